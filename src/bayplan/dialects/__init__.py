@@ -1,0 +1,1 @@
+"""How each API family says it: pure translation between API objects and the model."""

@@ -1,0 +1,1 @@
+"""Core Kubernetes objects: nodes, pods and their quantities."""

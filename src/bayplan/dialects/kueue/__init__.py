@@ -1,0 +1,1 @@
+"""The queueing family: Workload, Topology, topology annotations, assignments and their sentences."""

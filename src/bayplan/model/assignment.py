@@ -1,0 +1,119 @@
+"""The answer to a gang: where every pod goes, or exactly why it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+Path = tuple[str, ...]
+"""A domain's values, one per level from the top."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """`count` pods in the domain `values`."""
+
+    values: Path
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Where the pods of one pod set go. Shares stand in rank order: rank 0 is in the first share."""
+
+    levels: tuple[str, ...]
+    shares: tuple[Share, ...]
+    proven: bool = False  # an exact search showed that no better answer exists
+
+    @property
+    def count(self) -> int:
+        return sum(share.count for share in self.shares)
+
+    def ranks(self) -> Iterator[Path]:
+        """The domain of rank 0, 1, 2, …"""
+        for share in self.shares:
+            for _ in range(share.count):
+                yield share.values
+
+
+class Code(StrEnum):
+    """Why a pod set has no place."""
+
+    NO_ROOM = "no_room"
+    NO_DOMAINS = "no_domains"
+    UNKNOWN_LEVEL = "unknown_level"
+    UNKNOWN_SEGMENT_LEVEL = "unknown_segment_level"
+    UNKNOWN_INNER_LEVEL = "unknown_inner_level"
+    SEGMENT_ABOVE_LOCALITY = "segment_above_locality"
+    SEGMENT_SIZE_MISSING = "segment_size_missing"
+    INNER_LEVEL_NOT_LOWER = "inner_level_not_lower"
+    INNER_SIZE_NOT_DIVISOR = "inner_size_not_divisor"
+    STALE_ASSIGNMENT = "stale_assignment"
+    NO_REPLACEMENT = "no_replacement"
+    NOT_DECIDED = "not_decided"  # the search ran out of time without an answer
+    NOT_INSTALLED = "not_installed"  # the strategy needs an extra that is missing
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusions:
+    """How many nodes were out of the question, each counted once, under the first rule it broke."""
+
+    nodes: int = 0
+    selector: int = 0
+    affinity: int = 0
+    outside: int = 0  # not in the domain that the survivors of a replacement demand
+    taints: Mapping[str, int] = field(default_factory=dict)
+    resources: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerFit:
+    """How many segments of one layer fit in the best domain."""
+
+    level: str
+    fit: int
+    asked: int
+
+
+@dataclass(frozen=True, slots=True)
+class NearMiss:
+    """The domain that came closest, and what it lacks."""
+
+    domain: Path
+    level: str
+    fit: int  # pods
+    short: int  # pods
+    resource: str = ""  # what runs out first there
+    lacking: int = 0  # how much more of it would do
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """A refusal with its facts. Dialects make sentences of it."""
+
+    code: Code
+    pod_sets: tuple[str, ...]
+    topology: str = ""
+    level: str = ""
+    other_level: str = ""
+    fit: int = 0  # in segments if unit > 1, else in pods
+    asked: int = 0
+    unit: int = 1
+    layers: tuple[LayerFit, ...] = ()
+    excluded: Exclusions = Exclusions()
+    nearest: NearMiss | None = None
+    domain: str = ""
+    sizes: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """All pod sets placed, or the misfit that stopped it (with what was placed before it)."""
+
+    assignments: Mapping[str, Assignment]
+    misfit: Misfit | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.misfit is None

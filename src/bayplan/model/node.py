@@ -1,0 +1,43 @@
+"""What carries pods: a node with labels, taints and capacity, and the topology read off its labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bayplan.model.rules import Taint
+
+HOSTNAME = "kubernetes.io/hostname"
+PODS = "pods"
+"""The resource every pod takes one of."""
+
+LEVELS_MAX = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Levels of a data centre, top to bottom, each a node label key."""
+
+    name: str
+    levels: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        assert 1 <= len(self.levels) <= LEVELS_MAX, self
+        assert len(set(self.levels)) == len(self.levels), self
+
+    @property
+    def ends_at_host(self) -> bool:
+        """Whether the lowest level is the single node."""
+        return self.levels[-1] == HOSTNAME
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine. Amounts are whole numbers: milli-CPU, bytes, counts."""
+
+    name: str
+    labels: Mapping[str, str]
+    allocatable: Mapping[str, int]
+    taints: tuple[Taint, ...] = ()
+    ready: bool = True
+    schedulable: bool = True

@@ -1,0 +1,44 @@
+"""How to choose when several answers are right. Families differ by profile, not by engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Strategy(StrEnum):
+    """Named by what it does with the free room of domains."""
+
+    BEST_FIT = "best_fit"  # fullest use first, and the tightest domain for the last pods
+    MOST_FREE = "most_free"  # most room first, to the end
+    LEAST_FREE = "least_free"  # tightest single domain, else fill up from the smallest
+    BALANCED = "balanced"  # as even as possible over as few domains as possible
+    EXACT = "exact"  # complete search: fewest domains from the top down, then least left over
+
+
+class Remainder(StrEnum):
+    """What happens to pods that do not fill a whole segment."""
+
+    LAST_SEGMENT = "last_segment"  # placed together as a last, smaller segment
+    LEAVE_OUT = "leave_out"  # not placed
+
+
+class LeaderRules(StrEnum):
+    """Whose node rules decide where the leader of a group may go."""
+
+    OWN = "own"
+    WORKERS = "workers"
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The choices of a family or an administrator. The default strategies are known as Mixed."""
+
+    required: Strategy = Strategy.BEST_FIT
+    preferred: Strategy = Strategy.BEST_FIT
+    unconstrained: Strategy = Strategy.LEAST_FREE
+    remainder: Remainder = Remainder.LAST_SEGMENT
+    leader_rules: LeaderRules = LeaderRules.OWN
+    preferred_affinity: bool = False  # preferred node affinity outranks the strategy
+    rules_below_leaf: bool = True  # node rules also count inside leaves that hold several nodes
+    exact_seconds: float = 5.0  # time limit of one exact search

@@ -1,0 +1,90 @@
+"""Which nodes a pod accepts: selectors, affinity and tolerations, and the taints they answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A node's reason to be avoided."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+    def __str__(self) -> str:
+        head = f"{self.key}={self.value}" if self.value else self.key
+        return f"{head}:{self.effect}" if self.effect else head
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """A pod's consent to matching taints. An empty key or effect matches all of them."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+    def accepts(self, taint: Taint) -> bool:
+        """Whether this toleration covers the taint."""
+        if self.effect and self.effect != taint.effect:
+            return False
+        if self.key and self.key != taint.key:
+            return False
+        match self.operator:
+            case "Exists":
+                return True
+            case "" | "Equal":
+                return self.value == taint.value and bool(self.key)
+            case "Gt" | "Lt":
+                return _compares(taint.value, self.value, self.operator)
+            case _:
+                return False
+
+
+def _compares(have: str, bound: str, operator: str) -> bool:
+    left, right = integer(have), integer(bound)
+    if left is None or right is None:
+        return False
+    return left > right if operator == "Gt" else left < right
+
+
+def integer(text: str) -> int | None:
+    """The whole number a label or taint value spells, or None."""
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    return int(text) if digits.isascii() and digits.isdigit() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One test of a node label (or of a node field): key, operator, values."""
+
+    key: str
+    operator: str  # In, NotIn, Exists, DoesNotExist, Gt, Lt
+    values: tuple[str, ...] = ()
+    field: bool = False  # the key names a node field, such as metadata.name
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """Requirements that must all hold. A term without any matches no node."""
+
+    requirements: tuple[Requirement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRules:
+    """All that a pod says about nodes; equal rules share one node mask, so this is the cache key.
+
+    `affinity` is None when nothing is required; terms are alternatives.
+    """
+
+    selector: tuple[tuple[str, str], ...] = ()
+    affinity: tuple[Term, ...] | None = None
+    preferred: tuple[tuple[int, Term], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+
+
+ANY_NODE = NodeRules()
