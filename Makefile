@@ -1,0 +1,63 @@
+# Everything a developer or a CI machine runs. `make` alone lists the targets.
+
+PYTHON ?= python3
+CASES  ?= ../shared/cases
+ONLY   ?= *
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/stamp
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.SUFFIXES:
+.NOTPARALLEL:
+.PHONY: help venv demo test check conformance bench-placement format clean
+
+help: ## List the targets
+	@echo 'Usage: make TARGET [VARIABLE=value]'
+	@echo
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) \
+		| while IFS='|' read -r name text; do printf '  %-16s %s\n' "$$name" "$$text"; done
+	@echo
+	@echo 'Variables: PYTHON=$(PYTHON)  CASES=$(CASES)  ONLY=$(ONLY)'
+
+venv: $(STAMP) ## Create .venv with Bayplan and its tools (again only after pyproject.toml changed)
+
+$(STAMP): pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { \
+		echo "Bayplan needs Python 3.11 or newer; there is no command '$(PYTHON)'." >&2; \
+		echo "Install Python, or name one: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Bayplan needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) -V 2>&1)." >&2; \
+		echo "Name a newer one: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@test -x $(BIN)/python || { echo 'Creating $(VENV) …'; $(PYTHON) -m venv $(VENV); }
+	@echo 'Installing Bayplan and its tools into $(VENV) (the first time takes a minute) …'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[exact,dev]'
+	@touch $@
+	@echo 'Ready.'
+
+demo: $(STAMP) ## Place the example gangs on the example cluster and draw the result
+	@$(BIN)/bayplan place -f examples/01-place/cluster.yaml -f examples/01-place/gangs.yaml
+
+test: $(STAMP) conformance ## Run every test, the conformance cases included
+	@$(BIN)/python -m pytest
+
+check: $(STAMP) ## Lint, format check and types, changing nothing
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP) ## Format the sources and mend what the linter can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+conformance: $(STAMP) ## Compare answers with the cases under CASES (only those matching ONLY)
+	@$(BIN)/python -m tests.conformance --cases '$(CASES)' --only '$(ONLY)'
+
+bench-placement: $(STAMP) ## Measure placement at 1k, 10k and 100k nodes
+	@$(BIN)/python -m tests.benchmarks.placement
+
+clean: ## Remove .venv and everything that was generated
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist reports
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Tests of Bayplan; run them with `make test`."""
