@@ -1,0 +1,59 @@
+"""Kubernetes quantities as whole numbers: milli-units of CPU, base units of everything else, rounded up."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+CPU = "cpu"
+AMOUNT_MAX = 2**63 - 1
+
+_QUANTITY = re.compile(r"([+-]?)(\d+\.?\d*|\.\d+)(?:([eE][+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)", re.ASCII)
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_DIGITS_MAX = 64
+_EXPONENT_MAX = 64
+
+
+def parse_quantity(value: object) -> Fraction:
+    """The exact number that a quantity spells. ValueError says what is wrong with it."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError("must be a quantity such as 500m, 2 or 64Gi")
+    if isinstance(value, int):
+        return Fraction(value)
+    text = value if isinstance(value, str) else repr(value)
+    if len(text) > _DIGITS_MAX:
+        raise ValueError(f"must be a quantity of at most {_DIGITS_MAX} characters")
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise ValueError(f"must be a quantity such as 500m, 2 or 64Gi{_hint(text)}")
+    sign, digits, exponent, suffix = match.groups()
+    number = Fraction(digits if digits[0] != "." else f"0{digits}") * _scale(exponent, suffix or "")
+    return -number if sign == "-" else number
+
+
+def amount(resource: str, value: object) -> int:
+    """A resource's quantity as Bayplan counts it; fractions round away from zero."""
+    number = parse_quantity(value) * (1000 if resource == CPU else 1)
+    whole = -(-abs(number).numerator // number.denominator)
+    if whole > AMOUNT_MAX:
+        raise ValueError("is larger than any machine: the limit is 2^63 - 1")
+    return whole if number >= 0 else -whole
+
+
+def _scale(exponent: str | None, suffix: str) -> Fraction:
+    if suffix in _BINARY:
+        return Fraction(2 ** _BINARY[suffix])
+    power = int(exponent[1:]) if exponent else _DECIMAL[suffix]
+    if power > _EXPONENT_MAX:
+        raise ValueError("is larger than any machine: the limit is 2^63 - 1")
+    return Fraction(10) ** max(power, -_EXPONENT_MAX)
+
+
+def _hint(text: str) -> str:
+    """What the writer may have meant."""
+    if text != text.strip():
+        return ", without blanks around it"
+    if re.fullmatch(r"[\d.]+ ?([KMGTPE]B|[kmgtpe]b|[KMGTPE]iB|GB|K)", text):
+        return "; units are k, M, G, T, P, E and Ki, Mi, Gi, Ti, Pi, Ei"
+    return ""
