@@ -1,0 +1,277 @@
+"""The architecture, as a test: who may import whom, what stays pure, how things are named, how long they get.
+
+The tables come first; they are docs/architecture.md in a form that fails. Each rule below them takes one
+source file and yields sentences about what it found. test_tidy_can_fail.py breaks every rule once.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# Each package may import itself and the packages named here, and nothing else of ours.
+MAY_IMPORT: dict[str, set[str]] = {
+    "model": set(),
+    "placement": {"model"},
+    "state": {"model", "placement"},
+    "scheduling": {"model", "placement", "state"},
+    "dialects": {"model"},
+    "backends": {"dialects"},
+    "runtime": {"model", "state", "scheduling", "dialects"},  # a backend is handed in
+    "simulator": {"model", "state", "scheduling", "dialects", "backends", "runtime"},
+    "dashboard": {"model", "state", "dialects", "runtime"},
+}
+WIRING = {"cli", "__main__", "__init__"}  # may import any package
+
+# Inside dialects: three families that never meet, and the two vocabularies they share.
+DIALECT_MAY_IMPORT: dict[str, set[str]] = {
+    "kube": set(),
+    "jobs": {"kube"},
+    "kueue": {"kube", "jobs"},
+    "nrt": {"kube", "jobs"},
+    "kai": {"kube", "jobs"},
+}
+
+# The pure packages, each with the libraries it may use. Arrays stop at state.
+PURE: dict[str, set[str]] = {
+    "model": set(),
+    "placement": {"highspy", "numpy"},
+    "state": {"numpy"},
+    "scheduling": set(),
+    "dialects": {"cel_expr_python", "jsonschema_rs", "msgspec", "yaml"},
+}
+IMPURE_MODULES = (
+    {"asyncio", "concurrent", "multiprocessing", "sched", "signal", "subprocess", "threading"}
+    | {"fcntl", "glob", "io", "logging", "mmap", "os", "pathlib", "shutil", "sqlite3", "tempfile"}
+    | {"http", "select", "selectors", "socket", "socketserver", "ssl", "urllib"}
+    | {"getpass", "locale", "platform", "random", "secrets", "time", "uuid", "zoneinfo"}
+    | {"ctypes", "importlib"}
+)
+IMPURE_CALLS = {"__import__", "breakpoint", "eval", "exec", "input", "open", "print"}
+CLOCK_READS = {"now", "today", "utcnow"}  # time enters as an argument called `now`
+
+CORE = {"model", "placement", "state", "scheduling"}
+FAMILY_WORDS = ("kueue", "kai.scheduler", "scheduling.k8s.io", "noderesourcetopology")
+
+LIBRARIES_REFUSED = {
+    "fastapi",
+    "httpx",
+    "numba",
+    "ortools",
+    "pydantic",
+    "requests",
+    "typer",
+}  # docs/decisions/0003
+VAGUE_NAMES = {"base", "common", "helper", "helpers", "manager", "misc", "util", "utils"}
+MODULE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 60
+
+# What is too long today: "path" or "path::function" → the lines it may have. This list only shrinks.
+EXCEPTIONS: dict[str, int] = {}
+
+# What one machine knows and the next does not. The brackets keep this file from matching itself.
+MACHINE_PATH = re.compile(r"(?<![\w.:/~)}>-])/(?:work|root|home/\w+|Users/\w+)(?![\w-])")
+REGISTRY_HOST = re.compile(r"pypi[.]org|pythonhosted[.]org|npmjs[.](?:org|com)|proxy[.]golang[.]org")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One Python file, named by its path from the root of the repository."""
+
+    path: PurePosixPath
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+    @cached_property
+    def inside(self) -> tuple[str, ...]:
+        """The parts of its name below src/bayplan; none for a file elsewhere."""
+        parts = self.path.with_suffix("").parts
+        return parts[2:] if parts[:2] == ("src", "bayplan") else ()
+
+    @property
+    def package(self) -> str:
+        return self.inside[0] if self.inside else ""
+
+    @cached_property
+    def imports(self) -> set[str]:
+        """Every name imported anywhere in the file, in full: `from a.b import c` is both a.b and a.b.c."""
+        found = set()
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                module = "." * node.level + (node.module or "")
+                found |= {module} | {f"{module}.{alias.name}" for alias in node.names}
+        return found
+
+    def below(self, prefix: str) -> set[str]:
+        """What comes next in the imported names that start with the prefix."""
+        return {name.removeprefix(prefix).split(".")[0] for name in self.imports if name.startswith(prefix)}
+
+    @property
+    def libraries(self) -> set[str]:
+        return {name.split(".")[0] for name in self.imports} - {"", "bayplan"}
+
+
+# ── rules ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def imports_follow_the_table(source: Source) -> Iterator[str]:
+    if any(name.startswith(".") for name in source.imports):
+        yield "a relative import; write it from bayplan on"
+    if not source.inside or source.package in WIRING:
+        return
+    if source.package not in MAY_IMPORT:
+        yield f"a package '{source.package}' that the design does not have; add it to the table first"
+        return
+    known = set(MAY_IMPORT) | WIRING
+    for name in sorted(source.below("bayplan.") & known - MAY_IMPORT[source.package] - {source.package}):
+        yield f"{source.package} may not import {name}"
+
+
+def families_stay_apart(source: Source) -> Iterator[str]:
+    if source.package != "dialects" or len(source.inside) == 2:  # dialects/x.py itself may list the families
+        return
+    family = source.inside[1]
+    if family not in DIALECT_MAY_IMPORT:
+        yield f"a dialect '{family}' that the design does not have; add it to the table first"
+        return
+    for name in sorted(source.below("bayplan.dialects.") - DIALECT_MAY_IMPORT[family] - {family}):
+        yield f"dialect {family} may not import {name}"
+
+
+def pure_packages_are_pure(source: Source) -> Iterator[str]:
+    if source.package not in PURE:
+        return
+    for name in sorted(source.libraries & IMPURE_MODULES):
+        yield f"imports {name}; {source.package} does no I/O and reads no clock"
+    for node in ast.walk(source.tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id="np" | "numpy"), attr="random"):
+                yield f"line {node.lineno} uses numpy.random; randomness lives in the simulator"
+            case ast.Attribute(value=ast.Name(id="datetime" | "date"), attr=attr) if attr in CLOCK_READS:
+                yield f"line {node.lineno} reads the clock ({attr}); take `now` as an argument"
+            case ast.Call(func=ast.Attribute(value=value, attr=attr)) if attr in CLOCK_READS:
+                if not (isinstance(value, ast.Name) and value.id in ("datetime", "date")):  # counted above
+                    yield f"line {node.lineno} calls {attr}(); take `now` as an argument"
+            case ast.Call(func=ast.Name(id=called)) if called in IMPURE_CALLS:
+                yield f"line {node.lineno} calls {called}(); {source.package} does no I/O"
+
+
+def libraries_are_the_chosen_ones(source: Source) -> Iterator[str]:
+    for name in sorted(source.libraries & LIBRARIES_REFUSED):
+        yield f"imports {name}, which was decided against"
+    if source.package in PURE:
+        foreign = source.libraries - sys.stdlib_module_names
+        for name in sorted(foreign - PURE[source.package] - LIBRARIES_REFUSED):
+            yield f"{source.package} may not use the library {name}"
+
+
+def core_names_no_family(source: Source) -> Iterator[str]:
+    if source.package in CORE:
+        for number, line in enumerate(source.text.lower().splitlines(), start=1):
+            for word in FAMILY_WORDS:
+                if word in line:
+                    yield f"line {number} says '{word}'; only dialects know families"
+
+
+def names_say_something(source: Source) -> Iterator[str]:
+    for part in source.path.with_suffix("").parts:
+        if part in VAGUE_NAMES or part.endswith("_info"):
+            yield f"the name '{part}' says nothing; name it by what it does"
+
+
+def modules_tell_what_they_are(source: Source) -> Iterator[str]:
+    if not ast.get_docstring(source.tree):
+        yield "no docstring at the top; say in a sentence what the module is for"
+
+
+def sizes_are_bounded(source: Source) -> Iterator[str]:
+    for subject, lines, limit in sizes(source):
+        allowed = EXCEPTIONS.get(subject, limit)
+        if lines > allowed:
+            yield f"{subject} has {lines} lines, {allowed} are allowed; take it apart"
+
+
+RULES = (
+    imports_follow_the_table,
+    families_stay_apart,
+    pure_packages_are_pure,
+    libraries_are_the_chosen_ones,
+    core_names_no_family,
+    names_say_something,
+    modules_tell_what_they_are,
+    sizes_are_bounded,
+)
+
+
+def sizes(source: Source) -> Iterator[tuple[str, int, int]]:
+    """The module and each function: name, lines, and the most it should have."""
+    yield str(source.path), len(source.text.splitlines()), MODULE_LINES_MAX
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            yield f"{source.path}::{node.name}", node.end_lineno - node.lineno + 1, FUNCTION_LINES_MAX
+
+
+def breaches(source: Source) -> list[str]:
+    return [f"{source.path}: {sentence}" for rule in RULES for sentence in rule(source)]
+
+
+def machine_words(text: str) -> list[str]:
+    return [found[0] for pattern in (MACHINE_PATH, REGISTRY_HOST) for found in pattern.finditer(text)]
+
+
+# ── the repository holds to them ───────────────────────────────────────────────────────────────────
+
+
+def read(path: Path) -> Source:
+    return Source(PurePosixPath(path.relative_to(ROOT).as_posix()), path.read_text(encoding="utf-8"))
+
+
+def tracked() -> list[Path]:
+    """The files of the repository; outside a git checkout, all that are not hidden."""
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listing.returncode == 0:
+        found = [ROOT / name for name in listing.stdout.split("\0") if name]
+    else:
+        found = [p for p in ROOT.rglob("*") if not any(part[0] == "." for part in p.relative_to(ROOT).parts)]
+    return sorted(path for path in found if path.is_file())
+
+
+PYTHON_FILES = sorted(path for folder in ("src", "tests") for path in (ROOT / folder).rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", PYTHON_FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_source_is_tidy(path: Path) -> None:
+    assert breaches(read(path)) == []
+
+
+def test_exceptions_are_still_needed() -> None:
+    too_long = {name for path in PYTHON_FILES for name, lines, limit in sizes(read(path)) if lines > limit}
+    assert set(EXCEPTIONS) <= too_long, "strike these off EXCEPTIONS: they are short enough now, or gone"
+
+
+def test_no_file_knows_the_machine_it_was_written_on() -> None:
+    for path in tracked():
+        assert machine_words(path.read_text(encoding="utf-8", errors="replace")) == [], path.relative_to(ROOT)
+
+
+def test_the_documented_package_table_is_this_one() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \|.*\| ([^|]*) \|$", text, re.MULTILINE)
+    documented = {name: set(re.findall(r"\w+", allowed)) for name, allowed in rows}
+    assert documented == MAY_IMPORT | {"cli": {"any"}}
