@@ -8,6 +8,8 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/stamp
 
+CONFORMANCE = $(BIN)/python -m tests.conformance --cases '$(CASES)' --only '$(ONLY)'
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SUFFIXES:
@@ -40,8 +42,8 @@ $(STAMP): pyproject.toml
 demo: $(STAMP) ## Place the example gangs on the example cluster and draw the result
 	@$(BIN)/bayplan place -f examples/01-place/cluster.yaml -f examples/01-place/gangs.yaml
 
-test: $(STAMP) conformance ## Run every test, the conformance cases included
-	@$(BIN)/python -m pytest
+test: $(STAMP) ## Run every test, the conformance cases first
+	@status=0; $(CONFORMANCE) || status=$$?; $(BIN)/python -m pytest || status=$$?; exit $$status
 
 check: $(STAMP) ## Lint, format check and types, changing nothing
 	$(BIN)/ruff check .
@@ -53,7 +55,7 @@ format: $(STAMP) ## Format the sources and mend what the linter can mend
 	$(BIN)/ruff format .
 
 conformance: $(STAMP) ## Compare answers with the cases under CASES (only those matching ONLY)
-	@$(BIN)/python -m tests.conformance --cases '$(CASES)' --only '$(ONLY)'
+	@$(CONFORMANCE)
 
 bench-placement: $(STAMP) ## Measure placement at 1k, 10k and 100k nodes
 	@$(BIN)/python -m tests.benchmarks.placement
