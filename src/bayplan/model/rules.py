@@ -37,7 +37,7 @@ class Toleration:
             case "Exists":
                 return True
             case "" | "Equal":
-                return self.value == taint.value and bool(self.key)
+                return self.value == taint.value
             case "Gt" | "Lt":
                 return _compares(taint.value, self.value, self.operator)
             case _:

@@ -1,0 +1,107 @@
+"""Counting up the tree: how many pods and segments fit in every domain of every level."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bayplan.placement.request import Request
+from bayplan.placement.tree import Bools, Ints, Tree
+
+FAR = np.int64(2**31 - 1)
+
+
+@dataclass(slots=True, eq=False)
+class Counts:
+    """One array per level. `led` counts leave room for the odd one out: a leader, or a last segment.
+
+    `leads` says where that one fits at all. Below the segment level no segments are counted.
+    """
+
+    pods: list[Ints]
+    segments: list[Ints]
+    pods_led: list[Ints]
+    segments_led: list[Ints]
+    leads: list[Bools]
+    affinity: list[Ints] | None
+
+    def affinity_at(self, level: int) -> Ints | None:
+        return None if self.affinity is None else self.affinity[level]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LeafCounts:
+    """What fits on each leaf, before anything is counted up."""
+
+    pods: Ints
+    pods_led: Ints
+    leads: Bools
+    affinity: Ints | None = None
+
+
+def has_odd_one(request: Request) -> bool:
+    """Whether something besides the equal units must find its place: a leader or a last segment."""
+    return request.leader or request.remainder > 0
+
+
+def count_up(tree: Tree, request: Request, leaf: LeafCounts) -> Counts:
+    """Roll leaf counts up to the top level."""
+    depth = len(tree.levels)
+    nothing: list[Ints] = [np.zeros(0, np.int64)] * depth
+    counts = Counts(
+        list(nothing), list(nothing), list(nothing), list(nothing), [np.zeros(0, bool)] * depth,
+        None if leaf.affinity is None else list(nothing),
+    )  # fmt: skip
+    counts.pods[-1], counts.pods_led[-1], counts.leads[-1] = leaf.pods, leaf.pods_led, leaf.leads
+    counts.segments[-1] = counts.segments_led[-1] = np.zeros(len(leaf.pods), np.int64)
+    if counts.affinity is not None and leaf.affinity is not None:
+        counts.affinity[-1] = leaf.affinity
+    for level in range(tree.lowest, -1, -1):
+        if level < tree.lowest:
+            _gather(counts, level, tree.children[level], request)
+        if level == request.segment_level:
+            _cut_into_segments(counts, level, request)
+    return counts
+
+
+def _gather(counts: Counts, level: int, first: Ints, request: Request) -> None:
+    """Sum the children of each domain. An inner layer lets a child count only in whole multiples."""
+    below = level + 1
+    pods, led = counts.pods[below], counts.pods_led[below]
+    step = request.inner.get(below, 1)
+    if step > 1:
+        pods, led = pods // step * step, led // step * step
+    counts.pods[level] = np.add.reduceat(pods, first)
+    counts.segments[level] = np.add.reduceat(counts.segments[below], first)
+    if counts.affinity is not None:
+        counts.affinity[level] = np.add.reduceat(counts.affinity[below], first)
+    counts.leads[level] = np.logical_or.reduceat(counts.leads[below], first)
+    if not has_odd_one(request):
+        counts.pods_led[level], counts.segments_led[level] = counts.pods[level], counts.segments[level]
+        return
+    # The odd one goes where it costs least, so a domain loses the smallest loss of its children.
+    leads, any_leads = counts.leads[below], counts.leads[level]
+    loss = np.minimum.reduceat(np.where(leads, pods - led, FAR), first)
+    lost = np.minimum.reduceat(
+        np.where(leads, counts.segments[below] - counts.segments_led[below], FAR), first
+    )
+    counts.pods_led[level] = np.where(any_leads, counts.pods[level] - loss, 0)
+    counts.segments_led[level] = np.where(any_leads, counts.segments[level] - lost, 0)
+
+
+def _cut_into_segments(counts: Counts, level: int, request: Request) -> None:
+    pods = counts.pods[level]
+    if request.remainder and not request.leader:
+        rest = last_segment(request)
+        counts.leads[level] = pods >= rest
+        counts.pods_led[level] = np.where(counts.leads[level], pods - rest, pods)
+    counts.segments[level] = pods // request.size
+    led = counts.pods_led[level]
+    counts.segments_led[level] = counts.segments[level] if led is pods else led // request.size
+
+
+def last_segment(request: Request) -> int:
+    """Room that the last, smaller segment takes: whole inner multiples, so that it nests as well."""
+    step = request.inner.get(request.segment_level + 1, 1)
+    return -(-request.remainder // step) * step

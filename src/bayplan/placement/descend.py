@@ -1,0 +1,121 @@
+"""From chosen domains down to leaves, level by level."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bayplan.placement.counts import Counts, has_odd_one
+from bayplan.placement.fill import NOWHERE, Shared, fill, fill_led, ranked
+from bayplan.placement.request import Request
+from bayplan.placement.select import Chosen, chosen, is_tight
+from bayplan.placement.tree import Ints, Tree
+
+
+def descend(tree: Tree, counts: Counts, request: Request, top: Chosen, pooled: bool = True) -> Chosen:
+    """Split each domain's pods over its children until the leaves are reached.
+
+    Above the segment level all children of the chosen domains stand in one pool, so that as few as
+    possible are used; from there on every parent keeps what it was given (`pooled` False: always).
+    """
+    here = _with_last_segment(top, request)
+    while here.level < tree.lowest:
+        if pooled and here.level < request.segment_level:
+            here = _into_pool(tree, counts, request, here)
+        else:
+            here = _into_each(tree, counts, request, here)
+        here = _with_last_segment(here, request)
+    return here
+
+
+def children_of(tree: Tree, level: int, domains: Ints) -> tuple[Ints, Ints]:
+    """All children of some domains, parent by parent, and whose they are (by position)."""
+    spans = tree.spans[level][domains]
+    owner = np.repeat(np.arange(len(domains)), spans)
+    offset = np.arange(len(owner)) - np.repeat(np.cumsum(spans) - spans, spans)
+    return tree.children[level][domains][owner] + offset, owner
+
+
+def _with_last_segment(here: Chosen, request: Request) -> Chosen:
+    """At the segment level the last, smaller segment joins the domain that leads."""
+    if here.level != request.segment_level or request.leader or here.leader == NOWHERE:
+        return here
+    pods = here.pods + np.where(here.domains == here.leader, request.remainder, 0)
+    return Chosen(here.level, here.domains, pods, last=here.leader)
+
+
+def _into_pool(tree: Tree, counts: Counts, request: Request, here: Chosen) -> Chosen:
+    below = here.level + 1
+    domains, _ = children_of(tree, here.level, np.sort(here.domains))
+    units, affinity = counts.segments[below], counts.affinity_at(below)
+    if not has_odd_one(request):
+        domains = domains[units[domains] > 0]
+    domains = ranked(domains, units, counts.pods[below], request.strategy, affinity)
+    tight = is_tight(request.strategy)
+    if has_odd_one(request):
+        led, leads = counts.segments_led[below], counts.leads[below]
+        shared = fill_led(domains, units, led, leads, request.units, tight, affinity)
+    elif len(domains):
+        alone = np.zeros(len(domains), np.int64)
+        shared = fill(domains, alone, units, np.array([request.units]), tight, affinity)
+    else:
+        shared = Shared(domains, domains)
+    return chosen(below, shared, request.size)
+
+
+def _into_each(tree: Tree, counts: Counts, request: Request, here: Chosen) -> Chosen:
+    below = here.level + 1
+    size = request.size if here.level < request.segment_level else request.inner.get(below, 1)
+    units = counts.pods[below] // size if size > 1 else counts.pods[below]
+    parts: list[Chosen] = []
+    led = here.domains == here.leader
+    plain = Chosen(here.level, here.domains[~led], here.pods[~led])
+    if len(plain.domains):
+        parts.append(_each_plain(tree, counts, request, plain, units, size))
+    if led.any():
+        parts.append(_one_led(tree, counts, request, here, units, size))
+    return Chosen(
+        below,
+        np.concatenate([part.domains for part in parts] or [np.zeros(0, np.int64)]),
+        np.concatenate([part.pods for part in parts] or [np.zeros(0, np.int64)]),
+        next((part.leader for part in parts if part.leader != NOWHERE), NOWHERE),
+        here.last,
+    )
+
+
+def _each_plain(
+    tree: Tree, counts: Counts, request: Request, here: Chosen, units: Ints, size: int
+) -> Chosen:
+    below, affinity = here.level + 1, counts.affinity_at(here.level + 1)
+    here = Chosen(here.level, here.domains[here.pods > 0], here.pods[here.pods > 0])
+    if not len(here.domains):
+        return Chosen(below, here.domains, here.pods)
+    domains, owner = children_of(tree, here.level, here.domains)
+    domains = ranked(domains, counts.segments[below], counts.pods[below], request.strategy, affinity, owner)
+    need = -(-here.pods // size)
+    shared = fill(domains, owner, units, need, is_tight(request.strategy), affinity)
+    pods = shared.units * size
+    excess = need * size - here.pods
+    if excess.any():
+        pods = _trimmed(tree, shared.domains, pods, here, excess)
+    return Chosen(below, shared.domains, pods)
+
+
+def _trimmed(tree: Tree, domains: Ints, pods: Ints, here: Chosen, excess: Ints) -> Ints:
+    """Where a last segment is no whole multiple, its parent's last child holds that much less."""
+    parents = tree.ancestors(here.level + 1, domains, here.level)
+    trimmed = pods.copy()
+    for parent, over in zip(here.domains[excess > 0].tolist(), excess[excess > 0].tolist(), strict=True):
+        mine = np.flatnonzero(parents == parent)
+        trimmed[mine[np.argmax(domains[mine])]] -= over
+    return trimmed
+
+
+def _one_led(tree: Tree, counts: Counts, request: Request, here: Chosen, units: Ints, size: int) -> Chosen:
+    """The parent with the leader: the leader first, then its share of the workers."""
+    below, affinity = here.level + 1, counts.affinity_at(here.level + 1)
+    domains, _ = children_of(tree, here.level, np.array([here.leader]))
+    domains = ranked(domains, counts.segments[below], counts.pods[below], request.strategy, affinity)
+    led = counts.pods_led[below] // size if size > 1 else counts.pods_led[below]
+    need = int(here.pods[here.domains == here.leader][0]) // size
+    shared = fill_led(domains, units, led, counts.leads[below], need, is_tight(request.strategy), affinity)
+    return chosen(below, shared, size)

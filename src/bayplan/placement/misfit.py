@@ -1,0 +1,133 @@
+"""The facts of a refusal: what was excluded by which rule, and which domain came closest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bayplan.model.assignment import Code, Exclusions, LayerFit, Misfit, NearMiss
+from bayplan.model.gang import PodSet
+from bayplan.placement import nodes
+from bayplan.placement.capacity import Taken, copies, room, with_slot
+from bayplan.placement.counts import Counts
+from bayplan.placement.request import Request
+from bayplan.placement.select import Shortfall
+from bayplan.placement.supply import Supply
+from bayplan.placement.tree import Bools, Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Inquiry:
+    """What was asked of which nodes; enough to explain a refusal."""
+
+    supply: Supply
+    pod_set: PodSet
+    pod_sets: tuple[str, ...]
+    taken: Taken
+    rows: Bools  # node rows that count
+    leaves: Bools  # leaves that count
+    within: tuple[int, int] | None  # leaves that a replacement may use
+
+
+def no_room(inquiry: Inquiry, request: Request, counts: Counts, short: Shortfall) -> Misfit:
+    """The misfit for a request that was understood but found no place."""
+    tree = inquiry.supply.tree
+    return Misfit(
+        Code.NO_ROOM,
+        inquiry.pod_sets,
+        topology=tree.topology.name,
+        level=tree.levels[short.level],
+        fit=short.fit,
+        asked=request.units,
+        unit=request.size,
+        layers=_layers(inquiry, request, counts, short),
+        excluded=exclusions(inquiry),
+        nearest=_nearest(inquiry, request, counts, short),
+    )
+
+
+def exclusions(inquiry: Inquiry) -> Exclusions:
+    """Count every unusable leaf once, under the first rule it breaks."""
+    supply, rules = inquiry.supply, inquiry.pod_set.rules
+    usable = supply.active_leaves()
+    selector = affinity = 0
+    taints: dict[str, int] = {}
+    if supply.tree.topology.ends_at_host:
+        welcome = nodes.tolerated(supply.table, rules.tolerations)
+        for row in np.flatnonzero(usable & ~welcome).tolist():
+            repelled_by = nodes.first_repelling(supply.table.nodes[row].taints, rules.tolerations)
+            taints[str(repelled_by)] = taints.get(str(repelled_by), 0) + 1
+        chosen = nodes.selected(supply.table, rules)
+        selector = int((usable & welcome & ~chosen).sum())
+        affinity = int((usable & welcome & chosen & ~nodes.attracted(supply.table, rules)).sum())
+    candidates = inquiry.leaves
+    outside = 0
+    if inquiry.within is not None:
+        inside = np.zeros(len(candidates), dtype=bool)
+        inside[slice(*inquiry.within)] = True
+        outside = int((candidates & ~inside).sum())
+        candidates = candidates & inside
+    return Exclusions(
+        int(usable.sum()), selector, affinity, outside, taints, _exhausted(inquiry, candidates)
+    )
+
+
+def _exhausted(inquiry: Inquiry, candidates: Bools) -> dict[str, int]:
+    """Leaves that hold no pod at all, by the first resource (alphabetically) that has none left."""
+    left, found = candidates.copy(), {}
+    for name, amount in sorted(with_slot(inquiry.pod_set.requests).items()):
+        if amount:
+            empty = left & (room(inquiry.supply, inquiry.rows, name, inquiry.taken) < amount)
+            if empty.any():
+                found[name] = int(empty.sum())
+                left &= ~empty
+    return found
+
+
+def _layers(
+    inquiry: Inquiry, request: Request, counts: Counts, short: Shortfall
+) -> tuple[LayerFit, ...]:
+    """With several layers of segments: how many of each fit in the domain that has most room."""
+    if not request.layers:
+        return ()
+    tree, level = inquiry.supply.tree, short.level
+    best = int(np.argmax(counts.segments[level]))
+    found = []
+    for name, layer_level, size in request.layers:
+        first, last = best, best + 1
+        for step in range(level, layer_level):
+            last = int(tree.children[step][last - 1] + tree.spans[step][last - 1])
+            first = int(tree.children[step][first])
+        fit = int((counts.pods[layer_level][first:last] // size).sum())
+        found.append(LayerFit(name, fit, request.count // size))
+    return tuple(found)
+
+
+def _nearest(inquiry: Inquiry, request: Request, counts: Counts, short: Shortfall) -> NearMiss | None:
+    tree, level = inquiry.supply.tree, short.level
+    asked = request.count + request.remainder
+    if short.together:
+        first, last, path, name = 0, inquiry.supply.leaves, (), ""
+        fit = int(counts.segments[level].sum()) * request.size
+    else:
+        best = int(np.argmax(counts.segments[level]))
+        first, last = tree.leaf_range(level, best)
+        path, name = tree.path(level, best), tree.levels[level]
+        fit = int(counts.segments[level][best]) * request.size
+    resource = _scarcest(inquiry, first, last)
+    missing = max(asked - fit, 0)
+    lacking = missing * with_slot(inquiry.pod_set.requests).get(resource, 0)
+    return NearMiss(path, name, fit, missing, resource, lacking)
+
+
+def _scarcest(inquiry: Inquiry, first: int, last: int) -> str:
+    """The resource that holds the fewest pods over these leaves."""
+    totals: list[tuple[int, str]] = []
+    usable = inquiry.leaves[first:last]
+    for name, amount in with_slot(inquiry.pod_set.requests).items():
+        if amount:
+            here = room(inquiry.supply, inquiry.rows, name, inquiry.taken)[first:last][usable]
+            most: Ints = copies(here, amount, 2**31) if len(here) else here
+            totals.append((int(most.sum()), name))
+    return min(totals)[1]

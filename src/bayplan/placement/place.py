@@ -1,0 +1,228 @@
+"""Placing a gang: every pod set in turn, each seeing what the earlier ones took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bayplan.model.assignment import Assignment, Code, Misfit, Placement, Share
+from bayplan.model.gang import Gang, Group, Locality, PodSet
+from bayplan.model.profile import LeaderRules, Profile, Strategy
+from bayplan.placement import balanced, misfit, nodes
+from bayplan.placement.capacity import Taken, fits, room, with_slot
+from bayplan.placement.counts import LeafCounts, count_up
+from bayplan.placement.descend import descend
+from bayplan.placement.fill import NOWHERE
+from bayplan.placement.request import Request, resolve
+from bayplan.placement.select import Chosen, Shortfall, choose
+from bayplan.placement.supply import Supply
+from bayplan.placement.tree import Bools, Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scope:
+    """Where and on top of what a pod set is placed."""
+
+    supply: Supply
+    profile: Profile
+    taken: Taken
+    within: tuple[int, int] | None = None  # a range of leaves
+    barred: frozenset[int] = frozenset()  # leaves not to use
+
+    def after(self, found: Located, requests: Mapping[str, int]) -> Scope:
+        """The same, with those pods in place."""
+        return replace(self, taken=self.taken.plus(self.supply, found.leaves, found.pods, requests))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Located:
+    """Pods per leaf, leaves in rank order (a leaf may stand twice: the last segment comes last)."""
+
+    leaves: Ints
+    pods: Ints
+
+
+def scope_of(supply: Supply, profile: Profile) -> Scope:
+    """An empty start: nothing taken yet."""
+    return Scope(supply, profile, Taken.nothing(supply))
+
+
+def place(supply: Supply, gang: Gang, profile: Profile | None = None) -> Placement:
+    """Say where every pod of the gang goes, or exactly why it cannot."""
+    scope = scope_of(supply, profile or Profile())
+    located, refusal, _ = _place_members(scope, gang.root.members)
+    return answer(supply, located, refusal)
+
+
+def answer(supply: Supply, located: Mapping[str, Located], refusal: Misfit | None) -> Placement:
+    """Leaf numbers become names."""
+    return Placement({name: assignment(supply, found) for name, found in located.items()}, refusal)
+
+
+def _place_members(
+    scope: Scope, members: tuple[Group | PodSet, ...]
+) -> tuple[dict[str, Located], Misfit | None, Scope]:
+    located: dict[str, Located] = {}
+    for member in members:
+        found = place_member(scope, member)
+        if isinstance(found, Misfit):
+            return located, found, scope
+        located |= found
+        for pod_set in [member] if isinstance(member, PodSet) else member.pod_sets():
+            scope = scope.after(found[pod_set.name], pod_set.requests)
+    return located, None, scope
+
+
+def place_member(scope: Scope, member: Group | PodSet) -> dict[str, Located] | Misfit:
+    """A pod set, a leader with its workers, or any other group."""
+    if isinstance(member, PodSet):
+        return place_pod_set(scope, member, member.locality)
+    pair = leader_and_workers(member)
+    if pair is not None:
+        leader, workers = pair
+        locality = member.locality if member.locality != Locality() else workers.locality
+        return place_pod_set(scope, workers, locality, leader)
+    return _place_group(scope, member)
+
+
+def leader_and_workers(group: Group) -> tuple[PodSet, PodSet] | None:
+    """The lone pod and the others, if the group is such a pair. Of two lone pods the second leads."""
+    members = group.members
+    if len(members) != 2 or not (isinstance(members[0], PodSet) and isinstance(members[1], PodSet)):
+        return None
+    workers, leader = (members[0], members[1]) if members[1].count <= members[0].count else members[::-1]
+    assert isinstance(leader, PodSet) and isinstance(workers, PodSet)
+    return (leader, workers) if leader.count == 1 else None
+
+
+def place_pod_set(
+    scope: Scope, pod_set: PodSet, locality: Locality, leader: PodSet | None = None
+) -> dict[str, Located] | Misfit:
+    """One pod set, with its leader if it has one."""
+    supply = scope.supply
+    request = resolve(pod_set, locality, supply.tree.topology, scope.profile)
+    names = (pod_set.name,) if leader is None else (pod_set.name, leader.name)
+    if isinstance(request, Misfit):
+        return replace(request, pod_sets=names)
+    if not supply.active.any():
+        level = supply.tree.levels[request.level]
+        return Misfit(Code.NO_DOMAINS, names, topology=supply.tree.topology.name, level=level)
+    request = replace(request, leader=leader is not None)
+    inquiry = _inquire(scope, pod_set, names)
+    leaf = _leaf_counts(scope, inquiry, request, leader)
+    counts = count_up(supply.tree, request, leaf)
+    even = None
+    if request.strategy is Strategy.BALANCED and not request.remainder:
+        even = balanced.choose(supply.tree, counts, request)
+    if even is not None:
+        found = descend(supply.tree, even.counts, request, even.chosen, pooled=False)
+    else:
+        picked = choose(counts, request)
+        if isinstance(picked, Shortfall):
+            return misfit.no_room(inquiry, request, counts, picked)
+        found = descend(supply.tree, counts, request, picked)
+    return _located(supply, request, pod_set, leader, found)
+
+
+def _inquire(scope: Scope, pod_set: PodSet, names: tuple[str, ...]) -> misfit.Inquiry:
+    rows = _allowed_rows(scope, pod_set)
+    leaves = rows
+    if not scope.supply.tree.topology.ends_at_host:
+        lowest = scope.supply.tree.starts[scope.supply.tree.lowest]
+        leaves = np.logical_or.reduceat(rows, lowest)
+    if scope.barred:
+        leaves = leaves.copy()
+        leaves[list(scope.barred)] = False
+    return misfit.Inquiry(scope.supply, pod_set, names, scope.taken, rows, leaves, scope.within)
+
+
+def _allowed_rows(scope: Scope, pod_set: PodSet) -> Bools:
+    supply = scope.supply
+    if not supply.tree.topology.ends_at_host and not scope.profile.rules_below_leaf:
+        return supply.active
+    return supply.active & nodes.mask(supply.table, pod_set.rules)
+
+
+def _leaf_counts(
+    scope: Scope, inquiry: misfit.Inquiry, request: Request, leader: PodSet | None
+) -> LeafCounts:
+    supply, pod_set = scope.supply, inquiry.pod_set
+    wants = with_slot(pod_set.requests)
+    lead_wants = with_slot(leader.requests) if leader else {}
+    rooms = {name: room(supply, inquiry.rows, name, scope.taken) for name in wants | lead_wants}
+    allowed = _clip(inquiry.leaves, scope.within)
+    pods = np.where(allowed, fits(rooms, wants, supply.leaves), 0)
+    if leader is None:
+        return LeafCounts(pods, pods, np.zeros(len(pods), bool), _affinity(inquiry, request, allowed))
+    welcome = allowed
+    if scope.profile.leader_rules is LeaderRules.OWN:
+        welcome = _clip(_inquire(scope, leader, ()).leaves, scope.within)
+    leads = welcome & (fits(rooms, lead_wants, supply.leaves) > 0)
+    left = {
+        name: rooms[name] - np.where(leads, lead_wants.get(name, 0), 0) for name in wants
+    }
+    pods_led = np.where(allowed, fits(left, wants, supply.leaves), 0)
+    return LeafCounts(pods, pods_led, leads, _affinity(inquiry, request, allowed))
+
+
+def _affinity(inquiry: misfit.Inquiry, request: Request, allowed: Bools) -> Ints | None:
+    if not request.affinity or not inquiry.supply.tree.topology.ends_at_host:
+        return None
+    return np.where(allowed, nodes.scores(inquiry.supply.table, inquiry.pod_set.rules), 0)
+
+
+def _clip(leaves: Bools, within: tuple[int, int] | None) -> Bools:
+    if within is None:
+        return leaves
+    inside = np.zeros(len(leaves), dtype=bool)
+    inside[slice(*within)] = leaves[slice(*within)]
+    return inside
+
+
+def _located(
+    supply: Supply, request: Request, pod_set: PodSet, leader: PodSet | None, found: Chosen
+) -> dict[str, Located]:
+    order = np.argsort(found.domains, kind="stable")
+    leaves, pods = found.domains[order], found.pods[order]
+    kept = pods > 0
+    located = {pod_set.name: Located(leaves[kept], pods[kept])}
+    if found.last != NOWHERE:
+        area = supply.tree.leaf_range(request.segment_level, found.last)
+        located[pod_set.name] = _last_segment_last(located[pod_set.name], area, request.remainder)
+    if leader is not None:
+        located[leader.name] = Located(np.array([found.leader]), np.array([1]))
+    return located
+
+
+def _last_segment_last(found: Located, area: tuple[int, int], rest: int) -> Located:
+    """Move the pods of the last, smaller segment behind all others, so that ranks match segments."""
+    inside = (found.leaves >= area[0]) & (found.leaves < area[1])
+    before = np.cumsum(np.where(inside, found.pods, 0)) - found.pods
+    whole = int(found.pods[inside].sum()) - rest
+    first = np.where(inside, np.clip(whole - before, 0, found.pods), found.pods)
+    tail = found.pods - first
+    leaves = np.concatenate((found.leaves[first > 0], found.leaves[tail > 0]))
+    return Located(leaves, np.concatenate((first[first > 0], tail[tail > 0])))
+
+
+def assignment(supply: Supply, found: Located) -> Assignment:
+    """Shares in rank order. Hosts are named alone; other leaves by their whole path."""
+    tree = supply.tree
+    if tree.topology.ends_at_host:
+        hosts = tree.values[-1][found.leaves].tolist()
+        shares = tuple(Share((host,), pods) for host, pods in zip(hosts, found.pods.tolist(), strict=True))
+        return Assignment(tree.levels[-1:], shares)
+    return Assignment(
+        tree.levels,
+        tuple(
+            Share(tree.path(tree.lowest, leaf), pods)
+            for leaf, pods in zip(found.leaves.tolist(), found.pods.tolist(), strict=True)
+        ),
+    )
+
+
+def _place_group(scope: Scope, group: Group) -> dict[str, Located] | Misfit:
+    located, refusal, _ = _place_members(scope, group.members)
+    return located if refusal is None else refusal

@@ -1,0 +1,200 @@
+"""The cluster as one topology sees it: nodes in rows, what is free on them, and frozen snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from bayplan.model.assignment import Path
+from bayplan.model.node import HOSTNAME, Node, Topology
+from bayplan.placement import nodes as columns
+from bayplan.placement import tree as trees
+from bayplan.placement.supply import Supply
+from bayplan.placement.tree import Bools, Ints
+
+
+class Cluster:
+    """Folds node and usage changes into arrays. A snapshot shares them; the next change copies first."""
+
+    def __init__(self, topology: Topology, labels: Mapping[str, str] | None = None) -> None:
+        self.topology = topology
+        self.labels = dict(labels or {})
+        self.nodes: dict[str, Node] = {}
+        self.used: dict[str, dict[str, int]] = {}  # by node name: everything but placed gangs
+        self.held: dict[Path, dict[str, int]] = {}  # by host name or leaf path: placed gangs
+        self.hosts: dict[str, Path] = {}
+        self.resources: dict[str, int] = {}
+        self._tree = trees.build(topology, (), ())
+        self._table = columns.table_of(np.zeros(0, dtype=object))
+        self._free: Ints = np.zeros((0, 0), np.int64)
+        self._claimed: Ints | None = None
+        self._usable: Bools = np.zeros(0, dtype=bool)
+        self._shared = False
+
+    def load(self, nodes: Iterable[Node]) -> None:
+        """Take in many nodes at once."""
+        for node in nodes:
+            self.nodes[node.name] = node
+        self._rebuild()
+
+    def snapshot(self, labels: Mapping[str, str] | None = None) -> Supply:
+        """A frozen view, limited to the nodes that carry the labels."""
+        wanted = self.labels if labels is None else labels
+        active = self._usable & columns.labelled(self._table, wanted) if wanted else self._usable
+        self._shared = True
+        return Supply(
+            self._tree, self._table, dict(self.resources), self._free, active, self.hosts, self._claimed
+        )
+
+    def upsert(self, node: Node) -> None:
+        """Add a node or note what changed on it."""
+        before = self.nodes.get(node.name)
+        if before == node:
+            return
+        old, new = self._path(before), self._path(node)
+        self.nodes[node.name] = node
+        if old is None and new is None:
+            return
+        if old != new or self._unknown(node.allocatable):
+            self._move(node.name, old, new)
+            return
+        assert new is not None
+        row = trees.find_row(self._tree, new, node.name)
+        self._own()
+        if before is None or before.labels != node.labels or before.taints != node.taints:
+            self._table = columns.changed(self._table, row, node)
+        else:
+            self._table.nodes[row] = node
+        self._usable[row] = node.ready and node.schedulable
+        self._free[:, row] = self._room(node)
+
+    def remove(self, name: str) -> None:
+        """Forget a node. What was used on it is kept, should it come back."""
+        node = self.nodes.pop(name, None)
+        if node is not None:
+            self._move(name, self._path(node), None)
+
+    def use_node(self, name: str, amounts: Mapping[str, int], sign: int = 1) -> None:
+        """Pods outside any placed gang take room on a node (sign -1: give it back)."""
+        _add(self.used.setdefault(name, {}), amounts, sign)
+        node = self.nodes.get(name)
+        path = self._path(node)
+        if node is not None and path is not None:
+            self._take(trees.find_row(self._tree, path, name), amounts, sign)
+
+    def use_domain(self, values: Path, amounts: Mapping[str, int], sign: int = 1) -> None:
+        """A placed gang takes room in a leaf (sign -1: gives it back)."""
+        key = values[-1:] if self.topology.ends_at_host else values
+        _add(self.held.setdefault(key, {}), amounts, sign)
+        path = self.hosts.get(key[-1]) if self.topology.ends_at_host else values
+        if path is None:
+            return
+        low, high = trees.find(self._tree, path)
+        if low == high:
+            return
+        if self.topology.ends_at_host:
+            self._take(low, amounts, sign)
+            return
+        self._own()
+        assert self._claimed is not None
+        leaf = int(np.searchsorted(self._tree.starts[-1], low, side="right")) - 1
+        for name, amount in amounts.items():
+            if name in self.resources:
+                self._claimed[self.resources[name], leaf] += sign * amount
+
+    def _take(self, row: int, amounts: Mapping[str, int], sign: int) -> None:
+        self._own()
+        for name, amount in amounts.items():
+            if name in self.resources:
+                self._free[self.resources[name], row] -= sign * amount
+
+    def _own(self) -> None:
+        """Copy what a snapshot still looks at before changing it."""
+        if self._shared:
+            self._free, self._usable = self._free.copy(), self._usable.copy()
+            self._claimed = None if self._claimed is None else self._claimed.copy()
+            self._shared = False
+
+    def _path(self, node: Node | None) -> Path | None:
+        """Where a node stands, or None if it lacks a level."""
+        if node is None:
+            return None
+        try:
+            return tuple(node.labels[level] for level in self.topology.levels)
+        except KeyError:
+            return None
+
+    def _unknown(self, amounts: Mapping[str, int]) -> bool:
+        return any(name not in self.resources for name in amounts)
+
+    def _room(self, node: Node) -> Ints:
+        """Allocatable less all use known for the node."""
+        left = np.zeros(len(self.resources), np.int64)
+        held = self.held.get((node.labels.get(HOSTNAME, ""),), {}) if self.topology.ends_at_host else {}
+        for name, row in self.resources.items():
+            left[row] = (
+                node.allocatable.get(name, 0) - self.used.get(node.name, {}).get(name, 0) - held.get(name, 0)
+            )
+        return left
+
+    def _move(self, name: str, old: Path | None, new: Path | None) -> None:
+        """Take a node's row out and put it in where it belongs now."""
+        node = self.nodes.get(name)
+        if node is not None and self._unknown(node.allocatable):
+            self._rebuild()
+            return
+        if old is not None:
+            row = trees.find_row(self._tree, old, name)
+            self._tree = trees.removed(self._tree, row)
+            self._table = columns.removed(self._table, row)
+            self._free = np.delete(self._free, row, axis=1)
+            self._usable = np.delete(self._usable, row)
+            self.hosts.pop(old[-1], None)
+        if new is not None and node is not None:
+            row = trees.find_row(self._tree, new, name)
+            self._tree = trees.inserted(self._tree, row, new, name)
+            self._table = columns.inserted(self._table, row, node)
+            self.hosts[new[-1]] = new
+            self._free = np.insert(self._free, row, self._room(node), axis=1)
+            self._usable = np.insert(self._usable, row, node.ready and node.schedulable)
+        self._shared = False
+        self._reclaim()
+
+    def _rebuild(self) -> None:
+        """Lay everything out afresh, as after a bulk load or a resource never seen before."""
+        placed = [(path, node) for node in self.nodes.values() if (path := self._path(node)) is not None]
+        self.resources = {
+            name: row for row, name in enumerate(sorted({n for _, node in placed for n in node.allocatable}))
+        }
+        self._tree = trees.build(self.topology, [p for p, _ in placed], [n.name for _, n in placed])
+        rows = np.empty(len(placed), dtype=object)
+        for row, name in enumerate(self._tree.names):
+            rows[row] = self.nodes[name]
+        self._table = columns.table_of(rows)
+        self._usable = np.fromiter((n.ready and n.schedulable for n in rows), bool, len(rows))
+        self.hosts = {path[-1]: path for path, _ in placed} if self.topology.ends_at_host else {}
+        self._free = np.zeros((len(self.resources), len(rows)), np.int64)
+        for row, node in enumerate(rows):
+            self._free[:, row] = self._room(node)
+        self._shared = False
+        self._reclaim()
+
+    def _reclaim(self) -> None:
+        """Where leaves hold several nodes, gang use is kept per leaf."""
+        if self.topology.ends_at_host:
+            return
+        leaves = self._tree.starts[-1]
+        self._claimed = np.zeros((len(self.resources), len(leaves)), np.int64)
+        for path, amounts in self.held.items():
+            low, high = trees.find(self._tree, path)
+            if low < high:
+                leaf = int(np.searchsorted(leaves, low, side="right")) - 1
+                for name, amount in amounts.items():
+                    if name in self.resources:
+                        self._claimed[self.resources[name], leaf] += amount
+
+
+def _add(total: dict[str, int], amounts: Mapping[str, int], sign: int) -> None:
+    for name, amount in amounts.items():
+        total[name] = total.get(name, 0) + sign * amount
