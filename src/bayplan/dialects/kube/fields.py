@@ -51,6 +51,10 @@ class Field:
         """Note that this field is wrong; the same complaint about it is kept once."""
         self._noted.setdefault((self.path, why), FieldError(self.path, self.value, why))
 
+    def derived(self, value: object, path: str) -> Field:
+        """A field that stands nowhere in the object but was read out of it; it shares the list of errors."""
+        return Field(value, path, self._noted)
+
     def at(self, *keys: str) -> Field:
         """The field below, by the keys on the way to it."""
         found = self
