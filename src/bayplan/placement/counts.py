@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,7 +48,11 @@ def has_odd_one(request: Request) -> bool:
 
 def count_up(tree: Tree, request: Request, leaf: LeafCounts) -> Counts:
     """Roll leaf counts up to the top level."""
-    depth = len(tree.levels)
+    return count_up_branch(len(tree.levels), dict(enumerate(tree.children)), request, leaf)
+
+
+def count_up_branch(depth: int, children: Mapping[int, Ints], request: Request, leaf: LeafCounts) -> Counts:
+    """Roll leaf counts up through the levels that have children given: per domain, its first child."""
     nothing: list[Ints] = [np.zeros(0, np.int64)] * depth
     counts = Counts(
         list(nothing), list(nothing), list(nothing), list(nothing), [np.zeros(0, bool)] * depth,
@@ -57,9 +62,11 @@ def count_up(tree: Tree, request: Request, leaf: LeafCounts) -> Counts:
     counts.segments[-1] = counts.segments_led[-1] = np.zeros(len(leaf.pods), np.int64)
     if counts.affinity is not None and leaf.affinity is not None:
         counts.affinity[-1] = leaf.affinity
-    for level in range(tree.lowest, -1, -1):
-        if level < tree.lowest:
-            _gather(counts, level, tree.children[level], request)
+    for level in range(depth - 1, -1, -1):
+        if level < depth - 1:
+            if level not in children:
+                break
+            _gather(counts, level, children[level], request)
         if level == request.segment_level:
             _cut_into_segments(counts, level, request)
     return counts

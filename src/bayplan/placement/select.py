@@ -111,8 +111,7 @@ def _several(counts: Counts, level: int, request: Request) -> Chosen | Shortfall
     fit = int(units_led[order[0]] + units[rest].sum())
     if fit < need:
         return Shortfall(level, fit, together=True)
-    taken = int(np.searchsorted(np.cumsum(units[rest]), need - units_led[order[0]])) + 1
-    return _share(counts, level, np.concatenate((order[:1], rest[:taken])), request)
+    return _share(counts, level, np.concatenate((order[:1], rest)), request)
 
 
 def _share(counts: Counts, level: int, domains: Ints, request: Request) -> Chosen:
