@@ -1,0 +1,1 @@
+"""How fast placement is, and how much memory it holds: measured, never asserted."""
