@@ -14,16 +14,20 @@ from bayplan.model.node import PODS, Node, Topology
 from bayplan.model.profile import LeaderRules, Profile, Remainder, Strategy
 from bayplan.model.rules import Taint
 from bayplan.placement.place import place
-from bayplan.placement.replace import replace_nodes, resize
+from bayplan.placement.replace import replace_nodes
+from bayplan.placement.resize import resize
 from bayplan.state.cluster import Cluster
 
 Case = dict[str, Any]
+Shown = tuple[list[str], list[tuple[list[str], int]]]
 
 
 def check(case: Case) -> list[str]:
     """Every difference between our answer and the expected one."""
     answer = answer_of(case)
-    got = {name: (_shown(found), "") for name, found in answer.assignments.items()}
+    got: dict[str, tuple[Shown | None, str]] = {
+        name: (_shown(found), "") for name, found in answer.assignments.items()
+    }
     if answer.misfit is not None:
         got |= {name: (None, sentence(answer.misfit)) for name in answer.misfit.pod_sets}
     want = {name: (_wanted(entry["assignment"]), entry["reason"]) for name, entry in case["want"].items()}
@@ -46,8 +50,9 @@ def answer_of(case: Case) -> Placement:
             return Placement({name: held[name] for name in names if name in held})
         return replace_nodes(supply, gang, held, workload["unhealthyNodes"][:1], profile)
     if case["gates"].get("ElasticJobsViaWorkloadSlicesWithTAS"):
-        before = {p["name"]: _assignment(p["previousAssignment"]) for p in case["podSets"] if p["previousAssignment"]}
-        return resize(supply, gang, before, profile)
+        before = {entry["name"]: entry["previousAssignment"] for entry in case["podSets"]}
+        running = {name: _assignment(found) for name, found in before.items() if found}
+        return resize(supply, gang, running, profile)
     return place(supply, gang, profile)
 
 
@@ -105,7 +110,8 @@ def gang_of(case: Case) -> Gang:
         key = entry["podSetGroupName"] if entry["podSetGroupName"] is not None else f"{index}"
         groups.setdefault(key, []).append(_pod_set(entry, tolerations))
     members = tuple(
-        found[0] if len(found) == 1 else Group(name, tuple(found), len(found)) for name, found in groups.items()
+        found[0] if len(found) == 1 else Group(name, tuple(found), len(found))
+        for name, found in groups.items()
     )
     return Gang(Ref("kueue", "Workload", "ns", "wl"), Group("", members, len(members)))
 
@@ -138,11 +144,11 @@ def _assignment(found: Case) -> Assignment:
     )
 
 
-def _shown(found: Assignment) -> tuple[list[str], list[tuple[list[str], int]]]:
+def _shown(found: Assignment) -> Shown:
     return list(found.levels), [(list(share.values), share.count) for share in found.shares]
 
 
-def _wanted(found: Case | None) -> tuple[list[str], list[tuple[list[str], int]]] | None:
+def _wanted(found: Case | None) -> Shown | None:
     return None if found is None else _shown(_assignment(found))
 
 

@@ -230,9 +230,7 @@ def _fewest(
         domains = domains[order(leads, -counts.segments_led[level][domains], rank.astype(np.int64))]
     pods = counts.pods[level][domains] * (counts.segments[level][domains] > 0)
     led = np.where(counts.leads[level][domains], counts.pods_led[level][domains], NOWHERE)
-    chosen = fewest(
-        pods.tolist(), led.tolist(), request.units * request.size, reach.used, request.leader
-    )
+    chosen = fewest(pods.tolist(), led.tolist(), request.units * request.size, reach.used, request.leader)
     return None if chosen is None else domains[chosen]
 
 

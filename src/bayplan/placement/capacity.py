@@ -33,7 +33,8 @@ class Taken:
                 more[supply.resources[name]] = pods * amount
         together, where = np.unique(np.concatenate((self.leaves, leaves)), return_inverse=True)
         total = np.zeros((len(supply.resources), len(together)), np.int64)
-        np.add.at(total, (slice(None), where), np.concatenate((self.amounts, more), axis=1))
+        for row, amounts in enumerate(np.concatenate((self.amounts, more), axis=1)):
+            np.add.at(total[row], where, amounts)
         return Taken(together, total)
 
 
@@ -48,7 +49,7 @@ def room(supply: Supply, mask: Bools, resource: str, taken: Taken) -> Ints:
     if row is None:
         return np.zeros(supply.leaves, np.int64)
     if supply.claimed is None:
-        free = supply.free[row]
+        free: Ints = supply.free[row]
     else:
         inside = np.where(mask, supply.free[row], 0)
         free = np.add.reduceat(inside, supply.tree.starts[supply.tree.lowest]) - supply.claimed[row]

@@ -82,9 +82,7 @@ def _into_each(tree: Tree, counts: Counts, request: Request, here: Chosen) -> Ch
     )
 
 
-def _each_plain(
-    tree: Tree, counts: Counts, request: Request, here: Chosen, units: Ints, size: int
-) -> Chosen:
+def _each_plain(tree: Tree, counts: Counts, request: Request, here: Chosen, units: Ints, size: int) -> Chosen:
     below, affinity = here.level + 1, counts.affinity_at(here.level + 1)
     here = Chosen(here.level, here.domains[here.pods > 0], here.pods[here.pods > 0])
     if not len(here.domains):

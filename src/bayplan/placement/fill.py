@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bayplan.model.profile import Strategy
-from bayplan.placement.tree import Ints
+from bayplan.placement.tree import Bools, Ints
 
 NOWHERE = -1
 RADIX_MAX = 2**16  # numpy sorts 16-bit keys by radix, several times faster
@@ -89,12 +89,12 @@ def fill(domains: Ints, owner: Ints, units: Ints, need: Ints, tight: bool, affin
     return Shared(domains[used], given[used])
 
 
-def prefer_leader(domains: Ints, units: Ints, units_led: Ints, leads: Ints, need: int) -> Ints:
+def prefer_leader(domains: Ints, units: Ints, units_led: Ints, leads: Bools, need: int) -> Ints:
     """Move to the front the first domain that can lead without costing units that are needed."""
     if len(domains) < 2:
         return domains
     spare = units[domains].sum() - (units[domains] - units_led[domains])
-    good = np.flatnonzero((leads[domains] > 0) & (spare >= need))
+    good = np.flatnonzero(leads[domains] & (spare >= need))
     if not len(good) or good[0] == 0:
         return domains
     chosen = good[0]
@@ -102,7 +102,7 @@ def prefer_leader(domains: Ints, units: Ints, units_led: Ints, leads: Ints, need
 
 
 def fill_led(
-    domains: Ints, units: Ints, units_led: Ints, leads: Ints, need: int, tight: bool, affinity: Ints | None
+    domains: Ints, units: Ints, units_led: Ints, leads: Bools, need: int, tight: bool, affinity: Ints | None
 ) -> Shared:
     """As `fill` for one owner, with the odd one placed first."""
     domains = prefer_leader(domains, units, units_led, leads, need)
@@ -125,8 +125,8 @@ def fill_led(
     raise AssertionError("counted room must hold the odd one")
 
 
-def _tightest_led(domains: Ints, units_led: Ints, leads: Ints, need: int, affinity: Ints | None) -> int:
-    able = (leads[domains] > 0) & (units_led[domains] >= need)
+def _tightest_led(domains: Ints, units_led: Ints, leads: Bools, need: int, affinity: Ints | None) -> int:
+    able = leads[domains] & (units_led[domains] >= need)
     if affinity is not None:
         tier = affinity[domains]
         same = tier == tier[0]
@@ -137,5 +137,7 @@ def _tightest_led(domains: Ints, units_led: Ints, leads: Ints, need: int, affini
 def _shared(shares: list[tuple[int, int]], leader: int) -> Shared:
     kept = [(domain, units) for domain, units in shares if units or domain == leader]
     return Shared(
-        np.array([domain for domain, _ in kept], np.int64), np.array([units for _, units in kept], np.int64), leader
+        np.array([domain for domain, _ in kept], np.int64),
+        np.array([units for _, units in kept], np.int64),
+        leader,
     )

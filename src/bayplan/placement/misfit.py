@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bayplan.model.assignment import Code, Exclusions, LayerFit, Misfit, NearMiss
+from bayplan.model.assignment import Code, Exclusions, LayerFit, Misfit, NearMiss, Path
 from bayplan.model.gang import PodSet
 from bayplan.placement import nodes
 from bayplan.placement.capacity import Taken, copies, room, with_slot
@@ -68,9 +68,7 @@ def exclusions(inquiry: Inquiry) -> Exclusions:
         inside[slice(*inquiry.within)] = True
         outside = int((candidates & ~inside).sum())
         candidates = candidates & inside
-    return Exclusions(
-        int(usable.sum()), selector, affinity, outside, taints, _exhausted(inquiry, candidates)
-    )
+    return Exclusions(int(usable.sum()), selector, affinity, outside, taints, _exhausted(inquiry, candidates))
 
 
 def _exhausted(inquiry: Inquiry, candidates: Bools) -> dict[str, int]:
@@ -85,9 +83,7 @@ def _exhausted(inquiry: Inquiry, candidates: Bools) -> dict[str, int]:
     return found
 
 
-def _layers(
-    inquiry: Inquiry, request: Request, counts: Counts, short: Shortfall
-) -> tuple[LayerFit, ...]:
+def _layers(inquiry: Inquiry, request: Request, counts: Counts, short: Shortfall) -> tuple[LayerFit, ...]:
     """With several layers of segments: how many of each fit in the domain that has most room."""
     if not request.layers:
         return ()
@@ -107,8 +103,9 @@ def _layers(
 def _nearest(inquiry: Inquiry, request: Request, counts: Counts, short: Shortfall) -> NearMiss | None:
     tree, level = inquiry.supply.tree, short.level
     asked = request.count + request.remainder
+    path: Path = ()
     if short.together:
-        first, last, path, name = 0, inquiry.supply.leaves, (), ""
+        first, last, name = 0, inquiry.supply.leaves, ""
         fit = int(counts.segments[level].sum()) * request.size
     else:
         best = int(np.argmax(counts.segments[level]))

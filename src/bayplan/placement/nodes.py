@@ -78,7 +78,7 @@ def _code_of_set(table: NodeTable, taints: tuple[Taint, ...]) -> int:
 
 def inserted(table: NodeTable, row: int, node: Node) -> NodeTable:
     """The table with one more row."""
-    fresh = np.insert(table.nodes, row, None)
+    fresh = np.insert(table.nodes, row, "")
     fresh[row] = node
     columns = {
         key: np.insert(codes, row, table.words[key].code(node.labels.get(key)))
@@ -189,9 +189,9 @@ def _meets(table: NodeTable, requirement: Requirement) -> Bools:
             inside = np.isin(column, wanted) if len(wanted) != 1 else column == wanted[0]
             return ~inside if requirement.operator == "NotIn" else inside
         case "Exists":
-            return column != ABSENT
+            return np.not_equal(column, ABSENT)
         case "DoesNotExist":
-            return column == ABSENT
+            return np.equal(column, ABSENT)
         case "Gt" | "Lt":
             good = np.zeros(len(words) + 1, dtype=bool)  # the last entry answers for ABSENT
             for value, code in words.items():

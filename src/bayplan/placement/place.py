@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bayplan.model.assignment import Assignment, Code, Misfit, Placement, Share
-from bayplan.model.gang import Gang, Group, Locality, PodSet
+from bayplan.model.gang import AUTO, Gang, Group, Locality, PodSet
 from bayplan.model.profile import LeaderRules, Profile, Strategy
 from bayplan.placement import balanced, misfit, nodes
 from bayplan.placement.capacity import Taken, fits, room, with_slot
@@ -18,7 +18,7 @@ from bayplan.placement.fill import NOWHERE
 from bayplan.placement.request import Request, resolve
 from bayplan.placement.select import Chosen, Shortfall, choose
 from bayplan.placement.supply import Supply
-from bayplan.placement.tree import Bools, Ints
+from bayplan.placement.tree import Bools, Ints, Tree
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,7 +70,7 @@ def _place_members(
         if isinstance(found, Misfit):
             return located, found, scope
         located |= found
-        for pod_set in [member] if isinstance(member, PodSet) else member.pod_sets():
+        for pod_set in pod_sets_of(member):
             scope = scope.after(found[pod_set.name], pod_set.requests)
     return located, None, scope
 
@@ -82,9 +82,18 @@ def place_member(scope: Scope, member: Group | PodSet) -> dict[str, Located] | M
     pair = leader_and_workers(member)
     if pair is not None:
         leader, workers = pair
-        locality = member.locality if member.locality != Locality() else workers.locality
-        return place_pod_set(scope, workers, locality, leader)
+        return place_pod_set(scope, workers, group_locality(member, workers), leader)
     return _place_group(scope, member)
+
+
+def pod_sets_of(member: Group | PodSet) -> tuple[PodSet, ...]:
+    """The pod sets of a member, in order."""
+    return (member,) if isinstance(member, PodSet) else tuple(member.pod_sets())
+
+
+def group_locality(group: Group, pod_set: PodSet) -> Locality:
+    """What the group asks for as a whole; some families state it on the pod sets instead."""
+    return group.locality if group.locality != Locality() else pod_set.locality
 
 
 def leader_and_workers(group: Group) -> tuple[PodSet, PodSet] | None:
@@ -111,7 +120,7 @@ def place_pod_set(
         return Misfit(Code.NO_DOMAINS, names, topology=supply.tree.topology.name, level=level)
     request = replace(request, leader=leader is not None)
     inquiry = _inquire(scope, pod_set, names)
-    leaf = _leaf_counts(scope, inquiry, request, leader)
+    leaf = _leaf_counts(scope, inquiry, request.affinity, leader)
     counts = count_up(supply.tree, request, leaf)
     even = None
     if request.strategy is Strategy.BALANCED and not request.remainder:
@@ -146,7 +155,7 @@ def _allowed_rows(scope: Scope, pod_set: PodSet) -> Bools:
 
 
 def _leaf_counts(
-    scope: Scope, inquiry: misfit.Inquiry, request: Request, leader: PodSet | None
+    scope: Scope, inquiry: misfit.Inquiry, by_affinity: bool, leader: PodSet | None
 ) -> LeafCounts:
     supply, pod_set = scope.supply, inquiry.pod_set
     wants = with_slot(pod_set.requests)
@@ -155,20 +164,18 @@ def _leaf_counts(
     allowed = _clip(inquiry.leaves, scope.within)
     pods = np.where(allowed, fits(rooms, wants, supply.leaves), 0)
     if leader is None:
-        return LeafCounts(pods, pods, np.zeros(len(pods), bool), _affinity(inquiry, request, allowed))
+        return LeafCounts(pods, pods, np.zeros(len(pods), bool), _affinity(inquiry, by_affinity, allowed))
     welcome = allowed
     if scope.profile.leader_rules is LeaderRules.OWN:
         welcome = _clip(_inquire(scope, leader, ()).leaves, scope.within)
     leads = welcome & (fits(rooms, lead_wants, supply.leaves) > 0)
-    left = {
-        name: rooms[name] - np.where(leads, lead_wants.get(name, 0), 0) for name in wants
-    }
+    left = {name: rooms[name] - np.where(leads, lead_wants.get(name, 0), 0) for name in wants}
     pods_led = np.where(allowed, fits(left, wants, supply.leaves), 0)
-    return LeafCounts(pods, pods_led, leads, _affinity(inquiry, request, allowed))
+    return LeafCounts(pods, pods_led, leads, _affinity(inquiry, by_affinity, allowed))
 
 
-def _affinity(inquiry: misfit.Inquiry, request: Request, allowed: Bools) -> Ints | None:
-    if not request.affinity or not inquiry.supply.tree.topology.ends_at_host:
+def _affinity(inquiry: misfit.Inquiry, wanted: bool, allowed: Bools) -> Ints | None:
+    if not wanted or not inquiry.supply.tree.topology.ends_at_host:
         return None
     return np.where(allowed, nodes.scores(inquiry.supply.table, inquiry.pod_set.rules), 0)
 
@@ -207,6 +214,14 @@ def _last_segment_last(found: Located, area: tuple[int, int], rest: int) -> Loca
     return Located(leaves, np.concatenate((first[first > 0], tail[tail > 0])))
 
 
+def merged(supply: Supply, parts: Sequence[Located]) -> Assignment:
+    """Several finds as one assignment in topology order."""
+    leaves, where = np.unique(np.concatenate([part.leaves for part in parts]), return_inverse=True)
+    pods = np.zeros(len(leaves), np.int64)
+    np.add.at(pods, where, np.concatenate([part.pods for part in parts]))
+    return assignment(supply, Located(leaves, pods))
+
+
 def assignment(supply: Supply, found: Located) -> Assignment:
     """Shares in rank order. Hosts are named alone; other leaves by their whole path."""
     tree = supply.tree
@@ -224,5 +239,61 @@ def assignment(supply: Supply, found: Located) -> Assignment:
 
 
 def _place_group(scope: Scope, group: Group) -> dict[str, Located] | Misfit:
-    located, refusal, _ = _place_members(scope, group.members)
-    return located if refusal is None else refusal
+    """Any other group: all members within one domain, the tightest that holds them."""
+    locality, levels = group.locality, scope.supply.tree.levels
+    named = locality.required or locality.preferred
+    if named is None:
+        located, refusal, _ = _place_members(scope, group.members)
+        return located if refusal is None else refusal
+    names = tuple(pod_set.name for pod_set in group.pod_sets())
+    if named != AUTO and named not in levels:
+        return Misfit(Code.UNKNOWN_LEVEL, names, topology=scope.supply.tree.topology.name, level=named)
+    start = len(levels) - 1 if named == AUTO else levels.index(named)
+    climbs = locality.required is None or named == AUTO
+    answer: dict[str, Located] | Misfit | None = None
+    for level in range(start, -1 if climbs else start - 1, -1):
+        answer = _group_within(scope, group, level)
+        if not isinstance(answer, Misfit):
+            return answer
+    if locality.required is None:
+        return _place_group(scope, replace(group, locality=Locality()))
+    assert answer is not None
+    return answer
+
+
+def _group_within(scope: Scope, group: Group, level: int) -> dict[str, Located] | Misfit:
+    """Try the domains of a level, tightest first, that have room for each member by itself."""
+    tree = scope.supply.tree
+    room = np.full(tree.size(level), np.iinfo(np.int64).max)
+    spare = np.zeros(tree.size(level), np.int64)
+    for pod_set in group.pod_sets():
+        inquiry = _inquire(scope, pod_set, ())
+        pods = _leaf_counts(scope, inquiry, False, None).pods
+        total = np.add.reduceat(pods, _first_leaves(tree, level))
+        room = np.minimum(room, total - pod_set.count)
+        spare += total
+    refusal: Misfit | None = None
+    for domain in np.lexsort((spare, room < 0)).tolist():
+        if scope.within is not None and not _inside(tree.leaf_range(level, domain), scope.within):
+            continue
+        inner = replace(scope, within=tree.leaf_range(level, domain))
+        located, misfit_here, _ = _place_members(inner, group.members)
+        if misfit_here is None:
+            return located
+        if refusal is None or room[domain] < 0:
+            refusal = replace(misfit_here, pod_sets=tuple(p.name for p in group.pod_sets()))
+        if room[domain] < 0:
+            break  # from here on not even a single member fits
+    assert refusal is not None
+    return refusal
+
+
+def _first_leaves(tree: Tree, level: int) -> Ints:
+    first = np.arange(tree.size(level))
+    for step in range(level, tree.lowest):
+        first = tree.children[step][first]
+    return first
+
+
+def _inside(area: tuple[int, int], outer: tuple[int, int]) -> bool:
+    return outer[0] <= area[0] and area[1] <= outer[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from bayplan.model.assignment import Code, Misfit
 from bayplan.model.gang import AUTO, Locality, PodSet
@@ -38,7 +39,7 @@ class Request:
 def resolve(pod_set: PodSet, locality: Locality, topology: Topology, profile: Profile) -> Request | Misfit:
     """Find the levels; refuse names that the topology does not have and layers that do not nest."""
     levels = {name: index for index, name in enumerate(topology.levels)}
-    refuse = _refusal(pod_set, topology)
+    refuse = partial(Misfit, pod_sets=(pod_set.name,), topology=topology.name)
     segments = pod_set.segments
     size = segments[0].size if segments else 1
     if size <= 0:
@@ -56,7 +57,7 @@ def resolve(pod_set: PodSet, locality: Locality, topology: Topology, profile: Pr
         return refuse(Code.UNKNOWN_SEGMENT_LEVEL, level=segment_name)
     level, segment_level = levels[named], levels[segment_name]
     if level > segment_level:
-        return refuse(Code.SEGMENT_ABOVE_LOCALITY, level=segment_name, other=named)
+        return refuse(Code.SEGMENT_ABOVE_LOCALITY, level=segment_name, other_level=named)
 
     inner: dict[int, int] = {}
     above, parent = segment_level, size
@@ -64,10 +65,10 @@ def resolve(pod_set: PodSet, locality: Locality, topology: Topology, profile: Pr
         if layer.level not in levels:
             return refuse(Code.UNKNOWN_INNER_LEVEL, level=layer.level)
         if levels[layer.level] <= above:
-            return refuse(Code.INNER_LEVEL_NOT_LOWER, level=layer.level, other=topology.levels[above])
+            return refuse(Code.INNER_LEVEL_NOT_LOWER, level=layer.level, other_level=topology.levels[above])
         if layer.size <= 0 or parent % layer.size:
             return refuse(Code.INNER_SIZE_NOT_DIVISOR, level=layer.level, sizes=(layer.size, parent))
-        inner.update({between: layer.size for between in range(above + 1, levels[layer.level] + 1)})
+        inner.update(dict.fromkeys(range(above + 1, levels[layer.level] + 1), layer.size))
         above, parent = levels[layer.level], layer.size
 
     unconstrained = locality.required is None and locality.preferred is None
@@ -93,12 +94,3 @@ def _strategy(locality: Locality, profile: Profile) -> Strategy:
     if locality.required is not None:
         return profile.required
     return profile.preferred if locality.preferred is not None else profile.unconstrained
-
-
-def _refusal(pod_set: PodSet, topology: Topology):  # type: ignore[no-untyped-def]
-    def refuse(code: Code, level: str, other: str = "", sizes: tuple[int, int] = (0, 0)) -> Misfit:
-        return Misfit(
-            code, (pod_set.name,), topology=topology.name, level=level, other_level=other, sizes=sizes
-        )
-
-    return refuse

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -74,9 +75,7 @@ class Tree:
 def build(topology: Topology, paths: Sequence[Path], names: Sequence[str]) -> Tree:
     """Sort nodes by path (then name) and cut the rows into domains."""
     order = sorted(range(len(names)), key=lambda i: (paths[i], names[i]))
-    columns = tuple(
-        _objects([paths[i][level] for i in order]) for level in range(len(topology.levels))
-    )
+    columns = tuple(_objects([paths[i][level] for i in order]) for level in range(len(topology.levels)))
     return _cut(topology, _objects([names[i] for i in order]), columns)
 
 
@@ -96,9 +95,7 @@ def find_row(tree: Tree, path: Path, name: str) -> int:
 
 def inserted(tree: Tree, row: int, path: Path, name: str) -> Tree:
     """A tree with one more node at the row that `find_row` gave."""
-    values = tuple(
-        np.insert(column, row, value) for column, value in zip(tree.values, path, strict=True)
-    )
+    values = tuple(np.insert(column, row, value) for column, value in zip(tree.values, path, strict=True))
     opens = tuple(np.insert(column, row, True) for column in tree.opens)
     return _recut(tree.topology, np.insert(tree.names, row, name), values, opens, row)
 
@@ -147,9 +144,7 @@ def _ranged(
     topology: Topology, names: Objects, values: tuple[Objects, ...], opens: tuple[Bools, ...]
 ) -> Tree:
     starts = tuple(np.flatnonzero(marks) for marks in opens)
-    children = tuple(
-        np.searchsorted(below, here) for here, below in zip(starts, starts[1:], strict=False)
-    )
+    children = tuple(np.searchsorted(below, here) for here, below in pairwise(starts))
     spans = tuple(
         np.diff(first, append=len(below)) for first, below in zip(children, starts[1:], strict=False)
     )
