@@ -136,8 +136,5 @@ def _tightest_led(domains: Ints, units_led: Ints, leads: Bools, need: int, affin
 
 def _shared(shares: list[tuple[int, int]], leader: int) -> Shared:
     kept = [(domain, units) for domain, units in shares if units or domain == leader]
-    return Shared(
-        np.array([domain for domain, _ in kept], np.int64),
-        np.array([units for _, units in kept], np.int64),
-        leader,
-    )
+    domains, units = np.array(kept, np.int64).reshape(-1, 2).T
+    return Shared(domains, units, leader)

@@ -140,7 +140,8 @@ def _still_bound(layers: Sequence[Segment], depth: int, count: int, single: bool
 
 
 def _pods_by_domain(scope: Scope, standing: Located, level: int) -> dict[int, int]:
-    tree, pods = scope.supply.tree, {}
+    tree = scope.supply.tree
+    pods: dict[int, int] = {}
     domains = tree.ancestors(tree.lowest, standing.leaves, level)
     for domain, count in zip(domains.tolist(), standing.pods.tolist(), strict=True):
         pods[domain] = pods.get(domain, 0) + count

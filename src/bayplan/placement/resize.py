@@ -22,6 +22,7 @@ from bayplan.placement.place import (
     scope_of,
 )  # fmt: skip
 from bayplan.placement.place import assignment as named
+from bayplan.placement.supply import Supply
 
 
 def resize(supply: Supply, gang: Gang, held: Mapping[str, Assignment], profile: Profile) -> Placement:
