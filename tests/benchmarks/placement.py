@@ -23,10 +23,10 @@ PEER_ROUNDS_MAX = 7  # a peer's row at 100,000 nodes takes up to a second a roun
 def main() -> int:
     """Measure, print the tables, write the results."""
     options = _options()
-    program = None if options.no_peer else _peer()
     ours: dict[int, Lines] = {}
     others: dict[int, Lines] = {}
     try:
+        program = None if options.no_peer else _peer()
         for nodes in options.sizes:
             ours[nodes], others[nodes] = _measure(nodes, options.rounds, program)
             print(f"{report.table(nodes, ours[nodes], others[nodes])}\n", flush=True)

@@ -85,6 +85,7 @@ def make(nodes: int, seed: int = SEED) -> Scenario:
         load = chance.random()
         used += [_occupants(chance, load) for _ in range(NODES_PER_RACK)]
     del used[nodes:]
+    used[-1] = 0  # one node at least is idle, whatever the size
     idle = [index for index, count in enumerate(used) if count == 0]
     middle = min(idle, key=lambda index: abs(index - nodes // 2))
     return Scenario(tuple(used), changed=middle, removed=idle[-1])

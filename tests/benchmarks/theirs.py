@@ -40,13 +40,18 @@ def build() -> Path:
         process = subprocess.Popen(command, cwd=SOURCES, stdout=log, stderr=log)
         try:
             status = _watch(process)
-        finally:
+        except BaseException:
             process.kill()
             process.wait()
+            partial.unlink(missing_ok=True)
+            raise
     if status != 0:
         told = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         raise Skipped(f"building it failed: {told[-1] if told else status} (all of it: {errors})")
     partial.replace(program)
+    for other in _cache().glob("peer-*"):
+        if other != program.parent:
+            shutil.rmtree(other, ignore_errors=True)  # built from sources that have changed since
     return program
 
 
