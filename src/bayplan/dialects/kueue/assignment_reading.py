@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 def decode_assignment(field: Field) -> Assignment | None:
     """The assignment in either form. If anything is wrong it is noted with the field, and there is none."""
+    if not _is_mapping(field):
+        return None
     levels = _levels(field.at("levels"))
     domains, slices = field.at("domains"), field.at("slices")
     if domains.present and slices.present:
@@ -45,11 +47,12 @@ def _levels(field: Field) -> tuple[str, ...] | None:
 def _domains(field: Field, levels: int) -> list[Share] | None:
     """The shares of a v1beta1 assignment."""
     shares: list[Share | None] = []
-    for item in field.items():
+    for item in filter(_is_mapping, field.items()):
         values = _level_list(item.at("values"), levels)
         count = _count(item.at("count"))
         shares.append(None if values is None or count is None else Share(tuple(values), count))
-    return _complete(shares) if isinstance(field.value, list) else None
+    complete = isinstance(field.value, list) and len(shares) == len(field.value)
+    return _complete(shares) if complete else None
 
 
 def _level_list(field: Field, levels: int) -> list[str] | None:
@@ -62,16 +65,17 @@ def _level_list(field: Field, levels: int) -> list[str] | None:
 
 def _slices(field: Field, levels: int) -> list[Share] | None:
     """The shares of a v1beta2 assignment, slice after slice."""
-    items = field.items()
-    if len(items) > SLICES_MAX:
+    given = field.items()
+    if len(given) > SLICES_MAX:
         field.error(f"must not have more than {SLICES_MAX} slices")
         return None
+    items = list(filter(_is_mapping, given))
     sizes = [_size(item.at("domainCount")) for item in items]
     if sum(size or 0 for size in sizes) > DOMAINS_MAX:
         field.error(f"must not have more than {DOMAINS_MAX} domains in all")
         return None
     parts = _complete([_slice(item, size, levels) for item, size in zip(items, sizes, strict=True)])
-    if parts is None or not isinstance(field.value, list | None):
+    if parts is None or len(parts) < len(given) or not isinstance(field.value, list | None):
         return None
     return [share for part in parts for share in part]
 
@@ -129,7 +133,16 @@ def _pod_counts(field: Field, size: int | None) -> list[int] | None:
     return counts if fits else None
 
 
+def _is_mapping(field: Field) -> bool:
+    if isinstance(field.value, dict):
+        return True
+    field.error(f"must be a mapping, not {type_name(field.value)}")
+    return False
+
+
 def _exactly_one(field: Field, universal: Field, individual: Field) -> bool:
+    if field.present and not isinstance(field.value, dict):
+        return False  # and that has been noted
     if universal.present == individual.present:
         field.error("must have exactly one of universal and individual")
         return False
