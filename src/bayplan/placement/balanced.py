@@ -75,7 +75,7 @@ def _best_branch(tree: Tree, counts: Counts, request: Request) -> tuple[Branch, 
     most, fewest_used = 0, 0
     lower = request.level + 1 if request.level < request.segment_level else request.level
     for first, last in _siblings(tree, request.level):
-        low, high = (first, last) if lower == request.level else _span(tree, request.level, first, last)
+        low, high = tree.below(request.level, (first, last), lower)
         if counts.segments[lower][low:high].sum() < request.units:
             continue
         reach = _greedy(counts, lower, np.arange(low, high), request)
@@ -83,6 +83,8 @@ def _best_branch(tree: Tree, counts: Counts, request: Request) -> tuple[Branch, 
             continue
         for threshold in _thresholds(counts, lower, reach, request):
             if threshold <= 0 or threshold < most:
+                break
+            if best and threshold == most and _at_least(counts, request, first, last) >= fewest_used:
                 break
             branch = _pruned(tree, counts, request, first, last, threshold)
             used = _greedy(branch.counts, request.level, np.arange(last - first), request)
@@ -94,16 +96,17 @@ def _best_branch(tree: Tree, counts: Counts, request: Request) -> tuple[Branch, 
     return best
 
 
+def _at_least(counts: Counts, request: Request, first: int, last: int) -> int:
+    """How many of the siblings are needed at best, before anything is left out."""
+    reach = _greedy(counts, request.level, np.arange(first, last), request)
+    return reach.used if reach else last - first + 1
+
+
 def _siblings(tree: Tree, level: int) -> list[tuple[int, int]]:
     if level == 0:
         return [(0, tree.size(0))]
     first, span = tree.children[level - 1], tree.spans[level - 1]
     return list(zip(first.tolist(), (first + span).tolist(), strict=True))
-
-
-def _span(tree: Tree, level: int, first: int, last: int) -> tuple[int, int]:
-    """The children of a run of domains."""
-    return int(tree.children[level][first]), int(tree.children[level][last - 1] + tree.spans[level][last - 1])
 
 
 def _greedy(counts: Counts, level: int, domains: Ints, request: Request) -> Greedy | None:
@@ -124,7 +127,10 @@ def _greedy(counts: Counts, level: int, domains: Ints, request: Request) -> Gree
         if need <= 0:
             return Greedy(used, last_led)
     room = counts.segments[level]
-    domains = ranked(domains, room, counts.pods[level], Strategy.BEST_FIT, affinity)
+    if affinity is None and not request.leader:
+        domains = domains[np.argsort(-room[domains], kind="stable")]  # equals may stand in any order here
+    else:
+        domains = ranked(domains, room, counts.pods[level], Strategy.BEST_FIT, affinity)
     units = room[domains]
     stop = int(np.argmin(units > 0)) if (units <= 0).any() else len(units)
     taken = int(np.searchsorted(np.cumsum(units[:stop]), need))
@@ -152,15 +158,14 @@ def _pruned(tree: Tree, counts: Counts, request: Request, first: int, last: int,
     level = request.level
     ranges = {level: (first, last)}
     for below in range(level + 1, tree.lowest + 1):
-        ranges[below] = _span(tree, below - 1, *ranges[below - 1])
+        ranges[below] = tree.below(below - 1, ranges[below - 1], below)
     low, high = ranges[tree.lowest]
     dead, idle = np.zeros(high - low, bool), np.zeros(high - low, bool)
     if level < tree.lowest:
         child = slice(*ranges[level + 1])
         weak = counts.segments[level + 1][child] < threshold
         unfit = counts.leads[level + 1][child] & (counts.segments_led[level + 1][child] < threshold)
-        leaf_starts = _leaf_starts(tree, level + 1, ranges[level + 1])
-        spans = np.diff(np.append(leaf_starts, high))
+        spans = np.diff(tree.first_leaves(level + 1, np.arange(*ranges[level + 1])), append=high)
         dead, idle = np.repeat(weak, spans), np.repeat(unfit, spans)
     branch = _recounted(tree, counts, request, ranges, dead, idle if request.leader else np.zeros_like(idle))
     here = branch.counts
@@ -173,14 +178,6 @@ def _pruned(tree: Tree, counts: Counts, request: Request, first: int, last: int,
         for figures in (here.pods_led, here.segments_led):
             figures[level] = np.where(unfit, 0, figures[level])
     return branch
-
-
-def _leaf_starts(tree: Tree, level: int, run: tuple[int, int]) -> Ints:
-    """The first leaf below each domain of a run."""
-    found = np.arange(*run)
-    for step in range(level, tree.lowest):
-        found = tree.children[step][found]
-    return found
 
 
 def _recounted(
@@ -228,6 +225,7 @@ def _fewest(
         rank = np.unique(-evenness, return_inverse=True)[1]
         leads = (~counts.leads[level][domains]).astype(np.int64)
         domains = domains[order(leads, -counts.segments_led[level][domains], rank.astype(np.int64))]
+    domains = domains[(counts.segments[level][domains] > 0) | counts.leads[level][domains]]
     pods = counts.pods[level][domains] * (counts.segments[level][domains] > 0)
     led = np.where(counts.leads[level][domains], counts.pods_led[level][domains], NOWHERE)
     chosen = fewest(pods.tolist(), led.tolist(), request.units * request.size, reach.used, request.leader)

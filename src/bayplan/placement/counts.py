@@ -80,20 +80,26 @@ def _gather(counts: Counts, level: int, first: Ints, request: Request) -> None:
     if step > 1:
         pods, led = pods // step * step, led // step * step
     counts.pods[level] = np.add.reduceat(pods, first)
-    counts.segments[level] = np.add.reduceat(counts.segments[below], first)
     if counts.affinity is not None:
         counts.affinity[level] = np.add.reduceat(counts.affinity[below], first)
-    counts.leads[level] = np.logical_or.reduceat(counts.leads[below], first)
+    if counts.segments[below] is pods:
+        counts.segments[level] = counts.pods[level]
+    else:
+        counts.segments[level] = np.add.reduceat(counts.segments[below], first)
     if not has_odd_one(request):
+        counts.leads[level] = np.zeros(len(first), dtype=bool)
         counts.pods_led[level], counts.segments_led[level] = counts.pods[level], counts.segments[level]
         return
+    counts.leads[level] = np.logical_or.reduceat(counts.leads[below], first)
     # The odd one goes where it costs least, so a domain loses the smallest loss of its children.
     leads, any_leads = counts.leads[below], counts.leads[level]
     loss = np.minimum.reduceat(np.where(leads, pods - led, FAR), first)
-    lost = np.minimum.reduceat(
-        np.where(leads, counts.segments[below] - counts.segments_led[below], FAR), first
-    )
     counts.pods_led[level] = np.where(any_leads, counts.pods[level] - loss, 0)
+    if counts.segments[below] is pods and counts.segments_led[below] is led:
+        counts.segments_led[level] = counts.pods_led[level]
+        return
+    fewer = counts.segments[below] - counts.segments_led[below]
+    lost = np.minimum.reduceat(np.where(leads, fewer, FAR), first)
     counts.segments_led[level] = np.where(any_leads, counts.segments[level] - lost, 0)
 
 
@@ -103,8 +109,11 @@ def _cut_into_segments(counts: Counts, level: int, request: Request) -> None:
         rest = last_segment(request)
         counts.leads[level] = pods >= rest
         counts.pods_led[level] = np.where(counts.leads[level], pods - rest, pods)
-    counts.segments[level] = pods // request.size
     led = counts.pods_led[level]
+    if request.size == 1:
+        counts.segments[level], counts.segments_led[level] = pods, led
+        return
+    counts.segments[level] = pods // request.size
     counts.segments_led[level] = counts.segments[level] if led is pods else led // request.size
 
 

@@ -91,10 +91,7 @@ def _layers(inquiry: Inquiry, request: Request, counts: Counts, short: Shortfall
     best = int(np.argmax(counts.segments[level]))
     found = []
     for name, layer_level, size in request.layers:
-        first, last = best, best + 1
-        for step in range(level, layer_level):
-            last = int(tree.children[step][last - 1] + tree.spans[step][last - 1])
-            first = int(tree.children[step][first])
+        first, last = tree.below(level, (best, best + 1), layer_level)
         fit = int((counts.pods[layer_level][first:last] // size).sum())
         found.append(LayerFit(name, fit, request.count // size))
     return tuple(found)

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bayplan.model.node import Node
 from bayplan.model.rules import NodeRules, Requirement, Taint, Term, Toleration, integer
-from bayplan.placement.tree import Bools, Ints, Objects
+from bayplan.placement.tree import Bools, Ints, Objects, spliced
 
 Codes = NDArray[np.int32]
 ABSENT = -1
@@ -76,30 +75,26 @@ def _code_of_set(table: NodeTable, taints: tuple[Taint, ...]) -> int:
     return table.taint_sets.index(taints)
 
 
-def inserted(table: NodeTable, row: int, node: Node) -> NodeTable:
-    """The table with one more row."""
-    fresh = np.insert(table.nodes, row, "")
-    fresh[row] = node
+def inserted(table: NodeTable, nodes: Objects, row: int) -> NodeTable:
+    """The table for nodes with one more row."""
+    node = nodes[row]
     columns = {
-        key: np.insert(codes, row, table.words[key].code(node.labels.get(key)))
+        key: spliced(codes, row, table.words[key].code(node.labels.get(key)))
         for key, codes in table.columns.items()
     }
-    taints = np.insert(table.taints, row, _code_of_set(table, node.taints))
-    return NodeTable(fresh, taints, table.taint_sets, table.words, columns)
+    taints = spliced(table.taints, row, _code_of_set(table, node.taints))
+    return NodeTable(nodes, taints, table.taint_sets, table.words, columns)
 
 
-def removed(table: NodeTable, row: int) -> NodeTable:
-    """The table with one row less."""
+def removed(table: NodeTable, nodes: Objects, row: int) -> NodeTable:
+    """The table for nodes with one row less."""
     columns = {key: np.delete(codes, row) for key, codes in table.columns.items()}
-    return NodeTable(
-        np.delete(table.nodes, row), np.delete(table.taints, row), table.taint_sets, table.words, columns
-    )
+    return NodeTable(nodes, np.delete(table.taints, row), table.taint_sets, table.words, columns)
 
 
-def changed(table: NodeTable, row: int, node: Node) -> NodeTable:
-    """The table with another node at that row; only the columns that differ are copied."""
-    nodes = table.nodes.copy()
-    nodes[row] = node
+def changed(table: NodeTable, nodes: Objects, row: int) -> NodeTable:
+    """The table for nodes with another one at that row; only the columns that differ are copied."""
+    node = nodes[row]
     taints, code = table.taints, _code_of_set(table, node.taints)
     if taints[row] != code:
         taints = taints.copy()

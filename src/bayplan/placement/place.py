@@ -9,6 +9,7 @@ import numpy as np
 
 from bayplan.model.assignment import Assignment, Code, Misfit, Placement, Share
 from bayplan.model.gang import AUTO, Gang, Group, Locality, PodSet
+from bayplan.model.node import HOSTNAME
 from bayplan.model.profile import LeaderRules, Profile, Strategy
 from bayplan.placement import balanced, misfit, nodes
 from bayplan.placement.capacity import Taken, fits, room, with_slot
@@ -18,7 +19,7 @@ from bayplan.placement.fill import NOWHERE
 from bayplan.placement.request import Request, resolve
 from bayplan.placement.select import Chosen, Shortfall, choose
 from bayplan.placement.supply import Supply
-from bayplan.placement.tree import Bools, Ints, Tree
+from bayplan.placement.tree import Bools, Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,7 +53,7 @@ def scope_of(supply: Supply, profile: Profile) -> Scope:
 def place(supply: Supply, gang: Gang, profile: Profile | None = None) -> Placement:
     """Say where every pod of the gang goes, or exactly why it cannot."""
     scope = scope_of(supply, profile or Profile())
-    located, refusal, _ = _place_members(scope, gang.root.members)
+    located, refusal = _place_members(scope, gang.root.members)
     return answer(supply, located, refusal)
 
 
@@ -63,16 +64,17 @@ def answer(supply: Supply, located: Mapping[str, Located], refusal: Misfit | Non
 
 def _place_members(
     scope: Scope, members: tuple[Group | PodSet, ...]
-) -> tuple[dict[str, Located], Misfit | None, Scope]:
+) -> tuple[dict[str, Located], Misfit | None]:
     located: dict[str, Located] = {}
-    for member in members:
+    for position, member in enumerate(members):
         found = place_member(scope, member)
         if isinstance(found, Misfit):
-            return located, found, scope
+            return located, found
         located |= found
-        for pod_set in pod_sets_of(member):
-            scope = scope.after(found[pod_set.name], pod_set.requests)
-    return located, None, scope
+        if position + 1 < len(members):
+            for pod_set in pod_sets_of(member):
+                scope = scope.after(found[pod_set.name], pod_set.requests)
+    return located, None
 
 
 def place_member(scope: Scope, member: Group | PodSet) -> dict[str, Located] | Misfit:
@@ -162,15 +164,17 @@ def _leaf_counts(
     lead_wants = with_slot(leader.requests) if leader else {}
     rooms = {name: room(supply, inquiry.rows, name, scope.taken) for name in wants | lead_wants}
     allowed = _clip(inquiry.leaves, scope.within)
-    pods = np.where(allowed, fits(rooms, wants, supply.leaves), 0)
+    pods = _only(allowed, fits(rooms, wants, supply.leaves))
     if leader is None:
         return LeafCounts(pods, pods, np.zeros(len(pods), bool), _affinity(inquiry, by_affinity, allowed))
     welcome = allowed
     if scope.profile.leader_rules is LeaderRules.OWN:
         welcome = _clip(_inquire(scope, leader, ()).leaves, scope.within)
-    leads = welcome & (fits(rooms, lead_wants, supply.leaves) > 0)
-    left = {name: rooms[name] - np.where(leads, lead_wants.get(name, 0), 0) for name in wants}
-    pods_led = np.where(allowed, fits(left, wants, supply.leaves), 0)
+    leads = welcome.copy()
+    for name, amount in lead_wants.items():
+        leads &= rooms[name] >= amount
+    beside = {name: rooms[name] - lead_wants.get(name, 0) for name in wants}
+    pods_led = np.where(leads, _only(allowed, fits(beside, wants, supply.leaves)), pods)
     return LeafCounts(pods, pods_led, leads, _affinity(inquiry, by_affinity, allowed))
 
 
@@ -178,6 +182,10 @@ def _affinity(inquiry: misfit.Inquiry, wanted: bool, allowed: Bools) -> Ints | N
     if not wanted or not inquiry.supply.tree.topology.ends_at_host:
         return None
     return np.where(allowed, nodes.scores(inquiry.supply.table, inquiry.pod_set.rules), 0)
+
+
+def _only(allowed: Bools, counts: Ints) -> Ints:
+    return counts if allowed.all() else np.where(allowed, counts, 0)
 
 
 def _clip(leaves: Bools, within: tuple[int, int] | None) -> Bools:
@@ -226,7 +234,7 @@ def assignment(supply: Supply, found: Located) -> Assignment:
     """Shares in rank order. Hosts are named alone; other leaves by their whole path."""
     tree = supply.tree
     if tree.topology.ends_at_host:
-        hosts = tree.values[-1][found.leaves].tolist()
+        hosts = (node.labels[HOSTNAME] for node in tree.nodes[found.leaves])
         shares = tuple(Share((host,), pods) for host, pods in zip(hosts, found.pods.tolist(), strict=True))
         return Assignment(tree.levels[-1:], shares)
     return Assignment(
@@ -243,7 +251,7 @@ def _place_group(scope: Scope, group: Group) -> dict[str, Located] | Misfit:
     locality, levels = group.locality, scope.supply.tree.levels
     named = locality.required or locality.preferred
     if named is None:
-        located, refusal, _ = _place_members(scope, group.members)
+        located, refusal = _place_members(scope, group.members)
         return located if refusal is None else refusal
     names = tuple(pod_set.name for pod_set in group.pod_sets())
     if named != AUTO and named not in levels:
@@ -269,7 +277,7 @@ def _group_within(scope: Scope, group: Group, level: int) -> dict[str, Located] 
     for pod_set in group.pod_sets():
         inquiry = _inquire(scope, pod_set, ())
         pods = _leaf_counts(scope, inquiry, False, None).pods
-        total = np.add.reduceat(pods, _first_leaves(tree, level))
+        total = np.add.reduceat(pods, tree.first_leaves(level, np.arange(tree.size(level))))
         room = np.minimum(room, total - pod_set.count)
         spare += total
     refusal: Misfit | None = None
@@ -277,7 +285,7 @@ def _group_within(scope: Scope, group: Group, level: int) -> dict[str, Located] 
         if scope.within is not None and not _inside(tree.leaf_range(level, domain), scope.within):
             continue
         inner = replace(scope, within=tree.leaf_range(level, domain))
-        located, misfit_here, _ = _place_members(inner, group.members)
+        located, misfit_here = _place_members(inner, group.members)
         if misfit_here is None:
             return located
         if refusal is None or room[domain] < 0:
@@ -286,13 +294,6 @@ def _group_within(scope: Scope, group: Group, level: int) -> dict[str, Located] 
             break  # from here on not even a single member fits
     assert refusal is not None
     return refusal
-
-
-def _first_leaves(tree: Tree, level: int) -> Ints:
-    first = np.arange(tree.size(level))
-    for step in range(level, tree.lowest):
-        first = tree.children[step][first]
-    return first
 
 
 def _inside(area: tuple[int, int], outer: tuple[int, int]) -> bool:

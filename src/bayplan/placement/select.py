@@ -12,6 +12,8 @@ from bayplan.placement.fill import NOWHERE, Shared, fill, fill_led, prefer_leade
 from bayplan.placement.request import Request
 from bayplan.placement.tree import Ints
 
+COUNTABLE_MAX = 2**16
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chosen:
@@ -102,7 +104,7 @@ def _several(counts: Counts, level: int, request: Request) -> Chosen | Shortfall
         fit = int(units.sum())
         if fit < need:
             return Shortfall(level, fit, together=True)
-        used = np.flatnonzero(units)
+        used = _enough(counts, level, request)
         return _share(counts, level, _plain_order(counts, level, request, used), request)
     order = prefer_leader(_led_order(counts, level, request), units, units_led, leads, need)
     if not leads[order[0]]:
@@ -112,6 +114,19 @@ def _several(counts: Counts, level: int, request: Request) -> Chosen | Shortfall
     if fit < need:
         return Shortfall(level, fit, together=True)
     return _share(counts, level, np.concatenate((order[:1], rest)), request)
+
+
+def _enough(counts: Counts, level: int, request: Request) -> Ints:
+    """Domains worth ranking. Filling up from the smallest needs none beyond where the sum suffices."""
+    units = counts.segments[level]
+    if request.strategy is not Strategy.LEAST_FREE or counts.affinity is not None:
+        return np.flatnonzero(units)
+    largest = int(units.max())
+    if largest >= COUNTABLE_MAX:
+        return np.flatnonzero(units)
+    held = np.bincount(units, minlength=largest + 1) * np.arange(largest + 1)
+    edge = int(np.searchsorted(np.cumsum(held), request.units))
+    return np.flatnonzero((units > 0) & (units <= edge))
 
 
 def _share(counts: Counts, level: int, domains: Ints, request: Request) -> Chosen:

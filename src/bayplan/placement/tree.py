@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.model.assignment import Path
-from bayplan.model.node import Topology
+from bayplan.model.node import Node, Topology
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -24,8 +24,7 @@ class Tree:
     """Nodes sorted by their full path. Immutable, and shared by every snapshot until a node moves."""
 
     topology: Topology
-    names: Objects  # the node of each row
-    values: tuple[Objects, ...]  # per level: each row's value
+    nodes: Objects  # the Node of each row
     opens: tuple[Bools, ...]  # per level: whether the row is the first of its domain
     starts: tuple[Ints, ...]  # per level: the first row of each domain
     children: tuple[Ints, ...]  # per level but the lowest: each domain's first child
@@ -37,12 +36,22 @@ class Tree:
 
     @property
     def rows(self) -> int:
-        return len(self.names)
+        return len(self.nodes)
 
     @property
     def lowest(self) -> int:
         """Index of the level whose domains are the leaves."""
         return len(self.topology.levels) - 1
+
+    @property
+    def names(self) -> Objects:
+        """The node name of each row (made on demand)."""
+        return objects([node.name for node in self.nodes])
+
+    @property
+    def values(self) -> tuple[Objects, ...]:
+        """Per level, each row's value (made on demand)."""
+        return tuple(objects([node.labels[level] for node in self.nodes]) for level in self.levels)
 
     def size(self, level: int) -> int:
         """How many domains the level has."""
@@ -50,8 +59,8 @@ class Tree:
 
     def path(self, level: int, domain: int) -> Path:
         """A domain's values from the top level down."""
-        row = int(self.starts[level][domain])
-        return tuple(self.values[above][row] for above in range(level + 1))
+        labels = self.nodes[self.starts[level][domain]].labels
+        return tuple(labels[above] for above in self.levels[: level + 1])
 
     def row_range(self, level: int, domain: int) -> tuple[int, int]:
         """The rows of a domain."""
@@ -61,91 +70,112 @@ class Tree:
 
     def leaf_range(self, level: int, domain: int) -> tuple[int, int]:
         """The leaves below a domain."""
-        first, last = domain, domain + 1
-        for step in range(level, self.lowest):
+        return self.below(level, (domain, domain + 1), self.lowest)
+
+    def below(self, level: int, run: tuple[int, int], target: int) -> tuple[int, int]:
+        """The domains of a lower level under a run of domains."""
+        first, last = run
+        for step in range(level, target):
             last = int(self.children[step][last - 1] + self.spans[step][last - 1])
             first = int(self.children[step][first])
         return first, last
+
+    def first_leaves(self, level: int, domains: Ints) -> Ints:
+        """The first leaf below each domain."""
+        for step in range(level, self.lowest):
+            domains = self.children[step][domains]
+        return domains
 
     def ancestors(self, level: int, domains: Ints, above: int) -> Ints:
         """For each domain of a level, the index of its ancestor at a level above."""
         return np.searchsorted(self.starts[above], self.starts[level][domains], side="right") - 1
 
 
-def build(topology: Topology, paths: Sequence[Path], names: Sequence[str]) -> Tree:
+def build(topology: Topology, nodes: Iterable[Node]) -> Tree:
     """Sort nodes by path (then name) and cut the rows into domains."""
-    order = sorted(range(len(names)), key=lambda i: (paths[i], names[i]))
-    columns = tuple(_objects([paths[i][level] for i in order]) for level in range(len(topology.levels)))
-    return _cut(topology, _objects([names[i] for i in order]), columns)
+    order = sorted(nodes, key=lambda node: ([node.labels[level] for level in topology.levels], node.name))
+    rows = objects(order)
+    opens: list[Bools] = []
+    differs = np.zeros(max(len(rows) - 1, 0), dtype=bool)
+    for level in topology.levels:
+        column = objects([node.labels[level] for node in order])
+        differs = differs | (column[1:] != column[:-1])
+        opens.append(np.concatenate((np.ones(min(len(rows), 1), dtype=bool), differs)))
+    if topology.ends_at_host:  # a host is a leaf of its own, even if its label is not unique
+        opens[-1] = np.ones(len(rows), dtype=bool)
+    return _ranged(topology, rows, tuple(opens))
 
 
 def find(tree: Tree, path: Path) -> tuple[int, int]:
     """The rows whose path starts with this one, as a range; empty where it would stand if there are none."""
     low, high = 0, tree.rows
-    for column, value in zip(tree.values, path, strict=False):
-        low, high = bisect_left(column, value, low, high), bisect_right(column, value, low, high)
+    for level, value in zip(tree.levels, path, strict=False):
+
+        def label(node: Node, level: str = level) -> str:
+            return node.labels[level]
+
+        low = bisect_left(tree.nodes, value, low, high, key=label)
+        high = bisect_right(tree.nodes, value, low, high, key=label)
     return low, high
 
 
 def find_row(tree: Tree, path: Path, name: str) -> int:
     """The row of a node, or where it belongs."""
     low, high = find(tree, path)
-    return bisect_left(tree.names, name, low, high)
+    return bisect_left(tree.nodes, name, low, high, key=lambda node: node.name)
 
 
-def inserted(tree: Tree, row: int, path: Path, name: str) -> Tree:
+def inserted(tree: Tree, row: int, node: Node) -> Tree:
     """A tree with one more node at the row that `find_row` gave."""
-    values = tuple(np.insert(column, row, value) for column, value in zip(tree.values, path, strict=True))
-    opens = tuple(np.insert(column, row, True) for column in tree.opens)
-    return _recut(tree.topology, np.insert(tree.names, row, name), values, opens, row)
+    opens = tuple(spliced(column, row, True) for column in tree.opens)
+    return _mended(tree.topology, spliced(tree.nodes, row, node), opens, row)
 
 
 def removed(tree: Tree, row: int) -> Tree:
     """A tree without the node of that row."""
-    values = tuple(np.delete(column, row) for column in tree.values)
     opens = tuple(np.delete(column, row) for column in tree.opens)
-    return _recut(tree.topology, np.delete(tree.names, row), values, opens, row)
+    return _mended(tree.topology, np.delete(tree.nodes, row), opens, row)
 
 
-def _objects(items: Sequence[str]) -> Objects:
+def changed(tree: Tree, row: int, node: Node) -> Tree:
+    """A tree with another node in a row, at the same path."""
+    nodes = tree.nodes.copy()
+    nodes[row] = node
+    return Tree(tree.topology, nodes, tree.opens, tree.starts, tree.children, tree.spans)
+
+
+def objects(items: list[Any]) -> Objects:
+    """An array of Python objects."""
     column = np.empty(len(items), dtype=object)
     column[:] = items
     return column
 
 
-def _cut(topology: Topology, names: Objects, values: tuple[Objects, ...]) -> Tree:
-    opens: list[Bools] = []
-    differs = np.zeros(max(len(names) - 1, 0), dtype=bool)
-    for column in values:
-        differs = differs | (column[1:] != column[:-1])
-        opens.append(np.concatenate((np.ones(min(len(names), 1), dtype=bool), differs)))
-    if topology.ends_at_host:  # a host is a leaf of its own, even if its label is not unique
-        opens[-1] = np.ones(len(names), dtype=bool)
-    return _ranged(topology, names, values, tuple(opens))
+def spliced(column: NDArray[Any], row: int, item: object) -> NDArray[Any]:
+    """A column with one more item; a good deal faster than numpy's general insert."""
+    longer = np.empty(len(column) + 1, dtype=column.dtype)
+    longer[:row], longer[row], longer[row + 1 :] = column[:row], item, column[row:]
+    return longer
 
 
-def _recut(
-    topology: Topology, names: Objects, values: tuple[Objects, ...], opens: tuple[Bools, ...], row: int
-) -> Tree:
-    """Mend the marks around one row that came or went; everything else stays as it was."""
+def _mended(topology: Topology, nodes: Objects, opens: tuple[Bools, ...], row: int) -> Tree:
+    """Set the marks around one row that came or went; everything else stays as it was."""
     for near in (row, row + 1):
-        if near >= len(names):
+        if near >= len(nodes):
             continue
         differs = near == 0
-        for level, column in enumerate(values):
-            differs = differs or column[near] != column[near - 1]
-            opens[level][near] = differs
+        for level, marks in zip(topology.levels, opens, strict=True):
+            differs = differs or nodes[near].labels[level] != nodes[near - 1].labels[level]
+            marks[near] = differs
         if topology.ends_at_host:
             opens[-1][near] = True
-    return _ranged(topology, names, values, opens)
+    return _ranged(topology, nodes, opens)
 
 
-def _ranged(
-    topology: Topology, names: Objects, values: tuple[Objects, ...], opens: tuple[Bools, ...]
-) -> Tree:
+def _ranged(topology: Topology, nodes: Objects, opens: tuple[Bools, ...]) -> Tree:
     starts = tuple(np.flatnonzero(marks) for marks in opens)
     children = tuple(np.searchsorted(below, here) for here, below in pairwise(starts))
     spans = tuple(
         np.diff(first, append=len(below)) for first, below in zip(children, starts[1:], strict=False)
     )
-    return Tree(topology, names, values, opens, starts, children, spans)
+    return Tree(topology, nodes, opens, starts, children, spans)

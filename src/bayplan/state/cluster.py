@@ -25,7 +25,7 @@ class Cluster:
         self.held: dict[Path, dict[str, int]] = {}  # by host name or leaf path: placed gangs
         self.hosts: dict[str, Path] = {}
         self.resources: dict[str, int] = {}
-        self._tree = trees.build(topology, (), ())
+        self._tree = trees.build(topology, ())
         self._table = columns.table_of(np.zeros(0, dtype=object))
         self._free: Ints = np.zeros((0, 0), np.int64)
         self._claimed: Ints | None = None
@@ -63,9 +63,10 @@ class Cluster:
         row = trees.find_row(self._tree, new, node.name)
         self._own()
         if before is None or before.labels != node.labels or before.taints != node.taints:
-            self._table = columns.changed(self._table, row, node)
-        else:
-            self._table.nodes[row] = node
+            self._tree = trees.changed(self._tree, row, node)
+            self._table = columns.changed(self._table, self._tree.nodes, row)
+        else:  # only amounts or readiness, which nobody reads off this array
+            self._tree.nodes[row] = node
         self._usable[row] = node.ready and node.schedulable
         self._free[:, row] = self._room(node)
 
@@ -147,17 +148,21 @@ class Cluster:
         if old is not None:
             row = trees.find_row(self._tree, old, name)
             self._tree = trees.removed(self._tree, row)
-            self._table = columns.removed(self._table, row)
+            self._table = columns.removed(self._table, self._tree.nodes, row)
             self._free = np.delete(self._free, row, axis=1)
             self._usable = np.delete(self._usable, row)
             self.hosts.pop(old[-1], None)
         if new is not None and node is not None:
             row = trees.find_row(self._tree, new, name)
-            self._tree = trees.inserted(self._tree, row, new, name)
-            self._table = columns.inserted(self._table, row, node)
+            self._tree = trees.inserted(self._tree, row, node)
+            self._table = columns.inserted(self._table, self._tree.nodes, row)
             self.hosts[new[-1]] = new
-            self._free = np.insert(self._free, row, self._room(node), axis=1)
-            self._usable = np.insert(self._usable, row, node.ready and node.schedulable)
+            wider = np.empty((len(self.resources), self._tree.rows), np.int64)
+            wider[:, :row], wider[:, row], wider[:, row + 1 :] = (
+                self._free[:, :row], self._room(node), self._free[:, row:],
+            )  # fmt: skip
+            self._free = wider
+            self._usable = trees.spliced(self._usable, row, node.ready and node.schedulable)
         self._shared = False
         self._reclaim()
 
@@ -167,10 +172,8 @@ class Cluster:
         self.resources = {
             name: row for row, name in enumerate(sorted({n for _, node in placed for n in node.allocatable}))
         }
-        self._tree = trees.build(self.topology, [p for p, _ in placed], [n.name for _, n in placed])
-        rows = np.empty(len(placed), dtype=object)
-        for row, name in enumerate(self._tree.names):
-            rows[row] = self.nodes[name]
+        self._tree = trees.build(self.topology, [node for _, node in placed])
+        rows = self._tree.nodes
         self._table = columns.table_of(rows)
         self._usable = np.fromiter((n.ready and n.schedulable for n in rows), bool, len(rows))
         self.hosts = {path[-1]: path for path, _ in placed} if self.topology.ends_at_host else {}
