@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bayplan.model.node import PODS
 from bayplan.placement.supply import Supply
@@ -43,50 +44,85 @@ def with_slot(requests: Mapping[str, int]) -> dict[str, int]:
     return {**requests, PODS: requests.get(PODS, 0) + 1}
 
 
-def room(supply: Supply, mask: Bools, resource: str, taken: Taken) -> Ints:
-    """What is left of one resource on each leaf."""
+def room(supply: Supply, mask: Bools, resource: str) -> Ints:
+    """What is left of one resource on each leaf, before this gang."""
     row = supply.resources.get(resource)
     if row is None:
         return np.zeros(supply.leaves, np.int64)
     if supply.claimed is None:
         free: Ints = supply.free[row]
-    else:
-        inside = np.where(mask, supply.free[row], 0)
-        free = np.add.reduceat(inside, supply.tree.starts[supply.tree.lowest]) - supply.claimed[row]
-    if len(taken.leaves):
-        free = free.copy()
-        free[taken.leaves] -= taken.amounts[row]
-    return free
+        return free
+    inside = np.where(mask, supply.free[row], 0)
+    held: Ints = np.add.reduceat(inside, supply.tree.starts[supply.tree.lowest]) - supply.claimed[row]
+    return held
 
 
-def fits(rooms: Mapping[str, Ints], requests: Mapping[str, int], leaves: int) -> Ints:
-    """The number of whole pods per leaf: min over resources of room // amount, never negative.
+def room_beside(supply: Supply, mask: Bools, resource: str, taken: Taken) -> Ints:
+    """What is left of one resource on each leaf, with what earlier pod sets took."""
+    left = room(supply, mask, resource)
+    row = supply.resources.get(resource)
+    if row is not None and len(taken.leaves):
+        left = left.copy()
+        left[taken.leaves] -= taken.amounts[row]
+    return left
 
-    Scarce resources go first; what remains possible then bounds how far the next one must be
-    counted, and a bound of a few is counted by comparison instead of division.
-    """
-    if not leaves:
-        return np.zeros(0, np.int64)
-    asked = [(int(rooms[name].max()) // amount, name, amount) for name, amount in requests.items() if amount]
-    counts: Ints | None = None
-    for most, name, amount in sorted(asked):
-        top = most if counts is None else min(most, int(counts.max()))
-        if top <= 0:
-            return np.zeros(leaves, np.int64)
-        here = copies(rooms[name], amount, top)
-        counts = here if counts is None else np.minimum(counts, here, out=counts)
-    assert counts is not None, "every pod asks at least for its slot"
+
+def pods_per_leaf(
+    supply: Supply, mask: Bools, pod: Mapping[str, int], beside: Mapping[str, int], taken: Taken
+) -> Ints:
+    """How many pods fit on each leaf. Only leaves that were taken from are counted anew for a gang."""
+    rooms = {name: room(supply, mask, name) for name in pod}
+    tops = {name: _most(supply, rooms[name], name, amount) for name, amount in pod.items() if amount}
+    if not len(taken.leaves):
+        return fits(rooms, pod, beside, tops)
+    counts = pods_per_leaf(supply, mask, pod, beside, Taken.nothing(supply)).copy()
+    less = {}
+    for name in pod:
+        row = supply.resources.get(name)
+        less[name] = rooms[name][taken.leaves] - (0 if row is None else taken.amounts[row])
+    counts[taken.leaves] = fits(less, pod, beside, tops)
     return counts
 
 
-def copies(room: Ints, amount: int, top: int) -> Ints:
-    """room // amount clipped to 0..; exact up to `top`, which is all that the caller can use."""
-    if amount == 1:
-        return np.maximum(room, 0)
+def fits(
+    rooms: Mapping[str, Ints], pod: Mapping[str, int], beside: Mapping[str, int], tops: Mapping[str, int]
+) -> Ints:
+    """The number of whole pods: min over resources of room // amount, never negative.
+
+    `beside` is kept free first. No leaf holds more than the smallest of the `tops`; where that is
+    a few, pods are counted by comparison instead of division.
+    """
+    size, top = len(next(iter(rooms.values()))), min(tops.values())
+    if top <= 0:
+        return np.zeros(size, np.int64)
     if top <= COMPARISONS_MAX:
-        counts = (room >= amount).astype(np.int64)
-        for copy in range(2, top + 1):
-            counts += room >= amount * copy
-        return counts
-    counts = room // amount
-    return np.maximum(counts, 0, out=counts)
+        few = np.full(size, top, np.uint8)
+        for name in tops:
+            np.minimum(few, _compared(rooms[name], pod[name], beside.get(name, 0), top), out=few)
+        return few.astype(np.int64)
+    counts = np.full(size, top, np.int64)
+    for name in tops:
+        left = rooms[name] - beside[name] if beside.get(name) else rooms[name]
+        np.minimum(counts, copies(left, pod[name]), out=counts)
+    return counts
+
+
+def _most(supply: Supply, room: Ints, name: str, amount: int) -> int:
+    """An upper bound of the pods that any leaf holds."""
+    if not len(room):
+        return 0
+    largest = int(room.max()) if supply.claimed is not None else supply.largest.get(name, 0)
+    return largest // amount
+
+
+def _compared(room: Ints, amount: int, beside: int, top: int) -> NDArray[np.uint8]:
+    counts = (room >= amount + beside).view(np.uint8)
+    for copy in range(2, top + 1):
+        counts = counts + (room >= amount * copy + beside)
+    return counts
+
+
+def copies(room: Ints, amount: int) -> Ints:
+    """room // amount, never negative."""
+    counts = room // amount if amount > 1 else room
+    return np.maximum(counts, 0)

@@ -9,7 +9,7 @@ import numpy as np
 from bayplan.model.assignment import Code, Exclusions, LayerFit, Misfit, NearMiss, Path
 from bayplan.model.gang import PodSet
 from bayplan.placement import nodes
-from bayplan.placement.capacity import Taken, copies, room, with_slot
+from bayplan.placement.capacity import Taken, copies, room_beside, with_slot
 from bayplan.placement.counts import Counts
 from bayplan.placement.request import Request
 from bayplan.placement.select import Shortfall
@@ -76,7 +76,7 @@ def _exhausted(inquiry: Inquiry, candidates: Bools) -> dict[str, int]:
     left, found = candidates.copy(), {}
     for name, amount in sorted(with_slot(inquiry.pod_set.requests).items()):
         if amount:
-            empty = left & (room(inquiry.supply, inquiry.rows, name, inquiry.taken) < amount)
+            empty = left & (room_beside(inquiry.supply, inquiry.rows, name, inquiry.taken) < amount)
             if empty.any():
                 found[name] = int(empty.sum())
                 left &= ~empty
@@ -121,7 +121,7 @@ def _scarcest(inquiry: Inquiry, first: int, last: int) -> str:
     usable = inquiry.leaves[first:last]
     for name, amount in with_slot(inquiry.pod_set.requests).items():
         if amount:
-            here = room(inquiry.supply, inquiry.rows, name, inquiry.taken)[first:last][usable]
-            most: Ints = copies(here, amount, 2**31) if len(here) else here
+            here = room_beside(inquiry.supply, inquiry.rows, name, inquiry.taken)[first:last][usable]
+            most: Ints = copies(here, amount)
             totals.append((int(most.sum()), name))
     return min(totals)[1]

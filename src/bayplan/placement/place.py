@@ -12,8 +12,8 @@ from bayplan.model.gang import AUTO, Gang, Group, Locality, PodSet
 from bayplan.model.node import HOSTNAME
 from bayplan.model.profile import LeaderRules, Profile, Strategy
 from bayplan.placement import balanced, misfit, nodes
-from bayplan.placement.capacity import Taken, fits, room, with_slot
-from bayplan.placement.counts import LeafCounts, count_up
+from bayplan.placement.capacity import Taken, pods_per_leaf, room_beside, with_slot
+from bayplan.placement.counts import Counts, LeafCounts, count_up
 from bayplan.placement.descend import descend
 from bayplan.placement.fill import NOWHERE
 from bayplan.placement.request import Request, resolve
@@ -122,8 +122,7 @@ def place_pod_set(
         return Misfit(Code.NO_DOMAINS, names, topology=supply.tree.topology.name, level=level)
     request = replace(request, leader=leader is not None)
     inquiry = _inquire(scope, pod_set, names)
-    leaf = _leaf_counts(scope, inquiry, request.affinity, leader)
-    counts = count_up(supply.tree, request, leaf)
+    counts = _counted(scope, inquiry, request, leader)
     even = None
     if request.strategy is Strategy.BALANCED and not request.remainder:
         even = balanced.choose(supply.tree, counts, request)
@@ -135,6 +134,20 @@ def place_pod_set(
             return misfit.no_room(inquiry, request, counts, picked)
         found = descend(supply.tree, counts, request, picked)
     return _located(supply, request, pod_set, leader, found)
+
+
+def _counted(scope: Scope, inquiry: misfit.Inquiry, request: Request, leader: PodSet | None) -> Counts:
+    """Room in every domain. A shape asked for again of an untouched supply costs nothing more."""
+
+    def work_out() -> Counts:
+        return count_up(scope.supply.tree, request, _leaf_counts(scope, inquiry, request.affinity, leader))
+
+    if len(scope.taken.leaves) or scope.within is not None or scope.barred:
+        return work_out()
+    pods = [inquiry.pod_set] if leader is None else [inquiry.pod_set, leader]
+    shapes = tuple((tuple(sorted(pod.requests.items())), pod.rules) for pod in pods)
+    cut = (request.segment_level, request.size, tuple(request.inner.items()), request.remainder)
+    return scope.supply.remember((shapes, cut, request.affinity, scope.profile), work_out)
 
 
 def _inquire(scope: Scope, pod_set: PodSet, names: tuple[str, ...]) -> misfit.Inquiry:
@@ -159,23 +172,20 @@ def _allowed_rows(scope: Scope, pod_set: PodSet) -> Bools:
 def _leaf_counts(
     scope: Scope, inquiry: misfit.Inquiry, by_affinity: bool, leader: PodSet | None
 ) -> LeafCounts:
-    supply, pod_set = scope.supply, inquiry.pod_set
-    wants = with_slot(pod_set.requests)
-    lead_wants = with_slot(leader.requests) if leader else {}
-    rooms = {name: room(supply, inquiry.rows, name, scope.taken) for name in wants | lead_wants}
+    supply, pod = scope.supply, with_slot(inquiry.pod_set.requests)
     allowed = _clip(inquiry.leaves, scope.within)
-    pods = _only(allowed, fits(rooms, wants, supply.leaves))
+    affinity = _affinity(inquiry, by_affinity, allowed)
+    pods = _only(allowed, pods_per_leaf(supply, inquiry.rows, pod, {}, scope.taken))
     if leader is None:
-        return LeafCounts(pods, pods, np.zeros(len(pods), bool), _affinity(inquiry, by_affinity, allowed))
-    welcome = allowed
+        return LeafCounts(pods, pods, np.zeros(len(pods), bool), affinity)
+    lead = with_slot(leader.requests)
+    leads = allowed.copy()
     if scope.profile.leader_rules is LeaderRules.OWN:
-        welcome = _clip(_inquire(scope, leader, ()).leaves, scope.within)
-    leads = welcome.copy()
-    for name, amount in lead_wants.items():
-        leads &= rooms[name] >= amount
-    beside = {name: rooms[name] - lead_wants.get(name, 0) for name in wants}
-    pods_led = np.where(leads, _only(allowed, fits(beside, wants, supply.leaves)), pods)
-    return LeafCounts(pods, pods_led, leads, _affinity(inquiry, by_affinity, allowed))
+        leads = _clip(_inquire(scope, leader, ()).leaves, scope.within).copy()
+    for name, amount in lead.items():
+        leads &= room_beside(supply, inquiry.rows, name, scope.taken) >= amount
+    beside = _only(allowed, pods_per_leaf(supply, inquiry.rows, pod, lead, scope.taken))
+    return LeafCounts(pods, np.where(leads, beside, pods), leads, affinity)
 
 
 def _affinity(inquiry: misfit.Inquiry, wanted: bool, allowed: Bools) -> Ints | None:

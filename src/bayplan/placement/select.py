@@ -124,9 +124,14 @@ def _enough(counts: Counts, level: int, request: Request) -> Ints:
     largest = int(units.max())
     if largest >= COUNTABLE_MAX:
         return np.flatnonzero(units)
-    held = np.bincount(units, minlength=largest + 1) * np.arange(largest + 1)
-    edge = int(np.searchsorted(np.cumsum(held), request.units))
-    return np.flatnonzero((units > 0) & (units <= edge))
+    held = np.cumsum(np.bincount(units, minlength=largest + 1) * np.arange(largest + 1))
+    edge = int(np.searchsorted(held, request.units))
+    if not edge:
+        return np.flatnonzero(units)[:1]
+    last = np.flatnonzero(units == edge)
+    if counts.pods[level] is units:  # equals then rank by path alone, so the first of them do
+        last = last[: -(-(request.units - int(held[edge - 1])) // edge)]
+    return np.concatenate((np.flatnonzero((units > 0) & (units < edge)), last))
 
 
 def _share(counts: Counts, level: int, domains: Ints, request: Request) -> Chosen:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 
 from bayplan.model.assignment import Path
 from bayplan.placement.nodes import NodeTable
 from bayplan.placement.tree import Bools, Ints, Tree, find
+
+T = TypeVar("T")
+REMEMBERED_MAX = 32  # answers are arrays over all nodes: a few shapes are asked again and again
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,7 +29,18 @@ class Supply:
     free: Ints
     active: Bools
     hosts: Mapping[str, Path]  # host name → full path
+    largest: Mapping[str, int]  # the most of a resource that any one node ever had
     claimed: Ints | None = None
+    memory: dict[object, Any] = field(default_factory=dict)
+
+    def remember(self, question: object, work_out: Callable[[], T]) -> T:
+        """The answer to a question asked before of this very picture, or a fresh one."""
+        if question not in self.memory:
+            if len(self.memory) >= REMEMBERED_MAX:
+                del self.memory[next(iter(self.memory))]
+            self.memory[question] = work_out()
+        answer: T = self.memory[question]
+        return answer
 
     @property
     def leaves(self) -> int:

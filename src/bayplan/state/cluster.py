@@ -25,6 +25,7 @@ class Cluster:
         self.held: dict[Path, dict[str, int]] = {}  # by host name or leaf path: placed gangs
         self.hosts: dict[str, Path] = {}
         self.resources: dict[str, int] = {}
+        self.largest: dict[str, int] = {}
         self._tree = trees.build(topology, ())
         self._table = columns.table_of(np.zeros(0, dtype=object))
         self._free: Ints = np.zeros((0, 0), np.int64)
@@ -36,6 +37,7 @@ class Cluster:
         """Take in many nodes at once."""
         for node in nodes:
             self.nodes[node.name] = node
+            self._measure(node)
         self._rebuild()
 
     def snapshot(self, labels: Mapping[str, str] | None = None) -> Supply:
@@ -44,7 +46,14 @@ class Cluster:
         active = self._usable & columns.labelled(self._table, wanted) if wanted else self._usable
         self._shared = True
         return Supply(
-            self._tree, self._table, dict(self.resources), self._free, active, self.hosts, self._claimed
+            self._tree,
+            self._table,
+            dict(self.resources),
+            self._free,
+            active,
+            self.hosts,
+            self.largest,
+            self._claimed,
         )
 
     def upsert(self, node: Node) -> None:
@@ -54,6 +63,7 @@ class Cluster:
             return
         old, new = self._path(before), self._path(node)
         self.nodes[node.name] = node
+        self._measure(node)
         if old is None and new is None:
             return
         if old != new or self._unknown(node.allocatable):
@@ -125,6 +135,11 @@ class Cluster:
             return tuple(node.labels[level] for level in self.topology.levels)
         except KeyError:
             return None
+
+    def _measure(self, node: Node) -> None:
+        for name, amount in node.allocatable.items():
+            if amount > self.largest.get(name, 0):
+                self.largest[name] = amount
 
     def _unknown(self, amounts: Mapping[str, int]) -> bool:
         return any(name not in self.resources for name in amounts)
