@@ -22,6 +22,7 @@ from bayplan.dialects.kueue.assignment import (
     pods_on_node,
 )
 from bayplan.dialects.kueue.assignment_reading import decode_assignment
+from bayplan.dialects.kueue.name_prefixes import fewer_parts, runs_that_save_most, shared_prefixes
 from bayplan.model.assignment import Assignment, Share
 from bayplan.model.node import HOSTNAME
 
@@ -92,6 +93,38 @@ def test_only_node_names_are_cut_by_prefix() -> None:
 def test_a_letter_belongs_to_prefix_or_suffix_not_both() -> None:
     (part,) = slices_of(["aba", "ababa"])
     assert part["valuesPerLevel"] == [{"individual": {"suffix": "aba", "roots": ["", "ab"]}}]
+
+
+@pytest.mark.parametrize(
+    ("names", "prefixes"),
+    [
+        ([], []),
+        (["a-1"], [""]),
+        (["a-b-1", "c-2", "a-b-3", "a-d"], ["a-b-", "", "a-b-", "a-"]),
+        (["a-", "a-b"], ["", ""]),  # a dash at the end has nothing after it
+        (["a-b-", "a-b-c", "a-b-d"], ["a-", "a-b-", "a-b-"]),
+        (["a-b", "a-b"], ["a-", "a-"]),
+        (["ab", "ac"], ["", ""]),
+    ],
+)
+def test_prefixes_that_names_share(names: list[str], prefixes: list[str]) -> None:
+    assert shared_prefixes(names) == prefixes
+
+
+def test_long_prefixes_give_way_when_they_make_too_many_parts() -> None:
+    keys = ["a-1-", "a-1-", "a-2-", "b-"]
+    assert fewer_parts(keys, 3, 9) == keys
+    assert fewer_parts(keys, 2, 9) == ["a-", "a-", "a-", "b-"]
+    assert fewer_parts(keys, 2, 2) == ["", "", "", ""]  # a part may hold two names only
+
+
+def test_with_too_few_parts_the_prefixes_that_save_most_have_one_each() -> None:
+    keys = ["p-"] * 2 + ["q-"] * 9 + ["r-"] * 2 + ["s-"] * 2 + ["a-long-one-"] * 4
+    assert runs_that_save_most(keys, 5, 99) == [2, 9, 2, 2, 4]
+    assert runs_that_save_most(keys, 4, 99) == [2, 9, 4, 4]
+    assert runs_that_save_most(keys, 2, 99) == [15, 4]
+    assert runs_that_save_most(keys, 1, 99) == [19]
+    assert runs_that_save_most(keys, 4, 6) == [6, 6, 3, 4]
 
 
 def test_nothing_assigned() -> None:

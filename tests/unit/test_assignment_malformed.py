@@ -23,7 +23,8 @@ def read(wire: object) -> tuple[Assignment | None, tuple[FieldError, ...]]:
 
 
 KEYS = """
-levels slices domains domainCount valuesPerLevel podCounts universal individual roots prefix suffix values count
+levels slices domains domainCount valuesPerLevel podCounts
+universal individual roots prefix suffix values count
 """
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-1, 3) | st.floats(allow_nan=False) | st.text("ab", max_size=2),
@@ -147,6 +148,12 @@ def test_the_good_ones_are_good() -> None:
             f"{FIRST}.podCounts.individual",
             [3, -4],
             f"{FIRST}.podCounts.individual[1]",
+            "must not be less than 1",
+        ),
+        (
+            f"{FIRST}.podCounts.individual",
+            [0, 1],
+            f"{FIRST}.podCounts.individual[0]",
             "must not be less than 1",
         ),
         (f"{FIRST}.podCounts.individual", [3, None], f"{FIRST}.podCounts.individual[1]", "must be given"),
