@@ -30,6 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runtime": {"model", "state", "scheduling", "dialects"},  # a backend is handed in
     "simulator": {"model", "state", "scheduling", "dialects", "backends", "runtime"},
     "dashboard": {"model", "state", "dialects", "runtime"},
+    "testing": {"model", "placement", "state"},
 }
 WIRING = {"cli", "__main__", "__init__"}  # may import any package
 
