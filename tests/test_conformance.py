@@ -200,3 +200,11 @@ def test_an_entry_of_the_list_needs_its_reason(tmp_path: Path, entry: str) -> No
     path.write_text(f"[[difference]]\n{entry}\n")
     with pytest.raises((TypeError, ValueError)):
         read_known(path)
+
+
+def test_a_known_difference_may_be_limited_to_what_the_report_says(cases: Path, go: Any) -> None:
+    write(cases / "fam" / "good.json", {"id": "a", "wrong": ["peer slips"]}, {"id": "b", "wrong": ["we slip"]})
+    known = (Known("fam/good", "*", "the peer is wrong", says="peer slips"),)
+    status, lines, report = go(known=known)
+    assert (status, lines[-2:]) == (1, ["1 known differences", "0 passed, 1 failed"])
+    assert "known: the peer is wrong" in report

@@ -17,6 +17,11 @@ class Known:
     file: str
     case: str
     reason: str
+    says: str = ""  # only where the difference, as reported, holds these words
+
+    def explains(self, details: tuple[str, ...]) -> bool:
+        """Whether a difference of a covered case is the one meant."""
+        return self.says in "\n".join(details)
 
     def covers(self, file: str, case: str) -> bool:
         """Whether this case of this file (named without extension) is meant."""

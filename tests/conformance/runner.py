@@ -56,7 +56,8 @@ def run_file(file: CaseFile, check: Check, known: tuple[Known, ...]) -> Tally:
         except Exception:
             details = (traceback.format_exc(),)
         if details:
-            differences.append(Difference(file.label, case_id, details, next(iter(matching), None)))
+            reason = next((k for k in matching if k.explains(details)), None)
+            differences.append(Difference(file.label, case_id, details, reason))
         else:
             passed += 1
     return Tally(passed, tuple(differences), frozenset(covered))
