@@ -22,20 +22,31 @@ class FieldError:
         return f"{self.path}{shown}: {self.why}"
 
 
+Notes = dict[tuple[str, str], FieldError]
+
+
 class Field:
     """A value somewhere inside an API object. Fields of one object share one list of errors.
 
     Reading never raises: what has the wrong type is noted, and the default is returned in its place.
     """
 
-    __slots__ = ("_noted", "path", "value")
+    __slots__ = ("_above", "_noted", "_step", "value")
 
     def __init__(
-        self, value: object, path: str = "", noted: dict[tuple[str, str], FieldError] | None = None
+        self, value: object, path: str | int = "", above: Field | None = None, noted: Notes | None = None
     ) -> None:
         self.value = value
-        self.path = path
-        self._noted = {} if noted is None else noted
+        self._above = above
+        self._step = path  # the whole path, or what continues the path above: a key, an index
+        self._noted: Notes = {} if noted is None else noted
+
+    @property
+    def path(self) -> str:
+        """Where the field stands. Put together on demand: few fields are ever complained about."""
+        if isinstance(self._step, int):
+            return f"{self._above.path if self._above else ''}[{self._step}]"
+        return self._step if self._above is None else join(self._above.path, self._step)
 
     @property
     def present(self) -> bool:
@@ -53,13 +64,13 @@ class Field:
 
     def derived(self, value: object, path: str) -> Field:
         """A field that stands nowhere in the object but was read out of it; it shares the list of errors."""
-        return Field(value, path, self._noted)
+        return Field(value, path, noted=self._noted)
 
     def at(self, *keys: str) -> Field:
         """The field below, by the keys on the way to it."""
         found = self
         for key in keys:
-            found = Field(found._mapping().get(key), join(found.path, key), found._noted)
+            found = Field(found._mapping().get(key), key, found, found._noted)
         return found
 
     def items(self) -> list[Field]:
@@ -69,13 +80,13 @@ class Field:
         if not isinstance(self.value, list):
             self.error(f"must be a list, not {type_name(self.value)}")
             return []
-        return [Field(value, f"{self.path}[{index}]", self._noted) for index, value in enumerate(self.value)]
+        return [Field(value, index, self, self._noted) for index, value in enumerate(self.value)]
 
     def entries(self) -> Iterator[tuple[str, Field]]:
         """The keys of a mapping with the fields below them."""
         for key, value in self._mapping().items():
             name = key if isinstance(key, str) else str(key)
-            field = Field(value, join(self.path, name), self._noted)
+            field = Field(value, name, self, self._noted)
             if not isinstance(key, str):
                 field.error(f"the key must be text, not {type_name(key)}: write it in quotes")
             yield name, field

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 
 CPU = "cpu"
 AMOUNT_MAX = 2**63 - 1
@@ -34,11 +35,19 @@ def parse_quantity(value: object) -> Fraction:
 
 def amount(resource: str, value: object) -> int:
     """A resource's quantity as Bayplan counts it; fractions round away from zero."""
+    return _known_amount(resource, value) if isinstance(value, str) else _amount(resource, value)
+
+
+def _amount(resource: str, value: object) -> int:
     number = parse_quantity(value) * (1000 if resource == CPU else 1)
     whole = -(-abs(number).numerator // number.denominator)
     if whole > AMOUNT_MAX:
         raise ValueError("is larger than any machine: the limit is 2^63 - 1")
     return whole if number >= 0 else -whole
+
+
+# A cluster writes the same few quantities on every node.
+_known_amount = lru_cache(maxsize=4096)(_amount)
 
 
 def _scale(exponent: str | None, suffix: str) -> Fraction:

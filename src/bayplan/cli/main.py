@@ -1,0 +1,35 @@
+"""The `bayplan` command: a group whose commands are imported when they are called."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+from bayplan import __version__
+
+# Name → module that holds a click command of that name. Help texts live there; start-up stays fast.
+COMMANDS = {"place": "bayplan.cli.place"}
+
+
+class LazyGroup(click.Group):
+    """Finds commands in a table and imports only the one that is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, freshly imported."""
+        module = COMMANDS.get(cmd_name)
+        if module is None:
+            return None
+        command = getattr(import_module(module), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="bayplan", message="%(prog)s %(version)s")
+def main() -> None:
+    """Which gang of pods runs, and where in the data centre: all or nothing, and why."""

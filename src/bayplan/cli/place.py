@@ -1,0 +1,170 @@
+"""`bayplan place`: say where every pod of a gang goes, or exactly why it cannot."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import yaml
+from rich.console import Console
+from rich.text import Text
+
+from bayplan.cli.draw import draw, take_picture
+from bayplan.cli.explain import Explanation, explain, wish
+from bayplan.cli.inputs import Inputs, gather
+from bayplan.cli.read import Problem, read_files
+from bayplan.cli.report import outcome_report, problems_report
+from bayplan.cli.scene import Outcome, Scene, Unfit, Wishes, build_scene, place_all
+from bayplan.cli.words import counted, short_levels
+from bayplan.model.profile import Profile, Strategy
+
+PLACED, MISFIT, BAD_INPUT = 0, 1, 2
+
+
+@click.command()
+@click.option(
+    "-f", "--file", "files", multiple=True, required=True, metavar="FILE",
+    help="YAML or JSON with any of Node, Pod, Topology, ResourceFlavor, Job, JobSet, Workload, or lists of "
+    "them as kubectl prints; - is standard input. May be given several times.",
+)  # fmt: skip
+@click.option(
+    "--strategy",
+    type=click.Choice([strategy.value for strategy in Strategy]),
+    help="How to choose between domains. Default: best_fit, and least_free for gangs without a topology.",
+)
+@click.option(
+    "--levels",
+    metavar="A,B,C",
+    help="Node labels from the widest level down; the host is added below. Default: the Topology in the "
+    "files, else what the labels of the nodes suggest.",
+)
+@click.option("--topology", metavar="NAME", help="Which Topology to use, if the files have several.")
+@click.option("--flavor", metavar="NAME", help="Which ResourceFlavor to use, if the files have several.")
+@click.option(
+    "-o", "--output", type=click.Choice(["tree", "json", "yaml"]), default="tree", show_default=True,
+    help="A drawing for people, or everything for machines.",
+)  # fmt: skip
+@click.option("--full", is_flag=True, help="Draw every host that gets a pod, one by one.")
+@click.pass_context
+def place(ctx: click.Context, /, **options: Any) -> None:
+    """Place the gangs in the files on the nodes in the files, one after the other.
+
+    Draws what was free and what each gang takes; when a gang does not fit, says what was asked, what was
+    found and what would help.
+
+    Exit status: 0 all placed, 1 some gang does not fit, 2 bad input.
+    """
+    status = _run(options)
+    ctx.exit(status)
+
+
+def _run(options: dict[str, Any]) -> int:
+    documents, problems = read_files(options["files"], sys.stdin.buffer.read)
+    inputs = gather(documents)
+    problems += inputs.problems
+    scene = None
+    try:
+        scene = build_scene(inputs, _wishes(options))
+    except Unfit as trouble:
+        # Without every file, what is missing from the rest means nothing.
+        problems += [] if problems else trouble.problems
+    if problems or scene is None:
+        _tell_problems(problems, options["output"])
+        return BAD_INPUT
+    told = [(outcome, _explanation(outcome, scene)) for outcome in place_all(scene)]
+    status = PLACED if all(outcome.placement.ok for outcome, _ in told) else MISFIT
+    if options["output"] == "tree":
+        _tell(scene, told, _notes(inputs, scene), full=options["full"])
+    else:
+        _print_data(outcome_report(scene, told, _notes(inputs, scene), status), options["output"])
+    return status
+
+
+def _wishes(options: dict[str, Any]) -> Wishes:
+    profile = Profile()
+    if options["strategy"]:
+        strategy = Strategy(options["strategy"])
+        profile = Profile(required=strategy, preferred=strategy, unconstrained=strategy)
+    return Wishes(profile, options["levels"], options["topology"], options["flavor"])
+
+
+def _explanation(outcome: Outcome, scene: Scene) -> Explanation | None:
+    if outcome.placement.misfit is None:
+        return None
+    return explain(outcome.gang, outcome.placement.misfit, outcome.supply, scene.profile, scene.left_out)
+
+
+def _notes(inputs: Inputs, scene: Scene) -> list[str]:
+    notes = []
+    for (noun, text), number in inputs.notes.items():
+        notes.append(f"{counted(number, noun)} {text}")
+    strays = sum(use.node not in inputs.nodes for use in inputs.uses)
+    if strays:
+        notes.append(f"{counted(strays, 'pod')} on nodes that are not in the input")
+    notes += [f"{counted(number, 'node')} {why}" for why, number in scene.left_out.items()]
+    return notes
+
+
+def _tell_problems(problems: Sequence[Problem], output: str) -> None:
+    for problem in problems:
+        click.echo(str(problem), err=True)
+    click.echo(f"{counted(len(problems), 'problem')}: nothing was placed", err=True)
+    if output != "tree":
+        _print_data(problems_report(problems, BAD_INPUT), output)
+
+
+def _tell(
+    scene: Scene, told: Sequence[tuple[Outcome, Explanation | None]], notes: Sequence[str], *, full: bool
+) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    levels = short_levels(scene.topology.levels)
+    steps = " ▸ ".join(levels[level] for level in scene.topology.levels)
+    console.print(Text(f"{counted(len(scene.nodes), 'node')}, topology {scene.topology.name}: {steps}"))
+    for note in notes:
+        console.print(Text(f"note: {note}", style="dim"))
+    for outcome, explanation in told:
+        console.print()
+        _tell_outcome(console, outcome, explanation, full=full)
+
+
+def _tell_outcome(console: Console, outcome: Outcome, explanation: Explanation | None, *, full: bool) -> None:
+    source, topology = outcome.gang.source, outcome.supply.tree.topology
+    console.print(Text(f"{source.kind} {source.namespace}/{source.name}", style="bold"))
+    for pod_set in outcome.gang.root.pod_sets():
+        console.print(Text(f"  {pod_set.name}: {wish(pod_set, topology)}"))
+    if explanation is None:
+        console.print(Text(f"  placed: {_summary(outcome)}", style="green"))
+    else:
+        console.print(Text("  does not fit", style="red"))
+        for head, sentences in (("found", explanation.found), ("try", explanation.advice)):
+            for sentence in sentences:
+                console.print(Text(f"  {head}: {sentence}"))
+    for line in draw(take_picture(outcome.gang, outcome.placement, outcome.supply), full=full):
+        console.print(Text("    ") + line)
+
+
+def _summary(outcome: Outcome) -> str:
+    tree = outcome.supply.tree
+    leaves = set()
+    pods = 0
+    for assignment in outcome.placement.assignments.values():
+        pods += assignment.count
+        leaves |= {outcome.supply.leaf(share.values) for share in assignment.shares}
+    names = short_levels(tree.levels)
+    touched = []
+    for level in range(tree.lowest, -1, -1):
+        paths = {tree.path(tree.lowest, leaf)[: level + 1] for leaf in leaves if leaf is not None}
+        touched.append(counted(len(paths), names[tree.levels[level]]))
+    return f"{counted(pods, 'pod')} on {', '.join(touched)}"
+
+
+def _print_data(data: dict[str, Any], output: str) -> None:
+    if output == "json":
+        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    else:
+        click.echo(
+            yaml.safe_dump(json.loads(json.dumps(data)), sort_keys=False, allow_unicode=True), nl=False
+        )

@@ -1,0 +1,67 @@
+"""Amounts, levels and counts in words that people use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from bayplan.model.node import HOSTNAME
+
+_BYTES = ("memory", "ephemeral-storage")
+_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_LEVEL_PREFIXES = ("gce-topology-", "topology-", "network-node-")
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 rack`, `2 racks`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {plural(noun)}"
+
+
+def plural(noun: str) -> str:
+    """More than one of it."""
+    return f"{noun}es" if noun.endswith(("s", "x", "ch", "sh")) else f"{noun}s"
+
+
+def amount_text(resource: str, amount: float) -> str:
+    """An amount as people write it: CPU in cores, memory in Gi."""
+    if resource == "cpu":
+        return f"{amount / 1000:.3f}".rstrip("0").rstrip(".")
+    if resource in _BYTES or resource.startswith("hugepages-"):
+        return _bytes_text(amount)
+    return str(int(amount))
+
+
+def importance(resource: str) -> tuple[int, str]:
+    """A key to sort resources by: devices, then CPU, memory and disk."""
+    return {"cpu": 1, "memory": 2, "ephemeral-storage": 3}.get(resource, 0), resource
+
+
+def short_resources(resources: Iterable[str]) -> dict[str, str]:
+    """`nvidia.com/gpu` → `gpu`, unless two resources would share the name."""
+    return _shortest(list(resources), lambda name: name.rpartition("/")[2])
+
+
+def short_levels(levels: Sequence[str]) -> dict[str, str]:
+    """`cloud.example.com/topology-rack` → `rack`, unless two levels would share the name."""
+    return _shortest(list(levels), _level_word)
+
+
+def _shortest(names: list[str], shorten: Callable[[str], str]) -> dict[str, str]:
+    short = {name: shorten(name) for name in names}
+    words = list(short.values())
+    return {name: word if words.count(word) == 1 else name for name, word in short.items()}
+
+
+def _level_word(level: str) -> str:
+    if level == HOSTNAME:
+        return "host"
+    word = level.rpartition("/")[2]
+    for prefix in _LEVEL_PREFIXES:
+        word = word.removeprefix(prefix)
+    return word
+
+
+def _bytes_text(amount: float) -> str:
+    power = 0
+    while abs(amount) >= 1024 and power < len(_BINARY) - 1:
+        amount, power = amount / 1024, power + 1
+    return f"{amount:.1f}".rstrip("0").rstrip(".") + _BINARY[power]
