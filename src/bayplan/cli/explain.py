@@ -9,7 +9,7 @@ from bayplan.cli.words import amount_text, counted, importance, short_levels, sh
 from bayplan.model.assignment import Code, Exclusions, Misfit
 from bayplan.model.gang import AUTO, Gang, Group, Locality, PodSet
 from bayplan.model.node import Topology
-from bayplan.model.profile import Profile
+from bayplan.model.profile import Profile, Strategy
 from bayplan.model.rules import Toleration
 from bayplan.placement.place import place
 from bayplan.placement.supply import Supply
@@ -147,9 +147,10 @@ def _advice(gang: Gang, misfit: Misfit, supply: Supply, profile: Profile) -> Ite
         return
     topology = supply.tree.topology
     level = short_levels(topology.levels)
+    quick = Profile() if Strategy.EXACT in (profile.required, profile.preferred) else profile
     helped: set[str] = set()
     for way, change, text in _changes(gang, misfit, topology, level):
-        if way not in helped and place(supply, change, profile).ok:
+        if way not in helped and place(supply, change, quick).ok:
             helped.add(way)
             yield text
     near = misfit.nearest

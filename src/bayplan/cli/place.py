@@ -19,6 +19,7 @@ from bayplan.cli.read import Problem, read_files
 from bayplan.cli.report import outcome_report, problems_report
 from bayplan.cli.scene import Outcome, Scene, Unfit, Wishes, build_scene, place_all
 from bayplan.cli.words import counted, short_levels
+from bayplan.model.assignment import Code
 from bayplan.model.profile import Profile, Strategy
 
 PLACED, MISFIT, BAD_INPUT = 0, 1, 2
@@ -75,12 +76,19 @@ def _run(options: dict[str, Any]) -> int:
         _tell_problems(problems, options["output"])
         return BAD_INPUT
     told = [(outcome, _explanation(outcome, scene)) for outcome in place_all(scene)]
-    status = PLACED if all(outcome.placement.ok for outcome, _ in told) else MISFIT
+    status = max((_status(outcome) for outcome, _ in told), default=PLACED)
     if options["output"] == "tree":
         _tell(scene, told, _notes(inputs, scene), full=options["full"])
     else:
         _print_data(outcome_report(scene, told, _notes(inputs, scene), status), options["output"])
     return status
+
+
+def _status(outcome: Outcome) -> int:
+    misfit = outcome.placement.misfit
+    if misfit is None:
+        return PLACED
+    return BAD_INPUT if misfit.code is Code.NOT_INSTALLED else MISFIT
 
 
 def _wishes(options: dict[str, Any]) -> Wishes:
@@ -158,7 +166,8 @@ def _summary(outcome: Outcome) -> str:
     for level in range(tree.lowest, -1, -1):
         paths = {tree.path(tree.lowest, leaf)[: level + 1] for leaf in leaves if leaf is not None}
         touched.append(counted(len(paths), names[tree.levels[level]]))
-    return f"{counted(pods, 'pod')} on {', '.join(touched)}"
+    proven = all(assignment.proven for assignment in outcome.placement.assignments.values())
+    return f"{counted(pods, 'pod')} on {', '.join(touched)}{'; proven best' if proven else ''}"
 
 
 def _print_data(data: dict[str, Any], output: str) -> None:

@@ -14,6 +14,7 @@ import yaml
 from bayplan.dialects.kube.fields import Field, type_name
 
 STDIN = "-"
+DEPTH_MAX = 200  # API objects nest a few dozen levels
 VALUES_MAX = 20_000_000  # what aliases may blow a file up to
 
 # The loader in C is ten times faster; not every build of PyYAML has it.
@@ -139,6 +140,7 @@ def _skip_blanks(text: str, start: int) -> int:
 def _yaml_documents(text: str) -> list[tuple[int, object]]:
     found: list[tuple[int, object]] = []
     try:
+        _refuse_depth(text)
         loader = _plain_loader()(text)
         while loader.check_node():
             node = loader.get_node()
@@ -154,11 +156,25 @@ def _yaml_documents(text: str) -> list[tuple[int, object]]:
         raise Unreadable(where, f"is not YAML: {trouble.problem or trouble.context}") from None
     except yaml.YAMLError as trouble:
         raise Unreadable("", f"is not YAML: {str(trouble).splitlines()[0]}") from None
-    except (RecursionError, UnboundLocalError):  # the latter is how the loader in C gives up
-        raise Unreadable("", "is nested too deeply") from None
     except ValueError as trouble:
         raise Unreadable("", f"holds a value that cannot be read: {trouble}") from None
     return found
+
+
+def _refuse_depth(text: str) -> None:
+    """The loader in C does not survive extreme nesting, so look at the events first, if in doubt."""
+    deepest = max((len(line) - len(line.lstrip(" -?")) for line in text.splitlines()), default=0)
+    if deepest + text.count("[") + text.count("{") <= DEPTH_MAX:
+        return
+    depth = 0
+    for event in yaml.parse(text, _LOADER):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > DEPTH_MAX:
+                where = f"line {event.start_mark.line + 1}" if event.start_mark else ""
+                raise Unreadable(where, "is nested too deeply")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
 
 
 def _plain_loader() -> Any:
