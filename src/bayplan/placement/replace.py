@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bayplan.model.assignment import Assignment, Code, Misfit, Placement, Share
+from bayplan.model.assignment import Assignment, Code, Misfit, Placement
 from bayplan.model.gang import AUTO, Gang, Group, Locality, PodSet, Segment
 from bayplan.model.profile import Profile, Remainder
 from bayplan.placement.place import (
@@ -81,16 +81,30 @@ def _replace_in(
         return before, scope
     barred = {leaf for share in gone if (leaf := scope.supply.leaf(share.values)) is not None}
     scope = replace(scope, barred=scope.barred | barred)
-    parts = [standing]
-    for repair in _repairs(scope, pod_set, before, standing, gone, kin):
+    added = mend(scope, pod_set, standing, [share.count for share in gone], kin)
+    if isinstance(added, Misfit):
+        if added.code is Code.NO_REPLACEMENT:
+            return replace(added, domain=gone[0].values[-1])
+        return added
+    for located in added:
+        scope = scope.after(located, pod_set.requests)
+    return merged(scope.supply, [standing, *added]), scope
+
+
+def mend(
+    scope: Scope, pod_set: PodSet, standing: Located, lost: Sequence[int], kin: Sequence[int]
+) -> list[Located] | Misfit:
+    """Place pods that a standing part of a pod set lacks; `lost` counts them by the place they had."""
+    added: list[Located] = []
+    for repair in _repairs(scope, pod_set, standing, lost, kin):
         located = _repaired(scope, repair)
         if isinstance(located, Misfit):
             return located
         if int(located.pods.sum()) < repair.pods.count:
-            return Misfit(Code.NO_REPLACEMENT, (pod_set.name,), domain=gone[0].values[-1])
+            return Misfit(Code.NO_REPLACEMENT, (pod_set.name,))
         scope = scope.after(located, pod_set.requests)
-        parts.append(located)
-    return merged(scope.supply, parts), scope
+        added.append(located)
+    return added
 
 
 def _repaired(scope: Scope, repair: Repair) -> Located | Misfit:
@@ -104,22 +118,22 @@ def _repaired(scope: Scope, repair: Repair) -> Located | Misfit:
 
 
 def _repairs(
-    scope: Scope, pod_set: PodSet, before: Assignment, standing: Located, gone: Sequence[Share],
-    kin: Sequence[int],
-) -> Iterator[Repair]:  # fmt: skip
+    scope: Scope, pod_set: PodSet, standing: Located, lost: Sequence[int], kin: Sequence[int]
+) -> Iterator[Repair]:
     """Mend broken segments from the innermost layer outwards, then place whole new ones.
 
     Pods of one failed node stood in one domain, so they all go back to the one that lacks some.
     """
-    tree, missing = scope.supply.tree, sum(share.count for share in gone)
+    tree, missing = scope.supply.tree, sum(lost)
+    total = missing + int(standing.pods.sum())
     layers = [s for s in pod_set.segments if s.size > 0 and s.level in tree.levels]
     for depth in reversed(range(len(layers))):
         level, size = tree.levels.index(layers[depth].level), layers[depth].size
-        odd = before.count % size if scope.profile.remainder is Remainder.LAST_SEGMENT else 0
+        odd = total % size if scope.profile.remainder is Remainder.LAST_SEGMENT else 0
         pods = _pods_by_domain(scope, standing, level)
         for domain, lacks in _lacking(pods, size, odd, missing):
-            count = missing if len(gone) == 1 else lacks
-            bound = _still_bound(layers, depth, count, single=len(gone) == 1)
+            count = missing if len(lost) == 1 else lacks
+            bound = _still_bound(layers, depth, count, single=len(lost) == 1)
             part = replace(pod_set, count=count, minimum=0, locality=Locality(), segments=bound)
             yield Repair(part, (tree.leaf_range(level, domain),))
             missing -= count

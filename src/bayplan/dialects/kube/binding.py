@@ -1,0 +1,43 @@
+"""Binding a pod to a node, and telling people why a gang waits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bayplan.dialects.api import Kind, Verb, Write
+from bayplan.dialects.kube.wire import PODS_KIND
+from bayplan.model.plan import Bind
+
+EVENTS = Kind("", "v1", "Event", "events")
+
+
+def bind_write(action: Bind) -> Write:
+    """The Binding that puts the pod on its node, if it is still the same pod."""
+    key = action.pod.key
+    body = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": key.name, "namespace": key.namespace, "uid": action.pod.uid},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": action.node},
+    }
+    return Write(Verb.CREATE, PODS_KIND, key.namespace, key.name, body, "binding", action.pod.uid, tag=action)
+
+
+def event_write(about: dict[str, Any], reason: str, message: str, kind: str, when: str) -> Write:
+    """An Event on an object, under a name the server completes."""
+    namespace = about.get("namespace") or "default"
+    body = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{about['name']}-", "namespace": namespace},
+        "involvedObject": about,
+        "reason": reason,
+        "message": message[:1024],
+        "type": kind,
+        "source": {"component": "bayplan"},
+        "reportingComponent": "bayplan",
+        "firstTimestamp": when,
+        "lastTimestamp": when,
+        "count": 1,
+    }
+    return Write(Verb.CREATE, EVENTS, namespace, "", body)

@@ -1,0 +1,43 @@
+"""A pod as far as scheduling cares: what it takes, where it is, and which gang it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bayplan.model.gang import Ref
+
+
+@dataclass(frozen=True, slots=True)
+class PodKey:
+    """Which pod, by name."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod. `amounts` includes its own slot; an empty `node` means not bound yet."""
+
+    key: PodKey
+    uid: str
+    amounts: Mapping[str, int]
+    node: str = ""
+    over: bool = False  # succeeded or failed: it takes no room any more
+    leaving: bool = False  # being deleted
+    gang: Ref | None = None  # None: not ours to schedule
+    pod_set: str = ""
+    rank: int = 0
+
+    @property
+    def takes_room(self) -> bool:
+        return bool(self.node) and not self.over
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is ours and wants a node."""
+        return self.gang is not None and not (self.node or self.over or self.leaving)
