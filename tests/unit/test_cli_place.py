@@ -1,4 +1,4 @@
-"""`bayplan place` from the outside: what it prints, and that no input makes it fall over."""
+"""`bayplan place` from the outside: what it reads, what it prints and how it ends."""
 
 from __future__ import annotations
 
@@ -8,90 +8,16 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
 
 from bayplan import __version__
-from bayplan.cli.main import main
+from tests.unit.manifests import FOUR, RACK, Write, data, job, node, place, pod, run, shares, writer
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "01-place"
-RACK = "cloud.com/topology-rack"
-
-
-def run(*arguments: str | Path, stdin: bytes | None = None) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments], input=stdin)
-
-
-def place(*files: str | Path, options: tuple[str, ...] = (), stdin: bytes | None = None) -> Result:
-    named = [part for file in files for part in ("-f", file)]
-    return run("place", *named, *options, stdin=stdin)
-
-
-def node(name: str, rack: str = "r1", **more: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": {RACK: rack, "kubernetes.io/hostname": name}},
-        "status": {
-            "allocatable": {"cpu": "8", "example.com/gpu": "4", "pods": "10"},
-            "conditions": [{"type": "Ready", "status": "True"}],
-        },
-    } | more
-
-
-def job(name: str = "job", pods: object = 2, gpu: object = 4, **annotations: Any) -> dict[str, Any]:
-    notes = {f"kueue.x-k8s.io/{key.replace('_', '-')}": value for key, value in annotations.items()}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name},
-        "spec": {
-            "parallelism": pods,
-            "template": {
-                "metadata": {"annotations": notes},
-                "spec": {"containers": [{"resources": {"limits": {"example.com/gpu": gpu}}}]},
-            },
-        },
-    }
-
-
-def pod(name: str, on: str, gpu: int) -> dict[str, Any]:
-    containers = [{"resources": {"limits": {"example.com/gpu": gpu}}}]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {"nodeName": on, "containers": containers},
-    }
-
-
-FOUR = [node("x1"), node("x2"), node("x3", "r2"), node("x4", "r2")]
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Any:
-    """Writes objects (as YAML documents) or raw text and bytes to a file."""
-
-    def write(*content: Any, name: str = "in.yaml") -> Path:
-        path = tmp_path / name
-        if content and isinstance(content[0], bytes):
-            path.write_bytes(content[0])
-        elif content and isinstance(content[0], str):
-            path.write_text(content[0], encoding="utf-8")
-        else:
-            path.write_text(yaml.safe_dump_all(content), encoding="utf-8")
-        return path
-
-    return write
-
-
-def data(result: Result) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
-
-
-def shares(result: Result, gang: int = 0, pod_set: int = 0) -> dict[str, int]:
-    domains = data(result)["gangs"][gang]["podSets"][pod_set]["assignment"]["domains"]
-    return {"/".join(domain["values"]): domain["count"] for domain in domains}
+def file(tmp_path: Path) -> Write:
+    return writer(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +41,7 @@ def test_version_and_help() -> None:
     assert run("place").exit_code == 2
 
 
-def test_gangs_see_what_earlier_ones_took(file: Any) -> None:
+def test_gangs_see_what_earlier_ones_took(file: Write) -> None:
     wish = {"podset_required_topology": RACK}
     result = place(file(*FOUR, job("a", **wish), job("b", **wish), job("c", **wish)), options=("-o", "json"))
     assert result.exit_code == 1
@@ -128,7 +54,7 @@ def test_gangs_see_what_earlier_ones_took(file: Any) -> None:
     assert data(result)["exitStatus"] == 1
 
 
-def test_pods_that_run_take_room_wherever_they_come_from(file: Any) -> None:
+def test_pods_that_run_take_room_wherever_they_come_from(file: Write) -> None:
     dump = {"apiVersion": "v1", "kind": "List", "items": [*FOUR, pod("p", "x1", 4), pod("stray", "gone", 1)]}
     cluster = file(json.dumps(dump), name="cluster.json")
     result = place(cluster, file(job(podset_required_topology=RACK)), options=("-o", "json"))
@@ -144,13 +70,13 @@ def test_typed_lists_several_json_values_and_stdin_are_read() -> None:
     assert sum(shares(result).values()) == 2
 
 
-def test_yaml_output_is_the_json_output(file: Any) -> None:
+def test_yaml_output_is_the_json_output(file: Write) -> None:
     path = file(*FOUR, job())
     as_json, as_yaml = (place(path, options=("-o", form)) for form in ("json", "yaml"))
     assert yaml.safe_load(as_yaml.stdout) == data(as_json)
 
 
-def test_topology_and_flavor_objects_are_used(file: Any) -> None:
+def test_topology_and_flavor_objects_are_used(file: Write) -> None:
     topology = {
         "apiVersion": "kueue.x-k8s.io/v1beta1",
         "kind": "Topology",
@@ -176,7 +102,7 @@ def test_topology_and_flavor_objects_are_used(file: Any) -> None:
     assert place(file(*FOUR, topology, flavor, job())).exit_code == 1
 
 
-def test_two_topologies_need_a_choice(file: Any) -> None:
+def test_two_topologies_need_a_choice(file: Write) -> None:
     def levels(name: str) -> dict[str, Any]:
         spec = {"levels": [{"nodeLabel": RACK}]}
         return {"kind": "Topology", "metadata": {"name": name}, "spec": spec}
@@ -188,7 +114,7 @@ def test_two_topologies_need_a_choice(file: Any) -> None:
     assert "there is no ResourceFlavor x" in place(path, options=("--flavor", "x")).stderr
 
 
-def test_levels_come_from_labels_or_the_command_line(file: Any) -> None:
+def test_levels_come_from_labels_or_the_command_line(file: Write) -> None:
     labelled = [node("x1"), node("x2")]
     for each in labelled:
         each["metadata"]["labels"] |= {
@@ -213,13 +139,13 @@ def test_levels_come_from_labels_or_the_command_line(file: Any) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["best_fit", "least_free", "most_free", "balanced"])
-def test_every_strategy_places(file: Any, strategy: str) -> None:
+def test_every_strategy_places(file: Write, strategy: str) -> None:
     result = place(file(*FOUR, job(podset_preferred_topology=RACK)), options=("--strategy", strategy))
     assert result.exit_code == 0
     assert "placed: 2 pods" in result.stdout
 
 
-def test_nodes_written_by_hand_may_be_brief(file: Any) -> None:
+def test_nodes_written_by_hand_may_be_brief(file: Write) -> None:
     brief = {"kind": "Node", "metadata": {"name": "x"}, "status": {"capacity": {"example.com/gpu": 8}}}
     result = place(file(brief, job()))
     assert result.exit_code == 0
@@ -228,7 +154,7 @@ def test_nodes_written_by_hand_may_be_brief(file: Any) -> None:
     assert "note: 1 node known by name" in result.stdout
 
 
-def test_other_kinds_are_noted_and_settled_workloads_left_alone(file: Any) -> None:
+def test_other_kinds_are_noted_and_settled_workloads_left_alone(file: Write) -> None:
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
     done = {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
@@ -245,7 +171,7 @@ def test_other_kinds_are_noted_and_settled_workloads_left_alone(file: Any) -> No
     assert "note: 1 object of kind Workload not used" in result.stdout
 
 
-def test_a_misfit_is_explained(file: Any) -> None:
+def test_a_misfit_is_explained(file: Write) -> None:
     tainted = node("x4", "r2", spec={"taints": [{"key": "bad", "effect": "NoSchedule"}]})
     cordoned = node("x5", "r2", spec={"unschedulable": True})
     result = place(file(*FOUR[:3], tainted, cordoned, job(pods=3, podset_required_topology=RACK)))
@@ -257,7 +183,7 @@ def test_a_misfit_is_explained(file: Any) -> None:
     assert "try: ask for 2 pods, which would fit in that rack" in result.stdout
 
 
-def test_a_resource_that_no_node_has_is_named(file: Any) -> None:
+def test_a_resource_that_no_node_has_is_named(file: Write) -> None:
     wanted = job()
     wanted["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] = {"example.com/tpu": 1}
     result = place(file(*FOUR, wanted))
@@ -265,7 +191,7 @@ def test_a_resource_that_no_node_has_is_named(file: Any) -> None:
     assert "no node offers any example.com/tpu" in result.stdout
 
 
-def test_many_hosts_are_folded_unless_asked_for(file: Any) -> None:
+def test_many_hosts_are_folded_unless_asked_for(file: Write) -> None:
     many = [node(f"x{number:04}", f"r{number // 50:02}") for number in range(1000)]
     many += [pod(f"p{number}", f"x{number:04}", 1 + number // 50 % 3) for number in range(0, 1000, 50)]
     path = file(json.dumps({"kind": "List", "items": [*many, job(pods=700)]}), name="many.json")
@@ -276,171 +202,14 @@ def test_many_hosts_are_folded_unless_asked_for(file: Any) -> None:
     assert len(place(path, options=("--full",)).stdout.splitlines()) > 700
 
 
-BAD_FILES: dict[str, tuple[Any, str]] = {
-    "empty": ("", "is empty"),
-    "only comments": ("# nothing\n---\n", "is empty"),
-    "YAML syntax": ("kind: Node\nmetadata: {name: [}\n", "line 2, column 19: is not YAML"),
-    "tabs": ("kind:\n\t- x\n", "line 2"),
-    "JSON syntax": ('{"kind": "Node",\n "metadata" {}}', "line 2"),
-    "binary": (b"\x89PNG\r\n\xff\xfe", "is not text: byte 0 (0x89) is not UTF-8"),
-    "null bytes": ("kind: \0Node", "is not YAML"),
-    "a cycle": ("kind: List\nitems: &a\n  - *a\n", "alias that contains itself"),
-    "a cycle of mappings": ("kind: Node\nmetadata: &m\n  labels: *m\n", "alias that contains itself"),
-    "a bomb": (
-        "a: &a [x,x,x,x,x,x,x,x,x]\n"
-        + "".join(
-            f"{c}: &{c} [{','.join([f'*{p}'] * 9)}]\n" for p, c in zip("abcdefgh", "bcdefghi", strict=True)
-        )
-        + "kind: List\nitems: *i\n",
-        "aliases make more than",
-    ),
-    "deep YAML": ("kind: " + "[" * 50_000, "nested too deeply"),
-    "deep YAML in blocks": ("- " * 50_000, "nested too deeply"),
-    "deep JSON": ('{"kind": ' + "[" * 200_000, "nested too deeply"),
-    "unknown tag": ("kind: !!python/object:os.system x", "is not YAML"),
-    "a long number": ("kind: Node\nspec: " + "9" * 5000, "cannot be read"),
-    "a long number in JSON": ('{"kind": "Node", "spec": ' + "9" * 5000 + "}", "too long"),
-    "a scalar": ("just text", "must be an object, not text"),
-    "a list of scalars": ("[1, 2]", "must be an object, not a number"),
-    "no kind": ("metadata: {name: x}", "kind: must be set"),
-    "kind is a number": ("kind: 7", "kind: 7: must be text"),
-    "items is text": ("kind: List\nitems: none", "items: "),
-    "metadata is a list": ("kind: Node\nmetadata: []", "metadata: a list of 0: must be a mapping"),
-}
-
-
-@pytest.mark.parametrize("name", BAD_FILES)
-def test_bad_files_are_named_with_the_reason(file: Any, name: str) -> None:
-    content, why = BAD_FILES[name]
-    path = file(content, name="bad.yaml")
-    result = place(path, file(*FOUR, job(), name="good.yaml"))
-    assert result.exit_code == 2, result.output
-    assert why in result.stderr
-    assert str(path) in result.stderr
-    assert "Traceback" not in result.output
-    assert isinstance(result.exception, SystemExit)
-    assert len(result.stderr) < 3000
-
-
-def test_missing_files_and_directories(tmp_path: Path) -> None:
-    result = place(tmp_path / "none.yaml", tmp_path)
-    assert result.exit_code == 2
-    assert "none.yaml: there is no such file" in result.stderr
-    assert "is a directory" in result.stderr
-    assert "2 problems" in result.stderr
-    assert place("x\0y").exit_code == 2
-    assert place("x" * 5000).exit_code == 2
-
-
-BAD_OBJECTS: dict[str, tuple[list[dict[str, Any]], str]] = {
-    "no nodes": ([job()], "there is no Node in the input"),
-    "no gang": (FOUR, "there is no Job, JobSet or Workload in the input"),
-    "a negative count": ([*FOUR, job(pods=-1)], "spec.parallelism: -1: must not be less than 0"),
-    "a fractional count": ([*FOUR, job(pods=1.5)], "spec.parallelism: 1.5: must be a whole number"),
-    "a count in words": ([*FOUR, job(pods="two")], "must be a whole number, not text"),
-    "a huge count": ([*FOUR, job(pods=2**40)], "must not be more than 2147483647"),
-    "a bad quantity": ([*FOUR, job(gpu="4 GB")], "must be a quantity such as"),
-    "a negative quantity": ([*FOUR, job(gpu=-1)], "must not be negative"),
-    "a huge quantity": ([*FOUR, job(gpu=10**30)], "larger than any machine"),
-    "a large quantity": ([*FOUR, job(gpu=2**60)], "more than 2^53"),
-    "an unknown level": (
-        [*FOUR, job(podset_required_topology="cloud.com/room")],
-        "cloud.com/room is not a level of topology inferred; its levels are cloud.com/topology-rack, kub",
-    ),
-    "an unknown segment level": (
-        [*FOUR, job(podset_slice_required_topology="cloud.com/room", podset_slice_size=1)],
-        "cloud.com/room is not a level",
-    ),
-    "segments above the locality": (
-        [
-            *FOUR,
-            job(
-                podset_required_topology="kubernetes.io/hostname",
-                podset_slice_required_topology=RACK,
-                podset_slice_size=1,
-            ),
-        ],
-        "cannot stay inside one kubernetes.io/hostname",
-    ),
-    "a negative size": (
-        [*FOUR, job(podset_slice_required_topology=RACK, podset_slice_size=-2)],
-        "must be greater than or equal to 1",
-    ),
-    "two nodes of one name": ([*FOUR, node("x1"), job()], "is the name of another Node too"),
-    "two gangs of one name": ([*FOUR, job(), job()], "is the name of another Job too"),
-    "two nodes of one hostname": (
-        [
-            node("a"),
-            node("b") | {"metadata": {"name": "b", "labels": {"kubernetes.io/hostname": "a"}}},
-            job(),
-        ],
-        "as on node a",
-    ),
-    "labels that are numbers": (
-        [node("x9") | {"metadata": {"name": "x9", "labels": {RACK: 1}}}, job()],
-        "must be text, not a number: write it in quotes",
-    ),
-    "too much use": (
-        [*FOUR, *(pod(f"p{number}", "x1", 2**53) for number in range(3)), job()],
-        "its pods use 27021597764222976 of example.com/gpu",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", BAD_OBJECTS)
-def test_bad_objects_are_named_with_the_reason(file: Any, name: str) -> None:
-    objects, why = BAD_OBJECTS[name]
-    result = place(file(*objects))
-    assert result.exit_code == 2, result.output
-    assert why in result.stderr
-    assert result.stdout == ""
-
-
-@pytest.mark.parametrize(
-    ("levels", "why"),
-    [
-        ("", "is empty"),
-        (f"{RACK},,x", "is empty"),
-        (f"{RACK},{RACK}", "named twice"),
-        (f"kubernetes.io/hostname,{RACK}", "may only be the lowest"),
-        (",".join(f"l{number}" for number in range(17)), "more than 16"),
-        ("nowhere.com/room", "no node has a label nowhere.com/room"),
-    ],
-)
-def test_bad_levels_on_the_command_line(file: Any, levels: str, why: str) -> None:
-    result = place(file(*FOUR, job()), options=("--levels", levels))
-    assert result.exit_code == 2
-    assert why in result.stderr
-
-
-def test_every_problem_is_listed_at_once(file: Any) -> None:
-    bad = node("x2")
-    bad["status"]["allocatable"]["cpu"] = "lots"
-    bad["spec"] = {"taints": [{"key": "k", "effect": "Whenever"}]}
-    first = file(*FOUR[:1], bad, job(pods=-1, gpu="much"), name="first.yaml")
-    second = file("{", name="second.yaml")
-    result = place(first, second, options=("-o", "json"))
-    assert result.exit_code == 2
-    problems = data(result)["problems"]
-    assert [(Path(problem["file"]).name, problem["why"].split(":")[0]) for problem in problems] == [
-        ("second.yaml", "is not JSON"),
-        ("first.yaml", "status.allocatable.cpu"),
-        ("first.yaml", "spec.taints[0].effect"),
-        ("first.yaml", "spec.parallelism"),
-        ("first.yaml", "spec.template.spec.containers[0].resources.limits[example.com/gpu]"),
-    ]
-    assert "5 problems: nothing was placed" in result.stderr
-    assert problems[1]["where"] == "line 17, Node x2"
-
-
-def test_a_gang_of_no_pods_is_placed_nowhere(file: Any) -> None:
+def test_a_gang_of_no_pods_is_placed_nowhere(file: Write) -> None:
     result = place(file(*FOUR, job(pods=0)), options=("-o", "json"))
     assert result.exit_code == 0
     assert shares(result) == {}
     assert place(file(*FOUR, job(pods=0))).exit_code == 0
 
 
-def test_gangs_larger_than_any_cluster_do_not_fit(file: Any) -> None:
+def test_gangs_larger_than_any_cluster_do_not_fit(file: Write) -> None:
     result = place(file(*FOUR, job(pods=2**31 - 1)))
     assert result.exit_code == 1
     assert "has room for 4 of 2147483647 pods" in result.stdout

@@ -1,0 +1,172 @@
+"""No input makes `bayplan place` fall over: every problem is named, all at once, exit status 2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.manifests import FOUR, RACK, Write, data, job, node, place, pod, writer
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Write:
+    return writer(tmp_path)
+
+
+BAD_FILES: dict[str, tuple[Any, str]] = {
+    "empty": ("", "is empty"),
+    "only comments": ("# nothing\n---\n", "is empty"),
+    "YAML syntax": ("kind: Node\nmetadata: {name: [}\n", "line 2, column 19: is not YAML"),
+    "tabs": ("kind:\n\t- x\n", "line 2"),
+    "JSON syntax": ('{"kind": "Node",\n "metadata" {}}', "line 2"),
+    "binary": (b"\x89PNG\r\n\xff\xfe", "is not text: byte 0 (0x89) is not UTF-8"),
+    "null bytes": ("kind: \0Node", "is not YAML"),
+    "a cycle": ("kind: List\nitems: &a\n  - *a\n", "alias that contains itself"),
+    "a cycle of mappings": ("kind: Node\nmetadata: &m\n  labels: *m\n", "alias that contains itself"),
+    "a bomb": (
+        "a: &a [x,x,x,x,x,x,x,x,x]\n"
+        + "".join(
+            f"{c}: &{c} [{','.join([f'*{p}'] * 9)}]\n" for p, c in zip("abcdefgh", "bcdefghi", strict=True)
+        )
+        + "kind: List\nitems: *i\n",
+        "aliases make more than",
+    ),
+    "deep YAML": ("kind: " + "[" * 50_000, "nested too deeply"),
+    "deep YAML in blocks": ("- " * 50_000, "nested too deeply"),
+    "deep JSON": ('{"kind": ' + "[" * 200_000, "nested too deeply"),
+    "unknown tag": ("kind: !!python/object:os.system x", "is not YAML"),
+    "a long number": ("kind: Node\nspec: " + "9" * 5000, "cannot be read"),
+    "a long number in JSON": ('{"kind": "Node", "spec": ' + "9" * 5000 + "}", "too long"),
+    "a scalar": ("just text", "must be an object, not text"),
+    "a list of scalars": ("[1, 2]", "must be an object, not a number"),
+    "no kind": ("metadata: {name: x}", "kind: must be set"),
+    "kind is a number": ("kind: 7", "kind: 7: must be text"),
+    "items is text": ("kind: List\nitems: none", "items: "),
+    "metadata is a list": ("kind: Node\nmetadata: []", "metadata: a list of 0: must be a mapping"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_bad_files_are_named_with_the_reason(file: Write, name: str) -> None:
+    content, why = BAD_FILES[name]
+    path = file(content, name="bad.yaml")
+    result = place(path, file(*FOUR, job(), name="good.yaml"))
+    assert result.exit_code == 2, result.output
+    assert why in result.stderr
+    assert str(path) in result.stderr
+    assert "Traceback" not in result.output
+    assert isinstance(result.exception, SystemExit)
+    assert len(result.stderr) < 3000
+
+
+def test_missing_files_and_directories(tmp_path: Path) -> None:
+    result = place(tmp_path / "none.yaml", tmp_path)
+    assert result.exit_code == 2
+    assert "none.yaml: there is no such file" in result.stderr
+    assert "is a directory" in result.stderr
+    assert "2 problems" in result.stderr
+    assert place("x\0y").exit_code == 2
+    assert place("x" * 5000).exit_code == 2
+
+
+BAD_OBJECTS: dict[str, tuple[list[dict[str, Any]], str]] = {
+    "no nodes": ([job()], "there is no Node in the input"),
+    "no gang": (FOUR, "there is no Job, JobSet or Workload in the input"),
+    "a negative count": ([*FOUR, job(pods=-1)], "spec.parallelism: -1: must not be less than 0"),
+    "a fractional count": ([*FOUR, job(pods=1.5)], "spec.parallelism: 1.5: must be a whole number"),
+    "a count in words": ([*FOUR, job(pods="two")], "must be a whole number, not text"),
+    "a huge count": ([*FOUR, job(pods=2**40)], "must not be more than 2147483647"),
+    "a bad quantity": ([*FOUR, job(gpu="4 GB")], "must be a quantity such as"),
+    "a negative quantity": ([*FOUR, job(gpu=-1)], "must not be negative"),
+    "a huge quantity": ([*FOUR, job(gpu=10**30)], "larger than any machine"),
+    "a large quantity": ([*FOUR, job(gpu=2**60)], "more than 2^53"),
+    "an unknown level": (
+        [*FOUR, job(podset_required_topology="cloud.com/room")],
+        "cloud.com/room is not a level of topology inferred; its levels are cloud.com/topology-rack, kub",
+    ),
+    "an unknown segment level": (
+        [*FOUR, job(podset_slice_required_topology="cloud.com/room", podset_slice_size=1)],
+        "cloud.com/room is not a level",
+    ),
+    "segments above the locality": (
+        [
+            *FOUR,
+            job(
+                podset_required_topology="kubernetes.io/hostname",
+                podset_slice_required_topology=RACK,
+                podset_slice_size=1,
+            ),
+        ],
+        "cannot stay inside one kubernetes.io/hostname",
+    ),
+    "a negative size": (
+        [*FOUR, job(podset_slice_required_topology=RACK, podset_slice_size=-2)],
+        "must be greater than or equal to 1",
+    ),
+    "two nodes of one name": ([*FOUR, node("x1"), job()], "is the name of another Node too"),
+    "two gangs of one name": ([*FOUR, job(), job()], "is the name of another Job too"),
+    "two nodes of one hostname": (
+        [
+            node("a"),
+            node("b") | {"metadata": {"name": "b", "labels": {"kubernetes.io/hostname": "a"}}},
+            job(),
+        ],
+        "as on node a",
+    ),
+    "labels that are numbers": (
+        [node("x9") | {"metadata": {"name": "x9", "labels": {RACK: 1}}}, job()],
+        "must be text, not a number: write it in quotes",
+    ),
+    "too much use": (
+        [*FOUR, *(pod(f"p{number}", "x1", 2**53) for number in range(3)), job()],
+        "its pods use 27021597764222976 of example.com/gpu",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_OBJECTS)
+def test_bad_objects_are_named_with_the_reason(file: Write, name: str) -> None:
+    objects, why = BAD_OBJECTS[name]
+    result = place(file(*objects))
+    assert result.exit_code == 2, result.output
+    assert why in result.stderr
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("levels", "why"),
+    [
+        ("", "is empty"),
+        (f"{RACK},,x", "is empty"),
+        (f"{RACK},{RACK}", "named twice"),
+        (f"kubernetes.io/hostname,{RACK}", "may only be the lowest"),
+        (",".join(f"l{number}" for number in range(17)), "more than 16"),
+        ("nowhere.com/room", "no node has a label nowhere.com/room"),
+    ],
+)
+def test_bad_levels_on_the_command_line(file: Write, levels: str, why: str) -> None:
+    result = place(file(*FOUR, job()), options=("--levels", levels))
+    assert result.exit_code == 2
+    assert why in result.stderr
+
+
+def test_every_problem_is_listed_at_once(file: Write) -> None:
+    bad = node("x2")
+    bad["status"]["allocatable"]["cpu"] = "lots"
+    bad["spec"] = {"taints": [{"key": "k", "effect": "Whenever"}]}
+    first = file(*FOUR[:1], bad, job(pods=-1, gpu="much"), name="first.yaml")
+    second = file("{", name="second.yaml")
+    result = place(first, second, options=("-o", "json"))
+    assert result.exit_code == 2
+    problems = data(result)["problems"]
+    assert [(Path(problem["file"]).name, problem["why"].split(":")[0]) for problem in problems] == [
+        ("second.yaml", "is not JSON"),
+        ("first.yaml", "status.allocatable.cpu"),
+        ("first.yaml", "spec.taints[0].effect"),
+        ("first.yaml", "spec.parallelism"),
+        ("first.yaml", "spec.template.spec.containers[0].resources.limits[example.com/gpu]"),
+    ]
+    assert "5 problems: nothing was placed" in result.stderr
+    assert problems[1]["where"] == "line 17, Node x2"
