@@ -1,0 +1,1 @@
+"""The loop and what surrounds it: clock, journal, metrics, election, webhooks."""

@@ -1,0 +1,250 @@
+"""The journal: every change, plan and outcome in order, one JSON line each, so that a run can be replayed.
+
+A journal is a folder. Each file in it is named by the sequence number of its first entry; the last one is
+written to, and when it is full a new one begins and the oldest goes. The same entries give the same bytes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+SIZE_MAX = 64 * 1024 * 1024
+FILES_MAX = 8
+_PREFIX, _SUFFIX = "journal-", ".jsonl"
+
+T = TypeVar("T")
+
+
+class Kind(StrEnum):
+    """What an entry is about."""
+
+    CHANGE = "change"
+    PLAN = "plan"
+    OUTCOME = "outcome"
+
+
+class Sync(StrEnum):
+    """When an entry is safe even if the machine stops. If only the process stops, it is safe once flushed."""
+
+    FILES = "files"  # when its file is full, or the journal is closed
+    PLANS = "plans"  # a plan and everything before it, before `record` returns
+    ENTRIES = "entries"  # always, before `record` returns
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One thing that happened, and when."""
+
+    sequence: int
+    now: float
+    kind: Kind
+    body: Any = None  # plain JSON values once read back
+
+    def body_as(self, shape: type[T]) -> T:
+        """The body as the value that it was made from."""
+        return msgspec.convert(self.body, shape, strict=True)
+
+
+class Damaged(Exception):
+    """A journal cannot be read on; the message names the file and the line."""
+
+
+class InUse(Exception):
+    """Another process writes this journal."""
+
+
+class Journal(Protocol):
+    """Where the loop records what it does. Nothing recorded is safe before it is flushed."""
+
+    def record(self, now: float, kind: Kind, body: object) -> int:
+        """Add an entry and return its sequence number."""
+
+    def flush(self) -> None:
+        """Hand over what was recorded."""
+
+    def close(self) -> None:
+        """Flush, and let go."""
+
+
+class MemoryJournal:
+    """A journal that lasts as long as the process; the very bytes that would be in the files."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+
+    def record(self, now: float, kind: Kind, body: object) -> int:
+        self.lines.append(_line(len(self.lines) + 1, now, kind, body))
+        return len(self.lines)
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def entries(self) -> Iterator[Entry]:
+        """Everything recorded, read back."""
+        return _entries(self.lines, "memory")
+
+
+class FileJournal:
+    """A journal in a folder, bounded by `files_max` files of about `size_max` bytes."""
+
+    def __init__(
+        self, folder: Path, *, size_max: int = SIZE_MAX, files_max: int = FILES_MAX, sync: Sync = Sync.FILES
+    ) -> None:
+        assert size_max > 0 and files_max > 0
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._size_max, self._files_max, self._sync = folder, size_max, files_max, sync
+        self._lock = _lock(folder)
+        self._waiting = bytearray()
+        self._sequence, self._size = _resume(folder)
+        files = _files(folder)
+        self._file = os.open(files[-1] if files else _path(folder, 1), _OPEN, 0o640)
+
+    @property
+    def sequence(self) -> int:
+        """The number of the last entry."""
+        return self._sequence
+
+    def record(self, now: float, kind: Kind, body: object) -> int:
+        line = _line(self._sequence + 1, now, kind, body)
+        if self._size and self._size + len(line) > self._size_max:
+            self._rotate()
+        self._sequence += 1
+        self._size += len(line)
+        self._waiting += line
+        if self._sync is Sync.ENTRIES or (self._sync is Sync.PLANS and kind is Kind.PLAN):
+            self.flush()
+            os.fsync(self._file)
+        elif len(self._waiting) > _WAITING_MAX:
+            self.flush()
+        return self._sequence
+
+    def flush(self) -> None:
+        while self._waiting:  # what the disk did not take stays here, and the next call goes on with it
+            del self._waiting[: os.write(self._file, self._waiting)]
+
+    def close(self) -> None:
+        try:
+            self.flush()
+            os.fsync(self._file)
+        finally:
+            os.close(self._file)
+            os.close(self._lock)
+
+    def _rotate(self) -> None:
+        self.flush()
+        os.fsync(self._file)
+        following = os.open(_path(self._folder, self._sequence + 1), _OPEN, 0o640)
+        os.close(self._file)
+        self._file, self._size = following, 0
+        os.fsync(self._lock)  # the folder itself: the new name in it
+        for path in _files(self._folder)[: -self._files_max]:
+            path.unlink()
+
+
+def replay(path: Path) -> Iterator[Entry]:
+    """Everything in a journal (its folder, or one of its files), oldest first.
+
+    A last line that was never finished is passed over. Anything else that is no entry is damage.
+    """
+    files = [path] if path.is_file() else _files(path)
+    if not files:
+        raise Damaged(f"{path} was to be read as a journal; there is no {_PREFIX}*{_SUFFIX} in it")
+    after: int | None = None
+    for file in files:
+        with file.open("rb") as lines:
+            for entry in _entries(lines, str(file), last=file is files[-1], after=after):
+                after = entry.sequence
+                yield entry
+
+
+_OPEN = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+_WAITING_MAX = 1024 * 1024
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"a {type(value).__name__} cannot be written to the journal")
+
+
+_encoder = msgspec.json.Encoder(order="sorted", enc_hook=_plain)
+_decoder = msgspec.json.Decoder(Entry)
+
+
+def _line(sequence: int, now: float, kind: Kind, body: object) -> bytes:
+    # Put together by hand: the four parts in reading order, everything inside the body sorted.
+    return b'{"sequence":%d,"now":%s,"kind":"%s","body":%s}\n' % (
+        sequence,
+        _encoder.encode(float(now)),
+        kind.encode(),
+        _encoder.encode(body),
+    )
+
+
+def _entries(
+    lines: Iterable[bytes], source: str, *, last: bool = True, after: int | None = None
+) -> Iterator[Entry]:
+    for number, line in enumerate(lines, start=1):
+        if last and not line.endswith(b"\n"):
+            return
+        try:
+            entry = _decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as trouble:
+            raise Damaged(f"{source}, line {number}: this is not an entry of a journal ({trouble})") from None
+        if after is not None and entry.sequence != after + 1:
+            raise Damaged(f"{source}, line {number}: entry {entry.sequence} follows entry {after}")
+        after = entry.sequence
+        yield entry
+
+
+def _files(folder: Path) -> list[Path]:
+    found = [path for path in folder.glob(f"{_PREFIX}*{_SUFFIX}") if _first(path).isdigit()]
+    return sorted(found, key=lambda path: int(_first(path)))
+
+
+def _first(path: Path) -> str:
+    return path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX)
+
+
+def _path(folder: Path, first: int) -> Path:
+    return folder / f"{_PREFIX}{first:012d}{_SUFFIX}"
+
+
+def _lock(folder: Path) -> int:
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(held)
+        raise InUse(
+            f"the journal in {folder} is being written by another process; name another folder"
+        ) from None
+    return held
+
+
+def _resume(folder: Path) -> tuple[int, int]:
+    """The last sequence number and the size of the last file, once the unreadable end of it is cut off."""
+    files = _files(folder)
+    if not files:
+        return 0, 0
+    data = files[-1].read_bytes()
+    sequence, end = int(_first(files[-1])) - 1, data.rfind(b"\n") + 1
+    while end:
+        start = data.rfind(b"\n", 0, end - 1) + 1
+        try:
+            sequence = _decoder.decode(data[start:end]).sequence
+            break
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            end = start
+    if end < len(data):
+        os.truncate(files[-1], end)
+    return sequence, end
