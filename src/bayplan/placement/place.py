@@ -52,14 +52,14 @@ def scope_of(supply: Supply, profile: Profile) -> Scope:
 
 def place(supply: Supply, gang: Gang, profile: Profile | None = None) -> Placement:
     """Say where every pod of the gang goes, or exactly why it cannot."""
-    scope = scope_of(supply, profile or Profile())
-    located, refusal = _place_members(scope, gang.root.members)
-    return answer(supply, located, refusal)
-
-
-def answer(supply: Supply, located: Mapping[str, Located], refusal: Misfit | None) -> Placement:
-    """Leaf numbers become names."""
+    located, refusal = _place_members(scope_of(supply, profile or Profile()), gang.root.members)
     return Placement({name: assignment(supply, found) for name, found in located.items()}, refusal)
+
+
+def place_in(scope: Scope, gang: Gang) -> dict[str, Located] | Misfit:
+    """As `place`, on top of what others took, and with leaves instead of names."""
+    located, refusal = _place_members(scope, gang.root.members)
+    return located if refusal is None else refusal
 
 
 def _place_members(

@@ -10,7 +10,7 @@ import numpy as np
 
 from bayplan.model.assignment import Path
 from bayplan.placement.nodes import NodeTable
-from bayplan.placement.tree import Bools, Ints, Tree, find
+from bayplan.placement.tree import Bools, Ints, Tree, find, find_row
 
 T = TypeVar("T")
 REMEMBERED_MAX = 32  # answers are arrays over all nodes: a few shapes are asked again and again
@@ -28,7 +28,8 @@ class Supply:
     resources: Mapping[str, int]
     free: Ints
     active: Bools
-    hosts: Mapping[str, Path]  # host name → full path
+    hosts: Mapping[str, Path]  # host label → full path
+    paths: Mapping[str, Path]  # node name → full path
     largest: Mapping[str, int]  # the most of a resource that any one node ever had
     claimed: Ints | None = None
     memory: dict[object, Any] = field(default_factory=dict)
@@ -53,6 +54,15 @@ class Supply:
         if not self.leaves:
             return np.zeros(0, dtype=bool)
         return np.logical_or.reduceat(self.active, self.tree.starts[self.tree.lowest])
+
+    def row(self, name: str) -> int | None:
+        """The row of a node, if it is usable."""
+        path = self.paths.get(name)
+        if path is None:
+            return None
+        row = find_row(self.tree, path, name)
+        known = row < self.tree.rows and self.tree.nodes[row].name == name
+        return row if known and self.active[row] else None
 
     def leaf(self, values: Path) -> int | None:
         """The leaf that an assignment's values name (a lone host name, or a full path), if it is usable."""

@@ -24,6 +24,7 @@ class Cluster:
         self.used: dict[str, dict[str, int]] = {}  # by node name: everything but placed gangs
         self.held: dict[Path, dict[str, int]] = {}  # by host name or leaf path: placed gangs
         self.hosts: dict[str, Path] = {}
+        self.paths: dict[str, Path] = {}
         self.resources: dict[str, int] = {}
         self.largest: dict[str, int] = {}
         self._tree = trees.build(topology, ())
@@ -52,6 +53,7 @@ class Cluster:
             self._free,
             active,
             self.hosts,
+            self.paths,
             self.largest,
             self._claimed,
         )
@@ -167,11 +169,12 @@ class Cluster:
             self._free = np.delete(self._free, row, axis=1)
             self._usable = np.delete(self._usable, row)
             self.hosts.pop(old[-1], None)
+            self.paths.pop(name, None)
         if new is not None and node is not None:
             row = trees.find_row(self._tree, new, name)
             self._tree = trees.inserted(self._tree, row, node)
             self._table = columns.inserted(self._table, self._tree.nodes, row)
-            self.hosts[new[-1]] = new
+            self.hosts[new[-1]] = self.paths[name] = new
             wider = np.empty((len(self.resources), self._tree.rows), np.int64)
             wider[:, :row], wider[:, row], wider[:, row + 1 :] = (
                 self._free[:, :row], self._room(node), self._free[:, row:],
@@ -191,6 +194,7 @@ class Cluster:
         rows = self._tree.nodes
         self._table = columns.table_of(rows)
         self._usable = np.fromiter((n.ready and n.schedulable for n in rows), bool, len(rows))
+        self.paths = {node.name: path for path, node in placed}
         self.hosts = {path[-1]: path for path, _ in placed} if self.topology.ends_at_host else {}
         self._free = np.zeros((len(self.resources), len(rows)), np.int64)
         for row, node in enumerate(rows):

@@ -1,0 +1,91 @@
+"""The loop: watch, decode, apply, decide, journal, assume, commit, settle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from bayplan.dialects.api import Backend, Ended, Event, Happened, Kind, Outcome, Write
+from bayplan.model.change import Change
+from bayplan.model.plan import Action, Bind, Plan
+from bayplan.model.profile import Profile
+from bayplan.scheduling.decide import decide
+from bayplan.state.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How one family is read and written: data in, data out."""
+
+    kinds: tuple[Kind, ...]
+    decode: Callable[[Event], Iterator[Change]]
+    encode: Callable[[Action, float], Iterable[Write]]
+
+
+class Journal(Protocol):
+    """Where every change, plan and outcome is noted."""
+
+    def record(self, now: float, what: str, body: object) -> None: ...
+
+
+class Loop:
+    """One thread calls `step`, in real time or in virtual time; there is no other scheduler."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        dialects: tuple[Dialect, ...],
+        journal: Journal,
+        profile: Profile | None = None,
+        may_write: Callable[[float], bool] = lambda now: True,
+    ) -> None:
+        self.backend = backend
+        self.dialects = dialects
+        self.journal = journal
+        self.profile = profile or Profile()
+        self.may_write = may_write
+        self.state = State()
+        self.unsynced = {kind for dialect in dialects for kind in dialect.kinds if not kind.optional}
+        backend.watch(sorted({k for d in dialects for k in d.kinds}, key=lambda kind: kind.path()))
+
+    @property
+    def synced(self) -> bool:
+        """Whether everything that existed at the start is known."""
+        return not self.unsynced
+
+    def step(self, now: float) -> float:
+        """Do one round of work; return when to be called next."""
+        self.state.apply_all(self._changes(now))
+        for outcome in self.backend.outcomes():
+            self._settle(outcome, now)
+        if not self.synced or not self.may_write(now):
+            return now + 1.0
+        heads = self.state.heads(now)
+        if heads:
+            plan = decide(self.state.snapshot(heads), self.profile)
+            self.journal.record(now, "plan", plan)
+            self.state.assume(plan, now)
+            self.backend.submit(list(self._writes(plan, now)))
+        return self.state.queues.next_due(now)
+
+    def _changes(self, now: float) -> Iterator[Change]:
+        for event in self.backend.events():
+            if event.happened is Happened.SYNCED:
+                self.unsynced.discard(event.kind)
+            for dialect in self.dialects:
+                if event.kind in dialect.kinds:
+                    for change in dialect.decode(event):
+                        self.journal.record(now, "change", change)
+                        yield change
+
+    def _writes(self, plan: Plan, now: float) -> Iterator[Write]:
+        for action in plan.actions:
+            for dialect in self.dialects:
+                yield from dialect.encode(action, now)
+
+    def _settle(self, outcome: Outcome, now: float) -> None:
+        action = outcome.write.tag
+        self.journal.record(now, "outcome", (outcome.ended, outcome.message, action))
+        if isinstance(action, Bind) and outcome.ended is not Ended.DONE:
+            self.state.bind_failed(action, now, unknown=outcome.ended is Ended.TIMED_OUT)

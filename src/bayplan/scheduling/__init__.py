@@ -1,0 +1,1 @@
+"""Who goes, and where: pure decisions over a snapshot."""
