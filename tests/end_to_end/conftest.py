@@ -1,0 +1,36 @@
+"""The real control plane, started once for all end-to-end tests."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tools.controlplane.build import build, unavailable
+from tools.controlplane.plan import DEFAULT_KUBE
+
+if TYPE_CHECKING:
+    from tools.controlplane.cluster import Cluster
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A control plane of version KUBE; BAYPLAN_CLUSTER names the state folder of one that runs already."""
+    from tools.controlplane.cluster import attach
+    from tools.controlplane.start import control_plane
+
+    if running := os.environ.get("BAYPLAN_CLUSTER"):
+        yield attach(Path(running))
+        return
+    kube = os.environ.get("KUBE") or DEFAULT_KUBE
+    if reason := unavailable(kube):
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"no real control plane: {reason}")
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        build(kube, out=sys.stderr)  # the first time takes long: show how far it is
+    with control_plane(kube, tmp_path_factory.mktemp("cluster")) as started:
+        yield started

@@ -1,0 +1,86 @@
+"""Write the Go module files that pin one Kubernetes version, or the add-ons; they are then committed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from tools.controlplane.plan import (
+    ADDON_VERSIONS,
+    ADDONS_MODULE,
+    GO_DIR,
+    NEEDED,
+    SCHEDULER,
+    Program,
+    Trouble,
+)
+
+TOOLS_GO = """//go:build tools
+
+// Package tools names the programs that this module pins.
+package tools
+
+import (
+{imports}
+)
+"""
+GO_OF_ADDONS = "1.26.0"
+
+
+def pin_kubernetes(version: str) -> Path:
+    """Pin k8s.io/kubernetes, every staging module of that release, and the etcd it is tested with."""
+    module = f"k8s.io/kubernetes@v{version}"
+    downloaded = _go_json("mod", "download", "-json", module)
+    upstream = _go_json("mod", "edit", "-json", downloaded["GoMod"])
+    staging = "v0." + version.split(".", 1)[1]
+    edits = [f"-go={upstream['Go']}", f"-require={module}"]
+    edits += [f"-require={line['Path']}@{line['Version']}" for line in upstream["Require"] if _is_etcd(line)]
+    paths = [line["Old"]["Path"] for line in upstream["Replace"]]
+    edits += [f"-replace={path}={path}@{staging}" for path in paths]
+    return _write(
+        f"kubernetes-{version}", edits, [*(program for program in NEEDED if not program.module), SCHEDULER]
+    )
+
+
+def pin_addons() -> Path:
+    """Pin kwok and the JobSet controller in one module, so that they share their libraries."""
+    edits = [
+        f"-go={GO_OF_ADDONS}",
+        *(f"-require={path}@{version}" for path, version in ADDON_VERSIONS.items()),
+    ]
+    return _write(ADDONS_MODULE, edits, [program for program in NEEDED if program.module == ADDONS_MODULE])
+
+
+def _write(name: str, edits: list[str], programs: list[Program]) -> Path:
+    folder = GO_DIR / name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "go.mod").write_text(f"module bayplan.dev/tools/controlplane/{name}\n")
+    (folder / "go.sum").unlink(missing_ok=True)
+    imports = "\n".join(f'\t_ "{package}"' for package in sorted(program.package for program in programs))
+    (folder / "tools.go").write_text(TOOLS_GO.format(imports=imports))
+    _go("mod", "edit", *edits, folder=folder)
+    _go("mod", "tidy", folder=folder)
+    return folder
+
+
+def _is_etcd(line: dict[str, Any]) -> bool:
+    return bool(line["Path"] == "go.etcd.io/etcd/server/v3")
+
+
+def _go_json(*arguments: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(_go(*arguments, folder=GO_DIR))
+    return found
+
+
+def _go(*arguments: str, folder: Path) -> str:
+    if not shutil.which("go"):
+        raise Trouble("Module files were to be written; there is no go command. Install Go 1.26 or later.")
+    answer = subprocess.run(["go", *arguments], cwd=folder, text=True, capture_output=True, check=False)
+    if answer.returncode:
+        raise Trouble(
+            f"go {' '.join(arguments)} ended with code {answer.returncode}:\n{answer.stderr.strip()}"
+        )
+    return answer.stdout
