@@ -63,3 +63,12 @@ bench-placement: $(STAMP) ## Measure placement at 1k, 10k and 100k nodes
 clean: ## Remove .venv and everything that was generated
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist reports
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: cluster cluster-down
+CLUSTER_STATE = $(if $(STATE),--state '$(STATE)')
+
+cluster: $(STAMP) ## Start a real Kubernetes on loopback, built once from source (KUBE=1.37.1, STATE=folder, SCHEDULER=1)
+	@$(BIN)/python -m tools.controlplane up $(if $(KUBE),--kube '$(KUBE)') $(CLUSTER_STATE) $(if $(SCHEDULER),--scheduler)
+
+cluster-down: $(STAMP) ## Stop what `make cluster` started, and nothing else
+	@$(BIN)/python -m tools.controlplane down $(CLUSTER_STATE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -170,3 +172,29 @@ def test_every_problem_is_listed_at_once(file: Write) -> None:
     ]
     assert "5 problems: nothing was placed" in result.stderr
     assert problems[1]["where"] == "line 17, Node x2"
+
+
+JUNK = [None, True, 0, -1, 1.5, 2**70, "", "x", "9" * 30, "\0\x1b[31m", "\ud800", [], [None], {}, {"a": None}]
+
+
+def damaged(value: Any, luck: random.Random) -> Any:
+    """The value with something below it replaced by junk."""
+    if not isinstance(value, dict | list) or not value or luck.random() < 0.1:
+        return luck.choice(JUNK)
+    changed = value.copy()
+    key = luck.choice(list(value) if isinstance(value, dict) else range(len(value)))
+    changed[key] = damaged(value[key], luck)
+    return changed
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_no_damage_makes_it_fall_over(file: Write, seed: int) -> None:
+    luck = random.Random(seed)
+    wish = {"podset_preferred_topology": RACK, "podset_slice_required_topology": RACK, "podset_slice_size": 2}
+    objects: list[Any] = [*FOUR, pod("p", "x1", 1), job(**wish)]
+    index = luck.randrange(len(objects))
+    objects[index] = damaged(objects[index], luck)
+    text = "\n".join(json.dumps(each) if isinstance(each, dict) else "{}" for each in objects)
+    result = place(file(text, name="damaged.json"), options=("-o", luck.choice(["tree", "json", "yaml"])))
+    assert result.exit_code in (0, 1, 2)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception

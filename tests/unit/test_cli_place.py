@@ -102,6 +102,38 @@ def test_topology_and_flavor_objects_are_used(file: Write) -> None:
     assert place(file(*FOUR, topology, flavor, job())).exit_code == 1
 
 
+def test_where_the_lowest_level_is_a_rack_racks_are_counted(file: Write) -> None:
+    racks = {"kind": "Topology", "metadata": {"name": "t"}, "spec": {"levels": [{"nodeLabel": RACK}]}}
+    cordoned = node("x5", "r2", spec={"unschedulable": True})
+    busy = [pod("p1", "x3", 4), pod("p2", "x4", 4)]
+    path = file(*FOUR, cordoned, *busy, racks, job(pods=3, podset_required_topology=RACK))
+    result = place(path)
+    assert result.exit_code == 1
+    assert "found: 1 node cordoned" in result.stdout
+    assert "found: of 2 racks: 1 with too little gpu left for one pod" in result.stdout
+    assert "rack r1     8 of 8      2" in result.stdout
+
+
+def test_a_leader_and_its_workers_are_drawn_together(file: Write) -> None:
+    request = {"required": RACK, "podSetGroupName": "g"}
+    workers = job()["spec"]["template"]
+    workload = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {"name": "w"},
+        "spec": {
+            "podSets": [
+                {"name": "leader", "count": 1, "topologyRequest": request, "template": {"spec": {}}},
+                {"name": "workers", "count": 2, "topologyRequest": request, "template": workers},
+            ]
+        },
+    }
+    result = place(file(*FOUR, workload))
+    assert result.exit_code == 0
+    assert "leader: 1 pod, in one rack" in result.stdout
+    assert "1 leader, 2 workers" in result.stdout
+
+
 def test_two_topologies_need_a_choice(file: Write) -> None:
     def levels(name: str) -> dict[str, Any]:
         spec = {"levels": [{"nodeLabel": RACK}]}

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from rich.text import Text
 
 from bayplan.cli.words import amount_text, counted, importance, plural, short_levels, short_resources
+from bayplan.dialects.kube.fields import printable
 from bayplan.model.assignment import Misfit, Placement
 from bayplan.model.gang import Gang
 from bayplan.model.node import PODS
@@ -58,15 +59,14 @@ class Picture:
 
 def take_picture(gang: Gang, placement: Placement, supply: Supply) -> Picture:
     """What the gang takes from which leaf; for a misfit, the domain that came closest."""
-    assignments = placement.assignments if placement.ok else {}
-    pods = {name: np.zeros(supply.leaves) for name in assignments}
-    for name, assignment in assignments.items():
-        for share in assignment.shares:
+    wants = {pod_set.name: pod_set.requests for pod_set in gang.root.pod_sets()}
+    pods = {name: np.zeros(supply.leaves) for name in wants} if placement.ok else {}
+    for name in pods:
+        for share in placement.assignments[name].shares:
             leaf = supply.leaf(share.values)
             if leaf is not None:
                 pods[name][leaf] += share.count
     resources = _columns(gang)
-    wants = {pod_set.name: pod_set.requests for pod_set in gang.root.pod_sets()}
     takes = tuple(
         sum((pods[name] * wants[name].get(resource, 0) for name in pods), np.zeros(supply.leaves))
         for resource in resources
@@ -227,7 +227,7 @@ class _Sums:
         return Line(self.level, name, self._free(domains), takes, pods, folded=True, hides=touched)
 
     def _name(self, domain: int) -> str:
-        return self.tree.path(self.level, domain)[-1]
+        return printable(self.tree.path(self.level, domain)[-1])
 
     def _free(self, domains: Sequence[int]) -> tuple[str, ...]:
         chosen = list(domains)

@@ -46,10 +46,11 @@ def wish(pod_set: PodSet, topology: Topology) -> str:
     of = f" of {' and '.join([', '.join(each[:-1]), each[-1]] if each[1:] else each)}" if each else ""
     parts = [f"{counted(pod_set.count, 'pod')}{of}{' each' if each and pod_set.count != 1 else ''}"]
     locality = pod_set.locality
+    together = "in" if pod_set.count == 1 else "all in"
     if locality.required:
-        parts.append(f"all in {_one(locality.required, level)}")
+        parts.append(f"{together} {_one(locality.required, level)}")
     elif locality.preferred:
-        parts.append(f"if possible all in {_one(locality.preferred, level)}")
+        parts.append(f"if possible {together} {_one(locality.preferred, level)}")
     parts += [f"every {segment.size} in {_one(segment.level, level)}" for segment in pod_set.segments]
     return ", ".join(parts)
 
@@ -95,7 +96,7 @@ def _found(misfit: Misfit, topology: Topology, left_out: Mapping[str, int]) -> I
             yield "the exact strategy is not installed"
         case _:
             yield unplaceable(misfit, topology)
-    yield from _excluded(misfit.excluded, left_out)
+    yield from _excluded(misfit.excluded, topology, left_out)
 
 
 def _unheard_of(stuck: Sequence[PodSet], supply: Supply) -> Iterator[str]:
@@ -120,7 +121,8 @@ def _nearest(misfit: Misfit, topology: Topology) -> str:
     return story
 
 
-def _excluded(excluded: Exclusions, left_out: Mapping[str, int]) -> Iterator[str]:
+def _excluded(excluded: Exclusions, topology: Topology, left_out: Mapping[str, int]) -> Iterator[str]:
+    """Who is out of the question: hosts, or whole leaves where these hold several nodes."""
     reasons = [
         (excluded.selector, "not matching the node selector"),
         (excluded.affinity, "not matching the node affinity"),
@@ -132,11 +134,15 @@ def _excluded(excluded: Exclusions, left_out: Mapping[str, int]) -> Iterator[str
         (nodes, f"with too little {short[resource]} left for one pod")
         for resource, nodes in excluded.resources.items()
     ]
-    reasons += [(nodes, why) for why, nodes in left_out.items()]
+    total, leaf = excluded.nodes, short_levels(topology.levels)[topology.levels[-1]]
+    if topology.ends_at_host:
+        reasons += [(nodes, why) for why, nodes in left_out.items()]
+        total, leaf = total + sum(left_out.values()), "node"
+    elif left_out:
+        yield ", ".join(f"{counted(nodes, 'node')} {why}" for why, nodes in left_out.items())
     listed = [f"{nodes} {why}" for nodes, why in reasons if nodes]
-    total = excluded.nodes + sum(left_out.values())
     if listed:
-        yield f"of {counted(total, 'node')}: " + ", ".join(listed)
+        yield f"of {counted(total, leaf)}: " + ", ".join(listed)
 
 
 def _advice(gang: Gang, misfit: Misfit, supply: Supply, profile: Profile) -> Iterator[str]:

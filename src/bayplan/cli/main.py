@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from io import TextIOWrapper
 
 import click
 
@@ -33,3 +35,6 @@ class LazyGroup(click.Group):
 @click.version_option(__version__, prog_name="bayplan", message="%(prog)s %(version)s")
 def main() -> None:
     """Which gang of pods runs, and where in the data centre: all or nothing, and why."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot draw a triangle still gets the rest

@@ -19,6 +19,7 @@ from bayplan.cli.read import Problem, read_files
 from bayplan.cli.report import outcome_report, problems_report
 from bayplan.cli.scene import Outcome, Scene, Unfit, Wishes, build_scene, place_all
 from bayplan.cli.words import counted, short_levels
+from bayplan.dialects.kube.fields import printable
 from bayplan.model.assignment import Code
 from bayplan.model.profile import Profile, Strategy
 
@@ -130,9 +131,9 @@ def _tell(
     console = Console(highlight=False, soft_wrap=True)
     levels = short_levels(scene.topology.levels)
     steps = " ▸ ".join(levels[level] for level in scene.topology.levels)
-    console.print(Text(f"{counted(len(scene.nodes), 'node')}, topology {scene.topology.name}: {steps}"))
+    _say(console, f"{counted(len(scene.nodes), 'node')}, topology {scene.topology.name}: {steps}")
     for note in notes:
-        console.print(Text(f"note: {note}", style="dim"))
+        _say(console, f"note: {note}", "dim")
     for outcome, explanation in told:
         console.print()
         _tell_outcome(console, outcome, explanation, full=full)
@@ -140,18 +141,22 @@ def _tell(
 
 def _tell_outcome(console: Console, outcome: Outcome, explanation: Explanation | None, *, full: bool) -> None:
     source, topology = outcome.gang.source, outcome.supply.tree.topology
-    console.print(Text(f"{source.kind} {source.namespace}/{source.name}", style="bold"))
+    _say(console, f"{source.kind} {source.namespace}/{source.name}", "bold")
     for pod_set in outcome.gang.root.pod_sets():
-        console.print(Text(f"  {pod_set.name}: {wish(pod_set, topology)}"))
+        _say(console, f"  {pod_set.name}: {wish(pod_set, topology)}")
     if explanation is None:
-        console.print(Text(f"  placed: {_summary(outcome)}", style="green"))
+        _say(console, f"  placed: {_summary(outcome)}", "green")
     else:
-        console.print(Text("  does not fit", style="red"))
+        _say(console, "  does not fit", "red")
         for head, sentences in (("found", explanation.found), ("try", explanation.advice)):
             for sentence in sentences:
-                console.print(Text(f"  {head}: {sentence}"))
+                _say(console, f"  {head}: {sentence}")
     for line in draw(take_picture(outcome.gang, outcome.placement, outcome.supply), full=full):
         console.print(Text("    ") + line)
+
+
+def _say(console: Console, text: str, style: str = "") -> None:
+    console.print(Text(printable(text), style=style))
 
 
 def _summary(outcome: Outcome) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from bayplan.dialects.kube.fields import Field, type_name
+from bayplan.dialects.kube.fields import Field, printable, type_name
 
 STDIN = "-"
 DEPTH_MAX = 200  # API objects nest a few dozen levels
@@ -42,7 +42,7 @@ class Problem:
     why: str
 
     def __str__(self) -> str:
-        return ": ".join(part for part in (self.file, self.where, self.why) if part)
+        return printable(": ".join(part for part in (self.file, self.where, self.why) if part))
 
 
 class Unreadable(Exception):

@@ -12,7 +12,7 @@ class Strategy(StrEnum):
     BEST_FIT = "best_fit"  # fullest use first, and the tightest domain for the last pods
     MOST_FREE = "most_free"  # most room first, to the end
     LEAST_FREE = "least_free"  # tightest single domain, else fill up from the smallest
-    BALANCED = "balanced"  # as even as possible over as few domains as possible
+    BALANCED = "balanced"  # for preferred localities: as even as possible over as few domains as possible
     EXACT = "exact"  # complete search: fewest domains from the top down, then least left over
 
 

@@ -124,7 +124,8 @@ def place_pod_set(
     inquiry = _inquire(scope, pod_set, names)
     counts = _counted(scope, inquiry, request, leader)
     even = None
-    if request.strategy is Strategy.BALANCED and not request.remainder:
+    spreads = not (request.required or request.unconstrained or request.remainder)
+    if request.strategy is Strategy.BALANCED and spreads:
         even = balanced.choose(supply.tree, counts, request)
     if even is not None:
         found = descend(supply.tree, even.counts, request, even.chosen, pooled=False)

@@ -156,4 +156,4 @@ def chosen(level: int, shared: Shared, size: int) -> Chosen:
 
 def is_tight(strategy: Strategy) -> bool:
     """Whether the last share looks for the tightest domain."""
-    return strategy in (Strategy.BEST_FIT, Strategy.BALANCED)
+    return strategy not in (Strategy.LEAST_FREE, Strategy.MOST_FREE)

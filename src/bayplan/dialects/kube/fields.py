@@ -19,7 +19,7 @@ class FieldError:
 
     def __str__(self) -> str:
         shown = "" if self.value is None else f": {shorten(self.value)}"
-        return f"{self.path}{shown}: {self.why}"
+        return f"{printable(self.path)}{shown}: {printable(self.why)}"
 
 
 Notes = dict[tuple[str, str], FieldError]
@@ -152,13 +152,20 @@ def shorten(value: object) -> str:
     if isinstance(value, dict | list):
         return f"{type_name(value)} of {len(value)}"
     if isinstance(value, str):
-        text = value.replace("\n", "\\n")
+        text = printable(value)
         return f'"{text[:_SHOWN_MAX]}…"' if len(text) > _SHOWN_MAX else f'"{text}"'
     if isinstance(value, int) and value.bit_length() > 4 * _SHOWN_MAX:
         return f"a number of {value.bit_length()} bits"  # Python refuses to print very long ones
     if value is None or isinstance(value, bool):
         return "null" if value is None else str(value).lower()
     return str(value)
+
+
+def printable(text: str) -> str:
+    """The text with escapes for what does not print, so that no input can steer a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def type_name(value: object) -> str:

@@ -17,7 +17,15 @@ from bayplan.dialects.kueue.jobs import job_gang
 from bayplan.dialects.kueue.messages import sentence
 from bayplan.dialects.kueue.objects import topology
 from bayplan.model.change import (
-    Change, GangLost, GangSeen, NodeLost, NodeSeen, PodLost, PodSeen, TopologyLost, TopologySeen,
+    Change,
+    GangLost,
+    GangSeen,
+    NodeLost,
+    NodeSeen,
+    PodLost,
+    PodSeen,
+    TopologyLost,
+    TopologySeen,
 )  # fmt: skip
 from bayplan.model.gang import Gang, Group, PodSet, Ref
 from bayplan.model.node import PODS
