@@ -29,9 +29,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _up(given: argparse.Namespace) -> int:
     cluster = load(given.state)
-    if cluster is None or cluster.kube != given.kube or not _healthy(cluster):
+    if cluster is None or not _healthy(cluster) or not _as_asked(cluster, given):
         cluster = up(given.kube, given.state, scheduler=given.scheduler)
-    sys.stderr.write(f"Kubernetes {cluster.kube} runs at {cluster.server}; next: export KUBECONFIG=…\n")
+    sys.stderr.write(f"Kubernetes {cluster.kube} runs at {cluster.server}. Its kubeconfig, for --kubeconfig:\n")
     sys.stdout.write(f"{cluster.kubeconfig}\n")
     return 0
 
@@ -69,6 +69,10 @@ def _pin(given: argparse.Namespace) -> int:
 
 
 COMMANDS = {"up": _up, "down": _down, "status": _status, "build": _build, "pin": _pin}
+
+
+def _as_asked(cluster: Cluster, given: argparse.Namespace) -> bool:
+    return cluster.kube == given.kube.removeprefix("v") and (cluster.has_scheduler or not given.scheduler)
 
 
 def _healthy(cluster: Cluster) -> bool:
