@@ -190,7 +190,11 @@ def damaged(value: Any, luck: random.Random) -> Any:
 @pytest.mark.parametrize("seed", range(80))
 def test_no_damage_makes_it_fall_over(file: Write, seed: int) -> None:
     luck = random.Random(seed)
-    wish = {"podset_preferred_topology": RACK, "podset_slice_required_topology": RACK, "podset_slice_size": 2}
+    wish: dict[str, Any] = {
+        "podset_preferred_topology": RACK,
+        "podset_slice_required_topology": RACK,
+        "podset_slice_size": 2,
+    }
     objects: list[Any] = [*FOUR, pod("p", "x1", 1), job(**wish)]
     index = luck.randrange(len(objects))
     objects[index] = damaged(objects[index], luck)

@@ -111,7 +111,7 @@ def test_where_the_lowest_level_is_a_rack_racks_are_counted(file: Write) -> None
     assert result.exit_code == 1
     assert "found: 1 node cordoned" in result.stdout
     assert "found: of 2 racks: 1 with too little gpu left for one pod" in result.stdout
-    assert "rack r1     8 of 8      2" in result.stdout
+    assert "rack r1           8 of 8      2" in result.stdout
 
 
 def test_a_leader_and_its_workers_are_drawn_together(file: Write) -> None:

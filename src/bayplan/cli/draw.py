@@ -61,11 +61,11 @@ def take_picture(gang: Gang, placement: Placement, supply: Supply) -> Picture:
     """What the gang takes from which leaf; for a misfit, the domain that came closest."""
     wants = {pod_set.name: pod_set.requests for pod_set in gang.root.pod_sets()}
     pods = {name: np.zeros(supply.leaves) for name in wants} if placement.ok else {}
-    for name in pods:
+    for name, here in pods.items():
         for share in placement.assignments[name].shares:
             leaf = supply.leaf(share.values)
             if leaf is not None:
-                pods[name][leaf] += share.count
+                here[leaf] += share.count
     resources = _columns(gang)
     takes = tuple(
         sum((pods[name] * wants[name].get(resource, 0) for name in pods), np.zeros(supply.leaves))
