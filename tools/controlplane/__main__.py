@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def _up(given: argparse.Namespace) -> int:
     cluster = load(given.state)
     if cluster is None or not _healthy(cluster) or not _as_asked(cluster, given):
         cluster = up(given.kube, given.state, scheduler=given.scheduler)
-    sys.stderr.write(f"Kubernetes {cluster.kube} runs at {cluster.server}. Its kubeconfig, for --kubeconfig:\n")
+    sys.stderr.write(f"Kubernetes {cluster.kube} runs at {cluster.server}. Its kubeconfig is\n")
     sys.stdout.write(f"{cluster.kubeconfig}\n")
     return 0
 
@@ -103,4 +104,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a start that is ended stops what it started
     sys.exit(main())
