@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -202,3 +204,17 @@ def test_no_damage_makes_it_fall_over(file: Write, seed: int) -> None:
     result = place(file(text, name="damaged.json"), options=("-o", luck.choice(["tree", "json", "yaml"])))
     assert result.exit_code in (0, 1, 2)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_is_said_not_thrown(file: Write) -> None:
+    command = [sys.executable, "-c", "from bayplan.cli.main import main; main()"]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [*command, "place", "-f", str(file(*FOUR, job()))],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert ended.returncode == 1
+    assert ended.stderr == b"Error: cannot write: No space left on device\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from io import TextIOWrapper
+from typing import Any
 
 import click
 
@@ -29,6 +30,18 @@ class LazyGroup(click.Group):
         command = getattr(import_module(module), cmd_name)
         assert isinstance(command, click.Command)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a full disk or a lost terminal is said, not thrown."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise  # click ends quietly when the reader has gone
+        except OSError as trouble:
+            sys.stdout = None  # do not try again at exit
+            raise click.ClickException(f"cannot write: {trouble.strerror or trouble}") from None
+        return result
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
