@@ -1,0 +1,142 @@
+"""The crew: watches the cluster in memory and makes the writes that its missing parts would make."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+
+from bayplan.backends.stagehands.job_sets import reconcile_job_set
+from bayplan.backends.stagehands.jobs import reconcile_job
+from bayplan.backends.stagehands.kubelet import stage_of
+from bayplan.backends.stagehands.leader_worker_sets import reconcile_leader_worker_set
+from bayplan.backends.stagehands.objects import (
+    JOB_SETS,
+    JOBS,
+    LEADER_WORKER_SETS,
+    NODES,
+    PODS,
+    Object,
+    delete,
+    is_leaving,
+    is_owned_by,
+    name_of,
+    uid_of,
+)  # fmt: skip
+from bayplan.dialects.api import Backend, Event, Happened, Kind, Write
+
+Reconcile = Callable[[Object, Sequence[Object], str], Iterator[Write]]
+Key = tuple[str, str, str]  # plural, namespace, name
+RETRY_SECONDS = 1.0
+
+CONTROLLERS: dict[str, tuple[Kind, Reconcile]] = {
+    "jobs": (PODS, reconcile_job),
+    "jobsets": (JOBS, reconcile_job_set),
+    "leaderworkersets": (PODS, reconcile_leader_worker_set),
+}
+KINDS = (NODES, PODS, JOBS, JOB_SETS, LEADER_WORKER_SETS)
+
+
+class Crew:
+    """One step after another on a backend of its own; deterministic, and idle when nothing is due."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.objects: dict[Key, Object] = {}
+        self.children: dict[str, dict[Key, None]] = {}  # by the owner's uid
+        self.dirty: dict[Key, None] = {}
+        self.due: dict[Key, tuple[float, str, str]] = {}  # pod → (when, stage, uid)
+        self.agenda: list[tuple[float, Key]] = []  # a heap; entries that `due` contradicts are void
+        backend.watch(KINDS)
+
+    def step(self, now: float) -> float:
+        """Do what is due; return when something will be."""
+        for event in self.backend.events():
+            self._note(event, now)
+        for outcome in self.backend.outcomes():  # refused or conflicting: look at the object again
+            self.dirty.setdefault(self._owner_key(outcome.write))
+        text = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        writes = [*self._controllers(text), *self._kubelets(now, text)]
+        if writes:
+            self.backend.submit(writes)
+        return self.agenda[0][0] if self.agenda else float("inf")
+
+    def _note(self, event: Event, now: float) -> None:
+        if event.happened is Happened.SYNCED:
+            return
+        found: Object = event.object
+        key = (event.kind.plural, *name_of(found))
+        owners = [r["uid"] for r in found["metadata"].get("ownerReferences") or []]
+        if event.happened is Happened.GONE:
+            self.objects.pop(key, None)
+            self.due.pop(key, None)
+            for owner in owners:
+                self.children.get(owner, {}).pop(key, None)
+        else:
+            self.objects[key] = found
+            for owner in owners:
+                self.children.setdefault(owner, {})[key] = None
+        if event.kind.plural in CONTROLLERS:
+            self.dirty[key] = None
+        for reference in found["metadata"].get("ownerReferences") or []:
+            self.dirty[(f"{reference['kind'].lower()}s", key[1], reference["name"])] = None
+        if event.kind is PODS and event.happened is Happened.SEEN:
+            self._plan_stage(key, found, now)
+        if event.kind is NODES and event.happened is Happened.GONE:
+            self.dirty[key] = None
+
+    def _plan_stage(self, key: Key, pod: Object, now: float) -> None:
+        stage = stage_of(pod)
+        if stage is None or stage.seconds(pod) == float("inf"):
+            self.due.pop(key, None)
+        elif self.due.get(key, (0.0, "", ""))[1:] != (stage.name, uid_of(pod)):
+            self._schedule(key, now + stage.seconds(pod), stage.name, uid_of(pod))
+
+    def _schedule(self, key: Key, when: float, stage: str, uid: str) -> None:
+        self.due[key] = (when, stage, uid)
+        heapq.heappush(self.agenda, (when, key))
+
+    def _controllers(self, now: str) -> Iterator[Write]:
+        dirty, self.dirty = list(self.dirty), {}
+        for key in dirty:
+            if key[0] == "nodes":
+                yield from self._lost_node(key[2])
+            found = self.objects.get(key)
+            if found is None or key[0] not in CONTROLLERS:
+                continue
+            kind, reconcile = CONTROLLERS[key[0]]
+            mine = [
+                self.objects[child]
+                for child in self.children.get(uid_of(found), {})
+                if child[0] == kind.plural and child in self.objects
+            ]
+            yield from reconcile(found, [child for child in mine if is_owned_by(child, found)], now)
+
+    def _lost_node(self, name: str) -> Iterator[Write]:
+        """Pods of a node that is no more are removed, as the pod garbage collector does."""
+        if ("nodes", "", name) in self.objects:
+            return
+        for key, pod in list(self.objects.items()):
+            if key[0] == "pods" and pod["spec"].get("nodeName") == name:
+                yield delete(PODS, pod, grace=0)
+
+    def _kubelets(self, now: float, text: str) -> Iterator[Write]:
+        while self.agenda and self.agenda[0][0] <= now:
+            when, key = heapq.heappop(self.agenda)
+            planned, pod = self.due.get(key), self.objects.get(key)
+            if planned is None or planned[0] != when or pod is None:
+                continue
+            stage = stage_of(pod)
+            if stage is None or (stage.name, uid_of(pod)) != planned[1:]:
+                del self.due[key]
+                continue
+            self._schedule(key, now + RETRY_SECONDS, *planned[1:])
+            if ("nodes", "", pod["spec"]["nodeName"]) in self.objects or is_leaving(pod):
+                yield stage.write(pod, text)
+
+    def _owner_key(self, write: Write) -> Key:
+        if write.kind is PODS:
+            references = (write.body.get("metadata") or {}).get("ownerReferences") or [{}]
+            kind = str(references[0].get("kind", "pod")).lower()
+            return (f"{kind}s", write.namespace, str(references[0].get("name", write.name)))
+        return (write.kind.plural, write.namespace, write.name)

@@ -1,0 +1,70 @@
+"""A stand-in for the JobSet controller: one Job per replica, labelled as the real one labels them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+
+from bayplan.backends.stagehands.objects import (
+    JOB_SETS,
+    JOBS,
+    Object,
+    condition,
+    create,
+    delete,
+    has_condition,
+    is_leaving,
+    name_of,
+    owner_reference,
+    patch_status,
+)  # fmt: skip
+from bayplan.dialects.api import Write
+
+PREFIX = "jobset.sigs.k8s.io/"
+
+
+def reconcile_job_set(job_set: Object, jobs: Sequence[Object], now: str) -> Iterator[Write]:
+    """The writes that bring a JobSet's jobs and status a step further."""
+    if has_condition(job_set, "Completed", "Failed") or is_leaving(job_set):
+        return
+    there = {name_of(job)[1] for job in jobs}
+    if job_set["spec"].get("suspend"):
+        yield from (delete(JOBS, job) for job in jobs if not is_leaving(job))
+        return
+    wanted = 0
+    for part in job_set["spec"].get("replicatedJobs") or []:
+        for index in range(int(part.get("replicas", 1))):
+            wanted += 1
+            job = _job(job_set, part, index)
+            if name_of(job)[1] not in there:
+                yield create(JOBS, job)
+    if any(has_condition(job, "Failed") for job in jobs):
+        yield patch_status(JOB_SETS, job_set, {"conditions": [condition("Failed", now, "FailedJobs")]})
+    elif wanted and sum(has_condition(job, "Complete") for job in jobs) >= wanted:
+        done = condition("Completed", now, "AllJobsCompleted", "jobset completed successfully")
+        yield patch_status(JOB_SETS, job_set, {"conditions": [done]})
+
+
+def _job(job_set: Object, part: Object, index: int) -> Object:
+    namespace, name = name_of(job_set)
+    spec = deepcopy(part["template"].get("spec") or {})
+    labels = {
+        f"{PREFIX}jobset-name": name,
+        f"{PREFIX}replicatedjob-name": part["name"],
+        f"{PREFIX}replicatedjob-replicas": str(part.get("replicas", 1)),
+        f"{PREFIX}job-index": str(index),
+    }
+    spec.setdefault("completionMode", "Indexed")
+    template = spec.setdefault("template", {})
+    template.setdefault("metadata", {}).setdefault("labels", {}).update(labels)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": f"{name}-{part['name']}-{index}",
+            "namespace": namespace,
+            "labels": labels,
+            "ownerReferences": [owner_reference(job_set, JOB_SETS)],
+        },
+        "spec": spec,
+    }

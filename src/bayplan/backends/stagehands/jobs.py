@@ -1,0 +1,124 @@
+"""A stand-in for the Job controller: keeps the asked number of pods, by index where asked, and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import count
+
+from bayplan.backends.stagehands.objects import (
+    JOBS,
+    PODS,
+    Object,
+    condition,
+    create,
+    delete,
+    has_condition,
+    is_leaving,
+    labels_of,
+    name_of,
+    notes_of,
+    owner_reference,
+    patch_status,
+    phase_of,
+    suffix,
+    uid_of,
+)  # fmt: skip
+from bayplan.dialects.api import Write
+
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+DEFAULT_BACKOFF_LIMIT = 6
+
+
+def reconcile_job(job: Object, pods: Sequence[Object], now: str) -> Iterator[Write]:
+    """The writes that bring a job's pods and status a step further."""
+    spec = job["spec"]
+    if has_condition(job, "Complete", "Failed") or is_leaving(job):
+        return
+    active = [pod for pod in pods if phase_of(pod) in ("Pending", "Running") and not is_leaving(pod)]
+    succeeded, failed = _count(pods, "Succeeded"), _count(pods, "Failed")
+    parallelism = 1 if spec.get("parallelism") is None else int(spec["parallelism"])
+    completions = spec.get("completions")
+    wanted = parallelism if completions is None else min(parallelism, int(completions) - succeeded)
+    status: Object = {"active": len(active), "succeeded": succeeded, "failed": failed}
+    if spec.get("suspend"):
+        yield from (delete(PODS, pod) for pod in active)
+        yield from _tell(job, {**status, "active": 0})
+        return
+    if completions is not None and succeeded >= int(completions):
+        yield from _tell(job, _ended(status, now, "Complete", "CompletionsReached"))
+        return
+    if failed > int(spec.get("backoffLimit", DEFAULT_BACKOFF_LIMIT)):
+        yield from (delete(PODS, pod) for pod in active)
+        yield from _tell(job, _ended(status, now, "Failed", "BackoffLimitExceeded"))
+        return
+    if spec.get("completionMode") == "Indexed":
+        yield from _indexed(job, pods, active, wanted, int(completions or parallelism))
+    else:
+        for _, ending in zip(range(len(active), wanted), _free_endings(job, pods, ""), strict=False):
+            yield create(PODS, _pod(job, ending))
+    for pod in active[max(wanted, 0) :]:
+        yield delete(PODS, pod)
+    yield from _tell(job, status if job.get("status", {}).get("startTime") else {**status, "startTime": now})
+
+
+def _indexed(
+    job: Object, pods: Sequence[Object], active: Sequence[Object], wanted: int, completions: int
+) -> Iterator[Write]:
+    busy = {_index(pod) for pod in active} | {_index(pod) for pod in pods if phase_of(pod) == "Succeeded"}
+    free = [index for index in range(completions) if index not in busy]
+    for index in free[: max(wanted - len(active), 0)]:
+        pod = _pod(job, next(_free_endings(job, pods, f"{index}-")))
+        pod["metadata"]["labels"][COMPLETION_INDEX] = str(index)
+        pod["metadata"]["annotations"][COMPLETION_INDEX] = str(index)
+        yield create(PODS, pod)
+
+
+def _free_endings(job: Object, pods: Sequence[Object], start: str) -> Iterator[str]:
+    """Endings of pod names that no pod of the job has."""
+    taken = {name_of(pod)[1] for pod in pods}
+    for number in count():
+        ending = start + suffix(uid_of(job), start, number)
+        if f"{name_of(job)[1]}-{ending}" not in taken:
+            yield ending
+
+
+def _pod(job: Object, ending: str) -> Object:
+    namespace, name = name_of(job)
+    template = job["spec"]["template"]
+    labels = {
+        "batch.kubernetes.io/controller-uid": uid_of(job),
+        "batch.kubernetes.io/job-name": name,
+        "job-name": name,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{name}-{ending}",
+            "namespace": namespace,
+            "labels": labels_of(template) | labels,
+            "annotations": dict(notes_of(template)),
+            "ownerReferences": [owner_reference(job, JOBS)],
+        },
+        "spec": {"restartPolicy": "Never", **template["spec"]},
+    }
+
+
+def _index(pod: Object) -> int:
+    text = notes_of(pod).get(COMPLETION_INDEX) or labels_of(pod).get(COMPLETION_INDEX) or "-1"
+    return int(text)
+
+
+def _count(pods: Sequence[Object], phase: str) -> int:
+    return sum(phase_of(pod) == phase for pod in pods)
+
+
+def _ended(status: Object, now: str, kind: str, reason: str) -> Object:
+    done = {"completionTime": now} if kind == "Complete" else {}
+    return {**status, "active": 0, **done, "conditions": [condition(kind, now, reason)]}
+
+
+def _tell(job: Object, status: Object) -> Iterator[Write]:
+    known = job.get("status") or {}
+    if any(known.get(key) != value for key, value in status.items()):
+        yield patch_status(JOBS, job, status)

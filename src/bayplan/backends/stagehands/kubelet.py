@@ -1,0 +1,74 @@
+"""Stand-ins for kubelets: a table of stages that a bound pod goes through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bayplan.backends.stagehands.objects import (
+    PODS,
+    Object,
+    condition,
+    delete,
+    is_leaving,
+    notes_of,
+    patch_status,
+    phase_of,
+)  # fmt: skip
+from bayplan.dialects.api import Write
+
+RUN_SECONDS = "bayplan.dev/run-seconds"
+EXIT = "bayplan.dev/exit"
+START_SECONDS = 0.5
+STOP_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """When a pod is in this state, after so long, make this write. The first stage that matches counts."""
+
+    name: str
+    applies: Callable[[Object], bool]
+    seconds: Callable[[Object], float]
+    write: Callable[[Object, str], Write]
+
+
+def stage_of(pod: Object) -> Stage | None:
+    """The stage a pod is in, if anything comes next for it."""
+    if not pod["spec"].get("nodeName"):
+        return None
+    return next((stage for stage in STAGES if stage.applies(pod)), None)
+
+
+def _run_seconds(pod: Object) -> float:
+    try:
+        return max(float(notes_of(pod).get(RUN_SECONDS, "")), 0.0)
+    except ValueError:
+        return float("inf")
+
+
+def _running(pod: Object, now: str) -> Write:
+    conditions = [condition(kind, now, "Started") for kind in ("Initialized", "Ready", "ContainersReady")]
+    return patch_status(
+        PODS, pod, {"phase": "Running", "startTime": now, "conditions": _kept(pod, conditions)}
+    )
+
+
+def _ended(pod: Object, now: str) -> Write:
+    phase = "Failed" if notes_of(pod).get(EXIT, "0") not in ("", "0") else "Succeeded"
+    ready = [condition("Ready", now, "PodCompleted", status="False")]
+    return patch_status(PODS, pod, {"phase": phase, "conditions": _kept(pod, ready)})
+
+
+def _kept(pod: Object, fresh: list[Object]) -> list[Object]:
+    """The conditions there are, with fresh ones in place of older ones of their type."""
+    kinds = {entry["type"] for entry in fresh}
+    known = (pod.get("status") or {}).get("conditions") or []
+    return [entry for entry in known if entry.get("type") not in kinds] + fresh
+
+
+STAGES = (
+    Stage("removed", is_leaving, lambda pod: STOP_SECONDS, lambda pod, now: delete(PODS, pod, grace=0)),
+    Stage("running", lambda pod: phase_of(pod) == "Pending", lambda pod: START_SECONDS, _running),
+    Stage("ended", lambda pod: phase_of(pod) == "Running", _run_seconds, _ended),
+)

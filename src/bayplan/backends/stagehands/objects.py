@@ -1,0 +1,106 @@
+"""Small readings and makings of API objects that all stage hands share."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from bayplan.dialects.api import Kind, Verb, Write
+
+Object = dict[str, Any]
+
+NODES = Kind("", "v1", "Node", "nodes", namespaced=False)
+PODS = Kind("", "v1", "Pod", "pods")
+JOBS = Kind("batch", "v1", "Job", "jobs")
+JOB_SETS = Kind("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets", optional=True)
+LEADER_WORKER_SETS = Kind(
+    "leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets", optional=True
+)
+OVER = ("Succeeded", "Failed")
+HASH_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+
+
+def name_of(found: Object) -> tuple[str, str]:
+    """Namespace and name."""
+    meta = found.get("metadata", {})
+    return meta.get("namespace", ""), meta.get("name", "")
+
+
+def uid_of(found: Object) -> str:
+    """The identity that survives no deletion."""
+    return str(found.get("metadata", {}).get("uid", ""))
+
+
+def labels_of(found: Object) -> dict[str, str]:
+    """Labels, if any."""
+    return found.get("metadata", {}).get("labels") or {}
+
+
+def notes_of(found: Object) -> dict[str, str]:
+    """Annotations, if any."""
+    return found.get("metadata", {}).get("annotations") or {}
+
+
+def phase_of(pod: Object) -> str:
+    """How far a pod is."""
+    return str((pod.get("status") or {}).get("phase") or "Pending")
+
+
+def is_leaving(found: Object) -> bool:
+    """Whether it is being deleted."""
+    return bool(found.get("metadata", {}).get("deletionTimestamp"))
+
+
+def is_owned_by(found: Object, owner: Object) -> bool:
+    """Whether the owner made it."""
+    references = found.get("metadata", {}).get("ownerReferences") or []
+    return any(reference.get("uid") == uid_of(owner) for reference in references)
+
+
+def owner_reference(owner: Object, kind: Kind) -> Object:
+    """The reference that makes an object the owner's, and the garbage collector's when it goes."""
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "name": name_of(owner)[1],
+        "uid": uid_of(owner),
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def suffix(*parts: object) -> str:
+    """Five letters that look random and are the same every time."""
+    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
+    return "".join(HASH_LETTERS[byte % len(HASH_LETTERS)] for byte in digest[:5])
+
+
+def condition(kind: str, now: str, reason: str, message: str = "", status: str = "True") -> Object:
+    """One condition as a status holds it."""
+    return {
+        "type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": now,
+    }  # fmt: skip
+
+
+def has_condition(found: Object, *kinds: str) -> bool:
+    """Whether any of these conditions is true."""
+    conditions = (found.get("status") or {}).get("conditions") or []
+    return any(c.get("type") in kinds and c.get("status") == "True" for c in conditions)
+
+
+def create(kind: Kind, body: Object) -> Write:
+    """A wish to create the object."""
+    namespace, name = name_of(body)
+    return Write(Verb.CREATE, kind, namespace, name, body)
+
+
+def patch_status(kind: Kind, found: Object, status: Object) -> Write:
+    """A wish to change fields of the status."""
+    namespace, name = name_of(found)
+    return Write(Verb.MERGE_PATCH, kind, namespace, name, {"status": status}, "status", uid=uid_of(found))
+
+
+def delete(kind: Kind, found: Object, grace: int | None = None) -> Write:
+    """A wish to delete this very object."""
+    namespace, name = name_of(found)
+    return Write(Verb.DELETE, kind, namespace, name, uid=uid_of(found), grace_seconds=grace)
