@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import msgspec
+
+from bayplan.runtime.plain import plain, restore
 
 SIZE_MAX = 64 * 1024 * 1024
 FILES_MAX = 8
 _PREFIX, _SUFFIX = "journal-", ".jsonl"
-
-T = TypeVar("T")
 
 
 class Kind(StrEnum):
@@ -46,9 +46,9 @@ class Entry(msgspec.Struct, frozen=True):
     kind: Kind
     body: Any = None  # plain JSON values once read back
 
-    def body_as(self, shape: type[T]) -> T:
-        """The body as the value that it was made from."""
-        return msgspec.convert(self.body, shape, strict=True)
+    def body_as(self, shape: Any) -> Any:
+        """The body as the value that it was made from; `shape` is its type or a union of types."""
+        return restore(self.body, shape)
 
 
 class Damaged(Exception):
@@ -62,8 +62,8 @@ class InUse(Exception):
 class Journal(Protocol):
     """Where the loop records what it does. Nothing recorded is safe before it is flushed."""
 
-    def record(self, now: float, kind: Kind, body: object) -> int:
-        """Add an entry and return its sequence number."""
+    def record(self, now: float, what: str, body: object) -> None:
+        """Add an entry about a change, a plan or an outcome."""
 
     def flush(self) -> None:
         """Hand over what was recorded."""
@@ -78,9 +78,13 @@ class MemoryJournal:
     def __init__(self) -> None:
         self.lines: list[bytes] = []
 
-    def record(self, now: float, kind: Kind, body: object) -> int:
-        self.lines.append(_line(len(self.lines) + 1, now, kind, body))
+    @property
+    def sequence(self) -> int:
+        """The number of the last entry."""
         return len(self.lines)
+
+    def record(self, now: float, what: str, body: object) -> None:
+        self.lines.append(_line(self.sequence + 1, now, Kind(what), body))
 
     def flush(self) -> None:
         pass
@@ -113,7 +117,8 @@ class FileJournal:
         """The number of the last entry."""
         return self._sequence
 
-    def record(self, now: float, kind: Kind, body: object) -> int:
+    def record(self, now: float, what: str, body: object) -> None:
+        kind = Kind(what)
         line = _line(self._sequence + 1, now, kind, body)
         if self._size and self._size + len(line) > self._size_max:
             self._rotate()
@@ -125,7 +130,6 @@ class FileJournal:
             os.fsync(self._file)
         elif len(self._waiting) > _WAITING_MAX:
             self.flush()
-        return self._sequence
 
     def flush(self) -> None:
         while self._waiting:  # what the disk did not take stays here, and the next call goes on with it
@@ -170,13 +174,7 @@ _OPEN = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 _WAITING_MAX = 1024 * 1024
 
 
-def _plain(value: object) -> object:
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"a {type(value).__name__} cannot be written to the journal")
-
-
-_encoder = msgspec.json.Encoder(order="sorted", enc_hook=_plain)
+_encoder = msgspec.json.Encoder(order="sorted")
 _decoder = msgspec.json.Decoder(Entry)
 
 
@@ -186,7 +184,7 @@ def _line(sequence: int, now: float, kind: Kind, body: object) -> bytes:
         sequence,
         _encoder.encode(float(now)),
         kind.encode(),
-        _encoder.encode(body),
+        _encoder.encode(plain(body)),
     )
 
 

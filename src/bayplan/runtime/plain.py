@@ -1,0 +1,86 @@
+"""Frozen values as plain data and back; every dataclass carries its name, to tell unions apart."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from collections.abc import Set as AnySet
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import cache
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+MARK = "is"
+_ATOMS = frozenset((str, int, float, bool, type(None)))
+
+
+def plain(value: object) -> Any:
+    """The value in dicts, lists and scalars. Equal values give equal data, however they were made."""
+    kind: Any = type(value)
+    if kind in _ATOMS:
+        return value
+    if names := _fields(kind):
+        return {MARK: kind.__name__, **{name: plain(getattr(value, name)) for name in names}}
+    if isinstance(value, Mapping):
+        return _plain_mapping(value)
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    if isinstance(value, AnySet):
+        return sorted((plain(item) for item in value), key=str)
+    if isinstance(value, Enum):
+        return value.value
+    if is_dataclass(kind):
+        return {MARK: kind.__name__}
+    raise TypeError(f"a {kind.__name__} has no plain form")
+
+
+def restore(data: Any, shape: Any) -> Any:
+    """The value that `plain` made the data from; `shape` is its type, a union of types, or Any."""
+    if shape is Any or shape is object or data is None:
+        return data
+    origin: Any = get_origin(shape) or shape
+    inner = get_args(shape)
+    if origin is Union or origin is types.UnionType:
+        return restore(data, _chosen(data, inner))
+    if is_dataclass(origin):
+        hints = _hints(origin)
+        found = {name: restore(value, hints[name]) for name, value in data.items() if name != MARK}
+        return origin(**found)
+    if not isinstance(origin, type):
+        return data
+    if issubclass(origin, tuple):
+        each = inner[:1] * len(data) if inner[1:] == (...,) else inner
+        return tuple(restore(item, one) for item, one in zip(data, each, strict=True))
+    if issubclass(origin, list | AnySet):
+        return (list if origin is list else frozenset)(restore(item, inner[0]) for item in data)
+    if issubclass(origin, Mapping):
+        pairs = data.items() if isinstance(data, dict) else data
+        return {restore(key, inner[0]): restore(value, inner[1]) for key, value in pairs}
+    return origin(data) if issubclass(origin, Enum) else data
+
+
+def _plain_mapping(value: Mapping[Any, Any]) -> Any:
+    if all(type(key) is str for key in value):
+        if _ATOMS.issuperset(map(type, value.values())):
+            return dict(value)
+        return {key: plain(item) for key, item in value.items()}
+    return sorted(([plain(key), plain(item)] for key, item in value.items()), key=str)
+
+
+def _chosen(data: Any, shapes: tuple[Any, ...]) -> Any:
+    """The member of a union that the data is of: by its mark, or else by what it looks like."""
+    if isinstance(data, dict) and MARK in data:
+        return next(shape for shape in shapes if getattr(shape, "__name__", "") == data[MARK])
+    unmarked = [shape for shape in shapes if not is_dataclass(shape) and shape is not type(None)]
+    exact = [shape for shape in unmarked if shape is type(data)]
+    return (exact or unmarked or [Any])[0]
+
+
+@cache
+def _fields(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
