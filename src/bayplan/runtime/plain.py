@@ -19,7 +19,7 @@ def plain(value: object) -> Any:
     kind: Any = type(value)
     if kind in _ATOMS:
         return value
-    if names := _fields(kind):
+    if (names := _fields(kind)) is not None:
         return {MARK: kind.__name__, **{name: plain(getattr(value, name)) for name in names}}
     if isinstance(value, Mapping):
         return _plain_mapping(value)
@@ -29,8 +29,6 @@ def plain(value: object) -> Any:
         return sorted((plain(item) for item in value), key=str)
     if isinstance(value, Enum):
         return value.value
-    if is_dataclass(kind):
-        return {MARK: kind.__name__}
     raise TypeError(f"a {kind.__name__} has no plain form")
 
 
@@ -42,7 +40,7 @@ def restore(data: Any, shape: Any) -> Any:
     inner = get_args(shape)
     if origin is Union or origin is types.UnionType:
         return restore(data, _chosen(data, inner))
-    if is_dataclass(origin):
+    if _fields(origin) is not None:
         hints = _hints(origin)
         found = {name: restore(value, hints[name]) for name, value in data.items() if name != MARK}
         return origin(**found)
@@ -77,8 +75,8 @@ def _chosen(data: Any, shapes: tuple[Any, ...]) -> Any:
 
 
 @cache
-def _fields(kind: Any) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
+def _fields(kind: Any) -> tuple[str, ...] | None:
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
 
 
 @cache
