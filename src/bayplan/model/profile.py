@@ -39,6 +39,7 @@ class Profile:
     unconstrained: Strategy = Strategy.LEAST_FREE
     remainder: Remainder = Remainder.LAST_SEGMENT
     leader_rules: LeaderRules = LeaderRules.OWN
+    pack_segments: bool = True  # inside a segment's domain the fullest use comes first, as anywhere else
     preferred_affinity: bool = False  # preferred node affinity outranks the strategy
     rules_below_leaf: bool = True  # node rules also count inside leaves that hold several nodes
     exact_seconds: float = 5.0  # time limit of one exact search

@@ -88,7 +88,8 @@ def _each_plain(tree: Tree, counts: Counts, request: Request, here: Chosen, unit
     if not len(here.domains):
         return Chosen(below, here.domains, here.pods)
     domains, owner = children_of(tree, here.level, here.domains)
-    domains = ranked(domains, counts.segments[below], counts.pods[below], request.strategy, affinity, owner)
+    room = _room_key(counts, request, here.level, units)
+    domains = ranked(domains, room, counts.pods[below], request.strategy, affinity, owner)
     need = -(-here.pods // size)
     shared = fill(domains, owner, units, need, is_tight(request.strategy), affinity)
     pods = shared.units * size
@@ -96,6 +97,11 @@ def _each_plain(tree: Tree, counts: Counts, request: Request, here: Chosen, unit
     if excess.any():
         pods = _trimmed(tree, shared.domains, pods, here, excess)
     return Chosen(below, shared.domains, pods)
+
+
+def _room_key(counts: Counts, request: Request, level: int, units: Ints) -> Ints:
+    """What orders the children: whole segments above the segment level, below it the units shared out."""
+    return units if request.packs and level >= request.segment_level else counts.segments[level + 1]
 
 
 def _trimmed(tree: Tree, domains: Ints, pods: Ints, here: Chosen, excess: Ints) -> Ints:
@@ -112,7 +118,8 @@ def _one_led(tree: Tree, counts: Counts, request: Request, here: Chosen, units: 
     """The parent with the leader: the leader first, then its share of the workers."""
     below, affinity = here.level + 1, counts.affinity_at(here.level + 1)
     domains, _ = children_of(tree, here.level, np.array([here.leader]))
-    domains = ranked(domains, counts.segments[below], counts.pods[below], request.strategy, affinity)
+    room = _room_key(counts, request, here.level, units)
+    domains = ranked(domains, room, counts.pods[below], request.strategy, affinity)
     led = counts.pods_led[below] // size if size > 1 else counts.pods_led[below]
     need = int(here.pods[here.domains == here.leader][0]) // size
     shared = fill_led(domains, units, led, counts.leads[below], need, is_tight(request.strategy), affinity)

@@ -120,6 +120,8 @@ def place_pod_set(
     if not supply.active.any():
         level = supply.tree.levels[request.level]
         return Misfit(Code.NO_DOMAINS, names, topology=supply.tree.topology.name, level=level)
+    if leader is not None and request.remainder:
+        return _with_rest(scope, pod_set, locality, leader, request)
     request = replace(request, leader=leader is not None)
     inquiry = _inquire(scope, pod_set, names)
     counts = _counted(scope, inquiry, request, leader)
@@ -135,6 +137,28 @@ def place_pod_set(
             return misfit.no_room(inquiry, request, counts, picked)
         found = descend(supply.tree, counts, request, picked)
     return _located(supply, request, pod_set, leader, found)
+
+
+def _with_rest(
+    scope: Scope, pod_set: PodSet, locality: Locality, leader: PodSet, request: Request
+) -> dict[str, Located] | Misfit:
+    """A leader, whole segments, and then the last, smaller segment in whatever room is left for it."""
+    tree, rest = scope.supply.tree, request.remainder
+    whole = replace(pod_set, count=pod_set.count - rest, minimum=0)
+    found = place_pod_set(scope, whole, locality, leader)
+    if isinstance(found, Misfit):
+        return found
+    scope = scope.after(found[pod_set.name], pod_set.requests).after(found[leader.name], leader.requests)
+    if request.required:
+        top = tree.ancestors(tree.lowest, found[leader.name].leaves, request.level)
+        scope = replace(scope, within=tree.leaf_range(request.level, int(top[0])))
+    together = Locality(required=tree.levels[request.segment_level])
+    last = place_pod_set(scope, replace(pod_set, count=rest, minimum=0, segments=()), together)
+    if isinstance(last, Misfit):
+        return replace(last, pod_sets=(pod_set.name, leader.name))
+    first, tail = found[pod_set.name], last[pod_set.name]
+    joined = Located(np.concatenate((first.leaves, tail.leaves)), np.concatenate((first.pods, tail.pods)))
+    return {pod_set.name: joined, leader.name: found[leader.name]}
 
 
 def _counted(scope: Scope, inquiry: misfit.Inquiry, request: Request, leader: PodSet | None) -> Counts:
@@ -153,14 +177,18 @@ def _counted(scope: Scope, inquiry: misfit.Inquiry, request: Request, leader: Po
 
 def _inquire(scope: Scope, pod_set: PodSet, names: tuple[str, ...]) -> misfit.Inquiry:
     rows = _allowed_rows(scope, pod_set)
-    leaves = rows
-    if not scope.supply.tree.topology.ends_at_host:
-        lowest = scope.supply.tree.starts[scope.supply.tree.lowest]
-        leaves = np.logical_or.reduceat(rows, lowest)
+    leaves = _leaves_with(scope.supply, rows)
     if scope.barred:
         leaves = leaves.copy()
         leaves[list(scope.barred)] = False
     return misfit.Inquiry(scope.supply, pod_set, names, scope.taken, rows, leaves, scope.within)
+
+
+def _leaves_with(supply: Supply, rows: Bools) -> Bools:
+    """Leaves that have at least one of the nodes."""
+    if supply.tree.topology.ends_at_host:
+        return rows
+    return np.logical_or.reduceat(rows, supply.tree.starts[supply.tree.lowest])
 
 
 def _allowed_rows(scope: Scope, pod_set: PodSet) -> Bools:
@@ -179,14 +207,15 @@ def _leaf_counts(
     pods = _only(allowed, pods_per_leaf(supply, inquiry.rows, pod, {}, scope.taken))
     if leader is None:
         return LeafCounts(pods, pods, np.zeros(len(pods), bool), affinity)
-    lead = with_slot(leader.requests)
-    leads = allowed.copy()
+    lead, head = with_slot(leader.requests), inquiry
     if scope.profile.leader_rules is LeaderRules.OWN:
-        leads = _clip(_inquire(scope, leader, ()).leaves, scope.within).copy()
+        head = _inquire(scope, leader, ())
+    leads = _clip(head.leaves, scope.within).copy()
     for name, amount in lead.items():
-        leads &= room_beside(supply, inquiry.rows, name, scope.taken) >= amount
+        leads &= room_beside(supply, head.rows, name, scope.taken) >= amount
     beside = _only(allowed, pods_per_leaf(supply, inquiry.rows, pod, lead, scope.taken))
-    return LeafCounts(pods, np.where(leads, beside, pods), leads, affinity)
+    shares = _leaves_with(supply, inquiry.rows & head.rows)  # elsewhere the two do not compete
+    return LeafCounts(pods, np.where(leads & shares, beside, pods), leads, affinity)
 
 
 def _affinity(inquiry: misfit.Inquiry, wanted: bool, allowed: Bools) -> Ints | None:
@@ -216,13 +245,13 @@ def _located(
     located = {pod_set.name: Located(leaves[kept], pods[kept])}
     if found.last != NOWHERE:
         area = supply.tree.leaf_range(request.segment_level, found.last)
-        located[pod_set.name] = _last_segment_last(located[pod_set.name], area, request.remainder)
+        located[pod_set.name] = last_segment_last(located[pod_set.name], area, request.remainder)
     if leader is not None:
         located[leader.name] = Located(np.array([found.leader]), np.array([1]))
     return located
 
 
-def _last_segment_last(found: Located, area: tuple[int, int], rest: int) -> Located:
+def last_segment_last(found: Located, area: tuple[int, int], rest: int) -> Located:
     """Move the pods of the last, smaller segment behind all others, so that ranks match segments."""
     inside = (found.leaves >= area[0]) & (found.leaves < area[1])
     before = np.cumsum(np.where(inside, found.pods, 0)) - found.pods
@@ -230,15 +259,17 @@ def _last_segment_last(found: Located, area: tuple[int, int], rest: int) -> Loca
     first = np.where(inside, np.clip(whole - before, 0, found.pods), found.pods)
     tail = found.pods - first
     leaves = np.concatenate((found.leaves[first > 0], found.leaves[tail > 0]))
-    return Located(leaves, np.concatenate((first[first > 0], tail[tail > 0])))
+    pods = np.concatenate((first[first > 0], tail[tail > 0]))
+    opens = np.append(True, leaves[1:] != leaves[:-1])  # the tail may go on where the others end
+    return Located(leaves[opens], np.add.reduceat(pods, np.flatnonzero(opens)))
 
 
-def merged(supply: Supply, parts: Sequence[Located]) -> Assignment:
-    """Several finds as one assignment in topology order."""
+def merged(parts: Sequence[Located]) -> Located:
+    """Several finds as one, in topology order."""
     leaves, where = np.unique(np.concatenate([part.leaves for part in parts]), return_inverse=True)
     pods = np.zeros(len(leaves), np.int64)
     np.add.at(pods, where, np.concatenate([part.pods for part in parts]))
-    return assignment(supply, Located(leaves, pods))
+    return Located(leaves, pods)
 
 
 def assignment(supply: Supply, found: Located) -> Assignment:

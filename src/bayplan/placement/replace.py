@@ -14,11 +14,13 @@ from bayplan.placement.place import (
     Located,
     Scope,
     group_locality,
+    last_segment_last,
     merged,
     place_pod_set,
     pod_sets_of,
     scope_of,
 )  # fmt: skip
+from bayplan.placement.place import assignment as named
 from bayplan.placement.supply import Supply
 
 Area = tuple[int, int]
@@ -37,7 +39,8 @@ def replace_nodes(
     supply: Supply, gang: Gang, held: Mapping[str, Assignment], failed: Collection[str], profile: Profile
 ) -> Placement:
     """Place the pods of failed nodes again, where required localities and segments demand it."""
-    scope = scope_of(supply, profile)
+    barred = frozenset(leaf for name in failed if (leaf := supply.leaf((name,))) is not None)
+    scope = replace(scope_of(supply, profile), barred=barred)
     found: dict[str, Assignment] = {}
     for member in gang.root.members:
         affected = [pod_set for pod_set in pod_sets_of(member) if pod_set.name in held]
@@ -79,24 +82,44 @@ def _replace_in(
     gone = [share for share in before.shares if share.values[-1] in failed]
     if not gone:
         return before, scope
-    barred = {leaf for share in gone if (leaf := scope.supply.leaf(share.values)) is not None}
-    scope = replace(scope, barred=scope.barred | barred)
-    added = mend(scope, pod_set, standing, [share.count for share in gone], kin)
+    resting = scope.supply.leaf(before.shares[-1].values)
+    added = mend(scope, pod_set, standing, [share.count for share in gone], kin, resting)
     if isinstance(added, Misfit):
         if added.code is Code.NO_REPLACEMENT:
             return replace(added, domain=gone[0].values[-1])
         return added
     for located in added:
         scope = scope.after(located, pod_set.requests)
-    return merged(scope.supply, [standing, *added]), scope
+    return named(scope.supply, in_rank_order(scope, pod_set, merged([standing, *added]), resting)), scope
+
+
+def in_rank_order(scope: Scope, pod_set: PodSet, found: Located, resting: int | None) -> Located:
+    """Topology order, but the last, smaller segment last. `resting` is a leaf it was known to be on."""
+    tree, total = scope.supply.tree, int(found.pods.sum())
+    layer = next((s for s in pod_set.segments if s.size > 0 and s.level in tree.levels), None)
+    if layer is None or total % layer.size == 0 or scope.profile.remainder is Remainder.LEAVE_OUT:
+        return found
+    level, odd = tree.levels.index(layer.level), total % layer.size
+    pods = _pods_by_domain(scope, found, level)
+    able = [domain for domain, count in pods.items() if count % layer.size == odd]
+    if not able:
+        return found
+    known = None if resting is None else int(tree.ancestors(tree.lowest, np.array([resting]), level)[0])
+    domain = known if known in able else able[-1]
+    assert domain is not None
+    return last_segment_last(found, tree.leaf_range(level, domain), odd)
 
 
 def mend(
-    scope: Scope, pod_set: PodSet, standing: Located, lost: Sequence[int], kin: Sequence[int]
-) -> list[Located] | Misfit:
-    """Place pods that a standing part of a pod set lacks; `lost` counts them by the place they had."""
+    scope: Scope, pod_set: PodSet, standing: Located, lost: Sequence[int], kin: Sequence[int],
+    resting: int | None = None,
+) -> list[Located] | Misfit:  # fmt: skip
+    """Place pods that a standing part of a pod set lacks; `lost` counts them by the place they had.
+
+    `resting` is a leaf that holds the last, smaller segment, if that is known.
+    """
     added: list[Located] = []
-    for repair in _repairs(scope, pod_set, standing, lost, kin):
+    for repair in _repairs(scope, pod_set, standing, lost, kin, resting):
         located = _repaired(scope, repair)
         if isinstance(located, Misfit):
             return located
@@ -118,8 +141,9 @@ def _repaired(scope: Scope, repair: Repair) -> Located | Misfit:
 
 
 def _repairs(
-    scope: Scope, pod_set: PodSet, standing: Located, lost: Sequence[int], kin: Sequence[int]
-) -> Iterator[Repair]:
+    scope: Scope, pod_set: PodSet, standing: Located, lost: Sequence[int], kin: Sequence[int],
+    resting: int | None,
+) -> Iterator[Repair]:  # fmt: skip
     """Mend broken segments from the innermost layer outwards, then place whole new ones.
 
     Pods of one failed node stood in one domain, so they all go back to the one that lacks some.
@@ -131,7 +155,8 @@ def _repairs(
         level, size = tree.levels.index(layers[depth].level), layers[depth].size
         odd = total % size if scope.profile.remainder is Remainder.LAST_SEGMENT else 0
         pods = _pods_by_domain(scope, standing, level)
-        for domain, lacks in _lacking(pods, size, odd, missing):
+        known = -1 if resting is None else int(tree.ancestors(tree.lowest, np.array([resting]), level)[0])
+        for domain, lacks in _lacking(pods, size, odd, missing, known):
             count = missing if len(lost) == 1 else lacks
             bound = _still_bound(layers, depth, count, single=len(lost) == 1)
             part = replace(pod_set, count=count, minimum=0, locality=Locality(), segments=bound)
@@ -162,14 +187,15 @@ def _pods_by_domain(scope: Scope, standing: Located, level: int) -> dict[int, in
     return pods
 
 
-def _lacking(pods: Mapping[int, int], size: int, odd: int, missing: int) -> list[tuple[int, int]]:
+def _lacking(pods: Mapping[int, int], size: int, odd: int, missing: int, known: int) -> list[tuple[int, int]]:
     """Domains whose pods make no whole segments any more, and how many pods each lacks.
 
     One domain may rightly hold an odd rest (the last, smaller segment). If it was hit itself, the
     one whose mending leaves only whole segments to place anew is taken for it.
     """
     broken = {domain: size - held % size for domain, held in sorted(pods.items()) if held % size}
-    resting = next((domain for domain in broken if odd and size - broken[domain] == odd), None)
+    able = [domain for domain in broken if odd and size - broken[domain] == odd]
+    resting = known if known in able else next(iter(able), None)
     if resting is not None:
         del broken[resting]
     elif odd and (sum(broken.values()) - missing) % size:

@@ -28,6 +28,7 @@ class Request:
     remainder: int = 0  # pods of the last, smaller segment
     leader: bool = False
     affinity: bool = False
+    packs: bool = True  # below the segment level: most room first (else the smallest that is left)
     climbs: bool = False  # required at whichever level is the lowest that holds the pods
 
     @property
@@ -86,6 +87,7 @@ def resolve(pod_set: PodSet, locality: Locality, topology: Topology, profile: Pr
         layers=tuple((s.level, levels[s.level], s.size) for s in segments) if inner else (),
         remainder=rest if keep_rest else 0,
         affinity=profile.preferred_affinity and bool(pod_set.rules.preferred),
+        packs=profile.pack_segments,
         climbs=locality.required == AUTO,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,14 +14,13 @@ from bayplan.placement.place import (
     Located,
     Scope,
     group_locality,
-    leader_and_workers,
     merged,
     place_member,
-    place_pod_set,
     pod_sets_of,
     scope_of,
 )  # fmt: skip
 from bayplan.placement.place import assignment as named
+from bayplan.placement.replace import in_rank_order, mend
 from bayplan.placement.supply import Supply
 
 
@@ -41,34 +40,51 @@ def resize(supply: Supply, gang: Gang, held: Mapping[str, Assignment], profile: 
 def _resize_member(
     scope: Scope, member: Group | PodSet, held: Mapping[str, Assignment]
 ) -> tuple[dict[str, Assignment], Scope] | Misfit:
-    pair = leader_and_workers(member) if isinstance(member, Group) else None
-    leader, main = pair if pair else (None, member)
-    before = held.get(main.name) if isinstance(main, PodSet) else None
-    leading = held.get(leader.name) if leader else None
-    if not isinstance(main, PodSet) or before is None or _is_stale(scope, before, leading):
+    """Hold what stays, then place what is missing beside it; without anything to hold, place it afresh."""
+    main = _main(member, held)
+    if main.name not in held or _is_stale(scope, *(held.get(p.name) for p in pod_sets_of(member))):
         return _afresh(scope, member)
-    if main.count <= before.count:
-        kept = _truncated(before, main.count)
-        scope = _holding(scope, main, kept)
-        found = {main.name: kept}
-        if leader and leading:
-            scope, found[leader.name] = _holding(scope, leader, leading), leading
-        return found, scope
-    scope = _holding(scope, main, before)
-    if leader and leading:
-        scope = _holding(scope, leader, leading)
-    locality = group_locality(member, main) if isinstance(member, Group) else main.locality
-    more = replace(main, count=main.count - before.count, minimum=0)
-    answer = place_pod_set(scope, more, locality, None if leading else leader)
-    if isinstance(answer, Misfit):
-        return answer
-    found = {main.name: merged(scope.supply, [_standing(scope, before), answer[main.name]])}
-    scope = scope.after(answer[main.name], main.requests)
-    if leader:
-        found[leader.name] = leading or named(scope.supply, answer[leader.name])
-        if not leading:
-            scope = scope.after(answer[leader.name], leader.requests)
+    kept: dict[str, Assignment] = {}
+    for pod_set in pod_sets_of(member):
+        if pod_set.name in held:
+            kept[pod_set.name] = _truncated(held[pod_set.name], pod_set.count)
+            scope = scope.after(_standing(scope, kept[pod_set.name]), pod_set.requests)
+    kin = [leaf for found in kept.values() for leaf in _standing(scope, found).leaves.tolist()]
+    found: dict[str, Assignment] = {}
+    for pod_set in sorted(pod_sets_of(member), key=lambda p: p.name != main.name):
+        locality = group_locality(member, pod_set) if isinstance(member, Group) else pod_set.locality
+        answer = _grown(scope, replace(pod_set, locality=locality), kept.get(pod_set.name), kin)
+        if isinstance(answer, Misfit):
+            return answer
+        found[pod_set.name], scope = answer
     return found, scope
+
+
+def _main(member: Group | PodSet, held: Mapping[str, Assignment]) -> PodSet:
+    """The pod set itself, or the workers of a pair: those that are, or were, the more."""
+    if isinstance(member, PodSet):
+        return member
+    most = {p.name: max(p.count, held[p.name].count if p.name in held else 0) for p in member.pod_sets()}
+    return max(member.pod_sets(), key=lambda p: most[p.name])
+
+
+def _grown(
+    scope: Scope, pod_set: PodSet, kept: Assignment | None, kin: Sequence[int]
+) -> tuple[Assignment, Scope] | Misfit:
+    standing = Located(np.zeros(0, np.int64), np.zeros(0, np.int64))
+    resting = None
+    if kept is not None and kept.shares:
+        if kept.count == pod_set.count:
+            return kept, scope
+        standing, resting = _standing(scope, kept), scope.supply.leaf(kept.shares[-1].values)
+    missing = pod_set.count - int(standing.pods.sum())
+    added = mend(scope, pod_set, standing, [1] * missing, kin, resting) if missing else []
+    if isinstance(added, Misfit):
+        return added
+    for located in added:
+        scope = scope.after(located, pod_set.requests)
+    whole = in_rank_order(scope, pod_set, merged([standing, *added]), resting)
+    return named(scope.supply, whole), scope
 
 
 def _afresh(scope: Scope, member: Group | PodSet) -> tuple[dict[str, Assignment], Scope] | Misfit:
@@ -87,10 +103,6 @@ def _is_stale(scope: Scope, *assignments: Assignment | None) -> bool:
         if assignment
         for share in assignment.shares
     )
-
-
-def _holding(scope: Scope, pod_set: PodSet, held: Assignment) -> Scope:
-    return scope.after(_standing(scope, held), pod_set.requests)
 
 
 def _standing(scope: Scope, held: Assignment) -> Located:
