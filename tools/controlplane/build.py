@@ -118,27 +118,17 @@ def _copy_one(name: str, kube: str) -> None:
 
 
 def _run_showing_progress(command: list[str], folder: Path, title: str, out: TextIO) -> None:
-    began = shown = time.monotonic()
+    began = time.monotonic()
     last: deque[str] = deque(maxlen=LINES_QUOTED)
     print(f"{title}: building", file=out, flush=True)
-    compiled = 0
     with subprocess.Popen(
         command, cwd=folder, env=_environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            last.append(line.rstrip())
-            compiled += not line.startswith(("#", "go: downloading"))
-            now = time.monotonic()
-            if out.isatty():
-                print(
-                    f"\r\033[K{title}: {compiled} packages, {_clock(now - began)}  {last[-1][:60]}",
-                    end="",
-                    file=out,
-                )
-            elif now - shown >= LINE_EVERY:
-                print(f"{title}: {compiled} packages compiled, {_clock(now - began)}", file=out, flush=True)
-                shown = now
+        try:
+            _follow(process.stdout or (), last, title, out)
+        except BaseException:
+            process.terminate()
+            raise
     end = "\r\033[K" if out.isatty() else ""
     if process.returncode:
         raise Trouble(
@@ -147,6 +137,22 @@ def _run_showing_progress(command: list[str], folder: Path, title: str, out: Tex
             + "\nWhat was compiled is kept: fix the cause and run the same command again."
         )
     print(f"{end}{title}: built in {_clock(time.monotonic() - began)}", file=out, flush=True)
+
+
+def _follow(lines: Iterable[str], last: deque[str], title: str, out: TextIO) -> None:
+    """Keep the last lines of a build, and say how far it is: one live line, or now and then a new one."""
+    began = shown = time.monotonic()
+    compiled = 0
+    for line in lines:
+        last.append(line.rstrip())
+        compiled += not line.startswith(("#", "go: downloading"))
+        now = time.monotonic()
+        progress = f"{title}: {compiled} packages compiled, {_clock(now - began)}"
+        if out.isatty():
+            print(f"\r\033[K{progress}  {last[-1][:50]}", end="", file=out, flush=True)
+        elif now - shown >= LINE_EVERY:
+            print(progress, file=out, flush=True)
+            shown = now
 
 
 def _environment() -> dict[str, str]:
