@@ -1,0 +1,1 @@
+"""A real Kubernetes API server, reached through a kubeconfig or from inside the cluster."""

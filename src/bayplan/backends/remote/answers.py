@@ -1,0 +1,125 @@
+"""What an answer of the API server means: trouble for a reader, an outcome for a writer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from bayplan.backends.remote.access import Access
+from bayplan.backends.remote.client import Answer
+from bayplan.dialects.api import Ended, Kind, Outcome, Write
+from bayplan.dialects.errors import (
+    Forbidden,
+    Misconfigured,
+    NotServed,
+    Stale,
+    Trouble,
+    Unauthorised,
+    Unreachable,
+)
+
+OTHER_OBJECT = (
+    "UID in precondition",
+    "UID in the precondition",
+    "uid mismatch",
+    "metadata.uid: Invalid value",
+)
+QUOTED_MAX = 500
+
+
+class Status(msgspec.Struct):
+    """The part of a Kubernetes Status that tells anything."""
+
+    kind: str = ""
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+
+
+class _Kind(msgspec.Struct):
+    kind: str = ""
+
+
+_status = msgspec.json.Decoder(Status)
+_kind = msgspec.json.Decoder(_Kind)
+
+
+def status_of(body: bytes) -> Status:
+    """The Status in a body; a body of another sort is quoted as its message."""
+    try:
+        found = _status.decode(body)
+        if found.kind == "Status":
+            return found
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
+    return Status(message=body[:QUOTED_MAX].decode(errors="replace").strip())
+
+
+def refused_credentials(access: Access) -> str:
+    """The sentence for 401."""
+    return (
+        f"{access.origin}: {access.server} does not accept the credentials (401); log in again or renew them"
+    )
+
+
+def trouble_of(code: int, body: bytes, kind: Kind, access: Access) -> Trouble:
+    """Why a list or a watch was not answered with objects."""
+    said = status_of(body).message
+    server, what = access.server, _what(kind)
+    match code:
+        case 401:
+            return Unauthorised(refused_credentials(access))
+        case 403:
+            return Forbidden(f"{server} refuses {what}: {said}; give the user that right (RBAC)")
+        case 404:
+            return NotServed(f"{server} does not serve {what}; install its CRD or turn its API on")
+        case 410:
+            return Stale(f"{server} no longer has the history of {what} asked for: {said}")
+        case 408 | 429:
+            return Unreachable(f"{server} is too busy for {what} ({code}): {said}")
+        case _ if code >= 500:
+            return Unreachable(f"{server} failed at {what} ({code}): {said}")
+        case _ if 300 <= code < 400:
+            return Misconfigured(
+                f"{access.origin}: {server} sends us elsewhere ({code}); give the API server's own address"
+            )
+    return Misconfigured(f"{server} does not understand what is asked of {what} ({code}): {said}")
+
+
+def outcome_of(write: Write, answer: Answer, decode: Callable[[bytes], Any], access: Access) -> Outcome:
+    """How a write ended."""
+    code = answer.status
+    if 200 <= code < 300:
+        return Outcome(write, Ended.DONE, code, object=_object(answer.body, decode))
+    status = status_of(answer.body)
+    said = status.message or f"{access.server} answered {code}"
+    match code:
+        case 401:
+            return Outcome(write, Ended.REFUSED, code, refused_credentials(access))
+        case 404 if not status.reason:
+            return Outcome(write, Ended.REFUSED, code, str(trouble_of(code, b"", write.kind, access)))
+        case 404 | 410:
+            return Outcome(write, Ended.GONE, code, said)
+        case 409 | 422 if write.uid and any(words in said for words in OTHER_OBJECT):
+            return Outcome(write, Ended.GONE, code, said)  # of that name there is another object now
+        case 409:
+            return Outcome(write, Ended.CONFLICT, code, said)
+        case 429 if write.subresource == "eviction":  # a disruption budget, not a busy server
+            return Outcome(write, Ended.REFUSED, code, said)
+        case 408 | 429:
+            return Outcome(write, Ended.TIMED_OUT, code, said)
+    return Outcome(write, Ended.TIMED_OUT if code >= 500 else Ended.REFUSED, code, said)
+
+
+def _object(body: bytes, decode: Callable[[bytes], Any]) -> Any:
+    """The object answered; a bind, an eviction and some deletes answer a Status, which is none."""
+    try:
+        return None if _kind.decode(body).kind == "Status" else decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None  # done all the same
+
+
+def _what(kind: Kind) -> str:
+    return f"{kind.plural} of {kind.api_version}"

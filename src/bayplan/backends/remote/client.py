@@ -1,0 +1,239 @@
+"""One HTTP client for one API server: keep-alive, verified TLS, deadlines, renewed credentials, patience."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from bayplan.backends.remote.access import Access
+from bayplan.backends.remote.credentials import Credentials, Presented
+from bayplan.backends.remote.proxies import proxy_for
+from bayplan.dialects.errors import Misconfigured, Trouble, Unreachable
+
+AGENT = "bayplan"
+CONNECTIONS_MAX = 256
+CONNECT_SECONDS = 10.0
+READ_BUFFER = 1 << 20
+TRIES_MAX = 10
+BUSY = (429, 500, 503)  # with Retry-After these say: not done, ask again
+
+
+class Unsent(Unreachable):
+    """There was no connection, so nothing was asked and asking again is safe."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the server said."""
+
+    status: int
+    body: bytes
+    retry_after: float | None = None
+
+
+class Client:
+    """Made and used inside the loop that runs it."""
+
+    def __init__(
+        self,
+        access: Access,
+        log: Callable[[str], None],
+        seconds: float = 30.0,
+        credentials: Credentials | None = None,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self.access, self.seconds, self._sleep = access, seconds, sleep
+        self._credentials = credentials or Credentials(access, log)
+        self._deadline = _deadline(seconds)
+        self._headers: dict[str, CIMultiDict[str]] = {}
+        self._headers_of: Presented | None = None
+        self._fixed: dict[str, Any] = {"allow_redirects": False}
+        if proxy := access.proxy or proxy_for(access.server, os.environ):
+            self._fixed["proxy"] = proxy
+        if access.server_name:
+            self._fixed["server_hostname"] = access.server_name
+        if not access.verify:
+            log(f"{access.origin}: insecure-skip-tls-verify is set; anybody can pose as {access.server}")
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            read_bufsize=READ_BUFFER,
+            skip_auto_headers=("User-Agent", "Accept-Encoding"),
+        )
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    async def request(
+        self, method: str, path: str, body: bytes = b"", content_type: str = "", seconds: float | None = None
+    ) -> Answer:
+        """Ask until there is an answer that is final, or until the time is up.
+
+        A refused credential is renewed once. A busy server is asked again when it says so. What may have
+        reached the server is never repeated here; the caller knows whether that would be safe.
+        """
+        limit = self.seconds if seconds is None else seconds
+        end = asyncio.get_running_loop().time() + limit
+        timeout = self._deadline if seconds is None else _deadline(limit)
+        renewed = False
+        for attempt in range(1, TRIES_MAX + 1):
+            presented = await self._credentials.current()
+            answer = await self._ask(method, path, body, content_type, presented, timeout)
+            left = end - asyncio.get_running_loop().time()
+            if answer.status == 401 and not renewed:
+                renewed = True
+                if await self._credentials.renewed(presented) is None:
+                    break
+            elif answer.status in BUSY and answer.retry_after is not None and answer.retry_after < left:
+                if attempt < TRIES_MAX:
+                    await self._sleep(answer.retry_after)
+            else:
+                break
+            timeout = _deadline(max(end - asyncio.get_running_loop().time(), 0.001))
+        return answer
+
+    @asynccontextmanager
+    async def stream(self, path: str, silence: float) -> AsyncIterator[tuple[Answer, AsyncIterator[bytes]]]:
+        """Ask for something without an end. It ends when the server ends it, breaks, or falls silent.
+
+        An answer other than 200 has a body and nothing to iterate.
+        """
+        presented = await self._credentials.current()
+        for retry in (True, False):
+            timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silence)
+            try:
+                response = await self._send("GET", path, b"", "", presented, timeout)
+            except Exception as problem:
+                raise self._trouble(problem, "GET", path, silence) from None
+            async with response:
+                if response.status == 200:
+                    yield Answer(200, b""), _chunks(response)
+                    return
+                answer = await self._read(response, path, silence)
+            other = await self._credentials.renewed(presented) if answer.status == 401 and retry else None
+            if other is None:
+                break
+            presented = other
+        yield answer, _nothing()
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        content_type: str,
+        presented: Presented,
+        timeout: aiohttp.ClientTimeout,
+    ) -> Answer:
+        try:
+            async with await self._send(method, path, body, content_type, presented, timeout) as response:
+                text = await response.read()
+                after = response.headers.get("Retry-After") if response.status in BUSY else None
+                return Answer(response.status, text, _seconds(after))
+        except Exception as problem:
+            raise self._trouble(problem, method, path, timeout.total) from None
+
+    async def _read(self, response: aiohttp.ClientResponse, path: str, seconds: float) -> Answer:
+        try:
+            return Answer(response.status, await response.read())
+        except Exception as problem:
+            raise self._trouble(problem, "GET", path, seconds) from None
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        content_type: str,
+        presented: Presented,
+        timeout: aiohttp.ClientTimeout,
+    ) -> Awaitable[aiohttp.ClientResponse]:
+        tls = presented.tls if presented.tls is not None else True
+        return self._session.request(
+            method,
+            URL(self.access.server + path, encoded=True),
+            data=body or None,
+            headers=self._prepared(presented, content_type),
+            timeout=timeout,
+            ssl=tls,
+            **self._fixed,
+        )
+
+    def _prepared(self, presented: Presented, content_type: str) -> CIMultiDict[str]:
+        """Headers are made once for each content type and credential."""
+        if self._headers_of is not presented:
+            self._headers, self._headers_of = {}, presented
+        found = self._headers.get(content_type)
+        if found is None:
+            found = CIMultiDict((*presented.headers, ("Accept", "application/json"), ("User-Agent", AGENT)))
+            if content_type:
+                found.add("Content-Type", content_type)
+            self._headers[content_type] = found
+        return found
+
+    def _trouble(self, problem: Exception, method: str, path: str, seconds: float | None) -> Trouble:
+        """What a failure means, as one sentence."""
+        access = self.access
+        asked = f"{method} {path.partition('?')[0]}"
+        match problem:
+            case Trouble():
+                return problem
+            case aiohttp.ClientConnectorCertificateError():
+                reason = getattr(problem.certificate_error, "verify_message", "") or problem.certificate_error
+                return Misconfigured(
+                    f"{access.origin}: the certificate of {access.server} cannot be trusted ({reason});"
+                    " correct certificate-authority or tls-server-name of the cluster"
+                )
+            case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
+                return Unsent(
+                    f"{access.origin}: the proxy {self._fixed.get('proxy')} leads nowhere ({_why(problem)});"
+                    " check proxy-url, HTTPS_PROXY and NO_PROXY"
+                )
+            case aiohttp.ClientConnectorError() | aiohttp.ConnectionTimeoutError():
+                return Unsent(
+                    f"{access.origin}: no connection to {access.server} ({_why(problem)}); check that the"
+                    " server runs and that the address is right"
+                )
+            case TimeoutError():
+                return Unreachable(f"{access.server} did not answer {asked} within {seconds:.0f} s")
+            case aiohttp.ClientError() | OSError():
+                return Unreachable(f"{access.server} broke off in the middle of {asked} ({_why(problem)})")
+        raise problem
+
+
+def _deadline(seconds: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=seconds, sock_connect=min(CONNECT_SECONDS, seconds))
+
+
+def _seconds(header: str | None) -> float | None:
+    """Retry-After in seconds; as a date it is not used by Kubernetes and means: soon."""
+    if header is None:
+        return None
+    return float(header) if header.isdecimal() else 1.0
+
+
+def _why(problem: BaseException) -> str:
+    system = getattr(problem, "os_error", None) or problem
+    return str(getattr(system, "strerror", "") or system or type(problem).__name__).strip()
+
+
+async def _chunks(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in response.content.iter_any():
+            yield chunk
+    except (aiohttp.ClientError, TimeoutError, OSError):
+        return  # cut off or silent: for the caller both are the end
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    for chunk in list[bytes]():
+        yield chunk

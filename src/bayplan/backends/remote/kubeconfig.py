@@ -1,0 +1,273 @@
+"""Finds the cluster and the user: kubeconfig files merged as kubectl does, or the pod's service account."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+import yaml
+
+from bayplan.backends.remote.access import Access, Material
+from bayplan.backends.remote.kubeconfig_user import User, material, user_part
+from bayplan.dialects.errors import Misconfigured
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+PROXY_SCHEMES = ("http", "https")
+
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+T = TypeVar("T")
+
+
+def load(
+    path: Path | None = None,
+    context: str | None = None,
+    *,
+    environment: Mapping[str, str] = os.environ,
+    account: Path = SERVICE_ACCOUNT,
+) -> Access:
+    """The file given, or those of KUBECONFIG, or ~/.kube/config, or the service account of this pod."""
+    if path is not None:
+        return _from_files([path], context)
+    if named := environment.get("KUBECONFIG"):
+        paths = dict.fromkeys(Path(part).expanduser() for part in named.split(os.pathsep) if part)
+        there = [part for part in paths if part.exists()]
+        if not there:
+            raise Misconfigured(
+                f"KUBECONFIG is {named}, and no such file exists; correct it or give --kubeconfig"
+            )
+        return _from_files(there, context)
+    home = Path(environment.get("HOME") or "~").expanduser() / ".kube" / "config"
+    if home.exists():
+        return _from_files([home], context)
+    if environment.get("KUBERNETES_SERVICE_HOST") and context is None:
+        return in_cluster(environment, account)
+    raise Misconfigured(
+        f"no cluster to talk to: KUBECONFIG is not set, {home} does not exist, and this is not a pod;"
+        " give --kubeconfig"
+    )
+
+
+def in_cluster(
+    environment: Mapping[str, str] = os.environ,
+    account: Path = SERVICE_ACCOUNT,
+) -> Access:
+    """The API server of the cluster this pod runs in, as its service account."""
+    host, port = environment.get("KUBERNETES_SERVICE_HOST", ""), environment.get("KUBERNETES_SERVICE_PORT")
+    if not host or not port:
+        raise Misconfigured(
+            "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not both set, as they are in a pod;"
+            " give --kubeconfig outside of one"
+        )
+    token, authority = account / "token", account / "ca.crt"
+    for needed in (token, authority):
+        if not needed.exists():
+            raise Misconfigured(
+                f"the pod's service account has no {needed}; set automountServiceAccountToken of the pod"
+            )
+    named = account / "namespace"
+    return Access(
+        origin="the pod's service account",
+        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        namespace=named.read_text().strip() if named.exists() else "default",
+        authority=Material("the pod's service account: ca.crt", path=authority),
+        token=Material("the pod's service account: token", path=token),
+    )
+
+
+# ── what a file may say ────────────────────────────────────────────────────────────────────────────
+
+
+class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
+    """One cluster of a kubeconfig."""
+
+    server: str = ""
+    certificate_authority: str = ""
+    certificate_authority_data: str = ""
+    insecure_skip_tls_verify: bool = False
+    tls_server_name: str = ""
+    proxy_url: str = ""
+    extensions: list[dict[str, Any]] | None = None
+
+
+class Context(msgspec.Struct, frozen=True):
+    """One context of a kubeconfig: which cluster, which user."""
+
+    cluster: str = ""
+    user: str = ""
+    namespace: str = ""
+
+
+class _NamedCluster(msgspec.Struct, frozen=True):
+    name: str
+    cluster: Cluster | None = None
+
+
+class _NamedContext(msgspec.Struct, frozen=True):
+    name: str
+    context: Context | None = None
+
+
+class _NamedUser(msgspec.Struct, frozen=True):
+    name: str
+    user: User | None = None
+
+
+class _File(msgspec.Struct, frozen=True, rename="kebab"):
+    current_context: str | None = None
+    clusters: list[_NamedCluster] | None = None
+    contexts: list[_NamedContext] | None = None
+    users: list[_NamedUser] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Merged:
+    """All files as one; each entry with the file it came from. The first file to name something wins."""
+
+    paths: Sequence[Path]
+    current: str
+    clusters: Mapping[str, tuple[Path, Cluster]]
+    contexts: Mapping[str, tuple[Path, Context]]
+    users: Mapping[str, tuple[Path, User]]
+
+
+def _from_files(paths: Sequence[Path], context: str | None) -> Access:
+    merged = _merge([(path, _read(path)) for path in paths])
+    files = ", ".join(str(path) for path in paths)
+    name = context or merged.current
+    if not name:
+        raise Misconfigured(
+            f"{files}: no context was asked for and current-context is not set;"
+            f" give --context with one of: {_names(merged.contexts)}"
+        )
+    if name not in merged.contexts:
+        asked = "was asked for" if context else "is the current-context"
+        raise Misconfigured(
+            f"{files}: context {name!r} {asked} but is not there; choose one of: {_names(merged.contexts)}"
+        )
+    path, chosen = merged.contexts[name]
+    origin = f"{path} (context {name})"
+    cluster_path, cluster = _pick(origin, "cluster", chosen.cluster, merged.clusters)
+    where = f"{cluster_path} (context {name}): cluster {chosen.cluster!r}"
+    access = _cluster_part(cluster, cluster_path.parent, where, origin, chosen.namespace)
+    if not chosen.user:
+        return access
+    user_path, user = _pick(origin, "user", chosen.user, merged.users)
+    whose = f"{user_path} (context {name}): user {chosen.user!r}"
+    return user_part(access, user, user_path.parent, whose, _told_to_plugins(cluster, access))
+
+
+def _read(path: Path) -> _File:
+    try:
+        content = yaml.load(path.read_bytes(), _Loader)
+    except OSError as wrong:
+        raise Misconfigured(
+            f"the kubeconfig {path} cannot be read ({wrong.strerror}); correct the path or the permissions"
+        ) from None
+    except (yaml.YAMLError, ValueError) as wrong:
+        mark = getattr(wrong, "problem_mark", None)
+        line = f" (line {mark.line + 1})" if mark else ""
+        raise Misconfigured(f"the kubeconfig {path} is not YAML{line}; correct or replace it") from None
+    try:
+        return msgspec.convert({} if content is None else content, _File)
+    except msgspec.ValidationError as wrong:
+        found, _, field = str(wrong).partition(" - at `$")
+        raise Misconfigured(
+            f"the kubeconfig {path}: {field.strip('.`') or 'the whole of it'} is not as it must be"
+            f" ({found.replace('`', '')}); correct it"
+        ) from None
+
+
+def _merge(files: Sequence[tuple[Path, _File]]) -> _Merged:
+    def first(entries: Callable[[_File], Iterable[tuple[str, T | None]]]) -> dict[str, tuple[Path, T]]:
+        found: dict[str, tuple[Path, T]] = {}
+        for path, file in files:
+            for name, value in entries(file):
+                if value is not None:
+                    found.setdefault(name, (path, value))
+        return found
+
+    return _Merged(
+        paths=[path for path, _ in files],
+        current=next((file.current_context for _, file in files if file.current_context), ""),
+        clusters=first(lambda file: ((entry.name, entry.cluster) for entry in file.clusters or ())),
+        contexts=first(lambda file: ((entry.name, entry.context) for entry in file.contexts or ())),
+        users=first(lambda file: ((entry.name, entry.user) for entry in file.users or ())),
+    )
+
+
+def _pick(origin: str, what: str, name: str, there: Mapping[str, tuple[Path, T]]) -> tuple[Path, T]:
+    if not name:
+        raise Misconfigured(f"{origin}: the context names no {what}; set it to one of: {_names(there)}")
+    if name not in there:
+        raise Misconfigured(
+            f"{origin}: the context names {what} {name!r}, which is not there;"
+            f" set it to one of: {_names(there)}"
+        )
+    return there[name]
+
+
+def _cluster_part(cluster: Cluster, folder: Path, where: str, origin: str, namespace: str) -> Access:
+    authority = material(
+        f"{where}: certificate-authority",
+        cluster.certificate_authority,
+        cluster.certificate_authority_data,
+        folder,
+    )
+    if cluster.insecure_skip_tls_verify and authority:
+        raise Misconfigured(
+            f"{where}: certificate-authority and insecure-skip-tls-verify are both set; keep the authority"
+        )
+    if cluster.proxy_url and urlsplit(cluster.proxy_url).scheme not in PROXY_SCHEMES:
+        raise Misconfigured(
+            f"{where}: proxy-url is {cluster.proxy_url}; give a proxy that starts with http:// or https://"
+        )
+    return Access(
+        origin=origin,
+        server=_server(cluster.server, where),
+        namespace=namespace or "default",
+        authority=authority,
+        verify=not cluster.insecure_skip_tls_verify,
+        server_name=cluster.tls_server_name,
+        proxy=cluster.proxy_url,
+    )
+
+
+def _server(text: str, where: str) -> str:
+    address = text.strip()
+    if not address:
+        raise Misconfigured(f"{where}: server is not set; set it to the address of the API server")
+    try:
+        parts = urlsplit(address)
+        good = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port)
+    except ValueError:
+        good = False
+    if not good:
+        raise Misconfigured(f"{where}: server is {address!r}; give an address like https://host:6443")
+    return address.rstrip("/")
+
+
+def _told_to_plugins(cluster: Cluster, access: Access) -> dict[str, Any]:
+    """What a plugin hears of the cluster, in the words of ExecCredential."""
+    told: dict[str, Any] = {"server": access.server}
+    if cluster.tls_server_name:
+        told["tls-server-name"] = cluster.tls_server_name
+    if cluster.insecure_skip_tls_verify:
+        told["insecure-skip-tls-verify"] = True
+    if access.authority is not None:
+        told["certificate-authority-data"] = base64.b64encode(access.authority.read()).decode()
+    if cluster.proxy_url:
+        told["proxy-url"] = cluster.proxy_url
+    for extension in cluster.extensions or ():
+        if extension.get("name") == "client.authentication.k8s.io/exec":
+            told["config"] = extension.get("extension")
+    return told
+
+
+def _names(there: Mapping[str, object]) -> str:
+    return ", ".join(sorted(there)) or "(none)"

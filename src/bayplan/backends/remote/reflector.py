@@ -1,0 +1,298 @@
+"""Keeps one kind in sight: lists it, watches it, and lists again whenever the watch cannot be trusted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from bayplan.backends.remote.answers import status_of, trouble_of
+from bayplan.backends.remote.client import Answer, Client
+from bayplan.backends.remote.decoding import (
+    INITIAL_EVENTS_END,
+    Lines,
+    ListMeta,
+    Wire,
+    bookmark,
+    key_of,
+    line,
+    version_of,
+)
+from bayplan.backends.remote.known import Known, newer
+from bayplan.backends.remote.request import collection
+from bayplan.dialects.api import Event, Kind
+from bayplan.dialects.errors import (
+    Forbidden,
+    Misconfigured,
+    NotServed,
+    Stale,
+    Trouble,
+    Unauthorised,
+    Unreachable,
+)
+
+Emit = Callable[[list[Event]], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How much at once, how long to wait, how often to try."""
+
+    page: int = 1000  # objects in one answer to a list
+    stream_lists: bool = True  # ask for lists as the beginning of a watch, where the server can
+    list_seconds: float = 120.0
+    watch_seconds: float = 300.0  # a watch is asked to end after this to twice this
+    silence_seconds: float = 150.0  # a bookmark comes about every minute
+    list_silence_seconds: float = 10.0  # between two lines of a list that is streamed
+    empty_watches_max: int = 3  # so many in a row that brought nothing make a watch suspect
+    first_pause: float = 0.25
+    longest_pause: float = 30.0
+    absent_pause: float = 15.0  # until a kind that is not served is asked for again
+    steady_seconds: float = 1.0  # a watch that ends sooner is not begun again at once
+
+
+class Reflector:
+    """One kind. `run` goes on until it is cancelled or until trying again cannot help."""
+
+    def __init__(
+        self,
+        client: Client,
+        kind: Kind,
+        emit: Emit,
+        log: Callable[[str], None],
+        jitter: Callable[[], float],
+        patience: Patience,
+    ) -> None:
+        self._client, self._kind, self._emit, self._log = client, kind, emit, log
+        self._jitter, self._patience = jitter, patience
+        self._wire = Wire(kind)
+        self._known = Known(kind, self._wire.identify)
+        self._at = ""  # the version up to which everything was reported; "" until there is a list
+        self._highest = ""  # of all times, to notice a history that began anew
+        self._synced = False  # has ever been
+        self._absent = False
+        self._streams = patience.stream_lists
+        self._pages_next = False  # after a streamed list that did not come to its end
+        self._failures = 0
+        self._empty = 0  # watches in a row that brought nothing
+
+    async def run(self) -> None:
+        """List and watch, again and again."""
+        while True:
+            try:
+                if not self._at and (self._pages_next or not self._streams):
+                    await self._list()
+                await self._watch(whole=not self._at)
+            except Stale as trouble:
+                self._at, self._empty = "", 0
+                await self._pause(f"{trouble}; it will be listed again")
+            except NotServed as trouble:
+                await self._not_served(trouble)
+            except Misconfigured:
+                raise
+            except (Forbidden, Unauthorised) as trouble:
+                await self._not_allowed(trouble)
+            except Trouble as trouble:
+                await self._pause(str(trouble))
+
+    # ── list ───────────────────────────────────────────────────────────────────────────────────────
+
+    async def _list(self) -> None:
+        """All objects, page by page; from the start and in one piece if the pages grow too old meanwhile."""
+        limit, token = self._patience.page, ""
+        self._known.begin_list()
+        while True:
+            path = collection(self._kind, limit=limit or "", **{"continue": token})
+            answer = await self._client.request("GET", path, seconds=self._patience.list_seconds)
+            if answer.status == 410 and token:
+                limit, token = 0, ""
+                self._known.begin_list()
+                continue
+            if answer.status != 200:
+                raise self._trouble(answer.status, answer.body)
+            metadata = await self._page(answer.body)
+            token = metadata.next_page
+            if not token:
+                break
+        events: list[Event] = []
+        self._finish_list(metadata.resource_version, events)
+        await self._emit(events)
+
+    async def _page(self, body: bytes) -> ListMeta:
+        try:
+            page = self._wire.page(body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
+            raise Unreachable(f"{self._what()}: the list is not readable ({wrong})") from None
+        events: list[Event] = []
+        for found in page.items:
+            self._known.seen(found, events)
+        for key, reason in page.unreadable:
+            self._unreadable(key, reason)
+        await self._emit(events)
+        return page.metadata
+
+    def _finish_list(self, version: str, events: list[Event]) -> None:
+        if self._highest.isdecimal() and version.isdecimal() and newer(self._highest, version):
+            self._highest = ""
+            self._known.forget_versions()
+            raise Stale(f"{self._what()}: the server's history began anew (version {version})")
+        self._known.finish_list(version, events)
+        self._reached(version)
+        self._synced, self._absent, self._pages_next, self._failures = True, False, False, 0
+
+    # ── watch ──────────────────────────────────────────────────────────────────────────────────────
+
+    async def _watch(self, *, whole: bool) -> None:
+        """Follow what happens until the watch ends; `whole`: beginning with everything there is."""
+        begun, brought = asyncio.get_running_loop().time(), False
+        if whole:
+            self._known.begin_list()
+        silence = self._patience.silence_seconds
+        async with self._client.stream(self._watch_path(whole), silence) as (answer, chunks):
+            if answer.status != 200:
+                return self._watch_refused(answer, whole)
+            lines = Lines()
+            async for chunk in self._hurried(chunks):
+                if complete := lines.feed(chunk):
+                    brought = True
+                    await self._take(complete)
+        if whole and not self._at:
+            self._pages_next = True
+            return self._log(f"{self._what()}: a streamed list broke off; pages are asked for instead")
+        if brought:
+            self._failures = self._empty = 0
+        else:
+            self._suspect("brought nothing")
+        if asyncio.get_running_loop().time() - begun < self._patience.steady_seconds:
+            await self._pause()
+        return None
+
+    def _watch_refused(self, answer: Answer, whole: bool) -> None:
+        if whole and answer.status in (400, 422):
+            self._streams = False  # a server that cannot begin a watch with a list
+            return
+        if answer.status >= 500:
+            self._suspect(f"failed, the last with {answer.status}")
+        raise self._trouble(answer.status, answer.body)
+
+    def _suspect(self, why: str) -> None:
+        """Some servers close a watch that is too old without saying so."""
+        self._empty += 1
+        if self._empty >= self._patience.empty_watches_max:
+            raise Stale(f"{self._what()}: {self._empty} watches in a row {why}")
+
+    async def _hurried(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """The chunks; those of a list may not stay away for long: a server may not know how to end one."""
+        try:
+            while self._known.listing:
+                async with asyncio.timeout(self._patience.list_silence_seconds):
+                    chunk = await anext(chunks)
+                yield chunk
+        except (TimeoutError, StopAsyncIteration):
+            return
+        async for chunk in chunks:
+            yield chunk
+
+    def _watch_path(self, whole: bool) -> str:
+        seconds = int(self._patience.watch_seconds * (1 + self._jitter())) or 1
+        common = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": seconds}
+        if whole:
+            begin = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+            return collection(self._kind, **common, **begin)
+        return collection(self._kind, **common, resourceVersion=self._at)
+
+    async def _take(self, lines: list[bytes]) -> None:
+        """Fold lines of a watch, and report even if the last of them is an error."""
+        events: list[Event] = []
+        try:
+            for text in lines:
+                if text:
+                    self._fold(text, events)
+        finally:
+            if events:
+                await self._emit(events)
+
+    def _fold(self, text: bytes, events: list[Event]) -> None:
+        try:
+            happened = line(text)
+        except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
+            raise Unreachable(f"{self._what()}: the watch sent something else ({wrong})") from None
+        try:
+            match happened.type:
+                case "ADDED" | "MODIFIED":
+                    self._reached(self._known.seen(self._wire.object(happened.object), events))
+                case "DELETED":
+                    self._reached(self._known.gone(self._wire.object(happened.object), events))
+                case "BOOKMARK":
+                    self._marked(bookmark(happened.object), events)
+                case "ERROR":
+                    told = bytes(happened.object)
+                    raise self._trouble(status_of(told).code or 500, told)
+        except msgspec.ValidationError as wrong:
+            key = key_of(happened.object)
+            self._unreadable(key, str(wrong))
+            self._reached(version_of(happened.object))
+
+    def _marked(self, metadata: ListMeta, events: list[Event]) -> None:
+        if self._known.listing and (metadata.annotations or {}).get(INITIAL_EVENTS_END) == "true":
+            self._finish_list(metadata.resource_version, events)
+        self._reached(metadata.resource_version)
+
+    def _unreadable(self, key: tuple[str, str], why: str) -> None:
+        """One object that cannot be read is told of and stays as it was; the others go on."""
+        self._known.unreadable(key)
+        self._log(
+            f"{self._what()}: {'/'.join(filter(None, key))} is not readable ({why}); it is left as it was"
+        )
+
+    def _reached(self, version: str) -> None:
+        if version and not self._known.listing and (not self._at or newer(version, self._at)):
+            self._at = version
+            if not self._highest or newer(version, self._highest):
+                self._highest = version
+
+    # ── when it does not go on ─────────────────────────────────────────────────────────────────────
+
+    async def _not_served(self, trouble: NotServed) -> None:
+        """A kind that the cluster may lack is waited for; what there was of it is gone."""
+        if not self._kind.optional and not self._synced:
+            raise trouble
+        self._at = ""
+        if not self._absent:
+            self._absent = True
+            self._log(f"{trouble}; it is waited for")
+            if self._kind.optional:
+                await self._nothing_there()
+        await asyncio.sleep(self._patience.absent_pause * (0.5 + self._jitter()))
+
+    async def _not_allowed(self, trouble: Trouble) -> None:
+        """Rights and credentials may come back, but who never had them is told at once."""
+        if not self._synced:
+            if not self._kind.optional:
+                raise trouble
+            if isinstance(trouble, Forbidden):
+                await self._nothing_there()
+        await self._pause(str(trouble))
+
+    async def _nothing_there(self) -> None:
+        events: list[Event] = []
+        self._known.all_gone(events)
+        self._synced = True
+        await self._emit(events)
+
+    def _trouble(self, code: int, body: bytes) -> Trouble:
+        return trouble_of(code, body, self._kind, self._client.access)
+
+    async def _pause(self, why: str = "") -> None:
+        """Twice as long after each failure in a row; between half of that and all of it."""
+        longest = self._patience.first_pause * 2.0 ** min(self._failures, 20)
+        self._failures += 1
+        seconds = min(longest, self._patience.longest_pause) * (0.5 + 0.5 * self._jitter())
+        if why:
+            self._log(f"{why}; next try in {seconds:.1f} s")
+        await asyncio.sleep(seconds)
+
+    def _what(self) -> str:
+        return f"{self._kind.plural} of {self._kind.api_version}"

@@ -1,0 +1,126 @@
+"""Makes writes: those to one object one after the other, those to different objects at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from bayplan.backends.remote.answers import outcome_of
+from bayplan.backends.remote.client import Answer, Client, Unsent
+from bayplan.backends.remote.request import Request, request_of
+from bayplan.dialects.api import Ended, Outcome, Write
+from bayplan.dialects.errors import Misconfigured, Trouble, Unauthorised
+
+UNSENT_PAUSE = 0.25  # seconds until a server without a connection is tried again, twice as long each time
+UNSENT_PAUSE_MAX = 4.0
+
+Key = tuple[str, str, str, str]
+"""Group, plural, namespace and name: what is written in order."""
+
+
+class Writer:
+    """Lives inside the loop of its client."""
+
+    def __init__(
+        self,
+        client: Client,
+        report: Callable[[Outcome], None],
+        jitter: Callable[[], float],
+        in_flight_max: int,
+    ) -> None:
+        self._client, self._report, self._jitter = client, report, jitter
+        self._in_flight_max = in_flight_max
+        self._ready: deque[Write] = deque()
+        self._behind: dict[Key, deque[Write]] = {}  # of each object being written, what comes next
+        self._workers: set[asyncio.Task[None]] = set()
+        self._decoders: dict[type[Any] | None, Callable[[bytes], Any]] = {}
+
+    def submit(self, writes: Sequence[Write]) -> None:
+        """Begin these writes."""
+        for write in writes:
+            behind = self._behind.get(_key(write)) if write.name else None
+            if behind is not None:
+                behind.append(write)
+            else:
+                self._begin(write)
+        for _ in range(min(len(self._ready), self._in_flight_max - len(self._workers))):
+            worker = asyncio.create_task(self._work())
+            self._workers.add(worker)
+            worker.add_done_callback(self._workers.discard)
+
+    async def close(self, grace_seconds: float) -> None:
+        """Let what was submitted come to its end within the time given, and tell what did not."""
+        if self._workers and grace_seconds > 0:
+            await asyncio.wait(self._workers, timeout=grace_seconds)
+        for worker in self._workers:
+            worker.cancel()
+        await asyncio.gather(*self._workers, return_exceptions=True)
+        never = [*self._ready, *(write for queue in self._behind.values() for write in queue)]
+        for write in never:
+            self._report(Outcome(write, Ended.TIMED_OUT, message="it was never sent: the backend was closed"))
+        self._ready.clear()
+        self._behind.clear()
+
+    def _begin(self, write: Write) -> None:
+        if write.name:  # a name still to be generated cannot be in anybody's way
+            self._behind[_key(write)] = deque()
+        self._ready.append(write)
+
+    async def _work(self) -> None:
+        """Make writes until none is ready."""
+        while self._ready:
+            write = self._ready.popleft()
+            try:
+                outcome = await self._make(write)
+            except asyncio.CancelledError:
+                self._report(
+                    Outcome(write, Ended.TIMED_OUT, message="the backend was closed before the answer")
+                )
+                raise
+            self._report(outcome)
+            if write.name:
+                behind = self._behind.pop(_key(write))
+                if behind:
+                    self._behind[_key(write)] = behind
+                    self._ready.append(behind.popleft())
+
+    async def _make(self, write: Write) -> Outcome:
+        try:
+            request = request_of(write)
+        except (TypeError, ValueError) as wrong:
+            return Outcome(write, Ended.REFUSED, message=f"the body cannot be written as JSON: {wrong}")
+        try:
+            answer = await self._send(request)
+        except (Misconfigured, Unauthorised) as trouble:
+            return Outcome(write, Ended.REFUSED, message=str(trouble))
+        except Trouble as trouble:
+            return Outcome(write, Ended.TIMED_OUT, message=str(trouble))
+        return outcome_of(write, answer, self._decoder(write.kind.wire), self._client.access)
+
+    async def _send(self, request: Request) -> Answer:
+        """Send once; again only if nothing can have arrived, and only until the deadline of a call."""
+        clock = asyncio.get_running_loop().time
+        end, pause, seconds = clock() + self._client.seconds, UNSENT_PAUSE, None
+        while True:
+            try:
+                return await self._client.request(
+                    request.method, request.path, request.body, request.content_type, seconds
+                )
+            except Unsent:
+                if clock() + pause >= end:
+                    raise
+            await asyncio.sleep(pause * (0.5 + 0.5 * self._jitter()))
+            pause, seconds = min(2 * pause, UNSENT_PAUSE_MAX), max(end - clock(), 0.001)
+
+    def _decoder(self, wire: type[Any] | None) -> Callable[[bytes], Any]:
+        if wire not in self._decoders:
+            self._decoders[wire] = msgspec.json.Decoder(wire or dict[str, Any]).decode
+        return self._decoders[wire]
+
+
+def _key(write: Write) -> Key:
+    return write.kind.group, write.kind.plural, write.namespace, write.name
