@@ -71,7 +71,9 @@ def best_at(search: Search, best: Answer) -> tuple[Answer, bool]:
             return best, False
         prospect = prospects.get(domain) or _prospect(search, domain)
         prospects[domain] = prospect
-        seconds = (budget.left - reserve) / (2 if queue or prospect.done + 1 < len(prospect.stages) else 1)
+        rivals = bool(queue) and (best.pods is None or queue[0][0] < best.score)
+        more = rivals or prospect.done + 1 < len(prospect.stages)
+        seconds = (budget.left - reserve) / (2 if more else 1)
         refined, sure = _advance(search, prospect, least, best, seconds)
         settled = settled and sure
         if refined is None:
