@@ -15,7 +15,8 @@ from bayplan.model.profile import LeaderRules, Profile, Strategy
 from bayplan.model.rules import NodeRules
 from bayplan.placement import exact, exact_mixes
 from bayplan.placement.exact import place_exactly
-from bayplan.placement.place import Located, place, scope_of
+from bayplan.placement.place import place
+from bayplan.placement.scope import Located, scope_of
 from bayplan.state.cluster import Cluster
 from tests.unit.exact_oracle import EXACT, Case, best_score, random_case, score
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from bayplan.model.assignment import Misfit
 from bayplan.model.gang import Gang, PodSet
-from bayplan.placement.place import Located, Scope, group_locality, pod_sets_of
+from bayplan.placement.greedy import group_locality, pod_sets_of
 from bayplan.placement.replace import mend
+from bayplan.placement.scope import Located, Scope
 
 
 def complete(

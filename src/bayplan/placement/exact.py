@@ -18,7 +18,8 @@ from bayplan.placement.exact_ask import Ask, Unit, ask_of, holds, located, score
 from bayplan.placement.exact_domains import Answer, Budget, Search, best_at, is_within_one
 from bayplan.placement.exact_grid import grid_of, top_level
 from bayplan.placement.exact_solver import solver
-from bayplan.placement.place import Located, Scope, place_member, pod_sets_of
+from bayplan.placement.greedy import place_member, pod_sets_of
+from bayplan.placement.scope import Located, Scope
 from bayplan.placement.tree import Ints
 
 

@@ -14,8 +14,9 @@ from bayplan.model.gang import AUTO, Gang, Group, Locality, PodSet
 from bayplan.model.profile import LeaderRules
 from bayplan.placement import nodes
 from bayplan.placement.capacity import room_beside, with_slot
-from bayplan.placement.place import Located, Scope, group_locality, leader_and_workers
+from bayplan.placement.greedy import group_locality, leader_and_workers
 from bayplan.placement.request import resolve
+from bayplan.placement.scope import Located, Scope
 from bayplan.placement.tree import Bools, Ints
 
 MIXED_RULES_MAX = 4  # so many different node rules are weighed against each other inside one leaf

@@ -1,342 +1,51 @@
-"""Placing a gang: every pod set in turn, each seeing what the earlier ones took."""
+"""Placing a gang: where every pod goes, or exactly why it cannot."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import numpy as np
-
-from bayplan.model.assignment import Assignment, Code, Misfit, Placement, Share
-from bayplan.model.gang import AUTO, Gang, Group, Locality, PodSet
-from bayplan.model.node import HOSTNAME
-from bayplan.model.profile import LeaderRules, Profile, Strategy
-from bayplan.placement import balanced, misfit, nodes
-from bayplan.placement.capacity import Taken, pods_per_leaf, room_beside, with_slot
-from bayplan.placement.counts import Counts, LeafCounts, count_up
-from bayplan.placement.descend import descend
-from bayplan.placement.fill import NOWHERE
-from bayplan.placement.request import Request, resolve
-from bayplan.placement.select import Chosen, Shortfall, choose
+from bayplan.model.assignment import Misfit, Placement
+from bayplan.model.gang import Gang, Locality
+from bayplan.model.profile import Profile, Strategy
+from bayplan.placement.exact import place_exactly
+from bayplan.placement.greedy import place_member, place_members
+from bayplan.placement.scope import Located, Scope, assignment, scope_of
 from bayplan.placement.supply import Supply
-from bayplan.placement.tree import Bools, Ints
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Scope:
-    """Where and on top of what a pod set is placed."""
-
-    supply: Supply
-    profile: Profile
-    taken: Taken
-    within: tuple[int, int] | None = None  # a range of leaves
-    barred: frozenset[int] = frozenset()  # leaves not to use
-
-    def after(self, found: Located, requests: Mapping[str, int]) -> Scope:
-        """The same, with those pods in place."""
-        return replace(self, taken=self.taken.plus(self.supply, found.leaves, found.pods, requests))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Located:
-    """Pods per leaf, leaves in rank order (a leaf may stand twice: the last segment comes last)."""
-
-    leaves: Ints
-    pods: Ints
-
-
-def scope_of(supply: Supply, profile: Profile) -> Scope:
-    """An empty start: nothing taken yet."""
-    return Scope(supply, profile, Taken.nothing(supply))
 
 
 def place(supply: Supply, gang: Gang, profile: Profile | None = None) -> Placement:
     """Say where every pod of the gang goes, or exactly why it cannot."""
-    located, refusal = _place_members(scope_of(supply, profile or Profile()), gang.root.members)
-    return Placement({name: assignment(supply, found) for name, found in located.items()}, refusal)
+    located, refusal, proven = _locate(scope_of(supply, profile or Profile()), gang)
+    found = {name: replace(assignment(supply, part), proven=proven) for name, part in located.items()}
+    return Placement(found, refusal)
 
 
 def place_in(scope: Scope, gang: Gang) -> dict[str, Located] | Misfit:
     """As `place`, on top of what others took, and with leaves instead of names."""
-    located, refusal = _place_members(scope, gang.root.members)
+    located, refusal, _ = _locate(scope, gang)
     return located if refusal is None else refusal
 
 
-def _place_members(
-    scope: Scope, members: tuple[Group | PodSet, ...]
-) -> tuple[dict[str, Located], Misfit | None]:
-    located: dict[str, Located] = {}
-    for position, member in enumerate(members):
-        found = place_member(scope, member)
-        if isinstance(found, Misfit):
-            return located, found
-        located |= found
-        if position + 1 < len(members):
-            for pod_set in pod_sets_of(member):
-                scope = scope.after(found[pod_set.name], pod_set.requests)
-    return located, None
+def _locate(scope: Scope, gang: Gang) -> tuple[dict[str, Located], Misfit | None, bool]:
+    """What was found, what stopped it, and whether nothing better exists."""
+    if _asks_for_exact(gang, scope.profile):
+        exactly = place_exactly(scope, gang)
+        return ({}, exactly, False) if isinstance(exactly, Misfit) else (exactly[0], None, exactly[1])
+    if gang.root.locality == Locality():
+        return (*place_members(scope, gang.root.members), False)
+    found = place_member(scope, gang.root)
+    return ({}, found, False) if isinstance(found, Misfit) else (found, None, False)
 
 
-def place_member(scope: Scope, member: Group | PodSet) -> dict[str, Located] | Misfit:
-    """A pod set, a leader with its workers, or any other group."""
-    if isinstance(member, PodSet):
-        return place_pod_set(scope, member, member.locality)
-    pair = leader_and_workers(member)
-    if pair is not None:
-        leader, workers = pair
-        return place_pod_set(scope, workers, group_locality(member, workers), leader)
-    return _place_group(scope, member)
-
-
-def pod_sets_of(member: Group | PodSet) -> tuple[PodSet, ...]:
-    """The pod sets of a member, in order."""
-    return (member,) if isinstance(member, PodSet) else tuple(member.pod_sets())
-
-
-def group_locality(group: Group, pod_set: PodSet) -> Locality:
-    """What the group asks for as a whole; some families state it on the pod sets instead."""
-    return group.locality if group.locality != Locality() else pod_set.locality
-
-
-def leader_and_workers(group: Group) -> tuple[PodSet, PodSet] | None:
-    """The lone pod and the others, if the group is such a pair. Of two lone pods the second leads."""
-    members = group.members
-    if len(members) != 2 or not (isinstance(members[0], PodSet) and isinstance(members[1], PodSet)):
-        return None
-    workers, leader = (members[0], members[1]) if members[1].count <= members[0].count else members[::-1]
-    assert isinstance(leader, PodSet) and isinstance(workers, PodSet)
-    return (leader, workers) if leader.count == 1 else None
-
-
-def place_pod_set(
-    scope: Scope, pod_set: PodSet, locality: Locality, leader: PodSet | None = None
-) -> dict[str, Located] | Misfit:
-    """One pod set, with its leader if it has one."""
-    supply = scope.supply
-    request = resolve(pod_set, locality, supply.tree.topology, scope.profile)
-    names = (pod_set.name,) if leader is None else (pod_set.name, leader.name)
-    if isinstance(request, Misfit):
-        return replace(request, pod_sets=names)
-    if not supply.active.any():
-        level = supply.tree.levels[request.level]
-        return Misfit(Code.NO_DOMAINS, names, topology=supply.tree.topology.name, level=level)
-    if leader is not None and request.remainder:
-        return _with_rest(scope, pod_set, locality, leader, request)
-    request = replace(request, leader=leader is not None)
-    inquiry = _inquire(scope, pod_set, names)
-    counts = _counted(scope, inquiry, request, leader)
-    even = None
-    spreads = not (request.required or request.unconstrained or request.remainder)
-    if request.strategy is Strategy.BALANCED and spreads:
-        even = balanced.choose(supply.tree, counts, request)
-    if even is not None:
-        found = descend(supply.tree, even.counts, request, even.chosen, pooled=False)
-    else:
-        picked = choose(counts, request)
-        if isinstance(picked, Shortfall):
-            return misfit.no_room(inquiry, request, counts, picked)
-        found = descend(supply.tree, counts, request, picked)
-    return _located(supply, request, pod_set, leader, found)
-
-
-def _with_rest(
-    scope: Scope, pod_set: PodSet, locality: Locality, leader: PodSet, request: Request
-) -> dict[str, Located] | Misfit:
-    """A leader, whole segments, and then the last, smaller segment in whatever room is left for it."""
-    tree, rest = scope.supply.tree, request.remainder
-    whole = replace(pod_set, count=pod_set.count - rest, minimum=0)
-    found = place_pod_set(scope, whole, locality, leader)
-    if isinstance(found, Misfit):
-        return found
-    scope = scope.after(found[pod_set.name], pod_set.requests).after(found[leader.name], leader.requests)
-    if request.required:
-        top = tree.ancestors(tree.lowest, found[leader.name].leaves, request.level)
-        scope = replace(scope, within=tree.leaf_range(request.level, int(top[0])))
-    together = Locality(required=tree.levels[request.segment_level])
-    last = place_pod_set(scope, replace(pod_set, count=rest, minimum=0, segments=()), together)
-    if isinstance(last, Misfit):
-        return replace(last, pod_sets=(pod_set.name, leader.name))
-    first, tail = found[pod_set.name], last[pod_set.name]
-    joined = Located(np.concatenate((first.leaves, tail.leaves)), np.concatenate((first.pods, tail.pods)))
-    return {pod_set.name: joined, leader.name: found[leader.name]}
-
-
-def _counted(scope: Scope, inquiry: misfit.Inquiry, request: Request, leader: PodSet | None) -> Counts:
-    """Room in every domain. A shape asked for again of an untouched supply costs nothing more."""
-
-    def work_out() -> Counts:
-        return count_up(scope.supply.tree, request, _leaf_counts(scope, inquiry, request.affinity, leader))
-
-    if len(scope.taken.leaves) or scope.within is not None or scope.barred:
-        return work_out()
-    pods = [inquiry.pod_set] if leader is None else [inquiry.pod_set, leader]
-    shapes = tuple((tuple(sorted(pod.requests.items())), pod.rules) for pod in pods)
-    cut = (request.segment_level, request.size, tuple(request.inner.items()), request.remainder)
-    return scope.supply.remember((shapes, cut, request.affinity, scope.profile), work_out)
-
-
-def _inquire(scope: Scope, pod_set: PodSet, names: tuple[str, ...]) -> misfit.Inquiry:
-    rows = _allowed_rows(scope, pod_set)
-    leaves = _leaves_with(scope.supply, rows)
-    if scope.barred:
-        leaves = leaves.copy()
-        leaves[list(scope.barred)] = False
-    return misfit.Inquiry(scope.supply, pod_set, names, scope.taken, rows, leaves, scope.within)
-
-
-def _leaves_with(supply: Supply, rows: Bools) -> Bools:
-    """Leaves that have at least one of the nodes."""
-    if supply.tree.topology.ends_at_host:
-        return rows
-    return np.logical_or.reduceat(rows, supply.tree.starts[supply.tree.lowest])
-
-
-def _allowed_rows(scope: Scope, pod_set: PodSet) -> Bools:
-    supply = scope.supply
-    if not supply.tree.topology.ends_at_host and not scope.profile.rules_below_leaf:
-        return supply.active
-    return supply.active & nodes.mask(supply.table, pod_set.rules)
-
-
-def _leaf_counts(
-    scope: Scope, inquiry: misfit.Inquiry, by_affinity: bool, leader: PodSet | None
-) -> LeafCounts:
-    supply, pod = scope.supply, with_slot(inquiry.pod_set.requests)
-    allowed = _clip(inquiry.leaves, scope.within)
-    affinity = _affinity(inquiry, by_affinity, allowed)
-    pods = _only(allowed, pods_per_leaf(supply, inquiry.rows, pod, {}, scope.taken))
-    if leader is None:
-        return LeafCounts(pods, pods, np.zeros(len(pods), bool), affinity)
-    lead, head = with_slot(leader.requests), inquiry
-    if scope.profile.leader_rules is LeaderRules.OWN:
-        head = _inquire(scope, leader, ())
-    leads = _clip(head.leaves, scope.within).copy()
-    for name, amount in lead.items():
-        leads &= room_beside(supply, head.rows, name, scope.taken) >= amount
-    beside = _only(allowed, pods_per_leaf(supply, inquiry.rows, pod, lead, scope.taken))
-    shares = _leaves_with(supply, inquiry.rows & head.rows)  # elsewhere the two do not compete
-    return LeafCounts(pods, np.where(leads & shares, beside, pods), leads, affinity)
-
-
-def _affinity(inquiry: misfit.Inquiry, wanted: bool, allowed: Bools) -> Ints | None:
-    if not wanted or not inquiry.supply.tree.topology.ends_at_host:
-        return None
-    return np.where(allowed, nodes.scores(inquiry.supply.table, inquiry.pod_set.rules), 0)
-
-
-def _only(allowed: Bools, counts: Ints) -> Ints:
-    return counts if allowed.all() else np.where(allowed, counts, 0)
-
-
-def _clip(leaves: Bools, within: tuple[int, int] | None) -> Bools:
-    if within is None:
-        return leaves
-    inside = np.zeros(len(leaves), dtype=bool)
-    inside[slice(*within)] = leaves[slice(*within)]
-    return inside
-
-
-def _located(
-    supply: Supply, request: Request, pod_set: PodSet, leader: PodSet | None, found: Chosen
-) -> dict[str, Located]:
-    order = np.argsort(found.domains, kind="stable")
-    leaves, pods = found.domains[order], found.pods[order]
-    kept = pods > 0
-    located = {pod_set.name: Located(leaves[kept], pods[kept])}
-    if found.last != NOWHERE:
-        area = supply.tree.leaf_range(request.segment_level, found.last)
-        located[pod_set.name] = last_segment_last(located[pod_set.name], area, request.remainder)
-    if leader is not None:
-        located[leader.name] = Located(np.array([found.leader]), np.array([1]))
-    return located
-
-
-def last_segment_last(found: Located, area: tuple[int, int], rest: int) -> Located:
-    """Move the pods of the last, smaller segment behind all others, so that ranks match segments."""
-    inside = (found.leaves >= area[0]) & (found.leaves < area[1])
-    before = np.cumsum(np.where(inside, found.pods, 0)) - found.pods
-    whole = int(found.pods[inside].sum()) - rest
-    first = np.where(inside, np.clip(whole - before, 0, found.pods), found.pods)
-    tail = found.pods - first
-    leaves = np.concatenate((found.leaves[first > 0], found.leaves[tail > 0]))
-    pods = np.concatenate((first[first > 0], tail[tail > 0]))
-    opens = np.append(True, leaves[1:] != leaves[:-1])  # the tail may go on where the others end
-    return Located(leaves[opens], np.add.reduceat(pods, np.flatnonzero(opens)))
-
-
-def merged(parts: Sequence[Located]) -> Located:
-    """Several finds as one, in topology order."""
-    leaves, where = np.unique(np.concatenate([part.leaves for part in parts]), return_inverse=True)
-    pods = np.zeros(len(leaves), np.int64)
-    np.add.at(pods, where, np.concatenate([part.pods for part in parts]))
-    return Located(leaves, pods)
-
-
-def assignment(supply: Supply, found: Located) -> Assignment:
-    """Shares in rank order. Hosts are named alone; other leaves by their whole path."""
-    tree = supply.tree
-    if tree.topology.ends_at_host:
-        hosts = (node.labels[HOSTNAME] for node in tree.nodes[found.leaves])
-        shares = tuple(Share((host,), pods) for host, pods in zip(hosts, found.pods.tolist(), strict=True))
-        return Assignment(tree.levels[-1:], shares)
-    return Assignment(
-        tree.levels,
-        tuple(
-            Share(tree.path(tree.lowest, leaf), pods)
-            for leaf, pods in zip(found.leaves.tolist(), found.pods.tolist(), strict=True)
-        ),
-    )
-
-
-def _place_group(scope: Scope, group: Group) -> dict[str, Located] | Misfit:
-    """Any other group: all members within one domain, the tightest that holds them."""
-    locality, levels = group.locality, scope.supply.tree.levels
-    named = locality.required or locality.preferred
-    if named is None:
-        located, refusal = _place_members(scope, group.members)
-        return located if refusal is None else refusal
-    names = tuple(pod_set.name for pod_set in group.pod_sets())
-    if named != AUTO and named not in levels:
-        return Misfit(Code.UNKNOWN_LEVEL, names, topology=scope.supply.tree.topology.name, level=named)
-    start = len(levels) - 1 if named == AUTO else levels.index(named)
-    climbs = locality.required is None or named == AUTO
-    answer: dict[str, Located] | Misfit | None = None
-    for level in range(start, -1 if climbs else start - 1, -1):
-        answer = _group_within(scope, group, level)
-        if not isinstance(answer, Misfit):
-            return answer
-    if locality.required is None:
-        return _place_group(scope, replace(group, locality=Locality()))
-    assert answer is not None
-    return answer
-
-
-def _group_within(scope: Scope, group: Group, level: int) -> dict[str, Located] | Misfit:
-    """Try the domains of a level, tightest first, that have room for each member by itself."""
-    tree = scope.supply.tree
-    room = np.full(tree.size(level), np.iinfo(np.int64).max)
-    spare = np.zeros(tree.size(level), np.int64)
-    for pod_set in group.pod_sets():
-        inquiry = _inquire(scope, pod_set, ())
-        pods = _leaf_counts(scope, inquiry, False, None).pods
-        total = np.add.reduceat(pods, tree.first_leaves(level, np.arange(tree.size(level))))
-        room = np.minimum(room, total - pod_set.count)
-        spare += total
-    refusal: Misfit | None = None
-    for domain in np.lexsort((spare, room < 0)).tolist():
-        if scope.within is not None and not _inside(tree.leaf_range(level, domain), scope.within):
-            continue
-        inner = replace(scope, within=tree.leaf_range(level, domain))
-        located, misfit_here = _place_members(inner, group.members)
-        if misfit_here is None:
-            return located
-        if refusal is None or room[domain] < 0:
-            refusal = replace(misfit_here, pod_sets=tuple(p.name for p in group.pod_sets()))
-        if room[domain] < 0:
-            break  # from here on not even a single member fits
-    assert refusal is not None
-    return refusal
-
-
-def _inside(area: tuple[int, int], outer: tuple[int, int]) -> bool:
-    return outer[0] <= area[0] and area[1] <= outer[1]
+def _asks_for_exact(gang: Gang, profile: Profile) -> bool:
+    """Pod sets share nodes, so one that asks for a complete search asks for all."""
+    for pod_set in gang.root.pod_sets():
+        if pod_set.locality.required is not None:
+            strategy = profile.required
+        elif pod_set.locality.preferred is not None:
+            strategy = profile.preferred
+        else:
+            strategy = profile.unconstrained
+        if strategy is Strategy.EXACT:
+            return True
+    return False

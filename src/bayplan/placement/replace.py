@@ -10,17 +10,9 @@ import numpy as np
 from bayplan.model.assignment import Assignment, Code, Misfit, Placement
 from bayplan.model.gang import AUTO, Gang, Group, Locality, PodSet, Segment
 from bayplan.model.profile import Profile, Remainder
-from bayplan.placement.place import (
-    Located,
-    Scope,
-    group_locality,
-    last_segment_last,
-    merged,
-    place_pod_set,
-    pod_sets_of,
-    scope_of,
-)  # fmt: skip
-from bayplan.placement.place import assignment as named
+from bayplan.placement.greedy import group_locality, place_pod_set, pod_sets_of
+from bayplan.placement.scope import Located, Scope, last_segment_last, merged, scope_of
+from bayplan.placement.scope import assignment as named
 from bayplan.placement.supply import Supply
 
 Area = tuple[int, int]

@@ -10,17 +10,10 @@ import numpy as np
 from bayplan.model.assignment import Assignment, Misfit, Placement, Share
 from bayplan.model.gang import Gang, Group, PodSet
 from bayplan.model.profile import Profile
-from bayplan.placement.place import (
-    Located,
-    Scope,
-    group_locality,
-    merged,
-    place_member,
-    pod_sets_of,
-    scope_of,
-)  # fmt: skip
-from bayplan.placement.place import assignment as named
+from bayplan.placement.greedy import group_locality, place_member, pod_sets_of
 from bayplan.placement.replace import in_rank_order, mend
+from bayplan.placement.scope import Located, Scope, merged, scope_of
+from bayplan.placement.scope import assignment as named
 from bayplan.placement.supply import Supply
 
 

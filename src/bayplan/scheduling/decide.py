@@ -9,7 +9,8 @@ from bayplan.model.assignment import Misfit
 from bayplan.model.plan import Action, Bind, Plan, Refuse
 from bayplan.model.profile import Profile
 from bayplan.placement.complete import complete, nodes_in_rank_order
-from bayplan.placement.place import Located, Scope, place_in, scope_of
+from bayplan.placement.place import place_in
+from bayplan.placement.scope import Located, Scope, scope_of
 from bayplan.state.state import Pending, Snapshot
 
 
