@@ -1,0 +1,286 @@
+"""CustomResourceDefinitions: kinds that are served because an object says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from bayplan.backends.embedded import rules, scalars
+from bayplan.backends.embedded.behaviours import Behaviour
+from bayplan.backends.embedded.history import DELETED, Change
+from bayplan.backends.embedded.reading import reader
+from bayplan.backends.embedded.resources import Convert, Resource
+from bayplan.backends.embedded.status import Problem, required, unsupported, wrong
+from bayplan.backends.embedded.structural import Checker, walker
+
+if TYPE_CHECKING:
+    from bayplan.backends.embedded.store import Store
+
+Object = dict[str, Any]
+Schema = Mapping[str, Any]
+
+STORAGE = "customresourcedefinitions.apiextensions.k8s.io"
+CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
+_BLOCKING = {
+    "FieldValueNotSupported",
+    "FieldValueRequired",
+    "FieldValueTooLong",
+    "FieldValueTooMany",
+    "FieldValueTypeInvalid",
+}
+_UNCHECKED = (
+    "some validation rules were not checked because the object was invalid; correct the existing errors to "
+    "complete validation"
+)
+
+
+@dataclass(slots=True)
+class Definition:
+    """What a CustomResourceDefinition says of one version."""
+
+    schema: Mapping[str, Any]
+    columns: tuple[Mapping[str, Any], ...]
+    scale: Mapping[str, str] | None
+    deprecation: str = ""
+    behaviour: Behaviour = field(default_factory=Behaviour)
+
+
+def default_definition(definition: Object) -> None:
+    """Fill in the names and the conversion."""
+    spec = definition["spec"]
+    names = spec["names"]
+    if names.get("kind"):
+        names.setdefault("singular", names["kind"].lower())
+        names.setdefault("listKind", f"{names['kind']}List")
+    spec.setdefault("conversion", {"strategy": "None"})
+
+
+def on_create(_: Store, definition: Object) -> None:
+    """The first status: nothing accepted yet."""
+    stored = [one["name"] for one in definition["spec"].get("versions") or () if one.get("storage")]
+    definition["status"] = {
+        "conditions": None,
+        "acceptedNames": {"plural": "", "kind": ""},
+        "storedVersions": stored,
+    }
+
+
+def check(definition: Object, old: Object | None) -> list[Problem]:
+    """What is wrong with a definition."""
+    spec, name = definition["spec"], definition["metadata"].get("name", "")
+    problems = []
+    if name != f"{spec['names'].get('plural', '')}.{spec['group']}":
+        problems.append(wrong("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
+    problems += [required(f"spec.{key}") for key in ("group",) if not spec.get(key)]
+    problems += [required(f"spec.names.{key}") for key in ("plural", "kind") if not spec["names"].get(key)]
+    if spec.get("scope") not in ("Cluster", "Namespaced"):
+        problems.append(
+            unsupported("spec.scope", spec.get("scope", ""), ("Cluster", "Namespaced"))
+            if spec.get("scope")
+            else required("spec.scope")
+        )
+    versions = spec.get("versions") or []
+    if sum(bool(one.get("storage")) for one in versions) != 1:
+        told = "must have exactly one version marked as storage version"
+        problems.append(wrong("spec.versions", [one["name"] for one in versions], told))
+    for place, version in enumerate(versions):
+        if not version.get("schema", {}).get("openAPIV3Schema"):
+            path = f"spec.versions[{place}].schema.openAPIV3Schema"
+            problems.append(required(path, "schemas are required"))
+    if old is not None:
+        problems += [
+            wrong(f"spec.{key}", spec.get(key), "field is immutable")
+            for key in ("group", "scope")
+            if spec.get(key) != old["spec"].get(key)
+        ]
+    return problems
+
+
+BEHAVIOURS = {"CustomResourceDefinition": Behaviour(default_definition, on_create, check=check)}
+
+
+def react(store: Store, storage: str, change: Change) -> None:
+    """Serve what a definition defines, as long as it is there."""
+    if storage == STORAGE:
+        definition = change.object
+        if change.type == DELETED:
+            _withdraw(store, definition)
+        elif definition["metadata"].get("deletionTimestamp"):
+            _empty(store, change.key, definition)
+        elif change.previous is None or change.previous["spec"] != definition["spec"]:
+            _serve(store, change.key, definition)
+    elif change.type == DELETED and change.object["apiVersion"].count("/"):
+        group = change.object["apiVersion"].partition("/")[0]
+        shelf = store.shelf_at(STORAGE)
+        name = f"{storage.partition('.')[0]}.{group}"
+        definition_now = shelf.objects.get(name) if shelf else None
+        if definition_now is not None and definition_now["metadata"].get("deletionTimestamp"):
+            _empty(store, name, definition_now)
+
+
+def resources(definition: Object, conversions: Mapping[tuple[str, str, str], Convert]) -> list[Resource]:
+    """Every served version of a defined kind.
+
+    `conversions` has functions by (group/kind, from, to); without one, only the apiVersion changes.
+    """
+    spec = definition["spec"]
+    stored = next(one["name"] for one in spec["versions"] if one.get("storage"))
+    return [_version(spec, one, stored, conversions) for one in spec["versions"] if one.get("served")]
+
+
+def _version(
+    spec: Object, version: Object, stored: str, conversions: Mapping[tuple[str, str, str], Convert]
+) -> Resource:
+    group, names, name = spec["group"], spec["names"], version["name"]
+    schema = version["schema"]["openAPIV3Schema"]
+    subresources = version.get("subresources") or {}
+    definition = Definition(
+        schema,
+        tuple(version.get("additionalPrinterColumns") or ()),
+        subresources.get("scale"),
+        version.get("deprecationWarning", "") if version.get("deprecated") else "",
+    )
+    definition.behaviour = _behaviour(schema, definition)
+    convert = _converter(f"{group}/{names['kind']}", group, conversions)
+    return Resource(
+        group,
+        name,
+        names["kind"],
+        names["plural"],
+        names.get("singular", names["kind"].lower()),
+        spec["scope"] == "Namespaced",
+        f"{names['plural']}.{group}",
+        _reader(group, name, names["kind"], schema),
+        frozenset(subresources),
+        tuple(names.get("shortNames") or ()),
+        tuple(names.get("categories") or ()),
+        tuple(one["jsonPath"].removeprefix(".") for one in version.get("selectableFields") or ()),
+        generation=True,
+        to_storage=None if name == stored else convert(name, stored),
+        from_storage=None if name == stored else convert(stored, name),
+        definition=definition,
+    )
+
+
+def _reader(group: str, version: str, kind: str, schema: Schema) -> Callable[[Any, list[str]], Object]:
+    metadata = reader("ObjectMeta")
+    below = {
+        key: value
+        for key, value in schema.items()
+        if key in ("type", "additionalProperties", "x-kubernetes-preserve-unknown-fields")
+    }
+    properties = schema.get("properties", {})
+    kept = {key: value for key, value in properties.items() if key not in ("apiVersion", "kind", "metadata")}
+    walk = walker({**below, "properties": kept})
+
+    def read(body: Any, unknown: list[str]) -> Object:
+        rest = {key: item for key, item in body.items() if key not in ("apiVersion", "kind", "metadata")}
+        found = metadata(body.get("metadata") or {}, ((), "metadata"), unknown)
+        return {
+            "apiVersion": f"{group}/{version}",
+            "kind": kind,
+            "metadata": found,
+            **walk(rest, (), unknown),
+        }
+
+    return read
+
+
+def _behaviour(schema: Mapping[str, Any], definition: Definition) -> Behaviour:
+    checker = Checker(schema)
+    expressions = rules.compiled(schema)
+
+    def check_object(item: Object, old: Object | None) -> list[Problem]:
+        problems = checker.check(item)
+        if expressions is None:
+            return problems
+        if any(problem.reason in _BLOCKING for problem in problems):
+            return [*problems, wrong("<nil>", None, _UNCHECKED)]
+        return problems + expressions.check(item, old)
+
+    def warn(_: Object) -> list[str]:
+        return [definition.deprecation] if definition.deprecation else []
+
+    return Behaviour(check=check_object, check_status=check_object, warn=warn)
+
+
+def _converter(
+    kind: str, group: str, conversions: Mapping[tuple[str, str, str], Convert]
+) -> Callable[[str, str], Convert]:
+    def between(source: str, target: str) -> Convert:
+        function = conversions.get((kind, source, target))
+
+        def convert(item: Object) -> Object:
+            converted = item if function is None else function(item)
+            return {**converted, "apiVersion": f"{group}/{target}", "metadata": dict(item["metadata"])}
+
+        return convert
+
+    return between
+
+
+def _serve(store: Store, key: str, definition: Object) -> None:
+    spec = definition["spec"]
+    store.resources.remove(spec["group"], spec["names"]["plural"])
+    store.resources.add(resources(definition, store.conversions))
+    status = definition.get("status", {})
+    if status.get("acceptedNames") == spec["names"]:
+        return
+    moment = scalars.at(store.now())
+    conditions = [
+        _condition("NamesAccepted", moment, "NoConflicts", "no conflicts found"),
+        _condition("Established", moment, "InitialNamesAccepted", "the initial names have been accepted"),
+    ]
+    accepted = {**status, "conditions": conditions, "acceptedNames": spec["names"]}
+    kind = store.resources.storage_of(STORAGE)
+    metadata = {**definition["metadata"]}
+    finalizers = metadata.get("finalizers", [])
+    if CLEANUP not in finalizers:
+        metadata["finalizers"] = [*finalizers, CLEANUP]
+    store.put(kind, key, {**definition, "metadata": metadata, "status": accepted})
+
+
+def _condition(type_: str, moment: str, reason: str, message: str) -> Object:
+    return {
+        "type": type_,
+        "status": "True",
+        "lastTransitionTime": moment,
+        "reason": reason,
+        "message": message,
+    }
+
+
+def _empty(store: Store, key: str, definition: Object) -> None:
+    """Delete the objects of a kind that is to go, then let the definition go."""
+    from bayplan.backends.embedded import deleting  # noqa: PLC0415 — they need each other
+    from bayplan.backends.embedded.options import Deletion, Target  # noqa: PLC0415
+
+    if CLEANUP not in (definition["metadata"].get("finalizers") or ()):
+        return
+    spec = definition["spec"]
+    storage = f"{spec['names']['plural']}.{spec['group']}"
+    resource = store.resources.stored.get(storage)
+    shelf = store.shelf_at(storage)
+    if resource is not None and shelf is not None:
+        for item in list(shelf.objects.values()):
+            metadata = item["metadata"]
+            if not metadata.get("deletionTimestamp"):
+                target = Target(resource, metadata.get("namespace", ""), metadata["name"])
+                deleting.delete(store, target, Deletion())
+        if shelf.objects:
+            return
+    kind = store.resources.storage_of(STORAGE)
+    rest = [one for one in definition["metadata"]["finalizers"] if one != CLEANUP]
+    metadata = {**definition["metadata"], "finalizers": rest}
+    if not rest:
+        del metadata["finalizers"]
+    store.put(kind, key, {**definition, "metadata": metadata})
+    if not rest:
+        store.drop(kind, key)
+
+
+def _withdraw(store: Store, definition: Object) -> None:
+    spec = definition["spec"]
+    store.resources.remove(spec["group"], spec["names"]["plural"])
+    store.forget_shelf(f"{spec['names']['plural']}.{spec['group']}")

@@ -1,0 +1,65 @@
+"""Namespaces: the ones every cluster starts with, and the end of one with everything in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bayplan.backends.embedded import deleting
+from bayplan.backends.embedded.history import DELETED, Change
+from bayplan.backends.embedded.options import Deletion, Target
+from bayplan.backends.embedded.resources import Resource
+
+if TYPE_CHECKING:
+    from bayplan.backends.embedded.store import Store
+
+Object = dict[str, Any]
+
+FIRST = ("default", "kube-node-lease", "kube-public", "kube-system")
+
+
+def begin(store: Store) -> None:
+    """Make the namespaces that every cluster has."""
+    kind = store.resources.find("", "v1", "namespaces")
+    for name in FIRST:
+        store.create(kind, {"metadata": {"name": name}})
+
+
+def react(store: Store, storage: str, change: Change) -> None:
+    """Empty a namespace that is to go; let it go when it is empty."""
+    if storage == "namespaces":
+        if change.type != DELETED and change.object["metadata"].get("deletionTimestamp"):
+            _empty(store, change.object["metadata"]["name"])
+    elif change.type == DELETED:
+        namespace = change.object["metadata"].get("namespace")
+        if namespace:
+            kind = store.resources.find("", "v1", "namespaces")
+            found = store.shelf(kind).objects.get(namespace)
+            if found is not None and found["metadata"].get("deletionTimestamp"):
+                _finish(store, kind, namespace)
+
+
+def _empty(store: Store, namespace: str) -> None:
+    for resource in _namespaced(store):
+        shelf = store.shelf(resource)
+        for item in shelf.select(f"{namespace}/"):
+            if not item["metadata"].get("deletionTimestamp"):
+                target = Target(resource, namespace, item["metadata"]["name"])
+                deleting.delete(store, target, Deletion(propagation="Background"))
+    _finish(store, store.resources.find("", "v1", "namespaces"), namespace)
+
+
+def _finish(store: Store, kind: Resource, namespace: str) -> None:
+    found = store.shelf(kind).objects.get(namespace)
+    if found is None or any(store.shelf(one).select(f"{namespace}/") for one in _namespaced(store)):
+        return
+    rest = [one for one in found["spec"].get("finalizers", ()) if one != "kubernetes"]
+    if rest != found["spec"].get("finalizers"):
+        spec = {**found["spec"], "finalizers": rest} if rest else {}
+        found = store.put(kind, namespace, {**found, "metadata": dict(found["metadata"]), "spec": spec})
+    if not rest and not found["metadata"].get("finalizers"):
+        store.drop(kind, namespace)
+
+
+def _namespaced(store: Store) -> list[Resource]:
+    found = {one.storage: one for one in store.resources.by_place.values() if one.namespaced}
+    return [store.resources.storage_of(storage) for storage in sorted(found)]

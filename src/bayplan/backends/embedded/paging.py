@@ -1,0 +1,41 @@
+"""Lists in pages: the token that says where the next one begins, and as of when."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+from bayplan.backends.embedded.status import bad_request
+
+TOO_OLD = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new "
+    "list without the continue parameter, or use the continue token in this response to retrieve the "
+    "remainder of the results. Continuing with the provided token results in an inconsistent list - objects "
+    "that were created, modified, or deleted between the time the first chunk was returned and now may show "
+    "up in the list."
+)
+
+
+def write_token(version: int, key: str) -> str:
+    """The token for what comes after a key, as it was at a version."""
+    text = json.dumps({"v": "meta.k8s.io/v1", "rv": version, "start": f"{key}\0"}, separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def read_token(token: str) -> tuple[int, str]:
+    """Version and key of a token; 400 when it is none of ours."""
+    try:
+        read = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        return int(read["rv"]), str(read["start"]).removesuffix("\0")
+    except (ValueError, KeyError, TypeError):
+        told = "continue key is not valid: it is none that this server gave; list again without it"
+        raise bad_request(f"invalid continue token: {told}") from None
+
+
+def parse_version(text: str) -> int:
+    """A resourceVersion that a client sent."""
+    if not text.isdecimal():
+        shown = json.dumps(text)
+        told = f"Invalid value: {shown}: strconv.ParseUint: parsing {shown}: invalid syntax"
+        raise bad_request(f"resourceVersion: {told}")
+    return int(text)

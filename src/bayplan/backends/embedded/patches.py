@@ -1,0 +1,116 @@
+"""Patches: merge (RFC 7386), JSON (RFC 6902), strategic merge, and the merge behind a server-side apply."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jsonpatch
+
+from bayplan.backends.embedded import strategic
+from bayplan.backends.embedded.reading import copied, types
+from bayplan.backends.embedded.resources import Resource
+from bayplan.backends.embedded.status import Refusal, bad_request
+
+Object = dict[str, Any]
+
+MERGE = "application/merge-patch+json"
+JSON = "application/json-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+APPLY = "application/apply-patch+yaml"
+
+_REJECTED = "the server rejected our request due to an error in our request"
+
+
+def patched(resource: Resource, old: Object, patch: Any, form: str) -> Object:
+    """An object after a patch; the object itself is not changed."""
+    if form == JSON:
+        return _json(old, patch)
+    if not isinstance(patch, Mapping):
+        raise bad_request("a merge patch is a JSON object; for a list of operations send it as " + JSON)
+    if form == MERGE:
+        return merge(old, patch)
+    if form == STRATEGIC and resource.type:
+        return strategic.merge(old, dict(patch), resource.type)
+    if form == STRATEGIC:
+        raise Refusal(
+            415,
+            "the body of the request was in an unknown format - accepted media types include: "
+            f"{JSON}, {MERGE}, {APPLY}, application/apply-patch+cbor",
+        )
+    raise Refusal(415, f"a patch in the form {form} is not known; send {MERGE}, {JSON} or {STRATEGIC}")
+
+
+def merge(old: Mapping[str, Any], patch: Mapping[str, Any]) -> Object:
+    """A merge patch: null removes, objects merge, everything else replaces."""
+    merged = dict(old)
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        elif isinstance(value, Mapping):
+            before = merged.get(key)
+            merged[key] = merge(before if isinstance(before, Mapping) else {}, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def applied(resource: Resource, old: Object, before: Object, wanted: Object) -> Object:
+    """An object after an applier changed its mind from `before` to `wanted`."""
+    return _apply(old, before, wanted, resource.type)
+
+
+def _json(old: Object, patch: Any) -> Object:
+    if not isinstance(patch, list):
+        raise bad_request("a JSON patch is a list of operations; for an object send it as " + MERGE)
+    try:
+        result = jsonpatch.JsonPatch(patch).apply(copied(old), in_place=True)
+    except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException):
+        raise Refusal(422, _REJECTED, None, {}) from None
+    if not isinstance(result, dict):
+        raise Refusal(422, _REJECTED, None, {})
+    changed: Object = result
+    return changed
+
+
+def _apply(old: Any, before: Any, wanted: Any, type_: str) -> Any:
+    fields = types().get(type_, {})
+    merged = dict(old)
+    for key in before:
+        if key not in wanted and key in merged:
+            merged[key] = _withdrawn(merged[key], before[key])
+            if merged[key] in (None, {}, []):
+                del merged[key]
+    for key, value in wanted.items():
+        field = fields.get(key)
+        had, has = before.get(key), merged.get(key)
+        if isinstance(value, dict) and isinstance(has, dict):
+            merged[key] = _apply(
+                has, had if isinstance(had, dict) else {}, value, field.type if field else ""
+            )
+        elif isinstance(value, list) and isinstance(has, list) and field and field.merge_key:
+            merged[key] = _apply_list(has, had or [], value, field.merge_key, field.item)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _apply_list(old: list[Any], before: list[Any], wanted: list[Any], key: str, type_: str) -> list[Any]:
+    had = {item.get(key): item for item in before}
+    left = {item.get(key): item for item in wanted}
+    merged = []
+    for item in old:
+        name = item.get(key)
+        if name in left:
+            merged.append(_apply(item, had.get(name, {}), left.pop(name), type_))
+        elif name not in had:
+            merged.append(item)
+    return [*merged, *left.values()]
+
+
+def _withdrawn(value: Any, before: Any) -> Any:
+    """What stays of a value when its applier no longer wants it."""
+    if isinstance(value, dict) and isinstance(before, dict):
+        rest = {key: _withdrawn(item, before[key]) if key in before else item for key, item in value.items()}
+        return {key: item for key, item in rest.items() if item not in (None, {})}
+    return None

@@ -1,0 +1,140 @@
+"""Pods: what the server sets on them, what is checked, and the little that may change once they exist."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bayplan.backends.embedded import scalars
+from bayplan.backends.embedded.behaviours import Behaviour
+from bayplan.backends.embedded.pod_defaults import admit_pod, default_pod, qos_class
+from bayplan.backends.embedded.pod_rules import check_spec
+from bayplan.backends.embedded.status import Problem, forbidden, unwanted
+
+if TYPE_CHECKING:
+    from bayplan.backends.embedded.store import Store
+
+Object = dict[str, Any]
+
+_MUTABLE = (
+    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
+    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
+_GATED_TOLD = "Scheduling is blocked due to non-empty scheduling gates"
+
+
+def on_create(store: Store, pod: Object) -> None:
+    """The first status, the priority, and what admission adds."""
+    spec = pod["spec"]
+    admit_pod(spec)
+    _set_priority(store, pod)
+    status: Object = {"phase": "Pending", "qosClass": qos_class(spec)}
+    if spec.get("schedulingGates"):
+        status["conditions"] = [
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "lastProbeTime": None,
+                "lastTransitionTime": scalars.at(store.now()),
+                "reason": "SchedulingGated",
+                "message": _GATED_TOLD,
+            }
+        ]
+    pod["status"] = status
+
+
+def on_update(_: Store, pod: Object, old: Object, subresource: str) -> None:
+    """Owners, and the class of service, are not for a status update to change."""
+    if subresource == "status":
+        if "ownerReferences" in old["metadata"]:
+            pod["metadata"]["ownerReferences"] = old["metadata"]["ownerReferences"]
+        else:
+            pod["metadata"].pop("ownerReferences", None)
+        if "qosClass" in old.get("status", {}):
+            pod["status"].setdefault("qosClass", old["status"]["qosClass"])
+
+
+def check(pod: Object, old: Object | None) -> list[Problem]:
+    """What is wrong with a pod, or with the change of one."""
+    if old is None:
+        return check_spec(pod["spec"], "spec")
+    if pod["spec"] == old["spec"]:
+        return []
+    return _check_change(pod["spec"], old["spec"])
+
+
+def _check_change(spec: Object, old: Object) -> list[Problem]:
+    problems = []
+    gates, before = _gates(spec), _gates(old)
+    problems += [
+        unwanted("spec.schedulingGates", f"only deletion is allowed, but found new scheduling gate '{gate}'")
+        for gate in gates
+        if gate not in before
+    ]
+    same = dict(spec)
+    for key in ("activeDeadlineSeconds", "schedulingGates"):
+        _as_before(same, old, key)
+    if old.get("tolerations", []) == spec.get("tolerations", [])[: len(old.get("tolerations", []))]:
+        _as_before(same, old, "tolerations")
+    for key in ("containers", "initContainers"):
+        if [len(_list(spec, key))] == [len(_list(old, key))] and key in spec:
+            pairs = zip(_list(spec, key), _list(old, key), strict=True)
+            same[key] = [{**new, "image": was.get("image", "")} for new, was in pairs]
+    if before:
+        if old.get("nodeSelector", {}).items() <= spec.get("nodeSelector", {}).items():
+            _as_before(same, old, "nodeSelector")
+        same["affinity"] = {
+            **spec.get("affinity", {}),
+            "nodeAffinity": old.get("affinity", {}).get("nodeAffinity"),
+        }
+        if not any(same["affinity"].values()) and "affinity" not in old:
+            del same["affinity"]
+        elif same["affinity"].get("nodeAffinity") is None:
+            del same["affinity"]["nodeAffinity"]
+    if same != old:
+        problems.append(unwanted("spec", _MUTABLE))
+    return problems
+
+
+def _gates(spec: Object) -> list[str]:
+    return [gate["name"] for gate in spec.get("schedulingGates", ())]
+
+
+def _list(spec: Object, key: str) -> list[Object]:
+    return spec.get(key) or []
+
+
+def _as_before(same: Object, old: Object, key: str) -> None:
+    if key in old:
+        same[key] = old[key]
+    else:
+        same.pop(key, None)
+
+
+def _set_priority(store: Store, pod: Object) -> None:
+    """The number behind the priority class, as the admission plugin sets it."""
+    spec, resource = pod["spec"], store.resources.find("", "v1", "pods")
+    classes = store.shelf(store.resources.find("scheduling.k8s.io", "v1", "priorityclasses")).objects
+    name = spec.get("priorityClassName", "")
+    if not name:
+        found = next((one for one in classes.values() if one.get("globalDefault")), None)
+        if found is not None:
+            spec["priorityClassName"] = found["metadata"]["name"]
+    else:
+        found = classes.get(name)
+        if found is None:
+            told = f"no PriorityClass with name {name} was found"
+            raise forbidden(resource, pod["metadata"].get("name", ""), told)
+    value = found["value"] if found else 0
+    policy = (found or {}).get("preemptionPolicy", "PreemptLowerPriority")
+    if spec.get("priority", value) != value:
+        told = (
+            f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
+            f"priority admission controller computed {value} from the given PriorityClass name"
+        )
+        raise forbidden(resource, pod["metadata"].get("name", ""), told)
+    spec["priority"] = value
+    spec.setdefault("preemptionPolicy", policy)
+
+
+BEHAVIOURS = {"Pod": Behaviour(default_pod, on_create, on_update, check)}

@@ -1,0 +1,218 @@
+"""Structural schemas of custom resources: dropping what they do not name, defaulting, checking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jsonschema_rs
+
+from bayplan.backends.embedded.reading import Path, copied, spelled
+from bayplan.backends.embedded.status import Problem, duplicate, required, spell, unsupported, wrong
+
+Schema = Mapping[str, Any]
+Walker = Callable[[Any, Path, list[str]], Any]
+
+_PRESERVE = "x-kubernetes-preserve-unknown-fields"
+_INT_OR_STRING = "x-kubernetes-int-or-string"
+_EMBEDDED = "x-kubernetes-embedded-resource"
+_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", dict: "object"}
+_COPIED_KEYWORDS = [
+    "enum",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+    "minLength",
+    "maxLength",
+    "pattern",
+    "minItems",
+    "maxItems",
+    "uniqueItems",
+    "minProperties",
+    "maxProperties",
+    "required",
+]
+_FORMATS = {"date-time", "date", "uuid", "ipv4", "ipv6", "email", "uri"}
+
+
+def walker(schema: Schema) -> Walker:
+    """A function that copies a value, drops and notes what the schema does not name, and defaults."""
+    if schema.get("type") == "array" and "items" in schema:
+        return _array_walker(walker(schema["items"]))
+    if schema.get(_INT_OR_STRING) or schema.get("type") not in ("object", None):
+        return _copy_walker
+    properties = schema.get("properties", {})
+    additional = schema.get("additionalProperties")
+    open_ended = schema.get(_PRESERVE) or additional is True or "type" not in schema
+    if open_ended and not properties and not isinstance(additional, Mapping):
+        return _copy_walker
+    return _object_walker(schema, properties)
+
+
+def _copy_walker(value: Any, _: Path, __: list[str]) -> Any:
+    return copied(value)
+
+
+def _array_walker(inner: Walker) -> Walker:
+    def walk(value: Any, path: Path, unknown: list[str]) -> Any:
+        if type(value) is not list:
+            return copied(value)
+        return [inner(item, (path, place), unknown) for place, item in enumerate(value)]
+
+    return walk
+
+
+def _object_walker(schema: Schema, properties: Mapping[str, Schema]) -> Walker:
+    inner = {key: walker(below) for key, below in properties.items()}
+    nullable = {key for key, below in properties.items() if below.get("nullable")}
+    defaults = {key: below["default"] for key, below in properties.items() if "default" in below}
+    additional = schema.get("additionalProperties")
+    rest = walker(additional) if isinstance(additional, Mapping) else None
+    keep = bool(schema.get(_PRESERVE)) or additional is True
+    always = {"apiVersion", "kind", "metadata"} if schema.get(_EMBEDDED) else set()
+
+    def walk(value: Any, path: Path, unknown: list[str]) -> Any:
+        if type(value) is not dict:
+            return copied(value)
+        found = {}
+        for key, item in value.items():
+            below = inner.get(key)
+            if below is not None:
+                if item is not None or key in nullable:
+                    found[key] = below(item, (path, key), unknown)
+            elif rest is not None:
+                found[key] = rest(item, (path, key), unknown)
+            elif keep or key in always:
+                found[key] = copied(item)
+            else:
+                unknown.append(spelled((path, key)))
+        for key, default in defaults.items():
+            if key not in found:
+                found[key] = inner[key](default, (path, key), [])
+        return found
+
+    return walk
+
+
+class Checker:
+    """Says what is wrong with an object, in the API's sentences."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._validator = jsonschema_rs.Draft4Validator(converted(schema), validate_formats=True)
+
+    def check(self, item: Any) -> list[Problem]:
+        """Every broken rule of the schema."""
+        problems: list[Problem] = []
+        if not self._validator.is_valid(item):
+            for error in self._validator.iter_errors(item):
+                problems += _problems(error)
+        problems += _unique(self._schema, item, ())
+        return problems
+
+
+def converted(schema: Schema) -> dict[str, Any]:
+    """A structural schema as JSON Schema."""
+    result: dict[str, Any] = {key: schema[key] for key in _COPIED_KEYWORDS if key in schema}
+    types = [schema["type"]] if "type" in schema else []
+    if schema.get(_INT_OR_STRING):
+        types = ["integer", "string"]
+    if types:
+        result["type"] = [*types, "null"] if schema.get("nullable") else types if len(types) > 1 else types[0]
+    if "enum" in schema and schema.get("nullable"):
+        result["enum"] = [*schema["enum"], None]
+    if schema.get("format") in _FORMATS:
+        result["format"] = schema["format"]
+    if "properties" in schema:
+        result["properties"] = {key: converted(below) for key, below in schema["properties"].items()}
+    for key in ("items", "not"):
+        if key in schema:
+            result[key] = converted(schema[key])
+    if isinstance(schema.get("additionalProperties"), Mapping):
+        result["additionalProperties"] = converted(schema["additionalProperties"])
+    for key in ("anyOf", "oneOf", "allOf"):
+        if key in schema and not schema.get(_INT_OR_STRING):
+            result[key] = [converted(below) for below in schema[key]]
+    return result
+
+
+def _problems(error: Any) -> Iterator[Problem]:
+    path = _path(error.instance_path)
+    value, kind = error.instance, error.kind
+    told = f"{path} in body" if path else "body"
+    match kind.name:
+        case "required":
+            yield required(f"{path}.{kind.property}" if path else kind.property)
+        case "type":
+            types = kind.types if isinstance(kind.types, list) else [kind.types]
+            wanted = ",".join(str(one) for one in types if one != "null")
+            found = _type_name(value)
+            message = f'Invalid value: "{found}": {told} must be of type {wanted}: "{found}"'
+            yield Problem(path, "FieldValueTypeInvalid", message)
+        case "enum":
+            yield unsupported(path, value, [str(one) for one in kind.options if one is not None])
+        case "minimum":
+            yield wrong(path, value, f"{told} should be greater than or equal to {kind.limit}")
+        case "maximum":
+            yield wrong(path, value, f"{told} should be less than or equal to {kind.limit}")
+        case "maxLength":
+            message = f"Too long: may not be more than {kind.limit} bytes"
+            yield Problem(path, "FieldValueTooLong", message)
+        case "minLength":
+            yield wrong(path, value, f"{told} should be at least {kind.limit} chars long")
+        case "pattern":
+            yield wrong(path, value, f"{told} should match '{kind.pattern}'")
+        case "maxItems" | "maxProperties":
+            message = f"Too many: {len(value)}: must have at most {kind.limit} items"
+            yield Problem(path, "FieldValueTooMany", message)
+        case "minItems":
+            yield wrong(path, len(value), f"{told} should have at least {kind.limit} items")
+        case "minProperties":
+            yield wrong(path, len(value), f"{told} should have at least {kind.limit} properties")
+        case "format":
+            message = f"Invalid value: {spell(value)}: {told} must be of type {kind.format}: {spell(value)}"
+            yield Problem(path, "FieldValueTypeInvalid", message)
+        case "anyOf" | "oneOfNotValid":
+            keyword = "anyOf" if kind.name == "anyOf" else "oneOf"
+            yield wrong(path, value, f'"{path}" must validate {_SCHEMAS[keyword]} ({keyword})')
+        case _:
+            yield wrong(path, value, f"{told}: {error.message}")
+
+
+_SCHEMAS = {"anyOf": "at least one schema", "oneOf": "one and only one schema"}
+
+
+def _type_name(value: Any) -> str:
+    return "null" if value is None else _TYPES[type(value)]
+
+
+def _path(parts: list[Any]) -> str:
+    path: Path = ()
+    for part in parts:
+        path = (path, part)
+    return spelled(path)
+
+
+def _unique(schema: Schema, value: Any, path: Path) -> Iterator[Problem]:
+    """Lists that are maps or sets hold no key twice."""
+    if type(value) is list and "items" in schema:
+        keys = schema.get("x-kubernetes-list-map-keys")
+        seen = []
+        if keys or schema.get("x-kubernetes-list-type") == "set":
+            for place, item in enumerate(value):
+                if keys and not isinstance(item, dict):
+                    continue
+                known = {key: item.get(key) for key in keys if key in item} if keys else item
+                if known in seen:
+                    yield duplicate(spelled((path, place)), known)
+                seen.append(known)
+        for place, item in enumerate(value):
+            yield from _unique(schema["items"], item, (path, place))
+    elif type(value) is dict:
+        properties, rest = schema.get("properties", {}), schema.get("additionalProperties")
+        for key, item in value.items():
+            below = properties.get(key, rest)
+            if isinstance(below, Mapping) and type(item) in (dict, list):
+                yield from _unique(below, item, (path, key))

@@ -1,0 +1,320 @@
+"""Creating and changing objects: read, default, admit, check, keep; an API server's steps, in its order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from bayplan.backends.embedded import metadata as meta
+from bayplan.backends.embedded import patches, scalars
+from bayplan.backends.embedded.admission import CREATE, UPDATE, Review
+from bayplan.backends.embedded.options import Options, Target
+from bayplan.backends.embedded.reading import Unreadable, copied
+from bayplan.backends.embedded.resources import Resource, inward, key_of, outward
+from bayplan.backends.embedded.status import (
+    Refusal,
+    already_exists,
+    bad_request,
+    conflict,
+    invalid,
+    not_found,
+    quote,
+    terminating,
+    wrong,
+)
+
+if TYPE_CHECKING:
+    from bayplan.backends.embedded.store import Store
+
+Object = dict[str, Any]
+
+_GENERATE_TRIES = 8
+_SET_BY_SERVER = (
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "selfLink",
+    "generation",
+    "managedFields",
+)
+
+
+def create(store: Store, target: Target, body: Mapping[str, Any]) -> Object:
+    """Keep a new object; the answer is in the storage version."""
+    resource, options = target.resource, target.options
+    item = read(resource, body, options)
+    target = replace(target, namespace=_namespace(store, target, item))
+    behaviour = store.behaviours.of(resource)
+    behaviour.default(item)
+    item = _mutated(store, target, CREATE, item, None)
+    metadata = item["metadata"]
+    if metadata.get("resourceVersion"):
+        raise Refusal(500, "resourceVersion should not be set on objects to be created", "")
+    for key in _SET_BY_SERVER:
+        metadata.pop(key, None)
+    metadata["uid"] = store.uid()
+    metadata["creationTimestamp"] = scalars.at(store.now())
+    if not resource.namespaced:
+        metadata.pop("namespace", None)
+    if resource.generation:
+        metadata["generation"] = 1
+    if not metadata.get("name") and metadata.get("generateName"):
+        metadata["name"] = _generated(store, target, metadata["generateName"])
+    target = replace(target, name=metadata.get("name", ""))
+    behaviour.create(store, item)
+    problems = meta.check(item, resource.plural, resource.namespaced) + behaviour.check(item, None)
+    if problems:
+        raise invalid(resource, target.name, problems)
+    options.warnings += behaviour.warn(item)
+    _validate(store, target, CREATE, item, None)
+    if target.key in store.shelf(resource).objects:
+        raise already_exists(resource, target.name)
+    kept = inward(resource, item)
+    return kept if options.dry_run else store.put(resource, target.key, kept)
+
+
+def update(store: Store, target: Target, body: Mapping[str, Any]) -> Object:
+    """Replace an object or a part of it."""
+    resource, name = target.resource, target.name
+    item = read(resource, body, target.options)
+    metadata = item["metadata"]
+    if metadata.get("name") and metadata["name"] != name:
+        raise _misaddressed("name", metadata["name"], name)
+    if resource.namespaced and metadata.get("namespace", target.namespace) != target.namespace:
+        raise _misaddressed("namespace", metadata["namespace"], target.namespace)
+    kept = _existing(store, target)
+    old = outward(resource, kept)
+    uid = old["metadata"]["uid"]
+    if metadata.get("uid") and metadata["uid"] != uid:
+        raise conflict(resource, name, other_uid(target, metadata["uid"], uid))
+    if resource.custom and not metadata.get("resourceVersion"):
+        told = "must be specified for an update"
+        raise invalid(resource, name, [wrong("metadata.resourceVersion", 0, told)], resource.plural)
+    return _change(store, target, kept, item)
+
+
+def patch(store: Store, target: Target, patch: Any, form: str) -> Object:
+    """Change parts of an object."""
+    kept = _existing(store, target)
+    body = patches.patched(target.resource, outward(target.resource, kept), patch, form)
+    item = read(target.resource, body, target.options)
+    if item["metadata"].get("name") != target.name:
+        raise _misaddressed("name", item["metadata"].get("name", ""), target.name)
+    return _change(store, target, kept, item)
+
+
+def apply(store: Store, target: Target, body: Mapping[str, Any]) -> Object:
+    """Merge what an applier wants, and remove what it wanted before and wants no more."""
+    resource = target.resource
+    remembered = (f"{resource.storage}/{target.key}/{target.subresource}", target.options.manager)
+    kept = store.shelf(resource).objects.get(target.key)
+    if kept is not None:
+        merged = patches.applied(
+            resource, outward(resource, kept), store.applied.get(remembered, {}), dict(body)
+        )
+        made = _change(store, target, kept, read(resource, merged, target.options))
+    elif target.subresource:
+        raise not_found(resource, target.name)
+    else:
+        named = {**(body.get("metadata") or {}), "name": target.name}
+        made = create(store, target, {**body, "metadata": named})
+    if not target.options.dry_run:
+        store.applied[remembered] = copied(dict(body))
+    return made
+
+
+def read(resource: Resource, body: Any, options: Options) -> Object:
+    """A body as an object of the kind; what is unknown in it is dropped, told, or refused."""
+    if not isinstance(body, Mapping):
+        told = f"the object provided is unrecognized (must be of type {resource.kind}): it is no JSON object"
+        raise bad_request(told)
+    kind, version = body.get("kind") or resource.kind, body.get("apiVersion") or resource.api_version
+    if (kind, version) != (resource.kind, resource.api_version):
+        raise _other_kind(resource, kind, version)
+    unknown: list[str] = []
+    told = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}'
+    try:
+        item = resource.read(body, unknown)
+    except Unreadable as error:
+        raise bad_request(f"{told}: {error}") from None
+    if unknown:
+        sentences = [f"unknown field {quote(field)}" for field in unknown]
+        if options.validation == "Strict":
+            raise bad_request(f"{told}: strict decoding error: {', '.join(sentences)}")
+        if options.validation == "Warn":
+            options.warnings += sentences
+    return item
+
+
+def other_uid(target: Target, asked: str, found: str) -> str:
+    """Why a write meant for another object of the same name is refused."""
+    return (
+        f"StorageError: invalid object, Code: 4, Key: /registry/{target.resource.plural}/{target.key}, "
+        f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {asked}, "
+        f"UID in object meta: {found}"
+    )
+
+
+def _change(store: Store, target: Target, kept: Object, item: Object) -> Object:
+    """From an object as it is to one as it is wanted: the part that updates and patches share."""
+    resource, subresource = target.resource, target.subresource
+    behaviour = store.behaviours.of(resource)
+    old = outward(resource, kept)
+    before = old["metadata"]
+    if item["metadata"].get("resourceVersion") not in (None, "", before["resourceVersion"]):
+        raise conflict(resource, target.name)
+    _carry_over(resource, item["metadata"], before)
+    _take_part(resource, item, old, subresource)
+    behaviour.default(item)
+    item = _mutated(store, target, UPDATE, item, old)
+    metadata = item["metadata"]
+    behaviour.update(store, item, old, subresource)
+    if resource.generation and not subresource and _differs(resource, item, old):
+        metadata["generation"] = before.get("generation", 0) + 1
+    problems = meta.check_update(item, old)
+    if metadata != before:
+        problems += meta.check(item, resource.plural, resource.namespaced)
+    problems += behaviour.check_status(item, old) if subresource == "status" else behaviour.check(item, old)
+    if problems:
+        raise invalid(resource, target.name, problems)
+    _validate(store, target, UPDATE, item, old)
+    if item == old:
+        return kept
+    new = inward(resource, item)
+    if target.options.dry_run:
+        return new
+    store.put(resource, target.key, new)
+    store.drop_if_due(resource, target.key)
+    return new
+
+
+def _carry_over(resource: Resource, metadata: Object, before: Object) -> None:
+    """What an update need not repeat, and what it cannot set."""
+    metadata["resourceVersion"] = before["resourceVersion"]
+    for key in ("name", "uid", "creationTimestamp"):
+        if not metadata.get(key):
+            metadata[key] = before[key]
+    if resource.namespaced:
+        metadata.setdefault("namespace", before["namespace"])
+    for key in ("generation", "deletionTimestamp", "deletionGracePeriodSeconds"):
+        if key in before:
+            metadata[key] = before[key]
+        else:
+            metadata.pop(key, None)
+    metadata.pop("selfLink", None)
+    metadata.pop("managedFields", None)
+
+
+def _take_part(resource: Resource, item: Object, old: Object, subresource: str) -> None:
+    """An update of the whole leaves the status alone; an update of the status, everything else."""
+    if "status" not in resource.subresources:
+        return
+    if not subresource:
+        if "status" in old:
+            item["status"] = old["status"]
+        else:
+            item.pop("status", None)
+        return
+    if subresource != "status":
+        return
+    for key in [key for key in item if key not in ("metadata", "status")]:
+        del item[key]
+    for key, value in old.items():
+        if key not in ("metadata", "status"):
+            item[key] = value
+    if resource.custom:
+        item["metadata"] = dict(old["metadata"])
+
+
+def _differs(resource: Resource, item: Object, old: Object) -> bool:
+    """Whether what is wanted has changed: anything but metadata and status."""
+    status_apart = "status" in resource.subresources or not resource.custom
+    apart = {"metadata", "status"} if status_apart else {"metadata"}
+    return any(item.get(key) != old.get(key) for key in item.keys() | old.keys() if key not in apart)
+
+
+def _namespace(store: Store, target: Target, item: Object) -> str:
+    """The namespace in which an object is to be created; it must exist and not be on its way out."""
+    metadata, asked = item["metadata"], target.namespace
+    if not target.resource.namespaced:
+        return ""
+    given = metadata.get("namespace", "")
+    if given and asked and given != asked:
+        raise bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    asked = asked or given
+    if not asked:
+        raise bad_request("an empty namespace may not be set during creation")
+    metadata["namespace"] = asked
+    kind = store.resources.find("", "v1", "namespaces")
+    found = store.shelf(kind).objects.get(asked)
+    if found is None:
+        raise not_found(kind, asked)
+    if found["metadata"].get("deletionTimestamp"):
+        raise terminating(target.resource, metadata.get("name", ""), asked)
+    return asked
+
+
+def _generated(store: Store, target: Target, prefix: str) -> str:
+    resource, objects = target.resource, store.shelf(target.resource).objects
+    for _ in range(_GENERATE_TRIES):
+        name = meta.generated_name(prefix, store.suffix())
+        if key_of(resource, target.namespace, name) not in objects:
+            return name
+    told = "already exists, the server was not able to generate a unique name for the object"
+    refusal = already_exists(resource, name)
+    refusal.message = f"{resource.qualified} {quote(name)} {told}"
+    raise refusal
+
+
+def _existing(store: Store, target: Target) -> Object:
+    found = store.shelf(target.resource).objects.get(target.key)
+    if found is None:
+        raise not_found(target.resource, target.name)
+    return found
+
+
+def _mutated(store: Store, target: Target, operation: str, item: Object, old: Object | None) -> Object:
+    if not store.admission.hooks:
+        return item
+    review = _review(target, operation, item, old)
+    changed = store.admission.mutate(review, target.options.warnings)
+    if changed is None or changed is item:
+        return item
+    item = read(target.resource, changed, target.options)
+    store.behaviours.of(target.resource).default(item)
+    return item
+
+
+def _validate(store: Store, target: Target, operation: str, item: Object, old: Object | None) -> None:
+    if store.admission.hooks:
+        store.admission.validate(_review(target, operation, item, old), target.options.warnings)
+
+
+def _review(target: Target, operation: str, item: Object, old: Object | None) -> Review:
+    resource = target.resource
+    return Review(
+        operation,
+        resource.group,
+        resource.version,
+        resource.plural,
+        target.subresource,
+        target.namespace,
+        item["metadata"].get("name", ""),
+        item,
+        old,
+        target.options.dry_run,
+    )
+
+
+def _misaddressed(what: str, given: str, asked: str) -> Refusal:
+    return bad_request(f"the {what} of the object ({given}) does not match the {what} on the URL ({asked})")
+
+
+def _other_kind(resource: Resource, kind: str, api_version: str) -> Refusal:
+    version = api_version.rpartition("/")[2]
+    return bad_request(
+        f'{kind} in version "{version}" cannot be handled as a {resource.kind}: '
+        f"this is where objects of {resource.api_version} {resource.kind} are sent"
+    )
