@@ -19,6 +19,7 @@ from bayplan.backends.remote.access import Access
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.reflector import Patience
 from bayplan.dialects.api import Event, Happened, Kind, Outcome, Write
+from bayplan.runtime.serving import Address
 from tests.listening import free_address
 
 Object = dict[str, Any]
@@ -102,12 +103,14 @@ class Server:
 
 
 @contextmanager
-def serving(server: Server, tls: ssl.SSLContext | None = None) -> Iterator[Server]:
+def serving(
+    server: Server, tls: ssl.SSLContext | None = None, address: Address | None = None
+) -> Iterator[Server]:
     """Run the server in a thread for as long as the block lasts."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    address = free_address()
+    address = address or free_address()
     app = web.Application()
     app.router.add_route("*", "/{rest:.*}", server.answer)
     runner = web.AppRunner(app, shutdown_timeout=0.05, handler_cancellation=True)

@@ -34,6 +34,8 @@ def tls_context(access: Access, certificate: Certificate | None) -> ssl.SSLConte
 def _authority(material: Material) -> str:
     text = material.read().decode("ascii", errors="replace")
     try:
+        if "BEGIN" not in text:  # nothing at all would mean: whom the system trusts
+            raise ValueError
         ssl.create_default_context(cadata=text)
     except (ssl.SSLError, ValueError):
         raise Misconfigured(
