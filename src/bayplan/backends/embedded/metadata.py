@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 from bayplan.backends.embedded.status import Problem, required, too_long, unwanted, wrong
@@ -68,36 +69,39 @@ def check(item: Object, plural: str, namespaced: bool) -> list[Problem]:
     return problems
 
 
-def check_name(name: str, plural: str) -> list[str]:
+def check_name(name: str, plural: str) -> tuple[str, ...]:
     """What is wrong with a name, by the rules of its kind."""
     if plural in _NAMES_AS_PATHS:
-        return [f"may not contain '{sign}'" for sign in ("/", "%") if sign in name]
+        return tuple(f"may not contain '{sign}'" for sign in ("/", "%") if sign in name)
     if plural in _NAMES_AS_LABELS:
         return _shape(name, _LABEL_MAX, _LABEL_RE, _LABEL_TOLD)
     return _shape(name, NAME_MAX, _SUBDOMAIN_RE, _SUBDOMAIN_TOLD)
 
 
-def check_label(name: str) -> list[str]:
+@lru_cache(maxsize=4096)
+def check_label(name: str) -> tuple[str, ...]:
     """What keeps a text from being a DNS label."""
     return _shape(name, _LABEL_MAX, _LABEL_RE, _LABEL_TOLD)
 
 
-def check_qualified(name: str) -> list[str]:
+@lru_cache(maxsize=4096)
+def check_qualified(name: str) -> tuple[str, ...]:
     """What keeps a text from being a qualified name such as example.com/name."""
     prefix, slash, short = name.rpartition("/")
-    found = []
+    found: list[str] = []
     if slash and not prefix:
         found.append("prefix part must be non-empty")
     elif prefix:
         found += [f"prefix part {why}" for why in _shape(prefix, NAME_MAX, _SUBDOMAIN_RE, _SUBDOMAIN_TOLD)]
     if not short:
-        return [*found, "name part must be non-empty", _QUALIFIED_TOLD]
+        return (*found, "name part must be non-empty", _QUALIFIED_TOLD)
     if len(short) > _LABEL_MAX:
         found.append(f"name part must be no more than {_LABEL_MAX} bytes")
-    return found if _QUALIFIED_RE.fullmatch(short) else [*found, _QUALIFIED_TOLD]
+    return tuple(found) if _QUALIFIED_RE.fullmatch(short) else (*found, _QUALIFIED_TOLD)
 
 
-def check_label_value(value: str) -> list[str]:
+@lru_cache(maxsize=4096)
+def check_label_value(value: str) -> tuple[str, ...]:
     """What keeps a text from being a label's value."""
     return _shape(value, _LABEL_MAX, _VALUE_RE, _VALUE_TOLD)
 
@@ -120,9 +124,9 @@ def check_update(item: Object, old: Object) -> list[Problem]:
     return problems
 
 
-def _shape(text: str, limit: int, rule: re.Pattern[str], told: str) -> list[str]:
-    found = [f"must be no more than {limit} bytes"] if len(text) > limit else []
-    return found if rule.fullmatch(text) else [*found, told]
+def _shape(text: str, limit: int, rule: re.Pattern[str], told: str) -> tuple[str, ...]:
+    found = (f"must be no more than {limit} bytes",) if len(text) > limit else ()
+    return found if rule.fullmatch(text) else (*found, told)
 
 
 def _labels(labels: dict[str, str]) -> list[Problem]:

@@ -57,7 +57,8 @@ def merge(old: Mapping[str, Any], patch: Mapping[str, Any]) -> Object:
 
 def applied(resource: Resource, old: Object, before: Object, wanted: Object) -> Object:
     """An object after an applier changed its mind from `before` to `wanted`."""
-    return _apply(old, before, wanted, resource.type)
+    merged: Object = _apply(old, before, wanted, resource.type)
+    return merged
 
 
 def _json(old: Object, patch: Any) -> Object:

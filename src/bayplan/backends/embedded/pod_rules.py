@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from bayplan.backends.embedded.metadata import check_label, check_label_value, check_qualified
+from bayplan.backends.embedded.scalars import number
 from bayplan.backends.embedded.status import Problem, duplicate, required, unsupported, unwanted, wrong
-from bayplan.dialects.kube.quantity import parse_quantity
 
 Object = dict[str, Any]
 
@@ -76,11 +76,11 @@ def _container(container: Object, path: str, seen: set[str]) -> list[Problem]:
     if not container.get("image", "").strip():
         problems.append(required(f"{path}.image"))
     for place, port in enumerate(container.get("ports") or ()):
-        number = port.get("containerPort", 0)
-        if not 0 < number < 65536:
+        given = port.get("containerPort", 0)
+        if not 0 < given < 65536:
             at = f"{path}.ports[{place}].containerPort"
             problems.append(
-                required(at) if not number else wrong(at, number, "must be between 1 and 65535, inclusive")
+                required(at) if not given else wrong(at, given, "must be between 1 and 65535, inclusive")
             )
     return problems + _resources(container.get("resources") or {}, f"{path}.resources")
 
@@ -93,9 +93,9 @@ def _resources(resources: Object, path: str) -> list[Problem]:
             at = f"{path}.{kind}[{name}]"
             if name not in _PLAIN_RESOURCES and "/" not in name and not name.startswith("hugepages-"):
                 problems.append(wrong(at, name, "must be a standard resource type or fully qualified"))
-            if parse_quantity(amount) < 0:
+            if amount[0] == "-":
                 problems.append(wrong(at, amount, _NON_NEGATIVE))
-            elif _extended(name) and parse_quantity(amount).denominator != 1:
+            elif _extended(name) and number(amount).denominator != 1:
                 problems.append(wrong(at, amount, "must be an integer"))
     for name, amount in sorted(requests.items()):
         limit = limits.get(name)
@@ -104,9 +104,11 @@ def _resources(resources: Object, path: str) -> list[Problem]:
                 problems.append(
                     required(f"{path}.limits", "Limit must be set for non overcommitable resources")
                 )
-        elif _extended(name) and parse_quantity(amount) != parse_quantity(limit):
+        elif amount == limit:
+            continue
+        elif _extended(name):
             problems.append(wrong(f"{path}.requests", amount, f"must be equal to {name} limit of {limit}"))
-        elif parse_quantity(amount) > parse_quantity(limit):
+        elif number(amount) > number(limit):
             why = f"must be less than or equal to {name} limit of {limit}"
             problems.append(wrong(f"{path}.requests", amount, why))
     return problems

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from fractions import Fraction
 from functools import lru_cache
 
 from bayplan.dialects.kube.quantity import parse_quantity
@@ -20,21 +21,27 @@ def quantity(value: str | int | float) -> str:
     """The canonical spelling: 2048Mi is 2Gi, 0.5 is 500m. ValueError with upstream's sentence."""
     text = str(value).strip()
     try:
-        number = parse_quantity(text)
+        amount = parse_quantity(text)
     except ValueError:
         raise ValueError(QUANTITY_RULE) from None
-    if number == 0:
+    if amount == 0:
         return "0"
-    if text[-1] == "i" and abs(number) >= 1024:
-        return _binary(number.numerator, number.denominator)
-    scaled = -(-abs(number).numerator * 10**9 // number.denominator)  # whole nano-units, away from zero
+    if text[-1] == "i" and abs(amount) >= 1024:
+        return _binary(amount.numerator, amount.denominator)
+    scaled = -(-abs(amount).numerator * 10**9 // amount.denominator)  # whole nano-units, away from zero
     power = 0
     while scaled % 1000 == 0 and power < len(_DECIMAL) - 1:
         scaled, power = scaled // 1000, power + 1
     suffix = _DECIMAL[power]
     if re.search(r"[eE][+-]?\d", text):
         suffix = f"e{3 * power - 9}" if power != 3 else ""
-    return f"{'-' if number < 0 else ''}{scaled}{suffix}"
+    return f"{'-' if amount < 0 else ''}{scaled}{suffix}"
+
+
+@lru_cache(maxsize=8192)
+def number(value: str) -> Fraction:
+    """The number that a canonical quantity spells."""
+    return parse_quantity(value)
 
 
 def _binary(numerator: int, denominator: int) -> str:
