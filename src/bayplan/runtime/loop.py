@@ -56,7 +56,7 @@ class Loop:
 
     def step(self, now: float) -> float:
         """Do one round of work; return when to be called next."""
-        self.state.apply_all(self._changes(now))
+        self.take_in(now)
         for outcome in self.backend.outcomes():
             self._settle(outcome, now)
         if not self.synced or not self.may_write(now):
@@ -68,6 +68,10 @@ class Loop:
             self.state.assume(plan, now)
             self.backend.submit(list(self._writes(plan, now)))
         return self.state.queues.next_due(now)
+
+    def take_in(self, now: float) -> None:
+        """Fold in what happened since the last time."""
+        self.state.apply_all(self._changes(now))
 
     def _changes(self, now: float) -> Iterator[Change]:
         for event in self.backend.events():

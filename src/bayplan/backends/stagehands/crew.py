@@ -82,6 +82,8 @@ class Crew:
             self.dirty[(f"{reference['kind'].lower()}s", key[1], reference["name"])] = None
         if event.kind is PODS and event.happened is Happened.SEEN:
             self._plan_stage(key, found, now)
+            if found["spec"].get("nodeName"):
+                self.dirty[("nodes", "", found["spec"]["nodeName"])] = None
         if event.kind is NODES and event.happened is Happened.GONE:
             self.dirty[key] = None
 
@@ -113,7 +115,7 @@ class Crew:
             yield from reconcile(found, [child for child in mine if is_owned_by(child, found)], now)
 
     def _lost_node(self, name: str) -> Iterator[Write]:
-        """Pods of a node that is no more are removed, as the pod garbage collector does."""
+        """Pods of a node that is no more (or never was) are removed, as the pod garbage collector does."""
         if ("nodes", "", name) in self.objects:
             return
         for key, pod in list(self.objects.items()):

@@ -12,7 +12,7 @@ from bayplan.model.node import PODS, Node
 from bayplan.model.rules import Taint
 
 
-class Struct(msgspec.Struct, gc=False, omit_defaults=True, rename="camel"):
+class Struct(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     """Plain data: never part of a cycle, so the garbage collector need not look."""
 
 

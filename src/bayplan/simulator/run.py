@@ -1,0 +1,180 @@
+"""One seed, one run: a cluster in memory, the loop, faults for a while, calm, and the verdict."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from importlib import resources
+from random import Random
+from typing import Any
+
+from bayplan.backends.embedded.backend import EmbeddedBackend
+from bayplan.backends.embedded.store import Store
+from bayplan.backends.stagehands.crew import Crew
+from bayplan.backends.stagehands.definitions import definitions
+from bayplan.dialects.api import Kind
+from bayplan.dialects.kube.wire import NODES, PODS_KIND
+from bayplan.dialects.kueue import scheduled
+from bayplan.model.plan import Bind
+from bayplan.model.profile import Profile
+from bayplan.runtime.journal import MemoryJournal
+from bayplan.runtime.loop import Dialect, Loop
+from bayplan.scheduling.decide import decide
+from bayplan.simulator import checkers, world
+from bayplan.simulator.faults import Chances, FaultyBackend
+from bayplan.state.queues import Place
+
+DIALECT = Dialect(scheduled.KINDS, scheduled.decode, scheduled.encode)
+DEFINITIONS = Kind(
+    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
+)
+EPOCH = 1_700_000_000.0
+STORM_SECONDS = 120.0
+CALM_SECONDS = 900.0
+STEP_SECONDS = 1.0
+BUSY_SECONDS = 0.2
+SHORT_SECONDS = 0.05
+
+PLAIN_NODES = replace(NODES, wire=None)
+PLAIN_PODS = replace(PODS_KIND, wire=None)
+LISTED = {"nodes": PLAIN_NODES, "pods": PLAIN_PODS, "jobs": scheduled.JOBS}
+
+
+@dataclass(slots=True)
+class Report:
+    """What came of a seed."""
+
+    seed: int
+    steps: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    violations: list[str] = field(default_factory=list)
+    finished: int = 0
+    jobs: int = 0
+    digest: str = ""  # of the journal: equal seeds must give equal journals
+
+
+class Simulation:
+    """Virtual time moves from one due moment to the next; everybody due takes one step."""
+
+    def __init__(self, seed: int, chances: Chances | None = None) -> None:
+        self.rng = Random(seed)
+        self.chances = chances or Chances()
+        self.now = EPOCH
+        self.report = Report(seed)
+        ids = Random(seed + 1)
+        self.store = Store(
+            lambda: self.now,
+            lambda: f"{ids.getrandbits(64):016x}",
+            lambda: "".join(ids.choice("bcdfghjklm") for _ in range(5)),
+        )
+        for definition in [*crds(), *definitions()]:
+            self.store.create(DEFINITIONS, definition)
+        self.store.create(scheduled.TOPOLOGIES, world.topology())
+        for node in world.nodes(self.rng):
+            self.store.create(PLAIN_NODES, node)
+        self.arrivals = world.arrivals(self.rng, STORM_SECONDS)
+        self.report.jobs = len(self.arrivals)
+        self.crew = Crew(EmbeddedBackend(self.store))
+        self.watchman = checkers.Watchman()
+        self.journal = MemoryJournal()
+        self._start()
+
+    def run(self) -> Report:
+        """The storm, the calm, the verdict."""
+        while self.now < EPOCH + STORM_SECONDS and not self.report.violations:
+            self._step()
+            if self._strikes("crash"):
+                self._start()
+            self._shake_nodes()
+        self.chances = replace(self.chances, crash=0, node_loss=0, node_flap=0)
+        self.backend.calm()
+        self._mend_nodes()
+        while self.now < EPOCH + STORM_SECONDS + CALM_SECONDS and not self.report.violations:
+            self._step()
+            if self._is_quiet():
+                break
+        self.report.violations += list(self._verdict())
+        self.report.finished = sum(_is_finished(job) for job in self._list("jobs"))
+        self.report.digest = hashlib.sha256(b"\n".join(self.journal.lines)).hexdigest()
+        return self.report
+
+    def _start(self) -> None:
+        """A fresh scheduler that knows nothing but what the API tells it."""
+        self.backend = FaultyBackend(EmbeddedBackend(self.store), self.rng, self.chances, self.report.faults)
+        self.loop = Loop(self.backend, (DIALECT,), self.journal, Profile())
+        self.due = self.now
+
+    def _step(self) -> None:
+        while self.arrivals and self.arrivals[0].when + EPOCH <= self.now:
+            self.store.create(scheduled.JOBS, self.arrivals.pop(0).job)
+        version, lines = self.store.version, len(self.journal.lines)
+        self.crew_due = self.crew.step(self.now)
+        self.due = self.loop.step(self.now)
+        self.report.steps += 1
+        self.busy = self.store.version != version or len(self.journal.lines) != lines
+        if self.busy:
+            problems = [
+                *checkers.belief_is_consistent(self.loop.state),
+                *self.watchman.check(self._list, self.now),
+            ]
+            self.report.violations += [f"{self.now - EPOCH:.1f} s: {problem}" for problem in problems]
+        arrival = self.arrivals[0].when + EPOCH if self.arrivals else float("inf")
+        pause = BUSY_SECONDS if self.busy else STEP_SECONDS
+        self.now = max(min(self.now + pause, self.crew_due, arrival), self.now + SHORT_SECONDS)
+
+    def _verdict(self) -> list[str]:
+        """After the faults: nothing that fits may wait, and what we believe is what a fresh start would."""
+        if self.report.violations:
+            return []
+        state = self.loop.state
+        found = [f"gang {ref.name} is still {entry.place}" for ref, entry in state.queues.entries.items()
+                 if entry.place in (Place.READY, Place.COMMITTED, Place.BACKOFF)]  # fmt: skip
+        fresh = Loop(EmbeddedBackend(self.store), (DIALECT,), MemoryJournal(), Profile())
+        fresh.take_in(self.now)
+        ours, theirs = state.ledger.by_node(), fresh.state.ledger.by_node()
+        if ours != theirs:
+            found.append(f"the ledger says {ours}, a fresh list gives {theirs}")
+        waiting = [ref for ref, entry in fresh.state.queues.entries.items() if entry.place is Place.READY]
+        plan = decide(fresh.state.snapshot(waiting), Profile())
+        fits = {action.gang.name for action in plan.actions if isinstance(action, Bind)}
+        return found + [f"gang {name} would fit but waits" for name in sorted(fits)]
+
+    def _shake_nodes(self) -> None:
+        names = [node["metadata"]["name"] for node in self._list("nodes")]
+        if len(names) > 2 and self._strikes("node_loss"):
+            self.store.delete(PLAIN_NODES, "", self.rng.choice(names))
+        if names and self._strikes("node_flap"):
+            ready = self.rng.choice(("True", "False"))
+            status = {"status": {"conditions": [{"type": "Ready", "status": ready, "reason": "Simulated"}]}}
+            self.store.patch(PLAIN_NODES, "", self.rng.choice(names), status, subresource="status")
+
+    def _mend_nodes(self) -> None:
+        status = {"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Simulated"}]}}
+        for node in self._list("nodes"):
+            self.store.patch(PLAIN_NODES, "", node["metadata"]["name"], status, subresource="status")
+
+    def _strikes(self, name: str) -> bool:
+        if self.rng.random() < getattr(self.chances, name):
+            self.report.faults[name] += 1
+            return True
+        return False
+
+    def _list(self, plural: str) -> list[dict[str, Any]]:
+        return self.store.list(LISTED[plural]).items
+
+    def _is_quiet(self) -> bool:
+        """Nothing happened, nothing is due and nobody comes: nothing will ever happen."""
+        return not (self.busy or self.arrivals or min(self.crew_due, self.due) < float("inf"))
+
+
+def crds() -> list[dict[str, Any]]:
+    """The definitions of our own kinds, as shipped in the package."""
+    folder = resources.files("bayplan.dialects.kueue") / "crds"
+    return [json.loads(file.read_text()) for file in sorted(folder.iterdir(), key=lambda f: f.name)]
+
+
+def _is_finished(job: dict[str, Any]) -> bool:
+    conditions = (job.get("status") or {}).get("conditions") or []
+    return any(c["type"] in ("Complete", "Failed") and c["status"] == "True" for c in conditions)
