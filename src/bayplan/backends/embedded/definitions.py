@@ -13,6 +13,7 @@ from bayplan.backends.embedded.reading import reader
 from bayplan.backends.embedded.resources import Convert, Resource
 from bayplan.backends.embedded.status import Problem, required, unsupported, wrong
 from bayplan.backends.embedded.structural import Checker, walker
+from bayplan.backends.embedded.tables import Column, custom_columns
 
 if TYPE_CHECKING:
     from bayplan.backends.embedded.store import Store
@@ -40,7 +41,7 @@ class Definition:
     """What a CustomResourceDefinition says of one version."""
 
     schema: Mapping[str, Any]
-    columns: tuple[Mapping[str, Any], ...]
+    table_columns: tuple[Column, ...]
     scale: Mapping[str, str] | None
     deprecation: str = ""
     behaviour: Behaviour = field(default_factory=Behaviour)
@@ -137,7 +138,7 @@ def _version(
     subresources = version.get("subresources") or {}
     definition = Definition(
         schema,
-        tuple(version.get("additionalPrinterColumns") or ()),
+        custom_columns(version.get("additionalPrinterColumns") or ()),
         subresources.get("scale"),
         version.get("deprecationWarning", "") if version.get("deprecated") else "",
     )

@@ -1,0 +1,140 @@
+"""Requests of the HTTP face as values: where in the API they point, what they carry, what they want back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import yaml
+
+from bayplan.backends.embedded.options import Options
+from bayplan.backends.embedded.status import Refusal, bad_request
+
+Object = dict[str, Any]
+
+JSON = "application/json"
+_TRUE = ("1", "true", "True", "TRUE", "t", "T")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in the API: a collection, an object, or a part of one."""
+
+    group: str
+    version: str
+    plural: str
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    accept: str = JSON
+    content_type: str = JSON
+    body: bytes = b""
+
+    def flag(self, name: str) -> bool:
+        """A parameter that is true or false."""
+        return self.query.get(name, "") in _TRUE
+
+    def number(self, name: str) -> int | None:
+        """A parameter that is a whole number."""
+        text = self.query.get(name, "")
+        if not text:
+            return None
+        try:
+            return int(text)
+        except ValueError:
+            raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+
+    def options(self) -> Options:
+        """How a write is to be made."""
+        dry, validation = self.query.get("dryRun", ""), self.query.get("fieldValidation") or "Warn"
+        if dry not in ("", "All"):
+            raise bad_request(f'dryRun: Unsupported value: "{dry}": supported values: "All"')
+        if validation not in ("Ignore", "Warn", "Strict"):
+            known = '"Ignore", "Strict", "Warn"'
+            raise bad_request(
+                f'fieldValidation: Unsupported value: "{validation}": supported values: {known}'
+            )
+        return Options(dry == "All", validation, [], self.query.get("fieldManager", ""))
+
+    def decoded(self, kind: str) -> Any:
+        """The body as values; 400 or 415 when it cannot be read."""
+        form = self.content_type.partition(";")[0].strip()
+        if form.endswith("yaml"):
+            try:
+                return yaml.load(self.body, Loader=yaml.CSafeLoader)
+            except yaml.YAMLError as error:
+                raise bad_request(f"error decoding YAML: {error}") from None
+        if form not in ("", "*/*") and not form.endswith("json"):
+            raise Refusal(
+                415,
+                "the body of the request was in an unknown format - accepted media types include: "
+                f"{JSON}, application/yaml",
+            )
+        try:
+            return msgspec.json.decode(self.body)
+        except msgspec.DecodeError as error:
+            shown = self.body[:40].decode(errors="replace")
+            raise bad_request(
+                f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; "
+                f"json parse error: {error} ({shown})"
+            ) from None
+
+
+def place_of(path: str) -> Place | None:
+    """Where in the API a path points; None when it is no resource's path."""
+    parts = [part for part in path.split("/") if part]
+    match parts:
+        case ["api", version, *rest] if rest:
+            group = ""
+        case ["apis", group, version, *rest] if rest:
+            pass
+        case _:
+            return None
+    match rest:
+        case ["namespaces", name, ("status" | "finalize") as own] if not group:
+            return Place(group, version, "namespaces", "", name, own)
+        case ["namespaces", namespace, plural, *more] if len(more) <= 2:
+            name, part = [*more, "", ""][:2]
+            return Place(group, version, plural, namespace, name, part)
+        case [plural, *more] if len(more) <= 2:
+            name, part = [*more, "", ""][:2]
+            return Place(group, version, plural, "", name, part)
+    return None
+
+
+def wants_table(accept: str) -> bool:
+    """Whether a client asks for a table first."""
+    first = accept.partition(",")[0].replace(" ", "")
+    return "as=Table" in first and "g=meta.k8s.io" in first
+
+
+def wants_metadata(accept: str) -> bool:
+    """Whether a client asks for metadata only."""
+    return "as=PartialObjectMetadata" in accept.partition(",")[0]
+
+
+def acceptable(accept: str) -> str:
+    """JSON or YAML, whichever the client names first; 406 when it takes neither."""
+    for part in accept.split(","):
+        form = part.partition(";")[0].strip()
+        if form in ("", "*/*", "application/*", JSON):
+            return JSON
+        if form == "application/yaml":
+            return form
+    raise Refusal(
+        406,
+        "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml",
+        None,
+        {},
+    )
