@@ -88,7 +88,7 @@ def cluster_of(case: Case) -> Cluster:
             cluster.use_node(pod["nodeName"], used)
     for held in case["tasUsage"]:
         amounts = {name: each * held["count"] for name, each in held["perPod"].items()}
-        cluster.use_domain(tuple(held["values"]), amounts | {PODS: held["count"]})
+        cluster.use_domain(tuple(held["values"]), amounts | {PODS: amounts.get(PODS, 0) + held["count"]})
     return cluster
 
 

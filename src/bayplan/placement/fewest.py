@@ -28,7 +28,8 @@ def fewest(
     found, in the order given, wins among equals.
     """
     if not leader and len(set(pods)) == 1:
-        return list(range(number)) if number <= len(pods) and pods[0] * number >= need else None
+        suits = number <= len(pods) and pods[0] * (number - 1) < need <= pods[0] * number
+        return list(range(number)) if suits else None
     layers = [Layer() for _ in range(number + 1)]
     if leader:
         layers[0].waiting = 1

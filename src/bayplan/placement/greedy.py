@@ -172,7 +172,8 @@ def _leaf_counts(
         head = _inquire(scope, leader, ())
     leads = _clip(head.leaves, scope.within).copy()
     for name, amount in lead.items():
-        leads &= room_beside(supply, head.rows, name, scope.taken) >= amount
+        if amount:
+            leads &= room_beside(supply, head.rows, name, scope.taken) >= amount
     beside = _only(allowed, pods_per_leaf(supply, inquiry.rows, pod, lead, scope.taken))
     shares = _leaves_with(supply, inquiry.rows & head.rows)  # elsewhere the two do not compete
     return LeafCounts(pods, np.where(leads & shares, beside, pods), leads, affinity)

@@ -12,7 +12,7 @@ from bayplan.placement import nodes
 from bayplan.placement.capacity import Taken, copies, room_beside, with_slot
 from bayplan.placement.counts import Counts
 from bayplan.placement.request import Request
-from bayplan.placement.select import Shortfall
+from bayplan.placement.select import Shortfall, best_single
 from bayplan.placement.supply import Supply
 from bayplan.placement.tree import Bools, Ints
 
@@ -33,18 +33,26 @@ class Inquiry:
 def no_room(inquiry: Inquiry, request: Request, counts: Counts, short: Shortfall) -> Misfit:
     """The misfit for a request that was understood but found no place."""
     tree = inquiry.supply.tree
+    usable = _usable(inquiry, short.level)
     return Misfit(
         Code.NO_ROOM,
         inquiry.pod_sets,
         topology=tree.topology.name,
         level=tree.levels[short.level],
-        fit=short.fit,
+        fit=short.fit if short.together else best_single(counts, short.level, request, usable),
         asked=request.units,
         unit=request.size,
-        layers=_layers(inquiry, request, counts, short),
+        layers=_layers(inquiry, request, counts, short, usable),
         excluded=exclusions(inquiry),
-        nearest=_nearest(inquiry, request, counts, short),
+        nearest=_nearest(inquiry, request, counts, short, usable),
     )
+
+
+def _usable(inquiry: Inquiry, level: int) -> Bools:
+    """Domains of a level with at least one node that counts at all."""
+    tree = inquiry.supply.tree
+    first = tree.first_leaves(level, np.arange(tree.size(level)))
+    return np.logical_or.reduceat(inquiry.supply.active_leaves(), first)
 
 
 def exclusions(inquiry: Inquiry) -> Exclusions:
@@ -83,21 +91,25 @@ def _exhausted(inquiry: Inquiry, candidates: Bools) -> dict[str, int]:
     return found
 
 
-def _layers(inquiry: Inquiry, request: Request, counts: Counts, short: Shortfall) -> tuple[LayerFit, ...]:
+def _layers(
+    inquiry: Inquiry, request: Request, counts: Counts, short: Shortfall, usable: Bools
+) -> tuple[LayerFit, ...]:
     """With several layers of segments: how many of each fit in the domain that has most room."""
     if not request.layers:
         return ()
     tree, level = inquiry.supply.tree, short.level
-    best = int(np.argmax(counts.segments[level]))
+    best = int(np.argmax(np.where(usable, counts.segments[level], -1)))
     found = []
     for name, layer_level, size in request.layers:
         first, last = tree.below(level, (best, best + 1), layer_level)
         fit = int((counts.pods[layer_level][first:last] // size).sum())
-        found.append(LayerFit(name, fit, request.count // size))
+        found.append(LayerFit(name, fit, inquiry.pod_set.count // size))
     return tuple(found)
 
 
-def _nearest(inquiry: Inquiry, request: Request, counts: Counts, short: Shortfall) -> NearMiss | None:
+def _nearest(
+    inquiry: Inquiry, request: Request, counts: Counts, short: Shortfall, usable: Bools
+) -> NearMiss | None:
     tree, level = inquiry.supply.tree, short.level
     asked = request.count + request.remainder
     path: Path = ()
@@ -105,7 +117,7 @@ def _nearest(inquiry: Inquiry, request: Request, counts: Counts, short: Shortfal
         first, last, name = 0, inquiry.supply.leaves, ""
         fit = int(counts.segments[level].sum()) * request.size
     else:
-        best = int(np.argmax(counts.segments[level]))
+        best = int(np.argmax(np.where(usable, counts.segments[level], -1)))
         first, last = tree.leaf_range(level, best)
         path, name = tree.path(level, best), tree.levels[level]
         fit = int(counts.segments[level][best]) * request.size

@@ -11,6 +11,7 @@ from bayplan.model.assignment import Assignment, Code, Misfit, Placement
 from bayplan.model.gang import AUTO, Gang, Group, Locality, PodSet, Segment
 from bayplan.model.profile import Profile, Remainder
 from bayplan.placement.greedy import group_locality, place_pod_set, pod_sets_of
+from bayplan.placement.request import resolve
 from bayplan.placement.scope import Located, Scope, last_segment_last, merged, scope_of
 from bayplan.placement.scope import assignment as named
 from bayplan.placement.supply import Supply
@@ -31,7 +32,8 @@ def replace_nodes(
     supply: Supply, gang: Gang, held: Mapping[str, Assignment], failed: Collection[str], profile: Profile
 ) -> Placement:
     """Place the pods of failed nodes again, where required localities and segments demand it."""
-    barred = frozenset(leaf for name in failed if (leaf := supply.leaf((name,))) is not None)
+    hosts = failed if supply.tree.topology.ends_at_host else ()
+    barred = frozenset(leaf for name in hosts if (leaf := supply.leaf((name,))) is not None)
     scope = replace(scope_of(supply, profile), barred=barred)
     found: dict[str, Assignment] = {}
     for member in gang.root.members:
@@ -104,18 +106,21 @@ def in_rank_order(scope: Scope, pod_set: PodSet, found: Located, resting: int | 
 
 def mend(
     scope: Scope, pod_set: PodSet, standing: Located, lost: Sequence[int], kin: Sequence[int],
-    resting: int | None = None,
+    resting: int | None = None, may_leave_out: bool = False,
 ) -> list[Located] | Misfit:  # fmt: skip
     """Place pods that a standing part of a pod set lacks; `lost` counts them by the place they had.
 
     `resting` is a leaf that holds the last, smaller segment, if that is known.
     """
+    asked = resolve(pod_set, pod_set.locality, scope.supply.tree.topology, scope.profile)
+    if isinstance(asked, Misfit):
+        return asked
     added: list[Located] = []
     for repair in _repairs(scope, pod_set, standing, lost, kin, resting):
         located = _repaired(scope, repair)
         if isinstance(located, Misfit):
             return located
-        if int(located.pods.sum()) < repair.pods.count:
+        if int(located.pods.sum()) < repair.pods.count and not may_leave_out:
             return Misfit(Code.NO_REPLACEMENT, (pod_set.name,))
         scope = scope.after(located, pod_set.requests)
         added.append(located)
@@ -150,8 +155,10 @@ def _repairs(
         known = -1 if resting is None else int(tree.ancestors(tree.lowest, np.array([resting]), level)[0])
         for domain, lacks in _lacking(pods, size, odd, missing, known):
             count = missing if len(lost) == 1 else lacks
+            if count > missing or (len(lost) == 1 and (lacks - missing) % size):
+                continue
             bound = _still_bound(layers, depth, count, single=len(lost) == 1)
-            part = replace(pod_set, count=count, minimum=0, locality=Locality(), segments=bound)
+            part = replace(pod_set, count=count, minimum=0, segments=bound)
             yield Repair(part, (tree.leaf_range(level, domain),))
             missing -= count
             if not missing:
@@ -160,7 +167,7 @@ def _repairs(
             standing = Located(
                 np.concatenate((standing.leaves, mended)), np.concatenate((standing.pods, [count]))
             )
-    yield Repair(replace(pod_set, count=missing, minimum=0), _required_areas(scope, pod_set.locality, kin))
+    yield Repair(replace(pod_set, count=missing, minimum=0), required_areas(scope, pod_set.locality, kin))
 
 
 def _still_bound(layers: Sequence[Segment], depth: int, count: int, single: bool) -> tuple[Segment, ...]:
@@ -199,7 +206,7 @@ def _lacking(pods: Mapping[int, int], size: int, odd: int, missing: int, known: 
     return [(domain, lacks) for domain, lacks in broken.items() if lacks <= missing]
 
 
-def _required_areas(scope: Scope, locality: Locality, kin: Sequence[int]) -> tuple[Area | None, ...]:
+def required_areas(scope: Scope, locality: Locality, kin: Sequence[int]) -> tuple[Area | None, ...]:
     """The leaves below the domain that the survivors are in, if they have to stay together."""
     tree = scope.supply.tree
     if not kin or (locality.required not in tree.levels and locality.required != AUTO):

@@ -8,10 +8,16 @@ from dataclasses import replace
 import numpy as np
 
 from bayplan.model.assignment import Assignment, Misfit, Placement, Share
-from bayplan.model.gang import Gang, Group, PodSet
-from bayplan.model.profile import Profile
-from bayplan.placement.greedy import group_locality, place_member, pod_sets_of
-from bayplan.placement.replace import in_rank_order, mend
+from bayplan.model.gang import Gang, Group, Locality, PodSet
+from bayplan.model.profile import Profile, Remainder
+from bayplan.placement.greedy import (
+    group_locality,
+    leader_and_workers,
+    place_member,
+    place_pod_set,
+    pod_sets_of,
+)
+from bayplan.placement.replace import in_rank_order, mend, required_areas
 from bayplan.placement.scope import Located, Scope, merged, scope_of
 from bayplan.placement.scope import assignment as named
 from bayplan.placement.supply import Supply
@@ -43,6 +49,9 @@ def _resize_member(
             kept[pod_set.name] = _truncated(held[pod_set.name], pod_set.count)
             scope = scope.after(_standing(scope, kept[pod_set.name]), pod_set.requests)
     kin = [leaf for found in kept.values() for leaf in _standing(scope, found).leaves.tolist()]
+    pair = leader_and_workers(member) if isinstance(member, Group) else None
+    if pair is not None and pair[0].name not in kept and pair[1].count > kept[main.name].count:
+        return _grown_with_leader(scope, pair, group_locality(member, main), kept[main.name], kin)
     found: dict[str, Assignment] = {}
     for pod_set in sorted(pod_sets_of(member), key=lambda p: p.name != main.name):
         locality = group_locality(member, pod_set) if isinstance(member, Group) else pod_set.locality
@@ -51,6 +60,29 @@ def _resize_member(
             return answer
         found[pod_set.name], scope = answer
     return found, scope
+
+
+def _grown_with_leader(
+    scope: Scope, pair: tuple[PodSet, PodSet], locality: Locality, kept: Assignment, kin: Sequence[int]
+) -> tuple[dict[str, Assignment], Scope] | Misfit:
+    """Workers that grow and get a leader at the same time: both find their place together."""
+    leader, workers = pair
+    more = replace(workers, count=workers.count - kept.count, minimum=0)
+    answer: dict[str, Located] | Misfit | None = None
+    for area in required_areas(scope, locality, kin):
+        answer = place_pod_set(replace(scope, within=area), more, locality, leader)
+        if not isinstance(answer, Misfit):
+            break
+    assert answer is not None
+    if isinstance(answer, Misfit):
+        return answer
+    for pod_set in pair:
+        scope = scope.after(answer[pod_set.name], pod_set.requests)
+    whole = merged([_standing(scope, kept), answer[workers.name]])
+    return {
+        workers.name: named(scope.supply, in_rank_order(scope, workers, whole, None)),
+        leader.name: named(scope.supply, answer[leader.name]),
+    }, scope
 
 
 def _main(member: Group | PodSet, held: Mapping[str, Assignment]) -> PodSet:
@@ -71,7 +103,8 @@ def _grown(
             return kept, scope
         standing, resting = _standing(scope, kept), scope.supply.leaf(kept.shares[-1].values)
     missing = pod_set.count - int(standing.pods.sum())
-    added = mend(scope, pod_set, standing, [1] * missing, kin, resting) if missing else []
+    leave_out = scope.profile.remainder is Remainder.LEAVE_OUT
+    added = mend(scope, pod_set, standing, [1] * missing, kin, resting, leave_out) if missing else []
     if isinstance(added, Misfit):
         return added
     for located in added:

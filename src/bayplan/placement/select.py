@@ -10,7 +10,7 @@ from bayplan.model.profile import Strategy
 from bayplan.placement.counts import Counts, has_odd_one
 from bayplan.placement.fill import NOWHERE, Shared, fill, fill_led, prefer_leader, ranked
 from bayplan.placement.request import Request
-from bayplan.placement.tree import Ints
+from bayplan.placement.tree import Bools, Ints
 
 COUNTABLE_MAX = 2**16
 
@@ -28,10 +28,10 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """The most that would fit: in one domain of the level, or over all of them together."""
+    """Nothing holds it: no single domain of the level, or not even all of them together."""
 
     level: int
-    fit: int
+    fit: int  # units, if together
     together: bool
 
 
@@ -47,7 +47,7 @@ def choose(counts: Counts, request: Request) -> Chosen | Shortfall:
             break
         level -= 1
     if request.required:
-        return Shortfall(level, _best_single(counts, level, request), together=False)
+        return Shortfall(level, 0, together=False)
     return _several(counts, level, request)
 
 
@@ -74,12 +74,12 @@ def _single(counts: Counts, level: int, request: Request) -> int | None:
     return int(candidates[np.argmin(counts.pods_led[level][candidates])])
 
 
-def _best_single(counts: Counts, level: int, request: Request) -> int:
-    """Units in the domain that would have come first: what the refusal reports."""
+def best_single(counts: Counts, level: int, request: Request, usable: Bools) -> int:
+    """Units in the usable domain that would have come first: what a refusal reports."""
     if request.strategy is Strategy.LEAST_FREE:
         return int(counts.segments[level].max())
     order = _led_order(counts, level, request)
-    return int(counts.segments[level][order[0]])
+    return int(counts.segments[level][order[usable[order]][0]])
 
 
 def _led_order(counts: Counts, level: int, request: Request) -> Ints:
