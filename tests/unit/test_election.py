@@ -1,70 +1,17 @@
-"""Leader election in virtual time: never two leaders, whoever sleeps and whatever the API does."""
+"""Leader election in virtual time: who leads, for how long, and what happens when something fails."""
 
 from __future__ import annotations
 
-import copy
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from bayplan.dialects.errors import Forbidden, NotServed, Unauthorised, Unreachable
+from bayplan.dialects.errors import Forbidden, Unreachable
 from bayplan.runtime.clock import SystemClock, VirtualClock
 from bayplan.runtime.election import Election, ElectionThread, Timing
-from bayplan.runtime.objects import LEASE, ApiObject, Taken
-
-TIMING = Timing()
-
-
-class Store:
-    """A Lease under optimistic locking."""
-
-    def __init__(self) -> None:
-        self.lease: dict[str, Any] | None = None
-        self.version = 0
-        self.calls: list[str] = []
-        self.seconds: list[float] = []
-
-    def get(self, seconds: float) -> dict[str, Any] | None:
-        self._called("get", seconds)
-        return copy.deepcopy(self.lease)
-
-    def create(self, body: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        self._called("create", seconds)
-        if self.lease is not None:
-            raise Taken
-        return self._keep(body)
-
-    def update(self, body: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        self._called("update", seconds)
-        if self.lease is None or body["metadata"]["resourceVersion"] != str(self.version):
-            raise Taken
-        return self._keep(body)
-
-    @property
-    def spec(self) -> dict[str, Any]:
-        assert self.lease is not None
-        spec: dict[str, Any] = self.lease["spec"]
-        return spec
-
-    def _keep(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        self.version += 1
-        self.lease = copy.deepcopy({**body, "metadata": {"resourceVersion": str(self.version)}})
-        return copy.deepcopy(self.lease)
-
-    def _called(self, name: str, seconds: float) -> None:
-        assert 0 < seconds <= TIMING.call_seconds
-        self.calls.append(name)
-        self.seconds.append(seconds)
-
-
-def replica(store: Any, name: str, clock: Any, notes: list[str] | None = None) -> Election:
-    note: Callable[[str], None] = notes.append if notes is not None else lambda sentence: None
-    return Election(store, name, clock, lambda: 0.0, TIMING, note)
+from tests.leases import TIMING, Store, replica
 
 
 def test_the_first_leads_and_the_second_waits() -> None:
@@ -304,98 +251,7 @@ def test_timings_that_cannot_work_are_refused(wrong: dict[str, Any]) -> None:
         Timing(**wrong)
 
 
-# ── whatever happens ───────────────────────────────────────────────────────────────────────────────
-
-
-class Skewed:
-    """A clock that runs at a speed of its own and started at a time of its own."""
-
-    def __init__(self, world: VirtualClock, speed: float, offset: float) -> None:
-        self._world, self._speed, self._offset = world, speed, offset
-
-    def monotonic(self) -> float:
-        return self._world.monotonic() * self._speed + self._offset
-
-    def wall(self) -> float:
-        return self._world.wall() + self._offset * 1000
-
-    def sleep(self, seconds: float) -> None:
-        raise AssertionError("an election does not sleep")
-
-
-class Shaky(Store):
-    """Calls take time, and may fail before or after they had their effect."""
-
-    def __init__(self, world: VirtualClock) -> None:
-        super().__init__()
-        self.world = world
-        self.fate: tuple[str, float] = ("", 0.0)
-
-    def _called(self, name: str, seconds: float) -> None:
-        how, delay = self.fate
-        self.world.advance(min(delay, seconds))
-        if how == "lost" or delay > seconds:
-            raise Unreachable("no answer")
-
-    def _keep(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        kept = super()._keep(body)
-        if self.fate[0] == "unheard":
-            raise Unreachable("done, but no answer")
-        return kept
-
-
-MOVES = st.tuples(
-    st.integers(0, 2),  # which replica
-    st.sampled_from(["step", "step", "step", "step", "release", "remove"]),
-    st.sampled_from(["", "", "", "lost", "unheard"]),
-    st.sampled_from([0.0, 0.0, 0.1, 3.0, 8.0]),  # how long the call takes
-    st.sampled_from([0.0, 0.5, 2.0, 2.4, 6.0, 20.0]),  # what passes afterwards
-)
-
-
-@settings(max_examples=400, deadline=None)
-@given(st.lists(MOVES, max_size=60), st.permutations([0.8, 1.0, 1.15]))
-def test_never_two_leaders(moves: list[tuple[int, str, str, float, float]], speeds: list[float]) -> None:
-    world = VirtualClock()
-    store = Shaky(world)
-    clocks = [Skewed(world, speed, 1000.0 * number) for number, speed in enumerate(speeds)]
-    replicas = [replica(store, f"r{number}", clock) for number, clock in enumerate(clocks)]
-    for who, move, fate, delay, pause in moves:
-        store.fate = (fate, delay)
-        if move == "step":
-            replicas[who].step()
-        elif move == "release":
-            replicas[who].release()
-        else:
-            store.version += 1  # somebody wrote into it, without changing anything
-            if store.lease is not None:
-                store.lease["metadata"]["resourceVersion"] = str(store.version)
-        world.advance(pause)
-        leaders = [
-            a.identity for a, clock in zip(replicas, clocks, strict=True) if a.is_leader(clock.monotonic())
-        ]
-        assert len(leaders) <= 1
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(MOVES, max_size=30))
-def test_once_the_trouble_is_over_somebody_leads(moves: list[tuple[int, str, str, float, float]]) -> None:
-    world = VirtualClock()
-    store = Shaky(world)
-    replicas = [replica(store, f"r{number}", world) for number in range(3)]
-    for who, move, fate, delay, pause in moves:
-        store.fate = (fate, delay)
-        (replicas[who].step if move == "step" else replicas[who].release)()
-        world.advance(pause)
-    store.fate = ("", 0.0)
-    for _ in range(10):
-        for one in replicas[1:]:  # the first never comes back
-            one.step()
-        world.advance(2.0)
-    assert any(one.is_leader(world.monotonic()) for one in replicas[1:])
-
-
-# ── the thread, and the API ────────────────────────────────────────────────────────────────────────
+# ── the thread ─────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_thread_leads_until_it_is_stopped_and_then_releases() -> None:
@@ -412,72 +268,3 @@ def test_the_thread_leads_until_it_is_stopped_and_then_releases() -> None:
     thread.stop()
     assert not election.is_leader(clock.monotonic())
     assert store.spec["holderIdentity"] is None
-
-
-def answering(status: int, body: object, asked: list[tuple[str, str, Any]] | None = None) -> ApiObject:
-    def request(method: str, path: str, data: bytes, seconds: float) -> tuple[int, bytes]:
-        if asked is not None:
-            asked.append((method, path, msgspec.json.decode(data) if data else None))
-        return status, msgspec.json.encode(body)
-
-    return ApiObject(request, LEASE, "ns", "bayplan")
-
-
-GONE = {
-    "kind": "Status",
-    "message": 'leases "bayplan" not found',
-    "details": {"name": "bayplan", "kind": "leases"},
-}
-UNKNOWN = {"kind": "Status", "message": "the server could not find the requested resource", "details": {}}
-
-
-def test_an_object_behind_the_api_is_asked_for_by_path() -> None:
-    asked: list[tuple[str, str, Any]] = []
-    api = answering(200, {"metadata": {"resourceVersion": "7"}}, asked)
-    found = api.get(1.0)
-    assert found == {"metadata": {"resourceVersion": "7"}}
-    api.create({"spec": {"a": 1}}, 1.0)
-    api.update({**found, "spec": {"a": 2}}, 1.0)
-    named = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
-    path = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
-    assert asked == [
-        ("GET", f"{path}/bayplan", None),
-        ("POST", path, {**named, "metadata": {"name": "bayplan", "namespace": "ns"}, "spec": {"a": 1}}),
-        ("PUT", f"{path}/bayplan", {**named, "metadata": {"resourceVersion": "7"}, "spec": {"a": 2}}),
-    ]
-
-
-def test_an_update_without_a_precondition_is_a_bug() -> None:
-    with pytest.raises((AssertionError, KeyError)):
-        answering(200, {}).update({"metadata": {}}, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "trouble"),
-    [
-        (401, {"message": "Unauthorized"}, Unauthorised),
-        (403, {"message": "leases is forbidden"}, Forbidden),
-        (404, UNKNOWN, NotServed),
-        (500, "what", Unreachable),
-        (429, {"message": "too many"}, Unreachable),
-    ],
-)
-def test_refusals_are_trouble(status: int, body: object, trouble: type[Exception]) -> None:
-    api = answering(status, body)
-    for call in (api.get, lambda seconds: api.create({}, seconds)):
-        with pytest.raises(trouble, match=str(status)):
-            call(1.0)
-    with pytest.raises(trouble):
-        api.update({"metadata": {"resourceVersion": "1"}}, 1.0)
-
-
-def test_somebody_else_was_first() -> None:
-    assert answering(404, GONE).get(1.0) is None
-    with pytest.raises(Taken):
-        answering(404, GONE).update({"metadata": {"resourceVersion": "1"}}, 1.0)
-    for call in ("create", "update"):
-        with pytest.raises(Taken, match="exists"):
-            getattr(answering(409, {"message": "exists"}), call)({"metadata": {"resourceVersion": "1"}}, 1.0)
-    missing = {"message": 'namespaces "ns" not found', "details": {"name": "ns", "kind": "namespaces"}}
-    with pytest.raises(NotServed, match="namespaces"):
-        answering(404, missing).create({}, 1.0)

@@ -60,7 +60,7 @@ def registry() -> Registry:
     made = Registry()
     made.add("batch", "jobs", Handlers(mutate=(suspend,), validate=(at_least_one,)))
     made.add("batch", "jobs", Handlers(mutate=(label,), validate=(unchanged_queue,)))
-    made.add("batch", "jobs", Handlers(validate=(kept,)), ["DELETE"])
+    made.add("batch", "jobs", Handlers(mutate=(label,), validate=(kept,)), ["DELETE"])
     made.add("batch", "jobs/status", Handlers(mutate=(label,)), ["UPDATE"])
     made.add("", "pods", Handlers(mutate=(broken,)))
     made.add("", "nodes", Handlers(mutate=(broken,), fail_open=True))
@@ -204,10 +204,11 @@ def test_a_bug_in_a_handler_closes_or_opens_as_configured() -> None:
 
 
 def test_of_two_handlers_the_stricter_decides_about_bugs() -> None:
-    made = Registry()
-    made.add("", "pods", Handlers(mutate=(broken,), fail_open=True))
-    made.add("", "pods", Handlers(mutate=(label,)))
-    assert not made.admission["", "pods", "CREATE"].fail_open
+    for first, second in ((True, False), (False, True)):
+        made = Registry()
+        made.add("", "pods", Handlers(mutate=(broken,), fail_open=first))
+        made.add("", "pods", Handlers(mutate=(label,), fail_open=second))
+        assert not made.admission["", "pods", "CREATE"].fail_open
 
 
 def test_a_handler_that_changes_what_it_is_given_does_no_harm() -> None:

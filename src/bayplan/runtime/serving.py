@@ -80,10 +80,7 @@ class Server:
             self._started.set()  # if it never came to that, nobody must wait for it
 
     async def _serve(self, routes: list[web.RouteDef], limits: Limits, tls: ssl.SSLContext | None) -> None:
-        silent: set[object] = set()  # connections that have not brought a request yet
-        app = web.Application(
-            middlewares=[_within(limits.seconds, silent)], client_max_size=limits.body_bytes
-        )
+        app = web.Application(middlewares=[_within(limits.seconds)], client_max_size=limits.body_bytes)
         app.add_routes(routes)
         runner = web.AppRunner(
             app,
@@ -95,7 +92,7 @@ class Server:
         await runner.setup()
         assert runner.server is not None
         listener = await self._loop.create_server(
-            _impatient(runner.server, limits.idle_seconds, silent, self._loop),
+            runner.server,
             sock=self._socket,
             ssl=tls,
             ssl_handshake_timeout=limits.seconds if tls else None,
@@ -111,10 +108,9 @@ def _listen(address: Address) -> socket.socket:
     return socket.create_server((address.host, address.port), family=family, backlog=128)
 
 
-def _within(seconds: float, silent: set[object]) -> Middleware:
+def _within(seconds: float) -> Middleware:
     @web.middleware
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
-        silent.discard(request.protocol)
         response: web.StreamResponse | None = None
         try:
             async with asyncio.timeout(seconds):
@@ -131,26 +127,3 @@ def _within(seconds: float, silent: set[object]) -> Middleware:
         return response
 
     return answer
-
-
-def _impatient(
-    factory: Callable[[], asyncio.Protocol],
-    seconds: float,
-    silent: set[object],
-    loop: asyncio.AbstractEventLoop,
-) -> Callable[[], asyncio.Protocol]:
-    """Close connections that bring no first request in time; aiohttp itself looks after later ones."""
-
-    def connected() -> asyncio.Protocol:
-        protocol = factory()
-        silent.add(protocol)
-        loop.call_later(seconds, close_if_silent, protocol)
-        return protocol
-
-    def close_if_silent(protocol: asyncio.Protocol) -> None:
-        if protocol in silent:
-            silent.discard(protocol)
-            assert isinstance(protocol, web.RequestHandler)
-            protocol.force_close()
-
-    return connected
