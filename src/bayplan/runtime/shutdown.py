@@ -1,0 +1,67 @@
+"""A graceful end: a signal asks for it, then everything that was opened is closed in order, within a time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from bayplan.runtime.clock import Clock
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+GRACE_SECONDS = 25.0
+"""A kubelet kills 30 s after it asked."""
+
+Close = Callable[[float], None]
+"""Closes one thing; is told how many seconds are left."""
+
+
+@contextmanager
+def stop_on_signal(stop: threading.Event, wake: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Set `stop` on the first SIGTERM or SIGINT; end the process at once on the second."""
+
+    def asked(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        stop.set()
+        wake()
+
+    before = {number: signal.signal(number, asked) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Closing:
+    """What has to be closed, in the opposite order of opening. Nothing keeps the rest from being closed."""
+
+    def __init__(
+        self, clock: Clock, note: Callable[[str], None], grace_seconds: float = GRACE_SECONDS
+    ) -> None:
+        self._clock, self._note, self._grace = clock, note, grace_seconds
+        self._open: list[tuple[str, Close]] = []
+
+    def opened(self, name: str, close: Close) -> None:
+        """Remember to close this, before everything opened earlier."""
+        self._open.append((name, close))
+
+    def close(self) -> bool:
+        """Close everything; whether all of it went well."""
+        end = self._clock.monotonic() + self._grace
+        well = True
+        while self._open:
+            name, close = self._open.pop()
+            try:
+                close(max(0.0, end - self._clock.monotonic()))
+            except Exception as trouble:
+                well = False
+                self._note(f"{name} did not close well: {trouble!r}")
+        if self._clock.monotonic() > end:
+            well = False
+            self._note(f"closing took longer than {self._grace:g} s")
+        return well
