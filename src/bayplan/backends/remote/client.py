@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +25,7 @@ CONNECTIONS_MAX = 256
 CONNECT_SECONDS = 10.0
 READ_BUFFER = 1 << 20
 TRIES_MAX = 10
+CLOSING_ROUNDS = 1000
 BUSY = (429, 500, 503)  # with Retry-After these say: not done, ask again
 
 
@@ -55,6 +58,7 @@ class Client:
         self._deadline = _deadline(seconds)
         self._headers: dict[str, CIMultiDict[str]] = {}
         self._headers_of: Presented | None = None
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._fixed: dict[str, Any] = {"allow_redirects": False}
         if proxy := access.proxy or proxy_for(access.server, os.environ):
             self._fixed["proxy"] = proxy
@@ -63,7 +67,7 @@ class Client:
         if not access.verify:
             log(f"{access.origin}: insecure-skip-tls-verify is set; anybody can pose as {access.server}")
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX),
+            connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX, socket_factory=self._socket),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             read_bufsize=READ_BUFFER,
@@ -71,7 +75,21 @@ class Client:
         )
 
     async def close(self) -> None:
+        """Let go of every connection, also of those that still wait for the server to say goodbye."""
         await self._session.close()
+        for connection in [*self._sockets]:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        for _ in range(CLOSING_ROUNDS):
+            if all(connection.fileno() < 0 for connection in [*self._sockets]):
+                break
+            await asyncio.sleep(0.001)
+
+    def _socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
+        family, sort, protocol, _, _ = address
+        made = socket.socket(family, sort, protocol)
+        self._sockets.add(made)
+        return made
 
     async def request(
         self, method: str, path: str, body: bytes = b"", content_type: str = "", seconds: float | None = None
