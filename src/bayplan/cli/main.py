@@ -12,7 +12,7 @@ import click
 from bayplan import __version__
 
 # Name → module that holds a click command of that name. Help texts live there; start-up stays fast.
-COMMANDS = {"place": "bayplan.cli.place"}
+COMMANDS = {"up": "bayplan.cli.up", "place": "bayplan.cli.place"}
 
 
 class LazyGroup(click.Group):

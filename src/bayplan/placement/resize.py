@@ -49,9 +49,10 @@ def _resize_member(
             kept[pod_set.name] = _truncated(held[pod_set.name], pod_set.count)
             scope = scope.after(_standing(scope, kept[pod_set.name]), pod_set.requests)
     kin = [leaf for found in kept.values() for leaf in _standing(scope, found).leaves.tolist()]
-    if isinstance(member, Group) and (pair := leader_and_workers(member)) is not None:
-        if pair[0].name not in kept and pair[1].count > kept[main.name].count:
-            return _grown_with_leader(scope, pair, group_locality(member, main), kept[main.name], kin)
+    pair = leader_and_workers(member) if isinstance(member, Group) else None
+    if pair is not None and pair[0].name not in kept and pair[1].count > kept[main.name].count:
+        assert isinstance(member, Group)
+        return _grown_with_leader(scope, pair, group_locality(member, main), kept[main.name], kin)
     found: dict[str, Assignment] = {}
     for pod_set in sorted(pod_sets_of(member), key=lambda p: p.name != main.name):
         locality = group_locality(member, pod_set) if isinstance(member, Group) else pod_set.locality

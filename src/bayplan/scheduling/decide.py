@@ -22,13 +22,22 @@ def decide(snapshot: Snapshot, profile: Profile) -> Plan:
         scope = scopes[pending.topology]
         found = _place(scope, pending)
         if isinstance(found, Misfit):
-            actions.append(Refuse(pending.gang.source, found, news=found != pending.refused))
+            actions.append(Refuse(pending.gang.source, found, news=_is_news(found, pending.refused)))
             continue
         for pod_set in pending.gang.root.pod_sets():
             scope = scope.after(found[pod_set.name], pod_set.requests)
         actions += _binds(scope, pending, found)
         scopes[pending.topology] = scope
     return Plan(tuple(actions))
+
+
+def _is_news(misfit: Misfit, before: Misfit | None) -> bool:
+    """Whether people should hear of it: another reason or another number that fits, not other exclusions."""
+    if before is None:
+        return True
+    return any(
+        getattr(misfit, fact) != getattr(before, fact) for fact in ("code", "level", "fit", "asked", "layers")
+    )
 
 
 def _place(scope: Scope, pending: Pending) -> dict[str, Located] | Misfit:

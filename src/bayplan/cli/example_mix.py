@@ -1,0 +1,64 @@
+"""The jobs that `bayplan up` submits: every kind of wish, and one that has to wait."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from bayplan.cli.home_cluster import BLOCK, GPU, RACK, Shape
+
+REQUIRED = "kueue.x-k8s.io/podset-required-topology"
+PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
+SEGMENT_LEVEL = "kueue.x-k8s.io/podset-slice-required-topology"
+SEGMENT_SIZE = "kueue.x-k8s.io/podset-slice-size"
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A job and the moment, in seconds after the start, when it comes."""
+
+    after: float
+    job: Object
+
+
+def example_mix(shape: Shape) -> list[Submission]:
+    """Sized to the cluster: a rack is filled, a block is filled, and the last job needs what is in use."""
+    rack, block = shape.hosts, shape.hosts * shape.racks
+    full = shape.gpus
+    mix = [
+        (0.5, "pretrain", rack, full, {REQUIRED: RACK}, 9),
+        (1.0, "finetune", max(rack // 2, 1), full, {PREFERRED: RACK}, 7),
+        (1.5, "sweep", 2 * rack, 1, {}, 6),
+        (2.0, "pipeline", 2 * rack, full, {REQUIRED: BLOCK, SEGMENT_LEVEL: RACK, SEGMENT_SIZE: str(rack)}, 8),
+        (2.5, "evaluate", 3, 2, {}, 5),
+        (3.0, "flagship", block, full, {REQUIRED: BLOCK}, 6),
+        (3.2, "second-fleet", block, full, {REQUIRED: BLOCK}, 8),
+        (3.4, "third-fleet", block, full, {REQUIRED: BLOCK}, 8),
+        (4.0, "patient", max(block - rack, 1), full, {REQUIRED: BLOCK}, 4),
+        (4.5, "giant", block + 1, full, {REQUIRED: BLOCK}, 4),
+    ]
+    return [Submission(after, _job(name, *rest)) for after, name, *rest in mix]  # type: ignore[arg-type]
+
+
+def _job(name: str, pods: int, gpus: int, wishes: dict[str, str], seconds: int) -> Object:
+    container = {
+        "name": "main",
+        "image": "example.invalid/trainer",
+        "resources": {"requests": {"cpu": "4", "memory": "16Gi"}, "limits": {GPU: str(gpus)}},
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "parallelism": pods,
+            "completions": pods,
+            "completionMode": "Indexed",
+            "template": {
+                "metadata": {"annotations": wishes | {"bayplan.dev/run-seconds": str(seconds)}},
+                "spec": {"schedulerName": "bayplan", "restartPolicy": "Never", "containers": [container]},
+            },
+        },
+    }

@@ -1,0 +1,185 @@
+"""A whole cluster in this process: objects in memory, its stage hands, the loop, and a face for kubectl."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections import deque
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from bayplan.backends.embedded.backend import EmbeddedBackend
+from bayplan.backends.embedded.http import Face
+from bayplan.backends.embedded.store import Store
+from bayplan.backends.stagehands.crew import Crew
+from bayplan.backends.stagehands.definitions import definitions
+from bayplan.dialects.api import Kind
+from bayplan.dialects.kube.wire import NODES
+from bayplan.dialects.kueue import scheduled
+from bayplan.dialects.kueue.messages import sentence
+from bayplan.model.node import HOSTNAME
+from bayplan.model.plan import Bind, Plan, Refuse
+from bayplan.runtime.clock import Clock
+from bayplan.runtime.loop import Dialect, Loop
+
+BLOCK, RACK = "topology.bayplan.dev/block", "topology.bayplan.dev/rack"
+GPU = "nvidia.com/gpu"
+TOPOLOGY = "data-centre"
+DEFINITIONS = Kind(
+    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
+)
+IDLE_SECONDS = 0.2
+DECISIONS_KEPT = 200
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How large the cluster is."""
+
+    blocks: int = 4
+    racks: int = 4  # per block
+    hosts: int = 8  # per rack
+    gpus: int = 8  # per host
+
+    @property
+    def nodes(self) -> int:
+        return self.blocks * self.racks * self.hosts
+
+
+class Ticker:
+    """The last decisions in people's words; takes the place of a journal."""
+
+    def __init__(self) -> None:
+        self.lines: deque[tuple[float, str]] = deque(maxlen=DECISIONS_KEPT)
+        self.decided = 0
+
+    def record(self, now: float, what: str, body: object) -> None:
+        """Keep what a plan says about each gang."""
+        if what != "plan" or not isinstance(body, Plan):
+            return
+        placed: dict[Any, list[str]] = {}
+        for action in body.actions:
+            match action:
+                case Bind(gang, _, node):
+                    placed.setdefault(gang, []).append(node)
+                case Refuse(gang, misfit, news) if news:
+                    self._say(now, f"{gang.kind} {gang.name} waits: {sentence(misfit)}")
+        for gang, nodes in placed.items():
+            hosts = sorted(set(nodes))
+            where = hosts[0] if len(hosts) == 1 else f"{hosts[0]} … {hosts[-1]} ({len(hosts)} hosts)"
+            pods = "1 pod" if len(nodes) == 1 else f"{len(nodes)} pods"
+            self._say(now, f"{gang.kind} {gang.name} starts: {pods} on {where}")
+
+    def _say(self, now: float, line: str) -> None:
+        self.lines.append((now, line))
+        self.decided += 1
+
+
+class HomeCluster:
+    """Everything that `bayplan up` starts. One thread steps crew and loop; the face has its own."""
+
+    def __init__(self, shape: Shape, clock: Clock, port: int = 0) -> None:
+        self.clock, self.shape = clock, shape
+        self.lock = threading.RLock()
+        letters = Random(uuid.uuid4().int)
+        self.store = Store(
+            clock.wall,
+            lambda: str(uuid.uuid4()),
+            lambda: "".join(letters.choices("bcdfghjklmnpqrstvwxz", k=5)),
+        )
+        self._furnish()
+        self.ticker = Ticker()
+        self.crew = Crew(EmbeddedBackend(self.store, self.lock))
+        self.backend = EmbeddedBackend(self.store, self.lock)
+        dialect = Dialect(scheduled.KINDS, scheduled.decode, scheduled.encode)
+        self.loop = Loop(self.backend, (dialect,), self.ticker)
+        self.face = Face(self.store, self.lock, port=port)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="bayplan-loop", daemon=True)
+        self.trouble: BaseException | None = None
+
+    def start(self, kubeconfig: Path) -> None:
+        """Serve kubectl and begin to schedule."""
+        self.face.start()
+        self.face.write_kubeconfig(kubeconfig)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(10)
+        self.face.stop()
+
+    def submit(self, job: Object) -> None:
+        """Create a job, as a user would."""
+        with self.lock:
+            self.store.create(scheduled.JOBS, job)
+
+    def jobs(self) -> list[Object]:
+        with self.lock:
+            return self.store.list(scheduled.JOBS).items
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                with self.lock:
+                    now = self.clock.wall()
+                    due = min(self.crew.step(now), self.loop.step(now))
+                self.backend.wait(max(min(due - self.clock.wall(), IDLE_SECONDS), 0.01))
+        except BaseException as trouble:
+            self.trouble = trouble
+            raise
+
+    def _furnish(self) -> None:
+        """Kinds, topology and nodes."""
+        for definition in [*crds(), *definitions()]:
+            self.store.create(DEFINITIONS, definition)
+        self.store.create(scheduled.TOPOLOGIES, topology())
+        plain = replace(NODES, wire=None)
+        for node in nodes(self.shape):
+            self.store.create(plain, node)
+
+
+def crds() -> list[Object]:
+    """The definitions of our own kinds, as shipped in the package."""
+    folder = resources.files("bayplan.dialects.kueue") / "crds"
+    return [json.loads(file.read_text()) for file in sorted(folder.iterdir(), key=lambda f: f.name)]
+
+
+def topology() -> Object:
+    """Block, rack, host."""
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Topology",
+        "metadata": {"name": TOPOLOGY},
+        "spec": {"levels": [{"nodeLabel": level} for level in (BLOCK, RACK, HOSTNAME)]},
+    }
+
+
+def nodes(shape: Shape) -> list[Object]:
+    """Ready hosts, named after where they stand."""
+    found = []
+    for block in range(shape.blocks):
+        for rack in range(shape.racks):
+            for host in range(shape.hosts):
+                name = f"b{block + 1:02d}-r{rack + 1:02d}-h{host + 1:02d}"
+                labels = {BLOCK: f"b{block + 1:02d}", RACK: f"r{rack + 1:02d}", HOSTNAME: name}
+                found.append(_node(name, labels, shape.gpus))
+    return found
+
+
+def _node(name: str, labels: dict[str, str], gpus: int) -> Object:
+    amounts = {"cpu": "96", "memory": "1Ti", GPU: str(gpus), "pods": "110"}
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "in memory"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {},
+        "status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]},
+    }

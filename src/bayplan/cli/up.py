@@ -1,0 +1,150 @@
+"""`bayplan up`: a cluster in memory that kubectl can talk to, with the scheduler at work in it."""
+
+from __future__ import annotations
+
+import math
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.live import Live
+
+from bayplan.cli.example_mix import Submission, example_mix
+from bayplan.cli.home_cluster import HomeCluster, Shape
+from bayplan.cli.live_view import clock_text, picture
+from bayplan.runtime.clock import SystemClock
+
+FRAME_SECONDS = 0.25
+MIX_SECONDS_MAX = 120.0
+
+
+@click.command()
+@click.option(
+    "--nodes", type=click.IntRange(1, 100_000), help="About so many hosts, instead of the shape below."
+)
+@click.option("--blocks", type=click.IntRange(1, 1000), default=4, show_default=True)
+@click.option("--racks", type=click.IntRange(1, 1000), default=4, show_default=True, help="Racks per block.")
+@click.option("--hosts", type=click.IntRange(1, 1000), default=8, show_default=True, help="Hosts per rack.")
+@click.option("--gpus", type=click.IntRange(1, 64), default=8, show_default=True, help="GPUs per host.")
+@click.option("--mix/--no-mix", default=True, show_default=True, help="Submit the example jobs.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="Port for kubectl (default: a free one)."
+)
+@click.option("--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Where to write it.")
+@click.option("--for", "seconds", type=click.FloatRange(min=0), help="Stop after so many seconds.")
+def up(
+    nodes: int | None, blocks: int, racks: int, hosts: int, gpus: int, mix: bool, port: int,
+    kubeconfig: Path | None, seconds: float | None,
+) -> None:  # fmt: skip
+    """Start a cluster in memory, schedule in it, and watch racks fill up.
+
+    Nothing is installed and nothing listens beyond this machine. With a terminal it runs until
+    Ctrl-C; without one it stops when the example jobs have run.
+    """
+    clock, console = SystemClock(), Console()
+    shape = shape_for(nodes, gpus) if nodes else Shape(blocks, racks, hosts, gpus)
+    path = kubeconfig or Path(tempfile.gettempdir()) / f"bayplan-{clock.wall():.0f}.kubeconfig"
+    began = clock.wall()
+    cluster = HomeCluster(shape, clock, port)
+    cluster.start(path)
+    try:
+        console.print(f"{shape.nodes:,} nodes ready after {clock.wall() - began:.1f} s at {cluster.face.url}")
+        console.print(next_commands(path), soft_wrap=True, highlight=False)
+        submissions = example_mix(shape) if mix else []
+        if console.is_terminal and sys.stdin.isatty():
+            _watch(console, cluster, submissions, began, seconds)
+        else:
+            _log(console, cluster, submissions, began, seconds)
+    except KeyboardInterrupt:
+        console.print("Stopped.")
+    finally:
+        cluster.stop()
+        path.unlink(missing_ok=True)
+    if cluster.trouble is not None:
+        raise click.ClickException(f"the loop ended: {cluster.trouble!r}. This is a bug; please report it.")
+
+
+def shape_for(nodes: int, gpus: int) -> Shape:
+    """Racks of 32 hosts and blocks of 32 racks, as far as they are needed."""
+    hosts = min(nodes, 32)
+    racks = min(math.ceil(nodes / hosts), 32)
+    return Shape(math.ceil(nodes / (hosts * racks)), racks, hosts, gpus)
+
+
+def next_commands(kubeconfig: Path) -> str:
+    """What to try now."""
+    return (
+        "Try next, in another terminal:\n"
+        f"  export KUBECONFIG={kubeconfig}\n"
+        "  kubectl get jobs,pods -o wide\n"
+        "  kubectl get events --sort-by=.lastTimestamp\n"
+        "  kubectl get nodes,pods -o json | bayplan place -f - -f examples/01-place/gangs.yaml"
+    )
+
+
+def _watch(
+    console: Console, cluster: HomeCluster, mix: list[Submission], began: float, seconds: float | None
+) -> None:
+    started = cluster.clock.wall()
+    with Live(console=console, auto_refresh=False) as live:
+        while not _is_over(cluster, began, seconds):
+            _submit(cluster, mix, started)
+            live.update(picture(cluster, began), refresh=True)
+            cluster.clock.sleep(FRAME_SECONDS)
+
+
+def _log(
+    console: Console, cluster: HomeCluster, mix: list[Submission], began: float, seconds: float | None
+) -> None:
+    """Without a terminal: a line per decision, a picture when all jobs are there, and the end when the mix has run."""
+    started, shown, had_mix, drawn = cluster.clock.wall(), 0, bool(mix), False
+    while not _is_over(cluster, began, seconds):
+        _submit(cluster, mix, started)
+        cluster.clock.sleep(FRAME_SECONDS)
+        shown = _say_news(console, cluster, shown)
+        if not had_mix or mix:
+            continue
+        if not drawn:
+            console.print(picture(cluster, began))
+            drawn = True
+        if _all_settled(cluster) or cluster.clock.wall() - started > MIX_SECONDS_MAX:
+            break
+    _say_news(console, cluster, shown)
+    finished = sum(_is_finished(job) for job in cluster.jobs())
+    console.print(f"{finished} of {len(cluster.jobs())} jobs finished.")
+
+
+def _say_news(console: Console, cluster: HomeCluster, shown: int) -> int:
+    lines = list(cluster.ticker.lines)
+    for when, line in lines[len(lines) - (cluster.ticker.decided - shown) :]:
+        console.print(f"{clock_text(when)}  {line}", soft_wrap=True, highlight=False)
+    return cluster.ticker.decided
+
+
+def _submit(cluster: HomeCluster, mix: list[Submission], started: float) -> None:
+    while mix and mix[0].after <= cluster.clock.wall() - started:
+        cluster.submit(mix.pop(0).job)
+
+
+def _is_over(cluster: HomeCluster, began: float, seconds: float | None) -> bool:
+    ended = seconds is not None and cluster.clock.wall() - began >= seconds
+    return ended or cluster.trouble is not None
+
+
+def _all_settled(cluster: HomeCluster) -> bool:
+    """Every job finished, or was refused while nothing else runs that could make room."""
+    jobs = cluster.jobs()
+    active = [job for job in jobs if not _is_finished(job)]
+    with cluster.lock:
+        members = cluster.loop.state.members
+        refused = {ref.name for ref, member in members.items() if member.refused is not None}
+        running = any(pod.takes_room for member in members.values() for pod in member.pods.values())
+    return bool(jobs) and not running and all(job["metadata"]["name"] in refused for job in active)
+
+
+def _is_finished(job: dict[str, object]) -> bool:
+    status = job.get("status")
+    conditions = status.get("conditions") or [] if isinstance(status, dict) else []
+    return any(c["type"] in ("Complete", "Failed") and c["status"] == "True" for c in conditions)
