@@ -93,7 +93,7 @@ def controllers(site: Site) -> list[str]:
         f"--root-ca-file={site.pki('ca.crt')}",
         f"--service-account-private-key-file={site.pki('service-account.key')}",
         "--use-service-account-credentials=true",
-        "--controllers=*,-nodeipam,-cloud-node-lifecycle,-service-lb-controller,-node-route-controller",
+        "--controllers=*,-nodeipam",
         "--leader-elect=false",
         "--node-monitor-grace-period=8760h",
         "--kube-api-qps=500",
