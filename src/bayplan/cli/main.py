@@ -12,7 +12,12 @@ import click
 from bayplan import __version__
 
 # Name → module that holds a click command of that name. Help texts live there; start-up stays fast.
-COMMANDS = {"up": "bayplan.cli.up", "place": "bayplan.cli.place"}
+COMMANDS = {
+    "up": "bayplan.cli.up",
+    "place": "bayplan.cli.place",
+    "run": "bayplan.cli.run",
+    "replay": "bayplan.cli.replay",
+}
 
 
 class LazyGroup(click.Group):

@@ -98,7 +98,7 @@ def _watch(
 def _log(
     console: Console, cluster: HomeCluster, mix: list[Submission], began: float, seconds: float | None
 ) -> None:
-    """Without a terminal: a line per decision, a picture when all jobs are there, and the end when the mix has run."""
+    """Without a terminal: a line per decision, one picture, and the end when the mix has run."""
     started, shown, had_mix, drawn = cluster.clock.wall(), 0, bool(mix), False
     while not _is_over(cluster, began, seconds):
         _submit(cluster, mix, started)

@@ -66,4 +66,9 @@ class GangLost:
     ref: Ref
 
 
-Change = NodeSeen | NodeLost | TopologySeen | TopologyLost | PodSeen | PodLost | GangSeen | GangLost
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A scheduler began to look: nothing from before is known any more."""
+
+
+Change = Started | NodeSeen | NodeLost | TopologySeen | TopologyLost | PodSeen | PodLost | GangSeen | GangLost

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bayplan.dialects.api import Backend, Ended, Event, Happened, Kind, Outcome, Write
-from bayplan.model.change import Change
+from bayplan.model.change import Change, Started
 from bayplan.model.plan import Action, Bind, Plan
 from bayplan.model.profile import Profile
 from bayplan.scheduling.decide import decide
@@ -46,6 +46,7 @@ class Loop:
         self.profile = profile or Profile()
         self.may_write = may_write
         self.state = State()
+        self.started = False
         self.unsynced = {kind for dialect in dialects for kind in dialect.kinds if not kind.optional}
         backend.watch(sorted({k for d in dialects for k in d.kinds}, key=lambda kind: kind.path()))
 
@@ -71,6 +72,9 @@ class Loop:
 
     def take_in(self, now: float) -> None:
         """Fold in what happened since the last time."""
+        if not self.started:
+            self.started = True
+            self.journal.record(now, "change", Started())
         self.state.apply_all(self._changes(now))
 
     def _changes(self, now: float) -> Iterator[Change]:
@@ -90,6 +94,22 @@ class Loop:
 
     def _settle(self, outcome: Outcome, now: float) -> None:
         action = outcome.write.tag
-        self.journal.record(now, "outcome", (outcome.ended, outcome.message, action))
-        if isinstance(action, Bind) and outcome.ended is not Ended.DONE:
-            self.state.bind_failed(action, now, unknown=outcome.ended is Ended.TIMED_OUT)
+        if not isinstance(action, Bind):
+            return
+        self.journal.record(now, "outcome", Settled(outcome.ended, outcome.message, action))
+        settle(self.state, Settled(outcome.ended, outcome.message, action), now)
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """How the write of an action ended."""
+
+    ended: Ended
+    message: str
+    action: Bind
+
+
+def settle(state: State, settled: Settled, now: float) -> None:
+    """Fold the end of a write into the state; the API's own events say the rest."""
+    if settled.ended is not Ended.DONE:
+        state.bind_failed(settled.action, now, unknown=settled.ended is Ended.TIMED_OUT)

@@ -14,6 +14,7 @@ from bayplan.model.change import (
     NodeSeen,
     PodLost,
     PodSeen,
+    Started,
     TopologyLost,
     TopologySeen,
 )  # fmt: skip
@@ -64,6 +65,10 @@ class State:
     """The fold of all changes. Nothing here reads a clock or does I/O."""
 
     def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        """Know nothing."""
         self.nodes: dict[str, Node] = {}
         self.clusters: dict[str, Cluster] = {FLAT.name: Cluster(FLAT)}
         self.pods: dict[PodKey, Pod] = {}
@@ -74,6 +79,8 @@ class State:
     def apply(self, change: Change) -> None:
         """Fold one change in."""
         match change:
+            case Started():
+                self._begin()
             case NodeSeen(node):
                 self._node_seen(node)
             case NodeLost(name):

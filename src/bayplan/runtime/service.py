@@ -1,0 +1,93 @@
+"""The loop as a service: measured, journalled, elected, and stopped in order."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from bayplan.dialects.api import Backend, Event, Kind, Outcome, Write
+from bayplan.model.plan import Plan, Refuse
+from bayplan.runtime.clock import Clock, timer
+from bayplan.runtime.journal import Journal
+from bayplan.runtime.loop import Loop
+from bayplan.runtime.metrics import Metrics
+
+WAIT_SECONDS_MAX = 1.0
+
+
+class Metered:
+    """A backend that counts what goes through it."""
+
+    def __init__(self, inner: Backend, metrics: Metrics) -> None:
+        self.inner, self.metrics = inner, metrics
+
+    def watch(self, kinds: Sequence[Kind]) -> None:
+        self.inner.watch(kinds)
+
+    def events(self) -> Iterable[Event]:
+        for event in self.inner.events():
+            self.metrics.event_seen(event)
+            yield event
+
+    def submit(self, writes: Sequence[Write]) -> None:
+        self.metrics.submitted(len(writes))
+        self.inner.submit(writes)
+
+    def outcomes(self) -> Iterable[Outcome]:
+        for outcome in self.inner.outcomes():
+            self.metrics.write_ended(outcome)
+            yield outcome
+
+    def wait(self, seconds: float) -> None:
+        self.inner.wait(seconds)
+
+    def close(self, grace_seconds: float = 10.0) -> None:
+        self.inner.close(grace_seconds)
+
+
+class Shadow(Metered):
+    """A backend that watches and never writes: decisions are made and journalled, nothing more."""
+
+    def submit(self, writes: Sequence[Write]) -> None:
+        """Let them be."""
+
+    def outcomes(self) -> Iterable[Outcome]:
+        return ()
+
+
+class MeteredJournal:
+    """A journal that counts what is decided."""
+
+    def __init__(self, inner: Journal, metrics: Metrics) -> None:
+        self.inner, self.metrics = inner, metrics
+
+    def record(self, now: float, what: str, body: object) -> None:
+        self.inner.record(now, what, body)
+        if isinstance(body, Plan):
+            self.metrics.decided(0.0, Counter(type(action).__name__.lower() for action in body.actions))
+            for action in body.actions:
+                if isinstance(action, Refuse):
+                    self.metrics.refused(action.misfit.code)
+
+
+class Service:
+    """Calls `step` when something happened or something is due, until it is told to stop."""
+
+    def __init__(self, loop: Loop, clock: Clock, metrics: Metrics, stop: threading.Event) -> None:
+        self.loop, self.clock, self.metrics, self.stop = loop, clock, metrics, stop
+        self.last_step = clock.monotonic()
+
+    def run(self) -> None:
+        """Work until stopped; trouble that trying again cannot mend ends it."""
+        while not self.stop.is_set():
+            elapsed = timer(self.clock)
+            due = self.loop.step(self.clock.wall())
+            self.metrics.stepped(elapsed(), self.clock.wall())
+            self.metrics.queues(self._lengths())
+            self.last_step = self.clock.monotonic()
+            self.loop.backend.wait(max(min(due - self.clock.wall(), WAIT_SECONDS_MAX), 0.0))
+
+    def _lengths(self) -> dict[tuple[str, str], int]:
+        entries = self.loop.state.queues.entries.values()
+        return dict(Counter((entry.ref.namespace, str(entry.place)) for entry in entries))
