@@ -1,0 +1,1 @@
+"""Properties of the engine, checked by hypothesis against an oracle that tries everything."""
