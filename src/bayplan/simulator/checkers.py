@@ -11,7 +11,7 @@ import msgspec
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.wire import PodWire, amounts_of, pod_amounts
 from bayplan.dialects.kueue.jobs import job_gang
-from bayplan.model.gang import PodSet, Segment
+from bayplan.model.gang import PodSet, Ref, Segment
 from bayplan.model.plan import Bind, Plan
 from bayplan.state.queues import Place
 from bayplan.state.state import State
@@ -102,15 +102,15 @@ def _segments(
 
 def plan_is_whole(plan: Plan, state: State) -> Iterator[str]:
     """A gang is bound whole or not at all: every waiting pod of it is in the plan."""
-    bound: dict[object, int] = {}
+    bound: dict[Ref, int] = {}
     for action in plan.actions:
         if isinstance(action, Bind):
             bound[action.gang] = bound.get(action.gang, 0) + 1
     for ref, count in bound.items():
-        member = state.members.get(ref)  # type: ignore[call-overload]
+        member = state.members.get(ref)
         waiting = sum(pod.waits for pod in member.pods.values()) if member else 0
         if count != waiting:
-            yield f"gang {ref} would start {count} of {waiting} pods"
+            yield f"gang {ref.name} would start {count} of {waiting} pods"
 
 
 def belief_is_consistent(state: State) -> Iterator[str]:

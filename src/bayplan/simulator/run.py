@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from random import Random
@@ -17,7 +18,7 @@ from bayplan.backends.stagehands.definitions import definitions
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kube.wire import NODES, PODS_KIND
 from bayplan.dialects.kueue import scheduled
-from bayplan.model.plan import Bind
+from bayplan.model.plan import Bind, Plan
 from bayplan.model.profile import Profile
 from bayplan.runtime.journal import MemoryJournal
 from bayplan.runtime.loop import Dialect, Loop
@@ -55,6 +56,19 @@ class Report:
     digest: str = ""  # of the journal: equal seeds must give equal journals
 
 
+class Witness(MemoryJournal):
+    """A journal that hands every plan to a checker, while the state is still as it was decided on."""
+
+    def __init__(self, check: Callable[[Plan], None]) -> None:
+        super().__init__()
+        self.check = check
+
+    def record(self, now: float, what: str, body: object) -> None:
+        super().record(now, what, body)
+        if isinstance(body, Plan):
+            self.check(body)
+
+
 class Simulation:
     """Virtual time moves from one due moment to the next; everybody due takes one step."""
 
@@ -78,7 +92,7 @@ class Simulation:
         self.report.jobs = len(self.arrivals)
         self.crew = Crew(EmbeddedBackend(self.store))
         self.watchman = checkers.Watchman()
-        self.journal = MemoryJournal()
+        self.journal = Witness(self._look_at)
         self._start()
 
     def run(self) -> Report:
@@ -124,6 +138,10 @@ class Simulation:
         pause = BUSY_SECONDS if self.busy else STEP_SECONDS
         self.now = max(min(self.now + pause, self.crew_due, arrival), self.now + SHORT_SECONDS)
 
+    def _look_at(self, plan: Plan) -> None:
+        problems = checkers.plan_is_whole(plan, self.loop.state)
+        self.report.violations += [f"{self.now - EPOCH:.1f} s: {problem}" for problem in problems]
+
     def _verdict(self) -> list[str]:
         """After the faults: nothing that fits may wait, and what we believe is what a fresh start would."""
         if self.report.violations:
@@ -144,7 +162,8 @@ class Simulation:
     def _shake_nodes(self) -> None:
         names = [node["metadata"]["name"] for node in self._list("nodes")]
         if len(names) > 2 and self._strikes("node_loss"):
-            self.store.delete(PLAIN_NODES, "", self.rng.choice(names))
+            lost = names.pop(self.rng.randrange(len(names)))
+            self.store.delete(PLAIN_NODES, "", lost)
         if names and self._strikes("node_flap"):
             ready = self.rng.choice(("True", "False"))
             status = {"status": {"conditions": [{"type": "Ready", "status": ready, "reason": "Simulated"}]}}

@@ -1,0 +1,1 @@
+"""Seeds of the simulator, and proof that its checkers see what is wrong."""

@@ -1,0 +1,79 @@
+"""Some seeds of every run, the same bytes for the same seed, and checkers that catch a broken scheduler."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from bayplan.model.plan import Bind, Plan
+from bayplan.scheduling.decide import decide
+from bayplan.simulator.run import Simulation
+from bayplan.state.ledger import Ledger
+from bayplan.state.queues import Queues
+from bayplan.state.state import State
+
+SEEDS = range(24)  # `make sim` runs a thousand
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_seed(seed: int) -> None:
+    report = Simulation(seed).run()
+    assert report.violations == []
+    assert report.steps > 0
+
+
+def test_faults_of_every_kind_are_injected() -> None:
+    kinds = {kind for seed in SEEDS for kind in Simulation(seed).run().faults}
+    assert kinds == {
+        "conflict", "crash", "delay_events", "delay_outcome", "duplicate", "node_flap", "node_loss", "relist",
+        "timeout_done", "timeout_lost",
+    }  # fmt: skip
+
+
+def test_a_seed_gives_the_same_journal_whatever_the_hash_seed() -> None:
+    def digest(hash_seed: str) -> str:
+        command = [sys.executable, "-m", "bayplan.simulator", "--seed", "3"]
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    assert digest("0") == digest("1") == digest("4711")
+    assert "journal: " in digest("0")
+
+
+def violations(seeds: range = range(12)) -> str:
+    return "\n".join(line for seed in seeds for line in Simulation(seed).run().violations)
+
+
+def test_a_scheduler_that_forgets_what_it_decided_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ledger, "hold", lambda self, claim: [])
+    assert "holds" in violations()
+
+
+def test_a_scheduler_that_starts_half_a_gang_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def half(*arguments: object) -> Plan:
+        plan = decide(*arguments)  # type: ignore[arg-type]
+        binds = [action for action in plan.actions if isinstance(action, Bind)]
+        return Plan(tuple(action for action in plan.actions if action not in binds[1::2]))
+
+    monkeypatch.setattr("bayplan.runtime.loop.decide", half)
+    assert "would start" in violations()
+
+
+def test_a_scheduler_that_never_wakes_a_gang_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Queues, "wake", lambda self: None)
+    assert "would fit but waits" in violations()
+
+
+def test_a_scheduler_that_never_gives_back_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ledger, "release", lambda self, owner: [])
+    assert "a fresh list gives" in violations() or "would fit" in violations()
+
+
+def test_a_scheduler_that_ignores_failed_binds_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(State, "bind_failed", lambda self, action, now, unknown: None)
+    monkeypatch.setattr(State, "_forget_assumed", lambda self, ref: None)
+    monkeypatch.setattr("bayplan.state.state.ASSUMED_SECONDS", float("inf"))
+    assert violations()
