@@ -3,6 +3,7 @@
 PYTHON ?= python3
 CASES  ?= ../shared/cases
 ONLY   ?= *
+SEEDS  ?= 1000
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -14,7 +15,7 @@ CONFORMANCE = $(BIN)/python -m tests.conformance --cases '$(CASES)' --only '$(ON
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help venv demo test check conformance bench-placement format clean
+.PHONY: help venv demo test check conformance bench-placement bench-backends sim format clean
 
 help: ## List the targets
 	@echo 'Usage: make TARGET [VARIABLE=value]'
@@ -22,7 +23,7 @@ help: ## List the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) \
 		| while IFS='|' read -r name text; do printf '  %-16s %s\n' "$$name" "$$text"; done
 	@echo
-	@echo 'Variables: PYTHON=$(PYTHON)  CASES=$(CASES)  ONLY=$(ONLY)'
+	@echo 'Variables: PYTHON=$(PYTHON)  CASES=$(CASES)  ONLY=$(ONLY)  SEEDS=$(SEEDS)'
 
 venv: $(STAMP) ## Create .venv with Bayplan and its tools (again only after pyproject.toml changed)
 
@@ -39,8 +40,8 @@ $(STAMP): pyproject.toml
 	@touch $@
 	@echo 'Ready.'
 
-demo: $(STAMP) ## Place the example gangs on the example cluster and draw the result
-	@$(BIN)/bayplan place -f examples/01-place/cluster.yaml -f examples/01-place/gangs.yaml
+demo: $(STAMP) ## Start a cluster in memory, schedule the example jobs in it, and watch racks fill up
+	@$(BIN)/bayplan up
 
 test: $(STAMP) ## Run every test, the conformance cases first
 	@status=0; $(CONFORMANCE) || status=$$?; $(BIN)/python -m pytest || status=$$?; exit $$status
@@ -59,6 +60,13 @@ conformance: $(STAMP) ## Compare answers with the cases under CASES (only those 
 
 bench-placement: $(STAMP) ## Measure placement at 1k, 10k and 100k nodes
 	@$(BIN)/python -m tests.benchmarks.placement
+
+bench-backends: $(STAMP) ## Measure the cluster in memory, and the client of a real API server
+	@$(BIN)/python -m tests.benchmarks.backends_embedded
+	@$(BIN)/python -m tests.benchmarks.backends_remote
+
+sim: $(STAMP) ## Run SEEDS simulations in virtual time, with faults and checkers
+	@$(BIN)/python -m bayplan.simulator --seeds $(SEEDS)
 
 clean: ## Remove .venv and everything that was generated
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist reports
