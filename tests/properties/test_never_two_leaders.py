@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+import pytest
 
 from bayplan.dialects.errors import Unreachable
 from bayplan.runtime.clock import VirtualClock
@@ -29,71 +30,96 @@ class Skewed:
         raise AssertionError("an election does not sleep")
 
 
+@dataclass(frozen=True)
+class Fate:
+    """What becomes of a call."""
+
+    delay: float = 0.0  # before it has its effect
+    lost: bool = False  # it has none
+    unheard: bool = False  # it has, but nobody hears of it
+    sleep: float = 0.0  # of who asked, before he reads the answer; the others look around meanwhile
+
+
+FINE = Fate()
+FATES = [*(FINE,) * 8, Fate(delay=3.0), Fate(delay=8.0), Fate(lost=True), Fate(unheard=True), Fate(sleep=9.0)]
+
+
 class Shaky(Store):
-    """Calls take time, and may fail before or after they had their effect."""
+    """A store whose calls take time and may fail."""
 
     def __init__(self, world: VirtualClock) -> None:
         super().__init__()
         self.world = world
-        self.fate: tuple[str, float] = ("", 0.0)
+        self.fate = FINE
+        self.meanwhile: Callable[[], object] = lambda: None
 
     def _called(self, name: str, seconds: float) -> None:
-        how, delay = self.fate
-        self.world.advance(min(delay, seconds))
-        if how == "lost" or delay > seconds:
+        self.world.advance(min(self.fate.delay, seconds))
+        if self.fate.lost or self.fate.delay > seconds:
             raise Unreachable("no answer")
 
     def _keep(self, body: Mapping[str, Any]) -> dict[str, Any]:
         kept = super()._keep(body)
-        if self.fate[0] == "unheard":
+        fate, self.fate = self.fate, FINE
+        if fate.unheard:
             raise Unreachable("done, but no answer")
+        if fate.sleep:
+            self.meanwhile()
+            self.world.advance(fate.sleep)
         return kept
 
-
-MOVES = st.tuples(
-    st.integers(0, 2),  # which replica
-    st.sampled_from(["step", "step", "step", "step", "release", "remove"]),
-    st.sampled_from(["", "", "", "lost", "unheard"]),
-    st.sampled_from([0.0, 0.0, 0.1, 3.0, 8.0]),  # how long the call takes
-    st.sampled_from([0.0, 0.5, 2.0, 2.4, 6.0, 20.0]),  # what passes afterwards
-)
+    def touched(self) -> None:
+        """Somebody wrote into it without changing anything."""
+        self.version += 1
+        if self.lease is not None:
+            self.lease["metadata"]["resourceVersion"] = str(self.version)
 
 
-@given(st.lists(MOVES, max_size=60), st.permutations([0.8, 1.0, 1.15]))
-def test_never_two_leaders(moves: list[tuple[int, str, str, float, float]], speeds: list[float]) -> None:
-    world = VirtualClock()
-    store = Shaky(world)
-    clocks = [Skewed(world, speed, 1000.0 * number) for number, speed in enumerate(speeds)]
-    replicas = [replica(store, f"r{number}", clock) for number, clock in enumerate(clocks)]
-    for who, move, fate, delay, pause in moves:
-        store.fate = (fate, delay)
-        if move == "step":
-            replicas[who].step()
-        elif move == "release":
-            replicas[who].release()
-        else:
-            store.version += 1  # somebody wrote into it, without changing anything
-            if store.lease is not None:
-                store.lease["metadata"]["resourceVersion"] = str(store.version)
-        world.advance(pause)
-        leaders = [
-            a.identity for a, clock in zip(replicas, clocks, strict=True) if a.is_leader(clock.monotonic())
-        ]
-        assert len(leaders) <= 1
+ACTS = [*("step",) * 12, "release", "touched"]
+PAUSES = [0.0, 0.0, 0.0, 2.4, 7.0, 13.5, 16.0]
+SPEEDS = [(1.0, 1.0), (0.8, 1.15), (1.15, 0.8)]  # the ratio stays below that of lease and renew
+
+Moves = list[tuple[int, str, Fate, float]]
+"""Which replica does what, how its call fares, and how long it is until the next move."""
 
 
-@given(st.lists(MOVES, max_size=30))
-def test_once_the_trouble_is_over_somebody_leads(moves: list[tuple[int, str, str, float, float]]) -> None:
-    world = VirtualClock()
-    store = Shaky(world)
-    replicas = [replica(store, f"r{number}", world) for number in range(3)]
-    for who, move, fate, delay, pause in moves:
-        store.fate = (fate, delay)
-        (replicas[who].step if move == "step" else replicas[who].release)()
-        world.advance(pause)
-    store.fate = ("", 0.0)
-    for _ in range(10):
-        for one in replicas[1:]:  # the first never comes back
-            one.step()
-        world.advance(2.0)
-    assert any(one.is_leader(world.monotonic()) for one in replicas[1:])
+def moves(rng: random.Random) -> Moves:
+    count = rng.randrange(5, 60)
+    return [(rng.randrange(2), rng.choice(ACTS), rng.choice(FATES), rng.choice(PAUSES)) for _ in range(count)]
+
+
+@pytest.mark.parametrize("seeds", [range(start, start + 500) for start in range(0, 2000, 500)], ids=str)
+def test_never_two_leaders(seeds: range) -> None:
+    for seed in seeds:
+        rng = random.Random(seed)
+        world = VirtualClock()
+        store = Shaky(world)
+        clocks = [Skewed(world, speed, 1000.0 * number) for number, speed in enumerate(rng.choice(SPEEDS))]
+        replicas = [replica(store, f"r{number}", clock) for number, clock in enumerate(clocks)]
+        for who, act, fate, pause in moves(rng):
+            store.fate, store.meanwhile = fate, replicas[1 - who].step
+            acts = {"step": replicas[who].step, "release": replicas[who].release, "touched": store.touched}
+            acts[act]()
+            for passed in (0.0, pause):
+                world.advance(passed)
+                both = all(
+                    one.is_leader(clock.monotonic()) for one, clock in zip(replicas, clocks, strict=True)
+                )
+                assert not both, f"two leaders with seed {seed}"
+
+
+def test_once_the_trouble_is_over_whoever_is_left_leads() -> None:
+    for seed in range(300):
+        rng = random.Random(seed)
+        world = VirtualClock()
+        store = Shaky(world)
+        replicas = [replica(store, f"r{number}", world) for number in range(2)]
+        for who, act, fate, pause in moves(rng):
+            store.fate = fate
+            (replicas[who].release if act == "release" else replicas[who].step)()
+            world.advance(pause)
+        store.fate = FINE
+        for _ in range(10):  # the first never comes back
+            replicas[1].step()
+            world.advance(2.0)
+        assert replicas[1].is_leader(world.monotonic()), f"nobody leads with seed {seed}"
