@@ -79,8 +79,8 @@ def next_commands(kubeconfig: Path) -> str:
         "Try next, in another terminal:\n"
         f"  export KUBECONFIG={kubeconfig}\n"
         "  kubectl get jobs,pods -o wide\n"
-        "  kubectl get events --sort-by=.lastTimestamp\n"
-        "  kubectl get nodes,pods -o json | bayplan place -f - -f examples/01-place/gangs.yaml"
+        "  kubectl describe job giant\n"
+        "  kubectl cordon b01-r01-h01"
     )
 
 

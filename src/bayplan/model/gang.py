@@ -91,3 +91,4 @@ class Gang:
     root: Group
     queue: str = ""
     priority: int = 0
+    uid: str = ""  # tells apart two that had the same name one after the other

@@ -25,6 +25,7 @@ class Refuse:
     gang: Ref
     misfit: Misfit
     news: bool  # the reason is another than last time
+    uid: str = ""  # of the gang
 
 
 Action = Bind | Refuse

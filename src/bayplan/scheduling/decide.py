@@ -22,7 +22,8 @@ def decide(snapshot: Snapshot, profile: Profile) -> Plan:
         scope = scopes[pending.topology]
         found = _place(scope, pending)
         if isinstance(found, Misfit):
-            actions.append(Refuse(pending.gang.source, found, news=_is_news(found, pending.refused)))
+            news = _is_news(found, pending.refused)
+            actions.append(Refuse(pending.gang.source, found, news, pending.gang.uid))
             continue
         for pod_set in pending.gang.root.pod_sets():
             scope = scope.after(found[pod_set.name], pod_set.requests)

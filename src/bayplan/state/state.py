@@ -143,7 +143,7 @@ class State:
                 case Bind(gang, pod, node):
                     self._shift(self.ledger.hold(Claim(pod.key, node, pod.amounts, assumed=True)))
                     self.queues.move(gang, Place.COMMITTED, now + ASSUMED_SECONDS)
-                case Refuse(gang, misfit, _):
+                case Refuse(gang, misfit):
                     self.queues.move(gang, Place.PARKED)
                     if gang in self.members:
                         self.members[gang].refused = misfit

@@ -49,15 +49,32 @@ def _run_seconds(pod: Object) -> float:
 
 def _running(pod: Object, now: str) -> Write:
     conditions = [condition(kind, now, "Started") for kind in ("Initialized", "Ready", "ContainersReady")]
-    return patch_status(
-        PODS, pod, {"phase": "Running", "startTime": now, "conditions": _kept(pod, conditions)}
-    )
+    status = {"phase": "Running", "startTime": now, "conditions": _kept(pod, conditions)}
+    running = {"running": {"startedAt": now}}
+    return patch_status(PODS, pod, status | {"containerStatuses": _containers(pod, running, ready=True)})
 
 
 def _ended(pod: Object, now: str) -> Write:
     phase = "Failed" if notes_of(pod).get(EXIT, "0") not in ("", "0") else "Succeeded"
     ready = [condition("Ready", now, "PodCompleted", status="False")]
-    return patch_status(PODS, pod, {"phase": phase, "conditions": _kept(pod, ready)})
+    reason, code = ("Error", 1) if phase == "Failed" else ("Completed", 0)
+    ended = {"terminated": {"exitCode": code, "reason": reason, "finishedAt": now}}
+    status = {"phase": phase, "conditions": _kept(pod, ready)}
+    return patch_status(PODS, pod, status | {"containerStatuses": _containers(pod, ended, ready=False)})
+
+
+def _containers(pod: Object, state: Object, ready: bool) -> list[Object]:
+    return [
+        {
+            "name": container["name"],
+            "image": container.get("image", ""),
+            "imageID": "",
+            "restartCount": 0,
+            "ready": ready,
+            "state": state,
+        }
+        for container in pod["spec"].get("containers") or []
+    ]
 
 
 def _kept(pod: Object, fresh: list[Object]) -> list[Object]:

@@ -16,7 +16,7 @@ class Struct(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="
     """Plain data: never part of a cycle, so the garbage collector need not look."""
 
 
-class OwnerReference(Struct):
+class OwnerReference(Struct, frozen=True):
     """Who made the object."""
 
     kind: str = ""
@@ -25,7 +25,7 @@ class OwnerReference(Struct):
     controller: bool | None = None
 
 
-class Metadata(Struct):
+class Metadata(Struct, frozen=True):
     """What every object says of itself."""
 
     name: str = ""
@@ -39,7 +39,7 @@ class Metadata(Struct):
     deletion_timestamp: str | None = None
 
 
-class TaintWire(Struct):
+class TaintWire(Struct, frozen=True):
     """A taint of a node."""
 
     key: str = ""
@@ -47,28 +47,28 @@ class TaintWire(Struct):
     effect: str = ""
 
 
-class Condition(Struct):
+class Condition(Struct, frozen=True):
     """The state of one aspect."""
 
     type: str = ""
     status: str = ""
 
 
-class NodeSpec(Struct):
+class NodeSpec(Struct, frozen=True):
     """What an administrator set."""
 
     unschedulable: bool | None = None
     taints: list[TaintWire] | None = None
 
 
-class NodeStatus(Struct):
+class NodeStatus(Struct, frozen=True):
     """What the node reports."""
 
     allocatable: dict[str, str | int | float] | None = None
     conditions: list[Condition] | None = None
 
 
-class NodeWire(Struct):
+class NodeWire(Struct, frozen=True):
     """A Node."""
 
     metadata: Metadata = Metadata()
@@ -76,27 +76,27 @@ class NodeWire(Struct):
     status: NodeStatus = NodeStatus()
 
 
-class Resources(Struct):
+class Resources(Struct, frozen=True):
     """What a container asks for."""
 
     requests: dict[str, str | int | float] | None = None
     limits: dict[str, str | int | float] | None = None
 
 
-class Container(Struct):
+class Container(Struct, frozen=True):
     """A container of a pod."""
 
     resources: Resources | None = None
     restart_policy: str | None = None
 
 
-class Gate(Struct):
+class Gate(Struct, frozen=True):
     """A reason not to schedule the pod yet."""
 
     name: str = ""
 
 
-class PodSpec(Struct):
+class PodSpec(Struct, frozen=True):
     """What a pod asks for."""
 
     node_name: str | None = None
@@ -109,13 +109,13 @@ class PodSpec(Struct):
     priority: int | None = None
 
 
-class PodStatus(Struct):
+class PodStatus(Struct, frozen=True):
     """How a pod fares."""
 
     phase: str | None = None
 
 
-class PodWire(Struct):
+class PodWire(Struct, frozen=True):
     """A Pod."""
 
     metadata: Metadata = Metadata()

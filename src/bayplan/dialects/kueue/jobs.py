@@ -17,6 +17,7 @@ def job_gang(job: Field) -> Gang:
         source=source(job, job.at("kind").text()),
         root=make_root([_member(job, part) for part in parts(job)]),
         queue=job.at("metadata", "labels", QUEUE).text(),
+        uid=job.at("metadata", "uid").text(),
     )
 
 

@@ -43,6 +43,7 @@ JOBS = Kind("batch", "v1", "Job", "jobs")
 JOB_SETS = Kind("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets", optional=True)
 TOPOLOGIES = Kind("kueue.x-k8s.io", "v1beta2", "Topology", "topologies", namespaced=False, optional=True)
 KINDS = (NODES, PODS_KIND, JOBS, JOB_SETS, TOPOLOGIES)
+API_VERSIONS = {kind.kind: kind.api_version for kind in (PODS_KIND, JOBS, JOB_SETS)}
 
 
 def decode(event: Event) -> Iterator[Change]:
@@ -72,10 +73,12 @@ def encode(action: Action, now: float) -> Iterable[Write]:
     match action:
         case Bind():
             return (bind_write(action),)
-        case Refuse(gang, misfit, news):
+        case Refuse(gang, misfit, news, uid):
             if not news:
                 return ()
-            about = {"kind": gang.kind, "namespace": gang.namespace, "name": gang.name}
+            version = API_VERSIONS[gang.kind]
+            about = {"apiVersion": version, "kind": gang.kind, "namespace": gang.namespace, "name": gang.name}
+            about |= {"uid": uid} if uid else {}
             return (event_write(about, "FailedScheduling", sentence(misfit), "Warning", timestamp(now)),)
 
 
@@ -153,7 +156,7 @@ def _membership(wire: PodWire) -> tuple[Ref, str, int]:
 
 def _alone(ref: Ref, pod: Pod) -> Gang:
     requests = {name: amount for name, amount in pod.amounts.items() if name != PODS}
-    return Gang(ref, Group("", (PodSet(ONLY, 1, 1, requests),), 1))
+    return Gang(ref, Group("", (PodSet(ONLY, 1, 1, requests),), 1), uid=pod.uid)
 
 
 def _number(text: str | None) -> int:
