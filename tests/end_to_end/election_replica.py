@@ -1,0 +1,67 @@
+"""A replica for test_election.py: leads if it can, and while it leads appends its name to a ConfigMap."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from bayplan.backends.remote.backend import connect
+from bayplan.dialects.api import Kind
+from bayplan.runtime.clock import SystemClock
+from bayplan.runtime.election import Election, ElectionThread, Timing
+from bayplan.runtime.objects import LEASE, ApiObject, Taken
+from bayplan.runtime.shutdown import stop_on_signal
+
+TIMING = Timing(lease_seconds=8, renew_seconds=5.0, retry_seconds=0.5, call_seconds=2.0)
+CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")
+
+
+def main(kubeconfig: str, namespace: str, identity: str, stop_itself_before_write: int) -> None:
+    clock, stop = SystemClock(), threading.Event()
+    backend = connect(Path(kubeconfig))
+    lease = ApiObject(backend.request, LEASE, namespace, "bayplan")
+    election = Election(lease, identity, clock, random.random, TIMING, say)
+    log = ApiObject(backend.request, CONFIG_MAP, namespace, "written")
+    thread = ElectionThread(election)
+    writes, led = 0, False
+    with stop_on_signal(stop):
+        while not stop.wait(0.05):
+            found = log.get(2.0)
+            assert found is not None
+            leads = election.is_leader(clock.monotonic())  # right before every batch of writes
+            if leads != led:
+                say("may write" if leads else "may not write")
+            led = leads
+            if leads:
+                writes += 1
+                if writes == stop_itself_before_write:
+                    say("stops")
+                    os.kill(os.getpid(), signal.SIGSTOP)  # the worst moment there is
+                say("wrote" if append(log, found, identity) else "was refused")
+    thread.stop()
+    backend.close()
+    say("ended")
+
+
+def append(log: ApiObject, found: dict[str, Any], identity: str) -> bool:
+    """Add our name, on condition that nobody wrote since we looked."""
+    names = (found.get("data") or {}).get("names", "")
+    try:
+        log.update({**found, "data": {"names": f"{names} {identity}".strip()}}, 2.0)
+    except Taken:
+        return False
+    return True
+
+
+def say(sentence: str) -> None:
+    sys.stdout.write(f"{sentence}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))
