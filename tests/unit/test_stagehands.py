@@ -1,0 +1,180 @@
+"""Stage hands on a cluster in memory: jobs get their pods, pods run and end, sets make jobs, nodes go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import pytest
+
+from bayplan.backends.embedded.backend import EmbeddedBackend
+from bayplan.backends.embedded.options import Deletion
+from bayplan.backends.embedded.store import Store
+from bayplan.backends.stagehands.crew import Crew
+from bayplan.backends.stagehands.definitions import definitions
+from bayplan.backends.stagehands.objects import JOB_SETS, JOBS, LEADER_WORKER_SETS, NODES, PODS
+from bayplan.dialects.api import Kind
+from bayplan.simulator.world import job, node
+
+Object = dict[str, Any]
+DEFINITIONS = Kind(
+    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
+)
+START = 1_700_000_000.0
+
+
+class Stage:
+    """A store, its crew, and a clock that moves when told to."""
+
+    def __init__(self) -> None:
+        self.now = START
+        numbers = count()
+        self.store = Store(lambda: self.now, lambda: f"uid-{next(numbers)}", lambda: "abcde")
+        for definition in definitions():
+            self.store.create(DEFINITIONS, definition)
+        for number in range(2):
+            self.store.create(NODES, node(f"n{number}", "b", "r", 8))
+        self.crew = Crew(EmbeddedBackend(self.store))
+
+    def play(self, seconds: float) -> None:
+        """Let the time pass in small steps."""
+        end = self.now + seconds
+        while self.now < end:
+            self.crew.step(self.now)
+            self.now += 0.25
+
+    def pods(self) -> list[Object]:
+        return self.store.list(PODS).items
+
+    def bind_all(self, to: str = "n0") -> None:
+        for pod in self.pods():
+            if not pod["spec"].get("nodeName"):
+                name = pod["metadata"]["name"]
+                target = {"target": {"kind": "Node", "name": to}, "metadata": {"name": name}}
+                self.store.connect(PODS, "default", name, "binding", target)
+
+    def status(self, kind: Kind, name: str) -> Object:
+        found: Object = self.store.get(kind, "default", name).get("status") or {}
+        return found
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def phases(stage: Stage) -> list[str]:
+    return [pod["status"]["phase"] for pod in stage.pods()]
+
+
+def test_a_job_gets_its_pods_and_they_wait_for_a_node(stage: Stage) -> None:
+    stage.store.create(JOBS, job("train", 3, 1, {}, 5, fails=False))
+    stage.play(5)
+    assert phases(stage) == ["Pending"] * 3
+    indexes = [pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] for pod in stage.pods()]
+    assert indexes == ["0", "1", "2"]
+    assert stage.status(JOBS, "train")["active"] == 3
+
+
+def test_bound_pods_run_for_their_time_and_the_job_completes(stage: Stage) -> None:
+    stage.store.create(JOBS, job("train", 2, 1, {}, 5, fails=False))
+    stage.play(1)
+    stage.bind_all()
+    stage.play(2)
+    assert phases(stage) == ["Running"] * 2
+    stage.play(8)
+    assert phases(stage) == ["Succeeded"] * 2
+    assert stage.status(JOBS, "train")["conditions"][0]["type"] == "Complete"
+
+
+def test_a_failing_job_tries_again_and_then_gives_up(stage: Stage) -> None:
+    stage.store.create(JOBS, job("doomed", 1, 1, {}, 1, fails=True))
+    for _ in range(8):
+        stage.play(3)
+        stage.bind_all()
+    status = stage.status(JOBS, "doomed")
+    assert status["conditions"][0]["type"] == "Failed"
+    assert status["failed"] == 4
+
+
+def test_a_suspended_job_has_no_pods(stage: Stage) -> None:
+    body = job("held", 2, 1, {}, 5, fails=False)
+    body["spec"]["suspend"] = True
+    stage.store.create(JOBS, body)
+    stage.play(2)
+    assert stage.pods() == []
+    stage.store.patch(JOBS, "default", "held", {"spec": {"suspend": False}})
+    stage.play(2)
+    assert len(stage.pods()) == 2
+    stage.store.patch(JOBS, "default", "held", {"spec": {"suspend": True}})
+    stage.play(4)
+    assert stage.pods() == []
+
+
+def test_pods_of_a_lost_node_come_back_elsewhere(stage: Stage) -> None:
+    stage.store.create(JOBS, job("train", 2, 1, {}, 600, fails=False))
+    stage.play(1)
+    stage.bind_all("n1")
+    stage.play(2)
+    stage.store.delete(NODES, "", "n1")
+    stage.play(3)
+    assert phases(stage) == ["Pending"] * 2
+    assert all(not pod["spec"].get("nodeName") for pod in stage.pods())
+
+
+def test_a_deleted_job_takes_its_pods_along(stage: Stage) -> None:
+    stage.store.create(JOBS, job("train", 2, 1, {}, 600, fails=False))
+    stage.play(1)
+    stage.bind_all()
+    stage.play(2)
+    stage.store.delete(JOBS, "default", "train", Deletion(propagation="Background"))  # as kubectl does
+    stage.play(4)
+    assert stage.pods() == []
+
+
+def test_a_job_set_makes_labelled_jobs_and_completes_with_them(stage: Stage) -> None:
+    template = job("unused", 2, 1, {}, 2, fails=False)["spec"]
+    part = {"name": "workers", "replicas": 2, "template": {"spec": template}}
+    body = {
+        "apiVersion": JOB_SETS.api_version,
+        "kind": "JobSet",
+        "metadata": {"name": "set", "namespace": "default"},
+    }
+    stage.store.create(JOB_SETS, {**body, "spec": {"replicatedJobs": [part]}})
+    stage.play(2)
+    assert [found["metadata"]["name"] for found in stage.store.list(JOBS).items] == [
+        "set-workers-0",
+        "set-workers-1",
+    ]
+    labels = stage.pods()[-1]["metadata"]["labels"]
+    assert labels["jobset.sigs.k8s.io/jobset-name"] == "set"
+    assert labels["jobset.sigs.k8s.io/job-index"] == "1"
+    stage.bind_all()
+    stage.play(8)
+    assert stage.status(JOB_SETS, "set")["conditions"][0]["type"] == "Completed"
+
+
+def test_a_leader_worker_set_makes_groups(stage: Stage) -> None:
+    pod = job("unused", 1, 1, {}, 600, fails=False)["spec"]["template"]
+    pod["spec"]["restartPolicy"] = "Always"
+    body = {
+        "apiVersion": LEADER_WORKER_SETS.api_version,
+        "kind": "LeaderWorkerSet",
+        "metadata": {"name": "lws", "namespace": "default"},
+        "spec": {"replicas": 2, "leaderWorkerTemplate": {"size": 2, "workerTemplate": pod}},
+    }
+    stage.store.create(LEADER_WORKER_SETS, body)
+    stage.play(2)
+    assert [found["metadata"]["name"] for found in stage.pods()] == ["lws-0", "lws-0-1", "lws-1", "lws-1-1"]
+    stage.bind_all()
+    stage.play(2)
+    assert stage.status(LEADER_WORKER_SETS, "lws")["readyReplicas"] == 2
+
+
+def test_the_crew_is_idle_when_nothing_is_due(stage: Stage) -> None:
+    stage.crew.step(stage.now)
+    version = stage.store.version
+    assert stage.crew.step(stage.now + 100) == float("inf")
+    assert stage.store.version == version
+    assert replace(PODS) == PODS
