@@ -63,6 +63,15 @@ def test_what_is_wrong_is_said() -> None:
         assert "[-] synced: nodes are missing\n" in text and "RuntimeError('oh')" in text
 
 
+def test_a_check_can_be_left_out() -> None:
+    wrong = {"synced": lambda: "", "leader": lambda: "another leads"}
+    with health({"loop": lambda: ""}, wrong) as server:
+        assert get(server, "/readyz")[0] == 503
+        assert get(server, "/readyz?exclude=leader") == (200, "[+] loop\n[+] synced\nok\n")
+        assert get(server, "/readyz?exclude=leader&exclude=loop") == (200, "[+] synced\nok\n")
+        assert get(server, "/readyz?exclude=synced")[0] == 503
+
+
 def test_the_checks() -> None:
     clock = VirtualClock(monotonic=100.0)
     check = steps(clock, lambda: 80.0, seconds_max=30.0)

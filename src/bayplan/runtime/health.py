@@ -24,16 +24,20 @@ def serve_health(
     ready: Mapping[str, Check],
     address: Address = Address(),  # noqa: B008
 ) -> Server:
-    """Start to answer; alive or not decides about a restart, ready or not about traffic and roll-outs."""
+    """Start to answer; alive or not decides about a restart, ready or not about traffic and roll-outs.
+
+    As with Kubernetes' own, a check is left out by `?exclude=NAME`: the standbys of a Deployment are as
+    ready as they can be, and a roll-out must not wait until they lead.
+    """
 
     async def metrics_page(_: web.Request) -> web.Response:
         return web.Response(body=metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    async def healthz(_: web.Request) -> web.Response:
-        return _report({**alive})
+    async def healthz(request: web.Request) -> web.Response:
+        return _report(alive, request)
 
-    async def readyz(_: web.Request) -> web.Response:
-        return _report({**alive, **ready})
+    async def readyz(request: web.Request) -> web.Response:
+        return _report({**alive, **ready}, request)
 
     routes = [web.get("/metrics", metrics_page), web.get("/healthz", healthz), web.get("/readyz", readyz)]
     return Server("health", routes, address, _LIMITS)
@@ -60,7 +64,7 @@ def synced(unsynced: Callable[[], Iterable[Kind]]) -> Check:
 
 
 def leading(clock: Clock, is_leader: Callable[[float], bool]) -> Check:
-    """This replica must be the leader. Not for a Deployment of several: its standbys would never be ready."""
+    """This replica must be the leader."""
 
     def check() -> str:
         return "" if is_leader(clock.monotonic()) else "another replica leads, or none does"
@@ -68,8 +72,9 @@ def leading(clock: Clock, is_leader: Callable[[float], bool]) -> Check:
     return check
 
 
-def _report(checks: Mapping[str, Check]) -> web.Response:
-    found = {name: _outcome(check) for name, check in checks.items()}
+def _report(checks: Mapping[str, Check], request: web.Request) -> web.Response:
+    excluded = request.query.getall("exclude", [])
+    found = {name: _outcome(check) for name, check in checks.items() if name not in excluded}
     lines = [f"[-] {name}: {wrong}" if wrong else f"[+] {name}" for name, wrong in found.items()]
     bad = any(found.values())
     return web.Response(status=503 if bad else 200, text="\n".join([*lines, "failed" if bad else "ok", ""]))

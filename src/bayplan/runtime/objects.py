@@ -47,7 +47,7 @@ class ApiObject:
         self._identity = {
             "apiVersion": kind.api_version,
             "kind": kind.kind,
-            "metadata": {"name": name, "namespace": namespace},
+            "metadata": {"name": name} | ({"namespace": namespace} if namespace else {}),
         }
 
     def get(self, seconds: float) -> dict[str, Any] | None:
