@@ -11,11 +11,11 @@ from bayplan.backends.stagehands.objects import (
     Object,
     condition,
     create,
-    delete,
     has_condition,
     is_leaving,
     name_of,
     owner_reference,
+    patch,
     patch_status,
 )  # fmt: skip
 from bayplan.dialects.api import Write
@@ -28,8 +28,11 @@ def reconcile_job_set(job_set: Object, jobs: Sequence[Object], now: str) -> Iter
     if has_condition(job_set, "Completed", "Failed") or is_leaving(job_set):
         return
     there = {name_of(job)[1] for job in jobs}
-    if job_set["spec"].get("suspend"):
-        yield from (delete(JOBS, job) for job in jobs if not is_leaving(job))
+    held = bool(job_set["spec"].get("suspend"))
+    for job in jobs:
+        if bool(job["spec"].get("suspend")) != held and not is_leaving(job):
+            yield patch(JOBS, job, {"spec": {"suspend": held}})
+    if held:
         return
     wanted = 0
     for part in job_set["spec"].get("replicatedJobs") or []:

@@ -94,6 +94,12 @@ def create(kind: Kind, body: Object) -> Write:
     return Write(Verb.CREATE, kind, namespace, name, body)
 
 
+def patch(kind: Kind, found: Object, change: Object) -> Write:
+    """A wish to change some fields of this very object."""
+    namespace, name = name_of(found)
+    return Write(Verb.MERGE_PATCH, kind, namespace, name, change, uid=uid_of(found))
+
+
 def patch_status(kind: Kind, found: Object, status: Object) -> Write:
     """A wish to change fields of the status."""
     namespace, name = name_of(found)
