@@ -9,12 +9,20 @@ from typing import Any
 import msgspec
 import yaml
 
+from bayplan.backends.embedded import protobuf
 from bayplan.backends.embedded.options import Options
-from bayplan.backends.embedded.status import Refusal, bad_request
+from bayplan.backends.embedded.status import Refusal, bad_request, unsupported, wrong_options
 
 Object = dict[str, Any]
 
 JSON = "application/json"
+_OPTIONS = {
+    "POST": "CreateOptions",
+    "PUT": "UpdateOptions",
+    "PATCH": "PatchOptions",
+    "DELETE": "DeleteOptions",
+}
+_SHOWN_MAX = 30
 _TRUE = ("1", "true", "True", "TRUE", "t", "T")
 
 
@@ -58,18 +66,20 @@ class Call:
     def options(self) -> Options:
         """How a write is to be made."""
         dry, validation = self.query.get("dryRun", ""), self.query.get("fieldValidation") or "Warn"
+        problems = []
         if dry not in ("", "All"):
-            raise bad_request(f'dryRun: Unsupported value: "{dry}": supported values: "All"')
+            problems.append(unsupported("dryRun", [dry], ("All",)))
         if validation not in ("Ignore", "Warn", "Strict"):
-            known = '"Ignore", "Strict", "Warn"'
-            raise bad_request(
-                f'fieldValidation: Unsupported value: "{validation}": supported values: {known}'
-            )
+            problems.append(unsupported("fieldValidation", validation, ("", "Ignore", "Strict", "Warn")))
+        if problems:
+            raise wrong_options(_OPTIONS.get(self.method, "ListOptions"), problems)
         return Options(dry == "All", validation, [], self.query.get("fieldManager", ""))
 
     def decoded(self, kind: str) -> Any:
         """The body as values; 400 or 415 when it cannot be read."""
         form = self.content_type.partition(";")[0].strip()
+        if form == protobuf.FORM:
+            return protobuf.decoded(self.body)
         if form.endswith("yaml"):
             try:
                 return yaml.load(self.body, Loader=yaml.CSafeLoader)
@@ -79,16 +89,22 @@ class Call:
             raise Refusal(
                 415,
                 "the body of the request was in an unknown format - accepted media types include: "
-                f"{JSON}, application/yaml",
+                f"{JSON}, application/yaml, {protobuf.FORM}",
             )
         try:
             return msgspec.json.decode(self.body)
         except msgspec.DecodeError as error:
-            shown = self.body[:40].decode(errors="replace")
+            shown = shortened(self.body)
             raise bad_request(
                 f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; "
                 f"json parse error: {error} ({shown})"
             ) from None
+
+
+def shortened(body: bytes) -> str:
+    """The beginning of a body, for a message."""
+    text = body.decode(errors="replace")
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]} ..."
 
 
 def place_of(path: str) -> Place | None:

@@ -39,7 +39,7 @@ def _node_check(node: Object, old: Object | None) -> list[Problem]:
     problems = []
     for place, taint in enumerate(node["spec"].get("taints") or ()):
         if not taint.get("effect"):
-            problems.append(required(f"spec.taints[{place}].effect"))
+            problems.append(required(f"metadata.taints[{place}].effect"))
     provider = (old or {}).get("spec", {}).get("providerID")
     if provider and provider != node["spec"].get("providerID"):
         problems.append(
@@ -135,7 +135,7 @@ def _priority_check(priority: Object, old: Object | None) -> list[Problem]:
         problems.append(unwanted("value", told))
     if old is not None:
         problems += [
-            wrong(key, priority.get(key), "field is immutable")
+            unwanted(key, "may not be changed in an update.")
             for key in ("value", "preemptionPolicy")
             if priority.get(key) != old.get(key)
         ]

@@ -32,6 +32,7 @@ def default_job(job: Object) -> None:
     spec.setdefault("backoffLimit", _MAX_INT32 if "backoffLimitPerIndex" in spec else 6)
     spec.setdefault("completionMode", "NonIndexed")
     spec.setdefault("suspend", False)
+    spec.setdefault("manualSelector", False)
     spec.setdefault("podReplacementPolicy", "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed")
     default_template(spec["template"])
 
@@ -48,6 +49,8 @@ def create_job(_: Store, job: Object) -> None:
     for key in _NAME_LABELS:
         labels[key] = metadata.get("name", "")
     spec["selector"] = {"matchLabels": {_UID_LABELS[0]: metadata["uid"]}}
+    if not metadata.get("labels"):
+        metadata["labels"] = dict(labels)
 
 
 def check_job(job: Object, old: Object | None) -> list[Problem]:
@@ -79,11 +82,10 @@ def check_job(job: Object, old: Object | None) -> list[Problem]:
 def _job_change(spec: Object, before: Object, old: Object) -> list[Problem]:
     problems = []
     if spec.get("completions") != before.get("completions"):
-        elastic = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get(
-            "parallelism"
-        )
-        if not elastic:
-            problems.append(wrong("spec.completions", spec.get("completions"), _IMMUTABLE))
+        indexed = spec.get("completionMode") == "Indexed"
+        if not indexed or spec.get("completions") != spec.get("parallelism"):
+            told = "can only be modified in tandem with spec.parallelism" if indexed else _IMMUTABLE
+            problems.append(wrong("spec.completions", spec.get("completions"), told))
     fixed = ["selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex"]
     if not before.get("suspend"):
         fixed.append("managedBy")
@@ -187,7 +189,7 @@ def check_selecting(item: Object, old: Object | None) -> list[Problem]:
     elif old is not None and selector != old["spec"].get("selector"):
         problems.append(wrong("spec.selector", selector, _IMMUTABLE))
     labels = spec["template"].get("metadata", {}).get("labels", {})
-    if selector and not selector_matcher(selector)(labels):
+    if selector is None or not selector_matcher(selector)(labels):
         told = "`selector` does not match template `labels`"
         problems.append(wrong("spec.template.metadata.labels", labels, told))
     if old is None or spec["template"] != old["spec"]["template"]:
@@ -203,7 +205,12 @@ def _clear_replica_status(_: Store, item: Object) -> None:
     item["status"] = {"replicas": 0}
 
 
+def _clear_stateful_status(_: Store, item: Object) -> None:
+    item["status"] = {"replicas": 0, "availableReplicas": 0}
+
+
 def _clear_daemon_status(_: Store, item: Object) -> None:
+    item["metadata"].setdefault("annotations", {})["deprecated.daemonset.template.generation"] = "1"
     counts = ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady")
     item["status"] = dict.fromkeys(counts, 0)
 
@@ -212,7 +219,7 @@ BEHAVIOURS = {
     "Job": Behaviour(default_job, create_job, check=check_job),
     "CronJob": Behaviour(default_cron_job, _clear_status),
     "Deployment": Behaviour(default_deployment, _clear_status, check=check_selecting),
-    "StatefulSet": Behaviour(default_stateful_set, _clear_replica_status, check=check_selecting),
+    "StatefulSet": Behaviour(default_stateful_set, _clear_stateful_status, check=check_selecting),
     "ReplicaSet": Behaviour(default_replica_set, _clear_replica_status, check=check_selecting),
     "DaemonSet": Behaviour(default_daemon_set, _clear_daemon_status, check=check_selecting),
 }

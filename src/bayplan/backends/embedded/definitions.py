@@ -10,7 +10,7 @@ from bayplan.backends.embedded import rules, scalars
 from bayplan.backends.embedded.behaviours import Behaviour
 from bayplan.backends.embedded.history import DELETED, Change
 from bayplan.backends.embedded.reading import reader
-from bayplan.backends.embedded.resources import Convert, Resource
+from bayplan.backends.embedded.resources import Convert, Resource, version_rank
 from bayplan.backends.embedded.status import Problem, required, unsupported, wrong
 from bayplan.backends.embedded.structural import Checker, walker
 from bayplan.backends.embedded.tables import Column, custom_columns
@@ -88,7 +88,7 @@ def check(definition: Object, old: Object | None) -> list[Problem]:
     for place, version in enumerate(versions):
         if not version.get("schema", {}).get("openAPIV3Schema"):
             path = f"spec.versions[{place}].schema.openAPIV3Schema"
-            problems.append(required(path, "schemas are required"))
+            problems.append(required(path))
     if old is not None:
         problems += [
             wrong(f"spec.{key}", spec.get(key), "field is immutable")
@@ -120,6 +120,18 @@ def react(store: Store, storage: str, change: Change) -> None:
             _empty(store, name, definition_now)
 
 
+def marked(store: Store, definition: Object) -> Object:
+    """A definition that is to go: it waits for its objects to go first."""
+    moment = scalars.at(store.now())
+    finalizers = definition["metadata"].get("finalizers") or []
+    metadata = {**definition["metadata"], "deletionTimestamp": moment}
+    metadata["finalizers"] = [*(one for one in finalizers if one != CLEANUP), CLEANUP]
+    told = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
+    condition = _condition("Terminating", moment, "InstanceDeletionPending", told)
+    conditions = [*(definition["status"].get("conditions") or ()), condition]
+    return {**definition, "metadata": metadata, "status": {**definition["status"], "conditions": conditions}}
+
+
 def resources(definition: Object, conversions: Mapping[tuple[str, str, str], Convert]) -> list[Resource]:
     """Every served version of a defined kind.
 
@@ -140,9 +152,9 @@ def _version(
         schema,
         custom_columns(version.get("additionalPrinterColumns") or ()),
         subresources.get("scale"),
-        version.get("deprecationWarning", "") if version.get("deprecated") else "",
+        _deprecation(spec, version),
     )
-    definition.behaviour = _behaviour(schema, definition)
+    definition.behaviour = _behaviour(schema)
     convert = _converter(f"{group}/{names['kind']}", group, conversions)
     return Resource(
         group,
@@ -164,46 +176,50 @@ def _version(
     )
 
 
+def _deprecation(spec: Object, version: Object) -> str:
+    """What users of a version are warned of."""
+    if not version.get("deprecated"):
+        return ""
+    if version.get("deprecationWarning"):
+        return str(version["deprecationWarning"])
+    kind, group = spec["names"]["kind"], spec["group"]
+    better = [one["name"] for one in spec["versions"] if one.get("served") and not one.get("deprecated")]
+    best = max(better, key=version_rank, default="")
+    known = best and version_rank(best) > version_rank(version["name"])
+    instead = f"; use {group}/{best} {kind}" if known else ""
+    return f"{group}/{version['name']} {kind} is deprecated{instead}"
+
+
 def _reader(group: str, version: str, kind: str, schema: Schema) -> Callable[[Any, list[str]], Object]:
     metadata = reader("ObjectMeta")
-    below = {
-        key: value
-        for key, value in schema.items()
-        if key in ("type", "additionalProperties", "x-kubernetes-preserve-unknown-fields")
-    }
     properties = schema.get("properties", {})
     kept = {key: value for key, value in properties.items() if key not in ("apiVersion", "kind", "metadata")}
-    walk = walker({**below, "properties": kept})
+    walk = walker({**schema, "properties": kept})
 
     def read(body: Any, unknown: list[str]) -> Object:
         rest = {key: item for key, item in body.items() if key not in ("apiVersion", "kind", "metadata")}
         found = metadata(body.get("metadata") or {}, ((), "metadata"), unknown)
-        return {
-            "apiVersion": f"{group}/{version}",
-            "kind": kind,
-            "metadata": found,
-            **walk(rest, (), unknown),
-        }
+        below: list[str] = []
+        walked = walk(rest, (), below)
+        unknown += sorted(below, key=lambda field: "." in field)  # as upstream: the outermost first
+        return {"apiVersion": f"{group}/{version}", "kind": kind, "metadata": found, **walked}
 
     return read
 
 
-def _behaviour(schema: Mapping[str, Any], definition: Definition) -> Behaviour:
+def _behaviour(schema: Mapping[str, Any]) -> Behaviour:
     checker = Checker(schema)
     expressions = rules.compiled(schema)
 
     def check_object(item: Object, old: Object | None) -> list[Problem]:
-        problems = checker.check(item)
+        problems = checker.check(item, old)
         if expressions is None:
             return problems
         if any(problem.reason in _BLOCKING for problem in problems):
             return [*problems, wrong("<nil>", None, _UNCHECKED)]
         return problems + expressions.check(item, old)
 
-    def warn(_: Object) -> list[str]:
-        return [definition.deprecation] if definition.deprecation else []
-
-    return Behaviour(check=check_object, check_status=check_object, warn=warn)
+    return Behaviour(check=check_object, check_status=check_object)
 
 
 def _converter(
@@ -235,11 +251,7 @@ def _serve(store: Store, key: str, definition: Object) -> None:
     ]
     accepted = {**status, "conditions": conditions, "acceptedNames": spec["names"]}
     kind = store.resources.storage_of(STORAGE)
-    metadata = {**definition["metadata"]}
-    finalizers = metadata.get("finalizers", [])
-    if CLEANUP not in finalizers:
-        metadata["finalizers"] = [*finalizers, CLEANUP]
-    store.put(kind, key, {**definition, "metadata": metadata, "status": accepted})
+    store.put(kind, key, {**definition, "metadata": {**definition["metadata"]}, "status": accepted})
 
 
 def _condition(type_: str, moment: str, reason: str, message: str) -> Object:
@@ -276,9 +288,7 @@ def _empty(store: Store, key: str, definition: Object) -> None:
     metadata = {**definition["metadata"], "finalizers": rest}
     if not rest:
         del metadata["finalizers"]
-    store.put(kind, key, {**definition, "metadata": metadata})
-    if not rest:
-        store.drop(kind, key)
+    store.put_or_drop(kind, key, {**definition, "metadata": metadata})
 
 
 def _withdraw(store: Store, definition: Object) -> None:

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bayplan.backends.embedded import scalars
+from bayplan.backends.embedded import definitions, scalars
 from bayplan.backends.embedded.admission import DELETE, Review
 from bayplan.backends.embedded.garbage import FOREGROUND, ORPHAN
 from bayplan.backends.embedded.options import Deletion, Target
 from bayplan.backends.embedded.resources import Resource, outward
-from bayplan.backends.embedded.status import failed_precondition, not_found, success
+from bayplan.backends.embedded.status import failed_precondition, forbidden, not_found, success
 
 if TYPE_CHECKING:
     from bayplan.backends.embedded.store import Store
 
 Object = dict[str, Any]
+
+
+_ORPHANED_PODS = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove "
+    "them or set propagationPolicy=Orphan to suppress this warning"
+)
+_KEPT_NAMESPACES = ("default", "kube-system", "kube-public")
 
 
 def delete(store: Store, target: Target, how: Deletion) -> Object:
@@ -25,11 +32,19 @@ def delete(store: Store, target: Target, how: Deletion) -> Object:
         raise not_found(resource, target.name)
     _check_preconditions(resource, item, how)
     _ask_hooks(store, target, item)
-    finalizers = _finalizers(item, how)
+    propagation = how.propagation
+    if not propagation and resource.type == "Job":  # as it was before owners were collected
+        propagation = "Orphan"
+        options.warnings.append(_ORPHANED_PODS)
+    finalizers = _finalizers(item, propagation)
     grace = _grace(resource, item, how)
     if item["metadata"].get("deletionTimestamp"):
         return _again(store, target, item, finalizers, grace)
+    if resource.type == "CustomResourceDefinition":
+        return _marked_or_gone(store, target, definitions.marked(store, item))
     waits = _is_namespace(resource)
+    if waits and target.name in _KEPT_NAMESPACES:
+        raise forbidden(resource, target.name, "this namespace may not be deleted")
     if grace is None and not finalizers and not waits:
         if not options.dry_run:
             store.drop(resource, target.key)
@@ -37,11 +52,10 @@ def delete(store: Store, target: Target, how: Deletion) -> Object:
     marked = _marked(store, item, finalizers, grace or 0)
     if waits:
         marked["status"] = {**marked.get("status", {}), "phase": "Terminating"}
+        del marked["metadata"]["deletionGracePeriodSeconds"]
     if options.dry_run:
         return marked
-    store.put(resource, target.key, marked)
-    dropped = store.drop_if_due(resource, target.key)
-    return marked if dropped is None else _answer(resource, dropped)
+    return _marked_or_gone(store, target, marked)
 
 
 def is_due(resource: Resource, item: Object) -> bool:
@@ -94,12 +108,12 @@ def _ask_hooks(store: Store, target: Target, item: Object) -> None:
     store.admission.validate(review, warnings)
 
 
-def _finalizers(item: Object, how: Deletion) -> list[str]:
+def _finalizers(item: Object, propagation: str) -> list[str]:
     finalizers = list(item["metadata"].get("finalizers") or ())
-    if not how.propagation:
+    if not propagation:
         return finalizers
     finalizers = [one for one in finalizers if one not in (FOREGROUND, ORPHAN)]
-    wanted = {"Foreground": FOREGROUND, "Orphan": ORPHAN}.get(how.propagation)
+    wanted = {"Foreground": FOREGROUND, "Orphan": ORPHAN}.get(propagation)
     return [*finalizers, wanted] if wanted else finalizers
 
 
@@ -134,9 +148,15 @@ def _again(store: Store, target: Target, item: Object, finalizers: list[str], gr
     _set_finalizers(metadata, finalizers)
     if metadata == item["metadata"] or target.options.dry_run:
         return item
-    new = store.put(target.resource, target.key, {**item, "metadata": metadata})
-    dropped = store.drop_if_due(target.resource, target.key)
-    return new if dropped is None else _answer(target.resource, dropped)
+    return _marked_or_gone(store, target, {**item, "metadata": metadata})
+
+
+def _marked_or_gone(store: Store, target: Target, marked: Object) -> Object:
+    """Keep the mark, and then the object only if it waits for something."""
+    store.put(target.resource, target.key, marked)
+    if is_due(target.resource, marked):
+        return _answer(target.resource, store.drop(target.resource, target.key))
+    return marked
 
 
 def _set_finalizers(metadata: Object, finalizers: list[str]) -> None:

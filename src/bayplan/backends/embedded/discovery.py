@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from bayplan.backends.embedded.resources import Resource, Resources
+from bayplan.backends.embedded.resources import Resource, Resources, version_rank
 
 Object = dict[str, Any]
 
@@ -13,6 +13,7 @@ AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDisc
 VERSION = {"major": "1", "minor": "35", "gitVersion": "v1.35.4+bayplan", "platform": "linux/amd64"}
 
 _VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+_CUSTOM_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 _CREATED = {"binding": ("", "v1", "Binding"), "eviction": ("policy", "v1", "Eviction")}
 _SCALE = ("autoscaling", "v1", "Scale")
 
@@ -75,7 +76,8 @@ def aggregated(resources: Resources, core: bool, version: str) -> Object:
 
 def verbs(resource: Resource) -> list[str]:
     """What can be done with a kind."""
-    return [verb for verb in _VERBS if verb != "deletecollection" or resource.deletes_collection]
+    listed = _CUSTOM_VERBS if resource.custom else _VERBS
+    return [verb for verb in listed if verb != "deletecollection" or resource.deletes_collection]
 
 
 def _by_group(resources: Resources) -> list[tuple[str, list[Resource]]]:
@@ -91,16 +93,7 @@ def _sorted(found: Iterable[Resource]) -> list[Resource]:
 
 def _versions(found: Iterable[Resource]) -> list[str]:
     """Versions, the best first: v2 before v1, v1 before v1beta2, that before v1alpha1."""
-    return sorted({one.version for one in found}, key=_rank, reverse=True)
-
-
-def _rank(version: str) -> tuple[int, int, int]:
-    body = version.removeprefix("v")
-    for weight, word in ((1, "beta"), (0, "alpha")):
-        major, found, minor = body.partition(word)
-        if found:
-            return weight, int(major or 0), int(minor or 0)
-    return 2, int(body) if body.isdecimal() else 0, 0
+    return sorted({one.version for one in found}, key=version_rank, reverse=True)
 
 
 def _group(name: str, found: list[Resource]) -> Object:
@@ -112,7 +105,7 @@ def _subresources(resource: Resource) -> list[tuple[str, tuple[str, str, str], l
     """(name, kind it is sent as, verbs)."""
     own = (resource.group, resource.version, resource.kind)
     found = []
-    for name in sorted(resource.subresources):
+    for name in sorted(resource.subresources, reverse=resource.custom):
         if name in _CREATED:
             found.append((name, _CREATED[name], ["create"]))
         elif name == "finalize":

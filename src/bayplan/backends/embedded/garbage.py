@@ -147,5 +147,4 @@ def _edit(store: Store, place: Place, metadata: Object) -> None:
         return
     merged = {key: value for key, value in {**item["metadata"], **metadata}.items() if value != []}
     resource = store.resources.storage_of(place[0])
-    store.put(resource, place[1], {**item, "metadata": merged})
-    store.drop_if_due(resource, place[1])
+    store.put_or_drop(resource, place[1], {**item, "metadata": merged})

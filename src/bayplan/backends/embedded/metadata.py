@@ -6,6 +6,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
+from bayplan.backends.embedded.resources import Resource
 from bayplan.backends.embedded.status import Problem, required, too_long, unwanted, wrong
 
 Object = dict[str, Any]
@@ -50,7 +51,7 @@ def generated_name(prefix: str, suffix: str) -> str:
     return prefix[:_GENERATED_MAX] + suffix
 
 
-def check(item: Object, plural: str, namespaced: bool) -> list[Problem]:
+def check(item: Object, resource: Resource) -> list[Problem]:
     """What is wrong with the metadata of an object."""
     metadata = item["metadata"]
     problems = []
@@ -58,14 +59,14 @@ def check(item: Object, plural: str, namespaced: bool) -> list[Problem]:
     if not name:
         problems.append(required("metadata.name", "name or generateName is required"))
     else:
-        problems += [wrong("metadata.name", name, why) for why in check_name(name, plural)]
-    if namespaced and not metadata.get("namespace"):
+        problems += [wrong("metadata.name", name, why) for why in check_name(name, resource.plural)]
+    if resource.namespaced and not metadata.get("namespace"):
         problems.append(required("metadata.namespace"))
     problems += _labels(metadata.get("labels") or {})
     problems += _annotations(metadata.get("annotations") or {})
     problems += _owners(metadata.get("ownerReferences") or ())
     for place, finalizer in enumerate(metadata.get("finalizers") or ()):
-        problems += _finalizer(f"metadata.finalizers[{place}]", finalizer)
+        problems += _finalizer(place, finalizer, resource.custom)
     return problems
 
 
@@ -149,7 +150,7 @@ def _annotations(annotations: dict[str, str]) -> list[Problem]:
 
 
 def _owners(owners: Any) -> list[Problem]:
-    problems, controllers = [], 0
+    problems, controllers = [], []
     for owner in owners:
         if not owner.get("apiVersion"):
             problems.append(wrong("metadata.ownerReferences.apiVersion", "", "version must not be empty"))
@@ -158,16 +159,18 @@ def _owners(owners: Any) -> list[Problem]:
             for key in ("kind", "name", "uid")
             if not owner.get(key)
         ]
-        controllers += bool(owner.get("controller"))
-    if controllers > 1:
-        why = "Only one reference can have Controller set to true. Found more than one"
+        if owner.get("controller"):
+            controllers.append(f"{owner.get('kind')}/{owner.get('name')}")
+    if len(controllers) > 1:
+        found = f'Found "true" in references for {controllers[0]} and {controllers[1]}'
+        why = f"Only one reference can have Controller set to true. {found}"
         problems.append(wrong("metadata.ownerReferences", owners, why))
     return problems
 
 
-def _finalizer(field: str, name: str) -> list[Problem]:
-    problems = [wrong(field, name, why) for why in check_qualified(name)]
-    if not problems and "/" not in name and name not in _STANDARD_FINALIZERS:
+def _finalizer(place: int, name: str, custom: bool) -> list[Problem]:
+    problems = [wrong("metadata.finalizers", name, why) for why in check_qualified(name)]
+    if not custom and "/" not in name and name not in _STANDARD_FINALIZERS:
         why = "name is neither a standard finalizer name nor is it fully qualified"
-        problems.append(wrong(field, name, why))
+        problems.append(wrong(f"metadata.finalizers[{place}]", name, why))
     return problems

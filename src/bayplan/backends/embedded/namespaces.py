@@ -15,13 +15,17 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 FIRST = ("default", "kube-node-lease", "kube-public", "kube-system")
+PRIORITIES = (("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000))
 
 
 def begin(store: Store) -> None:
-    """Make the namespaces that every cluster has."""
+    """Make the namespaces and priority classes that every cluster has."""
     kind = store.resources.find("", "v1", "namespaces")
     for name in FIRST:
         store.create(kind, {"metadata": {"name": name}})
+    priorities = store.resources.find("scheduling.k8s.io", "v1", "priorityclasses")
+    for name, value in PRIORITIES:
+        store.create(priorities, {"metadata": {"name": name}, "value": value})
 
 
 def react(store: Store, storage: str, change: Change) -> None:

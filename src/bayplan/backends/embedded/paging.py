@@ -35,7 +35,12 @@ def read_token(token: str) -> tuple[int, str]:
 def parse_version(text: str) -> int:
     """A resourceVersion that a client sent."""
     if not text.isdecimal():
-        shown = json.dumps(text)
-        told = f"Invalid value: {shown}: strconv.ParseUint: parsing {shown}: invalid syntax"
-        raise bad_request(f"resourceVersion: {told}")
+        raise bad_request(f"invalid resource version: {version_told(text)}")
     return int(text)
+
+
+def version_told(text: str) -> str:
+    """What is wrong with a resourceVersion that is no number."""
+    shown = json.dumps(text)
+    told = f"strconv.ParseUint: parsing {shown}: invalid syntax"
+    return f"resourceVersion: Invalid value: {shown}: {told}"

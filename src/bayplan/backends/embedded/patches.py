@@ -36,7 +36,7 @@ def patched(resource: Resource, old: Object, patch: Any, form: str) -> Object:
         raise Refusal(
             415,
             "the body of the request was in an unknown format - accepted media types include: "
-            f"{JSON}, {MERGE}, {APPLY}, application/apply-patch+cbor",
+            f"{JSON}, {MERGE}, {APPLY}",
         )
     raise Refusal(415, f"a patch in the form {form} is not known; send {MERGE}, {JSON} or {STRATEGIC}")
 

@@ -11,7 +11,7 @@ from bayplan.backends.embedded.status import Problem, duplicate, required, unsup
 
 Object = dict[str, Any]
 
-_POLICIES = ("Always", "Never", "OnFailure")
+_POLICIES = ("Always", "OnFailure", "Never")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _NON_NEGATIVE = "must be greater than or equal to 0"
 
@@ -92,7 +92,8 @@ def _resources(resources: Object, path: str) -> list[Problem]:
         for name, amount in sorted(amounts.items()):
             at = f"{path}.{kind}[{name}]"
             if name not in _PLAIN_RESOURCES and "/" not in name and not name.startswith("hugepages-"):
-                problems.append(wrong(at, name, "must be a standard resource type or fully qualified"))
+                told = ("type or fully qualified", "for containers")
+                problems += [wrong(at, name, f"must be a standard resource {what}") for what in told]
             if amount[0] == "-":
                 problems.append(wrong(at, amount, _NON_NEGATIVE))
             elif _extended(name) and number(amount).denominator != 1:
@@ -133,7 +134,7 @@ def _toleration(toleration: Object, path: str) -> list[Problem]:
         problems.append(unsupported(f"{path}.operator", operator, ("Equal", "Exists")))
     if operator == "Exists" and toleration.get("value"):
         problems.append(
-            wrong(f"{path}.operator", toleration, "value must be empty when `operator` is 'Exists'")
+            wrong(f"{path}.operator", toleration["value"], "value must be empty when `operator` is 'Exists'")
         )
     if toleration.get("effect") and toleration["effect"] not in _EFFECTS:
         problems.append(unsupported(f"{path}.effect", toleration["effect"], _EFFECTS))

@@ -8,7 +8,7 @@ from bayplan.backends.embedded import scalars
 from bayplan.backends.embedded.behaviours import Behaviour
 from bayplan.backends.embedded.pod_defaults import admit_pod, default_pod, qos_class
 from bayplan.backends.embedded.pod_rules import check_spec
-from bayplan.backends.embedded.status import Problem, forbidden, unwanted
+from bayplan.backends.embedded.status import Problem, forbidden, unwanted, wrong
 
 if TYPE_CHECKING:
     from bayplan.backends.embedded.store import Store
@@ -20,6 +20,7 @@ _MUTABLE = (
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
+_ONLY_MORE = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
 _GATED_TOLD = "Scheduling is blocked due to non-empty scheduling gates"
 
 
@@ -66,34 +67,42 @@ def check(pod: Object, old: Object | None) -> list[Problem]:
 def _check_change(spec: Object, old: Object) -> list[Problem]:
     problems = []
     gates, before = _gates(spec), _gates(old)
+    told = "only deletion is allowed, but found new scheduling gate"
     problems += [
-        unwanted("spec.schedulingGates", f"only deletion is allowed, but found new scheduling gate '{gate}'")
-        for gate in gates
+        unwanted(f"spec.schedulingGates[{place}].name", f"{told} '{gate}'")
+        for place, gate in enumerate(gates)
         if gate not in before
     ]
+    for key in ("containers", "initContainers"):
+        if len(_list(spec, key)) != len(_list(old, key)):
+            return [*problems, unwanted(f"spec.{key}", "pod updates may not add or remove containers")]
+    same = _with_old(spec, old, bool(before))
+    if before and not old.get("nodeSelector", {}).items() <= spec.get("nodeSelector", {}).items():
+        problems.append(wrong("spec.nodeSelector", spec.get("nodeSelector"), _ONLY_MORE))
+    if same != old:
+        problems.append(unwanted("spec", _MUTABLE))
+    return problems
+
+
+def _with_old(spec: Object, old: Object, gated: bool) -> Object:
+    """A specification in which everything that may change is as it was."""
     same = dict(spec)
-    for key in ("activeDeadlineSeconds", "schedulingGates"):
+    for key in ("activeDeadlineSeconds", "schedulingGates", *(("nodeSelector",) if gated else ())):
         _as_before(same, old, key)
     if old.get("tolerations", []) == spec.get("tolerations", [])[: len(old.get("tolerations", []))]:
         _as_before(same, old, "tolerations")
     for key in ("containers", "initContainers"):
-        if [len(_list(spec, key))] == [len(_list(old, key))] and key in spec:
+        if key in spec:
             pairs = zip(_list(spec, key), _list(old, key), strict=True)
             same[key] = [{**new, "image": was.get("image", "")} for new, was in pairs]
-    if before:
-        if old.get("nodeSelector", {}).items() <= spec.get("nodeSelector", {}).items():
-            _as_before(same, old, "nodeSelector")
-        same["affinity"] = {
-            **spec.get("affinity", {}),
-            "nodeAffinity": old.get("affinity", {}).get("nodeAffinity"),
-        }
-        if not any(same["affinity"].values()) and "affinity" not in old:
-            del same["affinity"]
-        elif same["affinity"].get("nodeAffinity") is None:
-            del same["affinity"]["nodeAffinity"]
-    if same != old:
-        problems.append(unwanted("spec", _MUTABLE))
-    return problems
+    if gated:
+        affinity = dict(spec.get("affinity", {}))
+        _as_before(affinity, old.get("affinity", {}), "nodeAffinity")
+        if affinity or "affinity" in old:
+            same["affinity"] = affinity
+        else:
+            same.pop("affinity", None)
+    return same
 
 
 def _gates(spec: Object) -> list[str]:

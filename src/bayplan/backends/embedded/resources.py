@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
 
+from bayplan.backends.embedded import event_conversion
 from bayplan.backends.embedded.reading import reader
 from bayplan.backends.embedded.status import unknown_resource
 from bayplan.dialects.api import Kind
@@ -116,6 +117,16 @@ def key_of(resource: Resource, namespace: str, name: str) -> str:
     return f"{namespace}/{name}" if resource.namespaced else name
 
 
+def version_rank(version: str) -> tuple[int, int, int]:
+    """Which of two versions is the better: v2 before v1, v1 before v1beta2, that before v1alpha1."""
+    body = version.removeprefix("v")
+    for weight, word in ((1, "beta"), (0, "alpha")):
+        major, found, minor = body.partition(word)
+        if found:
+            return weight, int(major or 0), int(minor or 0)
+    return 2, int(body) if body.isdecimal() else 0, 0
+
+
 def inward(resource: Resource, item: Object) -> Object:
     """An object in the version in which it is kept."""
     return item if resource.to_storage is None else resource.to_storage(item)
@@ -124,6 +135,9 @@ def inward(resource: Resource, item: Object) -> Object:
 def outward(resource: Resource, item: Object) -> Object:
     """A kept object in the version that was asked for."""
     return item if resource.from_storage is None else resource.from_storage(item)
+
+
+_events = (event_conversion.to_core, event_conversion.from_core)
 
 
 def builtin() -> list[Resource]:
@@ -159,4 +173,5 @@ def _builtin(entry: Mapping[str, Any]) -> Resource:
         entry.get("returns", False),
         not entry.get("no_collection_delete", False),
         type_,
+        *(_events if type_ == "events.Event" else ()),
     )

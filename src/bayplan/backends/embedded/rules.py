@@ -2,20 +2,229 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from bayplan.backends.embedded.reading import Path, spelled
 from bayplan.backends.embedded.status import Problem
+
+Schema = Mapping[str, Any]
+
+_LOG = logging.getLogger(__name__)
+_WORDS = {
+    "FieldValueInvalid": "Invalid value",
+    "FieldValueForbidden": "Forbidden",
+    "FieldValueRequired": "Required value",
+    "FieldValueDuplicate": "Duplicate value",
+}
+_TYPE_NAMES = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
+_KEYWORDS = frozenset(
+    (
+        *(
+            "as",
+            "break",
+            "const",
+            "continue",
+            "else",
+            "false",
+            "for",
+            "function",
+            "if",
+            "import",
+            "in",
+            "let",
+        ),
+        *("loop", "namespace", "null", "package", "return", "true", "var", "void", "while"),
+    )
+)
+_OLD = re.compile(r"\boldSelf\b")
+_ABSENT = object()
+
+
+@dataclass(slots=True)
+class _Rule:
+    text: str
+    told: str
+    told_by: Any  # a compiled expression that makes the message, or None
+    field_path: str
+    reason: str
+    compares: bool  # with the old value
+    optional_old: bool
+    program: Any
+    first_program: Any  # for a value that has no old one
+
+
+@dataclass(slots=True)
+class _Node:
+    """The rules at one place of a schema, and below."""
+
+    rules: list[_Rule] = field(default_factory=list)
+    properties: dict[str, _Node] = field(default_factory=dict)
+    items: _Node | None = None
+    values: _Node | None = None
+    keys: tuple[str, ...] = ()  # that tell the items of a list apart
 
 
 class Rules:
     """The compiled rules of one schema."""
 
+    def __init__(self, root: _Node) -> None:
+        self._root = root
+
     def check(self, item: Any, old: Any | None) -> list[Problem]:
-        """Every broken rule."""
-        return []
+        """Every broken rule; what did not change is not held against an update."""
+        return list(_check(self._root, item, _ABSENT if old is None else old, ()))
 
 
-def compiled(schema: Mapping[str, Any]) -> Rules | None:
-    """The rules of a schema, or None when it has none."""
-    return None
+def compiled(schema: Schema) -> Rules | None:
+    """The rules of a schema, or None when it has none or nobody can read them."""
+    if '"x-kubernetes-validations"' not in repr(schema).replace("'", '"'):
+        return None
+    environment = _environment()
+    if environment is None:
+        return None
+    root = _node(schema, environment)
+    return Rules(root) if root is not None else None
+
+
+def available() -> bool:
+    """Whether rules are checked."""
+    return _environment() is not None
+
+
+_known: list[Any] = []
+
+
+def _environment() -> Any:
+    if not _known:
+        try:
+            cel = importlib.import_module("cel_expr_python.cel")
+            optional = importlib.import_module("cel_expr_python.ext.ext_optional")
+            strings = importlib.import_module("cel_expr_python.ext.ext_strings")
+        except ImportError:
+            _LOG.warning("CEL rules of custom resources are not checked: pip install 'bayplan[cel]'")
+            _known.append(None)
+        else:
+            variables = {"self": cel.Type.DYN, "oldSelf": cel.Type.DYN, "before": cel.Type.DYN}
+            extensions = [optional.ExtOptional(), strings.ExtStrings()]
+            _known.append(cel.NewEnv(variables=variables, extensions=extensions))
+    return _known[0]
+
+
+def _node(schema: Schema, environment: Any) -> _Node | None:
+    node = _Node()
+    for rule in schema.get("x-kubernetes-validations") or ():
+        made = _rule(rule, environment)
+        if made is not None:
+            node.rules.append(made)
+    for key, below in (schema.get("properties") or {}).items():
+        found = _node(below, environment)
+        if found is not None:
+            node.properties[key] = found
+    if isinstance(schema.get("items"), Mapping):
+        node.items = _node(schema["items"], environment)
+        node.keys = tuple(schema.get("x-kubernetes-list-map-keys") or ())
+    if isinstance(schema.get("additionalProperties"), Mapping):
+        node.values = _node(schema["additionalProperties"], environment)
+    return node if node.rules or node.properties or node.items or node.values else None
+
+
+def _rule(rule: Mapping[str, Any], environment: Any) -> _Rule | None:
+    text, optional = rule["rule"], bool(rule.get("optionalOldSelf"))
+    try:
+        program = environment.compile(f"[optional.of(before)].all(oldSelf, {text})" if optional else text)
+        first = environment.compile(f"[optional.none()].all(oldSelf, {text})") if optional else program
+        said = rule.get("messageExpression")
+        told_by = environment.compile(said) if said else None
+    except Exception as error:
+        _LOG.warning("a CEL rule is not checked: %s (%s)", text, str(error).partition("\n")[0])
+        return None
+    return _Rule(
+        text,
+        rule.get("message") or f"failed rule: {' '.join(text.split())}",
+        told_by,
+        rule.get("fieldPath", ""),
+        rule.get("reason", "FieldValueInvalid"),
+        bool(_OLD.search(text)),
+        optional,
+        program,
+        first,
+    )
+
+
+def _check(node: _Node, value: Any, old: Any, path: Path) -> Iterator[Problem]:
+    unchanged = old is not _ABSENT and old == value
+    for rule in node.rules:
+        if unchanged and not rule.compares:
+            continue
+        if rule.compares and old is _ABSENT and not rule.optional_old:
+            continue
+        problem = _broken(rule, value, old, path)
+        if problem is not None:
+            yield problem
+    if isinstance(value, dict):
+        before = old if isinstance(old, dict) else {}
+        for key, item in value.items():
+            below = node.properties.get(key) or node.values
+            if below is not None and item is not None:
+                yield from _check(below, item, before.get(key, _ABSENT), (path, key))
+    elif isinstance(value, list) and node.items is not None:
+        for place, item in enumerate(value):
+            yield from _check(node.items, item, _counterpart(node, item, old), (path, place))
+
+
+def _counterpart(node: _Node, item: Any, old: Any) -> Any:
+    """The same item of the old list, where items can be told apart."""
+    if not node.keys or not isinstance(old, list) or not isinstance(item, dict):
+        return _ABSENT
+    wanted = [item.get(key) for key in node.keys]
+    found = (one for one in old if isinstance(one, dict) and [one.get(key) for key in node.keys] == wanted)
+    return next(found, _ABSENT)
+
+
+def _broken(rule: _Rule, value: Any, old: Any, path: Path) -> Problem | None:
+    data = {"self": _escaped(value)}
+    if old is not _ABSENT:
+        data["before" if rule.optional_old else "oldSelf"] = _escaped(old)
+    where = spelled(path)
+    try:
+        answer = (rule.first_program if old is _ABSENT else rule.program).eval(data=data).plain_value()
+    except Exception as error:
+        answer = error
+    if answer is True:
+        return None
+    if answer is not False:
+        shown = _TYPE_NAMES.get(type(value), "object")
+        told = f'Invalid value: "{shown}": {answer} evaluating rule: {rule.told}'
+        return Problem(where, "FieldValueInvalid", told)
+    told = rule.told
+    if rule.told_by is not None:
+        try:
+            told = str(rule.told_by.eval(data=data).plain_value())
+        except Exception:
+            told = rule.told
+    word = _WORDS.get(rule.reason, "Invalid value")
+    return Problem(f"{where}{rule.field_path}".removeprefix("."), rule.reason, f"{word}: {told}")
+
+
+def _escaped(value: Any) -> Any:
+    """Field names as rules write them: no dashes, no dots, no words of the language."""
+    if isinstance(value, dict):
+        return {_name(key): _escaped(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_escaped(item) for item in value]
+    return value
+
+
+def _name(key: str) -> str:
+    if key in _KEYWORDS:
+        return f"__{key}__"
+    if key.isidentifier() and "__" not in key:
+        return key
+    for sign, word in (("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__")):
+        key = key.replace(sign, word)
+    return key

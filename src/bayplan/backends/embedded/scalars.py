@@ -59,8 +59,12 @@ def time(value: str) -> str:
 
 
 def microtime(value: str) -> str:
-    """A time in UTC, in microseconds."""
-    return f"{_parsed(value):%Y-%m-%dT%H:%M:%S.%fZ}"
+    """A time in UTC, in microseconds, of which all six digits must be given."""
+    moment = _parsed(value)
+    if not re.search(r"\.\d{6}(?!\d)", value):
+        told = f'parsing time "{value}" as "2006-01-02T15:04:05.000000Z07:00"'
+        raise ValueError(f'{told}: cannot parse "{value[19:]}" as ".000000"')
+    return f"{moment:%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
 def at(seconds: float) -> str:

@@ -60,12 +60,12 @@ def field_requirements(text: str) -> list[tuple[str, bool, str]]:
     return found
 
 
-def field_matcher(text: str, known: Sequence[str]) -> Matcher:
+def field_matcher(text: str, known: Sequence[str], custom: bool = False) -> Matcher:
     """A function of an object, from text such as `spec.nodeName=n1`; only known fields can be named."""
     requirements = field_requirements(text)
     for field, _, _ in requirements:
         if field not in known:
-            raise bad_request(f"field label not supported: {field}")
+            raise bad_request(unknown_field(field, known, custom))
     if not requirements:
         return everything
     paths = [(tuple(field.split(".")), equal, value) for field, equal, value in requirements]
@@ -74,6 +74,13 @@ def field_matcher(text: str, known: Sequence[str]) -> Matcher:
         return all((field_text(item, path) == value) is equal for path, equal, value in paths)
 
     return matches
+
+
+def unknown_field(field: str, known: Sequence[str], custom: bool) -> str:
+    """What is told of a field that cannot be selected by."""
+    if len(known) > 2 or custom:
+        return f"field label not supported: {field}"
+    return f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"'
 
 
 def field_text(item: Mapping[str, Any], path: Sequence[str]) -> str:

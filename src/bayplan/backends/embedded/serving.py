@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bayplan.backends.embedded import patches, scaling, tables
-from bayplan.backends.embedded.calls import Call, Place, wants_metadata, wants_table
+from bayplan.backends.embedded.calls import Call, Place, shortened, wants_metadata, wants_table
 from bayplan.backends.embedded.history import Watch
 from bayplan.backends.embedded.options import Deletion, Options
-from bayplan.backends.embedded.paging import parse_version
+from bayplan.backends.embedded.paging import parse_version, version_told
 from bayplan.backends.embedded.resources import Resource
 from bayplan.backends.embedded.status import (
-    Problem,
     Refusal,
     bad_request,
     method_not_allowed,
     unknown_resource,
+    unsupported,
     unwanted,
+    wrong_options,
 )
 from bayplan.backends.embedded.store import Page, Store
 
@@ -51,12 +52,13 @@ class Answer:
 class Stream:
     """A watch to be sent line by line, each change shown as the client asked."""
 
-    watch: Watch
+    watch: Watch | None  # None: it could not begin
     resource: Resource
     show: Callable[[Object, bool], Object]  # object, whether it is the first → what is sent
     bookmarks: bool
     initial: bool  # tell when everything that existed has been sent
     seconds: int | None
+    failure: Object | None = None  # the Status to end with at once
 
 
 def serve(store: Store, call: Call, place: Place) -> Answer | Stream:
@@ -64,12 +66,19 @@ def serve(store: Store, call: Call, place: Place) -> Answer | Stream:
     if (place.group, place.version, place.plural) not in store.resources.by_place:
         raise unknown_resource()
     resource = store.resources.find(place.group, place.version, place.plural)
+    if (place.namespace and not resource.namespaced) or (
+        place.name and resource.namespaced and not place.namespace
+    ):
+        raise unknown_resource()
     if place.subresource and place.subresource not in resource.subresources:
         raise _no_such_part(store, resource, place)
     verb = {"GET": _get, "HEAD": _get, "POST": _post, "PUT": _put, "PATCH": _patch, "DELETE": _delete}
     if call.method not in verb:
         raise method_not_allowed()
-    return verb[call.method](store, call, place, resource)
+    answer = verb[call.method](store, call, place, resource)
+    if isinstance(answer, Answer) and resource.custom and resource.definition.deprecation:
+        return replace(answer, warnings=[resource.definition.deprecation, *answer.warnings])
+    return answer
 
 
 def _get(store: Store, call: Call, place: Place, resource: Resource) -> Answer | Stream:
@@ -115,7 +124,7 @@ def _listed(store: Store, call: Call, resource: Resource, page: Page) -> Object:
         include = call.query.get("includeObject", "Metadata")
         return {**tables.table(resource, page.items, store.now(), include, True), "metadata": metadata}
     if wants_metadata(call.accept):
-        items = [{"metadata": item["metadata"]} for item in page.items]
+        items = [tables.partial(item) for item in page.items]
         kind = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
         return {**kind, "metadata": metadata, "items": items}
     kind = {"kind": f"{resource.kind}List", "apiVersion": resource.api_version}
@@ -132,23 +141,27 @@ def _watch(store: Store, call: Call, place: Place, resource: Resource) -> Stream
     initial = call.flag("sendInitialEvents")
     if asked_initial and query.get("resourceVersionMatch") != "NotOlderThan":
         told = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-        raise _wrong_list(unwanted("resourceVersionMatch", told))
-    if since:
-        parse_version(since)
-    watch = store.watch(
-        resource,
-        place.namespace,
-        labels=query.get("labelSelector", ""),
-        fields=query.get("fieldSelector", ""),
-        since="" if initial else since,
-    )
-    bookmarks = call.flag("allowWatchBookmarks")
+        raise wrong_options("ListOptions", [unwanted("resourceVersionMatch", told)])
+    if since and not since.isdecimal():
+        raise Refusal(500, version_told(since), "")
+    show, bookmarks = _shower(store, call, resource), call.flag("allowWatchBookmarks")
+    seconds = call.number("timeoutSeconds")
+    try:
+        watch = store.watch(
+            resource,
+            place.namespace,
+            labels=query.get("labelSelector", ""),
+            fields=query.get("fieldSelector", ""),
+            since="" if initial else since,
+        )
+    except Refusal as refusal:
+        if refusal.code != 410:
+            raise
+        return Stream(None, resource, show, bookmarks, False, seconds, refusal.body)
     if asked_initial and not initial and since in ("", "0"):
         watch.take()  # only what comes from now on
     ends = bookmarks and (initial or (since == "0" and not asked_initial))
-    return Stream(
-        watch, resource, _shower(store, call, resource), bookmarks, ends, call.number("timeoutSeconds")
-    )
+    return Stream(watch, resource, show, bookmarks, ends, seconds)
 
 
 def _shower(store: Store, call: Call, resource: Resource) -> Callable[[Object, bool], Object]:
@@ -173,7 +186,7 @@ def _post(store: Store, call: Call, place: Place, resource: Resource) -> Answer:
         body = call.decoded(place.subresource.capitalize())
         made = store.connect(resource, place.namespace, place.name, place.subresource, body, options)
         return Answer(201, made, options.warnings)
-    if place.name:
+    if place.name or (resource.namespaced and not place.namespace):
         raise method_not_allowed()
     made = store.create(resource, _body(call, resource), place.namespace, options)
     return Answer(201, _shown(store, call, resource, made), options.warnings)
@@ -239,9 +252,9 @@ def _deletion(call: Call) -> tuple[Deletion, Options]:
     if grace is not None:
         body["gracePeriodSeconds"] = grace
     if body.get("propagationPolicy", "Background") not in ("Background", "Foreground", "Orphan"):
-        known = 'supported values: "Foreground", "Background", "Orphan"'
-        given = body["propagationPolicy"]
-        raise bad_request(f'propagationPolicy: Unsupported value: "{given}": {known}')
+        known = ("Foreground", "Background", "Orphan", "nil")
+        problem = unsupported("propagationPolicy", body["propagationPolicy"], known)
+        raise wrong_options("DeleteOptions", [problem])
     options = call.options()
     return Deletion.from_body(body), Options(options.dry_run or bool(body.get("dryRun")))
 
@@ -250,8 +263,8 @@ def _body(call: Call, resource: Resource) -> Any:
     body = call.decoded(resource.kind)
     if resource.custom and isinstance(body, dict) and not (body.get("kind") and body.get("apiVersion")):
         missing = "Kind" if not body.get("kind") else "apiVersion"
-        told = f"the object provided is unrecognized (must be of type {resource.kind})"
-        raise bad_request(f"{told}: Object '{missing}' is missing")
+        told = f"the object provided is unrecognized (must be of type {resource.kind}): Object '{missing}' is"
+        raise bad_request(f"{told} missing in '{call.body.decode()}' ({shortened(call.body)})")
     return body
 
 
@@ -278,9 +291,3 @@ def _too_new(version: str, current: int) -> Refusal:
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     told = f"Timeout: Too large resource version: {version}, current: {current}"
     return Refusal(504, told, "Timeout", {"causes": [cause], "retryAfterSeconds": 1})
-
-
-def _wrong_list(problem: Problem) -> Refusal:
-    cause = {"reason": problem.reason, "message": problem.message, "field": problem.field}
-    told = f'ListOptions.meta.k8s.io "" is invalid: {problem.field}: {problem.message}'
-    return Refusal(422, told, None, {"group": "meta.k8s.io", "kind": "ListOptions", "causes": [cause]})

@@ -119,6 +119,17 @@ def invalid(resource: Resource, name: str, problems: Sequence[Problem], kind: st
     return Refusal(422, f"{_qualified(kind, resource.group)} {quote(name)} is invalid: {told}", None, details)
 
 
+def wrong_options(kind: str, problems: Sequence[Problem]) -> Refusal:
+    """Parameters of a request that break rules."""
+    sentences = [_sentence(problem) for problem in problems]
+    told = sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]"
+    causes = [
+        {"reason": problem.reason, "message": problem.message, "field": problem.field} for problem in problems
+    ]
+    details = {"group": "meta.k8s.io", "kind": kind, "causes": causes}
+    return Refusal(422, f'{kind}.meta.k8s.io "" is invalid: {told}', None, details)
+
+
 def not_found(resource: Resource, name: str) -> Refusal:
     """No object of that name."""
     return Refusal(404, f"{resource.qualified} {quote(name)} not found", None, _of(resource, name))

@@ -13,6 +13,7 @@ from typing import Any
 
 from bayplan.backends.embedded import (
     behaviours,
+    budgets,
     definitions,
     deleting,
     garbage,
@@ -283,12 +284,12 @@ class Store:
         self._happened(resource, shelf.drop(self.version, key, last))
         return last
 
-    def drop_if_due(self, resource: Resource, key: str) -> Object | None:
-        """Remove an object that was marked for deletion and waits for nothing any more."""
-        item = self.shelf(resource).objects.get(key)
-        if item is None or not deleting.is_due(resource, item):
-            return None
-        return self.drop(resource, key)
+    def put_or_drop(self, resource: Resource, key: str, item: Object) -> Object:
+        """Keep a change, unless it lets go of the last thing that held back a deletion: then remove."""
+        if not deleting.is_due(resource, item):
+            return self.put(resource, key, item)
+        self.drop(resource, key)
+        return item
 
     def settle(self) -> None:
         """Let everything follow from what was written: garbage, namespaces, definitions."""
@@ -301,6 +302,7 @@ class Store:
                 garbage.react(self, storage, change)
                 namespaces.react(self, storage, change)
                 definitions.react(self, storage, change)
+                budgets.react(self, storage, change)
         finally:
             self._settling = False
         for listener in tuple(self._listeners):
@@ -321,7 +323,7 @@ class Store:
 
     def _matcher(self, resource: Resource, labels: str, fields: str) -> Callable[[Object], bool] | None:
         by_label = label_matcher(labels)
-        by_field = field_matcher(fields, resource.selectable()) if fields else everything
+        by_field = field_matcher(fields, resource.selectable(), resource.custom) if fields else everything
         if by_label is everything and by_field is everything:
             return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bayplan.backends.embedded.reading import Field, types
-from bayplan.backends.embedded.status import bad_request
+from bayplan.backends.embedded.status import Refusal, bad_request
 
 Object = dict[str, Any]
 
@@ -50,10 +50,10 @@ def _set(merged: Object, key: str, value: Any, field: Field) -> None:
         merged[key] = merge(before, value, _below(field))
     elif isinstance(value, list) and isinstance(before, list) and field.merge:
         merged[key] = _merge_lists(before, value, field, None)
-    elif not (isinstance(value, dict) and value.get(_PATCH) == "delete"):
-        merged[key] = _plain(value)
-    else:
+    elif _steers(value):
         merged.pop(key, None)
+    else:
+        merged[key] = _plain(value)
 
 
 def _retained(old: Object, patch: Object) -> Object:
@@ -96,7 +96,8 @@ def _merge_lists(old: list[Any], patch: list[Any], field: Field, order: list[Any
     both = list(old)
     for item in additions:
         if key not in item:
-            raise bad_request(f"map: {item} does not contain declared merge key: {key}")
+            shown = " ".join(f"{name}:{value}" for name, value in sorted(item.items()))
+            raise Refusal(500, f"map: map[{shown}] does not contain declared merge key: {key}", "")
         place = next((at for at, one in enumerate(both) if one.get(key) == item[key]), None)
         if place is None:
             both.append(_plain(item))
@@ -125,16 +126,20 @@ def _identity(item: Any, key: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """What a patch sets, without its directives and nulls."""
+    """What a patch sets where nothing was: without its directives, and without nulls."""
     if isinstance(value, dict):
         return {
-            key: _plain(item) for key, item in value.items() if item is not None and not key.startswith("$")
+            key: _plain(item)
+            for key, item in value.items()
+            if item is not None and not key.startswith("$") and not _steers(item)
         }
     if isinstance(value, list):
-        return [
-            _plain(item) for item in value if not (isinstance(item, dict) and item.get(_PATCH) == "delete")
-        ]
+        return [_plain(item) for item in value if not _steers(item)]
     return value
+
+
+def _steers(value: Any) -> bool:
+    return isinstance(value, dict) and _PATCH in value
 
 
 def _below(field: Field) -> str:

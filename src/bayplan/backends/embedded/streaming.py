@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from bayplan.backends.embedded.history import Watch
 from bayplan.backends.embedded.serving import Stream
 from bayplan.backends.embedded.status import Refusal
 from bayplan.backends.embedded.store import Store
@@ -66,9 +67,12 @@ async def send(
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     response.enable_chunked_encoding()
     await response.prepare(request)
+    if stream.watch is None:
+        await response.write(_line("ERROR", stream.failure or {}))
+        return response
     event = hub.event()
     try:
-        await _lines(response, stream, store, lock, hub, event)
+        await _lines(response, stream, stream.watch, store, lock, hub, event)
     except (ConnectionResetError, asyncio.CancelledError):
         pass  # the reader went away
     finally:
@@ -81,6 +85,7 @@ async def send(
 async def _lines(
     response: web.StreamResponse,
     stream: Stream,
+    watch: Watch,
     store: Store,
     lock: threading.RLock,
     hub: Hub,
@@ -93,7 +98,7 @@ async def _lines(
     while not hub.closed:
         event.clear()
         with lock:
-            lines, first, failed = _taken(stream, first)
+            lines, first, failed = _taken(stream, watch, first)
             version = store.version
         if not told_initial and not failed:
             lines.append(_bookmark(stream, version, initial=True))
@@ -103,7 +108,7 @@ async def _lines(
             bookmark = loop.time() + BOOKMARK_SECONDS
         if lines:
             await response.write(b"".join(lines))
-        if failed or stream.watch.closed or loop.time() >= ends:
+        if failed or watch.closed or loop.time() >= ends:
             return
         left = min(ends, bookmark) - loop.time()
         try:
@@ -112,10 +117,10 @@ async def _lines(
             continue
 
 
-def _taken(stream: Stream, first: bool) -> tuple[list[bytes], bool, bool]:
+def _taken(stream: Stream, watch: Watch, first: bool) -> tuple[list[bytes], bool, bool]:
     """Lines to send, whether the next is still the first, and whether the watch has failed."""
     try:
-        changes = stream.watch.take()
+        changes = watch.take()
     except Refusal as refusal:
         return [_line("ERROR", refusal.body)], first, True
     lines = []

@@ -103,14 +103,36 @@ class Checker:
         self._schema = schema
         self._validator = jsonschema_rs.Draft4Validator(converted(schema), validate_formats=True)
 
-    def check(self, item: Any) -> list[Problem]:
-        """Every broken rule of the schema."""
+    def check(self, item: Any, old: Any | None = None) -> list[Problem]:
+        """Every broken rule of the schema; what an update leaves as it was is not held against it."""
         problems: list[Problem] = []
         if not self._validator.is_valid(item):
-            for error in self._validator.iter_errors(item):
-                problems += _problems(error)
+            told: dict[str, int] = {}
+            for error in sorted(self._validator.iter_errors(item), key=_rank):
+                rank = _rank(error)
+                first = not rank or told.setdefault(_path(error.instance_path), rank) == rank
+                if first and (old is None or not _unchanged(old, error)):
+                    problems += _problems(error)
         problems += _unique(self._schema, item, ())
         return problems
+
+
+_TEXT_RULES = ("", "maxLength", "minLength", "pattern")
+
+
+def _rank(error: Any) -> int:
+    """Of the rules about one text only the first that is broken is told."""
+    name = error.kind.name
+    return _TEXT_RULES.index(name) if name in _TEXT_RULES else 0
+
+
+def _unchanged(old: Any, error: Any) -> bool:
+    for part in error.instance_path:
+        try:
+            old = old[part]
+        except (KeyError, IndexError, TypeError):
+            return False
+    return bool(old == error.instance)
 
 
 def converted(schema: Schema) -> dict[str, Any]:

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from bayplan.backends.embedded import deleting, scalars
+from bayplan.backends.embedded import budgets, deleting, scalars
 from bayplan.backends.embedded.options import Deletion, Target
 from bayplan.backends.embedded.reading import Unreadable, reader
 from bayplan.backends.embedded.resources import key_of
-from bayplan.backends.embedded.selectors import selector_matcher
 from bayplan.backends.embedded.status import (
     Refusal,
     bad_request,
@@ -131,15 +130,14 @@ def _ask_budgets(store: Store, pod: Object, dry: bool) -> None:
     """429 when a budget allows no further disruption; otherwise it has one less to allow."""
     kind = store.resources.find("policy", "v1", "poddisruptionbudgets")
     metadata = pod["metadata"]
-    budgets = [
+    found = [
         budget
         for budget in store.shelf(kind).select(f"{metadata['namespace']}/")
-        if "selector" in budget["spec"]
-        and selector_matcher(budget["spec"]["selector"])(metadata.get("labels") or {})
+        if budgets.selects(budget, metadata.get("labels") or {})
     ]
-    if len(budgets) > 1:
+    if len(found) > 1:
         raise Refusal(500, _TWO_BUDGETS)
-    for budget in budgets:
+    for budget in found:
         status, name = budget["status"], budget["metadata"]["name"]
         if status.get("disruptionsAllowed", 0) <= 0:
             told = (

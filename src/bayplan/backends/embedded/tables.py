@@ -103,8 +103,8 @@ def _row(columns: Sequence[Column], item: Object, now: float, include: str) -> O
     row: Object = {"cells": [column.cell(item, now) for column in columns]}
     if include == "Object":
         row["object"] = item
-    elif include != "None":
-        row["object"] = partial(item)
+    else:
+        row["object"] = None if include == "None" else partial(item)
     return row
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 _GENERATE_TRIES = 8
+_OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
 _SET_BY_SERVER = (
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
@@ -58,11 +59,13 @@ def create(store: Store, target: Target, body: Mapping[str, Any]) -> Object:
         metadata.pop("namespace", None)
     if resource.generation:
         metadata["generation"] = 1
+    if resource.custom and "status" in resource.subresources:
+        item.pop("status", None)
     if not metadata.get("name") and metadata.get("generateName"):
         metadata["name"] = _generated(store, target, metadata["generateName"])
     target = replace(target, name=metadata.get("name", ""))
     behaviour.create(store, item)
-    problems = meta.check(item, resource.plural, resource.namespaced) + behaviour.check(item, None)
+    problems = meta.check(item, resource) + behaviour.check(item, None)
     if problems:
         raise invalid(resource, target.name, problems)
     options.warnings += behaviour.warn(item)
@@ -79,9 +82,9 @@ def update(store: Store, target: Target, body: Mapping[str, Any]) -> Object:
     item = read(resource, body, target.options)
     metadata = item["metadata"]
     if metadata.get("name") and metadata["name"] != name:
-        raise _misaddressed("name", metadata["name"], name)
+        raise _misaddressed(metadata["name"], name)
     if resource.namespaced and metadata.get("namespace", target.namespace) != target.namespace:
-        raise _misaddressed("namespace", metadata["namespace"], target.namespace)
+        raise bad_request(_OTHER_NAMESPACE)
     kept = _existing(store, target)
     old = outward(resource, kept)
     uid = old["metadata"]["uid"]
@@ -97,9 +100,9 @@ def patch(store: Store, target: Target, patch: Any, form: str) -> Object:
     """Change parts of an object."""
     kept = _existing(store, target)
     body = patches.patched(target.resource, outward(target.resource, kept), patch, form)
-    item = read(target.resource, body, target.options)
+    item = _read_patched(target, body)
     if item["metadata"].get("name") != target.name:
-        raise _misaddressed("name", item["metadata"].get("name", ""), target.name)
+        raise _misaddressed(item["metadata"].get("name", ""), target.name)
     return _change(store, target, kept, item)
 
 
@@ -121,6 +124,20 @@ def apply(store: Store, target: Target, body: Mapping[str, Any]) -> Object:
     if not target.options.dry_run:
         store.applied[remembered] = copied(dict(body))
     return made
+
+
+def _read_patched(target: Target, body: Object) -> Object:
+    """What a patch made; where it cannot be read, the patch is what is wrong."""
+    try:
+        return read(target.resource, body, target.options)
+    except Refusal as refusal:
+        why = refusal.message.partition(": ")[2]
+        if why.startswith(("strict decoding error", "json: cannot unmarshal")):
+            problem = wrong("patch", "the object after the patch", why)
+            cause = {"reason": problem.reason, "message": problem.message, "field": problem.field}
+            told = f' "" is invalid: patch: {problem.message}'
+            raise Refusal(422, told, None, {"causes": [cause]}) from None
+        raise
 
 
 def read(resource: Resource, body: Any, options: Options) -> Object:
@@ -173,7 +190,7 @@ def _change(store: Store, target: Target, kept: Object, item: Object) -> Object:
         metadata["generation"] = before.get("generation", 0) + 1
     problems = meta.check_update(item, old)
     if metadata != before:
-        problems += meta.check(item, resource.plural, resource.namespaced)
+        problems += meta.check(item, resource)
     problems += behaviour.check_status(item, old) if subresource == "status" else behaviour.check(item, old)
     if problems:
         raise invalid(resource, target.name, problems)
@@ -183,9 +200,7 @@ def _change(store: Store, target: Target, kept: Object, item: Object) -> Object:
     new = inward(resource, item)
     if target.options.dry_run:
         return new
-    store.put(resource, target.key, new)
-    store.drop_if_due(resource, target.key)
-    return new
+    return store.put_or_drop(resource, target.key, new)
 
 
 def _carry_over(resource: Resource, metadata: Object, before: Object) -> None:
@@ -240,9 +255,7 @@ def _namespace(store: Store, target: Target, item: Object) -> str:
         return ""
     given = metadata.get("namespace", "")
     if given and asked and given != asked:
-        raise bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
+        raise bad_request(_OTHER_NAMESPACE)
     asked = asked or given
     if not asked:
         raise bad_request("an empty namespace may not be set during creation")
@@ -308,11 +321,17 @@ def _review(target: Target, operation: str, item: Object, old: Object | None) ->
     )
 
 
-def _misaddressed(what: str, given: str, asked: str) -> Refusal:
-    return bad_request(f"the {what} of the object ({given}) does not match the {what} on the URL ({asked})")
+def _misaddressed(given: str, asked: str) -> Refusal:
+    if not given:
+        told = f"the name of the object ({asked} based on URL) was undeterminable: name must be provided"
+        return bad_request(told)
+    return bad_request(f"the name of the object ({given}) does not match the name on the URL ({asked})")
 
 
 def _other_kind(resource: Resource, kind: str, api_version: str) -> Refusal:
+    if api_version != resource.api_version:
+        expected = f"does not match the expected API version ({resource.api_version})"
+        return bad_request(f"the API version in the data ({api_version}) {expected}")
     version = api_version.rpartition("/")[2]
     return bad_request(
         f'{kind} in version "{version}" cannot be handled as a {resource.kind}: '
