@@ -1,0 +1,213 @@
+"""`bayplan run` on a real control plane: gangs of real Jobs and JobSets are bound whole, in rank order."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bayplan.cli.home_cluster import BLOCK, RACK, crds, topology
+from tests.end_to_end.objects import Object, eventually, node
+
+if TYPE_CHECKING:
+    from tools.controlplane.cluster import Cluster
+
+REQUIRED = "kueue.x-k8s.io/podset-required-topology"
+SEGMENT_LEVEL = "kueue.x-k8s.io/podset-slice-required-topology"
+SEGMENT_SIZE = "kueue.x-k8s.io/podset-slice-size"
+HOSTS = [f"{block}-{rack}-h{host}" for block in ("b1", "b2") for rack in ("r1", "r2") for host in (1, 2)]
+
+
+@pytest.fixture(scope="module")
+def data_centre(cluster: Cluster) -> Iterator[Cluster]:
+    """Two blocks of two racks of two hosts with four GPUs each, a topology, and rights for our user."""
+    cluster.apply(*crds())
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd/topologies.kueue.x-k8s.io")
+    cluster.kubectl("create", "namespace", "bayplan-system")
+    cluster.apply(topology(), *rights())
+    cluster.apply(*(node(name, 4, **_place(name)) for name in HOSTS))
+    cluster.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "node", *HOSTS)
+    yield cluster
+    cluster.kubectl("delete", "node", *HOSTS)
+    cluster.kubectl("delete", "topology", "data-centre")
+
+
+def rights() -> list[Object]:
+    """All that the scheduler's user may do."""
+
+    def rule(groups: list[str], resources: list[str], *verbs: str) -> Object:
+        return {"apiGroups": groups, "resources": resources, "verbs": list(verbs)}
+
+    look = ("get", "list", "watch")
+    rules = [
+        rule([""], ["nodes", "pods"], *look),
+        rule(["batch"], ["jobs"], *look),
+        rule(["jobset.x-k8s.io"], ["jobsets"], *look),
+        rule(["kueue.x-k8s.io"], ["topologies"], *look),
+        rule([""], ["pods/binding", "events"], "create"),
+        rule(["coordination.k8s.io"], ["leases"], "get", "create", "update"),
+    ]
+    api = "rbac.authorization.k8s.io"
+    role = {"kind": "ClusterRole", "name": "bayplan-scheduler", "apiGroup": api}
+    return [
+        {
+            "apiVersion": f"{api}/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": role["name"]},
+            "rules": rules,
+        },
+        {
+            "apiVersion": f"{api}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": role["name"]},
+            "roleRef": role,
+            "subjects": [{"kind": "User", "name": "bayplan", "apiGroup": api}],
+        },
+    ]
+
+
+def _place(name: str) -> dict[str, str]:
+    block, rack, _ = name.split("-")
+    return {BLOCK: block, RACK: rack}
+
+
+@contextmanager
+def scheduler(cluster: Cluster, folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A scheduler process as its own user, ended as a kubelet would end it."""
+    command = [
+        sys.executable, "-m", "bayplan", "run", "--kubeconfig", str(cluster.kubeconfig_of("bayplan")),
+        "--journal", str(folder / "journal"), *options,
+    ]  # fmt: skip
+    folder.mkdir(exist_ok=True)
+    with (folder / "run.log").open("a") as log:
+        process = subprocess.Popen(command, stderr=log, stdout=log, text=True)
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(40)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+
+
+def job(name: str, pods: int, gpus: int, notes: dict[str, str], seconds: int = 2) -> Object:
+    container = {"name": "main", "image": "none", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "parallelism": pods, "completions": pods, "completionMode": "Indexed", "backoffLimit": 0,
+            "template": {
+                "metadata": {"annotations": notes | {"bayplan.dev/run-seconds": str(seconds)}},
+                "spec": {"restartPolicy": "Never", "schedulerName": "bayplan", "containers": [container]},
+            },
+        },
+    }  # fmt: skip
+
+
+def nodes_by_rank(cluster: Cluster, name: str) -> list[str]:
+    pods = cluster.get("pods", "-n", "default", "-l", f"job-name={name}")["items"]
+    index = "batch.kubernetes.io/job-completion-index"
+    ordered = sorted(pods, key=lambda pod: int(pod["metadata"]["annotations"][index]))
+    return [pod["spec"].get("nodeName", "") for pod in ordered]
+
+
+def is_complete(cluster: Cluster, name: str) -> bool:
+    conditions = cluster.get("job", "-n", "default", name)["status"].get("conditions") or []
+    return any(c["type"] == "Complete" and c["status"] == "True" for c in conditions)
+
+
+def test_gangs_run_whole_in_rank_order_and_as_our_own_user(data_centre: Cluster, tmp_path: Path) -> None:
+    with scheduler(data_centre, tmp_path):
+        data_centre.apply(job("rack", 8, 1, {REQUIRED: RACK}, seconds=4))
+        eventually(lambda: is_complete(data_centre, "rack"), "the job in one rack completes")
+        hosts = nodes_by_rank(data_centre, "rack")
+        assert hosts == sorted(hosts)
+        assert len({host[:5] for host in hosts}) == 1
+        notes = {REQUIRED: BLOCK, SEGMENT_LEVEL: RACK, SEGMENT_SIZE: "4"}
+        data_centre.apply(job("segments", 8, 2, notes, seconds=4))
+        eventually(lambda: is_complete(data_centre, "segments"), "the job in segments completes")
+        hosts = nodes_by_rank(data_centre, "segments")
+        assert [len({host[:5] for host in hosts[first : first + 4]}) for first in (0, 4)] == [1, 1]
+    replayed = subprocess.run(
+        [sys.executable, "-m", "bayplan", "replay", "--quiet", str(tmp_path / "journal")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
+
+
+def test_what_does_not_fit_is_left_whole_with_the_reason(data_centre: Cluster, tmp_path: Path) -> None:
+    with scheduler(data_centre, tmp_path):
+        data_centre.apply(job("wide", 3, 4, {REQUIRED: RACK}))
+
+        def told() -> bool:
+            events = data_centre.get(
+                "events", "-n", "default", "--field-selector", "involvedObject.name=wide"
+            )
+            return any(
+                "allows to fit only 2 out of 3 pod(s)" in event["message"] for event in events["items"]
+            )
+
+        eventually(told, "the job is told why it waits")
+        assert set(nodes_by_rank(data_centre, "wide")) == {""}
+    data_centre.kubectl("delete", "job", "-n", "default", "wide")
+
+
+def test_in_the_shadow_nothing_is_written(data_centre: Cluster, tmp_path: Path) -> None:
+    data_centre.apply(job("shadowed", 2, 1, {}))
+    with scheduler(data_centre, tmp_path, "--shadow"):
+        time.sleep(6)
+        assert set(nodes_by_rank(data_centre, "shadowed")) == {""}
+    entries = "".join(file.read_text() for file in (tmp_path / "journal").glob("*.jsonl"))
+    assert '"is":"Bind"' in entries
+    data_centre.kubectl("delete", "job", "-n", "default", "shadowed")
+
+
+def test_killed_at_any_moment_it_goes_on_where_it_was(data_centre: Cluster, tmp_path: Path) -> None:
+    names = [f"flow-{number}" for number in range(6)]
+    data_centre.apply(*(job(name, 4, 2, {REQUIRED: RACK}, seconds=1) for name in names))
+    for round_ in range(3):
+        with scheduler(data_centre, tmp_path / f"round-{round_}") as process:
+            time.sleep(2.5 + 0.4 * round_)
+            process.kill()
+    with scheduler(data_centre, tmp_path / "last"):
+        eventually(lambda: all(is_complete(data_centre, name) for name in names), "all complete", seconds=120)
+    for name in names:
+        assert len({host[:5] for host in nodes_by_rank(data_centre, name)}) == 1
+
+
+def test_a_job_set_is_one_gang(data_centre: Cluster, tmp_path: Path) -> None:
+    template = job("unused", 2, 4, {REQUIRED: BLOCK}, seconds=3)["spec"]
+    body = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "pretrain", "namespace": "default"},
+        "spec": {"replicatedJobs": [{"name": "w", "replicas": 2, "template": {"spec": template}}]},
+    }
+    with scheduler(data_centre, tmp_path):
+        data_centre.apply(body)
+
+        def complete() -> bool:
+            status = data_centre.get("jobset", "-n", "default", "pretrain").get("status") or {}
+            return any(
+                c["type"] == "Completed" and c["status"] == "True" for c in status.get("conditions") or []
+            )
+
+        eventually(complete, "the JobSet completes", seconds=90)
+        label = "jobset.sigs.k8s.io/jobset-name=pretrain"
+        pods = data_centre.get("pods", "-n", "default", "-l", label)["items"]
+        assert len(pods) == 4
+        assert len({pod["spec"]["nodeName"][:2] for pod in pods}) == 1, json.dumps(
+            [pod["spec"]["nodeName"] for pod in pods]
+        )
