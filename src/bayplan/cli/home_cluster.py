@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from bayplan.backends.embedded.admission import Hook, Review, Verdict
 from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.backends.embedded.http import Face
 from bayplan.backends.embedded.store import Store
@@ -20,6 +21,7 @@ from bayplan.backends.stagehands.definitions import definitions
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kube.wire import NODES
 from bayplan.dialects.kueue import scheduled
+from bayplan.dialects.kueue.admission import VALIDATED, validate
 from bayplan.dialects.kueue.messages import sentence
 from bayplan.model.node import HOSTNAME
 from bayplan.model.plan import Bind, Plan, Refuse
@@ -136,13 +138,21 @@ class HomeCluster:
             raise
 
     def _furnish(self) -> None:
-        """Kinds, topology and nodes."""
+        """Kinds, topology, nodes, and the webhook of ours that looks at jobs."""
+        hook = Hook("validate.bayplan.dev", review_job, frozenset(VALIDATED))
+        self.store.admission.register(hook)
         for definition in [*crds(), *definitions()]:
             self.store.create(DEFINITIONS, definition)
         self.store.create(scheduled.TOPOLOGIES, topology())
         plain = replace(NODES, wire=None)
         for node in nodes(self.shape):
             self.store.create(plain, node)
+
+
+def review_job(review: Review) -> Verdict:
+    """What the webhook would say, asked in process."""
+    errors = validate(review.object, review.old)
+    return Verdict(not errors, "; ".join(str(error) for error in errors), 422 if errors else 200)
 
 
 def crds() -> list[Object]:
