@@ -1,0 +1,99 @@
+"""The Helm chart, written from the same objects as `bayplan install`; a test looks that it is up to date."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bayplan import __version__
+from bayplan.cli import manifests
+from bayplan.cli.definitions import converted
+from bayplan.cli.manifests import IMAGE, SERVED_ROLES, Settings
+
+PLACEHOLDERS = Settings(
+    namespace="{{ .Release.Namespace }}",
+    image="{{ .Values.image }}",
+    roles=SERVED_ROLES,
+    replicas="{{ .Values.replicas }}",
+)
+NUMBERS = ("{{ .Values.replicas }}",)
+HEADER = (
+    "# Written by `python -m bayplan.cli.install --chart`; change src/bayplan/cli/manifests.py instead.\n"
+)
+
+CHART = {
+    "apiVersion": "v2",
+    "name": "bayplan",
+    "description": "Topology-aware gang scheduling for Kubernetes",
+    "type": "application",
+    "version": __version__,
+    "appVersion": __version__,
+    "kubeVersion": ">=1.30.0-0",
+}
+VALUES = f"""{HEADER}
+# The image of every replica.
+image: {IMAGE}
+
+# One leads, the others stand by.
+replicas: 2
+
+# What the replicas do; each role brings the rights that it needs. Known: {", ".join(SERVED_ROLES)}.
+roles:
+{"".join(f"  - {role}{chr(10)}" for role in SERVED_ROLES)}"""
+
+
+def chart() -> dict[str, str]:
+    """Every file of the chart, by its path below the chart's folder."""
+    files = {"Chart.yaml": HEADER + dumped(CHART), "values.yaml": VALUES}
+    for definition in manifests.custom_resources(PLACEHOLDERS):
+        name = definition["metadata"]["name"]
+        folder = "templates" if name in converted() else "crds"  # Helm fills in templates only
+        files[f"{folder}/{name}.yaml"] = HEADER + template(definition)
+    for one in manifests.common(PLACEHOLDERS):
+        files[f"templates/{_file(one)}"] = HEADER + template(one)
+    for role in PLACEHOLDERS.roles:
+        for one in manifests.of_role(role, PLACEHOLDERS):
+            condition = f'{{{{- if has "{role}" .Values.roles }}}}\n'
+            files[f"templates/{_file(one)}"] = f"{HEADER}{condition}{template(one)}{{{{- end }}}}\n"
+    return files
+
+
+def write_chart(folder: Path) -> list[Path]:
+    """Write the chart, and remove what an earlier writing left that is no longer part of it."""
+    wanted = {folder / name: text for name, text in chart().items()}
+    for path in sorted(folder.rglob("*.yaml")):
+        if path not in wanted and path.read_text(encoding="utf-8").startswith(HEADER):
+            path.unlink()
+    for path, text in wanted.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return sorted(wanted)
+
+
+def template(obj: dict[str, Any]) -> str:
+    """An object with Helm's placeholders in it; those that stand for numbers without quotes."""
+    text = dumped(obj)
+    for number in NUMBERS:
+        text = text.replace(f"'{number}'", number)
+    return text
+
+
+def dumped(*objects: dict[str, Any]) -> str:
+    """Objects as YAML that reads like written by hand."""
+    return yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, width=110, allow_unicode=True)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Repeats what occurs twice, and indents lists."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)
+
+
+def _file(obj: dict[str, Any]) -> str:
+    return f"{obj['kind'].lower()}-{obj['metadata']['name']}.yaml"

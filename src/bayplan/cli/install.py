@@ -1,0 +1,177 @@
+"""`bayplan install`: everything that runs Bayplan in a cluster, applied to it or printed as YAML."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from bayplan.backends.remote.backend import RemoteBackend, connect
+from bayplan.cli.chart import dumped, write_chart
+from bayplan.cli.manifests import IMAGE, LABELS, NAMESPACE, SERVED_ROLES, Settings, manifests
+from bayplan.cli.rights import ROLES
+from bayplan.dialects.api import Ended, Kind, Outcome, Verb, Write
+from bayplan.dialects.errors import Trouble
+from bayplan.runtime.certificate_keeper import DEFINITION, MUTATING, VALIDATING
+from bayplan.runtime.clock import SystemClock
+from bayplan.runtime.objects import SECRET
+
+Object = dict[str, Any]
+
+PATIENCE = 60.0
+CALL_SECONDS = 10.0
+_RBAC = "rbac.authorization.k8s.io"
+KINDS = {
+    kind.kind: kind
+    for kind in (
+        Kind("", "v1", "Namespace", "namespaces", namespaced=False),
+        Kind("", "v1", "ServiceAccount", "serviceaccounts"),
+        Kind("", "v1", "Service", "services"),
+        SECRET,
+        Kind(_RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False),
+        Kind(_RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False),
+        Kind(_RBAC, "v1", "Role", "roles"),
+        Kind(_RBAC, "v1", "RoleBinding", "rolebindings"),
+        Kind("apps", "v1", "Deployment", "deployments"),
+        Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
+        MUTATING,
+        VALIDATING,
+        DEFINITION,
+    )
+}
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def _roles(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]:
+    found = tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
+    if not found:
+        raise click.BadParameter(f"name at least one of {', '.join(SERVED_ROLES)}")
+    for role in found:
+        if role not in ROLES:
+            raise click.BadParameter(f"{role} is no role; these are: {', '.join(SERVED_ROLES)}")
+        if role not in SERVED_ROLES:
+            raise click.BadParameter(f"{role} cannot be installed: `bayplan run` does not do it yet")
+    return found
+
+
+def _namespace(_: click.Context, __: click.Parameter, value: str) -> str:
+    if not _DNS_LABEL.fullmatch(value):
+        raise click.BadParameter(f'"{value}" cannot be the name of a namespace: a-z, 0-9 and -, at most 63')
+    return value
+
+
+@click.command()
+@click.option(
+    "-o", "--output", type=click.Choice(["apply", "yaml"]), default="apply", show_default=True,
+    help="Apply it to the cluster, or print it.",
+)  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Say what would be applied, and change nothing.")
+@click.option("--namespace", default=NAMESPACE, show_default=True, callback=_namespace, help="Where it runs.")
+@click.option("--image", default=IMAGE, show_default=True, help="The image of every replica.")
+@click.option(
+    "--roles", default=",".join(SERVED_ROLES), show_default=True, callback=_roles, metavar="A,B",
+    help=f"What the replicas do, out of {', '.join(SERVED_ROLES)}; each brings the rights it needs.",
+)  # fmt: skip
+@click.option("--replicas", default=2, show_default=True, type=click.IntRange(1), help="One of them leads.")
+@click.option("--crds/--no-crds", default=True, show_default=True, help="Whether to bring our definitions.")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: KUBECONFIG, or ~/.kube/config.")
+@click.option("--context", help="A context of the kubeconfig (default: its current one).")
+@click.option(
+    "--chart", type=click.Path(file_okay=False, path_type=Path), hidden=True,
+    help="Write the Helm chart to this folder instead.",
+)  # fmt: skip
+def install(
+    output: str, dry_run: bool, crds: bool, kubeconfig: Path | None, context: str | None, chart: Path | None,
+    **chosen: Any,
+) -> None:  # fmt: skip
+    """Install Bayplan in a cluster: definitions, RBAC, the replicas, and the webhooks if asked for.
+
+    Needs the rights of a cluster administrator; what it installs has only those that its roles need.
+    Installing again changes what differs. A CustomResourceDefinition that somebody else installed is left
+    alone.
+    """
+    if chart is not None:
+        click.echo("\n".join(str(path) for path in write_chart(chart)))
+        return
+    settings = Settings(**chosen)
+    objects = [one for one in manifests(settings) if crds or one["kind"] != DEFINITION.kind]
+    if output == "yaml":
+        click.echo(dumped(*objects), nl=False)
+    elif dry_run:
+        for one in objects:
+            click.echo(f"{_called(one)} would be applied")
+    else:
+        try:
+            done = apply(objects, kubeconfig, context)
+        except Trouble as trouble:
+            raise click.ClickException(str(trouble)) from None
+        sys.exit(0 if done else 1)
+
+
+def apply(objects: Sequence[Object], kubeconfig: Path | None, context: str | None) -> bool:
+    """Apply everything, what others stand on first; whether all of it was taken."""
+    backend = connect(kubeconfig, context)
+    try:
+        ours = [one for one in objects if _is_ours(backend, one)]
+        first = [one for one in ours if one["kind"] in ("Namespace", DEFINITION.kind)]
+        rest = [one for one in ours if one not in first]
+        outcomes = [outcome for wave in (first, rest) for outcome in _made(backend, wave)]
+        return all(outcome.ended is Ended.DONE for outcome in outcomes)
+    finally:
+        backend.close()
+
+
+def _made(backend: RemoteBackend, objects: Iterable[Object]) -> Iterator[Outcome]:
+    writes = [_write(one) for one in objects]
+    backend.submit(writes)
+    clock = SystemClock()
+    end, left = clock.monotonic() + PATIENCE, len(writes)
+    while left and clock.monotonic() < end:
+        for outcome in backend.outcomes():
+            left -= 1
+            _report(outcome)
+            yield outcome
+        backend.wait(0.2)
+    if left:
+        raise Trouble(f"{left} objects were not applied within {PATIENCE:.0f} s; run it again")
+
+
+def _write(obj: Object) -> Write:
+    metadata = obj["metadata"]
+    kind = replace(KINDS[obj["kind"]], label_selector="")
+    return Write(Verb.APPLY, kind, metadata.get("namespace", ""), metadata["name"], obj, tag=_called(obj))
+
+
+def _is_ours(backend: RemoteBackend, obj: Object) -> bool:
+    """Whether we may change it: a definition that is there without our label is somebody else's."""
+    if obj["kind"] != DEFINITION.kind:
+        return True
+    status, body = backend.request("GET", DEFINITION.path(name=obj["metadata"]["name"]), b"", CALL_SECONDS)
+    if status != 200:
+        return True
+    labels = msgspec.json.decode(body)["metadata"].get("labels") or {}
+    if LABELS.items() <= labels.items():
+        return True
+    click.echo(f"{_called(obj)} is there already and not ours; left as it is")
+    return False
+
+
+def _report(outcome: Outcome) -> None:
+    if outcome.ended is Ended.DONE:
+        click.echo(f"{outcome.write.tag} applied")
+    else:
+        click.echo(f"{outcome.write.tag} not applied: {outcome.message}", err=True)
+
+
+def _called(obj: Object) -> str:
+    return f"{obj['kind'].lower()}/{obj['metadata']['name']}"
+
+
+if __name__ == "__main__":
+    install()

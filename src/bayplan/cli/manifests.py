@@ -1,0 +1,257 @@
+"""Everything that runs Bayplan in a cluster, as API objects: source of `bayplan install` and of the chart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from bayplan import __version__
+from bayplan.cli.definitions import conversion, converted, definitions
+from bayplan.cli.rights import EVERYBODY, ROLES, Right, rules
+from bayplan.cli.webhooks import CONFIGURATION, SECRET_NAME, SERVICE, registry
+from bayplan.dialects.kueue.scheduled import SCHEDULER
+
+Object = dict[str, Any]
+
+NAME = "bayplan"
+NAMESPACE = "bayplan-system"
+IMAGE = f"bayplan:{__version__}"
+SERVED_ROLES = ("scheduler",)
+"""The roles that `bayplan run` takes on today; no other can be installed."""
+HEALTH_PORT = 8081
+WEBHOOK_PORT = 9443
+JOURNAL = "/var/lib/bayplan"
+USER = 65532
+CHOSEN = {"app.kubernetes.io/name": NAME}
+LABELS = {**CHOSEN, "app.kubernetes.io/part-of": NAME}
+
+# A write that the API server sends us: only what names us as its scheduler.
+_JOB = f"object.spec.template.spec.schedulerName == '{SCHEDULER}'"
+_JOB_SET = (
+    "object.spec.replicatedJobs.exists(job, has(job.template.spec.template.spec.schedulerName) && "
+    f"job.template.spec.template.spec.schedulerName == '{SCHEDULER}')"
+)
+CONDITIONS = {("batch", "jobs"): _JOB, ("jobset.x-k8s.io", "jobsets"): _JOB_SET}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What can be chosen. The chart fills them with its own placeholders."""
+
+    namespace: str = NAMESPACE
+    image: str = IMAGE
+    roles: tuple[str, ...] = SERVED_ROLES
+    replicas: int | str = 2
+
+
+def manifests(settings: Settings) -> list[Object]:
+    """Every object, in the order in which they can be created."""
+    return [
+        *custom_resources(settings),
+        namespace(settings),
+        *common(settings),
+        *(one for role in settings.roles for one in of_role(role, settings)),
+    ]
+
+
+def custom_resources(settings: Settings) -> list[Object]:
+    """The definitions, those with several versions pointed at our webhook."""
+    found = []
+    for one in definitions():
+        name = one["metadata"]["name"]
+        spec = one["spec"]
+        if name in converted() and "webhooks" in settings.roles:
+            spec = {**spec, "conversion": conversion(settings.namespace)}
+        labels = {**one["metadata"].get("labels", {}), **LABELS}
+        found.append({**one, "metadata": {**one["metadata"], "labels": labels}, "spec": spec})
+    return found
+
+
+def namespace(settings: Settings) -> Object:
+    """The namespace, in which nothing may run with more rights than we have."""
+    labels = {**LABELS, "pod-security.kubernetes.io/enforce": "restricted"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": settings.namespace, "labels": labels},
+    }
+
+
+def common(settings: Settings) -> list[Object]:
+    """What is there whatever the roles are."""
+    return [
+        _object("v1", "ServiceAccount", NAME, settings),
+        *_rbac(NAME, (), EVERYBODY.at_home, settings),
+        _deployment(settings),
+        _object(
+            "policy/v1",
+            "PodDisruptionBudget",
+            NAME,
+            settings,
+            spec={"maxUnavailable": 1, "selector": {"matchLabels": CHOSEN}},
+        ),
+        _service(f"{NAME}-metrics", HEALTH_PORT, "health", settings),
+    ]
+
+
+def of_role(role: str, settings: Settings) -> list[Object]:
+    """What one role adds."""
+    found = _rbac(f"{NAME}-{role}", ROLES[role].everywhere, ROLES[role].at_home, settings)
+    if role == "webhooks":
+        found += [
+            _service(SERVICE, 443, "webhooks", settings),
+            _object("v1", "Secret", SECRET_NAME, settings, type="Opaque"),  # filled by the first replica
+            *_configurations(settings),
+        ]
+    return found
+
+
+def _rbac(
+    name: str, everywhere: tuple[Right, ...], at_home: tuple[Right, ...], settings: Settings
+) -> list[Object]:
+    subjects = [{"kind": "ServiceAccount", "name": NAME, "namespace": settings.namespace}]
+    found = []
+    for prefix, rights in (("Cluster", everywhere), ("", at_home)):
+        if rights:
+            role = {"apiGroup": "rbac.authorization.k8s.io", "kind": f"{prefix}Role", "name": name}
+            for kind, fields in (
+                (f"{prefix}Role", {"rules": rules(rights)}),
+                (f"{prefix}RoleBinding", {"roleRef": role, "subjects": subjects}),
+            ):
+                made = _object("rbac.authorization.k8s.io/v1", kind, name, settings, **fields)
+                if prefix:
+                    del made["metadata"]["namespace"]
+                found.append(made)
+    return found
+
+
+def arguments(settings: Settings) -> list[str]:
+    """The command line of a replica."""
+    return [
+        "run",
+        f"--namespace={settings.namespace}",
+        f"--listen=0.0.0.0:{HEALTH_PORT}",
+        f"--journal={JOURNAL}",
+        "--log-format=json",
+    ]
+
+
+def _deployment(settings: Settings) -> Object:
+    template = {
+        "metadata": {"labels": {**LABELS, "app.kubernetes.io/version": __version__}},
+        "spec": {
+            "serviceAccountName": NAME,
+            "priorityClassName": "system-cluster-critical",
+            "terminationGracePeriodSeconds": 30,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": USER,
+                "runAsGroup": USER,
+                "fsGroup": USER,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "topologySpreadConstraints": [_apart("kubernetes.io/hostname")],
+            "containers": [_container(settings)],
+            "volumes": [
+                {"name": "journal", "emptyDir": {"sizeLimit": "1Gi"}},
+                {"name": "tmp", "emptyDir": {"sizeLimit": "16Mi"}},
+            ],
+        },
+    }
+    spec = {
+        "replicas": settings.replicas,
+        "selector": {"matchLabels": CHOSEN},
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 1}},
+        "template": template,
+    }
+    return _object("apps/v1", "Deployment", NAME, settings, spec=spec)
+
+
+def _container(settings: Settings) -> Object:
+    return {
+        "name": NAME,
+        "image": settings.image,
+        "args": arguments(settings),
+        "ports": [
+            {"name": "health", "containerPort": HEALTH_PORT},
+            {"name": "webhooks", "containerPort": WEBHOOK_PORT},
+        ],
+        "livenessProbe": _probe("/healthz", initialDelaySeconds=10, periodSeconds=20, failureThreshold=3),
+        # A standby does not lead, and is ready all the same: a roll-out must not wait for it to lead.
+        "readinessProbe": _probe("/readyz?exclude=leader", periodSeconds=5, failureThreshold=3),
+        "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"memory": "2Gi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [{"name": "journal", "mountPath": JOURNAL}, {"name": "tmp", "mountPath": "/tmp"}],
+    }
+
+
+def _probe(path: str, **times: int) -> Object:
+    return {"httpGet": {"path": path, "port": "health"}, "timeoutSeconds": 5, **times}
+
+
+def _apart(key: str) -> Object:
+    return {
+        "maxSkew": 1,
+        "topologyKey": key,
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": CHOSEN},
+    }
+
+
+def _service(name: str, port: int, target: str, settings: Settings) -> Object:
+    ports = [{"name": target, "port": port, "targetPort": target}]
+    return _object("v1", "Service", name, settings, spec={"selector": CHOSEN, "ports": ports})
+
+
+def _configurations(settings: Settings) -> Iterable[Object]:
+    """The webhook configurations, one webhook for each resource that somebody looks at."""
+    looked_at = registry().admission
+    for kind, path, attribute in (
+        ("MutatingWebhookConfiguration", "/mutate", "mutate"),
+        ("ValidatingWebhookConfiguration", "/validate", "validate"),
+    ):
+        asked: dict[tuple[str, str], list[str]] = {}
+        for (group, resource, operation), handlers in looked_at.items():
+            if getattr(handlers, attribute):
+                asked.setdefault((group, resource), []).append(operation)
+        hooks = [
+            _hook(key, operations, path, settings)
+            | {"failurePolicy": "Ignore" if looked_at[*key, operations[0]].fail_open else "Fail"}
+            for key, operations in sorted(asked.items())
+        ]
+        if hooks:
+            made = _object("admissionregistration.k8s.io/v1", kind, CONFIGURATION, settings, webhooks=hooks)
+            del made["metadata"]["namespace"]
+            yield made
+
+
+def _hook(key: tuple[str, str], operations: list[str], path: str, settings: Settings) -> Object:
+    group, resource = key
+    spared = {"key": "kubernetes.io/metadata.name", "operator": "NotIn"}
+    hook: Object = {
+        "name": f"{resource.replace('/', '-')}.{group or 'core'}.bayplan.dev",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "timeoutSeconds": 5,
+        "matchPolicy": "Equivalent",
+        "rules": [
+            {"apiGroups": [group], "apiVersions": ["*"], "operations": operations, "resources": [resource]}
+        ],
+        "namespaceSelector": {
+            "matchExpressions": [{**spared, "values": ["kube-system", settings.namespace]}]
+        },
+        "clientConfig": {"service": {"name": SERVICE, "namespace": settings.namespace, "path": path}},
+    }
+    if condition := CONDITIONS.get(key):
+        hook["matchConditions"] = [{"name": "names-bayplan", "expression": condition}]
+    return hook
+
+
+def _object(version: str, kind: str, name: str, settings: Settings, **fields: Any) -> Object:
+    metadata = {"name": name, "namespace": settings.namespace, "labels": dict(LABELS)}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}

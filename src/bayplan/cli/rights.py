@@ -1,0 +1,113 @@
+"""What each role of Bayplan may do in a cluster: one table, from which all RBAC objects are made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bayplan.cli.definitions import converted
+from bayplan.cli.webhooks import CONFIGURATION, SECRET_NAME
+from bayplan.dialects.api import Kind
+from bayplan.dialects.kueue import scheduled
+
+LEASE_NAME = "bayplan"
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """Verbs on resources of one group; with names, on these objects only."""
+
+    group: str
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    names: tuple[str, ...] = ()
+
+    def rule(self) -> dict[str, Any]:
+        """As RBAC has it."""
+        found: dict[str, Any] = {"apiGroups": [self.group], "resources": list(self.resources)}
+        if self.names:
+            found["resourceNames"] = list(self.names)
+        return {**found, "verbs": list(self.verbs)}
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What a role may do everywhere, and what only in the namespace that Bayplan runs in."""
+
+    everywhere: tuple[Right, ...]
+    at_home: tuple[Right, ...] = ()
+
+
+def _watching(kinds: Iterable[Kind]) -> tuple[Right, ...]:
+    """List and watch, exactly what the loop does with its kinds."""
+    groups: dict[str, list[str]] = {}
+    for kind in kinds:
+        groups.setdefault(kind.group, []).append(kind.plural)
+    return tuple(Right(group, tuple(sorted(groups[group])), ("list", "watch")) for group in sorted(groups))
+
+
+def _trusted_definitions(names: tuple[str, ...]) -> tuple[Right, ...]:
+    resources = ("customresourcedefinitions",)
+    return (Right("apiextensions.k8s.io", resources, ("get", "update"), names),) if names else ()
+
+
+_CREATE_EVENTS = Right("", ("events",), ("create",))
+_QUEUES = ("clusterqueues", "cohorts", "localqueues")
+_KUEUE = "kueue.x-k8s.io"
+
+EVERYBODY = Rights(
+    everywhere=(),
+    at_home=(
+        Right("coordination.k8s.io", ("leases",), ("create",)),  # RBAC cannot limit a create to a name
+        Right("coordination.k8s.io", ("leases",), ("get", "update"), (LEASE_NAME,)),
+    ),
+)
+
+ROLES: dict[str, Rights] = {
+    # Queues, quota and the Kueue objects. Nothing acts on these rights yet: it is not installed by default.
+    "admission": Rights(
+        everywhere=(
+            *_watching(scheduled.KINDS),
+            Right("", ("limitranges", "namespaces"), ("list", "watch")),
+            Right("", ("pods",), ("delete", "patch")),  # evict, open the scheduling gate
+            _CREATE_EVENTS,
+            Right("batch", ("jobs",), ("patch",)),  # suspend, resume
+            Right("jobset.x-k8s.io", ("jobsets",), ("patch",)),
+            Right("scheduling.k8s.io", ("priorityclasses",), ("list", "watch")),
+            Right(
+                _KUEUE,
+                ("admissionchecks", *_QUEUES, "resourceflavors", "workloadpriorityclasses", "workloads"),
+                ("list", "watch"),
+            ),
+            Right(_KUEUE, ("workloads",), ("create", "delete", "patch", "update")),
+            Right(_KUEUE, (*(f"{name}/status" for name in _QUEUES), "workloads/status"), ("patch", "update")),
+        ),
+    ),
+    # Places gangs and binds their pods.
+    "scheduler": Rights(
+        everywhere=(
+            *_watching(scheduled.KINDS),
+            Right("", ("pods/binding",), ("create",)),
+            _CREATE_EVENTS,
+        ),
+    ),
+    # Answers the API server's questions, and has it trust the certificate that they are answered with.
+    "webhooks": Rights(
+        everywhere=(
+            Right(
+                "admissionregistration.k8s.io",
+                ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
+                ("get", "update"),
+                (CONFIGURATION,),
+            ),
+            *_trusted_definitions(converted()),
+        ),
+        at_home=(Right("", ("secrets",), ("get", "update"), (SECRET_NAME,)),),
+    ),
+}
+
+
+def rules(rights: Sequence[Right]) -> list[dict[str, Any]]:
+    """The rules of a Role or ClusterRole."""
+    return [right.rule() for right in rights]

@@ -1,0 +1,162 @@
+"""The webhooks role: which functions look at which objects, and the server that offers them to a cluster."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from bayplan.dialects.errors import Trouble
+from bayplan.dialects.kube.fields import Field, FieldError
+from bayplan.dialects.kueue.jobs import job_gang
+from bayplan.dialects.kueue.scheduled import SCHEDULER
+from bayplan.dialects.kueue.workload_conversion import convert_workload
+from bayplan.runtime.certificate_keeper import TRUSTING, CertificateKeeper, trusting
+from bayplan.runtime.certificates import Certificates, reload, server_context
+from bayplan.runtime.clock import Clock
+from bayplan.runtime.metrics import Metrics
+from bayplan.runtime.objects import SECRET, ApiObject, Request, Taken
+from bayplan.runtime.reviews import Handlers, Object, Registry
+from bayplan.runtime.serving import Address, Server
+from bayplan.runtime.webhook_server import Note, serve_webhooks
+
+SERVICE = "bayplan-webhooks"
+SECRET_NAME = "bayplan-webhook-certificate"
+CONFIGURATION = "bayplan"
+TRUST_SECONDS = 60.0
+CALL_SECONDS = 10.0
+
+
+def registry() -> Registry:
+    """Every function that looks at what people write. The embedded backend asks the same ones."""
+    made = Registry()
+    made.add("batch", "jobs", Handlers(validate=(check_job,)))
+    made.add("jobset.x-k8s.io", "jobsets", Handlers(validate=(check_job,)))
+    made.conversion["kueue.x-k8s.io", "Workload"] = _convert_workload
+    return made
+
+
+def check_job(new: Object | None, old: Object | None) -> list[FieldError]:
+    """What is wrong with a job that names us, and was not wrong with it before."""
+    known = {(error.path, error.why) for error in _errors(old)}
+    return [error for error in _errors(new) if (error.path, error.why) not in known]
+
+
+def _errors(job: Object | None) -> tuple[FieldError, ...]:
+    if job is None or not any(_names_us(template) for template in _templates(Field(job))):
+        return ()
+    field = Field(job)
+    job_gang(field)
+    return field.errors
+
+
+def _templates(job: Field) -> list[Field]:
+    if job.at("kind").text() == "JobSet":
+        replicated = job.at("spec", "replicatedJobs").items()
+        return [part.at("template", "spec", "template") for part in replicated]
+    return [job.at("spec", "template")]
+
+
+def _names_us(template: Field) -> bool:
+    return template.at("spec", "schedulerName").text() == SCHEDULER
+
+
+def _convert_workload(workload: Object, version: str) -> Object:
+    converted, errors = convert_workload(workload, version.partition("/")[2])
+    if errors:
+        raise ValueError("; ".join(str(error) for error in errors))
+    return converted
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where the webhooks are served, and under which names they are called."""
+
+    namespace: str
+    address: Address = Address()  # noqa: RUF009 - it is frozen
+    definitions: tuple[str, ...] = ()  # CRDs of ours that are converted
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """For the certificate: the Service, and where we listen if that is one place."""
+        inside = f"{SERVICE}.{self.namespace}.svc"
+        here = () if self.address.host in ("0.0.0.0", "::") else (self.address.host,)
+        return (inside, f"{inside}.cluster.local", *here)
+
+
+class Webhooks:
+    """A server with a certificate that renews itself and that the cluster is told to trust."""
+
+    def __init__(
+        self,
+        request: Request,
+        site: Site,
+        clock: Clock,
+        metrics: Metrics,
+        note: Note = lambda sentence, bug: None,
+    ) -> None:
+        self._note, self._metrics = note, metrics
+        self._certificates: Certificates | None = None
+        secret = ApiObject(request, SECRET, site.namespace, SECRET_NAME)
+        self._keeper = CertificateKeeper(secret, site.names, clock, self._use, self._say)
+        self._configurations = list(_configurations(request, site))
+        self._stop = threading.Event()
+        self._tls = server_context(self._first())
+        self.server: Server = serve_webhooks(registry(), self._tls, clock, metrics, site.address, note)
+        self._thread = threading.Thread(target=self._keep, name="certificates", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Finish the reviews under way, then close."""
+        self._stop.set()
+        self._thread.join()
+        self.server.stop()
+
+    def _first(self) -> Certificates:
+        for _ in range(3):  # two replicas may begin at the same time; the second takes what the first made
+            self._keeper.step()
+            if self._keeper.current is not None:
+                return self._keeper.current
+        raise Trouble("no certificate for the webhooks; see the log above for the reason")
+
+    def _use(self, certificates: Certificates) -> None:
+        if self._certificates is not None:
+            reload(self._tls, certificates)
+        self._certificates = certificates
+        self._metrics.certificate_ends(certificates.expires)
+
+    def _keep(self) -> None:
+        look, passed = 0.0, 0.0
+        while not self._stop.is_set():
+            if passed >= look:
+                look, passed = self._keeper.step(), 0.0
+            self._be_trusted()
+            seconds = min(TRUST_SECONDS, look)
+            self._stop.wait(seconds)
+            passed += seconds
+
+    def _be_trusted(self) -> None:
+        assert self._certificates is not None
+        for kind, configuration in self._configurations:
+            try:
+                found = configuration.get(CALL_SECONDS)
+                write = trusting(kind, found, self._certificates.bundle) if found else None
+                if write is not None:
+                    configuration.update(write.body, CALL_SECONDS)
+                    self._say(f"told the cluster to trust us in {kind.kind} {write.name}")
+            except Taken:
+                continue  # the next time
+            except Trouble as trouble:
+                self._say(f"the cluster may not trust our certificate: {trouble}")
+
+    def _say(self, sentence: str) -> None:
+        self._note(sentence, None)
+
+
+def _configurations(request: Request, site: Site) -> Iterable[tuple[Any, ApiObject]]:
+    mutating, validating, definition = TRUSTING
+    for kind in (mutating, validating):
+        yield kind, ApiObject(request, kind, "", CONFIGURATION)
+    for name in site.definitions:
+        yield definition, ApiObject(request, definition, "", name)

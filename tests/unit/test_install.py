@@ -1,0 +1,352 @@
+"""What is installed: complete, consistent with what runs, least in rights, and the same as the chart."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from bayplan.cli import definitions, manifests, webhooks
+from bayplan.cli.chart import HEADER, chart, write_chart
+from bayplan.cli.install import KINDS, install
+from bayplan.cli.manifests import CHOSEN, LABELS, Settings
+from bayplan.cli.rights import ROLES, Right
+from bayplan.cli.run import LEASE, run
+from bayplan.dialects.kueue import scheduled
+
+ROOT = Path(__file__).parents[2]
+ALL = Settings(roles=tuple(ROLES))
+Object = dict[str, Any]
+
+
+def printed(*arguments: str) -> list[Object]:
+    result = CliRunner().invoke(install, ["-o", "yaml", *arguments])
+    assert result.exit_code == 0, result.output
+    return [document for document in yaml.safe_load_all(result.output) if document]
+
+
+def only(objects: list[Object], kind: str, name: str = "bayplan") -> Object:
+    (found,) = [one for one in objects if one["kind"] == kind and one["metadata"]["name"] == name]
+    return found
+
+
+def container(objects: list[Object]) -> Object:
+    found: Object = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"][0]
+    return found
+
+
+# ── the objects ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_everything_is_printed_in_an_order_that_can_be_applied() -> None:
+    kinds = [one["kind"] for one in printed()]
+    assert kinds.index("CustomResourceDefinition") < kinds.index("Namespace") < kinds.index("ServiceAccount")
+    assert {
+        "Role",
+        "RoleBinding",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "PodDisruptionBudget",
+        "Service",
+    } < set(kinds)
+    assert "ValidatingWebhookConfiguration" not in kinds, "nobody would answer it"
+    assert [one["kind"] for one in printed("--no-crds")] == [
+        k for k in kinds if k != "CustomResourceDefinition"
+    ]
+
+
+@pytest.mark.parametrize(
+    "one", manifests.manifests(ALL), ids=lambda one: f"{one['kind']}-{one['metadata']['name']}"
+)
+def test_every_object_is_labelled_and_has_its_namespace(one: Object) -> None:
+    assert LABELS.items() <= one["metadata"]["labels"].items()
+    kind = KINDS[one["kind"]]
+    assert one["apiVersion"] == kind.api_version
+    assert one["metadata"].get("namespace") == (manifests.NAMESPACE if kind.namespaced else None)
+
+
+def test_no_two_objects_have_one_name() -> None:
+    names = [(one["kind"], one["metadata"]["name"]) for one in manifests.manifests(ALL)]
+    assert len(names) == len(set(names))
+
+
+def test_what_is_chosen_is_used_everywhere() -> None:
+    objects = printed("--namespace", "elsewhere", "--image", "registry/x:1", "--replicas", "3")
+    assert "bayplan-system" not in yaml.safe_dump_all(objects)
+    assert container(objects)["image"] == "registry/x:1"
+    assert only(objects, "Deployment")["spec"]["replicas"] == 3
+
+
+def test_replicas_are_started_with_flags_that_run_knows() -> None:
+    name, *arguments = container(printed("--namespace", "elsewhere"))["args"]
+    context = run.make_context(name, arguments)
+    assert name == run.name and context.params["namespace"] == "elsewhere"
+    assert context.params["listen"].endswith(f":{manifests.HEALTH_PORT}")
+    assert context.params["elect"] and not context.params["shadow"]
+
+
+def test_ports_probes_volumes_and_selectors_meet() -> None:
+    objects = manifests.manifests(ALL)
+    one = container(objects)
+    ports = {port["name"] for port in one["ports"]}
+    for name in ("livenessProbe", "readinessProbe"):
+        assert one[name]["httpGet"]["port"] in ports
+    services = [one for one in objects if one["kind"] == "Service"]
+    assert {service["spec"]["ports"][0]["targetPort"] for service in services} == ports
+    pod = only(objects, "Deployment")["spec"]["template"]
+    assert {volume["name"] for volume in pod["spec"]["volumes"]} == {m["name"] for m in one["volumeMounts"]}
+    journal = next(argument for argument in one["args"] if argument.startswith("--journal="))
+    assert journal.partition("=")[2] in {mount["mountPath"] for mount in one["volumeMounts"]}
+    for service in services:
+        assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    for kind in ("Deployment", "PodDisruptionBudget"):
+        assert only(objects, kind)["spec"]["selector"]["matchLabels"] == CHOSEN
+
+
+def test_replicas_have_no_more_than_the_restricted_standard_allows() -> None:
+    objects = printed()
+    assert only(objects, "Namespace", "bayplan-system")["metadata"]["labels"][
+        "pod-security.kubernetes.io/enforce"
+    ] == ("restricted")
+    pod = only(objects, "Deployment")["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] > 0
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container(objects)["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+# ── rights ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def every_right() -> list[Right]:
+    return [right for rights in ROLES.values() for right in (*rights.everywhere, *rights.at_home)]
+
+
+def test_nothing_is_granted_by_wildcard_or_leads_to_more_rights() -> None:
+    for right in every_right():
+        assert "*" not in (right.group, *right.resources, *right.verbs), right
+        assert right.group != "rbac.authorization.k8s.io", right
+        assert not {"escalate", "bind", "impersonate", "deletecollection"} & set(right.verbs), right
+        if right.resources == ("secrets",):
+            assert right.names and set(right.verbs) == {"get", "update"}, right
+
+
+def test_the_scheduler_may_watch_what_it_watches_and_write_what_it_writes() -> None:
+    granted = {
+        (right.group, resource, verb)
+        for right in ROLES["scheduler"].everywhere
+        for resource in right.resources
+        for verb in right.verbs
+    }
+    watched = {(kind.group, kind.plural, verb) for kind in scheduled.KINDS for verb in ("list", "watch")}
+    assert granted == watched | {("", "pods/binding", "create"), ("", "events", "create")}
+
+
+def test_names_in_rights_are_names_of_objects() -> None:
+    objects = manifests.manifests(ALL)
+    names = {one["metadata"]["name"] for one in objects}
+    assert {name for right in every_right() for name in right.names} <= names
+    assert only(objects, "Role")["rules"][1]["resourceNames"] == [LEASE]
+
+
+def test_every_role_is_bound_to_the_account_of_the_replicas() -> None:
+    objects = manifests.manifests(ALL)
+    account = only(objects, "Deployment")["spec"]["template"]["spec"]["serviceAccountName"]
+    bindings = [one for one in objects if one["kind"].endswith("Binding")]
+    assert {one["roleRef"]["name"] for one in bindings} == {
+        one["metadata"]["name"] for one in objects if one["kind"] in ("Role", "ClusterRole")
+    }
+    for one in bindings:
+        subject = {"kind": "ServiceAccount", "name": account, "namespace": "bayplan-system"}
+        assert one["subjects"] == [subject]
+
+
+# ── webhooks ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_api_server_asks_about_what_somebody_looks_at() -> None:
+    hooks = only(manifests.manifests(ALL), "ValidatingWebhookConfiguration")["webhooks"]
+    asked = {
+        (group, resource, operation)
+        for hook in hooks
+        for rule in hook["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for operation in rule["operations"]
+    }
+    assert asked == {key for key, found in webhooks.registry().admission.items() if found.validate}
+    for hook in hooks:
+        assert hook["sideEffects"] == "None" and hook["timeoutSeconds"] <= 10
+        assert hook["failurePolicy"] == "Fail" and hook["matchConditions"]
+        spared = hook["namespaceSelector"]["matchExpressions"][0]
+        assert spared["operator"] == "NotIn" and "bayplan-system" in spared["values"]
+
+
+def job(scheduler: str = "bayplan", **annotations: str) -> Object:
+    template = {
+        "metadata": {
+            "annotations": {f"kueue.x-k8s.io/{key.replace('_', '-')}": v for key, v in annotations.items()}
+        },
+        "spec": {"schedulerName": scheduler, "containers": []},
+    }
+    metadata = {"name": "j", "namespace": "ns"}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {"parallelism": 2, "template": template},
+    }
+
+
+WRONG = {"podset_required_topology": "not a label!", "podset_preferred_topology": "rack"}
+
+
+def test_a_job_that_names_us_is_checked_and_all_errors_are_found() -> None:
+    assert webhooks.check_job(job(podset_required_topology="rack"), None) == []
+    assert len(webhooks.check_job(job(**WRONG), None)) >= 2
+    assert webhooks.check_job(job("default-scheduler", **WRONG), None) == []
+    assert webhooks.check_job(None, job(**WRONG)) == []
+
+
+def test_what_was_wrong_before_does_not_stand_in_the_way_of_a_change() -> None:
+    assert webhooks.check_job(job(**WRONG), job(**WRONG)) == []
+    assert webhooks.check_job(job(**WRONG), job()) != []
+
+
+def test_a_job_set_names_us_in_any_of_its_jobs() -> None:
+    parts = [{"name": name, "template": job(name, **WRONG)} for name in ("bayplan", "other")]
+    job_set = {"kind": "JobSet", "metadata": {"name": "s"}, "spec": {"replicatedJobs": parts}}
+    assert webhooks.check_job(job_set, None) != []
+    assert webhooks.check_job({**job_set, "spec": {"replicatedJobs": parts[1:]}}, None) == []
+    assert webhooks.check_job({"kind": "JobSet", "spec": {"replicatedJobs": [3]}}, None) == []
+
+
+def test_workloads_are_converted() -> None:
+    change = webhooks.registry().conversion["kueue.x-k8s.io", "Workload"]
+    workload = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "Workload", "spec": {}}
+    assert change(workload, "kueue.x-k8s.io/v1beta2")["apiVersion"] == "kueue.x-k8s.io/v1beta2"
+
+
+def test_definitions_of_several_versions_are_converted_by_our_webhook(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = {"kind": "Workload", "plural": "workloads"}
+    spec = {"group": "kueue.x-k8s.io", "names": names, "versions": [{"name": "v1beta1"}, {"name": "v1beta2"}]}
+    made = [
+        {"kind": "CustomResourceDefinition", "metadata": {"name": "workloads.kueue.x-k8s.io"}, "spec": spec}
+    ]
+    monkeypatch.setattr(definitions, "definitions", lambda: made)
+    monkeypatch.setattr(manifests, "definitions", lambda: made)
+    definitions.converted.cache_clear()
+    try:
+        (found,) = manifests.custom_resources(ALL)
+        assert found["spec"]["conversion"]["webhook"]["clientConfig"]["service"]["path"] == "/convert"
+        (alone,) = manifests.custom_resources(Settings())
+        assert "conversion" not in alone["spec"], "nobody would answer"
+    finally:
+        definitions.converted.cache_clear()
+
+
+# ── the command ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--roles", "cook"], "cook is no role"),
+        (["--roles", ","], "name at least one"),
+        (["--roles", "scheduler,admission"], "admission cannot be installed"),
+        (["--namespace", "Not_A_Name"], "cannot be the name of a namespace"),
+        (["--replicas", "0"], "--replicas"),
+        (["-o", "json"], "--output"),
+    ],
+)
+def test_mistakes_are_explained(arguments: list[str], why: str) -> None:
+    result = CliRunner().invoke(install, arguments)
+    assert result.exit_code == 2 and why in result.output
+
+
+def test_a_dry_run_needs_no_cluster_and_lists_everything() -> None:
+    result = CliRunner().invoke(install, ["--dry-run"])
+    assert result.exit_code == 0
+    assert len(result.output.splitlines()) == len(printed())
+    assert "deployment/bayplan would be applied" in result.output
+
+
+def test_without_a_cluster_there_is_one_clear_sentence(tmp_path: Path) -> None:
+    result = CliRunner().invoke(install, ["--kubeconfig", str(tmp_path / "none")])
+    assert result.exit_code == 1 and result.output.startswith("Error: ") and result.output.count("\n") == 1
+
+
+# ── the chart ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_chart_in_the_repository_is_up_to_date() -> None:
+    folder = ROOT / "deploy" / "chart"
+    found = {
+        str(path.relative_to(folder)): path.read_text(encoding="utf-8")
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    assert found == chart(), "write it again: python -m bayplan.cli.install --chart deploy/chart"
+
+
+def rendered(files: dict[str, str], namespace: str) -> list[Object]:
+    """What Helm would make of the few things that our templates use."""
+    values = yaml.safe_load(files["values.yaml"])
+    found = []
+    for path, text in files.items():
+        if path.startswith(("templates/", "crds/")):
+            for role in re.findall(r'{{- if has "(\w+)" .Values.roles }}', text):
+                assert role in values["roles"]
+            text = re.sub(r"{{- (if|end).*?}}\n", "", text)
+            text = text.replace("{{ .Release.Namespace }}", namespace)
+            for name in ("image", "replicas"):
+                text = text.replace(f"{{{{ .Values.{name} }}}}", str(values[name]))
+            assert "{{" not in text, path
+            found.append(yaml.safe_load(text))
+    return found
+
+
+def by_name(objects: list[Object]) -> dict[tuple[str, str], Object]:
+    return {(one["kind"], one["metadata"]["name"]): one for one in objects}
+
+
+def test_the_chart_makes_what_install_makes() -> None:
+    ours = by_name(manifests.manifests(Settings(namespace="here")))
+    del ours["Namespace", "here"]  # Helm has --create-namespace
+    assert by_name(rendered(chart(), "here")) == ours
+
+
+def test_writing_the_chart_removes_only_what_it_wrote(tmp_path: Path) -> None:
+    write_chart(tmp_path)
+    stale, foreign = tmp_path / "templates" / "old.yaml", tmp_path / "mine.yaml"
+    stale.write_text(f"{HEADER}kind: Old\n")
+    foreign.write_text("kind: Mine\n")
+    write_chart(tmp_path)
+    assert not stale.exists() and foreign.exists()
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.yaml")} == {*chart(), "mine.yaml"}
+
+
+@pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not installed")
+def test_helm_agrees(tmp_path: Path) -> None:
+    write_chart(tmp_path / "bayplan")
+    helm = ["helm", "--namespace=here"]
+    subprocess.run([*helm, "lint", "--strict", str(tmp_path / "bayplan")], check=True, capture_output=True)
+    made = subprocess.run(
+        [*helm, "template", "release", str(tmp_path / "bayplan"), "--include-crds"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    found = by_name([document for document in yaml.safe_load_all(made.stdout) if document])
+    assert found == by_name(rendered(chart(), "here"))
