@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bayplan.dialects.errors import Trouble
-from bayplan.dialects.kube.fields import Field, FieldError
-from bayplan.dialects.kueue.jobs import job_gang
-from bayplan.dialects.kueue.scheduled import SCHEDULER
+from bayplan.dialects.kueue.admission import VALIDATED, validate
 from bayplan.dialects.kueue.workload_conversion import convert_workload
 from bayplan.runtime.certificate_keeper import TRUSTING, CertificateKeeper, trusting
 from bayplan.runtime.certificates import Certificates, reload, server_context
@@ -31,35 +29,10 @@ CALL_SECONDS = 10.0
 def registry() -> Registry:
     """Every function that looks at what people write. The embedded backend asks the same ones."""
     made = Registry()
-    made.add("batch", "jobs", Handlers(validate=(check_job,)))
-    made.add("jobset.x-k8s.io", "jobsets", Handlers(validate=(check_job,)))
+    for group, resource in VALIDATED:
+        made.add(group, resource, Handlers(validate=(validate,)))
     made.conversion["kueue.x-k8s.io", "Workload"] = _convert_workload
     return made
-
-
-def check_job(new: Object | None, old: Object | None) -> list[FieldError]:
-    """What is wrong with a job that names us, and was not wrong with it before."""
-    known = {(error.path, error.why) for error in _errors(old)}
-    return [error for error in _errors(new) if (error.path, error.why) not in known]
-
-
-def _errors(job: Object | None) -> tuple[FieldError, ...]:
-    if job is None or not any(_names_us(template) for template in _templates(Field(job))):
-        return ()
-    field = Field(job)
-    job_gang(field)
-    return field.errors
-
-
-def _templates(job: Field) -> list[Field]:
-    if job.at("kind").text() == "JobSet":
-        replicated = job.at("spec", "replicatedJobs").items()
-        return [part.at("template", "spec", "template") for part in replicated]
-    return [job.at("spec", "template")]
-
-
-def _names_us(template: Field) -> bool:
-    return template.at("spec", "schedulerName").text() == SCHEDULER
 
 
 def _convert_workload(workload: Object, version: str) -> Object:
