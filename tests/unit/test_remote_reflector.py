@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from bayplan.dialects.errors import Forbidden, Misconfigured, NotServed, Unautho
 from tests.unit.remote_server import (
     DICTS,
     HASTY,
+    LONG,
     THINGS,
     Server,
     Thing,
@@ -99,6 +101,13 @@ def test_one_object_that_cannot_be_read_does_not_hide_the_others(server: Server)
         assert seen.told() == ["seen good@2", "synced", "seen more@4"]
         assert any("ns/bad is not readable" in line for line in seen.log)
         assert any("ns/good is not readable" in line for line in seen.log)
+
+
+def test_an_object_that_cannot_be_read_is_not_asked_for_again(server: Server) -> None:
+    server.watches = [stream(added(thing("bad", 3, size="seven")), stay=False), quiet]
+    with watching(server, THINGS) as seen:
+        seen.until(lambda: server.count(watch=True) == 2)
+    assert server.of(watch=True)[1].query["resourceVersion"] == "3"
 
 
 def test_an_object_that_turns_unreadable_is_not_taken_for_gone(server: Server) -> None:
@@ -238,6 +247,14 @@ def test_watches_that_bring_nothing_again_and_again_are_not_trusted(server: Serv
         assert any("3 watches in a row brought nothing" in line for line in seen.log)
 
 
+def test_a_watch_that_brings_something_is_trusted_again(server: Server) -> None:
+    empty, bringing = stream(stay=False), stream(marked(2), stay=False)
+    server.watches = [empty, empty, bringing, empty, empty, stream(added(thing("a", 3)))]
+    with watching(server, THINGS) as seen:
+        seen.until(lambda: "seen a@3" in seen.told())
+    assert server.count(watch=False) == 1
+
+
 def test_a_version_the_server_never_had_leads_to_a_list(server: Server) -> None:
     server.lists = [page([thing("a", 70)], 77), page([thing("a", 3)], 5), page([thing("a", 3)], 5)]
     server.watches = [refused(504, "Too large resource version")] * 3 + [stream(modified(thing("a", 6)))]
@@ -302,8 +319,23 @@ def test_a_server_that_does_not_know_how_to_end_a_streamed_list_is_not_waited_fo
     server.lists = [page([thing("a", 1)], 4)]
     server.watches = [stream(added(thing("a", 1))), quiet]
     with watching(server, THINGS, patience=replace(STREAMING, list_silence_seconds=0.1)) as seen:
+        begun = time.monotonic()
         seen.synced()
+        assert time.monotonic() - begun < LONG / 2
         assert seen.told() == ["seen a@1", "synced"]
+
+
+def test_a_streamed_list_that_broke_off_once_is_streamed_again_the_next_time(server: Server) -> None:
+    server.lists = [page([thing("a", 1)], 4)]
+    server.watches = [
+        stream(added(thing("a", 1)), stay=False),
+        stream(failed(410)),
+        stream(added(thing("a", 5)), marked(6, end_of_list=True)),
+    ]
+    with watching(server, THINGS, patience=STREAMING) as seen:
+        seen.synced(2)
+        assert seen.told() == ["seen a@1", "synced", "seen a@5", "synced"]
+    assert server.count(watch=False) == 1
 
 
 # ── kinds that are not there, servers that are not there ───────────────────────────────────────────
@@ -364,8 +396,31 @@ def test_a_server_in_trouble_is_tried_again_with_growing_pauses(server: Server, 
     with watching(server, THINGS) as seen:
         seen.synced()
         assert seen.told() == ["seen a@1", "synced"]
-        tries = [line.rpartition("; ")[2] for line in seen.log]
-        assert tries == ["next try in 0.0 s"] * 2
+        assert len(seen.log) == 2
+
+
+def test_pauses_double_up_to_the_longest_and_start_anew_after_success(server: Server) -> None:
+    server.lists = [*[refused(500)] * 4, page([])]
+    server.watches = [refused(500), quiet]
+    with watching(server, THINGS, patience=replace(HASTY, first_pause=0.04, longest_pause=0.2)) as seen:
+        seen.until(lambda: server.count(watch=True) == 2)
+        tries = [line.rpartition("next try in ")[2] for line in seen.log]
+        assert tries == ["0.03 s", "0.06 s", "0.12 s", "0.15 s", "0.03 s"]
+
+
+def test_a_watch_is_asked_to_end_after_a_time_that_differs(server: Server) -> None:
+    with watching(server, THINGS) as seen:
+        seen.until(lambda: server.count(watch=True) > 0)
+    assert server.of(watch=True)[0].query["timeoutSeconds"] == "450"
+
+
+def test_a_required_kind_that_vanishes_later_is_waited_for(server: Server) -> None:
+    absent = answered("404 page not found", 404)
+    server.lists = [page([thing("a", 1)], 2), absent, page([thing("a", 1)], 3)]
+    server.watches = [absent, quiet]
+    with watching(server, THINGS) as seen:
+        seen.synced(2)
+        assert seen.told() == ["seen a@1", "synced", "synced"]
 
 
 def test_kinds_do_not_wait_for_each_other(server: Server) -> None:

@@ -41,6 +41,10 @@ def test_a_create_may_leave_the_name_to_the_server() -> None:
     assert sent(write)[3]["metadata"] == {"generateName": "p-", "namespace": "ns"}
 
 
+def test_a_create_has_no_precondition() -> None:
+    assert sent(pod(Verb.CREATE, uid="u", version="7"))[3]["metadata"] == {"name": "p", "namespace": "ns"}
+
+
 def test_an_update_carries_its_precondition() -> None:
     method, path, _, body = sent(pod(Verb.UPDATE, {"spec": {}}, uid="u", version="7"))
     assert (method, path) == ("PUT", f"{POD}?fieldManager=bayplan")

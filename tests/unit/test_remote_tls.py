@@ -206,8 +206,7 @@ def test_an_authority_that_is_none_is_told(content: bytes) -> None:
 
 
 def test_an_encrypted_key_is_refused_without_asking_for_its_password() -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
-    locked = key.private_bytes(
+    locked = CLIENT.signer[1].private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
         serialization.BestAvailableEncryption(b"password"),

@@ -73,14 +73,23 @@ def test_it_is_a_backend(server: Server) -> None:
 
 
 def test_writes_to_one_object_are_made_in_order(server: Server) -> None:
-    gate = server.writes = Gate()
-    gate.open()
+    begun: list[tuple[str, int]] = []
+    finished: list[tuple[str, int]] = []
+
+    async def ever_quicker(request: web.Request) -> web.StreamResponse:
+        one = request.path.rpartition("/")[2], (await request.json())["number"]
+        begun.append(one)
+        await asyncio.sleep(0.02 / (1 + one[1]))
+        finished.append(one)
+        return await echo(request)
+
+    server.writes = ever_quicker
     with watching(server) as seen:
-        writes = [patch(name, number) for number in range(20) for name in ("a", "b", "c")]
-        outcomes = seen.write(*writes)
+        outcomes = seen.write(*(patch(name, number) for number in range(10) for name in ("a", "b", "c")))
     for name in ("a", "b", "c"):
-        assert [number for path, number in gate.order if path == name] == list(range(20))
-        assert [outcome.write.tag for outcome in outcomes if outcome.write.name == name] == list(range(20))
+        assert [number for path, number in begun if path == name] == list(range(10))
+        assert [number for path, number in finished if path == name] == list(range(10))
+        assert [outcome.write.tag for outcome in outcomes if outcome.write.name == name] == list(range(10))
 
 
 def test_writes_to_different_objects_are_made_at_the_same_time_up_to_a_limit(server: Server) -> None:

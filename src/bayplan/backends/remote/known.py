@@ -66,8 +66,6 @@ class Known:
         before = self._objects.get(key)
         if before is None or (before[1] != version and not newer(version, before[1])):
             return version  # known already, or the end of an earlier object of that name
-        if self._listed is not None:
-            self._listed.discard(key)
         self._forget(key, version)
         out.append(Event(Happened.GONE, self._kind, found, version))
         return version

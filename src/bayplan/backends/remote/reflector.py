@@ -86,7 +86,7 @@ class Reflector:
                     await self._list()
                 await self._watch(whole=not self._at)
             except Stale as trouble:
-                self._at, self._empty = "", 0
+                self._start_over()
                 await self._pause(f"{trouble}; it will be listed again")
             except NotServed as trouble:
                 await self._not_served(trouble)
@@ -250,8 +250,11 @@ class Reflector:
     def _reached(self, version: str) -> None:
         if version and not self._known.listing and (not self._at or newer(version, self._at)):
             self._at = version
-            if not self._highest or newer(version, self._highest):
-                self._highest = version
+
+    def _start_over(self) -> None:
+        """The next thing to do is to list."""
+        self._highest = self._at or self._highest
+        self._at, self._empty = "", 0
 
     # ── when it does not go on ─────────────────────────────────────────────────────────────────────
 
@@ -259,7 +262,7 @@ class Reflector:
         """A kind that the cluster may lack is waited for; what there was of it is gone."""
         if not self._kind.optional and not self._synced:
             raise trouble
-        self._at = ""
+        self._start_over()
         if not self._absent:
             self._absent = True
             self._log(f"{trouble}; it is waited for")
@@ -291,7 +294,7 @@ class Reflector:
         self._failures += 1
         seconds = min(longest, self._patience.longest_pause) * (0.5 + 0.5 * self._jitter())
         if why:
-            self._log(f"{why}; next try in {seconds:.1f} s")
+            self._log(f"{why}; next try in {seconds:.2g} s")
         await asyncio.sleep(seconds)
 
     def _what(self) -> str:
