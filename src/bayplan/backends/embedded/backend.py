@@ -138,7 +138,9 @@ class EmbeddedBackend:
         try:
             answer = _do(self.store, write)
         except Refusal as refusal:
-            return Outcome(write, _ended(write, refusal), refusal.code, refusal.message)
+            served = self.store.resources.serves(write.kind)
+            ended = _ended(write, refusal) if served else Ended.REFUSED
+            return Outcome(write, ended, refusal.code, refusal.message)
         status = 201 if write.verb is Verb.CREATE else 200
         shown = None if answer["kind"] == "Status" else _decoded(write.kind, answer)
         return Outcome(write, Ended.DONE, status, "", shown)

@@ -240,7 +240,10 @@ def _converter(
 def _serve(store: Store, key: str, definition: Object) -> None:
     spec = definition["spec"]
     store.resources.remove(spec["group"], spec["names"]["plural"])
-    store.resources.add(resources(definition, store.conversions))
+    served = resources(definition, store.conversions)
+    store.resources.add(served)
+    if served:
+        store.shelf(served[0])  # watches can begin from this moment
     status = definition.get("status", {})
     if status.get("acceptedNames") == spec["names"]:
         return

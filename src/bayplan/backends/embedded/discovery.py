@@ -18,7 +18,7 @@ _CREATED = {"binding": ("", "v1", "Binding"), "eviction": ("policy", "v1", "Evic
 _SCALE = ("autoscaling", "v1", "Scale")
 
 
-def versions(resources: Resources, address: str) -> Object:
+def versions(address: str) -> Object:
     """The answer to /api."""
     listed = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
     return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": listed}

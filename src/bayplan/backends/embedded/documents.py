@@ -6,8 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from bayplan.backends.embedded import discovery, openapi
 from bayplan.backends.embedded.calls import JSON, Call, Place
+from bayplan.backends.embedded.resources import Resources
 from bayplan.backends.embedded.serving import Answer, Stream
 from bayplan.backends.embedded.status import method_not_allowed
 from bayplan.backends.embedded.store import Store
@@ -32,28 +35,53 @@ def find(store: Store, call: Call, address: str) -> Document:
     if call.method not in ("GET", "HEAD"):
         raise method_not_allowed()
     parts = [part for part in call.path.split("/") if part]
-    resources = store.resources
-    found: Any = None
+    if parts and parts[0] in ("healthz", "livez", "readyz"):
+        return Document("ok")
+    aggregated = _aggregated_version(call.accept) if parts in (["api"], ["apis"]) else ""
+    kept = store.resources.rendered
+    key = "/".join([*parts, aggregated])
+    if key not in kept:
+        found = _made(store.resources, parts, aggregated, address)
+        if found is None:
+            return NOT_FOUND
+        kept[key] = msgspec.json.encode(found)
+    form = discovery.AGGREGATED.format(version=aggregated) if aggregated else JSON
+    return Document(kept[key], content_type=form)
+
+
+def _made(resources: Resources, parts: list[str], aggregated: str, address: str) -> Any:
     match parts:
-        case ["healthz" | "livez" | "readyz", *_]:
-            return Document("ok")
-        case ["version"]:
-            found = discovery.VERSION
-        case ["api"] | ["apis"]:
-            return _root(store, call, parts[0] == "api", address)
-        case ["apis", group]:
-            found = discovery.group(resources, group)
-        case ["api", version]:
-            found = discovery.resource_list(resources, "", version)
-        case ["apis", group, version]:
-            found = discovery.resource_list(resources, group, version)
-        case ["openapi", "v3"]:
-            found = openapi.index(resources)
-        case ["openapi", "v3", *place]:
-            found = openapi.document(resources, "/".join(place))
         case []:
-            found = {"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]}
-    return NOT_FOUND if found is None else Document(found)
+            return {"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]}
+        case ["version"]:
+            return discovery.VERSION
+        case ["api" | "apis" as root] if aggregated:
+            return discovery.aggregated(resources, root == "api", aggregated)
+        case ["api"]:
+            return discovery.versions(address)
+        case ["apis"]:
+            return discovery.groups(resources)
+        case ["apis", group]:
+            return discovery.group(resources, group)
+        case ["api", version]:
+            return discovery.resource_list(resources, "", version)
+        case ["apis", group, version]:
+            return discovery.resource_list(resources, group, version)
+        case ["openapi", "v3"]:
+            return openapi.index(resources)
+        case ["openapi", "v3", *place]:
+            return openapi.document(resources, "/".join(place))
+    return None
+
+
+def _aggregated_version(accept: str) -> str:
+    """The version of the aggregated form, if a client prefers that to the plain one."""
+    for part in accept.replace(" ", "").split(","):
+        if "g=apidiscovery.k8s.io" in part:
+            return "v2" if "v=v2;" in f"{part};" else "v2beta1"
+        if part.startswith(JSON):
+            return ""
+    return ""
 
 
 def serve_place(store: Store, call: Call, place: Place, serve: Serve) -> Answer | Stream | Document:
@@ -61,15 +89,3 @@ def serve_place(store: Store, call: Call, place: Place, serve: Serve) -> Answer 
     versions = {(one.group, one.version) for one in store.resources.by_place.values()}
     known = (place.group, place.version) in versions
     return serve(store, call, place) if known else NOT_FOUND
-
-
-def _root(store: Store, call: Call, core: bool, address: str) -> Document:
-    for part in call.accept.replace(" ", "").split(","):
-        if "g=apidiscovery.k8s.io" in part:
-            version = "v2" if "v=v2;" in f"{part};" else "v2beta1"
-            body = discovery.aggregated(store.resources, core, version)
-            return Document(body, content_type=discovery.AGGREGATED.format(version=version))
-        if part.startswith(JSON):
-            break
-    body = discovery.versions(store.resources, address) if core else discovery.groups(store.resources)
-    return Document(body)

@@ -78,7 +78,8 @@ class Face:
         if self._loop is not None and self._stopping is not None:
             with suppress(RuntimeError):  # it ended by itself
                 self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join(_START_SECONDS)
+        if self._thread.ident is not None:
+            self._thread.join(_START_SECONDS)
 
     def write_kubeconfig(self, path: Path) -> None:
         """Write the kubeconfig with which kubectl finds this face."""

@@ -93,15 +93,15 @@ def spelled(path: Path) -> str:
 
 
 def _object_reader(name: str) -> Reader:
-    table: dict[str, tuple[Reader, bool]] = {}
-    zeros: dict[str, str] = {}
+    table: dict[str, tuple[Reader | None, bool]] = {}  # None: a string; most are
+    zeros: list[tuple[str, Any, Reader | None]] = []  # key, and what it is when absent
     go_name = name.rpartition(".")[2]
 
     def fill() -> None:
         for key, one in types()[name].items():
-            table[key] = (reader(one.type), one.mark == "")
+            table[key] = (None if one.type == "string" else reader(one.type), one.mark == "")
             if one.mark == "!":
-                zeros[key] = one.type
+                zeros.append((key, _ZEROS.get(one.type), reader(one.type) if one.type in types() else None))
 
     def read(value: Any, path: Path, unknown: list[str]) -> Any:
         if type(value) is not dict:
@@ -113,16 +113,21 @@ def _object_reader(name: str) -> Reader:
             entry = table.get(key)
             if entry is None:
                 unknown.append(spelled((path, key)))
+                continue
+            inner, drop = entry
+            if inner is None:
+                if type(item) is not str and item is not None:
+                    raise _mismatch(item, (path, key), "string", "").inside(go_name)
             elif item is not None:
                 try:
-                    item = entry[0](item, (path, key), unknown)
+                    item = inner(item, (path, key), unknown)
                 except _Mismatch as mismatch:
                     raise mismatch.inside(go_name) from None
-                if item or not entry[1]:
-                    found[key] = item
-        for key, type_ in zeros.items():
+            if item or not (drop or item is None):
+                found[key] = item
+        for key, zero, struct in zeros:
             if key not in found:
-                found[key] = _zero(type_)
+                found[key] = zero if struct is None else struct({}, (), [])
         return found
 
     return read
@@ -153,12 +158,7 @@ def _map_reader(type_: str) -> Reader:
     return read
 
 
-def _zero(type_: str) -> Any:
-    if type_[0] == "[":
-        return None
-    if type_ in types():
-        return reader(type_)({}, (), [])
-    return {"string": "", "bool": False, "int32": 0, "int64": 0, "quantity": "0", "intOrString": 0}.get(type_)
+_ZEROS = {"string": "", "bool": False, "int32": 0, "int64": 0, "quantity": "0", "intOrString": 0}
 
 
 def _read_string(value: Any, path: Path, _: list[str]) -> Any:

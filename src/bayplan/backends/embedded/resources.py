@@ -64,13 +64,13 @@ class Resource:
 
 @dataclass(slots=True)
 class Resources:
-    """Everything served. `stamp` changes whenever the set does."""
+    """Everything served."""
 
     by_place: dict[tuple[str, str, str], Resource] = field(default_factory=dict)
     stored: dict[str, Resource] = field(
         default_factory=dict
     )  # by storage: the version in which objects are kept
-    stamp: int = 0
+    rendered: dict[str, Any] = field(default_factory=dict)  # documents about what is served
 
     def find(self, group: str, version: str, plural: str) -> Resource:
         """The kind served at a place of the API; 404 when there is none."""
@@ -104,12 +104,12 @@ class Resources:
             self.by_place[resource.group, resource.version, resource.plural] = resource
             if resource.to_storage is None:
                 self.stored.setdefault(resource.storage, resource)
-        self.stamp += 1
+        self.rendered.clear()
 
     def remove(self, group: str, plural: str) -> None:
         for place in [place for place in self.by_place if (place[0], place[2]) == (group, plural)]:
             del self.by_place[place]
-        self.stamp += 1
+        self.rendered.clear()
 
 
 def key_of(resource: Resource, namespace: str, name: str) -> str:

@@ -75,7 +75,10 @@ class Store:
         self._listeners: list[Callable[[], None]] = []
         self._queue: deque[tuple[str, Change]] = deque()
         self._settling = False
+        self._begun = 1  # nothing older can be asked for
         namespaces.begin(self)
+        self._begun = self.version
+        self.compact()
 
     # ── reading ──
 
@@ -256,7 +259,8 @@ class Store:
         """Where the objects of a kind are."""
         found = self._shelves.get(resource.storage)
         if found is None:
-            found = self._shelves[resource.storage] = Shelf(resource.storage, self.window, self.version)
+            begin = self.version if resource.custom else self._begun
+            found = self._shelves[resource.storage] = Shelf(resource.storage, self.window, begin)
         return found
 
     def shelf_at(self, storage: str) -> Shelf | None:

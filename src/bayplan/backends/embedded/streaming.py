@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -35,7 +36,8 @@ class Hub:
         def changed() -> None:  # in whatever thread wrote
             if not self._announced:
                 self._announced = True
-                loop.call_soon_threadsafe(self._wake)
+                with suppress(RuntimeError):  # it is closing, and so are all watches
+                    loop.call_soon_threadsafe(self._wake)
 
         return store.listen(changed)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from bayplan.backends.embedded import metadata as meta
@@ -44,7 +43,7 @@ def create(store: Store, target: Target, body: Mapping[str, Any]) -> Object:
     """Keep a new object; the answer is in the storage version."""
     resource, options = target.resource, target.options
     item = read(resource, body, options)
-    target = replace(target, namespace=_namespace(store, target, item))
+    target = Target(resource, _namespace(store, target, item), "", "", options)
     behaviour = store.behaviours.of(resource)
     behaviour.default(item)
     item = _mutated(store, target, CREATE, item, None)
@@ -63,7 +62,7 @@ def create(store: Store, target: Target, body: Mapping[str, Any]) -> Object:
         item.pop("status", None)
     if not metadata.get("name") and metadata.get("generateName"):
         metadata["name"] = _generated(store, target, metadata["generateName"])
-    target = replace(target, name=metadata.get("name", ""))
+    target = Target(resource, target.namespace, metadata.get("name", ""), "", options)
     behaviour.create(store, item)
     problems = meta.check(item, resource) + behaviour.check(item, None)
     if problems:
@@ -182,7 +181,8 @@ def _change(store: Store, target: Target, kept: Object, item: Object) -> Object:
         raise conflict(resource, target.name)
     _carry_over(resource, item["metadata"], before)
     _take_part(resource, item, old, subresource)
-    behaviour.default(item)
+    if subresource != "status":  # what is not the status is the old object's own
+        behaviour.default(item)
     item = _mutated(store, target, UPDATE, item, old)
     metadata = item["metadata"]
     behaviour.update(store, item, old, subresource)
