@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayplan.model.assignment import Code, Placement
+from bayplan.model.gang import Gang, Group, Locality, Ref
 from bayplan.model.profile import Profile, Remainder, Strategy
 from bayplan.placement.place import place
 from tests.properties import oracle
@@ -22,11 +23,10 @@ from tests.properties.worlds import (
     gang_of,
     led_gang,
     placed_leaves,
+    pod_set_of,
     profiles,
     worlds,
 )
-
-HOSTS = SHAPES[:3]
 
 
 @st.composite
@@ -148,9 +148,6 @@ def threesomes(draw: st.DrawFn) -> tuple[World, list[Ask]]:
 def test_a_group_of_three_shares_one_domain(
     case: tuple[World, list[Ask]], profile: Profile, level: str
 ) -> None:
-    from bayplan.model.gang import Gang, Group, Locality, Ref
-    from tests.properties.worlds import pod_set_of
-
     world, members = case
     group = Group("trio", tuple(map(pod_set_of, members)), 3, Locality(required=level))
     gang = Gang(Ref("", "", "", "gang"), Group("gang", (group,), 1))
