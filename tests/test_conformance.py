@@ -203,7 +203,9 @@ def test_an_entry_of_the_list_needs_its_reason(tmp_path: Path, entry: str) -> No
 
 
 def test_a_known_difference_may_be_limited_to_what_the_report_says(cases: Path, go: Any) -> None:
-    write(cases / "fam" / "good.json", {"id": "a", "wrong": ["peer slips"]}, {"id": "b", "wrong": ["we slip"]})
+    write(
+        cases / "fam" / "good.json", {"id": "a", "wrong": ["peer slips"]}, {"id": "b", "wrong": ["we slip"]}
+    )
     known = (Known("fam/good", "*", "the peer is wrong", says="peer slips"),)
     status, lines, report = go(known=known)
     assert (status, lines[-2:]) == (1, ["1 known differences", "0 passed, 1 failed"])

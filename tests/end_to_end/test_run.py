@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bayplan.cli.home_cluster import BLOCK, RACK, crds, topology
+from bayplan.cli.rights import EVERYBODY, ROLES, rules
 from tests.end_to_end.objects import Object, eventually, node
 
 if TYPE_CHECKING:
@@ -41,36 +42,22 @@ def data_centre(cluster: Cluster) -> Iterator[Cluster]:
 
 
 def rights() -> list[Object]:
-    """All that the scheduler's user may do."""
-
-    def rule(groups: list[str], resources: list[str], *verbs: str) -> Object:
-        return {"apiGroups": groups, "resources": resources, "verbs": list(verbs)}
-
-    look = ("get", "list", "watch")
-    rules = [
-        rule([""], ["nodes", "pods"], *look),
-        rule(["batch"], ["jobs"], *look),
-        rule(["jobset.x-k8s.io"], ["jobsets"], *look),
-        rule(["kueue.x-k8s.io"], ["topologies"], *look),
-        rule([""], ["pods/binding", "events"], "create"),
-        rule(["coordination.k8s.io"], ["leases"], "get", "create", "update"),
-    ]
-    api = "rbac.authorization.k8s.io"
-    role = {"kind": "ClusterRole", "name": "bayplan-scheduler", "apiGroup": api}
+    """All that the scheduler's user may do: the rules that `bayplan install` gives its role."""
     return [
-        {
-            "apiVersion": f"{api}/v1",
-            "kind": "ClusterRole",
-            "metadata": {"name": role["name"]},
-            "rules": rules,
-        },
-        {
-            "apiVersion": f"{api}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": role["name"]},
-            "roleRef": role,
-            "subjects": [{"kind": "User", "name": "bayplan", "apiGroup": api}],
-        },
+        *_granted("Cluster", rules(ROLES["scheduler"].everywhere)),
+        *_granted("", rules(EVERYBODY.at_home + ROLES["scheduler"].at_home)),
+    ]
+
+
+def _granted(scope: str, what: list[Object]) -> list[Object]:
+    api, name = "rbac.authorization.k8s.io", "bayplan-scheduler-test"
+    metadata = {"name": name} | ({} if scope else {"namespace": "bayplan-system"})
+    role = {"apiGroup": api, "kind": f"{scope}Role", "name": name}
+    user = {"apiGroup": api, "kind": "User", "name": "bayplan"}
+    shared = {"apiVersion": f"{api}/v1", "metadata": metadata}
+    return [
+        {**shared, "kind": f"{scope}Role", "rules": what},
+        {**shared, "kind": f"{scope}RoleBinding", "roleRef": role, "subjects": [user]},
     ]
 
 
@@ -84,7 +71,7 @@ def scheduler(cluster: Cluster, folder: Path, *options: str) -> Iterator[subproc
     """A scheduler process as its own user, ended as a kubelet would end it."""
     command = [
         sys.executable, "-m", "bayplan", "run", "--kubeconfig", str(cluster.kubeconfig_of("bayplan")),
-        "--journal", str(folder / "journal"), *options,
+        "--roles", "scheduler", "--journal", str(folder / "journal"), *options,
     ]  # fmt: skip
     folder.mkdir(exist_ok=True)
     with (folder / "run.log").open("a") as log:

@@ -15,6 +15,7 @@ import click
 from bayplan import __version__
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
+from bayplan.cli.webhooks import Site, Webhooks
 from bayplan.dialects.api import Backend, Kind
 from bayplan.dialects.errors import Trouble
 from bayplan.dialects.kueue import scheduled
@@ -31,6 +32,7 @@ from bayplan.runtime.shutdown import Closing, stop_on_signal
 
 LEASES = Kind("coordination.k8s.io", "v1", "Lease", "leases")
 LEASE = "bayplan"
+ROLES = ("scheduler", "webhooks")
 
 
 class Forgetful:
@@ -50,11 +52,13 @@ class Forgetful:
 class Wishes:
     """What the command line asked for."""
 
+    roles: frozenset[str]
     shadow: bool
     elect: bool
     namespace: str
     journal: Path | None
     listen: str
+    webhook_listen: str
 
 
 @click.command()
@@ -64,6 +68,13 @@ class Wishes:
     help="Default: KUBECONFIG, ~/.kube/config, or the pod's own account.",
 )
 @click.option("--context", help="A context of the kubeconfig (default: its current one).")
+@click.option(
+    "--roles",
+    default=",".join(ROLES),
+    show_default=True,
+    callback=lambda _, __, value: roles_of(value),
+    help="What this replica does, separated by commas.",
+)
 @click.option("--shadow", is_flag=True, help="Decide and journal, but write nothing.")
 @click.option(
     "--elect/--no-elect", default=True, show_default=True, help="Let only one replica work, by a Lease."
@@ -74,23 +85,36 @@ class Wishes:
     "--listen", default="127.0.0.1:0", show_default=True, help="Address of /metrics, /healthz and /readyz."
 )
 @click.option(
+    "--webhook-listen", default="127.0.0.1:0", show_default=True, help="Address of the webhooks, if they run."
+)
+@click.option(
     "--log-format", type=click.Choice([str(f) for f in logs.Format]), default="console", show_default=True
 )
 @click.option("--log-level", type=click.Choice(list(logs.LEVELS)), default="info", show_default=True)
 def run(
-    kubeconfig: Path | None, context: str | None, shadow: bool, elect: bool, namespace: str,
-    journal: Path | None, listen: str, log_format: str, log_level: str,
+    kubeconfig: Path | None, context: str | None, roles: frozenset[str], shadow: bool, elect: bool,
+    namespace: str, journal: Path | None, listen: str, webhook_listen: str, log_format: str, log_level: str,
 ) -> None:  # fmt: skip
-    """Schedule the pods of a cluster that name bayplan as their scheduler.
+    """Schedule the pods of a cluster that name bayplan as their scheduler, and serve its webhooks.
 
     Runs until SIGTERM or Ctrl-C, then finishes the writes in flight and releases the Lease.
     """
     logs.set_up(logs.Format(log_format), log_level)
     try:
-        status = _serve(kubeconfig, context, Wishes(shadow, elect and not shadow, namespace, journal, listen))
+        wishes = Wishes(roles, shadow, elect and not shadow, namespace, journal, listen, webhook_listen)
+        status = _serve(kubeconfig, context, wishes)
     except (Trouble, InUse, ValueError) as trouble:
         raise click.ClickException(str(trouble)) from None
     sys.exit(status)
+
+
+def roles_of(text: str) -> frozenset[str]:
+    """The roles named, or an error that lists those there are."""
+    named = frozenset(part.strip() for part in text.split(",") if part.strip())
+    if not named or named - set(ROLES):
+        unknown = ", ".join(sorted(named - set(ROLES))) or "none"
+        raise click.BadParameter(f"{unknown} is no role; there are {', '.join(ROLES)}")
+    return named
 
 
 def _serve(kubeconfig: Path | None, context: str | None, wishes: Wishes) -> int:
@@ -105,18 +129,48 @@ def _serve(kubeconfig: Path | None, context: str | None, wishes: Wishes) -> int:
         log.info("connected", server=backend.access.server, kubernetes=version, shadow=wishes.shadow)
         book: Journal = FileJournal(wishes.journal) if wishes.journal else Forgetful()
         closing.opened("the journal", lambda _: book.close())
-        election = _elect(backend, wishes, clock, closing) if wishes.elect else None
-        loop = _loop(backend, book, metrics, wishes.shadow, election, clock)
-        service = Service(loop, clock, metrics, stop)
-        server = _probes(service, metrics, election, clock, wishes.listen)
-        closing.opened("the probes", lambda _: server.stop())
-        log.info("serving", probes=f"http://{server.address}")
+        if "webhooks" in wishes.roles and not wishes.shadow:
+            _offer_webhooks(backend, wishes, clock, metrics, closing)
         with stop_on_signal(stop):
-            service.run()
+            if "scheduler" in wishes.roles:
+                _schedule(backend, book, wishes, clock, metrics, stop, closing)
+            else:
+                server = health.serve_health(metrics, {}, {}, Address.parse(wishes.listen))
+                closing.opened("the probes", lambda _: server.stop())
+                stop.wait()
         log.info("stopping")
     finally:
         well = closing.close()
     return 0 if well else 1
+
+
+def _schedule(
+    backend: RemoteBackend, book: Journal, wishes: Wishes, clock: SystemClock, metrics: Metrics,
+    stop: threading.Event, closing: Closing,
+) -> None:  # fmt: skip
+    """Decide and bind until told to stop; writes under way end before the lease is released."""
+    election = _elect(backend, wishes, clock, closing) if wishes.elect else None
+    loop = _loop(backend, book, metrics, wishes.shadow, election, clock)
+    service = Service(loop, clock, metrics, stop)
+    closing.opened("the writes under way", service.finish)
+    server = _probes(service, metrics, election, clock, wishes.listen)
+    closing.opened("the probes", lambda _: server.stop())
+    logs.logger("run").info("serving", probes=f"http://{server.address}")
+    service.run()
+
+
+def _offer_webhooks(
+    backend: RemoteBackend, wishes: Wishes, clock: SystemClock, metrics: Metrics, closing: Closing
+) -> None:
+    log = logs.logger("webhooks")
+
+    def note(sentence: str, bug: BaseException | None) -> None:
+        log.warning(sentence, exc_info=bug) if bug else log.info(sentence)
+
+    site = Site(wishes.namespace, Address.parse(wishes.webhook_listen))
+    webhooks = Webhooks(backend.request, site, clock, metrics, note)
+    closing.opened("the webhooks", lambda _: webhooks.stop())
+    log.info("serving", webhooks=f"https://{webhooks.server.address}")
 
 
 def _loop(

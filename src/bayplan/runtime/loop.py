@@ -58,8 +58,7 @@ class Loop:
     def step(self, now: float) -> float:
         """Do one round of work; return when to be called next."""
         self.take_in(now)
-        for outcome in self.backend.outcomes():
-            self._settle(outcome, now)
+        self.settle_all(now)
         if not self.synced or not self.may_write(now):
             return now + 1.0
         heads = self.state.heads(now)
@@ -76,6 +75,11 @@ class Loop:
             self.started = True
             self.journal.record(now, "change", Started())
         self.state.apply_all(self._changes(now))
+
+    def settle_all(self, now: float) -> None:
+        """Fold in how writes ended since the last time."""
+        for outcome in self.backend.outcomes():
+            self._settle(outcome, now)
 
     def _changes(self, now: float) -> Iterator[Change]:
         for event in self.backend.events():

@@ -21,6 +21,7 @@ class Metered:
 
     def __init__(self, inner: Backend, metrics: Metrics) -> None:
         self.inner, self.metrics = inner, metrics
+        self.in_flight = 0
 
     def watch(self, kinds: Sequence[Kind]) -> None:
         self.inner.watch(kinds)
@@ -31,11 +32,13 @@ class Metered:
             yield event
 
     def submit(self, writes: Sequence[Write]) -> None:
+        self.in_flight += len(writes)
         self.metrics.submitted(len(writes))
         self.inner.submit(writes)
 
     def outcomes(self) -> Iterable[Outcome]:
         for outcome in self.inner.outcomes():
+            self.in_flight -= 1
             self.metrics.write_ended(outcome)
             yield outcome
 
@@ -75,6 +78,8 @@ class Service:
     """Calls `step` when something happened or something is due, until it is told to stop."""
 
     def __init__(self, loop: Loop, clock: Clock, metrics: Metrics, stop: threading.Event) -> None:
+        assert isinstance(loop.backend, Metered)
+        self.edge = loop.backend
         self.loop, self.clock, self.metrics, self.stop = loop, clock, metrics, stop
         self.last_step = clock.monotonic()
 
@@ -87,6 +92,13 @@ class Service:
             self.metrics.queues(self._lengths())
             self.last_step = self.clock.monotonic()
             self.loop.backend.wait(max(min(due - self.clock.wall(), WAIT_SECONDS_MAX), 0.0))
+
+    def finish(self, seconds: float) -> None:
+        """Wait for the writes under way, and take note of how they ended."""
+        end = self.clock.monotonic() + seconds
+        while self.edge.in_flight and self.clock.monotonic() < end:
+            self.loop.settle_all(self.clock.wall())
+            self.edge.wait(0.1)
 
     def _lengths(self) -> dict[tuple[str, str], int]:
         entries = self.loop.state.queues.entries.values()
