@@ -70,7 +70,7 @@ class Webhooks:
         note: Note = lambda sentence, bug: None,
     ) -> None:
         self._note, self._metrics = note, metrics
-        self._certificates: Certificates | None = None
+        self.certificates: Certificates | None = None
         secret = ApiObject(request, SECRET, site.namespace, SECRET_NAME)
         self._keeper = CertificateKeeper(secret, site.names, clock, self._use, self._say)
         self._configurations = list(_configurations(request, site))
@@ -94,9 +94,9 @@ class Webhooks:
         raise Trouble("no certificate for the webhooks; see the log above for the reason")
 
     def _use(self, certificates: Certificates) -> None:
-        if self._certificates is not None:
+        if self.certificates is not None:
             reload(self._tls, certificates)
-        self._certificates = certificates
+        self.certificates = certificates
         self._metrics.certificate_ends(certificates.expires)
 
     def _keep(self) -> None:
@@ -104,17 +104,18 @@ class Webhooks:
         while not self._stop.is_set():
             if passed >= look:
                 look, passed = self._keeper.step(), 0.0
-            self._be_trusted()
+            self.look()
             seconds = min(TRUST_SECONDS, look)
             self._stop.wait(seconds)
             passed += seconds
 
-    def _be_trusted(self) -> None:
-        assert self._certificates is not None
+    def look(self) -> None:
+        """Have the cluster trust what we serve, wherever it does not."""
+        assert self.certificates is not None
         for kind, configuration in self._configurations:
             try:
                 found = configuration.get(CALL_SECONDS)
-                write = trusting(kind, found, self._certificates.bundle) if found else None
+                write = trusting(kind, found, self.certificates.bundle) if found else None
                 if write is not None:
                     configuration.update(write.body, CALL_SECONDS)
                     self._say(f"told the cluster to trust us in {kind.kind} {write.name}")

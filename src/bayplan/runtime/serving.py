@@ -100,7 +100,12 @@ class Server:
         self._started.set()
         await self._stop.wait()
         listener.close()
+        open_ones = [handler.transport for handler in runner.server.connections]
         await runner.cleanup()
+        for transport in open_ones:
+            if transport is not None:
+                transport.abort()  # a TLS client that says no goodbye is not waited for
+        await asyncio.sleep(0.01)  # until they have noticed
 
 
 def _listen(address: Address) -> socket.socket:

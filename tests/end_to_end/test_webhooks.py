@@ -1,0 +1,195 @@
+"""Our webhooks and a real API server: trusted by it, asked by it, with only the rights of their role."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bayplan.backends.remote.backend import RemoteBackend
+from bayplan.backends.remote.kubeconfig import load
+from bayplan.cli.manifests import Settings, common, namespace, of_role
+from bayplan.cli.webhooks import SECRET_NAME, Site, Webhooks
+from bayplan.runtime.clock import SystemClock
+from bayplan.runtime.metrics import Metrics
+from tests.end_to_end.objects import eventually, job_spec
+from tests.listening import free_address
+from tools.controlplane.plan import Trouble
+
+if TYPE_CHECKING:
+    from tools.controlplane.cluster import Cluster
+
+HOME = "webhook-test"
+WORKLOADS = "workloads.kueue.x-k8s.io"
+ANNOTATION = "kueue.x-k8s.io/podset-"
+Object = dict[str, Any]
+
+
+def pointed(obj: Object, url: str) -> Object:
+    """The webhook configuration, with the server where this test runs it."""
+    hooks = []
+    for hook in obj["webhooks"]:
+        path = hook["clientConfig"]["service"]["path"]
+        hooks.append({**hook, "clientConfig": {"url": url + path}})
+    return {**obj, "webhooks": hooks}
+
+
+def workload_definition(url: str) -> Object:
+    """Workloads in two versions, converted by us."""
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    versions = [
+        {"name": name, "served": True, "storage": name == "v1beta2", "schema": schema}
+        for name in ("v1beta1", "v1beta2")
+    ]
+    webhook = {"conversionReviewVersions": ["v1"], "clientConfig": {"url": f"{url}/convert"}}
+    names = {"kind": "Workload", "plural": "workloads", "singular": "workload", "listKind": "WorkloadList"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": WORKLOADS,
+            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/kueue"},
+        },
+        "spec": {
+            "group": "kueue.x-k8s.io",
+            "scope": "Namespaced",
+            "names": names,
+            "versions": versions,
+            "conversion": {"strategy": "Webhook", "webhook": webhook},
+        },
+    }
+
+
+def definition_right() -> list[Object]:
+    """What the role gets once a definition of two versions is shipped."""
+    api = "rbac.authorization.k8s.io"
+    rule = {
+        "apiGroups": ["apiextensions.k8s.io"],
+        "resources": ["customresourcedefinitions"],
+        "resourceNames": [WORKLOADS],
+        "verbs": ["get", "update"],
+    }
+    role = {"apiGroup": api, "kind": "ClusterRole", "name": "webhook-test"}
+    subjects = [{"kind": "ServiceAccount", "name": "bayplan", "namespace": HOME}]
+    metadata = {"name": "webhook-test"}
+    return [
+        {"apiVersion": f"{api}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": [rule]},
+        {
+            "apiVersion": f"{api}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": metadata,
+            "roleRef": role,
+            "subjects": subjects,
+        },
+    ]
+
+
+@pytest.fixture(scope="module")
+def asked(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Webhooks]]:
+    """A cluster that asks our webhooks, which run as their account."""
+    settings = Settings(namespace=HOME, roles=("webhooks",))
+    address = free_address()
+    objects = [
+        pointed(one, f"https://{address}") if "webhooks" in one else one
+        for one in of_role("webhooks", settings)
+    ]
+    account = [one for one in common(settings) if one["kind"] == "ServiceAccount"]
+    everything = [*account, *definition_right(), workload_definition(f"https://{address}"), *objects]
+    cluster.apply(namespace(settings))
+    cluster.apply(*everything)
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", f"crd/{WORKLOADS}")
+    token = cluster.kubectl("create", "token", "bayplan", "-n", HOME).strip()
+    path = tmp_path_factory.mktemp("account") / "kubeconfig"
+    admin = json.loads(cluster.kubectl("config", "view", "--raw", "-o", "json"))
+    path.write_text(json.dumps({**admin, "users": [{"name": "admin", "user": {"token": token}}]}))
+    backend = RemoteBackend(load(path, None))
+    webhooks = Webhooks(backend.request, Site(HOME, address, (WORKLOADS,)), SystemClock(), Metrics())
+    eventually(lambda: trusted(cluster, webhooks), "the cluster trusts the certificate", 30)
+    yield cluster, webhooks
+    listed = {"apiVersion": "v1", "kind": "List", "items": [*everything, namespace(settings)]}
+    cluster.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=json.dumps(listed))
+    webhooks.stop()
+    backend.close()
+
+
+def trusted(cluster: Cluster, webhooks: Webhooks) -> bool:
+    hooks = cluster.get("validatingwebhookconfiguration", "bayplan")["webhooks"]
+    bundles = [hook["clientConfig"].get("caBundle") for hook in hooks]
+    definition = cluster.get("crd", WORKLOADS)["spec"]["conversion"]["webhook"]["clientConfig"]
+    assert webhooks.certificates is not None
+    wanted = base64.b64encode(webhooks.certificates.bundle).decode()
+    return {*bundles, definition.get("caBundle")} == {wanted}
+
+
+def job(name: str, scheduler: str, **annotations: str) -> Object:
+    spec = job_spec(2, {})
+    template = spec["template"]
+    template["spec"]["schedulerName"] = scheduler
+    template["metadata"]["annotations"] = {
+        ANNOTATION + key.replace("_", "-"): value for key, value in annotations.items()
+    }
+    metadata = {"name": name, "namespace": "default"}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {**spec, "suspend": True}}
+
+
+def create(cluster: Cluster, obj: Object) -> str:
+    """What kubectl says; the object is gone again if it was made."""
+    try:
+        cluster.kubectl("create", "-f", "-", stdin=json.dumps(obj))
+    except Trouble as refused:
+        return str(refused)
+    cluster.kubectl("delete", obj["kind"], obj["metadata"]["name"], "-n", "default", "--wait=false")
+    return "created"
+
+
+WRONG = {"required_topology": "rack", "preferred_topology": "block", "slice_size": "x"}
+
+
+def test_the_certificate_is_in_the_secret(asked: tuple[Cluster, Webhooks]) -> None:
+    cluster, webhooks = asked
+    assert webhooks.certificates is not None
+    assert cluster.get("secret", SECRET_NAME, "-n", HOME)["data"] == webhooks.certificates.data()
+
+
+def test_a_job_with_mistakes_is_refused_with_all_of_them(asked: tuple[Cluster, Webhooks]) -> None:
+    cluster, _ = asked
+    answer = create(cluster, job("webhook-bad", "bayplan", **WRONG))
+    assert 'The Job "webhook-bad" is invalid' in answer
+    assert answer.count("\n* spec.template.metadata.annotations") >= 2, "each in a line of its own"
+
+
+def test_good_jobs_and_jobs_of_others_pass(asked: tuple[Cluster, Webhooks]) -> None:
+    cluster, _ = asked
+    assert create(cluster, job("webhook-good", "bayplan", required_topology="rack")) == "created"
+    assert create(cluster, job("webhook-other", "default-scheduler", **WRONG)) == "created"
+
+
+def test_a_workload_is_read_in_the_version_it_was_not_written_in(asked: tuple[Cluster, Webhooks]) -> None:
+    cluster, _ = asked
+    reference = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "high"}
+    workload = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {"name": "webhook-w", "namespace": "default"},
+        "spec": {"priorityClassRef": reference, "podSets": []},
+    }
+    cluster.apply(workload)
+    try:
+        old = cluster.get("workloads.v1beta1.kueue.x-k8s.io", "webhook-w", "-n", "default")
+        assert old["apiVersion"] == "kueue.x-k8s.io/v1beta1"
+        assert old["spec"]["priorityClassName"] == "high" and "priorityClassRef" not in old["spec"]
+    finally:
+        cluster.kubectl("delete", "workloads.kueue.x-k8s.io", "webhook-w", "-n", "default")
+
+
+def test_trust_that_somebody_removed_comes_back(asked: tuple[Cluster, Webhooks]) -> None:
+    cluster, webhooks = asked
+    patch = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]
+    name = ("validatingwebhookconfiguration", "bayplan")
+    cluster.kubectl("patch", *name, "--type=json", "-p", json.dumps(patch))
+    assert not trusted(cluster, webhooks)
+    webhooks.look()
+    assert trusted(cluster, webhooks)
