@@ -12,7 +12,8 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +44,12 @@ class Figure:
         return self.count / self.cpu
 
 
-def measured(subject: str, count: int, work: Callable[[], object], note: str = "") -> Figure:
+def measured(subject: str, count: int, work: Callable[[], object]) -> Figure:
     """How long some work takes."""
     gc.collect()
     cpu, wall = time.process_time(), time.perf_counter()
     work()
-    return Figure(subject, count, time.process_time() - cpu, time.perf_counter() - wall, note=note)
+    return Figure(subject, count, time.process_time() - cpu, time.perf_counter() - wall)
 
 
 def empty_store() -> Store:
@@ -87,40 +88,55 @@ def pod(number: int) -> dict[str, Any]:
 def figures(nodes: int, writes: int) -> list[Figure]:
     """Everything that is measured, in order."""
     store = empty_store()
+    found = [loaded(store, nodes), measured(f"list {nodes:,} nodes", nodes, lambda: store.list(NODES))]
+    each = written(store, nodes, writes)
+    cpu, wall = sum(figure.cpu for figure in each), sum(figure.wall for figure in each)
+    count = len(each) * writes
+    fast = count / cpu >= WRITES_MIN
+    total = Figure("all writes", count, cpu, wall, f"≥ {WRITES_MIN:,}/s", fast, f"{WATCHERS} watchers")
+    return [*found, *each, total, through_the_backend(writes)]
+
+
+def loaded(store: Store, nodes: int) -> Figure:
+    """Nodes, and the memory that they take."""
     before = resident()
-    load = measured(f"load {nodes:,} nodes", nodes, lambda: [store.create(NODES, node(n)) for n in range(nodes)])
+    figure = measured("", nodes, lambda: [store.create(NODES, node(number)) for number in range(nodes)])
     held = (resident() - before) / 1e6
-    per_node = f"{held:.0f} MB, {held * 1e3 / nodes:.1f} kB a node"
-    found = [Figure(load.subject, nodes, load.cpu, load.wall, f"≤ {LOAD_SECONDS_MAX:g} s", load.cpu <= LOAD_SECONDS_MAX, per_node)]
-    found.append(measured(f"list {nodes:,} nodes", nodes, lambda: store.list(NODES)))
-    watches = [store.watch(PODS) for _ in range(WATCHERS)]
-
-    def heard(write: Callable[[int], object]) -> Callable[[], object]:
-        def work() -> None:
-            for number in range(writes):
-                write(number)
-                for watch in watches:
-                    watch.take()
-
-        return work
-
-    running = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
-    kinds: list[tuple[str, Callable[[int], object]]] = [
-        ("create pods", lambda n: store.create(PODS, pod(n), "default")),
-        ("bind pods", lambda n: store.connect(PODS, "default", f"p{n}", "binding", {"target": {"name": f"n{n % nodes}"}})),
-        ("patch status", lambda n: store.patch(PODS, "default", f"p{n}", running, STRATEGIC, subresource="status")),
-        ("delete pods", lambda n: store.delete(PODS, "default", f"p{n}")),
-    ]
-    total_cpu = total_wall = 0.0
-    for subject, write in kinds:
-        figure = measured(subject, writes, heard(write), f"{WATCHERS} watchers")
-        total_cpu, total_wall = total_cpu + figure.cpu, total_wall + figure.wall
-        found.append(figure)
-    rate = len(kinds) * writes / total_cpu
-    found.append(
-        Figure("all writes", len(kinds) * writes, total_cpu, total_wall, f"≥ {WRITES_MIN:,}/s", rate >= WRITES_MIN)
+    return replace(
+        figure,
+        subject=f"load {nodes:,} nodes",
+        target=f"≤ {LOAD_SECONDS_MAX:g} s",
+        met=figure.cpu <= LOAD_SECONDS_MAX,
+        note=f"{held:.0f} MB, {held * 1e3 / nodes:.1f} kB a node",
     )
-    return [*found, through_the_backend(writes)]
+
+
+def written(store: Store, nodes: int, writes: int) -> list[Figure]:
+    """The life of pods, every change of which ten watchers read."""
+    watches = [store.watch(PODS) for _ in range(WATCHERS)]
+    running = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+
+    def create(number: int) -> None:
+        store.create(PODS, pod(number), "default")
+
+    def bind(number: int) -> None:
+        target = {"target": {"name": f"n{number % nodes}"}}
+        store.connect(PODS, "default", f"p{number}", "binding", target)
+
+    def run(number: int) -> None:
+        store.patch(PODS, "default", f"p{number}", running, STRATEGIC, subresource="status")
+
+    def delete(number: int) -> None:
+        store.delete(PODS, "default", f"p{number}")
+
+    def heard(write: Callable[[int], None]) -> None:
+        for number in range(writes):
+            write(number)
+            for watch in watches:
+                watch.take()
+
+    named = {"create pods": create, "bind pods": bind, "patch status": run, "delete pods": delete}
+    return [measured(subject, writes, partial(heard, write)) for subject, write in named.items()]
 
 
 def through_the_backend(writes: int) -> Figure:
@@ -155,8 +171,8 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"{'cluster in memory':46} {'count':>7} {'CPU s':>7} {'clock s':>8} {'per CPU s':>10}  target")
     for figure in found:
         verdict = {True: "reached", False: "MISSED", None: ""}[figure.met]
-        line = f"{figure.subject:46} {figure.count:7,} {figure.cpu:7.2f} {figure.wall:8.2f} {figure.rate:10,.0f}"
-        print(f"{line}  {figure.target} {verdict} {figure.note}".rstrip())
+        line = f"{figure.subject:46} {figure.count:7,} {figure.cpu:7.2f} {figure.wall:8.2f}"
+        print(f"{line} {figure.rate:10,.0f}  {figure.target} {verdict} {figure.note}".rstrip())
     if given.json:
         given.json.write_text(json.dumps([asdict(figure) for figure in found], indent=2) + "\n")
     return int(any(figure.met is False for figure in found))

@@ -27,6 +27,7 @@ class Document:
     content_type: str = JSON
 
 
+_SWAGGER = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 NOT_FOUND = Document("404 page not found\n", 404)
 
 
@@ -37,6 +38,8 @@ def find(store: Store, call: Call, address: str) -> Document:
     parts = [part for part in call.path.split("/") if part]
     if parts and parts[0] in ("healthz", "livez", "readyz"):
         return Document("ok")
+    if parts == ["openapi", "v2"] and "protobuf" in call.accept:
+        return Document(b"", content_type=_SWAGGER)  # kubectl looks here for lists; an empty document will do
     aggregated = _aggregated_version(call.accept) if parts in (["api"], ["apis"]) else ""
     kept = store.resources.rendered
     key = "/".join([*parts, aggregated])
@@ -67,6 +70,9 @@ def _made(resources: Resources, parts: list[str], aggregated: str, address: str)
             return discovery.resource_list(resources, "", version)
         case ["apis", group, version]:
             return discovery.resource_list(resources, group, version)
+        case ["openapi", "v2"]:
+            info = {"title": "Bayplan's cluster in memory: see /openapi/v3", "version": "v1.35.4"}
+            return {"swagger": "2.0", "info": info, "paths": {}, "definitions": {}}
         case ["openapi", "v3"]:
             return openapi.index(resources)
         case ["openapi", "v3", *place]:
