@@ -18,6 +18,7 @@ from bayplan.cli.install import KINDS, install
 from bayplan.cli.manifests import CHOSEN, LABELS, Settings
 from bayplan.cli.rights import ROLES, Right
 from bayplan.cli.run import LEASE, run
+from bayplan.cli.run import ROLES as SERVED
 from bayplan.dialects.kueue import scheduled
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +56,9 @@ def test_everything_is_printed_in_an_order_that_can_be_applied() -> None:
         "PodDisruptionBudget",
         "Service",
     } < set(kinds)
-    assert "ValidatingWebhookConfiguration" not in kinds, "nobody would answer it"
+    assert "ValidatingWebhookConfiguration" in kinds
+    alone = [one["kind"] for one in printed("--roles", "scheduler")]
+    assert "ValidatingWebhookConfiguration" not in alone, "nobody would answer it"
     assert [one["kind"] for one in printed("--no-crds")] == [
         k for k in kinds if k != "CustomResourceDefinition"
     ]
@@ -84,8 +87,11 @@ def test_what_is_chosen_is_used_everywhere() -> None:
 
 
 def test_replicas_are_started_with_flags_that_run_knows() -> None:
-    name, *arguments = container(printed("--namespace", "elsewhere"))["args"]
+    assert manifests.SERVED_ROLES == SERVED
+    name, *arguments = container(printed("--namespace", "elsewhere", "--roles", "scheduler"))["args"]
     context = run.make_context(name, arguments)
+    assert context.params["roles"] == {"scheduler"}
+    assert context.params["webhook_listen"].endswith(f":{manifests.WEBHOOK_PORT}")
     assert name == run.name and context.params["namespace"] == "elsewhere"
     assert context.params["listen"].endswith(f":{manifests.HEALTH_PORT}")
     assert context.params["elect"] and not context.params["shadow"]
@@ -214,7 +220,7 @@ def test_definitions_of_several_versions_are_converted_by_our_webhook(
     try:
         (found,) = manifests.custom_resources(ALL)
         assert found["spec"]["conversion"]["webhook"]["clientConfig"]["service"]["path"] == "/convert"
-        (alone,) = manifests.custom_resources(Settings())
+        (alone,) = manifests.custom_resources(Settings(roles=("scheduler",)))
         assert "conversion" not in alone["spec"], "nobody would answer"
     finally:
         definitions.converted.cache_clear()
@@ -274,6 +280,7 @@ def rendered(files: dict[str, str], namespace: str) -> list[Object]:
                 assert role in values["roles"]
             text = re.sub(r"{{- (if|end).*?}}\n", "", text)
             text = text.replace("{{ .Release.Namespace }}", namespace)
+            text = text.replace('{{ join "," .Values.roles }}', ",".join(values["roles"]))
             for name in ("image", "replicas"):
                 text = text.replace(f"{{{{ .Values.{name} }}}}", str(values[name]))
             assert "{{" not in text, path

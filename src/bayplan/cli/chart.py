@@ -17,6 +17,7 @@ PLACEHOLDERS = Settings(
     image="{{ .Values.image }}",
     roles=SERVED_ROLES,
     replicas="{{ .Values.replicas }}",
+    roles_text='{{ join "," .Values.roles }}',
 )
 NUMBERS = ("{{ .Values.replicas }}",)
 HEADER = (

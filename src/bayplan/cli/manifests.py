@@ -17,7 +17,7 @@ Object = dict[str, Any]
 NAME = "bayplan"
 NAMESPACE = "bayplan-system"
 IMAGE = f"bayplan:{__version__}"
-SERVED_ROLES = ("scheduler",)
+SERVED_ROLES = ("scheduler", "webhooks")
 """The roles that `bayplan run` takes on today; no other can be installed."""
 HEALTH_PORT = 8081
 WEBHOOK_PORT = 9443
@@ -43,6 +43,11 @@ class Settings:
     image: str = IMAGE
     roles: tuple[str, ...] = SERVED_ROLES
     replicas: int | str = 2
+    roles_text: str = ""  # for the command line, if not simply the roles
+
+    @property
+    def role_list(self) -> str:
+        return self.roles_text or ",".join(self.roles)
 
 
 def manifests(settings: Settings) -> list[Object]:
@@ -130,8 +135,10 @@ def arguments(settings: Settings) -> list[str]:
     """The command line of a replica."""
     return [
         "run",
+        f"--roles={settings.role_list}",
         f"--namespace={settings.namespace}",
         f"--listen=0.0.0.0:{HEALTH_PORT}",
+        f"--webhook-listen=0.0.0.0:{WEBHOOK_PORT}",
         f"--journal={JOURNAL}",
         "--log-format=json",
     ]

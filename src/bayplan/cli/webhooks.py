@@ -69,7 +69,7 @@ class Webhooks:
         metrics: Metrics,
         note: Note = lambda sentence, bug: None,
     ) -> None:
-        self._note, self._metrics = note, metrics
+        self._note, self._metrics, self._said = note, metrics, ""
         self.certificates: Certificates | None = None
         secret = ApiObject(request, SECRET, site.namespace, SECRET_NAME)
         self._keeper = CertificateKeeper(secret, site.names, clock, self._use, self._say)
@@ -91,7 +91,7 @@ class Webhooks:
             self._keeper.step()
             if self._keeper.current is not None:
                 return self._keeper.current
-        raise Trouble("no certificate for the webhooks; see the log above for the reason")
+        raise Trouble(f"there is no certificate for the webhooks: {self._said}")
 
     def _use(self, certificates: Certificates) -> None:
         if self.certificates is not None:
@@ -125,6 +125,7 @@ class Webhooks:
                 self._say(f"the cluster may not trust our certificate: {trouble}")
 
     def _say(self, sentence: str) -> None:
+        self._said = sentence
         self._note(sentence, None)
 
 
