@@ -314,7 +314,7 @@ def test_helm_agrees(tmp_path: Path) -> None:
     helm = ["helm", "--namespace=here"]
     subprocess.run([*helm, "lint", "--strict", str(tmp_path / "bayplan")], check=True, capture_output=True)
     made = subprocess.run(
-        [*helm, "template", "release", str(tmp_path / "bayplan"), "--include-crds"],
+        [*helm, "template", "release", str(tmp_path / "bayplan"), "--include-crds", "--kube-version=1.35.4"],
         check=True,
         capture_output=True,
         text=True,
