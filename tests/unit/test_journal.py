@@ -205,11 +205,9 @@ def test_two_writers_do_not_share_a_folder(tmp_path: Path) -> None:
     FileJournal(tmp_path).close()
 
 
-def test_what_is_flushed_is_there_for_readers(tmp_path: Path) -> None:
+def test_what_is_recorded_is_there_for_readers_at_once(tmp_path: Path) -> None:
     journal = FileJournal(tmp_path)
     journal.record(0, "change", None)
-    assert sequences(tmp_path) == []
-    journal.flush()
     assert sequences(tmp_path) == [1]
     journal.close()
 
@@ -233,25 +231,50 @@ def test_the_policy_says_when_entries_are_safe(
     assert len(synced) == calls[-1] + 1
 
 
+class Disk:
+    """A disk that takes so many bytes and no more, until it is emptied."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+        self.room, self._write = room, os.write
+        monkeypatch.setattr(os, "write", self.write)
+
+    def write(self, file: int, data: bytes) -> int:
+        if not self.room:
+            raise OSError(28, "No space left on device")
+        taken = self._write(file, bytes(data)[: self.room])
+        self.room -= taken
+        return taken
+
+
 def test_a_full_disk_loses_nothing_once_there_is_room_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal = FileJournal(tmp_path)
-    real = os.write
-    taken: list[int] = []
-
-    def nearly_full(file: int, data: bytes) -> int:
-        if taken:
-            raise OSError(28, "No space left on device")
-        taken.append(1)
-        return real(file, bytes(data)[:10])
-
-    for number in range(3):
+    notes: list[str] = []
+    journal = FileJournal(tmp_path, size_max=100, files_max=99, note=notes.append)
+    disk = Disk(monkeypatch, room=70)
+    for number in range(10):
         journal.record(0, "change", number)
-    monkeypatch.setattr(os, "write", nearly_full)
-    with pytest.raises(OSError, match="No space"):
-        journal.flush()
-    monkeypatch.setattr(os, "write", real)
-    journal.record(0, "change", 3)
+    assert notes == [f"the journal in {tmp_path} cannot be written: [Errno 28] No space left on device"]
+    assert sequences(tmp_path) == [1]
+    disk.room = 10**9
+    journal.flush()
+    assert sequences(tmp_path) == list(range(1, 11))
+    disk.room = 0
+    journal.record(0, "change", 10)
+    disk.room = 10**9
     journal.close()
-    assert [entry.body for entry in replay(tmp_path)] == [0, 1, 2, 3]
+    assert [entry.body for entry in replay(tmp_path)] == list(range(11)) and len(notes) == 2
+
+
+def test_what_a_full_disk_lost_is_told_to_the_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bayplan.runtime.journal.WAITING_MAX", 200)
+    journal = FileJournal(tmp_path)
+    disk = Disk(monkeypatch, room=0)
+    for number in range(10):
+        journal.record(0, "change", number)
+    disk.room = 10**9
+    journal.record(0, "change", 10)  # frees what waited
+    journal.record(0, "change", 11)
+    journal.close()
+    with pytest.raises(Damaged, match=r"entry 12 follows entry \d$"):
+        sequences(tmp_path)

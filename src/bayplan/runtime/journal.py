@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,6 +19,8 @@ from bayplan.runtime.plain import plain, restore
 
 SIZE_MAX = 64 * 1024 * 1024
 FILES_MAX = 8
+WAITING_MAX = 16 * 1024 * 1024
+"""Bytes that wait in memory for a disk that takes nothing."""
 _PREFIX, _SUFFIX = "journal-", ".jsonl"
 
 
@@ -31,7 +33,7 @@ class Kind(StrEnum):
 
 
 class Sync(StrEnum):
-    """When an entry is safe even if the machine stops. If only the process stops, it is safe once flushed."""
+    """When an entry is safe even if the machine stops. If only the process stops, it is safe at once."""
 
     FILES = "files"  # when its file is full, or the journal is closed
     PLANS = "plans"  # a plan and everything before it, before `record` returns
@@ -60,16 +62,16 @@ class InUse(Exception):
 
 
 class Journal(Protocol):
-    """Where the loop records what it does. Nothing recorded is safe before it is flushed."""
+    """Where the loop records what it does."""
 
     def record(self, now: float, what: str, body: object) -> None:
         """Add an entry about a change, a plan or an outcome."""
 
     def flush(self) -> None:
-        """Hand over what was recorded."""
+        """Try again to hand over what the disk did not take."""
 
     def close(self) -> None:
-        """Flush, and let go."""
+        """Save everything, and let go."""
 
 
 class MemoryJournal:
@@ -98,14 +100,25 @@ class MemoryJournal:
 
 
 class FileJournal:
-    """A journal in a folder, bounded by `files_max` files of about `size_max` bytes."""
+    """A journal in a folder, bounded by `files_max` files of about `size_max` bytes.
+
+    A disk that takes nothing does not stop the scheduler: what is recorded waits in memory, then is lost, and
+    who reads the journal later is told where.
+    """
 
     def __init__(
-        self, folder: Path, *, size_max: int = SIZE_MAX, files_max: int = FILES_MAX, sync: Sync = Sync.FILES
+        self,
+        folder: Path,
+        *,
+        size_max: int = SIZE_MAX,
+        files_max: int = FILES_MAX,
+        sync: Sync = Sync.FILES,
+        note: Callable[[str], None] = lambda sentence: None,
     ) -> None:
         assert size_max > 0 and files_max > 0
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self._size_max, self._files_max, self._sync = folder, size_max, files_max, sync
+        self._note, self._trouble = note, ""
         self._lock = _lock(folder)
         self._waiting = bytearray()
         self._sequence, self._size = _resume(folder)
@@ -121,37 +134,47 @@ class FileJournal:
         kind = Kind(what)
         line = _line(self._sequence + 1, now, kind, body)
         if self._size and self._size + len(line) > self._size_max:
-            self._rotate()
+            self._try(self._rotate)
         self._sequence += 1
-        self._size += len(line)
-        self._waiting += line
-        if self._sync is Sync.ENTRIES or (self._sync is Sync.PLANS and kind is Kind.PLAN):
-            self.flush()
-            os.fsync(self._file)
-        elif len(self._waiting) > _WAITING_MAX:
-            self.flush()
+        if len(self._waiting) + len(line) <= WAITING_MAX or not self._waiting:
+            self._waiting += line
+            self._size += len(line)
+        must = self._sync is Sync.ENTRIES or (self._sync is Sync.PLANS and kind is Kind.PLAN)
+        self._try(self._save if must else self._hand_over)
 
     def flush(self) -> None:
+        self._try(self._hand_over)
+
+    def close(self) -> None:
+        self._try(self._save)
+        os.close(self._file)
+        os.close(self._lock)
+
+    def _hand_over(self) -> None:
         while self._waiting:  # what the disk did not take stays here, and the next call goes on with it
             del self._waiting[: os.write(self._file, self._waiting)]
 
-    def close(self) -> None:
-        try:
-            self.flush()
-            os.fsync(self._file)
-        finally:
-            os.close(self._file)
-            os.close(self._lock)
+    def _save(self) -> None:
+        self._hand_over()
+        os.fsync(self._file)
 
     def _rotate(self) -> None:
-        self.flush()
-        os.fsync(self._file)
+        self._save()
         following = os.open(_path(self._folder, self._sequence + 1), _OPEN, 0o640)
         os.close(self._file)
         self._file, self._size = following, 0
         os.fsync(self._lock)  # the folder itself: the new name in it
         for path in _files(self._folder)[: -self._files_max]:
             path.unlink()
+
+    def _try(self, save: Callable[[], None]) -> None:
+        try:
+            save()
+            self._trouble = ""
+        except OSError as trouble:
+            if str(trouble) != self._trouble:  # say it once, not for every entry
+                self._trouble = str(trouble)
+                self._note(f"the journal in {self._folder} cannot be written: {trouble}")
 
 
 def replay(path: Path) -> Iterator[Entry]:
@@ -171,7 +194,6 @@ def replay(path: Path) -> Iterator[Entry]:
 
 
 _OPEN = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-_WAITING_MAX = 1024 * 1024
 
 
 _encoder = msgspec.json.Encoder(order="sorted")

@@ -12,6 +12,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 MARK = "is"
 _ATOMS = frozenset((str, int, float, bool, type(None)))
+_TEXT = frozenset((str,))
 
 
 def plain(value: object) -> Any:
@@ -20,11 +21,14 @@ def plain(value: object) -> Any:
     if kind in _ATOMS:
         return value
     if (names := _fields(kind)) is not None:
-        return {MARK: kind.__name__, **{name: plain(getattr(value, name)) for name in names}}
-    if isinstance(value, Mapping):
-        return _plain_mapping(value)
+        found = {MARK: kind.__name__}
+        for name in names:
+            found[name] = plain(getattr(value, name))
+        return found
     if isinstance(value, tuple | list):
         return [plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return _plain_mapping(value)
     if isinstance(value, AnySet):
         return sorted((plain(item) for item in value), key=str)
     if isinstance(value, Enum):
@@ -58,7 +62,7 @@ def restore(data: Any, shape: Any) -> Any:
 
 
 def _plain_mapping(value: Mapping[Any, Any]) -> Any:
-    if all(type(key) is str for key in value):
+    if _TEXT.issuperset(map(type, value)):
         if _ATOMS.issuperset(map(type, value.values())):
             return dict(value)
         return {key: plain(item) for key, item in value.items()}
