@@ -17,6 +17,7 @@ COMMANDS = {
     "place": "bayplan.cli.place",
     "run": "bayplan.cli.run",
     "replay": "bayplan.cli.replay",
+    "install": "bayplan.cli.install",
 }
 
 
