@@ -279,7 +279,7 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=10_000)
     parser.add_argument("--events", type=int, default=40_000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--binds", type=int, default=400, help="in one round")
+    parser.add_argument("--binds", type=int, default=150, help="in one round of many")
     options = parser.parse_args()
     found: list[Verdict] = []
 
@@ -295,10 +295,10 @@ def main() -> int:
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     tell(reading(options.nodes, options.events, options.rounds))
     with prepared_server(1, 1) as access:
-        tell(binding(access, "prepared answers", options.rounds, options.binds, create=False))
+        tell(binding(access, "prepared answers", 3 * options.rounds, options.binds, create=False))
     with api_server() as real:
         if real:
-            tell(binding(*real, options.rounds, options.binds, create=True))
+            tell(binding(*real, 3 * options.rounds, options.binds, create=True))
     return 1 if any(verdict.met is False for verdict in found) else 0
 
 

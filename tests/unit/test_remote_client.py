@@ -137,6 +137,16 @@ def test_a_single_request_ends_within_its_seconds(server: Server) -> None:
         backend.close()
 
 
+def test_a_server_may_live_below_a_path(server: Server) -> None:
+    backend = RemoteBackend(Access("test", f"{server.url}/clusters/c1"))
+    try:
+        backend.request("GET", "/api/v1/pods?limit=1&fieldSelector=a%3Db%2Fc", b"", LONG)
+    finally:
+        backend.close()
+    assert server.asked[0].path == "/clusters/c1/api/v1/pods"
+    assert server.asked[0].query == {"limit": "1", "fieldSelector": "a=b/c"}
+
+
 def test_nothing_is_asked_compressed_and_nothing_elsewhere(server: Server) -> None:
     server.lists = [answered({}, 302, {"Location": f"{server.url}/elsewhere"})]
     backend = RemoteBackend(Access("test", server.url))

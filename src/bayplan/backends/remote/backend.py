@@ -68,6 +68,7 @@ class RemoteBackend:
         self._events: deque[Event] = deque()
         self._outcomes: deque[Outcome] = deque()
         self._stirred = threading.Event()
+        self._stirring = False
         self._trouble: BaseException | None = None
         self._reflectors: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
@@ -162,24 +163,30 @@ class RemoteBackend:
 
     async def _emit(self, events: list[Event]) -> None:
         self._events.extend(events)
-        self._stir()
+        self._stir_soon()
         while len(self._events) > EVENTS_HELD_MAX:
             await asyncio.sleep(FULL_PAUSE)
 
     def _report(self, outcome: Outcome) -> None:
         self._outcomes.append(outcome)
-        self._stir()
+        self._stir_soon()
+
+    def _stir_soon(self) -> None:
+        """Wake whoever waits, once for everything that this round of the loop brings."""
+        if not self._stirring:
+            self._stirring = True
+            self._loop.call_soon(self._stir)
 
     def _stir(self) -> None:
-        if not self._stirred.is_set():
-            self._stirred.set()
+        self._stirring = False
+        self._stirred.set()
 
     def _stopped(self, task: asyncio.Task[None]) -> None:
         """A reflector never ends by itself: either it was cancelled, or there is something to tell."""
         self._reflectors.discard(task)
         if not task.cancelled() and self._trouble is None:
             self._trouble = task.exception()
-            self._stir()
+            self._stir_soon()
 
     async def _shut(self, grace_seconds: float) -> None:
         for task in self._reflectors:

@@ -8,8 +8,8 @@ import socket
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import aiohttp
 from multidict import CIMultiDict
@@ -33,8 +33,7 @@ class Unsent(Unreachable):
     """There was no connection, so nothing was asked and asking again is safe."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """What the server said."""
 
     status: int
@@ -55,6 +54,7 @@ class Client:
     ) -> None:
         self.access, self.seconds, self._sleep = access, seconds, sleep
         self._credentials = credentials or Credentials(access, log)
+        self._address = urlsplit(access.server)[:3]
         self._deadline = _deadline(seconds)
         self._headers: dict[str, CIMultiDict[str]] = {}
         self._headers_of: Presented | None = None
@@ -175,10 +175,15 @@ class Client:
         presented: Presented,
         timeout: aiohttp.ClientTimeout,
     ) -> Awaitable[aiohttp.ClientResponse]:
+        path, _, query = path.partition("?")
+        scheme, authority, prefix = self._address
+        url = URL.build(
+            scheme=scheme, authority=authority, path=prefix + path, query_string=query, encoded=True
+        )
         tls = presented.tls if presented.tls is not None else True
         return self._session.request(
             method,
-            URL(self.access.server + path, encoded=True),
+            url,
             data=body or None,
             headers=self._prepared(presented, content_type),
             timeout=timeout,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -15,13 +15,13 @@ MANAGER = "bayplan"
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
+PLAIN = re.compile(r"[a-z0-9.-]*")  # nearly every name
 OWN_KINDS = {"binding": ("v1", "Binding"), "eviction": ("policy/v1", "Eviction")}
 
 _encode = msgspec.json.Encoder().encode
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """What to send."""
 
     method: str
@@ -49,8 +49,7 @@ def request_of(write: Write) -> Request:
 
 def path_of(write: Write) -> str:
     """The path of the object, or of the part of it that is written."""
-    namespace, name = quote(write.namespace, safe=""), quote(write.name, safe=":")
-    return write.kind.path(namespace, name, write.subresource)
+    return write.kind.path(_quoted(write.namespace), _quoted(write.name), write.subresource)
 
 
 def collection(kind: Kind, **parameters: object) -> str:
@@ -60,9 +59,13 @@ def collection(kind: Kind, **parameters: object) -> str:
     return f"{kind.path()}?{query}" if query else kind.path()
 
 
+def _quoted(name: str) -> str:
+    return name if PLAIN.fullmatch(name) else quote(name, safe=":")
+
+
 def _create(write: Write) -> Request:
     if not write.subresource:
-        path = write.kind.path(quote(write.namespace, safe=""))
+        path = write.kind.path(_quoted(write.namespace))
         return Request("POST", f"{path}?fieldManager={MANAGER}", _encode(_whole(write)))
     body: dict[str, Any] = {}
     if write.subresource in OWN_KINDS:

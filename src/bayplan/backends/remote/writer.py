@@ -83,10 +83,12 @@ class Writer:
                 raise
             self._report(outcome)
             if write.name:
-                behind = self._behind.pop(_key(write))
+                key = _key(write)
+                behind = self._behind[key]
                 if behind:
-                    self._behind[_key(write)] = behind
                     self._ready.append(behind.popleft())
+                else:
+                    del self._behind[key]
 
     async def _make(self, write: Write) -> Outcome:
         try:
