@@ -145,6 +145,9 @@ def test_defaults_are_not_shared_between_objects() -> None:
         ({"type": "object", "oneOf": [{"required": ["a"]}, {"required": ["b"]}]}, {"a": 1, "b": 1}, "oneOf"),
         ({"type": "object", "not": {"required": ["a"]}}, {"a": 1}, "body"),
         ({"type": "integer", "multipleOf": 5}, 7, "multiple of 5"),
+        ({"type": "string", "pattern": "^(?i)[a-z]+$"}, "7", "should match '^(?i)[a-z]+$'"),
+        ({"type": "string", "pattern": "^(?i)[a-z]+$"}, "ABC", ""),
+        ({"type": "string", "pattern": "(?P<what>[[:alpha:]])"}, "7", ""),  # cannot be read: not checked
     ],
 )
 def test_what_a_schema_forbids(schema: Object, value: Any, told: str) -> None:

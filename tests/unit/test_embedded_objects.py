@@ -74,9 +74,8 @@ def test_times_are_told_in_utc() -> None:
 
 def test_reading_drops_what_is_empty_and_shows_what_always_is() -> None:
     unknown: list[str] = []
-    body: Object = {
-        "spec": {"containers": [{"name": "c", "command": [], "stdin": False, "x": 1}], "hostname": ""}
-    }
+    container = {"name": "c", "command": [], "stdin": False, "x": 1}
+    body: Object = {"spec": {"containers": [container], "hostname": ""}}
     body["spec"] |= {"volumes": [{"name": "v", "emptyDir": {}}], "nodeSelector": None, "priority": 0}
     found = reader("Pod")(body, (), unknown)
     assert found == {

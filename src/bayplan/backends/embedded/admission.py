@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -80,13 +80,6 @@ class Admission:
         for hook in self.hooks:
             if not hook.mutating and hook.concerns(review):
                 _asked(hook, review, warnings)
-
-    def asks(self, operation: str, group: str, plurals: Sequence[str]) -> bool:
-        """Whether any hook wants to see such writes: a quick test before a Review is made."""
-        return any(
-            operation in hook.operations and any((group, plural) in hook.resources for plural in plurals)
-            for hook in self.hooks
-        )
 
 
 def _asked(hook: Hook, review: Review, warnings: list[str]) -> Verdict:

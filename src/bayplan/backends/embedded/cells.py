@@ -11,7 +11,6 @@ Object = dict[str, Any]
 Cell = Callable[[Object, float], Any]  # object, now
 
 NONE = "<none>"
-_WAITING = ("ContainerCreating", "PodInitializing")
 
 
 def _node_status(node: Object, _: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ipaddress
+import logging
 import secrets
 import socket
 import threading
@@ -26,6 +27,7 @@ from bayplan.dialects.errors import Misconfigured
 
 BODY_MAX = 3 * 1024 * 1024  # as upstream
 PORTS = range(20000, 32000)
+_LOG = logging.getLogger(__name__)
 _OPEN = {"/healthz", "/livez", "/readyz"}
 _START_SECONDS = 10.0
 
@@ -121,6 +123,12 @@ class Face:
         except web.HTTPRequestEntityTooLarge:
             told = f"a body may have {BODY_MAX} bytes; this one has more"
             return _response(413, Refusal(413, told).body)
+        except (ConnectionError, asyncio.CancelledError, web.HTTPException):
+            raise
+        except Exception as trouble:
+            _LOG.exception("%s %s", request.method, request.path)
+            told = f"Internal error occurred: {type(trouble).__name__}: {trouble}"
+            return _response(500, Refusal(500, told).body)
 
     async def _answer(self, request: web.Request, call: Call) -> web.StreamResponse:
         place = place_of(call.path)

@@ -91,14 +91,6 @@ class Resources:
         """Whether a dialect's kind is served."""
         return (kind.group, kind.version, kind.plural) in self.by_place
 
-    def of_object(self, api_version: str, kind: str) -> Resource | None:
-        """The kind that an object, or an owner reference, names."""
-        group, _, version = api_version.rpartition("/")
-        for found in self.by_place.values():
-            if (found.group, found.version, found.kind) == (group, version, kind):
-                return found
-        return None
-
     def add(self, found: Iterable[Resource]) -> None:
         for resource in found:
             self.by_place[resource.group, resource.version, resource.plural] = resource

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 import jsonschema_rs
@@ -13,6 +16,7 @@ from bayplan.backends.embedded.status import Problem, duplicate, required, spell
 Schema = Mapping[str, Any]
 Walker = Callable[[Any, Path, list[str]], Any]
 
+_LOG = logging.getLogger(__name__)
 _PRESERVE = "x-kubernetes-preserve-unknown-fields"
 _INT_OR_STRING = "x-kubernetes-int-or-string"
 _EMBEDDED = "x-kubernetes-embedded-resource"
@@ -26,7 +30,6 @@ _COPIED_KEYWORDS = [
     "multipleOf",
     "minLength",
     "maxLength",
-    "pattern",
     "minItems",
     "maxItems",
     "uniqueItems",
@@ -34,6 +37,7 @@ _COPIED_KEYWORDS = [
     "maxProperties",
     "required",
 ]
+_WRITTEN: dict[str, str] = {}  # patterns as they were written, by what was made of them
 _FORMATS = {"date-time", "date", "uuid", "ipv4", "ipv6", "email", "uri"}
 
 
@@ -145,6 +149,8 @@ def converted(schema: Schema) -> dict[str, Any]:
         result["type"] = [*types, "null"] if schema.get("nullable") else types if len(types) > 1 else types[0]
     if "enum" in schema and schema.get("nullable"):
         result["enum"] = [*schema["enum"], None]
+    if "pattern" in schema:
+        result.update(_pattern(schema["pattern"]))
     if schema.get("format") in _FORMATS:
         result["format"] = schema["format"]
     if "properties" in schema:
@@ -158,6 +164,22 @@ def converted(schema: Schema) -> dict[str, Any]:
         if key in schema and not schema.get(_INT_OR_STRING):
             result[key] = [converted(below) for below in schema[key]]
     return result
+
+
+@lru_cache(maxsize=4096)
+def _pattern(text: str) -> Mapping[str, str]:
+    """A pattern of Go's kind as JSON Schema writes it; nothing when it cannot be written."""
+    flags = re.match(r"(\^?)\(\?([ims]+)\)", text)
+    plain = text.replace("(?P<", "(?<")
+    if flags:
+        plain = f"(?{flags[2]}:{flags[1]}{plain[flags.end() :]})"
+    try:
+        jsonschema_rs.Draft4Validator({"pattern": plain})
+    except ValueError:
+        _LOG.warning("a pattern in a schema is not checked: %s", text)
+        return {}
+    _WRITTEN[plain] = text
+    return {"pattern": plain}
 
 
 def _problems(error: Any) -> Iterator[Problem]:
@@ -185,7 +207,7 @@ def _problems(error: Any) -> Iterator[Problem]:
         case "minLength":
             yield wrong(path, value, f"{told} should be at least {kind.limit} chars long")
         case "pattern":
-            yield wrong(path, value, f"{told} should match '{kind.pattern}'")
+            yield wrong(path, value, f"{told} should match '{_WRITTEN.get(kind.pattern, kind.pattern)}'")
         case "maxItems" | "maxProperties":
             message = f"Too many: {len(value)}: must have at most {kind.limit} items"
             yield Problem(path, "FieldValueTooMany", message)

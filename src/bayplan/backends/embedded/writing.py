@@ -186,7 +186,7 @@ def _change(store: Store, target: Target, kept: Object, item: Object) -> Object:
     item = _mutated(store, target, UPDATE, item, old)
     metadata = item["metadata"]
     behaviour.update(store, item, old, subresource)
-    if resource.generation and not subresource and _differs(resource, item, old):
+    if resource.generation and _differs(resource, item, old):
         metadata["generation"] = before.get("generation", 0) + 1
     problems = meta.check_update(item, old)
     if metadata != before:
