@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from bayplan.backends.remote import backend as backend_module
-from bayplan.backends.remote.access import Access
+from bayplan.backends.remote.access import Access, Material
 from bayplan.backends.remote.backend import RemoteBackend, connect
 from bayplan.backends.remote.client import Client
 from bayplan.backends.remote.proxies import proxy_for
@@ -235,6 +235,14 @@ def test_requests_go_through_the_proxy_of_the_kubeconfig(server: Server) -> None
     finally:
         backend.close()
     assert server.asked[0].headers["Host"] == "api.invalid"
+
+
+def test_credentials_that_travel_in_the_clear_are_told() -> None:
+    log: list[str] = []
+    token = Material("token", data=b"secret")
+    for server in ("http://127.0.0.1:1", "https://api.invalid", "http://api.invalid"):
+        RemoteBackend(Access("test", server, token=token), log=log.append).close()
+    assert log == ["test: http://api.invalid is not https; anybody on the way can read the credentials"]
 
 
 def test_a_proxy_that_is_not_there_is_told() -> None:

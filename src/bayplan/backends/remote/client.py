@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -17,7 +17,7 @@ from yarl import URL
 
 from bayplan.backends.remote.access import Access
 from bayplan.backends.remote.credentials import Credentials, Presented
-from bayplan.backends.remote.proxies import proxy_for
+from bayplan.backends.remote.proxies import is_loopback, proxy_for
 from bayplan.dialects.errors import Misconfigured, Trouble, Unreachable
 
 AGENT = "bayplan"
@@ -64,8 +64,8 @@ class Client:
             self._fixed["proxy"] = proxy
         if access.server_name:
             self._fixed["server_hostname"] = access.server_name
-        if not access.verify:
-            log(f"{access.origin}: insecure-skip-tls-verify is set; anybody can pose as {access.server}")
+        for warning in _warnings(access):
+            log(warning)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX, socket_factory=self._socket),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -231,6 +231,15 @@ class Client:
             case aiohttp.ClientError() | OSError():
                 return Unreachable(f"{access.server} broke off in the middle of {asked} ({_why(problem)})")
         raise problem
+
+
+def _warnings(access: Access) -> Iterator[str]:
+    """What works and is not safe."""
+    if not access.verify:
+        yield f"{access.origin}: insecure-skip-tls-verify is set; anybody can pose as {access.server}"
+    parts = urlsplit(access.server)
+    if parts.scheme == "http" and (access.token or access.plugin) and not is_loopback(parts.hostname or ""):
+        yield f"{access.origin}: {access.server} is not https; anybody on the way can read the credentials"
 
 
 def _deadline(seconds: float) -> aiohttp.ClientTimeout:

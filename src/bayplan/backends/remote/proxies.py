@@ -14,12 +14,13 @@ def proxy_for(server: str, environment: Mapping[str, str]) -> str:
     name = f"{parts.scheme}_proxy"
     proxy = environment.get(name) or environment.get(name.upper()) or ""
     excepted = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
-    if not proxy or _is_loopback(host) or any(_covers(entry.strip(), host) for entry in excepted.split(",")):
+    if not proxy or is_loopback(host) or any(_covers(entry.strip(), host) for entry in excepted.split(",")):
         return ""
     return proxy if "://" in proxy else f"http://{proxy}"
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host is this very machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
