@@ -162,14 +162,14 @@ def test_in_the_shadow_nothing_is_written(data_centre: Cluster, tmp_path: Path) 
 
 
 def test_killed_at_any_moment_it_goes_on_where_it_was(data_centre: Cluster, tmp_path: Path) -> None:
-    names = [f"flow-{number}" for number in range(6)]
-    data_centre.apply(*(job(name, 4, 2, {REQUIRED: RACK}, seconds=1) for name in names))
+    names = [f"flow-{number}" for number in range(4)]  # as many as there are racks
+    data_centre.apply(*(job(name, 4, 2, {REQUIRED: RACK}, seconds=40) for name in names))
     for round_ in range(3):
         with scheduler(data_centre, tmp_path / f"round-{round_}") as process:
             time.sleep(2.5 + 0.4 * round_)
             process.kill()
     with scheduler(data_centre, tmp_path / "last"):
-        eventually(lambda: all(is_complete(data_centre, name) for name in names), "all complete", seconds=120)
+        eventually(lambda: all(is_complete(data_centre, name) for name in names), "all complete", seconds=180)
     for name in names:
         assert len({host[:5] for host in nodes_by_rank(data_centre, name)}) == 1
 

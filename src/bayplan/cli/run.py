@@ -127,7 +127,11 @@ def _serve(kubeconfig: Path | None, context: str | None, wishes: Wishes) -> int:
     try:
         version = backend.server_version()
         log.info("connected", server=backend.access.server, kubernetes=version, shadow=wishes.shadow)
-        book: Journal = FileJournal(wishes.journal) if wishes.journal else Forgetful()
+        book: Journal = (
+            FileJournal(wishes.journal, note=logs.logger("journal").warning)
+            if wishes.journal
+            else Forgetful()
+        )
         closing.opened("the journal", lambda _: book.close())
         if "webhooks" in wishes.roles and not wishes.shadow:
             _offer_webhooks(backend, wishes, clock, metrics, closing)

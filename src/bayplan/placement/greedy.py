@@ -81,7 +81,7 @@ def place_pod_set(
         level = supply.tree.levels[request.level]
         return Misfit(Code.NO_DOMAINS, names, topology=supply.tree.topology.name, level=level)
     if leader is not None and request.remainder:
-        return _with_rest(scope, pod_set, locality, leader, request)
+        return _with_rest(scope, pod_set, locality, request, leader)
     request = replace(request, leader=leader is not None)
     inquiry = _inquire(scope, pod_set, names)
     counts = _counted(scope, inquiry, request, leader)
@@ -94,31 +94,43 @@ def place_pod_set(
     else:
         picked = choose(counts, request)
         if isinstance(picked, Shortfall):
+            looser = _with_rest(scope, pod_set, locality, request) if _is_strict(request) else picked
+            if isinstance(looser, dict):
+                return looser
             return misfit.no_room(inquiry, request, counts, picked)
         found = descend(supply.tree, counts, request, picked)
     return _located(supply, request, pod_set, leader, found)
 
 
+def _is_strict(request: Request) -> bool:
+    """Whether a last segment was counted as whole multiples of inner layers, and so as more than it is."""
+    return bool(request.inner and request.remainder)
+
+
 def _with_rest(
-    scope: Scope, pod_set: PodSet, locality: Locality, leader: PodSet, request: Request
+    scope: Scope, pod_set: PodSet, locality: Locality, request: Request, leader: PodSet | None = None
 ) -> dict[str, Located] | Misfit:
-    """A leader, whole segments, and then the last, smaller segment in whatever room is left for it."""
+    """Whole segments (and a leader) first, then the last, smaller segment in whatever room is left for it."""
     tree, rest = scope.supply.tree, request.remainder
     whole = replace(pod_set, count=pod_set.count - rest, minimum=0)
     found = place_pod_set(scope, whole, locality, leader)
     if isinstance(found, Misfit):
         return found
-    scope = scope.after(found[pod_set.name], pod_set.requests).after(found[leader.name], leader.requests)
-    if request.required:
-        top = tree.ancestors(tree.lowest, found[leader.name].leaves, request.level)
+    scope = scope.after(found[pod_set.name], pod_set.requests)
+    if leader is not None:
+        scope = scope.after(found[leader.name], leader.requests)
+    placed = np.concatenate([part.leaves for part in found.values()])
+    if request.required and len(placed):
+        top = tree.ancestors(tree.lowest, placed[:1], request.level)
         scope = replace(scope, within=tree.leaf_range(request.level, int(top[0])))
     together = Locality(required=tree.levels[request.segment_level])
-    last = place_pod_set(scope, replace(pod_set, count=rest, minimum=0, segments=()), together)
+    last_one = replace(pod_set, count=rest, minimum=0, segments=pod_set.segments[1:])
+    last = place_pod_set(scope, last_one, together)
     if isinstance(last, Misfit):
-        return replace(last, pod_sets=(pod_set.name, leader.name))
+        return replace(last, pod_sets=(pod_set.name, *([leader.name] if leader else [])))
     first, tail = found[pod_set.name], last[pod_set.name]
     joined = Located(np.concatenate((first.leaves, tail.leaves)), np.concatenate((first.pods, tail.pods)))
-    return {pod_set.name: joined, leader.name: found[leader.name]}
+    return found | {pod_set.name: joined}
 
 
 def _counted(scope: Scope, inquiry: misfit.Inquiry, request: Request, leader: PodSet | None) -> Counts:
@@ -215,6 +227,12 @@ def _located(
 def _place_group(scope: Scope, group: Group) -> dict[str, Located] | Misfit:
     """Any other group: all members within one domain, the tightest that holds them."""
     locality, levels = group.locality, scope.supply.tree.levels
+    if not scope.supply.active.any():
+        names = tuple(pod_set.name for pod_set in group.pod_sets())
+        topology = scope.supply.tree.topology
+        wanted = locality.required or locality.preferred
+        shown = wanted if wanted in levels else levels[-1]
+        return Misfit(Code.NO_DOMAINS, names, topology=topology.name, level=shown or "")
     named = locality.required or locality.preferred
     if named is None:
         located, refusal = place_members(scope, group.members)

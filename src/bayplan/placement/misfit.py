@@ -10,7 +10,7 @@ from bayplan.model.assignment import Code, Exclusions, LayerFit, Misfit, NearMis
 from bayplan.model.gang import PodSet
 from bayplan.placement import nodes
 from bayplan.placement.capacity import Taken, copies, room_beside, with_slot
-from bayplan.placement.counts import Counts
+from bayplan.placement.counts import Counts, has_odd_one
 from bayplan.placement.request import Request
 from bayplan.placement.select import Shortfall, best_single
 from bayplan.placement.supply import Supply
@@ -114,17 +114,32 @@ def _nearest(
     asked = request.count + request.remainder
     path: Path = ()
     if short.together:
-        first, last, name = 0, inquiry.supply.leaves, ""
-        fit = int(counts.segments[level].sum()) * request.size
+        first, last, name, domains = 0, inquiry.supply.leaves, "", usable
     else:
         best = int(np.argmax(np.where(usable, counts.segments[level], -1)))
         first, last = tree.leaf_range(level, best)
         path, name = tree.path(level, best), tree.levels[level]
-        fit = int(counts.segments[level][best]) * request.size
+        domains = np.arange(tree.size(level)) == best
+    fit, odd_one_fits = _pods_that_fit(counts, level, request, domains)
+    missing = max(asked - fit, 0 if odd_one_fits else 1)
     resource = _scarcest(inquiry, first, last)
-    missing = max(asked - fit, 0)
     lacking = missing * with_slot(inquiry.pod_set.requests).get(resource, 0)
     return NearMiss(path, name, fit, missing, resource, lacking)
+
+
+def _pods_that_fit(counts: Counts, level: int, request: Request, domains: Bools) -> tuple[int, bool]:
+    """Pods that these domains hold, beside a leader if there is one; and whether the odd one fits as well."""
+    segments, led = counts.segments[level][domains], counts.segments_led[level][domains]
+    leads = counts.leads[level][domains]
+    plain = int(segments.sum()) * request.size
+    if not has_odd_one(request):
+        return plain, True
+    if not leads.any():
+        return plain, False
+    beside = plain - int((segments - led)[leads].min()) * request.size
+    if request.leader:
+        return beside, True
+    return max(plain, beside + request.remainder), True
 
 
 def _scarcest(inquiry: Inquiry, first: int, last: int) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from bayplan.model.assignment import Assignment, Code, Misfit, Placement
 from bayplan.model.gang import AUTO, Gang, Group, Locality, PodSet, Segment
 from bayplan.model.profile import Profile, Remainder
-from bayplan.placement.greedy import group_locality, place_pod_set, pod_sets_of
+from bayplan.placement.greedy import group_locality, place_member, place_pod_set, pod_sets_of
 from bayplan.placement.request import resolve
 from bayplan.placement.scope import Located, Scope, last_segment_last, merged, scope_of
 from bayplan.placement.scope import assignment as named
@@ -44,6 +44,14 @@ def replace_nodes(
             if isinstance(standing, Misfit):
                 return Placement(found, standing)
             kin += standing.leaves.tolist()
+        if isinstance(member, Group) and affected and not kin and len(affected) == len(pod_sets_of(member)):
+            together = place_member(scope, member)
+            if isinstance(together, Misfit):
+                return Placement(found, together)
+            for pod_set in affected:
+                found[pod_set.name] = named(supply, together[pod_set.name])
+                scope = scope.after(together[pod_set.name], pod_set.requests)
+            continue
         for pod_set in affected:
             locality = group_locality(member, pod_set) if isinstance(member, Group) else pod_set.locality
             answer = _replace_in(scope, replace(pod_set, locality=locality), held[pod_set.name], failed, kin)
@@ -90,18 +98,17 @@ def _replace_in(
 def in_rank_order(scope: Scope, pod_set: PodSet, found: Located, resting: int | None) -> Located:
     """Topology order, but the last, smaller segment last. `resting` is a leaf it was known to be on."""
     tree, total = scope.supply.tree, int(found.pods.sum())
-    layer = next((s for s in pod_set.segments if s.size > 0 and s.level in tree.levels), None)
-    if layer is None or total % layer.size == 0 or scope.profile.remainder is Remainder.LEAVE_OUT:
-        return found
-    level, odd = tree.levels.index(layer.level), total % layer.size
-    pods = _pods_by_domain(scope, found, level)
-    able = [domain for domain, count in pods.items() if count % layer.size == odd]
-    if not able:
-        return found
-    known = None if resting is None else int(tree.ancestors(tree.lowest, np.array([resting]), level)[0])
-    domain = known if known in able else able[-1]
-    assert domain is not None
-    return last_segment_last(found, tree.leaf_range(level, domain), odd)
+    for layer in pod_set.segments:
+        if scope.profile.remainder is Remainder.LEAVE_OUT or layer.size <= 0 or total % layer.size == 0:
+            continue
+        level, odd = tree.levels.index(layer.level), total % layer.size
+        pods = _pods_by_domain(scope, found, level)
+        able = [domain for domain, count in pods.items() if count % layer.size == odd]
+        if able:
+            known = -1 if resting is None else int(tree.ancestors(tree.lowest, np.array([resting]), level)[0])
+            domain = known if known in able else able[-1]
+            found = last_segment_last(found, tree.leaf_range(level, domain), odd)
+    return found
 
 
 def mend(
@@ -171,10 +178,9 @@ def _repairs(
 
 
 def _still_bound(layers: Sequence[Segment], depth: int, count: int, single: bool) -> tuple[Segment, ...]:
-    """The layers that a part of a segment can still fill with whole ones of their own."""
-    if not single:
-        return tuple(layers[depth + 1 :])
-    return next(((layer,) for layer in reversed(layers) if count % layer.size == 0), ())
+    """The layers below that a part of a segment can still fill with whole ones of their own."""
+    below = layers[depth + 1 :]
+    return tuple(layer for layer in below if count % layer.size == 0) if single else tuple(below)
 
 
 def _pods_by_domain(scope: Scope, standing: Located, level: int) -> dict[int, int]:
