@@ -26,7 +26,7 @@ from bayplan.runtime.journal import FileJournal, InUse, Journal
 from bayplan.runtime.loop import Dialect, Loop
 from bayplan.runtime.metrics import Metrics
 from bayplan.runtime.objects import ApiObject
-from bayplan.runtime.service import Metered, MeteredJournal, Service, Shadow
+from bayplan.runtime.service import Meter, Metered, Service, Shadow
 from bayplan.runtime.serving import Address, Server
 from bayplan.runtime.shutdown import Closing, stop_on_signal
 
@@ -193,7 +193,7 @@ def _loop(
         return leads
 
     dialect = Dialect(scheduled.KINDS, scheduled.decode, scheduled.encode)
-    return Loop(edge, (dialect,), MeteredJournal(book, metrics), may_write=may_write)
+    return Loop(edge, (dialect,), book, may_write=may_write, observer=Meter(clock, metrics))
 
 
 def _elect(backend: RemoteBackend, wishes: Wishes, clock: SystemClock, closing: Closing) -> Election:

@@ -29,6 +29,17 @@ class Journal(Protocol):
     def record(self, now: float, what: str, body: object) -> None: ...
 
 
+class Observer:
+    """Sees what a decision cost; this one has no stopwatch, as virtual time has none."""
+
+    def stopwatch(self) -> Callable[[], float]:
+        """A function that gives the seconds since it was made."""
+        return lambda: 0.0
+
+    def decided(self, plan: Plan, snapshot_seconds: float, decision_seconds: float) -> None:
+        """A plan was made."""
+
+
 class Loop:
     """One thread calls `step`, in real time or in virtual time; there is no other scheduler."""
 
@@ -39,12 +50,14 @@ class Loop:
         journal: Journal,
         profile: Profile | None = None,
         may_write: Callable[[float], bool] = lambda now: True,
+        observer: Observer | None = None,
     ) -> None:
         self.backend = backend
         self.dialects = dialects
         self.journal = journal
         self.profile = profile or Profile()
         self.may_write = may_write
+        self.observer = observer or Observer()
         self.state = State()
         self.started = False
         self.unsynced = {kind for dialect in dialects for kind in dialect.kinds if not kind.optional}
@@ -63,7 +76,11 @@ class Loop:
             return now + 1.0
         heads = self.state.heads(now)
         if heads:
-            plan = decide(self.state.snapshot(heads), self.profile)
+            elapsed = self.observer.stopwatch()
+            snapshot = self.state.snapshot(heads)
+            taken = elapsed()
+            plan = decide(snapshot, self.profile)
+            self.observer.decided(plan, taken, elapsed() - taken)
             self.journal.record(now, "plan", plan)
             self.state.assume(plan, now)
             self.backend.submit(list(self._writes(plan, now)))

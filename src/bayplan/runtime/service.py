@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from bayplan.dialects.api import Backend, Event, Kind, Outcome, Write
 from bayplan.model.plan import Plan, Refuse
 from bayplan.runtime.clock import Clock, timer
-from bayplan.runtime.journal import Journal
-from bayplan.runtime.loop import Loop
+from bayplan.runtime.loop import Loop, Observer
 from bayplan.runtime.metrics import Metrics
 
 WAIT_SECONDS_MAX = 1.0
@@ -59,19 +58,23 @@ class Shadow(Metered):
         return ()
 
 
-class MeteredJournal:
-    """A journal that counts what is decided."""
+class Meter(Observer):
+    """Measures decisions and counts what they say."""
 
-    def __init__(self, inner: Journal, metrics: Metrics) -> None:
-        self.inner, self.metrics = inner, metrics
+    def __init__(self, clock: Clock, metrics: Metrics) -> None:
+        self.clock, self.metrics = clock, metrics
 
-    def record(self, now: float, what: str, body: object) -> None:
-        self.inner.record(now, what, body)
-        if isinstance(body, Plan):
-            self.metrics.decided(0.0, Counter(type(action).__name__.lower() for action in body.actions))
-            for action in body.actions:
-                if isinstance(action, Refuse):
-                    self.metrics.refused(action.misfit.code)
+    def stopwatch(self) -> Callable[[], float]:
+        return timer(self.clock)
+
+    def decided(self, plan: Plan, snapshot_seconds: float, decision_seconds: float) -> None:
+        self.metrics.snapshot_made(snapshot_seconds)
+        self.metrics.decided(
+            decision_seconds, Counter(type(action).__name__.lower() for action in plan.actions)
+        )
+        for action in plan.actions:
+            if isinstance(action, Refuse):
+                self.metrics.refused(action.misfit.code)
 
 
 class Service:
