@@ -133,6 +133,19 @@ def test_when_the_past_is_gone_it_lists_again_and_misses_nothing() -> None:
     assert ("seen", "stays") not in seen  # it did not change
 
 
+def test_what_is_gone_is_told_once() -> None:
+    store = store_at(window=2)
+    backend = EmbeddedBackend(store)
+    store.create(CONFIGS, config("dies"), "default")
+    backend.watch([CONFIGS])
+    backend.events()
+    store.delete(CONFIGS, "default", "dies")
+    assert told(backend.events()) == [("gone", "dies")]
+    for number in range(9):
+        store.create(CONFIGS, config(f"c{number}"), "default")
+    assert ("gone", "dies") not in told(backend.events())
+
+
 def test_how_writes_end(store: Store, backend: EmbeddedBackend) -> None:
     made = store.create(CONFIGS, config("a"), "default")["metadata"]
     version, uid = made["resourceVersion"], made["uid"]

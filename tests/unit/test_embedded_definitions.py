@@ -215,6 +215,13 @@ def test_rules_compare_with_the_old_value_only_when_there_is_one() -> None:
 
 
 @needs_cel
+def test_rules_do_not_hold_against_an_update_what_it_leaves_alone() -> None:
+    small = ruled({"rule": "self.a < 5"})
+    assert small.check({"spec": {"a": 9}}, {"spec": {"a": 9}}) == []
+    assert len(small.check({"spec": {"a": 9}}, {"spec": {"a": 8}})) == 1
+
+
+@needs_cel
 def test_rules_with_an_optional_old_value() -> None:
     rule = {"rule": "oldSelf.hasValue() || self.a < 5", "message": "start small"}
     small = ruled({**rule, "optionalOldSelf": True})

@@ -17,6 +17,7 @@ from bayplan.backends.embedded.pod_defaults import qos_class
 from bayplan.backends.embedded.reading import Unreadable, field, reader, types
 from bayplan.backends.embedded.resources import builtin
 from bayplan.backends.embedded.store import Store
+from bayplan.backends.embedded.subresources import with_condition
 from bayplan.dialects.kube.quantity import parse_quantity
 from tests.unit.test_embedded_store import CONFIGS, PODS, Object, pod, refused, store_at
 
@@ -298,6 +299,15 @@ def test_classes_of_service(resources: list[Object], expected: str) -> None:
 )
 def test_the_one_word_for_what_a_pod_does(status: Object, metadata: Object, told: str) -> None:
     assert pod_reason({"metadata": metadata, "spec": {"initContainers": [{}]}, "status": status}) == told
+
+
+def test_a_condition_keeps_its_time_while_its_status_stays() -> None:
+    old = [{"type": "A", "status": "True", "lastTransitionTime": "then"}, {"type": "B", "status": "True"}]
+    same = with_condition(old, {"type": "A", "status": "True", "lastTransitionTime": "now", "reason": "R"})
+    assert same[0] == {"type": "A", "status": "True", "lastTransitionTime": "then", "reason": "R"}
+    other = with_condition(old, {"type": "A", "status": "False", "lastTransitionTime": "now"})
+    assert other[0]["lastTransitionTime"] == "now"
+    assert with_condition(old, {"type": "C", "status": "True"})[2]["type"] == "C"
 
 
 # ── tables ──

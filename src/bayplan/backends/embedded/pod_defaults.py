@@ -20,7 +20,8 @@ def default_spec(spec: Object) -> None:
     """Fill in a pod's specification."""
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("dnsPolicy", "ClusterFirst")
-    spec.setdefault("terminationGracePeriodSeconds", 30)
+    if spec.setdefault("terminationGracePeriodSeconds", 30) < 0:
+        spec["terminationGracePeriodSeconds"] = 1
     spec.setdefault("schedulerName", "default-scheduler")
     spec.setdefault("securityContext", {})
     account = spec.get("serviceAccountName") or spec.get("serviceAccount")

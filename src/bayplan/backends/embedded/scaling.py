@@ -53,8 +53,9 @@ def update(
             "string into Go struct field ScaleSpec.spec.replicas of type int32"
         )
     if replicas < 0:
-        told = "must be greater than or equal to 0"
-        raise invalid(resource, name, [wrong("spec.replicas", replicas, told)])
+        custom = wrong(_paths(resource)["specReplicasPath"], replicas, "should be a non-negative integer")
+        builtin = wrong("spec.replicas", replicas, "must be greater than or equal to 0")
+        raise invalid(resource, name, [custom if resource.custom else builtin])
     changed = patches.merge({}, _nested(_paths(resource)["specReplicasPath"], replicas))
     return scale_of(resource, store.patch(resource, namespace, name, changed, options=options))
 
