@@ -238,6 +238,11 @@ def test_rules_write_odd_names_in_their_own_way() -> None:
 
 
 @needs_cel
+def test_to_rules_null_is_absent() -> None:
+    assert len(ruled({"rule": "has(self.a)"}).check({"spec": {"a": None}}, None)) == 1
+
+
+@needs_cel
 def test_rules_in_lists_know_their_old_item_by_its_key() -> None:
     item = {
         "type": "object",
