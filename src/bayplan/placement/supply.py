@@ -13,7 +13,28 @@ from bayplan.placement.nodes import NodeTable
 from bayplan.placement.tree import Bools, Ints, Tree, find, find_row
 
 T = TypeVar("T")
+CHANGES_MAX = 256
 REMEMBERED_MAX = 32  # answers are arrays over all nodes: a few shapes are asked again and again
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Directory:
+    """Names and the paths they stand for. A change makes a new directory and leaves the old one as it was."""
+
+    settled: Mapping[str, Path] = field(default_factory=dict)
+    changed: Mapping[str, Path | None] = field(default_factory=dict)  # None: gone
+
+    def get(self, name: str) -> Path | None:
+        """Where the name stands, if it is known."""
+        return self.changed[name] if name in self.changed else self.settled.get(name)
+
+    def having(self, name: str, path: Path | None) -> Directory:
+        """The same with one name elsewhere, or gone. Many small changes are settled once in a while."""
+        changed = {**self.changed, name: path}
+        if len(changed) < CHANGES_MAX:
+            return Directory(self.settled, changed)
+        merged = {**self.settled, **changed}
+        return Directory({known: where for known, where in merged.items() if where is not None})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,8 +49,8 @@ class Supply:
     resources: Mapping[str, int]
     free: Ints
     active: Bools
-    hosts: Mapping[str, Path]  # host label → full path
-    paths: Mapping[str, Path]  # node name → full path
+    hosts: Directory  # by host label
+    paths: Directory  # by node name
     largest: Mapping[str, int]  # the most of a resource that any one node ever had
     claimed: Ints | None = None
     memory: dict[object, Any] = field(default_factory=dict)
@@ -68,7 +89,7 @@ class Supply:
         """The leaf that an assignment's values name (a lone host name, or a full path), if it is usable."""
         tree = self.tree
         if tree.topology.ends_at_host:
-            values = self.hosts.get(values[-1], values)
+            values = self.hosts.get(values[-1]) or values
         low, high = find(tree, values)
         if low >= high or not self.active[low:high].any():
             return None

@@ -10,7 +10,7 @@ from bayplan.model.assignment import Path
 from bayplan.model.node import HOSTNAME, Node, Topology
 from bayplan.placement import nodes as columns
 from bayplan.placement import tree as trees
-from bayplan.placement.supply import Supply
+from bayplan.placement.supply import Directory, Supply
 from bayplan.placement.tree import Bools, Ints
 
 
@@ -23,8 +23,8 @@ class Cluster:
         self.nodes: dict[str, Node] = {}
         self.used: dict[str, dict[str, int]] = {}  # by node name: everything but placed gangs
         self.held: dict[Path, dict[str, int]] = {}  # by host name or leaf path: placed gangs
-        self.hosts: dict[str, Path] = {}
-        self.paths: dict[str, Path] = {}
+        self.hosts = Directory()
+        self.paths = Directory()
         self.resources: dict[str, int] = {}
         self.largest: dict[str, int] = {}
         self._tree = trees.build(topology, ())
@@ -168,13 +168,12 @@ class Cluster:
             self._table = columns.removed(self._table, self._tree.nodes, row)
             self._free = np.delete(self._free, row, axis=1)
             self._usable = np.delete(self._usable, row)
-            self.hosts.pop(old[-1], None)
-            self.paths.pop(name, None)
+            self.hosts, self.paths = self.hosts.having(old[-1], None), self.paths.having(name, None)
         if new is not None and node is not None:
             row = trees.find_row(self._tree, new, name)
             self._tree = trees.inserted(self._tree, row, node)
             self._table = columns.inserted(self._table, self._tree.nodes, row)
-            self.hosts[new[-1]] = self.paths[name] = new
+            self.hosts, self.paths = self.hosts.having(new[-1], new), self.paths.having(name, new)
             wider = np.empty((len(self.resources), self._tree.rows), np.int64)
             wider[:, :row], wider[:, row], wider[:, row + 1 :] = (
                 self._free[:, :row], self._room(node), self._free[:, row:],
@@ -194,8 +193,9 @@ class Cluster:
         rows = self._tree.nodes
         self._table = columns.table_of(rows)
         self._usable = np.fromiter((n.ready and n.schedulable for n in rows), bool, len(rows))
-        self.paths = {node.name: path for path, node in placed}
-        self.hosts = {path[-1]: path for path, _ in placed} if self.topology.ends_at_host else {}
+        self.paths = Directory({node.name: path for path, node in placed})
+        by_host = {path[-1]: path for path, _ in placed} if self.topology.ends_at_host else {}
+        self.hosts = Directory(by_host)
         self._free = np.zeros((len(self.resources), len(rows)), np.int64)
         for row, node in enumerate(rows):
             self._free[:, row] = self._room(node)
