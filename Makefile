@@ -36,7 +36,7 @@ $(STAMP): pyproject.toml
 		echo "Name a newer one: make PYTHON=/path/to/python3.12" >&2; exit 1; }
 	@test -x $(BIN)/python || { echo 'Creating $(VENV) …'; $(PYTHON) -m venv $(VENV); }
 	@echo 'Installing Bayplan and its tools into $(VENV) (the first time takes a minute) …'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[exact,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[exact,cel,dev]'
 	@touch $@
 	@echo 'Ready.'
 
