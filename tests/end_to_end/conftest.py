@@ -16,6 +16,14 @@ from tools.controlplane.plan import DEFAULT_KUBE
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
 
+SKIPPED = pytest.StashKey[str]()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say once why the tests on a real control plane did not run."""
+    if reason := config.stash.get(SKIPPED, None):
+        terminalreporter.write_line(f"Skipped what needs a real control plane. {reason}")
+
 
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
@@ -28,7 +36,10 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         return
     kube = os.environ.get("KUBE") or DEFAULT_KUBE
     if reason := unavailable(kube):
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"no real control plane: {reason}")
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"no real control plane: {reason}")
+        request.config.stash[SKIPPED] = reason
+        pytest.skip("no real control plane")
     capture = request.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
         build(kube, out=sys.stderr)  # the first time takes long: show how far it is
