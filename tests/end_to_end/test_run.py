@@ -31,7 +31,9 @@ HOSTS = [f"{block}-{rack}-h{host}" for block in ("b1", "b2") for rack in ("r1", 
 def data_centre(cluster: Cluster) -> Iterator[Cluster]:
     """Two blocks of two racks of two hosts with four GPUs each, a topology, and rights for our user."""
     cluster.apply(*crds())
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd/topologies.kueue.x-k8s.io")
+    eventually(
+        lambda: "topologies" in cluster.kubectl("api-resources", "-o", "name"), "the definition is served"
+    )
     cluster.kubectl("create", "namespace", "bayplan-system")
     cluster.apply(topology(), *rights())
     cluster.apply(*(node(name, 4, **_place(name)) for name in HOSTS))

@@ -12,6 +12,7 @@ from bayplan.model.node import PODS
 from bayplan.placement.supply import Supply
 from bayplan.placement.tree import Bools, Ints
 
+COUNT_MAX = 2**31 - 1
 COMPARISONS_MAX = 3  # up to here counting by comparison is cheaper than dividing
 
 
@@ -68,14 +69,20 @@ def room_beside(supply: Supply, mask: Bools, resource: str, taken: Taken) -> Int
 
 
 def pods_per_leaf(
-    supply: Supply, mask: Bools, pod: Mapping[str, int], beside: Mapping[str, int], taken: Taken
-) -> Ints:
-    """How many pods fit on each leaf. Only leaves that were taken from are counted anew for a gang."""
+    supply: Supply, mask: Bools, pod: Mapping[str, int], beside: Mapping[str, int], taken: Taken,
+    most: int = COUNT_MAX,
+) -> Ints:  # fmt: skip
+    """How many pods fit on each leaf. Only leaves that were taken from are counted anew for a gang.
+
+    Nobody cares about more than `most`.
+    """
     rooms = {name: room(supply, mask, name) for name in pod}
-    tops = {name: _most(supply, rooms[name], name, amount) for name, amount in pod.items() if amount}
+    tops = {
+        name: min(most, _most(supply, rooms[name], name, amount)) for name, amount in pod.items() if amount
+    }
     if not len(taken.leaves):
         return fits(rooms, pod, beside, tops)
-    counts = pods_per_leaf(supply, mask, pod, beside, Taken.nothing(supply)).copy()
+    counts = pods_per_leaf(supply, mask, pod, beside, Taken.nothing(supply), most).copy()
     less = {}
     for name in pod:
         row = supply.resources.get(name)

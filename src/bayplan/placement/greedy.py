@@ -186,9 +186,14 @@ def _leaf_counts(
     for name, amount in lead.items():
         if amount:
             leads &= room_beside(supply, head.rows, name, scope.taken) >= amount
-    beside = _only(allowed, pods_per_leaf(supply, inquiry.rows, pod, lead, scope.taken))
+    # Beside a leader only what it asks for itself can run out sooner than it does without one.
+    contested = {name: amount for name, amount in pod.items() if lead.get(name)}
+    beside = np.minimum(
+        pods, pods_per_leaf(supply, inquiry.rows, contested, lead, scope.taken, int(pods.max()))
+    )
     shares = _leaves_with(supply, inquiry.rows & head.rows)  # elsewhere the two do not compete
-    return LeafCounts(pods, np.where(leads & shares, beside, pods), leads, affinity)
+    np.copyto(beside, pods, where=~(leads & shares))
+    return LeafCounts(pods, beside, leads, affinity)
 
 
 def _affinity(inquiry: misfit.Inquiry, wanted: bool, allowed: Bools) -> Ints | None:

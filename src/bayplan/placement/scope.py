@@ -68,9 +68,8 @@ def assignment(supply: Supply, found: Located) -> Assignment:
     """Shares in rank order. Hosts are named alone; other leaves by their whole path."""
     tree = supply.tree
     if tree.topology.ends_at_host:
-        hosts = (node.labels[HOSTNAME] for node in tree.nodes[found.leaves])
-        shares = tuple(Share((host,), pods) for host, pods in zip(hosts, found.pods.tolist(), strict=True))
-        return Assignment(tree.levels[-1:], shares)
+        hosts = [node.labels[HOSTNAME] for node in tree.nodes[found.leaves].tolist()]
+        return Assignment(tree.levels[-1:], tuple(map(Share, zip(hosts, strict=True), found.pods.tolist())))
     return Assignment(
         tree.levels,
         tuple(
