@@ -164,7 +164,7 @@ def _repairs(
             count = missing if len(lost) == 1 else lacks
             if count > missing or (len(lost) == 1 and (lacks - missing) % size):
                 continue
-            bound = _still_bound(layers, depth, count, single=len(lost) == 1)
+            bound = _still_bound(scope, layers, depth, count, single=len(lost) == 1)
             part = replace(pod_set, count=count, minimum=0, segments=bound)
             yield Repair(part, (tree.leaf_range(level, domain),))
             missing -= count
@@ -177,10 +177,14 @@ def _repairs(
     yield Repair(replace(pod_set, count=missing, minimum=0), required_areas(scope, pod_set.locality, kin))
 
 
-def _still_bound(layers: Sequence[Segment], depth: int, count: int, single: bool) -> tuple[Segment, ...]:
-    """The layers below that a part of a segment can still fill with whole ones of their own."""
+def _still_bound(
+    scope: Scope, layers: Sequence[Segment], depth: int, count: int, single: bool
+) -> tuple[Segment, ...]:
+    """The layers below, which still bind a part of a segment; without last segments only whole ones can."""
     below = layers[depth + 1 :]
-    return tuple(layer for layer in below if count % layer.size == 0) if single else tuple(below)
+    if single and scope.profile.remainder is Remainder.LEAVE_OUT:
+        return tuple(layer for layer in below if count % layer.size == 0)
+    return tuple(below)
 
 
 def _pods_by_domain(scope: Scope, standing: Located, level: int) -> dict[int, int]:

@@ -14,7 +14,7 @@ from bayplan.placement.tree import Bools, Ints, Tree, find, find_row
 
 T = TypeVar("T")
 CHANGES_MAX = 256
-REMEMBERED_MAX = 32  # answers are arrays over all nodes: a few shapes are asked again and again
+REMEMBERED_MAX = 4  # answers are arrays over all nodes: kept for shapes asked again at once, not for ever
 
 
 @dataclass(frozen=True, slots=True, eq=False)

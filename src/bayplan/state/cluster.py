@@ -168,7 +168,10 @@ class Cluster:
             self._table = columns.removed(self._table, self._tree.nodes, row)
             self._free = np.delete(self._free, row, axis=1)
             self._usable = np.delete(self._usable, row)
-            self.hosts, self.paths = self.hosts.having(old[-1], None), self.paths.having(name, None)
+            self.paths = self.paths.having(name, None)
+            low, high = trees.find(self._tree, old)
+            if low == high:  # no other node of that very host label
+                self.hosts = self.hosts.having(old[-1], None)
         if new is not None and node is not None:
             row = trees.find_row(self._tree, new, name)
             self._tree = trees.inserted(self._tree, row, node)
