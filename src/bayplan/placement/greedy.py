@@ -180,6 +180,9 @@ def _leaf_counts(
     if leader is None:
         return LeafCounts(pods, pods, np.zeros(len(pods), bool), affinity)
     lead, head = with_slot(leader.requests), inquiry
+    own_rules = scope.profile.leader_rules is LeaderRules.OWN and leader.rules != inquiry.pod_set.rules
+    if lead == pod and not own_rules:  # a leader like its workers takes the place of one of them
+        return LeafCounts(pods, pods - (pods > 0), pods > 0, affinity)
     if scope.profile.leader_rules is LeaderRules.OWN:
         head = _inquire(scope, leader, ())
     leads = _clip(head.leaves, scope.within).copy()
