@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from bayplan.model.plan import Bind, Plan
+from bayplan.model.pod import Pod
 from bayplan.scheduling.decide import decide
 from bayplan.simulator.run import Simulation
 from bayplan.state.ledger import Ledger
@@ -65,6 +66,11 @@ def test_a_scheduler_that_starts_half_a_gang_is_caught(monkeypatch: pytest.Monke
 def test_a_scheduler_that_never_wakes_a_gang_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Queues, "wake", lambda self: None)
     assert "would fit but waits" in violations()
+
+
+def test_a_scheduler_that_forgets_where_pods_of_a_gang_ran_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pod, "did_its_part", False)
+    assert "must be in one" in violations(range(60))
 
 
 def test_a_scheduler_that_never_gives_back_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from bayplan.model.change import (
     PodSeen,
     TopologySeen,
 )
-from bayplan.model.gang import Gang, Group, Locality, PodSet, Ref
+from bayplan.model.gang import Gang, Group, Locality, PodSet, Ref, Segment
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
 from bayplan.model.plan import Bind, Plan, Refuse
 from bayplan.model.pod import Pod, PodKey
@@ -155,6 +155,58 @@ def test_lost_pods_are_placed_beside_those_that_stand() -> None:
         *nodes, gang("job", 3, required="rack"), pod("job", 0, on="a1"), pod("job", 1), pod("job", 2)
     )
     assert binds(step(found)) == {"job-1": "a2", "job-2": "a2"}
+
+
+def test_a_node_that_takes_nothing_new_still_says_where_its_gang_is() -> None:
+    cordoned = Node("a1", {"rack": "r1", HOSTNAME: "a1"}, {"gpu": 4, PODS: 10}, schedulable=False)
+    nodes = [NodeSeen(cordoned), node("a2"), node("b1", "r2", gpus=8)]
+    first = [pod("job", 0, on="a1"), pod("job", 1)]
+    found = state(*nodes, gang("job", 2, required="rack"), *first)
+    assert binds(step(found)) == {"job-1": "a2"}
+
+
+def test_pods_that_did_their_part_hold_the_rest_in_their_domain_but_take_no_room() -> None:
+    nodes = [node("a1"), node("b1", "r2", gpus=8)]
+    first = [pod("job", rank, on="a1", over=True, succeeded=True) for rank in (0, 1)]
+    found = state(*nodes, gang("job", 4, required="rack"), *first, pod("job", 2), pod("job", 3))
+    assert binds(step(found)) == {"job-2": "a1", "job-3": "a1"}
+
+
+def test_a_domain_that_is_full_is_waited_for_once_part_of_the_gang_ran_there() -> None:
+    nodes = [node("a1"), node("b1", "r2", gpus=8)]
+    first = pod("job", 0, on="a1", over=True, succeeded=True)
+    others = [pod("other", rank, on="a1") for rank in (0, 1)]
+    found = state(*nodes, gang("other", 2), *others, gang("job", 2, required="rack"), first, pod("job", 1))
+    assert [type(action) for action in step(found).actions] == [Refuse]
+    found.apply(pod("other", 0, on="a1", over=True, succeeded=True))
+    assert binds(step(found, NOW + 1)) == {"job-1": "a1"}
+
+
+def test_a_later_round_of_pods_stays_where_the_first_one_was() -> None:
+    nodes = [node("a1"), node("b1", "r2", gpus=8)]
+    first = [pod("job", rank, on="b1", over=True, succeeded=True) for rank in (0, 1)]
+    found = state(*nodes, gang("job", 2, required="rack"), *first, pod("job", 2), pod("job", 3))
+    assert binds(step(found)) == {"job-2": "b1", "job-3": "b1"}
+
+
+def test_a_segment_is_completed_where_its_first_pods_were() -> None:
+    nodes = [node("a1", gpus=8), node("b1", "r2", gpus=8), node("c1", "r3")]
+    main = PodSet("main", 8, 8, {"gpu": 2}, segments=(Segment(4, "rack"),))
+    asked = GangSeen(Gang(ref("job"), Group("", (main,), 1)), created=1.0)
+    first = [pod("job", rank, on="a1", over=True, succeeded=True) for rank in range(4)]
+    half = [pod("job", rank, on="b1", over=True, succeeded=True) for rank in (4, 5)]
+    found = state(*nodes, asked, *first, *half, pod("job", 6), pod("job", 7))
+    assert binds(step(found)) == {"job-6": "b1", "job-7": "b1"}
+
+
+def test_pods_that_failed_or_are_leaving_hold_nobody() -> None:
+    nodes = [node("a1", gpus=2), node("b1", "r2")]
+    past = [
+        pod("job", 0, on="a1", over=True),
+        pod("job", 1, on="a1", over=True, succeeded=True, leaving=True),
+    ]
+    found = state(*nodes, gang("job", 2, required="rack"), *past, pod("job", 2), pod("job", 3))
+    assert binds(step(found)) == {"job-2": "b1", "job-3": "b1"}
 
 
 def test_a_recreated_pod_is_another_pod() -> None:

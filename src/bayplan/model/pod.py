@@ -28,6 +28,7 @@ class Pod:
     amounts: Mapping[str, int]
     node: str = ""
     over: bool = False  # succeeded or failed: it takes no room any more
+    succeeded: bool = False  # over, and nothing will take its place
     leaving: bool = False  # being deleted
     gang: Ref | None = None  # None: not ours to schedule
     pod_set: str = ""
@@ -36,6 +37,11 @@ class Pod:
     @property
     def takes_room(self) -> bool:
         return bool(self.node) and not self.over
+
+    @property
+    def did_its_part(self) -> bool:
+        """Whether it ran to its end: the rest of its gang belongs where it was."""
+        return bool(self.node) and self.succeeded and not self.leaving
 
     @property
     def waits(self) -> bool:

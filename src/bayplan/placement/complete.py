@@ -17,7 +17,7 @@ from bayplan.placement.scope import Located, Scope
 def complete(
     scope: Scope, gang: Gang, standing: Mapping[str, Sequence[str]], missing: Mapping[str, int]
 ) -> dict[str, Located] | Misfit:
-    """Place `missing` pods per pod set; `standing` names the nodes of those that run and are counted."""
+    """Place `missing` pods per pod set; `standing` names the nodes of those that run or did."""
     found: dict[str, Located] = {}
     for member in gang.root.members:
         here = {p.name: _located(scope, standing.get(p.name, ())) for p in pod_sets_of(member)}

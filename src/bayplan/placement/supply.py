@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -53,6 +53,7 @@ class Supply:
     paths: Directory  # by node name
     largest: Mapping[str, int]  # the most of a resource that any one node ever had
     claimed: Ints | None = None
+    held: Ints | None = None  # of what is not free, the part that placed gangs hold; rows as in `free`
     memory: dict[object, Any] = field(default_factory=dict)
 
     def remember(self, question: object, work_out: Callable[[], T]) -> T:
@@ -63,6 +64,12 @@ class Supply:
             self.memory[question] = work_out()
         answer: T = self.memory[question]
         return answer
+
+    def emptied(self) -> Supply:
+        """The same cluster without any placed gang."""
+        free = self.free if self.held is None else self.free + self.held
+        claimed = None if self.claimed is None else np.zeros_like(self.claimed)
+        return replace(self, free=free, claimed=claimed, held=None, memory={})
 
     @property
     def leaves(self) -> int:
@@ -77,13 +84,12 @@ class Supply:
         return np.logical_or.reduceat(self.active, self.tree.starts[self.tree.lowest])
 
     def row(self, name: str) -> int | None:
-        """The row of a node, if it is usable."""
+        """The row of a node, usable or not: what runs on a cordoned node still stands there."""
         path = self.paths.get(name)
         if path is None:
             return None
         row = find_row(self.tree, path, name)
-        known = row < self.tree.rows and self.tree.nodes[row].name == name
-        return row if known and self.active[row] else None
+        return row if row < self.tree.rows and self.tree.nodes[row].name == name else None
 
     def leaf(self, values: Path) -> int | None:
         """The leaf that an assignment's values name (a lone host name, or a full path), if it is usable."""

@@ -43,7 +43,8 @@ def _is_news(misfit: Misfit, before: Misfit | None) -> bool:
 
 def _place(scope: Scope, pending: Pending) -> dict[str, Located] | Misfit:
     asked = sum(pod_set.count for pod_set in pending.gang.root.pod_sets())
-    if len(pending.waiting) == asked:
+    begins = not any(pod.did_its_part for pod in pending.standing)
+    if begins and len(pending.waiting) == asked:
         return place_in(scope, pending.gang)
     standing: dict[str, list[str]] = {}
     for pod in pending.standing:

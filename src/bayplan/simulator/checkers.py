@@ -35,7 +35,8 @@ class Watchman:
         labels = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in objects("nodes")}
         for job in objects("jobs"):
             mine = [pod for pod in pods if _made_by(pod, job)]
-            yield from localities_hold(job, mine, labels)
+            done = [pod for pod in objects("pods") if _did_its_part(pod) and _made_by(pod, job)]
+            yield from localities_hold(job, [*mine, *done], labels)
             yield from self._partial(job, mine, objects("pods"), now)
 
     def _partial(
@@ -69,7 +70,7 @@ def over_committed(nodes: Iterable[Object], pods: Iterable[Object]) -> Iterator[
 def localities_hold(
     job: Object, pods: Sequence[Object], labels: Mapping[str, Mapping[str, str]]
 ) -> Iterator[str]:
-    """Required domains and segments of running pods."""
+    """Required domains and segments of pods that run, and of those that ran to their end."""
     name = job["metadata"]["name"]
     placed = [pod for pod in pods if pod["spec"]["nodeName"] in labels]
     for pod_set in job_gang(Field(job)).root.pod_sets():
@@ -131,6 +132,10 @@ def belief_is_consistent(state: State) -> Iterator[str]:
 
 def _holds(pod: Object) -> bool:
     return bool(pod["spec"].get("nodeName")) and (pod.get("status") or {}).get("phase") not in OVER
+
+
+def _did_its_part(pod: Object) -> bool:
+    return pod["status"].get("phase") == "Succeeded" and not pod["metadata"].get("deletionTimestamp")
 
 
 def _made_by(pod: Object, job: Object) -> bool:

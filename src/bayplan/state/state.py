@@ -34,7 +34,7 @@ FLAT = Topology("", (HOSTNAME,))
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A gang to decide on: what waits, and what of it already runs where."""
+    """A gang to decide on: what waits, and what of it runs, or did its part, where."""
 
     gang: Gang
     topology: str
@@ -231,7 +231,7 @@ class State:
         if member is None or member.gang is None:
             return None
         waiting = sorted((p for p in member.pods.values() if p.waits), key=_order)
-        standing = sorted((p for p in member.pods.values() if p.takes_room), key=_order)
+        standing = sorted((p for p in member.pods.values() if p.takes_room or p.did_its_part), key=_order)
         topology = self._topology_of(member.gang)
         return Pending(member.gang, topology, tuple(waiting), tuple(standing), member.refused)
 

@@ -37,7 +37,8 @@ SCHEDULER = "bayplan"
 JOB_SET_NAME = "jobset.sigs.k8s.io/jobset-name"
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 RANKS_PER_JOB = 1_000_000  # ranks only order pods: those of one job stand together
-OVER = ("Succeeded", "Failed")
+SUCCEEDED = "Succeeded"
+OVER = (SUCCEEDED, "Failed")
 
 JOBS = Kind("batch", "v1", "Job", "jobs")
 JOB_SETS = Kind("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets", optional=True)
@@ -130,6 +131,7 @@ def _pod(wire: PodWire, gone: bool) -> Iterator[Change]:
         amounts=pod_amounts(wire.spec),
         node=wire.spec.node_name or "",
         over=wire.status.phase in OVER,
+        succeeded=wire.status.phase == SUCCEEDED,
         leaving=meta.deletion_timestamp is not None,
         gang=None if wire.spec.scheduling_gates else ref,
         pod_set=pod_set,
