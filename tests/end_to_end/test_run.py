@@ -163,9 +163,12 @@ def test_in_the_shadow_nothing_is_written(data_centre: Cluster, tmp_path: Path) 
     data_centre.kubectl("delete", "job", "-n", "default", "shadowed")
 
 
-def test_killed_at_any_moment_it_goes_on_where_it_was(data_centre: Cluster, tmp_path: Path) -> None:
-    names = [f"flow-{number}" for number in range(4)]  # as many as there are racks
-    data_centre.apply(*(job(name, 4, 2, {REQUIRED: RACK}, seconds=40) for name in names))
+@pytest.mark.parametrize("seconds", [2, 40], ids=["over-before-it-is-back", "still-running"])
+def test_killed_at_any_moment_it_goes_on_where_it_was(
+    data_centre: Cluster, tmp_path: Path, seconds: int
+) -> None:
+    names = [f"flow-{seconds}-{number}" for number in range(4)]  # as many as there are racks
+    data_centre.apply(*(job(name, 4, 2, {REQUIRED: RACK}, seconds=seconds) for name in names))
     for round_ in range(3):
         with scheduler(data_centre, tmp_path / f"round-{round_}") as process:
             time.sleep(2.5 + 0.4 * round_)
