@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from bayplan.cli.read import Document, Problem
-from bayplan.dialects.jobs.kinds import KINDS, is_known
+from bayplan.dialects.jobs.kinds import copies, is_known
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.nodes import node
 from bayplan.dialects.kube.pods import PodUse, pod_use
@@ -19,6 +19,7 @@ from bayplan.model.node import HOSTNAME, PODS, Node, Topology
 
 PODS_DEFAULT = 110  # what a kubelet allows unless told otherwise
 AMOUNT_MAX = 2**53
+COPIES_MAX = 1000  # gangs of one object that are looked at; more say nothing new
 _FAMILY = "kueue.x-k8s.io"
 
 
@@ -65,7 +66,7 @@ def title(document: Document) -> str:
 
 
 def _reader(document: Document) -> Callable[[Inputs, Document], None] | None:
-    if document.kind in KINDS and is_known(document.body):
+    if document.kind not in _READERS and is_known(document.body):
         return _take_job
     group, take = _READERS.get(document.kind, ("", None))
     version = document.body.at("apiVersion").text()
@@ -114,7 +115,11 @@ def _take_workload(found: Inputs, document: Document) -> None:
 
 
 def _take_job(found: Inputs, document: Document) -> None:
-    _add_gang(found, document, job_gang(document.body))
+    gang = job_gang(document.body)
+    count = copies(document.body)
+    for index in range(min(count, COPIES_MAX)):
+        name = gang.source.name if count == 1 else f"{gang.source.name}-{index}"
+        _add_gang(found, document, replace(gang, source=replace(gang.source, name=name)))
 
 
 def _add_gang(found: Inputs, document: Document, gang: Gang) -> None:

@@ -1,98 +1,130 @@
-"""Job kinds as a table: which pod sets each stands for. A new kind is one entry."""
+"""Job kinds as a table: which pod sets each stands for, where it is held back. A new kind is one entry."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from bayplan.dialects.kube.fields import INT32_MAX, Field
+from bayplan.dialects.jobs.batch_jobs import job_parts, job_set_parts, train_job_parts
+from bayplan.dialects.jobs.part import COMPLETION_INDEX, JOB_INDEX, ONLY, Find, Part, nothing
+from bayplan.dialects.jobs.ray_jobs import ray_cluster_parts, ray_job_parts, ray_service_parts
+from bayplan.dialects.jobs.serving_jobs import (
+    deployment_parts,
+    leader_worker_parts,
+    pod_parts,
+    replicas,
+    stateful_set_parts,
+)
+from bayplan.dialects.jobs.spark_jobs import spark_parts
+from bayplan.dialects.jobs.training_jobs import MPI_SPECS, mpi_parts, replica_parts
+from bayplan.dialects.jobs.wrapped_jobs import wrapped_parts
+from bayplan.dialects.kube.fields import Field
 
-COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
-JOB_INDEX = "jobset.sigs.k8s.io/job-index"
-ONLY = "main"
-"""The name of the pod set of a job that has only one."""
+__all__ = [
+    "COMPLETION_INDEX",
+    "JOB_INDEX",
+    "KINDS",
+    "ONLY",
+    "Find",
+    "Kind",
+    "Part",
+    "copies",
+    "is_known",
+    "parts",
+]
 
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Pods of one template: the raw form of a pod set."""
-
-    name: str
-    count: int
-    template: Field
-    name_field: Field  # where the name was written
-    index_label: str | None = None  # the pod label that numbers the pods
-    subgroup_label: str | None = None  # the pod label that numbers equal sub-groups, if there are any
-    subgroup_count: int | None = None
-    natural_segment: int | None = None  # the pods of one sub-group, where that is what users mean
+SUSPEND = ("spec", "suspend")
+RUN_POLICY = ("spec", "runPolicy", "suspend")
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
     """How to read one kind of job."""
 
-    group: str
-    parts: Callable[[Field], list[Part]]
+    group: str  # "" for the core group
+    version: str
+    plural: str
+    parts: Callable[[Field, Find], list[Part]]
+    suspend: tuple[str, ...] = ()  # the flag that holds the job back; none: its pods are gated instead
+    copies: Callable[[Field], int] | None = None  # how many gangs it is; none: one
+    replica_specs: str = ""  # the map of replica types, where the kind has one
+    elastic: bool = False  # may change its size while it runs
+    prebuilt: bool = True  # may name a Workload that somebody else made
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
 
 
-def parts(job: Field) -> list[Part]:
+def parts(job: Field, find: Find = nothing) -> list[Part]:
     """The pod sets of a job of a known kind."""
-    return KINDS[job.at("kind").text()].parts(job)
+    return KINDS[job.at("kind").text()].parts(job, find)
+
+
+def copies(job: Field) -> int:
+    """How many gangs of these pod sets a job of a known kind stands for."""
+    count = KINDS[job.at("kind").text()].copies
+    return 1 if count is None else count(job)
 
 
 def is_known(job: Field) -> bool:
     """Whether the table has the kind. An object without apiVersion is judged by its kind alone."""
     kind = KINDS.get(job.at("kind").text())
     version = job.at("apiVersion").text()
-    return kind is not None and (not version or version.partition("/")[0] == kind.group)
+    group = version.partition("/")[0] if "/" in version else ""
+    return kind is not None and (not version or group == kind.group)
 
 
-def _job(job: Field) -> list[Part]:
-    spec = job.at("spec")
-    return [Part(ONLY, _pods_at_once(spec), _template(spec), job.at("metadata", "name"), COMPLETION_INDEX)]
+def is_suspended(job: Field) -> bool:
+    """Whether a job of a known kind is held back by its own flag."""
+    path = KINDS[job.at("kind").text()].suspend
+    return bool(path) and job.at(*path).value is True
 
 
-def _job_set(job_set: Field) -> list[Part]:
-    replicated = job_set.at("spec", "replicatedJobs")
-    if not replicated.items():
-        replicated.error("must hold at least one job")
-    return [_replicated_job(field) for field in replicated.items()]
+def _app_wrapper(wrapper: Field, find: Find) -> list[Part]:
+    return wrapped_parts(wrapper, lambda inner: parts(inner, find) if is_known(inner) else [])
 
 
-def _replicated_job(field: Field) -> Part:
-    name, spec = field.at("name"), field.at("template", "spec")
-    replicas = field.at("replicas").integer(default=1)
-    if not name.text():
-        name.error("must be set")
-    pods = _pods_at_once(spec)
-    if replicas * pods > INT32_MAX:
-        field.at("replicas").error(f"makes more than {INT32_MAX} pods")
-        replicas = 1
-    return Part(
-        name=name.text(),
-        count=replicas * pods,
-        template=_template(spec),
-        name_field=name,
-        index_label=COMPLETION_INDEX,
-        subgroup_label=JOB_INDEX,
-        subgroup_count=replicas,
-        natural_segment=pods,
-    )
-
-
-def _pods_at_once(spec: Field) -> int:
-    parallelism = spec.at("parallelism").integer(default=1)
-    return min(parallelism, spec.at("completions").integer(default=parallelism))
-
-
-def _template(spec: Field) -> Field:
-    template = spec.at("template")
-    if not template.present:
-        template.error("must be set")
-    return template
+def _training(specs: str, plural: str, *types: str) -> Kind:
+    read = replica_parts(specs, *types)
+    return Kind("kubeflow.org", "v1", plural, read, suspend=RUN_POLICY, replica_specs=specs)
 
 
 KINDS: Mapping[str, Kind] = {
-    "Job": Kind("batch", _job),
-    "JobSet": Kind("jobset.x-k8s.io", _job_set),
+    "Job": Kind("batch", "v1", "jobs", job_parts, suspend=SUSPEND, elastic=True),
+    "JobSet": Kind("jobset.x-k8s.io", "v1alpha2", "jobsets", job_set_parts, suspend=SUSPEND),
+    "LeaderWorkerSet": Kind(
+        "leaderworkerset.x-k8s.io",
+        "v1",
+        "leaderworkersets",
+        leader_worker_parts,
+        copies=replicas,
+        prebuilt=False,
+    ),
+    "MPIJob": Kind(
+        "kubeflow.org", "v2beta1", "mpijobs", mpi_parts, suspend=RUN_POLICY, replica_specs=MPI_SPECS
+    ),
+    "PyTorchJob": _training("pytorchReplicaSpecs", "pytorchjobs", "Master", "Worker"),
+    "TFJob": _training("tfReplicaSpecs", "tfjobs", "Chief", "Master", "PS", "Worker", "Evaluator"),
+    "XGBoostJob": _training("xgbReplicaSpecs", "xgboostjobs", "Master", "Worker"),
+    "PaddleJob": _training("paddleReplicaSpecs", "paddlejobs", "Master", "Worker"),
+    "JAXJob": _training("jaxReplicaSpecs", "jaxjobs", "Worker"),
+    "TrainJob": Kind("trainer.kubeflow.org", "v1alpha1", "trainjobs", train_job_parts, suspend=SUSPEND),
+    "RayJob": Kind("ray.io", "v1", "rayjobs", ray_job_parts, suspend=SUSPEND, elastic=True),
+    "RayCluster": Kind("ray.io", "v1", "rayclusters", ray_cluster_parts, suspend=SUSPEND, elastic=True),
+    "RayService": Kind(
+        "ray.io",
+        "v1",
+        "rayservices",
+        ray_service_parts,
+        suspend=("spec", "rayClusterConfig", "suspend"),
+        elastic=True,
+    ),
+    "AppWrapper": Kind("workload.codeflare.dev", "v1beta2", "appwrappers", _app_wrapper, suspend=SUSPEND),
+    "SparkApplication": Kind(
+        "sparkoperator.k8s.io", "v1beta2", "sparkapplications", spark_parts, suspend=SUSPEND, prebuilt=False
+    ),
+    "StatefulSet": Kind("apps", "v1", "statefulsets", stateful_set_parts, prebuilt=False),
+    "Deployment": Kind("apps", "v1", "deployments", deployment_parts, copies=replicas, prebuilt=False),
+    "Pod": Kind("", "v1", "pods", pod_parts),
 }

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
 
 INT32_MAX = 2**31 - 1
 _SHOWN_MAX = 60
+_QUOTED_MAX = 1000
+
+
+class Fault(StrEnum):
+    """What sort of wrong a field is, in the words of the API."""
+
+    UNREADABLE = ""  # not what the schema promises
+    INVALID = "Invalid value"
+    REQUIRED = "Required value"
+    FORBIDDEN = "Forbidden"
+    DUPLICATE = "Duplicate value"
+    UNSUPPORTED = "Unsupported value"
+    NOT_FOUND = "Not found"
+    TOO_LONG = "Too long"
+    TOO_MANY = "Too many"
+
+
+_WITHOUT_VALUE = (Fault.REQUIRED, Fault.FORBIDDEN, Fault.TOO_LONG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,13 +36,19 @@ class FieldError:
     path: str
     value: object
     why: str
+    fault: Fault = Fault.UNREADABLE
 
     def __str__(self) -> str:
-        shown = "" if self.value is None else f": {shorten(self.value)}"
-        return f"{printable(self.path)}{shown}: {printable(self.why)}"
+        show = quote if self.fault else shorten
+        hidden = self.value is None or self.fault in _WITHOUT_VALUE
+        parts = (self.path, str(self.fault), "" if hidden else show(self.value), self.why)
+        return ": ".join(printable(part) for part in parts if part)
 
 
 Notes = dict[tuple[str, str], FieldError]
+Step = str | int | tuple[str]
+"""The name of a field, an index into a list, or (alone in its tuple) a key of a map."""
+_HERE = object()
 
 
 class Field:
@@ -34,18 +60,19 @@ class Field:
     __slots__ = ("_above", "_noted", "_step", "value")
 
     def __init__(
-        self, value: object, path: str | int = "", above: Field | None = None, noted: Notes | None = None
+        self, value: object, path: Step = "", above: Field | None = None, noted: Notes | None = None
     ) -> None:
         self.value = value
         self._above = above
-        self._step = path  # the whole path, or what continues the path above: a key, an index
+        self._step = path  # the whole path, or what continues the path above
         self._noted: Notes = {} if noted is None else noted
 
     @property
     def path(self) -> str:
         """Where the field stands. Put together on demand: few fields are ever complained about."""
-        if isinstance(self._step, int):
-            return f"{self._above.path if self._above else ''}[{self._step}]"
+        if not isinstance(self._step, str):
+            step = self._step if isinstance(self._step, int) else self._step[0]
+            return f"{self._above.path if self._above else ''}[{step}]"
         return self._step if self._above is None else join(self._above.path, self._step)
 
     @property
@@ -58,9 +85,19 @@ class Field:
         """Everything noted so far in the whole object, in the order of finding."""
         return tuple(self._noted.values())
 
-    def error(self, why: str) -> None:
-        """Note that this field is wrong; the same complaint about it is kept once."""
-        self._noted.setdefault((self.path, why), FieldError(self.path, self.value, why))
+    def error(self, why: str, fault: Fault = Fault.UNREADABLE, value: object = _HERE) -> None:
+        """Note that this field is wrong; the same complaint about it is kept once.
+
+        The value shown is the one that stands here, unless another says it better; None shows nothing.
+        """
+        shown = self.value if value is _HERE else value
+        self._noted.setdefault((self.path, why), FieldError(self.path, shown, why, fault))
+
+    def adopt(self, errors: Iterable[FieldError], advice: str = "") -> None:
+        """Note what was found wrong elsewhere, each with the same advice added."""
+        for error in errors:
+            told = replace(error, why=error.why + advice)
+            self._noted.setdefault((told.path, told.why), told)
 
     def derived(self, value: object, path: str) -> Field:
         """A field that stands nowhere in the object but was read out of it; it shares the list of errors."""
@@ -72,6 +109,10 @@ class Field:
         for key in keys:
             found = Field(found._mapping().get(key), key, found, found._noted)
         return found
+
+    def key(self, name: str) -> Field:
+        """The entry of a map; its path has the key in brackets."""
+        return Field(self._mapping().get(name), (name,), self, self._noted)
 
     def items(self) -> list[Field]:
         """The elements of a list."""
@@ -159,6 +200,11 @@ def shorten(value: object) -> str:
     if value is None or isinstance(value, bool):
         return "null" if value is None else str(value).lower()
     return str(value)
+
+
+def quote(value: object) -> str:
+    """A value as the API quotes it back."""
+    return json.dumps(value[:_QUOTED_MAX], ensure_ascii=False) if isinstance(value, str) else shorten(value)
 
 
 def printable(text: str) -> str:

@@ -2,42 +2,58 @@
 
 from __future__ import annotations
 
-from bayplan.dialects.jobs.kinds import Part, parts
+from bayplan.dialects.jobs.kinds import Find, Part, parts
+from bayplan.dialects.jobs.part import nothing
 from bayplan.dialects.kube.fields import Field
-from bayplan.dialects.kueue.annotation_rules import check_annotations
+from bayplan.dialects.kueue.annotation_rules import check_annotations, check_sizes
 from bayplan.dialects.kueue.annotations import GROUP, MINIMUM, PREFER, QUEUE, REQUIRE, read_annotations
 from bayplan.dialects.kueue.members import Member, make_pod_set, make_root, source
+from bayplan.dialects.kueue.rulebook import RULES, Rulebook
 from bayplan.dialects.kueue.topology_request import Numbering, asked, parse_size, topology_request
 from bayplan.model.gang import Gang
 
 
-def job_gang(job: Field) -> Gang:
+def job_gang(job: Field, find: Find = nothing, rules: Rulebook = RULES) -> Gang:
     """What a job asks for."""
     return Gang(
         source=source(job, job.at("kind").text()),
-        root=make_root([_member(job, part) for part in parts(job)]),
+        root=make_root([_member(job, part, rules) for part in parts(job, find)]),
         queue=job.at("metadata", "labels", QUEUE).text(),
         uid=job.at("metadata", "uid").text(),
     )
 
 
-def part_request(part: Part, annotations: dict[str, str]) -> dict[str, object] | None:
+def part_request(
+    part: Part, annotations: dict[str, str], rules: Rulebook = RULES
+) -> dict[str, object] | None:
     """The PodSetTopologyRequest of one pod set. ValueError if an annotation cannot be read."""
     numbering = Numbering(part.index_label, part.subgroup_label, part.subgroup_count)
-    return topology_request(annotations, numbering, default_size=part.natural_segment)
+    return topology_request(
+        annotations, numbering, default_size=part.natural_segment, forgiving=rules.forgiving
+    )
 
 
-def _member(job: Field, part: Part) -> Member:
-    metadata = part.template.at("metadata")
-    check_annotations(metadata, part.count, part.natural_segment)
+def check_part(job: Field, part: Part, rules: Rulebook = RULES) -> None:
+    """Note everything wrong with the annotations of one pod set."""
+    found = Field(part.metadata.value, part.metadata.path)
+    check_annotations(found, part.natural_segment, rules)
+    if part.counted:
+        check_sizes(found, part.count, rules)
+    job.adopt(found.errors, part.advice)
+
+
+def _member(job: Field, part: Part, rules: Rulebook) -> Member:
+    check_part(job, part, rules)
+    metadata = part.metadata
     annotations = _of_whole_job(job) | read_annotations(metadata)
     try:
-        request = part_request(part, annotations)
+        request = part_request(part, annotations, rules)
     except ValueError:
         request = None  # noted by the check already
     wishes = asked(Field(request))  # errors in it are noted where the user wrote them
     pod_set = make_pod_set(part.name, part.count, _minimum(job, part), part.template, wishes)
-    return Member(pod_set, wishes.group, part.name_field, metadata.at("annotations", GROUP))
+    notes = metadata.at("annotations")
+    return Member(pod_set, wishes.group, part.name_field, notes.at(GROUP), notes)
 
 
 def _of_whole_job(job: Field) -> dict[str, str]:

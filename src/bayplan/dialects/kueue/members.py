@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kube.fields import Fault, Field
 from bayplan.dialects.kube.pods import pod_requests
 from bayplan.dialects.kube.rules import node_rules
+from bayplan.dialects.kueue.annotations import PREFERRED, REQUIRED
 from bayplan.dialects.kueue.topology_request import Asked
-from bayplan.model.gang import Group, PodSet, Ref
+from bayplan.model.gang import Group, Locality, PodSet, Ref
 
 GROUP_SIZE = 2  # a leader and its workers
 
@@ -21,6 +22,7 @@ class Member:
     group: str
     name_field: Field
     group_field: Field
+    notes: Field | None = None  # the annotations that ask for the topology, if annotations do
 
 
 def source(obj: Field, kind: str) -> Ref:
@@ -79,17 +81,37 @@ def _check_names(members: list[Member]) -> None:
 
 
 def _check_group(name: str, members: list[Member]) -> None:
+    if len(members) != GROUP_SIZE:
+        _say(name, members, f"can only define groups of exactly 2 pod sets, got: {len(members)} pod set(s)")
+        return
     counts = [member.pod_set.count for member in members]
+    if 1 not in counts:
+        why = (
+            "can only define groups where at least one pod set has only 1 replica, "
+            f"got: {counts[0]} replica(s) and {counts[1]} replica(s) in the group"
+        )
+        _say(name, members, why)
+    if members[0].pod_set.locality != members[1].pod_set.locality:
+        _say_apart(name, members)
+    elif members[0].pod_set.locality == Locality():
+        _say(name, members, "may not be set without a required or preferred topology")
+
+
+def _say(name: str, members: list[Member], why: str) -> None:
     for member in members:
-        note = member.group_field.derived(name, member.group_field.path).error
-        if len(members) != GROUP_SIZE:
-            note(f"can only define groups of exactly 2 pod sets, got: {len(members)} pod set(s)")
-        elif 1 not in counts:
-            note(
-                "can only define groups where at least one pod set has only 1 replica, "
-                f"got: {counts[0]} replica(s) and {counts[1]} replica(s) in the group"
+        member.group_field.error(why, Fault.INVALID, name)
+
+
+def _say_apart(name: str, members: list[Member]) -> None:
+    """Both must ask for the same topology."""
+    for member, other in (members, members[::-1]):
+        if member.notes is None or other.notes is None:
+            member.group_field.error(
+                "must ask for the same topology as the other pod set", Fault.INVALID, name
             )
-        if member.pod_set.locality != members[0].pod_set.locality:
-            note("must ask for the same topology as the other pod sets of the group")
-        elif member.pod_set.locality.required is None and member.pod_set.locality.preferred is None:
-            note("may not be set without a required or preferred topology")
+            continue
+        why = (
+            f"must specify '{REQUIRED}' or '{PREFERRED}' topology consistent with "
+            f"'{other.notes.path}' in group '{name}'"
+        )
+        member.notes.error(why, Fault.INVALID, None)

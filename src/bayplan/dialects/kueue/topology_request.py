@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from bayplan.dialects.kueue.annotations import (
     SEGMENT_SIZE,
     UNCONSTRAINED,
 )
+from bayplan.dialects.kueue.json_lists import read_layer_list
 from bayplan.model.gang import Locality, Segment
 
 LAYERS_MAX = 3
@@ -28,6 +28,7 @@ LAYERS_COUNT = "topology constraints must contain between 1 and 3 entries"
 _TRUE = ("1", "t", "T", "true", "TRUE", "True")
 _FALSE = ("0", "f", "F", "false", "FALSE", "False")
 _TRAILING_COMMA = re.compile(r",(\s*[\]}])")
+_QUOTED_SIZE = re.compile(r'("size"\s*:\s*)"([0-9]{1,10})"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,35 +118,22 @@ def parse_size(text: str) -> int:
     return int(text)
 
 
+def read_layers(text: str, *, forgiving: bool = True) -> list[dict[str, object]]:
+    """Segment layers written as a JSON list of {topology, size}, outermost first, however many."""
+    if forgiving:
+        text = _QUOTED_SIZE.sub(r"\1\2", _TRAILING_COMMA.sub(r"\1", text))
+    return read_layer_list(text)
+
+
 def parse_layers(text: str, *, forgiving: bool = True) -> list[dict[str, object]]:
-    """Segment layers written as a JSON list of {topology, size}, outermost first."""
+    """The segment layers of a pod set. ValueError if they cannot be read, or are none or too many."""
     try:
-        entries = json.loads(_TRAILING_COMMA.sub(r"\1", text) if forgiving else text)
-    except (ValueError, RecursionError) as wrong:
+        layers = read_layers(text, forgiving=forgiving)
+    except ValueError as wrong:
         raise ValueError(f"{LAYERS_UNREADABLE}: {wrong}") from None
-    if entries is None:
-        entries = []
-    if not isinstance(entries, list):
-        raise ValueError(f"{LAYERS_UNREADABLE}: not a list")
-    layers = [_layer(entry, forgiving=forgiving) for entry in entries]
     if not 1 <= len(layers) <= LAYERS_MAX:
         raise ValueError(f"{LAYERS_COUNT}: got {len(layers)}")
     return layers
-
-
-def _layer(entry: object, *, forgiving: bool) -> dict[str, object]:
-    if entry is None:
-        entry = {}
-    if not isinstance(entry, dict):
-        raise ValueError(f"{LAYERS_UNREADABLE}: an entry is not a mapping of topology and size")
-    topology, size = entry.get("topology", ""), entry.get("size", 0)
-    if not isinstance(topology, str):
-        raise ValueError(f"{LAYERS_UNREADABLE}: topology must be text")
-    if forgiving and isinstance(size, str) and re.fullmatch(r"[0-9]{1,10}", size):
-        size = int(size)
-    if isinstance(size, bool) or not isinstance(size, int) or abs(size) > INT32_MAX:
-        raise ValueError(f"{LAYERS_UNREADABLE}: size must be a whole number")
-    return {"topology": topology, "size": size}
 
 
 def _numbering_fields(numbering: Numbering) -> dict[str, object]:

@@ -1,0 +1,77 @@
+"""The JobSet behind a TrainJob: its runtime's template, sized by the trainer, changed by patches."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from bayplan.dialects.jobs.part import Find
+from bayplan.dialects.kube.fields import Field
+
+ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
+TRAINER = "trainer"
+NODE = "node"
+"""The replicated job that trains, where no label says so."""
+
+_CLUSTER_WIDE = "ClusterTrainingRuntime"
+
+Object = dict[str, Any]
+
+
+def runtime_of(train_job: Field, find: Find) -> Object:
+    """The runtime that a TrainJob refers to; empty if it is not known."""
+    ref = train_job.at("spec", "runtimeRef")
+    kind = ref.at("kind").text(_CLUSTER_WIDE)
+    namespace = "" if kind == _CLUSTER_WIDE else train_job.at("metadata", "namespace").text()
+    return _mapping(find(kind, namespace, ref.at("name").text()))
+
+
+def job_set_of(train_job: Field, runtime: Object) -> Object:
+    """The JobSet as plain data. A runtime that is not known leaves what the patches themselves say."""
+    spec = _mapping(_mapping(_mapping(runtime.get("spec")).get("template")).get("spec"))
+    jobs = [copy.deepcopy(job) for job in spec.get("replicatedJobs") or () if isinstance(job, dict)]
+    nodes = train_job.at("spec", "trainer", "numNodes")
+    if nodes.present:
+        _resize(jobs, nodes.integer(default=1, minimum=1))
+    for patch in train_job.at("spec", "runtimePatches").items():
+        changed = patch.at("trainingRuntimeSpec", "template", "spec", "replicatedJobs")
+        for job in changed.items():
+            _patch(jobs, job, known=bool(runtime))
+    return {"spec": {"replicatedJobs": jobs}}
+
+
+def _resize(jobs: list[Object], count: int) -> None:
+    labelled = [job for job in jobs if _ancestor(job) == TRAINER]
+    for job in labelled or [job for job in jobs if job.get("name") == NODE]:
+        job.setdefault("template", {}).setdefault("spec", {}).update(parallelism=count, completions=count)
+
+
+def _ancestor(job: Object) -> object:
+    metadata = _mapping(_mapping(job.get("template")).get("metadata"))
+    return _mapping(metadata.get("labels")).get(ANCESTOR)
+
+
+def _patch(jobs: list[Object], change: Field, *, known: bool) -> None:
+    name = change.at("name").text()
+    target = next((job for job in jobs if job.get("name") == name), None)
+    if target is None and not known:
+        target = {"name": name, "template": {"spec": {"template": {}}}}
+        jobs.append(target)
+    if target is not None and isinstance(change.value, dict):
+        _merge(target, copy.deepcopy(change.value))
+
+
+def _merge(target: Object, change: Object) -> None:
+    """Mappings are merged, lists (tolerations, gates) are added to, the rest is replaced."""
+    for key, value in change.items():
+        present = target.get(key)
+        if isinstance(present, dict) and isinstance(value, dict):
+            _merge(present, value)
+        elif isinstance(present, list) and isinstance(value, list):
+            target[key] = present + [one for one in value if one not in present]
+        else:
+            target[key] = value
+
+
+def _mapping(value: object) -> Object:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,60 @@
+"""How things are named in Kubernetes: what is wrong with a label key, a label value or a DNS name."""
+
+from __future__ import annotations
+
+import re
+
+LABEL_MAX = 63
+SUBDOMAIN_MAX = 253
+
+_NAME = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_LABEL_VALUE = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?"
+_DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = rf"{_DNS_LABEL}(\.{_DNS_LABEL})*"
+
+_NAME_IS = (
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+    f"character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '{_NAME}')"
+)
+_SUBDOMAIN_IS = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
+    "start and end with an alphanumeric character (e.g. 'example.com', "
+    f"regex used for validation is '{_SUBDOMAIN}')"
+)
+_LABEL_VALUE_IS = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
+    "start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', "
+    f"regex used for validation is '{_LABEL_VALUE}')"
+)
+
+
+def label_key_problems(key: str) -> list[str]:
+    """A label key: a name, with a DNS subdomain and a slash before it or not."""
+    prefix, slash, name = key.rpartition("/")
+    if key.count("/") > 1:
+        prefixed = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        return [f"a valid label key {_NAME_IS} {prefixed}"]
+    found: list[str] = []
+    if slash and not prefix:
+        found.append("prefix part must be non-empty")
+    elif slash:
+        found += [f"prefix part {problem}" for problem in subdomain_problems(prefix)]
+    if not name:
+        found.append("name part must be non-empty")
+    elif len(name) > LABEL_MAX:
+        found.append(f"name part must be no more than {LABEL_MAX} bytes")
+    if not re.fullmatch(_NAME, name):
+        found.append(f"name part {_NAME_IS}")
+    return found
+
+
+def label_value_problems(value: str) -> list[str]:
+    """A label value: a name or nothing."""
+    found = [f"must be no more than {LABEL_MAX} bytes"] if len(value) > LABEL_MAX else []
+    return found if re.fullmatch(_LABEL_VALUE, value) else [*found, _LABEL_VALUE_IS]
+
+
+def subdomain_problems(name: str) -> list[str]:
+    """A DNS subdomain, as most objects are named."""
+    found = [f"must be no more than {SUBDOMAIN_MAX} bytes"] if len(name) > SUBDOMAIN_MAX else []
+    return found if re.fullmatch(_SUBDOMAIN, name) else [*found, _SUBDOMAIN_IS]

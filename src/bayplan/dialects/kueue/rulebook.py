@@ -1,0 +1,20 @@
+"""Which rules are applied to what people write: switches that a cluster may have set differently."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Rulebook:
+    """How strict we are. The defaults are ours; each switch is a feature gate elsewhere, or a kindness."""
+
+    forgiving: bool = True  # layer sizes in quotes and trailing commas are understood
+    layers: bool = True  # segments in more than one layer (TASMultiLayerTopology)
+    segment_sizes: bool = True  # of Workloads (TASValidateWorkloadSliceSize)
+    elastic: bool = True  # jobs that change their size while they run (ElasticJobsViaWorkloadSlices)
+    identifiers: bool = True  # names too long for a label in annotations (WorkloadIdentifierAnnotations)
+    every_job: bool = False  # jobs without a queue name are ours too (manageJobsWithoutQueueName)
+
+
+RULES = Rulebook()
