@@ -133,8 +133,8 @@ def serving(
 class Watcher:
     """A backend, what it reported so far, and ways to wait for more."""
 
-    def __init__(self, backend: RemoteBackend, log: list[str]) -> None:
-        self.backend, self.log = backend, log
+    def __init__(self, backend: RemoteBackend, log: list[str], restarts: list[tuple[str, str]]) -> None:
+        self.backend, self.log, self.restarts = backend, log, restarts
         self.events: list[Event] = []
         self.outcomes: list[Outcome] = []
 
@@ -171,6 +171,7 @@ def watching(
 ) -> Iterator[Watcher]:
     """A backend of the server that watches these kinds."""
     log: list[str] = []
+    restarts: list[tuple[str, str]] = []
     backend = RemoteBackend(
         access or Access("test", server.url),
         log=log.append,
@@ -178,10 +179,11 @@ def watching(
         seconds=seconds,
         in_flight_max=in_flight_max,
         jitter=lambda: 0.5,
+        restarted=lambda kind, why: restarts.append((kind, str(why))),
     )
     try:
         backend.watch(kinds)
-        yield Watcher(backend, log)
+        yield Watcher(backend, log, restarts)
     finally:
         backend.close(0)
 

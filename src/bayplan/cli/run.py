@@ -15,6 +15,7 @@ import click
 from bayplan import __version__
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
+from bayplan.cli.definitions import converted
 from bayplan.cli.webhooks import Site, Webhooks
 from bayplan.dialects.api import Backend, Kind
 from bayplan.dialects.errors import Trouble
@@ -122,7 +123,9 @@ def _serve(kubeconfig: Path | None, context: str | None, wishes: Wishes) -> int:
     stop = threading.Event()
     closing = Closing(clock, log.warning)
     metrics = Metrics(__version__)
-    backend = RemoteBackend(load(kubeconfig, context), log=logs.logger("api").warning)
+    backend = RemoteBackend(
+        load(kubeconfig, context), log=logs.logger("api").warning, restarted=metrics.watch_restarted
+    )
     closing.opened("the connection", backend.close)
     try:
         version = backend.server_version()
@@ -171,7 +174,7 @@ def _offer_webhooks(
     def note(sentence: str, bug: BaseException | None) -> None:
         log.warning(sentence, exc_info=bug) if bug else log.info(sentence)
 
-    site = Site(wishes.namespace, Address.parse(wishes.webhook_listen))
+    site = Site(wishes.namespace, Address.parse(wishes.webhook_listen), converted())
     webhooks = Webhooks(backend.request, site, clock, metrics, note)
     closing.opened("the webhooks", lambda _: webhooks.stop())
     log.info("serving", webhooks=f"https://{webhooks.server.address}")

@@ -18,7 +18,7 @@ from bayplan.backends.remote.access import Access
 from bayplan.backends.remote.answers import refused_credentials, status_of
 from bayplan.backends.remote.client import Client
 from bayplan.backends.remote.kubeconfig import load
-from bayplan.backends.remote.reflector import Patience, Reflector
+from bayplan.backends.remote.reflector import Patience, Reflector, Restarted
 from bayplan.backends.remote.request import JSON
 from bayplan.backends.remote.writer import Writer
 from bayplan.dialects.api import Event, Kind, Outcome, Write
@@ -61,8 +61,10 @@ class RemoteBackend:
         seconds: float = 30.0,
         patience: Patience | None = None,
         jitter: Callable[[], float] = random.random,
+        restarted: Restarted = lambda kind, why: None,
     ) -> None:
         self.access = access
+        self._restarted = restarted
         self._log, self._jitter, self._patience = log, jitter, patience or Patience()
         self._seconds, self._in_flight_max = seconds, in_flight_max
         self._events: deque[Event] = deque()
@@ -156,7 +158,9 @@ class RemoteBackend:
 
     async def _begin(self, kinds: Sequence[Kind]) -> None:
         for kind in kinds:
-            reflector = Reflector(self._client, kind, self._emit, self._log, self._jitter, self._patience)
+            reflector = Reflector(
+                self._client, kind, self._emit, self._log, self._jitter, self._patience, self._restarted
+            )
             task = asyncio.create_task(reflector.run())
             self._reflectors.add(task)
             task.add_done_callback(self._stopped)

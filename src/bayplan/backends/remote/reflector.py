@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
 
 import msgspec
 
@@ -36,6 +38,20 @@ from bayplan.dialects.errors import (
 Emit = Callable[[list[Event]], Awaitable[None]]
 
 
+class Restart(StrEnum):
+    """Why a watch had to begin again."""
+
+    ENDED = "ended"  # it was closed, as servers do every few minutes, or fell silent
+    STALE = "stale"  # its history is gone; everything is listed again
+    ABSENT = "absent"  # the kind is not served (any more)
+    REFUSED = "refused"  # rights or credentials
+    BROKEN = "broken"  # no connection, no answer, or none that can be read
+
+
+Restarted = Callable[[str, Restart], None]
+"""Told of every restart: the kind, and why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Patience:
     """How much at once, how long to wait, how often to try."""
@@ -64,8 +80,10 @@ class Reflector:
         log: Callable[[str], None],
         jitter: Callable[[], float],
         patience: Patience,
+        restarted: Restarted = lambda kind, why: None,
     ) -> None:
         self._client, self._kind, self._emit, self._log = client, kind, emit, log
+        self._restarted: Callable[[Restart], None] = partial(restarted, kind.kind)
         self._jitter, self._patience = jitter, patience
         self._wire = Wire(kind)
         self._known = Known(kind, self._wire.identify)
@@ -86,6 +104,7 @@ class Reflector:
                     await self._list()
                 await self._watch(whole=not self._at)
             except Stale as trouble:
+                self._restarted(Restart.STALE)
                 self._start_over()
                 await self._pause(f"{trouble}; it will be listed again")
             except NotServed as trouble:
@@ -95,6 +114,7 @@ class Reflector:
             except (Forbidden, Unauthorised) as trouble:
                 await self._not_allowed(trouble)
             except Trouble as trouble:
+                self._restarted(Restart.BROKEN)
                 await self._pause(str(trouble))
 
     # ── list ───────────────────────────────────────────────────────────────────────────────────────
@@ -160,11 +180,13 @@ class Reflector:
                     await self._take(complete)
         if whole and not self._at:
             self._pages_next = True
+            self._restarted(Restart.BROKEN)
             return self._log(f"{self._what()}: a streamed list broke off; pages are asked for instead")
         if brought:
             self._failures = self._empty = 0
         else:
             self._suspect("brought nothing")
+        self._restarted(Restart.ENDED)
         if asyncio.get_running_loop().time() - begun < self._patience.steady_seconds:
             await self._pause()
         return None
@@ -262,6 +284,7 @@ class Reflector:
         """A kind that the cluster may lack is waited for; what there was of it is gone."""
         if not self._kind.optional and not self._synced:
             raise trouble
+        self._restarted(Restart.ABSENT)
         self._start_over()
         if not self._absent:
             self._absent = True
@@ -277,6 +300,7 @@ class Reflector:
                 raise trouble
             if isinstance(trouble, Forbidden):
                 await self._nothing_there()
+        self._restarted(Restart.REFUSED)
         await self._pause(str(trouble))
 
     async def _nothing_there(self) -> None:
