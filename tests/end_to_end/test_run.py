@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bayplan.cli.home_cluster import BLOCK, RACK, crds, topology
+from bayplan.cli.home_cluster import BLOCK, RACK, topology
+from bayplan.cli.manifests import Settings, custom_resources
 from bayplan.cli.rights import EVERYBODY, ROLES, rules
 from tests.end_to_end.objects import Object, eventually, node
 
@@ -30,7 +31,7 @@ HOSTS = [f"{block}-{rack}-h{host}" for block in ("b1", "b2") for rack in ("r1", 
 @pytest.fixture(scope="module")
 def data_centre(cluster: Cluster) -> Iterator[Cluster]:
     """Two blocks of two racks of two hosts with four GPUs each, a topology, and rights for our user."""
-    cluster.apply(*crds())
+    cluster.apply(*custom_resources(Settings(roles=("scheduler",))))
     eventually(
         lambda: "topologies" in cluster.kubectl("api-resources", "-o", "name"), "the definition is served"
     )

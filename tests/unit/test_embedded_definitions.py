@@ -65,14 +65,12 @@ def test_a_schema_can_change(store: Store) -> None:
 
 
 def test_versions_are_converted_by_the_function_registered_for_them(store: Store) -> None:
-    def up(item: Object) -> Object:
-        return {**item, "spec": {"gpus": item["spec"]["size"] * 8}}
-
-    def down(item: Object) -> Object:
+    def convert(item: Object, version: str) -> Object:
+        if version == "example.dev/v1":
+            return {**item, "spec": {"gpus": item["spec"]["size"] * 8}}
         return {**item, "spec": {"size": item["spec"]["gpus"] // 8}}
 
-    store.conversions["example.dev/Foo", "v1alpha1", "v1"] = up
-    store.conversions["example.dev/Foo", "v1", "v1alpha1"] = down
+    store.conversions["example.dev", "Foo"] = convert
     store.create(DEFINITIONS, definition(versions=("v1alpha1", "v1")))
     watch = store.watch(OLD_FOOS)
     made = store.create(OLD_FOOS, {"metadata": {"name": "f"}, "spec": {"size": 2}}, "default")

@@ -1,27 +1,14 @@
-"""The CustomResourceDefinitions that Bayplan brings along: JSON files beside the dialects that read them."""
+"""Which of our definitions the webhook converts, and how the API server reaches it."""
 
 from __future__ import annotations
 
-import json
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
+from bayplan.backends.definitions import definitions
 from bayplan.cli.webhooks import SERVICE, registry
 
 Object = dict[str, Any]
-
-
-def definitions() -> list[Object]:
-    """All of them, by name."""
-    found = [
-        json.loads(file.read_text(encoding="utf-8"))
-        for dialect in files("bayplan.dialects").iterdir()
-        if dialect.is_dir() and (dialect / "crds").is_dir()
-        for file in (dialect / "crds").iterdir()
-        if file.name.endswith(".json")
-    ]
-    return sorted(found, key=lambda definition: str(definition["metadata"]["name"]))
 
 
 @cache

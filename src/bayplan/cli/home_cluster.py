@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import uuid
 from collections import deque
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from bayplan.backends.embedded.admission import Hook, Review, Verdict
+from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.backends.embedded.http import Face
 from bayplan.backends.embedded.store import Store
 from bayplan.backends.stagehands.crew import Crew
 from bayplan.backends.stagehands.definitions import definitions
-from bayplan.dialects.api import Kind
+from bayplan.cli.in_process import hooks
+from bayplan.cli.webhooks import registry
 from bayplan.dialects.kube.wire import NODES
 from bayplan.dialects.kueue import scheduled
-from bayplan.dialects.kueue.admission import VALIDATED, validate
 from bayplan.dialects.kueue.messages import sentence
 from bayplan.model.node import HOSTNAME
 from bayplan.model.plan import Bind, Plan, Refuse
@@ -31,9 +29,6 @@ from bayplan.runtime.loop import Dialect, Loop
 BLOCK, RACK = "topology.bayplan.dev/block", "topology.bayplan.dev/rack"
 GPU = "nvidia.com/gpu"
 TOPOLOGY = "data-centre"
-DEFINITIONS = Kind(
-    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
-)
 IDLE_SECONDS = 0.2
 DECISIONS_KEPT = 200
 
@@ -138,27 +133,16 @@ class HomeCluster:
             raise
 
     def _furnish(self) -> None:
-        """Kinds, topology, nodes, and the webhook of ours that looks at jobs."""
-        hook = Hook("validate.bayplan.dev", review_job, frozenset(VALIDATED))
-        self.store.admission.register(hook)
-        for definition in [*crds(), *definitions()]:
+        """Kinds, topology, nodes, and the functions of our webhooks."""
+        for hook in hooks(registry()):
+            self.store.admission.register(hook)
+        define(self.store)
+        for definition in definitions():
             self.store.create(DEFINITIONS, definition)
         self.store.create(scheduled.TOPOLOGIES, topology())
         plain = replace(NODES, wire=None)
         for node in nodes(self.shape):
             self.store.create(plain, node)
-
-
-def review_job(review: Review) -> Verdict:
-    """What the webhook would say, asked in process."""
-    errors = validate(review.object, review.old)
-    return Verdict(not errors, "; ".join(str(error) for error in errors), 422 if errors else 200)
-
-
-def crds() -> list[Object]:
-    """The definitions of our own kinds, as shipped in the package."""
-    folder = resources.files("bayplan.dialects.kueue") / "crds"
-    return [json.loads(file.read_text()) for file in sorted(folder.iterdir(), key=lambda f: f.name)]
 
 
 def topology() -> Object:

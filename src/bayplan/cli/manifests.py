@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from bayplan import __version__
-from bayplan.cli.definitions import conversion, converted, definitions
+from bayplan.backends.definitions import definitions
+from bayplan.cli.definitions import conversion, converted
+from bayplan.cli.in_process import hook_name
 from bayplan.cli.rights import EVERYBODY, ROLES, Right, rules
 from bayplan.cli.webhooks import CONFIGURATION, SECRET_NAME, SERVICE, registry
 from bayplan.dialects.kueue.scheduled import SCHEDULER
@@ -61,16 +63,22 @@ def manifests(settings: Settings) -> list[Object]:
 
 
 def custom_resources(settings: Settings) -> list[Object]:
-    """The definitions, those with several versions pointed at our webhook."""
+    """The definitions. Those whose versions differ need our webhook to be served in more than one."""
     found = []
     for one in definitions():
-        name = one["metadata"]["name"]
         spec = one["spec"]
-        if name in converted() and "webhooks" in settings.roles:
-            spec = {**spec, "conversion": conversion(settings.namespace)}
+        if one["metadata"]["name"] in converted():
+            if "webhooks" in settings.roles:
+                spec = {**spec, "conversion": conversion(settings.namespace)}
+            else:
+                spec = {**spec, "versions": [_only_stored(version) for version in spec["versions"]]}
         labels = {**one["metadata"].get("labels", {}), **LABELS}
         found.append({**one, "metadata": {**one["metadata"], "labels": labels}, "spec": spec})
     return found
+
+
+def _only_stored(version: Object) -> Object:
+    return version if version.get("storage") else {**version, "served": False}
 
 
 def namespace(settings: Settings) -> Object:
@@ -241,7 +249,7 @@ def _hook(key: tuple[str, str], operations: list[str], path: str, settings: Sett
     group, resource = key
     spared = {"key": "kubernetes.io/metadata.name", "operator": "NotIn"}
     hook: Object = {
-        "name": f"{resource.replace('/', '-')}.{group or 'core'}.bayplan.dev",
+        "name": hook_name(group, resource),
         "admissionReviewVersions": ["v1"],
         "sideEffects": "None",
         "timeoutSeconds": 5,

@@ -53,7 +53,9 @@ def _trusted_definitions(names: tuple[str, ...]) -> tuple[Right, ...]:
 
 
 _CREATE_EVENTS = Right("", ("events",), ("create",))
-_QUEUES = ("clusterqueues", "cohorts", "localqueues")
+_TOLD = ("admissionchecks", "clusterqueues", "cohorts", "localqueues", "workloads")  # have a status of ours
+_SAID = ("provisioningrequestconfigs", "resourceflavors", "workloadpriorityclasses")  # only people write them
+_QUEUED = (*_TOLD, *_SAID)
 _KUEUE = "kueue.x-k8s.io"
 
 EVERYBODY = Rights(
@@ -75,13 +77,12 @@ ROLES: dict[str, Rights] = {
             Right("batch", ("jobs",), ("patch",)),  # suspend, resume
             Right("jobset.x-k8s.io", ("jobsets",), ("patch",)),
             Right("scheduling.k8s.io", ("priorityclasses",), ("list", "watch")),
-            Right(
-                _KUEUE,
-                ("admissionchecks", *_QUEUES, "resourceflavors", "workloadpriorityclasses", "workloads"),
-                ("list", "watch"),
-            ),
+            Right(_KUEUE, _QUEUED, ("get", "list", "watch")),
             Right(_KUEUE, ("workloads",), ("create", "delete", "patch", "update")),
-            Right(_KUEUE, (*(f"{name}/status" for name in _QUEUES), "workloads/status"), ("patch", "update")),
+            Right(
+                _KUEUE, ("clusterqueues", "resourceflavors"), ("patch", "update")
+            ),  # finalizers, while in use
+            Right(_KUEUE, tuple(f"{name}/status" for name in _TOLD), ("patch", "update")),
         ),
     ),
     # Places gangs and binds their pods.

@@ -9,13 +9,15 @@ from typing import Any
 
 from bayplan.dialects.errors import Trouble
 from bayplan.dialects.kueue.admission import VALIDATED, validate
-from bayplan.dialects.kueue.workload_conversion import convert_workload
+from bayplan.dialects.kueue.defaulting import DEFAULTED, default
+from bayplan.dialects.kueue.versions import CONVERTED, convert
+from bayplan.dialects.kueue.workload_conversion import GROUP
 from bayplan.runtime.certificate_keeper import TRUSTING, CertificateKeeper, trusting
 from bayplan.runtime.certificates import Certificates, reload, server_context
 from bayplan.runtime.clock import Clock
 from bayplan.runtime.metrics import Metrics
 from bayplan.runtime.objects import SECRET, ApiObject, Request, Taken
-from bayplan.runtime.reviews import Handlers, Object, Registry
+from bayplan.runtime.reviews import Handlers, Registry
 from bayplan.runtime.serving import Address, Server
 from bayplan.runtime.webhook_server import Note, serve_webhooks
 
@@ -31,15 +33,10 @@ def registry() -> Registry:
     made = Registry()
     for group, resource in VALIDATED:
         made.add(group, resource, Handlers(validate=(validate,)))
-    made.conversion["kueue.x-k8s.io", "Workload"] = _convert_workload
+    for resource in DEFAULTED:
+        made.add(GROUP, resource, Handlers(mutate=(default,), fail_open=True), ("CREATE",))
+    made.conversion.update(dict.fromkeys(CONVERTED, convert))
     return made
-
-
-def _convert_workload(workload: Object, version: str) -> Object:
-    converted, errors = convert_workload(workload, version.partition("/")[2])
-    if errors:
-        raise ValueError("; ".join(str(error) for error in errors))
-    return converted
 
 
 @dataclass(frozen=True, slots=True)

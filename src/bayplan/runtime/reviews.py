@@ -162,12 +162,14 @@ def _converted(obj: Object, version: str, registry: Registry) -> Object:
         raise ValueError(f"there is no way from {current}")
     found = change(obj, version)
     assert found["apiVersion"] == version, found["apiVersion"]
-    return found | {"metadata": obj["metadata"] | _changeable(found["metadata"])}
+    return found | {"metadata": _kept(obj["metadata"], found["metadata"])}
 
 
-def _changeable(metadata: Object) -> Object:
+def _kept(old: Object, new: Object) -> Object:
     """Of the metadata, a conversion may only touch labels and annotations."""
-    return {name: metadata[name] for name in ("labels", "annotations") if name in metadata}
+    touched = ("labels", "annotations")
+    kept = {name: value for name, value in old.items() if name not in touched}
+    return kept | {name: new[name] for name in touched if name in new}
 
 
 def _reviewed(uid: str, response: Object) -> Object:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from importlib import resources
 from random import Random
 from typing import Any
 
+from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.backends.embedded.store import Store
 from bayplan.backends.stagehands.crew import Crew
 from bayplan.backends.stagehands.definitions import definitions
-from bayplan.dialects.api import Kind
 from bayplan.dialects.kube.wire import NODES, PODS_KIND
 from bayplan.dialects.kueue import scheduled
 from bayplan.model.plan import Bind, Plan
@@ -28,9 +26,6 @@ from bayplan.simulator.faults import Chances, FaultyBackend
 from bayplan.state.queues import Place
 
 DIALECT = Dialect(scheduled.KINDS, scheduled.decode, scheduled.encode)
-DEFINITIONS = Kind(
-    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
-)
 EPOCH = 1_700_000_000.0
 STORM_SECONDS = 120.0
 CALM_SECONDS = 900.0
@@ -83,7 +78,8 @@ class Simulation:
             lambda: f"{ids.getrandbits(64):016x}",
             lambda: "".join(ids.choice("bcdfghjklm") for _ in range(5)),
         )
-        for definition in [*crds(), *definitions()]:
+        define(self.store)
+        for definition in definitions():
             self.store.create(DEFINITIONS, definition)
         self.store.create(scheduled.TOPOLOGIES, world.topology())
         for node in world.nodes(self.rng):
@@ -186,12 +182,6 @@ class Simulation:
     def _is_quiet(self) -> bool:
         """Nothing happened, nothing is due and nobody comes: nothing will ever happen."""
         return not (self.busy or self.arrivals or min(self.crew_due, self.due) < float("inf"))
-
-
-def crds() -> list[dict[str, Any]]:
-    """The definitions of our own kinds, as shipped in the package."""
-    folder = resources.files("bayplan.dialects.kueue") / "crds"
-    return [json.loads(file.read_text()) for file in sorted(folder.iterdir(), key=lambda f: f.name)]
 
 
 def _is_finished(job: dict[str, Any]) -> bool:

@@ -10,7 +10,7 @@ from bayplan.backends.embedded import rules, scalars
 from bayplan.backends.embedded.behaviours import Behaviour
 from bayplan.backends.embedded.history import DELETED, Change
 from bayplan.backends.embedded.reading import reader
-from bayplan.backends.embedded.resources import Convert, Resource, version_rank
+from bayplan.backends.embedded.resources import Convert, ConvertTo, Resource, version_rank
 from bayplan.backends.embedded.status import Problem, required, unsupported, wrong
 from bayplan.backends.embedded.structural import Checker, walker
 from bayplan.backends.embedded.tables import Column, custom_columns
@@ -132,10 +132,10 @@ def marked(store: Store, definition: Object) -> Object:
     return {**definition, "metadata": metadata, "status": {**definition["status"], "conditions": conditions}}
 
 
-def resources(definition: Object, conversions: Mapping[tuple[str, str, str], Convert]) -> list[Resource]:
+def resources(definition: Object, conversions: Mapping[tuple[str, str], ConvertTo]) -> list[Resource]:
     """Every served version of a defined kind.
 
-    `conversions` has functions by (group/kind, from, to); without one, only the apiVersion changes.
+    `conversions` has functions by group and kind; without one, only the apiVersion changes.
     """
     spec = definition["spec"]
     stored = next(one["name"] for one in spec["versions"] if one.get("storage"))
@@ -143,7 +143,7 @@ def resources(definition: Object, conversions: Mapping[tuple[str, str, str], Con
 
 
 def _version(
-    spec: Object, version: Object, stored: str, conversions: Mapping[tuple[str, str, str], Convert]
+    spec: Object, version: Object, stored: str, conversions: Mapping[tuple[str, str], ConvertTo]
 ) -> Resource:
     group, names, name = spec["group"], spec["names"], version["name"]
     schema = version["schema"]["openAPIV3Schema"]
@@ -155,7 +155,7 @@ def _version(
         _deprecation(spec, version),
     )
     definition.behaviour = _behaviour(schema)
-    convert = _converter(f"{group}/{names['kind']}", group, conversions)
+    convert = _converter(group, names["kind"], conversions)
     return Resource(
         group,
         name,
@@ -170,8 +170,8 @@ def _version(
         tuple(names.get("categories") or ()),
         tuple(one["jsonPath"].removeprefix(".") for one in version.get("selectableFields") or ()),
         generation=True,
-        to_storage=None if name == stored else convert(name, stored),
-        from_storage=None if name == stored else convert(stored, name),
+        to_storage=None if name == stored else convert(stored),
+        from_storage=None if name == stored else convert(name),
         definition=definition,
     )
 
@@ -223,18 +223,28 @@ def _behaviour(schema: Mapping[str, Any]) -> Behaviour:
 
 
 def _converter(
-    kind: str, group: str, conversions: Mapping[tuple[str, str, str], Convert]
-) -> Callable[[str, str], Convert]:
-    def between(source: str, target: str) -> Convert:
-        function = conversions.get((kind, source, target))
+    group: str, kind: str, conversions: Mapping[tuple[str, str], ConvertTo]
+) -> Callable[[str], Convert]:
+    function = conversions.get((group, kind))
+
+    def to(version: str) -> Convert:
+        target = f"{group}/{version}"
 
         def convert(item: Object) -> Object:
-            converted = item if function is None else function(item)
-            return {**converted, "apiVersion": f"{group}/{target}", "metadata": dict(item["metadata"])}
+            converted = item if function is None else function(item, target)
+            return {**converted, "apiVersion": target, "metadata": _kept(item, converted)}
 
         return convert
 
-    return between
+    return to
+
+
+def _kept(item: Object, converted: Object) -> Object:
+    """Of the metadata, a conversion may only touch labels and annotations."""
+    old, new = item["metadata"], converted["metadata"]
+    touched = ("labels", "annotations")
+    kept = {key: value for key, value in old.items() if key not in touched}
+    return kept | {key: new[key] for key in touched if key in new}
 
 
 def _serve(store: Store, key: str, definition: Object) -> None:

@@ -15,6 +15,7 @@ from bayplan.dialects.api import Kind
 
 Object = dict[str, Any]
 Convert = Callable[[Object], Object]
+ConvertTo = Callable[[Object, str], Object]  # given the apiVersion wanted
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -26,7 +26,7 @@ from bayplan.backends.embedded.admission import Admission
 from bayplan.backends.embedded.history import Change, Watch, with_version
 from bayplan.backends.embedded.options import Deletion, Options, Target
 from bayplan.backends.embedded.paging import TOO_OLD, parse_version, read_token, write_token
-from bayplan.backends.embedded.resources import Convert, Resource, Resources, builtin, key_of, outward
+from bayplan.backends.embedded.resources import ConvertTo, Resource, Resources, builtin, key_of, outward
 from bayplan.backends.embedded.selectors import everything, field_matcher, label_matcher
 from bayplan.backends.embedded.shelf import Shelf
 from bayplan.backends.embedded.status import Refusal, expired, not_found
@@ -65,9 +65,7 @@ class Store:
         self.resources.add(builtin())
         self.admission = Admission()
         self.behaviours = behaviours.builtin()
-        self.conversions: dict[
-            tuple[str, str, str], Convert
-        ] = {}  # by (group/kind, from version, to version)
+        self.conversions: dict[tuple[str, str], ConvertTo] = {}  # by group and kind
         self.owners = garbage.Owners()
         self.applied: dict[tuple[str, str], Object] = {}  # what each applier last applied
         self._shelves: dict[str, Shelf] = {}

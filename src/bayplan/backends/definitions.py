@@ -1,0 +1,36 @@
+"""The CustomResourceDefinitions that Bayplan brings along: JSON files beside the dialects that read them."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any
+
+from bayplan.backends.embedded.store import Store
+from bayplan.dialects.api import Kind
+from bayplan.dialects.kueue import versions
+
+Object = dict[str, Any]
+
+DEFINITIONS = Kind(
+    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
+)
+
+
+def definitions() -> list[Object]:
+    """All of them, by name."""
+    found = [
+        json.loads(file.read_text(encoding="utf-8"))
+        for dialect in files("bayplan.dialects").iterdir()
+        if dialect.is_dir() and (dialect / "crds").is_dir()
+        for file in (dialect / "crds").iterdir()
+        if file.name.endswith(".json")
+    ]
+    return sorted(found, key=lambda definition: str(definition["metadata"]["name"]))
+
+
+def define(store: Store) -> None:
+    """Have a cluster in memory serve our kinds, in each of their versions."""
+    store.conversions.update(dict.fromkeys(versions.CONVERTED, versions.convert))
+    for definition in definitions():
+        store.create(DEFINITIONS, definition)
