@@ -16,7 +16,6 @@ from bayplan import __version__
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
 from bayplan.cli.definitions import converted
-from bayplan.cli.definitions import converted
 from bayplan.cli.webhooks import Site, Webhooks
 from bayplan.dialects.api import Backend, Kind
 from bayplan.dialects.errors import Trouble
