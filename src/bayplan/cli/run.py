@@ -203,6 +203,7 @@ def _elect(backend: RemoteBackend, wishes: Wishes, clock: SystemClock, closing: 
     identity = f"{socket.gethostname()}_{os.getpid()}_{random.getrandbits(32):08x}"
     lease = ApiObject(backend.request, LEASES, wishes.namespace, LEASE)
     election = Election(lease, identity, clock, random.random, note=logs.logger("election").info)
+    backend.write_only_while(lambda: election.is_leader(clock.monotonic()), election.timing.write_seconds)
     thread = ElectionThread(election)
     closing.opened("the lease", lambda _: thread.stop())
     return election

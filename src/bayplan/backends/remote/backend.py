@@ -97,6 +97,13 @@ class RemoteBackend:
         if writes:
             self._loop.call_soon_threadsafe(self._writer.submit, tuple(writes))
 
+    def write_only_while(self, may_write: Callable[[], bool], seconds: float) -> None:
+        """Begin a submitted write only if `may_write` says so at that moment, and end it within the seconds.
+
+        It is asked in the thread of this backend, for each write and right before it is sent.
+        """
+        self._loop.call_soon_threadsafe(self._writer.write_only_while, may_write, seconds)
+
     def outcomes(self) -> Iterable[Outcome]:
         """Every write that ended since the last call."""
         return [self._outcomes.popleft() for _ in range(len(self._outcomes))]

@@ -55,7 +55,6 @@ class Client:
         self.access, self.seconds, self._sleep = access, seconds, sleep
         self._credentials = credentials or Credentials(access, log)
         self._address = urlsplit(access.server)[:3]
-        self._deadline = _deadline(seconds)
         self._headers: dict[str, CIMultiDict[str]] = {}
         self._headers_of: Presented | None = None
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
@@ -97,16 +96,19 @@ class Client:
         """Ask until there is an answer that is final, or until the time is up.
 
         A refused credential is renewed once. A busy server is asked again when it says so. What may have
-        reached the server is never repeated here; the caller knows whether that would be safe.
+        reached the server is never repeated here; the caller knows whether that would be safe. Nothing is
+        sent once the time is up, however long this process slept in between.
         """
         limit = self.seconds if seconds is None else seconds
-        end = asyncio.get_running_loop().time() + limit
-        timeout = self._deadline if seconds is None else _deadline(limit)
-        renewed = False
+        clock = asyncio.get_running_loop().time
+        end, renewed = clock() + limit, False
         for attempt in range(1, TRIES_MAX + 1):
             presented = await self._credentials.current()
-            answer = await self._ask(method, path, body, content_type, presented, timeout)
-            left = end - asyncio.get_running_loop().time()
+            left = end - clock()
+            if left <= 0:  # credentials, a pause or a process put to sleep took all of it
+                raise Unsent(f"{self.access.server} could not be asked {method} {path} within {limit:.0f} s")
+            answer = await self._ask(method, path, body, content_type, presented, _deadline(left))
+            left = end - clock()
             if answer.status == 401 and not renewed:
                 renewed = True
                 if await self._credentials.renewed(presented) is None:
@@ -116,7 +118,6 @@ class Client:
                     await self._sleep(answer.retry_after)
             else:
                 break
-            timeout = _deadline(max(end - asyncio.get_running_loop().time(), 0.001))
         return answer
 
     @asynccontextmanager

@@ -18,6 +18,8 @@ from bayplan.dialects.errors import Misconfigured, Trouble, Unauthorised
 UNSENT_PAUSE = 0.25  # seconds until a server without a connection is tried again, twice as long each time
 UNSENT_PAUSE_MAX = 4.0
 
+NOT_ALLOWED = "it was not sent: this replica leads no longer"
+
 Key = tuple[str, str, str, str]
 """Group, plural, namespace and name: what is written in order."""
 
@@ -34,10 +36,16 @@ class Writer:
     ) -> None:
         self._client, self._report, self._jitter = client, report, jitter
         self._in_flight_max = in_flight_max
+        self._may_write: Callable[[], bool] = lambda: True
+        self._seconds = client.seconds
         self._ready: deque[Write] = deque()
         self._behind: dict[Key, deque[Write]] = {}  # of each object being written, what comes next
         self._workers: set[asyncio.Task[None]] = set()
         self._decoders: dict[type[Any] | None, Callable[[bytes], Any]] = {}
+
+    def write_only_while(self, may_write: Callable[[], bool], seconds: float) -> None:
+        """From now on begin a write only if it may be made at that moment, and end it within the seconds."""
+        self._may_write, self._seconds = may_write, min(seconds, self._client.seconds)
 
     def submit(self, writes: Sequence[Write]) -> None:
         """Begin these writes."""
@@ -95,28 +103,32 @@ class Writer:
             request = request_of(write)
         except (TypeError, ValueError) as wrong:
             return Outcome(write, Ended.REFUSED, message=f"the body cannot be written as JSON: {wrong}")
+        end = asyncio.get_running_loop().time() + self._seconds  # counted from before the question
+        if not self._may_write():
+            return Outcome(write, Ended.REFUSED, message=NOT_ALLOWED)
         try:
-            answer = await self._send(request)
+            answer = await self._send(request, end)
         except (Misconfigured, Unauthorised) as trouble:
             return Outcome(write, Ended.REFUSED, message=str(trouble))
         except Trouble as trouble:
             return Outcome(write, Ended.TIMED_OUT, message=str(trouble))
         return outcome_of(write, answer, self._decoder(write.kind.wire), self._client.access)
 
-    async def _send(self, request: Request) -> Answer:
-        """Send once; again only if nothing can have arrived, and only until the deadline of a call."""
-        clock = asyncio.get_running_loop().time
-        end, pause, seconds = clock() + self._client.seconds, UNSENT_PAUSE, None
+    async def _send(self, request: Request, end: float) -> Answer:
+        """Send once; again only if nothing can have arrived, and never after the end."""
+        clock, pause = asyncio.get_running_loop().time, UNSENT_PAUSE
         while True:
             try:
                 return await self._client.request(
-                    request.method, request.path, request.body, request.content_type, seconds
+                    request.method, request.path, request.body, request.content_type, end - clock()
                 )
             except Unsent:
                 if clock() + pause >= end:
                     raise
-            await asyncio.sleep(pause * (0.5 + 0.5 * self._jitter()))
-            pause, seconds = min(2 * pause, UNSENT_PAUSE_MAX), max(end - clock(), 0.001)
+                await asyncio.sleep(pause * (0.5 + 0.5 * self._jitter()))
+                if clock() >= end:  # the process itself may have slept
+                    raise
+                pause = min(2 * pause, UNSENT_PAUSE_MAX)
 
     def _decoder(self, wire: type[Any] | None) -> Callable[[bytes], Any]:
         if wire not in self._decoders:
