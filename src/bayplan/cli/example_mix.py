@@ -39,10 +39,11 @@ def example_mix(shape: Shape) -> list[Submission]:
         (4.0, "patient", max(block - rack, 1), full, {REQUIRED: BLOCK}, 4),
         (4.5, "giant", block + 1, full, {REQUIRED: BLOCK}, 4),
     ]
-    return [Submission(after, _job(name, *rest)) for after, name, *rest in mix]  # type: ignore[arg-type]
+    return [Submission(after, job(name, *rest)) for after, name, *rest in mix]  # type: ignore[arg-type]
 
 
-def _job(name: str, pods: int, gpus: int, wishes: dict[str, str], seconds: int) -> Object:
+def job(name: str, pods: int, gpus: int, wishes: dict[str, str], seconds: int) -> Object:
+    """An indexed job whose pods name us as their scheduler and run for so many seconds."""
     container = {
         "name": "main",
         "image": "example.invalid/trainer",

@@ -37,6 +37,12 @@ def explain(
     )
 
 
+def brief(misfit: Misfit, topology: Topology) -> str:
+    """The story in one line: what came closest; who is out of the question only if nothing fits at all."""
+    shown = misfit if misfit.fit == 0 else replace(misfit, excluded=Exclusions())
+    return "; ".join(_found(shown, topology, {}))
+
+
 def wish(pod_set: PodSet, topology: Topology) -> str:
     """`8 pods of 8 gpu and 4 cpu each, all in one rack, each 4 in one host`."""
     level = short_levels(topology.levels)
@@ -90,6 +96,8 @@ def _found(misfit: Misfit, topology: Topology, left_out: Mapping[str, int]) -> I
                 yield f"of the segments in one {name} each, {layer.fit} of {layer.asked} fit there"
         case Code.NO_DOMAINS:
             yield f"there is no usable node with all of the labels {', '.join(topology.levels)}"
+        case Code.NO_REPLACEMENT:
+            yield "there is too little room where the rest of it has to stay"
         case Code.NOT_DECIDED:
             yield "the exact search ran out of time without an answer"
         case Code.NOT_INSTALLED:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -16,15 +17,17 @@ from bayplan.backends.embedded.http import Face
 from bayplan.backends.embedded.store import Store
 from bayplan.backends.stagehands.crew import Crew
 from bayplan.backends.stagehands.definitions import definitions
+from bayplan.cli.explain import brief
 from bayplan.cli.in_process import hooks
 from bayplan.cli.webhooks import registry
 from bayplan.dialects.kube.wire import NODES
 from bayplan.dialects.kueue import scheduled
-from bayplan.dialects.kueue.messages import sentence
+from bayplan.model.assignment import Misfit
 from bayplan.model.node import HOSTNAME
 from bayplan.model.plan import Bind, Plan, Refuse
 from bayplan.runtime.clock import Clock
 from bayplan.runtime.loop import Dialect, Loop
+from bayplan.state.state import FLAT
 
 BLOCK, RACK = "topology.bayplan.dev/block", "topology.bayplan.dev/rack"
 GPU = "nvidia.com/gpu"
@@ -52,7 +55,8 @@ class Shape:
 class Ticker:
     """The last decisions in people's words; takes the place of a journal."""
 
-    def __init__(self) -> None:
+    def __init__(self, why: Callable[[Misfit], str]) -> None:
+        self.why = why
         self.lines: deque[tuple[float, str]] = deque(maxlen=DECISIONS_KEPT)
         self.decided = 0
 
@@ -66,7 +70,7 @@ class Ticker:
                 case Bind(gang, _, node):
                     placed.setdefault(gang, []).append(node)
                 case Refuse(gang, misfit, news) if news:
-                    self._say(now, f"{gang.kind} {gang.name} waits: {sentence(misfit)}")
+                    self._say(now, f"{gang.kind} {gang.name} waits: {self.why(misfit)}")
         for gang, nodes in placed.items():
             hosts = sorted(set(nodes))
             where = hosts[0] if len(hosts) == 1 else f"{hosts[0]} … {hosts[-1]} ({len(hosts)} hosts)"
@@ -91,7 +95,7 @@ class HomeCluster:
             lambda: "".join(letters.choices("bcdfghjklmnpqrstvwxz", k=5)),
         )
         self._furnish()
-        self.ticker = Ticker()
+        self.ticker = Ticker(self.why)
         self.crew = Crew(EmbeddedBackend(self.store, self.lock))
         self.backend = EmbeddedBackend(self.store, self.lock)
         dialect = Dialect(scheduled.KINDS, scheduled.decode, scheduled.encode)
@@ -120,6 +124,11 @@ class HomeCluster:
     def jobs(self) -> list[Object]:
         with self.lock:
             return self.store.list(scheduled.JOBS).items
+
+    def why(self, misfit: Misfit) -> str:
+        """A refusal in the words of `bayplan place`."""
+        clusters = self.loop.state.clusters
+        return brief(misfit, clusters.get(misfit.topology, clusters[FLAT.name]).topology)
 
     def _run(self) -> None:
         try:

@@ -13,7 +13,6 @@ from rich.table import Table
 from rich.text import Text
 
 from bayplan.cli.home_cluster import BLOCK, GPU, RACK, TOPOLOGY, HomeCluster
-from bayplan.dialects.kueue.messages import sentence
 from bayplan.state.queues import Place
 
 BLOCKS_SHOWN = 12
@@ -109,7 +108,7 @@ def _gangs(cluster: HomeCluster) -> Table:
                 Text(f"{entry.ref.kind} {entry.ref.name}", style="bold"),
                 f"{pods} pods",
                 WORDS[entry.place],
-                Text(sentence(refused) if refused else "", style="yellow"),
+                Text(cluster.why(refused) if refused else "", style="yellow"),
             )
         left = len(rows) - GANGS_SHOWN
     if left > 0:
