@@ -101,7 +101,7 @@ def test_a_job_may_say_that_fewer_pods_are_enough() -> None:
     written["metadata"]["annotations"] = {PREFIX + "job-min-parallelism": "9"}
     field = Field(written)
     assert only(job_gang(field)).minimum == 4
-    assert [error.why for error in field.errors] == ["must be a whole number between 1 and 4"]
+    assert [error.why for error in field.errors] == ["should be between 0 and 3"]
 
 
 def test_the_draft_annotations_may_stand_on_the_job() -> None:

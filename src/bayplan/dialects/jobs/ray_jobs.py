@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bayplan.dialects.jobs.part import Find, Part, required_template
+from bayplan.dialects.jobs.part import Find, Part
 from bayplan.dialects.kube.fields import INT32_MAX, Field
 
 HEAD, SUBMITTER = "head", "submitter"
@@ -53,7 +53,7 @@ def ray_job_parts(job: Field, find: Find) -> list[Part]:
 def _cluster(spec: Field) -> list[Part]:
     head = spec.at("headGroupSpec")
     return [
-        Part(HEAD, 1, required_template(head), head),
+        Part(HEAD, 1, head.at("template"), head),
         *(_workers(group) for group in spec.at("workerGroupSpecs").items()),
     ]
 
@@ -64,4 +64,4 @@ def _workers(group: Field) -> Part:
     if count > INT32_MAX:
         group.at("replicas").error(f"makes more than {INT32_MAX} pods")
         count = 1
-    return Part(name.text().lower(), count, required_template(group), name)
+    return Part(name.text().lower(), count, group.at("template"), name)

@@ -1,33 +1,126 @@
-"""What is wrong with a job before it is kept: its topology annotations, all errors at once."""
+"""What is wrong with an object before it is kept, or with a change to it: all errors at once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from bayplan.dialects.jobs.kinds import is_known
+from bayplan.dialects.jobs.kinds import KINDS, Find, is_known
+from bayplan.dialects.jobs.part import nothing
 from bayplan.dialects.kube.fields import Field, FieldError
+from bayplan.dialects.kueue.flavor_rules import (
+    check_flavor,
+    check_flavor_update,
+    check_topology,
+    check_topology_update,
+)
+from bayplan.dialects.kueue.job_kind_rules import check_kind, check_kind_update, check_partial
+from bayplan.dialects.kueue.job_rules import check_job, check_job_update
 from bayplan.dialects.kueue.jobs import job_gang
-from bayplan.dialects.kueue.objects import topology
+from bayplan.dialects.kueue.queue_rules import (
+    check_cluster_queue,
+    check_cluster_queue_update,
+    check_cohort,
+    check_local_queue_update,
+)
+from bayplan.dialects.kueue.rulebook import RULES, Rulebook
+from bayplan.dialects.kueue.workload_rules import check_workload
+from bayplan.dialects.kueue.workload_update_rules import check_workload_update, is_excused
+
+FAMILY = "kueue.x-k8s.io"
+WORKLOAD = "Workload"
 
 Object = dict[str, Any]
+Check = Callable[[Field, Rulebook], None]
+CheckUpdate = Callable[[Field, Field, Rulebook], None]
 
-VALIDATED = (("batch", "jobs"), ("jobset.x-k8s.io", "jobsets"), ("kueue.x-k8s.io", "topologies"))
-"""Group and resource of what we look at."""
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A kind of ours: how it is addressed, what must hold for it, and what for a change to it."""
+
+    plural: str
+    check: Check | None = None
+    check_update: CheckUpdate | None = None
+
+
+CHECKED: Mapping[str, Checked] = {
+    "Topology": Checked("topologies", check_topology, check_topology_update),
+    "ResourceFlavor": Checked("resourceflavors", check_flavor, check_flavor_update),
+    "ClusterQueue": Checked("clusterqueues", check_cluster_queue, check_cluster_queue_update),
+    "Cohort": Checked("cohorts", check_cohort),
+    "LocalQueue": Checked("localqueues", None, check_local_queue_update),
+    WORKLOAD: Checked("workloads", check_workload, check_workload_update),
+}
+
+# Everybody writes these all the time: a cluster should only ask about those that name a queue.
+EVERYDAY = tuple((KINDS[kind].group, KINDS[kind].plural) for kind in ("Pod", "Deployment", "StatefulSet"))
+"""Group and resource of what we look at if it names a queue."""
+
+VALIDATED = (
+    *((FAMILY, checked.plural) for checked in CHECKED.values()),
+    (FAMILY, "workloads/status"),
+    *((kind.group, kind.plural) for kind in KINDS.values() if (kind.group, kind.plural) not in EVERYDAY),
+)
+"""Group and resource of what we always look at."""
 
 
 def validate(new: Object | None, old: Object | None) -> Sequence[FieldError]:
     """Everything wrong with an object; what was wrong already does not keep it from being changed."""
+    return errors(new, old)
+
+
+def errors(
+    new: Object | None, old: Object | None = None, rules: Rulebook = RULES, find: Find = nothing
+) -> list[FieldError]:
+    """The same under other rules, and with a way to look up objects that the object refers to."""
     if new is None:
-        return ()
-    known = {str(error) for error in _errors(old)} if old else set()
-    return [error for error in _errors(new) if str(error) not in known]
+        return []
+    found = Field(new)
+    _check(found, rules, find)
+    if old is None:
+        _check_new(found, rules)
+        return list(found.errors)
+    before, changed = Field(old), Field(new)
+    _check(before, rules, find)
+    _check_update(changed, before, rules)
+    known = {str(error) for error in before.errors}
+    kept = [error for error in found.errors if str(error) not in known]
+    if found.at("kind").text() == WORKLOAD:
+        kept = [error for error in kept if not is_excused(error, found, before, rules)]
+    return kept + [error for error in changed.errors if error not in kept]
 
 
-def _errors(obj: Object) -> tuple[FieldError, ...]:
-    field = Field(obj)
-    if field.at("kind").text() == "Topology":
-        topology(field)
-    elif is_known(field):
-        job_gang(field)
-    return field.errors
+def _check(obj: Field, rules: Rulebook, find: Find) -> None:
+    """Note what is wrong with an object, whatever it was before."""
+    checked = _checked(obj)
+    if checked is not None:
+        if checked.check is not None:
+            checked.check(obj, rules)
+    elif is_known(obj):
+        check_job(obj, rules)
+        check_kind(obj, rules)
+        job_gang(obj, find, rules)
+
+
+def _check_new(obj: Field, rules: Rulebook) -> None:
+    if is_known(obj) and obj.at("kind").text() == "Job":
+        check_partial(obj, rules)
+
+
+def _check_update(new: Field, old: Field, rules: Rulebook) -> None:
+    checked = _checked(new)
+    if checked is not None:
+        if checked.check_update is not None:
+            checked.check_update(new, old, rules)
+    elif is_known(new):
+        check_job_update(new, old, rules)
+        check_kind_update(new, old, rules)
+
+
+def _checked(obj: Field) -> Checked | None:
+    version = obj.at("apiVersion").text()
+    if version and version.partition("/")[0] != FAMILY:
+        return None
+    return CHECKED.get(obj.at("kind").text())

@@ -22,6 +22,19 @@ PREFER = PREFIX + "prefer-topology"
 
 QUEUE = PREFIX + "queue-name"
 MINIMUM = PREFIX + "job-min-parallelism"
+SYNCED = PREFIX + "job-completions-equal-parallelism"
+ELASTIC = PREFIX + "elastic-job"
+GATED_BY = PREFIX + "admission-gated-by"
+REPLACES = PREFIX + "workload-slice-replacement-for"
+PREBUILT = PREFIX + "prebuilt-workload-name"  # a label, or an annotation if the name is long
+PRIORITY_CLASS = PREFIX + "priority-class"
+PRIORITY_BOOST = PREFIX + "priority-boost"
+SECONDS_MAX = PREFIX + "max-exec-time-seconds"
+
+MANAGED = PREFIX + "managed"
+POD_GROUP = PREFIX + "pod-group-name"  # a label, or an annotation if the name is long
+POD_GROUP_COUNT = PREFIX + "pod-group-total-count"
+RETRIABLE = PREFIX + "retriable-in-group"
 
 _EXPLICIT = (REQUIRED, PREFERRED, SEGMENT_LEVEL, SEGMENT_LAYERS, REQUIRE, PREFER)
 
@@ -47,3 +60,13 @@ def asks_for_topology(annotations: Mapping[str, object]) -> bool:
 def is_topology_aware(annotations: Mapping[str, object]) -> bool:
     """Whether pods with these annotations are placed by topology."""
     return asks_for_topology(annotations) or UNCONSTRAINED in annotations
+
+
+def has_queue(obj: Field) -> bool:
+    """Whether an object names a queue."""
+    return bool(obj.at("metadata", "labels", QUEUE).text())
+
+
+def is_elastic(obj: Field) -> bool:
+    """Whether a job says that it may change its size while it runs."""
+    return obj.at("metadata", "annotations", ELASTIC).text() == "true"

@@ -7,6 +7,7 @@ from bayplan.dialects.jobs.part import nothing
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kueue.annotation_rules import check_annotations, check_sizes
 from bayplan.dialects.kueue.annotations import GROUP, MINIMUM, PREFER, QUEUE, REQUIRE, read_annotations
+from bayplan.dialects.kueue.job_rules import check_fewest
 from bayplan.dialects.kueue.members import Member, make_pod_set, make_root, source
 from bayplan.dialects.kueue.rulebook import RULES, Rulebook
 from bayplan.dialects.kueue.topology_request import Numbering, asked, parse_size, topology_request
@@ -74,6 +75,6 @@ def _minimum(job: Field, part: Part) -> int:
     except ValueError:
         minimum = 0
     if not 0 < minimum <= part.count:
-        field.error(f"must be a whole number between 1 and {part.count}")
+        check_fewest(field, part.count)
         return part.count
     return minimum
