@@ -193,7 +193,7 @@ def test_the_api_server_asks_about_what_somebody_looks_at() -> None:
     for hook in hooks:
         assert hook["sideEffects"] == "None" and hook["timeoutSeconds"] <= 10
         assert hook["failurePolicy"] == "Fail"
-        assert "matchConditions" in hook or hook["rules"][0]["resources"] == ["topologies"], (
+        assert "matchConditions" in hook or hook["rules"][0]["apiGroups"] == ["kueue.x-k8s.io"], (
             "not everybody's jobs"
         )
         spared = hook["namespaceSelector"]["matchExpressions"][0]

@@ -12,6 +12,8 @@ from bayplan.cli.definitions import conversion, converted
 from bayplan.cli.in_process import hook_name
 from bayplan.cli.rights import EVERYBODY, ROLES, Right, rules
 from bayplan.cli.webhooks import CONFIGURATION, SECRET_NAME, SERVICE, registry
+from bayplan.dialects.kueue.admission import QUEUED, STATUS
+from bayplan.dialects.kueue.annotations import QUEUE
 from bayplan.dialects.kueue.scheduled import SCHEDULER
 
 Object = dict[str, Any]
@@ -28,13 +30,22 @@ USER = 65532
 CHOSEN = {"app.kubernetes.io/name": NAME}
 LABELS = {**CHOSEN, "app.kubernetes.io/part-of": NAME}
 
-# A write that the API server sends us: only what names us as its scheduler.
+# A write that the API server sends us: only what names a queue, or us as its scheduler.
+_QUEUED = (
+    "[object, oldObject].exists(one, one != null && has(one.metadata.labels) && "
+    f"'{QUEUE}' in one.metadata.labels)"
+)
 _JOB = f"object.spec.template.spec.schedulerName == '{SCHEDULER}'"
 _JOB_SET = (
     "object.spec.replicatedJobs.exists(job, has(job.template.spec.template.spec.schedulerName) && "
     f"job.template.spec.template.spec.schedulerName == '{SCHEDULER}')"
 )
-CONDITIONS = {("batch", "jobs"): _JOB, ("jobset.x-k8s.io", "jobsets"): _JOB_SET}
+CONDITIONS = {
+    **dict.fromkeys(QUEUED, _QUEUED),
+    ("batch", "jobs"): f"{_QUEUED} || {_JOB}",
+    ("jobset.x-k8s.io", "jobsets"): f"{_QUEUED} || {_JOB_SET}",
+    STATUS: "!request.userInfo.username.startsWith('system:serviceaccount:NAMESPACE:')",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +274,8 @@ def _hook(key: tuple[str, str], operations: list[str], path: str, settings: Sett
         "clientConfig": {"service": {"name": SERVICE, "namespace": settings.namespace, "path": path}},
     }
     if condition := CONDITIONS.get(key):
-        hook["matchConditions"] = [{"name": "names-bayplan", "expression": condition}]
+        expression = condition.replace("NAMESPACE", settings.namespace)
+        hook["matchConditions"] = [{"name": "names-bayplan", "expression": expression}]
     return hook
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import jsonpatch
 import msgspec
 
-from bayplan.dialects.kube.fields import FieldError
+from bayplan.dialects.kube.fields import Fault, FieldError
 
 Object = dict[str, Any]
 Mutate = Callable[[Object, Object | None], Object]
@@ -26,6 +26,18 @@ Convert = Callable[[Object, str], Object]
 
 Key = tuple[str, str, str]
 """Group, resource (or resource/subresource) and operation."""
+
+
+REASONS = {
+    Fault.REQUIRED: "FieldValueRequired",
+    Fault.FORBIDDEN: "FieldValueForbidden",
+    Fault.DUPLICATE: "FieldValueDuplicate",
+    Fault.UNSUPPORTED: "FieldValueNotSupported",
+    Fault.NOT_FOUND: "FieldValueNotFound",
+    Fault.TOO_LONG: "FieldValueTooLong",
+    Fault.TOO_MANY: "FieldValueTooMany",
+}
+"""What clients are told about a field; anything else about it is just invalid."""
 
 
 class Malformed(Exception):
@@ -135,7 +147,8 @@ def _validated(asked: _Asked, registry: Registry, key: Key) -> Answer:
     if not problems:
         return Answer(_reviewed(asked.uid, {"allowed": True}), key[1], "allowed")
     causes = [
-        {"reason": "FieldValueInvalid", "field": problem.path, "message": problem.why} for problem in problems
+        {"reason": REASONS.get(one.fault, "FieldValueInvalid"), "field": one.path, "message": one.why}
+        for one in problems
     ]
     details = {"name": asked.name, "group": asked.kind.group, "kind": asked.kind.kind, "causes": causes}
     message = "; ".join(str(problem) for problem in problems)

@@ -54,16 +54,14 @@ CHECKED: Mapping[str, Checked] = {
     WORKLOAD: Checked("workloads", check_workload, check_workload_update),
 }
 
-# Everybody writes these all the time: a cluster should only ask about those that name a queue.
-EVERYDAY = tuple((KINDS[kind].group, KINDS[kind].plural) for kind in ("Pod", "Deployment", "StatefulSet"))
-"""Group and resource of what we look at if it names a queue."""
+QUEUED = tuple((kind.group, kind.plural) for kind in KINDS.values())
+"""Group and resource of jobs: a cluster should ask about those that name a queue, not about everybody's."""
 
-VALIDATED = (
-    *((FAMILY, checked.plural) for checked in CHECKED.values()),
-    (FAMILY, "workloads/status"),
-    *((kind.group, kind.plural) for kind in KINDS.values() if (kind.group, kind.plural) not in EVERYDAY),
-)
-"""Group and resource of what we always look at."""
+STATUS = (FAMILY, "workloads/status")
+"""Whoever schedules writes this all the time; what it writes itself need not be looked at."""
+
+VALIDATED = (*((FAMILY, checked.plural) for checked in CHECKED.values()), STATUS, *QUEUED)
+"""Group and resource of what we look at."""
 
 
 def validate(new: Object | None, old: Object | None) -> Sequence[FieldError]:
