@@ -38,6 +38,7 @@ def keep(made: Object, before: Object, after: Object, annotation: str) -> Object
         for section in ("spec", "status")
         for place in _differences((section,), before.get(section), after.get(section))
     ]
+    places.sort(key=lambda place: place.path)
     text = msgspec.json.encode(places, order="deterministic")
     if not places or len(text) > KEPT_BYTES_MAX:
         return made

@@ -1,0 +1,55 @@
+"""Whatever an object of the Kueue API says survives the other version, both ways."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bayplan.backends.definitions import definitions
+from bayplan.backends.embedded.structural import walker
+from bayplan.dialects.kueue.versions import PLAIN, convert
+from tests.properties.structural_objects import values
+
+Object = dict[str, Any]
+
+GROUP = "kueue.x-k8s.io"
+SCHEMAS = {
+    (one["spec"]["names"]["kind"], version["name"]): version["schema"]["openAPIV3Schema"]
+    for one in definitions()
+    for version in one["spec"]["versions"]
+}
+OTHER = {"v1beta1": "v1beta2", "v1beta2": "v1beta1"}
+
+
+def objects(kind: str, version: str) -> st.SearchStrategy[Object]:
+    properties = SCHEMAS[kind, version]["properties"]
+    metadata = {"name": "x", "annotations": {"mine": "y"}}
+    head = {"apiVersion": st.just(f"{GROUP}/{version}"), "kind": st.just(kind), "metadata": st.just(metadata)}
+    sections = {key: values(properties[key]) for key in ("spec", "status")}
+    return st.fixed_dictionaries(head | sections)
+
+
+CASES = [(kind, version) for kind in PLAIN for version in OTHER]
+
+
+@pytest.mark.parametrize(("kind", "version"), CASES)
+@settings(max_examples=settings().max_examples // 4)  # the objects are large
+@given(data=st.data())
+def test_there_and_back_is_where_it_was(kind: str, version: str, data: st.DataObject) -> None:
+    obj = data.draw(objects(kind, version))
+    there = convert(obj, f"{GROUP}/{OTHER[version]}")
+    back = convert(there, obj["apiVersion"])
+    assert back == obj
+    assert convert(back, there["apiVersion"]) == there, "also when the way begins in the middle"
+    assert unknown_fields(there) == []
+
+
+def unknown_fields(obj: Object) -> list[str]:
+    """What the version of the object does not know."""
+    found: list[str] = []
+    schema = SCHEMAS[obj["kind"], obj["apiVersion"].partition("/")[2]]
+    walker(schema)({"spec": obj["spec"], "status": obj["status"]}, (), found)
+    return found
