@@ -228,3 +228,13 @@ def test_a_closed_backend_hears_nothing(store: Store, backend: EmbeddedBackend) 
 
 def test_happened_words_are_those_of_the_contract() -> None:
     assert {word.value for word in Happened} == {"seen", "gone", "synced"}
+
+
+def test_an_apply_that_drops_a_field_removes_it(store: Store, backend: EmbeddedBackend) -> None:
+    def apply(**data: str) -> Write:
+        return Write(Verb.APPLY, CONFIGS, "default", "a", {"data": data})
+
+    assert ends(backend, apply(k="1", l="2")) == [Ended.DONE]
+    store.patch(CONFIGS, "default", "a", {"data": {"m": "3"}})
+    assert ends(backend, apply(k="1")) == [Ended.DONE]
+    assert store.get(CONFIGS, "default", "a")["data"] == {"k": "1", "m": "3"}

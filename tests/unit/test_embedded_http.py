@@ -149,6 +149,15 @@ def test_odd_paths_lead_nowhere(face: Face, path: str) -> None:
     assert ask(face, "DELETE", "/api/v1/namespaces/default/pods/none")[0] == 404
 
 
+def test_server_side_apply_is_refused_with_what_to_do_instead(face: Face) -> None:
+    path = "/api/v1/namespaces/default/configmaps/a?fieldManager=kubectl&force=true"
+    for form in ("application/apply-patch+yaml", "application/apply-patch+cbor"):
+        code, told = ask(face, "PATCH", path, {"data": {"k": "v"}}, Content_Type=form)
+        assert (code, told["kind"], told["status"], told["code"]) == (501, "Status", "Failure", 501)
+        assert "leave out --server-side" in told["message"]
+    assert ask(face, "GET", path.partition("?")[0])[0] == 404
+
+
 def test_yaml_goes_in_and_comes_out(face: Face) -> None:
     body = "metadata:\n  name: from-yaml\ndata:\n  k: v\n"
     path, form = "/api/v1/namespaces/default/configmaps", "application/yaml"

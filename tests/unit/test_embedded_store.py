@@ -195,6 +195,44 @@ def test_apply_merges_lists_by_their_key(store: Store) -> None:
         store.apply(NODES, "", "none", ready, "status")
 
 
+def test_apply_leaves_what_another_applier_wants_too(store: Store) -> None:
+    ours, theirs = Options(manager="us"), Options(manager="them")
+    store.apply(CONFIGS, "default", "a", {"data": {"k": "1", "l": "2"}}, options=ours)
+    store.apply(CONFIGS, "default", "a", {"data": {"k": "1"}}, options=theirs)
+    store.apply(CONFIGS, "default", "a", {"data": {}}, options=ours)
+    assert store.get(CONFIGS, "default", "a")["data"] == {"k": "1"}
+    store.apply(CONFIGS, "default", "a", {}, options=theirs)
+    assert "data" not in store.get(CONFIGS, "default", "a")
+
+
+def test_apply_leaves_what_somebody_changed_since(store: Store) -> None:
+    ours = Options(manager="us")
+    store.apply(CONFIGS, "default", "a", {"data": {"k": "1", "l": "2"}}, options=ours)
+    store.patch(CONFIGS, "default", "a", {"data": {"k": "5"}})
+    store.apply(CONFIGS, "default", "a", {"data": {}}, options=ours)
+    assert store.get(CONFIGS, "default", "a")["data"] == {"k": "5"}
+
+
+def test_apply_withdraws_values_that_were_read_or_defaulted(store: Store) -> None:
+    ours = Options(manager="us")
+    containers = [{"name": "c", "image": "i", "resources": {"limits": {"cpu": 1}}}]
+    store.apply(PODS, "default", "p", {"spec": {"containers": containers}}, options=ours)
+    labelled = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": containers}}
+    store.apply(PODS, "default", "p", labelled, options=ours)
+    store.apply(PODS, "default", "p", {"spec": {"containers": containers}}, options=ours)
+    assert "labels" not in store.get(PODS, "default", "p")["metadata"]
+
+
+def test_what_was_applied_to_another_object_of_that_name_is_forgotten(store: Store) -> None:
+    ours = Options(manager="us")
+    store.apply(CONFIGS, "default", "a", {"data": {"k": "1", "l": "2"}}, options=ours)
+    store.delete(CONFIGS, "default", "a")
+    assert store.applied == {}
+    store.create(CONFIGS, config("a", l="2"), "default")
+    store.apply(CONFIGS, "default", "a", {"data": {"k": "1"}}, options=ours)
+    assert store.get(CONFIGS, "default", "a")["data"] == {"k": "1", "l": "2"}
+
+
 def test_an_eviction_asks_the_budget(store: Store) -> None:
     labels = {"labels": {"app": "x"}}
     for name in ("p", "q"):

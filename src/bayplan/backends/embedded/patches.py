@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jsonpatch
 
 from bayplan.backends.embedded import strategic
-from bayplan.backends.embedded.reading import copied, types
+from bayplan.backends.embedded.reading import Field, copied, types
 from bayplan.backends.embedded.resources import Resource
 from bayplan.backends.embedded.status import Refusal, bad_request
 
@@ -55,10 +55,22 @@ def merge(old: Mapping[str, Any], patch: Mapping[str, Any]) -> Object:
     return merged
 
 
-def applied(resource: Resource, old: Object, before: Object, wanted: Object) -> Object:
-    """An object after an applier changed its mind from `before` to `wanted`."""
+def applied(
+    resource: Resource, old: Object, before: Object, wanted: Object, others: Iterable[Object]
+) -> Object:
+    """An object after an applier changed its mind from `before` to `wanted`.
+
+    What it wants no more is removed, unless another applier wants it or somebody gave it another value.
+    """
+    for other in others:
+        before = _unclaimed(before, other, resource.type)
     merged: Object = _apply(old, before, wanted, resource.type)
     return merged
+
+
+def applied_part(resource: Resource, item: Object, wanted: Object) -> Object:
+    """What an applier wanted, as the object has it after reading and defaulting."""
+    return _part(item, wanted, resource.type)
 
 
 def _json(old: Object, patch: Any) -> Object:
@@ -79,7 +91,7 @@ def _apply(old: Any, before: Any, wanted: Any, type_: str) -> Any:
     merged = dict(old)
     for key in before:
         if key not in wanted and key in merged:
-            merged[key] = _withdrawn(merged[key], before[key])
+            merged[key] = _withdrawn(merged[key], before[key], fields.get(key))
             if merged[key] in (None, {}, []):
                 del merged[key]
     for key, value in wanted.items():
@@ -109,9 +121,42 @@ def _apply_list(old: list[Any], before: list[Any], wanted: list[Any], key: str, 
     return [*merged, *left.values()]
 
 
-def _withdrawn(value: Any, before: Any) -> Any:
+def _withdrawn(value: Any, before: Any, field: Field | None) -> Any:
     """What stays of a value when its applier no longer wants it."""
     if isinstance(value, dict) and isinstance(before, dict):
-        rest = {key: _withdrawn(item, before[key]) if key in before else item for key, item in value.items()}
-        return {key: item for key, item in rest.items() if item not in (None, {})}
-    return None
+        return _apply(value, before, {}, field.type if field else "")
+    if isinstance(value, list) and isinstance(before, list) and field and field.merge_key:
+        return _apply_list(value, before, [], field.merge_key, field.item)
+    return None if value == before else value
+
+
+def _unclaimed(before: Object, other: Object, type_: str) -> Object:
+    """What an applier wanted, without all that another one wants, too."""
+    fields = types().get(type_, {})
+    rest: Object = {}
+    for key, value in before.items():
+        field, claimed = fields.get(key), other.get(key)
+        if key not in other:
+            rest[key] = value
+        elif isinstance(value, dict) and isinstance(claimed, dict):
+            rest[key] = _unclaimed(value, claimed, field.type if field else "")
+        elif isinstance(value, list) and isinstance(claimed, list) and field and field.merge_key:
+            names = {item.get(field.merge_key) for item in claimed}
+            rest[key] = [item for item in value if item.get(field.merge_key) not in names]
+    return rest
+
+
+def _part(item: Object, wanted: Object, type_: str) -> Object:
+    fields = types().get(type_, {})
+    part: Object = {}
+    for key in wanted.keys() & item.keys():
+        field, has, value = fields.get(key), item[key], wanted[key]
+        if isinstance(value, dict) and isinstance(has, dict):
+            part[key] = _part(has, value, field.type if field else "")
+        elif isinstance(value, list) and isinstance(has, list) and field and field.merge_key:
+            names = {one.get(field.merge_key): one for one in value}
+            known = [one for one in has if one.get(field.merge_key) in names]
+            part[key] = [_part(one, names[one.get(field.merge_key)], field.item) for one in known]
+        else:
+            part[key] = has
+    return part

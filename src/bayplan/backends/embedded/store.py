@@ -67,7 +67,7 @@ class Store:
         self.behaviours = behaviours.builtin()
         self.conversions: dict[tuple[str, str], ConvertTo] = {}  # by group and kind
         self.owners = garbage.Owners()
-        self.applied: dict[tuple[str, str], Object] = {}  # what each applier last applied
+        self.applied: dict[str, dict[tuple[str, str], Object]] = {}  # by uid: what each applier last applied
         self._shelves: dict[str, Shelf] = {}
         self._watches: dict[str, set[Watch]] = {}
         self._listeners: list[Callable[[], None]] = []
@@ -284,6 +284,7 @@ class Store:
         shelf = self.shelf(resource)
         last = with_version(shelf.objects[key], self.version)
         self._happened(resource, shelf.drop(self.version, key, last))
+        self.applied.pop(last["metadata"]["uid"], None)
         return last
 
     def put_or_drop(self, resource: Resource, key: str, item: Object) -> Object:

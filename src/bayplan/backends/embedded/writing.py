@@ -106,14 +106,13 @@ def patch(store: Store, target: Target, patch: Any, form: str) -> Object:
 
 
 def apply(store: Store, target: Target, body: Mapping[str, Any]) -> Object:
-    """Merge what an applier wants, and remove what it wanted before and wants no more."""
-    resource = target.resource
-    remembered = (f"{resource.storage}/{target.key}/{target.subresource}", target.options.manager)
+    """Merge what an applier wants, and remove what it alone wanted before and wants no more."""
+    resource, who = target.resource, (target.options.manager, target.subresource)
     kept = store.shelf(resource).objects.get(target.key)
     if kept is not None:
-        merged = patches.applied(
-            resource, outward(resource, kept), store.applied.get(remembered, {}), dict(body)
-        )
+        wishes = dict(store.applied.get(kept["metadata"]["uid"], {}))
+        before = wishes.pop(who, {})
+        merged = patches.applied(resource, outward(resource, kept), before, dict(body), wishes.values())
         made = _change(store, target, kept, read(resource, merged, target.options))
     elif target.subresource:
         raise not_found(resource, target.name)
@@ -121,7 +120,8 @@ def apply(store: Store, target: Target, body: Mapping[str, Any]) -> Object:
         named = {**(body.get("metadata") or {}), "name": target.name}
         made = create(store, target, {**body, "metadata": named})
     if not target.options.dry_run:
-        store.applied[remembered] = copied(dict(body))
+        part = patches.applied_part(resource, outward(resource, made), dict(body))
+        store.applied.setdefault(made["metadata"]["uid"], {})[who] = copied(part)
     return made
 
 
