@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import Struct
 
+from bayplan.backends.definitions import DEFINITIONS
 from bayplan.backends.remote.access import Access, Material
 from bayplan.backends.remote.backend import RemoteBackend, connect
 from bayplan.backends.remote.kubeconfig import load
@@ -49,9 +50,6 @@ class Pod(Struct, gc=False):
 PODS = Kind("", "v1", "Pod", "pods", wire=Pod)
 NODES = Kind("", "v1", "Node", "nodes", namespaced=False)
 SECRETS = Kind("", "v1", "Secret", "secrets")
-CRDS = Kind(
-    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
-)
 BAYS = Kind("test.bayplan.dev", "v1", "Bay", "bays", optional=True)
 
 
@@ -164,7 +162,7 @@ def test_an_optional_kind_comes_and_goes_with_its_definition(cluster: Cluster, n
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
     names = {"plural": "bays", "singular": "bay", "kind": "Bay"}
     body = {"spec": {"group": BAYS.group, "scope": "Namespaced", "names": names, "versions": [version]}}
-    definition = Write(Verb.CREATE, CRDS, "", "bays.test.bayplan.dev", body)
+    definition = Write(Verb.CREATE, DEFINITIONS, "", "bays.test.bayplan.dev", body)
     with session(admin(cluster), BAYS) as ours:
         ours.synced(BAYS)
         assert "does not serve bays of test.bayplan.dev/v1" in ours.log[0]

@@ -14,17 +14,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bayplan.cli.home_cluster import BLOCK, RACK, topology
 from bayplan.cli.manifests import Settings, custom_resources
 from bayplan.cli.rights import EVERYBODY, ROLES, rules
+from bayplan.dialects.kueue.annotations import REQUIRED, SEGMENT_LEVEL, SEGMENT_SIZE
+from bayplan.simulator.objects import BLOCK, RACK, job, topology
 from tests.end_to_end.objects import Object, eventually, node
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
 
-REQUIRED = "kueue.x-k8s.io/podset-required-topology"
-SEGMENT_LEVEL = "kueue.x-k8s.io/podset-slice-required-topology"
-SEGMENT_SIZE = "kueue.x-k8s.io/podset-slice-size"
 HOSTS = [f"{block}-{rack}-h{host}" for block in ("b1", "b2") for rack in ("r1", "r2") for host in (1, 2)]
 
 
@@ -90,22 +88,6 @@ def scheduler(cluster: Cluster, folder: Path, *options: str) -> Iterator[subproc
                 raise
 
 
-def job(name: str, pods: int, gpus: int, notes: dict[str, str], seconds: int = 2) -> Object:
-    container = {"name": "main", "image": "none", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "parallelism": pods, "completions": pods, "completionMode": "Indexed", "backoffLimit": 0,
-            "template": {
-                "metadata": {"annotations": notes | {"bayplan.dev/run-seconds": str(seconds)}},
-                "spec": {"restartPolicy": "Never", "schedulerName": "bayplan", "containers": [container]},
-            },
-        },
-    }  # fmt: skip
-
-
 def nodes_by_rank(cluster: Cluster, name: str) -> list[str]:
     pods = cluster.get("pods", "-n", "default", "-l", f"job-name={name}")["items"]
     index = "batch.kubernetes.io/job-completion-index"
@@ -139,7 +121,7 @@ def test_gangs_run_whole_in_rank_order_and_as_our_own_user(data_centre: Cluster,
 
 def test_what_does_not_fit_is_left_whole_with_the_reason(data_centre: Cluster, tmp_path: Path) -> None:
     with scheduler(data_centre, tmp_path):
-        data_centre.apply(job("wide", 3, 4, {REQUIRED: RACK}))
+        data_centre.apply(job("wide", 3, 4, {REQUIRED: RACK}, seconds=2))
 
         def told() -> bool:
             events = data_centre.get(
@@ -155,7 +137,7 @@ def test_what_does_not_fit_is_left_whole_with_the_reason(data_centre: Cluster, t
 
 
 def test_in_the_shadow_nothing_is_written(data_centre: Cluster, tmp_path: Path) -> None:
-    data_centre.apply(job("shadowed", 2, 1, {}))
+    data_centre.apply(job("shadowed", 2, 1, {}, seconds=2))
     with scheduler(data_centre, tmp_path, "--shadow"):
         time.sleep(6)
         assert set(nodes_by_rank(data_centre, "shadowed")) == {""}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bayplan.backends.definitions import DEFINITIONS
 from bayplan.backends.embedded import rules
 from bayplan.backends.embedded.admission import DELETE, Hook, Review, Verdict
 from bayplan.backends.embedded.options import Options
@@ -15,9 +16,6 @@ from bayplan.backends.embedded.structural import Checker, walker
 from bayplan.dialects.api import Kind
 from tests.unit.test_embedded_store import CONFIGS, NODES, Object, config, refused, store_at
 
-DEFINITIONS = Kind(
-    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
-)
 FOOS = Kind("example.dev", "v1", "Foo", "foos")
 OLD_FOOS = Kind("example.dev", "v1alpha1", "Foo", "foos")
 ANYTHING: Object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

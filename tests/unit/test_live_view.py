@@ -7,13 +7,14 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from bayplan.cli.example_mix import REQUIRED, job
 from bayplan.cli.explain import brief
-from bayplan.cli.home_cluster import RACK, HomeCluster, Shape
+from bayplan.cli.home_cluster import HomeCluster, Shape
 from bayplan.cli.live_view import picture
+from bayplan.dialects.kueue.annotations import REQUIRED
 from bayplan.model.assignment import Code, Exclusions, Misfit
 from bayplan.model.node import HOSTNAME, Topology
 from bayplan.runtime.clock import SystemClock
+from bayplan.simulator.objects import RACK, job
 
 RACKS = Topology("dc", ("rack", HOSTNAME))
 

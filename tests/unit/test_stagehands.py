@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bayplan.backends.definitions import DEFINITIONS
 from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.backends.embedded.options import Deletion
 from bayplan.backends.embedded.store import Store
@@ -15,12 +16,9 @@ from bayplan.backends.stagehands.crew import Crew
 from bayplan.backends.stagehands.definitions import definitions
 from bayplan.backends.stagehands.objects import JOB_SETS, JOBS, LEADER_WORKER_SETS, NODES, PODS
 from bayplan.dialects.api import Kind
-from bayplan.simulator.world import job, node
+from bayplan.simulator.objects import job, node
 
 Object = dict[str, Any]
-DEFINITIONS = Kind(
-    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
-)
 START = 1_700_000_000.0
 
 
@@ -69,7 +67,7 @@ def phases(stage: Stage) -> list[str]:
 
 
 def test_a_job_gets_its_pods_and_they_wait_for_a_node(stage: Stage) -> None:
-    stage.store.create(JOBS, job("train", 3, 1, {}, 5, fails=False))
+    stage.store.create(JOBS, job("train", 3, 1, {}, 5))
     stage.play(5)
     assert phases(stage) == ["Pending"] * 3
     indexes = [pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] for pod in stage.pods()]
@@ -78,7 +76,7 @@ def test_a_job_gets_its_pods_and_they_wait_for_a_node(stage: Stage) -> None:
 
 
 def test_bound_pods_run_for_their_time_and_the_job_completes(stage: Stage) -> None:
-    stage.store.create(JOBS, job("train", 2, 1, {}, 5, fails=False))
+    stage.store.create(JOBS, job("train", 2, 1, {}, 5))
     stage.play(1)
     stage.bind_all()
     stage.play(2)
@@ -99,7 +97,7 @@ def test_a_failing_job_tries_again_and_then_gives_up(stage: Stage) -> None:
 
 
 def test_a_suspended_job_has_no_pods(stage: Stage) -> None:
-    body = job("held", 2, 1, {}, 5, fails=False)
+    body = job("held", 2, 1, {}, 5)
     body["spec"]["suspend"] = True
     stage.store.create(JOBS, body)
     stage.play(2)
@@ -113,7 +111,7 @@ def test_a_suspended_job_has_no_pods(stage: Stage) -> None:
 
 
 def test_pods_of_a_lost_node_come_back_elsewhere(stage: Stage) -> None:
-    stage.store.create(JOBS, job("train", 2, 1, {}, 600, fails=False))
+    stage.store.create(JOBS, job("train", 2, 1, {}, 600))
     stage.play(1)
     stage.bind_all("n1")
     stage.play(2)
@@ -124,7 +122,7 @@ def test_pods_of_a_lost_node_come_back_elsewhere(stage: Stage) -> None:
 
 
 def test_a_deleted_job_takes_its_pods_along(stage: Stage) -> None:
-    stage.store.create(JOBS, job("train", 2, 1, {}, 600, fails=False))
+    stage.store.create(JOBS, job("train", 2, 1, {}, 600))
     stage.play(1)
     stage.bind_all()
     stage.play(2)
@@ -134,7 +132,7 @@ def test_a_deleted_job_takes_its_pods_along(stage: Stage) -> None:
 
 
 def test_a_job_set_makes_labelled_jobs_and_completes_with_them(stage: Stage) -> None:
-    template = job("unused", 2, 1, {}, 2, fails=False)["spec"]
+    template = job("unused", 2, 1, {}, 2)["spec"]
     part = {"name": "workers", "replicas": 2, "template": {"spec": template}}
     body = {
         "apiVersion": JOB_SETS.api_version,
@@ -156,7 +154,7 @@ def test_a_job_set_makes_labelled_jobs_and_completes_with_them(stage: Stage) -> 
 
 
 def test_a_leader_worker_set_makes_groups(stage: Stage) -> None:
-    pod = job("unused", 1, 1, {}, 600, fails=False)["spec"]["template"]
+    pod = job("unused", 1, 1, {}, 600)["spec"]["template"]
     pod["spec"]["restartPolicy"] = "Always"
     body = {
         "apiVersion": LEADER_WORKER_SETS.api_version,

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from bayplan.cli.home_cluster import BLOCK, GPU, RACK, Shape
-
-REQUIRED = "kueue.x-k8s.io/podset-required-topology"
-PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
-SEGMENT_LEVEL = "kueue.x-k8s.io/podset-slice-required-topology"
-SEGMENT_SIZE = "kueue.x-k8s.io/podset-slice-size"
-
-Object = dict[str, Any]
+from bayplan.cli.home_cluster import Shape
+from bayplan.dialects.kueue.annotations import PREFERRED, REQUIRED, SEGMENT_LEVEL, SEGMENT_SIZE
+from bayplan.simulator.objects import BLOCK, RACK, Object, job
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,26 +34,3 @@ def example_mix(shape: Shape) -> list[Submission]:
         (4.5, "giant", block + 1, full, {REQUIRED: BLOCK}, 4),
     ]
     return [Submission(after, job(name, *rest)) for after, name, *rest in mix]  # type: ignore[arg-type]
-
-
-def job(name: str, pods: int, gpus: int, wishes: dict[str, str], seconds: int) -> Object:
-    """An indexed job whose pods name us as their scheduler and run for so many seconds."""
-    container = {
-        "name": "main",
-        "image": "example.invalid/trainer",
-        "resources": {"requests": {"cpu": "4", "memory": "16Gi"}, "limits": {GPU: str(gpus)}},
-    }
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "parallelism": pods,
-            "completions": pods,
-            "completionMode": "Indexed",
-            "template": {
-                "metadata": {"annotations": wishes | {"bayplan.dev/run-seconds": str(seconds)}},
-                "spec": {"schedulerName": "bayplan", "restartPolicy": "Never", "containers": [container]},
-            },
-        },
-    }

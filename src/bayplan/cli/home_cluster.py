@@ -23,19 +23,14 @@ from bayplan.cli.webhooks import registry
 from bayplan.dialects.kube.wire import NODES
 from bayplan.dialects.kueue import scheduled
 from bayplan.model.assignment import Misfit
-from bayplan.model.node import HOSTNAME
 from bayplan.model.plan import Bind, Plan, Refuse
 from bayplan.runtime.clock import Clock
 from bayplan.runtime.loop import Dialect, Loop
+from bayplan.simulator.objects import Object, node, topology
 from bayplan.state.state import FLAT
 
-BLOCK, RACK = "topology.bayplan.dev/block", "topology.bayplan.dev/rack"
-GPU = "nvidia.com/gpu"
-TOPOLOGY = "data-centre"
 IDLE_SECONDS = 0.2
 DECISIONS_KEPT = 200
-
-Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,18 +145,8 @@ class HomeCluster:
             self.store.create(DEFINITIONS, definition)
         self.store.create(scheduled.TOPOLOGIES, topology())
         plain = replace(NODES, wire=None)
-        for node in nodes(self.shape):
-            self.store.create(plain, node)
-
-
-def topology() -> Object:
-    """Block, rack, host."""
-    return {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "Topology",
-        "metadata": {"name": TOPOLOGY},
-        "spec": {"levels": [{"nodeLabel": level} for level in (BLOCK, RACK, HOSTNAME)]},
-    }
+        for host in nodes(self.shape):
+            self.store.create(plain, host)
 
 
 def nodes(shape: Shape) -> list[Object]:
@@ -170,19 +155,6 @@ def nodes(shape: Shape) -> list[Object]:
     for block in range(shape.blocks):
         for rack in range(shape.racks):
             for host in range(shape.hosts):
-                name = f"b{block + 1:02d}-r{rack + 1:02d}-h{host + 1:02d}"
-                labels = {BLOCK: f"b{block + 1:02d}", RACK: f"r{rack + 1:02d}", HOSTNAME: name}
-                found.append(_node(name, labels, shape.gpus))
+                place = f"b{block + 1:02d}", f"r{rack + 1:02d}"
+                found.append(node(f"{'-'.join(place)}-h{host + 1:02d}", *place, shape.gpus))
     return found
-
-
-def _node(name: str, labels: dict[str, str], gpus: int) -> Object:
-    amounts = {"cpu": "96", "memory": "1Ti", GPU: str(gpus), "pods": "110"}
-    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "in memory"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": labels},
-        "spec": {},
-        "status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]},
-    }

@@ -12,7 +12,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from bayplan.cli.home_cluster import BLOCK, GPU, RACK, TOPOLOGY, HomeCluster
+from bayplan.cli.home_cluster import HomeCluster
+from bayplan.simulator.objects import BLOCK, GPU, RACK, TOPOLOGY
 from bayplan.state.queues import Place
 
 BLOCKS_SHOWN = 12

@@ -16,8 +16,9 @@ from bayplan import __version__
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
 from bayplan.cli.definitions import converted
+from bayplan.cli.rights import LEASE_NAME
 from bayplan.cli.webhooks import Site, Webhooks
-from bayplan.dialects.api import Backend, Kind
+from bayplan.dialects.api import Backend
 from bayplan.dialects.errors import Trouble
 from bayplan.dialects.kueue import scheduled
 from bayplan.runtime import health, logs
@@ -26,13 +27,11 @@ from bayplan.runtime.election import Election, ElectionThread
 from bayplan.runtime.journal import FileJournal, InUse, Journal
 from bayplan.runtime.loop import Dialect, Loop
 from bayplan.runtime.metrics import Metrics
-from bayplan.runtime.objects import ApiObject
+from bayplan.runtime.objects import LEASE, ApiObject
 from bayplan.runtime.service import Meter, Metered, Service, Shadow
 from bayplan.runtime.serving import Address, Server
 from bayplan.runtime.shutdown import Closing, stop_on_signal
 
-LEASES = Kind("coordination.k8s.io", "v1", "Lease", "leases")
-LEASE = "bayplan"
 ROLES = ("scheduler", "webhooks")
 
 
@@ -201,7 +200,7 @@ def _loop(
 
 def _elect(backend: RemoteBackend, wishes: Wishes, clock: SystemClock, closing: Closing) -> Election:
     identity = f"{socket.gethostname()}_{os.getpid()}_{random.getrandbits(32):08x}"
-    lease = ApiObject(backend.request, LEASES, wishes.namespace, LEASE)
+    lease = ApiObject(backend.request, LEASE, wishes.namespace, LEASE_NAME)
     election = Election(lease, identity, clock, random.random, note=logs.logger("election").info)
     backend.write_only_while(lambda: election.is_leader(clock.monotonic()), election.timing.write_seconds)
     thread = ElectionThread(election)

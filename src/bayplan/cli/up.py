@@ -15,6 +15,7 @@ from bayplan.cli.example_mix import Submission, example_mix
 from bayplan.cli.home_cluster import HomeCluster, Shape
 from bayplan.cli.live_view import clock_text, picture
 from bayplan.runtime.clock import SystemClock
+from bayplan.simulator.objects import is_finished
 
 FRAME_SECONDS = 0.25
 MIX_SECONDS_MAX = 120.0
@@ -112,7 +113,7 @@ def _log(
         if _all_settled(cluster) or cluster.clock.wall() - started > MIX_SECONDS_MAX:
             break
     _say_news(console, cluster, shown)
-    finished = sum(_is_finished(job) for job in cluster.jobs())
+    finished = sum(is_finished(job) for job in cluster.jobs())
     console.print(f"{finished} of {len(cluster.jobs())} jobs finished.")
 
 
@@ -136,15 +137,9 @@ def _is_over(cluster: HomeCluster, began: float, seconds: float | None) -> bool:
 def _all_settled(cluster: HomeCluster) -> bool:
     """Every job finished, or was refused while nothing else runs that could make room."""
     jobs = cluster.jobs()
-    active = [job for job in jobs if not _is_finished(job)]
+    active = [job for job in jobs if not is_finished(job)]
     with cluster.lock:
         members = cluster.loop.state.members
         refused = {ref.name for ref, member in members.items() if member.refused is not None}
         running = any(pod.takes_room for member in members.values() for pod in member.pods.values())
     return bool(jobs) and not running and all(job["metadata"]["name"] in refused for job in active)
-
-
-def _is_finished(job: dict[str, object]) -> bool:
-    status = job.get("status")
-    conditions = status.get("conditions") or [] if isinstance(status, dict) else []
-    return any(c["type"] in ("Complete", "Failed") and c["status"] == "True" for c in conditions)

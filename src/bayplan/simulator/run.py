@@ -23,6 +23,7 @@ from bayplan.runtime.loop import Dialect, Loop
 from bayplan.scheduling.decide import decide
 from bayplan.simulator import checkers, world
 from bayplan.simulator.faults import Chances, FaultyBackend
+from bayplan.simulator.objects import is_finished, topology
 from bayplan.state.queues import Place
 
 DIALECT = Dialect(scheduled.KINDS, scheduled.decode, scheduled.encode)
@@ -81,7 +82,7 @@ class Simulation:
         define(self.store)
         for definition in definitions():
             self.store.create(DEFINITIONS, definition)
-        self.store.create(scheduled.TOPOLOGIES, world.topology())
+        self.store.create(scheduled.TOPOLOGIES, topology())
         for node in world.nodes(self.rng):
             self.store.create(PLAIN_NODES, node)
         self.arrivals = world.arrivals(self.rng, STORM_SECONDS)
@@ -106,7 +107,7 @@ class Simulation:
             if self._is_quiet():
                 break
         self.report.violations += list(self._verdict())
-        self.report.finished = sum(_is_finished(job) for job in self._list("jobs"))
+        self.report.finished = sum(is_finished(job) for job in self._list("jobs"))
         self.report.digest = hashlib.sha256(b"\n".join(self.journal.lines)).hexdigest()
         return self.report
 
@@ -182,8 +183,3 @@ class Simulation:
     def _is_quiet(self) -> bool:
         """Nothing happened, nothing is due and nobody comes: nothing will ever happen."""
         return not (self.busy or self.arrivals or min(self.crew_due, self.due) < float("inf"))
-
-
-def _is_finished(job: dict[str, Any]) -> bool:
-    conditions = (job.get("status") or {}).get("conditions") or []
-    return any(c["type"] in ("Complete", "Failed") and c["status"] == "True" for c in conditions)

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
-from typing import Any
 
-from bayplan.model.node import HOSTNAME
-
-Object = dict[str, Any]
-
-BLOCK, RACK = "topology.bayplan.dev/block", "topology.bayplan.dev/rack"
-NAMESPACE = "default"
-REQUIRED = "kueue.x-k8s.io/podset-required-topology"
-PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
-SEGMENT_LEVEL = "kueue.x-k8s.io/podset-slice-required-topology"
-SEGMENT_SIZE = "kueue.x-k8s.io/podset-slice-size"
+from bayplan.dialects.kueue.annotations import PREFERRED, REQUIRED, SEGMENT_LEVEL, SEGMENT_SIZE
+from bayplan.simulator.objects import BLOCK, RACK, Object, job, node
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,31 +17,6 @@ class Arrival:
     job: Object
 
 
-def topology() -> Object:
-    """Block, rack, host."""
-    levels = [{"nodeLabel": level} for level in (BLOCK, RACK, HOSTNAME)]
-    return {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "Topology",
-        "metadata": {"name": "data-centre"},
-        "spec": {"levels": levels},
-    }
-
-
-def node(name: str, block: str, rack: str, gpus: int) -> Object:
-    """A ready host."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": {BLOCK: block, RACK: rack, HOSTNAME: name}},
-        "spec": {},
-        "status": {
-            "allocatable": {"cpu": "96", "memory": "1024Gi", "nvidia.com/gpu": str(gpus), "pods": "110"},
-            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
-        },
-    }
-
-
 def nodes(rng: Random) -> list[Object]:
     """One to three blocks of one to three racks of two to four hosts."""
     found: list[Object] = []
@@ -59,43 +25,6 @@ def nodes(rng: Random) -> list[Object]:
             for _ in range(rng.randint(2, 4)):
                 found.append(node(f"n{len(found):03d}", f"b{block}", f"r{rack}", rng.choice((4, 8))))
     return found
-
-
-def job(name: str, pods: int, gpus: int, annotations: dict[str, str], seconds: float, fails: bool) -> Object:
-    """An indexed job whose pods name us as their scheduler."""
-    notes = (
-        annotations
-        | {"bayplan.dev/run-seconds": f"{seconds:.0f}"}
-        | ({"bayplan.dev/exit": "1"} if fails else {})
-    )
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {
-            "parallelism": pods,
-            "completions": pods,
-            "completionMode": "Indexed",
-            "backoffLimit": 3,
-            "template": {
-                "metadata": {"annotations": notes},
-                "spec": {
-                    "schedulerName": "bayplan",
-                    "restartPolicy": "Never",
-                    "containers": [
-                        {
-                            "name": "main",
-                            "image": "example",
-                            "resources": {
-                                "requests": {"cpu": "1"},
-                                "limits": {"nvidia.com/gpu": str(gpus)},
-                            },
-                        }
-                    ],
-                },
-            },
-        },
-    }
 
 
 def arrivals(rng: Random, until: float) -> list[Arrival]:
