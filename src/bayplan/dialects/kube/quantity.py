@@ -11,7 +11,9 @@ AMOUNT_MAX = 2**63 - 1
 
 _QUANTITY = re.compile(r"([+-]?)(\d+\.?\d*|\.\d+)(?:([eE][+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)", re.ASCII)
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_DECIMAL_ABOVE_ONE = ("k", "M", "G", "T", "P", "E")
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_BYTES = ("memory", "ephemeral-storage")
 _DIGITS_MAX = 64
 _EXPONENT_MAX = 64
 
@@ -36,6 +38,25 @@ def parse_quantity(value: object) -> Fraction:
 def amount(resource: str, value: object) -> int:
     """A resource's quantity as Bayplan counts it; fractions round away from zero."""
     return _known_amount(resource, value) if isinstance(value, str) else _amount(resource, value)
+
+
+def spelled(resource: str, amount: int) -> str:
+    """An amount, as Bayplan counts it, in the one spelling that the API gives it: 500m, 2, 64Gi."""
+    if (resource in _BYTES or resource.startswith("hugepages-")) and abs(amount) >= 1024:
+        return _reduced(amount, 1024, ("", *_BINARY))
+    if resource == CPU:
+        return _reduced(amount, 1000, ("m", "", *_DECIMAL_ABOVE_ONE))
+    return _reduced(amount, 1000, ("", *_DECIMAL_ABOVE_ONE))
+
+
+def _reduced(number: int, base: int, suffixes: tuple[str, ...]) -> str:
+    """The number with the largest suffix that leaves it whole."""
+    if number == 0:
+        return "0"
+    power = 0
+    while number % base == 0 and power < len(suffixes) - 1:
+        number, power = number // base, power + 1
+    return f"{number}{suffixes[power]}"
 
 
 def _amount(resource: str, value: object) -> int:

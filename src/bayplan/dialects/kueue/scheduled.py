@@ -6,12 +6,12 @@ A pod belongs to the JobSet or Job that made it; a pod that nobody made is a gan
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 
 from bayplan.dialects.api import Event, Happened, Kind, Write
 from bayplan.dialects.jobs.kinds import COMPLETION_INDEX, JOB_INDEX, ONLY
 from bayplan.dialects.kube.binding import bind_write, event_write
 from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kube.times import seconds, timestamp
 from bayplan.dialects.kube.wire import NODES, PODS_KIND, NodeWire, PodWire, node_of, pod_amounts
 from bayplan.dialects.kueue.jobs import job_gang
 from bayplan.dialects.kueue.messages import sentence
@@ -81,6 +81,8 @@ def encode(action: Action, now: float) -> Iterable[Write]:
             about = {"apiVersion": version, "kind": gang.kind, "namespace": gang.namespace, "name": gang.name}
             about |= {"uid": uid} if uid else {}
             return (event_write(about, "FailedScheduling", sentence(misfit), "Warning", timestamp(now)),)
+        case _:
+            return ()
 
 
 def _node(node: NodeWire, gone: bool) -> Iterator[Change]:
@@ -163,13 +165,3 @@ def _alone(ref: Ref, pod: Pod) -> Gang:
 
 def _number(text: str | None) -> int:
     return int(text) if text and text.isascii() and text.isdigit() else 0
-
-
-def seconds(text: str) -> float:
-    """An API timestamp as seconds since 1970; 0 if there is none."""
-    return datetime.fromisoformat(text).timestamp() if text else 0.0
-
-
-def timestamp(now: float) -> str:
-    """Seconds since 1970 as the API writes them."""
-    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
