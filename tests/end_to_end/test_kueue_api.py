@@ -1,0 +1,232 @@
+"""The Kueue API on a real API server: installed by us, converted and defaulted by us, used with kubectl."""
+
+from __future__ import annotations
+
+import base64
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bayplan.cli.definitions import converted
+from bayplan.cli.manifests import Settings, manifests
+from bayplan.cli.webhooks import SECRET_NAME
+from bayplan.runtime.serving import Address
+from tests.end_to_end.objects import eventually
+from tests.kueue_api import BAD, CHANGES, GROUP, PLURALS, Bad, Change, good, made, quota
+from tests.listening import free_address
+from tests.unit.test_kueue_definitions import contains
+from tools.controlplane.plan import Trouble
+
+if TYPE_CHECKING:
+    from tools.controlplane.cluster import Cluster
+
+HOME = "kueue-api-test"
+SETTINGS = Settings(namespace=HOME, roles=("webhooks",))
+CONFIGURATIONS = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
+OTHER = {"v1beta1": "v1beta2", "v1beta2": "v1beta1"}
+Object = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def api(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster with what `bayplan install` makes, and a replica that answers its questions."""
+    remove(cluster)
+    where = ["--kubeconfig", str(cluster.kubeconfig), "--namespace", HOME, "--roles", "webhooks"]
+    subprocess.run([sys.executable, "-m", "bayplan.cli.install", *where], check=True, capture_output=True)
+    address, folder = free_address(), tmp_path_factory.mktemp("replica")
+    point(cluster, f"https://{address}")
+    with replica(cluster, folder, address):
+        eventually(lambda: trusted(cluster), "the cluster trusts the replica wherever it asks", 60)
+        yield cluster
+        remove(cluster)  # while there is somebody to convert what is left
+
+
+def remove(cluster: Cluster) -> None:
+    everything = {"apiVersion": "v1", "kind": "List", "items": manifests(SETTINGS)}
+    cluster.kubectl("delete", "--ignore-not-found", "--wait", "-f", "-", stdin=json.dumps(everything))
+
+
+def point(cluster: Cluster, url: str) -> None:
+    """Have the API server ask the replica here, as no Service leads to it."""
+    for kind in CONFIGURATIONS:
+        hooks = cluster.get(kind, "bayplan")["webhooks"]
+        for hook in hooks:
+            hook["clientConfig"] = {"url": url + hook["clientConfig"]["service"]["path"]}
+        patch(cluster, kind, "bayplan", "json", [{"op": "replace", "path": "/webhooks", "value": hooks}])
+    for name in converted():
+        config = {
+            "op": "replace",
+            "path": "/spec/conversion/webhook/clientConfig",
+            "value": {"url": f"{url}/convert"},
+        }
+        patch(cluster, "crd", name, "json", [config])
+
+
+@contextmanager
+def replica(cluster: Cluster, folder: Path, address: Address) -> Iterator[None]:
+    """`bayplan run`, with the rights that were installed and no others."""
+    admin = json.loads(cluster.kubectl("config", "view", "--raw", "-o", "json"))
+    token = cluster.kubectl("create", "token", "bayplan", "-n", HOME).strip()
+    (folder / "kubeconfig").write_text(
+        json.dumps({**admin, "users": [{"name": "admin", "user": {"token": token}}]})
+    )
+    command = [sys.executable, "-m", "bayplan", "run", "--roles=webhooks", f"--namespace={HOME}"]
+    command += [f"--kubeconfig={folder / 'kubeconfig'}", f"--webhook-listen={address}"]
+    log = folder / "log"
+    with log.open("w") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out)
+    try:
+        yield
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0, log.read_text()
+        assert "forbidden" not in log.read_text()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def trusted(cluster: Cluster) -> bool:
+    certificates = cluster.get("secret", SECRET_NAME, "-n", HOME).get("data") or {}
+    hooks = [hook for kind in CONFIGURATIONS for hook in cluster.get(kind, "bayplan")["webhooks"]]
+    definitions = cluster.get("crd", *converted())["items"]
+    asked = [*hooks, *(one["spec"]["conversion"]["webhook"] for one in definitions)]
+    bundles = {one["clientConfig"].get("caBundle") for one in asked}
+    return len(bundles) == 1 and None not in bundles and bool(certificates)
+
+
+def listed(objects: list[Object]) -> str:
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+
+
+def stubs(objects: list[Object], version: str) -> str:
+    return listed([{**one, "apiVersion": f"{GROUP}/{version}"} for one in objects])
+
+
+def patch(cluster: Cluster, kind: str, name: str, sort: str, change: Any, *more: str) -> str:
+    return cluster.kubectl("patch", kind, name, f"--type={sort}", "-p", json.dumps(change), *more)
+
+
+def test_certificates_are_of_one_authority(api: Cluster) -> None:
+    bundle = api.get("mutatingwebhookconfiguration", "bayplan")["webhooks"][0]["clientConfig"]["caBundle"]
+    assert b"BEGIN CERTIFICATE" in base64.b64decode(bundle)
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
+def test_both_versions_are_written_and_read(api: Cluster, version: str) -> None:
+    objects = good(version)
+    api.kubectl("create", "--validate=strict", "-f", "-", stdin=listed(objects))
+    try:
+        there = json.loads(api.kubectl("get", "-o", "json", "-f", "-", stdin=stubs(objects, OTHER[version])))
+        assert {one["apiVersion"] for one in there["items"]} == {f"{GROUP}/{OTHER[version]}"}
+        api.kubectl("replace", "--validate=strict", "-f", "-", stdin=json.dumps(there))
+        back = json.loads(api.kubectl("get", "-o", "json", "-f", "-", stdin=stubs(objects, version)))
+        for found, wanted in zip(back["items"], objects, strict=True):
+            assert contains(found, wanted), wanted["kind"]
+    finally:
+        api.kubectl("delete", "-f", "-", stdin=stubs(objects, "v1beta2"))
+
+
+def test_what_the_old_version_cannot_say_survives_a_write_in_it(api: Cluster) -> None:
+    policy = {"migration": {"mode": "RetainFirstAdmission"}}
+    old_queue = f"clusterqueues.v1beta1.{GROUP}"
+    api.apply(made("ClusterQueue", "kept", {"concurrentAdmissionPolicy": policy, "resourceGroups": quota()}))
+    try:
+        assert "concurrentAdmissionPolicy" not in api.get(old_queue, "kept")["spec"]
+        patch(api, old_queue, "kept", "merge", {"spec": {"stopPolicy": "Hold"}})
+        pending = {
+            "pendingWorkloads": 3,
+            "pendingWorkloadsStatus": {"lastChangeTime": "2026-01-01T00:00:00Z"},
+        }
+        patch(api, old_queue, "kept", "merge", {"status": pending}, "--subresource=status")
+        new = api.get("clusterqueues", "kept")
+        assert new["spec"]["concurrentAdmissionPolicy"] == policy and new["spec"]["stopPolicy"] == "Hold"
+        assert new["status"] == {"pendingWorkloads": 3}
+        assert api.get(old_queue, "kept")["status"] == pending
+    finally:
+        api.kubectl("delete", "clusterqueue", "kept")
+
+
+@pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad.what)
+def test_a_mistake_is_refused(api: Cluster, bad: Bad) -> None:
+    with pytest.raises(Trouble) as refusal:
+        api.kubectl("create", "-f", "-", stdin=json.dumps(bad.object))
+    assert bad.said in str(refusal.value)
+
+
+@pytest.fixture(scope="module")
+def there(api: Cluster) -> Iterator[Cluster]:
+    """One object of each kind."""
+    api.kubectl("create", "-f", "-", stdin=listed(good("v1beta2")))
+    yield api
+    api.kubectl("delete", "-f", "-", stdin=listed(good("v1beta2")))
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: f"{change.kind} {json.dumps(change.patch)}")
+def test_what_may_change_and_what_may_not(there: Cluster, change: Change) -> None:
+    kind = f"{PLURALS[change.kind]}.{GROUP}"
+    if not change.said:
+        patch(there, kind, change.name, "merge", change.patch, "-n", "default")
+        return
+    with pytest.raises(Trouble, match=change.said):
+        patch(there, kind, change.name, "merge", change.patch, "-n", "default")
+
+
+def test_a_workload_that_holds_quota_keeps_its_queue(there: Cluster) -> None:
+    moment = {"lastTransitionTime": "2026-01-01T00:00:00Z", "message": "", "reason": "Test"}
+    amounts = {"count": 1, "flavors": {"cpu": "default-flavor"}, "resourceUsage": {"cpu": "1"}}
+    admission = {"clusterQueue": "team-queue", "podSetAssignments": [{"name": "main", **amounts}]}
+    status = {"conditions": [{"type": "QuotaReserved", "status": "True", **moment}], "admission": admission}
+    name = (f"workloads.{GROUP}", "job-a", "merge")
+    patch(there, *name, {"status": status}, "--subresource=status", "-n", "default")
+    with pytest.raises(Trouble, match="queueName is immutable while workload quota reserved"):
+        patch(there, *name, {"spec": {"queueName": "other"}}, "-n", "default")
+    assert "team-queue" in there.kubectl("get", "kwl", "-n", "default"), "reserved in"
+    patch(there, *name, {"status": dict.fromkeys(status)}, "--subresource=status", "-n", "default")
+
+
+def test_defaults_are_filled_in_by_the_schema_and_by_the_webhook(there: Cluster) -> None:
+    spec = there.get(f"workloads.{GROUP}", "job-a", "-n", "default")["spec"]
+    assert spec["active"] is True and spec["podSets"][0]["name"] == "main"
+    container = spec["podSets"][0]["template"]["spec"]["containers"][0]
+    assert container["ports"] == [{"containerPort": 80, "protocol": "TCP"}], "only the webhook knows of pods"
+    assert container["resources"]["requests"] == {"cpu": 1, "memory": "200Mi"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (("cq",), ["NAME", "COHORT", "PENDING", "WORKLOADS", "team-queue", "all"]),
+        (("cq", "-o", "wide"), ["STRATEGY", "BestEffortFIFO", "ADMITTED"]),
+        (("queues", "-n", "default"), ["CLUSTERQUEUE", "team-queue"]),
+        (("kwl", "-n", "default"), ["QUEUE", "RESERVED", "IN", "ADMITTED", "FINISHED", "AGE", "team"]),
+        (("wpc",), ["VALUE", "7"]),
+        (("topo",), ["TOP LEVEL", "AGE", "zone"]),
+        (("rf,co,ac,prc",), ["default-flavor", "prov"]),
+    ],
+)
+def test_columns_and_short_names(there: Cluster, asked: tuple[str, ...], words: list[str]) -> None:
+    shown = there.kubectl("get", *asked)
+    assert all(word in shown for word in words), shown
+
+
+@pytest.mark.parametrize(
+    ("field", "sentence"),
+    [
+        (
+            "clusterqueue.spec.preemption",
+            "Which admitted workloads may be evicted to make room for a waiting one.",
+        ),
+        ("kwl.spec.podSets.topologyRequest", "How close together the pods must be."),
+        ("resourceflavor.spec.topologyName", "The Topology that places pods within this flavor"),
+    ],
+)
+def test_fields_are_explained(api: Cluster, field: str, sentence: str) -> None:
+    assert sentence in " ".join(api.kubectl("explain", field).split())
