@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,12 +33,6 @@ from tests.unit.remote_server import (
     thing,
     watching,
 )
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with serving(Server()) as running:
-        yield running
 
 
 def kubeconfig(path: Path, server: str) -> Path:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,7 +27,6 @@ from tests.unit.remote_server import (
     page,
     quiet,
     refused,
-    serving,
     stream,
     thing,
     watching,
@@ -95,12 +94,6 @@ def test_a_token_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     credentials = Credentials(replace(BASE, token=token_file(tmp_path / "token", text)), lambda _: None)
     with pytest.raises(Misconfigured, match="give the bearer token and nothing else"):
         asyncio.run(credentials.current())
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with serving(Server()) as running:
-        yield running
 
 
 def only_for(token: str, then: Callable[[web.Request], Any]) -> Any:

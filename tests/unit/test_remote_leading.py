@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -17,14 +17,8 @@ from bayplan.dialects.errors import Unreachable
 from bayplan.runtime.clock import SystemClock
 from bayplan.runtime.election import Timing
 from bayplan.runtime.shutdown import Closing
-from tests.unit.remote_server import LONG, Server, refused, serving, watching
+from tests.unit.remote_server import LONG, Server, refused, watching
 from tests.unit.test_remote_writes import Gate, patch
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with serving(Server()) as running:
-        yield running
 
 
 def test_a_write_that_waits_for_its_turn_is_not_sent_once_the_lease_is_lost(server: Server) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -24,7 +23,6 @@ from tests.unit.remote_server import (
     page,
     quiet,
     refused,
-    serving,
     stream,
     thing,
     watching,
@@ -32,12 +30,6 @@ from tests.unit.remote_server import (
 
 STREAMING = replace(HASTY, stream_lists=True)
 OPTIONAL = replace(THINGS, optional=True)
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with serving(Server()) as running:
-        yield running
 
 
 # ── list ───────────────────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,19 +22,12 @@ from tests.unit.remote_server import (
     page,
     quiet,
     refused,
-    serving,
     stream,
     thing,
     watching,
 )
 
 LATER = stream(added(thing("later", 9)))
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with serving(Server()) as running:
-        yield running
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -18,19 +17,12 @@ from tests.unit.remote_server import (
     page,
     quiet,
     refused,
-    serving,
     stream,
     thing,
     watching,
 )
 
 OPTIONAL = replace(THINGS, optional=True)
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with serving(Server()) as running:
-        yield running
 
 
 def test_an_optional_kind_is_waited_for_and_mourned(server: Server) -> None:

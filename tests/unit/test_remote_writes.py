@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -31,12 +30,6 @@ from tests.unit.remote_server import (
 )
 
 PODS = Kind("", "v1", "Pod", "pods")
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with serving(Server()) as running:
-        yield running
 
 
 def patch(name: str, number: int = 0) -> Write:
