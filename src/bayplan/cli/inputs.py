@@ -12,10 +12,11 @@ from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.nodes import node
 from bayplan.dialects.kube.pods import PodUse, pod_use
 from bayplan.dialects.kueue.jobs import job_gang
-from bayplan.dialects.kueue.objects import Flavor, flavor, topology
+from bayplan.dialects.kueue.objects import flavor, topology
 from bayplan.dialects.kueue.workload import is_settled, workload_gang
 from bayplan.model.gang import Gang
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
+from bayplan.model.quota import Flavor
 
 PODS_DEFAULT = 110  # what a kubelet allows unless told otherwise
 AMOUNT_MAX = 2**53

@@ -11,11 +11,11 @@ from bayplan.cli.inputs import Inputs, title
 from bayplan.cli.levels import inferred_topology, told_levels
 from bayplan.cli.read import Document, Problem
 from bayplan.dialects.kube.pods import usage_by_node
-from bayplan.dialects.kueue.objects import Flavor
 from bayplan.model.assignment import Misfit, Placement
 from bayplan.model.gang import Gang, Group, PodSet
 from bayplan.model.node import PODS, Node, Topology
 from bayplan.model.profile import Profile
+from bayplan.model.quota import Flavor
 from bayplan.model.rules import Taint, Toleration
 from bayplan.placement.place import place
 from bayplan.placement.request import resolve

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from bayplan.model.demand import Demand
 from bayplan.model.gang import Gang, Ref
 from bayplan.model.node import Node, Topology
 from bayplan.model.pod import Pod, PodKey
+from bayplan.model.quota import Check, Entrance, Flavor, Queue, QuotaNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +70,132 @@ class GangLost:
 
 
 @dataclass(frozen=True, slots=True)
+class FlavorSeen:
+    """A flavor is defined, as it is now."""
+
+    flavor: Flavor
+
+
+@dataclass(frozen=True, slots=True)
+class FlavorLost:
+    """A flavor is no longer defined."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaNodeSeen:
+    """A node of the quota tree that queues share is defined, as it is now."""
+
+    node: QuotaNode
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaNodeLost:
+    """A shared node of the quota tree is no longer defined."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSeen:
+    """A queue is there, as it is now."""
+
+    queue: Queue
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLost:
+    """A queue is no more."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class EntranceSeen:
+    """An entrance to a queue is there, as it is now."""
+
+    entrance: Entrance
+
+
+@dataclass(frozen=True, slots=True)
+class EntranceLost:
+    """An entrance is no more."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckSeen:
+    """A check is there, as it is now."""
+
+    check: Check
+
+
+@dataclass(frozen=True, slots=True)
+class CheckLost:
+    """A check is no more."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceSeen:
+    """A namespace is there, with these labels."""
+
+    name: str
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceLost:
+    """A namespace is no more."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DemandSeen:
+    """A gang asks for quota, or has it, as it is now."""
+
+    demand: Demand
+
+
+@dataclass(frozen=True, slots=True)
+class DemandLost:
+    """A gang no longer asks for quota, and holds none."""
+
+    ref: Ref
+
+
+@dataclass(frozen=True, slots=True)
 class Started:
     """A scheduler began to look: nothing from before is known any more."""
 
 
-Change = Started | NodeSeen | NodeLost | TopologySeen | TopologyLost | PodSeen | PodLost | GangSeen | GangLost
+Change = (
+    Started
+    | NodeSeen
+    | NodeLost
+    | TopologySeen
+    | TopologyLost
+    | PodSeen
+    | PodLost
+    | GangSeen
+    | GangLost
+    | FlavorSeen
+    | FlavorLost
+    | QuotaNodeSeen
+    | QuotaNodeLost
+    | QueueSeen
+    | QueueLost
+    | EntranceSeen
+    | EntranceLost
+    | CheckSeen
+    | CheckLost
+    | NamespaceSeen
+    | NamespaceLost
+    | DemandSeen
+    | DemandLost
+)

@@ -30,6 +30,13 @@ class LeaderRules(StrEnum):
     WORKERS = "workers"
 
 
+class FairRule(StrEnum):
+    """When a gang may displace one of a queue that is further above its share."""
+
+    FINAL_SHARE = "final_share"  # its share is not above what the other is left with
+    INITIAL_SHARE = "initial_share"  # its share is below what the other has
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
     """The choices of a family or an administrator. The default strategies are known as Mixed."""
@@ -43,3 +50,10 @@ class Profile:
     preferred_affinity: bool = False  # preferred node affinity outranks the strategy
     rules_below_leaf: bool = True  # node rules also count inside leaves that hold several nodes
     exact_seconds: float = 5.0  # time limit of one exact search
+    fair_sharing: bool = False  # queues take turns by share, and yield by share
+    fair_rules: tuple[FairRule, ...] = (FairRule.FINAL_SHARE, FairRule.INITIAL_SHARE)
+    recompute: bool = True  # a place that an earlier gang of the round took is looked for again
+    replace_fast: bool = True  # one attempt to replace failed nodes, then the gang is evicted
+    by_selector_alone: bool = False  # a pod set that one domain holds is sent there by a node selector
+    reserve: bool = False  # the first gang that waits for room keeps others from taking it
+    ignore_uncovered: bool = False  # resources that a queue has no quota for are not counted

@@ -66,6 +66,22 @@ class Requirement:
     values: tuple[str, ...] = ()
     field: bool = False  # the key names a node field, such as metadata.name
 
+    def accepts(self, value: str | None) -> bool:
+        """Whether a label with this value (None: no such label) passes."""
+        match self.operator:
+            case "In":
+                return value in self.values
+            case "NotIn":
+                return value not in self.values
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+            case "Gt" | "Lt":
+                return bool(value and self.values) and _compares(value or "", self.values[0], self.operator)
+            case _:
+                return False
+
 
 @dataclass(frozen=True, slots=True)
 class Term:

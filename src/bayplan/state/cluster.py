@@ -31,6 +31,7 @@ class Cluster:
         self._table = columns.table_of(np.zeros(0, dtype=object))
         self._free: Ints = np.zeros((0, 0), np.int64)
         self._claimed: Ints | None = None
+        self._held: Ints | None = None  # made when the first gang is placed on hosts
         self._usable: Bools = np.zeros(0, dtype=bool)
         self._shared = False
 
@@ -56,6 +57,7 @@ class Cluster:
             self.paths,
             self.largest,
             self._claimed,
+            self._held,
         )
 
     def upsert(self, node: Node) -> None:
@@ -81,6 +83,8 @@ class Cluster:
             self._tree.nodes[row] = node
         self._usable[row] = node.ready and node.schedulable
         self._free[:, row] = self._room(node)
+        if self._held is not None:
+            self._held[:, row] = self._held_on(node)
 
     def remove(self, name: str) -> None:
         """Forget a node. What was used on it is kept, should it come back."""
@@ -108,6 +112,7 @@ class Cluster:
             return
         if self.topology.ends_at_host:
             self._take(low, amounts, sign)
+            self._hold(low, amounts, sign)
             return
         self._own()
         assert self._claimed is not None
@@ -122,11 +127,19 @@ class Cluster:
             if name in self.resources:
                 self._free[self.resources[name], row] -= sign * amount
 
+    def _hold(self, row: int, amounts: Mapping[str, int], sign: int) -> None:
+        if self._held is None:
+            self._held = np.zeros_like(self._free)
+        for name, amount in amounts.items():
+            if name in self.resources:
+                self._held[self.resources[name], row] += sign * amount
+
     def _own(self) -> None:
         """Copy what a snapshot still looks at before changing it."""
         if self._shared:
             self._free, self._usable = self._free.copy(), self._usable.copy()
             self._claimed = None if self._claimed is None else self._claimed.copy()
+            self._held = None if self._held is None else self._held.copy()
             self._shared = False
 
     def _path(self, node: Node | None) -> Path | None:
@@ -148,13 +161,18 @@ class Cluster:
 
     def _room(self, node: Node) -> Ints:
         """Allocatable less all use known for the node."""
-        left = np.zeros(len(self.resources), np.int64)
+        used = self.used.get(node.name, {})
+        left = np.fromiter(
+            (node.allocatable.get(name, 0) - used.get(name, 0) for name in self.resources),
+            np.int64,
+            len(self.resources),
+        )
+        return left - self._held_on(node)
+
+    def _held_on(self, node: Node) -> Ints:
+        """What placed gangs hold on a host."""
         held = self.held.get((node.labels.get(HOSTNAME, ""),), {}) if self.topology.ends_at_host else {}
-        for name, row in self.resources.items():
-            left[row] = (
-                node.allocatable.get(name, 0) - self.used.get(node.name, {}).get(name, 0) - held.get(name, 0)
-            )
-        return left
+        return np.fromiter((held.get(name, 0) for name in self.resources), np.int64, len(self.resources))
 
     def _move(self, name: str, old: Path | None, new: Path | None) -> None:
         """Take a node's row out and put it in where it belongs now."""
@@ -167,6 +185,7 @@ class Cluster:
             self._tree = trees.removed(self._tree, row)
             self._table = columns.removed(self._table, self._tree.nodes, row)
             self._free = np.delete(self._free, row, axis=1)
+            self._held = None if self._held is None else np.delete(self._held, row, axis=1)
             self._usable = np.delete(self._usable, row)
             self.paths = self.paths.having(name, None)
             low, high = trees.find(self._tree, old)
@@ -182,6 +201,8 @@ class Cluster:
                 self._free[:, :row], self._room(node), self._free[:, row:],
             )  # fmt: skip
             self._free = wider
+            if self._held is not None:
+                self._held = np.insert(self._held, row, self._held_on(node), axis=1)
             self._usable = trees.spliced(self._usable, row, node.ready and node.schedulable)
         self._shared = False
         self._reclaim()
@@ -202,6 +223,11 @@ class Cluster:
         self._free = np.zeros((len(self.resources), len(rows)), np.int64)
         for row, node in enumerate(rows):
             self._free[:, row] = self._room(node)
+        self._held = None
+        if self.topology.ends_at_host and self.held:
+            self._held = np.zeros_like(self._free)
+            for row, node in enumerate(rows):
+                self._held[:, row] = self._held_on(node)
         self._shared = False
         self._reclaim()
 

@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.nodes import taint
 from bayplan.dialects.kube.rules import tolerations
 from bayplan.dialects.kueue.annotation_rules import check_level
 from bayplan.model.node import HOSTNAME, LEVELS_MAX, Topology
-from bayplan.model.rules import Taint, Toleration
-
-
-@dataclass(frozen=True, slots=True)
-class Flavor:
-    """Nodes of one kind: those with these labels. Its pods get its tolerations."""
-
-    name: str
-    labels: Mapping[str, str] = field(default_factory=dict)
-    taints: tuple[Taint, ...] = ()
-    tolerations: tuple[Toleration, ...] = ()
-    topology: str = ""
+from bayplan.model.quota import Flavor
 
 
 def topology(obj: Field) -> Topology | None:

@@ -1,0 +1,139 @@
+"""The queueing family as admission sees it: which kinds are read, and what their events mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from bayplan.dialects.api import Event, Happened, Kind
+from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kube.wire import NODES, PODS_KIND, NodeWire, PodWire, node_of, pod_amounts
+from bayplan.dialects.kueue import queues
+from bayplan.dialects.kueue.annotations import is_topology_aware
+from bayplan.dialects.kueue.demands import PLAIN, Counting, demand, is_finished
+from bayplan.dialects.kueue.members import source
+from bayplan.dialects.kueue.objects import flavor, topology
+from bayplan.model.change import (
+    Change,
+    CheckLost,
+    CheckSeen,
+    DemandLost,
+    DemandSeen,
+    EntranceLost,
+    EntranceSeen,
+    FlavorLost,
+    FlavorSeen,
+    NamespaceLost,
+    NamespaceSeen,
+    NodeLost,
+    NodeSeen,
+    PodLost,
+    PodSeen,
+    QueueLost,
+    QueueSeen,
+    QuotaNodeLost,
+    QuotaNodeSeen,
+    TopologyLost,
+    TopologySeen,
+)
+from bayplan.model.pod import Pod, PodKey
+
+GROUP, VERSION = "kueue.x-k8s.io", "v1beta2"
+OVER = ("Succeeded", "Failed")
+
+
+def _kind(kind: str, plural: str, *, namespaced: bool = False) -> Kind:
+    return Kind(GROUP, VERSION, kind, plural, namespaced=namespaced)
+
+
+TOPOLOGIES = _kind("Topology", "topologies")
+FLAVORS = _kind("ResourceFlavor", "resourceflavors")
+COHORTS = _kind("Cohort", "cohorts")
+CLUSTER_QUEUES = _kind("ClusterQueue", "clusterqueues")
+LOCAL_QUEUES = _kind("LocalQueue", "localqueues", namespaced=True)
+CHECKS = _kind("AdmissionCheck", "admissionchecks")
+WORKLOADS = _kind("Workload", "workloads", namespaced=True)
+NAMESPACES = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
+KINDS = (
+    NODES, PODS_KIND, NAMESPACES, TOPOLOGIES, FLAVORS, COHORTS, CLUSTER_QUEUES, LOCAL_QUEUES, CHECKS,
+    WORKLOADS,
+)  # fmt: skip
+
+
+def decode(event: Event, counting: Counting = PLAIN) -> Iterator[Change]:
+    """What an event means to admission. An object that cannot be read changes nothing."""
+    gone = event.happened is Happened.GONE
+    if event.happened is Happened.SYNCED:
+        return
+    match event.kind.kind:
+        case "Node":
+            yield _node(event.object, gone)
+        case "Pod":
+            yield from _pod(event.object, gone)
+        case "Workload":
+            yield from _workload(Field(event.object), gone, counting)
+        case kind if kind in _RULES:
+            yield from _rule(kind, Field(event.object), gone)
+
+
+def _node(node: NodeWire, gone: bool) -> Change:
+    return NodeLost(node.metadata.name) if gone else NodeSeen(node_of(node))
+
+
+def _pod(wire: PodWire, gone: bool) -> Iterator[Change]:
+    """Pods that no assignment accounts for; those of placed gangs are accounted for by their gang."""
+    meta, key = wire.metadata, PodKey(wire.metadata.namespace or "default", wire.metadata.name)
+    if gone:
+        yield PodLost(key)
+    elif wire.spec.node_name and not is_topology_aware(meta.annotations or {}):
+        yield PodSeen(
+            Pod(
+                key=key,
+                uid=meta.uid,
+                amounts=pod_amounts(wire.spec),
+                node=wire.spec.node_name,
+                over=wire.status.phase in OVER,
+            )
+        )
+
+
+def _workload(workload: Field, gone: bool, counting: Counting) -> Iterator[Change]:
+    if gone or is_finished(workload):
+        yield DemandLost(source(workload, "Workload"))
+        return
+    found = demand(workload, counting)
+    if not workload.errors:
+        yield DemandSeen(found)
+
+
+def _namespace(obj: Field) -> Change:
+    return NamespaceSeen(obj.at("metadata", "name").text(), obj.at("metadata", "labels").texts())
+
+
+def _topology(obj: Field) -> Change | None:
+    found = topology(obj)
+    return None if found is None else TopologySeen(found)
+
+
+_Seen = Callable[[Field], Change | None]
+_RULES: dict[str, tuple[_Seen, Callable[[str], Change]]] = {
+    "Namespace": (_namespace, NamespaceLost),
+    "Topology": (_topology, TopologyLost),
+    "ResourceFlavor": (lambda obj: FlavorSeen(flavor(obj)), FlavorLost),
+    "Cohort": (lambda obj: QuotaNodeSeen(queues.quota_node(obj)), QuotaNodeLost),
+    "ClusterQueue": (lambda obj: QueueSeen(queues.queue(obj)), QueueLost),
+    "LocalQueue": (lambda obj: EntranceSeen(queues.entrance(obj)), lambda name: EntranceLost("", name)),
+    "AdmissionCheck": (lambda obj: CheckSeen(queues.check(obj)), CheckLost),
+}
+
+
+def _rule(kind: str, obj: Field, gone: bool) -> Iterator[Change]:
+    seen, lost = _RULES[kind]
+    meta = obj.at("metadata")
+    if gone and kind == "LocalQueue":
+        yield EntranceLost(meta.at("namespace").text("default"), meta.at("name").text())
+    elif gone:
+        yield lost(meta.at("name").text())
+    else:
+        change = seen(obj)
+        if change is not None and not obj.errors:
+            yield change

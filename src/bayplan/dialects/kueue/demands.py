@@ -1,0 +1,242 @@
+"""Workload objects as demands: what they ask a queue for, what they hold, and how their checks stand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from fractions import Fraction
+from math import ceil
+from typing import Any
+
+from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kube.nodes import amounts
+from bayplan.dialects.kube.quantity import amount
+from bayplan.dialects.kube.rules import tolerations
+from bayplan.dialects.kueue.assignment_reading import decode_assignment
+from bayplan.dialects.kueue.workload import workload_gang
+from bayplan.model.demand import Admission, Ask, CheckState, Delayed, Demand, Given, Tweak, Verdict
+from bayplan.model.gang import Group, PodSet
+
+JOB_UID = "kueue.x-k8s.io/job-uid"
+BOOST = "kueue.x-k8s.io/priority-boost"
+ELASTIC = "kueue.x-k8s.io/elastic-job"
+REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
+
+_STATES = {
+    "Ready": CheckState.READY,
+    "Retry": CheckState.RETRY,
+    "Rejected": CheckState.REJECTED,
+    "Pending": CheckState.PENDING,
+}
+_DELAYED = {"Pending": Delayed.PENDING, "Ready": Delayed.READY}
+_SENT_BACK = ("PodsReadyTimeout", "AdmissionCheck")
+"""Evictions after which a gang joins the line anew; all others keep their place in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transformation:
+    """A resource that counts as others in quota: so much of each for one unit, instead or besides."""
+
+    resource: str
+    outputs: Mapping[str, Fraction]  # amounts, as we count them, for one as we count it
+    keep: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """How requests are turned into quota."""
+
+    transformations: tuple[Transformation, ...] = ()
+    ignored: tuple[str, ...] = ()  # prefixes of resources that do not count
+
+
+PLAIN = Counting()
+
+
+def demand(workload: Field, counting: Counting = PLAIN) -> Demand:
+    """A Workload that is not finished."""
+    meta, spec, status = workload.at("metadata"), workload.at("spec"), workload.at("status")
+    conditions = {c.at("type").text(): c for c in status.at("conditions").items()}
+    labels, notes = meta.at("labels").texts(), meta.at("annotations").texts()
+    gang, reclaimed = workload_gang(workload), _reclaimed(status)
+    gang = replace(
+        gang,
+        uid=meta.at("uid").text(),
+        priority=gang.priority + _boost(notes.get(BOOST, "")),
+        root=_without(gang.root, reclaimed),
+    )
+    created = seconds(meta.at("creationTimestamp").text())
+    owners = meta.at("ownerReferences").items()
+    earlier = notes.get(REPLACES, "").rpartition("/")[2]
+    return Demand(
+        gang=gang,
+        asks=tuple(_ask(field, pod_set, counting) for field, pod_set in _pod_sets(spec, gang.root)),
+        entrance=(gang.source.namespace, gang.queue),
+        created=created,
+        queued=_queued(conditions.get("Evicted"), created),
+        active=spec.at("active").flag(default=True),
+        admission=_admission(status.at("admission"), reclaimed)
+        if _is(conditions.get("QuotaReserved"))
+        else None,
+        reserved=_since(conditions.get("QuotaReserved")),
+        admitted=_is(conditions.get("Admitted")),
+        evicted=_is(conditions.get("Evicted")),
+        verdicts=tuple(_verdict(check) for check in status.at("admissionChecks").items()),
+        failed_nodes=tuple(node.at("name").text() for node in status.at("unhealthyNodes").items()),
+        elastic=notes.get(ELASTIC) == "true",
+        replaces=earlier,
+        movable=not (len(owners) == 1 and owners[0].at("kind").text() == "Pod"),
+        not_before=_not_before(status, conditions.get("Requeued")),
+        labels={JOB_UID: labels[JOB_UID]} if JOB_UID in labels else {},
+        shape=shape_of(spec),
+    )
+
+
+def is_finished(workload: Field) -> bool:
+    """Whether a Workload asks for nothing and holds nothing any more."""
+    conditions = workload.at("status", "conditions").items()
+    return any(c.at("type").text() == "Finished" and c.at("status").text() == "True" for c in conditions)
+
+
+def shape_of(spec: Field) -> str:
+    """The same text for Workloads that ask for the very same."""
+    value: Any = spec.at("podSets").value
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
+
+
+def seconds(text: str) -> float:
+    """An API timestamp as seconds since 1970; 0 if there is none."""
+    return datetime.fromisoformat(text).timestamp() if text else 0.0
+
+
+def _is(condition: Field | None) -> bool:
+    return condition is not None and condition.at("status").text() == "True"
+
+
+def _since(condition: Field | None) -> float:
+    if condition is None or not _is(condition):
+        return 0.0
+    return seconds(condition.at("lastTransitionTime").text())
+
+
+def _queued(evicted: Field | None, created: float) -> float:
+    if evicted is None or not _is(evicted) or evicted.at("reason").text() not in _SENT_BACK:
+        return created
+    return _since(evicted)
+
+
+def _not_before(status: Field, requeued: Field | None) -> float:
+    """When a Workload that was put off may be tried again."""
+    if requeued is not None and requeued.at("status").text() == "False":
+        return seconds(status.at("requeueState", "requeueAt").text()) or float("inf")
+    return seconds(status.at("requeueState", "requeueAt").text())
+
+
+def _boost(text: str) -> int:
+    digits = text[1:] if text[:1] == "-" else text
+    return int(text) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0
+
+
+def _reclaimed(status: Field) -> dict[str, int]:
+    """Pods that are done and need no room any more, by pod set."""
+    return {p.at("name").text(): p.at("count").integer() for p in status.at("reclaimablePods").items()}
+
+
+def _without(root: Group, reclaimed: Mapping[str, int]) -> Group:
+    if not reclaimed:
+        return root
+
+    def less(member: Group | PodSet) -> Group | PodSet:
+        if isinstance(member, Group):
+            return replace(member, members=tuple(less(inner) for inner in member.members))
+        count = max(0, member.count - reclaimed.get(member.name, 0))
+        return replace(member, count=count, minimum=min(member.minimum, count))
+
+    return replace(root, members=tuple(less(member) for member in root.members))
+
+
+def _pod_sets(spec: Field, root: Group) -> list[tuple[Field, PodSet]]:
+    """The pod sets as written, each with what was read of it; in the order of the gang."""
+    written = {field.at("name").text(): field for field in spec.at("podSets").items()}
+    return [(written[pod_set.name], pod_set) for pod_set in root.pod_sets() if pod_set.name in written]
+
+
+def _ask(field: Field, pod_set: PodSet, counting: Counting) -> Ask:
+    request = field.at("topologyRequest")
+    explicit = any(
+        request.at(key).present
+        for key in (
+            "required",
+            "preferred",
+            "podSetSliceRequiredTopology",
+            "podsetSliceRequiredTopologyConstraints",
+        )
+    )
+    explicit = explicit or request.at("unconstrained").flag()
+    named = {
+        name: 0
+        for container in field.at("template", "spec", "containers").items()
+        for name in amounts(container.at("resources", "requests"))
+    }
+    each = _counted({**named, **pod_set.requests}, counting)
+    return Ask(pod_set.name, pod_set.count, each, explicit)
+
+
+def _counted(requests: Mapping[str, int], counting: Counting) -> dict[str, int]:
+    """Requests as quota sees them."""
+    if counting is PLAIN:
+        return dict(requests)
+    found: dict[str, int] = {}
+    by_resource = {transformation.resource: transformation for transformation in counting.transformations}
+    for name, value in requests.items():
+        rule = by_resource.get(name)
+        if rule is None or rule.keep:
+            found[name] = found.get(name, 0) + value
+        for output, factor in rule.outputs.items() if rule is not None else ():
+            found[output] = found.get(output, 0) + ceil(value * factor)
+    return {
+        name: value
+        for name, value in found.items()
+        if not any(name.startswith(prefix) for prefix in counting.ignored)
+    }
+
+
+def _admission(field: Field, reclaimed: Mapping[str, int]) -> Admission | None:
+    if not field.present:
+        return None
+    return Admission(
+        field.at("clusterQueue").text(),
+        tuple(_given(part, reclaimed) for part in field.at("podSetAssignments").items()),
+    )
+
+
+def _given(part: Field, reclaimed: Mapping[str, int]) -> Given:
+    name = part.at("name").text()
+    usage = {
+        resource: amount(resource, value.value) for resource, value in part.at("resourceUsage").entries()
+    }
+    count = part.at("count").integer(default=1)
+    left = max(0, count - reclaimed.get(name, 0))
+    if count and left < count:
+        usage = {resource: value // count * left for resource, value in usage.items()}
+    assigned = part.at("topologyAssignment")
+    return Given(
+        name,
+        left,
+        part.at("flavors").texts(),
+        usage,
+        decode_assignment(assigned) if assigned.present else None,
+        _DELAYED.get(part.at("delayedTopologyRequest").text()),
+    )
+
+
+def _verdict(check: Field) -> Verdict:
+    tweaks = tuple(
+        Tweak(
+            update.at("name").text(), update.at("nodeSelector").texts(), tolerations(update.at("tolerations"))
+        )
+        for update in check.at("podSetUpdates").items()
+    )
+    return Verdict(check.at("name").text(), _STATES.get(check.at("state").text(), CheckState.PENDING), tweaks)

@@ -1,0 +1,154 @@
+"""Who may use how much of what: a tree of quota nodes, and queues with their rules at its leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+
+from bayplan.model.rules import Requirement, Taint, Toleration
+
+Cell = tuple[str, str]
+"""A flavor and a resource: what quota is counted in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """An amount of one's own, and how far it may be exceeded or lent to others (None: without limit)."""
+
+    nominal: int
+    borrowing: int | None = None
+    lending: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaNode:
+    """A node of the quota tree: what it brings in, and what it shares with its siblings."""
+
+    name: str
+    parent: str = ""
+    quotas: Mapping[Cell, Quota] = field(default_factory=dict)
+    weight: Fraction = Fraction(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Flavor:
+    """A sort of nodes. With a topology, gangs are placed on them; without, only quota is counted."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    topology: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceGroup:
+    """Resources that are taken from one flavor together, and the flavors in the order they are tried."""
+
+    resources: tuple[str, ...]
+    flavors: tuple[str, ...]
+
+
+class Search(StrEnum):
+    """What happens to the search for a flavor when one would do, at a price."""
+
+    STOP = "stop"
+    GO_ON = "go_on"
+
+
+class Price(StrEnum):
+    """What is rather paid for a place."""
+
+    BORROW = "borrow"
+    PREEMPT = "preempt"
+
+
+@dataclass(frozen=True, slots=True)
+class Fungibility:
+    """How far to look for a better flavor."""
+
+    when_borrowing: Search = Search.STOP
+    when_preempting: Search = Search.GO_ON
+    rather: Price = Price.BORROW
+
+
+class Victims(StrEnum):
+    """Who may have to yield."""
+
+    NEVER = "never"
+    LOWER = "lower"  # of lower priority
+    LOWER_OR_NEWER = "lower_or_newer"  # or of the same priority and queued later
+    ANY = "any"
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """Who has to yield to gangs of a queue."""
+
+    within: Victims = Victims.NEVER
+    reclaim: Victims = Victims.NEVER
+    while_borrowing: bool = False
+    threshold: int | None = None  # while borrowing: only victims up to this priority
+
+
+class Stop(StrEnum):
+    """Whether a queue is closed."""
+
+    OPEN = "open"
+    HOLD = "hold"  # nobody enters
+    DRAIN = "drain"  # and whoever is in has to leave
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A leaf of the quota tree where gangs line up."""
+
+    node: QuotaNode
+    groups: tuple[ResourceGroup, ...] = ()
+    strict: bool = False  # the first in line blocks those behind it
+    fungibility: Fungibility = Fungibility()
+    preemption: Preemption = Preemption()
+    checks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # name → flavors, () for all
+    namespaces: tuple[Requirement, ...] | None = None  # label rules; None: no namespace may enter
+    stop: Stop = Stop.OPEN
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    def group_of(self, resource: str) -> ResourceGroup | None:
+        """The group that covers a resource."""
+        return next((group for group in self.groups if resource in group.resources), None)
+
+    def flavors(self) -> tuple[str, ...]:
+        """All flavors, in order."""
+        return tuple(flavor for group in self.groups for flavor in group.flavors)
+
+
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """Where the users of a namespace hand in gangs for a queue."""
+
+    namespace: str
+    name: str
+    queue: str
+    stop: Stop = Stop.OPEN
+
+
+class CheckSort(StrEnum):
+    """What kind of check stands between quota and start."""
+
+    OTHER = "other"
+    PROVISIONING = "provisioning"  # nodes are made to order: a place can only be found afterwards
+    ELSEWHERE = "elsewhere"  # another cluster finds the place
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Something that has to say yes before an admitted gang may start."""
+
+    name: str
+    sort: CheckSort = CheckSort.OTHER
+    active: bool = True

@@ -1,0 +1,199 @@
+"""One round of admission: every queue's first gang is admitted, makes room, or is told why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from bayplan.model.demand import CheckState, Demand
+from bayplan.model.gang import Ref
+from bayplan.model.plan import Action, Admit, Again, Decline, Evict, Plan, Why
+from bayplan.model.profile import Profile
+from bayplan.model.quota import Victims
+from bayplan.model.refusal import Refusal, Remark, Token
+from bayplan.scheduling.assess import assess
+from bayplan.scheduling.offer import Mode, net_load
+from bayplan.scheduling.order import Entry, in_turn
+from bayplan.scheduling.rooms import Rooms
+from bayplan.scheduling.round import Load, Round
+from bayplan.scheduling.yielding import Victim
+from bayplan.state.admissions import AdmissionSnapshot, Head
+from bayplan.state.quotas import Account
+
+
+def decide_admissions(snapshot: AdmissionSnapshot, profile: Profile, now: float) -> Plan:
+    """Decide on all heads; whoever comes later sees what those before it took."""
+    round_ = Round(
+        snapshot.books,
+        Rooms(snapshot.supplies, snapshot.flavors),
+        snapshot.queues,
+        snapshot.flavors,
+        snapshot.checks,
+        snapshot.admitted,
+        profile,
+        now,
+        snapshot.closed,
+    )
+    return _Decision(round_).run(snapshot.heads)
+
+
+class _Decision:
+    def __init__(self, round_: Round) -> None:
+        self.round = round_
+        self.actions: list[Action] = []
+        self.leaving: dict[Ref, Demand] = {}  # gangs that this round makes yield
+
+    def run(self, heads: Iterable[Head]) -> Plan:
+        entries: list[Entry] = []
+        for head in heads:
+            refusal = self._barred(head)
+            if refusal is not None:
+                again = Again.AFTER_A_WHILE if head.demand.admission is not None else Again.WHEN_IT_MAY_HELP
+                self._decline(Decline(head.demand, refusal, again), head.alike)
+                continue
+            found = assess(self.round, head.demand, head.queue, head.progress)
+            entries.append(Entry(head.demand, head.queue, found, head.alike))
+        for entry in in_turn(self.round, entries, self._load):
+            self._process(entry)
+            if not entry.done:
+                self._decline(_declined(entry), entry.alike)
+        return Plan(tuple(self.actions))
+
+    def _decline(self, action: Decline, alike: Iterable[Demand]) -> None:
+        """Say why not; what can only be helped by some event goes for all gangs of the same shape."""
+        self.actions.append(action)
+        if action.again is Again.WHEN_IT_MAY_HELP:
+            self.actions += [replace(action, demand=demand) for demand in alike]
+
+    def _barred(self, head: Head) -> Refusal | None:
+        """Reasons that need no look at what is free."""
+        bad = (CheckState.RETRY, CheckState.REJECTED)
+        if any(verdict.state in bad for verdict in head.demand.verdicts):
+            return Refusal(Token.TO_BE_EVALUATED, Remark.CHECKS_FAILED)
+        if head.queue in self.round.closed:
+            return Refusal(Token.CLOSED, Remark.QUEUE_CLOSED, queue=head.queue)
+        if head.queue not in self.round.queues or head.queue not in self.round.books.queues:
+            return Refusal(Token.MISCONFIGURED, Remark.QUEUE_MISSING, queue=head.queue)
+        return head.barred
+
+    def _load(self, entry: Entry) -> Load:
+        shapes = {pod_set.name: pod_set for pod_set in entry.demand.gang.root.pod_sets()}
+        return net_load(entry.found.offer, entry.demand, shapes, self.round)
+
+    def _process(self, entry: Entry) -> None:
+        load, fits = self._refreshed(entry)
+        offer, profile = entry.found.offer, self.round.profile
+        if entry.demand.failed_nodes and profile.replace_fast and offer.mode is not Mode.FIT:
+            self.actions.append(Evict(entry.demand, Why.NODES_FAILED))
+            entry.done = True
+            return
+        match offer.mode:
+            case Mode.NO_FIT:
+                entry.token = offer.token or Token.TO_BE_EVALUATED
+                return
+            case Mode.PREEMPT if not entry.found.victims:
+                entry.token = Token.NO_QUOTA_NOW
+                self._set_aside(entry)
+                return
+            case Mode.LATER:
+                entry.token, entry.remark = Token.VICTIMS_LEAVING, Remark.SAME_VICTIMS_WILL_FIT
+                entry.again, entry.keeps_progress = Again.AT_ONCE, False
+                self.round.apply(entry.queue, load)
+                return
+        if self._overlaps(entry.found.victims) or not fits:
+            overlaps = self._overlaps(entry.found.victims)
+            entry.remark = Remark.SAME_VICTIMS if overlaps else Remark.OVERTAKEN
+            entry.token, entry.again = Token.NO_QUOTA_NOW, Again.AT_ONCE
+            return
+        self.leaving |= {v.demand.gang.source: v.demand for v in entry.found.victims}
+        self.round.apply(entry.queue, load)
+        if offer.mode is Mode.PREEMPT:
+            self._make_room(entry)
+        else:
+            self._admit(entry)
+
+    def _refreshed(self, entry: Entry) -> tuple[Load, bool]:
+        """What the gang takes, and whether that fits; a place or victims lost to others are sought anew."""
+        load = self._load(entry)
+        quota_fits, spots_fit = self._fits(entry, load)
+        overlaps = self._overlaps(entry.found.victims)
+        if not overlaps and not (quota_fits and not spots_fit and self.round.profile.recompute):
+            return load, quota_fits and spots_fit
+        pinned = {
+            part.name: {resource: choice.flavor for resource, choice in part.choices.items()}
+            for part in entry.found.offer.parts
+        }
+        gone = list(self.leaving.values()) if overlaps else []
+        self.round.remove(gone)
+        entry.found = assess(self.round, entry.demand, entry.queue, (), pinned)
+        self.round.restore(gone)
+        if overlaps and entry.found.offer.mode is Mode.FIT:
+            entry.found.offer.set_mode(Mode.LATER)
+        load = self._load(entry)
+        quota_fits, spots_fit = self._fits(entry, load)
+        return load, quota_fits and spots_fit
+
+    def _fits(self, entry: Entry, load: Load) -> tuple[bool, bool]:
+        """Whether quota and spots are free once everyone who yields in this round has left."""
+        victims = {v.demand.gang.source: v.demand for v in entry.found.victims}
+        gone = list((self.leaving | victims).values())
+        self.round.remove(gone)
+        quota_fits = self.round.fits_quota(entry.queue, load.quota)
+        spots_fit = self.round.fits_spots(load.spots)
+        self.round.restore(gone)
+        return quota_fits, spots_fit
+
+    def _overlaps(self, victims: Sequence[Victim]) -> bool:
+        return any(victim.demand.gang.source in self.leaving for victim in victims)
+
+    def _set_aside(self, entry: Entry) -> None:
+        """Keep others from what a gang waits for that has nobody to displace, up to what is its own."""
+        queue = self.round.queues[entry.queue]
+        if queue.preemption.reclaim is Victims.ANY:
+            return  # it can always get its own back
+        load, account, offer = self._load(entry), self.round.account(entry.queue), entry.found.offer
+        quota: dict[tuple[str, str], int] = {}
+        for cell, amount in load.quota.items():
+            rules, used = account.quota(cell), account.usage.get(cell, 0)
+            if not offer.borrow:
+                quota[cell] = max(0, min(amount, rules.nominal - used))
+            elif rules.borrowing is None:
+                quota[cell] = amount
+            else:
+                quota[cell] = min(amount, rules.nominal + rules.borrowing - used)
+        self.round.apply(entry.queue, replace(load, quota=quota))
+
+    def _make_room(self, entry: Entry) -> None:
+        path = _path(self.round.account(entry.queue))
+        for victim in entry.found.victims:
+            if victim.demand.evicted:
+                continue
+            assert victim.demand.admission is not None
+            theirs = _path(self.round.account(victim.demand.admission.queue))
+            self.actions.append(Evict(victim.demand, victim.why, entry.demand, theirs, path))
+        entry.token, entry.remark = Token.VICTIMS_LEAVING, Remark.LEAVING
+        entry.again, entry.keeps_progress = Again.AT_ONCE, False
+        entry.victims = len(entry.found.victims)
+
+    def _admit(self, entry: Entry) -> None:
+        offer, queue = entry.found.offer, self.round.queues[entry.queue]
+        flavors = {choice.flavor for part in offer.parts for choice in part.choices.values()}
+        checks = tuple(
+            name for name, only in sorted(queue.checks.items()) if not only or flavors.intersection(only)
+        )
+        self.actions.append(Admit(entry.demand, offer.admission(entry.queue), checks, offer.tried()))
+        entry.done = True
+
+
+def _declined(entry: Entry) -> Decline:
+    offer = entry.found.offer
+    refusal = Refusal(
+        entry.token or Token.TO_BE_EVALUATED, entry.remark, offer.tried(), entry.victims, entry.queue
+    )
+    again = Again.AFTER_A_WHILE if entry.demand.admission is not None else entry.again
+    progress = offer.progress() if entry.keeps_progress else ()
+    return Decline(entry.demand, refusal, again, progress)
+
+
+def _path(account: Account) -> tuple[str, ...]:
+    return (*reversed([above.name for above in account.ancestors()]), account.name)

@@ -1,0 +1,150 @@
+"""What a queue can do for one gang right now: flavors, a place, and if need be who has to yield."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from bayplan.model.demand import Demand
+from bayplan.model.refusal import Chance, Token
+from bayplan.scheduling.flavors import Inquiry, quota_offer
+from bayplan.scheduling.offer import Mode, Offer, settle_token
+from bayplan.scheduling.places import Wanted, find_places, put_in, wanted_places
+from bayplan.scheduling.round import Round
+from bayplan.scheduling.victims import find_victims
+from bayplan.scheduling.yielding import Need, Victim
+
+
+@dataclass(slots=True)
+class Assessment:
+    """An offer, and the gangs that have to yield for it."""
+
+    offer: Offer
+    victims: list[Victim] = field(default_factory=list)
+
+
+def assess(
+    round_: Round,
+    demand: Demand,
+    queue: str,
+    progress: Sequence[Mapping[str, int]] = (),
+    pinned: Mapping[str, Mapping[str, str]] | None = None,
+) -> Assessment:
+    """The best that can be done for a gang, or the best that could be if others yielded."""
+    before = round_.admitted.get(queue, {}).get(replace(demand.gang.source, name=demand.replaces))
+    inquiry = Inquiry(round_, demand, round_.queues[queue], {}, pinned or {}, progress, before)
+    offer = _offer(inquiry)
+    if offer.mode is Mode.FIT:
+        return Assessment(offer)
+    if offer.mode is Mode.PREEMPT:
+        victims = _victims(inquiry, offer)
+        if victims:
+            return _placed(inquiry, Assessment(offer, victims))
+    fewer = _with_fewer_pods(inquiry)
+    return _placed(inquiry, fewer or Assessment(offer))
+
+
+def _offer(inquiry: Inquiry) -> Offer:
+    """Flavors by quota, then by whether there is a place on them."""
+    offer = quota_offer(inquiry)
+    if offer.mode is Mode.NO_FIT:
+        return offer
+    wanted = wanted_places(inquiry, offer)
+    if offer.mode is Mode.FIT:
+        _try_places(inquiry, offer, wanted)
+    if offer.mode is Mode.PREEMPT and not inquiry.demand.failed_nodes:
+        _try_empty(inquiry, offer, wanted)
+    settle_token(offer, inquiry.queue)
+    return offer
+
+
+def _try_places(inquiry: Inquiry, offer: Offer, wanted: list[Wanted]) -> None:
+    found = find_places(inquiry.round, inquiry.demand, wanted)
+    if isinstance(found, dict):
+        put_in(offer, found)
+        return
+    _, misfit = found
+    offer.part(misfit.pod_sets[0]).obstacles.append(misfit)
+    offer.downgrade(misfit.pod_sets[0], Mode.PREEMPT)
+
+
+def _try_empty(inquiry: Inquiry, offer: Offer, wanted: list[Wanted]) -> None:
+    """Whether there would be a place if every placed gang yielded."""
+    found = find_places(inquiry.round, inquiry.demand, wanted, empty=True)
+    if isinstance(found, dict):
+        for want in wanted:
+            for pod_set in want.gang.root.pod_sets():
+                offer.downgrade(pod_set.name, Mode.PREEMPT)
+        return
+    flavor, misfit = found
+    part = offer.part(misfit.pod_sets[0])
+    part.attempts = tuple(
+        replace(a, chance=Chance.NONE, token=Token.NO_PLACE) if a.flavor == flavor else a
+        for a in part.attempts
+    )
+    offer.downgrade(part.name, Mode.NO_FIT)
+
+
+def _victims(inquiry: Inquiry, offer: Offer) -> list[Victim]:
+    wanted = wanted_places(inquiry, offer)
+    cells = frozenset(
+        (choice.flavor, resource)
+        for part in offer.parts
+        for resource, choice in part.choices.items()
+        if choice.mode is Mode.PREEMPT
+    )
+
+    def has_place() -> bool:
+        return isinstance(find_places(inquiry.round, inquiry.demand, wanted), dict)
+
+    quota = {cell: amount for cell, amount in offer.quota.items() if amount}
+    return find_victims(inquiry.round, Need(inquiry.demand, inquiry.queue, cells, quota, has_place))
+
+
+def _with_fewer_pods(inquiry: Inquiry) -> Assessment | None:
+    """The most pods between what is asked for and the least that will do."""
+    pod_sets = list(inquiry.demand.gang.root.pod_sets())
+    slack = [pod_set.count - pod_set.minimum for pod_set in pod_sets]
+    total = sum(slack)
+    if not total or inquiry.demand.admission is not None:
+        return None
+    best: Assessment | None = None
+    low, high = 0, total + 1
+    while low < high:
+        middle = (low + high) // 2
+        counts = {p.name: p.count - more * middle // total for p, more in zip(pod_sets, slack, strict=True)}
+        found = _fewer(replace(inquiry, counts=counts))
+        if found is not None:
+            best, high = found, middle
+        else:
+            low = middle + 1
+    return best
+
+
+def _fewer(inquiry: Inquiry) -> Assessment | None:
+    offer = _offer(inquiry)
+    if offer.mode is Mode.FIT:
+        return Assessment(offer)
+    victims = _victims(inquiry, offer) if offer.mode is Mode.PREEMPT else []
+    return Assessment(offer, victims) if victims else None
+
+
+def _placed(inquiry: Inquiry, found: Assessment) -> Assessment:
+    """Find the place that the gang would get once the victims left.
+
+    Without victims it gets one in an empty cluster, so that nobody less important takes it meanwhile.
+    """
+    offer, demand, round_ = found.offer, inquiry.demand, inquiry.round
+    explicit = any(ask.topology for ask in demand.asks)
+    if offer.mode is not Mode.PREEMPT or not (explicit or round_.topology_only(inquiry.queue)):
+        return found
+    if demand.failed_nodes:
+        return found
+    wanted = wanted_places(inquiry, offer)
+    leaving = [victim.demand for victim in found.victims]
+    round_.remove(leaving)
+    places = find_places(round_, demand, wanted, empty=not leaving)
+    round_.restore(leaving)
+    if isinstance(places, dict):
+        put_in(offer, places)
+    return found

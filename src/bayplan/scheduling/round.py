@@ -1,0 +1,123 @@
+"""One round of admission: the accounts, rooms and gangs that decisions are tried out on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from bayplan.model.demand import Demand
+from bayplan.model.gang import Ref
+from bayplan.model.profile import Profile
+from bayplan.model.quota import Cell, Check, CheckSort, Flavor, Queue
+from bayplan.scheduling.rooms import Rooms
+from bayplan.state.holdings import Spot, holding_of
+from bayplan.state.quotas import Account, Books
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Load:
+    """What a gang takes: quota by flavor and resource, and spots."""
+
+    quota: Mapping[Cell, int]
+    spots: tuple[Spot, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Round:
+    """Everything one decision looks at. Books and rooms are its own to try things on."""
+
+    books: Books
+    rooms: Rooms
+    queues: Mapping[str, Queue]
+    flavors: Mapping[str, Flavor]
+    checks: Mapping[str, Check]
+    admitted: Mapping[str, Mapping[Ref, Demand]]  # by queue
+    profile: Profile
+    now: float
+    closed: frozenset[str] = frozenset()  # queues that admit nobody at present
+    loads: dict[Ref, Load] | None = None
+
+    def account(self, queue: str) -> Account:
+        return self.books.queues[queue]
+
+    def load_of(self, demand: Demand) -> Load:
+        """What an admitted gang takes."""
+        if self.loads is None:
+            self.loads = {}
+        ref = demand.gang.source
+        if ref not in self.loads:
+            holding = holding_of(demand, self.flavors)
+            self.loads[ref] = Load(holding.quota, holding.spots)
+        return self.loads[ref]
+
+    def apply(self, queue: str, load: Load, sign: int = 1) -> None:
+        """Take what a gang takes (sign -1: give it back)."""
+        self.books.use(queue, load.quota, sign)
+        for spot in load.spots:
+            self.rooms.take(spot.flavor, spot.place, spot.requests, sign)
+
+    def remove(self, demands: Iterable[Demand]) -> None:
+        """As if these admitted gangs were gone."""
+        for demand in demands:
+            assert demand.admission is not None
+            self.apply(demand.admission.queue, self.load_of(demand), -1)
+
+    def restore(self, demands: Iterable[Demand]) -> None:
+        """As if they were back."""
+        for demand in demands:
+            assert demand.admission is not None
+            self.apply(demand.admission.queue, self.load_of(demand), 1)
+
+    def fits_quota(self, queue: str, quota: Mapping[Cell, int]) -> bool:
+        account = self.account(queue)
+        return all(amount <= account.available(cell) for cell, amount in quota.items())
+
+    def fits_spots(self, wanted: Iterable[Spot]) -> bool:
+        return all(self.rooms.fits(spot.flavor, spot.place, spot.requests) for spot in wanted)
+
+    def topology_only(self, queue: Queue) -> bool:
+        """Whether every flavor of a queue has a topology, so that every gang in it is placed."""
+        flavors = queue.flavors()
+        return bool(flavors) and all(self.rooms.knows(name) for name in flavors)
+
+    def checks_of(self, queue: Queue, flavor: str, sort: CheckSort) -> bool:
+        """Whether a check of that sort stands before a flavor."""
+        return any(
+            (not flavors or flavor in flavors) and name in self.checks and self.checks[name].sort is sort
+            for name, flavors in queue.checks.items()
+        )
+
+
+def share(account: Account) -> tuple[bool, Fraction, Fraction]:
+    """How far a node is above its own quota, measured by what it could borrow: (infinite, weighted, plain).
+
+    The largest ratio of any resource counts; a node of weight 0 that borrows has an infinite share.
+    """
+    zero = (False, Fraction(0), Fraction(0))
+    if account.parent is None:
+        return zero
+    over: dict[str, int] = {}
+    for cell, quota in account.subtree.items():
+        more = account.usage.get(cell, 0) - quota
+        if more > 0:
+            over[cell[1]] = over.get(cell[1], 0) + more
+    if not over:
+        return zero
+    lendable: dict[str, int] = {}
+    for cell in account.root().subtree:
+        if cell[1] in over:
+            lendable[cell[1]] = lendable.get(cell[1], 0) + account.parent.most(cell)
+    plain = max(
+        (Fraction(amount * 1000, lendable[name]) for name, amount in over.items() if lendable.get(name)),
+        default=Fraction(0),
+    )
+    weight = account.node.weight
+    if not weight:
+        return (bool(plain), Fraction(0), plain)
+    return (False, plain / weight, Fraction(0))
+
+
+def is_over(account: Account) -> bool:
+    """Whether a node uses more than its subtree brings in, of anything."""
+    return account.parent is not None and any(account.borrows(cell) for cell in account.subtree)

@@ -1,0 +1,190 @@
+"""Who holds what: quota in the books, and room under every topology, kept in step with the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from bayplan.model.assignment import Assignment
+from bayplan.model.demand import Demand
+from bayplan.model.gang import Ref
+from bayplan.model.node import HOSTNAME, PODS, Node, Topology
+from bayplan.model.quota import Cell, Flavor, Queue, QuotaNode
+from bayplan.placement.supply import Supply
+from bayplan.state.cluster import Cluster
+from bayplan.state.ledger import Shift
+from bayplan.state.quotas import Books
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spot:
+    """Pods of a shape that stand, or shall stand, where an assignment says."""
+
+    flavor: str
+    place: Assignment
+    requests: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Holding:
+    """What one gang holds."""
+
+    demand: Demand
+    queue: str
+    quota: Mapping[Cell, int]
+    spots: tuple[Spot, ...]
+
+
+def holding_of(demand: Demand, flavors: Mapping[str, Flavor]) -> Holding:
+    """What an admitted gang holds."""
+    assert demand.admission is not None
+    return Holding(demand, demand.admission.queue, demand.admission.usage(), tuple(_spots(demand, flavors)))
+
+
+def _spots(demand: Demand, flavors: Mapping[str, Flavor]) -> Iterator[Spot]:
+    """Where its pods stand. A flavor that is gone still tells them apart from others."""
+    assert demand.admission is not None
+    shapes = {pod_set.name: pod_set for pod_set in demand.gang.root.pod_sets()}
+    for given in demand.admission.given:
+        if given.place is None or given.name not in shapes:
+            continue
+        named = sorted(set(given.flavors.values()))
+        found = [name for name in named if name in flavors and flavors[name].topology] or named or [""]
+        yield Spot(found[0], given.place, shapes[given.name].requests)
+
+
+@dataclass(slots=True)
+class Holdings:
+    """Claims of admitted gangs. Whoever stands on a host takes room there under every topology."""
+
+    by_gang: dict[Ref, Holding] = field(default_factory=dict)
+    by_queue: dict[str, dict[Ref, Demand]] = field(default_factory=dict)
+    clusters: dict[str, Cluster] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    hosts: dict[str, str] = field(default_factory=dict)  # host label → node
+    flavors: Mapping[str, Flavor] = field(default_factory=dict)
+    shared: tuple[QuotaNode, ...] = ()
+    queues: tuple[Queue, ...] = ()
+    made: Books | None = None
+
+    def books(self) -> Books:
+        """The accounts, made anew after the rules changed."""
+        if self.made is None:
+            self.made = Books(self.shared, (queue.node for queue in self.queues))
+            for holding in self.by_gang.values():
+                self.made.use(holding.queue, holding.quota)
+        return self.made
+
+    def supplies(self) -> dict[str, Supply]:
+        return {name: cluster.snapshot() for name, cluster in self.clusters.items()}
+
+    def set_rules(
+        self, flavors: Mapping[str, Flavor], shared: Iterable[QuotaNode], queues: Iterable[Queue]
+    ) -> None:
+        """Other flavors, quota nodes or queues: what gangs hold is accounted for afresh."""
+        self.shared, self.queues, self.made = tuple(shared), tuple(queues), None
+        if flavors != self.flavors:
+            for holding in self.by_gang.values():
+                self._occupy(holding, -1)
+            self.flavors = dict(flavors)
+            for ref, holding in self.by_gang.items():
+                self.by_gang[ref] = holding_of(holding.demand, self.flavors)
+                self._occupy(self.by_gang[ref], 1)
+
+    def set_topology(
+        self, name: str, topology: Topology | None, used: Mapping[str, Mapping[str, int]]
+    ) -> bool:
+        """A topology is defined, changed, or gone; `used` is what other pods take, by node."""
+        known = self.clusters.get(name)
+        if topology is None:
+            return self.clusters.pop(name, None) is not None
+        if known is not None and known.topology == topology:
+            return False
+        cluster = self.clusters[name] = Cluster(topology)
+        for node, amounts in used.items():
+            cluster.use_node(node, amounts)
+        cluster.load(self.nodes.values())
+        for holding in self.by_gang.values():
+            self._occupy(holding, 1, only=name)
+        return True
+
+    def put_nodes(self, nodes: Mapping[str, Node]) -> list[str]:
+        """Nodes are there, or changed; says which topologies see them."""
+        changed = {name: node for name, node in nodes.items() if self.nodes.get(name) != node}
+        if not changed:
+            return []
+        fresh = {name: node for name, node in changed.items() if name not in self.nodes}
+        self.nodes |= changed
+        self.hosts |= {node.labels.get(HOSTNAME, name): name for name, node in changed.items()}
+        for cluster in self.clusters.values():
+            for name, node in changed.items():
+                if name not in fresh:
+                    cluster.upsert(node)
+            if len(fresh) == 1:
+                cluster.upsert(next(iter(fresh.values())))
+            elif fresh:
+                cluster.load(fresh.values())
+        return list(self.clusters)
+
+    def remove_node(self, name: str) -> None:
+        node = self.nodes.pop(name, None)
+        if node is not None:
+            self.hosts.pop(node.labels.get(HOSTNAME, name), None)
+            for cluster in self.clusters.values():
+                cluster.remove(name)
+
+    def shift(self, shifts: Iterable[Shift]) -> list[str]:
+        """Other pods take or give back room; says which topologies gained some."""
+        gained = False
+        for shift in shifts:
+            gained = gained or shift.sign < 0
+            for cluster in self.clusters.values():
+                cluster.use_node(shift.node, shift.amounts, shift.sign)
+        return list(self.clusters) if gained else []
+
+    def take(self, holding: Holding) -> None:
+        """A gang holds something from now on."""
+        ref = holding.demand.gang.source
+        assert ref not in self.by_gang, ref
+        self.by_gang[ref] = holding
+        self.by_queue.setdefault(holding.queue, {})[ref] = holding.demand
+        if self.made is not None:
+            self.made.use(holding.queue, holding.quota)
+        self._occupy(holding, 1)
+
+    def give_back(self, ref: Ref) -> Holding | None:
+        """A gang holds nothing any more."""
+        holding = self.by_gang.pop(ref, None)
+        if holding is None:
+            return None
+        del self.by_queue[holding.queue][ref]
+        if self.made is not None:
+            self.made.use(holding.queue, holding.quota, -1)
+        self._occupy(holding, -1)
+        return holding
+
+    def topologies_of(self, holding: Holding) -> set[str]:
+        """Where a gang's going makes room."""
+        return {name for spot in holding.spots for name, _ in self._under(spot)}
+
+    def _under(self, spot: Spot) -> Iterator[tuple[str, Cluster]]:
+        """The topologies in which pods on a spot take room: their own, and all that know the host."""
+        flavor = self.flavors.get(spot.flavor)
+        own = flavor.topology if flavor is not None else ""
+        on_host = spot.place.levels[-1] == HOSTNAME
+        for name, cluster in self.clusters.items():
+            if (name == own and spot.place.levels[-1] == cluster.topology.levels[-1]) or on_host:
+                yield name, cluster
+
+    def _occupy(self, holding: Holding, sign: int, only: str = "") -> None:
+        for spot in holding.spots:
+            for name, cluster in self._under(spot):
+                if only and name != only:
+                    continue
+                for share in spot.place.shares:
+                    amounts = {what: each * share.count for what, each in spot.requests.items()}
+                    amounts[PODS] = amounts.get(PODS, 0) + share.count
+                    if cluster.topology.ends_at_host or spot.place.levels[-1] != HOSTNAME:
+                        cluster.use_domain(share.values, amounts, sign)
+                    else:
+                        cluster.use_node(self.hosts.get(share.values[-1], share.values[-1]), amounts, sign)

@@ -1,0 +1,152 @@
+"""Lines before queues: who is next, who was refused in which shape, and what may change that."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from bayplan.model.demand import Demand
+from bayplan.model.gang import Ref
+
+BACKOFF_FIRST = 1.0
+BACKOFF_MAX = 30.0
+NEVER = float("inf")
+
+
+class Place(StrEnum):
+    """Where a gang stands in a queue."""
+
+    OUT = "out"  # inactive, or without a queue to wait in
+    WAITING = "waiting"
+    BACKOFF = "backoff"  # put off until a certain time
+    COMMITTED = "committed"  # decided; the write is on its way
+    HOLDING = "holding"  # has quota
+    PLACING = "placing"  # has quota and waits for a place
+
+
+@dataclass(slots=True, eq=False)
+class Standing:
+    """One gang's standing."""
+
+    demand: Demand
+    queue: str = ""
+    shape: Hashable = None
+    place: Place = Place.OUT
+    due: float = NEVER
+    tries: int = 0
+    told: Hashable = None  # what it was told last
+    progress: tuple[object, ...] = ()
+
+    @property
+    def rank(self) -> tuple[int, float, str, str]:
+        """More important first, then whoever waits longer, then by name."""
+        source = self.demand.gang.source
+        return (-self.demand.gang.priority, self.demand.queued, source.namespace, source.name)
+
+
+@dataclass(slots=True)
+class Line:
+    """Gangs that wait before one queue, by shape: of equal ones, only the first has to be tried."""
+
+    strict: bool = False
+    shapes: dict[Hashable, list[tuple[tuple[int, float, str, str], int, Standing]]] = field(
+        default_factory=dict
+    )
+    refused: set[Hashable] = field(default_factory=set)  # until something changes
+    count: int = 0
+
+    def add(self, standing: Standing) -> None:
+        self.count += 1
+        heap = self.shapes.setdefault(standing.shape, [])
+        heapq.heappush(heap, (standing.rank, self.count, standing))
+
+    def first(self) -> Standing | None:
+        """Whose turn it is; nobody's if all were refused, or the first was and nobody may overtake."""
+        best: Standing | None = None
+        for shape in list(self.shapes):
+            top = self._top(shape)
+            if top is None or (not self.strict and shape in self.refused):
+                continue
+            if best is None or top.rank < best.rank:
+                best = top
+        return None if best is None or best.shape in self.refused else best
+
+    def alike(self, standing: Standing) -> Iterator[Standing]:
+        """The others of the same shape."""
+        for rank, _, other in self.shapes.get(standing.shape, ()):
+            if other is not standing and _is_live(other, standing.shape, rank):
+                yield other
+
+    def waiting(self) -> Iterator[Standing]:
+        """Everyone in line."""
+        for shape, heap in self.shapes.items():
+            for rank, _, standing in heap:
+                if _is_live(standing, shape, rank):
+                    yield standing
+
+    def _top(self, shape: Hashable) -> Standing | None:
+        heap = self.shapes[shape]
+        while heap and not _is_live(heap[0][2], shape, heap[0][0]):
+            heapq.heappop(heap)
+        if not heap:
+            del self.shapes[shape]
+            return None
+        return heap[0][2]
+
+
+def _is_live(standing: Standing, shape: Hashable, rank: tuple[int, float, str, str]) -> bool:
+    """Whether an entry of a heap still says the truth; what moved on is left there until it comes up."""
+    return standing.place is Place.WAITING and standing.shape == shape and standing.rank == rank
+
+
+@dataclass(slots=True)
+class Lines:
+    """All lines, and every gang's standing."""
+
+    lines: dict[str, Line] = field(default_factory=dict)
+    standings: dict[Ref, Standing] = field(default_factory=dict)
+    timed: list[tuple[float, int, Standing]] = field(default_factory=list)
+    holding: dict[Ref, Standing] = field(default_factory=dict)  # those that wait for a place
+    count: int = 0
+
+    def line(self, queue: str) -> Line:
+        return self.lines.setdefault(queue, Line())
+
+    def move(self, standing: Standing, place: Place, due: float = NEVER) -> None:
+        """Put a gang elsewhere."""
+        again = place is Place.WAITING and standing.place is not Place.WAITING
+        standing.place, standing.due = place, due
+        if place is Place.PLACING:
+            self.holding[standing.demand.gang.source] = standing
+        else:
+            self.holding.pop(standing.demand.gang.source, None)
+        if again:
+            self.line(standing.queue).add(standing)
+        if due < NEVER:
+            self.count += 1
+            heapq.heappush(self.timed, (due, self.count, standing))
+
+    def back_off(self, standing: Standing, place: Place, now: float, first: float, most: float) -> None:
+        """Try again later, each time twice as late."""
+        standing.tries += 1
+        self.move(standing, place, now + min(first * 2.0 ** (standing.tries - 1), most))
+
+    def due(self, now: float) -> Iterator[Standing]:
+        """Those whose time has come."""
+        while self.timed and self.timed[0][0] <= now:
+            due, _, standing = heapq.heappop(self.timed)
+            if standing.due == due:
+                yield standing
+
+    def next_due(self) -> float:
+        while self.timed and self.timed[0][2].due != self.timed[0][0]:
+            heapq.heappop(self.timed)
+        return self.timed[0][0] if self.timed else NEVER
+
+    def wake(self, queue: str) -> None:
+        """Something changed that may help: whoever was refused is tried again."""
+        line = self.lines.get(queue)
+        if line is not None:
+            line.refused.clear()

@@ -1,0 +1,214 @@
+"""Whole admission rounds of the peer: its objects in, our plan out, compared with what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+from bayplan.dialects.api import Event, Happened, Kind
+from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kube.nodes import node
+from bayplan.dialects.kube.quantity import parse_quantity
+from bayplan.dialects.kube.wire import PodWire
+from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue.assignment_reading import decode_assignment
+from bayplan.dialects.kueue.demands import PLAIN, Counting, Transformation, seconds
+from bayplan.dialects.kueue.refusals import reason
+from bayplan.model.assignment import Assignment
+from bayplan.model.change import NodeSeen
+from bayplan.model.demand import Admission
+from bayplan.model.plan import Admit, Decline, Evict, Plan, Why
+from bayplan.model.profile import Profile
+from bayplan.scheduling.admit import decide_admissions
+from bayplan.state.admissions import AdmissionState
+from tests.conformance.kueue_placement import profile_of
+
+import msgspec
+
+Case = dict[str, Any]
+
+OBJECTS = {
+    "topologies": admitting.TOPOLOGIES,
+    "resourceFlavors": admitting.FLAVORS,
+    "admissionChecks": admitting.CHECKS,
+    "cohorts": admitting.COHORTS,
+    "clusterQueues": admitting.CLUSTER_QUEUES,
+    "localQueues": admitting.LOCAL_QUEUES,
+    "workloads": admitting.WORKLOADS,
+}
+
+
+def check(case: Case) -> list[str]:
+    """Compare who was admitted where, who has to leave, who is left where, and the events."""
+    state, plan = decided(case)
+    want = case["want"]
+    problems = _admissions(plan, want)
+    if "wantLeft" in want or "wantInadmissibleLeft" in want or case["test"] != "TestScheduleForTAS":
+        problems += _left(state, plan, case)
+    problems += _events(plan, case)
+    return problems
+
+
+def decided(case: Case) -> tuple[AdmissionState, Plan]:
+    """Our round."""
+    state, now = AdmissionState(), seconds(case["now"]) + 60.0
+    counting = _counting(case)
+    for entry in case["nodes"]:
+        state.apply(NodeSeen(_node(entry)))
+    for name, kind in OBJECTS.items():
+        for obj in case.get(name) or []:
+            _put(state, kind, obj, counting)
+    for pod in case.get("pods") or []:
+        wire = msgspec.convert(pod, PodWire)
+        for change in admitting.decode(Event(Happened.SEEN, admitting.PODS_KIND, wire)):
+            state.apply(change)
+    heads = state.heads(now)
+    plan = decide_admissions(state.snapshot(heads), _profile(case["gates"]), now)
+    state.assume(plan, now)
+    return state, plan
+
+
+def _profile(gates: dict[str, bool]) -> Profile:
+    return replace(
+        profile_of(gates),
+        recompute=gates.get("TASRecomputeAssignmentWithinSchedulingCycle", True),
+        replace_fast=gates.get("TASFailedNodeReplacementFailFast", True),
+    )
+
+
+def _counting(case: Case) -> Counting:
+    found = tuple(
+        Transformation(
+            rule["input"],
+            {
+                name: parse_quantity(value) * Fraction(1000 if name == "cpu" else 1)
+                / Fraction(1000 if rule["input"] == "cpu" else 1)
+                for name, value in rule["outputs"].items()
+            },
+            rule.get("strategy") != "Replace",
+        )
+        for rule in case.get("resourceTransformations") or []
+    )
+    return Counting(found) if found else PLAIN
+
+
+def _put(state: AdmissionState, kind: Kind, obj: Case, counting: Counting) -> None:
+    for change in admitting.decode(Event(Happened.SEEN, kind, obj), counting):
+        state.apply(change)
+
+
+def _node(entry: Case) -> Any:
+    spec = {"taints": entry["taints"], "unschedulable": entry["unschedulable"]}
+    conditions = [{"type": "Ready", "status": entry["ready"]}] if entry["ready"] else []
+    status = {"allocatable": entry["allocatable"], "conditions": conditions}
+    meta = {"name": entry["name"], "labels": entry["labels"]}
+    return node(Field({"kind": "Node", "metadata": meta, "spec": spec, "status": status}))
+
+
+def _admissions(plan: Plan, want: Case) -> list[str]:
+    got = {_key(a): _shown(a.admission) for a in plan.actions if isinstance(a, Admit)}
+    held = {
+        _key(a): _shown(a.demand.admission)
+        for a in plan.actions
+        if isinstance(a, Decline | Evict) and a.demand.admission is not None
+    }
+    wanted = {name: _wanted(found) for name, found in (want.get("wantNewAssignments") or {}).items()}
+    problems = [f"{name}: not admitted: {_why(plan, name)}" for name in wanted if name not in got | held]
+    for name, shown in got.items():
+        if name not in wanted:
+            problems.append(f"{name}: admitted, unlike the peer's: {shown}")
+        elif shown != wanted[name]:
+            problems.append(f"{name}: {shown} instead of {wanted[name]}")
+    return problems
+
+
+def _why(plan: Plan, name: str) -> str:
+    return "; ".join(str(getattr(a, "refusal", a)) for a in plan.actions if _key(a) == name) or "not tried"
+
+
+def _key(action: Any) -> str:
+    return f"{action.gang.namespace}/{action.gang.name}"
+
+
+def _shown(admission: Admission) -> Any:
+    return {
+        given.name: (given.count, dict(given.flavors), dict(given.usage), _place(given.place), given.delayed)
+        for given in admission.given
+    }
+
+
+def _place(found: Assignment | None) -> Any:
+    if found is None:
+        return None
+    return list(found.levels), [(list(share.values), share.count) for share in found.shares]
+
+
+def _wanted(admission: Case) -> Any:
+    change = {"kind": "Workload", "metadata": {"name": "w"}, "spec": {"podSets": [{"name": "main"}]}}
+    status = {"admission": admission, "conditions": [{"type": "QuotaReserved", "status": "True"}]}
+    from bayplan.dialects.kueue.demands import demand
+
+    found = demand(Field(change | {"status": status})).admission
+    assert found is not None
+    return _shown(found)
+
+
+def _left(state: AdmissionState, plan: Plan, case: Case) -> list[str]:
+    problems = []
+    refused = {name: line.refused for name, line in state.lines.lines.items()}
+    got: dict[str, dict[str, set[str]]] = {"wantLeft": {}, "wantInadmissibleLeft": {}}
+    parked = {_key(a) for a in plan.actions if isinstance(a, Decline) and a.again.value == "when_it_may_help"}
+    for name, line in state.lines.lines.items():
+        for standing in line.waiting():
+            source = standing.demand.gang.source
+            key = f"{source.namespace}/{source.name}"
+            strict = line.strict
+            where = "wantInadmissibleLeft" if key in parked and not strict else "wantLeft"
+            if standing.shape in refused[name] and where == "wantLeft" and key not in {_key(a) for a in plan.actions}:
+                where = "wantInadmissibleLeft"
+            got[where].setdefault(name, set()).add(key)
+    for what, found in got.items():
+        wanted = {name: set(keys) for name, keys in (case["want"].get(what) or {}).items()}
+        if wanted != found:
+            problems.append(f"{what}: {found} instead of {wanted}")
+    return problems
+
+
+def _events(plan: Plan, case: Case) -> list[str]:
+    wanted = sorted(
+        (event["Key"]["Namespace"] + "/" + event["Key"]["Name"], event["Reason"])
+        for event in case["want"].get("wantEvents") or []
+    )
+    got = sorted(_event_reasons(plan, case))
+    return [] if got == wanted else [f"events {got} instead of {wanted}"]
+
+
+def _event_reasons(plan: Plan, case: Case) -> Iterator[tuple[str, str]]:
+    for action in plan.actions:
+        match action:
+            case Admit(demand, admission, checks):
+                if demand.admission is None:
+                    yield _key(action), "QuotaReserved"
+                ready = {verdict.check for verdict in demand.verdicts if verdict.state.value == "ready"}
+                pending = any(given.delayed is not None and given.delayed.value == "pending" for given in admission.given)
+                if set(checks) <= ready and not pending and not demand.failed_nodes:
+                    yield _key(action), "Admitted"
+            case Evict(demand, why, by):
+                if why is Why.NODES_FAILED:
+                    yield _key(action), "EvictedDueToNodeFailures"
+                elif by is not None:
+                    yield _key(action), "EvictedDueToPreempted"
+                    yield _key(action), "Preempted"
+                    source = by.gang.source
+                    yield f"{source.namespace}/{source.name}", "PreemptedWorkload"
+            case Decline(demand, refusal):
+                if demand.admission is not None:
+                    yield _key(action), "SecondPassFailed"
+                else:
+                    yield _key(action), reason(refusal.token)
+
+
+FILES = {"kueue/scheduler": check}
+_ = decode_assignment
