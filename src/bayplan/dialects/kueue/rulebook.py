@@ -10,6 +10,7 @@ class Rulebook:
     """How strict we are. The defaults are ours; each switch is a feature gate elsewhere, or a kindness."""
 
     forgiving: bool = True  # layer sizes in quotes and trailing commas are understood
+    topology: bool = True  # pod sets ask for a topology at all (TopologyAwareScheduling)
     layers: bool = True  # segments in more than one layer (TASMultiLayerTopology)
     segment_sizes: bool = True  # of Workloads (TASValidateWorkloadSliceSize)
     elastic: bool = True  # jobs that change their size while they run (ElasticJobsViaWorkloadSlices)
