@@ -11,11 +11,12 @@ import pytest
 
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
-from bayplan.cli.manifests import Settings, common, namespace, of_role
+from bayplan.cli.manifests import Settings, common, custom_resources, namespace, of_role
 from bayplan.cli.webhooks import SECRET_NAME, Site, Webhooks
 from bayplan.runtime.clock import SystemClock
 from bayplan.runtime.metrics import Metrics
 from tests.end_to_end.objects import eventually, job_spec
+from tests.kueue_api import pod_set
 from tests.listening import free_address
 from tools.controlplane.plan import Trouble
 
@@ -37,54 +38,11 @@ def pointed(obj: Object, url: str) -> Object:
     return {**obj, "webhooks": hooks}
 
 
-def workload_definition(url: str) -> Object:
-    """Workloads in two versions, converted by us."""
-    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    versions = [
-        {"name": name, "served": True, "storage": name == "v1beta2", "schema": schema}
-        for name in ("v1beta1", "v1beta2")
-    ]
-    webhook = {"conversionReviewVersions": ["v1"], "clientConfig": {"url": f"{url}/convert"}}
-    names = {"kind": "Workload", "plural": "workloads", "singular": "workload", "listKind": "WorkloadList"}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": WORKLOADS,
-            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/kueue"},
-        },
-        "spec": {
-            "group": "kueue.x-k8s.io",
-            "scope": "Namespaced",
-            "names": names,
-            "versions": versions,
-            "conversion": {"strategy": "Webhook", "webhook": webhook},
-        },
-    }
-
-
-def definition_right() -> list[Object]:
-    """What the role gets once a definition of two versions is shipped."""
-    api = "rbac.authorization.k8s.io"
-    rule = {
-        "apiGroups": ["apiextensions.k8s.io"],
-        "resources": ["customresourcedefinitions"],
-        "resourceNames": [WORKLOADS],
-        "verbs": ["get", "update"],
-    }
-    role = {"apiGroup": api, "kind": "ClusterRole", "name": "webhook-test"}
-    subjects = [{"kind": "ServiceAccount", "name": "bayplan", "namespace": HOME}]
-    metadata = {"name": "webhook-test"}
-    return [
-        {"apiVersion": f"{api}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": [rule]},
-        {
-            "apiVersion": f"{api}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": metadata,
-            "roleRef": role,
-            "subjects": subjects,
-        },
-    ]
+def workload_definition(settings: Settings, url: str) -> Object:
+    """Workloads in two versions, converted by the server where this test runs it."""
+    (found,) = [one for one in custom_resources(settings) if one["metadata"]["name"] == WORKLOADS]
+    found["spec"]["conversion"]["webhook"]["clientConfig"] = {"url": f"{url}/convert"}
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +55,7 @@ def asked(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         for one in of_role("webhooks", settings)
     ]
     account = [one for one in common(settings) if one["kind"] == "ServiceAccount"]
-    everything = [*account, *definition_right(), workload_definition(f"https://{address}"), *objects]
+    everything = [*account, workload_definition(settings, f"https://{address}"), *objects]
     cluster.apply(namespace(settings))
     cluster.apply(*everything)
     cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", f"crd/{WORKLOADS}")
@@ -174,7 +132,7 @@ def test_a_workload_is_read_in_the_version_it_was_not_written_in(asked: tuple[Cl
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "Workload",
         "metadata": {"name": "webhook-w", "namespace": "default"},
-        "spec": {"priorityClassRef": reference, "podSets": []},
+        "spec": {"priority": 1, "priorityClassRef": reference, "podSets": [pod_set()]},
     }
     cluster.apply(workload)
     try:

@@ -200,6 +200,28 @@ def test_the_api_server_asks_about_what_somebody_looks_at() -> None:
         assert spared["operator"] == "NotIn" and "bayplan-system" in spared["values"]
 
 
+def test_the_api_server_has_defaults_filled_in() -> None:
+    hooks = only(manifests.manifests(ALL), "MutatingWebhookConfiguration")["webhooks"]
+    rules = {tuple(hook["rules"][0]["resources"]): hook["rules"][0]["operations"] for hook in hooks}
+    assert rules[("workloads",)] == ["CREATE"] and rules[("clusterqueues",)] == ["CREATE"]
+    assert {hook["clientConfig"]["service"]["path"] for hook in hooks} == {"/mutate"}
+
+
+def test_without_webhooks_no_version_is_served_that_needs_them() -> None:
+    def served(*roles: str) -> dict[str, list[str]]:
+        found = manifests.custom_resources(Settings(roles=roles))
+        return {
+            one["metadata"]["name"].partition(".")[0]: [
+                version["name"] for version in one["spec"]["versions"] if version["served"]
+            ]
+            for one in found
+        }
+
+    alone, asked = served("scheduler"), served("scheduler", "webhooks")
+    assert alone["clusterqueues"] == ["v1beta2"] and asked["clusterqueues"] == ["v1beta2", "v1beta1"]
+    assert alone["topologies"] == asked["topologies"] == ["v1beta2", "v1beta1"], "the same in both"
+
+
 def test_workloads_are_converted() -> None:
     change = webhooks.registry().conversion["kueue.x-k8s.io", "Workload"]
     workload = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "Workload", "spec": {}}
