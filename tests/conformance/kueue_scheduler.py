@@ -83,7 +83,8 @@ def _counting(case: Case) -> Counting:
         Transformation(
             rule["input"],
             {
-                name: parse_quantity(value) * Fraction(1000 if name == "cpu" else 1)
+                name: parse_quantity(value)
+                * Fraction(1000 if name == "cpu" else 1)
                 / Fraction(1000 if rule["input"] == "cpu" else 1)
                 for name, value in rule["outputs"].items()
             },
@@ -166,7 +167,11 @@ def _left(state: AdmissionState, plan: Plan, case: Case) -> list[str]:
             key = f"{source.namespace}/{source.name}"
             strict = line.strict
             where = "wantInadmissibleLeft" if key in parked and not strict else "wantLeft"
-            if standing.shape in refused[name] and where == "wantLeft" and key not in {_key(a) for a in plan.actions}:
+            if (
+                standing.shape in refused[name]
+                and where == "wantLeft"
+                and key not in {_key(a) for a in plan.actions}
+            ):
                 where = "wantInadmissibleLeft"
             got[where].setdefault(name, set()).add(key)
     for what, found in got.items():
@@ -192,7 +197,10 @@ def _event_reasons(plan: Plan, case: Case) -> Iterator[tuple[str, str]]:
                 if demand.admission is None:
                     yield _key(action), "QuotaReserved"
                 ready = {verdict.check for verdict in demand.verdicts if verdict.state.value == "ready"}
-                pending = any(given.delayed is not None and given.delayed.value == "pending" for given in admission.given)
+                pending = any(
+                    given.delayed is not None and given.delayed.value == "pending"
+                    for given in admission.given
+                )
                 if set(checks) <= ready and not pending and not demand.failed_nodes:
                     yield _key(action), "Admitted"
             case Evict(demand, why, by):

@@ -125,7 +125,9 @@ class _Decision:
         }
         gone = list(self.leaving.values()) if overlaps else []
         self.round.remove(gone)
+        self.round.absent = {demand.gang.source for demand in gone}
         entry.found = assess(self.round, entry.demand, entry.queue, (), pinned)
+        self.round.absent = set()
         self.round.restore(gone)
         if overlaps and entry.found.offer.mode is Mode.FIT:
             entry.found.offer.set_mode(Mode.LATER)
@@ -190,8 +192,12 @@ def _declined(entry: Entry) -> Decline:
     refusal = Refusal(
         entry.token or Token.TO_BE_EVALUATED, entry.remark, offer.tried(), entry.victims, entry.queue
     )
-    again = Again.AFTER_A_WHILE if entry.demand.admission is not None else entry.again
     progress = offer.progress() if entry.keeps_progress else ()
+    again = entry.again
+    if entry.demand.admission is not None:
+        again = Again.AFTER_A_WHILE
+    elif any(index >= 0 for part in progress for index in part.values()):
+        again = Again.AT_ONCE  # there are flavors that were not tried yet
     return Decline(entry.demand, refusal, again, progress)
 
 

@@ -51,7 +51,7 @@ def _candidates(round_: Round, need: Need) -> list[Demand]:
     def collect(queue: str, rule: Victims) -> None:
         found.extend(
             demand
-            for demand in round_.admitted.get(queue, {}).values()
+            for demand in round_.gangs_of(queue)
             if uses(demand, need.cells) and yields(need.demand, demand, rule)
         )
 

@@ -47,7 +47,7 @@ def _candidates(round_: Round, need: Need) -> list[Candidate]:
     rule = need.queue.preemption.within
     own = [
         Candidate(demand, Why.PRIORITY)
-        for demand in round_.admitted.get(need.queue.name, {}).values()
+        for demand in round_.gangs_of(need.queue.name)
         if uses(demand, need.cells) and yields(need.demand, demand, rule)
     ]
     by_right, by_priority = _from_elsewhere(round_, need)
@@ -100,7 +100,7 @@ def _of_queue(
     round_: Round, need: Need, queue: Account, top: Account, advantage: bool
 ) -> Iterator[Candidate]:
     rules = need.queue.preemption
-    for demand in round_.admitted.get(queue.name, {}).values():
+    for demand in round_.gangs_of(queue.name):
         if not uses(demand, need.cells) or not yields(need.demand, demand, rules.reclaim):
             continue
         if advantage:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from bayplan.model.demand import Demand
@@ -36,15 +36,20 @@ class Round:
     profile: Profile
     now: float
     closed: frozenset[str] = frozenset()  # queues that admit nobody at present
-    loads: dict[Ref, Load] | None = None
+    loads: dict[Ref, Load] = field(default_factory=dict)
+    absent: set[Ref] = field(default_factory=set)  # admitted gangs taken for gone already
+
+    def gangs_of(self, queue: str) -> Iterator[Demand]:
+        """Admitted gangs of a queue that are still taken to be there."""
+        for ref, demand in self.admitted.get(queue, {}).items():
+            if ref not in self.absent:
+                yield demand
 
     def account(self, queue: str) -> Account:
         return self.books.queues[queue]
 
     def load_of(self, demand: Demand) -> Load:
         """What an admitted gang takes."""
-        if self.loads is None:
-            self.loads = {}
         ref = demand.gang.source
         if ref not in self.loads:
             holding = holding_of(demand, self.flavors)

@@ -343,6 +343,8 @@ class AdmissionState:
         for standing in self.lines.due(now):
             self._come_due(standing, now)
         heads = [self._head(s) for s in list(self.lines.holding.values()) if s.due <= now]
+        if not heads and not any(line.is_ready() for line in self.lines.lines.values()):
+            return []
         for name in sorted(self.lines.lines):
             first = self.lines.lines[name].first()
             if first is not None:
@@ -462,7 +464,9 @@ class AdmissionState:
                 self.lines.line(standing.queue).refused.add(standing.shape)
             case Again.AT_ONCE:
                 if action.refusal.remark in (Remark.LEAVING, Remark.SAME_VICTIMS_WILL_FIT):
-                    self.lines.line(standing.queue).refused.add(standing.shape)  # until they have left
+                    line = self.lines.line(standing.queue)
+                    line.refused.add(standing.shape)  # until they have left
+                    line.sticky = standing
 
     def admission_failed(self, ref: Ref, now: float) -> None:
         """The write of an admission did not happen: give back what was assumed and try again later."""
@@ -489,7 +493,7 @@ class AdmissionState:
 
     def next_due(self, now: float) -> float:
         """When something has to be done even if nothing happens."""
-        if any(line.first() is not None for line in self.lines.lines.values()):
+        if any(line.is_ready() for line in self.lines.lines.values()):
             return now
         placing = min((s.due for s in self.lines.holding.values()), default=NEVER)
         return min(self.lines.next_due(), placing)

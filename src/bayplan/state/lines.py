@@ -55,6 +55,7 @@ class Line:
         default_factory=dict
     )
     refused: set[Hashable] = field(default_factory=set)  # until something changes
+    sticky: Standing | None = None  # others are leaving for its sake: nobody of this line overtakes it
     count: int = 0
 
     def add(self, standing: Standing) -> None:
@@ -64,6 +65,10 @@ class Line:
 
     def first(self) -> Standing | None:
         """Whose turn it is; nobody's if all were refused, or the first was and nobody may overtake."""
+        if self.sticky is not None:
+            if self.sticky.place is Place.WAITING:
+                return self.sticky
+            self.sticky = None
         best: Standing | None = None
         for shape in list(self.shapes):
             top = self._top(shape)
@@ -72,6 +77,11 @@ class Line:
             if best is None or top.rank < best.rank:
                 best = top
         return None if best is None or best.shape in self.refused else best
+
+    def is_ready(self) -> bool:
+        """Whether something changed since everyone here was refused."""
+        first = self.first()
+        return first is not None and first.shape not in self.refused
 
     def alike(self, standing: Standing) -> Iterator[Standing]:
         """The others of the same shape."""

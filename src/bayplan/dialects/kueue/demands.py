@@ -77,7 +77,7 @@ def demand(workload: Field, counting: Counting = PLAIN) -> Demand:
         created=created,
         queued=_queued(conditions.get("Evicted"), created),
         active=spec.at("active").flag(default=True),
-        admission=_admission(status.at("admission"), reclaimed)
+        admission=_admission(status.at("admission"), gang.root)
         if _is(conditions.get("QuotaReserved"))
         else None,
         reserved=_since(conditions.get("QuotaReserved")),
@@ -203,22 +203,22 @@ def _counted(requests: Mapping[str, int], counting: Counting) -> dict[str, int]:
     }
 
 
-def _admission(field: Field, reclaimed: Mapping[str, int]) -> Admission | None:
+def _admission(field: Field, root: Group) -> Admission | None:
     if not field.present:
         return None
-    return Admission(
-        field.at("clusterQueue").text(),
-        tuple(_given(part, reclaimed) for part in field.at("podSetAssignments").items()),
-    )
+    left = {pod_set.name: pod_set.count for pod_set in root.pod_sets()}
+    parts = field.at("podSetAssignments").items()
+    return Admission(field.at("clusterQueue").text(), tuple(_given(part, left) for part in parts))
 
 
-def _given(part: Field, reclaimed: Mapping[str, int]) -> Given:
+def _given(part: Field, still_needed: Mapping[str, int]) -> Given:
+    """What a pod set was given, less what its finished pods no longer need."""
     name = part.at("name").text()
     usage = {
         resource: amount(resource, value.value) for resource, value in part.at("resourceUsage").entries()
     }
     count = part.at("count").integer(default=1)
-    left = max(0, count - reclaimed.get(name, 0))
+    left = min(count, still_needed.get(name, count))
     if count and left < count:
         usage = {resource: value // count * left for resource, value in usage.items()}
     assigned = part.at("topologyAssignment")
