@@ -56,8 +56,9 @@ def short(resource: str, amount: int, flavor: str = "tas-default") -> Obstacle:
         ),
         (
             Refusal(Token.NO_PLACE, tried=one(LAYERS)),
-            "couldn't assign flavors to pod set one: topology \"tas-three-level\" doesn't allow to fit; 0/1"
-            " slice(s) fit on level cloud.provider.com/rack; 2/3 slice(s) fit on level kubernetes.io/hostname",
+            "couldn't assign flavors to pod set one: topology \"tas-three-level\" doesn't allow to fit; "
+            "0/1 slice(s) fit on level cloud.provider.com/rack; "
+            "2/3 slice(s) fit on level kubernetes.io/hostname",
         ),
         (
             Refusal(Token.NO_QUOTA_NOW, Remark.LEAVING_FAILED, one(short("cpu", 3000)), 2),
@@ -239,8 +240,8 @@ def refused(near: NearMiss | None, excluded: Exclusions = NONE_EXCLUDED, unit: i
 def test_details_name_the_nearest_domain_what_it_lacks_who_holds_it_and_what_helps() -> None:
     assert details(refused(NEAR), ["team/c", "team/a", "team/b", "team/d", "team/a"]) == (
         "Closest is example.com/rack block-1/rack-2: 3 of 5 pod(s) fit; nvidia.com/gpu runs out first, 16 "
-        "more needed. Held there by team/a, team/b, team/c and 1 more. To be admitted: free 16 nvidia.com/gpu "
-        "there, or ask for 3 pod(s)."
+        "more needed. Held there by team/a, team/b, team/c and 1 more. To be admitted: free 16 "
+        "nvidia.com/gpu there, or ask for 3 pod(s)."
     )
 
 

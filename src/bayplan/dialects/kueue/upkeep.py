@@ -142,6 +142,6 @@ def _told(checks: list[Object], state: str) -> str:
 def _is_of_one_pod(workload: Object) -> bool:
     """A Workload of a single Pod ends with it: nothing could use another place."""
     meta = workload.get("metadata") or {}
-    owners = meta.get("ownerReferences") or ()
-    grouped = "kueue.x-k8s.io/is-group-workload" in (meta.get("annotations") or {})
+    owners: list[Object] = meta.get("ownerReferences") or []
+    grouped = (meta.get("annotations") or {}).get("kueue.x-k8s.io/is-group-workload") == "true"
     return len(owners) == 1 and owners[0].get("kind") == "Pod" and not grouped
