@@ -16,8 +16,8 @@ from bayplan.cli import definitions, manifests, webhooks
 from bayplan.cli.chart import HEADER, chart, write_chart
 from bayplan.cli.install import KINDS, install
 from bayplan.cli.manifests import CHOSEN, LABELS, Settings
-from bayplan.cli.rights import ROLES, Right
-from bayplan.cli.run import LEASE, run
+from bayplan.cli.rights import LEASE_NAME, ROLES, Right
+from bayplan.cli.run import run
 from bayplan.cli.run import ROLES as SERVED
 from bayplan.dialects.kueue import scheduled
 
@@ -161,7 +161,7 @@ def test_names_in_rights_are_names_of_objects() -> None:
     objects = manifests.manifests(ALL)
     names = {one["metadata"]["name"] for one in objects}
     assert {name for right in every_right() for name in right.names} <= names
-    assert only(objects, "Role")["rules"][1]["resourceNames"] == [LEASE]
+    assert only(objects, "Role")["rules"][1]["resourceNames"] == [LEASE_NAME]
 
 
 def test_every_role_is_bound_to_the_account_of_the_replicas() -> None:
@@ -317,7 +317,11 @@ def by_name(objects: list[Object]) -> dict[tuple[str, str], Object]:
 def test_the_chart_makes_what_install_makes() -> None:
     ours = by_name(manifests.manifests(Settings(namespace="here")))
     del ours["Namespace", "here"]  # Helm has --create-namespace
-    assert by_name(rendered(chart(), "here")) == ours
+    theirs = by_name(rendered(chart(), "here"))
+    for name in definitions.converted():
+        annotations = theirs["CustomResourceDefinition", name]["metadata"].pop("annotations")
+        assert annotations == {"helm.sh/resource-policy": "keep"}, "its objects outlive the release"
+    assert theirs == ours
 
 
 def test_writing_the_chart_removes_only_what_it_wrote(tmp_path: Path) -> None:

@@ -40,6 +40,9 @@ image: {IMAGE}
 # One leads, the others stand by.
 replicas: 2
 
+# Whether to bring the definitions that the role webhooks converts; helm has --skip-crds for the others.
+crds: true
+
 # What the replicas do; each role brings the rights that it needs. Known: {", ".join(SERVED_ROLES)}.
 roles:
 {"".join(f"  - {role}{chr(10)}" for role in SERVED_ROLES)}"""
@@ -50,8 +53,12 @@ def chart() -> dict[str, str]:
     files = {"Chart.yaml": HEADER + dumped(CHART), "values.yaml": VALUES}
     for definition in manifests.custom_resources(PLACEHOLDERS):
         name = definition["metadata"]["name"]
-        folder = "templates" if name in converted() else "crds"  # Helm fills in templates only
-        files[f"{folder}/{name}.yaml"] = HEADER + template(definition)
+        if name in converted():  # Helm fills in templates only, and would delete what it made from them
+            kept = {**definition["metadata"], "annotations": {"helm.sh/resource-policy": "keep"}}
+            text = template({**definition, "metadata": kept})
+            files[f"templates/{name}.yaml"] = f"{HEADER}{{{{- if .Values.crds }}}}\n{text}{{{{- end }}}}\n"
+        else:
+            files[f"crds/{name}.yaml"] = HEADER + template(definition)
     for one in manifests.common(PLACEHOLDERS):
         files[f"templates/{_file(one)}"] = HEADER + template(one)
     for role in PLACEHOLDERS.roles:
