@@ -72,7 +72,7 @@ def upkeep_events(workload: Object, status: Object, now: float) -> list[Notice]:
     found, after = [], {"status": status}
     queue = (status.get("admission") or {}).get("clusterQueue", "")
     if is_true(after, ADMITTED) and not is_true(workload, ADMITTED):
-        waited = now - _since(workload, QUOTA_RESERVED, now)
+        waited = max(0.0, now - _since(workload, QUOTA_RESERVED, now))
         told = f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited:.0f}s"
         found.append(_about(workload, NORMAL, "Admitted", told))
     rejected = condition_of(after, DEACTIVATION_TARGET)
@@ -143,9 +143,9 @@ def _about(workload: Object, kind: str, why: str, message: str) -> Notice:
 def _waited(workload: Object, now: float) -> float:
     """Seconds since a Workload joined the line: since it was sent back, or created."""
     if condition_of(workload, REQUEUED) is not None:
-        return min(now - _since(workload, REQUEUED, now), LONGEST_WAIT)
+        return max(0.0, now - _since(workload, REQUEUED, now))
     created = (workload.get("metadata") or {}).get("creationTimestamp")
-    return now - seconds(created) if created else LONGEST_WAIT
+    return max(0.0, now - seconds(created)) if created else LONGEST_WAIT
 
 
 def _since(workload: Object, kind: str, now: float) -> float:
