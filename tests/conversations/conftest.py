@@ -15,7 +15,6 @@ import pytest
 from bayplan.backends.embedded.http import Face
 from bayplan.backends.embedded.store import Store
 from tests.conversations.holding import Server
-from tests.end_to_end.conftest import cluster  # noqa: F401 — a fixture
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
@@ -37,7 +36,7 @@ def _ending() -> str:
 
 
 @pytest.fixture(scope="session")
-def real(cluster: Cluster) -> Server:  # noqa: F811 — the fixture above
+def real(cluster: Cluster) -> Server:
     """A kube-apiserver."""
     return server_of(cluster)
 

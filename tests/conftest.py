@@ -1,0 +1,47 @@
+"""The real control plane: one for all tests of a run that want it, wherever they are."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tools.controlplane.build import build, unavailable
+from tools.controlplane.plan import DEFAULT_KUBE
+
+if TYPE_CHECKING:
+    from tools.controlplane.cluster import Cluster
+
+SKIPPED = pytest.StashKey[str]()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say once why the tests on a real control plane did not run."""
+    if reason := config.stash.get(SKIPPED, None):
+        terminalreporter.write_line(f"Skipped what needs a real control plane. {reason}")
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A control plane of version KUBE; BAYPLAN_CLUSTER names the state folder of one that runs already."""
+    from tools.controlplane.cluster import attach
+    from tools.controlplane.start import control_plane
+
+    if running := os.environ.get("BAYPLAN_CLUSTER"):
+        yield attach(Path(running))
+        return
+    kube = os.environ.get("KUBE") or DEFAULT_KUBE
+    if reason := unavailable(kube):
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"no real control plane: {reason}")
+        request.config.stash[SKIPPED] = reason
+        pytest.skip("no real control plane")
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        build(kube, out=sys.stderr)  # the first time takes long: show how far it is
+    with control_plane(kube, tmp_path_factory.mktemp("cluster")) as started:
+        yield started
