@@ -17,8 +17,8 @@ from bayplan.cli.chart import HEADER, chart, write_chart
 from bayplan.cli.install import KINDS, install
 from bayplan.cli.manifests import CHOSEN, LABELS, Settings
 from bayplan.cli.rights import LEASE_NAME, ROLES, Right
-from bayplan.cli.run import run
 from bayplan.cli.run import ROLES as SERVED
+from bayplan.cli.run import run
 from bayplan.dialects.kueue import scheduled
 
 ROOT = Path(__file__).parents[2]
