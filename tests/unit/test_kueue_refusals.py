@@ -239,8 +239,8 @@ def refused(near: NearMiss | None, excluded: Exclusions = NONE_EXCLUDED, unit: i
 
 def test_details_name_the_nearest_domain_what_it_lacks_who_holds_it_and_what_helps() -> None:
     assert details(refused(NEAR), ["team/c", "team/a", "team/b", "team/d", "team/a"]) == (
-        "Closest is example.com/rack block-1/rack-2: 3 of 5 pod(s) fit; nvidia.com/gpu runs out first, 16 "
-        "more needed. Held there by team/a, team/b, team/c and 1 more. To be admitted: free 16 "
+        "Closest is example.com/rack block-1/rack-2: 3 of 5 pod(s) fit, limited by nvidia.com/gpu: 16 "
+        "more needed. Held there by team/a, team/b, team/c and 1 more. To be admitted: free or add 16 "
         "nvidia.com/gpu there, or ask for 3 pod(s)."
     )
 
@@ -248,10 +248,18 @@ def test_details_name_the_nearest_domain_what_it_lacks_who_holds_it_and_what_hel
 def test_details_tell_of_taints_and_selectors_that_keep_nodes_out() -> None:
     near = NearMiss((), "", 0, 4, "cpu", 4000)
     tainted = details(refused(near, Exclusions(9, taints={"gpu:NoSchedule": 4, "x:NoSchedule": 1})))
-    assert tainted.startswith("Closest is the whole topology: 0 of 4 pod(s) fit; cpu runs out first, 4 more")
-    assert tainted.endswith("free 4 cpu there, or tolerate the taint gpu:NoSchedule of 4 node(s).")
+    assert tainted.startswith("Closest is the whole topology: 0 of 4 pod(s) fit, limited by cpu: 4 more")
+    assert tainted.endswith("free or add 4 cpu there, or tolerate the taint gpu:NoSchedule of 4 node(s).")
     selected = details(refused(near, Exclusions(9, selector=2, affinity=1)))
     assert selected.endswith("or loosen the node selector or affinity that 3 node(s) miss.")
+
+
+def test_details_do_not_blame_a_resource_where_no_node_is_eligible() -> None:
+    near = NearMiss((), "", 0, 1, "cpu", 1000)
+    assert details(refused(near, Exclusions(2, affinity=1, selector=1))) == (
+        "Closest is the whole topology: 0 of 1 pod(s) fit. "
+        "To be admitted: loosen the node selector or affinity that 2 node(s) miss."
+    )
 
 
 def test_details_are_only_told_where_a_place_is_what_is_missing() -> None:
@@ -260,7 +268,7 @@ def test_details_are_only_told_where_a_place_is_what_is_missing() -> None:
 
 
 def test_details_speak_of_slices_where_pods_go_in_slices() -> None:
-    assert "3 of 5 pod(s) fit, in whole slices of 4;" in details(refused(NEAR, unit=4))
+    assert "3 of 5 pod(s) fit, in whole slices of 4," in details(refused(NEAR, unit=4))
 
 
 def test_long_messages_are_cut_to_what_the_api_takes() -> None:

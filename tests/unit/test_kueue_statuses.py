@@ -176,8 +176,8 @@ def test_a_gang_that_lacks_a_place_is_told_what_would_help_after_the_sentence_th
     assert why == "TopologyPlacementFailed"
     assert message == (
         'couldn\'t assign flavors to pod set one: topology "default" allows to fit only 1 out of 2 pod(s). '
-        "Closest is rack r1: 1 of 2 pod(s) fit; cpu runs out first, 500m more needed. Held there by "
-        "team/other. To be admitted: free 500m cpu there, or ask for 1 pod(s)."
+        "Closest is rack r1: 1 of 2 pod(s) fit, limited by cpu: 500m more needed. Held there by "
+        "team/other. To be admitted: free or add 500m cpu there, or ask for 1 pod(s)."
     )
 
 

@@ -232,15 +232,15 @@ def _closest(misfit: Misfit, near: NearMiss) -> str:
     where = f"{near.level} {'/'.join(near.domain)}" if near.domain else "the whole topology"
     units = f", in whole slices of {misfit.unit}" if misfit.unit > 1 else ""
     told = f"Closest is {where}: {near.fit} of {near.fit + near.short} pod(s) fit{units}"
-    if not near.resource:
+    if not near.resource or _none_is_eligible(misfit.excluded):
         return told
-    return f"{told}; {near.resource} runs out first, {spelled(near.resource, near.lacking)} more needed"
+    return f"{told}, limited by {near.resource}: {spelled(near.resource, near.lacking)} more needed"
 
 
 def _changes(near: NearMiss, excluded: Exclusions) -> Iterator[str]:
     """The least that would do, one way or another."""
-    if near.resource and near.lacking:
-        yield f"free {spelled(near.resource, near.lacking)} {near.resource} there"
+    if near.resource and near.lacking and not _none_is_eligible(excluded):
+        yield f"free or add {spelled(near.resource, near.lacking)} {near.resource} there"
     if near.fit > 0:
         yield f"ask for {near.fit} pod(s)"
     taint = max(excluded.taints, key=lambda name: (excluded.taints[name], name), default="")
@@ -249,3 +249,9 @@ def _changes(near: NearMiss, excluded: Exclusions) -> Iterator[str]:
     elif excluded.selector or excluded.affinity:
         nodes = excluded.selector + excluded.affinity
         yield f"loosen the node selector or affinity that {nodes} node(s) miss"
+
+
+def _none_is_eligible(excluded: Exclusions) -> bool:
+    """Whether it is not for want of room that no node will do."""
+    out = excluded.selector + excluded.affinity + excluded.outside + sum(excluded.taints.values())
+    return 0 < excluded.nodes <= out
