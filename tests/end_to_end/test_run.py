@@ -18,7 +18,7 @@ from bayplan.cli.manifests import Settings, custom_resources
 from bayplan.cli.rights import EVERYBODY, ROLES, rules
 from bayplan.dialects.kueue.annotations import REQUIRED, SEGMENT_LEVEL, SEGMENT_SIZE
 from bayplan.simulator.objects import BLOCK, RACK, job, topology
-from tests.end_to_end.objects import Object, eventually, node
+from tests.end_to_end.objects import Object, bind, eventually, node
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
@@ -88,11 +88,14 @@ def scheduler(cluster: Cluster, folder: Path, *options: str) -> Iterator[subproc
                 raise
 
 
-def nodes_by_rank(cluster: Cluster, name: str) -> list[str]:
+def pods_by_rank(cluster: Cluster, name: str) -> list[Object]:
     pods = cluster.get("pods", "-n", "default", "-l", f"job-name={name}")["items"]
     index = "batch.kubernetes.io/job-completion-index"
-    ordered = sorted(pods, key=lambda pod: int(pod["metadata"]["annotations"][index]))
-    return [pod["spec"].get("nodeName", "") for pod in ordered]
+    return sorted(pods, key=lambda pod: int(pod["metadata"]["annotations"][index]))
+
+
+def nodes_by_rank(cluster: Cluster, name: str) -> list[str]:
+    return [pod["spec"].get("nodeName", "") for pod in pods_by_rank(cluster, name)]
 
 
 def is_complete(cluster: Cluster, name: str) -> bool:
@@ -160,6 +163,21 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(
         eventually(lambda: all(is_complete(data_centre, name) for name in names), "all complete", seconds=180)
     for name in names:
         assert len({host[:5] for host in nodes_by_rank(data_centre, name)}) == 1
+
+
+def test_the_rest_of_a_gang_goes_where_its_first_pods_ended(data_centre: Cluster, tmp_path: Path) -> None:
+    data_centre.apply(job("split", 4, 2, {REQUIRED: RACK}, seconds=1))
+    eventually(lambda: len(nodes_by_rank(data_centre, "split")) == 4, "the pods are there")
+    for pod in pods_by_rank(data_centre, "split")[:2]:  # as by a scheduler that was killed in the middle
+        bind(data_centre, "default", pod["metadata"]["name"], "b2-r2-h1")
+
+    def ended() -> int:
+        return sum(pod["status"]["phase"] == "Succeeded" for pod in pods_by_rank(data_centre, "split"))
+
+    eventually(lambda: ended() == 2, "the first pods end")
+    with scheduler(data_centre, tmp_path):
+        eventually(lambda: is_complete(data_centre, "split"), "the job completes")
+    assert {host[:5] for host in nodes_by_rank(data_centre, "split")} == {"b2-r2"}
 
 
 def test_a_job_set_is_one_gang(data_centre: Cluster, tmp_path: Path) -> None:
