@@ -12,12 +12,14 @@ from typing import Any
 
 from bayplan.backends.remote.backend import connect
 from bayplan.dialects.api import Kind
+from bayplan.dialects.errors import Trouble
 from bayplan.runtime.clock import SystemClock
 from bayplan.runtime.election import Election, ElectionThread, Timing
 from bayplan.runtime.objects import LEASE, ApiObject, Taken
 from bayplan.runtime.shutdown import stop_on_signal
 
 TIMING = Timing(lease_seconds=8, renew_seconds=5.0, retry_seconds=0.5, call_seconds=2.0)
+CALL_SECONDS = 2.0
 CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")
 
 
@@ -31,31 +33,40 @@ def main(kubeconfig: str, namespace: str, identity: str, stop_itself_before_writ
     writes, led = 0, False
     with stop_on_signal(stop):
         while not stop.wait(0.05):
-            found = log.get(2.0)
-            assert found is not None
+            found = look(log)
             leads = election.is_leader(clock.monotonic())  # right before every batch of writes
             if leads != led:
                 say("may write" if leads else "may not write")
             led = leads
-            if leads:
+            if leads and found is not None:
                 writes += 1
                 if writes == stop_itself_before_write:
                     say("stops")
                     os.kill(os.getpid(), signal.SIGSTOP)  # the worst moment there is
-                say("wrote" if append(log, found, identity) else "was refused")
+                say(append(log, found, identity))
     thread.stop()
     backend.close()
     say("ended")
 
 
-def append(log: ApiObject, found: dict[str, Any], identity: str) -> bool:
-    """Add our name, on condition that nobody wrote since we looked."""
+def look(log: ApiObject) -> dict[str, Any] | None:
+    """The ConfigMap; None if there was no answer, as after a sleep in the middle of the question."""
+    try:
+        return log.get(CALL_SECONDS)
+    except Trouble:
+        return None
+
+
+def append(log: ApiObject, found: dict[str, Any], identity: str) -> str:
+    """Add our name, on condition that nobody wrote since we looked; say what came of it."""
     names = (found.get("data") or {}).get("names", "")
     try:
-        log.update({**found, "data": {"names": f"{names} {identity}".strip()}}, 2.0)
+        log.update({**found, "data": {"names": f"{names} {identity}".strip()}}, CALL_SECONDS)
     except Taken:
-        return False
-    return True
+        return "was refused"
+    except Trouble:
+        return "got no answer"
+    return "wrote"
 
 
 def say(sentence: str) -> None:
