@@ -17,8 +17,8 @@ from bayplan.scheduling.order import Entry, in_turn
 from bayplan.scheduling.rooms import Rooms
 from bayplan.scheduling.round import Load, Round
 from bayplan.scheduling.yielding import Victim
-from bayplan.state.admissions import AdmissionSnapshot, Head
 from bayplan.state.quotas import Account
+from bayplan.state.turns import AdmissionSnapshot, Head
 
 
 def decide_admissions(snapshot: AdmissionSnapshot, profile: Profile, now: float) -> Plan:

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from bayplan.model.change import (
     Change,
-    CheckLost,
-    CheckSeen,
     DemandLost,
     DemandSeen,
     EntranceLost,
     EntranceSeen,
-    FlavorLost,
-    FlavorSeen,
-    NamespaceLost,
-    NamespaceSeen,
     NodeLost,
     NodeSeen,
     PodLost,
     PodSeen,
-    QueueLost,
     QueueSeen,
-    QuotaNodeLost,
-    QuotaNodeSeen,
     TopologyLost,
     TopologySeen,
 )
@@ -33,56 +24,19 @@ from bayplan.model.gang import Ref
 from bayplan.model.node import Node, Topology
 from bayplan.model.plan import Admit, Again, Decline, Evict, Plan
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.quota import Cell, Check, Entrance, Flavor, Queue, QuotaNode, Stop, Victims
-from bayplan.model.refusal import Refusal, Remark, Token
-from bayplan.placement.supply import Supply
+from bayplan.model.quota import Entrance, Queue, Victims
+from bayplan.model.refusal import Remark
 from bayplan.state.holdings import Holding, Holdings, holding_of
-from bayplan.state.ledger import Claim, Ledger
+from bayplan.state.ledger import Claim, Ledger, Shift
 from bayplan.state.lines import BACKOFF_FIRST, BACKOFF_MAX, NEVER, Lines, Place, Standing
-from bayplan.state.quotas import Books
+from bayplan.state.rules import Effect, Flaw, Rules
+from bayplan.state.turns import AdmissionSnapshot, Head
 
 ASSUMED_SECONDS = 60.0
 PLACING_FIRST = 10.0
 PLACING_MAX = 300.0
 ALIKE_MAX = 1000  # told at once; the others of the shape the next time
 REPLACE_FIRST = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """A gang whose turn it is: its queue, where its last search for flavors ended, others just like it."""
-
-    demand: Demand
-    queue: str
-    progress: tuple[Mapping[str, int], ...] = ()
-    barred: Refusal | None = None  # may not enter at all, for a reason that needs no look at quota
-    alike: tuple[Demand, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class AdmissionSnapshot:
-    """All that one decision looks at. Books are a copy; the rest is not changed by anybody."""
-
-    books: Books
-    supplies: Mapping[str, Supply]
-    flavors: Mapping[str, Flavor]
-    queues: Mapping[str, Queue]
-    checks: Mapping[str, Check]
-    admitted: Mapping[str, Mapping[Ref, Demand]]
-    closed: frozenset[str]
-    heads: tuple[Head, ...]
-
-
-@dataclass(slots=True)
-class Rules:
-    """What administrators defined."""
-
-    flavors: dict[str, Flavor] = field(default_factory=dict)
-    shared: dict[str, QuotaNode] = field(default_factory=dict)
-    queues: dict[str, Queue] = field(default_factory=dict)
-    entrances: dict[tuple[str, str], Entrance] = field(default_factory=dict)
-    checks: dict[str, Check] = field(default_factory=dict)
-    namespaces: dict[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 class AdmissionState:
@@ -101,7 +55,6 @@ class AdmissionState:
 
     def apply(self, change: Change) -> None:
         """Fold one change in."""
-        rules = self.rules
         match change:
             case NodeSeen(node):
                 self.nodes_seen({node.name: node})
@@ -115,60 +68,27 @@ class AdmissionState:
                 self._pod_seen(pod)
             case PodLost(key):
                 self._pod_gone(key)
-            case FlavorSeen(flavor):
-                if rules.flavors.get(flavor.name) != flavor:
-                    rules.flavors[flavor.name] = flavor
-                    self._rules_changed()
-            case FlavorLost(name):
-                if rules.flavors.pop(name, None) is not None:
-                    self._rules_changed()
-            case QuotaNodeSeen(node):
-                if rules.shared.get(node.name) != node:
-                    rules.shared[node.name] = node
-                    self._rules_changed()
-            case QuotaNodeLost(name):
-                if rules.shared.pop(name, None) is not None:
-                    self._rules_changed()
             case DemandSeen(demand):
                 self._demand_seen(demand)
             case DemandLost(ref):
                 self._demand_lost(ref)
             case _:
-                self._apply_queue_change(change)
+                self._rule_changed(change)
 
-    def _apply_queue_change(self, change: Change) -> None:
-        rules = self.rules
+    def _rule_changed(self, change: Change) -> None:
+        effect = self.rules.apply(change)
         match change:
             case QueueSeen(queue):
-                if rules.queues.get(queue.name) != queue:
-                    rules.queues[queue.name] = queue
-                    self.lines.line(queue.name).strict = queue.strict
-                    self._rules_changed()
-                    self._stand_again(lambda standing: standing.queue in ("", queue.name))
-            case QueueLost(name):
-                if rules.queues.pop(name, None) is not None:
-                    self._rules_changed()
-            case EntranceSeen(entrance):
-                key = (entrance.namespace, entrance.name)
-                if rules.entrances.get(key) != entrance:
-                    rules.entrances[key] = entrance
-                    self._stand_again(lambda standing: standing.demand.entrance == key)
-            case EntranceLost(namespace, name):
-                rules.entrances.pop((namespace, name), None)
-                self._stand_again(lambda standing: standing.demand.entrance == (namespace, name))
-            case CheckSeen(check):
-                if rules.checks.get(check.name) != check:
-                    rules.checks[check.name] = check
-                    self._wake_all()
-            case CheckLost(name):
-                rules.checks.pop(name, None)
-                self._wake_all()
-            case NamespaceSeen(name, labels):
-                if rules.namespaces.get(name) != labels:
-                    rules.namespaces[name] = labels
-                    self._wake_all()
-            case NamespaceLost(name):
-                rules.namespaces.pop(name, None)
+                self.lines.line(queue.name).strict = queue.strict
+                if effect is not Effect.NONE:
+                    self._stand_again(lambda standing: standing.queue == queue.name)
+            case EntranceSeen(Entrance(namespace, name)) | EntranceLost(namespace, name):
+                if effect is not Effect.NONE:
+                    self._stand_again(lambda standing: standing.demand.entrance == (namespace, name))
+        if effect is Effect.ACCOUNTS:
+            self._rules_changed()
+        elif effect is not Effect.NONE:
+            self._wake_all()
 
     def apply_all(self, changes: Iterable[Change]) -> None:
         """Fold many changes in; nodes that arrive together are laid out together."""
@@ -213,8 +133,8 @@ class AdmissionState:
         self.pods.pop(key, None)
         self._shift(self.ledger.release(key))
 
-    def _shift(self, shifts: Iterable[object]) -> None:
-        for topology in self.holdings.shift(shifts):  # type: ignore[arg-type]
+    def _shift(self, shifts: Iterable[Shift]) -> None:
+        for topology in self.holdings.shift(shifts):
             self._wake_topology(topology)
 
     # ── gangs ─────────────────────────────────────────────────────────────────────────────────────
@@ -271,8 +191,7 @@ class AdmissionState:
     def _stand(self, standing: Standing) -> None:
         """Put a gang where its demand says it belongs; what is under way is left alone."""
         demand, ref = standing.demand, standing.demand.gang.source
-        entrance = self.rules.entrances.get(demand.entrance)
-        standing.queue = entrance.queue if entrance is not None else ""
+        standing.queue = self.rules.queue_of(demand)
         if ref in self.assumed:
             return
         if demand.admission is not None:
@@ -283,7 +202,7 @@ class AdmissionState:
             else:
                 self.lines.move(standing, Place.HOLDING)
             return
-        if not demand.active or entrance is None:
+        if not demand.active or not standing.queue:
             self.lines.move(standing, Place.OUT)
             return
         shape = self._shape(standing)
@@ -299,19 +218,17 @@ class AdmissionState:
     def _shape(self, standing: Standing) -> Hashable:
         """Gangs of one shape get one answer."""
         demand, queue = standing.demand, self.rules.queues.get(standing.queue)
-        by_age = queue is not None and Victims.LOWER_OR_NEWER in (
-            queue.preemption.within,
-            queue.preemption.reclaim,
-        )
+        rules = (queue.preemption.within, queue.preemption.reclaim) if queue is not None else ()
+        by_age = Victims.LOWER_OR_NEWER in rules
         verdicts = tuple((verdict.check, verdict.state) for verdict in demand.verdicts)
         return (
             standing.queue, demand.gang.source.namespace, demand.shape, demand.gang.priority, verdicts,
             standing.rank if by_age or demand.replaces else (),
         )  # fmt: skip
 
-    def _stand_again(self, concerns: object) -> None:
+    def _stand_again(self, concerns: Callable[[Standing], bool]) -> None:
         for standing in list(self.lines.standings.values()):
-            if concerns(standing):  # type: ignore[operator]
+            if concerns(standing):
                 standing.shape = None
                 self._stand(standing)
 
@@ -368,22 +285,8 @@ class AdmissionState:
                     alike.append(other.demand)
                 if len(alike) >= ALIKE_MAX:
                     break
-        progress = tuple(standing.progress)
-        return Head(standing.demand, standing.queue, progress, self._barred(standing), tuple(alike))  # type: ignore[arg-type]
-
-    def _barred(self, standing: Standing) -> Refusal | None:
-        demand, entrance = standing.demand, self.rules.entrances.get(standing.demand.entrance)
-        queue = self.rules.queues.get(standing.queue)
-        if demand.admission is not None:
-            return None
-        if entrance is not None and entrance.stop is not Stop.OPEN:
-            return Refusal(Token.CLOSED, Remark.ENTRANCE_CLOSED, queue=entrance.name)
-        labels = self.rules.namespaces.get(demand.gang.source.namespace)
-        if queue is None or labels is None:
-            return None
-        if queue.namespaces is None or not all(r.accepts(labels.get(r.key)) for r in queue.namespaces):
-            return Refusal(Token.MISCONFIGURED, Remark.NAMESPACE, queue=queue.name)
-        return None
+        barred = self.rules.barred(standing.demand, standing.queue)
+        return Head(standing.demand, standing.queue, standing.progress, barred, tuple(alike))
 
     def snapshot(self, heads: Iterable[Head]) -> AdmissionSnapshot:
         """A frozen view for deciding on these gangs."""
@@ -399,27 +302,14 @@ class AdmissionState:
         )
 
     def closed_queues(self) -> Iterator[str]:
-        """Queues that admit nobody: stopped, misconfigured, or in a tree that bites its tail."""
+        """Queues that admit nobody."""
         for name, queue in self.rules.queues.items():
-            if queue.stop is not Stop.OPEN or self.flaws(queue):
+            if next(self.flaws(queue), None) is not None:
                 yield name
 
-    def flaws(self, queue: Queue) -> list[tuple[str, str]]:
-        """What keeps a queue from working: (what is missing, its name)."""
-        found = [("flavor", f) for f in queue.flavors() if f not in self.rules.flavors]
-        for name in queue.flavors():
-            flavor = self.rules.flavors.get(name)
-            if flavor is not None and flavor.topology and flavor.topology not in self.holdings.clusters:
-                found.append(("topology", name))
-        found += [("check", c) for c in queue.checks if c not in self.rules.checks]
-        found += [
-            ("inactive_check", c)
-            for c in queue.checks
-            if c in self.rules.checks and not self.rules.checks[c].active
-        ]
-        if queue.node.parent and queue.node.parent in self.holdings.books().cyclic:
-            found.append(("cycle", queue.node.parent))
-        return found
+    def flaws(self, queue: Queue) -> Iterator[tuple[Flaw, str]]:
+        """What keeps a queue from working."""
+        return self.rules.flaws(queue, self.holdings.clusters, self.holdings.books().cyclic)
 
     # ── believing ─────────────────────────────────────────────────────────────────────────────────
 
@@ -497,12 +387,3 @@ class AdmissionState:
             return now
         placing = min((s.due for s in self.lines.holding.values()), default=NEVER)
         return min(self.lines.next_due(), placing)
-
-
-def usage_by_cell(holdings: Iterable[Holding]) -> dict[Cell, int]:
-    """The sum of quota that gangs hold."""
-    total: dict[Cell, int] = {}
-    for holding in holdings:
-        for cell, amount in holding.quota.items():
-            total[cell] = total.get(cell, 0) + amount
-    return total

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -37,7 +37,7 @@ class Standing:
     due: float = NEVER
     tries: int = 0
     told: Hashable = None  # what it was told last
-    progress: tuple[object, ...] = ()
+    progress: tuple[Mapping[str, int], ...] = ()
 
     @property
     def rank(self) -> tuple[int, float, str, str]:

@@ -1,0 +1,138 @@
+"""What administrators defined for admission: flavors, quota nodes, queues, entrances, checks, namespaces."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from bayplan.model.change import (
+    Change,
+    CheckLost,
+    CheckSeen,
+    EntranceLost,
+    EntranceSeen,
+    FlavorLost,
+    FlavorSeen,
+    NamespaceLost,
+    NamespaceSeen,
+    QueueLost,
+    QueueSeen,
+    QuotaNodeLost,
+    QuotaNodeSeen,
+)
+from bayplan.model.demand import Demand
+from bayplan.model.quota import Check, Entrance, Flavor, Queue, QuotaNode, Stop
+from bayplan.model.refusal import Refusal, Remark, Token
+
+
+class Effect(StrEnum):
+    """What a change of the rules means for gangs."""
+
+    NONE = "none"
+    ANSWERS = "answers"  # whoever was refused may get another answer
+    ACCOUNTS = "accounts"  # and what is held has to be counted anew
+    WAY_IN = "way_in"  # gangs may stand before another queue, or before none
+
+
+class Flaw(StrEnum):
+    """What keeps a queue from admitting anybody."""
+
+    FLAVOR_MISSING = "flavor_missing"
+    TOPOLOGY_MISSING = "topology_missing"
+    CHECK_MISSING = "check_missing"
+    CHECK_INACTIVE = "check_inactive"
+    CYCLE = "cycle"
+    STOPPED = "stopped"
+
+
+@dataclass(slots=True)
+class Rules:
+    """All definitions by name."""
+
+    flavors: dict[str, Flavor] = field(default_factory=dict)
+    shared: dict[str, QuotaNode] = field(default_factory=dict)
+    queues: dict[str, Queue] = field(default_factory=dict)
+    entrances: dict[tuple[str, str], Entrance] = field(default_factory=dict)
+    checks: dict[str, Check] = field(default_factory=dict)
+    namespaces: dict[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def apply(self, change: Change) -> Effect:
+        """Fold a change in, and say what it means for gangs."""
+        match change:
+            case FlavorSeen(flavor):
+                return _put(self.flavors, flavor.name, flavor, Effect.ACCOUNTS)
+            case FlavorLost(name):
+                return _drop(self.flavors, name, Effect.ACCOUNTS)
+            case QuotaNodeSeen(node):
+                return _put(self.shared, node.name, node, Effect.ACCOUNTS)
+            case QuotaNodeLost(name):
+                return _drop(self.shared, name, Effect.ACCOUNTS)
+            case QueueSeen(queue):
+                return _put(self.queues, queue.name, queue, Effect.ACCOUNTS)
+            case QueueLost(name):
+                return _drop(self.queues, name, Effect.ACCOUNTS)
+            case EntranceSeen(entrance):
+                return _put(self.entrances, (entrance.namespace, entrance.name), entrance, Effect.WAY_IN)
+            case EntranceLost(namespace, name):
+                return _drop(self.entrances, (namespace, name), Effect.WAY_IN)
+            case CheckSeen(check):
+                return _put(self.checks, check.name, check, Effect.ANSWERS)
+            case CheckLost(name):
+                return _drop(self.checks, name, Effect.ANSWERS)
+            case NamespaceSeen(name, labels):
+                return _put(self.namespaces, name, labels, Effect.ANSWERS)
+            case NamespaceLost(name):
+                return _drop(self.namespaces, name, Effect.NONE)
+        return Effect.NONE
+
+    def flaws(
+        self, queue: Queue, topologies: Collection[str], cyclic: Collection[str]
+    ) -> Iterator[tuple[Flaw, str]]:
+        """What keeps a queue from working, and the name of what is at fault."""
+        if queue.stop is not Stop.OPEN:
+            yield Flaw.STOPPED, queue.name
+        for name in queue.flavors():
+            flavor = self.flavors.get(name)
+            if flavor is None:
+                yield Flaw.FLAVOR_MISSING, name
+            elif flavor.topology and flavor.topology not in topologies:
+                yield Flaw.TOPOLOGY_MISSING, name
+        for name in queue.checks:
+            if name not in self.checks:
+                yield Flaw.CHECK_MISSING, name
+            elif not self.checks[name].active:
+                yield Flaw.CHECK_INACTIVE, name
+        if queue.node.parent in cyclic:
+            yield Flaw.CYCLE, queue.node.parent
+
+    def queue_of(self, demand: Demand) -> str:
+        """The queue that a gang's entrance leads to, if there is one."""
+        entrance = self.entrances.get(demand.entrance)
+        return entrance.queue if entrance is not None else ""
+
+    def barred(self, demand: Demand, queue: str) -> Refusal | None:
+        """Why a gang may not enter a queue at all."""
+        entrance, found = self.entrances.get(demand.entrance), self.queues.get(queue)
+        if demand.admission is not None:
+            return None
+        if entrance is not None and entrance.stop is not Stop.OPEN:
+            return Refusal(Token.CLOSED, Remark.ENTRANCE_CLOSED, queue=entrance.name)
+        labels = self.namespaces.get(demand.gang.source.namespace)
+        if found is None or labels is None:
+            return None
+        if found.namespaces is None or not all(r.accepts(labels.get(r.key)) for r in found.namespaces):
+            return Refusal(Token.MISCONFIGURED, Remark.NAMESPACE, queue=queue)
+        return None
+
+
+def _put(known: dict[Any, Any], name: object, value: object, effect: Effect) -> Effect:
+    if known.get(name) == value:
+        return Effect.NONE
+    known[name] = value
+    return effect
+
+
+def _drop(known: dict[Any, Any], name: object, effect: Effect) -> Effect:
+    return Effect.NONE if known.pop(name, None) is None else effect

@@ -1,0 +1,38 @@
+"""Whose turn it is in a round of admission, and the frozen view that the round decides on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bayplan.model.demand import Demand
+from bayplan.model.gang import Ref
+from bayplan.model.quota import Check, Flavor, Queue
+from bayplan.model.refusal import Refusal
+from bayplan.placement.supply import Supply
+from bayplan.state.quotas import Books
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A gang whose turn it is: its queue, where its last search for flavors ended, others just like it."""
+
+    demand: Demand
+    queue: str
+    progress: tuple[Mapping[str, int], ...] = ()
+    barred: Refusal | None = None  # may not enter at all, for a reason that needs no look at quota
+    alike: tuple[Demand, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AdmissionSnapshot:
+    """All that one decision looks at. Books are a copy; the rest is not changed by anybody."""
+
+    books: Books
+    supplies: Mapping[str, Supply]
+    flavors: Mapping[str, Flavor]
+    queues: Mapping[str, Queue]
+    checks: Mapping[str, Check]
+    admitted: Mapping[str, Mapping[Ref, Demand]]
+    closed: frozenset[str]
+    heads: tuple[Head, ...]
