@@ -8,11 +8,12 @@ import time
 import pytest
 from msgspec import Struct
 
+from bayplan.backends.definitions import DEFINITIONS
 from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.backends.embedded.store import Store
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Verb, Write
 from bayplan.dialects.errors import NotServed
-from tests.unit.test_embedded_definitions import DEFINITIONS, definition
+from tests.unit.test_embedded_definitions import definition
 from tests.unit.test_embedded_store import CONFIGS, NODES, PODS, Object, config, pod, store_at
 
 
