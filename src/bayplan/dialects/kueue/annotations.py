@@ -34,7 +34,14 @@ SECONDS_MAX = PREFIX + "max-exec-time-seconds"
 MANAGED = PREFIX + "managed"
 POD_GROUP = PREFIX + "pod-group-name"  # a label, or an annotation if the name is long
 POD_GROUP_COUNT = PREFIX + "pod-group-total-count"
+FAST_ADMISSION = PREFIX + "pod-group-fast-admission"
 RETRIABLE = PREFIX + "retriable-in-group"
+ROLE_HASH = PREFIX + "role-hash"
+SERVING = PREFIX + "pod-group-serving"
+SUSPENDED_BY = PREFIX + "pod-suspending-parent"
+OFFSET = PREFIX + "pod-index-offset"
+INDEX_FROM = PREFIX + "pod-group-pod-index-label"  # which label has the index of a pod in its group
+ELASTIC_GATE = PREFIX + "elastic-job"
 
 _EXPLICIT = (REQUIRED, PREFERRED, SEGMENT_LEVEL, SEGMENT_LAYERS, REQUIRE, PREFER)
 

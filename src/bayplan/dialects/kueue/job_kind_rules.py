@@ -9,6 +9,7 @@ from bayplan.dialects.kube.fields import Fault, Field
 from bayplan.dialects.kube.metadata_rules import IMMUTABLE
 from bayplan.dialects.kueue.annotations import (
     ELASTIC,
+    ELASTIC_GATE,
     MINIMUM,
     PREFERRED,
     REQUIRED,
@@ -28,7 +29,6 @@ from bayplan.dialects.kueue.serving_rules import (
 from bayplan.dialects.kueue.topology_request import parse_bool
 
 PARTS_MAX = 18
-ELASTIC_GATE = "kueue.x-k8s.io/elastic-job"
 
 Check = Callable[[Field, Rulebook], None]
 CheckUpdate = Callable[[Field, Field, Rulebook], None]

@@ -1,0 +1,73 @@
+"""Pods of a group that ask for the same are of one role: a short hash of what decides where a pod can run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+HASH_LENGTH = 8
+_PLAIN = (
+    "affinity",
+    "nodeSelector",
+    "overhead",
+    "priority",
+    "resourceClaims",
+    "runtimeClassName",
+    "tolerations",
+    "topologySpreadConstraints",
+)
+_ORDER = {
+    name: rank
+    for rank, name in enumerate(
+        (
+            *("name", "hostPort", "containerPort", "protocol", "hostIP"),
+            *("nodeAffinity", "podAffinity", "podAntiAffinity"),
+            "requiredDuringSchedulingIgnoredDuringExecution",
+            "preferredDuringSchedulingIgnoredDuringExecution",
+            *("weight", "preference", "podAffinityTerm", "nodeSelectorTerms"),
+            *("maxSkew", "topologyKey", "whenUnsatisfiable", "labelSelector"),
+            *("matchLabels", "matchExpressions", "matchFields", "key", "operator", "value", "values"),
+            *("effect", "tolerationSeconds"),
+        )
+    )
+}
+"""The fields of the API's own types in the order in which they are declared, which is how they are hashed."""
+
+Object = dict[str, Any]
+
+
+def role_hash(spec: Object) -> str:
+    """The hash of a pod spec; equal for pods that can take each other's place."""
+    shape: Object = {key: _ordered(spec.get(key)) for key in _PLAIN}
+    shape["containers"] = _containers(spec.get("containers"))
+    shape["initContainers"] = _containers(spec.get("initContainers"))
+    if isinstance(spec.get("resources"), dict):
+        shape["resources"] = _sorted(spec["resources"].get("requests"))
+    text = json.dumps({"spec": _sorted(shape)}, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:HASH_LENGTH]
+
+
+def _containers(containers: Any) -> list[Object] | None:
+    if not containers:
+        return None
+    return [
+        {
+            "ports": _ordered(container.get("ports")),
+            "resources": {"requests": _sorted((container.get("resources") or {}).get("requests"))},
+        }
+        for container in containers
+    ]
+
+
+def _sorted(value: Any) -> Any:
+    return dict(sorted(value.items())) if isinstance(value, dict) else value
+
+
+def _ordered(value: Any) -> Any:
+    """Fields in the order of their type; the keys of maps, which no type declares, by name."""
+    if isinstance(value, dict):
+        last = len(_ORDER)
+        keys = sorted(value, key=lambda key: (_ORDER.get(key, last), key))
+        return {key: _ordered(value[key]) for key in keys}
+    return [_ordered(one) for one in value] if isinstance(value, list) else value
