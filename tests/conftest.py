@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tools.controlplane.build import build, unavailable
-from tools.controlplane.plan import DEFAULT_KUBE
+from tools.controlplane.plan import DEFAULT_KUBE, cache_root
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
@@ -45,3 +46,14 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         build(kube, out=sys.stderr)  # the first time takes long: show how far it is
     with control_plane(kube, tmp_path_factory.mktemp("cluster")) as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def program() -> str:
+    """kubectl: the one of the control plane if it is built, else any."""
+    kube = os.environ.get("KUBE") or DEFAULT_KUBE
+    built = cache_root() / kube / "kubectl"
+    found = str(built) if built.exists() else shutil.which("kubectl")
+    if found is None:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)("kubectl is not installed")
+    return found

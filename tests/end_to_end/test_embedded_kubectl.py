@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
 import stat
 import subprocess
 import threading
@@ -61,19 +60,6 @@ class Machine:
 
     def get(self, *arguments: str) -> Any:
         return json.loads(self.kubectl("get", *arguments, "-o", "json"))
-
-
-@pytest.fixture(scope="session")
-def program() -> str:
-    """kubectl: the one of the control plane if it is built, else any."""
-    from tools.controlplane.plan import DEFAULT_KUBE, cache_root
-
-    kube = os.environ.get("KUBE") or DEFAULT_KUBE
-    built = cache_root() / kube / "kubectl"
-    found = str(built) if built.exists() else shutil.which("kubectl")
-    if found is None:
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)("kubectl is not installed")
-    return found
 
 
 @pytest.fixture(scope="module")
