@@ -158,12 +158,14 @@ def _rule(rule: Mapping[str, Any], environment: Any) -> _Rule | None:
 
 def _check(node: _Node, value: Any, old: Any, path: Path) -> Iterator[Problem]:
     unchanged = old is not _ABSENT and old == value
+    data: dict[str, Any] = {}  # what rules are told, once for all at this place
     for rule in node.rules:
         if unchanged and not rule.compares:
             continue
         if rule.compares and old is _ABSENT and not rule.optional_old:
             continue
-        problem = _broken(rule, value, old, path)
+        data = data or _told(value, old)
+        problem = _broken(rule, data, value, path)
         if problem is not None:
             yield problem
     if isinstance(value, dict):
@@ -186,13 +188,18 @@ def _counterpart(node: _Node, item: Any, old: Any) -> Any:
     return next(found, _ABSENT)
 
 
-def _broken(rule: _Rule, value: Any, old: Any, path: Path) -> Problem | None:
-    data = {"self": _escaped(value)}
+def _told(value: Any, old: Any) -> dict[str, Any]:
+    found = {"self": _escaped(value)}
     if old is not _ABSENT:
-        data["before" if rule.optional_old else "oldSelf"] = _escaped(old)
+        found["oldSelf"] = found["before"] = _escaped(old)
+    return found
+
+
+def _broken(rule: _Rule, data: Mapping[str, Any], value: Any, path: Path) -> Problem | None:
     where = spelled(path)
     try:
-        answer = (rule.first_program if old is _ABSENT else rule.program).eval(data=data).plain_value()
+        program = rule.program if "oldSelf" in data else rule.first_program
+        answer = program.eval(data=data).plain_value()
     except Exception as error:
         answer = error
     if answer is True:
