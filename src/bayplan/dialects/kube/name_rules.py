@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 LABEL_MAX = 63
 SUBDOMAIN_MAX = 253
@@ -28,12 +29,13 @@ _LABEL_VALUE_IS = (
 )
 
 
-def label_key_problems(key: str) -> list[str]:
+@lru_cache(maxsize=4096)  # a cluster has few keys, and many objects with them
+def label_key_problems(key: str) -> tuple[str, ...]:
     """A label key: a name, with a DNS subdomain and a slash before it or not."""
     prefix, slash, name = key.rpartition("/")
     if key.count("/") > 1:
         prefixed = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-        return [f"a valid label key {_NAME_IS} {prefixed}"]
+        return (f"a valid label key {_NAME_IS} {prefixed}",)
     found: list[str] = []
     if slash and not prefix:
         found.append("prefix part must be non-empty")
@@ -45,7 +47,7 @@ def label_key_problems(key: str) -> list[str]:
         found.append(f"name part must be no more than {LABEL_MAX} bytes")
     if not re.fullmatch(_NAME, name):
         found.append(f"name part {_NAME_IS}")
-    return found
+    return tuple(found)
 
 
 def label_value_problems(value: str) -> list[str]:

@@ -25,7 +25,7 @@ from bayplan.dialects.kueue.queue_rules import (
     check_local_queue_update,
 )
 from bayplan.dialects.kueue.rulebook import RULES, Rulebook
-from bayplan.dialects.kueue.workload_rules import check_workload
+from bayplan.dialects.kueue.workload_rules import check_workload, check_workload_status
 from bayplan.dialects.kueue.workload_update_rules import check_workload_update, is_excused
 
 FAMILY = "kueue.x-k8s.io"
@@ -43,6 +43,7 @@ class Checked:
     plural: str
     check: Check | None = None
     check_update: CheckUpdate | None = None
+    check_status: Check | None = None
 
 
 CHECKED: Mapping[str, Checked] = {
@@ -51,7 +52,7 @@ CHECKED: Mapping[str, Checked] = {
     "ClusterQueue": Checked("clusterqueues", check_cluster_queue, check_cluster_queue_update),
     "Cohort": Checked("cohorts", check_cohort),
     "LocalQueue": Checked("localqueues", None, check_local_queue_update),
-    WORKLOAD: Checked("workloads", check_workload, check_workload_update),
+    WORKLOAD: Checked("workloads", check_workload, check_workload_update, check_workload_status),
 }
 
 QUEUED = tuple((kind.group, kind.plural) for kind in KINDS.values())
@@ -76,22 +77,38 @@ def errors(
     if new is None:
         return []
     found = Field(new)
-    _check(found, rules, find)
+    if old is None or not _asks_the_same(new, old):
+        _check(found, rules, find)
+    _check_status(found, rules)
     if old is None:
         _check_new(found, rules)
         return list(found.errors)
     before, changed = Field(old), Field(new)
-    _check(before, rules, find)
     _check_update(changed, before, rules)
+    kept = _new_ones(found, before, rules, find) if found.errors else []
+    return kept + [error for error in changed.errors if error not in kept]
+
+
+def _asks_the_same(new: Object, old: Object) -> bool:
+    """Whether only the status changed, or something that no rule is about."""
+    metadata, before = new.get("metadata") or {}, old.get("metadata") or {}
+    same = all(metadata.get(key) == before.get(key) for key in ("labels", "annotations", "name"))
+    return same and new.get("spec") == old.get("spec")
+
+
+def _new_ones(found: Field, before: Field, rules: Rulebook, find: Find) -> list[FieldError]:
+    """The errors that the object did not have before."""
+    _check(before, rules, find)
+    _check_status(before, rules)
     known = {str(error) for error in before.errors}
     kept = [error for error in found.errors if str(error) not in known]
     if found.at("kind").text() == WORKLOAD:
         kept = [error for error in kept if not is_excused(error, found, before, rules)]
-    return kept + [error for error in changed.errors if error not in kept]
+    return kept
 
 
 def _check(obj: Field, rules: Rulebook, find: Find) -> None:
-    """Note what is wrong with an object, whatever it was before."""
+    """Note what is wrong with what an object asks for, whatever it was before."""
     checked = _checked(obj)
     if checked is not None:
         if checked.check is not None:
@@ -100,6 +117,12 @@ def _check(obj: Field, rules: Rulebook, find: Find) -> None:
         check_job(obj, rules)
         check_kind(obj, rules)
         job_gang(obj, find, rules)
+
+
+def _check_status(obj: Field, rules: Rulebook) -> None:
+    checked = _checked(obj)
+    if checked is not None and checked.check_status is not None:
+        checked.check_status(obj, rules)
 
 
 def _check_new(obj: Field, rules: Rulebook) -> None:

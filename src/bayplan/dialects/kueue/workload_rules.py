@@ -21,7 +21,7 @@ _RESERVED_RESOURCE = "pods"
 
 
 def check_workload(workload: Field, rules: Rulebook) -> None:
-    """What holds for a Workload at any time."""
+    """What holds for what a Workload asks for."""
     pod_sets = workload.at("spec", "podSets")
     for pod_set in pod_sets.items():
         _check_pod_set(pod_set, rules)
@@ -31,6 +31,13 @@ def check_workload(workload: Field, rules: Rulebook) -> None:
     if varying and is_elastic(workload) and rules.elastic:
         why = "partial admission and elastic job cannot be used together"
         pod_sets.error(why, Fault.INVALID, varying)
+    check_gates(workload.at("metadata", "annotations", GATED_BY))
+    _check_boost(workload.at("metadata", "annotations", PRIORITY_BOOST))
+
+
+def check_workload_status(workload: Field, rules: Rulebook) -> None:
+    """What holds for what a Workload was given."""
+    del rules
     status = workload.at("status")
     if has_reservation(workload):
         _check_admission(workload)
@@ -39,8 +46,6 @@ def check_workload(workload: Field, rules: Rulebook) -> None:
     for check in status.at("admissionChecks").items():
         for update in check.at("podSetUpdates").items():
             _check_update_of_pod_set(update, pod_set_names(workload))
-    check_gates(workload.at("metadata", "annotations", GATED_BY))
-    _check_boost(workload.at("metadata", "annotations", PRIORITY_BOOST))
 
 
 def has_reservation(workload: Field) -> bool:
