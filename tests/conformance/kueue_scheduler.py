@@ -7,11 +7,13 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+import msgspec
+
 from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.nodes import node
 from bayplan.dialects.kube.quantity import parse_quantity
-from bayplan.dialects.kube.wire import PodWire
+from bayplan.dialects.kube.wire import PODS_KIND, PodWire
 from bayplan.dialects.kueue import admitting
 from bayplan.dialects.kueue.assignment_reading import decode_assignment
 from bayplan.dialects.kueue.demands import PLAIN, Counting, Transformation, seconds
@@ -24,8 +26,6 @@ from bayplan.model.profile import Profile
 from bayplan.scheduling.admit import decide_admissions
 from bayplan.state.admissions import AdmissionState
 from tests.conformance.kueue_placement import profile_of
-
-import msgspec
 
 Case = dict[str, Any]
 
@@ -62,7 +62,7 @@ def decided(case: Case) -> tuple[AdmissionState, Plan]:
             _put(state, kind, obj, counting)
     for pod in case.get("pods") or []:
         wire = msgspec.convert(pod, PodWire)
-        for change in admitting.decode(Event(Happened.SEEN, admitting.PODS_KIND, wire)):
+        for change in admitting.decode(Event(Happened.SEEN, PODS_KIND, wire)):
             state.apply(change)
     heads = state.heads(now)
     plan = decide_admissions(state.snapshot(heads), _profile(case["gates"]), now)

@@ -256,7 +256,6 @@ def test_definitions_of_several_versions_are_converted_by_our_webhook(
     [
         (["--roles", "cook"], "cook is no role"),
         (["--roles", ","], "name at least one"),
-        (["--roles", "scheduler,admission"], "admission cannot be installed"),
         (["--namespace", "Not_A_Name"], "cannot be the name of a namespace"),
         (["--replicas", "0"], "--replicas"),
         (["-o", "json"], "--output"),

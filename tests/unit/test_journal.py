@@ -57,7 +57,10 @@ def test_the_same_entries_give_the_same_bytes_in_memory_and_in_a_file(tmp_path: 
             journal.record(0.1, "change", body)
         journal.close()
     assert b"".join(memory.lines) == files(tmp_path)[0].read_bytes()
-    assert memory.lines[0] == b'{"sequence":1,"now":0.1,"kind":"change","body":{"a":["x","y","z"],"b":1}}\n'
+    assert (
+        memory.lines[0]
+        == b'{"sequence":1,"now":0.1,"kind":"change","role":"","body":{"a":["x","y","z"],"b":1}}\n'
+    )
     assert memory.lines[1].split(b"body")[1] == memory.lines[0].split(b"body")[1]
     assert list(memory.entries()) == list(replay(tmp_path))
 

@@ -24,8 +24,10 @@ from bayplan.dialects.kube.wire import NODES
 from bayplan.dialects.kueue import scheduled
 from bayplan.model.assignment import Misfit
 from bayplan.model.plan import Bind, Plan, Refuse
+from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.clock import Clock
-from bayplan.runtime.loop import Dialect, Loop
+from bayplan.runtime.loop import Loop
+from bayplan.runtime.roles import SchedulerRole
 from bayplan.simulator.objects import Object, node, topology
 from bayplan.state.state import FLAT
 
@@ -55,7 +57,7 @@ class Ticker:
         self.lines: deque[tuple[float, str]] = deque(maxlen=DECISIONS_KEPT)
         self.decided = 0
 
-    def record(self, now: float, what: str, body: object) -> None:
+    def record(self, now: float, what: str, body: object, role: str = "") -> None:
         """Keep what a plan says about each gang."""
         if what != "plan" or not isinstance(body, Plan):
             return
@@ -93,8 +95,8 @@ class HomeCluster:
         self.ticker = Ticker(self.why)
         self.crew = Crew(EmbeddedBackend(self.store, self.lock))
         self.backend = EmbeddedBackend(self.store, self.lock)
-        dialect = Dialect(scheduled.KINDS, scheduled.decode, scheduled.encode)
-        self.loop = Loop(self.backend, (dialect,), self.ticker)
+        self.scheduler, self.admission = SchedulerRole(), AdmissionRole()
+        self.loop = Loop(self.backend, (self.scheduler, self.admission), self.ticker)
         self.face = Face(self.store, self.lock, port=port)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bayplan-loop", daemon=True)
@@ -122,7 +124,7 @@ class HomeCluster:
 
     def why(self, misfit: Misfit) -> str:
         """A refusal in the words of `bayplan place`."""
-        clusters = self.loop.state.clusters
+        clusters = self.scheduler.state.clusters
         return brief(misfit, clusters.get(misfit.topology, clusters[FLAT.name]).topology)
 
     def _run(self) -> None:

@@ -44,7 +44,7 @@ class Rack:
 def racks(cluster: HomeCluster) -> list[Rack]:
     """GPU use by rack, read off the arrays the engine works on."""
     with cluster.lock:
-        board = cluster.loop.state.clusters.get(TOPOLOGY)
+        board = cluster.scheduler.state.clusters.get(TOPOLOGY)
         if board is None:
             return []
         supply = board.snapshot()
@@ -100,7 +100,7 @@ def _bar(rack: Rack) -> tuple[str, str]:
 def _gangs(cluster: HomeCluster) -> Table:
     table = Table.grid(padding=(0, 2))
     with cluster.lock:
-        state = cluster.loop.state
+        state = cluster.scheduler.state
         rows = [(entry, state.members.get(entry.ref)) for entry in state.queues.entries.values()]
         for entry, member in sorted(rows, key=lambda row: row[0].rank)[:GANGS_SHOWN]:
             pods = len(member.pods) if member else 0

@@ -21,8 +21,8 @@ Object = dict[str, Any]
 NAME = "bayplan"
 NAMESPACE = "bayplan-system"
 IMAGE = f"bayplan:{__version__}"
-SERVED_ROLES = ("scheduler", "webhooks")
-"""The roles that `bayplan run` takes on today; no other can be installed."""
+SERVED_ROLES = tuple(ROLES)
+"""What replicas can do, all of it by default."""
 HEALTH_PORT = 8081
 WEBHOOK_PORT = 9443
 JOURNAL = "/var/lib/bayplan"

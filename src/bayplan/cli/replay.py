@@ -8,14 +8,13 @@ from pathlib import Path
 
 import click
 
+from bayplan.dialects.kueue.refusals import reason, sentence
 from bayplan.model.change import Change
-from bayplan.model.plan import Bind, Plan, Refuse
-from bayplan.model.profile import Profile
+from bayplan.model.plan import Admit, Bind, Decline, Evict, Plan, Refuse
+from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.journal import Damaged, Entry, Kind
 from bayplan.runtime.journal import replay as entries_of
-from bayplan.runtime.loop import Settled, settle
-from bayplan.scheduling.decide import decide
-from bayplan.state.state import State
+from bayplan.runtime.roles import Role, SchedulerRole, Settled
 
 
 @click.command()
@@ -28,11 +27,12 @@ def replay(journal: Path, gang: str | None, quiet: bool) -> None:
     Exit status 1 if a decision comes out differently: then the journal is of another version, is
     cut at its start, or there is a bug.
     """
-    state, seen, different = State(), Counter[str](), 0
+    roles: dict[str, Role] = {role.name: role for role in (SchedulerRole(), AdmissionRole())}
+    seen, different = Counter[str](), 0
     try:
         for entry in entries_of(journal):
             seen[entry.kind] += 1
-            different += not _fold(state, entry)
+            different += not _fold(roles[entry.role or SchedulerRole.name], entry)
             if not quiet:
                 _tell(entry, gang)
     except Damaged as trouble:
@@ -42,17 +42,18 @@ def replay(journal: Path, gang: str | None, quiet: bool) -> None:
     sys.exit(1 if different else 0)
 
 
-def _fold(state: State, entry: Entry) -> bool:
+def _fold(role: Role, entry: Entry) -> bool:
     """Whether the entry is what we would have written."""
     match entry.kind:
         case Kind.CHANGE:
-            state.apply(entry.body_as(Change))
+            role.fold([entry.body_as(Change)])
         case Kind.OUTCOME:
-            settle(state, entry.body_as(Settled), entry.now)
+            role.settle(entry.body_as(Settled), entry.now)
         case Kind.PLAN:
             recorded: Plan = entry.body_as(Plan)
-            again = decide(state.snapshot(state.heads(entry.now)), Profile())
-            state.assume(recorded, entry.now)
+            view = role.look(entry.now)
+            again = Plan() if view is None else role.decide(view, entry.now)
+            role.assume(recorded, entry.now)
             return again == recorded
     return True
 
@@ -70,6 +71,19 @@ def _tell(entry: Entry, gang: str | None) -> None:
                 click.echo(
                     f"{entry.sequence} {ref.name}: refused, {misfit.code}, {misfit.fit} of {misfit.asked} fit"
                 )
+            case Admit() | Evict() | Decline() if gang in (None, action.gang.name):
+                click.echo(f"{entry.sequence} {action.gang.name}: {_about(action)}")
     for name, nodes in bound.items():
         if gang in (None, name):
             click.echo(f"{entry.sequence} {name}: {len(nodes)} pods on {', '.join(sorted(set(nodes)))}")
+
+
+def _about(action: Admit | Evict | Decline) -> str:
+    match action:
+        case Admit(_, admission):
+            pods = sum(given.count for given in admission.given)
+            return f"{pods} pods admitted by {admission.queue}"
+        case Evict(_, why, by):
+            return f"has to leave ({why})" + (f" for {by.gang.source.name}" if by is not None else "")
+        case Decline(_, refusal):
+            return f"waits: {reason(refusal.token)}: {sentence(refusal)}"

@@ -9,7 +9,7 @@ from typing import Any
 from bayplan.cli.definitions import converted
 from bayplan.cli.webhooks import CONFIGURATION, SECRET_NAME
 from bayplan.dialects.api import Kind
-from bayplan.dialects.kueue import scheduled
+from bayplan.dialects.kueue import admitting, scheduled
 
 LEASE_NAME = "bayplan"
 
@@ -54,8 +54,6 @@ def _trusted_definitions(names: tuple[str, ...]) -> tuple[Right, ...]:
 
 _CREATE_EVENTS = Right("", ("events",), ("create",))
 _TOLD = ("admissionchecks", "clusterqueues", "cohorts", "localqueues", "workloads")  # have a status of ours
-_SAID = ("provisioningrequestconfigs", "resourceflavors", "workloadpriorityclasses")  # only people write them
-_QUEUED = (*_TOLD, *_SAID)
 _KUEUE = "kueue.x-k8s.io"
 
 EVERYBODY = Rights(
@@ -67,22 +65,14 @@ EVERYBODY = Rights(
 )
 
 ROLES: dict[str, Rights] = {
-    # Queues, quota and the Kueue objects. Nothing acts on these rights yet: it is not installed by default.
+    # Gives gangs quota and places, and keeps the statuses that show it.
     "admission": Rights(
         everywhere=(
-            *_watching(scheduled.KINDS),
-            Right("", ("limitranges", "namespaces"), ("list", "watch")),
-            Right("", ("pods",), ("delete", "patch")),  # evict, open the scheduling gate
+            *_watching(admitting.KINDS),
             _CREATE_EVENTS,
-            Right("batch", ("jobs",), ("patch",)),  # suspend, resume
-            Right("jobset.x-k8s.io", ("jobsets",), ("patch",)),
-            Right("scheduling.k8s.io", ("priorityclasses",), ("list", "watch")),
-            Right(_KUEUE, _QUEUED, ("get", "list", "watch")),
-            Right(_KUEUE, ("workloads",), ("create", "delete", "patch", "update")),
-            Right(
-                _KUEUE, ("clusterqueues", "resourceflavors"), ("patch", "update")
-            ),  # finalizers, while in use
-            Right(_KUEUE, tuple(f"{name}/status" for name in _TOLD), ("patch", "update")),
+            Right(_KUEUE, ("workloads",), ("patch",)),  # deactivate
+            Right(_KUEUE, ("clusterqueues", "resourceflavors"), ("patch",)),  # finalizers, while in use
+            Right(_KUEUE, tuple(f"{name}/status" for name in _TOLD), ("update",)),
         ),
     ),
     # Places gangs and binds their pods.

@@ -7,6 +7,7 @@ import random
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,25 +21,26 @@ from bayplan.cli.rights import LEASE_NAME
 from bayplan.cli.webhooks import Site, Webhooks
 from bayplan.dialects.api import Backend
 from bayplan.dialects.errors import Trouble
-from bayplan.dialects.kueue import scheduled
 from bayplan.runtime import health, logs
+from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.clock import SystemClock
 from bayplan.runtime.election import Election, ElectionThread
 from bayplan.runtime.journal import FileJournal, InUse, Journal
-from bayplan.runtime.loop import Dialect, Loop
+from bayplan.runtime.loop import Loop
 from bayplan.runtime.metrics import Metrics
 from bayplan.runtime.objects import LEASE, ApiObject
+from bayplan.runtime.roles import Role, SchedulerRole
 from bayplan.runtime.service import Meter, Metered, Service, Shadow
 from bayplan.runtime.serving import Address, Server
 from bayplan.runtime.shutdown import Closing, stop_on_signal
 
-ROLES = ("scheduler", "webhooks")
+ROLES = ("admission", "scheduler", "webhooks")
 
 
 class Forgetful:
     """No journal: what was decided shows in the API only."""
 
-    def record(self, now: float, what: str, body: object) -> None:
+    def record(self, now: float, what: str, body: object, role: str = "") -> None:
         """Nothing is kept."""
 
     def flush(self) -> None:
@@ -117,6 +119,12 @@ def roles_of(text: str) -> frozenset[str]:
     return named
 
 
+def roles_to_play(names: frozenset[str]) -> list[Role]:
+    """What the loop does its rounds for."""
+    known: dict[str, Callable[[], Role]] = {"admission": AdmissionRole, "scheduler": SchedulerRole}
+    return [known[name]() for name in sorted(names & set(known))]
+
+
 def _serve(kubeconfig: Path | None, context: str | None, wishes: Wishes) -> int:
     clock, log = SystemClock(), logs.logger("run")
     stop = threading.Event()
@@ -138,7 +146,7 @@ def _serve(kubeconfig: Path | None, context: str | None, wishes: Wishes) -> int:
         if "webhooks" in wishes.roles and not wishes.shadow:
             _offer_webhooks(backend, wishes, clock, metrics, closing)
         with stop_on_signal(stop):
-            if "scheduler" in wishes.roles:
+            if wishes.roles - {"webhooks"}:
                 _schedule(backend, book, wishes, clock, metrics, stop, closing)
             else:
                 server = health.serve_health(metrics, {}, {}, Address.parse(wishes.listen))
@@ -156,7 +164,7 @@ def _schedule(
 ) -> None:  # fmt: skip
     """Decide and bind until told to stop; writes under way end before the lease is released."""
     election = _elect(backend, wishes, clock, closing) if wishes.elect else None
-    loop = _loop(backend, book, metrics, wishes.shadow, election, clock)
+    loop = _loop(backend, roles_to_play(wishes.roles), book, metrics, wishes.shadow, election, clock)
     service = Service(loop, clock, metrics, stop)
     closing.opened("the writes under way", service.finish)
     server = _probes(service, metrics, election, clock, wishes.listen)
@@ -181,6 +189,7 @@ def _offer_webhooks(
 
 def _loop(
     backend: RemoteBackend,
+    roles: list[Role],
     book: Journal,
     metrics: Metrics,
     shadow: bool,
@@ -194,8 +203,7 @@ def _loop(
         metrics.leads(leads)
         return leads
 
-    dialect = Dialect(scheduled.KINDS, scheduled.decode, scheduled.encode)
-    return Loop(edge, (dialect,), book, may_write=may_write, observer=Meter(clock, metrics))
+    return Loop(edge, roles, book, may_write=may_write, observer=Meter(clock, metrics))
 
 
 def _elect(backend: RemoteBackend, wishes: Wishes, clock: SystemClock, closing: Closing) -> Election:

@@ -47,6 +47,7 @@ class Entry(msgspec.Struct, frozen=True):
     now: float
     kind: Kind
     body: Any = None  # plain JSON values once read back
+    role: str = ""  # whose entry it is
 
     def body_as(self, shape: Any) -> Any:
         """The body as the value that it was made from; `shape` is its type or a union of types."""
@@ -64,7 +65,7 @@ class InUse(Exception):
 class Journal(Protocol):
     """Where the loop records what it does."""
 
-    def record(self, now: float, what: str, body: object) -> None:
+    def record(self, now: float, what: str, body: object, role: str = "") -> None:
         """Add an entry about a change, a plan or an outcome."""
 
     def flush(self) -> None:
@@ -85,8 +86,8 @@ class MemoryJournal:
         """The number of the last entry."""
         return len(self.lines)
 
-    def record(self, now: float, what: str, body: object) -> None:
-        self.lines.append(_line(self.sequence + 1, now, Kind(what), body))
+    def record(self, now: float, what: str, body: object, role: str = "") -> None:
+        self.lines.append(_line(self.sequence + 1, now, Kind(what), role, body))
 
     def flush(self) -> None:
         pass
@@ -130,9 +131,9 @@ class FileJournal:
         """The number of the last entry."""
         return self._sequence
 
-    def record(self, now: float, what: str, body: object) -> None:
+    def record(self, now: float, what: str, body: object, role: str = "") -> None:
         kind = Kind(what)
-        line = _line(self._sequence + 1, now, kind, body)
+        line = _line(self._sequence + 1, now, kind, role, body)
         if self._size and self._size + len(line) > self._size_max:
             self._try(self._rotate)
         self._sequence += 1
@@ -200,12 +201,13 @@ _encoder = msgspec.json.Encoder(order="sorted")
 _decoder = msgspec.json.Decoder(Entry)
 
 
-def _line(sequence: int, now: float, kind: Kind, body: object) -> bytes:
-    # Put together by hand: the four parts in reading order, everything inside the body sorted.
-    return b'{"sequence":%d,"now":%s,"kind":"%s","body":%s}\n' % (
+def _line(sequence: int, now: float, kind: Kind, role: str, body: object) -> bytes:
+    # Put together by hand: the parts in reading order, everything inside the body sorted.
+    return b'{"sequence":%d,"now":%s,"kind":"%s","role":%s,"body":%s}\n' % (
         sequence,
         _encoder.encode(float(now)),
         kind.encode(),
+        _encoder.encode(role),
         _encoder.encode(plain(body)),
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AnySet
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from fractions import Fraction
 from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -33,6 +34,8 @@ def plain(value: object) -> Any:
         return sorted((plain(item) for item in value), key=str)
     if isinstance(value, Enum):
         return value.value
+    if isinstance(value, Fraction):
+        return str(value)
     raise TypeError(f"a {kind.__name__} has no plain form")
 
 
@@ -58,7 +61,7 @@ def restore(data: Any, shape: Any) -> Any:
     if issubclass(origin, Mapping):
         pairs = data.items() if isinstance(data, dict) else data
         return {restore(key, inner[0]): restore(value, inner[1]) for key, value in pairs}
-    return origin(data) if issubclass(origin, Enum) else data
+    return origin(data) if issubclass(origin, Enum | Fraction) else data
 
 
 def _plain_mapping(value: Mapping[Any, Any]) -> Any:

@@ -11,6 +11,7 @@ from bayplan.model.plan import Plan, Refuse
 from bayplan.runtime.clock import Clock, timer
 from bayplan.runtime.loop import Loop, Observer
 from bayplan.runtime.metrics import Metrics
+from bayplan.runtime.roles import SchedulerRole
 
 WAIT_SECONDS_MAX = 1.0
 
@@ -104,5 +105,6 @@ class Service:
             self.edge.wait(0.1)
 
     def _lengths(self) -> dict[tuple[str, str], int]:
-        entries = self.loop.state.queues.entries.values()
+        roles = [role for role in self.loop.roles if isinstance(role, SchedulerRole)]
+        entries = [entry for role in roles for entry in role.state.queues.entries.values()]
         return dict(Counter((entry.ref.namespace, str(entry.place)) for entry in entries))

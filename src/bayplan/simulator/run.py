@@ -19,14 +19,14 @@ from bayplan.dialects.kueue import scheduled
 from bayplan.model.plan import Bind, Plan
 from bayplan.model.profile import Profile
 from bayplan.runtime.journal import MemoryJournal
-from bayplan.runtime.loop import Dialect, Loop
+from bayplan.runtime.loop import Loop
+from bayplan.runtime.roles import SchedulerRole
 from bayplan.scheduling.decide import decide
 from bayplan.simulator import checkers, world
 from bayplan.simulator.faults import Chances, FaultyBackend
 from bayplan.simulator.objects import is_finished, topology
 from bayplan.state.queues import Place
 
-DIALECT = Dialect(scheduled.KINDS, scheduled.decode, scheduled.encode)
 EPOCH = 1_700_000_000.0
 STORM_SECONDS = 120.0
 CALM_SECONDS = 900.0
@@ -59,8 +59,8 @@ class Witness(MemoryJournal):
         super().__init__()
         self.check = check
 
-    def record(self, now: float, what: str, body: object) -> None:
-        super().record(now, what, body)
+    def record(self, now: float, what: str, body: object, role: str = "") -> None:
+        super().record(now, what, body, role)
         if isinstance(body, Plan):
             self.check(body)
 
@@ -114,7 +114,8 @@ class Simulation:
     def _start(self) -> None:
         """A fresh scheduler that knows nothing but what the API tells it."""
         self.backend = FaultyBackend(EmbeddedBackend(self.store), self.rng, self.chances, self.report.faults)
-        self.loop = Loop(self.backend, (DIALECT,), self.journal, Profile())
+        self.scheduler = SchedulerRole()
+        self.loop = Loop(self.backend, (self.scheduler,), self.journal)
         self.due = self.now
 
     def _step(self) -> None:
@@ -127,7 +128,7 @@ class Simulation:
         self.busy = self.store.version != version or len(self.journal.lines) != lines
         if self.busy:
             problems = [
-                *checkers.belief_is_consistent(self.loop.state),
+                *checkers.belief_is_consistent(self.scheduler.state),
                 *self.watchman.check(self._list, self.now),
             ]
             self.report.violations += [f"{self.now - EPOCH:.1f} s: {problem}" for problem in problems]
@@ -136,18 +137,18 @@ class Simulation:
         self.now = max(min(self.now + pause, self.crew_due, arrival), self.now + SHORT_SECONDS)
 
     def _look_at(self, plan: Plan) -> None:
-        problems = checkers.plan_is_whole(plan, self.loop.state)
+        problems = checkers.plan_is_whole(plan, self.scheduler.state)
         self.report.violations += [f"{self.now - EPOCH:.1f} s: {problem}" for problem in problems]
 
     def _verdict(self) -> list[str]:
         """After the faults: nothing that fits may wait, and what we believe is what a fresh start would."""
         if self.report.violations:
             return []
-        state = self.loop.state
+        state = self.scheduler.state
         found = [f"gang {ref.name} is still {entry.place}" for ref, entry in state.queues.entries.items()
                  if entry.place in (Place.READY, Place.COMMITTED, Place.BACKOFF)]  # fmt: skip
-        fresh = Loop(EmbeddedBackend(self.store), (DIALECT,), MemoryJournal(), Profile())
-        fresh.take_in(self.now)
+        fresh = SchedulerRole()
+        Loop(EmbeddedBackend(self.store), (fresh,), MemoryJournal()).take_in(self.now)
         ours, theirs = state.ledger.by_node(), fresh.state.ledger.by_node()
         if ours != theirs:
             found.append(f"the ledger says {ours}, a fresh list gives {theirs}")

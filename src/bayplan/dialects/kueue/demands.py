@@ -22,6 +22,8 @@ from bayplan.model.gang import Group, PodSet
 JOB_UID = "kueue.x-k8s.io/job-uid"
 BOOST = "kueue.x-k8s.io/priority-boost"
 ELASTIC = "kueue.x-k8s.io/elastic-job"
+FAR_AWAY = float(2**53)
+"""Seconds: until somebody says otherwise."""
 REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
 
 _STATES = {
@@ -130,7 +132,7 @@ def _queued(evicted: Field | None, created: float) -> float:
 def _not_before(status: Field, requeued: Field | None) -> float:
     """When a Workload that was put off may be tried again."""
     if requeued is not None and requeued.at("status").text() == "False":
-        return seconds(status.at("requeueState", "requeueAt").text()) or float("inf")
+        return seconds(status.at("requeueState", "requeueAt").text()) or FAR_AWAY
     return seconds(status.at("requeueState", "requeueAt").text())
 
 

@@ -1,4 +1,4 @@
-"""ClusterQueue, Cohort, LocalQueue and AdmissionCheck objects as queues, quota nodes, entrances and checks."""
+"""ClusterQueues, Cohorts, LocalQueues and AdmissionChecks as queues, quota nodes, entrances and checks."""
 
 from __future__ import annotations
 

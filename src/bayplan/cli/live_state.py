@@ -1,0 +1,185 @@
+"""What a cluster is like right now: everything that admission looks at, listed once and folded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import wraps
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from bayplan.backends.remote.answers import trouble_of
+from bayplan.backends.remote.backend import RemoteBackend, connect
+from bayplan.backends.remote.decoding import Wire
+from bayplan.backends.remote.request import collection
+from bayplan.dialects.api import Event, Happened, Kind
+from bayplan.dialects.errors import NotServed, Trouble
+from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kube.wire import NODES, PODS_KIND
+from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue.members import source
+from bayplan.dialects.kueue.versions import PLAIN, convert
+from bayplan.model.gang import Ref
+from bayplan.runtime.clock import Clock, SystemClock
+from bayplan.state.admissions import AdmissionState
+
+PAGE = 500
+SECONDS = 60.0
+OLDER = "v1beta1"
+EVENTS = Kind("", "v1", "Event", "events")
+RULES = (
+    admitting.NAMESPACES, admitting.TOPOLOGIES, admitting.FLAVORS, admitting.COHORTS,
+    admitting.CLUSTER_QUEUES, admitting.LOCAL_QUEUES, admitting.CHECKS,
+)  # fmt: skip
+
+Object = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Live:
+    """A cluster as it was a moment ago."""
+
+    backend: RemoteBackend
+    now: float
+    namespace: str  # where to look if nobody says
+    state: AdmissionState = field(default_factory=AdmissionState)
+    workloads: dict[Ref, Object] = field(default_factory=dict)  # those that are over among them
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        """One object, fresh from the cluster; None if there is none."""
+        return get(self.backend, kind, namespace, name)
+
+    def has_namespace(self, name: str) -> bool:
+        return name in self.state.rules.namespaces
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Which cluster, which namespace, and whose clock."""
+
+    kubeconfig: Path | None
+    context: str | None
+    namespace: str | None
+    clock: Clock
+
+    @contextmanager
+    def live(self) -> Iterator[Live]:
+        """The state of the cluster; trouble with it is told in one sentence."""
+        try:
+            backend = connect(self.kubeconfig, self.context)
+        except Trouble as trouble:
+            raise click.ClickException(str(trouble)) from None
+        try:
+            found = Live(backend, self.clock.wall(), self.namespace or backend.access.namespace)
+            read(found)
+            yield found
+        except Trouble as trouble:
+            raise click.ClickException(str(trouble)) from None
+        finally:
+            backend.close(0)
+
+
+def reaches_a_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options that say which cluster; the command gets them as one `target`."""
+
+    @click.option(
+        "--kubeconfig",
+        type=click.Path(path_type=Path),
+        help="Default: KUBECONFIG, ~/.kube/config, or the pod's own account.",
+    )
+    @click.option("--context", help="A context of the kubeconfig (default: its current one).")
+    @click.option("-n", "--namespace", help="Default: that of the context.")
+    @click.pass_context
+    @wraps(command)
+    def wrapped(
+        ctx: click.Context, kubeconfig: Path | None, context: str | None, namespace: str | None, **rest: Any
+    ) -> Any:
+        clock: Clock = ctx.obj or SystemClock()
+        return ctx.invoke(command, target=Target(kubeconfig, context, namespace, clock), **rest)
+
+    return wrapped
+
+
+def read(live: Live) -> None:
+    """List everything that admission looks at, and fold it. Nothing is watched, nothing is written."""
+    backend, state = live.backend, live.state
+    workloads = _listed(backend, admitting.WORKLOADS)
+    for kind in (*RULES, NODES, PODS_KIND):
+        state.apply_all(
+            change
+            for one in _listed(backend, kind)
+            for change in admitting.decode(Event(Happened.SEEN, kind, one))
+        )
+    for one in workloads:
+        live.workloads[source(Field(one), "Workload")] = one
+        state.apply_all(admitting.decode(Event(Happened.SEEN, admitting.WORKLOADS, one)))
+
+
+def get(backend: RemoteBackend, kind: Kind, namespace: str, name: str) -> Object | None:
+    """One object; None if there is none, or no such kind."""
+    status, body = backend.request("GET", kind.path(quote(namespace), quote(name)), b"", SECONDS)
+    if status == 404:
+        return None
+    if status != 200:
+        raise trouble_of(status, body, kind, backend.access)
+    found: Object = Wire(kind).object(body)
+    return found
+
+
+def events_about(live: Live, namespace: str, names: set[tuple[str, str]]) -> list[Object]:
+    """The events of a namespace about objects given by kind and name, in the order they happened."""
+    found = []
+    for one in _pages(live.backend, EVENTS, namespace):
+        about = one.get("involvedObject") or one.get("regarding") or {}
+        if (about.get("kind"), about.get("name")) in names:
+            found.append(one)
+    return sorted(found, key=event_time)
+
+
+def event_time(event: Object) -> str:
+    """When an event happened last."""
+    series = event.get("series") or {}
+    times = (
+        series.get("lastObservedTime"),
+        event.get("lastTimestamp"),
+        event.get("eventTime"),
+        event.get("metadata", {}).get("creationTimestamp"),
+    )
+    return next((str(time) for time in times if time), "")
+
+
+def _listed(backend: RemoteBackend, kind: Kind) -> list[Any]:
+    """All objects of a kind. A server that knows only the older version of our API is read in that."""
+    try:
+        return list(_pages(backend, kind))
+    except NotServed:
+        if kind.group != admitting.GROUP:
+            raise
+    older = replace(kind, version=OLDER)
+    try:
+        found = list(_pages(backend, older))
+    except NotServed:
+        raise NotServed(
+            f"{backend.access.server} has no queues: it does not serve {kind.plural} of {kind.group};"
+            " install the definitions with: bayplan install"
+        ) from None
+    return [convert(one, kind.api_version) if kind.kind in PLAIN else one for one in found]
+
+
+def _pages(backend: RemoteBackend, kind: Kind, namespace: str = "") -> Iterator[Any]:
+    wire, token = Wire(kind), ""
+    whole = kind.path(quote(namespace))
+    while True:
+        path = collection(kind, limit=PAGE, **{"continue": token}).replace(kind.path(), whole, 1)
+        status, body = backend.request("GET", path, b"", SECONDS)
+        if status != 200:
+            raise trouble_of(status, body, kind, backend.access)
+        page = wire.page(body)
+        yield from page.items
+        token = page.metadata.next_page
+        if not token:
+            return

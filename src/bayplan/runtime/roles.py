@@ -1,0 +1,105 @@
+"""What the loop does its rounds for: a role reads events, decides on a frozen view, says what to write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from bayplan.dialects.api import Ended, Event, Kind, Outcome, Write
+from bayplan.dialects.kueue import scheduled
+from bayplan.model.change import Change
+from bayplan.model.plan import Action, Bind, Plan
+from bayplan.model.profile import Profile
+from bayplan.scheduling.decide import decide
+from bayplan.state.state import Snapshot, State
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """How the write of an action ended."""
+
+    ended: Ended
+    message: str
+    action: Action
+
+
+class Role(Protocol):
+    """One job of Bayplan. `look` freezes what `decide` may see; the rest happens around it."""
+
+    name: str
+    kinds: tuple[Kind, ...]
+
+    def decode(self, event: Event) -> Iterator[Change]:
+        """What an event means to this role."""
+
+    def fold(self, changes: Iterable[Change]) -> None:
+        """Believe what happened."""
+
+    def look(self, now: float) -> Any:
+        """A frozen view for the gangs whose turn it is, or None if it is nobody's."""
+
+    def decide(self, view: Any, now: float) -> Plan:
+        """Pure: what to do, given the view."""
+
+    def assume(self, plan: Plan, now: float) -> None:
+        """Believe the plan until the API says otherwise."""
+
+    def encode(self, plan: Plan, now: float) -> Iterable[Write]:
+        """How the plan is carried out."""
+
+    def keep(self, now: float) -> Iterable[Write]:
+        """Housekeeping that needs no decision."""
+
+    def settle(self, settled: Settled, now: float) -> None:
+        """Believe how a write ended."""
+
+    def follow_up(self, outcome: Outcome, now: float) -> Iterable[Write]:
+        """What is to be written once a write has ended."""
+
+    def next_due(self, now: float) -> float:
+        """When something has to be done even if nothing happens."""
+
+
+class SchedulerRole:
+    """Binds the pods of gangs that name us as their scheduler."""
+
+    name = "scheduler"
+    kinds: tuple[Kind, ...] = scheduled.KINDS
+
+    def __init__(self, profile: Profile | None = None) -> None:
+        self.profile = profile or Profile()
+        self.state = State()
+
+    def decode(self, event: Event) -> Iterator[Change]:
+        return scheduled.decode(event)
+
+    def fold(self, changes: Iterable[Change]) -> None:
+        self.state.apply_all(changes)
+
+    def look(self, now: float) -> Snapshot | None:
+        heads = self.state.heads(now)
+        return self.state.snapshot(heads) if heads else None
+
+    def decide(self, view: Snapshot, now: float) -> Plan:
+        return decide(view, self.profile)
+
+    def assume(self, plan: Plan, now: float) -> None:
+        self.state.assume(plan, now)
+
+    def encode(self, plan: Plan, now: float) -> Iterator[Write]:
+        for action in plan.actions:
+            yield from scheduled.encode(action, now)
+
+    def keep(self, now: float) -> Iterable[Write]:
+        return ()
+
+    def settle(self, settled: Settled, now: float) -> None:
+        if settled.ended is not Ended.DONE and isinstance(settled.action, Bind):
+            self.state.bind_failed(settled.action, now, unknown=settled.ended is Ended.TIMED_OUT)
+
+    def follow_up(self, outcome: Outcome, now: float) -> Iterable[Write]:
+        return ()
+
+    def next_due(self, now: float) -> float:
+        return self.state.queues.next_due(now)
