@@ -238,3 +238,9 @@ def test_names_too_long_for_a_label_stand_in_annotations() -> None:
     pod = made("Pod", {}, annotations={K + "pod-group-name": long, K + "pod-group-total-count": "2"})
     assert said(pod) == []
     assert said(pod, rules=Rulebook(identifiers=False)) != []
+
+
+def test_a_job_keeps_a_queue_where_there_is_one_for_all() -> None:
+    found = errors(batch(), batch(labels=QUEUED), find=lambda kind, namespace, name: {})
+    assert [error.why for error in found] == ["queue-name must not be empty in namespace with default queue"]
+    assert said(batch(), batch(labels=QUEUED)) == []

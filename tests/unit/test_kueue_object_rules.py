@@ -217,6 +217,21 @@ AT = "spec.resourceGroups[0].flavors[0].resources[0]."
         (queue(fairSharing={"weight": "1n"}), [("Invalid value", "spec.fairSharing")]),
         (queue(quota(), flavors=257), [("Invalid value", "spec.resourceGroups")]),
         (
+            queue(quota(), flavors=17, concurrentAdmissionPolicy={}),
+            [("Invalid value", "spec.resourceGroups[0].flavors")],
+        ),
+        (
+            queue(
+                quota(),
+                concurrentAdmissionPolicy={"migration": {"mode": "Other", "constraints": {}}},
+                queueingStrategy="StrictFIFO",
+            ),
+            [
+                ("Forbidden", "spec.concurrentAdmissionPolicy.migration.constraints"),
+                ("Invalid value", "spec.queueingStrategy"),
+            ],
+        ),
+        (
             queue(
                 quota(),
                 admissionChecksStrategy={"admissionChecks": [{"name": "c", "onFlavors": ["f0", "other"]}]},

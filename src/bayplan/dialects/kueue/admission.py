@@ -84,7 +84,7 @@ def errors(
         _check_new(found, rules)
         return list(found.errors)
     before, changed = Field(old), Field(new)
-    _check_update(changed, before, rules)
+    _check_update(changed, before, rules, find)
     kept = _new_ones(found, before, rules, find) if found.errors else []
     return kept + [error for error in changed.errors if error not in kept]
 
@@ -130,13 +130,13 @@ def _check_new(obj: Field, rules: Rulebook) -> None:
         check_partial(obj, rules)
 
 
-def _check_update(new: Field, old: Field, rules: Rulebook) -> None:
+def _check_update(new: Field, old: Field, rules: Rulebook, find: Find) -> None:
     checked = _checked(new)
     if checked is not None:
         if checked.check_update is not None:
             checked.check_update(new, old, rules)
     elif is_known(new):
-        check_job_update(new, old, rules)
+        check_job_update(new, old, rules, find)
         check_kind_update(new, old, rules)
 
 

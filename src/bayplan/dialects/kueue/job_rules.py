@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from bayplan.dialects.jobs.kinds import KINDS, is_suspended
+from bayplan.dialects.jobs.kinds import KINDS, Find, is_suspended
+from bayplan.dialects.jobs.part import nothing
 from bayplan.dialects.kube.fields import Fault, Field
 from bayplan.dialects.kube.metadata_rules import IMMUTABLE, check_unchanged
 from bayplan.dialects.kube.name_rules import LABEL_MAX, subdomain_problems
@@ -42,7 +43,7 @@ def check_job(job: Field, rules: Rulebook) -> None:
     check_gates(job.at("metadata", "annotations", GATED_BY))
 
 
-def check_job_update(new: Field, old: Field, rules: Rulebook) -> None:
+def check_job_update(new: Field, old: Field, rules: Rulebook, find: Find = nothing) -> None:
     """What may not change, above all while the job runs."""
     labels, labels_before = new.at("metadata", "labels"), old.at("metadata", "labels")
     paused = is_paused(new, old)
@@ -57,6 +58,9 @@ def check_job_update(new: Field, old: Field, rules: Rulebook) -> None:
             check_unchanged(prebuilt_name(new, rules), prebuilt_name(old, rules))
         if not (paused and is_paused(old, old)):
             check_unchanged(labels.at(SECONDS_MAX), labels_before.at(SECONDS_MAX))
+        if labels_before.at(QUEUE).text() and not queue.text() and find(*_default_queue(old)) is not None:
+            why = "queue-name must not be empty in namespace with default queue"
+            queue.error(why, Fault.INVALID, "")
         if rules.elastic and is_elastic(new) != is_elastic(old):
             new.at("metadata", "annotations", ELASTIC).error(IMMUTABLE, Fault.INVALID, is_elastic(new))
     _check_priority_update(labels.at(PRIORITY_CLASS), labels_before.at(PRIORITY_CLASS), paused=paused)
@@ -164,6 +168,10 @@ def _check_priority_update(new: Field, old: Field, *, paused: bool) -> None:
         new.error("WorkloadPriorityClass cannot be added to a non-suspended workload", Fault.INVALID)
     if old.text() and not new.text():
         new.error("WorkloadPriorityClass cannot be removed from a workload", Fault.INVALID, "")
+
+
+def _default_queue(job: Field) -> tuple[str, str, str]:
+    return "LocalQueue", job.at("metadata", "namespace").text(), "default"
 
 
 def _long_name(kind: str) -> str:

@@ -19,6 +19,8 @@ from bayplan.dialects.kueue.workload_rules import check_not_negative
 FLAVORS_MAX = 256
 RESOURCES_MAX = 256
 COMBINATIONS_MAX = 512
+CONCURRENT_FLAVORS_MAX = 16
+PREFERRED_FLAVORS = "TryPreferredFlavors"
 NEXT_FLAVOR = "TryNextFlavor"
 _LEAST_WEIGHT = Fraction(1, 10**9)
 
@@ -182,11 +184,25 @@ def _check_concurrent(spec: Field) -> None:
     if len(groups.items()) != 1:
         why = "must have exactly one ResourceGroup when ConcurrentAdmissionPolicy is defined"
         groups.error(why, Fault.INVALID, len(groups.items()))
-    last = policy.at("migration", "constraints", "lastAcceptableFlavorName")
-    if last.present and last.text() not in flavor_names(groups):
-        listed = " ".join(flavor_names(groups))
-        why = f"must be one of the flavors defined in the ClusterQueue: [{listed}]"
-        last.error(why, Fault.INVALID)
+    elif len(flavor_names(groups)) > CONCURRENT_FLAVORS_MAX:
+        why = (
+            f"cannot have more than {CONCURRENT_FLAVORS_MAX} resource flavors in the ResourceGroup when "
+            "ConcurrentAdmissionPolicy is defined"
+        )
+        flavors = groups.items()[0].at("flavors")
+        flavors.error(why, Fault.INVALID, len(flavors.items()))
+    _check_migration(policy.at("migration"), groups)
     if spec.at("queueingStrategy").text() == "StrictFIFO":
         why = "StrictFIFO queueing strategy cannot be used when ConcurrentAdmissionPolicy is defined"
         spec.at("queueingStrategy").error(why, Fault.INVALID)
+
+
+def _check_migration(migration: Field, groups: Field) -> None:
+    constraints, mode = migration.at("constraints"), migration.at("mode").text()
+    last = constraints.at("lastAcceptableFlavorName")
+    if constraints.present and mode not in ("", PREFERRED_FLAVORS):
+        why = f'may only be set when migration.mode is "{PREFERRED_FLAVORS}" (got "{mode}")'
+        constraints.error(why, Fault.FORBIDDEN)
+    elif last.present and last.text() not in flavor_names(groups):
+        listed = " ".join(flavor_names(groups))
+        last.error(f"must be one of the flavors defined in the ClusterQueue: [{listed}]", Fault.INVALID)
