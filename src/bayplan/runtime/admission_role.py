@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Verb, Write
@@ -26,11 +26,18 @@ Shown = Admit | Evict | Decline
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The tag of a write that keeps a Workload's status true; `before` is what it was."""
+    """The tag of a write that keeps a Workload's status true."""
 
     key: Key
-    before: Object
     status: Object
+
+
+@dataclass(slots=True)
+class Flight:
+    """A write under way: the Workload as it was before, and what is to be shown of it next."""
+
+    before: Object
+    waiting: deque[Shown] = field(default_factory=deque)
 
 
 class AdmissionRole:
@@ -44,7 +51,7 @@ class AdmissionRole:
         self.state = AdmissionState()
         self.workloads: dict[Key, Object] = {}
         self.dirty: dict[Key, None] = {}  # to be looked after; in order of coming
-        self.flying: dict[Key, deque[Shown]] = {}  # a write is under way; what is to follow it
+        self.flying: dict[Key, Flight] = {}
 
     def decode(self, event: Event) -> Iterator[Change]:
         if event.kind is admitting.WORKLOADS or event.kind == admitting.WORKLOADS:
@@ -78,8 +85,8 @@ class AdmissionRole:
             workload = self.workloads.get(key)
             status = None if workload is None else self._upkept(workload, now)
             if workload is not None and status is not None:
-                self.flying[key] = deque()
-                yield _write(workload, status, Kept(key, workload, status))
+                self.flying[key] = Flight(workload)
+                yield _write(workload, status, Kept(key, status))
 
     def settle(self, settled: Settled, now: float) -> None:
         if settled.ended in (Ended.DONE, Ended.TIMED_OUT):
@@ -96,20 +103,21 @@ class AdmissionRole:
         if not isinstance(tag, Shown | Kept):
             return
         key = tag.key if isinstance(tag, Kept) else _key(tag.gang)
-        before = self.workloads.get(key)
-        if outcome.ended is Ended.DONE and before is not None:
+        flight = self.flying.pop(key, None)
+        if flight is None:
+            return
+        if outcome.ended is Ended.DONE:
             found = (
-                notices.upkeep_events(tag.before, tag.status, now)
+                notices.upkeep_events(flight.before, tag.status, now)
                 if isinstance(tag, Kept)
-                else notices.events(tag, before, now)
+                else notices.events(tag, flight.before, now)
             )
             yield from (notices.notice_write(notice, now) for notice in found)
             self._take_answer(key, outcome.object)
-        waiting = self.flying.pop(key, deque())
-        while waiting and key not in self.flying:
-            yield from self._shown(waiting.popleft(), now)
-        if waiting:
-            self.flying[key] = waiting
+        while flight.waiting and key not in self.flying:
+            yield from self._shown(flight.waiting.popleft(), now)
+        if flight.waiting:
+            self.flying[key].waiting = flight.waiting
 
     def next_due(self, now: float) -> float:
         if any(key not in self.flying for key in self.dirty):
@@ -130,13 +138,14 @@ class AdmissionRole:
 
     def _take_answer(self, key: Key, answer: object) -> None:
         """What the API made of a write is known at once; the watch will tell the same later."""
-        if isinstance(answer, dict) and answer.get("kind") == "Workload":
+        known = self.workloads.get(key)
+        if isinstance(answer, dict) and known is not None and _version(answer) > _version(known):
             self.workloads[key] = answer
 
     def _shown(self, action: Shown, now: float) -> Iterator[Write]:
         key = _key(action.gang)
         if key in self.flying:
-            self.flying[key].append(action)
+            self.flying[key].waiting.append(action)
             return
         workload = self.workloads.get(key)
         if workload is None:
@@ -149,7 +158,7 @@ class AdmissionRole:
             case Decline():
                 status = statuses.declined(workload, action, now)
         if status is not None:
-            self.flying[key] = deque()
+            self.flying[key] = Flight(workload)
             yield _write(workload, status, action)
         elif isinstance(action, Decline):
             for notice in notices.events(action, workload, now):
@@ -177,6 +186,11 @@ class AdmissionRole:
 
 def _key(ref: Ref) -> Key:
     return (ref.namespace, ref.name)
+
+
+def _version(workload: Object) -> int:
+    text = str(workload["metadata"].get("resourceVersion", ""))
+    return int(text) if text.isdigit() else 0
 
 
 def _write(workload: Object, status: Object, tag: object) -> Write:

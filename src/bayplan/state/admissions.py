@@ -16,6 +16,7 @@ from bayplan.model.change import (
     PodLost,
     PodSeen,
     QueueSeen,
+    Started,
     TopologyLost,
     TopologySeen,
 )
@@ -43,6 +44,10 @@ class AdmissionState:
     """Folds changes; hands out heads and snapshots; believes plans until the API says otherwise."""
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Know nothing, as at the start."""
         self.rules = Rules()
         self.holdings = Holdings()
         self.ledger = Ledger()  # pods that no admitted gang accounts for
@@ -56,6 +61,8 @@ class AdmissionState:
     def apply(self, change: Change) -> None:
         """Fold one change in."""
         match change:
+            case Started():
+                self.forget()
             case NodeSeen(node):
                 self.nodes_seen({node.name: node})
             case NodeLost(name):

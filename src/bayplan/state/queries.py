@@ -1,0 +1,230 @@
+"""Questions that people ask about the state: positions in lines, who stands where, how much room is left."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import takewhile
+
+import numpy as np
+
+from bayplan.model.assignment import Path
+from bayplan.model.demand import Demand
+from bayplan.model.gang import Ref
+from bayplan.model.node import PODS
+from bayplan.placement.capacity import Taken, pods_per_leaf, room, with_slot
+from bayplan.placement.supply import Supply
+from bayplan.placement.tree import Ints
+from bayplan.state.admissions import AdmissionState
+from bayplan.state.lines import Place
+
+CPU = "cpu"
+_PLAIN = (CPU, "memory", "ephemeral-storage", PODS)
+_NO_DEVICES = ("hugepages-", "attachable-volumes-")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A gang's place in the line of its queue; 1 is first."""
+
+    position: int
+    of: int
+    first: Ref  # who stands at the head of the line
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many gangs wait, have quota, and are admitted."""
+
+    pending: int = 0
+    reserving: int = 0
+    admitted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A gang with pods in some domain."""
+
+    gang: Ref
+    pods: int
+
+
+@dataclass(frozen=True, slots=True)
+class LevelRoom:
+    """What one level of a topology has left. `hosts` and `pods` are the most that one domain takes."""
+
+    level: str
+    domains: int
+    free: Mapping[str, int]
+    total: Mapping[str, int]
+    hosts: int
+    pods: int | None  # of the shape asked about; None without one
+    fragmented: Fraction  # of what is free, the part in domains where something runs already
+
+
+def turns(state: AdmissionState) -> dict[Ref, Turn]:
+    """The positions of all that wait, those put off for a while among them."""
+    lines: dict[str, list[tuple[tuple[int, float, str, str], Ref]]] = {}
+    for ref, standing in state.lines.standings.items():
+        if standing.place in (Place.WAITING, Place.BACKOFF):
+            lines.setdefault(standing.queue, []).append((standing.rank, ref))
+    found = {}
+    for line in lines.values():
+        line.sort(key=lambda entry: entry[0])
+        for position, (_, ref) in enumerate(line, start=1):
+            found[ref] = Turn(position, len(line), line[0][1])
+    return found
+
+
+def tallies(state: AdmissionState) -> tuple[dict[str, Tally], dict[tuple[str, str], Tally]]:
+    """Gangs counted by queue and by entrance."""
+    by_queue: dict[str, list[Demand]] = {}
+    by_entrance: dict[tuple[str, str], list[Demand]] = {}
+    for standing in state.lines.standings.values():
+        demand = standing.demand
+        queue = demand.admission.queue if demand.admission is not None else standing.queue
+        if demand.admission is None and not demand.active:
+            continue
+        by_queue.setdefault(queue, []).append(demand)
+        by_entrance.setdefault(demand.entrance, []).append(demand)
+    return (
+        {name: _tally(demands) for name, demands in by_queue.items()},
+        {key: _tally(demands) for key, demands in by_entrance.items()},
+    )
+
+
+def _tally(demands: Iterable[Demand]) -> Tally:
+    found = list(demands)
+    holding = [demand for demand in found if demand.admission is not None]
+    return Tally(len(found) - len(holding), len(holding), sum(demand.admitted for demand in holding))
+
+
+def holders(state: AdmissionState, supply: Supply, domain: Path) -> list[Holder]:
+    """The admitted gangs with pods in a domain, most pods first."""
+    found = []
+    for ref, holding in state.holdings.by_gang.items():
+        pods = 0
+        for spot in holding.spots:
+            for path, count in _paths(supply, spot.place.levels, spot.place.shares):
+                pods += count if path[: len(domain)] == domain else 0
+        if pods:
+            found.append(Holder(ref, pods))
+    return sorted(found, key=lambda one: (-one.pods, one.gang.namespace, one.gang.name))
+
+
+def other_pods(state: AdmissionState, supply: Supply, domain: Path) -> int:
+    """Pods in a domain that belong to no admitted gang."""
+    claims = state.ledger.claims.values()
+    return sum((supply.paths.get(claim.node) or ())[: len(domain)] == domain for claim in claims)
+
+
+def common_domain(supply: Supply, demand: Demand) -> tuple[Path, int]:
+    """The smallest domain that holds all placed pods of a gang, and on how many leaves they are."""
+    given = demand.admission.given if demand.admission is not None else ()
+    places = [part.place for part in given if part.place is not None]
+    leaves = {path for place in places for path, _ in _paths(supply, place.levels, place.shares)}
+    if not leaves:
+        return (), 0
+    same = takewhile(lambda values: len(set(values)) == 1, zip(*leaves, strict=True))
+    return tuple(values[0] for values in same), len(leaves)
+
+
+def _paths(supply: Supply, levels: tuple[str, ...], shares: Iterable[object]) -> Iterator[tuple[Path, int]]:
+    """Shares with their domains in full, as far as this topology knows them."""
+    tree = supply.tree
+    if levels[-1] != tree.levels[-1]:
+        return
+    for share in shares:
+        values, count = share.values, share.count  # type: ignore[attr-defined]
+        path = supply.hosts.get(values[-1]) if tree.topology.ends_at_host else values
+        if path is not None and len(path) == len(tree.levels):
+            yield path, count
+
+
+def commonest_shape(state: AdmissionState) -> Mapping[str, int]:
+    """What most pods ask for, over all gangs; nothing if there is none."""
+    shapes: Counter[tuple[tuple[str, int], ...]] = Counter()
+    for standing in state.lines.standings.values():
+        for pod_set in standing.demand.gang.root.pod_sets():
+            shapes[tuple(sorted(pod_set.requests.items()))] += pod_set.count
+    ranked = sorted(shapes, key=lambda shape: (-shapes[shape], shape))
+    return dict(ranked[0]) if ranked else {}
+
+
+def main_resource(supply: Supply) -> str:
+    """What a cluster is measured by: the device it has most of, else CPU."""
+    devices = [n for n in supply.resources if n not in _PLAIN and not n.startswith(_NO_DEVICES)]
+    totals = {name: int(_total(supply, name).sum()) for name in devices}
+    best = min(devices, key=lambda name: (-totals[name], name), default="")
+    return best if best and totals[best] else CPU
+
+
+def room_by_level(supply: Supply, shape: Mapping[str, int]) -> list[LevelRoom]:
+    """What is left at every level, from the top down."""
+    main = main_resource(supply)
+    names = tuple(dict.fromkeys((main, CPU)))
+    if not supply.leaves:
+        return [LevelRoom(level, 0, {}, {}, 0, None, Fraction(0)) for level in supply.tree.levels]
+    free = {name: _free(supply, name) for name in names}
+    total = {name: _total(supply, name) for name in names}
+    hosts, pods = _whole_hosts(supply, main), _pods(supply, shape) if shape else None
+    found = []
+    for number, level in enumerate(supply.tree.levels):
+        left, all_ = _sums(supply, number, free[main]), _sums(supply, number, total[main])
+        broken = int(left[left < all_].sum())
+        found.append(
+            LevelRoom(
+                level=level,
+                domains=supply.tree.size(number),
+                free={name: int(free[name].sum()) for name in names},
+                total={name: int(total[name].sum()) for name in names},
+                hosts=int(_sums(supply, number, hosts).max()),
+                pods=None if pods is None else int(_sums(supply, number, pods).max()),
+                fragmented=Fraction(broken, int(left.sum())) if left.sum() else Fraction(0),
+            )
+        )
+    return found
+
+
+def _sums(supply: Supply, level: int, leaves: Ints) -> Ints:
+    tree = supply.tree
+    found: Ints = np.add.reduceat(leaves, tree.first_leaves(level, np.arange(tree.size(level))))
+    return found
+
+
+def _by_leaf(supply: Supply, rows: Ints) -> Ints:
+    found: Ints = np.add.reduceat(rows, supply.tree.starts[supply.tree.lowest])
+    return found
+
+
+def _free(supply: Supply, resource: str) -> Ints:
+    left = room(supply, supply.active, resource)
+    if supply.claimed is None:
+        left = np.where(supply.active, left, 0)
+    return np.maximum(left, 0)
+
+
+def _total(supply: Supply, resource: str) -> Ints:
+    amounts = (node.allocatable.get(resource, 0) for node in supply.tree.nodes)
+    rows = np.fromiter(amounts, np.int64, supply.tree.rows)
+    return _by_leaf(supply, np.where(supply.active, rows, 0)) if supply.leaves else rows
+
+
+def _whole_hosts(supply: Supply, main: str) -> Ints:
+    """Hosts on which nothing uses the main resource; in leaves of many hosts, as many as their room makes."""
+    row = supply.resources.get(main)
+    if row is None:
+        return np.zeros(supply.leaves, np.int64)
+    each = np.fromiter((n.allocatable.get(main, 0) for n in supply.tree.nodes), np.int64, supply.tree.rows)
+    whole = supply.active & (each > 0) & (supply.free[row] >= each)
+    hosts = _by_leaf(supply, whole.astype(np.int64))
+    if supply.claimed is None:
+        return hosts
+    return np.minimum(hosts, _free(supply, main) // max(1, int(each.max())))
+
+
+def _pods(supply: Supply, shape: Mapping[str, int]) -> Ints:
+    counts = pods_per_leaf(supply, supply.active, with_slot(shape), {}, Taken.nothing(supply))
+    return np.where(supply.active_leaves(), counts, 0)
