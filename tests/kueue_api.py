@@ -226,3 +226,12 @@ CHANGES = [
     Change("Topology", "racks", {"spec": levels("block", "rack")}, "field is immutable"),
     Change("Topology", "racks", {"spec": levels("zone", "rack", HOST)}),
 ]
+
+
+def contains(found: Any, wanted: Any) -> bool:
+    """Whether everything wanted was found; defaults may be there as well."""
+    if isinstance(wanted, dict):
+        return isinstance(found, dict) and all(contains(found.get(key), wanted[key]) for key in wanted)
+    if isinstance(wanted, list):
+        return isinstance(found, list) and len(found) == len(wanted) and all(map(contains, found, wanted))
+    return bool(found == wanted)

@@ -28,9 +28,8 @@ from bayplan.cli.manifests import Settings, manifests
 from bayplan.cli.webhooks import SECRET_NAME, registry
 from bayplan.runtime.serving import Address
 from tests.end_to_end.objects import eventually
-from tests.kueue_api import BAD, CHANGES, GROUP, PLURALS, Bad, Change, good, made, quota
+from tests.kueue_api import BAD, CHANGES, GROUP, PLURALS, Bad, Change, contains, good, made, quota
 from tests.listening import free_address
-from tests.unit.test_kueue_definitions import contains
 from tools.controlplane.plan import Trouble
 
 if TYPE_CHECKING:

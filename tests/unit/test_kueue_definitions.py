@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,20 @@ from bayplan.backends.embedded.tables import table
 from bayplan.cli.in_process import hooks
 from bayplan.cli.webhooks import registry
 from bayplan.dialects.api import Kind
-from tests.kueue_api import BAD, CHANGES, GROUP, NAMESPACED, PLURALS, Bad, Change, good, made, pod_set
+from bayplan.runtime.reviews import Handlers
+from tests.kueue_api import (
+    BAD,
+    CHANGES,
+    GROUP,
+    NAMESPACED,
+    PLURALS,
+    Bad,
+    Change,
+    contains,
+    good,
+    made,
+    pod_set,
+)
 from tests.unit.test_embedded_store import Object, store_at
 
 VERSIONS = ("v1beta1", "v1beta2")
@@ -56,15 +68,6 @@ def test_what_was_written_in_one_version_is_read_in_both(store: Store, version: 
         back = store.update(of(obj["kind"], OTHER[version]), *place(obj), there)
         assert back["spec" if "spec" in back else "value"] == there.get("spec", there.get("value"))
         assert contains(store.get(of(obj["kind"], version), *place(obj)), obj), obj["kind"]
-
-
-def contains(found: Any, wanted: Any) -> bool:
-    """Whether everything wanted was found; defaults may be there as well."""
-    if isinstance(wanted, dict):
-        return isinstance(found, dict) and all(contains(found.get(key), wanted[key]) for key in wanted)
-    if isinstance(wanted, list):
-        return isinstance(found, list) and len(found) == len(wanted) and all(map(contains, found, wanted))
-    return bool(found == wanted)
 
 
 @pytest.mark.skipif(not rules.available(), reason="the extra cel is not installed")
@@ -110,6 +113,26 @@ def test_pods_of_a_workload_are_kept_as_written_and_their_ports_get_a_protocol(s
     container = spec["podSets"][0]["template"]["spec"]["containers"][0]
     assert container["resources"] == {"requests": {"cpu": 1, "memory": "200Mi"}}
     assert container["ports"] == [{"containerPort": 80, "protocol": "TCP"}]
+
+
+def test_functions_of_webhooks_see_the_new_version_only() -> None:
+    seen: list[str] = []
+
+    def look(new: Object, _: Object | None) -> Object:
+        seen.append(new["apiVersion"])
+        return {**new, "metadata": {**new["metadata"], "labels": {"seen": "yes"}}}
+
+    found, asked = store_at(), registry()
+    for kind in ("ClusterQueue", "Topology"):
+        asked.admission[GROUP, PLURALS[kind], "CREATE"] = Handlers(mutate=(look,))
+    for hook in hooks(asked):
+        found.admission.register(hook)
+    define(found)
+    queue = put(found, made("ClusterQueue", "q", {"cohort": "all"}, "v1beta1"))
+    assert queue["apiVersion"] == f"{GROUP}/v1beta1"
+    assert queue["spec"]["cohort"] == "all" and queue["metadata"]["labels"] == {"seen": "yes"}
+    put(found, made("Topology", "t", {"levels": [{"nodeLabel": "rack"}]}, "v1beta1"))
+    assert seen == [f"{GROUP}/v1beta2"] * 2
 
 
 def test_a_status_written_in_the_old_version_leaves_what_only_the_new_one_can_say(store: Store) -> None:

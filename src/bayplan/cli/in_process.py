@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from bayplan.backends.embedded.admission import Hook, Review, Verdict
-from bayplan.runtime.reviews import Key, Registry
+from bayplan.cli.webhooks import REVIEWED_AS
+from bayplan.runtime.reviews import Key, Object, Registry
 
 Decide = Callable[[Registry, Review], Verdict]
 
@@ -39,12 +41,31 @@ def hook_name(group: str, resource: str) -> str:
 def _mutated(registry: Registry, review: Review) -> Verdict:
     if review.object is None:
         return Verdict()
-    return Verdict(object=registry.mutated(_key(review), review.object, review.old))
+    wanted = registry.mutated(_key(review), *_shown(registry, review))
+    return Verdict(object=_as(review.object["apiVersion"], wanted, registry))
 
 
 def _validated(registry: Registry, review: Review) -> Verdict:
-    errors = registry.problems(_key(review), review.object, review.old)
+    errors = registry.problems(_key(review), *_shown(registry, review))
     return Verdict(not errors, "; ".join(str(error) for error in errors), 422 if errors else 200)
+
+
+def _shown(registry: Registry, review: Review) -> tuple[Any, Object | None]:
+    """The new and the old object in the version that our functions see."""
+    version = REVIEWED_AS.get(review.group)
+    if version is None:
+        return review.object, review.old
+    target = f"{review.group}/{version}"
+    new, old = (one and _as(target, one, registry) for one in (review.object, review.old))
+    return new, old
+
+
+def _as(version: str, obj: Object, registry: Registry) -> Object:
+    """The object in a version; where nobody converts the kind, its versions are the same."""
+    if obj["apiVersion"] == version:
+        return obj
+    change = registry.conversion.get((version.partition("/")[0], obj["kind"]))
+    return {**obj, "apiVersion": version} if change is None else change(obj, version)
 
 
 def _key(review: Review) -> Key:

@@ -11,7 +11,7 @@ from bayplan.backends.definitions import definitions
 from bayplan.cli.definitions import conversion, converted
 from bayplan.cli.in_process import hook_name
 from bayplan.cli.rights import EVERYBODY, ROLES, Right, rules
-from bayplan.cli.webhooks import CONFIGURATION, SECRET_NAME, SERVICE, registry
+from bayplan.cli.webhooks import CONFIGURATION, REVIEWED_AS, SECRET_NAME, SERVICE, registry
 from bayplan.dialects.kueue.admission import QUEUED, STATUS
 from bayplan.dialects.kueue.annotations import QUEUE
 from bayplan.dialects.kueue.scheduled import SCHEDULER
@@ -266,7 +266,12 @@ def _hook(key: tuple[str, str], operations: list[str], path: str, settings: Sett
         "timeoutSeconds": 5,
         "matchPolicy": "Equivalent",
         "rules": [
-            {"apiGroups": [group], "apiVersions": ["*"], "operations": operations, "resources": [resource]}
+            {
+                "apiGroups": [group],
+                "apiVersions": [REVIEWED_AS.get(group, "*")],
+                "operations": operations,
+                "resources": [resource],
+            }
         ],
         "namespaceSelector": {
             "matchExpressions": [{**spared, "values": ["kube-system", settings.namespace]}]

@@ -11,7 +11,7 @@ from bayplan.dialects.errors import Trouble
 from bayplan.dialects.kueue.admission import VALIDATED, validate
 from bayplan.dialects.kueue.defaulting import DEFAULTED, default
 from bayplan.dialects.kueue.versions import CONVERTED, convert
-from bayplan.dialects.kueue.workload_conversion import GROUP
+from bayplan.dialects.kueue.workload_conversion import GROUP, V1BETA2
 from bayplan.runtime.certificate_keeper import TRUSTING, CertificateKeeper, trusting
 from bayplan.runtime.certificates import Certificates, reload, server_context
 from bayplan.runtime.clock import Clock
@@ -24,6 +24,8 @@ from bayplan.runtime.webhook_server import Note, serve_webhooks
 SERVICE = "bayplan-webhooks"
 SECRET_NAME = "bayplan-webhook-certificate"
 CONFIGURATION = "bayplan"
+REVIEWED_AS = {GROUP: V1BETA2}
+"""The one version in which our functions see the objects of a group; the API server converts to it."""
 TRUST_SECONDS = 60.0
 CALL_SECONDS = 10.0
 
