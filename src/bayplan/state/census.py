@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from bayplan.model.demand import CheckState, Delayed, Demand
-from bayplan.model.gang import Ref
 from bayplan.model.quota import Cell, Stop
 from bayplan.model.refusal import Token
 from bayplan.state.admissions import AdmissionState
@@ -35,81 +34,84 @@ class Stock:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Entry:
-    """How one gang was counted: by what it holds, or as one in line."""
+class _Waiting:
+    """How a gang in line was counted. It is kept with the gang, so that nothing else can be taken for it."""
 
+    standing: Standing
     queue: str
     demand: Demand
-    holding: Holding | None = None
-    parked: bool = False
-    told: Hashable = None
-    shape: Hashable = None
+    parked: bool
+    told: Hashable
+    shape: Hashable
 
 
 class Census:
     """The sums of all queues and entrances. Looks at every gang, and adds up only those that changed.
 
     What gangs hold and ask for are values that are replaced, never altered: the same object means the same
-    numbers.
+    numbers, so they are told apart by identity, which is cheaper than by name.
     """
 
     def __init__(self) -> None:
         self.queues: dict[str, Stock] = {}
         self.entrances: dict[tuple[str, str], Stock] = {}
-        self._entries: dict[Ref, _Entry] = {}
+        self._holders: dict[int, Holding] = {}
+        self._waiting: dict[int, _Waiting] = {}
 
     def count(self, state: AdmissionState) -> None:
         """Bring the sums up to date."""
-        entries, standings = self._entries, state.lines.standings
-        for ref in entries.keys() - standings.keys():
-            self._strike(ref)
+        before, self._holders = self._holders, {id(one): one for one in state.holdings.by_gang.values()}
+        for gone in before.keys() - self._holders.keys():
+            self._hold(before[gone], -1)
+        for fresh in self._holders.keys() - before.keys():
+            self._hold(self._holders[fresh], 1)
+        self._count_waiting(state)
+
+    def _count_waiting(self, state: AdmissionState) -> None:
         closed = {key for key, way in state.rules.entrances.items() if way.stop is not Stop.OPEN}
-        refused = {name: line.refused for name, line in state.lines.lines.items() if not line.strict}
-        by_gang = state.holdings.by_gang
-        for ref, standing in standings.items():
-            holding, before = by_gang.get(ref), entries.get(ref)
-            if holding is not None:
-                if before is None or before.holding is not holding:
-                    self._enter(ref, _Entry(holding.queue, holding.demand, holding))
-            elif standing.place in _IN_LINE and standing.demand.entrance not in closed:
-                parked = standing.place is Place.BACKOFF or standing.shape in refused.get(standing.queue, ())
-                if before is None or not _is_same(before, standing, parked):
-                    entry = _Entry(
-                        standing.queue, standing.demand, None, parked, standing.told, standing.shape
-                    )
-                    self._enter(ref, entry)
-            elif before is not None:
-                self._strike(ref)
+        refused = {
+            name: line.refused for name, line in state.lines.lines.items() if line.refused and not line.strict
+        }
+        before, now = self._waiting, dict[int, _Waiting]()
+        for standing in state.lines.standings.values():
+            place, demand, queue = standing.place, standing.demand, standing.queue
+            later = place is Place.BACKOFF
+            if not (later or place is Place.WAITING) or not queue or demand.entrance in closed:
+                continue
+            shapes = refused.get(queue)
+            parked = later or (shapes is not None and standing.shape in shapes)
+            entry = before.pop(id(standing), None)
+            if entry is None or not _is_same(entry, standing, parked):
+                if entry is not None:
+                    self._wait(entry, -1)
+                entry = _Waiting(standing, queue, demand, parked, standing.told, standing.shape)
+                self._wait(entry, 1)
+            now[id(standing)] = entry
+        for gone in before.values():
+            self._wait(gone, -1)
+        self._waiting = now
 
-    def _enter(self, ref: Ref, entry: _Entry) -> None:
-        self._strike(ref)
-        self._entries[ref] = entry
-        self._add(entry, 1)
+    def _hold(self, holding: Holding, sign: int) -> None:
+        for stock in self._stocks(holding.queue, holding.demand):
+            _add_holder(stock, holding.demand, holding.quota, sign)
 
-    def _strike(self, ref: Ref) -> None:
-        before = self._entries.pop(ref, None)
-        if before is not None:
-            self._add(before, -1)
+    def _wait(self, entry: _Waiting, sign: int) -> None:
+        for stock in self._stocks(entry.queue, entry.demand):
+            _add_waiting(stock, entry, sign)
 
-    def _add(self, entry: _Entry, sign: int) -> None:
-        for stock in (
-            self.queues.setdefault(entry.queue, Stock()),
-            self.entrances.setdefault(entry.demand.entrance, Stock()),
-        ):
-            if entry.holding is not None:
-                _add_holder(stock, entry.demand, entry.holding.quota, sign)
-            else:
-                _add_waiting(stock, entry, sign)
-
-
-_IN_LINE = (Place.WAITING, Place.BACKOFF)
+    def _stocks(self, queue: str, demand: Demand) -> tuple[Stock, Stock]:
+        way = demand.entrance
+        if queue not in self.queues:
+            self.queues[queue] = Stock()
+        if way not in self.entrances:
+            self.entrances[way] = Stock()
+        return self.queues[queue], self.entrances[way]
 
 
-def _is_same(before: _Entry, standing: Standing, parked: bool) -> bool:
+def _is_same(before: _Waiting, standing: Standing, parked: bool) -> bool:
     return (
-        before.holding is None
-        and before.demand is standing.demand
-        and before.parked == parked
+        before.demand is standing.demand
+        and before.parked is parked
         and before.told is standing.told
         and before.shape is standing.shape
         and before.queue == standing.queue
@@ -130,7 +132,7 @@ def _add_holder(stock: Stock, demand: Demand, quota: Mapping[Cell, int], sign: i
         stock.unplaced += sign
 
 
-def _add_waiting(stock: Stock, entry: _Entry, sign: int) -> None:
+def _add_waiting(stock: Stock, entry: _Waiting, sign: int) -> None:
     if entry.parked:
         stock.parked += sign
     else:

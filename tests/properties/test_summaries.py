@@ -1,0 +1,127 @@
+"""Whatever happens to gangs and queues, a census that is kept up equals one taken afresh, and a recount."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from bayplan.model.change import (
+    DemandLost,
+    DemandSeen,
+    EntranceLost,
+    EntranceSeen,
+    FlavorLost,
+    FlavorSeen,
+    QueueLost,
+    QueueSeen,
+)
+from bayplan.model.demand import Demand
+from bayplan.model.profile import Profile
+from bayplan.model.quota import Entrance, Flavor, Stop
+from bayplan.scheduling.admit import decide_admissions
+from bayplan.state.admissions import AdmissionState
+from bayplan.state.census import Census
+from bayplan.state.lines import Place
+from bayplan.state.summaries import summaries
+from tests.unit.admission_worlds import demand, queue
+
+NAMES = st.sampled_from([f"g{n}" for n in range(6)])
+QUEUES = st.sampled_from(["a", "b"])
+ENTRANCES = st.sampled_from(["main", "side"])
+
+
+class Standings(RuleBasedStateMachine):
+    """Gangs come, go, are admitted and leave while queues and entrances change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state, self.census, self.now = AdmissionState(), Census(), 0.0
+        self.state.apply(FlavorSeen(Flavor("f")))
+        for name in ("a", "b"):
+            self.state.apply(QueueSeen(queue(name, "top", 2000)))
+        for name, behind in (("main", "a"), ("side", "b")):
+            self.state.apply(EntranceSeen(Entrance("ns", name, behind)))
+
+    @rule(name=NAMES, way=ENTRANCES, cpu=st.sampled_from([500, 1500, 9000]), active=st.booleans())
+    def hand_in(self, name: str, way: str, cpu: int, active: bool) -> None:
+        self.state.apply(DemandSeen(demand(name, cpu=cpu, entrance=("ns", way), active=active)))
+
+    @rule(name=NAMES, way=ENTRANCES, given=QUEUES, admitted=st.booleans())
+    def admit(self, name: str, way: str, given: str, admitted: bool) -> None:
+        self.state.apply(DemandSeen(demand(name, given=given, admitted=admitted, entrance=("ns", way))))
+
+    @rule(name=NAMES)
+    def withdraw(self, name: str) -> None:
+        self.state.apply(DemandLost(demand(name).gang.source))
+
+    @rule()
+    def decide(self) -> None:
+        self.now += 1.0
+        heads = self.state.heads(self.now)
+        self.state.assume(decide_admissions(self.state.snapshot(heads), Profile(), self.now), self.now)
+
+    @rule(name=NAMES)
+    def fail(self, name: str) -> None:
+        self.now += 1.0
+        self.state.admission_failed(demand(name).gang.source, self.now)
+
+    @rule(name=QUEUES, strict=st.booleans(), stop=st.sampled_from(list(Stop)), gone=st.booleans())
+    def change_queue(self, name: str, strict: bool, stop: Stop, gone: bool) -> None:
+        seen = QueueSeen(queue(name, "top", 2000, strict=strict, stop=stop))
+        self.state.apply(QueueLost(name) if gone else seen)
+
+    @rule(name=ENTRANCES, behind=QUEUES, stop=st.sampled_from(list(Stop)), gone=st.booleans())
+    def change_entrance(self, name: str, behind: str, stop: Stop, gone: bool) -> None:
+        seen = EntranceSeen(Entrance("ns", name, behind, stop))
+        self.state.apply(EntranceLost("ns", name) if gone else seen)
+
+    @rule(there=st.booleans())
+    def change_flavor(self, there: bool) -> None:
+        self.state.apply(FlavorSeen(Flavor("f")) if there else FlavorLost("f"))
+
+    @invariant()
+    def a_census_kept_up_is_one_taken_afresh(self) -> None:
+        assert summaries(self.state, self.census) == summaries(self.state)
+
+    @invariant()
+    def it_is_a_recount(self) -> None:
+        told = summaries(self.state)
+        for name, found in told.queues.items():
+            held = self._holders(name)
+            assert found.counts.reserving == len(held)
+            assert found.counts.admitted == sum(one.admitted for one in held)
+            waiting = self._waiting("queue", name)
+            assert found.counts.pending == len(waiting) == sum(found.counts.refused.values())
+            assert found.wanted["cpu"] == sum(one.asks[0].each["cpu"] for one in waiting)
+            account = self.state.holdings.books().queues[name]
+            assert {("f", "cpu"): found.cells[0].reserved} == {("f", "cpu"): 0} | +Counter(account.usage)
+            assert found.active == (name not in set(self.state.closed_queues()))
+        for key, way in told.entrances.items():
+            held = [one for one in self._holders() if one.entrance == key]
+            assert (way.counts.reserving, way.counts.pending) == (
+                len(held),
+                len(self._waiting("entrance", key)),
+            )
+
+    def _holders(self, name: str = "") -> list[Demand]:
+        held = self.state.holdings.by_gang.values()
+        return [holding.demand for holding in held if name in ("", holding.queue)]
+
+    def _waiting(self, by: str, name: Any) -> list[Demand]:
+        ways = self.state.rules.entrances
+        return [
+            standing.demand
+            for standing in self.state.lines.standings.values()
+            if standing.place in (Place.WAITING, Place.BACKOFF)
+            and standing.queue
+            and ways[standing.demand.entrance].stop is Stop.OPEN
+            and name == (standing.queue if by == "queue" else standing.demand.entrance)
+        ]
+
+
+TestStandings = Standings.TestCase
+TestStandings.settings = settings(max_examples=60)
