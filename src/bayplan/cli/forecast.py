@@ -80,7 +80,9 @@ def with_fewer_pods(state: AdmissionState, demand: Demand, queue: str, now: floa
 
 def _content_with_less(group: Group) -> Group:
     members: list[Group | PodSet] = [
-        _content_with_less(member) if isinstance(member, Group) else replace(member, minimum=min(1, member.count))
+        _content_with_less(member)
+        if isinstance(member, Group)
+        else replace(member, minimum=min(1, member.count))
         for member in group.members
     ]
     return replace(group, members=tuple(members))

@@ -23,6 +23,7 @@ from bayplan.dialects.kube.wire import NODES, PODS_KIND
 from bayplan.dialects.kueue import admitting
 from bayplan.dialects.kueue.members import source
 from bayplan.dialects.kueue.versions import PLAIN, convert
+from bayplan.model.change import Change
 from bayplan.model.gang import Ref
 from bayplan.runtime.clock import Clock, SystemClock
 from bayplan.state.admissions import AdmissionState
@@ -46,8 +47,15 @@ class Live:
     backend: RemoteBackend
     now: float
     namespace: str  # where to look if nobody says
-    state: AdmissionState = field(default_factory=AdmissionState)
+    changes: list[Change] = field(default_factory=list)  # all that there is
     workloads: dict[Ref, Object] = field(default_factory=dict)  # those that are over among them
+    state: AdmissionState = field(default_factory=AdmissionState)
+
+    def imagined(self) -> Live:
+        """The same with a state of its own, to try things on."""
+        state = AdmissionState()
+        state.apply_all(self.changes)
+        return replace(self, state=state)
 
     def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         """One object, fresh from the cluster; None if there is none."""
@@ -95,28 +103,23 @@ def reaches_a_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("-n", "--namespace", help="Default: that of the context.")
     @click.pass_context
     @wraps(command)
-    def wrapped(
-        ctx: click.Context, kubeconfig: Path | None, context: str | None, namespace: str | None, **rest: Any
-    ) -> Any:
+    def wrapped(ctx: click.Context, /, **given: Any) -> Any:
         clock: Clock = ctx.obj or SystemClock()
-        return ctx.invoke(command, target=Target(kubeconfig, context, namespace, clock), **rest)
+        target = Target(given.pop("kubeconfig"), given.pop("context"), given.pop("namespace"), clock)
+        return ctx.invoke(command, target=target, **given)
 
     return wrapped
 
 
 def read(live: Live) -> None:
     """List everything that admission looks at, and fold it. Nothing is watched, nothing is written."""
-    backend, state = live.backend, live.state
-    workloads = _listed(backend, admitting.WORKLOADS)
-    for kind in (*RULES, NODES, PODS_KIND):
-        state.apply_all(
-            change
-            for one in _listed(backend, kind)
-            for change in admitting.decode(Event(Happened.SEEN, kind, one))
-        )
-    for one in workloads:
-        live.workloads[source(Field(one), "Workload")] = one
-        state.apply_all(admitting.decode(Event(Happened.SEEN, admitting.WORKLOADS, one)))
+    workloads = _listed(live.backend, admitting.WORKLOADS)
+    live.workloads = {source(Field(one), "Workload"): one for one in workloads}
+    for kind in (*RULES, NODES, PODS_KIND, admitting.WORKLOADS):
+        found = workloads if kind is admitting.WORKLOADS else _listed(live.backend, kind)
+        for one in found:
+            live.changes += admitting.decode(Event(Happened.SEEN, kind, one))
+    live.state.apply_all(live.changes)
 
 
 def get(backend: RemoteBackend, kind: Kind, namespace: str, name: str) -> Object | None:

@@ -11,13 +11,16 @@ import click
 
 from bayplan import __version__
 
-# Name → module that holds a click command of that name. Help texts live there; start-up stays fast.
+# Name → module and the click command in it. Help texts live there; start-up stays fast.
 COMMANDS = {
-    "up": "bayplan.cli.up",
-    "place": "bayplan.cli.place",
-    "run": "bayplan.cli.run",
-    "replay": "bayplan.cli.replay",
-    "install": "bayplan.cli.install",
+    "up": "bayplan.cli.up:up",
+    "place": "bayplan.cli.place:place",
+    "plan": "bayplan.cli.dry_run:plan",
+    "list": "bayplan.cli.listing:listing",
+    "explain": "bayplan.cli.story:explain_gang",
+    "run": "bayplan.cli.run:run",
+    "replay": "bayplan.cli.replay:replay",
+    "install": "bayplan.cli.install:install",
 }
 
 
@@ -30,10 +33,10 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command, freshly imported."""
-        module = COMMANDS.get(cmd_name)
-        if module is None:
+        if cmd_name not in COMMANDS:
             return None
-        command = getattr(import_module(module), cmd_name)
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        command = getattr(import_module(module), name)
         assert isinstance(command, click.Command)
         return command
 
@@ -57,3 +60,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot draw a triangle still gets the rest
+
+
+def plugin() -> None:
+    """The same, as kubectl calls it: a program named kubectl-bayplan on the PATH."""
+    main(prog_name="kubectl bayplan")

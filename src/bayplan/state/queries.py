@@ -14,6 +14,7 @@ from bayplan.model.assignment import Path
 from bayplan.model.demand import Demand
 from bayplan.model.gang import Ref
 from bayplan.model.node import PODS
+from bayplan.model.quota import Cell
 from bayplan.placement.capacity import Taken, pods_per_leaf, room, with_slot
 from bayplan.placement.supply import Supply
 from bayplan.placement.tree import Ints
@@ -61,7 +62,7 @@ class LevelRoom:
     total: Mapping[str, int]
     hosts: int
     pods: int | None  # of the shape asked about; None without one
-    fragmented: Fraction  # of what is free, the part in domains where something runs already
+    fragmentation: Fraction  # 0: the free room lies together as well as it can; near 1: in splinters
 
 
 def turns(state: AdmissionState) -> dict[Ref, Turn]:
@@ -120,6 +121,18 @@ def other_pods(state: AdmissionState, supply: Supply, domain: Path) -> int:
     return sum((supply.paths.get(claim.node) or ())[: len(domain)] == domain for claim in claims)
 
 
+def users(state: AdmissionState, queue: str, cell: Cell) -> list[tuple[Ref, str, int]]:
+    """Who uses a flavor's resource in a queue and in those that share quota with it: most first."""
+    account = state.holdings.books().queues.get(queue)
+    queues = {each.name for each in account.root().queues()} if account is not None else set()
+    found = [
+        (ref, holding.queue, holding.quota[cell])
+        for ref, holding in state.holdings.by_gang.items()
+        if holding.queue in queues and holding.quota.get(cell)
+    ]
+    return sorted(found, key=lambda one: (-one[2], one[0].namespace, one[0].name))
+
+
 def common_domain(supply: Supply, demand: Demand) -> tuple[Path, int]:
     """The smallest domain that holds all placed pods of a gang, and on how many leaves they are."""
     given = demand.admission.given if demand.admission is not None else ()
@@ -170,10 +183,11 @@ def room_by_level(supply: Supply, shape: Mapping[str, int]) -> list[LevelRoom]:
     free = {name: _free(supply, name) for name in names}
     total = {name: _total(supply, name) for name in names}
     hosts, pods = _whole_hosts(supply, main), _pods(supply, shape) if shape else None
+    most = _free(supply.emptied(), main)
     found = []
     for number, level in enumerate(supply.tree.levels):
-        left, all_ = _sums(supply, number, free[main]), _sums(supply, number, total[main])
-        broken = int(left[left < all_].sum())
+        left = _sums(supply, number, free[main])
+        possible = min(int(left.sum()), int(_sums(supply, number, most).max()))
         found.append(
             LevelRoom(
                 level=level,
@@ -182,7 +196,7 @@ def room_by_level(supply: Supply, shape: Mapping[str, int]) -> list[LevelRoom]:
                 total={name: int(total[name].sum()) for name in names},
                 hosts=int(_sums(supply, number, hosts).max()),
                 pods=None if pods is None else int(_sums(supply, number, pods).max()),
-                fragmented=Fraction(broken, int(left.sum())) if left.sum() else Fraction(0),
+                fragmentation=1 - Fraction(int(left.max()), possible) if possible else Fraction(0),
             )
         )
     return found

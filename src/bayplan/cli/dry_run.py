@@ -1,0 +1,152 @@
+"""`bayplan plan`: what would happen to gangs if they were submitted now. Nothing is written."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from bayplan.cli.forecast import Fate, forecast
+from bayplan.cli.gang_facts import closed_words, named
+from bayplan.cli.live_state import Live, Target, reaches_a_cluster
+from bayplan.cli.places import drawn
+from bayplan.cli.read import Problem, read_files
+from bayplan.cli.reasons import few_words
+from bayplan.cli.story import first_served, queue_text, told
+from bayplan.cli.submissions import Submission, submissions
+from bayplan.cli.tables import say, say_json
+from bayplan.cli.waiting import Sections, waiting_sections, wishes
+from bayplan.cli.words import amount_text, counted, importance, short_resources
+from bayplan.dialects.kueue.refusals import reason
+from bayplan.dialects.kueue.statuses import encode_admission
+from bayplan.model.change import DemandSeen
+from bayplan.model.demand import Admission
+from bayplan.model.plan import Admit, Decline
+from bayplan.model.refusal import Token
+from bayplan.state.queries import Turn, turns
+
+ADMITTED, BAD_INPUT, WAITS = 0, 2, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What would become of one gang, told and for machines."""
+
+    status: int
+    head: str
+    sections: Sections
+    record: dict[str, Any]
+
+
+@click.command()
+@click.option(
+    "-f", "--file", "files", multiple=True, required=True, metavar="FILE",
+    help="YAML or JSON with Workloads, or jobs that name a queue; - is standard input. May be repeated.",
+)  # fmt: skip
+@reaches_a_cluster
+@click.option("-o", "--output", type=click.Choice(["json"]), help="Everything for machines.")
+@click.option("--full", is_flag=True, help="Draw every host that gets a pod, one by one.")
+@click.pass_context
+def plan(ctx: click.Context, target: Target, files: tuple[str, ...], output: str | None, full: bool) -> None:
+    """Try out gangs on a cluster as it is now, each after the other, as if submitted in that order.
+
+    Says whether each would be admitted at once and where, whom it would make leave, or why it would wait.
+    Nothing is written.
+
+    Exit status: 0 all admitted now, 3 some gang would wait, 2 bad input.
+    """
+    documents, problems = read_files(files, sys.stdin.buffer.read)
+    if problems:
+        ctx.exit(_refused(problems))
+    with target.live() as found_live:
+        live = found_live.imagined()
+        found, problems = submissions(live, documents)
+        if problems:
+            ctx.exit(_refused(problems))
+        answers = [_answer(live, one, full=full) for one in found]
+        status = max((answer.status for answer in answers), default=ADMITTED)
+        if output == "json":
+            say_json({"gangs": [answer.record for answer in answers], "exitStatus": status})
+        else:
+            say(_lines(answers))
+    ctx.exit(status)
+
+
+def _refused(problems: list[Problem]) -> int:
+    for problem in problems:
+        click.echo(str(problem), err=True)
+    return BAD_INPUT
+
+
+def _lines(answers: list[Answer]) -> Iterator[str]:
+    for number, answer in enumerate(answers):
+        if number:
+            yield ""
+        yield answer.head
+        yield from (f"  {line}" for line in told(answer.sections))
+
+
+def _answer(live: Live, one: Submission, *, full: bool) -> Answer:
+    """Put the gang in line and let rounds pass until it is decided upon."""
+    state, ref = live.state, one.demand.gang.source
+    queue = state.rules.queue_of(one.demand)
+    state.apply(DemandSeen(one.demand))
+    state.lines.wake(queue)  # an earlier one of the same shape may have been refused: ask again
+    turn = turns(state).get(ref)
+    supplies = state.holdings.supplies()
+    fates = forecast(state, live.now, until=ref)
+    fate = fates.get(ref)
+    sections: Sections = {"asks for": wishes(live, one.demand)}
+    sections["queue"] = [queue_text(live, *one.demand.entrance, queue)]
+    record: dict[str, Any] = {
+        "gang": one.title,
+        "namespace": ref.namespace,
+        "name": ref.name,
+        "clusterQueue": queue,
+        "admitted": False,
+    }
+    if fate is not None and isinstance(fate.action, Admit):
+        admission = fate.action.admission
+        sections["is given"] = _given(admission)
+        picture = drawn(one.demand.gang, admission, state.rules.flavors, supplies, full=full)
+        if picture:
+            sections["placed"] = picture
+        checks = fate.action.checks
+        record |= {"admitted": True, "admission": encode_admission(admission), "checks": list(checks)}
+        then = f", and start after check {', '.join(checks)}" if checks else ""
+        return Answer(ADMITTED, f"{one.title}: would be admitted now{then}", sections, record)
+    others = [gang for gang, other in fates.items() if isinstance(other.action, Admit)]
+    if first := first_served(others, ref):
+        sections["counted as admitted before it"] = [first]
+    token, why = _why(live, queue, turn, fate)
+    sections |= waiting_sections(live, one.demand, queue, fate)
+    record |= {"reason": token, "message": why, "position": turn.position if turn else None}
+    record |= {"preempts": [named(eviction.gang) for eviction in fate.victims] if fate is not None else []}
+    return Answer(WAITS, f"{one.title}: would wait: {why}", sections, record)
+
+
+def _why(live: Live, queue: str, turn: Turn | None, fate: Fate | None) -> tuple[str, str]:
+    if fate is not None and isinstance(fate.action, Decline):
+        refusal = fate.action.refusal
+        closed = closed_words(live, queue) if refusal.token is Token.CLOSED else ""
+        return reason(refusal.token), closed or few_words(refusal)
+    if turn is not None and turn.position > 1:
+        where = f"{turn.position} of {turn.of}"
+        return reason(Token.TO_BE_EVALUATED), f"behind {named(turn.first)}, at position {where}"
+    return reason(Token.TO_BE_EVALUATED), closed_words(live, queue) or "its turn does not come now"
+
+
+def _given(admission: Admission) -> list[str]:
+    """Pods and flavors, pod set by pod set."""
+    lines = []
+    for given in admission.given:
+        short = short_resources(given.usage)
+        parts = [
+            f"{amount_text(name, given.usage[name])} {short[name]} of {given.flavors[name]}"
+            for name in sorted(given.flavors, key=importance)
+        ]
+        lines.append(f"{given.name}: {counted(given.count, 'pod')}, {', '.join(parts) or 'no quota needed'}")
+    return lines

@@ -1,0 +1,217 @@
+"""`bayplan explain`: one gang's story, from its queue to its place or to the reason why it has none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import click
+
+from bayplan.cli.gang_facts import INACTIVE, GangFacts, Outlook, named, outlook, owner_of
+from bayplan.cli.list_gangs import flavors, gang_records
+from bayplan.cli.list_queues import cohort_path
+from bayplan.cli.listing import checked_namespace
+from bayplan.cli.live_state import Live, Object, Target, event_time, events_about, reaches_a_cluster
+from bayplan.cli.places import drawn
+from bayplan.cli.tables import age, moment, say, say_json, table
+from bayplan.cli.waiting import Sections, waiting_sections, wishes
+from bayplan.cli.words import counted
+from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kueue.conditions import ADMITTED, FINISHED, condition_of, is_true
+from bayplan.dialects.kueue.demands import demand as read_demand
+from bayplan.dialects.kueue.demands import seconds
+from bayplan.model.gang import Ref
+from bayplan.model.plan import Decline
+
+EVENTS_MAX = 10
+NAMES_MAX = 8
+
+
+@click.command("explain")
+@click.argument("gang", metavar="NAMESPACE/NAME")
+@reaches_a_cluster
+@click.option("-o", "--output", type=click.Choice(["json"]), help="Everything for machines.")
+@click.option("--full", is_flag=True, help="Draw every host that has a pod of the gang, one by one.")
+def explain_gang(target: Target, gang: str, output: str | None, full: bool) -> None:
+    """Tell why a gang waits, or where it is: a Workload, or the job that one stands for.
+
+    Says what was tried flavor by flavor, where the gang nearly fits, who holds that place, and the least
+    that would get it admitted. Nothing is changed.
+    """
+    with target.live() as live:
+        ref = find_gang(live, gang)
+        workload = live.workloads[ref]
+        seen = outlook(live)
+        facts = seen.find(ref)
+        head = _over(ref, workload, live) if facts is None else _head(live, facts)
+        sections = {} if facts is None else _sections(live, facts, seen, full=full)
+        sections |= _past(live, ref, workload)
+        if output == "json":
+            _say_json(live, ref, facts, head, sections)
+        else:
+            say([*head, *told(sections)])
+
+
+def told(sections: Sections) -> Iterator[str]:
+    """Sections under their titles, indented."""
+    for title, lines in sections.items():
+        if len(lines) == 1:
+            yield f"{title}: {lines[0]}"
+        else:
+            yield f"{title}:"
+            yield from (f"  {line}" for line in lines)
+
+
+def find_gang(live: Live, text: str) -> Ref:
+    """The Workload of that name, or of the job of that name."""
+    namespace, _, name = text.rpartition("/")
+    namespace = checked_namespace(live, namespace or live.namespace)
+    here = {ref: one for ref, one in live.workloads.items() if ref.namespace == namespace}
+    exact = [ref for ref in here if ref.name == name]
+    owned = [ref for ref, one in here.items() if owner_of(one).partition("/")[2] == name]
+    running = [ref for ref in owned if not is_true(here[ref], FINISHED)]
+    found = exact or running or owned
+    if not found:
+        raise click.ClickException(
+            f"there is no Workload {namespace}/{name}, and no job of that name has one;"
+            f" see: bayplan list gangs -n {namespace}"
+        )
+    if len(found) > 1:
+        names = ", ".join(sorted(ref.name for ref in found))
+        raise click.ClickException(f"{namespace}/{name} has several Workloads, name one of them: {names}")
+    return found[0]
+
+
+def queue_text(live: Live, namespace: str, entrance: str, queue: str) -> str:
+    """The way from the LocalQueue to the root of the cohorts."""
+    account = live.state.holdings.books().queues.get(queue)
+    cohort = cohort_path(account) if account is not None else ""
+    above = f", cohort {cohort}" if cohort else ""
+    way = f"LocalQueue {namespace}/{entrance}" if entrance else "none"
+    return f"{way} → ClusterQueue {queue}{above}" if queue else way
+
+
+def _head(live: Live, facts: GangFacts) -> list[str]:
+    demand, source = facts.demand, facts.demand.gang.source
+    owner = f", for {facts.owner.replace('/', ' ', 1)}" if facts.owner else ""
+    queue = demand.admission.queue if demand.admission is not None else facts.standing.queue
+    lines = [f"Workload {named(source)}{owner}: {facts.state}"]
+    lines += [f"  {line}" for line in wishes(live, demand)]
+    lines.append(f"queue: {queue_text(live, *demand.entrance, queue)}")
+    if facts.turn is not None:
+        strict = facts.standing.queue in live.state.rules.queues and (
+            live.state.rules.queues[facts.standing.queue].strict
+        )
+        rule = ", and nobody may overtake" if strict else ""
+        waited = age(live.now - demand.queued)
+        place = f"{facts.turn.position} of {facts.turn.of}{rule}"
+        lines.append(f"position: {place}; priority {demand.gang.priority}, waiting for {waited}")
+    if facts.why:
+        lines.append(f"reason: {facts.why} ({facts.token})" if facts.token else f"reason: {facts.why}")
+    return lines
+
+
+def _sections(live: Live, facts: GangFacts, seen: Outlook, *, full: bool) -> Sections:
+    demand, queue = facts.demand, facts.standing.queue
+    if demand.admission is not None:
+        return _place(live, facts, seen, full=full)
+    found: Sections = {}
+    if facts.state == INACTIVE:
+        return found
+    if first := first_served(seen.next, demand.gang.source):
+        found["counted as admitted before it"] = [first]
+    if facts.fate is None and facts.turn is not None and facts.turn.position > 1:
+        found["the first in line"] = [_first(live, facts.turn.first)]
+    return found | waiting_sections(seen.then, demand, queue, facts.fate)
+
+
+def first_served(refs: Iterable[Ref], but: Ref) -> str:
+    """Gangs whose turn comes at once and that take what they need before others are looked at."""
+    names = [named(ref) for ref in refs if ref != but]
+    more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
+    return ", ".join(names[:NAMES_MAX]) + more
+
+
+def _first(live: Live, ref: Ref) -> str:
+    standing = live.state.lines.standings[ref]
+    gang = standing.demand.gang
+    pods = counted(sum(pod_set.count for pod_set in gang.root.pod_sets()), "pod")
+    return f"{named(ref)}, {pods}, priority {gang.priority}; see: bayplan explain {named(ref)}"
+
+
+def _place(live: Live, facts: GangFacts, seen: Outlook, *, full: bool) -> Sections:
+    demand, admission = facts.demand, facts.demand.admission
+    assert admission is not None
+    workload = live.workloads.get(demand.gang.source, {})
+    since = (condition_of(workload, ADMITTED) or {}).get("lastTransitionTime", "")
+    found: Sections = {"has quota since": [_since(live, demand.reserved)]}
+    if demand.admitted and since:
+        found["admitted since"] = [_since(live, seconds(since))]
+    found["flavors"] = [", ".join(flavors(demand)) or "none"]
+    if facts.where:
+        found["where"] = [facts.where]
+    picture = drawn(
+        demand.gang, admission, live.state.rules.flavors, live.state.holdings.supplies(), full=full
+    )
+    if picture:
+        found["its pods, and what is free beside them"] = picture
+    if facts.fate is not None and isinstance(facts.fate.action, Decline):
+        found |= waiting_sections(seen.then, demand, admission.queue, facts.fate)
+    return found
+
+
+def _since(live: Live, at: float) -> str:
+    return f"{moment(at)}, {age(live.now - at)} ago" if at else "unknown"
+
+
+def _over(ref: Ref, workload: Object, live: Live) -> list[str]:
+    """A Workload that asks for nothing any more, or that cannot be read."""
+    finished = condition_of(workload, FINISHED)
+    if finished is not None and is_true(workload, FINISHED):
+        at = seconds(str(finished.get("lastTransitionTime", "")))
+        why = f"reason: {finished.get('message') or finished.get('reason', '')}"
+        return [f"Workload {named(ref)}: over", why, f"since: {_since(live, at)}"]
+    field = Field(workload)
+    read_demand(field)
+    problems = [f"  {error}" for error in field.errors]
+    return [f"Workload {named(ref)}: cannot be understood", *problems]
+
+
+def _past(live: Live, ref: Ref, workload: Object) -> Sections:
+    """What the API says about it: conditions, and the latest events of the Workload and its job."""
+    found: Sections = {}
+    conditions = (workload.get("status") or {}).get("conditions") or []
+    if conditions:
+        rows = [
+            (
+                one.get("type"),
+                one.get("status"),
+                one.get("reason", ""),
+                _ago(live, one),
+                one.get("message", ""),
+            )
+            for one in conditions
+        ]
+        found["conditions"] = table(("TYPE", "STATUS", "REASON", "AGO", "MESSAGE"), rows)
+    kind, _, job = owner_of(workload).partition("/")
+    events = events_about(live, ref.namespace, {("Workload", ref.name), (kind, job)})[-EVENTS_MAX:]
+    if events:
+        found["events"] = table(("AGO", "REASON", "MESSAGE"), [_event(live, one) for one in events])
+    return found
+
+
+def _event(live: Live, event: Object) -> tuple[str, str, str]:
+    at, message = event_time(event), event.get("message") or event.get("note")
+    return age(live.now - seconds(at)) if at else "", str(event.get("reason", "")), str(message or "")
+
+
+def _ago(live: Live, condition: Object) -> str:
+    at = condition.get("lastTransitionTime")
+    return age(live.now - seconds(at)) if at else ""
+
+
+def _say_json(live: Live, ref: Ref, facts: GangFacts | None, head: list[str], sections: Sections) -> None:
+    record: dict[str, Any] = {"namespace": ref.namespace, "name": ref.name, "state": "over"}
+    if facts is not None:
+        record = gang_records(live, [facts])[0]
+    say_json(record | {"story": {"gang": head} | sections})
