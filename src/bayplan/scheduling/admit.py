@@ -9,9 +9,8 @@ from bayplan.model.demand import CheckState, Demand
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Action, Admit, Again, Decline, Evict, Plan, Why
 from bayplan.model.profile import Profile
-from bayplan.model.quota import Victims
 from bayplan.model.refusal import Refusal, Remark, Token
-from bayplan.scheduling.assess import assess
+from bayplan.scheduling.assess import assess, may_set_aside
 from bayplan.scheduling.offer import Mode, net_load
 from bayplan.scheduling.order import Entry, in_turn
 from bayplan.scheduling.rooms import Rooms
@@ -150,9 +149,8 @@ class _Decision:
 
     def _set_aside(self, entry: Entry) -> None:
         """Keep others from what a gang waits for that has nobody to displace, up to what is its own."""
-        queue = self.round.queues[entry.queue]
-        if queue.preemption.reclaim is Victims.ANY:
-            return  # it can always get its own back
+        if not may_set_aside(self.round.queues[entry.queue]):
+            return
         load, account, offer = self._load(entry), self.round.account(entry.queue), entry.found.offer
         quota: dict[tuple[str, str], int] = {}
         for cell, amount in load.quota.items():

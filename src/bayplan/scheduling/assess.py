@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from bayplan.model.demand import Demand
+from bayplan.model.quota import Queue, Victims
 from bayplan.model.refusal import Chance, Token
 from bayplan.scheduling.flavors import Inquiry, quota_offer
 from bayplan.scheduling.offer import Mode, Offer, settle_token
@@ -33,29 +34,29 @@ def assess(
     """The best that can be done for a gang, or the best that could be if others yielded."""
     before = round_.admitted.get(queue, {}).get(replace(demand.gang.source, name=demand.replaces))
     inquiry = Inquiry(round_, demand, round_.queues[queue], {}, pinned or {}, progress, before)
-    offer = _offer(inquiry)
+    offer, wanted = _offer(inquiry)
     if offer.mode is Mode.FIT:
         return Assessment(offer)
     if offer.mode is Mode.PREEMPT:
-        victims = _victims(inquiry, offer)
+        victims = _victims(inquiry, offer, wanted)
         if victims:
             return _placed(inquiry, Assessment(offer, victims))
     fewer = _with_fewer_pods(inquiry)
     return _placed(inquiry, fewer or Assessment(offer))
 
 
-def _offer(inquiry: Inquiry) -> Offer:
-    """Flavors by quota, then by whether there is a place on them."""
+def _offer(inquiry: Inquiry) -> tuple[Offer, list[Wanted]]:
+    """Flavors by quota, then by whether there is a place on them; and what was to be placed."""
     offer = quota_offer(inquiry)
     if offer.mode is Mode.NO_FIT:
-        return offer
+        return offer, []
     wanted = wanted_places(inquiry, offer)
     if offer.mode is Mode.FIT:
         _try_places(inquiry, offer, wanted)
     if offer.mode is Mode.PREEMPT and not inquiry.demand.failed_nodes:
         _try_empty(inquiry, offer, wanted)
     settle_token(offer, inquiry.queue)
-    return offer
+    return offer, wanted
 
 
 def _try_places(inquiry: Inquiry, offer: Offer, wanted: list[Wanted]) -> None:
@@ -85,8 +86,7 @@ def _try_empty(inquiry: Inquiry, offer: Offer, wanted: list[Wanted]) -> None:
     offer.downgrade(part.name, Mode.NO_FIT)
 
 
-def _victims(inquiry: Inquiry, offer: Offer) -> list[Victim]:
-    wanted = wanted_places(inquiry, offer)
+def _victims(inquiry: Inquiry, offer: Offer, wanted: list[Wanted]) -> list[Victim]:
     cells = frozenset(
         (choice.flavor, resource)
         for part in offer.parts
@@ -122,10 +122,10 @@ def _with_fewer_pods(inquiry: Inquiry) -> Assessment | None:
 
 
 def _fewer(inquiry: Inquiry) -> Assessment | None:
-    offer = _offer(inquiry)
+    offer, wanted = _offer(inquiry)
     if offer.mode is Mode.FIT:
         return Assessment(offer)
-    victims = _victims(inquiry, offer) if offer.mode is Mode.PREEMPT else []
+    victims = _victims(inquiry, offer, wanted) if offer.mode is Mode.PREEMPT else []
     return Assessment(offer, victims) if victims else None
 
 
@@ -138,7 +138,7 @@ def _placed(inquiry: Inquiry, found: Assessment) -> Assessment:
     explicit = any(ask.topology for ask in demand.asks)
     if offer.mode is not Mode.PREEMPT or not (explicit or round_.topology_only(inquiry.queue)):
         return found
-    if demand.failed_nodes:
+    if demand.failed_nodes or not (found.victims or may_set_aside(inquiry.queue)):
         return found
     wanted = wanted_places(inquiry, offer)
     leaving = [victim.demand for victim in found.victims]
@@ -148,3 +148,8 @@ def _placed(inquiry: Inquiry, found: Assessment) -> Assessment:
     if isinstance(places, dict):
         put_in(offer, places)
     return found
+
+
+def may_set_aside(queue: Queue) -> bool:
+    """Whether a gang that nobody yields to keeps others from its quota: not if it can always get it back."""
+    return queue.preemption.reclaim is not Victims.ANY

@@ -46,8 +46,9 @@ def wanted_places(inquiry: Inquiry, offer: Offer) -> list[Wanted]:
         if _is_delayed(inquiry, flavor):
             part.delayed = Delayed.PENDING
             continue
-        shaped = replace(pod_set, count=part.count, minimum=min(pod_set.minimum, part.count))
-        by_flavor.setdefault(flavor, {})[part.name] = _tweaked(shaped, demand, round_.flavors[flavor])
+        if part.count != pod_set.count:
+            pod_set = replace(pod_set, count=part.count, minimum=min(pod_set.minimum, part.count))
+        by_flavor.setdefault(flavor, {})[part.name] = _tweaked(pod_set, demand, round_.flavors[flavor])
         had = inquiry.had(part.name)
         before = part.place if part.place is not None else had.place if had is not None else None
         if before is not None:
@@ -62,6 +63,25 @@ def find_places(
     round_: Round, demand: Demand, wanted: Iterable[Wanted], *, empty: bool = False
 ) -> dict[str, Assignment] | tuple[str, Misfit]:
     """A place for every pod set, or the flavor where one has none, and why."""
+    wanted = list(wanted)
+    if not empty:
+        return _find(round_, demand, wanted, empty=False)
+    key = (
+        demand.shape,
+        demand.verdicts,
+        *((w.flavor, tuple(p.count for p in w.gang.root.pod_sets())) for w in wanted),
+    )
+    answer: dict[str, Assignment] | tuple[str, Misfit] | None = (
+        round_.answers.get(key) if demand.shape else None
+    )
+    if answer is None:
+        answer = round_.answers[key] = _find(round_, demand, wanted, empty=True)
+    return answer
+
+
+def _find(
+    round_: Round, demand: Demand, wanted: Iterable[Wanted], *, empty: bool
+) -> dict[str, Assignment] | tuple[str, Misfit]:
     found: dict[str, Assignment] = {}
     taken: list[tuple[str, Assignment, PodSet]] = []
     failure: tuple[str, Misfit] | None = None
@@ -126,19 +146,27 @@ def _is_delayed(inquiry: Inquiry, flavor: str) -> bool:
 
 def _tweaked(pod_set: PodSet, demand: Demand, flavor: Flavor) -> PodSet:
     """With what the flavor tolerates, and what checks ask of the pods."""
+    tweaks = [
+        tweak
+        for verdict in demand.verdicts
+        for tweak in (verdict.tweaks if verdict.state is CheckState.READY else ())
+        if tweak.pod_set == pod_set.name
+    ]
+    if not tweaks and not flavor.tolerations:
+        return pod_set
     rules = pod_set.rules
     selector, tolerations = dict(rules.selector), rules.tolerations + flavor.tolerations
-    for verdict in demand.verdicts:
-        for tweak in verdict.tweaks if verdict.state is CheckState.READY else ():
-            if tweak.pod_set == pod_set.name:
-                selector |= tweak.selector
-                tolerations += tweak.tolerations
+    for tweak in tweaks:
+        selector |= tweak.selector
+        tolerations += tweak.tolerations
     changed = replace(rules, selector=tuple(sorted(selector.items())), tolerations=tolerations)
-    return pod_set if changed == rules else replace(pod_set, rules=changed)
+    return replace(pod_set, rules=changed)
 
 
 def _only(gang: Gang, pod_sets: dict[str, PodSet]) -> Gang:
     """The gang with no other pod sets than these."""
+    if all(pod_sets.get(pod_set.name) is pod_set for pod_set in gang.root.pod_sets()):
+        return gang
     members: list[Group | PodSet] = []
     for member in gang.root.members:
         if isinstance(member, PodSet):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any
 
 from bayplan.model.demand import Demand
 from bayplan.model.gang import Ref
@@ -37,6 +38,7 @@ class Round:
     now: float
     closed: frozenset[str] = frozenset()  # queues that admit nobody at present
     loads: dict[Ref, Load] = field(default_factory=dict)
+    answers: dict[object, Any] = field(default_factory=dict)  # places in an empty cluster, by shape
     absent: set[Ref] = field(default_factory=set)  # admitted gangs taken for gone already
 
     def gangs_of(self, queue: str) -> Iterator[Demand]:

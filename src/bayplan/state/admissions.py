@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 
 from bayplan.model.change import (
     Change,
@@ -155,6 +156,7 @@ class AdmissionState:
         if standing is None:
             standing = self.lines.standings[ref] = Standing(demand)
         before, standing.demand = standing.demand, demand
+        standing.put_in_order()
         if demand.evicted:
             self.leaving.discard(ref)
         if demand.admission is not None:
@@ -285,13 +287,9 @@ class AdmissionState:
 
     def _head(self, standing: Standing) -> Head:
         line = self.lines.lines.get(standing.queue)
-        alike: list[Demand] = []
+        alike: Iterable[Demand] = ()
         if line is not None and standing.place is Place.WAITING and not line.strict:
-            for other in line.alike(standing):
-                if other.told is None or other.told != standing.told:
-                    alike.append(other.demand)
-                if len(alike) >= ALIKE_MAX:
-                    break
+            alike = (other.demand for other in islice(line.alike(standing), ALIKE_MAX))
         barred = self.rules.barred(standing.demand, standing.queue)
         return Head(standing.demand, standing.queue, standing.progress, barred, tuple(alike))
 
@@ -352,7 +350,9 @@ class AdmissionState:
         standing = self.lines.standings.get(action.gang)
         if standing is None:
             return
-        standing.told, standing.progress = action.refusal.token, tuple(action.progress)
+        standing.progress = tuple(action.progress)
+        if standing.place is Place.WAITING:
+            self.lines.line(standing.queue).tell(standing, action.refusal.token)
         match action.again:
             case Again.AFTER_A_WHILE:
                 first = REPLACE_FIRST if standing.demand.failed_nodes else PLACING_FIRST

@@ -36,14 +36,15 @@ class Standing:
     place: Place = Place.OUT
     due: float = NEVER
     tries: int = 0
-    told: Hashable = None  # what it was told last
+    told: Hashable = None  # why it waits
     progress: tuple[Mapping[str, int], ...] = ()
 
-    @property
-    def rank(self) -> tuple[int, float, str, str]:
-        """More important first, then whoever waits longer, then by name."""
+    rank: tuple[int, float, str, str] = (0, 0.0, "", "")  # more important, then longer waiting first
+
+    def put_in_order(self) -> None:
+        """Take the rank from what is asked for now."""
         source = self.demand.gang.source
-        return (-self.demand.gang.priority, self.demand.queued, source.namespace, source.name)
+        self.rank = (-self.demand.gang.priority, self.demand.queued, source.namespace, source.name)
 
 
 @dataclass(slots=True)
@@ -56,10 +57,13 @@ class Line:
     )
     refused: set[Hashable] = field(default_factory=set)  # until something changes
     sticky: Standing | None = None  # others are leaving for its sake: nobody of this line overtakes it
+    untold: dict[Hashable, dict[Ref, Standing]] = field(default_factory=dict)  # by shape: know no reason yet
+    said: dict[Hashable, Hashable] = field(default_factory=dict)  # by shape: the reason they were told
     count: int = 0
 
     def add(self, standing: Standing) -> None:
         self.count += 1
+        self.untold.setdefault(standing.shape, {})[standing.demand.gang.source] = standing
         heap = self.shapes.setdefault(standing.shape, [])
         heapq.heappush(heap, (standing.rank, self.count, standing))
 
@@ -84,10 +88,18 @@ class Line:
         return first is not None and first.shape not in self.refused
 
     def alike(self, standing: Standing) -> Iterator[Standing]:
-        """The others of the same shape."""
-        for rank, _, other in self.shapes.get(standing.shape, ()):
-            if other is not standing and _is_live(other, standing.shape, rank):
+        """Others of the same shape that have not been told why they wait."""
+        for other in self.untold.get(standing.shape, {}).values():
+            if other is not standing and other.place is Place.WAITING and other.shape == standing.shape:
                 yield other
+
+    def tell(self, standing: Standing, reason: Hashable) -> None:
+        """A gang knows why it waits. If that is another reason than before, its like have to be told too."""
+        shape, ref = standing.shape, standing.demand.gang.source
+        if self.said.get(shape, reason) != reason:
+            self.untold[shape] = {o.demand.gang.source: o for _, _, o in self.shapes.get(shape, ())}
+        self.said[shape] = standing.told = reason
+        self.untold.get(shape, {}).pop(ref, None)
 
     def waiting(self) -> Iterator[Standing]:
         """Everyone in line."""
@@ -102,6 +114,8 @@ class Line:
             heapq.heappop(heap)
         if not heap:
             del self.shapes[shape]
+            self.untold.pop(shape, None)
+            self.said.pop(shape, None)
             return None
         return heap[0][2]
 

@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from bayplan.backends.embedded.reading import Path, spelled
@@ -227,6 +228,7 @@ def _escaped(value: Any) -> Any:
     return value
 
 
+@lru_cache(maxsize=4096)
 def _name(key: str) -> str:
     if key in _KEYWORDS:
         return f"__{key}__"
