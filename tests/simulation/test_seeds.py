@@ -59,7 +59,7 @@ def test_a_scheduler_that_starts_half_a_gang_is_caught(monkeypatch: pytest.Monke
         binds = [action for action in plan.actions if isinstance(action, Bind)]
         return Plan(tuple(action for action in plan.actions if action not in binds[1::2]))
 
-    monkeypatch.setattr("bayplan.runtime.loop.decide", half)
+    monkeypatch.setattr("bayplan.runtime.roles.decide", half)
     assert "would start" in violations()
 
 
