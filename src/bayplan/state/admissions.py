@@ -56,11 +56,13 @@ class AdmissionState:
         self.lines = Lines()
         self.assumed: dict[Ref, Admission] = {}
         self.leaving: set[Ref] = set()  # told to leave; the API does not say so yet
+        self.generation = 0  # grows with everything that may make a round end differently
 
     # ── folding changes ───────────────────────────────────────────────────────────────────────────
 
     def apply(self, change: Change) -> None:
         """Fold one change in."""
+        self.generation += 1
         match change:
             case Started():
                 self.forget()
@@ -155,8 +157,10 @@ class AdmissionState:
             standing = None
         if standing is None:
             standing = self.lines.standings[ref] = Standing(demand)
-        before, standing.demand = standing.demand, demand
+        rank, before, standing.demand = standing.rank, standing.demand, demand
         standing.put_in_order()
+        if standing.rank != rank:
+            standing.shape = None  # it has another place in line
         if demand.evicted:
             self.leaving.discard(ref)
         if demand.admission is not None:
@@ -173,6 +177,8 @@ class AdmissionState:
         self._release(ref)
         if standing is not None:
             self.lines.move(standing, Place.OUT)
+            if self.lines.give_up_turn(standing.queue, standing):
+                self._wake_all()
 
     def _hold(self, standing: Standing) -> None:
         """Account for what a gang has, or is about to get."""
@@ -198,7 +204,15 @@ class AdmissionState:
             self._wake_beside(holding)
 
     def _stand(self, standing: Standing) -> None:
-        """Put a gang where its demand says it belongs; what is under way is left alone."""
+        """Put a gang where its demand says it belongs. Others need not wait for one that gave up."""
+        queue = standing.queue
+        self._put(standing)
+        stays = standing.place is Place.WAITING and standing.queue == queue
+        if not stays and self.lines.give_up_turn(queue, standing):
+            self._wake_all()
+
+    def _put(self, standing: Standing) -> None:
+        """What is under way is left alone."""
         demand, ref = standing.demand, standing.demand.gang.source
         standing.queue = self.rules.queue_of(demand)
         if ref in self.assumed:
@@ -230,8 +244,10 @@ class AdmissionState:
         rules = (queue.preemption.within, queue.preemption.reclaim) if queue is not None else ()
         by_age = Victims.LOWER_OR_NEWER in rules
         verdicts = tuple((verdict.check, verdict.state) for verdict in demand.verdicts)
+        counts = tuple(ask.count for ask in demand.asks)  # fewer if some pods are done
         return (
             standing.queue, demand.gang.source.namespace, demand.shape, demand.gang.priority, verdicts,
+            counts, demand.elastic, self.rules.is_shut(demand),
             standing.rank if by_age or demand.replaces else (),
         )  # fmt: skip
 
@@ -291,7 +307,9 @@ class AdmissionState:
         if line is not None and standing.place is Place.WAITING and not line.strict:
             alike = (other.demand for other in islice(line.alike(standing), ALIKE_MAX))
         barred = self.rules.barred(standing.demand, standing.queue)
-        return Head(standing.demand, standing.queue, standing.progress, barred, tuple(alike))
+        is_current = line is not None and standing.asked == line.wakings
+        progress = standing.progress if is_current else ()
+        return Head(standing.demand, standing.queue, progress, barred, tuple(alike))
 
     def snapshot(self, heads: Iterable[Head]) -> AdmissionSnapshot:
         """A frozen view for deciding on these gangs."""
@@ -320,6 +338,7 @@ class AdmissionState:
 
     def assume(self, plan: Plan, now: float) -> None:
         """Believe the plan until its writes end or the API says otherwise."""
+        seen = self.generation
         for action in plan.actions:
             match action:
                 case Admit():
@@ -327,12 +346,13 @@ class AdmissionState:
                 case Evict():
                     self._assume_leaving(action.gang)
                 case Decline():
-                    self._assume_declined(action, now)
+                    self._assume_declined(action, now, seen)
 
     def _assume_admitted(self, action: Admit, now: float) -> None:
         standing = self.lines.standings.get(action.gang)
         if standing is None:
             return
+        self.generation += 1
         self.assumed[action.gang] = action.admission
         standing.progress, standing.tries, standing.told = (), 0, None
         self._hold(standing)
@@ -341,29 +361,44 @@ class AdmissionState:
     def _assume_leaving(self, ref: Ref) -> None:
         standing = self.lines.standings.get(ref)
         if standing is not None and standing.demand.admission is not None:
+            self.generation += 1
             self.leaving.add(ref)
             self._hold(standing)
             if standing.place is Place.PLACING:
                 self.lines.move(standing, Place.HOLDING)
 
-    def _assume_declined(self, action: Decline, now: float) -> None:
+    def _assume_declined(self, action: Decline, now: float, seen: int) -> None:
         standing = self.lines.standings.get(action.gang)
         if standing is None:
             return
-        standing.progress = tuple(action.progress)
+        line = self.lines.line(standing.queue)
+        standing.progress, standing.asked = tuple(action.progress), line.wakings
         if standing.place is Place.WAITING:
-            self.lines.line(standing.queue).tell(standing, action.refusal.token)
+            line.tell(standing, action.refusal.token)
         match action.again:
             case Again.AFTER_A_WHILE:
                 first = REPLACE_FIRST if standing.demand.failed_nodes else PLACING_FIRST
                 self.lines.back_off(standing, Place.PLACING, now, first, PLACING_MAX)
             case Again.WHEN_IT_MAY_HELP:
-                self.lines.line(standing.queue).refused.add(standing.shape)
+                self._park(standing)
+                if action.refusal.remark in (Remark.NAMESPACE, Remark.ENTRANCE_CLOSED):
+                    line.barred.add(standing.shape)
+                self.lines.give_up_turn(standing.queue, standing)
             case Again.AT_ONCE:
                 if action.refusal.remark in (Remark.LEAVING, Remark.SAME_VICTIMS_WILL_FIT):
-                    line = self.lines.line(standing.queue)
-                    line.refused.add(standing.shape)  # until they have left
+                    self._park(standing)  # until they have left
                     line.sticky = standing
+                elif action.refusal.remark in (Remark.OVERTAKEN, Remark.SAME_VICTIMS):
+                    if standing.overtaken == seen:  # by those that wait for room: so it would go on
+                        self._park(standing)
+                    standing.overtaken = seen
+
+    def _park(self, standing: Standing) -> None:
+        """Not to be tried again before something happens."""
+        refused = self.lines.line(standing.queue).refused
+        if standing.shape not in refused:
+            refused.add(standing.shape)
+            self.generation += 1
 
     def admission_failed(self, ref: Ref, now: float) -> None:
         """The write of an admission did not happen: give back what was assumed and try again later."""

@@ -38,6 +38,9 @@ class Standing:
     tries: int = 0
     told: Hashable = None  # why it waits
     progress: tuple[Mapping[str, int], ...] = ()
+    asked: int = -1  # how often its line had been woken when the search for flavors ended there
+    overtaken: int = -1  # the last state of things in which others of the round came first
+    ticket: int = 0  # which of its entries in a line is the true one
 
     rank: tuple[int, float, str, str] = (0, 0.0, "", "")  # more important, then longer waiting first
 
@@ -56,6 +59,8 @@ class Line:
         default_factory=dict
     )
     refused: set[Hashable] = field(default_factory=set)  # until something changes
+    barred: set[Hashable] = field(default_factory=set)  # of these, who may not enter: they hold up nobody
+    wakings: int = 0
     sticky: Standing | None = None  # others are leaving for its sake: nobody of this line overtakes it
     untold: dict[Hashable, dict[Ref, Standing]] = field(default_factory=dict)  # by shape: know no reason yet
     said: dict[Hashable, Hashable] = field(default_factory=dict)  # by shape: the reason they were told
@@ -63,6 +68,7 @@ class Line:
 
     def add(self, standing: Standing) -> None:
         self.count += 1
+        standing.ticket = self.count
         self.untold.setdefault(standing.shape, {})[standing.demand.gang.source] = standing
         heap = self.shapes.setdefault(standing.shape, [])
         heapq.heappush(heap, (standing.rank, self.count, standing))
@@ -70,13 +76,13 @@ class Line:
     def first(self) -> Standing | None:
         """Whose turn it is; nobody's if all were refused, or the first was and nobody may overtake."""
         if self.sticky is not None:
-            if self.sticky.place is Place.WAITING:
+            if self.sticky.place is Place.WAITING and self.sticky.shape in self.shapes:
                 return self.sticky
             self.sticky = None
         best: Standing | None = None
         for shape in list(self.shapes):
             top = self._top(shape)
-            if top is None or (not self.strict and shape in self.refused):
+            if top is None or (shape in self.refused and not (self.strict and shape not in self.barred)):
                 continue
             if best is None or top.rank < best.rank:
                 best = top
@@ -104,13 +110,13 @@ class Line:
     def waiting(self) -> Iterator[Standing]:
         """Everyone in line."""
         for shape, heap in self.shapes.items():
-            for rank, _, standing in heap:
-                if _is_live(standing, shape, rank):
+            for _, ticket, standing in heap:
+                if _is_live(standing, shape, ticket):
                     yield standing
 
     def _top(self, shape: Hashable) -> Standing | None:
         heap = self.shapes[shape]
-        while heap and not _is_live(heap[0][2], shape, heap[0][0]):
+        while heap and not _is_live(heap[0][2], shape, heap[0][1]):
             heapq.heappop(heap)
         if not heap:
             del self.shapes[shape]
@@ -120,9 +126,9 @@ class Line:
         return heap[0][2]
 
 
-def _is_live(standing: Standing, shape: Hashable, rank: tuple[int, float, str, str]) -> bool:
+def _is_live(standing: Standing, shape: Hashable, ticket: int) -> bool:
     """Whether an entry of a heap still says the truth; what moved on is left there until it comes up."""
-    return standing.place is Place.WAITING and standing.shape == shape and standing.rank == rank
+    return standing.place is Place.WAITING and standing.shape == shape and standing.ticket == ticket
 
 
 @dataclass(slots=True)
@@ -174,3 +180,13 @@ class Lines:
         line = self.lines.get(queue)
         if line is not None:
             line.refused.clear()
+            line.barred.clear()
+            line.wakings += 1
+
+    def give_up_turn(self, queue: str, standing: Standing) -> bool:
+        """Nobody leaves for a gang's sake any more; says whether somebody did."""
+        line = self.lines.get(queue)
+        if line is None or line.sticky is not standing:
+            return False
+        line.sticky = None
+        return True

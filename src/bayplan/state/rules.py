@@ -112,12 +112,17 @@ class Rules:
         entrance = self.entrances.get(demand.entrance)
         return entrance.queue if entrance is not None else ""
 
+    def is_shut(self, demand: Demand) -> bool:
+        """Whether a gang's entrance lets nobody in."""
+        entrance = self.entrances.get(demand.entrance)
+        return entrance is not None and entrance.stop is not Stop.OPEN
+
     def barred(self, demand: Demand, queue: str) -> Refusal | None:
         """Why a gang may not enter a queue at all."""
         entrance, found = self.entrances.get(demand.entrance), self.queues.get(queue)
         if demand.admission is not None:
             return None
-        if entrance is not None and entrance.stop is not Stop.OPEN:
+        if entrance is not None and self.is_shut(demand):
             return Refusal(Token.CLOSED, Remark.ENTRANCE_CLOSED, queue=entrance.name)
         labels = self.namespaces.get(demand.gang.source.namespace)
         if found is None or labels is None:

@@ -1,0 +1,197 @@
+"""Who waits, who is passed over, and that nobody waits for an event that has nothing to do with it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bayplan.model.change import DemandLost, DemandSeen, EntranceSeen
+from bayplan.model.plan import Decline
+from bayplan.model.quota import Entrance, Stop
+from tests.admission.drawing import demand
+from tests.admission.world import World
+
+ONE_QUEUE = """
+flavor f
+queue q strict : f/cpu=4
+"""
+
+
+def test_the_first_of_a_strict_line_holds_up_the_others() -> None:
+    world = World(ONE_QUEUE + "gang big in q at=0 : cpu=5\ngang small in q at=1 : cpu=1")
+    world.settle()
+    assert world.running() == set()
+
+
+def test_the_first_of_an_ordinary_line_is_passed_by_those_that_fit() -> None:
+    world = World(
+        ONE_QUEUE.replace(" strict", "") + "gang big in q at=0 : cpu=5\ngang small in q at=1 : cpu=1"
+    )
+    world.settle()
+    assert world.running() == {"small"}
+
+
+def test_a_namespace_that_may_not_enter_holds_up_nobody_even_in_a_strict_line() -> None:
+    world = World("""
+        flavor f
+        queue q strict namespaces=dep:eng : f/cpu=4
+        namespace sales dep=sales
+        namespace eng dep=eng
+        gang sales/first in q at=0 : cpu=1
+        gang eng/second in q at=1 : cpu=1
+    """)
+    world.settle()
+    assert world.running() == {"eng/second"}
+
+
+def test_a_closed_entrance_holds_up_nobody_even_in_a_strict_line() -> None:
+    world = World(ONE_QUEUE + "entrance a/shut q stop=hold\nentrance a/open q")
+    world.draw("gang a/first door=shut at=0 : cpu=1\ngang a/second door=open at=1 : cpu=2")
+    world.settle()
+    assert world.running() == {"a/second"}
+
+
+def test_a_closed_entrance_says_nothing_about_an_equal_gang_at_an_open_one() -> None:
+    world = World("flavor f\nqueue q : f/cpu=4\nentrance a/shut q stop=hold\nentrance a/open q")
+    world.draw("gang a/first door=shut at=0 : cpu=1\ngang a/second door=open at=1 : cpu=1")
+    world.settle()
+    assert world.running() == {"a/second"}
+    world.see(EntranceSeen(Entrance("a", "shut", "q", Stop.OPEN)))
+    world.settle()
+    assert world.running() == {"a/first", "a/second"}
+
+
+def test_what_an_elastic_gang_is_refused_says_nothing_about_a_plain_one() -> None:
+    world = World("""
+        topology t rack host
+        flavor f topology=t
+        node n1 rack=r1 : cpu=4
+        queue q : f/cpu=4
+        gang grows in q elastic at=0 : x2 cpu=1 required=rack
+        gang plain in q at=1 : x2 cpu=1 required=rack
+    """)
+    world.settle()
+    assert world.running() == {"plain"}
+
+
+def test_a_gang_with_finished_pods_is_not_taken_for_one_that_needs_them_all() -> None:
+    world = World("flavor f\nqueue q : f/cpu=2")
+    whole = demand("whole in q at=0 : x3 cpu=1")
+    rest = demand("rest in q at=1 : x1 cpu=1")
+    world.draw("entrance /q q")
+    world.see(DemandSeen(whole))
+    world.see(DemandSeen(replace(rest, shape=whole.shape)))  # the same pod sets, two of the pods are done
+    world.settle()
+    assert world.running() == {"rest"}
+
+
+def test_a_gang_that_joins_the_line_anew_is_not_lost() -> None:
+    world = World("flavor f\nqueue q : f/cpu=1\ngang holder by q : cpu=1 > f\ngang waits in q at=0 : cpu=1")
+    world.settle()
+    world.see(DemandSeen(replace(world.demand("waits"), queued=world.now + 1)))
+    world.finish("holder")
+    world.settle()
+    assert world.running() == {"waits"}
+
+
+def test_nobody_is_told_twice_in_a_round() -> None:
+    world = World("flavor f\nqueue q : f/cpu=1\ngang a in q at=0 : cpu=2\ngang b in q at=1 : cpu=2")
+    for active in (False, True):
+        world.see(DemandSeen(replace(world.demand("b"), active=active)))
+    told = [action.demand.gang.source.name for action in world.round().actions if isinstance(action, Decline)]
+    assert sorted(told) == ["a", "b"]
+
+
+def test_a_gang_that_made_room_and_can_no_longer_use_it_does_not_hold_up_its_line() -> None:
+    world = World("""
+        flavor f
+        queue q within=lower : f/cpu=4
+        gang low by q prio=-1 : cpu=4 > f
+        gang high in q prio=1 : cpu=4
+    """)
+    world.round()  # low has to leave
+    world.draw("queue q within=lower : f/cpu=2")
+    world.draw("gang small in q : cpu=2")
+    world.settle()
+    assert "small" in world.running()
+
+
+def test_a_gang_that_made_room_may_move_to_another_queue() -> None:
+    world = World("""
+        flavor f
+        queue q within=lower : f/cpu=4
+        queue other : f/cpu=4
+        entrance a/door q
+        gang a/low by q prio=-1 : cpu=4 > f
+        gang a/high door=door prio=1 : cpu=4
+    """)
+    world.round()
+    world.see(EntranceSeen(Entrance("a", "door", "other")))
+    world.settle()
+    assert world.running() >= {"a/high"}
+    admitted = world.demand("a/high").admission
+    assert admitted is not None and admitted.queue == "other"
+    assert world.evicted() == ["a/low"]
+
+
+def test_whoever_was_held_up_by_a_preemptor_that_gave_up_gets_its_turn() -> None:
+    world = World("""
+        flavor f
+        cohort all
+        queue one in all within=lower : f/cpu=4
+        queue two in all : f/cpu=0
+        gang low by one prio=-1 : cpu=2 > f
+        gang high in one prio=1 : cpu=4
+        gang meek in two at=5 : cpu=2
+    """)
+    world.round()
+    assert world.evicted() == ["low"]
+    assert world.running() == set()
+    world.see(DemandLost(demand("high in one : cpu=4").gang.source))
+    world.settle()
+    assert world.running() >= {"meek"}
+
+
+def test_waiting_for_victims_to_leave_burns_no_rounds() -> None:
+    world = World("""
+        flavor f
+        cohort all
+        queue one in all within=lower : f/cpu=4
+        queue two in all : f/cpu=0
+        gang low by one prio=-1 : cpu=2 > f
+        gang high in one prio=1 : cpu=4
+        gang meek in two at=5 : cpu=2
+    """)
+    world.settle()
+    assert world.running() == {"high"}
+    assert world.waiting() == {"low", "meek"}
+
+
+def test_a_flavor_that_became_free_while_the_others_were_tried_is_tried_again() -> None:
+    """A gang goes from flavor to flavor, a round each; what happens meanwhile must not be missed."""
+    world = World("""
+        topology t rack host
+        flavor first topology=t label:kind=first
+        flavor second topology=t label:kind=second
+        node n1 rack=r1 kind=first : cpu=2
+        node n2 rack=r2 kind=second : cpu=1
+        queue q : first/cpu=4 second/cpu=4
+        gang holder by q : cpu=2 > first @ n1=1
+        gang waits in q at=0 : cpu=2
+    """)
+    world.round()
+    assert world.running() == {"holder"}
+    world.finish("holder")
+    world.settle()
+    assert world.running() == {"waits"}
+    assert world.overlooked() == []
+
+
+def test_gangs_of_a_shape_that_was_refused_wait_with_it_and_get_up_with_it() -> None:
+    world = World("flavor f\nqueue q : f/cpu=2\ngang holder by q : cpu=2 > f")
+    world.draw("\n".join(f"gang g{n} in q at={n} : cpu=1" for n in range(5)))
+    plan = world.round()
+    assert len(plan.actions) == 5
+    assert world.round().actions == ()
+    world.finish("holder")
+    world.settle()
+    assert world.running() == {"g0", "g1"}

@@ -1,0 +1,236 @@
+"""A world that lives: rounds are decided, the API says yes, victims leave after a while, gangs finish."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from bayplan.model.change import (
+    Change,
+    CheckLost,
+    CheckSeen,
+    DemandLost,
+    DemandSeen,
+    EntranceLost,
+    EntranceSeen,
+    FlavorLost,
+    FlavorSeen,
+    NamespaceLost,
+    NamespaceSeen,
+    NodeLost,
+    NodeSeen,
+    PodLost,
+    PodSeen,
+    QueueLost,
+    QueueSeen,
+    QuotaNodeLost,
+    QuotaNodeSeen,
+    TopologyLost,
+    TopologySeen,
+)
+from bayplan.model.demand import Demand
+from bayplan.model.gang import Ref
+from bayplan.model.plan import Admit, Decline, Evict, Plan
+from bayplan.model.profile import Profile
+from bayplan.model.refusal import Refusal
+from bayplan.scheduling.admit import decide_admissions
+from bayplan.state.admissions import AdmissionState
+from tests.admission.drawing import NOW, drawn
+
+LEAVING_SECONDS = 5.0
+ROUNDS_MAX = 500
+IDLE_MAX = 5  # rounds at one time that change nothing; more is a loop that burns
+
+
+class World:
+    """The API's objects, our state of them, and a clock that only moves when somebody waits."""
+
+    def __init__(self, text: str = "", profile: Profile | None = None) -> None:
+        self.state = AdmissionState()
+        self.profile = profile or Profile()
+        self.now = NOW
+        self.objects: dict[object, Change] = {}
+        self.plans: list[Plan] = []
+        self.going: dict[Ref, float] = {}  # evicted, and when they will be gone
+        self.draw(text)
+
+    # ── the API ───────────────────────────────────────────────────────────────────────────────────
+
+    def draw(self, text: str) -> None:
+        """Objects appear, or change."""
+        for change in drawn(text):
+            if isinstance(change, EntranceSeen) and _key(change) in self.objects:
+                continue
+            self.see(change)
+
+    def see(self, change: Change) -> None:
+        """The API says something."""
+        if _is_loss(change):
+            self.objects.pop(_key(change), None)
+        else:
+            self.objects[_key(change)] = change
+        self.state.apply(change)
+
+    def demand(self, name: str) -> Demand:
+        found = self.objects[DemandSeen, self._ref(name)]
+        assert isinstance(found, DemandSeen)
+        return found.demand
+
+    def demands(self) -> list[Demand]:
+        return [change.demand for change in self.objects.values() if isinstance(change, DemandSeen)]
+
+    def finish(self, name: str) -> None:
+        """A gang is done."""
+        self.going.pop(self._ref(name), None)
+        self.see(DemandLost(self._ref(name)))
+
+    def _ref(self, name: str) -> Ref:
+        namespace, _, own = name.rpartition("/")
+        return Ref("kueue", "Workload", namespace, own)
+
+    # ── rounds ────────────────────────────────────────────────────────────────────────────────────
+
+    def round(self) -> Plan:
+        """One decision, and the API's yes to all of it."""
+        heads = self.state.heads(self.now)
+        plan = decide_admissions(self.state.snapshot(heads), self.profile, self.now)
+        self.state.assume(plan, self.now)
+        self.plans.append(plan)
+        for action in plan.actions:
+            match action:
+                case Admit(demand, admission):
+                    given = replace(demand, admission=admission, failed_nodes=())
+                    self.see(DemandSeen(replace(given, reserved=self.now, admitted=True)))
+                case Evict(demand):
+                    self.going.setdefault(action.gang, self.now + LEAVING_SECONDS)
+                    known = self.objects[DemandSeen, action.gang]
+                    assert isinstance(known, DemandSeen)
+                    self.see(DemandSeen(replace(known.demand, evicted=True)))
+        return plan
+
+    def settle(self) -> None:
+        """Rounds until nothing is left to do, and nobody to wait for."""
+        idle = 0
+        for _ in range(ROUNDS_MAX):
+            due = min([self.state.next_due(self.now), *self.going.values()])
+            if due == float("inf"):
+                return
+            idle = 0 if due > self.now else idle
+            self.now = max(self.now, due)
+            self._let_go()
+            if self.state.next_due(self.now) <= self.now:
+                plan = self.round()
+                idle = 0 if any(isinstance(a, Admit | Evict) for a in plan.actions) else idle + 1
+                assert idle <= IDLE_MAX, f"decides again and again, to no avail: {plan.actions}"
+        raise AssertionError("never comes to rest")
+
+    def _let_go(self) -> None:
+        for ref in [ref for ref, when in self.going.items() if when <= self.now]:
+            del self.going[ref]
+            known = self.objects[DemandSeen, ref]
+            assert isinstance(known, DemandSeen)
+            self.see(DemandSeen(replace(known.demand, admission=None, evicted=False, admitted=False)))
+
+    # ── looking ───────────────────────────────────────────────────────────────────────────────────
+
+    def running(self) -> set[str]:
+        """Who has quota and is not on the way out."""
+        return {named(d) for d in self.demands() if d.admission is not None and not d.evicted}
+
+    def waiting(self) -> set[str]:
+        return {named(demand) for demand in self.demands()} - self.running()
+
+    def evicted(self) -> list[str]:
+        """Everyone who ever had to leave, in order."""
+        return [named(a.demand) for plan in self.plans for a in plan.actions if isinstance(a, Evict)]
+
+    def told(self, name: str) -> Refusal | None:
+        """What a gang was told last."""
+        for plan in reversed(self.plans):
+            for action in plan.actions:
+                if isinstance(action, Decline) and named(action.demand) == name:
+                    return action.refusal
+        return None
+
+    def hosts(self, name: str) -> dict[str, int]:
+        """Pods by domain, all pod sets together."""
+        admission, found = self.demand(name).admission, dict[str, int]()
+        for given in admission.given if admission is not None else ():
+            for share in given.place.shares if given.place is not None else ():
+                found["/".join(share.values)] = found.get("/".join(share.values), 0) + share.count
+        return found
+
+    def fresh(self, changes: Iterable[Change] | None = None) -> AdmissionState:
+        """A state that learns the same objects just now."""
+        state = AdmissionState()
+        for change in changes if changes is not None else self.objects.values():
+            state.apply(change)
+        return state
+
+    def overlooked(self) -> list[str]:
+        """Gangs that wait here, though a scheduler that starts now would admit them or make room."""
+        state = self.fresh()
+        helped: list[str] = []
+        for _ in range(ROUNDS_MAX):
+            heads = state.heads(self.now)
+            if not heads:
+                break
+            plan = decide_admissions(state.snapshot(heads), self.profile, self.now)
+            helped += [named(a.demand) for a in plan.actions if isinstance(a, Admit | Evict)]
+            if helped:
+                break
+            state.assume(plan, self.now)
+        return helped
+
+
+def named(demand: Demand) -> str:
+    source = demand.gang.source
+    return f"{source.namespace}/{source.name}" if source.namespace else source.name
+
+
+def _is_loss(change: Change) -> bool:
+    return type(change) in _LOSSES
+
+
+_LOSSES: dict[type, type] = {
+    NodeLost: NodeSeen,
+    TopologyLost: TopologySeen,
+    FlavorLost: FlavorSeen,
+    QuotaNodeLost: QuotaNodeSeen,
+    QueueLost: QueueSeen,
+    CheckLost: CheckSeen,
+    NamespaceLost: NamespaceSeen,
+    EntranceLost: EntranceSeen,
+    DemandLost: DemandSeen,
+    PodLost: PodSeen,
+}
+
+
+def _key(change: Change) -> object:
+    """What an object is known by, seen or lost."""
+    kind = _LOSSES.get(type(change), type(change))
+    match change:
+        case EntranceSeen(entrance):
+            return kind, (entrance.namespace, entrance.name)
+        case EntranceLost(namespace, name):
+            return kind, (namespace, name)
+        case DemandSeen(demand):
+            return kind, demand.gang.source
+        case DemandLost(ref):
+            return kind, ref
+        case PodSeen(pod):
+            return kind, pod.key
+        case PodLost(key):
+            return kind, key
+        case NodeSeen(thing) | QuotaNodeSeen(thing):
+            return kind, thing.name
+        case TopologySeen(topology):
+            return kind, topology.name
+        case FlavorSeen(flavor):
+            return kind, flavor.name
+        case QueueSeen(queue):
+            return kind, queue.name
+        case CheckSeen(check):
+            return kind, check.name
+        case _:
+            return kind, change.name  # type: ignore[union-attr]
