@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 
@@ -24,10 +24,9 @@ from bayplan.model.change import (
 from bayplan.model.demand import Admission, Demand
 from bayplan.model.gang import Ref
 from bayplan.model.node import Node, Topology
-from bayplan.model.plan import Admit, Again, Decline, Evict, Plan
+from bayplan.model.plan import Admit, Decline, Evict, Plan
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.quota import Entrance, Queue, Victims
-from bayplan.model.refusal import Remark
+from bayplan.model.quota import Entrance, Queue
 from bayplan.state.holdings import Holding, Holdings, holding_of
 from bayplan.state.ledger import Claim, Ledger, Shift
 from bayplan.state.lines import BACKOFF_FIRST, BACKOFF_MAX, NEVER, Lines, Place, Standing
@@ -35,10 +34,7 @@ from bayplan.state.rules import Effect, Flaw, Rules
 from bayplan.state.turns import AdmissionSnapshot, Head
 
 ASSUMED_SECONDS = 60.0
-PLACING_FIRST = 10.0
-PLACING_MAX = 300.0
 ALIKE_MAX = 1000  # told at once; the others of the shape the next time
-REPLACE_FIRST = 1.0
 
 
 class AdmissionState:
@@ -228,7 +224,7 @@ class AdmissionState:
         if not demand.active or not standing.queue:
             self.lines.move(standing, Place.OUT)
             return
-        shape = self._shape(standing)
+        shape = self.rules.shape_of(demand, standing.queue, standing.rank)
         if standing.place is Place.WAITING and shape == standing.shape:
             return
         standing.shape = shape
@@ -237,19 +233,6 @@ class AdmissionState:
             self.lines.move(standing, Place.BACKOFF, demand.not_before)
         else:
             self.lines.move(standing, Place.WAITING)
-
-    def _shape(self, standing: Standing) -> Hashable:
-        """Gangs of one shape get one answer."""
-        demand, queue = standing.demand, self.rules.queues.get(standing.queue)
-        rules = (queue.preemption.within, queue.preemption.reclaim) if queue is not None else ()
-        by_age = Victims.LOWER_OR_NEWER in rules
-        verdicts = tuple((verdict.check, verdict.state) for verdict in demand.verdicts)
-        counts = tuple(ask.count for ask in demand.asks)  # fewer if some pods are done
-        return (
-            standing.queue, demand.gang.source.namespace, demand.shape, demand.gang.priority, verdicts,
-            counts, demand.elastic, self.rules.is_shut(demand),
-            standing.rank if by_age or demand.replaces else (),
-        )  # fmt: skip
 
     def _stand_again(self, concerns: Callable[[Standing], bool]) -> None:
         for standing in list(self.lines.standings.values()):
@@ -346,7 +329,9 @@ class AdmissionState:
                 case Evict():
                     self._assume_leaving(action.gang)
                 case Decline():
-                    self._assume_declined(action, now, seen)
+                    standing = self.lines.standings.get(action.gang)
+                    if standing is not None and self.lines.decline(standing, action, now, seen):
+                        self.generation += 1
 
     def _assume_admitted(self, action: Admit, now: float) -> None:
         standing = self.lines.standings.get(action.gang)
@@ -366,39 +351,6 @@ class AdmissionState:
             self._hold(standing)
             if standing.place is Place.PLACING:
                 self.lines.move(standing, Place.HOLDING)
-
-    def _assume_declined(self, action: Decline, now: float, seen: int) -> None:
-        standing = self.lines.standings.get(action.gang)
-        if standing is None:
-            return
-        line = self.lines.line(standing.queue)
-        standing.progress, standing.asked = tuple(action.progress), line.wakings
-        if standing.place is Place.WAITING:
-            line.tell(standing, action.refusal.token)
-        match action.again:
-            case Again.AFTER_A_WHILE:
-                first = REPLACE_FIRST if standing.demand.failed_nodes else PLACING_FIRST
-                self.lines.back_off(standing, Place.PLACING, now, first, PLACING_MAX)
-            case Again.WHEN_IT_MAY_HELP:
-                self._park(standing)
-                if action.refusal.remark in (Remark.NAMESPACE, Remark.ENTRANCE_CLOSED):
-                    line.barred.add(standing.shape)
-                self.lines.give_up_turn(standing.queue, standing)
-            case Again.AT_ONCE:
-                if action.refusal.remark in (Remark.LEAVING, Remark.SAME_VICTIMS_WILL_FIT):
-                    self._park(standing)  # until they have left
-                    line.sticky = standing
-                elif action.refusal.remark in (Remark.OVERTAKEN, Remark.SAME_VICTIMS):
-                    if standing.overtaken == seen:  # by those that wait for room: so it would go on
-                        self._park(standing)
-                    standing.overtaken = seen
-
-    def _park(self, standing: Standing) -> None:
-        """Not to be tried again before something happens."""
-        refused = self.lines.line(standing.queue).refused
-        if standing.shape not in refused:
-            refused.add(standing.shape)
-            self.generation += 1
 
     def admission_failed(self, ref: Ref, now: float) -> None:
         """The write of an admission did not happen: give back what was assumed and try again later."""

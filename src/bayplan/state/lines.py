@@ -9,7 +9,12 @@ from enum import StrEnum
 
 from bayplan.model.demand import Demand
 from bayplan.model.gang import Ref
+from bayplan.model.plan import Again, Decline
+from bayplan.model.refusal import Remark
 
+PLACING_FIRST = 10.0
+PLACING_MAX = 300.0
+REPLACE_FIRST = 1.0
 BACKOFF_FIRST = 1.0
 BACKOFF_MAX = 30.0
 NEVER = float("inf")
@@ -88,6 +93,12 @@ class Line:
                 best = top
         return None if best is None or best.shape in self.refused else best
 
+    def refuse(self, shape: Hashable) -> bool:
+        """Gangs of this shape are not tried again before something happens; says whether that is new."""
+        known = shape in self.refused
+        self.refused.add(shape)
+        return not known
+
     def is_ready(self) -> bool:
         """Whether something changed since everyone here was refused."""
         first = self.first()
@@ -162,6 +173,29 @@ class Lines:
         """Try again later, each time twice as late."""
         standing.tries += 1
         self.move(standing, place, now + min(first * 2.0 ** (standing.tries - 1), most))
+
+    def decline(self, standing: Standing, action: Decline, now: float, seen: int) -> bool:
+        """A gang was not admitted, in the state of things `seen`; says whether its shape is newly refused."""
+        line, remark = self.line(standing.queue), action.refusal.remark
+        standing.progress, standing.asked = tuple(action.progress), line.wakings
+        if standing.place is Place.WAITING:
+            line.tell(standing, action.refusal.token)
+        match action.again:
+            case Again.AFTER_A_WHILE:
+                first = REPLACE_FIRST if standing.demand.failed_nodes else PLACING_FIRST
+                self.back_off(standing, Place.PLACING, now, first, PLACING_MAX)
+            case Again.WHEN_IT_MAY_HELP:
+                if remark in (Remark.NAMESPACE, Remark.ENTRANCE_CLOSED):
+                    line.barred.add(standing.shape)
+                self.give_up_turn(standing.queue, standing)
+                return line.refuse(standing.shape)
+            case Again.AT_ONCE if remark in (Remark.LEAVING, Remark.SAME_VICTIMS_WILL_FIT):
+                line.sticky = standing
+                return line.refuse(standing.shape)  # until they have left
+            case Again.AT_ONCE if remark in (Remark.OVERTAKEN, Remark.SAME_VICTIMS):
+                before, standing.overtaken = standing.overtaken, seen
+                return before == seen and line.refuse(standing.shape)  # it would go on like this
+        return False
 
     def due(self, now: float) -> Iterator[Standing]:
         """Those whose time has come."""

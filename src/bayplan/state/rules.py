@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -23,7 +23,7 @@ from bayplan.model.change import (
     QuotaNodeSeen,
 )
 from bayplan.model.demand import Demand
-from bayplan.model.quota import Check, Entrance, Flavor, Queue, QuotaNode, Stop
+from bayplan.model.quota import Check, Entrance, Flavor, Queue, QuotaNode, Stop, Victims
 from bayplan.model.refusal import Refusal, Remark, Token
 
 
@@ -111,6 +111,18 @@ class Rules:
         """The queue that a gang's entrance leads to, if there is one."""
         entrance = self.entrances.get(demand.entrance)
         return entrance.queue if entrance is not None else ""
+
+    def shape_of(self, demand: Demand, queue: str, rank: Hashable) -> Hashable:
+        """Gangs of one shape get one answer."""
+        found = self.queues.get(queue)
+        rules = (found.preemption.within, found.preemption.reclaim) if found is not None else ()
+        by_age = Victims.LOWER_OR_NEWER in rules
+        verdicts = tuple((verdict.check, verdict.state) for verdict in demand.verdicts)
+        counts = tuple(ask.count for ask in demand.asks)  # fewer if some pods are done
+        return (
+            queue, demand.gang.source.namespace, demand.shape, demand.gang.priority, verdicts, counts,
+            demand.elastic, self.is_shut(demand), rank if by_age or demand.replaces else (),
+        )  # fmt: skip
 
     def is_shut(self, demand: Demand) -> bool:
         """Whether a gang's entrance lets nobody in."""
