@@ -210,7 +210,7 @@ def test_a_victim_is_told_for_whom_and_why(why: Why, short: str, words: str) -> 
     assert status is not None
     message = (
         f"Preempted to accommodate a workload (UID: wl-high, JobUID: job-high) due to {words}; "
-        "preemptor path: /root/team-b; preemptee path: /root/team-a"
+        "preemptor path: /top/team-b; preemptee path: /top/team-a"
     )
     assert conditions(status) == {
         "QuotaReserved": RESERVED,

@@ -10,10 +10,10 @@ from bayplan.model.gang import Ref
 from bayplan.model.plan import Action, Admit, Again, Decline, Evict, Plan, Why
 from bayplan.model.profile import Profile
 from bayplan.model.refusal import Refusal, Remark, Token
+from bayplan.placement.rooms import Rooms
 from bayplan.scheduling.assess import assess, may_set_aside
 from bayplan.scheduling.offer import Mode, net_load
 from bayplan.scheduling.order import Entry, in_turn
-from bayplan.scheduling.rooms import Rooms
 from bayplan.scheduling.round import Load, Round
 from bayplan.scheduling.yielding import Victim
 from bayplan.state.quotas import Account

@@ -11,7 +11,7 @@ from bayplan.model.demand import Demand
 from bayplan.model.gang import Ref
 from bayplan.model.profile import Profile
 from bayplan.model.quota import Cell, Check, CheckSort, Flavor, Queue
-from bayplan.scheduling.rooms import Rooms
+from bayplan.placement.rooms import Rooms
 from bayplan.state.holdings import Spot, holding_of
 from bayplan.state.quotas import Account, Books
 

@@ -7,17 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from fractions import Fraction
+from functools import lru_cache
 from math import ceil
 from typing import Any
 
-from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kube.fields import INT32_MAX, Field
 from bayplan.dialects.kube.nodes import amounts
 from bayplan.dialects.kube.quantity import amount
 from bayplan.dialects.kube.rules import tolerations
 from bayplan.dialects.kueue.assignment_reading import decode_assignment
-from bayplan.dialects.kueue.workload import workload_gang
+from bayplan.dialects.kueue.members import source
+from bayplan.dialects.kueue.workload import KIND, workload_gang
 from bayplan.model.demand import Admission, Ask, CheckState, Delayed, Demand, Given, Tweak, Verdict
-from bayplan.model.gang import Group, PodSet
+from bayplan.model.gang import Gang, Group, PodSet
 
 JOB_UID = "kueue.x-k8s.io/job-uid"
 BOOST = "kueue.x-k8s.io/priority-boost"
@@ -46,7 +48,7 @@ class Transformation:
     keep: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Counting:
     """How requests are turned into quota."""
 
@@ -62,19 +64,21 @@ def demand(workload: Field, counting: Counting = PLAIN) -> Demand:
     meta, spec, status = workload.at("metadata"), workload.at("spec"), workload.at("status")
     conditions = {c.at("type").text(): c for c in status.at("conditions").items()}
     labels, notes = meta.at("labels").texts(), meta.at("annotations").texts()
-    gang, reclaimed = workload_gang(workload), _reclaimed(status)
-    gang = replace(
-        gang,
-        uid=meta.at("uid").text(),
-        priority=gang.priority + _boost(notes.get(BOOST, "")),
-        root=_without(gang.root, reclaimed),
+    shape = shape_of(spec)
+    known = _asked(shape, counting) or _read(workload, counting)  # the second to say what is wrong, and where
+    gang = Gang(
+        source(workload, KIND),
+        _without(known.root, _reclaimed(status)),
+        spec.at("queueName").text(),
+        spec.at("priority").integer(minimum=-INT32_MAX - 1) + _boost(notes.get(BOOST, "")),
+        meta.at("uid").text(),
     )
     created = seconds(meta.at("creationTimestamp").text())
     owners = meta.at("ownerReferences").items()
     earlier = notes.get(REPLACES, "").rpartition("/")[2]
     return Demand(
         gang=gang,
-        asks=tuple(_ask(field, pod_set, counting) for field, pod_set in _pod_sets(spec, gang.root)),
+        asks=known.asks if gang.root is known.root else _fewer(known.asks, gang.root),
         entrance=(gang.source.namespace, gang.queue),
         created=created,
         queued=_queued(conditions.get("Evicted"), created),
@@ -92,8 +96,35 @@ def demand(workload: Field, counting: Counting = PLAIN) -> Demand:
         movable=not (len(owners) == 1 and owners[0].at("kind").text() == "Pod"),
         not_before=_not_before(status, conditions.get("Requeued")),
         labels={JOB_UID: labels[JOB_UID]} if JOB_UID in labels else {},
-        shape=shape_of(spec),
+        shape=shape,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The pod sets of a Workload, read."""
+
+    root: Group
+    asks: tuple[Ask, ...]
+
+
+@lru_cache(maxsize=1024)
+def _asked(shape: str, counting: Counting) -> _Asked | None:
+    """What a shape asks for; None if there is something wrong with it. Many Workloads are of few shapes."""
+    workload = Field({"metadata": {"name": "any"}, "spec": {"podSets": json.loads(shape)}})
+    found = _read(workload, counting)
+    return None if workload.errors else found
+
+
+def _read(workload: Field, counting: Counting) -> _Asked:
+    root = workload_gang(workload).root
+    pairs = _pod_sets(workload.at("spec"), root)
+    return _Asked(root, tuple(_ask(field, pod_set, counting) for field, pod_set in pairs))
+
+
+def _fewer(asks: tuple[Ask, ...], root: Group) -> tuple[Ask, ...]:
+    counts = {pod_set.name: pod_set.count for pod_set in root.pod_sets()}
+    return tuple(replace(ask, count=counts[ask.name]) for ask in asks)
 
 
 def is_finished(workload: Field) -> bool:
