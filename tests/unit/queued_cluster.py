@@ -6,6 +6,7 @@ Two blocks of two racks of two hosts, 4 GPUs each. Queues `left` and `right` sha
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from tests.unit.test_embedded_store import store_at
 
 Object = dict[str, Any]
 
+TOLD = Path(__file__).parent / "told"
 NOW = 1_800_000_000.0
 BLOCK, RACK, GPU = "example.com/block", "example.com/rack", "nvidia.com/gpu"
 JOBS = Kind("batch", "v1", "Job", "jobs")
@@ -104,6 +106,12 @@ def job(name: str, pods: int, gpus: int, queue: str = "left", **notes: str) -> O
         "metadata": {"name": name, "namespace": "ml", "labels": labels},
         "spec": {"suspend": True, "parallelism": pods, "completions": pods, "template": template(gpus, told)},
     }
+
+
+def pod(name: str, on: str, gpus: int) -> Object:
+    """A pod of nobody's gang, on a node already."""
+    spec = {**template(gpus)["spec"], "nodeName": on}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "ml"}, "spec": spec}
 
 
 def condition(kind: str, ago: float, reason: str, message: str = "", status: str = "True") -> Object:
@@ -233,3 +241,12 @@ def furnish(cluster: QueuedCluster) -> None:
         ruled(admitting.LOCAL_QUEUES, "small", {"clusterQueue": "small-queue"}, "ml"),
     ):
         cluster.put(kind, obj)
+
+
+def golden(name: str, printed: str) -> None:
+    """What is printed is what the file says; with BAYPLAN_GOLDEN=write the file is made."""
+    path = TOLD / f"{name}.txt"
+    if os.environ.get("BAYPLAN_GOLDEN") == "write":
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(printed, encoding="utf-8")
+    assert printed == path.read_text(encoding="utf-8")

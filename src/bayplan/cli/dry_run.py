@@ -119,7 +119,7 @@ def _answer(live: Live, one: Submission, *, full: bool) -> Answer:
         then = f", and start after check {', '.join(checks)}" if checks else ""
         return Answer(ADMITTED, f"{one.title}: would be admitted now{then}", sections, record)
     others = [gang for gang, other in fates.items() if isinstance(other.action, Admit)]
-    if first := first_served(others, ref):
+    if first := first_served(live, others, ref, queue):
         sections["counted as admitted before it"] = [first]
     token, why = _why(live, queue, turn, fate)
     sections |= waiting_sections(live, one.demand, queue, fate)

@@ -21,7 +21,7 @@ from bayplan.dialects.kueue.conditions import ADMITTED, FINISHED, condition_of, 
 from bayplan.dialects.kueue.demands import demand as read_demand
 from bayplan.dialects.kueue.demands import seconds
 from bayplan.model.gang import Ref
-from bayplan.model.plan import Decline
+from bayplan.model.plan import Admit, Decline
 
 EVENTS_MAX = 10
 NAMES_MAX = 8
@@ -118,16 +118,38 @@ def _sections(live: Live, facts: GangFacts, seen: Outlook, *, full: bool) -> Sec
     found: Sections = {}
     if facts.state == INACTIVE:
         return found
-    if first := first_served(seen.next, demand.gang.source):
+    if facts.fate is not None and isinstance(facts.fate.action, Admit):
+        return _to_come(live, facts, facts.fate.action, full=full)
+    if first := first_served(seen.then, seen.next, demand.gang.source, queue):
         found["counted as admitted before it"] = [first]
     if facts.fate is None and facts.turn is not None and facts.turn.position > 1:
         found["the first in line"] = [_first(live, facts.turn.first)]
     return found | waiting_sections(seen.then, demand, queue, facts.fate)
 
 
-def first_served(refs: Iterable[Ref], but: Ref) -> str:
-    """Gangs whose turn comes at once and that take what they need before others are looked at."""
-    names = [named(ref) for ref in refs if ref != but]
+def _to_come(live: Live, facts: GangFacts, action: Admit, *, full: bool) -> Sections:
+    """A gang that nothing stands in the way of, except that nobody has decided yet."""
+    rules, supplies = live.state.rules.flavors, live.state.holdings.supplies()
+    found = waiting_sections(live, facts.demand, facts.standing.queue, facts.fate)
+    if picture := drawn(facts.demand.gang, action.admission, rules, supplies, full=full):
+        found["where it would go"] = picture
+    return found
+
+
+def first_served(then: Live, refs: Iterable[Ref], but: Ref, queue: str) -> str:
+    """Gangs whose turn comes at once and that take quota or room before others are looked at."""
+    books, holdings = then.state.holdings.books().queues, then.state.holdings.by_gang
+    mine = books[queue].root() if queue in books else None
+    names = [
+        named(ref)
+        for ref in refs
+        if ref != but
+        and ref in holdings
+        and (
+            holdings[ref].spots
+            or (holdings[ref].queue in books and books[holdings[ref].queue].root() is mine)
+        )
+    ]
     more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
     return ", ".join(names[:NAMES_MAX]) + more
 

@@ -20,8 +20,8 @@ from bayplan.model.plan import Decline
 from bayplan.model.quota import Cell, Queue, Victims
 from bayplan.model.refusal import Obstacle, Obstruction, Refusal, Token, Tried
 from bayplan.placement.place import place
+from bayplan.placement.rooms import Rooms
 from bayplan.placement.supply import Supply
-from bayplan.scheduling.rooms import Rooms
 from bayplan.state.queries import Holder, holders, other_pods, users
 
 HOLDERS_MAX = 8
@@ -71,7 +71,7 @@ def waiting_sections(live: Live, demand: Demand, queue: str, fate: Fate | None) 
     if victims:
         found["displaces"] = [victim_text(eviction) for eviction in victims]
     elif refusal.tried:
-        found["displaces nobody"] = [_policy(rules)]
+        found["displaces nobody"] = [_policy(live, demand, rules, refusal)]
     return found
 
 
@@ -81,10 +81,7 @@ def quota_lines(live: Live, demand: Demand, queue: str) -> list[str]:
     rules = live.state.rules.queues.get(queue)
     if account is None or rules is None:
         return []
-    asked: dict[str, int] = {}
-    for ask in demand.asks:
-        for resource, each in ask.each.items():
-            asked[resource] = asked.get(resource, 0) + each * ask.count
+    asked = _asked(demand)
     rows: list[list[object]] = []
     for flavor in dict.fromkeys(rules.flavors()):
         for resource in sorted(asked, key=importance):
@@ -96,6 +93,15 @@ def quota_lines(live: Live, demand: Demand, queue: str) -> list[str]:
             rows.append([flavor, resource, *(amount_text(resource, number) for number in numbers)])
     heads = ("FLAVOR", "RESOURCE", "ASKED", "USED", "NOMINAL", "BORROWED", "CAN HAVE")
     return table(heads, rows, heads[2:]) if rows else ["none for what it asks for"]
+
+
+def _asked(demand: Demand) -> dict[str, int]:
+    """The sum over all pods, by resource."""
+    asked: dict[str, int] = {}
+    for ask in demand.asks:
+        for resource, each in ask.each.items():
+            asked[resource] = asked.get(resource, 0) + each * ask.count
+    return asked
 
 
 def _tried(refusal: Refusal) -> Sections:
@@ -175,12 +181,13 @@ def _changes(live: Live, demand: Demand, queue: str, refusal: Refusal, miss: Mis
         if not (fewer is not None and advice.startswith("ask for")):
             yield advice
     seen = set()
+    besides = "besides, " if miss is not None else ""
     for part in refusal.tried:
         for obstacle in part.obstacles:
             text = _quota_change(obstacle, queue) if isinstance(obstacle, Obstacle) else ""
             if text and text not in seen:
                 seen.add(text)
-                yield text
+                yield besides + text
 
 
 def _quota_change(obstacle: Obstacle, queue: str) -> str:
@@ -199,8 +206,13 @@ def _quota_change(obstacle: Obstacle, queue: str) -> str:
     return ""
 
 
-def _policy(queue: Queue) -> str:
-    rules = queue.preemption
+def _policy(live: Live, demand: Demand, queue: Queue, refusal: Refusal) -> str:
+    rules, account = queue.preemption, live.state.holdings.books().queues[queue.name]
     if rules.within is Victims.NEVER and rules.reclaim is Victims.NEVER:
         return f"the preemption of {queue.name} is switched off"
+    if not rules.while_borrowing:
+        asked = _asked(demand)
+        short = [(obstacle.flavor, obstacle.resource) for obstacle in lacks_quota(refusal)]
+        if any(asked.get(cell[1], 0) > account.quota(cell).nominal for cell in short):
+            return f"it asks for more than {queue.name} owns, and may not displace others in order to borrow"
     return "those that it may displace do not hold enough"
