@@ -189,7 +189,7 @@ def test_a_gang_that_holds_quota_keeps_it_when_no_place_is_found(given: object) 
 
 def evict(why: Why = Why.PRIORITY, failed: tuple[str, ...] = ()) -> Evict:
     by = demand("high", uid="wl-high", priority=3, labels={"kueue.x-k8s.io/job-uid": "job-high"})
-    return Evict(demand(given=admission(), failed=failed), why, by, ("root", "team-a"), ("root", "team-b"))
+    return Evict(demand(given=admission(), failed=failed), why, by, ("top", "team-a"), ("top", "team-b"))
 
 
 @pytest.mark.parametrize(
