@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from bayplan.dialects.kube.times import timestamp
+from bayplan.dialects.kube.wire import PODS_KIND
 from bayplan.dialects.kueue import admitting
 from tests.unit.queued_cluster import (
     EVENTS,
@@ -62,7 +63,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueuedCluster]
             workload("b", 6, 1),
             admitted("left-queue", "a100", use(6, 1), {"h3": 2, "h4": 1, "h5": 2, "h7": 1}),
         )
-        made.put(admitting.PODS_KIND, pod("stray", "h8", 2))
+        made.put(PODS_KIND, pod("stray", "h8", 2))
         made.put(
             EVENTS, event("one", "job-train-1a2b3", 290, "Admitted", "Admitted by ClusterQueue left-queue")
         )
