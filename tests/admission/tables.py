@@ -14,12 +14,12 @@ from bayplan.model.plan import Admit, Again, Decline, Evict, Plan
 from bayplan.model.profile import FairRule, Profile
 from bayplan.model.quota import Cell
 from bayplan.model.refusal import Chance
+from bayplan.placement.rooms import Rooms
 from bayplan.scheduling import flavors
 from bayplan.scheduling.admit import decide_admissions
 from bayplan.scheduling.flavors import Inquiry, quota_offer
 from bayplan.scheduling.offer import Offer
 from bayplan.scheduling.places import wanted_places
-from bayplan.scheduling.rooms import Rooms
 from bayplan.scheduling.round import Round
 from bayplan.scheduling.victims import find_victims
 from bayplan.scheduling.yielding import Need

@@ -20,10 +20,10 @@ from bayplan.model.node import HOSTNAME, Topology
 from bayplan.model.profile import Profile
 from bayplan.model.quota import Flavor, Queue, QuotaNode, ResourceGroup
 from bayplan.model.refusal import Attempt, Chance, Tried
+from bayplan.placement.rooms import Rooms
 from bayplan.scheduling.flavors import Inquiry, quota_offer
 from bayplan.scheduling.offer import Choice, Mode, Offer, Part, net_load
 from bayplan.scheduling.places import wanted_places
-from bayplan.scheduling.rooms import Rooms
 from bayplan.scheduling.round import Round
 from bayplan.state.admissions import AdmissionState
 

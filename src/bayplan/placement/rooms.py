@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from bayplan.model.assignment import Assignment
+from bayplan.model.node import HOSTNAME
 from bayplan.model.quota import Flavor
 from bayplan.placement.capacity import with_slot
 from bayplan.placement.nodes import labelled
@@ -26,6 +27,7 @@ class Rooms:
         self._seen: dict[str, Supply] = {}
         self._empty: dict[str, Supply] = {}
         self._spots: dict[tuple[str, int], tuple[Assignment, Ints, Ints]] = {}
+        self._rows: dict[str, dict[str, int]] = {}
 
     def knows(self, flavor: str) -> bool:
         """Whether gangs can be placed on the flavor's nodes."""
@@ -51,13 +53,13 @@ class Rooms:
     def take(self, flavor: str, place: Assignment, requests: Mapping[str, int], sign: int = 1) -> None:
         """Pods stand where the assignment says (sign -1: they leave). Nodes that are gone do not matter."""
         own = self.flavors[flavor].topology if flavor in self.flavors else ""
+        on_host = place.levels[-1] == HOSTNAME
         for topology, supply in self._now.items():
-            at_host = supply.tree.topology.ends_at_host and len(place.levels) == 1
-            if topology != own and not at_host:
+            if not on_host and (topology != (own or topology) or supply.tree.levels != place.levels):
                 continue
             leaves, pods = self._located(topology, supply, place)
             if len(leaves):
-                self._apply(topology, leaves, pods, requests, sign)
+                self._apply(topology, leaves, pods, requests, sign, on_host)
 
     def fits(self, flavor: str, place: Assignment, requests: Mapping[str, int]) -> bool:
         """Whether an assignment found earlier still holds."""
@@ -81,19 +83,37 @@ class Rooms:
         return True
 
     def _located(self, topology: str, supply: Supply, place: Assignment) -> tuple[Ints, Ints]:
-        """The leaves of an assignment that are there, and the pods on each."""
+        """The leaves of an assignment that are there (rows, for hosts below leaves), and the pods on each."""
         key = (topology, id(place))
         if key not in self._spots:
             spots: dict[int, int] = {}
+            below = place.levels[-1] == HOSTNAME and not supply.tree.topology.ends_at_host
             for share in place.shares:
-                leaf = _leaf(supply, share.values)
+                row = self._row(topology, supply, share.values[-1]) if below else None
+                leaf = row if below else _leaf(supply, share.values)
                 if leaf is not None:
                     spots[leaf] = spots.get(leaf, 0) + share.count
             found = np.array(list(spots), np.int64), np.array(list(spots.values()), np.int64)
             self._spots[key] = (place, *found)  # the assignment is kept, so that its id stays its own
         return self._spots[key][1:]
 
-    def _apply(self, topology: str, leaves: Ints, pods: Ints, requests: Mapping[str, int], sign: int) -> None:
+    def _row(self, topology: str, supply: Supply, host: str) -> int | None:
+        """The row of a host in a topology that ends above hosts."""
+        if topology not in self._rows:
+            self._rows[topology] = {
+                node.labels.get(HOSTNAME, node.name): row for row, node in enumerate(supply.tree.nodes)
+            }
+        return self._rows[topology].get(host)
+
+    def _apply(
+        self,
+        topology: str,
+        leaves: Ints,
+        pods: Ints,
+        requests: Mapping[str, int],
+        sign: int,
+        on_host: bool,
+    ) -> None:
         supply = self._now[topology]
         if topology not in self._owned:
             self._owned.add(topology)
@@ -102,12 +122,12 @@ class Rooms:
             row = supply.resources.get(name)
             if row is None or not amount:
                 continue
-            if supply.claimed is not None:
+            if supply.claimed is not None and not on_host:
                 supply.claimed[row, leaves] += sign * pods * amount
                 continue
-            assert supply.held is not None
             supply.free[row, leaves] -= sign * pods * amount
-            supply.held[row, leaves] += sign * pods * amount
+            if supply.held is not None:
+                supply.held[row, leaves] += sign * pods * amount
         for flavor in [name for name in self._seen if self.flavors[name].topology == topology]:
             del self._seen[flavor]
 
@@ -115,7 +135,7 @@ class Rooms:
 def _owned(supply: Supply) -> Supply:
     """A copy to write on."""
     if supply.claimed is not None:
-        return replace(supply, claimed=supply.claimed.copy(), memory={})
+        return replace(supply, free=supply.free.copy(), claimed=supply.claimed.copy(), memory={})
     held = np.zeros_like(supply.free) if supply.held is None else supply.held.copy()
     return replace(supply, free=supply.free.copy(), held=held, memory={})
 

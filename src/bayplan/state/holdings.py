@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from bayplan.model.assignment import Assignment
+from bayplan.model.assignment import Assignment, Share
 from bayplan.model.demand import Demand
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
@@ -23,6 +23,12 @@ class Spot:
     flavor: str
     place: Assignment
     requests: Mapping[str, int]
+
+    def amounts(self, share: Share) -> dict[str, int]:
+        """What the pods of one share take."""
+        found = {what: each * share.count for what, each in self.requests.items()}
+        found[PODS] = found.get(PODS, 0) + share.count
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,8 +120,13 @@ class Holdings:
         if not changed:
             return []
         fresh = {name: node for name, node in changed.items() if name not in self.nodes}
+        for name, node in changed.items():
+            before = self.nodes.get(name)
+            host = node.labels.get(HOSTNAME, name)
+            if before is not None and before.labels.get(HOSTNAME, name) != host:
+                self._name_host(before.labels.get(HOSTNAME, name), None)
+            self._name_host(host, name)
         self.nodes |= changed
-        self.hosts |= {node.labels.get(HOSTNAME, name): name for name, node in changed.items()}
         for cluster in self.clusters.values():
             for name, node in changed.items():
                 if name not in fresh:
@@ -129,9 +140,30 @@ class Holdings:
     def remove_node(self, name: str) -> None:
         node = self.nodes.pop(name, None)
         if node is not None:
-            self.hosts.pop(node.labels.get(HOSTNAME, name), None)
+            self._name_host(node.labels.get(HOSTNAME, name), None)
             for cluster in self.clusters.values():
                 cluster.remove(name)
+
+    def _name_host(self, host: str, name: str | None) -> None:
+        """A host is another node than before, or none: what gangs hold there is accounted to that node."""
+        before, after = self.hosts.get(host, host), name or host
+        wider = [cluster for cluster in self.clusters.values() if not cluster.topology.ends_at_host]
+        if before != after and wider:
+            for amounts in self._held_at(host):
+                for cluster in wider:
+                    cluster.use_node(before, amounts, -1)
+                    cluster.use_node(after, amounts)
+        if name is None:
+            self.hosts.pop(host, None)
+        else:
+            self.hosts[host] = name
+
+    def _held_at(self, host: str) -> Iterator[dict[str, int]]:
+        for holding in self.by_gang.values():
+            for spot in holding.spots:
+                for share in spot.place.shares if spot.place.levels[-1] == HOSTNAME else ():
+                    if share.values[-1] == host:
+                        yield spot.amounts(share)
 
     def shift(self, shifts: Iterable[Shift]) -> list[str]:
         """Other pods take or give back room; says which topologies gained some."""
@@ -168,12 +200,15 @@ class Holdings:
         return {name for spot in holding.spots for name, _ in self._under(spot)}
 
     def _under(self, spot: Spot) -> Iterator[tuple[str, Cluster]]:
-        """The topologies in which pods on a spot take room: their own, and all that know the host."""
+        """The topologies in which pods on a spot take room: their own, and all that know the host.
+
+        If the flavor is gone, or has lost its topology, the levels tell where the place was found.
+        """
         flavor = self.flavors.get(spot.flavor)
         own = flavor.topology if flavor is not None else ""
         on_host = spot.place.levels[-1] == HOSTNAME
         for name, cluster in self.clusters.items():
-            if (name == own and spot.place.levels[-1] == cluster.topology.levels[-1]) or on_host:
+            if on_host or (name == (own or name) and cluster.topology.levels == spot.place.levels):
                 yield name, cluster
 
     def _occupy(self, holding: Holding, sign: int, only: str = "") -> None:
@@ -182,8 +217,7 @@ class Holdings:
                 if only and name != only:
                     continue
                 for share in spot.place.shares:
-                    amounts = {what: each * share.count for what, each in spot.requests.items()}
-                    amounts[PODS] = amounts.get(PODS, 0) + share.count
+                    amounts = spot.amounts(share)
                     if cluster.topology.ends_at_host or spot.place.levels[-1] != HOSTNAME:
                         cluster.use_domain(share.values, amounts, sign)
                     else:

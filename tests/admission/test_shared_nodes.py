@@ -1,0 +1,81 @@
+"""Nodes that several flavors and topologies see: taken by one, taken for all."""
+
+from __future__ import annotations
+
+from bayplan.model.change import NodeLost
+from tests.admission.world import World
+
+TWO_VIEWS = """
+topology hosts rack host
+topology racks rack
+flavor fine topology=hosts
+flavor coarse topology=racks
+node n1 rack=r1 : cpu=2
+queue a : fine/cpu=9
+queue b : coarse/cpu=9
+"""
+
+
+def test_two_flavors_that_see_one_node_share_it_in_one_round() -> None:
+    world = World("""
+        topology t rack host
+        flavor f topology=t
+        flavor g topology=t
+        node n1 rack=r1 : cpu=2
+        queue a : f/cpu=9
+        queue b : g/cpu=9
+        gang one in a : x2 cpu=1
+        gang two in b at=1 : x2 cpu=1
+    """)
+    world.round()
+    assert world.running() == {"one"}
+    world.settle()
+    assert world.running() == {"one"}
+
+
+def test_a_topology_that_ends_at_racks_sees_what_was_taken_on_hosts_in_the_same_round() -> None:
+    world = World(TWO_VIEWS + "gang one in a : x2 cpu=1\ngang two in b at=1 : x2 cpu=1")
+    world.round()
+    assert world.running() == {"one"}
+    world.settle()
+    assert world.running() == {"one"}
+
+
+def test_a_rack_named_like_a_host_elsewhere_takes_nothing_there() -> None:
+    world = World("""
+        topology hosts rack host
+        topology racks rack
+        flavor fine topology=hosts label:kind=fine
+        flavor coarse topology=racks label:kind=coarse
+        node same rack=r1 kind=fine : cpu=2
+        node other rack=same kind=coarse : cpu=2
+        queue a : fine/cpu=9
+        queue b : coarse/cpu=9
+        gang one in b : x2 cpu=1
+        gang two in a at=1 : x2 cpu=1
+    """)
+    world.round()
+    assert world.running() == {"one", "two"}
+
+
+def test_nodes_whose_name_is_not_their_host_label_are_accounted_for_whenever_they_come() -> None:
+    world = World(TWO_VIEWS.replace("node n1 rack=r1", "node x rack=r1 host=n1"))
+    world.draw("gang one by a : x2 cpu=1 > fine @ n1=2\ngang two in b : x2 cpu=1")
+    world.settle()
+    assert world.waiting() == {"two"}
+    world.see(NodeLost("x"))
+    world.finish("one")
+    world.draw("node x rack=r1 host=n1 : cpu=2")
+    world.settle()
+    assert world.running() == {"two"}
+
+
+def test_a_gang_that_came_before_its_node_is_accounted_for_all_the_same() -> None:
+    world = World(TWO_VIEWS.replace("node n1 rack=r1 : cpu=2", ""))
+    world.draw("gang one by a : x2 cpu=1 > fine @ n1=2\ngang two in b : x2 cpu=1")
+    world.draw("node x rack=r1 host=n1 : cpu=2")
+    world.settle()
+    assert world.waiting() == {"two"}
+    world.finish("one")
+    world.settle()
+    assert world.running() == {"two"}
