@@ -235,11 +235,13 @@ def test_what_others_need_stays_until_they_have_let_go(kind: str) -> None:
         meta: Object = {"deletionTimestamp": EARLIER} if leaving else {}
         return rollup.finalizers(kind, obj(name=name, finalizers=list(there), **meta), SUMMARIES)
 
-    assert told("free", "theirs", leaving=False) == ["theirs", rollup.IN_USE]
-    assert told("free", rollup.IN_USE, leaving=False) is None
+    assert told("used", "theirs", leaving=False) == ["theirs", rollup.IN_USE]
+    assert told("used", rollup.IN_USE, leaving=False) is None
     assert told("used", rollup.IN_USE) is None
     assert told("free", "theirs", rollup.IN_USE) == ["theirs"]
-    assert told("free", "theirs") is None, "nothing is added to what is going away"
+    assert told("free", rollup.IN_USE, leaving=False) == [], "what nobody uses can be deleted without us"
+    assert told("free", leaving=False) is None
+    assert told("used", "theirs") is None, "nothing is added to what is going away"
 
 
 @pytest.mark.parametrize("kind", ["LocalQueue", "Cohort", "Workload"])

@@ -17,10 +17,10 @@ from bayplan.model.demand import Demand
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Admit, Decline, Evict
 from bayplan.model.refusal import Token
+from bayplan.model.summary import Flaw
 from bayplan.placement.supply import Supply
 from bayplan.state.lines import Place, Standing
 from bayplan.state.queries import Turn, common_domain, turns
-from bayplan.state.rules import Flaw
 
 INACTIVE, WAITING, PLACING, ADMITTED, EVICTING = "inactive", "waiting", "placing", "admitted", "evicting"
 

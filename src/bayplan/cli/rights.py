@@ -54,6 +54,7 @@ def _trusted_definitions(names: tuple[str, ...]) -> tuple[Right, ...]:
 
 _CREATE_EVENTS = Right("", ("events",), ("create",))
 _TOLD = ("admissionchecks", "clusterqueues", "cohorts", "localqueues", "workloads")  # have a status of ours
+_USED = ("admissionchecks", "clusterqueues", "resourceflavors", "topologies")
 _KUEUE = "kueue.x-k8s.io"
 
 EVERYBODY = Rights(
@@ -71,7 +72,7 @@ ROLES: dict[str, Rights] = {
             *_watching(admitting.KINDS),
             _CREATE_EVENTS,
             Right(_KUEUE, ("workloads",), ("patch",)),  # deactivate
-            Right(_KUEUE, ("clusterqueues", "resourceflavors"), ("patch",)),  # finalizers, while in use
+            Right(_KUEUE, _USED, ("patch",)),  # finalizers, while in use
             Right(_KUEUE, tuple(f"{name}/status" for name in _TOLD), ("update",)),
         ),
     ),

@@ -22,6 +22,7 @@ from bayplan.cli.webhooks import Site, Webhooks
 from bayplan.dialects.api import Backend
 from bayplan.dialects.errors import Trouble
 from bayplan.runtime import health, logs
+from bayplan.runtime.admission_metrics import AdmissionMetrics
 from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.clock import SystemClock
 from bayplan.runtime.election import Election, ElectionThread
@@ -30,6 +31,7 @@ from bayplan.runtime.loop import Loop
 from bayplan.runtime.metrics import Metrics
 from bayplan.runtime.objects import LEASE, ApiObject
 from bayplan.runtime.roles import Role, SchedulerRole
+from bayplan.runtime.rollups import Watcher
 from bayplan.runtime.service import Meter, Metered, Service, Shadow
 from bayplan.runtime.serving import Address, Server
 from bayplan.runtime.shutdown import Closing, stop_on_signal
@@ -119,9 +121,12 @@ def roles_of(text: str) -> frozenset[str]:
     return named
 
 
-def roles_to_play(names: frozenset[str]) -> list[Role]:
-    """What the loop does its rounds for."""
-    known: dict[str, Callable[[], Role]] = {"admission": AdmissionRole, "scheduler": SchedulerRole}
+def roles_to_play(names: frozenset[str], watch: Watcher | None = None) -> list[Role]:
+    """What the loop does its rounds for; `watch` is told how queues stand."""
+    known: dict[str, Callable[[], Role]] = {
+        "admission": lambda: AdmissionRole(watch=watch),
+        "scheduler": SchedulerRole,
+    }
     return [known[name]() for name in sorted(names & set(known))]
 
 
@@ -164,7 +169,8 @@ def _schedule(
 ) -> None:  # fmt: skip
     """Decide and bind until told to stop; writes under way end before the lease is released."""
     election = _elect(backend, wishes, clock, closing) if wishes.elect else None
-    loop = _loop(backend, roles_to_play(wishes.roles), book, metrics, wishes.shadow, election, clock)
+    told = AdmissionMetrics(metrics.registry, __version__) if "admission" in wishes.roles else None
+    loop = _loop(backend, wishes, book, metrics, told, election, clock)
     service = Service(loop, clock, metrics, stop)
     closing.opened("the writes under way", service.finish)
     server = _probes(service, metrics, election, clock, wishes.listen)
@@ -189,21 +195,26 @@ def _offer_webhooks(
 
 def _loop(
     backend: RemoteBackend,
-    roles: list[Role],
+    wishes: Wishes,
     book: Journal,
     metrics: Metrics,
-    shadow: bool,
+    told: AdmissionMetrics | None,
     election: Election | None,
     clock: SystemClock,
 ) -> Loop:
-    edge: Backend = Shadow(backend, metrics) if shadow else Metered(backend, metrics)
+    edge: Backend = Shadow(backend, metrics) if wishes.shadow else Metered(backend, metrics)
+    roles = roles_to_play(wishes.roles, told.summarised if told else None)
+    led: list[bool] = []
 
     def may_write(_: float) -> bool:
         leads = election is None or election.is_leader(clock.monotonic())
         metrics.leads(leads)
+        if told is not None and election is not None and led != [leads]:
+            led[:] = [leads]
+            told.leads(leads)
         return leads
 
-    return Loop(edge, roles, book, may_write=may_write, observer=Meter(clock, metrics))
+    return Loop(edge, roles, book, may_write=may_write, observer=Meter(clock, metrics, told))
 
 
 def _elect(backend: RemoteBackend, wishes: Wishes, clock: SystemClock, closing: Closing) -> Election:

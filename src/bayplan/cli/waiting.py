@@ -184,17 +184,19 @@ def _changes(live: Live, demand: Demand, queue: str, refusal: Refusal, miss: Mis
     besides = "besides, " if miss is not None else ""
     for part in refusal.tried:
         for obstacle in part.obstacles:
-            text = _quota_change(obstacle, queue) if isinstance(obstacle, Obstacle) else ""
+            text = _quota_change(live, obstacle, queue) if isinstance(obstacle, Obstacle) else ""
             if text and text not in seen:
                 seen.add(text)
                 yield besides + text
 
 
-def _quota_change(obstacle: Obstacle, queue: str) -> str:
+def _quota_change(live: Live, obstacle: Obstacle, queue: str) -> str:
+    account = live.state.holdings.books().queues.get(queue)
+    owners = f"{queue} or its cohort" if account is not None and account.parent is not None else queue
     match obstacle.what:
         case Obstruction.SHORT:
             more = amount(obstacle.resource, obstacle.amounts[0])
-            return f"free or add {more} of quota for {obstacle.flavor} in {queue} or its cohort"
+            return f"free or add {more} of quota for {obstacle.flavor} in {owners}"
         case Obstruction.TOO_MUCH:
             before, asked, most = obstacle.amounts
             more = amount(obstacle.resource, before + asked - most)

@@ -15,6 +15,7 @@ from bayplan.model.gang import Ref
 from bayplan.model.plan import Admit, Decline, Evict, Plan
 from bayplan.model.profile import Profile
 from bayplan.runtime.roles import Settled
+from bayplan.runtime.rollups import Rollups, Watcher
 from bayplan.scheduling.admit import decide_admissions
 from bayplan.state.admissions import AdmissionState
 from bayplan.state.turns import AdmissionSnapshot
@@ -46,16 +47,21 @@ class AdmissionRole:
     name = "admission"
     kinds: tuple[Kind, ...] = admitting.KINDS
 
-    def __init__(self, profile: Profile | None = None, counting: Counting = PLAIN) -> None:
+    def __init__(
+        self, profile: Profile | None = None, counting: Counting = PLAIN, watch: Watcher | None = None
+    ) -> None:
         self.profile, self.counting = profile or Profile(), counting
         self.state = AdmissionState()
+        self.rollups = Rollups(fair=self.profile.fair_sharing, watch=watch)
         self.workloads: dict[Key, Object] = {}
         self.dirty: dict[Key, None] = {}  # to be looked after; in order of coming
         self.flying: dict[Key, Flight] = {}
 
     def decode(self, event: Event) -> Iterator[Change]:
-        if event.kind is admitting.WORKLOADS or event.kind == admitting.WORKLOADS:
+        if event.kind == admitting.WORKLOADS:
             self._note(event)
+        else:
+            self.rollups.note(event)
         return admitting.decode(event, self.counting)
 
     def fold(self, changes: Iterable[Change]) -> None:
@@ -87,6 +93,7 @@ class AdmissionRole:
             if workload is not None and status is not None:
                 self.flying[key] = Flight(workload)
                 yield _write(workload, status, Kept(key, status))
+        yield from self.rollups.writes(self.state, now)
 
     def settle(self, settled: Settled, now: float) -> None:
         if settled.ended in (Ended.DONE, Ended.TIMED_OUT):
@@ -99,6 +106,7 @@ class AdmissionRole:
 
     def follow_up(self, outcome: Outcome, now: float) -> Iterator[Write]:
         """Announce what was written, and write what waited for it."""
+        self.rollups.ended(outcome)
         tag = outcome.write.tag
         if not isinstance(tag, Shown | Kept):
             return
@@ -122,7 +130,7 @@ class AdmissionRole:
     def next_due(self, now: float) -> float:
         if any(key not in self.flying for key in self.dirty):
             return now
-        return self.state.next_due(now)
+        return min(self.state.next_due(now), self.rollups.next_due(self.state))
 
     def _note(self, event: Event) -> None:
         if event.happened is Happened.SYNCED:

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from bayplan.dialects.api import Backend, Event, Kind, Outcome, Write
-from bayplan.model.plan import Plan, Refuse
+from bayplan.model.plan import Admit, Decline, Evict, Plan, Refuse
+from bayplan.runtime.admission_metrics import AdmissionMetrics
 from bayplan.runtime.clock import Clock, timer
 from bayplan.runtime.loop import Loop, Observer
 from bayplan.runtime.metrics import Metrics
@@ -62,8 +63,8 @@ class Shadow(Metered):
 class Meter(Observer):
     """Measures decisions and counts what they say."""
 
-    def __init__(self, clock: Clock, metrics: Metrics) -> None:
-        self.clock, self.metrics = clock, metrics
+    def __init__(self, clock: Clock, metrics: Metrics, admission: AdmissionMetrics | None = None) -> None:
+        self.clock, self.metrics, self.admission = clock, metrics, admission
 
     def stopwatch(self) -> Callable[[], float]:
         return timer(self.clock)
@@ -76,6 +77,8 @@ class Meter(Observer):
         for action in plan.actions:
             if isinstance(action, Refuse):
                 self.metrics.refused(action.misfit.code)
+        if self.admission is not None and any(isinstance(a, Admit | Evict | Decline) for a in plan.actions):
+            self.admission.decided(plan, snapshot_seconds + decision_seconds)
 
 
 class Service:

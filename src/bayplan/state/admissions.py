@@ -27,10 +27,11 @@ from bayplan.model.node import Node, Topology
 from bayplan.model.plan import Admit, Decline, Evict, Plan
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.quota import Entrance, Queue
+from bayplan.model.summary import Flaw
 from bayplan.state.holdings import Holding, Holdings, holding_of
 from bayplan.state.ledger import Claim, Ledger, Shift
 from bayplan.state.lines import BACKOFF_FIRST, BACKOFF_MAX, NEVER, Lines, Place, Standing
-from bayplan.state.rules import Effect, Flaw, Rules
+from bayplan.state.rules import Effect, Rules
 from bayplan.state.turns import AdmissionSnapshot, Head
 
 ASSUMED_SECONDS = 60.0

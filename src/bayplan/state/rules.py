@@ -25,6 +25,7 @@ from bayplan.model.change import (
 from bayplan.model.demand import Demand
 from bayplan.model.quota import Check, Entrance, Flavor, Queue, QuotaNode, Stop, Victims
 from bayplan.model.refusal import Refusal, Remark, Token
+from bayplan.model.summary import Flaw
 
 
 class Effect(StrEnum):
@@ -34,17 +35,6 @@ class Effect(StrEnum):
     ANSWERS = "answers"  # whoever was refused may get another answer
     ACCOUNTS = "accounts"  # and what is held has to be counted anew
     WAY_IN = "way_in"  # gangs may stand before another queue, or before none
-
-
-class Flaw(StrEnum):
-    """What keeps a queue from admitting anybody."""
-
-    FLAVOR_MISSING = "flavor_missing"
-    TOPOLOGY_MISSING = "topology_missing"
-    CHECK_MISSING = "check_missing"
-    CHECK_INACTIVE = "check_inactive"
-    CYCLE = "cycle"
-    STOPPED = "stopped"
 
 
 @dataclass(slots=True)

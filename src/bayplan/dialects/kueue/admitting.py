@@ -52,10 +52,11 @@ CLUSTER_QUEUES = _kind("ClusterQueue", "clusterqueues")
 LOCAL_QUEUES = _kind("LocalQueue", "localqueues", namespaced=True)
 CHECKS = _kind("AdmissionCheck", "admissionchecks")
 WORKLOADS = _kind("Workload", "workloads", namespaced=True)
+CONFIGS = _kind("ProvisioningRequestConfig", "provisioningrequestconfigs")
 NAMESPACES = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
 KINDS = (
     NODES, PODS_KIND, NAMESPACES, TOPOLOGIES, FLAVORS, COHORTS, CLUSTER_QUEUES, LOCAL_QUEUES, CHECKS,
-    WORKLOADS,
+    CONFIGS, WORKLOADS,
 )  # fmt: skip
 
 

@@ -111,11 +111,12 @@ def finalizers(kind: str, obj: Object, summaries: Summaries) -> list[str] | None
         return None
     meta = obj.get("metadata") or {}
     there: list[str] = list(meta.get("finalizers") or ())
-    if not meta.get("deletionTimestamp"):
-        return None if IN_USE in there else [*there, IN_USE]
-    if IN_USE not in there or _USED[kind](str(meta.get("name", "")), summaries):
-        return None
-    return [name for name in there if name != IN_USE]
+    used = _USED[kind](str(meta.get("name", "")), summaries)
+    if used and IN_USE not in there and not meta.get("deletionTimestamp"):
+        return [*there, IN_USE]
+    if IN_USE in there and not used:
+        return [name for name in there if name != IN_USE]
+    return None
 
 
 def _queue_in_use(name: str, summaries: Summaries) -> bool:

@@ -1,0 +1,90 @@
+"""Looking after Workloads between decisions: the status each should have, and whom a queue's change concerns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from bayplan.dialects.api import Event, Happened
+from bayplan.dialects.kueue import admitting, upkeep
+from bayplan.dialects.kueue.upkeep import Way
+from bayplan.state.rules import Rules
+
+Key = tuple[str, str]
+Object = dict[str, Any]
+
+
+def status_due(workload: Object, rules: Rules, now: float) -> Object | None:
+    """The status that a Workload should have, if that is another."""
+    status = upkeep.synced(workload, _checks(workload, rules), now)
+    if status is None and (workload.get("spec") or {}).get("active") is not False:
+        status = upkeep.heeding(workload, list(_way(workload, rules)), now)
+    if status is None and not workload["metadata"].get("ownerReferences"):
+        status = upkeep.released(workload, now)  # nobody else would: it has no job to stop
+    return status
+
+
+class QueueChanges:
+    """Notices when a queue is stopped, started, made or removed; its status does not count."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[str, str, str], object] = {}
+
+    def concerns(self, event: Event, workloads: Mapping[Key, Object]) -> Iterable[Key]:
+        """The Workloads to be looked after because of an event."""
+        kind = event.kind.kind
+        if kind not in ("ClusterQueue", "LocalQueue") or event.happened is Happened.SYNCED:
+            return ()
+        meta, spec = event.object["metadata"], event.object.get("spec") or {}
+        namespace, name = (meta.get("namespace", "") if kind == "LocalQueue" else ""), meta["name"]
+        gone = event.happened is Happened.GONE
+        rule = None if gone else (spec.get("stopPolicy") or "None", spec.get("admissionChecksStrategy"))
+        key = (kind, namespace, name)
+        if self.known.get(key) == rule:
+            return ()
+        if gone:
+            del self.known[key]
+        else:
+            self.known[key] = rule
+        if kind == "LocalQueue":
+            return _of_entrance(namespace, name, workloads)
+        return list(workloads)  # which LocalQueues lead to it may change in this very moment
+
+
+def _of_entrance(namespace: str, name: str, workloads: Mapping[Key, Object]) -> list[Key]:
+    return [
+        key
+        for key, workload in workloads.items()
+        if key[0] == namespace and (workload.get("spec") or {}).get("queueName") == name
+    ]
+
+
+def _admission(workload: Object) -> Object:
+    return (workload.get("status") or {}).get("admission") or {}
+
+
+def _way(workload: Object, rules: Rules) -> Iterator[Way]:
+    """The queues that a Workload goes through, or went through to get its quota."""
+    entrance_name = str((workload.get("spec") or {}).get("queueName") or "")
+    if not entrance_name:
+        return
+    namespace = workload["metadata"].get("namespace", "default")
+    entrance = rules.entrances.get((namespace, entrance_name))
+    yield Way("LocalQueue", entrance_name, entrance.stop if entrance is not None else None)
+    name = str(_admission(workload).get("clusterQueue") or (entrance.queue if entrance is not None else ""))
+    if name:
+        queue = rules.queues.get(name)
+        yield Way("ClusterQueue", name, queue.stop if queue is not None else None)
+
+
+def _checks(workload: Object, rules: Rules) -> tuple[str, ...]:
+    """The checks that an admitted Workload has to pass, by the flavors it was given."""
+    admission = _admission(workload)
+    queue = rules.queues.get(admission.get("clusterQueue", ""))
+    if queue is None:
+        return ()
+    parts = admission.get("podSetAssignments") or []
+    flavors = {flavor for part in parts for flavor in (part.get("flavors") or {}).values()}
+    return tuple(
+        name for name, only in sorted(queue.checks.items()) if not only or flavors.intersection(only)
+    )
