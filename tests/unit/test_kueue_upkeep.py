@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from bayplan.dialects.kueue.upkeep import left, released, requeued, shall_be_deactivated, synced
+from bayplan.dialects.kueue.upkeep import (
+    Way,
+    heeding,
+    left,
+    released,
+    requeued,
+    shall_be_deactivated,
+    synced,
+)
+from bayplan.model.quota import Stop
 from tests.unit.kueue_workloads import EARLIER, NOW, NOW_TEXT, Object, condition, conditions, workload
 
 RESERVED = condition("QuotaReserved", "True", "QuotaReserved", "Quota reserved in ClusterQueue main")
@@ -160,3 +169,51 @@ def test_a_stopped_queue_sends_its_gangs_away_and_lets_them_back_when_it_starts(
     text = "The ClusterQueue was restarted after being stopped"
     back = requeued(workload() | {"status": out}, "ClusterQueueRestarted", text, NOW)
     assert conditions(back)["Requeued"] == ("True", "ClusterQueueRestarted", text)
+
+
+def way(entrance: Stop | None = Stop.OPEN, queue: Stop | None = Stop.OPEN) -> list[Way]:
+    return [Way("LocalQueue", "main", entrance), Way("ClusterQueue", "pool", queue)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "drained"),
+    [("LocalQueue", way(entrance=Stop.DRAIN)), ("ClusterQueue", way(queue=Stop.DRAIN))],
+)
+def test_a_queue_that_drains_sends_away_who_is_admitted(kind: str, drained: list[Way]) -> None:
+    status = heeding(reserved(ADMITTED), drained, NOW)
+    assert conditions(status)["Evicted"] == ("True", f"{kind}Stopped", f"The {kind} is stopped")
+    gone = workload() | {"status": status}
+    assert heeding(gone, drained, NOW) is None
+    out = workload() | {"status": released(gone, NOW)}
+    told = heeding(out, drained, NOW)
+    name = "main" if kind == "LocalQueue" else "pool"
+    assert conditions(told)["QuotaReserved"] == ("False", "Suspended", f"{kind} {name} is inactive")
+    back = heeding(workload() | {"status": told}, way(), NOW)
+    text = f"The {kind} was restarted after being stopped"
+    assert conditions(back)["Requeued"] == ("True", f"{kind}Restarted", text)
+    assert heeding(workload() | {"status": back}, way(), NOW) is None
+
+
+def test_a_queue_on_hold_keeps_who_is_admitted_and_takes_quota_from_who_is_not_yet() -> None:
+    assert heeding(reserved(ADMITTED), way(queue=Stop.HOLD), NOW) is None
+    for stop in (Stop.HOLD, Stop.DRAIN):
+        status = heeding(reserved(), way(queue=stop), NOW)
+        assert status is not None and "admission" not in status
+        assert conditions(status)["QuotaReserved"] == ("False", "Suspended", "ClusterQueue pool is stopped")
+    assert heeding(workload(), way(queue=Stop.HOLD), NOW) is None, "a decision tells who waits"
+
+
+def test_a_queue_that_is_not_there_is_named() -> None:
+    status = heeding(workload(), way(entrance=None)[:1], NOW)
+    assert conditions(status)["QuotaReserved"] == ("False", "Misconfigured", "LocalQueue main doesn't exist")
+    status = heeding(reserved(), way(queue=None), NOW)
+    told = "ClusterQueue pool is terminating or missing"
+    assert conditions(status)["QuotaReserved"] == ("False", "Misconfigured", told)
+    assert heeding(reserved(ADMITTED), way(queue=None), NOW) is None
+    assert heeding(reserved(ADMITTED), way(), NOW) is None
+
+
+def test_who_is_leaving_or_finished_heeds_no_queue() -> None:
+    assert heeding(leaving("Preempted"), way(queue=Stop.DRAIN), NOW) is None
+    done = reserved(ADMITTED, condition("Finished", "True", "Succeeded", ""))
+    assert heeding(done, way(queue=Stop.DRAIN), NOW) is None

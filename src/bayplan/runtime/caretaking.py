@@ -1,4 +1,4 @@
-"""Looking after Workloads between decisions: the status each should have, and whom a queue's change concerns."""
+"""Looking after Workloads between decisions: the status each should have, and whom a queue concerns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from bayplan.dialects.api import Event, Happened
-from bayplan.dialects.kueue import admitting, upkeep
+from bayplan.dialects.kueue import upkeep
 from bayplan.dialects.kueue.upkeep import Way
 from bayplan.state.rules import Rules
 

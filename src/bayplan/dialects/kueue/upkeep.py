@@ -5,7 +5,8 @@ None means: as it is, nothing to write.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from bayplan.dialects.kube.times import seconds, timestamp
 from bayplan.dialects.kueue.conditions import (
@@ -20,16 +21,32 @@ from bayplan.dialects.kueue.conditions import (
     Draft,
     Object,
     checks_in,
+    condition_of,
     is_true,
 )
 from bayplan.dialects.kueue.messages import quoted
 from bayplan.dialects.kueue.statuses import NO_PLACE_IN_TIME, NODE_FAILURES, send_away
+from bayplan.model.quota import Stop
 
 ADMISSION_CHECK = "AdmissionCheck"
 DEACTIVATED = "Deactivated"
 BACKED_OFF = (ADMISSION_CHECK, "PodsReadyTimeout")
 COME_BACK = ("Preempted", NODE_FAILURES, NO_PLACE_IN_TIME)
 """Who left for these reasons is in line again at once; others wait for something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A queue on a gang's way in: a LocalQueue or a ClusterQueue, and whether it lets anybody in."""
+
+    kind: str
+    name: str
+    stop: Stop | None  # None: there is no such queue
+
+    @property
+    def reason(self) -> str:
+        """Why a gang leaves that it sends away."""
+        return f"{self.kind}Stopped"
 
 
 def synced(workload: Object, checks: Iterable[str], now: float) -> Object | None:
@@ -59,6 +76,31 @@ def left(workload: Object, why: str, message: str, now: float, cause: str = "") 
     return draft.done()
 
 
+def heeding(workload: Object, way: Sequence[Way], now: float) -> Object | None:
+    """Heed queues that were stopped, started or removed: who is in may have to leave, who left comes back."""
+    waiting = condition_of(workload, REQUEUED) or {}
+    sent_away_by = str(waiting.get("reason", "")) if waiting.get("status") == "False" else ""
+    for queue in way:
+        if queue.stop is Stop.OPEN and sent_away_by == queue.reason:
+            told = f"The {queue.kind} was restarted after being stopped"
+            return requeued(workload, f"{queue.kind}Restarted", told, now)
+    draft = Draft.of(workload, now)
+    if draft.holds(FINISHED) or (draft.holds(EVICTED) and draft.holds(QUOTA_RESERVED)):
+        return None
+    for queue in way:
+        if draft.holds(ADMITTED):
+            if queue.stop is Stop.DRAIN:
+                return left(workload, queue.reason, f"The {queue.kind} is stopped", now)
+        elif draft.holds(QUOTA_RESERVED):
+            if queue.stop is not Stop.OPEN:
+                draft.lose_quota(*_shut(queue, "stopped", "is terminating or missing"))
+                break
+        elif sent_away_by == queue.reason or queue.stop is None:
+            draft.lose_quota(*_shut(queue, "inactive", "doesn't exist"))
+            break
+    return draft.done()
+
+
 def released(workload: Object, now: float) -> Object | None:
     """The pods of a gang that had to leave are gone: it gives back its quota and is in line again."""
     draft = Draft.of(workload, now)
@@ -81,6 +123,13 @@ def requeued(workload: Object, why: str, message: str, now: float) -> Object | N
 def shall_be_deactivated(workload: Object) -> bool:
     """Whether `spec.active` is to be set to false."""
     return is_true(workload, DEACTIVATION_TARGET) and (workload.get("spec") or {}).get("active") is not False
+
+
+def _shut(queue: Way, how: str, missing: str) -> tuple[str, str]:
+    """Why a queue lets nobody in: the reason of a condition, and in words."""
+    if queue.stop is None:
+        return "Misconfigured", f"{queue.kind} {queue.name} {missing}"
+    return "Suspended", f"{queue.kind} {queue.name} is {how}"
 
 
 def _deactivate(draft: Draft) -> None:
