@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -14,14 +14,12 @@ from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.nodes import node
 from bayplan.dialects.kube.quantity import parse_quantity
 from bayplan.dialects.kube.wire import PODS_KIND, PodWire
-from bayplan.dialects.kueue import admitting
-from bayplan.dialects.kueue.assignment_reading import decode_assignment
-from bayplan.dialects.kueue.demands import PLAIN, Counting, Transformation, seconds
-from bayplan.dialects.kueue.refusals import reason
+from bayplan.dialects.kueue import admitting, notices
+from bayplan.dialects.kueue.demands import PLAIN, Counting, Transformation, demand, seconds
 from bayplan.model.assignment import Assignment
 from bayplan.model.change import NodeSeen
 from bayplan.model.demand import Admission
-from bayplan.model.plan import Admit, Decline, Evict, Plan, Why
+from bayplan.model.plan import Admit, Decline, Evict, Plan
 from bayplan.model.profile import Profile
 from bayplan.scheduling.admit import decide_admissions
 from bayplan.state.admissions import AdmissionState
@@ -149,8 +147,6 @@ def _place(found: Assignment | None) -> Any:
 def _wanted(admission: Case) -> Any:
     change = {"kind": "Workload", "metadata": {"name": "w"}, "spec": {"podSets": [{"name": "main"}]}}
     status = {"admission": admission, "conditions": [{"type": "QuotaReserved", "status": "True"}]}
-    from bayplan.dialects.kueue.demands import demand
-
     found = demand(Field(change | {"status": status})).admission
     assert found is not None
     return _shown(found)
@@ -182,41 +178,30 @@ def _left(state: AdmissionState, plan: Plan, case: Case) -> list[str]:
 
 
 def _events(plan: Plan, case: Case) -> list[str]:
+    """Events with their sentences; those of a write that the API refused are never sent."""
+    workloads = {_name(obj): obj for obj in case["workloads"]}
+    now = seconds(case["now"])
+    told = [
+        notice
+        for action in plan.actions
+        if isinstance(action, Admit | Evict | Decline)
+        and not (isinstance(action, Evict) and case["extra"].get("patchStatusErr"))
+        for notice in notices.events(action, workloads[_key(action)], now)
+    ]
+    got = sorted((f"{n.namespace}/{n.name}", n.kind, n.reason, _timeless(n.message)) for n in told)
     wanted = sorted(
-        (event["Key"]["Namespace"] + "/" + event["Key"]["Name"], event["Reason"])
-        for event in case["want"].get("wantEvents") or []
+        (f"{e['Key']['Namespace']}/{e['Key']['Name']}", e["EventType"], e["Reason"], _timeless(e["Message"]))
+        for e in case["got"].get("events") or []
     )
-    got = sorted(_event_reasons(plan, case))
     return [] if got == wanted else [f"events {got} instead of {wanted}"]
 
 
-def _event_reasons(plan: Plan, case: Case) -> Iterator[tuple[str, str]]:
-    for action in plan.actions:
-        match action:
-            case Admit(demand, admission, checks):
-                if demand.admission is None:
-                    yield _key(action), "QuotaReserved"
-                ready = {verdict.check for verdict in demand.verdicts if verdict.state.value == "ready"}
-                pending = any(
-                    given.delayed is not None and given.delayed.value == "pending"
-                    for given in admission.given
-                )
-                if set(checks) <= ready and not pending and not demand.failed_nodes:
-                    yield _key(action), "Admitted"
-            case Evict(demand, why, by):
-                if why is Why.NODES_FAILED:
-                    yield _key(action), "EvictedDueToNodeFailures"
-                elif by is not None:
-                    yield _key(action), "EvictedDueToPreempted"
-                    yield _key(action), "Preempted"
-                    source = by.gang.source
-                    yield f"{source.namespace}/{source.name}", "PreemptedWorkload"
-            case Decline(demand, refusal):
-                if demand.admission is not None:
-                    yield _key(action), "SecondPassFailed"
-                else:
-                    yield _key(action), reason(refusal.token)
+def _timeless(message: str) -> str:
+    return re.sub(r"was \d+s", "was …s", message)
+
+
+def _name(obj: Case) -> str:
+    return f"{obj['metadata'].get('namespace', 'default')}/{obj['metadata']['name']}"
 
 
 FILES = {"kueue/scheduler": check}
-_ = decode_assignment

@@ -88,6 +88,7 @@ class Decline:
     refusal: Refusal
     again: Again = Again.WHEN_IT_MAY_HELP
     progress: tuple[Mapping[str, int], ...] = ()  # where the search for flavors goes on
+    seconds: float = 0.0  # how long a while is
 
     @property
     def gang(self) -> Ref:

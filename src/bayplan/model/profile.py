@@ -54,6 +54,10 @@ class Profile:
     fair_rules: tuple[FairRule, ...] = (FairRule.FINAL_SHARE, FairRule.INITIAL_SHARE)
     recompute: bool = True  # a place that an earlier gang of the round took is looked for again
     replace_fast: bool = True  # one attempt to replace failed nodes, then the gang is evicted
+    place_first: float = 10.0  # seconds until a place is sought again for a gang that has quota, then doubled
+    place_limit: float = 300.0  # a gang that would have to wait longer is evicted
+    replace_first: float = 1.0  # the same for nodes that failed, without an end
+    replace_limit: float = 30.0
     by_selector_alone: bool = False  # a pod set that one domain holds is sent there by a node selector
     reserve: bool = False  # the first gang that waits for room keeps others from taking it
     ignore_uncovered: bool = False  # resources that a queue has no quota for are not counted

@@ -47,21 +47,33 @@ class _Decision:
         for head in heads:
             refusal = self._barred(head)
             if refusal is not None:
-                again = Again.AFTER_A_WHILE if head.demand.admission is not None else Again.WHEN_IT_MAY_HELP
-                self._decline(Decline(head.demand, refusal, again), head.alike)
+                self._decline(self._put_off(Decline(head.demand, refusal), head.tries), head.alike)
                 continue
             found = assess(self.round, head.demand, head.queue, head.progress)
-            entries.append(Entry(head.demand, head.queue, found, head.alike))
+            entries.append(Entry(head.demand, head.queue, found, head.alike, head.tries))
         for entry in in_turn(self.round, entries, self._load):
             self._process(entry)
             if not entry.done:
-                self._decline(_declined(entry), entry.alike)
+                self._decline(self._put_off(_declined(entry), entry.tries), entry.alike)
         return Plan(tuple(self.actions))
 
-    def _decline(self, action: Decline, alike: Iterable[Demand]) -> None:
+    def _put_off(self, action: Decline, tries: int) -> Decline | Evict:
+        """A gang that has quota keeps it while a place is sought, but not for ever."""
+        profile, demand = self.round.profile, action.demand
+        if demand.admission is None:
+            return action
+        first, most = profile.place_first, profile.place_limit
+        if demand.failed_nodes:
+            first, most = profile.replace_first, profile.replace_limit
+        seconds = first * 2.0 ** min(tries, 64)
+        if seconds > most and not demand.failed_nodes:
+            return Evict(demand, Why.NO_PLACE_IN_TIME)
+        return replace(action, again=Again.AFTER_A_WHILE, seconds=min(seconds, most))
+
+    def _decline(self, action: Decline | Evict, alike: Iterable[Demand]) -> None:
         """Say why not; what can only be helped by some event goes for all gangs of the same shape."""
         self.actions.append(action)
-        if action.again is Again.WHEN_IT_MAY_HELP:
+        if isinstance(action, Decline) and action.again is Again.WHEN_IT_MAY_HELP:
             self.actions += [replace(action, demand=demand) for demand in alike]
 
     def _barred(self, head: Head) -> Refusal | None:
@@ -192,9 +204,7 @@ def _declined(entry: Entry) -> Decline:
     )
     progress = offer.progress() if entry.keeps_progress else ()
     again = entry.again
-    if entry.demand.admission is not None:
-        again = Again.AFTER_A_WHILE
-    elif any(index >= 0 for part in progress for index in part.values()):
+    if any(index >= 0 for part in progress for index in part.values()):
         again = Again.AT_ONCE  # there are flavors that were not tried yet
     return Decline(entry.demand, refusal, again, progress)
 

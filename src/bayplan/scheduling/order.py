@@ -21,6 +21,7 @@ class Entry:
     queue: str
     found: Assessment
     alike: tuple[Demand, ...] = ()
+    tries: int = 0
     token: Token | None = None
     remark: Remark = Remark.TRIED
     again: Again = Again.WHEN_IT_MAY_HELP

@@ -160,8 +160,8 @@ class AdmissionState:
             standing.shape = None  # it has another place in line
         if demand.evicted:
             self.leaving.discard(ref)
-        if demand.admission is not None:
-            self.assumed.pop(ref, None)
+        if demand.admission is not None and demand.admission != before.admission:
+            self.assumed.pop(ref, None)  # else it is news of something else, from before our write
         elif before.admission is not None and demand.admission is None:
             self.leaving.discard(ref)
         self._hold(standing)
@@ -248,6 +248,7 @@ class AdmissionState:
             self.lines.wake(queue)
 
     def _wake_topology(self, topology: str) -> None:
+        self.lines.hurry(lambda standing: topology in self.rules.topologies_of(standing.demand))
         for name, queue in self.rules.queues.items():
             flavors = (self.rules.flavors.get(flavor) for flavor in queue.flavors())
             if any(flavor is not None and flavor.topology == topology for flavor in flavors):
@@ -293,7 +294,7 @@ class AdmissionState:
         barred = self.rules.barred(standing.demand, standing.queue)
         is_current = line is not None and standing.asked == line.wakings
         progress = standing.progress if is_current else ()
-        return Head(standing.demand, standing.queue, progress, barred, tuple(alike))
+        return Head(standing.demand, standing.queue, progress, barred, tuple(alike), standing.tries)
 
     def snapshot(self, heads: Iterable[Head]) -> AdmissionSnapshot:
         """A frozen view for deciding on these gangs."""

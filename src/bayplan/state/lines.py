@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -12,9 +12,6 @@ from bayplan.model.gang import Ref
 from bayplan.model.plan import Again, Decline
 from bayplan.model.refusal import Remark
 
-PLACING_FIRST = 10.0
-PLACING_MAX = 300.0
-REPLACE_FIRST = 1.0
 BACKOFF_FIRST = 1.0
 BACKOFF_MAX = 30.0
 NEVER = float("inf")
@@ -182,8 +179,8 @@ class Lines:
             line.tell(standing, action.refusal.token)
         match action.again:
             case Again.AFTER_A_WHILE:
-                first = REPLACE_FIRST if standing.demand.failed_nodes else PLACING_FIRST
-                self.back_off(standing, Place.PLACING, now, first, PLACING_MAX)
+                standing.tries += standing.due > 0  # what an event made us try does not count
+                self.move(standing, Place.PLACING, now + action.seconds)
             case Again.WHEN_IT_MAY_HELP:
                 if remark in (Remark.NAMESPACE, Remark.ENTRANCE_CLOSED):
                     line.barred.add(standing.shape)
@@ -196,6 +193,12 @@ class Lines:
                 before, standing.overtaken = standing.overtaken, seen
                 return before == seen and line.refuse(standing.shape)  # it would go on like this
         return False
+
+    def hurry(self, concerns: Callable[[Standing], bool]) -> None:
+        """Something changed that may help gangs that wait for a place."""
+        for standing in list(self.holding.values()):
+            if standing.due > 0 and concerns(standing):
+                self.move(standing, Place.PLACING, 0.0)
 
     def due(self, now: float) -> Iterator[Standing]:
         """Those whose time has come."""

@@ -97,6 +97,12 @@ class Rules:
         if queue.node.parent in cyclic:
             yield Flaw.CYCLE, queue.node.parent
 
+    def topologies_of(self, demand: Demand) -> set[str]:
+        """Where a gang that has quota stands, or is to stand."""
+        given = demand.admission.given if demand.admission is not None else ()
+        named = {flavor for part in given for flavor in part.flavors.values()}
+        return {self.flavors[name].topology for name in named if name in self.flavors}
+
     def queue_of(self, demand: Demand) -> str:
         """The queue that a gang's entrance leads to, if there is one."""
         entrance = self.entrances.get(demand.entrance)

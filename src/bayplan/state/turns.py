@@ -22,6 +22,7 @@ class Head:
     progress: tuple[Mapping[str, int], ...] = ()
     barred: Refusal | None = None  # may not enter at all, for a reason that needs no look at quota
     alike: tuple[Demand, ...] = ()
+    tries: int = 0  # how often a place was sought in vain since it has quota
 
 
 @dataclass(frozen=True, slots=True, eq=False)
