@@ -8,21 +8,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Verb, Write
-from bayplan.dialects.kueue import admitting, notices, statuses, upkeep
+from bayplan.dialects.kueue import admitting, notices, statuses
 from bayplan.dialects.kueue.demands import PLAIN, Counting
+from bayplan.dialects.kueue.upkeep import shall_be_deactivated
 from bayplan.model.change import Change
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Admit, Decline, Evict, Plan
 from bayplan.model.profile import Profile
+from bayplan.runtime.caretaking import QueueChanges, status_due
 from bayplan.runtime.roles import Settled
 from bayplan.runtime.rollups import Rollups, Watcher
 from bayplan.scheduling.admit import decide_admissions
 from bayplan.state.admissions import AdmissionState
+from bayplan.state.lines import NEVER, Place
 from bayplan.state.turns import AdmissionSnapshot
 
 Key = tuple[str, str]
 Object = dict[str, Any]
 Shown = Admit | Evict | Decline
+RETRY_SECONDS = 5.0  # after a write that failed, unless its object changes before
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,16 @@ class Kept:
 
     key: Key
     status: Object
+
+
+@dataclass(frozen=True, slots=True)
+class Deactivated:
+    """The tag of a write that deactivates a Workload."""
+
+    key: Key
+
+
+Written = Shown | Kept | Deactivated
 
 
 @dataclass(slots=True)
@@ -54,14 +68,17 @@ class AdmissionRole:
         self.state = AdmissionState()
         self.rollups = Rollups(fair=self.profile.fair_sharing, watch=watch)
         self.workloads: dict[Key, Object] = {}
-        self.dirty: dict[Key, None] = {}  # to be looked after; in order of coming
+        self.dirty: dict[Key, float] = {}  # when to be looked after; in order of coming
+        self.owed: dict[Key, Decline] = {}  # reasons that could not be written
         self.flying: dict[Key, Flight] = {}
+        self.queue_changes = QueueChanges()
 
     def decode(self, event: Event) -> Iterator[Change]:
         if event.kind == admitting.WORKLOADS:
             self._note(event)
         else:
             self.rollups.note(event)
+            self.dirty.update(dict.fromkeys(self.queue_changes.concerns(event, self.workloads), 0.0))
         return admitting.decode(event, self.counting)
 
     def fold(self, changes: Iterable[Change]) -> None:
@@ -84,22 +101,17 @@ class AdmissionRole:
 
     def keep(self, now: float) -> Iterator[Write]:
         """Statuses that have to follow what others wrote."""
-        for key in list(self.dirty):
-            if key in self.flying:
-                continue
-            del self.dirty[key]
-            workload = self.workloads.get(key)
-            status = None if workload is None else self._upkept(workload, now)
-            if workload is not None and status is not None:
-                self.flying[key] = Flight(workload)
-                yield _write(workload, status, Kept(key, status))
+        for key, due in list(self.dirty.items()):
+            if key not in self.flying and due <= now:
+                del self.dirty[key]
+                yield from self._looked_after(key, now)
         yield from self.rollups.writes(self.state, now)
 
     def settle(self, settled: Settled, now: float) -> None:
-        if settled.ended in (Ended.DONE, Ended.TIMED_OUT):
-            return  # the watch will tell, or the assumption runs out
         match settled.action:
-            case Admit() as action:
+            case _ if settled.ended is Ended.DONE:
+                return  # the watch will tell
+            case Admit() as action if settled.ended is not Ended.TIMED_OUT:  # else the assumption runs out
                 self.state.admission_failed(action.gang, now)
             case Evict() as action:
                 self.state.eviction_failed(action.gang)
@@ -108,29 +120,27 @@ class AdmissionRole:
         """Announce what was written, and write what waited for it."""
         self.rollups.ended(outcome)
         tag = outcome.write.tag
-        if not isinstance(tag, Shown | Kept):
+        if not isinstance(tag, Written):
             return
-        key = tag.key if isinstance(tag, Kept) else _key(tag.gang)
+        key = _key(tag.gang) if isinstance(tag, Shown) else tag.key
         flight = self.flying.pop(key, None)
         if flight is None:
             return
         if outcome.ended is Ended.DONE:
-            found = (
-                notices.upkeep_events(flight.before, tag.status, now)
-                if isinstance(tag, Kept)
-                else notices.events(tag, flight.before, now)
-            )
-            yield from (notices.notice_write(notice, now) for notice in found)
+            yield from (notices.notice_write(one, now) for one in _announced(tag, flight.before, now))
             self._take_answer(key, outcome.object)
+        elif outcome.ended is not Ended.GONE and not isinstance(tag, Admit | Evict):
+            self.dirty.setdefault(key, now + RETRY_SECONDS)
+            if isinstance(tag, Decline):
+                self.owed[key] = tag
         while flight.waiting and key not in self.flying:
             yield from self._shown(flight.waiting.popleft(), now)
         if flight.waiting:
             self.flying[key].waiting = flight.waiting
 
     def next_due(self, now: float) -> float:
-        if any(key not in self.flying for key in self.dirty):
-            return now
-        return min(self.state.next_due(now), self.rollups.next_due(self.state))
+        dirty = min((due for key, due in self.dirty.items() if key not in self.flying), default=NEVER)
+        return min(dirty, self.state.next_due(now), self.rollups.next_due(self.state))
 
     def _note(self, event: Event) -> None:
         if event.happened is Happened.SYNCED:
@@ -140,9 +150,10 @@ class AdmissionRole:
         if event.happened is Happened.GONE:
             self.workloads.pop(key, None)
             self.dirty.pop(key, None)
+            self.owed.pop(key, None)
         else:
             self.workloads[key] = event.object
-            self.dirty[key] = None
+            self.dirty[key] = 0.0
 
     def _take_answer(self, key: Key, answer: object) -> None:
         """What the API made of a write is known at once; the watch will tell the same later."""
@@ -150,13 +161,31 @@ class AdmissionRole:
         if isinstance(answer, dict) and known is not None and _version(answer) > _version(known):
             self.workloads[key] = answer
 
+    def _looked_after(self, key: Key, now: float) -> Iterator[Write]:
+        """Write what a Workload lacks: a reason it was not told, the status it should have, its end."""
+        owed, workload = self.owed.pop(key, None), self.workloads.get(key)
+        if workload is None:
+            return
+        standing = self.state.lines.standings.get(owed.gang) if owed is not None else None
+        if owed is not None and standing is not None and standing.place is Place.WAITING:
+            yield from self._shown(owed, now)
+            if key in self.flying:
+                return
+        status = status_due(workload, self.state.rules, now)
+        if status is not None:
+            self.flying[key] = Flight(workload)
+            yield _write(workload, status, Kept(key, status))
+        elif shall_be_deactivated(workload):
+            self.flying[key] = Flight(workload)
+            yield _deactivation(workload, Deactivated(key))
+
     def _shown(self, action: Shown, now: float) -> Iterator[Write]:
         key = _key(action.gang)
         if key in self.flying:
             self.flying[key].waiting.append(action)
             return
         workload = self.workloads.get(key)
-        if workload is None:
+        if workload is None or workload["metadata"].get("uid", "") != action.demand.gang.uid:
             return
         match action:
             case Admit():
@@ -172,25 +201,6 @@ class AdmissionRole:
             for notice in notices.events(action, workload, now):
                 yield notices.notice_write(notice, now)
 
-    def _upkept(self, workload: Object, now: float) -> Object | None:
-        """The status that a Workload should have, if that is another."""
-        queue = ((workload.get("status") or {}).get("admission") or {}).get("clusterQueue", "")
-        status = upkeep.synced(workload, self._checks(workload, queue), now)
-        if status is None and not workload["metadata"].get("ownerReferences"):
-            status = upkeep.released(workload, now)  # nobody else would: it has no job to stop
-        return status
-
-    def _checks(self, workload: Object, queue: str) -> tuple[str, ...]:
-        """The checks that an admitted Workload has to pass, by the flavors it was given."""
-        rules = self.state.rules.queues.get(queue)
-        if rules is None:
-            return ()
-        parts = workload["status"]["admission"].get("podSetAssignments") or []
-        flavors = {flavor for part in parts for flavor in (part.get("flavors") or {}).values()}
-        return tuple(
-            name for name, only in sorted(rules.checks.items()) if not only or flavors.intersection(only)
-        )
-
 
 def _key(ref: Ref) -> Key:
     return (ref.namespace, ref.name)
@@ -199,6 +209,24 @@ def _key(ref: Ref) -> Key:
 def _version(workload: Object) -> int:
     text = str(workload["metadata"].get("resourceVersion", ""))
     return int(text) if text.isdigit() else 0
+
+
+def _announced(tag: Written, before: Object, now: float) -> list[notices.Notice]:
+    """The events about a write that was made."""
+    match tag:
+        case Kept(_, status):
+            return notices.upkeep_events(before, status, now)
+        case Deactivated():
+            return []
+        case _:
+            return notices.events(tag, before, now)
+
+
+def _deactivation(workload: Object, tag: Deactivated) -> Write:
+    meta, body = workload["metadata"], {"spec": {"active": False}}
+    return Write(
+        Verb.MERGE_PATCH, admitting.WORKLOADS, *tag.key, body, version=meta["resourceVersion"], tag=tag
+    )
 
 
 def _write(workload: Object, status: Object, tag: object) -> Write:

@@ -1,0 +1,182 @@
+"""The admission role in its loop, on a cluster in memory: queues stop and start, and writes fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from bayplan.backends.definitions import define
+from bayplan.backends.embedded.backend import EmbeddedBackend
+from bayplan.dialects.api import Ended, Kind, Outcome, Write
+from bayplan.dialects.kueue import admitting
+from bayplan.model.plan import Admit, Plan
+from bayplan.runtime.admission_role import RETRY_SECONDS, AdmissionRole
+from bayplan.runtime.loop import Loop
+from tests.unit.kueue_workloads import conditions
+from tests.unit.queued_cluster import EVENTS, NOW, RACK, Object, QueuedCluster, furnish, workload
+from tests.unit.test_embedded_store import store_at
+
+
+class Silent:
+    """A journal that keeps nothing."""
+
+    def record(self, now: float, what: str, body: object, role: str = "") -> None: ...
+
+
+class Flaky(EmbeddedBackend):
+    """Loses the next writes that somebody picks: they end as said, and never happen."""
+
+    lose: Callable[[Write], bool] = staticmethod(lambda write: False)
+    ended = Ended.TIMED_OUT
+    lost = 0
+
+    def submit(self, writes: Sequence[Write]) -> None:
+        for write in writes:
+            if self.lose(write):
+                self.lost += 1
+                self._outcomes.append(Outcome(write, self.ended))
+            else:
+                super().submit([write])
+
+
+class World:
+    """A furnished cluster with a loop that admits in it."""
+
+    def __init__(self) -> None:
+        store = store_at(NOW)
+        define(store)
+        self.cluster = QueuedCluster(store, Path("unused"))
+        furnish(self.cluster)
+        self.backend = Flaky(store)
+        self.loop = Loop(self.backend, [AdmissionRole()], Silent())
+        self.now = NOW
+
+    def pass_time(self, seconds: float = 0.0) -> None:
+        self.now += seconds
+        for _ in range(30):
+            self.loop.step(self.now)
+
+    def submit(self, *workloads: Object) -> None:
+        for each in workloads:
+            self.cluster.submit(each)
+        self.pass_time()
+
+    def change(self, kind: Kind, name: str, spec: Object) -> None:
+        namespace = "ml" if kind.namespaced else ""
+        self.cluster.store.patch(kind, namespace, name, {"spec": spec})
+        self.pass_time()
+
+    def told(self, name: str) -> dict[str, tuple[str, str, str]]:
+        return conditions(self.cluster.store.get(admitting.WORKLOADS, "ml", name)["status"])
+
+    def says(self, name: str, kind: str) -> tuple[str, str]:
+        status, reason, _ = self.told(name)[kind]
+        return status, reason
+
+    def events(self, name: str) -> list[tuple[str, str]]:
+        found = self.cluster.store.list(EVENTS, "ml").items
+        return [(e["reason"], e["message"]) for e in found if e["involvedObject"]["name"] == name]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "told"),
+    [
+        (admitting.CLUSTER_QUEUES, "left-queue", "ClusterQueue"),
+        (admitting.LOCAL_QUEUES, "left", "LocalQueue"),
+    ],
+)
+def test_a_queue_that_drains_is_left_and_comes_back_when_it_starts(
+    world: World, kind: Kind, name: str, told: str
+) -> None:
+    world.submit(workload("in", 2, 4, required=RACK))
+    assert world.says("in", "Admitted") == ("True", "Admitted")
+    world.change(kind, name, {"stopPolicy": "HoldAndDrain"})
+    assert world.told("in")["Evicted"] == ("True", f"{told}Stopped", f"The {told} is stopped")
+    assert world.told("in")["QuotaReserved"] == ("False", "Suspended", f"{told} {name} is inactive")
+    assert (f"EvictedDueTo{told}Stopped", f"The {told} is stopped") in world.events("in")
+    world.change(kind, name, {"stopPolicy": "None"})
+    assert world.says("in", "Requeued") == ("True", f"{told}Restarted")
+    assert world.says("in", "Admitted") == ("True", "Admitted")
+    assert world.says("in", "Evicted") == ("False", "QuotaReserved")
+
+
+def test_a_queue_on_hold_keeps_who_is_in_and_lets_nobody_else_in(world: World) -> None:
+    world.submit(workload("in", 1, 4))
+    world.change(admitting.CLUSTER_QUEUES, "left-queue", {"stopPolicy": "Hold"})
+    world.submit(workload("out", 1, 4))
+    assert world.says("in", "Admitted") == ("True", "Admitted")
+    assert world.told("out")["QuotaReserved"] == ("False", "Suspended", "ClusterQueue left-queue is inactive")
+    world.change(admitting.CLUSTER_QUEUES, "left-queue", {"stopPolicy": "None"})
+    assert world.says("out", "Admitted") == ("True", "Admitted")
+
+
+def test_a_queue_that_is_not_there_is_named_until_it_comes(world: World) -> None:
+    world.submit(workload("lost", 1, 4, queue="late"))
+    assert world.told("lost")["QuotaReserved"] == ("False", "Misconfigured", "LocalQueue late doesn't exist")
+    spec = {"clusterQueue": "left-queue"}
+    meta = {"name": "late", "namespace": "ml"}
+    world.cluster.put(admitting.LOCAL_QUEUES, {"metadata": meta, "spec": spec})
+    world.pass_time()
+    assert world.says("lost", "Admitted") == ("True", "Admitted")
+
+
+def test_a_reason_that_was_not_written_is_written_later(world: World) -> None:
+    for pods, ended in enumerate((Ended.TIMED_OUT, Ended.CONFLICT), start=9):
+        world.backend.ended, world.backend.lose = ended, lambda write: write.kind == admitting.WORKLOADS
+        name = f"big-{ended.replace('_', '-')}"
+        world.submit(workload(name, pods, 4, required=RACK))
+        assert not world.cluster.store.get(admitting.WORKLOADS, "ml", name).get("status")
+        world.backend.lose = lambda write: False
+        world.pass_time(RETRY_SECONDS)
+        assert world.told(name)["QuotaReserved"][0] == "False"
+
+
+def test_an_eviction_that_was_lost_is_made_again(world: World) -> None:
+    world.submit(workload("low", 8, 4, priority=1))
+    world.backend.lose = lambda write: write.name == "low" and not world.backend.lost
+    world.submit(workload("high", 4, 4, priority=9))
+    assert world.backend.lost == 1
+    assert world.says("high", "Admitted") == ("True", "Admitted")
+    assert world.says("low", "Preempted") == ("True", "InClusterQueue")
+
+
+def test_quota_that_could_not_be_given_back_is_given_back_later(world: World) -> None:
+    world.submit(workload("in", 1, 4))
+    world.backend.lose = lambda write: write.kind == admitting.WORKLOADS
+    world.change(admitting.WORKLOADS, "in", {"active": False})
+    assert world.says("in", "QuotaReserved")[0] == "True"
+    world.backend.lose = lambda write: False
+    world.pass_time(RETRY_SECONDS)
+    assert world.told("in")["QuotaReserved"] == ("False", "Deactivated", "The workload is deactivated")
+
+
+def test_whoever_is_to_be_deactivated_is(world: World) -> None:
+    world.submit(workload("in", 1, 4))
+    found = world.cluster.store.get(admitting.WORKLOADS, "ml", "in")
+    target = {"type": "DeactivationTarget", "status": "True", "reason": "AdmissionCheck", "message": "no"}
+    status = {"conditions": [*found["status"]["conditions"], target | {"lastTransitionTime": _AT}]}
+    world.cluster.store.patch(admitting.WORKLOADS, "ml", "in", {"status": status}, subresource="status")
+    world.pass_time()
+    assert world.cluster.store.get(admitting.WORKLOADS, "ml", "in")["spec"]["active"] is False
+    assert world.says("in", "Evicted") == ("True", "DeactivatedDueToAdmissionCheck")
+
+
+def test_a_decision_on_a_gang_of_the_past_is_not_shown_of_its_namesake(world: World) -> None:
+    role = world.loop.roles[0]
+    assert isinstance(role, AdmissionRole)
+    world.submit(workload("twin", 1, 4))
+    action = next(iter(role.state.holdings.by_gang.values())).demand
+    world.cluster.store.delete(admitting.WORKLOADS, "ml", "twin")
+    world.submit(workload("twin", 9, 4, required=RACK))
+    assert action.admission is not None
+    assert list(role.encode(Plan((Admit(action, action.admission),)), world.now)) == []
+
+
+_AT = "2027-01-15T08:00:00Z"
