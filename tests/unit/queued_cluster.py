@@ -196,51 +196,32 @@ def queued_cluster(folder: Path, *, defined: bool = True) -> Iterator[QueuedClus
 
 def furnish(cluster: QueuedCluster) -> None:
     """Nodes, a topology, flavors, cohorts and queues."""
-    cluster.put(admitting.NAMESPACES, {"metadata": {"name": "ml", "labels": {"team": "ml"}}})
+    for kind, obj in furniture():
+        cluster.put(kind, obj)
+
+
+def furniture() -> Iterator[tuple[Kind, Object]]:
+    """What others stand on first."""
+    yield admitting.NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}}
     for number in range(8):
         block, rack = f"b{number // 4 + 1}", f"r{number // 2 % 2 + 1}"
-        cluster.put(NODES, host(f"h{number + 1}", block, rack, {"gpu": "yes"}))
+        yield NODES, host(f"h{number + 1}", block, rack, {"gpu": "yes"})
     levels = [{"nodeLabel": level} for level in (BLOCK, RACK, HOSTNAME)]
-    left = {"withinClusterQueue": "LowerPriority"}
-    for kind, obj in (
-        ruled(admitting.TOPOLOGIES, "hall", {"levels": levels}),
-        ruled(admitting.FLAVORS, "a100", {"nodeLabels": {"gpu": "yes"}, "topologyName": "hall"}),
-        ruled(admitting.FLAVORS, "plain", {}),
-        ruled(admitting.COHORTS, "all", {}),
-        ruled(admitting.COHORTS, "team", {"parentName": "all"}),
-        ruled(
-            admitting.CLUSTER_QUEUES,
-            "left-queue",
-            {
-                "cohortName": "team",
-                "namespaceSelector": {},
-                "resourceGroups": [quota("a100", 16)],
-                "preemption": left,
-            },
-        ),
-        ruled(
-            admitting.CLUSTER_QUEUES,
-            "right-queue",
-            {
-                "cohortName": "team",
-                "namespaceSelector": {},
-                "resourceGroups": [quota("a100", 16, borrowingLimit="8")],
-            },
-        ),
-        ruled(
-            admitting.CLUSTER_QUEUES,
-            "small-queue",
-            {
-                "namespaceSelector": {},
-                "queueingStrategy": "StrictFIFO",
-                "resourceGroups": [quota("plain", 4)],
-            },
-        ),
-        ruled(admitting.LOCAL_QUEUES, "left", {"clusterQueue": "left-queue"}, "ml"),
-        ruled(admitting.LOCAL_QUEUES, "right", {"clusterQueue": "right-queue"}, "ml"),
-        ruled(admitting.LOCAL_QUEUES, "small", {"clusterQueue": "small-queue"}, "ml"),
-    ):
-        cluster.put(kind, obj)
+    flavor = {"nodeLabels": {"gpu": "yes"}, "topologyName": "hall"}
+    shared: Object = {"cohortName": "team", "namespaceSelector": {}}
+    left = {"resourceGroups": [quota("a100", 16)], "preemption": {"withinClusterQueue": "LowerPriority"}}
+    right = {"resourceGroups": [quota("a100", 16, borrowingLimit="8")]}
+    small = {"queueingStrategy": "StrictFIFO", "resourceGroups": [quota("plain", 4)]}
+    yield ruled(admitting.TOPOLOGIES, "hall", {"levels": levels})
+    yield ruled(admitting.FLAVORS, "a100", flavor)
+    yield ruled(admitting.FLAVORS, "plain", {})
+    yield ruled(admitting.COHORTS, "all", {})
+    yield ruled(admitting.COHORTS, "team", {"parentName": "all"})
+    yield ruled(admitting.CLUSTER_QUEUES, "left-queue", shared | left)
+    yield ruled(admitting.CLUSTER_QUEUES, "right-queue", shared | right)
+    yield ruled(admitting.CLUSTER_QUEUES, "small-queue", {"namespaceSelector": {}} | small)
+    for name in ("left", "right", "small"):
+        yield ruled(admitting.LOCAL_QUEUES, name, {"clusterQueue": f"{name}-queue"}, "ml")
 
 
 def golden(name: str, printed: str) -> None:

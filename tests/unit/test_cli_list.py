@@ -99,7 +99,8 @@ def test_topologies_for_machines(cluster: QueuedCluster) -> None:
     (hall,) = json.loads(cluster.run("list", "topologies", "-o", "json").stdout)
     assert [one["domains"] for one in hall["levels"]] == [2, 4, 8]
     assert hall["levels"][1]["largestHosts"] == 1
-    assert hall["levels"][0]["free"][GPU] == 10
+    gpus = {one["resource"]: one for one in hall["levels"][0]["resources"]}[GPU]
+    assert (gpus["free"], gpus["total"], gpus["largest"]) == (10, 32, 8)
 
 
 def test_a_queue_that_cannot_work_says_why(tmp_path: Path) -> None:

@@ -142,11 +142,16 @@ def _untried(live: Live, standing: Standing, turn: Turn | None) -> tuple[str, st
     return reason(Token.TO_BE_EVALUATED), NOT_TRIED
 
 
-_FLAWS = {
+FLAWS = {
     Flaw.FLAVOR_MISSING: "there is no ResourceFlavor {name}",
     Flaw.TOPOLOGY_MISSING: "ResourceFlavor {name} names a Topology that does not exist",
     Flaw.CHECK_MISSING: "there is no AdmissionCheck {name}",
     Flaw.CHECK_INACTIVE: "AdmissionCheck {name} is not active",
+    Flaw.LEAVING: "it is being deleted",
+    Flaw.SEVERAL_ELSEWHERE: "more than one of its checks sends gangs to other clusters",
+    Flaw.ELSEWHERE_PER_FLAVOR: "a check that sends gangs to other clusters is only for some flavors",
+    Flaw.ELSEWHERE_AND_PROVISIONING: "gangs are sent to other clusters, and nodes are made to order here",
+    Flaw.OTHER: "something else is wrong with it: {name}",
     Flaw.CYCLE: "cohort {name} is its own ancestor",
     Flaw.STOPPED: "it is stopped",
 }
@@ -156,7 +161,7 @@ def closed_words(live: Live, queue: str) -> str:
     """Why a ClusterQueue admits nobody; empty if it does."""
     found = live.state.rules.queues.get(queue)
     flaws = list(live.state.flaws(found)) if found is not None else []
-    told = "; ".join(_FLAWS[flaw].format(name=name) for flaw, name in flaws)
+    told = "; ".join(FLAWS[flaw].format(name=name) for flaw, name in flaws)
     return f"ClusterQueue {queue} is closed: {told}" if told else ""
 
 

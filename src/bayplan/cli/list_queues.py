@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from typing import Any
 
 from bayplan.cli.gang_facts import closed_words
 from bayplan.cli.live_state import Live
 from bayplan.cli.tables import percent, table
 from bayplan.cli.words import amount_text, importance
-from bayplan.model.quota import Cell, Entrance, Queue, Stop
-from bayplan.scheduling.round import share
-from bayplan.state.queries import Tally, tallies
-from bayplan.state.quotas import Account
+from bayplan.model.summary import CellUse, Counts, EntranceSummary, QueueSummary, Summaries
+from bayplan.state.summaries import summaries
 
 HEADS = (
     "CLUSTERQUEUE", "COHORT", "PENDING", "RESERVING", "ADMITTED", "SHARE", "FLAVOR", "RESOURCE", "USED",
@@ -26,134 +25,123 @@ NO_LIMIT = "all"
 
 def queue_tables(live: Live, namespace: str, *, wide: bool) -> list[str]:
     """ClusterQueues with a line for each flavor and resource, then the LocalQueues, then what is wrong."""
-    by_queue, by_entrance = tallies(live.state)
-    rows = []
-    for name in sorted(live.state.rules.queues):
-        rows += list(_rows(live, name, by_queue.get(name, Tally()), wide=wide))
+    found = summaries(live.state)
+    rows = [row for name in sorted(found.queues) for row in _rows(live, found.queues[name], wide=wide)]
     lines = table((*HEADS, *WIDE) if wide else HEADS, rows, RIGHT)
     entrances = [
-        (e.namespace, e.name, e.queue, *_counts(by_entrance.get((e.namespace, e.name), Tally())), _stop(e))
-        for e in _entrances(live, namespace)
+        (one.namespace, one.name, one.queue, *_counts(one.counts), "no" if one.stopped else "yes")
+        for one in _entrances(found, namespace)
     ]
     if entrances:
         lines += ["", *table(("NAMESPACE", "LOCALQUEUE", "CLUSTERQUEUE", *COUNTS, "OPEN"), entrances, COUNTS)]
-    closed = [words for name in sorted(live.state.rules.queues) if (words := closed_words(live, name))]
+    closed = [words for name in sorted(found.queues) if (words := closed_words(live, name))]
     return [*lines, "", *closed] if closed else lines
 
 
 def queue_records(live: Live, namespace: str) -> dict[str, Any]:
     """All queues."""
-    by_queue, by_entrance = tallies(live.state)
+    found = summaries(live.state)
     return {
-        "clusterQueues": [
-            _record(live, queue, by_queue.get(name, Tally()))
-            for name, queue in sorted(live.state.rules.queues.items())
-        ],
+        "clusterQueues": [_record(live, one) for _, one in sorted(found.queues.items())],
         "localQueues": [
             {
-                "namespace": e.namespace,
-                "name": e.name,
-                "clusterQueue": e.queue,
-                **_counted(by_entrance.get((e.namespace, e.name), Tally())),
-                "open": e.stop is Stop.OPEN,
+                "namespace": one.namespace,
+                "name": one.name,
+                "clusterQueue": one.queue,
+                **_counted(one.counts),
+                "open": not one.stopped,
             }
-            for e in _entrances(live, namespace)
+            for one in _entrances(found, namespace)
         ],
     }
 
 
-def cohort_path(account: Account) -> str:
+def cohort_path(live: Live, queue: str) -> str:
     """The cohorts above a queue, from the root down."""
+    account = live.state.holdings.books().queues.get(queue)
+    if account is None:
+        return ""
     return "/".join(reversed([above.name for above in account.ancestors()])) or account.node.parent
 
 
-def _entrances(live: Live, namespace: str) -> list[Entrance]:
-    known = live.state.rules.entrances
-    return [known[key] for key in sorted(known) if namespace in ("", key[0])]
+def _entrances(found: Summaries, namespace: str) -> list[EntranceSummary]:
+    return [one for key, one in sorted(found.entrances.items()) if namespace in ("", key[0])]
 
 
-def _rows(live: Live, name: str, tally: Tally, *, wide: bool) -> Iterator[list[object]]:
-    account = live.state.holdings.books().queues[name]
-    head: list[object] = [name, cohort_path(account), *_counts(tally), _share_text(account)]
-    cells = _cells(account)
-    if not cells:
+def _rows(live: Live, queue: QueueSummary, *, wide: bool) -> Iterator[list[object]]:
+    head: list[object] = [queue.name, cohort_path(live, queue.name), *_counts(queue.counts), _share(queue)]
+    if not queue.cells:
         yield [*head, *[""] * (len(HEADS) - len(head) + (len(WIDE) if wide else 0))]
-    for cell in cells:
-        yield [*head, *_quota(account, cell, wide=wide)]
+    for cell in _cells(queue):
+        yield [*head, *_quota(live, queue, cell, wide=wide)]
         head = [" "] * len(head)
 
 
-def _quota(account: Account, cell: Cell, *, wide: bool) -> list[object]:
-    (flavor, resource), quota, used = cell, account.quota(cell), account.usage.get(cell, 0)
+def _cells(queue: QueueSummary) -> list[CellUse]:
+    """By flavor in the order of the queue, devices first."""
+    flavors = list(dict.fromkeys(cell.flavor for cell in queue.cells))
+    return sorted(queue.cells, key=lambda cell: (flavors.index(cell.flavor), importance(cell.resource)))
 
-    def text(amount: int | None, none: str = "") -> str:
-        return none if amount is None else amount_text(resource, amount)
 
-    borrowed = max(0, used - quota.nominal)
-    row: list[object] = [flavor, resource, text(used), text(quota.nominal), text(borrowed)]
+def _quota(live: Live, queue: QueueSummary, cell: CellUse, *, wide: bool) -> list[object]:
+    def text(amount: int | None) -> str:
+        return NO_LIMIT if amount is None else amount_text(cell.resource, amount)
+
+    used, quota = cell.reserved, cell.quota
+    row: list[object] = [
+        cell.flavor,
+        cell.resource,
+        text(used),
+        text(quota.nominal),
+        text(cell.borrowed(used)),
+    ]
     if wide:
-        shares = account.parent is not None
-        limit = text(quota.borrowing, NO_LIMIT) if shares else ""
-        lends = text(quota.lending, NO_LIMIT) if shares else ""
-        row += [limit, lends, text(account.available(cell))]
+        limits = [text(quota.borrowing), text(quota.lending)] if cell.lent else ["", ""]
+        row += [*limits, text(_available(live, queue, cell))]
     return row
 
 
-def _cells(account: Account) -> list[Cell]:
-    known = set(account.node.quotas) | {cell for cell, used in account.usage.items() if used}
-    order = list(account.node.quotas)
-    flavors = list(dict.fromkeys(cell[0] for cell in order))
-
-    def rank(cell: Cell) -> tuple[int, str, tuple[int, str]]:
-        place = flavors.index(cell[0]) if cell[0] in flavors else len(flavors)
-        return place, cell[0], importance(cell[1])
-
-    return sorted(known, key=rank)
+def _available(live: Live, queue: QueueSummary, cell: CellUse) -> int:
+    return live.state.holdings.books().queues[queue.name].available((cell.flavor, cell.resource))
 
 
-def _share_text(account: Account) -> str:
-    if account.parent is None:
+def _share(queue: QueueSummary) -> str:
+    if not queue.path or queue.share is None:
         return ""
-    infinite, weighted, _ = share(account)
-    return "no limit" if infinite else percent(float(weighted) / 1000)
+    return "no limit" if queue.share == inf else percent(queue.share / 1000)
 
 
-def _counts(tally: Tally) -> tuple[int, int, int]:
-    return tally.pending, tally.reserving, tally.admitted
+def _counts(counts: Counts) -> tuple[int, int, int]:
+    return counts.pending, counts.reserving, counts.admitted
 
 
-def _counted(tally: Tally) -> dict[str, int]:
-    return {"pending": tally.pending, "reserving": tally.reserving, "admitted": tally.admitted}
+def _counted(counts: Counts) -> dict[str, int]:
+    return {"pending": counts.pending, "reserving": counts.reserving, "admitted": counts.admitted}
 
 
-def _stop(entrance: Entrance) -> str:
-    return "yes" if entrance.stop is Stop.OPEN else "no, drains" if entrance.stop is Stop.DRAIN else "no"
-
-
-def _record(live: Live, queue: Queue, tally: Tally) -> dict[str, Any]:
-    account = live.state.holdings.books().queues[queue.name]
-    infinite, weighted, _ = share(account)
+def _record(live: Live, queue: QueueSummary) -> dict[str, Any]:
+    rules, share = live.state.rules.queues[queue.name], queue.share or 0.0
     return {
         "name": queue.name,
-        "cohort": cohort_path(account),
-        **_counted(tally),
-        "strict": queue.strict,
+        "cohort": cohort_path(live, queue.name),
+        **_counted(queue.counts),
+        "strict": rules.strict,
         "closed": closed_words(live, queue.name),
         "fairSharing": {
-            "weight": str(float(account.node.weight)),
-            "weightedShare": None if infinite else int(weighted),
+            "weight": str(float(rules.node.weight)),
+            "weightedShare": None if share == inf else int(share),
         },
         "quota": [
             {
-                "flavor": cell[0],
-                "resource": cell[1],
-                "used": account.usage.get(cell, 0),
-                "nominal": account.quota(cell).nominal,
-                "borrowed": max(0, account.usage.get(cell, 0) - account.quota(cell).nominal),
-                "borrowingLimit": account.quota(cell).borrowing,
-                "lendingLimit": account.quota(cell).lending,
-                "available": account.available(cell),
+                "flavor": cell.flavor,
+                "resource": cell.resource,
+                "used": cell.reserved,
+                "nominal": cell.quota.nominal,
+                "borrowed": cell.borrowed(cell.reserved),
+                "borrowingLimit": cell.quota.borrowing,
+                "lendingLimit": cell.quota.lending,
+                "available": _available(live, queue, cell),
             }
-            for cell in _cells(account)
+            for cell in queue.cells
         ],
     }

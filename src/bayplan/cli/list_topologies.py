@@ -8,8 +8,10 @@ from typing import Any
 from bayplan.cli.live_state import Live
 from bayplan.cli.tables import percent, table
 from bayplan.cli.words import amount_text, counted, importance, short_levels, short_resources
+from bayplan.model.summary import LevelSummary
 from bayplan.placement.supply import Supply
-from bayplan.state.queries import LevelRoom, commonest_shape, room_by_level
+from bayplan.state.queries import CPU, Largest, commonest_shape, largest_by_level, main_resource, total
+from bayplan.state.summaries import levels
 
 LEVEL, LABEL, DOMAINS, LARGEST, BROKEN = "LEVEL", "LABEL", "DOMAINS", "LARGEST GANG", "FRAGMENTED"
 
@@ -19,10 +21,9 @@ def topology_tables(live: Live, *, wide: bool) -> list[str]:
     shape = commonest_shape(live.state)
     lines: list[str] = []
     for name, supply in sorted(live.state.holdings.supplies().items()):
-        rooms = room_by_level(supply, shape)
         lines += [""] if lines else []
         lines += [f"{name}: {_hosts(supply)}"]
-        lines += [f"  {line}" for line in _table(supply, rooms, wide=wide)]
+        lines += [f"  {line}" for line in _table(live, name, supply, shape, wide=wide)]
     if shape:
         lines += ["", f"pods: of the commonest shape, {shape_text(shape)}"]
     return lines
@@ -37,7 +38,12 @@ def topology_records(live: Live) -> list[dict[str, Any]]:
             "nodes": supply.tree.rows,
             "usableNodes": int(supply.active.sum()),
             "shape": dict(shape),
-            "levels": [_record(one) for one in room_by_level(supply, shape)],
+            "levels": [
+                _record(supply, level, largest)
+                for level, largest in zip(
+                    levels(live.state, name), largest_by_level(supply, shape), strict=True
+                )
+            ],
         }
         for name, supply in sorted(live.state.holdings.supplies().items())
     ]
@@ -49,21 +55,23 @@ def shape_text(shape: Mapping[str, int]) -> str:
     return ", ".join(f"{amount_text(r, shape[r])} {short[r]}" for r in sorted(shape, key=importance))
 
 
-def _table(supply: Supply, rooms: list[LevelRoom], *, wide: bool) -> list[str]:
-    names = short_levels(supply.tree.levels)
-    resources = sorted(rooms[0].free, key=importance)
+def _table(live: Live, topology: str, supply: Supply, shape: Mapping[str, int], *, wide: bool) -> list[str]:
+    names, main = short_levels(supply.tree.levels), main_resource(supply)
+    resources = list(dict.fromkeys((main, CPU)))
     short = short_resources(resources)
     free = [f"{short[resource].upper()} FREE" for resource in resources]
     heads = [LEVEL, *([LABEL] if wide else []), DOMAINS, *free, LARGEST, BROKEN]
     rows: list[list[object]] = []
-    for one in rooms:
-        amounts = [f"{amount_text(r, one.free[r])} of {amount_text(r, one.total[r])}" for r in resources]
-        pods = "" if one.pods is None else f", {counted(one.pods, 'pod')}"
-        largest = f"{counted(one.hosts, 'whole host')}{pods}"
-        label = [one.level] if wide else []
-        rows.append(
-            [names[one.level], *label, one.domains, *amounts, largest, percent(float(one.fragmentation))]
-        )
+    for level, most in zip(levels(live.state, topology), largest_by_level(supply, shape), strict=True):
+        rooms = {room.resource: room for room in level.rooms}
+        amounts = [
+            f"{amount_text(r, rooms[r].free)} of {amount_text(r, total(supply, r))}" if r in rooms else ""
+            for r in resources
+        ]
+        pods = "" if most.pods is None else f", {counted(most.pods, 'pod')}"
+        broken = percent(rooms[main].fragmentation) if main in rooms else ""
+        row = [names[level.level], *([level.level] if wide else []), level.domains, *amounts]
+        rows.append([*row, f"{counted(most.hosts, 'whole host')}{pods}", broken])
     return table(heads, rows, (DOMAINS, *free, LARGEST, BROKEN))
 
 
@@ -72,13 +80,20 @@ def _hosts(supply: Supply) -> str:
     return f"{rows} nodes" if rows == usable else f"{rows} nodes, {usable} of them usable"
 
 
-def _record(one: LevelRoom) -> dict[str, Any]:
+def _record(supply: Supply, level: LevelSummary, largest: Largest) -> dict[str, Any]:
     return {
-        "level": one.level,
-        "domains": one.domains,
-        "free": dict(one.free),
-        "total": dict(one.total),
-        "largestHosts": one.hosts,
-        "largestPods": one.pods,
-        "fragmentation": round(float(one.fragmentation), 4),
+        "level": level.level,
+        "domains": level.domains,
+        "largestHosts": largest.hosts,
+        "largestPods": largest.pods,
+        "resources": [
+            {
+                "resource": room.resource,
+                "free": room.free,
+                "total": total(supply, room.resource),
+                "largest": room.largest,
+                "fragmentation": round(room.fragmentation, 4),
+            }
+            for room in level.rooms
+        ],
     }

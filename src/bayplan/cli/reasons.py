@@ -32,6 +32,7 @@ GROUNDS = {
 """Why one gang has to leave for another."""
 
 _REMARKS = {
+    Remark.LEAVING_FAILED: "others could not be told to leave; that is tried again",
     Remark.OVERTAKEN: "others of the same round took the room",
     Remark.SAME_VICTIMS: "another gang displaces the same gangs first",
     Remark.SAME_VICTIMS_WILL_FIT: "fits once others have left",

@@ -84,8 +84,7 @@ def find_gang(live: Live, text: str) -> Ref:
 
 def queue_text(live: Live, namespace: str, entrance: str, queue: str) -> str:
     """The way from the LocalQueue to the root of the cohorts."""
-    account = live.state.holdings.books().queues.get(queue)
-    cohort = cohort_path(account) if account is not None else ""
+    cohort = cohort_path(live, queue)
     above = f", cohort {cohort}" if cohort else ""
     way = f"LocalQueue {namespace}/{entrance}" if entrance else "none"
     return f"{way} → ClusterQueue {queue}{above}" if queue else way

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import takewhile
 
 import numpy as np
@@ -36,15 +35,6 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
-    """How many gangs wait, have quota, and are admitted."""
-
-    pending: int = 0
-    reserving: int = 0
-    admitted: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Holder:
     """A gang with pods in some domain."""
 
@@ -53,16 +43,11 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class LevelRoom:
-    """What one level of a topology has left. `hosts` and `pods` are the most that one domain takes."""
+class Largest:
+    """The most that one domain of a level takes: hosts on which nothing is used, and pods of a shape."""
 
-    level: str
-    domains: int
-    free: Mapping[str, int]
-    total: Mapping[str, int]
     hosts: int
-    pods: int | None  # of the shape asked about; None without one
-    fragmentation: Fraction  # 0: the free room lies together as well as it can; near 1: in splinters
+    pods: int | None  # None: no shape was asked about
 
 
 def turns(state: AdmissionState) -> dict[Ref, Turn]:
@@ -77,29 +62,6 @@ def turns(state: AdmissionState) -> dict[Ref, Turn]:
         for position, (_, ref) in enumerate(line, start=1):
             found[ref] = Turn(position, len(line), line[0][1])
     return found
-
-
-def tallies(state: AdmissionState) -> tuple[dict[str, Tally], dict[tuple[str, str], Tally]]:
-    """Gangs counted by queue and by entrance."""
-    by_queue: dict[str, list[Demand]] = {}
-    by_entrance: dict[tuple[str, str], list[Demand]] = {}
-    for standing in state.lines.standings.values():
-        demand = standing.demand
-        queue = demand.admission.queue if demand.admission is not None else standing.queue
-        if demand.admission is None and not demand.active:
-            continue
-        by_queue.setdefault(queue, []).append(demand)
-        by_entrance.setdefault(demand.entrance, []).append(demand)
-    return (
-        {name: _tally(demands) for name, demands in by_queue.items()},
-        {key: _tally(demands) for key, demands in by_entrance.items()},
-    )
-
-
-def _tally(demands: Iterable[Demand]) -> Tally:
-    found = list(demands)
-    holding = [demand for demand in found if demand.admission is not None]
-    return Tally(len(found) - len(holding), len(holding), sum(demand.admitted for demand in holding))
 
 
 def holders(state: AdmissionState, supply: Supply, domain: Path) -> list[Holder]:
@@ -169,37 +131,29 @@ def commonest_shape(state: AdmissionState) -> Mapping[str, int]:
 def main_resource(supply: Supply) -> str:
     """What a cluster is measured by: the device it has most of, else CPU."""
     devices = [n for n in supply.resources if n not in _PLAIN and not n.startswith(_NO_DEVICES)]
-    totals = {name: int(_total(supply, name).sum()) for name in devices}
+    totals = {name: total(supply, name) for name in devices}
     best = min(devices, key=lambda name: (-totals[name], name), default="")
     return best if best and totals[best] else CPU
 
 
-def room_by_level(supply: Supply, shape: Mapping[str, int]) -> list[LevelRoom]:
-    """What is left at every level, from the top down."""
-    main = main_resource(supply)
-    names = tuple(dict.fromkeys((main, CPU)))
+def largest_by_level(supply: Supply, shape: Mapping[str, int]) -> list[Largest]:
+    """The largest gang that fits in one domain, for every level from the top down."""
+    levels = range(len(supply.tree.levels))
     if not supply.leaves:
-        return [LevelRoom(level, 0, {}, {}, 0, None, Fraction(0)) for level in supply.tree.levels]
-    free = {name: _free(supply, name) for name in names}
-    total = {name: _total(supply, name) for name in names}
-    hosts, pods = _whole_hosts(supply, main), _pods(supply, shape) if shape else None
-    most = _free(supply.emptied(), main)
-    found = []
-    for number, level in enumerate(supply.tree.levels):
-        left = _sums(supply, number, free[main])
-        possible = min(int(left.sum()), int(_sums(supply, number, most).max()))
-        found.append(
-            LevelRoom(
-                level=level,
-                domains=supply.tree.size(number),
-                free={name: int(free[name].sum()) for name in names},
-                total={name: int(total[name].sum()) for name in names},
-                hosts=int(_sums(supply, number, hosts).max()),
-                pods=None if pods is None else int(_sums(supply, number, pods).max()),
-                fragmentation=1 - Fraction(int(left.max()), possible) if possible else Fraction(0),
-            )
+        return [Largest(0, 0 if shape else None) for _ in levels]
+    hosts, pods = _whole_hosts(supply, main_resource(supply)), _pods(supply, shape) if shape else None
+    return [
+        Largest(
+            int(_sums(supply, level, hosts).max()),
+            None if pods is None else int(_sums(supply, level, pods).max()),
         )
-    return found
+        for level in levels
+    ]
+
+
+def total(supply: Supply, resource: str) -> int:
+    """What all usable nodes have of a resource, used or not."""
+    return int(_totals(supply, resource).sum())
 
 
 def _sums(supply: Supply, level: int, leaves: Ints) -> Ints:
@@ -220,10 +174,9 @@ def _free(supply: Supply, resource: str) -> Ints:
     return np.maximum(left, 0)
 
 
-def _total(supply: Supply, resource: str) -> Ints:
+def _totals(supply: Supply, resource: str) -> Ints:
     amounts = (node.allocatable.get(resource, 0) for node in supply.tree.nodes)
-    rows = np.fromiter(amounts, np.int64, supply.tree.rows)
-    return _by_leaf(supply, np.where(supply.active, rows, 0)) if supply.leaves else rows
+    return np.where(supply.active, np.fromiter(amounts, np.int64, supply.tree.rows), 0)
 
 
 def _whole_hosts(supply: Supply, main: str) -> Ints:
