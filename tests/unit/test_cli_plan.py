@@ -141,6 +141,12 @@ def no_queue() -> Object:
     return job("lonely", 1, 1, "")
 
 
+def hollow() -> Object:
+    made = job("x", 1, 1)
+    made["spec"]["template"]["spec"]["containers"] = [None]
+    return made
+
+
 def nameless() -> Object:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {}, "spec": {}}
 
@@ -156,6 +162,8 @@ def nameless() -> Object:
         (workload("x", 1, 1, namespace="mars"), "Workload mars/x: there is no namespace mars"),
         (workload("a", 1, 1), "Workload ml/a is in the cluster already; see: bayplan explain ml/a"),
         (nameless(), "Job has no name; set metadata.name"),
+        (hollow(), "Job ml/x: spec.template.spec.containers[0]"),
+        ({**workload("x", 1, 1), "spec": None}, "Workload ml/x: spec"),
         ({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}, "Secret is no gang"),
     ],
 )

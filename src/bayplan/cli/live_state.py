@@ -136,10 +136,9 @@ def get(backend: RemoteBackend, kind: Kind, namespace: str, name: str) -> Object
 def events_about(live: Live, namespace: str, names: set[tuple[str, str]]) -> list[Object]:
     """The events of a namespace about objects given by kind and name, in the order they happened."""
     found = []
-    for one in _pages(live.backend, EVENTS, namespace):
-        about = one.get("involvedObject") or one.get("regarding") or {}
-        if (about.get("kind"), about.get("name")) in names:
-            found.append(one)
+    for kind, name in names:
+        chosen = replace(EVENTS, field_selector=f"involvedObject.kind={kind},involvedObject.name={name}")
+        found += list(_pages(live.backend, chosen, namespace))
     return sorted(found, key=event_time)
 
 

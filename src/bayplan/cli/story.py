@@ -215,7 +215,8 @@ def _past(live: Live, ref: Ref, workload: Object) -> Sections:
         ]
         found["conditions"] = table(("TYPE", "STATUS", "REASON", "AGO", "MESSAGE"), rows)
     kind, _, job = owner_of(workload).partition("/")
-    events = events_about(live, ref.namespace, {("Workload", ref.name), (kind, job)})[-EVENTS_MAX:]
+    about = {("Workload", ref.name)} | ({(kind, job)} if job else set())
+    events = events_about(live, ref.namespace, about)[-EVENTS_MAX:]
     if events:
         found["events"] = table(("AGO", "REASON", "MESSAGE"), [_event(live, one) for one in events])
     return found

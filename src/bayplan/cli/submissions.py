@@ -10,12 +10,13 @@ from bayplan.cli.live_state import Live, Object
 from bayplan.cli.read import Document, Problem
 from bayplan.cli.webhooks import registry
 from bayplan.dialects.api import Kind
-from bayplan.dialects.jobs.kinds import KINDS, Find, copies, is_known
-from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.jobs.kinds import KINDS, Find, copies, is_known, parts
+from bayplan.dialects.kube.fields import Field, type_name
 from bayplan.dialects.kueue.admitting import GROUP, VERSION
 from bayplan.dialects.kueue.annotations import PRIORITY_CLASS, QUEUE
 from bayplan.dialects.kueue.demands import demand as read_demand
 from bayplan.dialects.kueue.job_pod_sets import pod_sets
+from bayplan.dialects.kueue.jobs import job_gang
 from bayplan.dialects.kueue.versions import convert
 from bayplan.model.demand import Demand
 from bayplan.runtime.reviews import Registry
@@ -73,8 +74,10 @@ def _workloads(live: Live, document: Document, rules: Registry) -> Iterator[tupl
     meta = obj["metadata"]
     title = f"{document.kind} {meta['namespace']}/{meta['name']}"
     if document.kind == "Workload" and group == GROUP:
-        made = obj if obj["apiVersion"] == API else convert(obj, API)
-        made = _accepted(rules, (GROUP, "workloads"), {k: v for k, v in made.items() if k != "status"}, title)
+        asked = {key: value for key, value in obj.items() if key != "status"}
+        _check_workload(asked, title)
+        made = asked if obj["apiVersion"] == API else convert(asked, API)
+        made = _accepted(rules, (GROUP, "workloads"), made, title)
         yield _with_priority(live, made), title
     elif is_known(document.body):
         kind = KINDS[document.kind]
@@ -83,6 +86,12 @@ def _workloads(live: Live, document: Document, rules: Registry) -> Iterator[tupl
     else:
         known = ", ".join(KINDS)
         raise Unwelcome(f"{document.kind or 'this'} is no gang; give a Workload or one of {known}")
+
+
+def _check_workload(obj: Object, title: str) -> None:
+    field = Field(obj)
+    read_demand(field)
+    _refuse_errors(field, title)
 
 
 def _with_namespace(live: Live, obj: Object) -> Object:
@@ -110,9 +119,8 @@ def _of_job(live: Live, job: Object, title: str) -> Iterator[tuple[Object, str]]
     if not queue:
         raise Unwelcome(f"{title} names no queue; set the label {QUEUE}")
     find = _finder(live)
+    _check_job(field, find, title)
     spec: Object = {"queueName": queue, "active": True, "podSets": pod_sets(field, find)}
-    if field.errors:
-        raise Unwelcome("\n".join(f"{title}: {error}" for error in field.errors))
     if not spec["podSets"]:
         raise Unwelcome(f"{title} has no pods")
     spec["priority"] = _priority(live, job, spec["podSets"])
@@ -123,6 +131,22 @@ def _of_job(live: Live, job: Object, title: str) -> Iterator[tuple[Object, str]]
         made |= {"annotations": meta.get("annotations") or {}}
         shown = title if count == 1 else f"{title}, {index + 1} of {count}"
         yield {"apiVersion": API, "kind": "Workload", "metadata": made, "spec": spec}, shown
+
+
+def _check_job(job: Field, find: Find, title: str) -> None:
+    """What a job says must be readable before it is copied into a Workload."""
+    job_gang(job, find)
+    for part in parts(job, find):
+        for key in ("initContainers", "containers"):
+            for container in part.template.at("spec", key).items():
+                if not isinstance(container.value, dict):
+                    container.error(f"must be a mapping, not {type_name(container.value)}")
+    _refuse_errors(job, title)
+
+
+def _refuse_errors(field: Field, title: str) -> None:
+    if field.errors:
+        raise Unwelcome("\n".join(f"{title}: {error}" for error in field.errors))
 
 
 def _finder(live: Live) -> Find:
@@ -146,7 +170,7 @@ def _priority(live: Live, job: Object, sets: list[Object]) -> int:
     own = (job["metadata"].get("labels") or {}).get(PRIORITY_CLASS, "")
     if own:
         return _class_value(live, "WorkloadPriorityClass", own)
-    of_pods = (one["template"].get("spec", {}).get("priorityClassName") for one in sets)
+    of_pods = ((one["template"].get("spec") or {}).get("priorityClassName") for one in sets)
     name = next((found for found in of_pods if found), "")
     return _class_value(live, "PriorityClass", name) if name else 0
 
@@ -170,8 +194,7 @@ def _class_value(live: Live, kind: str, name: str) -> int:
 def _submission(live: Live, workload: Object, title: str, number: int) -> Submission:
     field = Field(workload)
     found = read_demand(field)
-    if field.errors:
-        raise Unwelcome("\n".join(f"{title}: {error}" for error in field.errors))
+    _refuse_errors(field, title)
     source = found.gang.source
     if not live.has_namespace(source.namespace):
         raise Unwelcome(f"{title}: there is no namespace {source.namespace}")
