@@ -43,6 +43,8 @@ _KEYWORDS = frozenset(
     )
 )
 _OLD = re.compile(r"\boldSelf\b")
+_MENTION = re.compile(r"\b(?:self|oldSelf)((?:\.[A-Za-z_]\w*\b(?!\())*)")
+Mentioned = Mapping[str, set[str]] | None
 _ABSENT = object()
 
 
@@ -57,6 +59,7 @@ class _Rule:
     optional_old: bool
     program: Any
     first_program: Any  # for a value that has no old one
+    mentions: Mentioned = None
 
 
 @dataclass(slots=True)
@@ -68,6 +71,7 @@ class _Node:
     items: _Node | None = None
     values: _Node | None = None
     keys: tuple[str, ...] = ()  # that tell the items of a list apart
+    compares: bool = False  # some rule here or below looks at the old value
 
 
 class Rules:
@@ -131,6 +135,8 @@ def _node(schema: Schema, environment: Any) -> _Node | None:
         node.keys = tuple(schema.get("x-kubernetes-list-map-keys") or ())
     if isinstance(schema.get("additionalProperties"), Mapping):
         node.values = _node(schema["additionalProperties"], environment)
+    below = [*node.properties.values(), *(one for one in (node.items, node.values) if one is not None)]
+    node.compares = any(rule.compares for rule in node.rules) or any(one.compares for one in below)
     return node if node.rules or node.properties or node.items or node.values else None
 
 
@@ -154,19 +160,60 @@ def _rule(rule: Mapping[str, Any], environment: Any) -> _Rule | None:
         optional,
         program,
         first,
+        mentioned(f"{text} {said or ''}"),
     )
+
+
+def mentioned(text: str) -> Mentioned:
+    """The fields that a rule looks at, two levels deep; None if it looks at the whole."""
+    found: dict[str, set[str]] = {}
+    for match in _MENTION.finditer(text):
+        names = match[1].split(".")[1:3]
+        if not names:
+            return None
+        asks = len(names) == 1 and text[: match.start()].endswith("has(") and text[match.end()] == ")"
+        found.setdefault(names[0], set()).add(names[1] if len(names) > 1 else "" if asks else "*")
+    return found
+
+
+def _part(value: Any, mentions: Mentioned, spelt: dict[int, Any]) -> Any:
+    """Of an object, the fields that a rule mentions, as rules write them; `spelt` knows parts seen before."""
+
+    def once(item: Any) -> Any:
+        if id(item) not in spelt:
+            spelt[id(item)] = _escaped(item)
+        return spelt[id(item)]
+
+    if mentions is None or not isinstance(value, dict):
+        return once(value)
+    found: dict[str, Any] = {}
+    for key, item in value.items():
+        name = _name(key)
+        inner = mentions.get(name)
+        if inner is None or item is None:
+            continue
+        if "*" in inner or not isinstance(item, dict):
+            found[name] = once(item)
+        else:
+            found[name] = {
+                _name(below): once(one)
+                for below, one in item.items()
+                if _name(below) in inner and one is not None
+            }
+    return found
 
 
 def _check(node: _Node, value: Any, old: Any, path: Path) -> Iterator[Problem]:
     unchanged = old is not _ABSENT and old == value
-    data: dict[str, Any] = {}  # what rules are told, once for all at this place
+    if unchanged and not node.compares:
+        return
+    spelt: dict[int, Any] = {}
     for rule in node.rules:
         if unchanged and not rule.compares:
             continue
         if rule.compares and old is _ABSENT and not rule.optional_old:
             continue
-        data = data or _told(value, old)
-        problem = _broken(rule, data, value, path)
+        problem = _broken(rule, _told(rule.mentions, value, old, spelt), value, path)
         if problem is not None:
             yield problem
     if isinstance(value, dict):
@@ -189,10 +236,10 @@ def _counterpart(node: _Node, item: Any, old: Any) -> Any:
     return next(found, _ABSENT)
 
 
-def _told(value: Any, old: Any) -> dict[str, Any]:
-    found = {"self": _escaped(value)}
+def _told(mentions: Mentioned, value: Any, old: Any, spelt: dict[int, Any]) -> dict[str, Any]:
+    found = {"self": _part(value, mentions, spelt)}
     if old is not _ABSENT:
-        found["oldSelf"] = found["before"] = _escaped(old)
+        found["oldSelf"] = found["before"] = _part(old, mentions, spelt)
     return found
 
 

@@ -117,7 +117,9 @@ class Checker:
                 first = not rank or told.setdefault(_path(error.instance_path), rank) == rank
                 if first and (old is None or not _unchanged(old, error)):
                     problems += _problems(error)
-        problems += _unique(self._schema, item, ())
+        same = isinstance(item, dict) and isinstance(old, dict)
+        changed = {k: v for k, v in item.items() if old.get(k) != v} if same and old is not None else item
+        problems += _unique(self._schema, changed, ())
         return problems
 
 

@@ -1,14 +1,25 @@
-"""Definitions of the job kinds that stage hands know and a cluster in memory does not have by itself."""
+"""Definitions of kinds that others own in a real cluster, and a cluster in memory does not have by itself."""
 
 from __future__ import annotations
+
+import json
+from importlib.resources import files
 
 from bayplan.backends.stagehands.objects import JOB_SETS, LEADER_WORKER_SETS, Object
 from bayplan.dialects.api import Kind
 
 
 def definitions() -> list[Object]:
-    """JobSet and LeaderWorkerSet, with any fields below spec and status."""
-    return [_definition(JOB_SETS), _definition(LEADER_WORKER_SETS)]
+    """JobSet and LeaderWorkerSet, with any fields below spec and status, and ProvisioningRequest."""
+    return [_definition(JOB_SETS), _definition(LEADER_WORKER_SETS), provisioning_requests()]
+
+
+def provisioning_requests() -> Object:
+    """The kind that an autoscaler brings along."""
+    name = "provisioningrequests.autoscaling.x-k8s.io.json"
+    text = (files("bayplan.backends.stagehands") / "crds" / name).read_text(encoding="utf-8")
+    found: Object = json.loads(text)
+    return found
 
 
 def _definition(kind: Kind) -> Object:
