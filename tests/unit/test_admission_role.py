@@ -138,6 +138,15 @@ def test_a_reason_that_was_not_written_is_written_later(world: World) -> None:
         assert world.told(name)["QuotaReserved"][0] == "False"
 
 
+def test_who_joins_others_just_like_it_hears_why_they_wait(world: World) -> None:
+    world.submit(workload("first", 9, 4, required=RACK))
+    world.submit(workload("second", 9, 4, required=RACK))
+    assert world.says("first", "QuotaReserved") == ("False", "ExceedsMaxQuota")
+    bypassed = "Bypassed scheduling evaluation because an equivalent workload recently failed"
+    assert world.told("second")["QuotaReserved"] == ("False", "ExceedsMaxQuota", bypassed)
+    assert world.events("second") == []
+
+
 def test_an_eviction_that_was_lost_is_made_again(world: World) -> None:
     world.submit(workload("low", 8, 4, priority=1))
     world.backend.lose = lambda write: write.name == "low" and not world.backend.lost

@@ -200,7 +200,8 @@ def test_a_queue_on_hold_keeps_who_is_admitted_and_takes_quota_from_who_is_not_y
         status = heeding(reserved(), way(queue=stop), NOW)
         assert status is not None and "admission" not in status
         assert conditions(status)["QuotaReserved"] == ("False", "Suspended", "ClusterQueue pool is stopped")
-    assert heeding(workload(), way(queue=Stop.HOLD), NOW) is None, "a decision tells who waits"
+    outside = heeding(workload(), way(queue=Stop.HOLD), NOW)
+    assert conditions(outside)["QuotaReserved"] == ("False", "Suspended", "ClusterQueue pool is inactive")
 
 
 def test_a_queue_that_is_not_there_is_named() -> None:

@@ -15,7 +15,7 @@ from bayplan.model.change import Change
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Admit, Decline, Evict, Plan
 from bayplan.model.profile import Profile
-from bayplan.runtime.caretaking import QueueChanges, status_due
+from bayplan.runtime.caretaking import QueueChanges, status_due, told_like_others
 from bayplan.runtime.roles import Settled
 from bayplan.runtime.rollups import Rollups, Watcher
 from bayplan.scheduling.admit import decide_admissions
@@ -167,17 +167,17 @@ class AdmissionRole:
         if workload is None:
             return
         standing = self.state.lines.standings.get(owed.gang) if owed is not None else None
-        if owed is not None and standing is not None and standing.place is Place.WAITING:
-            yield from self._shown(owed, now)
-            if key in self.flying:
-                return
-        status = status_due(workload, self.state.rules, now)
+        if standing is None or standing.place is not Place.WAITING:
+            owed = None
+        status = status_due(workload, self.state.rules, now) if owed is None else None
         if status is not None:
             self.flying[key] = Flight(workload)
             yield _write(workload, status, Kept(key, status))
         elif shall_be_deactivated(workload):
             self.flying[key] = Flight(workload)
             yield _deactivation(workload, Deactivated(key))
+        elif told := owed or told_like_others(workload, self.state.lines):
+            yield from self._shown(told, now)
 
     def _shown(self, action: Shown, now: float) -> Iterator[Write]:
         key = _key(action.gang)

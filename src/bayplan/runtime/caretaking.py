@@ -6,12 +6,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from bayplan.dialects.api import Event, Happened
+from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kueue import upkeep
+from bayplan.dialects.kueue.conditions import QUOTA_RESERVED, condition_of
+from bayplan.dialects.kueue.members import source
+from bayplan.dialects.kueue.refusals import reason
 from bayplan.dialects.kueue.upkeep import Way
+from bayplan.dialects.kueue.workload import KIND
+from bayplan.model.plan import Again, Decline
+from bayplan.model.refusal import Refusal, Remark, Token
+from bayplan.state.lines import Lines, Place
 from bayplan.state.rules import Rules
 
 Key = tuple[str, str]
 Object = dict[str, Any]
+
+_BEFORE_A_DECISION = {"Deactivated", "Misconfigured", "PendingEvaluation", "Suspended"}
 
 
 def status_due(workload: Object, rules: Rules, now: float) -> Object | None:
@@ -22,6 +32,22 @@ def status_due(workload: Object, rules: Rules, now: float) -> Object | None:
     if status is None and not workload["metadata"].get("ownerReferences"):
         status = upkeep.released(workload, now)  # nobody else would: it has no job to stop
     return status
+
+
+def told_like_others(workload: Object, lines: Lines) -> Decline | None:
+    """A gang that joins others just like it, who were refused already, hears their reason untried."""
+    standing = lines.standings.get(source(Field(workload), KIND))
+    if standing is None or standing.place is not Place.WAITING:
+        return None
+    line, known = lines.line(standing.queue), condition_of(workload, QUOTA_RESERVED)
+    token = line.said.get(standing.shape)
+    if not isinstance(token, Token) or standing.shape not in line.refused:
+        return None
+    if known is not None and known.get("reason") not in _BEFORE_A_DECISION - {reason(token)}:
+        return None
+    remark = Remark.QUEUE_CLOSED if token is Token.CLOSED else Remark.ALIKE
+    refusal = Refusal(token, remark, queue=standing.queue)
+    return Decline(standing.demand, refusal, Again.WHEN_IT_MAY_HELP)
 
 
 class QueueChanges:
@@ -78,11 +104,19 @@ def _way(workload: Object, rules: Rules) -> Iterator[Way]:
 
 
 def _checks(workload: Object, rules: Rules) -> tuple[str, ...]:
-    """The checks that an admitted Workload has to pass, by the flavors it was given."""
+    """The checks that a Workload has to pass, by the flavors it was given.
+
+    One that was sent back keeps those it had: they know how often it was tried.
+    """
     admission = _admission(workload)
-    queue = rules.queues.get(admission.get("clusterQueue", ""))
+    namespace, spec = workload["metadata"].get("namespace", "default"), workload.get("spec") or {}
+    entrance = rules.entrances.get((namespace, str(spec.get("queueName") or "")))
+    queue = rules.queues.get(admission.get("clusterQueue") or (entrance.queue if entrance else ""))
     if queue is None:
         return ()
+    if not admission:
+        known = (workload.get("status") or {}).get("admissionChecks") or ()
+        return tuple(check["name"] for check in known if check["name"] in queue.checks)
     parts = admission.get("podSetAssignments") or []
     flavors = {flavor for part in parts for flavor in (part.get("flavors") or {}).values()}
     return tuple(

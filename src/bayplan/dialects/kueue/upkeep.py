@@ -95,7 +95,7 @@ def heeding(workload: Object, way: Sequence[Way], now: float) -> Object | None:
             if queue.stop is not Stop.OPEN:
                 draft.lose_quota(*_shut(queue, "stopped", "is terminating or missing"))
                 break
-        elif sent_away_by == queue.reason or queue.stop is None:
+        elif queue.stop is not Stop.OPEN:
             draft.lose_quota(*_shut(queue, "inactive", "doesn't exist"))
             break
     return draft.done()
