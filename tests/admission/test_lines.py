@@ -195,3 +195,38 @@ def test_gangs_of_a_shape_that_was_refused_wait_with_it_and_get_up_with_it() -> 
     world.finish("holder")
     world.settle()
     assert world.running() == {"g0", "g1"}
+
+
+def test_nobody_comes_in_between_when_others_left_for_a_gang() -> None:
+    """Not even a more important one of another queue: it would have to make room itself."""
+    world = World("""
+        topology t rack host
+        flavor f topology=t
+        node n1 rack=r1 : cpu=2
+        queue one within=lower : f/cpu=9
+        queue two : f/cpu=9
+        gang low by one prio=-1 : x2 cpu=1 > f @ n1=2
+        gang high in one prio=1 : x2 cpu=1
+    """)
+    world.round()
+    assert world.evicted() == ["low"]
+    world.draw("gang proud in two prio=2 : cpu=1")
+    world.settle()
+    assert world.running() == {"high"}
+
+
+def test_room_set_aside_for_a_gang_that_went_away_is_free_for_others() -> None:
+    world = World("""
+        topology t rack host
+        flavor f topology=t
+        node n1 rack=r1 : cpu=3
+        queue one : f/cpu=9
+        queue two : f/cpu=9
+        gang holder by one : cpu=1 > f @ n1=1
+        gang large in one prio=1 : x3 cpu=1 required=host
+        gang small in two : cpu=1 required=host
+    """)
+    world.settle()
+    world.finish("large")
+    world.settle()
+    assert world.running() == {"holder", "small"}

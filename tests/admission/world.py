@@ -119,8 +119,9 @@ class World:
             self.now = max(self.now, due)
             self._let_go()
             if self.state.next_due(self.now) <= self.now:
+                before = self.state.generation
                 plan = self.round()
-                idle = 0 if any(isinstance(a, Admit | Evict) for a in plan.actions) else idle + 1
+                idle = 0 if self.state.generation > before else idle + 1
                 assert idle <= IDLE_MAX, f"decides again and again, to no avail: {plan.actions}"
         raise AssertionError("never comes to rest")
 

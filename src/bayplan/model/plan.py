@@ -89,6 +89,7 @@ class Decline:
     again: Again = Again.WHEN_IT_MAY_HELP
     progress: tuple[Mapping[str, int], ...] = ()  # where the search for flavors goes on
     seconds: float = 0.0  # how long a while is
+    crowded: bool = False  # room that others only wait for may be all that is in its way
 
     @property
     def gang(self) -> Ref:

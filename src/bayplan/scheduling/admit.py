@@ -41,6 +41,7 @@ class _Decision:
         self.round = round_
         self.actions: list[Action] = []
         self.leaving: dict[Ref, Demand] = {}  # gangs that this round makes yield
+        self.set_aside = False  # whether anything is kept for a gang that cannot have it yet
 
     def run(self, heads: Iterable[Head]) -> Plan:
         entries: list[Entry] = []
@@ -50,7 +51,7 @@ class _Decision:
                 self._decline(self._put_off(Decline(head.demand, refusal), head.tries), head.alike)
                 continue
             found = assess(self.round, head.demand, head.queue, head.progress)
-            entries.append(Entry(head.demand, head.queue, found, head.alike, head.tries))
+            entries.append(Entry(head.demand, head.queue, found, head.alike, head.tries, head.made_room))
         for entry in in_turn(self.round, entries, self._load):
             self._process(entry)
             if not entry.done:
@@ -138,6 +139,7 @@ class _Decision:
         self.round.remove(gone)
         self.round.absent = {demand.gang.source for demand in gone}
         entry.found = assess(self.round, entry.demand, entry.queue, (), pinned)
+        entry.crowded = self.set_aside
         self.round.absent = set()
         self.round.restore(gone)
         if overlaps and entry.found.offer.mode is Mode.FIT:
@@ -174,6 +176,7 @@ class _Decision:
             else:
                 quota[cell] = min(amount, rules.nominal + rules.borrowing - used)
         self.round.apply(entry.queue, replace(load, quota=quota))
+        self.set_aside = True
 
     def _make_room(self, entry: Entry) -> None:
         path = _path(self.round.account(entry.queue))
@@ -206,7 +209,7 @@ def _declined(entry: Entry) -> Decline:
     again = entry.again
     if any(index >= 0 for part in progress for index in part.values()):
         again = Again.AT_ONCE  # there are flavors that were not tried yet
-    return Decline(entry.demand, refusal, again, progress)
+    return Decline(entry.demand, refusal, again, progress, crowded=entry.crowded)
 
 
 def _path(account: Account) -> tuple[str, ...]:

@@ -22,10 +22,12 @@ class Entry:
     found: Assessment
     alike: tuple[Demand, ...] = ()
     tries: int = 0
+    made_room: bool = False  # others left for its sake: nobody may come in between
     token: Token | None = None
     remark: Remark = Remark.TRIED
     again: Again = Again.WHEN_IT_MAY_HELP
     keeps_progress: bool = True
+    crowded: bool = False  # what is set aside for others may be all that is in its way
     victims: int = 0
     done: bool = False  # admitted or evicted: nothing is left to say
 
@@ -44,10 +46,12 @@ class _Standing:
 
 
 def in_turn(round_: Round, entries: list[Entry], load_of: Callable[[Entry], Load]) -> Iterator[Entry]:
-    """Those that have quota already, then the others."""
+    """Those that have quota already, those that others made room for, then the rest."""
     holding = [entry for entry in entries if entry.demand.admission is not None]
-    asking = [entry for entry in entries if entry.demand.admission is None]
+    expected = [entry for entry in entries if entry.demand.admission is None and entry.made_room]
+    asking = [entry for entry in entries if entry.demand.admission is None and not entry.made_room]
     yield from sorted(holding, key=lambda entry: entry.rank)
+    yield from sorted(expected, key=lambda entry: entry.rank)
     if round_.profile.fair_sharing:
         yield from _by_share(round_, asking, load_of)
     else:

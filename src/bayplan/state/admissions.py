@@ -24,7 +24,7 @@ from bayplan.model.change import (
 from bayplan.model.demand import Admission, Demand
 from bayplan.model.gang import Ref
 from bayplan.model.node import Node, Topology
-from bayplan.model.plan import Admit, Decline, Evict, Plan
+from bayplan.model.plan import Admit, Again, Decline, Evict, Plan
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.quota import Entrance, Queue
 from bayplan.model.summary import Flaw
@@ -173,9 +173,10 @@ class AdmissionState:
         self.leaving.discard(ref)
         self._release(ref)
         if standing is not None:
+            waited = standing.place is Place.WAITING
             self.lines.move(standing, Place.OUT)
-            if self.lines.give_up_turn(standing.queue, standing):
-                self._wake_all()
+            if waited:
+                self._make_way(standing.queue, standing)
 
     def _hold(self, standing: Standing) -> None:
         """Account for what a gang has, or is about to get."""
@@ -202,10 +203,15 @@ class AdmissionState:
 
     def _stand(self, standing: Standing) -> None:
         """Put a gang where its demand says it belongs. Others need not wait for one that gave up."""
-        queue = standing.queue
+        queue, place = standing.queue, standing.place
         self._put(standing)
-        stays = standing.place is Place.WAITING and standing.queue == queue
-        if not stays and self.lines.give_up_turn(queue, standing):
+        if place is Place.WAITING and (standing.place is not place or standing.queue != queue):
+            self._make_way(queue, standing)
+
+    def _make_way(self, queue: str, standing: Standing) -> None:
+        """A gang waits there no more: what was kept for its sake may do for others."""
+        if self.lines.give_up_turn(queue, standing) or self.lines.crowded:
+            self.lines.crowded = False
             self._wake_all()
 
     def _put(self, standing: Standing) -> None:
@@ -294,7 +300,10 @@ class AdmissionState:
         barred = self.rules.barred(standing.demand, standing.queue)
         is_current = line is not None and standing.asked == line.wakings
         progress = standing.progress if is_current else ()
-        return Head(standing.demand, standing.queue, progress, barred, tuple(alike), standing.tries)
+        made_room = line is not None and line.sticky is standing
+        return Head(
+            standing.demand, standing.queue, progress, barred, tuple(alike), standing.tries, made_room
+        )
 
     def snapshot(self, heads: Iterable[Head]) -> AdmissionSnapshot:
         """A frozen view for deciding on these gangs."""
@@ -323,7 +332,7 @@ class AdmissionState:
 
     def assume(self, plan: Plan, now: float) -> None:
         """Believe the plan until its writes end or the API says otherwise."""
-        seen = self.generation
+        overtaken: list[Standing] = []
         for action in plan.actions:
             match action:
                 case Admit():
@@ -332,8 +341,11 @@ class AdmissionState:
                     self._assume_leaving(action.gang)
                 case Decline():
                     standing = self.lines.standings.get(action.gang)
-                    if standing is not None and self.lines.decline(standing, action, now, seen):
-                        self.generation += 1
+                    if standing is not None:
+                        self.generation += self.lines.decline(standing, action, now)
+                        overtaken += [standing] if action.again is Again.AT_ONCE else []
+        for standing in overtaken:
+            self.generation += self.lines.put_off(standing, self.generation)
 
     def _assume_admitted(self, action: Admit, now: float) -> None:
         standing = self.lines.standings.get(action.gang)
@@ -344,6 +356,7 @@ class AdmissionState:
         standing.progress, standing.tries, standing.told = (), 0, None
         self._hold(standing)
         self.lines.move(standing, Place.COMMITTED, now + ASSUMED_SECONDS)
+        self._make_way(standing.queue, standing)
 
     def _assume_leaving(self, ref: Ref) -> None:
         standing = self.lines.standings.get(ref)

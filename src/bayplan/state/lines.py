@@ -147,6 +147,7 @@ class Lines:
     standings: dict[Ref, Standing] = field(default_factory=dict)
     timed: list[tuple[float, int, Standing]] = field(default_factory=list)
     holding: dict[Ref, Standing] = field(default_factory=dict)  # those that wait for a place
+    crowded: bool = False  # somebody was refused for the sake of others that wait, too
     count: int = 0
 
     def line(self, queue: str) -> Line:
@@ -171,10 +172,11 @@ class Lines:
         standing.tries += 1
         self.move(standing, place, now + min(first * 2.0 ** (standing.tries - 1), most))
 
-    def decline(self, standing: Standing, action: Decline, now: float, seen: int) -> bool:
-        """A gang was not admitted, in the state of things `seen`; says whether its shape is newly refused."""
+    def decline(self, standing: Standing, action: Decline, now: float) -> bool:
+        """A gang was not admitted; says whether that makes the next round another one."""
         line, remark = self.line(standing.queue), action.refusal.remark
         standing.progress, standing.asked = tuple(action.progress), line.wakings
+        self.crowded = self.crowded or action.crowded
         if standing.place is Place.WAITING:
             line.tell(standing, action.refusal.token)
         match action.again:
@@ -189,10 +191,14 @@ class Lines:
             case Again.AT_ONCE if remark in (Remark.LEAVING, Remark.SAME_VICTIMS_WILL_FIT):
                 line.sticky = standing
                 return line.refuse(standing.shape)  # until they have left
-            case Again.AT_ONCE if remark in (Remark.OVERTAKEN, Remark.SAME_VICTIMS):
-                before, standing.overtaken = standing.overtaken, seen
-                return before == seen and line.refuse(standing.shape)  # it would go on like this
+            case Again.AT_ONCE:
+                return any(at >= 0 for part in action.progress for at in part.values())
         return False
+
+    def put_off(self, standing: Standing, seen: int) -> bool:
+        """Others of the round came first. If that was so in this very state of things, it would go on so."""
+        before, standing.overtaken = standing.overtaken, seen
+        return before == seen and self.line(standing.queue).refuse(standing.shape)
 
     def hurry(self, concerns: Callable[[Standing], bool]) -> None:
         """Something changed that may help gangs that wait for a place."""

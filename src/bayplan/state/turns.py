@@ -23,6 +23,7 @@ class Head:
     barred: Refusal | None = None  # may not enter at all, for a reason that needs no look at quota
     alike: tuple[Demand, ...] = ()
     tries: int = 0  # how often a place was sought in vain since it has quota
+    made_room: bool = False  # others left, or are leaving, for its sake
 
 
 @dataclass(frozen=True, slots=True, eq=False)
