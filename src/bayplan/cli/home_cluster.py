@@ -27,6 +27,7 @@ from bayplan.model.plan import Bind, Plan, Refuse
 from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.clock import Clock
 from bayplan.runtime.loop import Loop
+from bayplan.runtime.provisioning_role import ProvisioningRole
 from bayplan.runtime.roles import SchedulerRole
 from bayplan.simulator.objects import Object, node, topology
 from bayplan.state.state import FLAT
@@ -96,7 +97,8 @@ class HomeCluster:
         self.crew = Crew(EmbeddedBackend(self.store, self.lock))
         self.backend = EmbeddedBackend(self.store, self.lock)
         self.scheduler, self.admission = SchedulerRole(), AdmissionRole()
-        self.loop = Loop(self.backend, (self.scheduler, self.admission), self.ticker)
+        roles = (self.scheduler, self.admission, ProvisioningRole())
+        self.loop = Loop(self.backend, roles, self.ticker)
         self.face = Face(self.store, self.lock, port=port)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bayplan-loop", daemon=True)

@@ -14,6 +14,7 @@ from bayplan.model.plan import Admit, Bind, Decline, Evict, Plan, Refuse
 from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.journal import Damaged, Entry, Kind
 from bayplan.runtime.journal import replay as entries_of
+from bayplan.runtime.provisioning_role import ProvisioningRole
 from bayplan.runtime.roles import Role, SchedulerRole, Settled
 
 
@@ -27,7 +28,8 @@ def replay(journal: Path, gang: str | None, quiet: bool) -> None:
     Exit status 1 if a decision comes out differently: then the journal is of another version, is
     cut at its start, or there is a bug.
     """
-    roles: dict[str, Role] = {role.name: role for role in (SchedulerRole(), AdmissionRole())}
+    played: tuple[Role, ...] = (SchedulerRole(), AdmissionRole(), ProvisioningRole())
+    roles = {role.name: role for role in played}
     seen, different = Counter[str](), 0
     try:
         for entry in entries_of(journal):

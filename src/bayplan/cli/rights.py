@@ -10,6 +10,7 @@ from bayplan.cli.definitions import converted
 from bayplan.cli.webhooks import CONFIGURATION, SECRET_NAME
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kueue import admitting, scheduled
+from bayplan.dialects.kueue.provisioning_requests import REQUESTS, TEMPLATES
 
 LEASE_NAME = "bayplan"
 
@@ -69,8 +70,10 @@ ROLES: dict[str, Rights] = {
     # Gives gangs quota and places, and keeps the statuses that show it.
     "admission": Rights(
         everywhere=(
-            *_watching(admitting.KINDS),
+            *_watching((*admitting.KINDS, TEMPLATES, REQUESTS)),
             _CREATE_EVENTS,
+            Right(TEMPLATES.group, (TEMPLATES.plural,), ("create", "delete")),  # of pods to make nodes for
+            Right(REQUESTS.group, (REQUESTS.plural,), ("create", "delete")),
             Right(_KUEUE, ("workloads",), ("patch",)),  # deactivate
             Right(_KUEUE, _USED, ("patch",)),  # finalizers, while in use
             Right(_KUEUE, tuple(f"{name}/status" for name in _TOLD), ("update",)),

@@ -30,6 +30,7 @@ from bayplan.runtime.journal import FileJournal, InUse, Journal
 from bayplan.runtime.loop import Loop
 from bayplan.runtime.metrics import Metrics
 from bayplan.runtime.objects import LEASE, ApiObject
+from bayplan.runtime.provisioning_role import ProvisioningRole
 from bayplan.runtime.roles import Role, SchedulerRole
 from bayplan.runtime.rollups import Watcher
 from bayplan.runtime.service import Meter, Metered, Service, Shadow
@@ -123,11 +124,11 @@ def roles_of(text: str) -> frozenset[str]:
 
 def roles_to_play(names: frozenset[str], watch: Watcher | None = None) -> list[Role]:
     """What the loop does its rounds for; `watch` is told how queues stand."""
-    known: dict[str, Callable[[], Role]] = {
-        "admission": lambda: AdmissionRole(watch=watch),
-        "scheduler": SchedulerRole,
+    known: dict[str, Callable[[], list[Role]]] = {
+        "admission": lambda: [AdmissionRole(watch=watch), ProvisioningRole()],
+        "scheduler": lambda: [SchedulerRole()],
     }
-    return [known[name]() for name in sorted(names & set(known))]
+    return [role for name in sorted(names & set(known)) for role in known[name]()]
 
 
 def _serve(kubeconfig: Path | None, context: str | None, wishes: Wishes) -> int:

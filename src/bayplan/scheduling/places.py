@@ -68,7 +68,7 @@ def find_places(
         return _find(round_, demand, wanted, empty=False)
     key = (
         demand.shape,
-        demand.verdicts,
+        *map(repr, demand.verdicts),  # what checks ask of the pods has no hash
         *((w.flavor, tuple(p.count for p in w.gang.root.pod_sets())) for w in wanted),
     )
     answer: dict[str, Assignment] | tuple[str, Misfit] | None = (

@@ -1,0 +1,354 @@
+"""The provisioning role: asks an autoscaler for the nodes that Workloads under its check wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Verb, Write
+from bayplan.dialects.kueue import admitting, provisioning
+from bayplan.dialects.kueue.messages import quoted
+from bayplan.dialects.kueue.notices import notice_write
+from bayplan.dialects.kueue.provisioning_requests import OLDER_REQUESTS, REQUESTS, TEMPLATES, Asked
+from bayplan.model.change import Change
+from bayplan.model.plan import Plan
+from bayplan.runtime.roles import Settled
+
+Key = tuple[str, str]
+Object = dict[str, Any]
+
+NEVER = float("inf")
+PATIENCE_SECONDS = 10.0
+"""After the start, before a cluster is said to lack the kind."""
+PAUSE_FIRST, PAUSE_MAX = 1.0, 300.0
+"""Seconds between attempts to write what was not accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The tag of a write that is done for a Workload."""
+
+    key: Key
+    status: Object | None = None  # of the Workload, if that is written
+    template: Asked | None = None  # whose template is made
+    request: Asked | None = None  # which is made
+    spent: Object | None = None  # what is deleted
+
+
+@dataclass(slots=True)
+class Flight:
+    """Writes under way for one Workload; it is looked at again when all have ended."""
+
+    before: Object
+    open: int
+    templates: dict[str, int] = field(default_factory=dict)  # still to be made, by request
+    failed: bool = False
+
+
+class Owned:
+    """Objects by the Workload that they were made for."""
+
+    def __init__(self) -> None:
+        self.by_owner: dict[Key, dict[str, Object]] = {}
+
+    def put(self, key: Key, obj: Object) -> None:
+        self.by_owner.setdefault(key, {})[obj["metadata"]["name"]] = obj
+
+    def drop(self, key: Key, obj: Object) -> None:
+        there, name = self.by_owner.get(key, {}), obj["metadata"]["name"]
+        if name in there and there[name]["metadata"].get("uid") == obj["metadata"].get("uid"):
+            del there[name]
+        if not there:
+            self.by_owner.pop(key, None)
+
+    def of(self, key: Key) -> list[Object]:
+        return list(self.by_owner.get(key, {}).values())
+
+
+class ProvisioningRole:
+    """Makes no plans: what it writes follows from what is there."""
+
+    name = "provisioning"
+    kinds: tuple[Kind, ...] = provisioning.KINDS
+
+    def __init__(self) -> None:
+        self.workloads: dict[Key, Object] = {}
+        self.checks: dict[str, Object] = {}  # those we answer for
+        self.configs: dict[str, Object] = {}
+        self.flavors: dict[str, Object] = {}
+        self.owned: dict[Kind, Owned] = {kind: Owned() for kind in (TEMPLATES, REQUESTS, OLDER_REQUESTS)}
+        self.served: set[Kind] = set()
+        self.patient_until = NEVER
+        self.lacking = False  # the kind, and patience is over
+        self.dirty: dict[Key, None] = {}  # to be looked after; in order of coming
+        self.flying: dict[Key, Flight] = {}
+        self.trouble: dict[Key, dict[str, str]] = {}  # why requests could not be made, by check
+        self.paused: dict[Key, tuple[float, float]] = {}  # until when nothing is made, and the pause
+
+    # ── what happens ──────────────────────────────────────────────────────────────────────────────
+
+    def decode(self, event: Event) -> Iterator[Change]:
+        """All is kept here; nothing of it is a change to decide on."""
+        if event.kind == admitting.WORKLOADS:
+            self._workload(event)
+        elif event.kind == admitting.CHECKS:
+            self._named(event, self.checks)
+        elif event.kind == admitting.CONFIGS:
+            self._named(event, self.configs)
+        elif event.kind == admitting.FLAVORS:
+            self._named(event, self.flavors)
+        elif event.kind in self.owned:
+            self._owned(event)
+        return iter(())
+
+    def fold(self, changes: Iterable[Change]) -> None:
+        for _ in changes:
+            pass
+
+    def look(self, now: float) -> None:
+        return None
+
+    def decide(self, view: object, now: float) -> Plan:
+        return Plan()
+
+    def assume(self, plan: Plan, now: float) -> None:
+        """There are no plans."""
+
+    def encode(self, plan: Plan, now: float) -> Iterable[Write]:
+        return ()
+
+    def settle(self, settled: Settled, now: float) -> None:
+        """There are no actions."""
+
+    # ── what is written ───────────────────────────────────────────────────────────────────────────
+
+    def keep(self, now: float) -> Iterator[Write]:
+        """Make requests that lack, end those that are spent, and have checks say how it stands."""
+        self._mark_due(now)
+        for key in list(self.dirty):
+            if key in self.flying:
+                continue
+            del self.dirty[key]
+            workload = self.workloads.get(key)
+            writes = [] if workload is None else list(self._writes(key, workload, now))
+            if workload is not None and writes:
+                flight = self.flying[key] = Flight(workload, len(writes))
+                for write in writes:
+                    if isinstance(write.tag, Step) and write.tag.template is not None:
+                        name = write.tag.template.name
+                        flight.templates[name] = flight.templates.get(name, 0) + 1
+                yield from writes
+            else:
+                self._unpause(key, now)
+
+    def follow_up(self, outcome: Outcome, now: float) -> Iterator[Write]:
+        """A request follows its templates, and events follow what was written."""
+        step = outcome.write.tag
+        if not isinstance(step, Step) or step.key not in self.flying:
+            return
+        flight = self.flying[step.key]
+        flight.open -= 1
+        found = list(self._ended(step, flight, outcome, now))
+        flight.open += sum(isinstance(write.tag, Step) for write in found)
+        yield from found
+        if not flight.open:
+            self._landed(step.key, flight, now)
+
+    def next_due(self, now: float) -> float:
+        if any(key not in self.flying for key in self.dirty):
+            return now
+        pauses = [until for until, _ in self.paused.values()]
+        awaited = self.checks and not self.served and not self.lacking
+        return min([*pauses, self.patient_until if awaited else NEVER])
+
+    # ── details ───────────────────────────────────────────────────────────────────────────────────
+
+    def _workload(self, event: Event) -> None:
+        if event.happened is Happened.SYNCED:
+            return
+        meta = event.object["metadata"]
+        key = (meta.get("namespace", "default"), meta["name"])
+        if event.happened is Happened.GONE:
+            self._forget(key)
+            return
+        self.workloads[key] = event.object
+        checked = self.checks and (event.object.get("status") or {}).get("admissionChecks")
+        if checked or any(key in owned.by_owner for owned in self.owned.values()):
+            self.dirty[key] = None
+
+    def _forget(self, key: Key) -> None:
+        """A Workload is gone; the API removes what it owns."""
+        self.workloads.pop(key, None)
+        self.dirty.pop(key, None)
+        self.trouble.pop(key, None)
+        self.paused.pop(key, None)
+
+    def _named(self, event: Event, there: dict[str, Object]) -> None:
+        """A check, a configuration or a flavor: all Workloads with checks may be concerned."""
+        if event.happened is Happened.SYNCED:
+            return
+        name = event.object["metadata"]["name"]
+        before = there.pop(name, None)
+        theirs = event.kind == admitting.CHECKS and not provisioning.is_ours(event.object)
+        if event.happened is Happened.SEEN and not theirs:
+            there[name] = event.object
+        after = there.get(name)
+        if (before or {}).get("spec") != (after or {}).get("spec") or (before is None) != (after is None):
+            self._mark_all()
+
+    def _owned(self, event: Event) -> None:
+        if event.happened is Happened.SYNCED:
+            self._served(event.kind, event.version)
+            return
+        key = provisioning.owner_of(event.object)
+        if key is None:
+            return
+        if event.happened is Happened.GONE:
+            self.owned[event.kind].drop(key, event.object)
+        else:
+            self.owned[event.kind].put(key, event.object)
+        if key in self.workloads:
+            self.dirty[key] = None
+
+    def _served(self, kind: Kind, version: str) -> None:
+        """A list without a version is that of a kind that the cluster lacks."""
+        if kind == TEMPLATES:
+            return
+        before = self._kind()
+        if version:
+            self.served.add(kind)
+            self.lacking = False
+        else:
+            self.served.discard(kind)
+        if self._kind() != before:
+            self._mark_all()
+
+    def _kind(self) -> Kind | None:
+        return next((kind for kind in (REQUESTS, OLDER_REQUESTS) if kind in self.served), None)
+
+    def _mark_all(self) -> None:
+        for key, workload in self.workloads.items():
+            if (workload.get("status") or {}).get("admissionChecks"):
+                self.dirty[key] = None
+
+    def _mark_due(self, now: float) -> None:
+        if self.patient_until == NEVER:
+            self.patient_until = now + PATIENCE_SECONDS
+        if not self.served and not self.lacking and self.patient_until <= now:
+            self.lacking = True
+            self._mark_all()
+        for key, (until, _) in self.paused.items():
+            if until <= now:
+                self.dirty[key] = None
+
+    def _writes(self, key: Key, workload: Object, now: float) -> Iterator[Write]:
+        kind = self._kind()
+        course = provisioning.course(
+            workload,
+            self.owned[kind].of(key) if kind is not None else (),
+            self.owned[TEMPLATES].of(key),
+            self._surroundings(key, kind, now),
+            now,
+        )
+        if course.status is not None:
+            yield _status(workload, course.status, Step(key, status=course.status))
+        for obj in course.spent:
+            yield _delete(TEMPLATES if obj.get("kind") == TEMPLATES.kind else kind or REQUESTS, obj, key)
+        there = {obj["metadata"]["name"]: obj for obj in self.owned[TEMPLATES].of(key)}
+        for asked in course.wanted:
+            for body in asked.templates:
+                if body["metadata"]["name"] in there:  # of a request that was never made
+                    yield _delete(TEMPLATES, there[body["metadata"]["name"]], key)
+                yield _create(TEMPLATES, body, Step(key, template=asked))
+
+    def _surroundings(self, key: Key, kind: Kind | None, now: float) -> provisioning.Surroundings:
+        trouble = self.trouble.get(key, {})
+        if self.lacking:
+            trouble = dict.fromkeys(self.checks, provisioning.NOT_SERVED)
+        until, _ = self.paused.get(key, (0.0, 0.0))
+        return provisioning.Surroundings(
+            self.checks, self.configs, self.flavors, kind, trouble, may_ask=until <= now
+        )
+
+    def _ended(self, step: Step, flight: Flight, outcome: Outcome, now: float) -> Iterator[Write]:
+        done = outcome.ended is Ended.DONE
+        if step.status is not None and done:
+            notices = provisioning.announced(flight.before, step.status)
+            yield from (notice_write(notice, now) for notice in notices)
+            self._take_answer(step.key, outcome.object)
+        elif step.template is not None and (done or outcome.ended is Ended.CONFLICT):
+            asked = step.template
+            flight.templates[asked.name] -= 1
+            if not flight.templates[asked.name] and asked.request is not None:
+                yield _create(self._kind() or REQUESTS, asked.request, Step(step.key, request=asked))
+        elif step.request is not None and done:
+            self.trouble.get(step.key, {}).pop(step.request.check, None)
+            self.owned[outcome.write.kind].put(step.key, outcome.object)
+            told = f"Created ProvisioningRequest: {quoted(step.request.name)}"
+            made = provisioning.notice(flight.before, "ProvisioningRequestCreated", told)
+            yield notice_write(made, now)
+        elif step.spent is not None and (done or outcome.ended is Ended.GONE):
+            self.owned[outcome.write.kind].drop(step.key, step.spent)
+        else:
+            flight.failed = True
+            yield from self._refused(step, flight, outcome, now)
+
+    def _refused(self, step: Step, flight: Flight, outcome: Outcome, now: float) -> Iterator[Write]:
+        """Say why something could not be made; that it is there already will show by itself."""
+        asked = step.template or step.request
+        if asked is None or outcome.ended not in (Ended.REFUSED, Ended.GONE):
+            return
+        if outcome.status == 404 and step.request is not None:
+            self.served.discard(outcome.write.kind)  # until it is listed again
+        what = TEMPLATES.kind if step.template is not None else REQUESTS.kind
+        told = f"Error creating {what} {quoted(outcome.write.name)}: {outcome.message}"
+        self.trouble.setdefault(step.key, {})[asked.check] = told
+        yield notice_write(provisioning.notice(flight.before, "FailedCreate", told, bad=True), now)
+
+    def _landed(self, key: Key, flight: Flight, now: float) -> None:
+        """Look again at once if all went well, and a while later if not."""
+        del self.flying[key]
+        if not flight.failed:
+            self._unpause(key, now)
+        else:
+            _, before = self.paused.get(key, (0.0, 0.0))
+            pause = min(PAUSE_MAX, before * 2 or PAUSE_FIRST)
+            self.paused[key] = (now + pause, pause)
+        if key in self.workloads and (not flight.failed or self.trouble.get(key)):
+            self.dirty[key] = None
+
+    def _unpause(self, key: Key, now: float) -> None:
+        if self.paused.get(key, (NEVER, 0.0))[0] <= now:
+            del self.paused[key]
+
+    def _take_answer(self, key: Key, answer: object) -> None:
+        """What the API made of a write is known at once; the watch will tell the same later."""
+        known = self.workloads.get(key)
+        if isinstance(answer, dict) and known is not None and _version(answer) > _version(known):
+            self.workloads[key] = answer
+
+
+def _version(workload: Object) -> int:
+    text = str(workload["metadata"].get("resourceVersion", ""))
+    return int(text) if text.isdigit() else 0
+
+
+def _status(workload: Object, status: Object, tag: Step) -> Write:
+    namespace, name = tag.key
+    body, version = {**workload, "status": status}, workload["metadata"].get("resourceVersion", "")
+    return Write(
+        Verb.UPDATE, admitting.WORKLOADS, namespace, name, body, "status", version=version, tag=tag
+    )  # fmt: skip
+
+
+def _create(kind: Kind, body: Object, tag: Step) -> Write:
+    meta = body["metadata"]
+    return Write(Verb.CREATE, kind, meta["namespace"], meta["name"], body, tag=tag)
+
+
+def _delete(kind: Kind, obj: Object, key: Key) -> Write:
+    meta = obj["metadata"]
+    return Write(
+        Verb.DELETE, kind, meta["namespace"], meta["name"], uid=meta["uid"], tag=Step(key, spent=obj)
+    )  # fmt: skip

@@ -1,0 +1,373 @@
+"""Nodes made to order: the provisioning role beside the admission role, on a cluster in memory."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bayplan.backends.definitions import DEFINITIONS, define
+from bayplan.backends.embedded.backend import EmbeddedBackend
+from bayplan.backends.embedded.options import Deletion
+from bayplan.backends.embedded.store import Store
+from bayplan.backends.stagehands.definitions import provisioning_requests
+from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kube.wire import NODES
+from bayplan.dialects.kueue import admitting, provisioning
+from bayplan.dialects.kueue.admitting import CONFIGS
+from bayplan.dialects.kueue.assignment_reading import decode_assignment
+from bayplan.dialects.kueue.provisioning_requests import OLDER_REQUESTS, REQUESTS, TEMPLATES
+from bayplan.runtime.admission_role import AdmissionRole
+from bayplan.runtime.loop import Loop
+from bayplan.runtime.provisioning_role import PATIENCE_SECONDS, ProvisioningRole
+from tests.unit.kueue_workloads import conditions
+from tests.unit.queued_cluster import (
+    EVENTS,
+    GPU,
+    NOW,
+    RACK,
+    Object,
+    QueuedCluster,
+    furnish,
+    host,
+    quota,
+    ruled,
+    workload,
+)
+
+NAME = "train-prov-1"
+GROUP_LABEL = "cloud.example.com/node-group"
+
+
+class Silent:
+    """A journal that keeps nothing."""
+
+    def record(self, now: float, what: str, body: object, role: str = "") -> None: ...
+
+
+class World:
+    """A queue whose nodes are made by an autoscaler, which the test plays."""
+
+    def __init__(self, definition: Object | None = None) -> None:
+        numbers, self.now = itertools.count(1), NOW
+        self.store = Store(lambda: self.now, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers):05d}")
+        define(self.store)
+        if definition is not None:
+            self.store.create(DEFINITIONS, definition)
+        self.cluster = QueuedCluster(self.store, Path("unused"))
+        furnish(self.cluster)
+        parameters = {"apiGroup": CONFIGS.group, "kind": CONFIGS.kind, "name": "slow"}
+        flavor = {
+            "nodeLabels": {"pool": "made"},
+            "topologyName": "hall",
+            "tolerations": [{"key": "made", "operator": "Exists", "effect": "NoSchedule"}],
+        }
+        checks = {"admissionChecks": [{"name": "prov"}]}
+        queue = {"namespaceSelector": {}, "resourceGroups": [quota("made", 16)]}
+        for kind, obj in (
+            ruled(CONFIGS, "slow", config()),
+            ruled(
+                admitting.CHECKS,
+                "prov",
+                {"controllerName": "kueue.x-k8s.io/provisioning-request", "parameters": parameters},
+            ),
+            ruled(admitting.FLAVORS, "made", flavor),
+            ruled(admitting.CLUSTER_QUEUES, "made-queue", {**queue, "admissionChecksStrategy": checks}),
+            ruled(admitting.LOCAL_QUEUES, "made", {"clusterQueue": "made-queue"}, "ml"),
+        ):
+            self.cluster.put(kind, obj)
+        self.begin()
+
+    def begin(self) -> None:
+        """Start, or start again knowing nothing."""
+        self.role = ProvisioningRole()
+        self.backend = EmbeddedBackend(self.store)
+        self.loop = Loop(self.backend, [AdmissionRole(), self.role], Silent())
+
+    def pass_time(self, seconds: float = 0.0) -> None:
+        self.now += seconds
+        for _ in range(20):
+            self.loop.step(self.now)
+
+    def submit(self, name: str = "train", **notes: str) -> None:
+        gang = workload(name, 2, 4, "made", required=RACK)
+        gang["metadata"]["annotations"] = notes
+        self.cluster.submit(gang)
+        self.pass_time()
+
+    def workload(self, name: str = "train") -> Object:
+        return self.store.get(admitting.WORKLOADS, "ml", name)
+
+    def told(self, kind: str) -> tuple[str, str]:
+        return conditions(self.workload()["status"])[kind][:2]
+
+    def check(self) -> Object:
+        found: list[Object] = self.workload()["status"]["admissionChecks"]
+        assert len(found) == 1
+        return found[0]
+
+    def given(self) -> Object:
+        found: list[Object] = self.workload()["status"]["admission"]["podSetAssignments"]
+        assert len(found) == 1
+        return found[0]
+
+    def requests(self) -> list[str]:
+        return [one["metadata"]["name"] for one in self.store.list(REQUESTS, "ml").items]
+
+    def templates(self) -> list[str]:
+        return [one["metadata"]["name"] for one in self.store.list(TEMPLATES, "ml").items]
+
+    def answer(self, kind: str, message: str = "", name: str = NAME, **status: Any) -> None:
+        """The autoscaler sets a condition of a request."""
+        there = self.store.get(REQUESTS, "ml", name).get("status") or {}
+        told = condition(kind, message)
+        known = [one for one in there.get("conditions") or () if one["type"] != kind]
+        patch = {"status": {"conditions": [*known, told], **status}}
+        self.store.patch(REQUESTS, "ml", name, patch, subresource="status")
+        self.pass_time()
+
+    def node(self, name: str, **labels: str) -> None:
+        self.cluster.put(NODES, host(name, "b9", "r9", {"pool": "made", **labels}))
+
+    def events(self) -> list[tuple[str, str]]:
+        found = self.store.list(EVENTS, "ml").items
+        return [(one["reason"], one["message"]) for one in found]
+
+    def reasons(self) -> list[str]:
+        return [reason for reason, _ in self.events()]
+
+
+def config(**more: Any) -> Object:
+    label = {"key": GROUP_LABEL, "valueFromProvisioningClassDetail": "NodeGroup"}
+    retry = {"backoffLimitCount": 1, "backoffBaseSeconds": 60, "backoffMaxSeconds": 1800}
+    return {
+        "provisioningClassName": "queued.example.com",
+        "parameters": {"maxRunDurationSeconds": "3600"},
+        "managedResources": [GPU],
+        "podSetUpdates": {"nodeSelector": [label]},
+        "retryStrategy": retry,
+        **more,
+    }
+
+
+def condition(kind: str, message: str = "", status: str = "True") -> Object:
+    at = "2027-01-15T08:00:00Z"
+    return {"type": kind, "status": status, "reason": kind, "message": message, "lastTransitionTime": at}
+
+
+@pytest.fixture
+def world() -> World:
+    return World(provisioning_requests())
+
+
+def test_nodes_are_asked_for_and_the_gang_stands_on_exactly_those(world: World) -> None:
+    world.submit(**{"provreq.kueue.x-k8s.io/ValidUntilSeconds": "0"})
+    assert world.told("QuotaReserved") == ("True", "QuotaReserved")
+    assert world.told("Admitted") == ("False", "UnsatisfiedAdmissionChecks")
+    assert world.given()["delayedTopologyRequest"] == "Pending"
+
+    request = world.store.get(REQUESTS, "ml", NAME)
+    assert request["spec"] == {
+        "provisioningClassName": "queued.example.com",
+        "parameters": {"maxRunDurationSeconds": "3600", "ValidUntilSeconds": "0"},
+        "podSets": [{"count": 2, "podTemplateRef": {"name": f"ppt-{NAME}-main"}}],
+    }
+    template = world.store.get(TEMPLATES, "ml", f"ppt-{NAME}-main")
+    assert template["template"]["spec"]["nodeSelector"] == {"pool": "made"}
+    assert template["template"]["spec"]["tolerations"][0]["key"] == "made"
+    uid = world.workload()["metadata"]["uid"]
+    for one in (request, template):
+        (owner,) = one["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["name"], owner["uid"]) == ("Workload", "train", uid)
+        assert one["metadata"]["labels"] == {"kueue.x-k8s.io/managed": "true"}
+    assert ("ProvisioningRequestCreated", f'Created ProvisioningRequest: "{NAME}"') in world.events()
+
+    eta = condition("Provisioned", "ETA: 09:15", "False")
+    world.answer("Accepted", conditions=[condition("Accepted"), eta])
+    assert (world.check()["state"], world.check()["message"]) == ("Pending", "ETA: 09:15")
+
+    world.node("old-1")  # of the same flavor, and not what was made for this gang
+    world.node("old-2")
+    world.answer("Provisioned", "there you are", provisioningClassDetails={"NodeGroup": "g7"})
+    assert world.check()["state"] == "Ready" and world.check()["message"] == "there you are"
+    assert world.check()["podSetUpdates"] == [
+        {
+            "name": "main",
+            "annotations": {
+                "autoscaling.x-k8s.io/consume-provisioning-request": NAME,
+                "autoscaling.x-k8s.io/provisioning-class-name": "queued.example.com",
+            },
+            "nodeSelector": {GROUP_LABEL: "g7"},
+        }
+    ]
+    told = "Admission check prov updated state from Pending to Ready with message: there you are"
+    assert ("AdmissionCheckUpdated", told) in world.events()
+    assert world.told("Admitted") == ("False", "PendingDelayedTopologyRequests")
+
+    for name in ("new-1", "new-2"):
+        world.node(name, **{GROUP_LABEL: "g7"})
+    world.pass_time(30)
+    placed = decode_assignment(Field(world.given()["topologyAssignment"]))
+    assert placed is not None
+    assert [(share.values[-1], share.count) for share in placed.shares] == [("new-1", 1), ("new-2", 1)]
+    assert world.given()["delayedTopologyRequest"] == "Ready"
+    assert world.told("Admitted") == ("True", "Admitted")
+    assert world.requests() == [NAME], "it is kept as long as the gang runs"
+
+
+def test_without_its_nodes_a_gang_keeps_its_quota_and_is_tried_again(world: World) -> None:
+    world.submit()
+    world.answer("Provisioned", provisioningClassDetails={"NodeGroup": "g7"})
+    assert world.told("QuotaReserved")[0] == "True" and world.told("Admitted")[0] == "False"
+    before = world.reasons().count("SecondPassFailed")
+    assert before >= 1
+    world.pass_time(60)
+    assert world.reasons().count("SecondPassFailed") > before
+    assert world.told("QuotaReserved")[0] == "True"
+
+
+def test_a_request_that_fails_is_made_again_later_and_not_more_often_than_allowed(world: World) -> None:
+    world.submit()
+    world.answer("Failed", "no such machines")
+    assert "EvictedDueToAdmissionCheck" in world.reasons()
+    told = "Admission check prov updated state from Pending to Retry"
+    told += " with message: Retrying after failure: no such machines"
+    assert ("AdmissionCheckUpdated", told) in world.events()
+    assert world.told("QuotaReserved")[0] == "False"
+    assert world.check()["retryCount"] == 1 and world.check()["requeueAfterSeconds"] == 60
+    assert world.requests() == [] and world.templates() == []
+
+    world.pass_time(30)
+    assert world.told("QuotaReserved")[0] == "False"
+    world.pass_time(31)
+    assert world.told("QuotaReserved")[0] == "True"
+    assert world.requests() == ["train-prov-2"] and world.templates() == ["ppt-train-prov-2-main"]
+
+    world.answer("Failed", "still none", "train-prov-2")
+    assert any(
+        message == "Admission check prov updated state from Pending to Rejected with message: still none"
+        for _, message in world.events()
+    )
+    assert world.workload()["spec"]["active"] is False
+    assert world.told("Evicted") == ("True", "DeactivatedDueToAdmissionCheck")
+    assert world.requests() == []
+
+
+@pytest.mark.parametrize(("kind", "state"), [("BookingExpired", "Retry"), ("CapacityRevoked", "Rejected")])
+def test_room_that_is_taken_back_before_the_gang_is_in(world: World, kind: str, state: str) -> None:
+    world.submit()
+    world.answer("Provisioned", "here")
+    world.answer(kind, "gone again")
+    assert any(f"updated state from Ready to {state}" in message for _, message in world.events())
+    assert world.told("QuotaReserved")[0] == "False"
+
+
+def test_an_admitted_gang_does_not_mind_the_end_of_its_booking_but_minds_its_nodes(world: World) -> None:
+    for name in ("new-1", "new-2"):
+        world.node(name)
+    world.submit()
+    world.answer("Provisioned", "here")
+    assert world.told("Admitted")[0] == "True"
+    world.answer("BookingExpired", "over")
+    assert world.told("Admitted")[0] == "True" and world.check()["state"] == "Ready"
+    world.answer("CapacityRevoked", "nodes are gone")
+    assert world.told("Evicted") == ("True", "DeactivatedDueToAdmissionCheck")
+
+
+def test_a_gang_that_finished_needs_no_request(world: World) -> None:
+    world.submit()
+    assert world.requests() == [NAME]
+    done = condition("Finished", "done")
+    there = world.workload()["status"]["conditions"]
+    patch = {"status": {"conditions": [*there, done]}}
+    world.store.patch(admitting.WORKLOADS, "ml", "train", patch, subresource="status")
+    world.pass_time()
+    assert world.requests() == [] and world.templates() == []
+
+
+def test_what_was_asked_is_known_after_a_restart_and_changed_with_the_configuration(world: World) -> None:
+    world.submit()
+    uid = world.store.get(REQUESTS, "ml", NAME)["metadata"]["uid"]
+    world.begin()
+    world.pass_time()
+    assert world.store.get(REQUESTS, "ml", NAME)["metadata"]["uid"] == uid
+    patch = {"spec": {"provisioningClassName": "other.example.com"}}
+    world.store.patch(CONFIGS, "", "slow", patch)
+    world.pass_time()
+    again = world.store.get(REQUESTS, "ml", NAME)
+    assert again["metadata"]["uid"] != uid
+    assert again["spec"]["provisioningClassName"] == "other.example.com"
+    assert world.templates() == [f"ppt-{NAME}-main"]
+
+
+def test_a_gang_without_managed_resources_needs_nothing(world: World) -> None:
+    world.store.patch(CONFIGS, "", "slow", {"spec": {"managedResources": ["example.com/tpu"]}})
+    world.submit()
+    assert (world.check()["state"], world.check()["message"]) == ("Ready", provisioning.NOT_NEEDED)
+    assert world.requests() == []
+
+
+def test_a_configuration_that_goes_away_makes_the_check_inactive(world: World) -> None:
+    world.submit()
+    world.store.delete(CONFIGS, "", "slow", Deletion())
+    world.pass_time()
+    assert (world.check()["state"], world.check()["message"]) == ("Pending", provisioning.INACTIVE)
+    assert world.requests() == []
+
+
+def test_a_cluster_without_the_kind_is_told_once_and_works_when_it_comes() -> None:
+    world = World()
+    world.submit()
+    assert world.check()["message"] == ""
+    world.pass_time(PATIENCE_SECONDS)
+    assert world.check()["message"] == provisioning.NOT_SERVED
+    version = world.workload()["metadata"]["resourceVersion"]
+    world.pass_time(60)
+    assert world.workload()["metadata"]["resourceVersion"] == version
+    assert world.templates() == []
+    world.store.create(DEFINITIONS, provisioning_requests())
+    world.pass_time()
+    assert world.requests() == [NAME] and world.check()["message"] == ""
+
+
+def test_an_older_version_will_do() -> None:
+    definition = provisioning_requests()
+    _, older = definition["spec"]["versions"]
+    definition["spec"]["versions"] = [{**older, "storage": True}]
+    world = World(definition)
+    world.submit()
+    (request,) = world.store.list(OLDER_REQUESTS, "ml").items
+    assert request["apiVersion"] == "autoscaling.x-k8s.io/v1beta1"
+    assert world.check()["state"] == "Pending"
+
+
+def test_what_the_api_refuses_is_told_and_tried_again(world: World) -> None:
+    world.store.patch(CONFIGS, "", "slow", {"spec": {"parameters": {"good": "x"}}})
+    world.submit(**{"provreq.kueue.x-k8s.io/long": "x" * 256})
+    assert world.check()["state"] == "Pending"
+    assert world.check()["message"].startswith(f'Error creating ProvisioningRequest "{NAME}": ')
+    tries = world.reasons().count("FailedCreate")
+    assert tries == 1
+    world.pass_time(2)
+    assert world.reasons().count("FailedCreate") == 2
+    world.store.patch(
+        admitting.WORKLOADS,
+        "ml",
+        "train",
+        {"metadata": {"annotations": {"provreq.kueue.x-k8s.io/long": None}}},
+    )
+    world.pass_time(5)
+    assert world.requests() == [NAME] and world.check()["message"] == ""
+
+
+def test_requests_of_others_are_left_alone(world: World) -> None:
+    theirs = {"metadata": {"name": "theirs", "namespace": "ml"}, "spec": {"provisioningClassName": "c"}}
+    theirs["spec"]["podSets"] = [{"count": 1, "podTemplateRef": {"name": "t"}}]  # type: ignore[assignment]
+    world.cluster.put(replace(REQUESTS, optional=False), theirs)
+    world.submit()
+    world.store.delete(admitting.WORKLOADS, "ml", "train", Deletion())
+    world.pass_time()
+    assert "theirs" in world.requests()
