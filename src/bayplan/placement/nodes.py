@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from bayplan.model.node import HOSTNAME
 from bayplan.model.rules import NodeRules, Requirement, Taint, Term, Toleration, integer
 from bayplan.placement.tree import Bools, Ints, Objects, spliced
 
@@ -36,6 +37,7 @@ class NodeTable:
     words: dict[str, Vocabulary]
     columns: dict[str, Codes] = field(default_factory=dict)
     masks: dict[NodeRules, Bools] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)  # by host label, made when first asked for
 
     def column(self, key: str) -> Codes:
         """The label's value code of every node."""
@@ -47,6 +49,15 @@ class NodeTable:
             )
             self.columns[key] = found
         return found
+
+
+def host_row(table: NodeTable, host: str) -> int | None:
+    """The row of a host; the first if several nodes go by its name."""
+    if not table.rows and len(table.nodes):
+        for row in range(len(table.nodes) - 1, -1, -1):
+            node = table.nodes[row]
+            table.rows[node.labels.get(HOSTNAME, node.name)] = row
+    return table.rows.get(host)
 
 
 def table_of(nodes: Objects) -> NodeTable:

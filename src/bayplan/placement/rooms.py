@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +11,7 @@ from bayplan.model.assignment import Assignment
 from bayplan.model.node import HOSTNAME
 from bayplan.model.quota import Flavor
 from bayplan.placement.capacity import with_slot
-from bayplan.placement.nodes import labelled
+from bayplan.placement.nodes import host_row, labelled
 from bayplan.placement.supply import Supply
 from bayplan.placement.tree import Bools, Ints, find
 
@@ -27,7 +27,7 @@ class Rooms:
         self._seen: dict[str, Supply] = {}
         self._empty: dict[str, Supply] = {}
         self._spots: dict[tuple[str, int], tuple[Assignment, Ints, Ints]] = {}
-        self._rows: dict[str, dict[str, int]] = {}
+        self._impacts: dict[tuple[str, int, int], tuple[tuple[Ints, ...], Ints, Mapping[str, int]]] = {}
 
     def knows(self, flavor: str) -> bool:
         """Whether gangs can be placed on the flavor's nodes."""
@@ -57,79 +57,80 @@ class Rooms:
         for topology, supply in self._now.items():
             if not on_host and (topology != (own or topology) or supply.tree.levels != place.levels):
                 continue
-            leaves, pods = self._located(topology, supply, place)
-            if len(leaves):
-                self._apply(topology, leaves, pods, requests, sign, on_host)
+            where, amounts = self._impact(topology, supply, place, requests)
+            if amounts.size:
+                self._apply(topology, where, amounts * sign, on_host)
 
     def fits(self, flavor: str, place: Assignment, requests: Mapping[str, int]) -> bool:
         """Whether an assignment found earlier still holds."""
         topology = self.flavors[flavor].topology
         supply = self._now[topology]
         leaves, pods = self._located(topology, supply, place)
-        for name, amount in with_slot(requests).items():
-            row = supply.resources.get(name)
-            if row is None or not amount:
-                if amount:
-                    return False
-                continue
-            if supply.claimed is None:
-                left = supply.free[row, leaves]
-            else:
-                inside = np.where(supply.active, supply.free[row], 0)
-                sums = np.add.reduceat(inside, supply.tree.starts[supply.tree.lowest])
-                left = (sums - supply.claimed[row])[leaves]
-            if (left < pods * amount).any():
-                return False
-        return True
+        amounts = with_slot(requests)
+        if any(amount and name not in supply.resources for name, amount in amounts.items()):
+            return False
+        rows, each = _vector(supply, amounts)
+        if supply.claimed is None:
+            left = supply.free[np.ix_(rows, leaves)]
+        else:
+            inside = np.where(supply.active, supply.free[rows], 0)
+            sums = np.add.reduceat(inside, supply.tree.starts[supply.tree.lowest], axis=1)
+            left = (sums - supply.claimed[rows])[:, leaves]
+        return not (left < each * pods).any()
+
+    def apart(self, flavor: str, one: Assignment, others: Iterable[Assignment]) -> bool:
+        """Whether no pod of one assignment stands where one of the others does."""
+        topology = self.flavors[flavor].topology
+        supply = self._now[topology]
+        mine = set(self._located(topology, supply, one)[0].tolist())
+        return all(mine.isdisjoint(self._located(topology, supply, o)[0].tolist()) for o in others)
 
     def _located(self, topology: str, supply: Supply, place: Assignment) -> tuple[Ints, Ints]:
         """The leaves of an assignment that are there (rows, for hosts below leaves), and the pods on each."""
         key = (topology, id(place))
         if key not in self._spots:
+            on_host = place.levels[-1] == HOSTNAME
             spots: dict[int, int] = {}
-            below = place.levels[-1] == HOSTNAME and not supply.tree.topology.ends_at_host
             for share in place.shares:
-                row = self._row(topology, supply, share.values[-1]) if below else None
-                leaf = row if below else _leaf(supply, share.values)
+                leaf = host_row(supply.table, share.values[-1]) if on_host else _leaf(supply, share.values)
                 if leaf is not None:
                     spots[leaf] = spots.get(leaf, 0) + share.count
             found = np.array(list(spots), np.int64), np.array(list(spots.values()), np.int64)
             self._spots[key] = (place, *found)  # the assignment is kept, so that its id stays its own
         return self._spots[key][1:]
 
-    def _row(self, topology: str, supply: Supply, host: str) -> int | None:
-        """The row of a host in a topology that ends above hosts."""
-        if topology not in self._rows:
-            self._rows[topology] = {
-                node.labels.get(HOSTNAME, node.name): row for row, node in enumerate(supply.tree.nodes)
-            }
-        return self._rows[topology].get(host)
+    def _impact(
+        self, topology: str, supply: Supply, place: Assignment, requests: Mapping[str, int]
+    ) -> tuple[tuple[Ints, ...], Ints]:
+        """The cells of an array that pods take from, and how much."""
+        key = (topology, id(place), id(requests))
+        if key not in self._impacts:
+            leaves, pods = self._located(topology, supply, place)
+            rows, each = _vector(supply, with_slot(requests))
+            self._impacts[key] = (np.ix_(rows, leaves), each * pods, requests)
+        return self._impacts[key][:2]
 
-    def _apply(
-        self,
-        topology: str,
-        leaves: Ints,
-        pods: Ints,
-        requests: Mapping[str, int],
-        sign: int,
-        on_host: bool,
-    ) -> None:
+    def _apply(self, topology: str, where: tuple[Ints, ...], more: Ints, on_host: bool) -> None:
         supply = self._now[topology]
         if topology not in self._owned:
             self._owned.add(topology)
             supply = self._now[topology] = _owned(supply)
-        for name, amount in with_slot(requests).items():
-            row = supply.resources.get(name)
-            if row is None or not amount:
-                continue
-            if supply.claimed is not None and not on_host:
-                supply.claimed[row, leaves] += sign * pods * amount
-                continue
-            supply.free[row, leaves] -= sign * pods * amount
+        if supply.claimed is not None and not on_host:
+            supply.claimed[where] += more
+        else:
+            supply.free[where] -= more
             if supply.held is not None:
-                supply.held[row, leaves] += sign * pods * amount
+                supply.held[where] += more
         for flavor in [name for name in self._seen if self.flavors[name].topology == topology]:
             del self._seen[flavor]
+
+
+def _vector(supply: Supply, amounts: Mapping[str, int]) -> tuple[Ints, Ints]:
+    """The rows of resources that are asked for, and how much of each, as a column."""
+    known = supply.resources
+    asked = [(known[name], value) for name, value in amounts.items() if value and name in known]
+    found = np.array(asked, np.int64).reshape(-1, 2)
+    return found[:, 0], found[:, 1:]
 
 
 def _owned(supply: Supply) -> Supply:
@@ -142,12 +143,6 @@ def _owned(supply: Supply) -> Supply:
 
 def _leaf(supply: Supply, values: tuple[str, ...]) -> int | None:
     tree = supply.tree
-    if tree.topology.ends_at_host:
-        path = supply.hosts.get(values[-1])
-        if path is None:
-            return None
-        low, high = find(tree, path)
-        return low if low < high else None
     low, high = find(tree, values)
     if low >= high:
         return None

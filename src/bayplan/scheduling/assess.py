@@ -14,6 +14,7 @@ from bayplan.scheduling.places import Wanted, find_places, put_in, wanted_places
 from bayplan.scheduling.round import Round
 from bayplan.scheduling.victims import find_victims
 from bayplan.scheduling.yielding import Need, Victim
+from bayplan.state.holdings import Spot
 
 
 @dataclass(slots=True)
@@ -94,11 +95,17 @@ def _victims(inquiry: Inquiry, offer: Offer, wanted: list[Wanted]) -> list[Victi
         if choice.mode is Mode.PREEMPT
     )
 
-    def has_place() -> bool:
-        return isinstance(find_places(inquiry.round, inquiry.demand, wanted), dict)
+    requests = {pod_set.name: pod_set.requests for pod_set in inquiry.demand.gang.root.pod_sets()}
+    flavors = {p.name: want.flavor for want in wanted for p in want.gang.root.pod_sets()}
+
+    def find() -> list[Spot] | None:
+        places = find_places(inquiry.round, inquiry.demand, wanted)
+        if not isinstance(places, dict):
+            return None
+        return [Spot(flavors[name], place, requests[name]) for name, place in places.items()]
 
     quota = {cell: amount for cell, amount in offer.quota.items() if amount}
-    return find_victims(inquiry.round, Need(inquiry.demand, inquiry.queue, cells, quota, has_place))
+    return find_victims(inquiry.round, Need(inquiry.demand, inquiry.queue, cells, quota, find))
 
 
 def _with_fewer_pods(inquiry: Inquiry) -> Assessment | None:

@@ -13,6 +13,7 @@ from bayplan.scheduling.yielding import (
     Need,
     Victim,
     fits,
+    fits_quota,
     importance,
     is_within,
     put_back,
@@ -128,19 +129,45 @@ def _attempts(round_: Round, need: Need, candidates: list[Candidate]) -> tuple[b
 
 def _smallest(round_: Round, need: Need, candidates: list[Candidate], borrowing: bool) -> list[Victim]:
     """Remove candidates until the gang fits, then put back all that it fits beside."""
+    removed = _enough(round_, need, candidates, borrowing)
+    if not removed:
+        return []
+    kept = put_back(round_, need, [c.demand for c in removed], borrowing)
+    round_.restore(kept)
+    why = {c.demand.gang.source: c.why for c in removed}
+    return [Victim(demand, why[demand.gang.source]) for demand in kept]
+
+
+def _enough(round_: Round, need: Need, candidates: list[Candidate], borrowing: bool) -> list[Candidate]:
+    """The first so many candidates whose going is enough; they are removed. None are if all are not enough.
+
+    A place is sought after one, two, four, … have gone, and then between the last two looks.
+    """
     removed: list[Candidate] = []
+    look, too_few, found = 1, 0, False
     for candidate in candidates:
         if not _may_go(round_, need, candidate, borrowing):
             continue
         round_.remove((candidate.demand,))
         removed.append(candidate)
+        if len(removed) >= look and fits_quota(round_, need, borrowing):
+            found = need.find() is not None
+            if found:
+                break
+            look, too_few = 2 * len(removed), len(removed)
+    if not found and (len(removed) == too_few or not fits(round_, need, borrowing)):
+        round_.restore([c.demand for c in removed])
+        return []
+    while len(removed) - too_few > 1:
+        middle = (too_few + len(removed)) // 2
+        back = removed[middle:]
+        round_.restore([c.demand for c in back])
         if fits(round_, need, borrowing):
-            kept = put_back(round_, need, [c.demand for c in removed], borrowing)
-            round_.restore(kept)
-            why = {c.demand.gang.source: c.why for c in removed}
-            return [Victim(demand, why[demand.gang.source]) for demand in kept]
-    round_.restore([c.demand for c in removed])
-    return []
+            removed = removed[:middle]
+        else:
+            round_.remove([c.demand for c in back])
+            too_few = middle
+    return removed
 
 
 def _may_go(round_: Round, need: Need, candidate: Candidate, borrowing: bool) -> bool:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bayplan.model.demand import Demand
 from bayplan.model.plan import Why
 from bayplan.model.quota import Cell, Queue, Victims
 from bayplan.scheduling.round import Round
+from bayplan.state.holdings import Spot
 from bayplan.state.quotas import Account
+
+TRIED_MAX = 16
+"""So many victims are put back one by one, each time with a new search for a place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +32,7 @@ class Need:
     queue: Queue
     cells: frozenset[Cell]
     quota: Mapping[Cell, int]
-    has_place: Callable[[], bool]
+    find: Callable[[], Sequence[Spot] | None]  # where it would stand as things are
 
 
 def lowest_fit(account: Account, cell: Cell, amount: int) -> tuple[int, bool]:
@@ -77,20 +81,51 @@ def is_within(account: Account, cells: frozenset[Cell]) -> bool:
 
 def fits(round_: Round, need: Need, borrowing: bool) -> bool:
     """Whether the gang could be admitted as things are."""
+    return fits_quota(round_, need, borrowing) and need.find() is not None
+
+
+def fits_quota(round_: Round, need: Need, borrowing: bool) -> bool:
+    """Whether its quota is free."""
     account = round_.account(need.queue.name)
     for cell, amount in need.quota.items():
         if (not borrowing and account.borrows(cell, amount)) or amount > account.available(cell):
             return False
-    return need.has_place()
+    return True
 
 
-def put_back(round_: Round, need: Need, removed: list[Demand], borrowing: bool) -> list[Demand]:
+def put_back(round_: Round, need: Need, removed: Sequence[Demand], borrowing: bool) -> list[Demand]:
     """Of those removed, the ones that have to stay away. The last one removed was needed."""
     kept = list(removed)
+    if len(kept) > TRIED_MAX:
+        kept = _beside(round_, need, kept, borrowing)
+    if len(kept) > TRIED_MAX:
+        return kept
+    return _returned(round_, kept, lambda: fits(round_, need, borrowing))
+
+
+def _beside(round_: Round, need: Need, kept: list[Demand], borrowing: bool) -> list[Demand]:
+    """Put back all that the place found now stands beside: no other place is sought."""
+    spots = need.find()
+    assert spots is not None, "it was found before"
+    apart = [demand for demand in kept[:-1] if all(_is_apart(round_, demand, spot) for spot in spots)]
+    round_.restore(apart)
+    if fits_quota(round_, need, borrowing):
+        beside = {demand.gang.source for demand in apart}
+        kept = [demand for demand in kept if demand.gang.source not in beside]
+    else:
+        round_.remove(apart)
+    return _returned(round_, kept, lambda: fits_quota(round_, need, borrowing) and round_.fits_spots(spots))
+
+
+def _is_apart(round_: Round, demand: Demand, spot: Spot) -> bool:
+    return round_.rooms.apart(spot.flavor, spot.place, [held.place for held in round_.load_of(demand).spots])
+
+
+def _returned(round_: Round, kept: list[Demand], still_fits: Callable[[], bool]) -> list[Demand]:
     for index in range(len(kept) - 2, -1, -1):
         demand = kept[index]
         round_.restore((demand,))
-        if fits(round_, need, borrowing):
+        if still_fits():
             del kept[index]
         else:
             round_.remove((demand,))

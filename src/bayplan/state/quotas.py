@@ -140,7 +140,11 @@ class Books:
     def use(self, queue: str, amounts: Mapping[Cell, int], sign: int = 1) -> None:
         """A gang of a queue takes quota (sign -1: gives it back)."""
         account = self.queues.get(queue)
-        if account is not None:
+        if account is not None and account.parent is None:  # nobody above has to know
+            usage = account.usage
+            for cell, amount in amounts.items():
+                usage[cell] = usage.get(cell, 0) + sign * amount
+        elif account is not None:
             for cell, amount in amounts.items():
                 account.add(cell, amount) if sign > 0 else account.remove(cell, amount)
 
