@@ -230,3 +230,23 @@ def test_room_set_aside_for_a_gang_that_went_away_is_free_for_others() -> None:
     world.finish("large")
     world.settle()
     assert world.running() == {"holder", "small"}
+
+
+def test_whoever_lost_its_place_to_a_borrower_in_the_same_round_takes_it_back() -> None:
+    world = World("""
+        topology t rack host
+        flavor f topology=t
+        node n1 rack=r1 : cpu=3
+        cohort all
+        queue own in all reclaim=any : f/cpu=3
+        queue none in all : f/cpu=0
+        queue aside in all : f/cpu=3
+        gang first in aside prio=2 : x2 cpu=1
+        gang owner in own prio=1 : x3 cpu=1 required=host
+    """)
+    world.settle()
+    assert world.running() == {"first"}
+    world.finish("first")
+    world.draw("gang quick in aside prio=3 : x2 cpu=1\ngang borrower in none prio=4 : x2 cpu=1")
+    world.settle()
+    assert world.overlooked() == []

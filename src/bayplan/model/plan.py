@@ -90,6 +90,7 @@ class Decline:
     progress: tuple[Mapping[str, int], ...] = ()  # where the search for flavors goes on
     seconds: float = 0.0  # how long a while is
     crowded: bool = False  # room that others only wait for may be all that is in its way
+    outrun: bool = False  # its place went to gangs admitted at the same time, whom it might displace
 
     @property
     def gang(self) -> Ref:

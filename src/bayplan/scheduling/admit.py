@@ -140,6 +140,7 @@ class _Decision:
         self.round.absent = {demand.gang.source for demand in gone}
         entry.found = assess(self.round, entry.demand, entry.queue, (), pinned)
         entry.crowded = self.set_aside
+        entry.outrun = any(isinstance(action, Admit) for action in self.actions)
         self.round.absent = set()
         self.round.restore(gone)
         if overlaps and entry.found.offer.mode is Mode.FIT:
@@ -209,7 +210,7 @@ def _declined(entry: Entry) -> Decline:
     again = entry.again
     if any(index >= 0 for part in progress for index in part.values()):
         again = Again.AT_ONCE  # there are flavors that were not tried yet
-    return Decline(entry.demand, refusal, again, progress, crowded=entry.crowded)
+    return Decline(entry.demand, refusal, again, progress, crowded=entry.crowded, outrun=entry.outrun)
 
 
 def _path(account: Account) -> tuple[str, ...]:

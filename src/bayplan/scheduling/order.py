@@ -28,6 +28,7 @@ class Entry:
     again: Again = Again.WHEN_IT_MAY_HELP
     keeps_progress: bool = True
     crowded: bool = False  # what is set aside for others may be all that is in its way
+    outrun: bool = False  # gangs admitted in this round took its place
     victims: int = 0
     done: bool = False  # admitted or evicted: nothing is left to say
 

@@ -255,10 +255,8 @@ class AdmissionState:
 
     def _wake_topology(self, topology: str) -> None:
         self.lines.hurry(lambda standing: topology in self.rules.topologies_of(standing.demand))
-        for name, queue in self.rules.queues.items():
-            flavors = (self.rules.flavors.get(flavor) for flavor in queue.flavors())
-            if any(flavor is not None and flavor.topology == topology for flavor in flavors):
-                self.lines.wake(name)
+        for name in self.rules.queues_on(topology):
+            self.lines.wake(name)
 
     def _wake_beside(self, holding: Holding) -> None:
         """Quota came back in one tree, and room in the topologies where the gang stood."""
@@ -346,6 +344,9 @@ class AdmissionState:
                         overtaken += [standing] if action.again is Again.AT_ONCE else []
         for standing in overtaken:
             self.generation += self.lines.put_off(standing, self.generation)
+        outrun = [a.demand for a in plan.actions if isinstance(a, Decline) and a.outrun]
+        for queue in filter(self.rules.may_reclaim, map(self.rules.queue_of, outrun)):
+            self.lines.wake(queue)  # it may displace those who took its place
 
     def _assume_admitted(self, action: Admit, now: float) -> None:
         standing = self.lines.standings.get(action.gang)
@@ -387,8 +388,7 @@ class AdmissionState:
             if standing is not None:
                 self._hold(standing)
                 self._stand(standing)
-            for queue in self.rules.queues:
-                self.lines.wake(queue)
+            self._wake_all()
 
     def next_due(self, now: float) -> float:
         """When something has to be done even if nothing happens."""

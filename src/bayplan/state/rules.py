@@ -103,6 +103,18 @@ class Rules:
         named = {flavor for part in given for flavor in part.flavors.values()}
         return {self.flavors[name].topology for name in named if name in self.flavors}
 
+    def queues_on(self, topology: str) -> Iterator[str]:
+        """Queues with a flavor that has the topology."""
+        for name, queue in self.queues.items():
+            flavors = (self.flavors.get(flavor) for flavor in queue.flavors())
+            if any(flavor is not None and flavor.topology == topology for flavor in flavors):
+                yield name
+
+    def may_reclaim(self, queue: str) -> bool:
+        """Whether gangs of other queues may have to yield to those of this one."""
+        found = self.queues.get(queue)
+        return found is not None and found.preemption.reclaim is not Victims.NEVER
+
     def queue_of(self, demand: Demand) -> str:
         """The queue that a gang's entrance leads to, if there is one."""
         entrance = self.entrances.get(demand.entrance)
