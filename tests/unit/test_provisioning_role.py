@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.backends.embedded.options import Deletion
 from bayplan.backends.embedded.store import Store
 from bayplan.backends.stagehands.definitions import provisioning_requests
+from bayplan.dialects.api import Ended, Kind, Outcome, Write
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.wire import NODES
 from bayplan.dialects.kueue import admitting, provisioning
@@ -46,6 +48,24 @@ class Silent:
     """A journal that keeps nothing."""
 
     def record(self, now: float, what: str, body: object, role: str = "") -> None: ...
+
+
+class Unreliable(EmbeddedBackend):
+    """Says of the next writes of a kind that they ended otherwise than they did, or loses them."""
+
+    kind: Kind | None = None
+    ended = Ended.TIMED_OUT
+    happens = False
+
+    def submit(self, writes: Sequence[Write]) -> None:
+        for write in writes:
+            if write.kind != self.kind or write.tag is None:
+                super().submit([write])
+                continue
+            if self.happens:
+                super().submit([write])
+                self._outcomes.pop()
+            self._outcomes.append(Outcome(write, self.ended))
 
 
 class World:
@@ -84,7 +104,7 @@ class World:
     def begin(self) -> None:
         """Start, or start again knowing nothing."""
         self.role = ProvisioningRole()
-        self.backend = EmbeddedBackend(self.store)
+        self.backend = Unreliable(self.store)
         self.loop = Loop(self.backend, [AdmissionRole(), self.role], Silent())
 
     def pass_time(self, seconds: float = 0.0) -> None:
@@ -361,6 +381,44 @@ def test_what_the_api_refuses_is_told_and_tried_again(world: World) -> None:
     )
     world.pass_time(5)
     assert world.requests() == [NAME] and world.check()["message"] == ""
+
+
+@pytest.mark.parametrize("happens", [False, True])
+@pytest.mark.parametrize("kind", [TEMPLATES, REQUESTS])
+def test_an_answer_that_never_came_is_found_out(world: World, kind: Kind, happens: bool) -> None:
+    world.backend.kind, world.backend.happens = kind, happens
+    world.submit()
+    world.backend.kind = None
+    world.pass_time(5)
+    assert world.requests() == [NAME] and world.templates() == [f"ppt-{NAME}-main"]
+    assert world.reasons().count("FailedCreate") == 0
+
+
+def test_a_state_that_somebody_else_wrote_over_is_written_again(world: World) -> None:
+    world.submit()
+    world.backend.kind, world.backend.ended = admitting.WORKLOADS, Ended.CONFLICT
+    world.answer("Provisioned", "here")
+    assert world.check()["state"] == "Pending"
+    world.backend.kind = None
+    world.pass_time(5)
+    assert world.check()["state"] == "Ready"
+
+
+def test_what_is_spent_is_deleted_even_if_the_first_try_is_lost(world: World) -> None:
+    world.submit()
+    world.backend.kind = REQUESTS
+    world.answer("Failed", "no")
+    assert world.requests() == [NAME]
+    world.backend.kind = None
+    world.pass_time(5)
+    assert world.requests() == []
+
+
+def test_nothing_is_due_when_nothing_is_to_be_done(world: World) -> None:
+    assert world.role.next_due(world.now) == float("inf")
+    world.submit()
+    assert world.role.next_due(world.now) == float("inf")
+    assert not world.role.flying and not world.role.dirty
 
 
 def test_requests_of_others_are_left_alone(world: World) -> None:

@@ -3,67 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any
 
-from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Verb, Write
+from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Write
 from bayplan.dialects.kueue import admitting, provisioning
 from bayplan.dialects.kueue.messages import quoted
 from bayplan.dialects.kueue.notices import notice_write
-from bayplan.dialects.kueue.provisioning_requests import OLDER_REQUESTS, REQUESTS, TEMPLATES, Asked
+from bayplan.dialects.kueue.provisioning_requests import OLDER_REQUESTS, REQUESTS, TEMPLATES
 from bayplan.model.change import Change
 from bayplan.model.plan import Plan
+from bayplan.runtime.provisioning_steps import (
+    Flight,
+    Key,
+    Object,
+    Owned,
+    Step,
+    create_write,
+    delete_write,
+    status_write,
+    version_of,
+)
 from bayplan.runtime.roles import Settled
-
-Key = tuple[str, str]
-Object = dict[str, Any]
 
 NEVER = float("inf")
 PATIENCE_SECONDS = 10.0
 """After the start, before a cluster is said to lack the kind."""
 PAUSE_FIRST, PAUSE_MAX = 1.0, 300.0
 """Seconds between attempts to write what was not accepted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """The tag of a write that is done for a Workload."""
-
-    key: Key
-    status: Object | None = None  # of the Workload, if that is written
-    template: Asked | None = None  # whose template is made
-    request: Asked | None = None  # which is made
-    spent: Object | None = None  # what is deleted
-
-
-@dataclass(slots=True)
-class Flight:
-    """Writes under way for one Workload; it is looked at again when all have ended."""
-
-    before: Object
-    open: int
-    templates: dict[str, int] = field(default_factory=dict)  # still to be made, by request
-    failed: bool = False
-
-
-class Owned:
-    """Objects by the Workload that they were made for."""
-
-    def __init__(self) -> None:
-        self.by_owner: dict[Key, dict[str, Object]] = {}
-
-    def put(self, key: Key, obj: Object) -> None:
-        self.by_owner.setdefault(key, {})[obj["metadata"]["name"]] = obj
-
-    def drop(self, key: Key, obj: Object) -> None:
-        there, name = self.by_owner.get(key, {}), obj["metadata"]["name"]
-        if name in there and there[name]["metadata"].get("uid") == obj["metadata"].get("uid"):
-            del there[name]
-        if not there:
-            self.by_owner.pop(key, None)
-
-    def of(self, key: Key) -> list[Object]:
-        return list(self.by_owner.get(key, {}).values())
 
 
 class ProvisioningRole:
@@ -252,15 +217,15 @@ class ProvisioningRole:
             now,
         )
         if course.status is not None:
-            yield _status(workload, course.status, Step(key, status=course.status))
+            yield status_write(workload, course.status, Step(key, status=course.status))
         for obj in course.spent:
-            yield _delete(TEMPLATES if obj.get("kind") == TEMPLATES.kind else kind or REQUESTS, obj, key)
+            yield delete_write(TEMPLATES if obj.get("kind") == TEMPLATES.kind else kind or REQUESTS, obj, key)
         there = {obj["metadata"]["name"]: obj for obj in self.owned[TEMPLATES].of(key)}
         for asked in course.wanted:
             for body in asked.templates:
                 if body["metadata"]["name"] in there:  # of a request that was never made
-                    yield _delete(TEMPLATES, there[body["metadata"]["name"]], key)
-                yield _create(TEMPLATES, body, Step(key, template=asked))
+                    yield delete_write(TEMPLATES, there[body["metadata"]["name"]], key)
+                yield create_write(TEMPLATES, body, Step(key, template=asked))
 
     def _surroundings(self, key: Key, kind: Kind | None, now: float) -> provisioning.Surroundings:
         trouble = self.trouble.get(key, {})
@@ -281,7 +246,7 @@ class ProvisioningRole:
             asked = step.template
             flight.templates[asked.name] -= 1
             if not flight.templates[asked.name] and asked.request is not None:
-                yield _create(self._kind() or REQUESTS, asked.request, Step(step.key, request=asked))
+                yield create_write(self._kind() or REQUESTS, asked.request, Step(step.key, request=asked))
         elif step.request is not None and done:
             self.trouble.get(step.key, {}).pop(step.request.check, None)
             self.owned[outcome.write.kind].put(step.key, outcome.object)
@@ -325,30 +290,5 @@ class ProvisioningRole:
     def _take_answer(self, key: Key, answer: object) -> None:
         """What the API made of a write is known at once; the watch will tell the same later."""
         known = self.workloads.get(key)
-        if isinstance(answer, dict) and known is not None and _version(answer) > _version(known):
+        if isinstance(answer, dict) and known is not None and version_of(answer) > version_of(known):
             self.workloads[key] = answer
-
-
-def _version(workload: Object) -> int:
-    text = str(workload["metadata"].get("resourceVersion", ""))
-    return int(text) if text.isdigit() else 0
-
-
-def _status(workload: Object, status: Object, tag: Step) -> Write:
-    namespace, name = tag.key
-    body, version = {**workload, "status": status}, workload["metadata"].get("resourceVersion", "")
-    return Write(
-        Verb.UPDATE, admitting.WORKLOADS, namespace, name, body, "status", version=version, tag=tag
-    )  # fmt: skip
-
-
-def _create(kind: Kind, body: Object, tag: Step) -> Write:
-    meta = body["metadata"]
-    return Write(Verb.CREATE, kind, meta["namespace"], meta["name"], body, tag=tag)
-
-
-def _delete(kind: Kind, obj: Object, key: Key) -> Write:
-    meta = obj["metadata"]
-    return Write(
-        Verb.DELETE, kind, meta["namespace"], meta["name"], uid=meta["uid"], tag=Step(key, spent=obj)
-    )  # fmt: skip
