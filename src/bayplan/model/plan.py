@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bayplan.model.assignment import Misfit
+from bayplan.model.assignment import Misfit, Path
 from bayplan.model.demand import Admission, Demand
 from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod
@@ -89,12 +89,20 @@ class Decline:
     again: Again = Again.WHEN_IT_MAY_HELP
     progress: tuple[Mapping[str, int], ...] = ()  # where the search for flavors goes on
     seconds: float = 0.0  # how long a while is
+    reserves: tuple[str, Path] | None = None  # a topology and a domain of it to be kept for the gang
     crowded: bool = False  # room that others only wait for may be all that is in its way
     outrun: bool = False  # its place went to gangs admitted at the same time, whom it might displace
 
     @property
     def gang(self) -> Ref:
         return self.demand.gang.source
+
+
+def reserving(action: object) -> tuple[Demand, tuple[str, Path]] | None:
+    """The gang that an action keeps room for, and where."""
+    if isinstance(action, Decline) and action.reserves is not None:
+        return action.demand, action.reserves
+    return None
 
 
 Action = Bind | Refuse | Admit | Evict | Decline

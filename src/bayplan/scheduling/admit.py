@@ -41,7 +41,7 @@ class _Decision:
         self.round = round_
         self.actions: list[Action] = []
         self.leaving: dict[Ref, Demand] = {}  # gangs that this round makes yield
-        self.set_aside = False  # whether anything is kept for a gang that cannot have it yet
+        self.set_aside: list[int] = []  # priorities of gangs for which room is kept
 
     def run(self, heads: Iterable[Head]) -> Plan:
         entries: list[Entry] = []
@@ -115,7 +115,7 @@ class _Decision:
         if self._overlaps(entry.found.victims) or not fits:
             overlaps = self._overlaps(entry.found.victims)
             entry.remark = Remark.SAME_VICTIMS if overlaps else Remark.OVERTAKEN
-            entry.token, entry.again = Token.NO_QUOTA_NOW, Again.AT_ONCE
+            entry.token, entry.again, entry.keeps_progress = Token.NO_QUOTA_NOW, Again.AT_ONCE, False
             return
         self.leaving |= {v.demand.gang.source: v.demand for v in entry.found.victims}
         self.round.apply(entry.queue, load)
@@ -139,7 +139,9 @@ class _Decision:
         self.round.remove(gone)
         self.round.absent = {demand.gang.source for demand in gone}
         entry.found = assess(self.round, entry.demand, entry.queue, (), pinned)
-        entry.crowded = self.set_aside
+        entry.crowded = bool(self.set_aside)
+        if any(priority < entry.demand.gang.priority for priority in self.set_aside):
+            entry.again, entry.keeps_progress = Again.AT_ONCE, False  # it need not wait for those
         entry.outrun = any(isinstance(action, Admit) for action in self.actions)
         self.round.absent = set()
         self.round.restore(gone)
@@ -177,7 +179,7 @@ class _Decision:
             else:
                 quota[cell] = min(amount, rules.nominal + rules.borrowing - used)
         self.round.apply(entry.queue, replace(load, quota=quota))
-        self.set_aside = True
+        self.set_aside.append(entry.demand.gang.priority)
 
     def _make_room(self, entry: Entry) -> None:
         path = _path(self.round.account(entry.queue))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bayplan.model.demand import Demand
 from bayplan.model.gang import Ref
@@ -11,6 +11,7 @@ from bayplan.model.quota import Check, Flavor, Queue
 from bayplan.model.refusal import Refusal
 from bayplan.placement.supply import Supply
 from bayplan.state.quotas import Books
+from bayplan.state.reservations import Reservation
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +39,4 @@ class AdmissionSnapshot:
     admitted: Mapping[str, Mapping[Ref, Demand]]
     closed: frozenset[str]
     heads: tuple[Head, ...]
+    reserved: Mapping[str, Reservation] = field(default_factory=dict)  # by topology
