@@ -39,7 +39,10 @@ def run_seed(seed: int) -> Report:
 def _one(seed: int) -> int:
     report = run_seed(seed)
     print("\n".join(report.violations))
-    print(f"seed {seed}: {report.steps} steps, {report.finished} of {report.jobs} jobs finished")
+    print(
+        f"seed {seed}: {report.steps} steps, {report.finished} of {report.jobs} jobs finished, "
+        f"{report.workloads} workloads, {report.admissions} admissions"
+    )
     print(f"faults injected: {dict(sorted(report.faults.items()))}")
     print(f"journal: {report.digest}")
     return 1 if report.violations else 0
@@ -53,10 +56,12 @@ def _summary(reports: list[Report]) -> int:
             print(f"seed {report.seed}: {report.violations[0]}")
             print(f"  again: python -m bayplan.simulator --seed {report.seed}")
     failed = sum(bool(report.violations) for report in reports)
+    admissions, workloads = sum(r.admissions for r in reports), sum(r.workloads for r in reports)
     finished, jobs = sum(r.finished for r in reports), sum(r.jobs for r in reports)
     print(", ".join(f"{count:,} {name}" for name, count in sorted(faults.items())))
     print(
         f"{len(reports):,} seeds, {finished:,} of {jobs:,} jobs finished, "
+        f"{admissions:,} admissions of {workloads:,} workloads, "
         f"{sum(r.steps for r in reports):,} steps, {sum(faults.values()):,} faults injected, "
         f"{failed} violations"
     )

@@ -30,7 +30,7 @@ class Watchman:
 
     def check(self, objects: List, now: float) -> Iterator[str]:
         """Everything that is wrong right now."""
-        pods = [pod for pod in objects("pods") if _holds(pod)]
+        pods = pods_that_hold(objects("pods"))
         yield from over_committed(objects("nodes"), pods)
         labels = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in objects("nodes")}
         for job in objects("jobs"):
@@ -54,17 +54,35 @@ class Watchman:
 
 def over_committed(nodes: Iterable[Object], pods: Iterable[Object]) -> Iterator[str]:
     """Nodes that hold more than they have."""
+    for name, resource, amount, limit in use_of(nodes, used_by(pods)):
+        if amount > limit:
+            yield f"node {name} holds {amount} {resource} of {limit}"
+
+
+def use_of(
+    nodes: Iterable[Object], used: Mapping[str, Mapping[str, int]]
+) -> Iterator[tuple[str, str, int, int]]:
+    """Node, resource, what is used of it, and what there is."""
+    for node in nodes:
+        name = node["metadata"]["name"]
+        has = amounts_of(node["status"].get("allocatable"))
+        for resource, amount in used.get(name, {}).items():
+            yield name, resource, amount, has.get(resource, 0)
+
+
+def used_by(pods: Iterable[Object]) -> dict[str, dict[str, int]]:
+    """What pods take, by node."""
     used: dict[str, dict[str, int]] = {}
     for pod in pods:
         here = used.setdefault(pod["spec"]["nodeName"], {})
         for name, amount in pod_amounts(msgspec.convert(pod, PodWire).spec).items():
             here[name] = here.get(name, 0) + amount
-    for node in nodes:
-        name = node["metadata"]["name"]
-        has = amounts_of(node["status"].get("allocatable"))
-        for resource, amount in used.get(name, {}).items():
-            if amount > has.get(resource, 0):
-                yield f"node {name} holds {amount} {resource} of {has.get(resource, 0)}"
+    return used
+
+
+def pods_that_hold(pods: Iterable[Object]) -> list[Object]:
+    """Pods that take room on a node."""
+    return [pod for pod in pods if _holds(pod)]
 
 
 def localities_hold(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -14,17 +14,21 @@ from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.backends.embedded.store import Store
 from bayplan.backends.stagehands.crew import Crew
 from bayplan.backends.stagehands.definitions import definitions
-from bayplan.dialects.kube.wire import NODES, PODS_KIND
 from bayplan.dialects.kueue import scheduled
 from bayplan.model.plan import Bind, Plan
 from bayplan.model.profile import Profile
+from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.journal import MemoryJournal
 from bayplan.runtime.loop import Loop
-from bayplan.runtime.roles import SchedulerRole
+from bayplan.runtime.roles import Role, SchedulerRole
 from bayplan.scheduling.decide import decide
-from bayplan.simulator import checkers, world
+from bayplan.simulator import admission_belief, checkers, world
+from bayplan.simulator.admission_checkers import QueueWatchman
 from bayplan.simulator.faults import Chances, FaultyBackend
-from bayplan.simulator.objects import is_finished, topology
+from bayplan.simulator.hands import Hands
+from bayplan.simulator.objects import NAMESPACE, is_finished, topology
+from bayplan.simulator.queue_world import queue_world
+from bayplan.simulator.stage import LISTED, PLAIN_NODES
 from bayplan.state.queues import Place
 
 EPOCH = 1_700_000_000.0
@@ -33,10 +37,10 @@ CALM_SECONDS = 900.0
 STEP_SECONDS = 1.0
 BUSY_SECONDS = 0.2
 SHORT_SECONDS = 0.05
+NEVER = float("inf")
 
-PLAIN_NODES = replace(NODES, wire=None)
-PLAIN_PODS = replace(PODS_KIND, wire=None)
-LISTED = {"nodes": PLAIN_NODES, "pods": PLAIN_PODS, "jobs": scheduled.JOBS}
+ROOMS_EVERY = 8  # busy steps
+PLAYS = ({"jobs"}, {"queues"}, {"jobs", "queues"}, {"queues"})  # by seed
 
 
 @dataclass(slots=True)
@@ -49,6 +53,8 @@ class Report:
     violations: list[str] = field(default_factory=list)
     finished: int = 0
     jobs: int = 0
+    workloads: int = 0
+    admissions: int = 0
     digest: str = ""  # of the journal: equal seeds must give equal journals
 
 
@@ -68,9 +74,10 @@ class Witness(MemoryJournal):
 class Simulation:
     """Virtual time moves from one due moment to the next; everybody due takes one step."""
 
-    def __init__(self, seed: int, chances: Chances | None = None) -> None:
+    def __init__(self, seed: int, chances: Chances | None = None, play: set[str] | None = None) -> None:
         self.rng = Random(seed)
         self.chances = chances or Chances()
+        self.play = PLAYS[seed % len(PLAYS)] if play is None else play
         self.now = EPOCH
         self.report = Report(seed)
         ids = Random(seed + 1)
@@ -83,14 +90,35 @@ class Simulation:
         for definition in definitions():
             self.store.create(DEFINITIONS, definition)
         self.store.create(scheduled.TOPOLOGIES, topology())
-        for node in world.nodes(self.rng):
-            self.store.create(PLAIN_NODES, node)
-        self.arrivals = world.arrivals(self.rng, STORM_SECONDS)
-        self.report.jobs = len(self.arrivals)
+        self._furnish(seed)
         self.crew = Crew(EmbeddedBackend(self.store))
-        self.watchman = checkers.Watchman()
+        self.watchman, self.queue_watchman = checkers.Watchman(), QueueWatchman()
         self.journal = Witness(self._look_at)
+        self.looks = 0
+        self.crew_due = self.hands_due = self.now
         self._start()
+
+    def _furnish(self, seed: int) -> None:
+        """What the seed's play needs: hosts and jobs, or hosts, queues and people around them."""
+        self.arrivals: list[world.Arrival] = []
+        self.hands: Hands | None = None
+        if "jobs" in self.play:
+            for node in world.nodes(self.rng):
+                self.store.create(PLAIN_NODES, node)
+            self.arrivals = world.arrivals(self.rng, STORM_SECONDS)
+        if "queues" in self.play:
+            rng = Random(seed + 2)
+            queued = queue_world(rng, STORM_SECONDS)
+            for node in queued.nodes:
+                self.store.create(PLAIN_NODES, node)
+            for kind, obj in queued.rules:
+                self.store.create(kind, obj, NAMESPACE if kind.namespaced else "")
+            self.hands = Hands(self.store, rng, queued, EPOCH, STORM_SECONDS)
+            self.profile = Profile(fair_sharing=rng.random() < 0.25, replace_fast=rng.random() < 0.5)
+            self.report.workloads = len(queued.arrivals)
+            if self.play == {"queues"} and rng.random() < 0.6:  # what a restart would hide
+                self.chances = replace(self.chances, crash=self.chances.crash / 10)
+        self.report.jobs = len(self.arrivals)
 
     def run(self) -> Report:
         """The storm, the calm, the verdict."""
@@ -108,14 +136,19 @@ class Simulation:
                 break
         self.report.violations += list(self._verdict())
         self.report.finished = sum(is_finished(job) for job in self._list("jobs"))
+        self.report.admissions = self.queue_watchman.admissions
         self.report.digest = hashlib.sha256(b"\n".join(self.journal.lines)).hexdigest()
         return self.report
 
     def _start(self) -> None:
-        """A fresh scheduler that knows nothing but what the API tells it."""
+        """A fresh start that knows nothing but what the API tells it."""
         self.backend = FaultyBackend(EmbeddedBackend(self.store), self.rng, self.chances, self.report.faults)
         self.scheduler = SchedulerRole()
-        self.loop = Loop(self.backend, (self.scheduler,), self.journal)
+        roles: list[Role] = [self.scheduler] if "jobs" in self.play else []
+        if self.hands is not None:
+            self.admission = AdmissionRole(self.profile)
+            roles.append(self.admission)
+        self.loop = Loop(self.backend, roles, self.journal)
         self.due = self.now
 
     def _step(self) -> None:
@@ -123,18 +156,31 @@ class Simulation:
             self.store.create(scheduled.JOBS, self.arrivals.pop(0).job)
         version, lines = self.store.version, len(self.journal.lines)
         self.crew_due = self.crew.step(self.now)
+        self.hands_due = self.hands.step(self.now) if self.hands is not None else NEVER
         self.due = self.loop.step(self.now)
         self.report.steps += 1
         self.busy = self.store.version != version or len(self.journal.lines) != lines
         if self.busy:
-            problems = [
-                *checkers.belief_is_consistent(self.scheduler.state),
-                *self.watchman.check(self._list, self.now),
-            ]
+            problems = list(self._problems())
             self.report.violations += [f"{self.now - EPOCH:.1f} s: {problem}" for problem in problems]
-        arrival = self.arrivals[0].when + EPOCH if self.arrivals else float("inf")
+        arrival = self.arrivals[0].when + EPOCH if self.arrivals else NEVER
         pause = BUSY_SECONDS if self.busy else STEP_SECONDS
-        self.now = max(min(self.now + pause, self.crew_due, arrival), self.now + SHORT_SECONDS)
+        if not self.busy and self.now > EPOCH + STORM_SECONDS:
+            pause = max(pause, self.due - self.now)  # nothing is late any more
+        self.now = max(
+            min(self.now + pause, self.crew_due, self.hands_due, arrival), self.now + SHORT_SECONDS
+        )
+
+    def _problems(self) -> Iterator[str]:
+        self.looks += 1
+        if "jobs" in self.play:
+            yield from checkers.belief_is_consistent(self.scheduler.state)
+            yield from self.watchman.check(self._list, self.now)
+        if self.hands is not None:
+            yield from admission_belief.belief_is_consistent(self.admission.state)
+            yield from self.queue_watchman.check(self._list, self.now)
+            if self.looks % ROOMS_EVERY == 0:
+                yield from admission_belief.rooms_add_up(self.admission.state)
 
     def _look_at(self, plan: Plan) -> None:
         problems = checkers.plan_is_whole(plan, self.scheduler.state)
@@ -144,6 +190,12 @@ class Simulation:
         """After the faults: nothing that fits may wait, and what we believe is what a fresh start would."""
         if self.report.violations:
             return []
+        found = self._scheduler_verdict() if "jobs" in self.play else []
+        if self.hands is not None:
+            found += admission_belief.verdict(self.admission, self.store, self.now)
+        return found
+
+    def _scheduler_verdict(self) -> list[str]:
         state = self.scheduler.state
         found = [f"gang {ref.name} is still {entry.place}" for ref, entry in state.queues.entries.items()
                  if entry.place in (Place.READY, Place.COMMITTED, Place.BACKOFF)]  # fmt: skip
@@ -183,4 +235,5 @@ class Simulation:
 
     def _is_quiet(self) -> bool:
         """Nothing happened, nothing is due and nobody comes: nothing will ever happen."""
-        return not (self.busy or self.arrivals or min(self.crew_due, self.due) < float("inf"))
+        end = EPOCH + STORM_SECONDS + CALM_SECONDS
+        return not (self.busy or self.arrivals or min(self.crew_due, self.hands_due, self.due) < end)

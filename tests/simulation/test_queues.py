@@ -1,0 +1,152 @@
+"""Checkers of queues catch an admission that is broken, one way after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+
+import pytest
+
+from bayplan.dialects.api import Write
+from bayplan.dialects.kueue import statuses
+from bayplan.model.assignment import Assignment
+from bayplan.model.demand import Admission
+from bayplan.model.gang import Ref
+from bayplan.model.node import HOSTNAME
+from bayplan.model.plan import Admit, Evict, Plan
+from bayplan.model.quota import Cell
+from bayplan.runtime.admission_role import AdmissionRole
+from bayplan.scheduling.admit import decide_admissions
+from bayplan.scheduling.round import Load, Round
+from bayplan.simulator.faults import NONE
+from bayplan.simulator.run import Simulation
+from bayplan.state.admissions import AdmissionState
+from bayplan.state.holdings import Holding, Holdings
+from bayplan.state.lines import Lines
+from bayplan.state.quotas import Books
+
+SEEDS = (3, 17, 25, 29, 43, 49)
+
+
+def first_violation(words: str, seeds: Iterable[int] = SEEDS, *, calm: bool = False) -> str:
+    """The first violation that says so, or all there were."""
+    found = []
+    for seed in seeds:
+        report = Simulation(seed, NONE if calm else None, play={"queues"}).run()
+        found += [f"seed {seed}: {line}" for line in report.violations]
+        if any(words in line for line in found):
+            break
+    return "\n".join(found)
+
+
+def breaks(monkeypatch: pytest.MonkeyPatch, change: Callable[[Admit], Admit]) -> None:
+    """Have every admission changed after it was decided."""
+
+    def decide(*arguments: object) -> Plan:
+        plan = decide_admissions(*arguments)  # type: ignore[arg-type]
+        return Plan(tuple(change(a) if isinstance(a, Admit) else a for a in plan.actions))
+
+    monkeypatch.setattr("bayplan.runtime.admission_role.decide_admissions", decide)
+
+
+def test_an_admission_that_takes_no_quota_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def use(self: Books, queue: str, amounts: Mapping[Cell, int], sign: int = 1) -> None:
+        """Nothing is ever counted."""
+
+    monkeypatch.setattr(Books, "use", use)
+    assert " uses " in first_violation(" uses ")
+
+
+def test_quota_that_is_never_given_back_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    give_back = Holdings.give_back
+
+    def keep(self: Holdings, ref: Ref) -> Holding | None:
+        found = give_back(self, ref)
+        if found is not None and self.made is not None:
+            self.made.use(found.queue, found.quota)
+        return found
+
+    monkeypatch.setattr(Holdings, "give_back", keep)
+    assert "the books say" in first_violation("the books say")
+
+
+def test_a_gang_that_is_never_woken_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lines, "wake", lambda self, queue: None)
+    assert "would be admitted but waits" in first_violation("would be admitted", calm=True)
+
+
+def test_two_gangs_of_one_round_that_get_the_same_room_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def apply(self: Round, queue: str, load: Load, sign: int = 1) -> None:
+        """Whoever comes later does not see what those before it took."""
+
+    monkeypatch.setattr(Round, "apply", apply)
+    monkeypatch.setattr(Round, "fits_quota", lambda self, queue, quota: True)
+    monkeypatch.setattr(Round, "fits_spots", lambda self, wanted: True)
+    found = first_violation("promised", range(1, 60, 2))
+    assert " uses " in found or "promised" in found
+
+
+def test_an_admission_that_is_forgotten_before_it_is_seen_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    assume = AdmissionState._assume_admitted
+
+    def forget(self: AdmissionState, action: Admit, now: float) -> None:
+        assume(self, action, now)
+        self._release(action.gang)
+
+    monkeypatch.setattr(AdmissionState, "_assume_admitted", forget)
+    assert "its quota is not accounted for" in first_violation("its quota is not")
+
+
+def test_a_gang_that_is_admitted_in_part_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def half(action: Admit) -> Admit:
+        given = tuple(replace(part, count=max(1, part.count // 2)) for part in action.admission.given)
+        return replace(action, admission=Admission(action.admission.queue, given))
+
+    breaks(monkeypatch, half)
+    assert "workload" in first_violation("workload")
+
+
+def test_places_where_a_gang_must_not_stand_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def astray(action: Admit) -> Admit:
+        given = []
+        for part in action.admission.given:
+            place = part.place
+            if place is not None and place.levels[-1] == HOSTNAME:
+                moved = replace(place.shares[0], values=(*place.shares[0].values[:-1], "c000"))
+                place = Assignment(place.levels, (moved, *place.shares[1:]))
+            given.append(replace(part, place=place))
+        return replace(action, admission=Admission(action.admission.queue, tuple(given)))
+
+    breaks(monkeypatch, astray)
+    assert "not of its flavor" in first_violation("not of its flavor")
+
+
+def test_a_gang_that_was_told_to_leave_and_stays_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bayplan.dialects.kueue.upkeep.released", lambda workload, now: None)
+    assert "keeps its quota" in first_violation("keeps its quota", range(1, 40, 2))
+
+
+def test_a_gang_that_leaves_in_vain_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def only_evict(self: AdmissionRole, plan: Plan, now: float) -> Iterator[Write]:
+        """Those that others left for are never admitted."""
+        made_room = {a.by.gang.source for a in plan.actions if isinstance(a, Evict) and a.by is not None}
+        vain.update(made_room)
+        rest = Plan(tuple(a for a in plan.actions if not (isinstance(a, Admit) and a.gang in vain)))
+        return encode(self, rest, now)
+
+    vain: set[Ref] = set()
+    encode = AdmissionRole.encode
+    monkeypatch.setattr(AdmissionRole, "encode", only_evict)
+    found = first_violation("in vain", range(1, 80, 2), calm=True)
+    assert "in vain" in found
+
+
+def test_conditions_that_contradict_each_other_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = statuses.admitted
+
+    def without(workload: dict[str, object], action: Admit, now: float) -> dict[str, object] | None:
+        status = told(workload, action, now)
+        return None if status is None else {key: value for key, value in status.items() if key != "admission"}
+
+    monkeypatch.setattr(statuses, "admitted", without)
+    assert "disagree" in first_violation("disagree")
