@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from bayplan.model.assignment import Assignment
+from bayplan.model.assignment import Assignment, Path
 from bayplan.model.node import HOSTNAME
 from bayplan.model.quota import Flavor
 from bayplan.placement.capacity import with_slot
@@ -131,6 +131,14 @@ def _vector(supply: Supply, amounts: Mapping[str, int]) -> tuple[Ints, Ints]:
     asked = [(known[name], value) for name, value in amounts.items() if value and name in known]
     found = np.array(asked, np.int64).reshape(-1, 2)
     return found[:, 0], found[:, 1:]
+
+
+def without_domain(supply: Supply, domain: Path) -> Supply:
+    """The same, with the nodes of a domain out of bounds."""
+    low, high = find(supply.tree, domain)
+    active = supply.active.copy()
+    active[low:high] = False
+    return replace(supply, active=active, memory={})
 
 
 def _owned(supply: Supply) -> Supply:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from bayplan.model.assignment import Misfit, Path
 from bayplan.model.demand import CheckState, Demand
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Action, Admit, Again, Decline, Evict, Plan, Why
@@ -32,6 +33,7 @@ def decide_admissions(snapshot: AdmissionSnapshot, profile: Profile, now: float)
         profile,
         now,
         snapshot.closed,
+        snapshot.reserved,
     )
     return _Decision(round_).run(snapshot.heads)
 
@@ -55,8 +57,20 @@ class _Decision:
         for entry in in_turn(self.round, entries, self._load):
             self._process(entry)
             if not entry.done:
-                self._decline(self._put_off(_declined(entry), entry.tries), entry.alike)
+                declined = replace(_declined(entry), reserves=self._reserves(entry))
+                self._decline(self._put_off(declined, entry.tries), entry.alike)
         return Plan(tuple(self.actions))
+
+    def _reserves(self, entry: Entry) -> tuple[str, Path] | None:
+        """The domain that a gang nearly fits, if room is all it lacks."""
+        if not self.round.profile.reserve or entry.demand.admission is not None:
+            return None
+        obstacles = [o for part in entry.found.offer.parts for o in part.obstacles]
+        lacks = [o for o in obstacles if isinstance(o, Misfit)]
+        if entry.found.offer.mode is Mode.NO_FIT or len(lacks) < len(obstacles) or not lacks:
+            return None
+        near = lacks[0].nearest
+        return None if near is None else (lacks[0].topology, near.domain)
 
     def _put_off(self, action: Decline, tries: int) -> Decline | Evict:
         """A gang that has quota keeps it while a place is sought, but not for ever."""
@@ -75,7 +89,7 @@ class _Decision:
         """Say why not; what can only be helped by some event goes for all gangs of the same shape."""
         self.actions.append(action)
         if isinstance(action, Decline) and action.again is Again.WHEN_IT_MAY_HELP:
-            self.actions += [replace(action, demand=demand) for demand in alike]
+            self.actions += [replace(action, demand=demand, reserves=None) for demand in alike]
 
     def _barred(self, head: Head) -> Refusal | None:
         """Reasons that need no look at what is free."""

@@ -13,6 +13,7 @@ from bayplan.model.refusal import Obstacle, Obstruction
 from bayplan.placement.place import place
 from bayplan.placement.replace import replace_nodes
 from bayplan.placement.resize import resize
+from bayplan.placement.rooms import without_domain
 from bayplan.scheduling.flavors import Inquiry
 from bayplan.scheduling.offer import Offer, Part, topology_flavor
 from bayplan.scheduling.round import Round
@@ -87,6 +88,9 @@ def _find(
     failure: tuple[str, Misfit] | None = None
     for want in wanted:
         supply, profile = round_.rooms.supply(want.flavor, empty=empty), round_.profile
+        kept = None if empty else round_.kept_from(demand, want.flavor)
+        if kept is not None:
+            supply = without_domain(supply, kept)
         if demand.failed_nodes:
             answer = replace_nodes(supply, want.gang, want.held, demand.failed_nodes, profile)
         elif want.grows:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from bayplan.model.assignment import Path
 from bayplan.model.demand import Demand
 from bayplan.model.gang import Ref
 from bayplan.model.profile import Profile
@@ -14,6 +15,7 @@ from bayplan.model.quota import Cell, Check, CheckSort, Flavor, Queue
 from bayplan.placement.rooms import Rooms
 from bayplan.state.holdings import Spot, holding_of
 from bayplan.state.quotas import Account, Books
+from bayplan.state.reservations import Reservation
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,6 +39,7 @@ class Round:
     profile: Profile
     now: float
     closed: frozenset[str] = frozenset()  # queues that admit nobody at present
+    reserved: Mapping[str, Reservation] = field(default_factory=dict)  # by topology
     loads: dict[Ref, Load] = field(default_factory=dict)
     answers: dict[object, Any] = field(default_factory=dict)  # places in an empty cluster, by shape
     absent: set[Ref] = field(default_factory=set)  # admitted gangs taken for gone already
@@ -46,6 +49,11 @@ class Round:
         for ref, demand in self.admitted.get(queue, {}).items():
             if ref not in self.absent:
                 yield demand
+
+    def kept_from(self, demand: Demand, flavor: str) -> Path | None:
+        """A domain of the flavor's topology that is kept for somebody before this gang."""
+        found = self.reserved.get(self.flavors[flavor].topology)
+        return found.domain if found is not None and found.binds(demand) else None
 
     def account(self, queue: str) -> Account:
         return self.books.queues[queue]

@@ -31,6 +31,7 @@ from bayplan.model.summary import Flaw
 from bayplan.state.holdings import Holding, Holdings, holding_of
 from bayplan.state.ledger import Claim, Ledger, Shift
 from bayplan.state.lines import BACKOFF_FIRST, BACKOFF_MAX, NEVER, Lines, Place, Standing
+from bayplan.state.reservations import Reservations
 from bayplan.state.rules import Effect, Rules
 from bayplan.state.turns import AdmissionSnapshot, Head
 
@@ -51,11 +52,10 @@ class AdmissionState:
         self.ledger = Ledger()  # pods that no admitted gang accounts for
         self.pods: dict[PodKey, Pod] = {}
         self.lines = Lines()
+        self.reservations = Reservations()
         self.assumed: dict[Ref, Admission] = {}
         self.leaving: set[Ref] = set()  # told to leave; the API does not say so yet
         self.generation = 0  # grows with everything that may make a round end differently
-
-    # ── folding changes ───────────────────────────────────────────────────────────────────────────
 
     def apply(self, change: Change) -> None:
         """Fold one change in."""
@@ -144,8 +144,6 @@ class AdmissionState:
         for topology in self.holdings.shift(shifts):
             self._wake_topology(topology)
 
-    # ── gangs ─────────────────────────────────────────────────────────────────────────────────────
-
     def _demand_seen(self, demand: Demand) -> None:
         ref = demand.gang.source
         standing = self.lines.standings.get(ref)
@@ -172,6 +170,8 @@ class AdmissionState:
         self.assumed.pop(ref, None)
         self.leaving.discard(ref)
         self._release(ref)
+        if self.reservations.drop(ref):
+            self._wake_all()
         if standing is not None:
             waited = standing.place is Place.WAITING
             self.lines.move(standing, Place.OUT)
@@ -247,8 +247,6 @@ class AdmissionState:
                 standing.shape = None
                 self._stand(standing)
 
-    # ── waking ────────────────────────────────────────────────────────────────────────────────────
-
     def _wake_all(self) -> None:
         for queue in self.rules.queues:
             self.lines.wake(queue)
@@ -266,8 +264,6 @@ class AdmissionState:
                 self.lines.wake(queue.name)
         for topology in self.holdings.topologies_of(holding):
             self._wake_topology(topology)
-
-    # ── deciding ──────────────────────────────────────────────────────────────────────────────────
 
     def heads(self, now: float) -> list[Head]:
         """The gangs to decide on now: those that wait for a place, and the first of every line."""
@@ -314,6 +310,7 @@ class AdmissionState:
             self.holdings.by_queue,
             frozenset(self.closed_queues()),
             tuple(heads),
+            dict(self.reservations.by_topology),
         )
 
     def closed_queues(self) -> Iterator[str]:
@@ -325,8 +322,6 @@ class AdmissionState:
     def flaws(self, queue: Queue) -> Iterator[tuple[Flaw, str]]:
         """What keeps a queue from working."""
         return self.rules.flaws(queue, self.holdings.clusters, self.holdings.books().cyclic)
-
-    # ── believing ─────────────────────────────────────────────────────────────────────────────────
 
     def assume(self, plan: Plan, now: float) -> None:
         """Believe the plan until its writes end or the API says otherwise."""
@@ -347,6 +342,8 @@ class AdmissionState:
         outrun = [a.demand for a in plan.actions if isinstance(a, Decline) and a.outrun]
         for queue in filter(self.rules.may_reclaim, map(self.rules.queue_of, outrun)):
             self.lines.wake(queue)  # it may displace those who took its place
+        if self.reservations.fold(plan):
+            self._wake_all()
 
     def _assume_admitted(self, action: Admit, now: float) -> None:
         standing = self.lines.standings.get(action.gang)
