@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from bayplan.model.change import DemandLost, DemandSeen, EntranceSeen
 from bayplan.model.plan import Decline
+from bayplan.model.profile import Profile
 from bayplan.model.quota import Entrance, Stop
 from tests.admission.drawing import demand
 from tests.admission.world import World
@@ -250,3 +251,37 @@ def test_whoever_lost_its_place_to_a_borrower_in_the_same_round_takes_it_back() 
     world.draw("gang quick in aside prio=3 : x2 cpu=1\ngang borrower in none prio=4 : x2 cpu=1")
     world.settle()
     assert world.overlooked() == []
+
+
+def test_room_set_aside_for_a_gang_does_not_keep_a_more_important_one_waiting() -> None:
+    world = World(
+        """
+        topology t rack host
+        flavor f topology=t
+        node n1 rack=r1 : cpu=3
+        queue one in all : f/cpu=9
+        queue two : f/cpu=9
+        gang holder by one : cpu=1 > f @ n1=1
+        gang large in one prio=-1 : x3 cpu=1 required=host
+        gang small in two : cpu=1 required=host
+        """,
+        Profile(fair_sharing=True),
+    )
+    world.settle()
+    assert world.running() == {"holder", "small"}
+
+
+def test_a_flavor_lost_to_another_gang_of_the_round_is_looked_at_again() -> None:
+    """It would have fitted there; now somebody less important has to yield there."""
+    world = World("""
+        flavor f
+        flavor g
+        cohort all
+        queue one in all within=lower : f/cpu=3 g/cpu=0
+        queue two in all : f/cpu=1 g/cpu=0
+        gang low by one prio=-1 : cpu=2 > f
+        gang quick in two prio=5 : cpu=1
+        gang high in one prio=1 : cpu=2
+    """)
+    world.settle()
+    assert world.running() == {"quick", "high"}
