@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from bayplan.model.assignment import Assignment, Path
+from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME
 from bayplan.model.quota import Flavor
 from bayplan.placement.capacity import with_slot
@@ -84,6 +85,20 @@ class Rooms:
         supply = self._now[topology]
         mine = set(self._located(topology, supply, one)[0].tolist())
         return all(mine.isdisjoint(self._located(topology, supply, o)[0].tolist()) for o in others)
+
+    def by_domain(
+        self, flavor: str, level: str, places: Mapping[Ref, Iterable[Assignment]]
+    ) -> dict[int, set[Ref]]:
+        """Who stands in which domain of a level."""
+        topology = self.flavors[flavor].topology
+        supply = self._now[topology]
+        tree, found = supply.tree, dict[int, set[Ref]]()
+        for ref, assignments in places.items():
+            for place in assignments:
+                leaves = self._located(topology, supply, place)[0]
+                for domain in np.unique(tree.ancestors(tree.lowest, leaves, tree.levels.index(level))):
+                    found.setdefault(int(domain), set()).add(ref)
+        return found
 
     def _located(self, topology: str, supply: Supply, place: Assignment) -> tuple[Ints, Ints]:
         """The leaves of an assignment that are there (rows, for hosts below leaves), and the pods on each."""

@@ -70,7 +70,7 @@ class _Decision:
         if entry.found.offer.mode is Mode.NO_FIT or len(lacks) < len(obstacles) or not lacks:
             return None
         near = lacks[0].nearest
-        return None if near is None else (lacks[0].topology, near.domain)
+        return None if near is None or not near.domain else (lacks[0].topology, near.domain)
 
     def _put_off(self, action: Decline, tries: int) -> Decline | Evict:
         """A gang that has quota keeps it while a place is sought, but not for ever."""

@@ -105,7 +105,17 @@ def _victims(inquiry: Inquiry, offer: Offer, wanted: list[Wanted]) -> list[Victi
         return [Spot(flavors[name], place, requests[name]) for name, place in places.items()]
 
     quota = {cell: amount for cell, amount in offer.quota.items() if amount}
-    return find_victims(inquiry.round, Need(inquiry.demand, inquiry.queue, cells, quota, find))
+    need = Need(inquiry.demand, inquiry.queue, cells, quota, find, _one_level(inquiry.round, wanted))
+    return find_victims(inquiry.round, need)
+
+
+def _one_level(round_: Round, wanted: list[Wanted]) -> tuple[str, str] | None:
+    """The level of the one domain that has to hold everything, if there is such a level."""
+    if len(wanted) != 1:
+        return None
+    levels = {pod_set.locality.required for pod_set in wanted[0].gang.root.pod_sets()}
+    level = levels.pop() if len(levels) == 1 else None
+    return (wanted[0].flavor, level) if level in round_.rooms.levels(wanted[0].flavor) else None
 
 
 def _with_fewer_pods(inquiry: Inquiry) -> Assessment | None:

@@ -22,6 +22,9 @@ from bayplan.scheduling.yielding import (
 )
 from bayplan.state.quotas import Account
 
+DOMAINS_MAX = 16
+"""So many other domains are looked into for a smaller set of victims, those with the fewest gangs first."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
@@ -39,8 +42,25 @@ def victims_by_priority(round_: Round, need: Need) -> list[Victim]:
     for borrowing in _attempts(round_, need, candidates):
         found = _smallest(round_, need, candidates, borrowing)
         if found:
-            return found
+            return _in_one_domain(round_, need, candidates, borrowing, found)
     return []
+
+
+def _in_one_domain(
+    round_: Round, need: Need, candidates: list[Candidate], borrowing: bool, found: list[Victim]
+) -> list[Victim]:
+    """Fewer victims, none of them more important, if some other domain can be freed with less."""
+    if need.level is None or len(found) < 2:
+        return found
+    worst = max(victim.demand.gang.priority for victim in found)
+    humble = [c for c in candidates if c.demand.gang.priority <= worst]
+    places = {c.demand.gang.source: [s.place for s in round_.load_of(c.demand).spots] for c in humble}
+    by_domain = round_.rooms.by_domain(*need.level, places)
+    for refs in sorted(by_domain.values(), key=len)[:DOMAINS_MAX]:
+        fewer = _smallest(round_, need, [c for c in humble if c.demand.gang.source in refs], borrowing)
+        if fewer and len(fewer) < len(found):
+            found = fewer
+    return found
 
 
 def _candidates(round_: Round, need: Need) -> list[Candidate]:

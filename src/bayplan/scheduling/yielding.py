@@ -33,6 +33,7 @@ class Need:
     cells: frozenset[Cell]
     quota: Mapping[Cell, int]
     find: Callable[[], Sequence[Spot] | None]  # where it would stand as things are
+    level: tuple[str, str] | None = None  # a flavor, and the level of one domain of it that must hold all
 
 
 def lowest_fit(account: Account, cell: Cell, amount: int) -> tuple[int, bool]:
