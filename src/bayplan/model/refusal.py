@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bayplan.model.assignment import Misfit
+from bayplan.model.assignment import Misfit, NearMiss
 from bayplan.model.rules import Taint
 
 
@@ -123,3 +123,11 @@ class Refusal:
     tried: tuple[Tried, ...] = ()
     victims: int = 0
     queue: str = ""
+
+    def near_miss(self) -> tuple[str, NearMiss] | None:
+        """The topology and the domain that came closest, if room was missing."""
+        for tried in self.tried:
+            for obstacle in tried.obstacles:
+                if isinstance(obstacle, Misfit) and obstacle.nearest is not None:
+                    return obstacle.topology, obstacle.nearest
+        return None

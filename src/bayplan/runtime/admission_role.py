@@ -11,21 +11,25 @@ from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Verb, Wr
 from bayplan.dialects.kueue import admitting, notices, statuses
 from bayplan.dialects.kueue.demands import PLAIN, Counting
 from bayplan.dialects.kueue.upkeep import shall_be_deactivated
+from bayplan.model.assignment import Path
 from bayplan.model.change import Change
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Admit, Decline, Evict, Plan
 from bayplan.model.profile import Profile
+from bayplan.model.refusal import Token
 from bayplan.runtime.caretaking import QueueChanges, status_due, told_like_others
 from bayplan.runtime.roles import Settled
 from bayplan.runtime.rollups import Rollups, Watcher
 from bayplan.scheduling.admit import decide_admissions
 from bayplan.state.admissions import AdmissionState
 from bayplan.state.lines import NEVER, Place
+from bayplan.state.queries import holders
 from bayplan.state.turns import AdmissionSnapshot
 
 Key = tuple[str, str]
 Object = dict[str, Any]
 Shown = Admit | Evict | Decline
+HOLDERS_MAX = 5
 RETRY_SECONDS = 5.0  # after a write that failed, unless its object changes before
 
 
@@ -71,6 +75,7 @@ class AdmissionRole:
         self.dirty: dict[Key, float] = {}  # when to be looked after; in order of coming
         self.owed: dict[Key, Decline] = {}  # reasons that could not be written
         self.flying: dict[Key, Flight] = {}
+        self.held: dict[tuple[str, Path], list[str]] = {}  # who stands in a domain, as of the last plan
         self.queue_changes = QueueChanges()
 
     def decode(self, event: Event) -> Iterator[Change]:
@@ -95,6 +100,7 @@ class AdmissionRole:
         self.state.assume(plan, now)
 
     def encode(self, plan: Plan, now: float) -> Iterator[Write]:
+        self.held.clear()
         for action in plan.actions:
             if isinstance(action, Shown):
                 yield from self._shown(action, now)
@@ -179,6 +185,18 @@ class AdmissionRole:
         elif told := owed or told_like_others(workload, self.state.lines):
             yield from self._shown(told, now)
 
+    def _holders(self, action: Decline) -> list[str]:
+        """Who stands in the domain that a gang nearly fits, if it has no place there."""
+        near = action.refusal.near_miss() if action.refusal.token is Token.NO_PLACE else None
+        cluster = None if near is None else self.state.holdings.clusters.get(near[0])
+        if near is None or cluster is None:
+            return []
+        key = (near[0], near[1].domain)
+        if key not in self.held:
+            found = holders(self.state, cluster.snapshot(), near[1].domain)[:HOLDERS_MAX]
+            self.held[key] = [f"{holder.gang.namespace}/{holder.gang.name}" for holder in found]
+        return self.held[key]
+
     def _shown(self, action: Shown, now: float) -> Iterator[Write]:
         key = _key(action.gang)
         if key in self.flying:
@@ -193,7 +211,7 @@ class AdmissionRole:
             case Evict():
                 status = statuses.evicted(workload, action, now)
             case Decline():
-                status = statuses.declined(workload, action, now)
+                status = statuses.declined(workload, action, now, self._holders(action))
         if status is not None:
             self.flying[key] = Flight(workload)
             yield _write(workload, status, action)

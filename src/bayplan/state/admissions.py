@@ -170,8 +170,6 @@ class AdmissionState:
         self.assumed.pop(ref, None)
         self.leaving.discard(ref)
         self._release(ref)
-        if self.reservations.drop(ref):
-            self._wake_all()
         if standing is not None:
             waited = standing.place is Place.WAITING
             self.lines.move(standing, Place.OUT)
@@ -210,7 +208,8 @@ class AdmissionState:
 
     def _make_way(self, queue: str, standing: Standing) -> None:
         """A gang waits there no more: what was kept for its sake may do for others."""
-        if self.lines.give_up_turn(queue, standing) or self.lines.crowded:
+        kept = self.reservations.drop(standing.demand.gang.source)
+        if self.lines.give_up_turn(queue, standing) or self.lines.crowded or kept:
             self.lines.crowded = False
             self._wake_all()
 
