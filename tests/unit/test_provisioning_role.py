@@ -22,6 +22,7 @@ from bayplan.dialects.kueue import admitting, provisioning
 from bayplan.dialects.kueue.admitting import CONFIGS
 from bayplan.dialects.kueue.assignment_reading import decode_assignment
 from bayplan.dialects.kueue.provisioning_requests import OLDER_REQUESTS, REQUESTS, TEMPLATES
+from bayplan.model.profile import Profile
 from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.loop import Loop
 from bayplan.runtime.provisioning_role import PATIENCE_SECONDS, ProvisioningRole
@@ -238,15 +239,26 @@ def test_nodes_are_asked_for_and_the_gang_stands_on_exactly_those(world: World) 
     assert world.requests() == [NAME], "it is kept as long as the gang runs"
 
 
-def test_without_its_nodes_a_gang_keeps_its_quota_and_is_tried_again(world: World) -> None:
+def test_without_its_nodes_a_gang_keeps_its_quota_and_is_tried_again_until_it_is_too_late(
+    world: World,
+) -> None:
     world.submit()
     world.answer("Provisioned", provisioningClassDetails={"NodeGroup": "g7"})
-    assert world.told("QuotaReserved")[0] == "True" and world.told("Admitted")[0] == "False"
-    before = world.reasons().count("SecondPassFailed")
-    assert before >= 1
-    world.pass_time(60)
-    assert world.reasons().count("SecondPassFailed") > before
-    assert world.told("QuotaReserved")[0] == "True"
+    first = world.store.get(REQUESTS, "ml", NAME)["metadata"]["uid"]
+    tries = []
+    while "EvictedDueToTopologyPlacementFailed" not in world.reasons():
+        assert world.told("QuotaReserved")[0] == "True" and world.told("Admitted")[0] == "False"
+        tries.append(world.reasons().count("SecondPassFailed"))
+        world.pass_time(5)
+        assert world.now - NOW < 1000
+    patience = Profile().place_limit
+    assert patience < world.now - NOW < 2 * patience
+    assert sorted(set(tries)) == list(range(1, max(tries) + 1)) and max(tries) >= 5
+    assert tries.count(3) < tries.count(4) < tries.count(5), "at longer and longer intervals"
+    assert world.told("QuotaReserved")[0] == "True", "it came back to the line, and it was its turn"
+    assert world.check()["state"] == "Pending" and world.check().get("retryCount", 0) == 0
+    assert world.requests() == [NAME]
+    assert world.store.get(REQUESTS, "ml", NAME)["metadata"]["uid"] != first
 
 
 def test_a_request_that_fails_is_made_again_later_and_not_more_often_than_allowed(world: World) -> None:
