@@ -31,8 +31,14 @@ class Repair:
 def replace_nodes(
     supply: Supply, gang: Gang, held: Mapping[str, Assignment], failed: Collection[str], profile: Profile
 ) -> Placement:
-    """Place the pods of failed nodes again, where required localities and segments demand it."""
-    hosts = failed if supply.tree.topology.ends_at_host else ()
+    """Place the pods of failed nodes again, where required localities and segments demand it.
+
+    Hosts that are no more have failed too, whether that has been said or not.
+    """
+    hosts: set[str] = set()
+    if supply.tree.topology.ends_at_host:
+        hosts = set(failed) | set(_missing(supply, held))
+        failed = hosts
     barred = frozenset(leaf for name in hosts if (leaf := supply.leaf((name,))) is not None)
     scope = replace(scope_of(supply, profile), barred=barred)
     found: dict[str, Assignment] = {}
@@ -61,6 +67,13 @@ def replace_nodes(
     return Placement(found)
 
 
+def _missing(supply: Supply, held: Mapping[str, Assignment]) -> Iterator[str]:
+    for assignment in held.values():
+        for share in assignment.shares:
+            if supply.leaf(share.values, usable=False) is None:
+                yield share.values[-1]
+
+
 def _survivors(
     scope: Scope, pod_set: PodSet, before: Assignment, failed: Collection[str]
 ) -> Located | Misfit:
@@ -68,7 +81,7 @@ def _survivors(
     for share in before.shares:
         if share.values[-1] in failed:
             continue
-        leaf = scope.supply.leaf(share.values)
+        leaf = scope.supply.leaf(share.values, usable=False)  # who runs on a cordoned node is not moved
         if leaf is None:
             return Misfit(Code.STALE_ASSIGNMENT, (pod_set.name,), domain=share.values[0])
         leaves.append(leaf)
@@ -84,7 +97,7 @@ def _replace_in(
     gone = [share for share in before.shares if share.values[-1] in failed]
     if not gone:
         return before, scope
-    resting = scope.supply.leaf(before.shares[-1].values)
+    resting = scope.supply.leaf(before.shares[-1].values, usable=False)
     added = mend(scope, pod_set, standing, [share.count for share in gone], kin, resting)
     if isinstance(added, Misfit):
         if added.code is Code.NO_REPLACEMENT:

@@ -102,7 +102,8 @@ def _grown(
     if kept is not None and kept.shares:
         if kept.count == pod_set.count:
             return kept, scope
-        standing, resting = _standing(scope, kept), scope.supply.leaf(kept.shares[-1].values)
+        resting = scope.supply.leaf(kept.shares[-1].values, usable=False)
+        standing = _standing(scope, kept)
     missing = pod_set.count - int(standing.pods.sum())
     leave_out = scope.profile.remainder is Remainder.LEAVE_OUT
     added = mend(scope, pod_set, standing, [1] * missing, kin, resting, leave_out) if missing else []
@@ -125,7 +126,7 @@ def _afresh(scope: Scope, member: Group | PodSet) -> tuple[dict[str, Assignment]
 
 def _is_stale(scope: Scope, *assignments: Assignment | None) -> bool:
     return any(
-        scope.supply.leaf(share.values) is None
+        scope.supply.leaf(share.values, usable=False) is None
         for assignment in assignments
         if assignment
         for share in assignment.shares
@@ -133,7 +134,7 @@ def _is_stale(scope: Scope, *assignments: Assignment | None) -> bool:
 
 
 def _standing(scope: Scope, held: Assignment) -> Located:
-    leaves = [scope.supply.leaf(share.values) for share in held.shares]
+    leaves = [scope.supply.leaf(share.values, usable=False) for share in held.shares]
     return Located(np.array(leaves, np.int64), np.array([share.count for share in held.shares], np.int64))
 
 

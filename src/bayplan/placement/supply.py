@@ -91,12 +91,15 @@ class Supply:
         row = find_row(self.tree, path, name)
         return row if row < self.tree.rows and self.tree.nodes[row].name == name else None
 
-    def leaf(self, values: Path) -> int | None:
-        """The leaf that an assignment's values name (a lone host name, or a full path), if it is usable."""
+    def leaf(self, values: Path, *, usable: bool = True) -> int | None:
+        """The leaf that an assignment's values name (a lone host name, or a full path), if it is usable.
+
+        If it need not be: what stands on a cordoned node still stands there.
+        """
         tree = self.tree
         if tree.topology.ends_at_host:
             values = self.hosts.get(values[-1]) or values
         low, high = find(tree, values)
-        if low >= high or not self.active[low:high].any():
+        if low >= high or (usable and not self.active[low:high].any()):
             return None
         return int(np.searchsorted(tree.starts[tree.lowest], low, side="right")) - 1

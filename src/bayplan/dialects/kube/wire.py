@@ -52,6 +52,7 @@ class Condition(Struct, frozen=True):
 
     type: str = ""
     status: str = ""
+    last_transition_time: str | None = None
 
 
 class NodeSpec(Struct, frozen=True):
@@ -100,6 +101,7 @@ class PodSpec(Struct, frozen=True):
     """What a pod asks for."""
 
     node_name: str | None = None
+    node_selector: dict[str, str] | None = None
     scheduler_name: str | None = None
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None

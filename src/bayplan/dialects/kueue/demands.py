@@ -24,6 +24,7 @@ from bayplan.model.gang import Gang, Group, PodSet
 JOB_UID = "kueue.x-k8s.io/job-uid"
 BOOST = "kueue.x-k8s.io/priority-boost"
 ELASTIC = "kueue.x-k8s.io/elastic-job"
+POD_GROUP = "kueue.x-k8s.io/is-group-workload"
 FAR_AWAY = float(2**53)
 """Seconds: until somebody says otherwise."""
 REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
@@ -93,7 +94,7 @@ def demand(workload: Field, counting: Counting = PLAIN) -> Demand:
         failed_nodes=tuple(node.at("name").text() for node in status.at("unhealthyNodes").items()),
         elastic=notes.get(ELASTIC) == "true",
         replaces=earlier,
-        movable=not (len(owners) == 1 and owners[0].at("kind").text() == "Pod"),
+        movable=notes.get(POD_GROUP) == "true" or [owner.at("kind").text() for owner in owners] != ["Pod"],
         not_before=_not_before(status, conditions.get("Requeued")),
         labels={JOB_UID: labels[JOB_UID]} if JOB_UID in labels else {},
         shape=shape,

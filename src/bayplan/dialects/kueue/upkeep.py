@@ -108,7 +108,7 @@ def released(workload: Object, now: float) -> Object | None:
     if leaving is None or not draft.holds(EVICTED) or not draft.holds(QUOTA_RESERVED):
         return None
     why, message = str(leaving.get("reason", "")), str(leaving.get("message", ""))
-    draft.mark(REQUEUED, why in COME_BACK and not _is_of_one_pod(workload), why, message)
+    draft.mark(REQUEUED, why in COME_BACK and not is_of_one_pod(workload), why, message)
     draft.lose_quota("PendingEvaluation", message)
     return draft.done()
 
@@ -188,7 +188,7 @@ def _told(checks: list[Object], state: str) -> str:
     return f"AdmissionCheck{'s' if len(checks) > 1 else ''} in {state} state: {'; '.join(names)}"
 
 
-def _is_of_one_pod(workload: Object) -> bool:
+def is_of_one_pod(workload: Object) -> bool:
     """A Workload of a single Pod ends with it: nothing could use another place."""
     meta = workload.get("metadata") or {}
     owners: list[Object] = meta.get("ownerReferences") or []
