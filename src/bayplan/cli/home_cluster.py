@@ -29,6 +29,7 @@ from bayplan.runtime.clock import Clock
 from bayplan.runtime.loop import Loop
 from bayplan.runtime.provisioning_role import ProvisioningRole
 from bayplan.runtime.roles import SchedulerRole
+from bayplan.runtime.ungating_role import UngatingRole
 from bayplan.simulator.objects import Object, node, topology
 from bayplan.state.state import FLAT
 
@@ -97,7 +98,7 @@ class HomeCluster:
         self.crew = Crew(EmbeddedBackend(self.store, self.lock))
         self.backend = EmbeddedBackend(self.store, self.lock)
         self.scheduler, self.admission = SchedulerRole(), AdmissionRole()
-        roles = (self.scheduler, self.admission, ProvisioningRole())
+        roles = (self.scheduler, self.admission, ProvisioningRole(), UngatingRole())
         self.loop = Loop(self.backend, roles, self.ticker)
         self.face = Face(self.store, self.lock, port=port)
         self._stop = threading.Event()

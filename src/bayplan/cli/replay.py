@@ -16,6 +16,7 @@ from bayplan.runtime.journal import Damaged, Entry, Kind
 from bayplan.runtime.journal import replay as entries_of
 from bayplan.runtime.provisioning_role import ProvisioningRole
 from bayplan.runtime.roles import Role, SchedulerRole, Settled
+from bayplan.runtime.ungating_role import UngatingRole
 
 
 @click.command()
@@ -28,7 +29,7 @@ def replay(journal: Path, gang: str | None, quiet: bool) -> None:
     Exit status 1 if a decision comes out differently: then the journal is of another version, is
     cut at its start, or there is a bug.
     """
-    played: tuple[Role, ...] = (SchedulerRole(), AdmissionRole(), ProvisioningRole())
+    played: tuple[Role, ...] = (SchedulerRole(), AdmissionRole(), ProvisioningRole(), UngatingRole())
     roles = {role.name: role for role in played}
     seen, different = Counter[str](), 0
     try:

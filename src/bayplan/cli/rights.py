@@ -74,6 +74,7 @@ ROLES: dict[str, Rights] = {
             _CREATE_EVENTS,
             Right(TEMPLATES.group, (TEMPLATES.plural,), ("create", "delete")),  # of pods to make nodes for
             Right(REQUESTS.group, (REQUESTS.plural,), ("create", "delete")),
+            Right("", ("pods",), ("patch",)),  # ungate
             Right(_KUEUE, ("workloads",), ("patch",)),  # deactivate
             Right(_KUEUE, _USED, ("patch",)),  # finalizers, while in use
             Right(_KUEUE, tuple(f"{name}/status" for name in _TOLD), ("update",)),

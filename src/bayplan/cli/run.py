@@ -36,6 +36,7 @@ from bayplan.runtime.rollups import Watcher
 from bayplan.runtime.service import Meter, Metered, Service, Shadow
 from bayplan.runtime.serving import Address, Server
 from bayplan.runtime.shutdown import Closing, stop_on_signal
+from bayplan.runtime.ungating_role import BATCH_SECONDS, Removed, UngatingRole
 
 ROLES = ("admission", "scheduler", "webhooks")
 
@@ -64,6 +65,7 @@ class Wishes:
     journal: Path | None
     listen: str
     webhook_listen: str
+    pod_batch_seconds: float = BATCH_SECONDS
 
 
 @click.command()
@@ -93,12 +95,20 @@ class Wishes:
     "--webhook-listen", default="127.0.0.1:0", show_default=True, help="Address of the webhooks, if they run."
 )
 @click.option(
+    "--pod-batch-seconds",
+    type=click.FloatRange(min=0.0),
+    default=BATCH_SECONDS,
+    show_default=True,
+    help="How long new pods of an admitted gang are gathered before they are let go.",
+)
+@click.option(
     "--log-format", type=click.Choice([str(f) for f in logs.Format]), default="console", show_default=True
 )
 @click.option("--log-level", type=click.Choice(list(logs.LEVELS)), default="info", show_default=True)
 def run(
     kubeconfig: Path | None, context: str | None, roles: frozenset[str], shadow: bool, elect: bool,
-    namespace: str, journal: Path | None, listen: str, webhook_listen: str, log_format: str, log_level: str,
+    namespace: str, journal: Path | None, listen: str, webhook_listen: str, pod_batch_seconds: float,
+    log_format: str, log_level: str,
 ) -> None:  # fmt: skip
     """Schedule the pods of a cluster that name bayplan as their scheduler, and serve its webhooks.
 
@@ -106,7 +116,10 @@ def run(
     """
     logs.set_up(logs.Format(log_format), log_level)
     try:
-        wishes = Wishes(roles, shadow, elect and not shadow, namespace, journal, listen, webhook_listen)
+        addresses = (listen, webhook_listen)
+        wishes = Wishes(
+            roles, shadow, elect and not shadow, namespace, journal, *addresses, pod_batch_seconds
+        )
         status = _serve(kubeconfig, context, wishes)
     except (Trouble, InUse, ValueError) as trouble:
         raise click.ClickException(str(trouble)) from None
@@ -122,10 +135,19 @@ def roles_of(text: str) -> frozenset[str]:
     return named
 
 
-def roles_to_play(names: frozenset[str], watch: Watcher | None = None) -> list[Role]:
-    """What the loop does its rounds for; `watch` is told how queues stand."""
+def roles_to_play(
+    names: frozenset[str],
+    watch: Watcher | None = None,
+    removed: Removed | None = None,
+    pod_batch_seconds: float = BATCH_SECONDS,
+) -> list[Role]:
+    """What the loop does its rounds for; `watch` is told how queues stand, `removed` of pods let go."""
     known: dict[str, Callable[[], list[Role]]] = {
-        "admission": lambda: [AdmissionRole(watch=watch), ProvisioningRole()],
+        "admission": lambda: [
+            AdmissionRole(watch=watch),
+            ProvisioningRole(),
+            UngatingRole(pod_batch_seconds, removed),
+        ],
         "scheduler": lambda: [SchedulerRole()],
     }
     return [role for name in sorted(names & set(known)) for role in known[name]()]
@@ -204,7 +226,8 @@ def _loop(
     clock: SystemClock,
 ) -> Loop:
     edge: Backend = Shadow(backend, metrics) if wishes.shadow else Metered(backend, metrics)
-    roles = roles_to_play(wishes.roles, told.summarised if told else None)
+    watch, removed = (told.summarised, told.gate_removed) if told else (None, None)
+    roles = roles_to_play(wishes.roles, watch, removed, wishes.pod_batch_seconds)
     led: list[bool] = []
 
     def may_write(_: float) -> bool:

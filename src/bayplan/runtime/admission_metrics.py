@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from bayplan.dialects.kueue.job_defaults import TOPOLOGY_GATE
 from bayplan.dialects.kueue.statuses import PREEMPTIONS, eviction_reason
 from bayplan.model.demand import CheckState, Delayed, Demand
 from bayplan.model.plan import Admit, Decline, Evict, Plan
@@ -67,6 +68,10 @@ HISTOGRAMS = {
     "quota_reserved_wait_time_seconds": ("From joining the line to quota.", _QUEUE + _PRIORITY),
     "admission_wait_time_seconds": ("From joining the line to admission.", _QUEUE + _PRIORITY),
     "admission_checks_wait_time_seconds": ("From quota to admission.", _QUEUE + _PRIORITY),
+    "pod_scheduling_gate_removal_seconds": (
+        "From admission to a pod without its gate.",
+        ("name", *_QUEUE, "is_group"),
+    ),
     "local_queue_quota_reserved_wait_time_seconds": ("As above, by local queue.", _WAY + _PRIORITY),
     "local_queue_admission_wait_time_seconds": ("As above, by local queue.", _WAY + _PRIORITY),
     "local_queue_admission_checks_wait_time_seconds": ("As above, by local queue.", _WAY + _PRIORITY),
@@ -75,11 +80,13 @@ BUILD = ("git_version", "git_commit", "build_date", "go_version", "compiler", "p
 
 # Seconds: a round takes milliseconds, waiting takes up to hours.
 _ROUND_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_MOMENT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _WAIT_BUCKETS = (1.0, *(2.5 * 2**power for power in range(13)))
 _LONG_WAIT_BUCKETS = (1.0, *(2.5 * 2**power for power in range(15)))
 _BUCKETS = {
     "admission_attempt_duration_seconds": _ROUND_BUCKETS,
     "admission_wait_time_seconds": _LONG_WAIT_BUCKETS,
+    "pod_scheduling_gate_removal_seconds": _MOMENT_BUCKETS,
 }
 
 
@@ -146,6 +153,11 @@ class AdmissionMetrics:
         which = demand.labels.get(PRIORITY_CLASS, "")
         for prefix, names in _places(demand, queue):
             self._inc(f"{prefix}evicted_workloads", *names, reason, cause, which)
+
+    def gate_removed(self, queue: str, is_group: bool, seconds: float) -> None:
+        """A pod was let go, so long after its gang was admitted."""
+        labels = (TOPOLOGY_GATE, queue, str(is_group).lower())
+        self._observe("pod_scheduling_gate_removal_seconds", seconds, *labels)
 
     def _admit(self, action: Admit) -> None:
         demand, queue = action.demand, action.admission.queue

@@ -1,0 +1,146 @@
+"""Which slot of its pod set's assignment each gated pod gets: by rank where pods have ranks, else in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from bayplan.dialects.kube.wire import PodWire
+from bayplan.dialects.kueue.annotations import OFFSET
+from bayplan.dialects.kueue.assignment import node_of
+from bayplan.dialects.kueue.topology_request import Numbering
+from bayplan.model.assignment import Path
+
+_UNNUMBERED = -1
+
+
+class UnreadableOffset(ValueError):
+    """The offset of a pod's index is no number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One pod set of an admitted Workload: a slot for every pod in rank order, and how pods are numbered."""
+
+    name: str
+    count: int
+    levels: tuple[str, ...]
+    slots: tuple[Path, ...]
+    numbering: Numbering
+    first: int = 0  # the index of the pod with rank 0, unless the pod says otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """The living pods of one pod set: those that stand somewhere, and those that wait for a slot."""
+
+    standing: Mapping[str, Path]  # by uid
+    waiting: tuple[PodWire, ...]
+    ranks: Mapping[str, int] | None  # by uid, of all of them; None if ranks cannot be used
+
+
+def crowd(part: Part, pods: Sequence[PodWire], standing: Mapping[str, Path]) -> Crowd:
+    """The pods of a pod set, those waiting in the order of their numbers as far as they have any."""
+    waiting = [pod for pod in pods if pod.metadata.uid not in standing]
+    waiting.sort(key=lambda pod: (*_numbers(pod, part), pod.metadata.name))
+    return Crowd(standing, tuple(waiting), _ranks(part, pods))
+
+
+def slots_for(
+    part: Part, pods: Crowd, failed_nodes: Collection[str] = (), put_off: Collection[str] = ()
+) -> list[tuple[PodWire, Path]]:
+    """A free slot for each waiting pod that can have one now.
+
+    Slots on failed nodes wait for their replacement, and pods that are put off for better times.
+    """
+    free, homeless = _free(part, pods)
+    if pods.ranks is not None:
+        by_rank = dict(zip(homeless, free, strict=False))
+        offered = [
+            (pod, by_rank[rank])
+            for pod in pods.waiting
+            if (rank := pods.ranks[pod.metadata.uid]) in by_rank and pod.metadata.uid not in put_off
+        ]
+        return [(pod, slot) for pod, slot in offered if node_of(part.levels, slot) not in failed_nodes]
+    sound = (slot for slot in free if node_of(part.levels, slot) not in failed_nodes)
+    ready = [pod for pod in pods.waiting if pod.metadata.uid not in put_off]
+    return list(zip(ready, islice(sound, len(ready)), strict=False))
+
+
+def _free(part: Part, pods: Crowd) -> tuple[list[Path], list[int]]:
+    """The slots that nobody holds, and as many ranks (or more) that hold none, both in order.
+
+    If every pod stands where its rank says, the n-th free slot is exactly that of the n-th such rank.
+    """
+    ranks = pods.ranks or {}
+    taken: set[int] = set()
+    astray: list[tuple[str, Path]] = []
+    for uid, place in pods.standing.items():
+        rank = ranks.get(uid, -1)
+        if 0 <= rank < len(part.slots) and part.slots[rank] == place:
+            taken.add(rank)
+        else:
+            astray.append((uid, place))
+    housed = set(taken)
+    if astray:
+        spare: dict[Path, list[int]] = {}
+        for index in range(len(part.slots) - 1, -1, -1):
+            if index not in taken:
+                spare.setdefault(part.slots[index], []).append(index)
+        for uid, place in astray:
+            if spare.get(place):
+                taken.add(spare[place].pop())
+                housed.add(ranks.get(uid, -1))
+    everyone = range(len(part.slots))
+    free = [part.slots[index] for index in everyone if index not in taken]
+    return free, [rank for rank in everyone if rank not in housed]
+
+
+def _ranks(part: Part, pods: Sequence[PodWire]) -> dict[str, int] | None:
+    """The rank of every pod; None unless all have one, each its own, and there is a slot for each."""
+    offsets = {_offset(pod) for pod in pods}  # read even if not needed: a pod that makes no sense is told of
+    if part.numbering.index_label is None:
+        return None
+    size, subgroups = part.count, 1
+    if part.numbering.subgroup_label is not None:
+        subgroups = part.numbering.subgroup_count or 0
+        if subgroups <= 0:
+            return None
+        size //= subgroups
+    found: dict[str, int] = {}
+    for pod in pods:
+        subgroup, index = _numbers(pod, part)
+        own = _offset(pod) if offsets != {None} else None
+        local = index - (part.first if own is None else own)
+        if index == _UNNUMBERED or not 0 <= local < size or not 0 <= subgroup < subgroups:
+            return None
+        found[pod.metadata.uid] = subgroup * size + local
+    ranks = set(found.values())
+    usable = len(ranks) == len(found) == len(pods) and max(ranks, default=-1) < len(part.slots)
+    return found if usable else None
+
+
+def _numbers(pod: PodWire, part: Part) -> tuple[int, int]:
+    """The number of a pod's sub-group and its own in it. One without goes first: a launcher, mostly."""
+    labels, numbering = pod.metadata.labels or {}, part.numbering
+    subgroup = 0 if numbering.subgroup_label is None else _number(labels.get(numbering.subgroup_label))
+    return subgroup, _number(labels.get(numbering.index_label or ""))
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and len(text) < 19 and text.isascii() and text.isdigit() else _UNNUMBERED
+
+
+def _offset(pod: PodWire) -> int | None:
+    """What a pod says is the index of rank 0, if it says so."""
+    text = (pod.metadata.annotations or {}).get(OFFSET)
+    if text is None:
+        return None
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
+        raise UnreadableOffset(
+            f'Pod "{pod.metadata.name}" has annotation {OFFSET}: "{text}"; it must be a whole number, '
+            "and until it is none of the pods of this Workload starts"
+        )
+    return int(text)
