@@ -201,8 +201,12 @@ class Cluster:
                 self._free[:, :row], self._room(node), self._free[:, row:],
             )  # fmt: skip
             self._free = wider
+            held = self._held_on(node)
             if self._held is not None:
-                self._held = np.insert(self._held, row, self._held_on(node), axis=1)
+                self._held = np.insert(self._held, row, held, axis=1)
+            elif held.any():  # a gang was placed here before the node was known
+                self._held = np.zeros_like(self._free)
+                self._held[:, row] = held
             self._usable = trees.spliced(self._usable, row, node.ready and node.schedulable)
         self._shared = False
         self._reclaim()
