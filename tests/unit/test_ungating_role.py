@@ -14,9 +14,9 @@ from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.backends.stagehands.crew import Crew
 from bayplan.backends.stagehands.definitions import definitions
-from bayplan.dialects.api import Ended, Outcome, Write
+from bayplan.dialects.api import Ended, Event, Happened, Outcome, Write
 from bayplan.dialects.kube.fields import Field
-from bayplan.dialects.kube.wire import PODS_KIND
+from bayplan.dialects.kube.wire import PODS_KIND, PodWire
 from bayplan.dialects.kueue import admitting
 from bayplan.dialects.kueue.assignment_reading import decode_assignment
 from bayplan.dialects.kueue.job_defaults import TOPOLOGY_GATE
@@ -25,7 +25,8 @@ from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.loop import Loop
 from bayplan.runtime.roles import Role
 from bayplan.runtime.ungating_role import BATCH_SECONDS, RETRY_SECONDS, UngatingRole
-from tests.unit.gated_gangs import INDEX
+from tests.unit.gated_gangs import INDEX, gang, wire
+from tests.unit.gated_gangs import pod as gated
 from tests.unit.queued_cluster import (
     EVENTS,
     JOBS,
@@ -266,6 +267,37 @@ def test_gangs_do_not_mix(world: World) -> None:
         [("one", host) for host in world.slots("one").values()]
         + [("two", host) for host in world.slots("two").values()]
     )
+
+
+def test_a_slot_in_doubt_is_nobody_elses() -> None:
+    """The first patch may have arrived, so that what becomes of the second proves nothing."""
+    role, one, two = UngatingRole(), wire(gated("a")), wire(gated("b"))
+    for event in (Event(Happened.SEEN, admitting.WORKLOADS, gang(("x1", 1))), _seen(one)):
+        list(role.decode(event))
+    (first,) = role.keep(NOW)
+    list(role.follow_up(Outcome(first, Ended.TIMED_OUT), NOW))
+    list(role.decode(_seen(two)))
+    (second,) = role.keep(NOW + RETRY_SECONDS)
+    assert (second.name, second.body) == ("a", first.body)
+    list(role.follow_up(Outcome(second, Ended.REFUSED), NOW + RETRY_SECONDS))
+    assert [write.name for write in role.keep(NOW + 2 * RETRY_SECONDS)] == ["a"]
+    list(role.decode(Event(Happened.GONE, PODS_KIND, one)))
+    role.stirred[("ml", "gang")] = True
+    assert [write.name for write in role.keep(NOW + 3 * RETRY_SECONDS)] == ["b"]
+
+
+def test_a_pod_may_be_told_to_belong_elsewhere() -> None:
+    role = UngatingRole()
+    for name, host in (("gang", "x1"), ("other", "x2")):
+        list(role.decode(Event(Happened.SEEN, admitting.WORKLOADS, gang((host, 1), name=name))))
+    list(role.decode(_seen(wire(gated("a")))))
+    list(role.decode(_seen(wire(gated("a", of="other")))))
+    (write,) = role.keep(NOW)
+    assert write.body["spec"]["nodeSelector"] == {HOSTNAME: "x2"}
+
+
+def _seen(pod: PodWire) -> Event:
+    return Event(Happened.SEEN, PODS_KIND, pod)
 
 
 def _lives(pod: Object) -> bool:
