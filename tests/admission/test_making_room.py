@@ -1,120 +1,224 @@
-"""Room is made with the fewest victims, and kept for whom it was meant."""
+"""Who yields to whom, and that it helps: quota, flavors and places together, worked out by hand."""
 
 from __future__ import annotations
 
-from bayplan.model.plan import Evict
-from bayplan.model.profile import Profile
+import pytest
+
+from bayplan.model.plan import Evict, Why
+from bayplan.model.refusal import Token
 from tests.admission.world import World
 
 RACKS = """
-    topology t rack host
-    flavor f topology=t
-    node a1 rack=a : cpu=2
-    node a2 rack=a : cpu=2
-    node b1 rack=b : cpu=2
-    node b2 rack=b : cpu=2
-    queue q within=lower : f/cpu=99
+topology t rack host
+flavor f topology=t
+node n1 rack=r1 : cpu=2
+node n2 rack=r1 : cpu=2
+node n3 rack=r2 : cpu=2
+node n4 rack=r2 : cpu=2
+queue q within=lower : f/cpu=8
 """
 
 
-def evicted(world: World) -> list[str]:
-    return [a.gang.name for plan in world.plans for a in plan.actions if isinstance(a, Evict)]
-
-
-def test_the_domain_that_needs_fewer_victims_is_freed() -> None:
-    """By age alone the newest gangs would go, all three of rack a; one gang of rack b is enough."""
+def test_a_victim_that_frees_quota_but_no_usable_domain_is_not_taken() -> None:
+    """r1 needs both low gangs to go, r2 is held by a gang of the same priority: only r1 can be freed."""
     world = World(
         RACKS
         + """
-        gang a-one by q since=-10 prio=1 : x1 cpu=1 > f @ a1=1
-        gang a-two by q since=-11 prio=1 : x1 cpu=1 > f @ a1=1
-        gang a-three by q since=-12 prio=1 : x2 cpu=1 > f @ a2=2
-        gang b-all by q since=-99 prio=1 : x4 cpu=1 > f @ b1=2 b2=2
-        gang big in q prio=5 : x4 cpu=1 required=rack
+        gang low1 by q prio=-1 : x2 cpu=1 > f @ n1=2
+        gang low2 by q prio=-1 : x2 cpu=1 > f @ n2=2
+        gang low3 by q prio=-1 : x2 cpu=1 > f @ n3=2
+        gang equal by q prio=5 : x2 cpu=1 > f @ n4=2
+        gang wide in q prio=5 : x4 cpu=1 required=rack
         """
     )
     world.settle()
-    assert evicted(world) == ["b-all"]
-    assert world.hosts("big") == {"b1": 2, "b2": 2}
+    assert sorted(world.evicted()) == ["low1", "low2"]
+    assert world.running() == {"low3", "equal", "wide"}
+    assert world.hosts("wide") == {"n1": 2, "n2": 2}
 
 
-def test_fewer_victims_are_never_bought_with_more_important_ones() -> None:
+def test_quota_is_there_and_only_the_place_is_missing() -> None:
     world = World(
-        RACKS
+        RACKS.replace("f/cpu=8", "f/cpu=80")
         + """
-        gang a-one by q since=-10 prio=1 : x2 cpu=1 > f @ a1=2
-        gang a-two by q since=-11 prio=1 : x2 cpu=1 > f @ a2=2
-        gang b-all by q since=-99 prio=3 : x4 cpu=1 > f @ b1=2 b2=2
-        gang big in q prio=5 : x4 cpu=1 required=rack
+        gang low1 by q prio=-1 : cpu=1 > f @ n1=1
+        gang low2 by q prio=-1 : cpu=1 > f @ n3=1
+        gang low3 by q prio=-1 : cpu=1 > f @ n4=1
+        gang wide in q : x4 cpu=1 required=rack
         """
     )
     world.settle()
-    assert sorted(evicted(world)) == ["a-one", "a-two"]
+    assert world.evicted() == ["low1"]
+    assert world.hosts("wide") == {"n1": 2, "n2": 2}
 
 
-def test_many_victims_are_found_and_none_too_many() -> None:
-    hosts = "\n".join(f"node n{number:02d} rack=r : cpu=1" for number in range(40))
-    small = "\n".join(
-        f"gang s{number:02d} by q since=-{number + 1} : cpu=1 > f @ n{number:02d}=1" for number in range(40)
-    )
+def test_nobody_leaves_for_a_gang_that_no_rack_could_hold() -> None:
     world = World(
-        f"""
-        topology t rack host
-        flavor f topology=t
-        queue q within=lower : f/cpu=99
-        {hosts}
-        {small}
-        gang big in q prio=5 : x25 cpu=1
-        """
+        RACKS + "gang low by q prio=-1 : cpu=1 > f @ n1=1\ngang huge in q prio=9 : x5 cpu=1 required=rack"
     )
     world.settle()
-    assert len(evicted(world)) == len(set(evicted(world))) == 25
-    assert sum(world.hosts("big").values()) == 25
+    assert world.evicted() == []
+    told = world.told("huge")
+    assert told is not None and told.token is Token.NO_PLACE
 
 
-STARVED = (
-    RACKS
-    + """
-    gang old by q prio=9 : x2 cpu=1 > f @ a1=1 b1=1
-    gang big in q at=0 : x4 cpu=1 required=rack
-    gang one in q at=1 : x2 cpu=1
-    gang two in q at=2 : x2 cpu=1
-"""
+def test_nobody_leaves_while_another_flavor_is_free() -> None:
+    world = World("""
+        flavor f
+        flavor g
+        queue q within=lower : f/cpu=2 g/cpu=2
+        gang low by q prio=-1 : cpu=2 > f
+        gang high in q prio=1 : cpu=2
+    """)
+    world.settle()
+    assert world.evicted() == []
+    assert world.running() == {"low", "high"}
+
+
+def test_a_queue_may_rather_preempt_than_look_on() -> None:
+    world = World("""
+        flavor f
+        flavor g
+        queue q within=lower when_preempting=stop : f/cpu=2 g/cpu=2
+        gang low by q prio=-1 : cpu=2 > f
+        gang high in q prio=1 : cpu=2
+    """)
+    world.settle()
+    assert world.evicted() == ["low"]
+    assert world.running() == {"low", "high"}  # low found room in the other flavor
+
+
+@pytest.mark.parametrize(
+    ("policy", "priority", "leaves"),
+    [
+        ("", 9, False),
+        ("within=lower", 0, False),
+        ("within=lower", 1, True),
+        ("within=newer", 0, True),
+        ("within=newer", -1, False),
+    ],
 )
+def test_who_yields_within_a_queue(policy: str, priority: int, leaves: bool) -> None:
+    world = World(f"flavor f\nqueue q {policy} : f/cpu=1\ngang old by q at=5 : cpu=1 > f")
+    world.draw(f"gang next in q prio={priority} at=0 : cpu=1")
+    world.round()
+    assert world.evicted() == (["old"] if leaves else [])
 
 
-def test_without_reservations_small_gangs_take_what_a_large_one_waits_for() -> None:
-    world = World(STARVED)
+@pytest.mark.parametrize(
+    ("policy", "priority", "leaves"),
+    [
+        ("", 9, False),
+        ("reclaim=any", -9, True),
+        ("reclaim=lower", 0, False),
+        ("reclaim=lower", 1, True),
+        ("reclaim=newer", 0, True),
+    ],
+)
+def test_who_yields_to_the_owner_of_the_quota(policy: str, priority: int, leaves: bool) -> None:
+    world = World(f"flavor f\nqueue own in all {policy} : f/cpu=1\nqueue other in all : f/cpu=0")
+    world.draw(f"gang guest by other at=5 : cpu=1 > f\ngang owner in own prio={priority} at=0 : cpu=1")
+    plan = world.round()
+    assert world.evicted() == (["guest"] if leaves else [])
+    assert all(action.why is Why.RECLAIM for action in plan.actions if isinstance(action, Evict))
+
+
+@pytest.mark.parametrize(("threshold", "leaves"), [("forced=0", True), ("forced=-1", False), ("", False)])
+def test_who_yields_to_a_borrower(threshold: str, leaves: bool) -> None:
+    world = World(f"""
+        flavor f
+        queue own in all reclaim=lower {threshold} : f/cpu=1
+        queue guest in all : f/cpu=0
+        queue bank in all : f/cpu=1
+        gang low by guest : cpu=1 > f
+        gang mine by own : cpu=1 > f
+        gang more in own prio=5 : cpu=1
+    """)
+    plan = world.round()
+    assert [action.gang.name for action in plan.actions if isinstance(action, Evict)] == ["low"] * leaves
+    assert all(a.why is Why.RECLAIM_WHILE_BORROWING for a in plan.actions if isinstance(a, Evict))
+
+
+def test_as_many_pods_as_fit_are_admitted_if_the_gang_agrees() -> None:
+    world = World("flavor f\nqueue q : f/cpu=5\ngang g in q : x9 min=2 cpu=1")
     world.settle()
-    assert world.hosts("one") and world.hosts("two")
+    admission = world.demand("g").admission
+    assert admission is not None and admission.given[0].count == 5
 
 
-def test_a_reserved_domain_is_kept_and_the_rest_is_used() -> None:
-    world = World(STARVED, Profile(reserve=True))
+def test_fewer_pods_rather_than_victims_is_not_the_choice_of_a_gang_that_may_preempt() -> None:
+    world = World("flavor f\nqueue q within=lower : f/cpu=4\ngang low by q prio=-1 : cpu=2 > f")
+    world.draw("gang g in q : x4 min=1 cpu=1")
     world.settle()
-    kept = {kept.domain[0] for kept in world.state.reservations.by_topology.values()}
-    assert kept == {"a"}, "of equals the first"
-    assert set(world.hosts("one")) <= {"b1", "b2"}, "what does not delay the large one is used"
-    assert not world.hosts("two"), "there is no room for it but in what is kept"
-    world.finish("old")
-    world.settle()
-    assert sum(world.hosts("big").values()) == 4
-    assert {host[0] for host in world.hosts("big")} == {"a"}
-    assert not world.state.reservations.by_topology
+    assert world.evicted() == ["low"]
+    admission = world.demand("g").admission
+    assert admission is not None and admission.given[0].count == 4
 
 
-def test_a_more_important_gang_does_not_heed_a_reservation() -> None:
-    world = World(STARVED, Profile(reserve=True))
+def test_fewer_pods_find_a_place_where_all_of_them_do_not() -> None:
+    world = World(RACKS + "gang g in q : x6 min=3 cpu=1 required=rack")
     world.settle()
-    world.draw("gang urgent in q prio=3 : x2 cpu=1")
-    world.settle()
-    assert sum(world.hosts("urgent").values()) == 2
+    assert sum(world.hosts("g").values()) == 4
 
 
-def test_a_reservation_goes_with_the_gang_that_gives_up() -> None:
-    world = World(STARVED, Profile(reserve=True))
+def test_a_pod_set_without_pods_needs_nothing() -> None:
+    world = World(RACKS + "gang g in q : none x0 cpu=100 required=rack ; some x2 cpu=1 required=host")
     world.settle()
-    world.finish("big")
+    assert world.running() == {"g"}
+    assert sum(world.hosts("g").values()) == 2
+
+
+@pytest.mark.parametrize("stop", ["hold", "drain"])
+def test_a_stopped_queue_admits_nobody_and_lends_what_it_has(stop: str) -> None:
+    world = World(f"flavor f\nqueue q in all stop={stop} : f/cpu=2\nqueue p in all : f/cpu=0")
+    world.draw("gang mine in q : cpu=1\ngang theirs in p : cpu=2")
     world.settle()
-    assert not world.state.reservations.by_topology
-    assert world.hosts("two"), "whoever was kept out is tried again"
+    assert world.running() == {"theirs"}
+    told = world.told("mine")
+    assert told is not None and told.token is Token.CLOSED
+
+
+def test_two_preemptors_share_no_victim_and_both_get_in() -> None:
+    world = World("""
+        flavor f
+        queue a in all within=lower reclaim=any : f/cpu=2
+        queue b in all within=lower reclaim=any : f/cpu=2
+        queue c in all : f/cpu=0
+        gang one by c : cpu=2 > f
+        gang two by c : cpu=2 > f
+        gang first in a : cpu=2
+        gang second in b : cpu=2
+    """)
+    plan = world.round()
+    assert sorted(a.gang.name for a in plan.actions if isinstance(a, Evict)) == ["one", "two"]
+    world.settle()
+    assert world.running() == {"first", "second"}
+
+
+def test_a_single_victim_does_for_two_preemptors() -> None:
+    world = World("""
+        flavor f
+        queue a in all reclaim=any : f/cpu=1
+        queue b in all reclaim=any : f/cpu=1
+        queue c in all : f/cpu=0
+        gang big by c : cpu=2 > f
+        gang first in a : cpu=1
+        gang second in b : cpu=1
+    """)
+    world.settle()
+    assert world.evicted() == ["big"]
+    assert world.running() == {"first", "second"}
+
+
+def test_whoever_is_leaving_already_is_waited_for_before_others_are_sent_away() -> None:
+    world = World("""
+        flavor f
+        queue q within=lower : f/cpu=2
+        gang going by q prio=-1 evicted : cpu=1 > f
+        gang stays by q prio=-1 since=-9 : cpu=1 > f
+        gang next in q : cpu=1
+    """)
+    world.going[world.demand("going").gang.source] = world.now + 1
+    world.settle()
+    assert world.evicted() == []
+    assert world.running() == {"stays", "next"}
