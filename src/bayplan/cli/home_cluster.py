@@ -26,6 +26,7 @@ from bayplan.model.assignment import Misfit
 from bayplan.model.plan import Bind, Plan, Refuse
 from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.clock import Clock
+from bayplan.runtime.jobs_role import JobsRole
 from bayplan.runtime.loop import Loop
 from bayplan.runtime.provisioning_role import ProvisioningRole
 from bayplan.runtime.roles import SchedulerRole
@@ -98,7 +99,7 @@ class HomeCluster:
         self.crew = Crew(EmbeddedBackend(self.store, self.lock))
         self.backend = EmbeddedBackend(self.store, self.lock)
         self.scheduler, self.admission = SchedulerRole(), AdmissionRole()
-        roles = (self.scheduler, self.admission, ProvisioningRole(), UngatingRole())
+        roles = (self.scheduler, self.admission, ProvisioningRole(), JobsRole(), UngatingRole())
         self.loop = Loop(self.backend, roles, self.ticker)
         self.face = Face(self.store, self.lock, port=port)
         self._stop = threading.Event()

@@ -16,6 +16,7 @@ from bayplan.backends.stagehands.objects import (
     LEADER_WORKER_SETS,
     NODES,
     PODS,
+    STATEFUL_SETS,
     Object,
     delete,
     is_leaving,
@@ -23,6 +24,7 @@ from bayplan.backends.stagehands.objects import (
     name_of,
     uid_of,
 )  # fmt: skip
+from bayplan.backends.stagehands.stateful_sets import reconcile_stateful_set
 from bayplan.dialects.api import Backend, Event, Happened, Kind, Write
 
 Reconcile = Callable[[Object, Sequence[Object], str], Iterator[Write]]
@@ -33,8 +35,9 @@ CONTROLLERS: dict[str, tuple[Kind, Reconcile]] = {
     "jobs": (PODS, reconcile_job),
     "jobsets": (JOBS, reconcile_job_set),
     "leaderworkersets": (PODS, reconcile_leader_worker_set),
+    "statefulsets": (PODS, reconcile_stateful_set),
 }
-KINDS = (NODES, PODS, JOBS, JOB_SETS, LEADER_WORKER_SETS)
+KINDS = (NODES, PODS, JOBS, JOB_SETS, LEADER_WORKER_SETS, STATEFUL_SETS)
 
 
 class Crew:

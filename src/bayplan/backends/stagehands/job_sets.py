@@ -13,6 +13,7 @@ from bayplan.backends.stagehands.objects import (
     create,
     has_condition,
     is_leaving,
+    labels_of,
     name_of,
     owner_reference,
     patch,
@@ -21,6 +22,14 @@ from bayplan.backends.stagehands.objects import (
 from bayplan.dialects.api import Write
 
 PREFIX = "jobset.sigs.k8s.io/"
+TAKEN_OVER = (
+    ("metadata", "labels"),
+    ("metadata", "annotations"),
+    ("spec", "nodeSelector"),
+    ("spec", "tolerations"),
+    ("spec", "schedulingGates"),
+)
+"""What of a pod template may still change while its job is suspended."""
 
 
 def reconcile_job_set(job_set: Object, jobs: Sequence[Object], now: str) -> Iterator[Write]:
@@ -29,9 +38,10 @@ def reconcile_job_set(job_set: Object, jobs: Sequence[Object], now: str) -> Iter
         return
     there = {name_of(job)[1] for job in jobs}
     held = bool(job_set["spec"].get("suspend"))
+    yield from _counted(job_set, jobs)
     for job in jobs:
         if bool(job["spec"].get("suspend")) != held and not is_leaving(job):
-            yield patch(JOBS, job, {"spec": {"suspend": held}})
+            yield from [patch(JOBS, job, {"spec": {"suspend": True}})] if held else _resumed(job_set, job)
     if held:
         return
     wanted = 0
@@ -46,6 +56,55 @@ def reconcile_job_set(job_set: Object, jobs: Sequence[Object], now: str) -> Iter
     elif wanted and sum(has_condition(job, "Complete") for job in jobs) >= wanted:
         done = condition("Completed", now, "AllJobsCompleted", "jobset completed successfully")
         yield patch_status(JOB_SETS, job_set, {"conditions": [done]})
+
+
+def _counted(job_set: Object, jobs: Sequence[Object]) -> Iterator[Write]:
+    """How many jobs of each part do what."""
+    told = []
+    for part in job_set["spec"].get("replicatedJobs") or []:
+        mine = [job for job in jobs if labels_of(job).get(f"{PREFIX}replicatedjob-name") == part["name"]]
+        statuses = [job.get("status") or {} for job in mine]
+        done = sum(has_condition(job, "Complete") for job in mine)
+        told.append(
+            {
+                "name": part["name"],
+                "ready": sum(_is_ready(job) for job in mine),
+                "succeeded": done,
+                "failed": sum(has_condition(job, "Failed") for job in mine),
+                "active": sum(bool(status.get("active")) for status in statuses),
+                "suspended": sum(bool(job["spec"].get("suspend")) for job in mine),
+            }
+        )
+    if (job_set.get("status") or {}).get("replicatedJobsStatus") != told:
+        yield patch_status(JOB_SETS, job_set, {"replicatedJobsStatus": told})
+
+
+def _is_ready(job: Object) -> bool:
+    status = job.get("status") or {}
+    there = int(status.get("ready") or 0) + int(status.get("succeeded") or 0)
+    ended = has_condition(job, "Complete", "Failed")
+    return not ended and 0 < int(job["spec"].get("parallelism", 1)) <= there
+
+
+def _resumed(job_set: Object, job: Object) -> Iterator[Write]:
+    """A job that goes on does so with the template that the set has by now."""
+    labels = labels_of(job)
+    parts = job_set["spec"].get("replicatedJobs") or []
+    part = next((one for one in parts if one["name"] == labels.get(f"{PREFIX}replicatedjob-name")), None)
+    if part is None:
+        return
+    fresh = _job(job_set, part, int(labels[f"{PREFIX}job-index"]))["spec"]["template"]
+    known = job["spec"]["template"]
+    change: Object = {"metadata": {}, "spec": {}}
+    for place, key in TAKEN_OVER:
+        new, old = ((one.get(place) or {}).get(key) for one in (fresh, known))
+        if isinstance(new, dict) and isinstance(old, dict):
+            own = {name: None for name in old if name not in new and "job-name" not in name}
+            new = {**{name: gone for name, gone in own.items() if "controller-uid" not in name}, **new}
+        change[place][key] = new
+    if (job.get("status") or {}).get("startTime"):
+        yield patch_status(JOBS, job, {"startTime": None})
+    yield patch(JOBS, job, {"spec": {"suspend": False, "template": change}})
 
 
 def _job(job_set: Object, part: Object, index: int) -> Object:

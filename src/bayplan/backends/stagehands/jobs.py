@@ -40,9 +40,10 @@ def reconcile_job(job: Object, pods: Sequence[Object], now: str) -> Iterator[Wri
     completions = spec.get("completions")
     wanted = parallelism if completions is None else min(parallelism, int(completions) - succeeded)
     status: Object = {"active": len(active), "succeeded": succeeded, "failed": failed}
+    status["ready"] = sum(has_condition(pod, "Ready") for pod in active)
     if spec.get("suspend"):
         yield from (delete(PODS, pod) for pod in active)
-        yield from _tell(job, {**status, "active": 0})
+        yield from _tell(job, {**status, "active": 0, "ready": 0})
         return
     if completions is not None and succeeded >= int(completions):
         yield from _tell(job, _ended(status, now, "Complete", "CompletionsReached"))

@@ -56,6 +56,7 @@ def _pod(found: Object, group: int, index: int, size: int) -> Object:
         f"{PREFIX}worker-index": str(index),
     }
     meta = template.get("metadata") or {}
+    led = {f"{PREFIX}leader-name": f"{name}-{group}"} if index else {}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -63,7 +64,7 @@ def _pod(found: Object, group: int, index: int, size: int) -> Object:
             "name": f"{name}-{group}" if index == 0 else f"{name}-{group}-{index}",
             "namespace": namespace,
             "labels": (meta.get("labels") or {}) | labels,
-            "annotations": (meta.get("annotations") or {}) | {f"{PREFIX}size": str(size)},
+            "annotations": (meta.get("annotations") or {}) | {f"{PREFIX}size": str(size)} | led,
             "ownerReferences": [owner_reference(found, LEADER_WORKER_SETS)],
         },
         "spec": template["spec"],

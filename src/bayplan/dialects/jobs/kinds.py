@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from bayplan.dialects.jobs import faring
 from bayplan.dialects.jobs.batch_jobs import job_parts, job_set_parts, train_job_parts
 from bayplan.dialects.jobs.part import COMPLETION_INDEX, JOB_INDEX, ONLY, Find, Part, nothing
-from bayplan.dialects.jobs.ray_jobs import ray_cluster_parts, ray_job_parts, ray_service_parts
+from bayplan.dialects.jobs.ray_jobs import (
+    begin_ray_job,
+    ray_cluster_parts,
+    ray_job_parts,
+    ray_service_parts,
+    take_back_ray_job,
+)
 from bayplan.dialects.jobs.serving_jobs import (
     deployment_parts,
     leader_worker_parts,
@@ -15,9 +23,11 @@ from bayplan.dialects.jobs.serving_jobs import (
     replicas,
     stateful_set_parts,
 )
-from bayplan.dialects.jobs.spark_jobs import spark_parts
+from bayplan.dialects.jobs.spark_jobs import begin_spark, spark_parts, take_back_spark
+from bayplan.dialects.jobs.starting import Injected
+from bayplan.dialects.jobs.train_runtime import begin_train_job, take_back_train_job
 from bayplan.dialects.jobs.training_jobs import MPI_SPECS, mpi_parts, replica_parts
-from bayplan.dialects.jobs.wrapped_jobs import wrapped_parts
+from bayplan.dialects.jobs.wrapped_jobs import parts_by_component, set_pod_set_infos, wrapped_parts
 from bayplan.dialects.kube.fields import Field
 
 __all__ = [
@@ -32,6 +42,10 @@ __all__ = [
     "is_known",
     "parts",
 ]
+
+Object = dict[str, Any]
+Begin = Callable[[Object, Sequence[Injected], Find], None]
+TakeBack = Callable[[Object, Sequence[Object]], None]
 
 SUSPEND = ("spec", "suspend")
 RUN_POLICY = ("spec", "runPolicy", "suspend")
@@ -50,6 +64,10 @@ class Kind:
     replica_specs: str = ""  # the map of replica types, where the kind has one
     elastic: bool = False  # may change its size while it runs
     prebuilt: bool = True  # may name a Workload that somebody else made
+    faring: faring.Faring | None = None  # how to read its status, if it has a flag
+    begin: Begin | None = None  # puts additions into it, if they do not go into its pod templates
+    take_back: TakeBack | None = None  # the reverse
+    kept_labels: tuple[str, ...] = ()  # of its pod templates, written by its own controller
 
     @property
     def api_version(self) -> str:
@@ -85,14 +103,41 @@ def _app_wrapper(wrapper: Field, find: Find) -> list[Part]:
     return wrapped_parts(wrapper, lambda inner: parts(inner, find) if is_known(inner) else [])
 
 
+def _begin_app_wrapper(wrapper: Object, extras: Sequence[Injected], find: Find) -> None:
+    inner = parts_by_component(Field(wrapper), lambda one: parts(one, find) if is_known(one) else [])
+    set_pod_set_infos(wrapper, [len(found) for found in inner], extras)
+
+
+def _take_back_app_wrapper(wrapper: Object, originals: Sequence[Object]) -> None:
+    for component in wrapper["spec"].get("components") or ():
+        component.pop("podSetInfos", None)
+
+
 def _training(specs: str, plural: str, *types: str) -> Kind:
     read = replica_parts(specs, *types)
-    return Kind("kubeflow.org", "v1", plural, read, suspend=RUN_POLICY, replica_specs=specs)
+    told = faring.TRAINING
+    return Kind("kubeflow.org", "v1", plural, read, suspend=RUN_POLICY, replica_specs=specs, faring=told)
 
+
+_JOB_LABELS = (
+    *("job-name", "controller-uid"),
+    *("batch.kubernetes.io/job-name", "batch.kubernetes.io/controller-uid"),
+)
 
 KINDS: Mapping[str, Kind] = {
-    "Job": Kind("batch", "v1", "jobs", job_parts, suspend=SUSPEND, elastic=True),
-    "JobSet": Kind("jobset.x-k8s.io", "v1alpha2", "jobsets", job_set_parts, suspend=SUSPEND),
+    "Job": Kind(
+        "batch",
+        "v1",
+        "jobs",
+        job_parts,
+        suspend=SUSPEND,
+        elastic=True,
+        faring=faring.JOB,
+        kept_labels=_JOB_LABELS,
+    ),
+    "JobSet": Kind(
+        "jobset.x-k8s.io", "v1alpha2", "jobsets", job_set_parts, suspend=SUSPEND, faring=faring.JOB_SET
+    ),
     "LeaderWorkerSet": Kind(
         "leaderworkerset.x-k8s.io",
         "v1",
@@ -102,16 +147,49 @@ KINDS: Mapping[str, Kind] = {
         prebuilt=False,
     ),
     "MPIJob": Kind(
-        "kubeflow.org", "v2beta1", "mpijobs", mpi_parts, suspend=RUN_POLICY, replica_specs=MPI_SPECS
+        "kubeflow.org",
+        "v2beta1",
+        "mpijobs",
+        mpi_parts,
+        suspend=RUN_POLICY,
+        replica_specs=MPI_SPECS,
+        faring=faring.TRAINING,
     ),
     "PyTorchJob": _training("pytorchReplicaSpecs", "pytorchjobs", "Master", "Worker"),
     "TFJob": _training("tfReplicaSpecs", "tfjobs", "Chief", "Master", "PS", "Worker", "Evaluator"),
     "XGBoostJob": _training("xgbReplicaSpecs", "xgboostjobs", "Master", "Worker"),
     "PaddleJob": _training("paddleReplicaSpecs", "paddlejobs", "Master", "Worker"),
     "JAXJob": _training("jaxReplicaSpecs", "jaxjobs", "Worker"),
-    "TrainJob": Kind("trainer.kubeflow.org", "v1alpha1", "trainjobs", train_job_parts, suspend=SUSPEND),
-    "RayJob": Kind("ray.io", "v1", "rayjobs", ray_job_parts, suspend=SUSPEND, elastic=True),
-    "RayCluster": Kind("ray.io", "v1", "rayclusters", ray_cluster_parts, suspend=SUSPEND, elastic=True),
+    "TrainJob": Kind(
+        "trainer.kubeflow.org",
+        "v1alpha1",
+        "trainjobs",
+        train_job_parts,
+        suspend=SUSPEND,
+        faring=faring.TRAIN_JOB,
+        begin=begin_train_job,
+        take_back=take_back_train_job,
+    ),
+    "RayJob": Kind(
+        "ray.io",
+        "v1",
+        "rayjobs",
+        ray_job_parts,
+        suspend=SUSPEND,
+        elastic=True,
+        faring=faring.RAY_JOB,
+        begin=begin_ray_job,
+        take_back=take_back_ray_job,
+    ),
+    "RayCluster": Kind(
+        "ray.io",
+        "v1",
+        "rayclusters",
+        ray_cluster_parts,
+        suspend=SUSPEND,
+        elastic=True,
+        faring=faring.RAY_CLUSTER,
+    ),
     "RayService": Kind(
         "ray.io",
         "v1",
@@ -119,10 +197,28 @@ KINDS: Mapping[str, Kind] = {
         ray_service_parts,
         suspend=("spec", "rayClusterConfig", "suspend"),
         elastic=True,
+        faring=faring.RAY_SERVICE,
     ),
-    "AppWrapper": Kind("workload.codeflare.dev", "v1beta2", "appwrappers", _app_wrapper, suspend=SUSPEND),
+    "AppWrapper": Kind(
+        "workload.codeflare.dev",
+        "v1beta2",
+        "appwrappers",
+        _app_wrapper,
+        suspend=SUSPEND,
+        faring=faring.APP_WRAPPER,
+        begin=_begin_app_wrapper,
+        take_back=_take_back_app_wrapper,
+    ),
     "SparkApplication": Kind(
-        "sparkoperator.k8s.io", "v1beta2", "sparkapplications", spark_parts, suspend=SUSPEND, prebuilt=False
+        "sparkoperator.k8s.io",
+        "v1beta2",
+        "sparkapplications",
+        spark_parts,
+        suspend=SUSPEND,
+        prebuilt=False,
+        faring=faring.SPARK,
+        begin=begin_spark,
+        take_back=take_back_spark,
     ),
     "StatefulSet": Kind("apps", "v1", "statefulsets", stateful_set_parts, prebuilt=False),
     "Deployment": Kind("apps", "v1", "deployments", deployment_parts, copies=replicas, prebuilt=False),

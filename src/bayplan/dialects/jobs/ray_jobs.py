@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
 from typing import Any
 
 from bayplan.dialects.jobs.part import Find, Part
+from bayplan.dialects.jobs.starting import Clash, Injected, add, restore
 from bayplan.dialects.kube.fields import INT32_MAX, Field
 
 HEAD, SUBMITTER = "head", "submitter"
@@ -24,7 +27,6 @@ _SUBMITTER_TEMPLATE: dict[str, Any] = {
         "restartPolicy": "Never",
     }
 }
-"""The pod that hands in the job, where the user wrote none."""
 
 
 def ray_cluster_parts(cluster: Field, find: Find) -> list[Part]:
@@ -45,9 +47,43 @@ def ray_job_parts(job: Field, find: Find) -> list[Part]:
     found = _cluster(spec.at("rayClusterSpec"))
     if spec.at("submissionMode").text() == SUBMIT_BY_JOB:
         written = spec.at("submitterPodTemplate")
-        template = written if written.present else written.derived(_SUBMITTER_TEMPLATE, written.path)
+        template = written if written.present else written.derived(_submitter(spec), written.path)
         found.append(Part(SUBMITTER, 1, template, written))
     return found
+
+
+def begin_ray_job(job: dict[str, Any], extras: Sequence[Injected], find: Find) -> None:
+    """Additions go into the templates; a submitter that the user left out is written for them."""
+    found = ray_job_parts(Field(job), find)
+    if len(found) != len(extras):
+        raise Clash(f"invalid podset infos: expecting {len(found)} podset, got {len(extras)}")
+    for part, extra in zip(found, extras, strict=True):
+        assert isinstance(part.template.value, dict)
+        add(part.template.value, extra)
+        if part.name == SUBMITTER:
+            job["spec"]["submitterPodTemplate"] = part.template.value
+
+
+def take_back_ray_job(job: dict[str, Any], originals: Sequence[dict[str, Any]]) -> None:
+    """The templates as they were; a submitter that says nothing of its own was not the user's."""
+    found = ray_job_parts(Field(job), lambda *_: None)
+    if len(found) != len(originals):
+        return
+    for part, original in zip(found, originals, strict=True):
+        assert isinstance(part.template.value, dict)
+        restore(part.template.value, original)
+    spec = job["spec"]
+    if spec.get("submitterPodTemplate") == _submitter(Field(spec)):
+        del spec["submitterPodTemplate"]
+
+
+def _submitter(spec: Field) -> dict[str, Any]:
+    """The pod that hands in the job, where the user wrote none; it runs what the head runs."""
+    made = copy.deepcopy(_SUBMITTER_TEMPLATE)
+    containers = spec.at("rayClusterSpec", "headGroupSpec", "template", "spec", "containers").items()
+    if containers and (image := containers[0].at("image").text()):
+        made["spec"]["containers"][0]["image"] = image
+    return made
 
 
 def _cluster(spec: Field) -> list[Part]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from bayplan.dialects.jobs.part import Find, Part
+from bayplan.dialects.jobs.starting import Clash, Injected, add
 from bayplan.dialects.kube.fields import Field
 
 DRIVER, EXECUTOR = "driver", "executor"
@@ -22,6 +24,65 @@ def spark_parts(app: Field, find: Find) -> list[Part]:
     spec = app.at("spec")
     executors = spec.at(EXECUTOR, "instances").integer(default=0)
     return [_part(spec, DRIVER, 1), _part(spec, EXECUTOR, executors)]
+
+
+def begin_spark(app: Object, extras: Sequence[Injected], find: Find) -> None:
+    """Additions go into the fields of the driver and the executors; gates have none but the template's."""
+    if len(extras) != len(_CONTAINERS):
+        raise Clash(f"invalid podset infos: expecting {len(_CONTAINERS)} podset, got {len(extras)}")
+    for role, extra in zip(_CONTAINERS, extras, strict=True):
+        written = app["spec"].setdefault(role, {})
+        found = _as_template(written)
+        add(found, extra)
+        _write(written, found)
+
+
+def take_back_spark(app: Object, originals: Sequence[Object]) -> None:
+    """The fields as they were; what only a template says is left to it."""
+    if len(originals) != len(_CONTAINERS):
+        return
+    for role, original in zip(_CONTAINERS, originals, strict=True):
+        written = app["spec"].setdefault(role, {})
+        _write(written, _without(original, written.get("template") or {}))
+        if written.get("template") == {"spec": {}}:
+            del written["template"]
+
+
+def _as_template(written: Object) -> Object:
+    gates = ((written.get("template") or {}).get("spec") or {}).get("schedulingGates")
+    metadata = {key: written[key] for key in ("labels", "annotations") if key in written}
+    spec = {key: written[key] for key in ("nodeSelector", "tolerations") if key in written}
+    return {"metadata": metadata, "spec": spec | ({"schedulingGates": gates} if gates else {})}
+
+
+def _without(original: Object, template: Object) -> Object:
+    """What of a pod set its fields said, given the template beside them."""
+    metadata: Object = {}
+    for key in ("labels", "annotations"):
+        inner = (template.get("metadata") or {}).get(key) or {}
+        whole = (original.get("metadata") or {}).get(key) or {}
+        if kept := {name: value for name, value in whole.items() if inner.get(name) != value}:
+            metadata[key] = kept
+    return {"metadata": metadata, "spec": original.get("spec") or {}}
+
+
+def _write(written: Object, found: Object) -> None:
+    below = (
+        ("labels", "metadata"),
+        ("annotations", "metadata"),
+        ("nodeSelector", "spec"),
+        ("tolerations", "spec"),
+    )
+    for key, part in below:
+        if key in found[part]:
+            written[key] = found[part][key]
+        else:
+            written.pop(key, None)
+    gates = found["spec"].get("schedulingGates")
+    if gates:
+        written.setdefault("template", {}).setdefault("spec", {})["schedulingGates"] = gates
+    elif isinstance(written.get("template"), dict):
+        written["template"].get("spec", {}).pop("schedulingGates", None)
 
 
 def _part(spec: Field, role: str, count: int) -> Part:

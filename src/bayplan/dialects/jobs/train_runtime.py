@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 from bayplan.dialects.jobs.part import Find
+from bayplan.dialects.jobs.starting import Injected
 from bayplan.dialects.kube.fields import Field
 
 ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
@@ -13,6 +15,8 @@ TRAINER = "trainer"
 NODE = "node"
 """The replicated job that trains, where no label says so."""
 
+PATCH_MANAGER = "kueue.x-k8s.io/manager"
+"""Whose patch among those of a TrainJob is ours."""
 _CLUSTER_WIDE = "ClusterTrainingRuntime"
 
 Object = dict[str, Any]
@@ -38,6 +42,42 @@ def job_set_of(train_job: Field, runtime: Object) -> Object:
         for job in changed.items():
             _patch(jobs, job, known=bool(runtime))
     return {"spec": {"replicatedJobs": jobs}}
+
+
+def begin_train_job(train_job: Object, extras: Sequence[Injected], find: Find) -> None:
+    """Fill in our place among the patches."""
+    _our_patch(train_job)["replicatedJobs"] = [_job_patch(extra) for extra in extras]
+
+
+def take_back_train_job(train_job: Object, originals: Sequence[Object]) -> None:
+    """Empty our place among the patches."""
+    _our_patch(train_job).pop("replicatedJobs", None)
+
+
+def _our_patch(train_job: Object) -> Object:
+    patches = train_job["spec"].setdefault("runtimePatches", [])
+    ours = next((one for one in patches if one.get("manager") == PATCH_MANAGER), None)
+    if ours is None:
+        ours = {"manager": PATCH_MANAGER}
+        patches.append(ours)
+    found = ours
+    for key in ("trainingRuntimeSpec", "template", "spec"):
+        found = found.setdefault(key, {})
+    return found
+
+
+def _job_patch(extra: Injected) -> Object:
+    metadata = {"annotations": dict(extra.annotations), "labels": dict(extra.labels)}
+    spec: Object = {
+        "nodeSelector": dict(extra.node_selector),
+        "tolerations": list(extra.tolerations),
+        "schedulingGates": [{"name": gate} for gate in extra.gates],
+    }
+    template = {
+        "metadata": {key: value for key, value in metadata.items() if value},
+        "spec": {key: value for key, value in spec.items() if value},
+    }
+    return {"name": extra.name, "template": {"spec": {"template": template}}}
 
 
 def _resize(jobs: list[Object], count: int) -> None:

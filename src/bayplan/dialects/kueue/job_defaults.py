@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bayplan.dialects.jobs.kinds import KINDS, is_known, parts
+from bayplan.dialects.jobs.train_runtime import PATCH_MANAGER
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kueue.annotations import (
     ELASTIC_GATE,
@@ -29,7 +30,6 @@ from bayplan.dialects.kueue.rulebook import RULES, Rulebook
 DEFAULT_QUEUE = "default"
 TOPOLOGY_GATE = "kueue.x-k8s.io/topology"
 GROUP_INDEX = "kueue.x-k8s.io/pod-group-pod-index"
-PATCH_MANAGER = "kueue.x-k8s.io/manager"
 PARENTS = {
     "LeaderWorkerSet": "leaderworkerset.x-k8s.io/leaderworkerset",
     "StatefulSet": "statefulset",
@@ -49,6 +49,10 @@ class Around:
 
 
 ALONE = Around()
+WRITTEN = replace(RULES, elastic=False)
+"""Jobs that change their size are started anew, as others are: nobody would take their gate away."""
+CHANGED_TOO = tuple(PARENTS)
+"""Kinds whose pods are marked whenever their template changes."""
 
 
 def default_job(job: Object, around: Around = ALONE, rules: Rulebook = RULES) -> Object:
@@ -71,6 +75,26 @@ def default_job(job: Object, around: Around = ALONE, rules: Rulebook = RULES) ->
         for part in parts(Field(made)):
             _gate(part.template.value, ELASTIC_GATE)
     return made
+
+
+def default_written(new: Object, old: Object | None = None) -> Object:
+    """What becomes of a job or pod that somebody writes. Those that name no queue stay as they are."""
+    del old
+    metadata = new.get("metadata") or {}
+    by_parent = SUSPENDED_BY in (metadata.get("annotations") or {})
+    if not by_parent and not (metadata.get("labels") or {}).get(QUEUE):
+        return new
+    return default_job(new, Around(owned=not by_parent and _is_part(metadata)), WRITTEN)
+
+
+def _is_part(metadata: Object) -> bool:
+    """Whether another job made it; whoever looks after that one sees whether it is queued."""
+    bosses = [one for one in metadata.get("ownerReferences") or () if one.get("controller")]
+    return any(
+        one.get("kind") in KINDS
+        and str(one.get("apiVersion", "")).rpartition("/")[0] == KINDS[one["kind"]].group
+        for one in bosses
+    )
 
 
 def _labels(obj: Object) -> dict[str, str]:

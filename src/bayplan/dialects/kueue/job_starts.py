@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from bayplan.dialects.jobs.starting import Clash, Injected
 from bayplan.dialects.kube.fields import Field
-from bayplan.dialects.kueue.annotations import UNCONSTRAINED
+from bayplan.dialects.kube.name_rules import label_value_problems
+from bayplan.dialects.kueue.annotations import PREFIX, UNCONSTRAINED
 from bayplan.dialects.kueue.job_defaults import TOPOLOGY_GATE
 from bayplan.dialects.kueue.rulebook import RULES, Rulebook
+
+__all__ = ["Injected", "injected", "injections"]
+
+WORKLOAD_NAME = PREFIX + "workload"
+POD_SET = PREFIX + "podset"
+LOCAL_QUEUE = PREFIX + "local-queue-name"
+CLUSTER_QUEUE = PREFIX + "cluster-queue-name"
 
 Object = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Injected:
-    """Additions to the pods of one pod set, and how many of them start."""
-
-    name: str
-    count: int
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    tolerations: tuple[Object, ...] = ()
-    gates: tuple[str, ...] = ()
+def injections(workload: Object, flavors: Mapping[str, Object], rules: Rulebook = RULES) -> list[Injected]:
+    """What each pod set of an admitted Workload is given. KeyError if a flavor is not known."""
+    found = Field(workload)
+    assignments = found.at("status", "admission", "podSetAssignments").items()
+    pairs = zip(assignments, found.at("spec", "podSets").items(), strict=False)
+    return [_with_names(found, injected(one, pod_set, flavors, rules), rules) for one, pod_set in pairs]
 
 
 def injected(
@@ -50,4 +53,36 @@ def injected(
         node_selector=selector,
         tolerations=tuple(tolerations),
         gates=gates,
+    )
+
+
+def _with_names(workload: Field, extra: Injected, rules: Rulebook) -> Injected:
+    """The same with the names that pods are found by, and with what the checks ask for."""
+    name = workload.at("metadata", "name").text()
+    queue = workload.at("status", "admission", "clusterQueue").text()
+    labels = {POD_SET: extra.name, LOCAL_QUEUE: workload.at("spec", "queueName").text()}
+    if not label_value_problems(queue) and "." not in queue:
+        labels[CLUSTER_QUEUE] = queue
+    named = Injected("", 0, labels=labels, annotations={WORKLOAD_NAME: name} if rules.topology else {})
+    extra = extra.and_also(named)
+    for check in workload.at("status", "admissionChecks").items():
+        for update in check.at("podSetUpdates").items():
+            if update.at("name").text() == extra.name:
+                try:
+                    extra = extra.and_also(_update(update))
+                except Clash as wrong:
+                    raise Clash(f'in admission check "{check.at("name").text()}": {wrong}') from None
+                break
+    return extra
+
+
+def _update(update: Field) -> Injected:
+    tolerations = [one.value for one in update.at("tolerations").items()]
+    return Injected(
+        "",
+        0,
+        labels=update.at("labels").texts(),
+        annotations=update.at("annotations").texts(),
+        node_selector=update.at("nodeSelector").texts(),
+        tolerations=tuple(one for one in tolerations if isinstance(one, dict)),
     )

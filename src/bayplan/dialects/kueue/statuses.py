@@ -109,9 +109,9 @@ def eviction_message(action: Evict) -> str:
             )
 
 
-def send_away(draft: Draft, why: str, message: str, cause: str = "") -> None:
+def send_away(draft: Draft, why: str, message: str, cause: str = "", *, tell_cause: bool = True) -> None:
     """Mark a gang as leaving, count it, and forget what was agreed for its stay."""
-    draft.mark(EVICTED, True, f"{why}DueTo{cause}" if cause else why, message)
+    draft.mark(EVICTED, True, f"{why}DueTo{cause}" if cause and tell_cause else why, message)
     for key in ("clusterName", "nominatedClusterNames", "unhealthyNodes"):
         draft.put(key, None)
     draft.put("admissionChecks", [_pending_again(check, draft.now) for check in draft.checks])

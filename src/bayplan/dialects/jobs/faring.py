@@ -1,0 +1,192 @@
+"""How a job fares, by its status: whether it ended, has pods, is ready, and which pods it needs no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bayplan.dialects.jobs.part import ONLY, Part
+from bayplan.dialects.kube.fields import Field
+
+Counts = dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a job ended."""
+
+    succeeded: bool
+    message: str = ""
+
+
+def _no_counts(job: Field, parts: Sequence[Part]) -> Counts:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Faring:
+    """How to read the status of one kind of job."""
+
+    ended: Callable[[Field], Ending | None]
+    active: Callable[[Field], bool]  # there may be pods that hold capacity
+    ready: Callable[[Field, Sequence[Part]], bool]
+    reclaimable: Callable[[Field, Sequence[Part]], Counts] = _no_counts  # pods that will not run again
+
+
+def condition_holds(job: Field, *kinds: str) -> Field | None:
+    """The first condition of these kinds that is true."""
+    for condition in job.at("status", "conditions").items():
+        if condition.at("type").text() in kinds and condition.at("status").text() == "True":
+            return condition
+    return None
+
+
+def _by_condition(good: str, bad: str = "Failed") -> Callable[[Field], Ending | None]:
+    def read(job: Field) -> Ending | None:
+        found = condition_holds(job, good, bad)
+        return None if found is None else Ending(found.at("type").text() == good, found.at("message").text())
+
+    return read
+
+
+def _holding(kind: str) -> Callable[[Field, Sequence[Part]], bool]:
+    return lambda job, parts: condition_holds(job, kind) is not None
+
+
+def _never(job: Field) -> Ending | None:
+    return None
+
+
+# ── Job ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _job_ready(job: Field, parts: Sequence[Part]) -> bool:
+    status = job.at("status")
+    uncounted = len(status.at("uncountedTerminatedPods", "succeeded").items())
+    there = status.at("succeeded").integer() + status.at("ready").integer() + uncounted
+    return there >= sum(part.count for part in parts)
+
+
+def _job_reclaimable(job: Field, parts: Sequence[Part]) -> Counts:
+    spec, status = job.at("spec"), job.at("status")
+    parallelism = spec.at("parallelism").integer(default=1)
+    completions = spec.at("completions").integer(default=parallelism)
+    over = status.at("succeeded").integer()
+    if spec.at("completionMode").text() == "Indexed":
+        texts = (status.at("completedIndexes").text(), status.at("failedIndexes").text())
+        over = len({index for text in texts for index in _indexes(text, completions)})
+    left = max(completions - over, 0)
+    return {ONLY: parallelism - left} if parallelism > 1 and over and left < parallelism else {}
+
+
+def _indexes(text: str, end: int) -> range | list[int]:
+    """The numbers in a list like 1,3-5, below an end; what cannot be read is passed over."""
+    found: list[int] = []
+    for piece in text.split(",") if text else ():
+        first, dash, last = piece.partition("-")
+        if first.isdigit() and (last.isdigit() or not dash):
+            found += range(int(first), min(int(last) if dash else int(first), end - 1) + 1)
+    return found
+
+
+JOB = Faring(
+    _by_condition("Complete"),
+    lambda job: job.at("status", "active").integer() != 0,
+    _job_ready,
+    _job_reclaimable,
+)
+
+# ── sets of jobs ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _of_jobs(key: str, done: str) -> Faring:
+    """A JobSet or TrainJob: its status counts jobs by the name of their pod set."""
+
+    def active(job: Field) -> bool:
+        return any(one.at("active").integer() > 0 for one in job.at("status", key).items())
+
+    def ready(job: Field, parts: Sequence[Part]) -> bool:
+        wanted = sum(part.subgroup_count or 0 for part in parts)
+        told = job.at("status", key).items()
+        return wanted == sum(one.at("ready").integer() + one.at("succeeded").integer() for one in told)
+
+    def reclaimable(job: Field, parts: Sequence[Part]) -> Counts:
+        told = {one.at("name").text(): one.at("succeeded").integer() for one in job.at("status", key).items()}
+        return {
+            part.name: told[part.name] * (part.natural_segment or 0)
+            for part in parts
+            if 0 < told.get(part.name, 0) <= (part.subgroup_count or 0)
+        }
+
+    return Faring(_by_condition(done), active, ready, reclaimable)
+
+
+JOB_SET = _of_jobs("replicatedJobsStatus", "Completed")
+TRAIN_JOB = _of_jobs("jobsStatus", "Complete")
+
+# ── training operators ─────────────────────────────────────────────────────────────────────────────
+
+
+def _replicas_active(job: Field) -> bool:
+    return any(one.at("active").integer() != 0 for _, one in job.at("status", "replicaStatuses").entries())
+
+
+TRAINING = Faring(_by_condition("Succeeded"), _replicas_active, _holding("Running"))
+
+# ── Ray ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _ray_job_ended(job: Field) -> Ending | None:
+    status = job.at("status")
+    if status.at("jobDeploymentStatus").text() not in ("Failed", "Complete"):
+        return None
+    return Ending(status.at("jobStatus").text() == "SUCCEEDED", status.at("message").text())
+
+
+def _cluster_ready(job: Field, parts: Sequence[Part] = ()) -> bool:
+    return job.at("status", "state").text() == "ready"
+
+
+RAY_JOB = Faring(
+    _ray_job_ended,
+    lambda job: job.at("status", "jobDeploymentStatus").text() not in ("", "Suspended"),
+    lambda job, parts: job.at("status", "rayClusterStatus", "state").text() == "ready",
+)
+RAY_CLUSTER = Faring(_never, _cluster_ready, _cluster_ready)
+RAY_SERVICE = Faring(_never, lambda job: condition_holds(job, "Ready") is not None, _holding("Ready"))
+
+# ── others ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _wrapper_ended(job: Field) -> Ending | None:
+    match job.at("status", "phase").text():
+        case "Succeeded":
+            return Ending(True, "AppWrapper finished successfully")
+        case "Failed" if condition_holds(job, "ResourcesDeployed") is None:
+            return Ending(False, "AppWrapper failed")
+    return None
+
+
+APP_WRAPPER = Faring(
+    _wrapper_ended, lambda job: condition_holds(job, "QuotaReserved") is not None, _holding("PodsReady")
+)
+
+
+def _spark_state(job: Field) -> str:
+    return job.at("status", "applicationState", "state").text()
+
+
+def _spark_ended(job: Field) -> Ending | None:
+    if _spark_state(job) not in ("COMPLETED", "FAILED", "SUBMISSION_FAILED"):
+        return None
+    told = job.at("status", "applicationState", "errorMessage").text()
+    return Ending(_spark_state(job) == "COMPLETED", told)
+
+
+def _spark_ready(job: Field, parts: Sequence[Part]) -> bool:
+    states = [state.text() for _, state in job.at("status", "executorState").entries()]
+    there = sum(state in ("RUNNING", "COMPLETED") for state in states)
+    return _spark_state(job) == "RUNNING" and there >= job.at("spec", "executor", "instances").integer()
+
+
+SPARK = Faring(_spark_ended, lambda job: _spark_state(job) == "RUNNING", _spark_ready)

@@ -1,0 +1,112 @@
+"""Starting an admitted job and stopping it again, as writes; any step may be the last before a restart."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bayplan.dialects.jobs.kinds import Find
+from bayplan.dialects.jobs.running import (
+    faring,
+    is_suspended,
+    prepared,
+    resource,
+    restored,
+    started,
+    suspended,
+)
+from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kueue.annotations import MINIMUM, PREFIX, SYNCED
+from bayplan.dialects.kueue.deeds import Deed, changed, told
+from bayplan.dialects.kueue.job_starts import injections
+from bayplan.dialects.kueue.rulebook import Rulebook
+from bayplan.dialects.kueue.topology_request import parse_bool
+
+STOPPING = PREFIX + "stopping"
+"""A Job that is suspended and not yet as it was."""
+_IN_STEPS = ("TrainJob",)
+"""Kinds that may only be changed while they are held back, and only after their pods are gone."""
+
+Object = dict[str, Any]
+
+
+def is_held(job: Object) -> bool:
+    """Whether a job is held back and as it was before it ever started."""
+    return is_suspended(job) and (job["metadata"].get("annotations") or {}).get(STOPPING) != "true"
+
+
+def start(
+    job: Object, workload: Object, flavors: Mapping[str, Object], find: Find, rules: Rulebook, now: float
+) -> list[Deed]:
+    """Let an admitted job run. KeyError if a flavor is unknown, Clash if the job cannot take what it gets."""
+    extras = injections(workload, flavors, rules)
+    kind = resource(job["kind"])
+    if job["kind"] in _IN_STEPS:
+        before = prepared(job, extras, find)
+        if before != job:
+            return [changed(kind, job, before)]
+    after = started(job, extras, find)
+    _resize(after, extras[0].count if extras else 0)
+    queue = workload["status"]["admission"].get("clusterQueue", "")
+    return [changed(kind, job, after, told(job, "Started", f"Admitted by clusterQueue {queue}", now))]
+
+
+def stop(job: Object, workload: Object | None, why: str, find: Find, now: float) -> list[Deed]:
+    """Hold a job back, with its pod templates as the Workload has them; nothing if it is so already."""
+    if is_held(job) and job["kind"] not in _IN_STEPS:
+        return []
+    kind, event = resource(job["kind"]), told(job, "Stopped", why, now)
+    pod_sets: Sequence[Object] = (workload or {}).get("spec", {}).get("podSets") or ()
+    if job["kind"] == "Job":
+        return _stop_job(job, pod_sets, event)
+    held = suspended(job)
+    if job["kind"] not in _IN_STEPS:
+        after = _as_before(held, pod_sets, find) if workload is not None else held
+        return [changed(kind, job, after, event)]
+    if held != job:
+        return [changed(kind, job, held, event)]
+    after = restored(job, (), find)
+    waits = after == job or faring(job["kind"]).active(Field(job))
+    return [] if waits else [changed(kind, job, after)]
+
+
+def _stop_job(job: Object, pod_sets: Sequence[Object], event: Any) -> list[Deed]:
+    """In three steps: its template may only be changed while it is suspended and has not begun."""
+    kind = resource("Job")
+    if not is_suspended(job):
+        held = suspended(job)
+        meta = held["metadata"]
+        meta["annotations"] = {**(meta.get("annotations") or {}), STOPPING: "true"}
+        return [changed(kind, job, held, event)]
+    status = job.get("status") or {}
+    if status.get("startTime"):
+        fresh = {key: value for key, value in status.items() if key != "startTime"}
+        return [changed(kind, job, {**job, "status": fresh}, subresource="status")]
+    after = _as_before(job, pod_sets, lambda *_: None)
+    after["metadata"] = copy.deepcopy(job["metadata"])
+    notes = after["metadata"].get("annotations") or {}
+    notes.pop(STOPPING, None)
+    if not notes:
+        after["metadata"].pop("annotations", None)
+    return [changed(kind, job, after)]
+
+
+def _as_before(job: Object, pod_sets: Sequence[Object], find: Find) -> Object:
+    after = restored(job, [one.get("template") or {} for one in pod_sets], find)
+    if len(pod_sets) == 1:
+        _resize(after, pod_sets[0].get("count", 1))
+    return after
+
+
+def _resize(job: Object, count: int) -> None:
+    """A Job that is content with fewer pods has as many as it was given."""
+    notes = job["metadata"].get("annotations") or {}
+    if job["kind"] != "Job" or not notes.get(MINIMUM, "").isdigit():
+        return
+    job["spec"]["parallelism"] = count
+    try:
+        if parse_bool(notes.get(SYNCED, "false")):
+            job["spec"]["completions"] = count
+    except ValueError:
+        return

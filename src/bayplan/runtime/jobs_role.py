@@ -1,0 +1,212 @@
+"""The jobs role: jobs that name a queue get Workloads, start when those are admitted, and stop with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from bayplan.dialects.api import Ended, Event, Kind, Outcome, Verb, Write
+from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kube.times import timestamp
+from bayplan.dialects.kueue.annotations import QUEUE
+from bayplan.dialects.kueue.conditions import FINISHED, is_true
+from bayplan.dialects.kueue.deeds import Deed, controller, is_leaving, owners
+from bayplan.dialects.kueue.job_keeping import Known, keep_child, keep_job, look_again, orphaned
+from bayplan.dialects.kueue.job_statuses import NEVER, Patience
+from bayplan.dialects.kueue.pod_keeping import Group, keep_abandoned, keep_pods
+from bayplan.dialects.kueue.pod_rules import group_name
+from bayplan.dialects.kueue.rulebook import RULES, Rulebook
+from bayplan.dialects.kueue.serving_keeping import SERVING_KINDS, joined, keep_serving
+from bayplan.model.change import Change
+from bayplan.model.plan import Plan
+from bayplan.runtime.job_shelf import FLAGGED, GROUP, JOINING, WATCHED, Object, Shelf, Unit, named_workload
+from bayplan.runtime.roles import Settled
+
+RETRY_SECONDS = 5.0  # after a write that failed, unless something happens before
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The tag of a write: for whom it was made, and what is announced about it."""
+
+    unit: Unit
+    told: tuple[Write, ...]
+
+
+@dataclass(slots=True)
+class Flight:
+    """The writes under way for one unit."""
+
+    left: int
+    failed: bool = field(default=False)
+
+
+class JobsRole:
+    """Looks after each job on its own: one that is being written to is looked at when that has ended."""
+
+    name = "jobs"
+    kinds: tuple[Kind, ...] = WATCHED
+
+    def __init__(self, patience: Patience | None = None, rules: Rulebook = RULES) -> None:
+        self.shelf = Shelf()
+        self.known = Known(self.shelf.find, self.shelf.flavors, rules, patience)
+        self.dirty: dict[Unit, float] = {}  # when to be looked after; in order of coming
+        self.flying: dict[Unit, Flight] = {}
+
+    def decode(self, event: Event) -> Iterator[Change]:
+        self.dirty.update(dict.fromkeys(self.shelf.note(event), 0.0))
+        return iter(())
+
+    def fold(self, changes: Iterable[Change]) -> None:
+        """Jobs are no changes: they are kept as they are."""
+
+    def look(self, now: float) -> None:
+        return None
+
+    def decide(self, view: Any, now: float) -> Plan:
+        raise AssertionError("there is nothing to decide")
+
+    def assume(self, plan: Plan, now: float) -> None:
+        raise AssertionError("there is nothing to decide")
+
+    def encode(self, plan: Plan, now: float) -> Iterable[Write]:
+        raise AssertionError("there is nothing to decide")
+
+    def settle(self, settled: Settled, now: float) -> None:
+        """Decisions are made by others."""
+
+    def keep(self, now: float) -> Iterator[Write]:
+        """The next writes for everything that is due."""
+        due = [unit for unit, when in self.dirty.items() if when <= now and unit not in self.flying]
+        for unit in due:
+            del self.dirty[unit]
+            deeds = self._deeds(unit, now)
+            if deeds:
+                self.flying[unit] = Flight(len(deeds))
+                yield from (replace(deed.write, tag=Done(unit, deed.told)) for deed in deeds)
+            elif (when := self._next_look(unit)) < NEVER:
+                self.dirty[unit] = max(when, now + 1.0)
+
+    def follow_up(self, outcome: Outcome, now: float) -> Iterator[Write]:
+        """Announce what was done; look again once nothing is under way."""
+        tag = outcome.write.tag
+        if not isinstance(tag, Done) or tag.unit not in self.flying:
+            return
+        flight = self.flying[tag.unit]
+        flight.left -= 1
+        if outcome.ended is Ended.DONE:
+            self._take_answer(outcome, now)
+            yield from tag.told
+        elif outcome.ended is not Ended.GONE:
+            flight.failed = True
+        if not flight.left:
+            del self.flying[tag.unit]
+            if flight.failed:
+                self.dirty.setdefault(tag.unit, now + RETRY_SECONDS)
+            else:
+                self.dirty[tag.unit] = 0.0
+
+    def next_due(self, now: float) -> float:
+        return min((when for unit, when in self.dirty.items() if unit not in self.flying), default=NEVER)
+
+    def _take_answer(self, outcome: Outcome, now: float) -> None:
+        write = outcome.write
+        if write.verb is Verb.DELETE:
+            self.shelf.leaving(write.kind, (write.namespace, write.name), timestamp(now))
+        elif isinstance(outcome.object, dict) and "metadata" in outcome.object:
+            self.shelf.answered(write.kind, outcome.object, fresh=write.verb is Verb.CREATE)
+
+    def _deeds(self, unit: Unit, now: float) -> list[Deed]:
+        match unit[0]:
+            case kind if kind in FLAGGED:
+                return self._of_job(unit, now)
+            case kind if kind in SERVING_KINDS:
+                return self._of_serving(unit, now)
+            case "Pod":
+                return self._of_pod(unit, now)
+            case kind if kind == GROUP:
+                return self._of_group(unit, now)
+            case kind if kind == JOINING:
+                pod = self.shelf.joining.get(unit[1:])
+                parent = self.shelf.parent(pod) if pod is not None else None
+                return joined(pod, parent, self.known.rules) if pod is not None and parent is not None else []
+        return []
+
+    def _of_job(self, unit: Unit, now: float) -> list[Deed]:
+        job = self.shelf.jobs.get(unit)
+        mine, others = self._workloads(unit, job)
+        lost = [deed for one in others for deed in orphaned(one, now)]
+        if job is None or is_leaving(job):
+            return [*lost, *(deed for one in mine for deed in orphaned(one, now))]
+        if lost:
+            return lost
+        top = self.shelf.top(job)
+        if top is not None:
+            above = self.shelf.workloads_of((top["kind"], unit[1], top["metadata"]["name"]))
+            current = [one for one in above if not is_true(one, FINISHED)]
+            return keep_child(job, current[-1] if current else None, now)
+        if not _queue(job) and not self.known.rules.every_job:
+            return []
+        if name := named_workload(job):
+            found = self.shelf.workloads.get((unit[1], name))
+            mine = [found] if found is not None else []
+        return keep_job(job, mine, self.known, now)
+
+    def _of_serving(self, unit: Unit, now: float) -> list[Deed]:
+        job = self.shelf.jobs.get(unit)
+        if job is None or not _queue(job):
+            return []
+        mine, _ = self._workloads(unit, job)  # those of an older one of the same name go with it
+        return keep_serving(job, mine, self.known, now)
+
+    def _workloads(self, unit: Unit, job: Object | None) -> tuple[list[Object], list[Object]]:
+        """The Workloads of this very job, and those of an earlier one of its name."""
+        if unit[0] not in self.shelf.known_kinds:
+            return [], []  # nobody knows whether the job is there
+        uid = job["metadata"].get("uid") if job is not None else None
+        mine: list[Object] = []
+        others: list[Object] = []
+        for one in self.shelf.workloads_of(unit):
+            (mine if any(ref.get("uid") == uid for ref in owners(one)) else others).append(one)
+        return mine, others
+
+    def _of_pod(self, unit: Unit, now: float) -> list[Deed]:
+        pod = self.shelf.pods.get(unit[1:])
+        mine, others = self._workloads(unit, pod)
+        if deeds := [deed for one in others if controller(one) for deed in orphaned(one, now)]:
+            return deeds
+        if pod is None or group_name(Field(pod), self.known.rules).text():
+            return []  # what is left belongs to groups
+        alone = [one for one in mine if controller(one)]
+        return keep_pods(Group("", (pod,)), alone[0] if alone else None, self.known, now)
+
+    def _of_group(self, unit: Unit, now: float) -> list[Deed]:
+        key = unit[1:]
+        pods = tuple(self.shelf.pods[one] for one in sorted(self.shelf.groups.get(key, ())))
+        workload = self.shelf.workloads.get(key)
+        if pods:
+            return keep_pods(Group(unit[2], pods), workload, self.known, now)
+        if workload is None or "Pod" not in self.shelf.known_kinds:
+            return []
+        return keep_abandoned(workload, self._has_living_owner(workload))
+
+    def _has_living_owner(self, workload: Object) -> bool:
+        namespace = workload["metadata"].get("namespace", "default")
+        return any(
+            ref.get("kind") not in self.shelf.known_kinds
+            or (ref["kind"], namespace, ref.get("name", "")) in self.shelf.jobs
+            for ref in owners(workload)
+            if ref.get("kind") in SERVING_KINDS
+        )
+
+    def _next_look(self, unit: Unit) -> float:
+        if unit[0] == GROUP:
+            found = [self.shelf.workloads[unit[1:]]] if unit[1:] in self.shelf.workloads else []
+        else:
+            found = self.shelf.workloads_of(unit)
+        return min((look_again(one, self.known) for one in found), default=NEVER)
+
+
+def _queue(job: Object) -> str:
+    return str((job["metadata"].get("labels") or {}).get(QUEUE, ""))
