@@ -8,6 +8,7 @@ from bayplan.model.change import DemandLost, DemandSeen, EntranceSeen
 from bayplan.model.plan import Decline
 from bayplan.model.profile import Profile
 from bayplan.model.quota import Entrance, Stop
+from bayplan.scheduling.admit import decide_admissions
 from tests.admission.drawing import demand
 from tests.admission.world import World
 
@@ -285,3 +286,16 @@ def test_a_flavor_lost_to_another_gang_of_the_round_is_looked_at_again() -> None
     """)
     world.settle()
     assert world.running() == {"quick", "high"}
+
+
+def test_gangs_whose_writes_failed_are_not_taken_for_alike() -> None:
+    world = World("flavor f\nqueue q : f/cpu=4")
+    world.draw("gang large in q prio=1 : cpu=3\ngang small in q : cpu=1")
+    for name in ("large", "small"):
+        plan = decide_admissions(world.state.snapshot(world.state.heads(world.now)), world.profile, world.now)
+        world.state.assume(plan, world.now)
+        world.state.admission_failed(world.demand(name).gang.source, world.now)
+    world.draw("gang other by q : cpu=2 > f")
+    world.now += 60
+    world.settle()
+    assert world.running() == {"other", "small"}

@@ -30,7 +30,7 @@ from bayplan.model.change import (
 )
 from bayplan.model.demand import Demand
 from bayplan.model.gang import Ref
-from bayplan.model.plan import Admit, Decline, Evict, Plan
+from bayplan.model.plan import Action, Admit, Decline, Evict, Plan
 from bayplan.model.profile import Profile
 from bayplan.model.refusal import Refusal
 from bayplan.scheduling.admit import decide_admissions
@@ -97,6 +97,8 @@ class World:
         self.state.assume(plan, self.now)
         self.plans.append(plan)
         for action in plan.actions:
+            if self.refuses(action):
+                continue
             match action:
                 case Admit(demand, admission):
                     given = replace(demand, admission=admission, failed_nodes=())
@@ -107,6 +109,10 @@ class World:
                     assert isinstance(known, DemandSeen)
                     self.see(DemandSeen(replace(known.demand, evicted=True)))
         return plan
+
+    def refuses(self, action: Action) -> bool:
+        """Whether a write fails; the API of this world never refuses anything."""
+        return False
 
     def settle(self) -> None:
         """Rounds until nothing is left to do, and nobody to wait for."""

@@ -19,7 +19,7 @@ from bayplan.model.change import (
     QuotaNodeLost,
     TopologyLost,
 )
-from bayplan.model.plan import Admit, Evict, Plan
+from bayplan.model.plan import Action, Admit, Decline, Evict, Plan
 from bayplan.model.profile import Profile
 from tests.admission.world import World, named
 from tests.properties.admission_worlds import (
@@ -151,6 +151,35 @@ def test_the_ledger_is_what_a_fresh_count_finds_whatever_happens(random: Random,
     for demand in world.demands():
         world.finish(named(demand))
     assert ledger(world.state) == ledger(world.fresh())
+
+
+class Unreliable(Watched):
+    """An API that refuses some writes."""
+
+    random = Random(0)
+
+    def refuses(self, action: Action) -> bool:
+        if isinstance(action, Decline) or self.random.random() < 0.7:
+            return False
+        if isinstance(action, Admit):
+            self.state.admission_failed(action.gang, self.now)
+        else:
+            self.state.eviction_failed(action.gang)
+        return True
+
+
+@FEW
+@given(RANDOM, KINDS)
+def test_writes_that_fail_change_nothing_in_the_end(random: Random, kind: Kind) -> None:
+    made = random_world(random, **kind)
+    world = Unreliable("", made.profile)
+    world.random = random
+    for change in made.objects.values():
+        world.see(change)
+    world.settle()
+    assert ledger(world.state) == ledger(world.fresh())
+    if not world.state.lines.crowded:
+        assert world.overlooked() == []
 
 
 @FEW

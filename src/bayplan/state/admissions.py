@@ -281,6 +281,7 @@ class AdmissionState:
         ref = standing.demand.gang.source
         match standing.place:
             case Place.BACKOFF:
+                standing.shape = self.rules.shape_of(standing.demand, standing.queue, standing.rank)
                 self.lines.move(standing, Place.WAITING)
             case Place.COMMITTED:  # nobody ever said how the write ended
                 self.admission_failed(ref, now)
