@@ -22,6 +22,7 @@ Key = tuple[str, str]
 Object = dict[str, Any]
 
 _BEFORE_A_DECISION = {"Deactivated", "Misconfigured", "PendingEvaluation", "Suspended"}
+_OPEN = ("None", None)  # a queue that is not stopped and asks for no checks
 
 
 def status_due(workload: Object, rules: Rules, now: float) -> Object | None:
@@ -66,12 +67,9 @@ class QueueChanges:
         gone = event.happened is Happened.GONE
         rule = None if gone else (spec.get("stopPolicy") or "None", spec.get("admissionChecksStrategy"))
         key = (kind, namespace, name)
-        if self.known.get(key) == rule:
+        before, self.known[key] = self.known.get(key, _OPEN), rule
+        if before == rule:
             return ()
-        if gone:
-            del self.known[key]
-        else:
-            self.known[key] = rule
         if kind == "LocalQueue":
             return _of_entrance(namespace, name, workloads)
         return list(workloads)  # which LocalQueues lead to it may change in this very moment
