@@ -41,6 +41,7 @@ class Standing:
     told: Hashable = None  # why it waits
     progress: tuple[Mapping[str, int], ...] = ()
     asked: int = -1  # how often its line had been woken when the search for flavors ended there
+    searched: list[tuple[Mapping[str, int], ...]] = field(default_factory=list)  # where it ended since then
     overtaken: int = -1  # the last state of things in which others of the round came first
     ticket: int = 0  # which of its entries in a line is the true one
 
@@ -175,6 +176,8 @@ class Lines:
     def decline(self, standing: Standing, action: Decline, now: float) -> bool:
         """A gang was not admitted; says whether that makes the next round another one."""
         line, remark = self.line(standing.queue), action.refusal.remark
+        if standing.asked != line.wakings:
+            standing.searched = []
         standing.progress, standing.asked = tuple(action.progress), line.wakings
         self.crowded = self.crowded or action.crowded
         if standing.place is Place.WAITING:
@@ -191,8 +194,12 @@ class Lines:
             case Again.AT_ONCE if remark in (Remark.LEAVING, Remark.SAME_VICTIMS_WILL_FIT):
                 line.sticky = standing
                 return line.refuse(standing.shape)  # until they have left
-            case Again.AT_ONCE:
-                return any(at >= 0 for part in action.progress for at in part.values())
+            case Again.AT_ONCE if standing.progress in standing.searched:  # all of it was tried, in a circle
+                self.give_up_turn(standing.queue, standing)
+                return line.refuse(standing.shape)
+            case Again.AT_ONCE if any(at >= 0 for part in action.progress for at in part.values()):
+                standing.searched.append(standing.progress)
+                return True
         return False
 
     def put_off(self, standing: Standing, seen: int) -> bool:
