@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bayplan.cli.definitions import converted
 from bayplan.cli.webhooks import CONFIGURATION, SECRET_NAME
 from bayplan.dialects.api import Kind
+from bayplan.dialects.jobs.kinds import KINDS
 from bayplan.dialects.kueue import admitting, scheduled
 from bayplan.dialects.kueue.provisioning_requests import REQUESTS, TEMPLATES
+from bayplan.runtime.job_shelf import FLAGGED, WATCHED
 
 LEASE_NAME = "bayplan"
 
@@ -45,12 +47,23 @@ def _watching(kinds: Iterable[Kind]) -> tuple[Right, ...]:
     groups: dict[str, list[str]] = {}
     for kind in kinds:
         groups.setdefault(kind.group, []).append(kind.plural)
-    return tuple(Right(group, tuple(sorted(groups[group])), ("list", "watch")) for group in sorted(groups))
+    return tuple(
+        Right(group, tuple(sorted(set(groups[group]))), ("list", "watch")) for group in sorted(groups)
+    )
 
 
 def _trusted_definitions(names: tuple[str, ...]) -> tuple[Right, ...]:
     resources = ("customresourcedefinitions",)
     return (Right("apiextensions.k8s.io", resources, ("get", "update"), names),) if names else ()
+
+
+def _starting() -> Iterator[Right]:
+    """What jobs that are held back by a flag need to be started and stopped, and to own a Workload."""
+    for group in sorted({KINDS[name].group for name in FLAGGED}):
+        names = tuple(sorted(KINDS[name].plural for name in FLAGGED if KINDS[name].group == group))
+        yield Right(group, names, ("patch",))
+        yield Right(group, tuple(f"{name}/finalizers" for name in names), ("update",))
+    yield Right("batch", ("jobs/status",), ("patch",))  # a job that was stopped begins anew
 
 
 _CREATE_EVENTS = Right("", ("events",), ("create",))
@@ -70,12 +83,14 @@ ROLES: dict[str, Rights] = {
     # Gives gangs quota and places, and keeps the statuses that show it.
     "admission": Rights(
         everywhere=(
-            *_watching((*admitting.KINDS, TEMPLATES, REQUESTS)),
+            *_watching((*admitting.KINDS, *WATCHED, TEMPLATES, REQUESTS)),
             _CREATE_EVENTS,
             Right(TEMPLATES.group, (TEMPLATES.plural,), ("create", "delete")),  # of pods to make nodes for
             Right(REQUESTS.group, (REQUESTS.plural,), ("create", "delete")),
-            Right("", ("pods",), ("patch",)),  # ungate
-            Right(_KUEUE, ("workloads",), ("patch",)),  # deactivate
+            Right("", ("pods",), ("delete", "patch")),  # ungate; send away, where they are their own job
+            Right("", ("pods/status",), ("patch",)),  # tell them why
+            *_starting(),
+            Right(_KUEUE, ("workloads",), ("create", "delete", "patch")),  # of jobs; deactivate
             Right(_KUEUE, _USED, ("patch",)),  # finalizers, while in use
             Right(_KUEUE, tuple(f"{name}/status" for name in _TOLD), ("update",)),
         ),

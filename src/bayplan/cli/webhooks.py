@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from bayplan.dialects.errors import Trouble
+from bayplan.dialects.jobs.kinds import KINDS
 from bayplan.dialects.kueue.admission import VALIDATED, validate
 from bayplan.dialects.kueue.defaulting import DEFAULTED, default
+from bayplan.dialects.kueue.job_defaults import CHANGED_TOO, default_written
 from bayplan.dialects.kueue.versions import CONVERTED, convert
 from bayplan.dialects.kueue.workload_conversion import GROUP, V1BETA2
 from bayplan.runtime.certificate_keeper import TRUSTING, CertificateKeeper, trusting
@@ -37,6 +39,9 @@ def registry() -> Registry:
         made.add(group, resource, Handlers(validate=(validate,)))
     for resource in DEFAULTED:
         made.add(GROUP, resource, Handlers(mutate=(default,), fail_open=True), ("CREATE",))
+    for name, kind in KINDS.items():
+        operations = ("CREATE", "UPDATE") if name in CHANGED_TOO else ("CREATE",)
+        made.add(kind.group, kind.plural, Handlers(mutate=(default_written,)), operations)
     made.conversion.update(dict.fromkeys(CONVERTED, convert))
     return made
 
