@@ -16,6 +16,7 @@ from tests.unit.queued_cluster import RACK, quota, workload
 from tests.unit.test_admission_role import Flaky, Silent
 
 NO_REPLACEMENT = "Workload was evicted as there was no replacement for unhealthy node(s): "
+LIMIT_STEPS = 6
 SEVERAL = "Workload eviction triggered due to multiple TAS assigned node failures, including: "
 
 
@@ -184,6 +185,21 @@ def test_with_patience_a_node_that_comes_back_is_taken_off_the_list() -> None:
     world.ready(lost, "True")
     world.pass_time()
     assert world.listed("train") == [] and world.places("train") == before
+
+
+def test_what_else_fails_is_sought_at_once_however_long_a_place_was_sought_in_vain() -> None:
+    world = World(Profile(replace_fast=False))
+    world.add("x1", "x2", "x3", rack="r9")
+    first, *rest = world.start("train", 3, 4, required=RACK)
+    world.add("y1", "y2", "y3", rack="r8")
+    world.fail(first)
+    for _ in range(12):
+        world.pass_time(10)
+    assert world.listed("train") == [first]
+    world.fail(*rest)
+    for _ in range(LIMIT_STEPS):
+        world.pass_time(LIMIT / LIMIT_STEPS)
+    assert set(world.places("train")) == {"y1", "y2", "y3"}
 
 
 @pytest.mark.parametrize("dated", [True, False])

@@ -28,6 +28,7 @@ from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.clock import Clock
 from bayplan.runtime.jobs_role import JobsRole
 from bayplan.runtime.loop import Loop
+from bayplan.runtime.node_health_role import NodeHealthRole
 from bayplan.runtime.provisioning_role import ProvisioningRole
 from bayplan.runtime.roles import SchedulerRole
 from bayplan.runtime.ungating_role import UngatingRole
@@ -99,7 +100,8 @@ class HomeCluster:
         self.crew = Crew(EmbeddedBackend(self.store, self.lock))
         self.backend = EmbeddedBackend(self.store, self.lock)
         self.scheduler, self.admission = SchedulerRole(), AdmissionRole()
-        roles = (self.scheduler, self.admission, ProvisioningRole(), JobsRole(), UngatingRole())
+        others = (ProvisioningRole(), JobsRole(), UngatingRole(), NodeHealthRole())
+        roles = (self.scheduler, self.admission, *others)
         self.loop = Loop(self.backend, roles, self.ticker)
         self.face = Face(self.store, self.lock, port=port)
         self._stop = threading.Event()

@@ -164,6 +164,8 @@ class AdmissionState:
             self.leaving.discard(ref)
         self._hold(standing)
         self._stand(standing)
+        if demand.failed_nodes != before.failed_nodes:  # something else is sought than was, perhaps in vain
+            self.lines.hurry(lambda other: other is standing)
 
     def _demand_lost(self, ref: Ref) -> None:
         standing = self.lines.standings.pop(ref, None)
