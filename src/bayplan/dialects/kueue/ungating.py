@@ -14,13 +14,12 @@ from bayplan.dialects.kueue.annotations import POD_GROUP, PREFIX
 from bayplan.dialects.kueue.assignment_reading import decode_assignment
 from bayplan.dialects.kueue.conditions import ADMITTED, EVICTED, FINISHED, condition_of, is_true
 from bayplan.dialects.kueue.job_defaults import TOPOLOGY_GATE
+from bayplan.dialects.kueue.job_starts import POD_SET, WORKLOAD_NAME
 from bayplan.dialects.kueue.pod_slots import Part, UnreadableOffset, crowd, slots_for
 from bayplan.dialects.kueue.topology_request import Numbering
 from bayplan.model.assignment import Path
 
-WORKLOAD = PREFIX + "workload"
 SLICE_NAME = PREFIX + "workload-slice-name"
-POD_SET = PREFIX + "podset"  # a label
 
 Key = tuple[str, str]
 Object = dict[str, Any]
@@ -56,7 +55,7 @@ class Ungatings:
 def gang_of_pod(pod: PodWire) -> Key | None:
     """The Workload a pod says it belongs to (by the name that all its successors share), if any."""
     notes = pod.metadata.annotations or {}
-    name = notes.get(SLICE_NAME) or notes.get(WORKLOAD)
+    name = notes.get(SLICE_NAME) or notes.get(WORKLOAD_NAME)
     return (pod.metadata.namespace or "default", name) if name else None
 
 
