@@ -18,6 +18,8 @@ REQUEUED = "Requeued"
 FINISHED = "Finished"
 DEACTIVATION_TARGET = "DeactivationTarget"
 GATED = "BlockedOnPreemptionGates"
+ON_HOLD = "OnHold"
+"""Why a Workload has no quota whose owner wants no pods for now."""
 
 READY, PENDING, RETRY, REJECTED = "Ready", "Pending", "Retry", "Rejected"
 

@@ -12,6 +12,7 @@ from bayplan.dialects.kueue.conditions import (
     DEACTIVATION_TARGET,
     EVICTED,
     FINISHED,
+    ON_HOLD,
     QUOTA_RESERVED,
     Draft,
     condition_of,
@@ -21,7 +22,6 @@ from bayplan.dialects.kueue.statuses import send_away
 
 PODS_READY = "PodsReady"
 REPLACEMENTS = "WaitingForReplacementPods"
-ON_HOLD = "OnHold"
 TIMED_OUT = "PodsReadyTimeout"
 NEVER = float("inf")
 

@@ -1,0 +1,406 @@
+"""Jobs in their queue, from being written to being gone, on a cluster in memory."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from bayplan.backends.embedded.options import Deletion
+from bayplan.dialects.jobs.running import resource
+from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue.job_statuses import Patience
+from bayplan.model.node import HOSTNAME
+from bayplan.simulator.objects import GPU
+from tests.unit.job_world import (
+    LABELS,
+    PODS,
+    POOL,
+    REQUIRED,
+    JobWorld,
+    Object,
+    group_pod,
+    hosts,
+    job,
+    job_set,
+    leader_worker_set,
+    pod_template,
+    stateful_set,
+)
+
+GATE = {"name": "kueue.x-k8s.io/topology"}
+BACKGROUND = Deletion.from_body({"propagationPolicy": "Background"})
+
+
+def phases(world: JobWorld) -> list[str]:
+    return sorted(pod["status"].get("phase", "") for pod in world.pods())
+
+
+def running(world: JobWorld, count: int) -> bool:
+    return phases(world) == ["Running"] * count
+
+
+def template_of(found: Object) -> Object:
+    spec: Object = found["spec"]
+    if found["kind"] == "JobSet":
+        spec = spec["replicatedJobs"][0]["template"]["spec"]
+    template: Object = spec["template"]
+    return template
+
+
+def evict(world: JobWorld) -> None:
+    """An administrator deactivates the only Workload."""
+    name = world.workload()["metadata"]["name"]
+    world.store.patch(admitting.WORKLOADS, "default", name, {"spec": {"active": False}})
+
+
+@pytest.mark.parametrize("made", [job(notes=REQUIRED), job_set(notes=REQUIRED)], ids=["Job", "JobSet"])
+def test_a_job_waits_runs_where_it_was_admitted_and_gives_everything_back(made: Object) -> None:
+    world = JobWorld()
+    written = world.create(made)
+    assert written["spec"]["suspend"] is True
+    assert world.pods() == []
+    world.pass_time()
+    found = world.get(made["kind"], "train")
+    assert found["spec"]["suspend"] is False
+    template = template_of(found)
+    workload = world.workload()
+    assert template["spec"]["schedulingGates"] == [GATE]
+    assert template["spec"]["nodeSelector"] == {POOL: "gpu"}
+    assert template["spec"]["tolerations"] == [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    assert template["metadata"]["annotations"]["kueue.x-k8s.io/workload"] == workload["metadata"]["name"]
+    assert workload["metadata"]["finalizers"] == ["kueue.x-k8s.io/resource-in-use"]
+    world.until(lambda: running(world, 4))
+    assert hosts(world.pods()) == {"r1-h1", "r1-h2"}
+    assert world.used() == "8"
+    world.until(lambda: world.told("Finished")[:2] == ("True", "Succeeded"))
+    assert world.used() == "0"
+    assert "finalizers" not in world.workload()["metadata"]
+    name = f"default/{workload['metadata']['name']}"
+    assert world.events("train") == [
+        ("CreatedWorkload", f"Created Workload: {name}"),
+        ("Started", "Admitted by clusterQueue all"),
+        ("FinishedWorkload", f"Workload '{name}' is declared finished"),
+    ]
+    world.store.delete(resource(made["kind"]), "default", "train", BACKGROUND)
+    world.pass_time(3)
+    assert world.workloads() == world.pods() == []
+    assert not world.jobs_role.shelf.workloads and not world.jobs_role.shelf.owned
+
+
+@pytest.mark.parametrize("made", [job(seconds=None), job_set(seconds=None)], ids=["Job", "JobSet"])
+def test_a_job_that_has_to_leave_is_as_it_was_before_and_comes_back(made: Object) -> None:
+    world = JobWorld()
+    before = world.create(made)
+    world.until(lambda: running(world, 4))
+    evict(world)
+    world.until(lambda: world.pods() == [])
+    world.pass_time(2)
+    after = world.get(made["kind"], "train")
+    assert after["spec"] == before["spec"]
+    assert after["metadata"].get("annotations") == before["metadata"].get("annotations")
+    assert world.told("QuotaReserved")[0] == "False"
+    assert world.used() == "0"
+    assert ("Stopped", "The workload is deactivated") in world.events("train")
+    name = world.workload()["metadata"]["name"]
+    world.store.patch(admitting.WORKLOADS, "default", name, {"spec": {"active": True}})
+    world.until(lambda: running(world, 4))
+    assert world.used() == "8"
+
+
+def test_a_job_without_a_queue_is_left_alone() -> None:
+    world = JobWorld()
+    made = world.create(job(labels={}))
+    assert made["spec"]["suspend"] is False
+    world.until(lambda: phases(world) == ["Succeeded"] * 4)
+    assert world.workloads() == []
+
+
+def test_a_job_that_changes_while_it_waits_has_its_workload_rewritten() -> None:
+    world = JobWorld(gpus=2)
+    world.create(job())
+    world.pass_time()
+    name = world.workload()["metadata"]["name"]
+    world.store.patch(resource("Job"), "default", "train", {"spec": {"parallelism": 1}})
+    world.pass_time()
+    found = world.workload()
+    assert (found["metadata"]["name"], found["spec"]["podSets"][0]["count"]) == (name, 1)
+    told = f"Updated not matching Workload for suspended job: default/{name}"
+    assert ("UpdatedWorkload", told) in world.events("train")
+    assert world.told("Admitted")[0] == "True"
+
+
+def test_a_job_that_changes_while_it_runs_is_stopped_and_queued_anew() -> None:
+    world = JobWorld()
+    world.create(job(seconds=None))
+    world.until(lambda: running(world, 4))
+    world.store.patch(resource("Job"), "default", "train", {"spec": {"parallelism": 2}})
+    world.until(lambda: running(world, 2))
+    assert world.workload()["spec"]["podSets"][0]["count"] == 2
+    told = "No matching Workload; restoring pod templates according to existent Workload"
+    assert ("Stopped", told) in world.events("train")
+    assert world.used() == "4"
+
+
+def test_a_job_that_runs_without_being_admitted_is_stopped() -> None:
+    world = JobWorld(gpus=2)
+    world.create(job(seconds=None))
+    world.pass_time()
+    world.store.patch(resource("Job"), "default", "train", {"spec": {"suspend": False}})
+    world.pass_time(3)
+    assert world.get("Job", "train")["spec"]["suspend"] is True
+    assert world.pods() == []
+    assert ("Stopped", "Not admitted by cluster queue") in world.events("train")
+
+
+def test_a_workload_that_is_deleted_takes_the_pods_along_and_is_made_again() -> None:
+    world = JobWorld()
+    world.create(job(seconds=None))
+    world.until(lambda: running(world, 4))
+    first = world.workload()["metadata"]
+    world.store.delete(admitting.WORKLOADS, "default", first["name"], BACKGROUND)
+    world.until(lambda: bool(world.workloads()) and world.workload()["metadata"]["uid"] != first["uid"])
+    assert ("Stopped", "Workload is deleted") in world.events("train")
+    world.until(lambda: running(world, 4))
+
+
+def test_a_job_that_is_deleted_while_it_runs_leaves_nothing_behind() -> None:
+    world = JobWorld()
+    world.create(job(seconds=None))
+    world.until(lambda: running(world, 4))
+    world.store.delete(resource("Job"), "default", "train", BACKGROUND)
+    world.pass_time(3)
+    assert world.workloads() == world.pods() == []
+    assert world.used() == "0"
+
+
+def test_a_job_that_was_deleted_while_nobody_looked_is_found_to_be_gone() -> None:
+    world = JobWorld()
+    world.create(job(seconds=None))
+    world.until(lambda: running(world, 4))
+    world.store.delete(resource("Job"), "default", "train", BACKGROUND)
+    world.restart()
+    world.pass_time(3)
+    assert world.workloads() == []
+
+
+def test_a_job_content_with_fewer_pods_runs_with_those_it_got() -> None:
+    world = JobWorld(gpus=6, tas=False)
+    made = job(seconds=None)
+    notes = {
+        "kueue.x-k8s.io/job-min-parallelism": "2",
+        "kueue.x-k8s.io/job-completions-equal-parallelism": "true",
+    }
+    made["metadata"]["annotations"] = notes
+    before = world.create(made)
+    world.until(lambda: running(world, 3))
+    found = world.get("Job", "train")
+    assert (found["spec"]["parallelism"], found["spec"]["completions"]) == (3, 3)
+    assert "schedulingGates" not in found["spec"]["template"]["spec"]
+    evict(world)
+    world.until(lambda: world.pods() == [])
+    world.pass_time(2)
+    assert world.get("Job", "train")["spec"] == before["spec"]
+
+
+def test_classes_give_their_priority_and_whoever_has_more_goes_first() -> None:
+    world = JobWorld(gpus=8)
+    for name, value in (("low", 1), ("high", 10)):
+        body = {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "WorkloadPriorityClass",
+            "metadata": {"name": name},
+            "value": value,
+        }
+        kind = next(one for one in world.jobs_role.kinds if one.kind == "WorkloadPriorityClass")
+        world.store.create(kind, body)
+    key = "kueue.x-k8s.io/priority-class"
+    world.create(job("first", labels={**LABELS, key: "low"}, seconds=None))
+    world.until(lambda: running(world, 4))
+    world.create(job("second", labels={**LABELS, key: "high"}, seconds=None))
+    world.until(lambda: world.get("Job", "second")["spec"]["suspend"] is False)
+    world.until(lambda: running(world, 4))
+    assert {pod["metadata"]["labels"]["job-name"] for pod in world.pods()} == {"second"}
+    assert world.get("Job", "first")["spec"]["suspend"] is True
+    by_name = {one["metadata"]["ownerReferences"][0]["name"]: one["spec"] for one in world.workloads()}
+    assert by_name["second"]["priority"] == 10
+    assert by_name["second"]["priorityClassRef"] == {
+        "group": "kueue.x-k8s.io",
+        "kind": "WorkloadPriorityClass",
+        "name": "high",
+    }
+
+
+def test_a_job_may_not_run_for_longer_than_it_said() -> None:
+    world = JobWorld()
+    world.create(job(seconds=None, labels={**LABELS, "kueue.x-k8s.io/max-exec-time-seconds": "20"}))
+    world.until(lambda: running(world, 4))
+    world.pass_time(30, step=2.0)
+    assert world.pods() == []
+    workload = world.workload()
+    assert workload["spec"]["active"] is False
+    assert world.told("Evicted")[1] == "DeactivatedDueToMaximumExecutionTimeExceeded"
+    told = ("MaximumExecutionTimeExceeded", "The maximum execution time (20s) exceeded")
+    assert told in world.events(workload["metadata"]["name"])
+
+
+def test_pods_that_do_not_get_ready_in_time_make_room_and_try_again_later() -> None:
+    world = JobWorld(patience=Patience(seconds=10, backoff_base_seconds=30, retries_max=1))
+    world.store.patch(admitting.FLAVORS, "", "gpu", {"spec": {"tolerations": []}})
+    world._bind = lambda: None  # type: ignore[method-assign]  # nobody binds pods
+    world.create(job(seconds=None))
+    world.pass_time(1)
+    assert world.told("PodsReady") == ("False", "WaitForStart", "Not all pods are ready or succeeded")
+    world.pass_time(15)
+    name = world.workload()["metadata"]["name"]
+    assert world.told("Evicted")[1:] == ("PodsReadyTimeout", f"Exceeded the PodsReady timeout default/{name}")
+    assert world.workload()["status"]["requeueState"]["count"] == 1
+    assert world.used() == "0"
+    world.pass_time(30, step=2.0)
+    assert world.told("Admitted")[0] == "True"
+    world.pass_time(15, step=2.0)
+    assert world.workload()["spec"]["active"] is False
+    assert world.told("Evicted")[1] == "DeactivatedDueToRequeuingLimitExceeded"
+
+
+def test_pods_that_are_done_give_back_their_quota_before_the_rest() -> None:
+    world = JobWorld()
+    world.create(job(seconds=None))
+    world.until(lambda: running(world, 4))
+    pod = world.pods()[0]["metadata"]["name"]
+    world.store.patch(PODS, "default", pod, {"status": {"phase": "Succeeded"}}, subresource="status")
+    change = {"status": {"completedIndexes": "0"}}
+    world.store.patch(resource("Job"), "default", "train", change, subresource="status")
+    world.pass_time(1)
+    assert world.workload()["status"]["reclaimablePods"] == [{"name": "main", "count": 1}]
+    assert world.used() == "6"
+
+
+def test_a_group_of_pods_starts_together_and_ends_its_workload() -> None:
+    world = JobWorld()
+    world.create(group_pod("one", "gang", 2, notes=REQUIRED))
+    world.pass_time(2)
+    assert world.workloads() == []
+    assert {gate["name"] for gate in world.pods()[0]["spec"]["schedulingGates"]} == {
+        "kueue.x-k8s.io/admission",
+        "kueue.x-k8s.io/topology",
+    }
+    world.create(group_pod("two", "gang", 2, notes=REQUIRED))
+    world.until(lambda: running(world, 2))
+    workload = world.workload()
+    assert workload["metadata"]["name"] == "gang"
+    assert {one["name"] for one in workload["metadata"]["ownerReferences"]} == {"one", "two"}
+    assert all(pod["metadata"]["labels"]["kueue.x-k8s.io/podset"] for pod in world.pods())
+    assert len({host[:2] for host in hosts(world.pods())}) == 1
+    assert world.used() == "4"
+    world.until(lambda: world.told("Finished") == ("True", "Succeeded", "Pods succeeded: 2/2."))
+    assert world.used() == "0"
+    for name in ("one", "two"):
+        assert "finalizers" not in world.get("Pod", name)["metadata"]
+        world.store.delete(PODS, "default", name, Deletion.from_body({"gracePeriodSeconds": 0}))
+    world.pass_time(2)
+    assert world.workloads() == world.pods() == []
+
+
+def test_a_group_that_has_to_leave_loses_its_pods_and_waits_for_others() -> None:
+    world = JobWorld()
+    for name in ("one", "two"):
+        world.create(group_pod(name, "gang", 2, seconds=None))
+    world.until(lambda: running(world, 2))
+    evict(world)
+    world.pass_time(5)
+    assert world.told("QuotaReserved")[0] == "False"
+    assert world.used() == "0"
+    assert all(pod["metadata"].get("deletionTimestamp") for pod in world.pods())
+
+
+def test_a_pod_on_its_own_is_queued_and_ends_its_workload() -> None:
+    world = JobWorld()
+    made = group_pod("alone", "", 1)
+    made["metadata"]["labels"] = LABELS
+    made["metadata"]["annotations"] = {"bayplan.dev/run-seconds": "5"}
+    world.create(made)
+    world.until(lambda: running(world, 1))
+    assert world.workload()["metadata"]["ownerReferences"][0]["controller"] is True
+    world.until(lambda: world.told("Finished")[:2] == ("True", "Succeeded"))
+    world.store.delete(PODS, "default", "alone", Deletion.from_body({"gracePeriodSeconds": 0}))
+    world.pass_time(2)
+    assert world.workloads() == world.pods() == []
+
+
+def test_each_group_of_a_leader_worker_set_is_a_gang() -> None:
+    world = JobWorld(gpus=6)
+    world.create(leader_worker_set(replicas=2))
+    world.until(lambda: phases(world).count("Running") == 2)
+    assert len(world.workloads()) == 2
+    world.pass_time(5)
+    assert phases(world) == ["Pending", "Pending", "Running", "Running"]
+    cluster_queue = world.store.get(admitting.CLUSTER_QUEUES, "", "all")
+    groups = copy.deepcopy(cluster_queue["spec"]["resourceGroups"])
+    groups[0]["flavors"][0]["resources"] = [{"name": GPU, "nominalQuota": 8}]
+    world.store.patch(admitting.CLUSTER_QUEUES, "", "all", {"spec": {"resourceGroups": groups}})
+    world.until(lambda: running(world, 4))
+    world.store.patch(resource("LeaderWorkerSet"), "default", "serve", {"spec": {"replicas": 1}})
+    world.until(lambda: running(world, 2))
+    world.pass_time(2)
+    assert len(world.workloads()) == 1
+    assert world.used() == "4"
+    world.store.delete(resource("LeaderWorkerSet"), "default", "serve", BACKGROUND)
+    world.pass_time(5)
+    assert world.workloads() == world.pods() == []
+
+
+def test_a_stateful_set_is_one_gang_and_rests_without_replicas() -> None:
+    world = JobWorld()
+    world.create(stateful_set(replicas=2))
+    world.until(lambda: running(world, 2))
+    assert world.workload()["metadata"]["labels"]["kueue.x-k8s.io/job-uid"]
+    assert all(HOSTNAME in pod["spec"]["nodeSelector"] for pod in world.pods())
+    assert world.used() == "4"
+    world.store.patch(resource("StatefulSet"), "default", "serve", {"spec": {"replicas": 0}})
+    world.until(lambda: world.pods() == [])
+    assert world.used() == "0"
+    assert world.told("QuotaReserved")[1] == "OnHold"
+    world.store.patch(resource("StatefulSet"), "default", "serve", {"spec": {"replicas": 2}})
+    world.until(lambda: running(world, 2))
+    world.store.delete(resource("StatefulSet"), "default", "serve", BACKGROUND)
+    world.pass_time(5)
+    assert world.workloads() == world.pods() == []
+
+
+def test_bayplan_may_begin_anew_at_any_moment() -> None:
+    world = JobWorld()
+    world.create(job(notes=REQUIRED))
+    world.create(job_set("other", replicas=1, pods=2))
+    for _ in range(60):
+        world.loop.step(world.clock.wall())
+        world.restart()
+        world.crew.step(world.clock.wall())
+        world._bind()
+        world.clock.advance(0.5)
+    world.pass_time(10)
+    finished = [world.told("Finished", one)[:2] for one in world.workloads()]
+    assert finished == [("True", "Succeeded")] * 2
+
+
+def test_a_job_inside_a_queued_one_is_left_to_it() -> None:
+    world = JobWorld()
+    made = job_set(seconds=None)
+    inner = made["spec"]["replicatedJobs"][0]["template"]
+    inner["metadata"] = {"labels": LABELS}
+    world.create(made)
+    world.until(lambda: running(world, 4))
+    assert len(world.workloads()) == 1
+
+
+def test_a_template_without_metadata_is_restored_too() -> None:
+    world = JobWorld()
+    made = job_set(seconds=None)
+    template = pod_template(seconds=None)
+    made["spec"]["replicatedJobs"][0]["template"]["spec"]["template"] = {"spec": template["spec"]}
+    before = world.create(made)
+    world.until(lambda: running(world, 4))
+    evict(world)
+    world.until(lambda: world.pods() == [])
+    world.pass_time(2)
+    assert world.get("JobSet", "train")["spec"] == before["spec"]
