@@ -15,7 +15,7 @@ CONFORMANCE = $(BIN)/python -m tests.conformance --cases '$(CASES)' --only '$(ON
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help venv demo test check conformance bench-placement bench-backends sim format clean
+.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission sim format clean
 
 help: ## List the targets
 	@echo 'Usage: make TARGET [VARIABLE=value]'
@@ -64,6 +64,9 @@ bench-placement: $(STAMP) ## Measure placement at 1k, 10k and 100k nodes
 bench-backends: $(STAMP) ## Measure the cluster in memory, and the client of a real API server
 	@$(BIN)/python -m tests.benchmarks.backends_embedded
 	@$(BIN)/python -m tests.benchmarks.backends_remote
+
+bench-admission: $(STAMP) ## Measure admission: rounds, preemption, and the published load with and without an API server
+	@$(BIN)/python -m tests.benchmarks.admission
 
 sim: $(STAMP) ## Run SEEDS simulations in virtual time, with faults and checkers
 	@$(BIN)/python -m bayplan.simulator --seeds $(SEEDS)

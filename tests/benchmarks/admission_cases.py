@@ -1,4 +1,4 @@
-"""Decisions measured alone: a round over many pending gangs, and one that has to make room in a full cluster."""
+"""Decisions measured alone: a round over many pending gangs, and one that makes room in a full cluster."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ from bayplan.model.quota import (
     ResourceGroup,
     Victims,
 )
-from bayplan.model.rules import NodeRules
+from bayplan.model.rules import ANY_NODE, NodeRules
 from bayplan.state.admissions import AdmissionState
 
 BLOCK, RACK = "topology/block", "topology/rack"
 GI = 1 << 30
+ANYWHERE = Locality()
 
 
 def full_cluster(nodes: int = 1000, groups: int = 8, pods: int = 200, resources: int = 30) -> AdmissionState:
-    """The peer's benchmark: gangs of all sizes fill the nodes, and one comes that needs half of 100 of them."""
+    """The peer's benchmark: gangs of all sizes fill the nodes, and one comes that needs half of 100."""
     state = AdmissionState()
     names = [f"example.com/res-{number}" for number in range(2, resources)]
     width = max(int(nodes**0.5), 1)
@@ -70,13 +71,18 @@ def full_cluster(nodes: int = 1000, groups: int = 8, pods: int = 200, resources:
     return state
 
 
+def _labels(number: int) -> dict[str, str]:
+    where = {BLOCK: f"b{number // 1024:02d}", RACK: f"r{number // 32:04d}"}
+    return {**where, HOSTNAME: f"n{number:05d}", "tas": "true"}
+
+
 def pending_gangs(nodes: int = 10_000, gangs: int = 1000, queues: int = 30) -> AdmissionState:
     """Racks of 32 hosts with 8 GPUs, half of them taken by chance, and gangs of ten shapes in line."""
     state = AdmissionState()
     hosts = [
         Node(
             f"n{number:05d}",
-            {BLOCK: f"b{number // 1024:02d}", RACK: f"r{number // 32:04d}", HOSTNAME: f"n{number:05d}", "tas": "true"},
+            _labels(number),
             {"cpu": 96_000, "memory": 1536 * GI, "gpu": 8 if number % 2 else 4, PODS: 110},
         )
         for number in range(nodes)
@@ -91,13 +97,24 @@ def pending_gangs(nodes: int = 10_000, gangs: int = 1000, queues: int = 30) -> A
         queue = number // 10 % queues
         state.apply(
             DemandSeen(
-                _demand(f"gang-{number:04d}", each, count, 10 - shape, None, NodeRules(), locality, f"queue-{queue}")
+                _demand(
+                    f"gang-{number:04d}",
+                    each,
+                    count,
+                    10 - shape,
+                    None,
+                    NodeRules(),
+                    locality,
+                    f"queue-{queue}",
+                )
             )
         )
     return state
 
 
-def _rules(state: AdmissionState, resources: tuple[str, ...], levels: tuple[str, ...], queues: int = 0) -> None:
+def _rules(
+    state: AdmissionState, resources: tuple[str, ...], levels: tuple[str, ...], queues: int = 0
+) -> None:
     state.apply(TopologySeen(Topology("topology", levels)))
     state.apply(FlavorSeen(Flavor("flavor", {"tas": "true"}, topology="topology")))
     for name in [f"queue-{number}" for number in range(queues)] or ["queue"]:
@@ -115,15 +132,17 @@ def _rules(state: AdmissionState, resources: tuple[str, ...], levels: tuple[str,
         state.apply(EntranceSeen(Entrance("default", name, name)))
 
 
-def _demand(
+def _demand(  # noqa: PLR0917
     name: str, each: dict[str, int], count: int, priority: int, admission: Admission | None,
-    rules: NodeRules = NodeRules(), locality: Locality = Locality(), queue: str = "queue",
+    rules: NodeRules = ANY_NODE, locality: Locality = ANYWHERE, queue: str = "queue",
 ) -> Demand:  # fmt: skip
     pod_set = PodSet("main", count, count, each, locality, (), rules)
     gang = Gang(Ref("kueue", "Workload", "default", name), Group("", (pod_set,), 1), queue, priority, name)
     ask = Ask("main", count, each, topology=True)
     shape = f"{count} {sorted(each.items())} {locality} {rules}"
-    return Demand(gang, (ask,), ("default", queue), admission=admission, admitted=admission is not None, shape=shape)
+    return Demand(
+        gang, (ask,), ("default", queue), admission=admission, admitted=admission is not None, shape=shape
+    )
 
 
 def _fill(
@@ -131,7 +150,7 @@ def _fill(
 ) -> tuple[bool, list[Share]]:
     """First fit, all or nothing."""
     left, taken = count, []
-    for (free_cpu, free_memory), host in zip(room, hosts, strict=True):
+    for free_cpu, free_memory in room:
         fit = min(free_cpu // cpu, free_memory // memory, left)
         taken.append(fit)
         left -= fit
