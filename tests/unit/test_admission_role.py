@@ -147,6 +147,18 @@ def test_who_joins_others_just_like_it_hears_why_they_wait(world: World) -> None
     assert world.events("second") == []
 
 
+def test_who_waits_for_a_place_that_others_hold_is_told_where_it_nearly_fits_and_who_is_there(
+    world: World,
+) -> None:
+    world.submit(*(workload(f"sits-{number}", 1, 3) for number in range(8)))
+    world.submit(workload("rack", 2, 4, queue="right", required=RACK))
+    status, reason, message = world.told("rack")["QuotaReserved"]
+    assert (status, reason) == ("False", "WaitingForQuota")
+    assert "doesn't allow to fit any of 2 pod(s)" in message
+    assert f"Closest is {RACK} b1/r1: 0 of 2 pod(s) fit" in message
+    assert "Held there by ml/sits-0, ml/sits-1." in message
+
+
 def test_an_eviction_that_was_lost_is_made_again(world: World) -> None:
     world.submit(workload("low", 8, 4, priority=1))
     world.backend.lose = lambda write: write.name == "low" and not world.backend.lost

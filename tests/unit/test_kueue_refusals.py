@@ -263,8 +263,14 @@ def test_details_do_not_blame_a_resource_where_no_node_is_eligible() -> None:
 
 
 def test_details_are_only_told_where_a_place_is_what_is_missing() -> None:
-    waiting = Refusal(Token.NO_QUOTA_NOW, tried=refused(NEAR).tried)
+    no_quota = Obstacle(Obstruction.SHORT, "default", "cpu", amounts=(1000,))
+    waiting = Refusal(Token.NO_QUOTA_NOW, tried=(*refused(NEAR).tried, *one(no_quota)))
     assert details(waiting) == details(refused(None)) == details(Refusal(Token.NO_PLACE)) == ""
+
+
+def test_details_are_told_where_a_gang_would_fit_if_others_left() -> None:
+    held = Refusal(Token.NO_QUOTA_NOW, tried=refused(NEAR).tried)
+    assert details(held, ["team/a"]) == details(refused(NEAR), ["team/a"])
 
 
 def test_details_speak_of_slices_where_pods_go_in_slices() -> None:

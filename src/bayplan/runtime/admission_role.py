@@ -30,6 +30,7 @@ Key = tuple[str, str]
 Object = dict[str, Any]
 Shown = Admit | Evict | Decline
 HOLDERS_MAX = 5
+PLACES_LACK = (Token.NO_PLACE, Token.NO_QUOTA_NOW)  # perhaps: the second if others would have to leave
 RETRY_SECONDS = 5.0  # after a write that failed, unless its object changes before
 
 
@@ -187,7 +188,7 @@ class AdmissionRole:
 
     def _holders(self, action: Decline) -> list[str]:
         """Who stands in the domain that a gang nearly fits, if it has no place there."""
-        near = action.refusal.near_miss() if action.refusal.token is Token.NO_PLACE else None
+        near = action.refusal.near_miss() if action.refusal.token in PLACES_LACK else None
         cluster = None if near is None else self.state.holdings.clusters.get(near[0])
         if near is None or cluster is None:
             return []

@@ -117,8 +117,10 @@ def details(refusal: Refusal, holders: Iterable[str] = ()) -> str:
 
     Empty unless a place is all that the gang lacks.
     """
-    misfits = [h for part in refusal.tried for h in part.obstacles if isinstance(h, Misfit)]
-    if refusal.token is not Token.NO_PLACE or not misfits:
+    obstacles = [hindrance for part in refusal.tried for hindrance in part.obstacles]
+    misfits = [hindrance for hindrance in obstacles if isinstance(hindrance, Misfit)]
+    held = refusal.token is Token.NO_QUOTA_NOW and refusal.remark is Remark.TRIED  # would fit if others left
+    if not misfits or not (refusal.token is Token.NO_PLACE or (held and len(misfits) == len(obstacles))):
         return ""
     return " ".join(f"{text}." for text in _details(misfits[0], sorted(set(holders))))
 
