@@ -1,0 +1,243 @@
+"""A real cluster with Bayplan's admission installed, and what its users have there: hosts, queues, gangs."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bayplan.cli.definitions import converted
+from bayplan.cli.manifests import Settings, manifests
+from bayplan.cli.webhooks import SECRET_NAME
+from tests.end_to_end.objects import Object, eventually, node
+from tests.end_to_end.test_kueue_api import CONFIGURATIONS, point
+from tests.listening import free_address
+
+if TYPE_CHECKING:
+    from tools.controlplane.cluster import Cluster
+
+API = "kueue.x-k8s.io/v1beta2"
+WORKLOADS, OLD_WORKLOADS = "workloads.kueue.x-k8s.io", "workloads.v1beta1.kueue.x-k8s.io"
+GPU, POOL = "nvidia.com/gpu", "example.com/pool"
+BLOCK, RACK, HOST = "example.com/block", "example.com/rack", "kubernetes.io/hostname"
+Told = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A cluster where Bayplan was installed; `kubeconfig` is that of its account."""
+
+    cluster: Cluster
+    namespace: str
+    kubeconfig: Path
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        return self.cluster.kubectl(*arguments, stdin=stdin)
+
+    def apply(self, *objects: Object) -> None:
+        """As a user would: client-side, with strict validation."""
+        listed = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+        self.kubectl("apply", "--validate=strict", "-f", "-", stdin=json.dumps(listed))
+
+    def add_hosts(self, *nodes: Object) -> None:
+        """Make hosts, and wait until they may be used."""
+        self.cluster.apply(*nodes)
+        names = [one["metadata"]["name"] for one in nodes]
+
+        def usable(one: Object) -> bool:
+            ready = any(c["type"] == "Ready" and c["status"] == "True" for c in one["status"]["conditions"])
+            return ready and not one["spec"].get("taints")
+
+        def all_usable() -> bool:
+            found = self.cluster.get("nodes", *names)
+            return all(usable(one) for one in found.get("items", [found]))
+
+        eventually(all_usable, "the hosts may be used", 30)
+
+    def patch(self, kind: str, name: str, spec: Object) -> None:
+        where = ("-n", "default") if kind in (WORKLOADS, "localqueue") else ()
+        self.kubectl("patch", kind, name, *where, "--type=merge", "-p", json.dumps({"spec": spec}))
+
+    def workload(self, name: str, version: str = WORKLOADS) -> Object:
+        return self.cluster.get(version, name, "-n", "default")
+
+    def told(self, name: str, kind: str = "QuotaReserved") -> Told:
+        """Status, reason and message of a condition; nothing, if it is not there."""
+        conditions = (self.workload(name).get("status") or {}).get("conditions") or []
+        found = next((c for c in conditions if c["type"] == kind), None)
+        return (found["status"], found["reason"], found["message"]) if found else ("", "", "")
+
+    def wait(self, name: str, kind: str, status: str, reason: str) -> str:
+        """The message of a condition, as soon as it has this status and reason."""
+        eventually(
+            lambda: self.told(name, kind)[:2] == (status, reason), f"{name} is {kind}={status}, {reason}", 20
+        )
+        return self.told(name, kind)[2]
+
+    def wait_admitted(self, *names: str) -> None:
+        for name in names:
+            assert self.wait(name, "Admitted", "True", "Admitted") == "The workload is admitted"
+
+    def hosts(self, name: str) -> dict[str, int]:
+        """Where a Workload's pods belong, as the old version tells it."""
+        parts = self.workload(name, OLD_WORKLOADS)["status"]["admission"]["podSetAssignments"]
+        return hosts_in(parts)
+
+    def finish(self, *names: str) -> None:
+        done = {"type": "Finished", "status": "True", "reason": "Succeeded", "message": "done"}
+        value = done | {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+        change = json.dumps([{"op": "add", "path": "/status/conditions/-", "value": value}])
+        self.kubectl(
+            "patch", WORKLOADS, *names, "-n", "default", "--subresource=status", "--type=json", "-p", change
+        )
+
+    def events(self, name: str) -> list[tuple[str, str, str]]:
+        """Type, reason and message of what was announced about a Workload, by time and reason."""
+        selector = f"involvedObject.uid={self.workload(name)['metadata']['uid']}"
+        found = self.cluster.get("events", "-n", "default", f"--field-selector={selector}")["items"]
+        found.sort(key=lambda event: (event["lastTimestamp"], event["reason"]))
+        return [(event["type"], event["reason"], event["message"]) for event in found]
+
+
+def hosts_in(parts: list[Object]) -> dict[str, int]:
+    """The hosts of the domains in an admission of the old version."""
+    return {
+        domain["values"][-1]: domain["count"]
+        for part in parts
+        for domain in (part.get("topologyAssignment") or {}).get("domains") or ()
+    }
+
+
+# ── objects ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def made(kind: str, name: str, spec: Object) -> Object:
+    meta = {"name": name} | ({"namespace": "default"} if kind in ("LocalQueue", "Workload") else {})
+    return {"apiVersion": API, "kind": kind, "metadata": meta, "spec": spec}
+
+
+def hosts(pool: str, racks: int = 2, each: int = 2) -> list[Object]:
+    """Hosts of four GPUs, in racks of one block."""
+    return [
+        node(f"{pool}-r{rack}-h{number}", 4, **{POOL: pool, BLOCK: "b1", RACK: f"r{rack}"})
+        for rack in range(1, racks + 1)
+        for number in range(1, each + 1)
+    ]
+
+
+def flavor(pool: str, **more: Any) -> Object:
+    return made("ResourceFlavor", pool, {"nodeLabels": {POOL: pool}, "topologyName": "hall", **more})
+
+
+def queue(name: str, gpus: int, pool: str = "", *, cohort: str = "", **more: Any) -> list[Object]:
+    """A ClusterQueue for GPUs of one flavor, and a LocalQueue of the same name."""
+    resource = {"name": GPU, "nominalQuota": gpus}
+    group = {"coveredResources": [GPU], "flavors": [{"name": pool or name, "resources": [resource]}]}
+    spec: Object = {"namespaceSelector": {}, "resourceGroups": [group], **more}
+    if cohort:
+        spec["cohortName"] = cohort
+    return [made("ClusterQueue", name, spec), made("LocalQueue", name, {"clusterQueue": name})]
+
+
+def gang(name: str, queue: str, pods: int, gpus: int, *, required: str = "", **more: Any) -> Object:
+    limits = {GPU: str(gpus)}
+    container = {"name": "main", "image": "none", "resources": {"requests": limits, "limits": limits}}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container], **more.pop("pod", {})}}
+    pod_set: Object = {"name": "main", "count": pods, "template": template}
+    if required:
+        pod_set["topologyRequest"] = {"required": required}
+    return made("Workload", name, {"queueName": queue, "podSets": [pod_set], **more})
+
+
+TOPOLOGY = made("Topology", "hall", {"levels": [{"nodeLabel": level} for level in (BLOCK, RACK, HOST)]})
+
+
+# ── installing and running ─────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def installed(cluster: Cluster, namespace: str, folder: Path) -> Iterator[Site]:
+    """What `bayplan install` makes for admission and webhooks, and a replica that serves the webhooks."""
+    settings = Settings(namespace=namespace, roles=("admission", "webhooks"))
+    everything = json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests(settings)})
+    remove = ("delete", "--ignore-not-found", "-f", "-")
+    cluster.kubectl(*remove, "--wait", stdin=everything)
+    where = ["--kubeconfig", str(cluster.kubeconfig), "--namespace", namespace]
+    command = [sys.executable, "-m", "bayplan.cli.install", *where, "--roles", "admission,webhooks"]
+    subprocess.run(command, check=True, capture_output=True)
+    address = free_address()
+    point(cluster, f"https://{address}")
+    site = Site(cluster, namespace, _account(cluster, namespace, folder))
+    with running(site, folder / "webhooks", "--roles=webhooks", f"--webhook-listen={address}"):
+        eventually(lambda: _trusted(site), "the cluster trusts the webhooks", 60)
+        site.apply(TOPOLOGY)
+        try:
+            yield site
+        finally:  # while there is somebody to convert what is left
+            _release(site)
+            cluster.kubectl(*remove, "--wait=false", stdin=everything)
+            cluster.kubectl("wait", "--for=delete", "--timeout=60s", "crd", *converted())
+
+
+@contextmanager
+def running(site: Site, folder: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`bayplan run` with the rights that were installed and no others, ended as a kubelet would end it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "bayplan", "run", f"--namespace={site.namespace}", *options]
+    with (folder / "log").open("a") as log:
+        process = subprocess.Popen([*command, f"--kubeconfig={site.kubeconfig}"], stdout=log, stderr=log)
+    try:
+        yield process
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0, (folder / "log").read_text()
+        assert "forbidden" not in (folder / "log").read_text()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def admitting(site: Site, folder: Path, *options: str) -> Any:
+    """A replica that admits, with a journal."""
+    return running(site, folder, "--roles=admission", f"--journal={folder / 'journal'}", *options)
+
+
+def replayed(folder: Path) -> str:
+    """What `bayplan replay` says of a replica's journal at the end."""
+    command = [sys.executable, "-m", "bayplan", "replay", "--quiet", str(folder / "journal")]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()[-1]
+
+
+def _account(cluster: Cluster, namespace: str, folder: Path) -> Path:
+    admin = json.loads(cluster.kubectl("config", "view", "--raw", "-o", "json"))
+    token = cluster.kubectl("create", "token", "bayplan", "-n", namespace).strip()
+    path = folder / "kubeconfig"
+    path.write_text(json.dumps({**admin, "users": [{"name": "admin", "user": {"token": token}}]}))
+    return path
+
+
+def _trusted(site: Site) -> bool:
+    get = site.cluster.get
+    certificates = get("secret", SECRET_NAME, "-n", site.namespace).get("data") or {}
+    hooks = [hook for kind in CONFIGURATIONS for hook in get(kind, "bayplan")["webhooks"]]
+    definitions = get("crd", *converted())["items"]
+    asked = [*hooks, *(one["spec"]["conversion"]["webhook"] for one in definitions)]
+    bundles = {one["clientConfig"].get("caBundle") for one in asked}
+    return len(bundles) == 1 and None not in bundles and bool(certificates)
+
+
+def _release(site: Site) -> None:
+    """Take away what would keep objects from being deleted, and the hosts."""
+    for kind in ("clusterqueues", "resourceflavors", "topologies"):
+        for one in site.cluster.get(f"{kind}.kueue.x-k8s.io")["items"]:
+            if one["metadata"].get("finalizers"):
+                change = json.dumps({"metadata": {"finalizers": None}})
+                site.kubectl("patch", kind, one["metadata"]["name"], "--type=merge", "-p", change)
+    site.kubectl("delete", "node", "-l", POOL)
