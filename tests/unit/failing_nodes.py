@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from bayplan.model.profile import Profile
 from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.loop import Loop
 from bayplan.runtime.node_health_role import NodeHealthRole
+from bayplan.runtime.roles import Role
 from tests.unit.kueue_workloads import conditions
 from tests.unit.queued_cluster import EVENTS, NOW, Object, QueuedCluster, furnish, host, workload
 from tests.unit.test_admission_role import Flaky, Silent
@@ -30,7 +32,9 @@ LIMIT = HealthRules().not_ready_seconds
 class World:
     """A loop that admits, and looks after nodes."""
 
-    def __init__(self, profile: Profile | None = None, rules: HealthRules | None = None) -> None:
+    def __init__(
+        self, profile: Profile | None = None, rules: HealthRules | None = None, others: Sequence[Role] = ()
+    ) -> None:
         store = store_at(NOW)
         define(store)
         self.store = store
@@ -38,7 +42,7 @@ class World:
         furnish(self.cluster)
         self.backend = Flaky(store)
         self.health = NodeHealthRole(rules)
-        self.loop = Loop(self.backend, [AdmissionRole(profile), self.health], Silent())
+        self.loop = Loop(self.backend, [AdmissionRole(profile), self.health, *others], Silent())
         self.now = NOW
         self.pass_time()
 
