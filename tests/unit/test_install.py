@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import shutil
 import subprocess
@@ -14,6 +16,7 @@ from click.testing import CliRunner
 
 from bayplan.cli import definitions, manifests, webhooks
 from bayplan.cli.chart import HEADER, chart, write_chart
+from bayplan.cli.configured import EMPTY
 from bayplan.cli.install import KINDS, install
 from bayplan.cli.manifests import CHOSEN, LABELS, Settings
 from bayplan.cli.rights import LEASE_NAME, ROLES, Right
@@ -86,8 +89,12 @@ def test_what_is_chosen_is_used_everywhere() -> None:
     assert only(objects, "Deployment")["spec"]["replicas"] == 3
 
 
-def test_replicas_are_started_with_flags_that_run_knows() -> None:
+def test_replicas_are_started_with_flags_that_run_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert manifests.SERVED_ROLES == SERVED
+    monkeypatch.setattr(manifests, "CONFIG_FOLDER", str(tmp_path))
+    (tmp_path / manifests.CONFIG_FILE).write_text(EMPTY)
     name, *arguments = container(printed("--namespace", "elsewhere", "--roles", "scheduler"))["args"]
     context = run.make_context(name, arguments)
     assert context.params["roles"] == {"scheduler"}
@@ -273,6 +280,29 @@ def test_a_dry_run_needs_no_cluster_and_lists_everything() -> None:
     assert "deployment/bayplan would be applied" in result.output
 
 
+def test_a_configuration_goes_to_the_replicas_as_it_is(tmp_path: Path) -> None:
+    path, text = tmp_path / "mine.yaml", f"# why: see the wiki\n{EMPTY}scheduling: {{reserve: true}}\n"
+    path.write_text(text)
+    objects, before = printed("--config", str(path)), printed()
+    assert only(objects, "ConfigMap", "bayplan-configuration")["data"] == {"configuration.yaml": text}
+    assert only(before, "ConfigMap", "bayplan-configuration")["data"] == {"configuration.yaml": EMPTY}
+    template, pods = (only(some, "Deployment")["spec"]["template"] for some in (objects, before))
+    assert template["metadata"]["annotations"] != pods["metadata"]["annotations"], "else nobody restarts"
+    (volume,) = [one for one in template["spec"]["volumes"] if one["name"] == "configuration"]
+    (mount,) = [one for one in container(objects)["volumeMounts"] if one["name"] == "configuration"]
+    assert volume["configMap"]["name"] == "bayplan-configuration" and mount["readOnly"]
+    assert f"--config={mount['mountPath']}/configuration.yaml" in container(objects)["args"]
+
+
+def test_a_bad_configuration_is_not_installed(tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(f"{EMPTY}scheduling: {{reserve: maybe, recompute: 3}}\n")
+    result = CliRunner().invoke(install, ["-o", "yaml", "--config", str(path)])
+    assert result.exit_code == 2 and result.stdout == ""
+    assert "scheduling.reserve" in result.stderr and "scheduling.recompute" in result.stderr
+    assert result.stderr.endswith("2 problems in the configuration: nothing of it is used\n")
+
+
 def test_without_a_cluster_there_is_one_clear_sentence(tmp_path: Path) -> None:
     result = CliRunner().invoke(install, ["--kubeconfig", str(tmp_path / "none")])
     assert result.exit_code == 1 and result.output.startswith("Error: ") and result.output.count("\n") == 1
@@ -302,6 +332,9 @@ def rendered(files: dict[str, str], namespace: str) -> list[Object]:
             text = re.sub(r"{{- (if|end).*?}}\n", "", text)
             text = text.replace("{{ .Release.Namespace }}", namespace)
             text = text.replace('{{ join "," .Values.roles }}', ",".join(values["roles"]))
+            text = text.replace("{{ .Values.config | toJson }}", json.dumps(values["config"]))
+            digest = hashlib.sha256(values["config"].encode()).hexdigest()
+            text = text.replace("{{ .Values.config | sha256sum }}", digest)
             for name in ("image", "replicas"):
                 text = text.replace(f"{{{{ .Values.{name} }}}}", str(values[name]))
             assert "{{" not in text, path

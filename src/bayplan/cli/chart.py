@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import yaml
 
 from bayplan import __version__
 from bayplan.cli import manifests
+from bayplan.cli.configured import EMPTY
 from bayplan.cli.definitions import converted
 from bayplan.cli.manifests import IMAGE, SERVED_ROLES, Settings
 
@@ -17,9 +19,11 @@ PLACEHOLDERS = Settings(
     image="{{ .Values.image }}",
     roles=SERVED_ROLES,
     replicas="{{ .Values.replicas }}",
+    config="{{ .Values.config | toJson }}",
     roles_text='{{ join "," .Values.roles }}',
+    digest_text="{{ .Values.config | sha256sum }}",
 )
-NUMBERS = ("{{ .Values.replicas }}",)
+UNQUOTED = ("{{ .Values.replicas }}", "{{ .Values.config | toJson }}")
 HEADER = (
     "# Written by `python -m bayplan.cli.install --chart`; change src/bayplan/cli/manifests.py instead.\n"
 )
@@ -45,7 +49,11 @@ crds: true
 
 # What the replicas do; each role brings the rights that it needs. Known: {", ".join(SERVED_ROLES)}.
 roles:
-{"".join(f"  - {role}{chr(10)}" for role in SERVED_ROLES)}"""
+{"".join(f"  - {role}{chr(10)}" for role in SERVED_ROLES)}
+# A configuration as text, see docs/reference/configuration.md; helm reads it out of a file with
+# --set-file config=FILE. The replicas are replaced when it changes.
+config: |
+{indent(EMPTY, "  ")}"""
 
 
 def chart() -> dict[str, str]:
@@ -81,10 +89,10 @@ def write_chart(folder: Path) -> list[Path]:
 
 
 def template(obj: dict[str, Any]) -> str:
-    """An object with Helm's placeholders in it; those that stand for numbers without quotes."""
+    """An object with Helm's placeholders in it; those without quotes that bring their own, or need none."""
     text = dumped(obj)
-    for number in NUMBERS:
-        text = text.replace(f"'{number}'", number)
+    for placeholder in UNQUOTED:
+        text = text.replace(f"'{placeholder}'", placeholder)
     return text
 
 

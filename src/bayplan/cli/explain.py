@@ -153,6 +153,16 @@ def _excluded(excluded: Exclusions, topology: Topology, left_out: Mapping[str, i
         yield f"of {counted(total, leaf)}: " + ", ".join(listed)
 
 
+def _without_exact(profile: Profile) -> Profile:
+    """The same, but what may take seconds is not tried again and again."""
+    if Strategy.EXACT not in (profile.required, profile.preferred, profile.unconstrained):
+        return profile
+    usual = Profile()
+    return replace(
+        profile, required=usual.required, preferred=usual.preferred, unconstrained=usual.unconstrained
+    )
+
+
 def _advice(gang: Gang, misfit: Misfit, supply: Supply, profile: Profile) -> Iterator[str]:
     if misfit.code is Code.NOT_INSTALLED:
         yield "install it: pip install 'bayplan[exact]'"
@@ -161,7 +171,7 @@ def _advice(gang: Gang, misfit: Misfit, supply: Supply, profile: Profile) -> Ite
         return
     topology = supply.tree.topology
     level = short_levels(topology.levels)
-    quick = Profile() if Strategy.EXACT in (profile.required, profile.preferred) else profile
+    quick = _without_exact(profile)
     helped: set[str] = set()
     for way, change, text in _changes(gang, misfit, topology, level):
         if way not in helped and place(supply, change, quick).ok:

@@ -18,7 +18,6 @@ from bayplan.state.admissions import AdmissionState
 from bayplan.state.turns import Head
 
 ROUNDS_MAX = 100_000
-PROFILE = Profile()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +36,16 @@ class Fate:
         return self.action.again is not Again.AT_ONCE or self.action.refusal.remark in leaving
 
 
-def forecast(state: AdmissionState, now: float, until: Ref | None = None) -> dict[Ref, Fate]:
+def forecast(
+    state: AdmissionState, profile: Profile, now: float, until: Ref | None = None
+) -> dict[Ref, Fate]:
     """The fate of every gang whose turn comes; with `until`, only as far as that one's is settled."""
     fates: dict[Ref, Fate] = {}
     for _ in range(ROUNDS_MAX):
         heads = state.heads(now)
         if not heads:
             break
-        plan = decide_admissions(state.snapshot(heads), PROFILE, now)
+        plan = decide_admissions(state.snapshot(heads), profile, now)
         evictions = [action for action in plan.actions if isinstance(action, Evict)]
         news = False
         for action in plan.actions:
@@ -66,12 +67,14 @@ def forecast(state: AdmissionState, now: float, until: Ref | None = None) -> dic
     return fates
 
 
-def with_fewer_pods(state: AdmissionState, demand: Demand, queue: str, now: float) -> Admission | None:
+def with_fewer_pods(
+    state: AdmissionState, profile: Profile, demand: Demand, queue: str, now: float
+) -> Admission | None:
     """What the gang would be given at once if fewer pods were enough for it; None if nothing."""
     if all(pod_set.count <= 1 for pod_set in demand.gang.root.pod_sets()):
         return None
     smaller = replace(demand, gang=replace(demand.gang, root=_content_with_less(demand.gang.root)))
-    plan = decide_admissions(state.snapshot([Head(smaller, queue)]), PROFILE, now)
+    plan = decide_admissions(state.snapshot([Head(smaller, queue)]), profile, now)
     for action in plan.actions:
         if isinstance(action, Admit) and action.gang == demand.gang.source:
             return action.admission

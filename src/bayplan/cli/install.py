@@ -14,6 +14,7 @@ import msgspec
 
 from bayplan.backends.remote.backend import RemoteBackend, connect
 from bayplan.cli.chart import dumped, write_chart
+from bayplan.cli.configured import EMPTY, configuration_text
 from bayplan.cli.manifests import IMAGE, LABELS, NAMESPACE, SERVED_ROLES, Settings, manifests
 from bayplan.cli.rights import ROLES
 from bayplan.dialects.api import Ended, Kind, Outcome, Verb, Write
@@ -33,6 +34,7 @@ KINDS = {
         Kind("", "v1", "Namespace", "namespaces", namespaced=False),
         Kind("", "v1", "ServiceAccount", "serviceaccounts"),
         Kind("", "v1", "Service", "services"),
+        Kind("", "v1", "ConfigMap", "configmaps"),
         SECRET,
         Kind(_RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False),
         Kind(_RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False),
@@ -64,6 +66,10 @@ def _namespace(_: click.Context, __: click.Parameter, value: str) -> str:
     return value
 
 
+def _config(_: click.Context, __: click.Parameter, name: str | None) -> str:
+    return EMPTY if name is None else configuration_text(name)
+
+
 @click.command()
 @click.option(
     "-o", "--output", type=click.Choice(["apply", "yaml"]), default="apply", show_default=True,
@@ -77,6 +83,10 @@ def _namespace(_: click.Context, __: click.Parameter, value: str) -> str:
     help=f"What the replicas do, out of {', '.join(SERVED_ROLES)}; each brings the rights it needs.",
 )  # fmt: skip
 @click.option("--replicas", default=2, show_default=True, type=click.IntRange(1), help="One of them leads.")
+@click.option(
+    "--config", metavar="FILE", callback=_config,
+    help="A configuration for the replicas; see docs/reference/configuration.md.",
+)  # fmt: skip
 @click.option("--crds/--no-crds", default=True, show_default=True, help="Whether to bring our definitions.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: KUBECONFIG, or ~/.kube/config.")
 @click.option("--context", help="A context of the kubeconfig (default: its current one).")

@@ -16,6 +16,8 @@ from bayplan.backends.remote.answers import trouble_of
 from bayplan.backends.remote.backend import RemoteBackend, connect
 from bayplan.backends.remote.decoding import Wire
 from bayplan.backends.remote.request import collection
+from bayplan.cli.configured import takes_configuration
+from bayplan.cli.settings import DEFAULTS, Settings
 from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.errors import NotServed, Trouble
 from bayplan.dialects.kube.fields import Field
@@ -47,6 +49,7 @@ class Live:
     backend: RemoteBackend
     now: float
     namespace: str  # where to look if nobody says
+    settings: Settings = DEFAULTS
     changes: list[Change] = field(default_factory=list)  # all that there is
     workloads: dict[Ref, Object] = field(default_factory=dict)  # those that are over among them
     state: AdmissionState = field(default_factory=AdmissionState)
@@ -73,6 +76,7 @@ class Target:
     context: str | None
     namespace: str | None
     clock: Clock
+    settings: Settings = DEFAULTS
 
     @contextmanager
     def live(self) -> Iterator[Live]:
@@ -82,7 +86,8 @@ class Target:
         except Trouble as trouble:
             raise click.ClickException(str(trouble)) from None
         try:
-            found = Live(backend, self.clock.wall(), self.namespace or backend.access.namespace)
+            namespace = self.namespace or backend.access.namespace
+            found = Live(backend, self.clock.wall(), namespace, self.settings)
             read(found)
             yield found
         except Trouble as trouble:
@@ -92,7 +97,7 @@ class Target:
 
 
 def reaches_a_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options that say which cluster; the command gets them as one `target`."""
+    """Options that say which cluster, and how it is run; the command gets them as one `target`."""
 
     @click.option(
         "--kubeconfig",
@@ -101,11 +106,13 @@ def reaches_a_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
     )
     @click.option("--context", help="A context of the kubeconfig (default: its current one).")
     @click.option("-n", "--namespace", help="Default: that of the context.")
+    @takes_configuration
     @click.pass_context
     @wraps(command)
     def wrapped(ctx: click.Context, /, **given: Any) -> Any:
         clock: Clock = ctx.obj or SystemClock()
-        target = Target(given.pop("kubeconfig"), given.pop("context"), given.pop("namespace"), clock)
+        where = (given.pop("kubeconfig"), given.pop("context"), given.pop("namespace"))
+        target = Target(*where, clock, given.pop("settings"))
         return ctx.invoke(command, target=target, **given)
 
     return wrapped
@@ -118,7 +125,7 @@ def read(live: Live) -> None:
     for kind in (*RULES, NODES, PODS_KIND, admitting.WORKLOADS):
         found = workloads if kind is admitting.WORKLOADS else _listed(live.backend, kind)
         for one in found:
-            live.changes += admitting.decode(Event(Happened.SEEN, kind, one))
+            live.changes += admitting.decode(Event(Happened.SEEN, kind, one), live.settings.resources)
     live.state.apply_all(live.changes)
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from bayplan import __version__
 from bayplan.backends.definitions import definitions
+from bayplan.cli.configured import EMPTY
 from bayplan.cli.definitions import conversion, converted
 from bayplan.cli.in_process import hook_name
 from bayplan.cli.rights import EVERYBODY, ROLES, Right, rules
 from bayplan.cli.webhooks import CONFIGURATION, REVIEWED_AS, SECRET_NAME, SERVICE, registry
 from bayplan.dialects.kueue.admission import QUEUED, STATUS
-from bayplan.dialects.kueue.annotations import QUEUE
+from bayplan.dialects.kueue.annotations import QUEUE, SUSPENDED_BY
 from bayplan.dialects.kueue.scheduled import SCHEDULER
 
 Object = dict[str, Any]
@@ -26,6 +28,10 @@ SERVED_ROLES = tuple(ROLES)
 HEALTH_PORT = 8081
 WEBHOOK_PORT = 9443
 JOURNAL = "/var/lib/bayplan"
+CONFIG_MAP = f"{NAME}-configuration"
+CONFIG_FOLDER, CONFIG_FILE = "/etc/bayplan", "configuration.yaml"
+CONFIG_DIGEST = "bayplan.dev/configuration-digest"
+"""On the pods: another configuration makes other pods."""
 USER = 65532
 CHOSEN = {"app.kubernetes.io/name": NAME}
 LABELS = {**CHOSEN, "app.kubernetes.io/part-of": NAME}
@@ -35,6 +41,9 @@ _QUEUED = (
     "[object, oldObject].exists(one, one != null && has(one.metadata.labels) && "
     f"'{QUEUE}' in one.metadata.labels)"
 )
+_HELD_BACK = (  # a pod whose owner names a queue
+    f"object != null && has(object.metadata.annotations) && '{SUSPENDED_BY}' in object.metadata.annotations"
+)
 _JOB = f"object.spec.template.spec.schedulerName == '{SCHEDULER}'"
 _JOB_SET = (
     "object.spec.replicatedJobs.exists(job, has(job.template.spec.template.spec.schedulerName) && "
@@ -42,6 +51,7 @@ _JOB_SET = (
 )
 CONDITIONS = {
     **dict.fromkeys(QUEUED, _QUEUED),
+    ("", "pods"): f"{_QUEUED} || {_HELD_BACK}",
     ("batch", "jobs"): f"{_QUEUED} || {_JOB}",
     ("jobset.x-k8s.io", "jobsets"): f"{_QUEUED} || {_JOB_SET}",
     STATUS: "!request.userInfo.username.startsWith('system:serviceaccount:NAMESPACE:')",
@@ -56,11 +66,17 @@ class Settings:
     image: str = IMAGE
     roles: tuple[str, ...] = SERVED_ROLES
     replicas: int | str = 2
+    config: str = EMPTY  # the text of a configuration
     roles_text: str = ""  # for the command line, if not simply the roles
+    digest_text: str = ""  # of the configuration, if not to be computed
 
     @property
     def role_list(self) -> str:
         return self.roles_text or ",".join(self.roles)
+
+    @property
+    def digest(self) -> str:
+        return self.digest_text or hashlib.sha256(self.config.encode()).hexdigest()
 
 
 def manifests(settings: Settings) -> list[Object]:
@@ -107,6 +123,7 @@ def common(settings: Settings) -> list[Object]:
     return [
         _object("v1", "ServiceAccount", NAME, settings),
         *_rbac(NAME, (), EVERYBODY.at_home, settings),
+        _object("v1", "ConfigMap", CONFIG_MAP, settings, data={CONFIG_FILE: settings.config}),
         _deployment(settings),
         _object(
             "policy/v1",
@@ -159,13 +176,17 @@ def arguments(settings: Settings) -> list[str]:
         f"--listen=0.0.0.0:{HEALTH_PORT}",
         f"--webhook-listen=0.0.0.0:{WEBHOOK_PORT}",
         f"--journal={JOURNAL}",
+        f"--config={CONFIG_FOLDER}/{CONFIG_FILE}",
         "--log-format=json",
     ]
 
 
 def _deployment(settings: Settings) -> Object:
     template = {
-        "metadata": {"labels": {**LABELS, "app.kubernetes.io/version": __version__}},
+        "metadata": {
+            "labels": {**LABELS, "app.kubernetes.io/version": __version__},
+            "annotations": {CONFIG_DIGEST: settings.digest},
+        },
         "spec": {
             "serviceAccountName": NAME,
             "priorityClassName": "system-cluster-critical",
@@ -182,6 +203,7 @@ def _deployment(settings: Settings) -> Object:
             "volumes": [
                 {"name": "journal", "emptyDir": {"sizeLimit": "1Gi"}},
                 {"name": "tmp", "emptyDir": {"sizeLimit": "16Mi"}},
+                {"name": "configuration", "configMap": {"name": CONFIG_MAP}},
             ],
         },
     }
@@ -212,7 +234,11 @@ def _container(settings: Settings) -> Object:
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
-        "volumeMounts": [{"name": "journal", "mountPath": JOURNAL}, {"name": "tmp", "mountPath": "/tmp"}],
+        "volumeMounts": [
+            {"name": "journal", "mountPath": JOURNAL},
+            {"name": "tmp", "mountPath": "/tmp"},
+            {"name": "configuration", "mountPath": CONFIG_FOLDER, "readOnly": True},
+        ],
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -12,6 +13,7 @@ import yaml
 from rich.console import Console
 from rich.text import Text
 
+from bayplan.cli.configured import takes_configuration
 from bayplan.cli.draw import draw, take_picture
 from bayplan.cli.explain import Explanation, explain, wish
 from bayplan.cli.inputs import Inputs, gather
@@ -35,7 +37,8 @@ PLACED, MISFIT, BAD_INPUT = 0, 1, 2
 @click.option(
     "--strategy",
     type=click.Choice([strategy.value for strategy in Strategy]),
-    help="How to choose between domains. Default: best_fit, and least_free for gangs without a topology.",
+    help="How to choose between domains. Default: as configured; else best_fit, and least_free for gangs "
+    "without a topology.",
 )
 @click.option(
     "--levels",
@@ -50,6 +53,7 @@ PLACED, MISFIT, BAD_INPUT = 0, 1, 2
     help="A drawing for people, or everything for machines.",
 )  # fmt: skip
 @click.option("--full", is_flag=True, help="Draw every host that gets a pod, one by one.")
+@takes_configuration
 @click.pass_context
 def place(ctx: click.Context, /, **options: Any) -> None:
     """Place the gangs in the files on the nodes in the files, one after the other.
@@ -93,10 +97,10 @@ def _status(outcome: Outcome) -> int:
 
 
 def _wishes(options: dict[str, Any]) -> Wishes:
-    profile = Profile()
+    profile: Profile = options["settings"].scheduling
     if options["strategy"]:
         strategy = Strategy(options["strategy"])
-        profile = Profile(required=strategy, preferred=strategy, unconstrained=strategy)
+        profile = replace(profile, required=strategy, preferred=strategy, unconstrained=strategy)
     return Wishes(profile, options["levels"], options["topology"], options["flavor"])
 
 

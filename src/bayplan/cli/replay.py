@@ -8,12 +8,16 @@ from pathlib import Path
 
 import click
 
+from bayplan.cli.configured import takes_configuration
+from bayplan.cli.settings import Settings
 from bayplan.dialects.kueue.refusals import reason, sentence
 from bayplan.model.change import Change
 from bayplan.model.plan import Admit, Bind, Decline, Evict, Plan, Refuse
 from bayplan.runtime.admission_role import AdmissionRole
+from bayplan.runtime.jobs_role import JobsRole
 from bayplan.runtime.journal import Damaged, Entry, Kind
 from bayplan.runtime.journal import replay as entries_of
+from bayplan.runtime.node_health_role import NodeHealthRole
 from bayplan.runtime.provisioning_role import ProvisioningRole
 from bayplan.runtime.roles import Role, SchedulerRole, Settled
 from bayplan.runtime.ungating_role import UngatingRole
@@ -23,13 +27,21 @@ from bayplan.runtime.ungating_role import UngatingRole
 @click.argument("journal", type=click.Path(exists=True, path_type=Path))
 @click.option("--gang", help="Show only what concerns this gang (its name).")
 @click.option("--quiet", is_flag=True, help="Only the verdict.")
-def replay(journal: Path, gang: str | None, quiet: bool) -> None:
+@takes_configuration
+def replay(journal: Path, gang: str | None, quiet: bool, settings: Settings) -> None:
     """Fold the journal in a folder (or one file of it) again, and decide again at every plan.
 
-    Exit status 1 if a decision comes out differently: then the journal is of another version, is
-    cut at its start, or there is a bug.
+    Exit status 1 if a decision comes out differently: then the journal is of another version or
+    configuration, is cut at its start, or there is a bug.
     """
-    played: tuple[Role, ...] = (SchedulerRole(), AdmissionRole(), ProvisioningRole(), UngatingRole())
+    played: tuple[Role, ...] = (
+        SchedulerRole(settings.scheduling),
+        AdmissionRole(settings.scheduling),
+        ProvisioningRole(),
+        UngatingRole(),
+        JobsRole(),
+        NodeHealthRole(),
+    )
     roles = {role.name: role for role in played}
     seen, different = Counter[str](), 0
     try:

@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -16,8 +16,10 @@ import click
 from bayplan import __version__
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
+from bayplan.cli.configured import takes_configuration
 from bayplan.cli.definitions import converted
 from bayplan.cli.rights import LEASE_NAME
+from bayplan.cli.settings import DEFAULTS, Settings, Ungating
 from bayplan.cli.webhooks import Site, Webhooks
 from bayplan.dialects.api import Backend
 from bayplan.dialects.errors import Trouble
@@ -26,9 +28,11 @@ from bayplan.runtime.admission_metrics import AdmissionMetrics
 from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.clock import SystemClock
 from bayplan.runtime.election import Election, ElectionThread
+from bayplan.runtime.jobs_role import JobsRole
 from bayplan.runtime.journal import FileJournal, InUse, Journal
 from bayplan.runtime.loop import Loop
 from bayplan.runtime.metrics import Metrics
+from bayplan.runtime.node_health_role import NodeHealthRole
 from bayplan.runtime.objects import LEASE, ApiObject
 from bayplan.runtime.provisioning_role import ProvisioningRole
 from bayplan.runtime.roles import Role, SchedulerRole
@@ -36,7 +40,7 @@ from bayplan.runtime.rollups import Watcher
 from bayplan.runtime.service import Meter, Metered, Service, Shadow
 from bayplan.runtime.serving import Address, Server
 from bayplan.runtime.shutdown import Closing, stop_on_signal
-from bayplan.runtime.ungating_role import BATCH_SECONDS, Removed, UngatingRole
+from bayplan.runtime.ungating_role import Removed, UngatingRole
 
 ROLES = ("admission", "scheduler", "webhooks")
 
@@ -65,7 +69,7 @@ class Wishes:
     journal: Path | None
     listen: str
     webhook_listen: str
-    pod_batch_seconds: float = BATCH_SECONDS
+    settings: Settings = DEFAULTS
 
 
 @click.command()
@@ -97,18 +101,17 @@ class Wishes:
 @click.option(
     "--pod-batch-seconds",
     type=click.FloatRange(min=0.0),
-    default=BATCH_SECONDS,
-    show_default=True,
-    help="How long new pods of an admitted gang are gathered before they are let go.",
+    help="How long new pods of an admitted gang are gathered; outranks the configuration.",
 )
+@takes_configuration
 @click.option(
     "--log-format", type=click.Choice([str(f) for f in logs.Format]), default="console", show_default=True
 )
 @click.option("--log-level", type=click.Choice(list(logs.LEVELS)), default="info", show_default=True)
 def run(
     kubeconfig: Path | None, context: str | None, roles: frozenset[str], shadow: bool, elect: bool,
-    namespace: str, journal: Path | None, listen: str, webhook_listen: str, pod_batch_seconds: float,
-    log_format: str, log_level: str,
+    namespace: str, journal: Path | None, listen: str, webhook_listen: str, pod_batch_seconds: float | None,
+    settings: Settings, log_format: str, log_level: str,
 ) -> None:  # fmt: skip
     """Schedule the pods of a cluster that name bayplan as their scheduler, and serve its webhooks.
 
@@ -116,10 +119,10 @@ def run(
     """
     logs.set_up(logs.Format(log_format), log_level)
     try:
+        if pod_batch_seconds is not None:
+            settings = replace(settings, ungating=Ungating(pod_batch_seconds))
         addresses = (listen, webhook_listen)
-        wishes = Wishes(
-            roles, shadow, elect and not shadow, namespace, journal, *addresses, pod_batch_seconds
-        )
+        wishes = Wishes(roles, shadow, elect and not shadow, namespace, journal, *addresses, settings)
         status = _serve(kubeconfig, context, wishes)
     except (Trouble, InUse, ValueError) as trouble:
         raise click.ClickException(str(trouble)) from None
@@ -139,16 +142,18 @@ def roles_to_play(
     names: frozenset[str],
     watch: Watcher | None = None,
     removed: Removed | None = None,
-    pod_batch_seconds: float = BATCH_SECONDS,
+    settings: Settings = DEFAULTS,
 ) -> list[Role]:
     """What the loop does its rounds for; `watch` is told how queues stand, `removed` of pods let go."""
     known: dict[str, Callable[[], list[Role]]] = {
         "admission": lambda: [
-            AdmissionRole(watch=watch),
+            AdmissionRole(settings.scheduling, settings.resources, watch),
             ProvisioningRole(),
-            UngatingRole(pod_batch_seconds, removed),
+            JobsRole(),
+            UngatingRole(settings.ungating.batch_seconds, removed),
+            NodeHealthRole(settings.nodes),
         ],
-        "scheduler": lambda: [SchedulerRole()],
+        "scheduler": lambda: [SchedulerRole(settings.scheduling)],
     }
     return [role for name in sorted(names & set(known)) for role in known[name]()]
 
@@ -227,7 +232,7 @@ def _loop(
 ) -> Loop:
     edge: Backend = Shadow(backend, metrics) if wishes.shadow else Metered(backend, metrics)
     watch, removed = (told.summarised, told.gate_removed) if told else (None, None)
-    roles = roles_to_play(wishes.roles, watch, removed, wishes.pod_batch_seconds)
+    roles = roles_to_play(wishes.roles, watch, removed, wishes.settings)
     led: list[bool] = []
 
     def may_write(_: float) -> bool:

@@ -193,7 +193,7 @@ def _class_value(live: Live, kind: str, name: str) -> int:
 
 def _submission(live: Live, workload: Object, title: str, number: int) -> Submission:
     field = Field(workload)
-    found = read_demand(field)
+    found = read_demand(field, live.settings.resources)
     _refuse_errors(field, title)
     source = found.gang.source
     if not live.has_namespace(source.namespace):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bayplan.cli.explain import Explanation, explain, wish
-from bayplan.cli.forecast import PROFILE, Fate, pods_by_set, with_fewer_pods
+from bayplan.cli.forecast import Fate, pods_by_set, with_fewer_pods
 from bayplan.cli.live_state import Live
 from bayplan.cli.places import drawn_misfit, tolerating
 from bayplan.cli.reasons import amount, attempts, first_misfit, lacks_quota, victim_text
@@ -123,10 +123,11 @@ def _miss(live: Live, demand: Demand, refusal: Refusal) -> Miss | None:
         return None
     supply = Rooms(live.state.holdings.supplies(), rules).supply(flavor, empty=found is None)
     gang = tolerating(demand.gang, rules[flavor].tolerations)
-    misfit = misfit or place(supply, gang, PROFILE).misfit
+    profile = live.settings.scheduling
+    misfit = misfit or place(supply, gang, profile).misfit
     if misfit is None:
         return None
-    return Miss(gang, misfit, supply, explain(gang, misfit, supply, PROFILE, {}), empty=found is None)
+    return Miss(gang, misfit, supply, explain(gang, misfit, supply, profile, {}), empty=found is None)
 
 
 def _flavor(live: Live, part: Tried, misfit: Misfit | None) -> str:
@@ -170,7 +171,8 @@ def _held(live: Live, miss: Miss) -> list[Holder]:
 
 def _changes(live: Live, demand: Demand, queue: str, refusal: Refusal, miss: Miss | None) -> Iterator[str]:
     """The least that would do; what can be tried out has been."""
-    fewer = with_fewer_pods(live.state, demand, queue, live.now) if refusal.tried else None
+    profile = live.settings.scheduling
+    fewer = with_fewer_pods(live.state, profile, demand, queue, live.now) if refusal.tried else None
     if fewer is not None:
         counts = pods_by_set(fewer)
         asked = {pod_set.name: pod_set.count for pod_set in demand.gang.root.pod_sets()}

@@ -13,9 +13,10 @@ from typing import Any
 
 from bayplan.dialects.kube.fields import INT32_MAX, Field
 from bayplan.dialects.kube.nodes import amounts
-from bayplan.dialects.kube.quantity import amount
+from bayplan.dialects.kube.quantity import CPU, amount
 from bayplan.dialects.kube.rules import tolerations
 from bayplan.dialects.kueue.assignment_reading import decode_assignment
+from bayplan.dialects.kueue.conditions import ON_HOLD
 from bayplan.dialects.kueue.members import source
 from bayplan.dialects.kueue.workload import KIND, workload_gang
 from bayplan.model.demand import Admission, Ask, CheckState, Delayed, Demand, Given, Tweak, Verdict
@@ -47,6 +48,7 @@ class Transformation:
     resource: str
     outputs: Mapping[str, Fraction]  # amounts, as we count them, for one as we count it
     keep: bool = True
+    times: str = ""  # a resource: if it is asked for as well, outputs are multiplied by how many
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +56,7 @@ class Counting:
     """How requests are turned into quota."""
 
     transformations: tuple[Transformation, ...] = ()
-    ignored: tuple[str, ...] = ()  # prefixes of resources that do not count
+    ignored: tuple[str, ...] = ()  # prefixes of resources that do not count, nor are transformed
 
 
 PLAIN = Counting()
@@ -95,7 +97,7 @@ def demand(workload: Field, counting: Counting = PLAIN) -> Demand:
         elastic=notes.get(ELASTIC) == "true",
         replaces=earlier,
         movable=notes.get(POD_GROUP) == "true" or [owner.at("kind").text() for owner in owners] != ["Pod"],
-        not_before=_not_before(status, conditions.get("Requeued")),
+        not_before=_not_before(status, conditions),
         labels={JOB_UID: labels[JOB_UID]} if JOB_UID in labels else {},
         shape=shape,
     )
@@ -161,8 +163,11 @@ def _queued(evicted: Field | None, created: float) -> float:
     return _since(evicted)
 
 
-def _not_before(status: Field, requeued: Field | None) -> float:
-    """When a Workload that was put off may be tried again."""
+def _not_before(status: Field, conditions: Mapping[str, Field]) -> float:
+    """When a Workload that was put off may be tried again; one on hold waits until somebody says so."""
+    requeued, reserved = conditions.get("Requeued"), conditions.get("QuotaReserved")
+    if reserved is not None and not _is(reserved) and reserved.at("reason").text() == ON_HOLD:
+        return FAR_AWAY
     if requeued is not None and requeued.at("status").text() == "False":
         return seconds(status.at("requeueState", "requeueAt").text()) or FAR_AWAY
     return seconds(status.at("requeueState", "requeueAt").text())
@@ -222,19 +227,27 @@ def _counted(requests: Mapping[str, int], counting: Counting) -> dict[str, int]:
     """Requests as quota sees them."""
     if counting is PLAIN:
         return dict(requests)
+    wanted = {name: value for name, value in requests.items() if not name.startswith(counting.ignored)}
     found: dict[str, int] = {}
+    made: dict[str, int] = {}
     by_resource = {transformation.resource: transformation for transformation in counting.transformations}
-    for name, value in requests.items():
+    for name, value in wanted.items():
         rule = by_resource.get(name)
         if rule is None or rule.keep:
-            found[name] = found.get(name, 0) + value
+            found[name] = value
+        many = _times(rule, wanted) if rule is not None else Fraction(1)
         for output, factor in rule.outputs.items() if rule is not None else ():
-            found[output] = found.get(output, 0) + ceil(value * factor)
-    return {
-        name: value
-        for name, value in found.items()
-        if not any(name.startswith(prefix) for prefix in counting.ignored)
-    }
+            made[output] = made.get(output, 0) + ceil(value * factor * many)
+    for name, value in made.items():
+        found[name] = found.get(name, 0) + max(0, value)  # a negative factor takes from what is made only
+    return found
+
+
+def _times(rule: Transformation, requests: Mapping[str, int]) -> Fraction:
+    """What outputs are multiplied by: a number of whole units, if they are asked for."""
+    if rule.times not in requests:
+        return Fraction(1)
+    return Fraction(requests[rule.times], 1000 if rule.times == CPU else 1)
 
 
 def _admission(field: Field, root: Group) -> Admission | None:

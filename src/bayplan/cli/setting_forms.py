@@ -1,0 +1,155 @@
+"""How the values of a configuration are written: each form reads a field, and says what it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import StrEnum
+from fractions import Fraction
+from math import isfinite
+from typing import Any
+
+from bayplan.dialects.kube.fields import Field, type_name
+from bayplan.dialects.kube.quantity import CPU, parse_quantity
+from bayplan.dialects.kueue.demands import Transformation
+from bayplan.model.profile import FairRule
+
+RETAIN, REPLACE = "Retain", "Replace"
+FAIR_RULES = (
+    (FairRule.FINAL_SHARE, FairRule.INITIAL_SHARE),
+    (FairRule.FINAL_SHARE,),
+    (FairRule.INITIAL_SHARE,),
+)
+"""The rules that go together, in the order they are tried."""
+_LISTED_MAX = 8  # known names that a complaint lists if none is near
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One way to write a value. `read` gets a field that is present; what it notes is wrong with it."""
+
+    words: str
+    read: Callable[[Field], Any]
+
+
+def _flag(field: Field) -> bool:
+    return field.flag()
+
+
+FLAG = Form("`true` or `false`", _flag)
+
+
+def seconds(*, above_zero: bool = False) -> Form:
+    """A time, with fractions if need be."""
+
+    def read(field: Field) -> float:
+        value = field.value
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            field.error(f"must be a number of seconds, not {type_name(value)}")
+        elif not isfinite(value) or value < 0 or (above_zero and value == 0):
+            field.error("must be a number of seconds " + ("above 0" if above_zero else "of at least 0"))
+        else:
+            return float(value)
+        return 0.0
+
+    return Form("seconds" + (", above 0" if above_zero else ""), read)
+
+
+def choice(kind: type[StrEnum]) -> Form:
+    """One word out of several."""
+    known = [one.value for one in kind]
+
+    def read(field: Field) -> StrEnum | None:
+        text = chosen(field, known)
+        return kind(text) if text else None
+
+    return Form(_one_of([f"`{word}`" for word in known]), read)
+
+
+def chosen(field: Field, known: Sequence[str]) -> str:
+    """The word that stands here if it is a known one; else the complaint says which are."""
+    text = field.text()
+    if isinstance(field.value, str) and text not in known:
+        field.error(f"must be {_one_of(known)}{_meant(text, known)}")
+        return ""
+    return text
+
+
+def fair_rules(names: dict[str, FairRule]) -> Form:
+    """A list of rules under which gangs displace others by share; `names` is how they are called."""
+    called = {rule: name for name, rule in names.items()}
+    allowed = " or ".join(f"[{', '.join(called[rule] for rule in rules)}]" for rules in FAIR_RULES)
+
+    def read(field: Field) -> tuple[FairRule, ...]:
+        items = field.items()
+        found = tuple(names[text] for item in items if (text := chosen(item, list(names))))
+        if isinstance(field.value, list) and len(found) == len(items) and found not in FAIR_RULES:
+            field.error(f"must be {allowed}", value=None)
+        return found
+
+    return Form(f"`{allowed.replace(' or ', '` or `')}`", read)
+
+
+def _prefixes(field: Field) -> tuple[str, ...]:
+    found = tuple(item.text() for item in field.items())
+    for item in field.items():
+        if item.value in ("", None):
+            item.error("must not be empty: everything begins with that")
+    return found
+
+
+PREFIXES = Form("a list of text", _prefixes)
+
+
+def _transformations(field: Field) -> tuple[Transformation, ...]:
+    seen: set[str] = set()
+    found = []
+    for item in field.items():
+        unknown_keys(item, ("input", "strategy", "multiplyBy", "outputs"))
+        resource = item.at("input").text()
+        if not resource:
+            item.at("input").error("must name a resource")
+        elif resource in seen:
+            item.at("input").error("is transformed more than once")
+        seen.add(resource)
+        keep = chosen(item.at("strategy"), (RETAIN, REPLACE)) != REPLACE
+        outputs = {name: _factor(resource, name, value) for name, value in item.at("outputs").entries()}
+        found.append(Transformation(resource, outputs, keep, item.at("multiplyBy").text()))
+    return tuple(found)
+
+
+TRANSFORMATIONS = Form("a list, see below", _transformations)
+
+
+def _factor(source: str, output: str, value: Field) -> Fraction:
+    """How much of the output, as we count it, one of the source makes."""
+    try:
+        number = parse_quantity(value.value)
+    except ValueError as trouble:
+        value.error(str(trouble))
+        return Fraction(0)
+    return number * (1000 if output == CPU else 1) / (1000 if source == CPU else 1)
+
+
+def unknown_keys(field: Field, known: Iterable[str]) -> None:
+    """Note each key that means nothing here, with the known one that was probably meant."""
+    names = list(known)
+    for key, value in field.entries():
+        if key not in names:
+            value.error(f"is not known here{_meant(key, names) or _listed(names)}", value=None)
+
+
+def _meant(word: str, known: Sequence[str]) -> str:
+    by_case = {name.lower(): name for name in known}
+    near = get_close_matches(word.lower().replace("-", "_"), list(by_case), n=1)
+    return f"; did you mean {by_case[near[0]]}?" if near else ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _LISTED_MAX
+    return f"; known are {', '.join(names[:_LISTED_MAX])}" + (f" and {more} more" if more > 0 else "")
+
+
+def _one_of(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]

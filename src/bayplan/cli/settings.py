@@ -1,0 +1,233 @@
+"""What an administrator can decide: every option of a configuration, with its place, form and meaning.
+
+docs/reference/configuration.md and its example are written from this table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from bayplan.cli.setting_forms import (
+    FLAG,
+    PREFIXES,
+    TRANSFORMATIONS,
+    Form,
+    choice,
+    fair_rules,
+    seconds,
+    unknown_keys,
+)
+from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kueue.demands import PLAIN, Counting
+from bayplan.dialects.kueue.node_health import HealthRules
+from bayplan.model.profile import FairRule, LeaderRules, Profile, Remainder, Strategy
+from bayplan.runtime.ungating_role import BATCH_SECONDS
+
+VERSION = "bayplan.dev/v1"
+KIND = "Configuration"
+
+
+@dataclass(frozen=True, slots=True)
+class Ungating:
+    """How pods of admitted gangs are let go."""
+
+    batch_seconds: float = BATCH_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that was decided; what nobody decided has its default."""
+
+    scheduling: Profile = field(default_factory=Profile)
+    resources: Counting = PLAIN
+    nodes: HealthRules = field(default_factory=HealthRules)
+    ungating: Ungating = field(default_factory=Ungating)
+
+
+DEFAULTS = Settings()
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One value that can be written: where in the file, where it goes, how it is written, what it does."""
+
+    path: str
+    part: str  # of Settings
+    name: str  # of the field in that part
+    form: Form
+    says: str
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(self.path.split("."))
+
+    def of(self, settings: Settings) -> Any:
+        """The value that settings have for it."""
+        return getattr(getattr(settings, self.part), self.name)
+
+
+_STRATEGY = choice(Strategy)
+_FAIR = fair_rules({rule.value: rule for rule in FairRule})
+
+OPTIONS = (
+    Option(
+        "scheduling.strategies.required", "scheduling", "required", _STRATEGY,
+        "how domains are chosen for pod sets that must stay within one",
+    ),
+    Option(
+        "scheduling.strategies.preferred", "scheduling", "preferred", _STRATEGY,
+        "the same for pod sets that would like to stay within one",
+    ),
+    Option(
+        "scheduling.strategies.unconstrained", "scheduling", "unconstrained", _STRATEGY,
+        "the same for pod sets that may go anywhere",
+    ),
+    Option(
+        "scheduling.exactSeconds", "scheduling", "exact_seconds", seconds(above_zero=True),
+        "how long one search of the strategy `exact` may take",
+    ),
+    Option(
+        "scheduling.remainder", "scheduling", "remainder", choice(Remainder),
+        "what becomes of pods that do not fill a whole segment",
+    ),
+    Option(
+        "scheduling.leaderRules", "scheduling", "leader_rules", choice(LeaderRules),
+        "whose node selectors, tolerations and affinity decide where the leader of a group may go",
+    ),
+    Option(
+        "scheduling.packSegments", "scheduling", "pack_segments", FLAG,
+        "whether the fullest use comes first inside a segment's domain, too",
+    ),
+    Option(
+        "scheduling.preferredNodeAffinity", "scheduling", "preferred_affinity", FLAG,
+        "whether preferred node affinity outranks the strategy",
+    ),
+    Option(
+        "scheduling.rulesBelowLeaf", "scheduling", "rules_below_leaf", FLAG,
+        "whether node rules also count inside the lowest domains of topologies that do not end at the host",
+    ),
+    Option(
+        "scheduling.selectorAlone", "scheduling", "by_selector_alone", FLAG,
+        "whether a pod set that one domain holds is sent there by a node selector, not pod by pod",
+    ),
+    Option(
+        "scheduling.reserve", "scheduling", "reserve", FLAG,
+        "whether the first gang that lacks nothing but room keeps the domain it nearly fits",
+    ),
+    Option(
+        "scheduling.recompute", "scheduling", "recompute", FLAG,
+        "whether a place that an earlier gang of the same round took is looked for again at once",
+    ),
+    Option(
+        "scheduling.fairSharing.enabled", "scheduling", "fair_sharing", FLAG,
+        "whether queues of a cohort take turns, and yield, by their share of what they borrow",
+    ),
+    Option(
+        "scheduling.fairSharing.rules", "scheduling", "fair_rules", _FAIR,
+        "when a gang may displace one of a queue further above its share; the second is tried if the first"
+        " does not do",
+    ),
+    Option(
+        "scheduling.placeBackoff.firstSeconds", "scheduling", "place_first", seconds(above_zero=True),
+        "until a place is sought again for a gang that has quota and no place; doubled each time",
+    ),
+    Option(
+        "scheduling.placeBackoff.limitSeconds", "scheduling", "place_limit", seconds(above_zero=True),
+        "a gang that would have to wait longer than that is evicted",
+    ),
+    Option(
+        "scheduling.replaceFast", "scheduling", "replace_fast", FLAG,
+        "whether a gang is evicted if the first attempt to replace its failed nodes finds none",
+    ),
+    Option(
+        "scheduling.replaceBackoff.firstSeconds", "scheduling", "replace_first", seconds(above_zero=True),
+        "until other nodes are sought again, if not evicted at once; doubled each time",
+    ),
+    Option(
+        "scheduling.replaceBackoff.limitSeconds", "scheduling", "replace_limit", seconds(above_zero=True),
+        "the longest time between two attempts",
+    ),
+    Option(
+        "resources.transformations", "resources", "transformations", TRANSFORMATIONS,
+        "resources that count as others in quota",
+    ),
+    Option(
+        "resources.excludePrefixes", "resources", "ignored", PREFIXES,
+        "resources whose names begin like this do not count in quota",
+    ),
+    Option(
+        "resources.ignoreUncovered", "scheduling", "ignore_uncovered", FLAG,
+        "whether resources that a queue has no quota for are not counted; else they keep a gang out",
+    ),
+    Option(
+        "nodes.notReadySeconds", "nodes", "not_ready_seconds", seconds(),
+        "how long a node is NotReady before it counts as failed, even if pods are said to run there",
+    ),
+    Option(
+        "nodes.failWhenNotReady", "nodes", "by_time", FLAG,
+        "whether a node that is NotReady for that long has failed",
+    ),
+    Option(
+        "nodes.failWhenPodsEnd", "nodes", "by_pods", FLAG,
+        "whether a NotReady node has failed once no pod of the gang runs there; taints wait for that, too",
+    ),
+    Option(
+        "nodes.failWhenTainted", "nodes", "by_taints", FLAG,
+        "whether taints that a gang does not tolerate, and cordons, are failures",
+    ),
+    Option(
+        "nodes.replaceTogether", "nodes", "together", FLAG,
+        "whether several failed nodes of a gang are replaced together; else the second one evicts it",
+    ),
+    Option(
+        "ungating.batchSeconds", "ungating", "batch_seconds", seconds(),
+        "how long new pods of an admitted gang are gathered before they lose their gate",
+    ),
+)  # fmt: skip
+
+_AT_MOST = (
+    ("scheduling.placeBackoff", "place_first", "place_limit"),
+    ("scheduling.replaceBackoff", "replace_first", "replace_limit"),
+)
+
+
+def read_settings(body: Field) -> Settings:
+    """Settings out of a configuration of our own. They mean nothing if the body has errors then."""
+    _refuse_unknown(body, ())
+    given: dict[str, dict[str, Any]] = {}
+    for option in OPTIONS:
+        written = body.at(*option.keys)
+        if written.present:
+            given.setdefault(option.part, {})[option.name] = option.form.read(written)
+    if body.errors:
+        return DEFAULTS
+    found = merged(DEFAULTS, given)
+    for path, first, most in _AT_MOST:
+        value, limit = getattr(found.scheduling, first), getattr(found.scheduling, most)
+        if value > limit:
+            where = body.derived(value, f"{path}.firstSeconds")
+            where.error(f"must not be more than limitSeconds, which is {limit:g}")
+    return found
+
+
+def merged(settings: Settings, given: dict[str, dict[str, Any]]) -> Settings:
+    """The settings with what was given, part by part."""
+    return replace(
+        settings, **{part: replace(getattr(settings, part), **values) for part, values in given.items()}
+    )
+
+
+def sections(above: tuple[str, ...] = ()) -> dict[str, None]:
+    """The keys that may stand below a path, in the order of the table."""
+    size = len(above)
+    return dict.fromkeys(option.keys[size] for option in OPTIONS if option.keys[:size] == above)
+
+
+def _refuse_unknown(body: Field, above: tuple[str, ...]) -> None:
+    known = sections(above)
+    unknown_keys(body.at(*above), known if above else ("apiVersion", "kind", "metadata", *known))
+    for key in known:
+        inner = (*above, key)
+        if any(len(option.keys) > len(inner) and option.keys[: len(inner)] == inner for option in OPTIONS):
+            _refuse_unknown(body, inner)
