@@ -83,8 +83,9 @@ def keep_child(job: Object, above: Object | None, now: float) -> list[Deed]:
 
 def keep_job(job: Object, workloads: Sequence[Object], known: Known, now: float) -> list[Deed]:
     """The next writes for a job that names a queue; `workloads` are those it owns, or the one it names."""
-    if job["kind"] == "RayJob" and Field(job).at("spec", "clusterSelector").present:
-        return []  # it has no pods of its own
+    pods = parts(Field(job), known.find)
+    if not pods or not all(part.counted for part in pods):
+        return []  # it has no pods of its own, or its runtime is not known yet
     if prebuilt_name(Field(job), known.rules).text():
         match, deeds = _prebuilt(job, workloads, known, now)
     else:
