@@ -82,7 +82,7 @@ def test_two_gangs_of_one_round_that_get_the_same_room_are_caught(monkeypatch: p
     monkeypatch.setattr(Round, "apply", apply)
     monkeypatch.setattr(Round, "fits_quota", lambda self, queue, quota: True)
     monkeypatch.setattr(Round, "fits_spots", lambda self, wanted: True)
-    found = first_violation("promised", range(1, 60, 2))
+    found = first_violation("promised", (21, 89))
     assert " uses " in found or "promised" in found
 
 
@@ -123,7 +123,7 @@ def test_places_where_a_gang_must_not_stand_are_caught(monkeypatch: pytest.Monke
 
 def test_a_gang_that_was_told_to_leave_and_stays_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bayplan.dialects.kueue.upkeep.released", lambda workload, now: None)
-    assert "keeps its quota" in first_violation("keeps its quota", range(1, 40, 2))
+    assert "keeps its quota" in first_violation("keeps its quota", SEEDS)
 
 
 def test_a_gang_that_leaves_in_vain_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,7 @@ def test_a_gang_that_leaves_in_vain_is_caught(monkeypatch: pytest.MonkeyPatch) -
     vain: set[Ref] = set()
     encode = AdmissionRole.encode
     monkeypatch.setattr(AdmissionRole, "encode", only_evict)
-    found = first_violation("in vain", range(1, 80, 2), calm=True)
+    found = first_violation("in vain", (65, 93), calm=True)
     assert "in vain" in found
 
 

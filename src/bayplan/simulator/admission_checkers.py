@@ -147,8 +147,8 @@ class QueueWatchman:
             else:
                 self.promised.pop(uid, None)
             victor, since = self.promised.get(uid, ("", now))
-            calm = min(now - since, now - self.disturbed, since - self.disturbed + VAIN_SECONDS)
-            if victor in reserved and not reserved[victor] and calm > VAIN_SECONDS:
+            undisturbed = self.disturbed <= since and now - since > VAIN_SECONDS
+            if undisturbed and not reserved.get(victor, True):
                 yield f"workload {workload['metadata']['name']} left in vain for {victor}"
 
     # ── all of them together ──

@@ -38,6 +38,7 @@ STEP_SECONDS = 1.0
 BUSY_SECONDS = 0.2
 SHORT_SECONDS = 0.05
 NEVER = float("inf")
+END = EPOCH + STORM_SECONDS + CALM_SECONDS
 
 ROOMS_EVERY = 8  # busy steps
 PLAYS = ({"jobs"}, {"queues"}, {"jobs", "queues"}, {"queues"})  # by seed
@@ -130,7 +131,7 @@ class Simulation:
         self.chances = replace(self.chances, crash=0, node_loss=0, node_flap=0)
         self.backend.calm()
         self._mend_nodes()
-        while self.now < EPOCH + STORM_SECONDS + CALM_SECONDS and not self.report.violations:
+        while self.now < END and not self.report.violations:
             self._step()
             if self._is_quiet():
                 break
@@ -166,7 +167,7 @@ class Simulation:
         arrival = self.arrivals[0].when + EPOCH if self.arrivals else NEVER
         pause = BUSY_SECONDS if self.busy else STEP_SECONDS
         if not self.busy and self.now > EPOCH + STORM_SECONDS:
-            pause = max(pause, self.due - self.now)  # nothing is late any more
+            pause = max(pause, min(self.due, END) - self.now)  # nothing is late any more
         self.now = max(
             min(self.now + pause, self.crew_due, self.hands_due, arrival), self.now + SHORT_SECONDS
         )
@@ -192,6 +193,8 @@ class Simulation:
             return []
         found = self._scheduler_verdict() if "jobs" in self.play else []
         if self.hands is not None:
+            if self._is_quiet():  # and stays so
+                found += self.queue_watchman.check(self._list, END)
             found += admission_belief.verdict(self.admission, self.store, self.now)
         return found
 
@@ -235,5 +238,4 @@ class Simulation:
 
     def _is_quiet(self) -> bool:
         """Nothing happened, nothing is due and nobody comes: nothing will ever happen."""
-        end = EPOCH + STORM_SECONDS + CALM_SECONDS
-        return not (self.busy or self.arrivals or min(self.crew_due, self.hands_due, self.due) < end)
+        return not (self.busy or self.arrivals or min(self.crew_due, self.hands_due, self.due) < END)
