@@ -89,7 +89,19 @@ class Round:
         return all(amount <= account.available(cell) for cell, amount in quota.items())
 
     def fits_spots(self, wanted: Iterable[Spot]) -> bool:
-        return all(self.rooms.fits(spot.flavor, spot.place, spot.requests) for spot in wanted)
+        """Whether all of them fit together: pod sets of one gang may stand on the same host."""
+        taken: list[Spot] = []
+        fits = True
+        for spot in wanted:
+            for before in taken[-1:]:
+                self.rooms.take(before.flavor, before.place, before.requests)
+            taken.append(spot)
+            fits = self.rooms.fits(spot.flavor, spot.place, spot.requests)
+            if not fits:
+                break
+        for before in taken[:-1]:
+            self.rooms.take(before.flavor, before.place, before.requests, -1)
+        return fits
 
     def topology_only(self, queue: Queue) -> bool:
         """Whether every flavor of a queue has a topology, so that every gang in it is placed."""

@@ -1,10 +1,11 @@
-"""Found by simulation: gangs that are tried again and again come to rest."""
+"""Found by simulation: searches that never ended, and rooms that were given away twice."""
 
 from __future__ import annotations
 
 from bayplan.model.plan import Again, Decline
 from bayplan.model.refusal import Refusal, Token
 from bayplan.state.lines import Lines, Place, Standing
+from tests.admission.world import World
 from tests.unit.admission_worlds import demand
 
 
@@ -24,3 +25,18 @@ def test_a_search_for_flavors_that_goes_in_a_circle_ends_there() -> None:
     assert not lines.line("q").is_ready()
     lines.wake("q")
     assert lines.line("q").is_ready()
+
+
+def test_pod_sets_of_one_gang_that_meet_on_a_host_fit_there_together_or_not_at_all() -> None:
+    """Each of them alone would fit into what an earlier gang of the round left."""
+    world = World("""
+        topology t rack host
+        flavor f topology=t
+        node n1 rack=r1 : cpu=4
+        queue a : f/cpu=9
+        queue b : f/cpu=9
+        gang one in a : x2 cpu=1
+        gang two in b at=1 : driver x1 cpu=1 ; main x2 cpu=1
+    """)
+    world.round()
+    assert world.running() == {"one"}
