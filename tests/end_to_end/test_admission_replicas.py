@@ -73,7 +73,7 @@ def holds(workload: Object, kind: str) -> bool:
 
 
 def check(workloads: list[Object], capacity: dict[str, int]) -> None:
-    """Who has quota has a place for all its pods; no host is given twice; no queue gives more than it has."""
+    """Who has quota has a place for all its pods, as close as asked; no host and no queue gives too much."""
     taken, used = Counter[str](), Counter[str]()
     for workload in workloads:
         if not holds(workload, "QuotaReserved") or holds(workload, "Finished"):
@@ -84,6 +84,9 @@ def check(workloads: list[Object], capacity: dict[str, int]) -> None:
         where = hosts_in([part])
         assert sum(where.values()) == pod_set["count"] == part["count"]
         assert int(part["resourceUsage"][GPU]) == each * pod_set["count"]
+        level = (pod_set.get("topologyRequest") or {}).get("required", "")
+        domains = {host.rpartition("-")[0] if level == RACK else host for host in where}
+        assert not level or len(domains) == 1, (level, where)
         taken.update({host: pods * each for host, pods in where.items()})
         used[workload["status"]["admission"]["clusterQueue"]] += each * pod_set["count"]
     assert all(amount <= capacity[host] for host, amount in taken.items()), taken
@@ -104,6 +107,10 @@ def test_killed_at_any_moment_every_gang_is_admitted_once(site: Site, tmp_path: 
     def admitted() -> set[str]:
         return {one["metadata"]["name"] for one in listed() if holds(one, "Admitted")}
 
+    def counts() -> tuple[int, int]:
+        status = site.cluster.get("clusterqueue", "flow")["status"]
+        return status["pendingWorkloads"], status["reservingWorkloads"]
+
     def finish_some() -> int:
         """End half of what runs; say how many are not over yet."""
         found = listed()
@@ -116,7 +123,7 @@ def test_killed_at_any_moment_every_gang_is_admitted_once(site: Site, tmp_path: 
         return sum(not holds(one, "Finished") for one in found)
 
     with watched(site, tmp_path / "seen.json") as seen:
-        site.apply(*(gang(name, "flow", *_shape(number)) for number, name in enumerate(names)))
+        site.apply(*(_gang(name, number) for number, name in enumerate(names)))
         for round_ in range(KILLS):
             finish_some()
             before = admitted()
@@ -127,7 +134,8 @@ def test_killed_at_any_moment_every_gang_is_admitted_once(site: Site, tmp_path: 
                 process.kill()
                 process.wait()
         with admitting(site, tmp_path / "last", "--no-elect"):
-            eventually(lambda: finish_some() == 0, "everything came to its end", 60)
+            eventually(lambda: finish_some() == 0, "everything came to its end", 120)
+            eventually(lambda: counts() == (0, 0), "the queue says that it is empty", 10)
     given: dict[str, set[str]] = {name: set() for name in names}
     for one in seen:
         if holds(one, "Admitted"):
@@ -136,14 +144,12 @@ def test_killed_at_any_moment_every_gang_is_admitted_once(site: Site, tmp_path: 
     assert {name: len(found) for name, found in given.items()} == dict.fromkeys(names, 1)
     for folder in (*(f"round-{round_}" for round_ in range(KILLS)), "last"):
         assert replayed(tmp_path / folder).endswith(SAME), folder
-    status = site.cluster.get("clusterqueue", "flow")["status"]
-    assert (status["reservingWorkloads"], status["pendingWorkloads"]) == (0, 0)
     site.kubectl("delete", WORKLOADS, "--all", "-n", "default")
 
 
-def _shape(number: int) -> tuple[int, int]:
-    pods, gpus, _ = SHAPES[number % len(SHAPES)]
-    return pods, gpus
+def _gang(name: str, number: int) -> Object:
+    pods, gpus, level = SHAPES[number % len(SHAPES)]
+    return gang(name, "flow", pods, gpus, required=level)
 
 
 def test_in_the_shadow_nothing_is_written(site: Site, tmp_path: Path) -> None:
