@@ -58,11 +58,11 @@ class Hands:
         self.now = now
         while self.arrivals and self.arrivals[0].when + self.start <= now:
             self.store.create(WORKLOADS, self.arrivals.pop(0).job, NAMESPACE)
+        self._watch_nodes()
         due = sorted((entry for entry in self.agenda if entry[0] <= now), key=lambda entry: entry[:2])
         for entry in due:
             self.agenda.remove(entry)
             entry[2]()
-        self._watch_nodes()
         times = [self._attend(workload) for workload in self._workloads()]
         times += [when for when, _, _ in self.agenda] + [
             arrival.when + self.start for arrival in self.arrivals[:1]
