@@ -15,7 +15,10 @@ from bayplan.cli.main import main
 from bayplan.cli.run import roles_to_play
 from bayplan.cli.settings import DEFAULTS, Settings
 from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue.job_statuses import Patience
+from bayplan.runtime.jobs_role import JobsRole
 from bayplan.runtime.loop import Loop
+from bayplan.runtime.node_health_role import NodeHealthRole
 from bayplan.runtime.ungating_role import UngatingRole
 from tests.unit.queued_cluster import (
     GPU,
@@ -154,6 +157,7 @@ def test_a_bad_configuration_stops_every_command_before_it_begins(command: list[
 
 def test_roles_have_what_the_configuration_says(tmp_path: Path) -> None:
     text = f"{EMPTY}scheduling: {{reserve: true}}\nungating: {{batchSeconds: 7}}\n"
+    text += "nodes: {notReadySeconds: 9}\njobs: {waitForPodsReady: {enabled: true, timeoutSeconds: 11}}\n"
     settings = configure(written(tmp_path, text)).settings
     played = {
         role.name: role for role in roles_to_play(frozenset(("admission", "scheduler")), settings=settings)
@@ -161,3 +165,6 @@ def test_roles_have_what_the_configuration_says(tmp_path: Path) -> None:
     assert played["admission"].profile.reserve and played["scheduler"].profile.reserve  # type: ignore[attr-defined]
     ungating = played["ungating"]
     assert isinstance(ungating, UngatingRole) and ungating.batch_seconds == 7.0
+    health, jobs = played["node_health"], played["jobs"]
+    assert isinstance(health, NodeHealthRole) and health.rules.not_ready_seconds == 9.0
+    assert isinstance(jobs, JobsRole) and jobs.known.patience == Patience(11.0)

@@ -11,6 +11,7 @@ from bayplan.cli.configured import Configured, configure
 from bayplan.cli.kueue_settings import ALWAYS_ON, GATES, read_kueue
 from bayplan.cli.settings import DEFAULTS, Settings
 from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kueue.job_statuses import Patience
 from bayplan.model.profile import FairRule, Profile, Strategy
 
 NEWER, OLDER = "config.kueue.x-k8s.io/v1beta2", "config.kueue.x-k8s.io/v1beta1"
@@ -105,6 +106,35 @@ def test_fair_sharing_is_switched_on_in_the_older_version() -> None:
     )
 
 
+def test_pods_are_waited_for_by_being_named_in_the_newer_version() -> None:
+    requeuing = {"backoffLimitCount": 2, "backoffBaseSeconds": 5, "backoffMaxSeconds": 50}
+    waiting = {"timeout": "1h0m30s", "recoveryTimeout": "1.5m", "requeuingStrategy": requeuing}
+    settings, unused = read(waitForPodsReady=waiting)
+    assert settings.patience_with_pods == Patience(3630, 90, 5, 50, 2) and unused == []
+    settings, _ = read(waitForPodsReady={})
+    assert settings.patience_with_pods == Patience(1800, 1800)
+    settings, _ = read(waitForPodsReady={"timeout": "5m", "recoveryTimeout": "0s"})
+    assert settings.patience_with_pods == Patience(300, None)
+    settings, unused = read(waitForPodsReady={}, featureGates={"DisableWaitForPodsReady": True})
+    assert settings.patience_with_pods is None and unused == []
+
+
+def test_pods_are_waited_for_if_told_to_in_the_older_version() -> None:
+    settings, unused = read(OLDER, waitForPodsReady={"timeout": "5m"})
+    assert settings.patience_with_pods is None and unused == []
+    settings, unused = read(OLDER, waitForPodsReady={"enable": True})
+    assert settings.patience_with_pods == Patience(300, 300)
+    assert unused == ["waitForPodsReady.blockAdmission"], "which was the default there"
+    assert read(OLDER, waitForPodsReady={"enable": True, "blockAdmission": False})[1] == []
+
+
+def test_what_waiting_for_pods_cannot_do_here_is_listed() -> None:
+    _, unused = read(
+        waitForPodsReady={"blockAdmission": True, "requeuingStrategy": {"timestamp": "Creation"}}
+    )
+    assert unused == ["waitForPodsReady.blockAdmission", "waitForPodsReady.requeuingStrategy.timestamp"]
+
+
 def test_resources() -> None:
     rule = {"input": "nvidia.com/mig-1g.5gb", "strategy": "Replace", "outputs": {"memory": "5Gi"}}
     settings, unused = read(
@@ -130,6 +160,21 @@ def test_resources() -> None:
         (
             {"featureGates": {"TASProfileMixed": True, "TASProfileBestFit": True}},
             "featureGates: only one of TASProfileMixed, TASProfileBestFit can be on",
+        ),
+        (
+            {"waitForPodsReady": {"timeout": "5 minutes"}},
+            'waitForPodsReady.timeout: "5 minutes": must be a time such as 90s, 5m or 1h30m',
+        ),
+        ({"waitForPodsReady": {"timeout": 300}}, "waitForPodsReady.timeout: 300: must be text, not a number"),
+        ({"waitForPodsReady": {"timeout": "-5m"}}, 'waitForPodsReady.timeout: "-5m": must be a time'),
+        ({"waitForPodsReady": {"enable": True}}, "waitForPodsReady.enable: is not known here"),
+        (
+            {"waitForPodsReady": {"requeuingStrategy": {"backoffLimit": 3}}},
+            "waitForPodsReady.requeuingStrategy.backoffLimit: is not known here; did you mean ",
+        ),
+        (
+            {"waitForPodsReady": {"requeuingStrategy": {"timestamp": "Now"}}},
+            'waitForPodsReady.requeuingStrategy.timestamp: "Now": must be Eviction or Creation',
         ),
         ({"fairSharing": {}}, "fairSharing.preemptionStrategies: must be set"),
         ({"fairSharing": {"enable": True, "preemptionStrategies": [FINAL]}}, "fairSharing.enable: is not"),

@@ -15,6 +15,8 @@ from bayplan.cli.configured import EMPTY, Refused, configure
 from bayplan.cli.settings import DEFAULTS, OPTIONS, Settings, Ungating, read_settings
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kueue.demands import PLAIN, Transformation, demand
+from bayplan.dialects.kueue.job_statuses import Patience
+from bayplan.dialects.kueue.node_health import HealthRules
 from bayplan.model.profile import FairRule, LeaderRules, Profile, Remainder, Strategy
 from tests.unit.queued_cluster import GPU, workload
 
@@ -30,8 +32,7 @@ def read(**sections: Any) -> Settings:
 
 def problems(**sections: Any) -> list[str]:
     body = Field({"apiVersion": "bayplan.dev/v1", "kind": "Configuration", **sections})
-    found = read_settings(body)
-    assert not body.errors or found == DEFAULTS or found.scheduling.place_first > found.scheduling.place_limit
+    read_settings(body)
     return [str(error) for error in body.errors]
 
 
@@ -92,8 +93,26 @@ def test_every_choice_of_a_profile_can_be_made() -> None:
     assert replace(found, scheduling=Profile()) == DEFAULTS
 
 
-def test_times_outside_scheduling() -> None:
+def test_nodes_and_pods_have_their_times() -> None:
     assert read(ungating={"batchSeconds": 0}).ungating == Ungating(0.0)
+    flags = ("failWhenNotReady", "failWhenPodsEnd", "failWhenTainted", "replaceTogether")
+    assert read(nodes={"notReadySeconds": 5, **dict.fromkeys(flags, False)}).nodes == HealthRules(
+        not_ready_seconds=5, by_time=False, by_pods=False, by_taints=False, together=False
+    )
+
+
+def test_pods_are_waited_for_only_if_asked_to() -> None:
+    assert read().patience_with_pods is None
+    assert read(jobs={"waitForPodsReady": {"timeoutSeconds": 60}}).patience_with_pods is None
+    assert read(jobs={"waitForPodsReady": {"enabled": True}}).patience_with_pods == Patience()
+    waiting = {
+        "enabled": True,
+        "timeoutSeconds": 60,
+        "recoveryTimeoutSeconds": 30,
+        "backoff": {"firstSeconds": 0, "limitSeconds": 10},
+        "retriesMax": 3,
+    }
+    assert read(jobs={"waitForPodsReady": waiting}).patience_with_pods == Patience(60, 30, 0, 10, 3)
 
 
 def test_resources_count_as_others() -> None:
@@ -143,7 +162,7 @@ def test_what_is_excluded_is_not_transformed_and_an_allowance_takes_from_outputs
         ({"schedulin": {}}, "schedulin: is not known here; did you mean scheduling?"),
         (
             {"colour": "red"},
-            "colour: is not known here; known are apiVersion, kind, metadata, scheduling, resources, ",
+            "colour: is not known here; known are apiVersion, kind, metadata, scheduling, resources, jobs, ",
         ),
         ({"scheduling": []}, "scheduling: a list of 0: must be a mapping, not a list"),
         (
@@ -188,6 +207,14 @@ def test_what_is_excluded_is_not_transformed_and_an_allowance_takes_from_outputs
         (
             {"scheduling": {"placeBackoff": {"firstSeconds": 400}}},
             "scheduling.placeBackoff.firstSeconds: 400.0: must not be more than limitSeconds, which is 300",
+        ),
+        (
+            {"jobs": {"waitForPodsReady": {"backoff": {"limitSeconds": 10}}}},
+            "jobs.waitForPodsReady.backoff.firstSeconds: 60.0: must not be more than limitSeconds, which is",
+        ),
+        (
+            {"jobs": {"waitForPodsReady": {"retriesMax": -1}}},
+            "jobs.waitForPodsReady.retriesMax: -1: must not be less than 0",
         ),
         (
             {"scheduling": {"fairSharing": True}},
@@ -297,7 +324,10 @@ def test_the_example_has_every_option_at_its_default(tmp_path: Path) -> None:
     body = Field(yaml.safe_load(settings_reference.example()))
     for option in OPTIONS:
         field = body.at(*option.keys)
-        assert field.present and option.form.read(field) == option.of(DEFAULTS), option.path
+        assert field.value == option.of(DEFAULTS) or option.form.read(field) == option.of(DEFAULTS), (
+            option.path
+        )
+        assert option.keys[-1] in body.at(*option.keys[:-1]).value, option.path  # type: ignore[operator]
     settings_reference.write(tmp_path / "reference")
     assert sorted(path.name for path in (tmp_path / "reference").iterdir()) == [
         settings_reference.PAGE, settings_reference.EXAMPLE,

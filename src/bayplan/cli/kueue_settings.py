@@ -9,7 +9,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from bayplan.cli.setting_forms import PREFIXES, TRANSFORMATIONS, chosen, fair_rules, unknown_keys
+from bayplan.cli.setting_forms import (
+    COUNT,
+    DURATION,
+    PREFIXES,
+    TRANSFORMATIONS,
+    chosen,
+    fair_rules,
+    unknown_keys,
+)
 from bayplan.cli.settings import DEFAULTS, Settings, merged
 from bayplan.dialects.kube.fields import Field
 from bayplan.model.profile import FairRule, Strategy
@@ -71,13 +79,17 @@ FAIR = {
     "LessThanOrEqualToFinalShare": FairRule.FINAL_SHARE,
     "LessThanInitialShare": FairRule.INITIAL_SHARE,
 }
+EVICTION, CREATION = "Eviction", "Creation"
+WITHOUT_WAITING = "DisableWaitForPodsReady"
 IGNORE, BLOCK = "IgnoreUndeclared", "BlockUndeclared"
 
-_USED = ("fairSharing", "resources", "featureGates")
+_TIMEOUTS = {OLDER: 300.0, NEWER: 1800.0}
+"""Seconds, if a file has pods waited for and does not say how long."""
+_USED = ("fairSharing", "resources", "featureGates", "waitForPodsReady")
 UNUSED = (
     "namespace", "webhook", "leaderElection", "metrics", "health", "pprofBindAddress", "controller", "tls",
     "manageJobsWithoutQueueName", "managedJobsNamespaceSelector", "internalCertManagement",
-    "waitForPodsReady", "clientConnection", "integrations", "multiKueue", "admissionFairSharing",
+    "clientConnection", "integrations", "multiKueue", "admissionFairSharing",
     "objectRetentionPolicies", "visibilityServer", "queueVisibility",
 )  # fmt: skip
 """Sections that mean nothing here."""
@@ -90,7 +102,11 @@ def read_kueue(body: Field) -> tuple[Settings, list[str]]:
     unused = [key for key, value in body.entries() if key in UNUSED and value.present]
     _take_gates(body.at("featureGates"), given)
     unused += _unused_gates(body.at("featureGates"))
-    _take_fair_sharing(body.at("fairSharing"), given, older=body.at("apiVersion").text() == OLDER)
+    version = body.at("apiVersion").text()
+    _take_fair_sharing(body.at("fairSharing"), given, older=version == OLDER)
+    unused += _take_waiting(body.at("waitForPodsReady"), given, version)
+    if body.at("featureGates", WITHOUT_WAITING).flag():
+        given.setdefault("jobs", {})["await_pods"] = False
     unused += _take_resources(body.at("resources"), given)
     return (DEFAULTS if body.errors else merged(DEFAULTS, given)), sorted(unused)
 
@@ -112,7 +128,7 @@ def _unused_gates(field: Field) -> Iterator[str]:
     """Gates without a meaning here; those of what is always there only if they would switch it off."""
     for name, value in field.entries():
         on = value.flag()
-        if name not in GATES and not (on and name in ALWAYS_ON):
+        if name not in (*GATES, WITHOUT_WAITING) and not (on and name in ALWAYS_ON):
             yield f"featureGates.{name}"
 
 
@@ -128,6 +144,33 @@ def _take_fair_sharing(field: Field, given: Given, *, older: bool) -> None:
         wanted["fair_rules"] = fair_rules(FAIR).read(strategies)
     elif not older:
         strategies.error("must be set")
+
+
+def _take_waiting(field: Field, given: Given, version: str) -> Iterator[str]:
+    """As fair sharing is switched on; the older version then blocks admission unless told not to."""
+    if not field.present:
+        return
+    older = version == OLDER
+    names = ("timeout", "recoveryTimeout", "blockAdmission", "requeuingStrategy")
+    unknown_keys(field, ("enable", *names) if older else names)
+    requeuing = field.at("requeuingStrategy")
+    unknown_keys(requeuing, ("timestamp", "backoffLimitCount", "backoffBaseSeconds", "backoffMaxSeconds"))
+    given.setdefault("jobs", {})["await_pods"] = awaited = field.at("enable").flag() if older else True
+    timeout, recovery, wanted = field.at("timeout"), field.at("recoveryTimeout"), {}
+    wanted["seconds"] = (DURATION.read(timeout) if timeout.present else 0.0) or _TIMEOUTS[version]
+    wanted["recovery_seconds"] = (DURATION.read(recovery) or None) if recovery.present else wanted["seconds"]
+    for key, name in (
+        ("backoffLimitCount", "retries_max"),
+        ("backoffBaseSeconds", "backoff_base_seconds"),
+        ("backoffMaxSeconds", "backoff_max_seconds"),
+    ):
+        if requeuing.at(key).present:
+            wanted[name] = COUNT.read(requeuing.at(key))
+    given["patience"] = wanted
+    if awaited and field.at("blockAdmission").flag(default=older):
+        yield "waitForPodsReady.blockAdmission"
+    if chosen(requeuing.at("timestamp"), (EVICTION, CREATION)) == CREATION:
+        yield "waitForPodsReady.requeuingStrategy.timestamp"
 
 
 def _take_resources(field: Field, given: Given) -> Iterator[str]:

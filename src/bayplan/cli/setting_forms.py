@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -22,6 +23,9 @@ FAIR_RULES = (
     (FairRule.INITIAL_SHARE,),
 )
 """The rules that go together, in the order they are tried."""
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_PART = re.compile(r"(\d+\.?\d*|\.\d+)(h|ms|m|s|us|ns)", re.ASCII)
+_DURATION = re.compile(rf"0|({_PART.pattern})+", re.ASCII)
 _LISTED_MAX = 8  # known names that a complaint lists if none is near
 
 
@@ -54,6 +58,26 @@ def seconds(*, above_zero: bool = False) -> Form:
         return 0.0
 
     return Form("seconds" + (", above 0" if above_zero else ""), read)
+
+
+def _duration(field: Field) -> float:
+    """A time as Go spells it: 90s, 1h30m."""
+    text = field.text()
+    if not _DURATION.fullmatch(text):
+        if isinstance(field.value, str):
+            field.error("must be a time such as 90s, 5m or 1h30m")
+        return 0.0
+    return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+
+
+DURATION = Form("a time such as `90s`, `5m` or `1h30m`", _duration)
+
+
+def _count(field: Field) -> int:
+    return field.integer()
+
+
+COUNT = Form("a whole number of at least 0", _count)
 
 
 def choice(kind: type[StrEnum]) -> Form:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bayplan.cli.setting_forms import (
+    COUNT,
     FLAG,
     PREFIXES,
     TRANSFORMATIONS,
@@ -20,6 +21,7 @@ from bayplan.cli.setting_forms import (
 )
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kueue.demands import PLAIN, Counting
+from bayplan.dialects.kueue.job_statuses import Patience
 from bayplan.dialects.kueue.node_health import HealthRules
 from bayplan.model.profile import FairRule, LeaderRules, Profile, Remainder, Strategy
 from bayplan.runtime.ungating_role import BATCH_SECONDS
@@ -36,6 +38,13 @@ class Ungating:
 
 
 @dataclass(frozen=True, slots=True)
+class Jobs:
+    """How jobs are looked after."""
+
+    await_pods: bool = False  # until they are ready, and not for ever
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Everything that was decided; what nobody decided has its default."""
 
@@ -43,6 +52,13 @@ class Settings:
     resources: Counting = PLAIN
     nodes: HealthRules = field(default_factory=HealthRules)
     ungating: Ungating = field(default_factory=Ungating)
+    jobs: Jobs = field(default_factory=Jobs)
+    patience: Patience = field(default_factory=Patience)
+
+    @property
+    def patience_with_pods(self) -> Patience | None:
+        """How long pods may take to get ready; None for as long as they like."""
+        return self.patience if self.jobs.await_pods else None
 
 
 DEFAULTS = Settings()
@@ -161,6 +177,31 @@ OPTIONS = (
         "whether resources that a queue has no quota for are not counted; else they keep a gang out",
     ),
     Option(
+        "jobs.waitForPodsReady.enabled", "jobs", "await_pods", FLAG,
+        "whether a gang whose pods do not get ready in time is evicted, to be admitted again later",
+    ),
+    Option(
+        "jobs.waitForPodsReady.timeoutSeconds", "patience", "seconds", seconds(above_zero=True),
+        "from admission until all pods are ready",
+    ),
+    Option(
+        "jobs.waitForPodsReady.recoveryTimeoutSeconds", "patience", "recovery_seconds",
+        seconds(above_zero=True),
+        "from the loss of a pod until all are ready again; `null` is as long as it takes",
+    ),
+    Option(
+        "jobs.waitForPodsReady.backoff.firstSeconds", "patience", "backoff_base_seconds", seconds(),
+        "how long such a gang waits before it is admitted again; doubled each time",
+    ),
+    Option(
+        "jobs.waitForPodsReady.backoff.limitSeconds", "patience", "backoff_max_seconds", seconds(),
+        "the longest such wait",
+    ),
+    Option(
+        "jobs.waitForPodsReady.retriesMax", "patience", "retries_max", COUNT,
+        "how often it may try again before it is deactivated; `null` is without end",
+    ),
+    Option(
         "nodes.notReadySeconds", "nodes", "not_ready_seconds", seconds(),
         "how long a node is NotReady before it counts as failed, even if pods are said to run there",
     ),
@@ -186,10 +227,7 @@ OPTIONS = (
     ),
 )  # fmt: skip
 
-_AT_MOST = (
-    ("scheduling.placeBackoff", "place_first", "place_limit"),
-    ("scheduling.replaceBackoff", "replace_first", "replace_limit"),
-)
+_BACKOFFS = ("scheduling.placeBackoff", "scheduling.replaceBackoff", "jobs.waitForPodsReady.backoff")
 
 
 def read_settings(body: Field) -> Settings:
@@ -203,8 +241,9 @@ def read_settings(body: Field) -> Settings:
     if body.errors:
         return DEFAULTS
     found = merged(DEFAULTS, given)
-    for path, first, most in _AT_MOST:
-        value, limit = getattr(found.scheduling, first), getattr(found.scheduling, most)
+    by_path = {option.path: option for option in OPTIONS}
+    for path in _BACKOFFS:
+        value, limit = (by_path[f"{path}.{key}Seconds"].of(found) for key in ("first", "limit"))
         if value > limit:
             where = body.derived(value, f"{path}.firstSeconds")
             where.error(f"must not be more than limitSeconds, which is {limit:g}")

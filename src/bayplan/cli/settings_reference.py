@@ -11,13 +11,28 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-from bayplan.cli.kueue_settings import ALWAYS_ON, BLOCK, FAIR, GATES, IGNORE, UNUSED, VERSIONS, Gate
+from bayplan.cli.kueue_settings import (
+    ALWAYS_ON,
+    BLOCK,
+    FAIR,
+    GATES,
+    IGNORE,
+    UNUSED,
+    VERSIONS,
+    WITHOUT_WAITING,
+    Gate,
+)
 from bayplan.cli.manifests import CONFIG_MAP
 from bayplan.cli.setting_forms import FLAG, TRANSFORMATIONS
 from bayplan.cli.settings import DEFAULTS, KIND, OPTIONS, VERSION, Option, sections
 
 PAGE, EXAMPLE = "configuration.md", "configuration.yaml"
 WIDTH = 110
+UNUSED_BELOW = (
+    "resources.deviceClassMappings",
+    "waitForPodsReady.blockAdmission",
+    "waitForPodsReady.requeuingStrategy.timestamp: Creation",
+)
 
 WRITTEN = "python -m bayplan.cli.settings_reference docs/reference"
 HEAD = f"""# The configuration
@@ -70,14 +85,22 @@ What it does not name has our default, not Kueue's. These parts have a meaning h
 
 | in the file of Kueue | here |
 |---|---|
-| `fairSharing` | `scheduling.fairSharing.enabled`; in v1beta1 only with `enable: true` |
-| `fairSharing.preemptionStrategies` | `scheduling.fairSharing.rules`: {
-    ", ".join(f"`{name}` is `{rule}`" for name, rule in FAIR.items())
-} |
-| `resources.transformations` | the same |
-| `resources.excludeResourcePrefixes` | `resources.excludePrefixes` |
-| `resources.quotaCheckStrategy` | `{IGNORE}` is `resources.ignoreUncovered: true`, `{BLOCK}` is `false` |
 """
+_AWAITED = "jobs.waitForPodsReady"
+TAKEN = {
+    "fairSharing": "`scheduling.fairSharing.enabled`; in v1beta1 only with `enable: true`",
+    "fairSharing.preemptionStrategies": "`scheduling.fairSharing.rules`: "
+    + ", ".join(f"`{name}` is `{rule}`" for name, rule in FAIR.items()),
+    "waitForPodsReady": f"`{_AWAITED}.enabled`; in v1beta1 only with `enable: true`, and not with the gate "
+    f"`{WITHOUT_WAITING}`",
+    "waitForPodsReady.timeout": f"`{_AWAITED}.timeoutSeconds`; if not set 30m, in v1beta1 5m",
+    "waitForPodsReady.recoveryTimeout": f"`{_AWAITED}.recoveryTimeoutSeconds`; if not set as `timeout`, and "
+    "`0s` is `null`",
+    "waitForPodsReady.requeuingStrategy": f"`{_AWAITED}.backoff` and `{_AWAITED}.retriesMax`",
+    "resources.transformations": "the same",
+    "resources.excludeResourcePrefixes": "`resources.excludePrefixes`",
+    "resources.quotaCheckStrategy": f"`{IGNORE}` is `resources.ignoreUncovered: true`, `{BLOCK}` is `false`",
+}
 
 
 def page() -> str:
@@ -88,9 +111,10 @@ def page() -> str:
         parts += [_row(option) for option in OPTIONS if option.keys[0] == section]
         parts += [TRANSFORMED] if section == "resources" else []
     parts.append(KUEUE)
-    parts += [f"| `featureGates.{name}` | {_gate(gate)} |\n" for name, gate in GATES.items()]
+    gates = {f"featureGates.{name}": _gate(gate) for name, gate in GATES.items()}
+    parts += [f"| `{theirs}` | {ours} |\n" for theirs, ours in (TAKEN | gates).items()]
     always = _filled(f"Always there, whatever their gates say: {_names(ALWAYS_ON)}.")
-    others = f"{_names(UNUSED)}, `resources.deviceClassMappings`, and every other gate"
+    others = f"{_names(UNUSED)}, {_names(UNUSED_BELOW)}, and every other gate"
     unused = _filled(f"Not used: {others}. Such parts of a file are listed in one line when it is read.")
     return "".join(parts) + f"\n{always}\n\n{unused}\n"
 
@@ -137,6 +161,8 @@ def _row(option: Option) -> str:
 def shown(value: Any) -> str:
     """A value as the file has it."""
     match value:
+        case None:
+            return "null"
         case bool():
             return "true" if value else "false"
         case tuple():
