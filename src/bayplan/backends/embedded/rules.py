@@ -62,6 +62,15 @@ class _Rule:
     mentions: Mentioned = None
 
 
+@dataclass(frozen=True, slots=True)
+class _All:
+    """All rules at one place of a schema in one expression."""
+
+    texts: frozenset[str]
+    mentions: Mentioned
+    program: Any
+
+
 @dataclass(slots=True)
 class _Node:
     """The rules at one place of a schema, and below."""
@@ -72,6 +81,7 @@ class _Node:
     values: _Node | None = None
     keys: tuple[str, ...] = ()  # that tell the items of a list apart
     compares: bool = False  # some rule here or below looks at the old value
+    together: tuple[_All | None, _All | None] = (None, None)  # all rules for new values; for changed ones
 
 
 class Rules:
@@ -137,7 +147,26 @@ def _node(schema: Schema, environment: Any) -> _Node | None:
         node.values = _node(schema["additionalProperties"], environment)
     below = [*node.properties.values(), *(one for one in (node.items, node.values) if one is not None)]
     node.compares = any(rule.compares for rule in node.rules) or any(one.compares for one in below)
+    plain = [rule for rule in node.rules if not rule.optional_old]
+    node.together = (
+        _all([rule for rule in plain if not rule.compares], environment), _all(plain, environment)
+    )  # fmt: skip
     return node if node.rules or node.properties or node.items or node.values else None
+
+
+def _all(rules: list[_Rule], environment: Any) -> _All | None:
+    """Several rules as one question: asked first, as they nearly always all hold."""
+    if len(rules) < 2:
+        return None
+    mentions: dict[str, set[str]] | None = {}
+    for rule in rules:
+        if rule.mentions is None or mentions is None:
+            mentions = None
+            continue
+        for name, inner in rule.mentions.items():
+            mentions[name] = mentions.get(name, set()) | inner
+    program = environment.compile(" && ".join(f"({rule.text})" for rule in rules))
+    return _All(frozenset(rule.text for rule in rules), mentions, program)
 
 
 def _rule(rule: Mapping[str, Any], environment: Any) -> _Rule | None:
@@ -208,8 +237,9 @@ def _check(node: _Node, value: Any, old: Any, path: Path) -> Iterator[Problem]:
     if unchanged and not node.compares:
         return
     spelt: dict[int, Any] = {}
+    held = _held(node.together[old is not _ABSENT], value, old, spelt)
     for rule in node.rules:
-        if unchanged and not rule.compares:
+        if (unchanged and not rule.compares) or rule.text in held:
             continue
         if rule.compares and old is _ABSENT and not rule.optional_old:
             continue
@@ -225,6 +255,17 @@ def _check(node: _Node, value: Any, old: Any, path: Path) -> Iterator[Problem]:
     elif isinstance(value, list) and node.items is not None:
         for place, item in enumerate(value):
             yield from _check(node.items, item, _counterpart(node, item, old), (path, place))
+
+
+def _held(all_: _All | None, value: Any, old: Any, spelt: dict[int, Any]) -> frozenset[str]:
+    """The rules that hold for sure."""
+    if all_ is None:
+        return frozenset()
+    try:
+        answer = all_.program.eval(data=_told(all_.mentions, value, old, spelt)).plain_value()
+    except Exception:
+        return frozenset()
+    return all_.texts if answer is True else frozenset()
 
 
 def _counterpart(node: _Node, item: Any, old: Any) -> Any:
@@ -244,7 +285,6 @@ def _told(mentions: Mentioned, value: Any, old: Any, spelt: dict[int, Any]) -> d
 
 
 def _broken(rule: _Rule, data: Mapping[str, Any], value: Any, path: Path) -> Problem | None:
-    where = spelled(path)
     try:
         program = rule.program if "oldSelf" in data else rule.first_program
         answer = program.eval(data=data).plain_value()
@@ -252,6 +292,7 @@ def _broken(rule: _Rule, data: Mapping[str, Any], value: Any, path: Path) -> Pro
         answer = error
     if answer is True:
         return None
+    where = spelled(path)
     if answer is not False:
         shown = _TYPE_NAMES.get(type(value), "object")
         told = f'Invalid value: "{shown}": {answer} evaluating rule: {rule.told}'
