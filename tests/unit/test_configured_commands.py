@@ -134,6 +134,7 @@ def test_place_takes_strategies_from_a_configuration(tmp_path: Path) -> None:
     [
         ["run"],
         ["install"],
+        ["up"],
         ["place", "-f", "x"],
         ["plan", "-f", "x"],
         ["list", "gangs"],

@@ -19,6 +19,7 @@ from bayplan.backends.stagehands.crew import Crew
 from bayplan.backends.stagehands.definitions import definitions
 from bayplan.cli.explain import brief
 from bayplan.cli.in_process import hooks
+from bayplan.cli.settings import DEFAULTS, Settings
 from bayplan.cli.webhooks import registry
 from bayplan.dialects.kube.wire import NODES
 from bayplan.dialects.kueue import scheduled
@@ -86,7 +87,7 @@ class Ticker:
 class HomeCluster:
     """Everything that `bayplan up` starts. One thread steps crew and loop; the face has its own."""
 
-    def __init__(self, shape: Shape, clock: Clock, port: int = 0) -> None:
+    def __init__(self, shape: Shape, clock: Clock, port: int = 0, settings: Settings = DEFAULTS) -> None:
         self.clock, self.shape = clock, shape
         self.lock = threading.RLock()
         letters = Random(uuid.uuid4().int)
@@ -99,8 +100,10 @@ class HomeCluster:
         self.ticker = Ticker(self.why)
         self.crew = Crew(EmbeddedBackend(self.store, self.lock))
         self.backend = EmbeddedBackend(self.store, self.lock)
-        self.scheduler, self.admission = SchedulerRole(), AdmissionRole()
-        others = (ProvisioningRole(), JobsRole(), UngatingRole(), NodeHealthRole())
+        self.scheduler = SchedulerRole(settings.scheduling)
+        self.admission = AdmissionRole(settings.scheduling, settings.resources)
+        jobs, ungating = JobsRole(settings.patience_with_pods), UngatingRole(settings.ungating.batch_seconds)
+        others = (ProvisioningRole(), jobs, ungating, NodeHealthRole(settings.nodes))
         roles = (self.scheduler, self.admission, *others)
         self.loop = Loop(self.backend, roles, self.ticker)
         self.face = Face(self.store, self.lock, port=port)

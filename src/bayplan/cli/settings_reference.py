@@ -58,8 +58,8 @@ The file is read when a replica starts, so a change takes effect with a restart.
 FILE` (or `helm upgrade --set-file config=FILE`) puts the file into the ConfigMap `{CONFIG_MAP}`,
 and replaces the replicas one after the other if it differs from before.
 
-`bayplan place`, `list`, `explain`, `plan` and `replay` take `--config`, too. Give them the file that the
-replicas run with, and they decide alike.
+`bayplan up`, `place`, `list`, `explain`, `plan` and `replay` take `--config`, too. Give them the file that
+the replicas run with, and they decide alike.
 """
 
 TRANSFORMED = """

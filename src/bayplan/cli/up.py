@@ -11,9 +11,11 @@ import click
 from rich.console import Console
 from rich.live import Live
 
+from bayplan.cli.configured import takes_configuration
 from bayplan.cli.example_mix import Submission, example_mix
 from bayplan.cli.home_cluster import HomeCluster, Shape
 from bayplan.cli.live_view import clock_text, picture
+from bayplan.cli.settings import Settings
 from bayplan.runtime.clock import SystemClock
 from bayplan.simulator.objects import is_finished
 
@@ -35,9 +37,10 @@ MIX_SECONDS_MAX = 120.0
 )
 @click.option("--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Where to write it.")
 @click.option("--for", "seconds", type=click.FloatRange(min=0), help="Stop after so many seconds.")
+@takes_configuration
 def up(
     nodes: int | None, blocks: int, racks: int, hosts: int, gpus: int, mix: bool, port: int,
-    kubeconfig: Path | None, seconds: float | None,
+    kubeconfig: Path | None, seconds: float | None, settings: Settings,
 ) -> None:  # fmt: skip
     """Start a cluster in memory, schedule in it, and watch racks fill up.
 
@@ -48,7 +51,7 @@ def up(
     shape = shape_for(nodes, gpus) if nodes else Shape(blocks, racks, hosts, gpus)
     path = kubeconfig or Path(tempfile.gettempdir()) / f"bayplan-{clock.wall():.0f}.kubeconfig"
     began = clock.wall()
-    cluster = HomeCluster(shape, clock, port)
+    cluster = HomeCluster(shape, clock, port, settings)
     cluster.start(path)
     try:
         console.print(f"{shape.nodes:,} nodes ready after {clock.wall() - began:.1f} s at {cluster.face.url}")
