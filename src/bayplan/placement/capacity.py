@@ -13,6 +13,7 @@ from bayplan.placement.supply import Supply
 from bayplan.placement.tree import Bools, Ints
 
 COUNT_MAX = 2**31 - 1
+STACKED_MIN = 8  # from here on one large division is cheaper than many small ones
 COMPARISONS_MAX = 3  # up to here counting by comparison is cheaper than dividing
 
 
@@ -102,11 +103,15 @@ def fits(
     size, top = len(next(iter(rooms.values()))), min(tops.values())
     if top <= 0:
         return np.zeros(size, np.int64)
-    if top <= COMPARISONS_MAX:
+    if top <= COMPARISONS_MAX and len(tops) < STACKED_MIN:
         few = np.full(size, top, np.uint8)
         for name in tops:
             np.minimum(few, _compared(rooms[name], pod[name], beside.get(name, 0), top), out=few)
         return few.astype(np.int64)
+    if len(tops) >= STACKED_MIN:
+        left = np.stack([rooms[name] - beside.get(name, 0) for name in tops])
+        left //= np.array([[pod[name]] for name in tops])
+        return np.clip(left.min(axis=0), 0, top)
     counts = np.full(size, top, np.int64)
     for name in tops:
         left = rooms[name] - beside[name] if beside.get(name) else rooms[name]

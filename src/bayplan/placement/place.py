@@ -13,9 +13,10 @@ from bayplan.placement.scope import Located, Scope, assignment, scope_of
 from bayplan.placement.supply import Supply
 
 
-def place(supply: Supply, gang: Gang, profile: Profile | None = None) -> Placement:
-    """Say where every pod of the gang goes, or exactly why it cannot."""
-    located, refusal, proven = _locate(scope_of(supply, profile or Profile()), gang)
+def place(supply: Supply, gang: Gang, profile: Profile | None = None, *, brief: bool = False) -> Placement:
+    """Say where every pod of the gang goes, or exactly why it cannot (only that it cannot, if `brief`)."""
+    scope = replace(scope_of(supply, profile or Profile()), brief=brief)
+    located, refusal, proven = _locate(scope, gang)
     found = {name: replace(assignment(supply, part), proven=proven) for name, part in located.items()}
     return Placement(found, refusal)
 

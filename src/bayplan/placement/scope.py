@@ -24,6 +24,7 @@ class Scope:
     taken: Taken
     within: tuple[int, int] | None = None  # a range of leaves
     barred: frozenset[int] = frozenset()  # leaves not to use
+    brief: bool = False  # nobody will read why there is no place
 
     def after(self, found: Located, requests: Mapping[str, int]) -> Scope:
         """The same, with those pods in place."""

@@ -99,7 +99,7 @@ def _victims(inquiry: Inquiry, offer: Offer, wanted: list[Wanted]) -> list[Victi
     flavors = {p.name: want.flavor for want in wanted for p in want.gang.root.pod_sets()}
 
     def find() -> list[Spot] | None:
-        places = find_places(inquiry.round, inquiry.demand, wanted)
+        places = find_places(inquiry.round, inquiry.demand, wanted, brief=True)
         if not isinstance(places, dict):
             return None
         return [Spot(flavors[name], place, requests[name]) for name, place in places.items()]

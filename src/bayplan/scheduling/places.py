@@ -61,12 +61,12 @@ def wanted_places(inquiry: Inquiry, offer: Offer) -> list[Wanted]:
 
 
 def find_places(
-    round_: Round, demand: Demand, wanted: Iterable[Wanted], *, empty: bool = False
+    round_: Round, demand: Demand, wanted: Iterable[Wanted], *, empty: bool = False, brief: bool = False
 ) -> dict[str, Assignment] | tuple[str, Misfit]:
     """A place for every pod set, or the flavor where one has none, and why."""
     wanted = list(wanted)
     if not empty:
-        return _find(round_, demand, wanted, empty=False)
+        return _find(round_, demand, wanted, empty=False, brief=brief)
     key = (
         demand.shape,
         *map(repr, demand.verdicts),  # what checks ask of the pods has no hash
@@ -81,7 +81,7 @@ def find_places(
 
 
 def _find(
-    round_: Round, demand: Demand, wanted: Iterable[Wanted], *, empty: bool
+    round_: Round, demand: Demand, wanted: Iterable[Wanted], *, empty: bool, brief: bool = False
 ) -> dict[str, Assignment] | tuple[str, Misfit]:
     found: dict[str, Assignment] = {}
     taken: list[tuple[str, Assignment, PodSet]] = []
@@ -96,7 +96,7 @@ def _find(
         elif want.grows:
             answer = resize(supply, want.gang, want.held, profile)
         else:
-            answer = place(supply, want.gang, profile)
+            answer = place(supply, want.gang, profile, brief=brief)
         if answer.misfit is not None:
             failure = want.flavor, answer.misfit
             break
