@@ -111,7 +111,8 @@ def fits(
     if len(tops) >= STACKED_MIN:
         left = np.stack([rooms[name] - beside.get(name, 0) for name in tops])
         left //= np.array([[pod[name]] for name in tops])
-        return np.clip(left.min(axis=0), 0, top)
+        fewest: Ints = np.clip(left.min(axis=0), 0, top)
+        return fewest
     counts = np.full(size, top, np.int64)
     for name in tops:
         left = rooms[name] - beside[name] if beside.get(name) else rooms[name]

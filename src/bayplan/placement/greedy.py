@@ -97,11 +97,9 @@ def place_pod_set(
             looser = _with_rest(scope, pod_set, locality, request) if _is_strict(request) else picked
             if isinstance(looser, dict):
                 return looser
-            return (
-                Misfit(Code.NO_ROOM, names)
-                if scope.brief
-                else misfit.no_room(inquiry, request, counts, picked)
-            )
+            if scope.brief:
+                return Misfit(Code.NO_ROOM, names)
+            return misfit.no_room(inquiry, request, counts, picked)
         found = descend(supply.tree, counts, request, picked)
     return _located(supply, request, pod_set, leader, found)
 

@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from bayplan.dialects.api import Backend, Event, Kind, Outcome, Write
+from bayplan.dialects.api import Backend, Ended, Event, Kind, Outcome, Write
 from bayplan.model.plan import Admit, Decline, Evict, Plan, Refuse
 from bayplan.runtime.admission_metrics import AdmissionMetrics
 from bayplan.runtime.clock import Clock, timer
@@ -53,11 +53,18 @@ class Metered:
 class Shadow(Metered):
     """A backend that watches and never writes: decisions are made and journalled, nothing more."""
 
+    def __init__(self, inner: Backend, metrics: Metrics) -> None:
+        super().__init__(inner, metrics)
+        self.never: list[Write] = []
+
     def submit(self, writes: Sequence[Write]) -> None:
         """Let them be."""
+        self.never += writes
 
     def outcomes(self) -> Iterable[Outcome]:
-        return ()
+        """As if nobody knew: what was decided is believed for a while, and then decided again."""
+        ended, self.never = [Outcome(write, Ended.TIMED_OUT) for write in self.never], []
+        return ended
 
 
 class Meter(Observer):
