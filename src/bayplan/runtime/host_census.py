@@ -75,12 +75,14 @@ class HostCensus:
             self.stances[key] = after
         if before == after:
             return []
-        for index, names in ((self.standing, _hosts(before)), (self.versions, _gangs(before))):
-            for name in names:
-                _drop(index, name, key)
-        for index, names in ((self.standing, _hosts(after)), (self.versions, _gangs(after))):
-            for name in names:
-                _add(index, name, key)
+        for host in _hosts(before):
+            _drop(self.standing, host, key)
+        for gang in _gangs(before):
+            _drop(self.versions, gang, key)
+        for host in _hosts(after):
+            _add(self.standing, host, key)
+        for gang in _gangs(after):
+            _add(self.versions, gang, key)
         concerned = dict.fromkeys([*_hosts(before), *_hosts(after)])
         listed = set(after.failed if after is not None else ())
         return [host for host in concerned if host in listed or host in self.waiting or not self.fine(host)]
