@@ -6,7 +6,9 @@ import copy
 
 import pytest
 
+from bayplan.backends.definitions import DEFINITIONS
 from bayplan.backends.embedded.options import Deletion
+from bayplan.backends.stagehands.definitions import _definition as definition
 from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.kueue import admitting
 from bayplan.dialects.kueue.job_statuses import Patience
@@ -404,3 +406,33 @@ def test_a_template_without_metadata_is_restored_too() -> None:
     world.until(lambda: world.pods() == [])
     world.pass_time(2)
     assert world.get("JobSet", "train")["spec"] == before["spec"]
+
+
+def test_a_kind_that_is_installed_later_is_queued_from_then_on() -> None:
+    world = JobWorld()
+    world.pass_time()
+    kind = resource("MPIJob")
+    world.store.create(DEFINITIONS, definition(kind))
+    world.pass_time()
+    spec = {"mpiReplicaSpecs": {"Worker": {"replicas": 2, "template": pod_template()}}}
+    meta = {"name": "ring", "namespace": "default", "labels": LABELS}
+    body = {"apiVersion": kind.api_version, "kind": "MPIJob", "metadata": meta, "spec": spec}
+    made = world.create(body)
+    assert made["spec"]["runPolicy"]["suspend"] is True
+    world.pass_time()
+    found = world.get("MPIJob", "ring")
+    assert found["spec"]["runPolicy"]["suspend"] is False
+    done = {"type": "Succeeded", "status": "True", "message": "all ranks are done"}
+    world.store.patch(kind, "default", "ring", {"status": {"conditions": [done]}}, subresource="status")
+    world.pass_time()
+    assert world.told("Finished") == ("True", "Succeeded", "all ranks are done")
+
+
+def test_pods_of_a_group_that_are_too_many_are_deleted() -> None:
+    world = JobWorld()
+    for name in ("one", "two", "three"):
+        world.create(group_pod(name, "gang", 2, seconds=None))
+        world.pass_time(1)
+    world.until(lambda: running(world, 2))
+    assert {pod["metadata"]["name"] for pod in world.pods()} == {"one", "two"}
+    assert ("ExcessPodDeleted", "Excess pod deleted") in world.events("three")

@@ -99,6 +99,7 @@ class JobsRole:
         flight.left -= 1
         if outcome.ended is Ended.DONE:
             self._take_answer(outcome, now)
+            flight.failed |= _changed_nothing(outcome)  # doing it again at once would be no use
             yield from tag.told
         elif outcome.ended is not Ended.GONE:
             flight.failed = True
@@ -208,6 +209,13 @@ class JobsRole:
         else:
             found = self.shelf.workloads_of(unit)
         return min((look_again(one, self.known) for one in found), default=NEVER)
+
+
+def _changed_nothing(outcome: Outcome) -> bool:
+    answer, version = outcome.object, outcome.write.version
+    if not version or outcome.write.verb is Verb.DELETE or not isinstance(answer, dict):
+        return False
+    return bool((answer.get("metadata") or {}).get("resourceVersion") == version)
 
 
 def _queue(job: Object) -> str:

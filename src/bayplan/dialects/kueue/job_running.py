@@ -44,7 +44,7 @@ def start(
     kind = resource(job["kind"])
     if job["kind"] in _IN_STEPS:
         before = prepared(job, extras, find)
-        if before != job:
+        if not _holds(job, before):
             return [changed(kind, job, before)]
     after = started(job, extras, find)
     _resize(after, extras[0].count if extras else 0)
@@ -69,6 +69,16 @@ def stop(job: Object, workload: Object | None, why: str, find: Find, now: float)
     after = restored(job, (), find)
     waits = after == job or faring(job["kind"]).active(Field(job))
     return [] if waits else [changed(kind, job, after)]
+
+
+def _holds(there: object, wanted: object) -> bool:
+    """Whether all that is wanted is there, be it with what the API fills in or without what is empty."""
+    if isinstance(wanted, dict) and isinstance(there, dict | None):
+        return all(_holds((there or {}).get(key), value) for key, value in wanted.items())
+    if isinstance(wanted, list) and isinstance(there, list | None):
+        pairs = zip(there or (), wanted, strict=False)
+        return len(there or ()) == len(wanted) and all(_holds(one, other) for one, other in pairs)
+    return there == wanted
 
 
 def _stop_job(job: Object, pod_sets: Sequence[Object], event: Any) -> list[Deed]:
