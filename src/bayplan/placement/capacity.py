@@ -77,6 +77,8 @@ def pods_per_leaf(
 
     Nobody cares about more than `most`.
     """
+    if len(pod) >= STACKED_MIN and supply.claimed is None and not len(taken.leaves):
+        return _stacked(supply, mask, pod, beside, most)
     rooms = {name: room(supply, mask, name) for name in pod}
     tops = {
         name: min(most, _most(supply, rooms[name], name, amount)) for name, amount in pod.items() if amount
@@ -103,20 +105,33 @@ def fits(
     size, top = len(next(iter(rooms.values()))), min(tops.values())
     if top <= 0:
         return np.zeros(size, np.int64)
-    if top <= COMPARISONS_MAX and len(tops) < STACKED_MIN:
+    if top <= COMPARISONS_MAX:
         few = np.full(size, top, np.uint8)
         for name in tops:
             np.minimum(few, _compared(rooms[name], pod[name], beside.get(name, 0), top), out=few)
         return few.astype(np.int64)
-    if len(tops) >= STACKED_MIN:
-        left = np.stack([rooms[name] - beside.get(name, 0) for name in tops])
-        left //= np.array([[pod[name]] for name in tops])
-        fewest: Ints = np.clip(left.min(axis=0), 0, top)
-        return fewest
     counts = np.full(size, top, np.int64)
     for name in tops:
         left = rooms[name] - beside[name] if beside.get(name) else rooms[name]
         np.minimum(counts, copies(left, pod[name]), out=counts)
+    return counts
+
+
+def _stacked(
+    supply: Supply, mask: Bools, pod: Mapping[str, int], beside: Mapping[str, int], most: int
+) -> Ints:
+    """The same for many resources: one division over the nodes that are allowed at all."""
+    counts: Ints = np.zeros(supply.leaves, np.int64)
+    asked = {name: amount for name, amount in pod.items() if amount}
+    if any(name not in supply.resources for name in asked):
+        return counts
+    where = np.flatnonzero(mask)
+    rows = np.array([supply.resources[name] for name in asked], np.int64)
+    left = supply.free[np.ix_(rows, where)]
+    if beside:
+        left -= np.array([[beside.get(name, 0)] for name in asked])
+    left //= np.array([[amount] for amount in asked.values()])
+    counts[where] = np.clip(left.min(axis=0), 0, most)
     return counts
 
 

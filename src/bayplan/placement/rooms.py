@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -14,21 +14,45 @@ from bayplan.model.quota import Flavor
 from bayplan.placement.capacity import with_slot
 from bayplan.placement.nodes import host_row, labelled
 from bayplan.placement.supply import Supply
-from bayplan.placement.tree import Bools, Ints, find
+from bayplan.placement.tree import Bools, Ints, Tree, find
+
+KNOWN_MAX = 20_000
+
+
+@dataclass(slots=True)
+class Known:
+    """Where assignments stand in the rows of a tree: worked out once as long as the nodes stay the same."""
+
+    trees: dict[str, tuple[Tree, int]] = field(default_factory=dict)
+    spots: dict[tuple[str, int], tuple[Assignment, Ints, Ints]] = field(default_factory=dict)
+    impacts: dict[tuple[str, int, int], tuple[tuple[Ints, ...], Ints, Mapping[str, int]]] = field(
+        default_factory=dict
+    )
+
+    def stay_true(self, supplies: Mapping[str, Supply]) -> None:
+        """Forget everything if rows or resources are others now, or if it became too much."""
+        now = {name: (supply.tree, len(supply.resources)) for name, supply in supplies.items()}
+        same = now.keys() == self.trees.keys() and all(
+            self.trees[name][0] is tree and self.trees[name][1] == size for name, (tree, size) in now.items()
+        )
+        if not same or len(self.spots) > KNOWN_MAX:
+            self.trees, self.spots, self.impacts = now, {}, {}
 
 
 class Rooms:
     """Supplies by topology. Flavors see the nodes that carry their labels; a host is free for all or none."""
 
-    def __init__(self, supplies: Mapping[str, Supply], flavors: Mapping[str, Flavor]) -> None:
+    def __init__(
+        self, supplies: Mapping[str, Supply], flavors: Mapping[str, Flavor], known: Known | None = None
+    ) -> None:
         self.flavors = flavors
+        self.known = known if known is not None else Known()
+        self.known.stay_true(supplies)
         self._now = dict(supplies)
         self._owned: set[str] = set()
         self._active: dict[str, Bools] = {}
         self._seen: dict[str, Supply] = {}
         self._empty: dict[str, Supply] = {}
-        self._spots: dict[tuple[str, int], tuple[Assignment, Ints, Ints]] = {}
-        self._impacts: dict[tuple[str, int, int], tuple[tuple[Ints, ...], Ints, Mapping[str, int]]] = {}
 
     def knows(self, flavor: str) -> bool:
         """Whether gangs can be placed on the flavor's nodes."""
@@ -103,7 +127,7 @@ class Rooms:
     def _located(self, topology: str, supply: Supply, place: Assignment) -> tuple[Ints, Ints]:
         """The leaves of an assignment that are there (rows, for hosts below leaves), and the pods on each."""
         key = (topology, id(place))
-        if key not in self._spots:
+        if key not in self.known.spots:
             on_host = place.levels[-1] == HOSTNAME
             spots: dict[int, int] = {}
             for share in place.shares:
@@ -111,19 +135,19 @@ class Rooms:
                 if leaf is not None:
                     spots[leaf] = spots.get(leaf, 0) + share.count
             found = np.array(list(spots), np.int64), np.array(list(spots.values()), np.int64)
-            self._spots[key] = (place, *found)  # the assignment is kept, so that its id stays its own
-        return self._spots[key][1:]
+            self.known.spots[key] = (place, *found)  # the assignment is kept, so that its id stays its own
+        return self.known.spots[key][1:]
 
     def _impact(
         self, topology: str, supply: Supply, place: Assignment, requests: Mapping[str, int]
     ) -> tuple[tuple[Ints, ...], Ints]:
         """The cells of an array that pods take from, and how much."""
         key = (topology, id(place), id(requests))
-        if key not in self._impacts:
+        if key not in self.known.impacts:
             leaves, pods = self._located(topology, supply, place)
             rows, each = _vector(supply, with_slot(requests))
-            self._impacts[key] = (np.ix_(rows, leaves), each * pods, requests)
-        return self._impacts[key][:2]
+            self.known.impacts[key] = (np.ix_(rows, leaves), each * pods, requests)
+        return self.known.impacts[key][:2]
 
     def _apply(self, topology: str, where: tuple[Ints, ...], more: Ints, on_host: bool) -> None:
         supply = self._now[topology]

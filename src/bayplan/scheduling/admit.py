@@ -25,7 +25,7 @@ def decide_admissions(snapshot: AdmissionSnapshot, profile: Profile, now: float)
     """Decide on all heads; whoever comes later sees what those before it took."""
     round_ = Round(
         snapshot.books,
-        Rooms(snapshot.supplies, snapshot.flavors),
+        Rooms(snapshot.supplies, snapshot.flavors, snapshot.known),
         snapshot.queues,
         snapshot.flavors,
         snapshot.checks,
@@ -34,6 +34,7 @@ def decide_admissions(snapshot: AdmissionSnapshot, profile: Profile, now: float)
         now,
         snapshot.closed,
         snapshot.reserved,
+        holdings=snapshot.holdings,
     )
     return _Decision(round_).run(snapshot.heads)
 

@@ -13,7 +13,7 @@ from bayplan.model.gang import Ref
 from bayplan.model.profile import Profile
 from bayplan.model.quota import Cell, Check, CheckSort, Flavor, Queue
 from bayplan.placement.rooms import Rooms
-from bayplan.state.holdings import Spot, holding_of
+from bayplan.state.holdings import Holding, Spot, holding_of
 from bayplan.state.quotas import Account, Books
 from bayplan.state.reservations import Reservation
 
@@ -42,6 +42,7 @@ class Round:
     reserved: Mapping[str, Reservation] = field(default_factory=dict)  # by topology
     loads: dict[Ref, Load] = field(default_factory=dict)
     answers: dict[object, Any] = field(default_factory=dict)  # places in an empty cluster, by shape
+    holdings: Mapping[Ref, Holding] = field(default_factory=dict)  # of admitted gangs
     absent: set[Ref] = field(default_factory=set)  # admitted gangs taken for gone already
 
     def gangs_of(self, queue: str) -> Iterator[Demand]:
@@ -62,7 +63,8 @@ class Round:
         """What an admitted gang takes."""
         ref = demand.gang.source
         if ref not in self.loads:
-            holding = holding_of(demand, self.flavors)
+            held = self.holdings.get(ref)
+            holding = held if held is not None and held.demand is demand else holding_of(demand, self.flavors)
             self.loads[ref] = Load(holding.quota, holding.spots)
         return self.loads[ref]
 

@@ -313,6 +313,8 @@ class AdmissionState:
             frozenset(self.closed_queues()),
             tuple(heads),
             dict(self.reservations.by_topology),
+            self.holdings.by_gang,
+            self.holdings.known,
         )
 
     def closed_queues(self) -> Iterator[str]:

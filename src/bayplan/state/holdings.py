@@ -10,6 +10,7 @@ from bayplan.model.demand import Demand
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
 from bayplan.model.quota import Cell, Flavor, Queue, QuotaNode
+from bayplan.placement.rooms import Known
 from bayplan.placement.supply import Supply
 from bayplan.state.cluster import Cluster
 from bayplan.state.ledger import Shift
@@ -72,6 +73,7 @@ class Holdings:
     shared: tuple[QuotaNode, ...] = ()
     queues: tuple[Queue, ...] = ()
     made: Books | None = None
+    known: Known = field(default_factory=Known)
 
     def books(self) -> Books:
         """The accounts, made anew after the rules changed."""

@@ -9,7 +9,9 @@ from bayplan.model.demand import Demand
 from bayplan.model.gang import Ref
 from bayplan.model.quota import Check, Flavor, Queue
 from bayplan.model.refusal import Refusal
+from bayplan.placement.rooms import Known
 from bayplan.placement.supply import Supply
+from bayplan.state.holdings import Holding
 from bayplan.state.quotas import Books
 from bayplan.state.reservations import Reservation
 
@@ -40,3 +42,5 @@ class AdmissionSnapshot:
     closed: frozenset[str]
     heads: tuple[Head, ...]
     reserved: Mapping[str, Reservation] = field(default_factory=dict)  # by topology
+    holdings: Mapping[Ref, Holding] = field(default_factory=dict)
+    known: Known | None = None  # only what can be worked out anew at any time
