@@ -248,3 +248,17 @@ def group_pod(name: str, group: str, size: int, **template: Any) -> Object:
 
 def hosts(pods: list[Object]) -> set[str]:
     return {pod["spec"]["nodeSelector"][HOSTNAME] for pod in pods}
+
+
+def phases(world: JobWorld) -> list[str]:
+    return sorted(pod["status"].get("phase", "") for pod in world.pods())
+
+
+def running(world: JobWorld, count: int) -> bool:
+    return phases(world) == ["Running"] * count
+
+
+def evict(world: JobWorld) -> None:
+    """An administrator deactivates the only Workload."""
+    name = world.workload()["metadata"]["name"]
+    world.store.patch(admitting.WORKLOADS, "default", name, {"spec": {"active": False}})

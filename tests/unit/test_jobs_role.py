@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import copy
+from collections.abc import Sequence
 
 import pytest
 
 from bayplan.backends.definitions import DEFINITIONS
 from bayplan.backends.embedded.options import Deletion
 from bayplan.backends.stagehands.definitions import _definition as definition
+from bayplan.dialects.api import Ended, Outcome, Write
 from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.kueue import admitting
 from bayplan.dialects.kueue.job_statuses import Patience
-from bayplan.model.node import HOSTNAME
-from bayplan.simulator.objects import GPU
+from bayplan.runtime.jobs_role import Done
 from tests.unit.job_world import (
     LABELS,
     PODS,
@@ -21,25 +21,17 @@ from tests.unit.job_world import (
     REQUIRED,
     JobWorld,
     Object,
-    group_pod,
+    evict,
     hosts,
     job,
     job_set,
-    leader_worker_set,
+    phases,
     pod_template,
-    stateful_set,
+    running,
 )
 
 GATE = {"name": "kueue.x-k8s.io/topology"}
 BACKGROUND = Deletion.from_body({"propagationPolicy": "Background"})
-
-
-def phases(world: JobWorld) -> list[str]:
-    return sorted(pod["status"].get("phase", "") for pod in world.pods())
-
-
-def running(world: JobWorld, count: int) -> bool:
-    return phases(world) == ["Running"] * count
 
 
 def template_of(found: Object) -> Object:
@@ -48,12 +40,6 @@ def template_of(found: Object) -> Object:
         spec = spec["replicatedJobs"][0]["template"]["spec"]
     template: Object = spec["template"]
     return template
-
-
-def evict(world: JobWorld) -> None:
-    """An administrator deactivates the only Workload."""
-    name = world.workload()["metadata"]["name"]
-    world.store.patch(admitting.WORKLOADS, "default", name, {"spec": {"active": False}})
 
 
 @pytest.mark.parametrize("made", [job(notes=REQUIRED), job_set(notes=REQUIRED)], ids=["Job", "JobSet"])
@@ -278,98 +264,6 @@ def test_pods_that_are_done_give_back_their_quota_before_the_rest() -> None:
     assert world.used() == "6"
 
 
-def test_a_group_of_pods_starts_together_and_ends_its_workload() -> None:
-    world = JobWorld()
-    world.create(group_pod("one", "gang", 2, notes=REQUIRED))
-    world.pass_time(2)
-    assert world.workloads() == []
-    assert {gate["name"] for gate in world.pods()[0]["spec"]["schedulingGates"]} == {
-        "kueue.x-k8s.io/admission",
-        "kueue.x-k8s.io/topology",
-    }
-    world.create(group_pod("two", "gang", 2, notes=REQUIRED))
-    world.until(lambda: running(world, 2))
-    workload = world.workload()
-    assert workload["metadata"]["name"] == "gang"
-    assert {one["name"] for one in workload["metadata"]["ownerReferences"]} == {"one", "two"}
-    assert all(pod["metadata"]["labels"]["kueue.x-k8s.io/podset"] for pod in world.pods())
-    assert len({host[:2] for host in hosts(world.pods())}) == 1
-    assert world.used() == "4"
-    world.until(lambda: world.told("Finished") == ("True", "Succeeded", "Pods succeeded: 2/2."))
-    assert world.used() == "0"
-    for name in ("one", "two"):
-        assert "finalizers" not in world.get("Pod", name)["metadata"]
-        world.store.delete(PODS, "default", name, Deletion.from_body({"gracePeriodSeconds": 0}))
-    world.pass_time(2)
-    assert world.workloads() == world.pods() == []
-
-
-def test_a_group_that_has_to_leave_loses_its_pods_and_waits_for_others() -> None:
-    world = JobWorld()
-    for name in ("one", "two"):
-        world.create(group_pod(name, "gang", 2, seconds=None))
-    world.until(lambda: running(world, 2))
-    evict(world)
-    world.pass_time(5)
-    assert world.told("QuotaReserved")[0] == "False"
-    assert world.used() == "0"
-    assert all(pod["metadata"].get("deletionTimestamp") for pod in world.pods())
-
-
-def test_a_pod_on_its_own_is_queued_and_ends_its_workload() -> None:
-    world = JobWorld()
-    made = group_pod("alone", "", 1)
-    made["metadata"]["labels"] = LABELS
-    made["metadata"]["annotations"] = {"bayplan.dev/run-seconds": "5"}
-    world.create(made)
-    world.until(lambda: running(world, 1))
-    assert world.workload()["metadata"]["ownerReferences"][0]["controller"] is True
-    world.until(lambda: world.told("Finished")[:2] == ("True", "Succeeded"))
-    world.store.delete(PODS, "default", "alone", Deletion.from_body({"gracePeriodSeconds": 0}))
-    world.pass_time(2)
-    assert world.workloads() == world.pods() == []
-
-
-def test_each_group_of_a_leader_worker_set_is_a_gang() -> None:
-    world = JobWorld(gpus=6)
-    world.create(leader_worker_set(replicas=2))
-    world.until(lambda: phases(world).count("Running") == 2)
-    assert len(world.workloads()) == 2
-    world.pass_time(5)
-    assert phases(world) == ["Pending", "Pending", "Running", "Running"]
-    cluster_queue = world.store.get(admitting.CLUSTER_QUEUES, "", "all")
-    groups = copy.deepcopy(cluster_queue["spec"]["resourceGroups"])
-    groups[0]["flavors"][0]["resources"] = [{"name": GPU, "nominalQuota": 8}]
-    world.store.patch(admitting.CLUSTER_QUEUES, "", "all", {"spec": {"resourceGroups": groups}})
-    world.until(lambda: running(world, 4))
-    world.store.patch(resource("LeaderWorkerSet"), "default", "serve", {"spec": {"replicas": 1}})
-    world.until(lambda: running(world, 2))
-    world.pass_time(2)
-    assert len(world.workloads()) == 1
-    assert world.used() == "4"
-    world.store.delete(resource("LeaderWorkerSet"), "default", "serve", BACKGROUND)
-    world.pass_time(5)
-    assert world.workloads() == world.pods() == []
-
-
-def test_a_stateful_set_is_one_gang_and_rests_without_replicas() -> None:
-    world = JobWorld()
-    world.create(stateful_set(replicas=2))
-    world.until(lambda: running(world, 2))
-    assert world.workload()["metadata"]["labels"]["kueue.x-k8s.io/job-uid"]
-    assert all(HOSTNAME in pod["spec"]["nodeSelector"] for pod in world.pods())
-    assert world.used() == "4"
-    world.store.patch(resource("StatefulSet"), "default", "serve", {"spec": {"replicas": 0}})
-    world.until(lambda: world.pods() == [])
-    assert world.used() == "0"
-    assert world.told("QuotaReserved")[1] == "OnHold"
-    world.store.patch(resource("StatefulSet"), "default", "serve", {"spec": {"replicas": 2}})
-    world.until(lambda: running(world, 2))
-    world.store.delete(resource("StatefulSet"), "default", "serve", BACKGROUND)
-    world.pass_time(5)
-    assert world.workloads() == world.pods() == []
-
-
 def test_bayplan_may_begin_anew_at_any_moment() -> None:
     world = JobWorld()
     world.create(job(notes=REQUIRED))
@@ -428,11 +322,22 @@ def test_a_kind_that_is_installed_later_is_queued_from_then_on() -> None:
     assert world.told("Finished") == ("True", "Succeeded", "all ranks are done")
 
 
-def test_pods_of_a_group_that_are_too_many_are_deleted() -> None:
+@pytest.mark.parametrize("ended", [Ended.CONFLICT, Ended.TIMED_OUT])
+def test_writes_that_fail_are_made_later(ended: Ended) -> None:
     world = JobWorld()
-    for name in ("one", "two", "three"):
-        world.create(group_pod(name, "gang", 2, seconds=None))
-        world.pass_time(1)
-    world.until(lambda: running(world, 2))
-    assert {pod["metadata"]["name"] for pod in world.pods()} == {"one", "two"}
-    assert ("ExcessPodDeleted", "Excess pod deleted") in world.events("three")
+    made = iter(range(1000))
+    submit = world.backend.submit
+
+    def losing(writes: Sequence[Write]) -> None:
+        for write in writes:
+            if isinstance(write.tag, Done) and next(made) % 2 == 0:
+                world.backend._outcomes.append(Outcome(write, ended))
+            else:
+                submit([write])
+
+    world.backend.submit = losing  # type: ignore[method-assign]
+    world.create(job(notes=REQUIRED))
+    world.until(lambda: bool(world.workloads()) and world.told("Finished")[0] == "True", 90)
+    world.until(lambda: "finalizers" not in world.workload()["metadata"])
+    assert next(made) >= 6
+    assert world.used() == "0"

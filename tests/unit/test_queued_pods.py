@@ -1,0 +1,128 @@
+"""Pods that are queued themselves, alone, in groups and for what serves, on a cluster in memory."""
+
+from __future__ import annotations
+
+import copy
+
+from bayplan.backends.embedded.options import Deletion
+from bayplan.dialects.jobs.running import resource
+from bayplan.dialects.kueue import admitting
+from bayplan.model.node import HOSTNAME
+from bayplan.simulator.objects import GPU
+from tests.unit.job_world import (
+    LABELS,
+    PODS,
+    REQUIRED,
+    JobWorld,
+    evict,
+    group_pod,
+    hosts,
+    leader_worker_set,
+    phases,
+    running,
+    stateful_set,
+)
+
+BACKGROUND = Deletion.from_body({"propagationPolicy": "Background"})
+
+
+def test_a_group_of_pods_starts_together_and_ends_its_workload() -> None:
+    world = JobWorld()
+    world.create(group_pod("one", "gang", 2, notes=REQUIRED))
+    world.pass_time(2)
+    assert world.workloads() == []
+    assert {gate["name"] for gate in world.pods()[0]["spec"]["schedulingGates"]} == {
+        "kueue.x-k8s.io/admission",
+        "kueue.x-k8s.io/topology",
+    }
+    world.create(group_pod("two", "gang", 2, notes=REQUIRED))
+    world.until(lambda: running(world, 2))
+    workload = world.workload()
+    assert workload["metadata"]["name"] == "gang"
+    assert {one["name"] for one in workload["metadata"]["ownerReferences"]} == {"one", "two"}
+    assert all(pod["metadata"]["labels"]["kueue.x-k8s.io/podset"] for pod in world.pods())
+    assert len({host[:2] for host in hosts(world.pods())}) == 1
+    assert world.used() == "4"
+    world.until(lambda: world.told("Finished") == ("True", "Succeeded", "Pods succeeded: 2/2."))
+    assert world.used() == "0"
+    for name in ("one", "two"):
+        assert "finalizers" not in world.get("Pod", name)["metadata"]
+        world.store.delete(PODS, "default", name, Deletion.from_body({"gracePeriodSeconds": 0}))
+    world.pass_time(2)
+    assert world.workloads() == world.pods() == []
+
+
+def test_a_group_that_has_to_leave_loses_its_pods_and_waits_for_others() -> None:
+    world = JobWorld()
+    for name in ("one", "two"):
+        world.create(group_pod(name, "gang", 2, seconds=None))
+    world.until(lambda: running(world, 2))
+    evict(world)
+    world.pass_time(5)
+    assert world.told("QuotaReserved")[0] == "False"
+    assert world.used() == "0"
+    assert all(pod["metadata"].get("deletionTimestamp") for pod in world.pods())
+
+
+def test_a_pod_on_its_own_is_queued_and_ends_its_workload() -> None:
+    world = JobWorld()
+    made = group_pod("alone", "", 1)
+    made["metadata"]["labels"] = LABELS
+    made["metadata"]["annotations"] = {"bayplan.dev/run-seconds": "5"}
+    world.create(made)
+    world.until(lambda: running(world, 1))
+    assert world.workload()["metadata"]["ownerReferences"][0]["controller"] is True
+    world.until(lambda: world.told("Finished")[:2] == ("True", "Succeeded"))
+    world.store.delete(PODS, "default", "alone", Deletion.from_body({"gracePeriodSeconds": 0}))
+    world.pass_time(2)
+    assert world.workloads() == world.pods() == []
+
+
+def test_each_group_of_a_leader_worker_set_is_a_gang() -> None:
+    world = JobWorld(gpus=6)
+    world.create(leader_worker_set(replicas=2))
+    world.until(lambda: phases(world).count("Running") == 2)
+    assert len(world.workloads()) == 2
+    world.pass_time(5)
+    assert phases(world) == ["Pending", "Pending", "Running", "Running"]
+    cluster_queue = world.store.get(admitting.CLUSTER_QUEUES, "", "all")
+    groups = copy.deepcopy(cluster_queue["spec"]["resourceGroups"])
+    groups[0]["flavors"][0]["resources"] = [{"name": GPU, "nominalQuota": 8}]
+    world.store.patch(admitting.CLUSTER_QUEUES, "", "all", {"spec": {"resourceGroups": groups}})
+    world.until(lambda: running(world, 4))
+    world.store.patch(resource("LeaderWorkerSet"), "default", "serve", {"spec": {"replicas": 1}})
+    world.until(lambda: running(world, 2))
+    world.pass_time(2)
+    assert len(world.workloads()) == 1
+    assert world.used() == "4"
+    world.store.delete(resource("LeaderWorkerSet"), "default", "serve", BACKGROUND)
+    world.pass_time(5)
+    assert world.workloads() == world.pods() == []
+
+
+def test_a_stateful_set_is_one_gang_and_rests_without_replicas() -> None:
+    world = JobWorld()
+    world.create(stateful_set(replicas=2))
+    world.until(lambda: running(world, 2))
+    assert world.workload()["metadata"]["labels"]["kueue.x-k8s.io/job-uid"]
+    assert all(HOSTNAME in pod["spec"]["nodeSelector"] for pod in world.pods())
+    assert world.used() == "4"
+    world.store.patch(resource("StatefulSet"), "default", "serve", {"spec": {"replicas": 0}})
+    world.until(lambda: world.pods() == [])
+    assert world.used() == "0"
+    assert world.told("QuotaReserved")[1] == "OnHold"
+    world.store.patch(resource("StatefulSet"), "default", "serve", {"spec": {"replicas": 2}})
+    world.until(lambda: running(world, 2))
+    world.store.delete(resource("StatefulSet"), "default", "serve", BACKGROUND)
+    world.pass_time(5)
+    assert world.workloads() == world.pods() == []
+
+
+def test_pods_of_a_group_that_are_too_many_are_deleted() -> None:
+    world = JobWorld()
+    for name in ("one", "two", "three"):
+        world.create(group_pod(name, "gang", 2, seconds=None))
+        world.pass_time(1)
+    world.until(lambda: running(world, 2))
+    assert {pod["metadata"]["name"] for pod in world.pods()} == {"one", "two"}
+    assert ("ExcessPodDeleted", "Excess pod deleted") in world.events("three")
