@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 
 from bayplan.model.plan import Bind, Plan
 from bayplan.model.pod import Pod
 from bayplan.scheduling.decide import decide
-from bayplan.simulator.run import Simulation
+from bayplan.simulator.run import Report, Simulation
 from bayplan.state.ledger import Ledger
 from bayplan.state.queues import Queues
 from bayplan.state.state import State
@@ -19,40 +20,51 @@ from bayplan.state.state import State
 SEEDS = range(24)  # `make sim` runs a thousand
 
 
+@cache
+def report_of(seed: int) -> Report:
+    return Simulation(seed).run()
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_seed(seed: int) -> None:
-    report = Simulation(seed).run()
+    report = report_of(seed)
     assert report.violations == []
     assert report.steps > 0
 
 
 def test_faults_of_every_kind_are_injected() -> None:
-    kinds = {kind for seed in SEEDS for kind in Simulation(seed).run().faults}
+    kinds = {kind for seed in SEEDS for kind in report_of(seed).faults}
     assert kinds == {
         "conflict", "crash", "delay_events", "delay_outcome", "duplicate", "node_flap", "node_loss", "relist",
         "timeout_done", "timeout_lost",
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", [4, 25, 49])  # jobs only, and queues with much going on
+@pytest.mark.parametrize("seed", [4, 25])  # jobs only, and queues with much going on
 def test_a_seed_gives_the_same_journal_whatever_the_hash_seed(seed: int) -> None:
     def digest(hash_seed: str) -> str:
         command = [sys.executable, "-m", "bayplan.simulator", "--seed", str(seed)]
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
-    assert digest("0") == digest("1") == digest("4711")
-    assert "journal: " in digest("0")
+    first = digest("0")
+    assert first == digest("1") == digest("4711")
+    assert "journal: " in first
 
 
-def violations(seeds: range = range(12)) -> str:
-    """Of the scheduler; queues have a file of their own."""
-    return "\n".join(line for seed in seeds for line in Simulation(seed, play={"jobs"}).run().violations)
+def violations(words: str = "", seeds: range = range(12)) -> str:
+    """Of the scheduler, up to the first that says so; queues have a file of their own."""
+    found = ""
+    for seed in seeds:
+        found += "\n".join(Simulation(seed, play={"jobs"}).run().violations)
+        if found and words in found:
+            break
+    return found
 
 
 def test_a_scheduler_that_forgets_what_it_decided_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ledger, "hold", lambda self, claim: [])
-    assert "holds" in violations()
+    assert "holds" in violations("holds")
 
 
 def test_a_scheduler_that_starts_half_a_gang_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,17 +74,17 @@ def test_a_scheduler_that_starts_half_a_gang_is_caught(monkeypatch: pytest.Monke
         return Plan(tuple(action for action in plan.actions if action not in binds[1::2]))
 
     monkeypatch.setattr("bayplan.runtime.roles.decide", half)
-    assert "would start" in violations()
+    assert "would start" in violations("would start")
 
 
 def test_a_scheduler_that_never_wakes_a_gang_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Queues, "wake", lambda self: None)
-    assert "would fit but waits" in violations()
+    assert "would fit but waits" in violations("would fit but waits")
 
 
 def test_a_scheduler_that_forgets_where_pods_of_a_gang_ran_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Pod, "did_its_part", False)
-    assert "must be in one" in violations(range(60))
+    assert "must be in one" in violations("must be in one", range(60))
 
 
 def test_a_scheduler_that_never_gives_back_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
