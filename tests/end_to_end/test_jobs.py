@@ -156,6 +156,28 @@ def test_a_job_that_has_to_leave_is_as_it_was_and_comes_back(site: Site, made: O
     eventually(lambda: own_workload(site, uid) is None and not pods_of(site, name), "nothing is left", 30)
 
 
+def test_a_group_of_plain_pods_runs_together_and_ends_its_workload(site: Site) -> None:
+    made = template("2")
+    notes = {**made["metadata"]["annotations"], "kueue.x-k8s.io/pod-group-total-count": "2"}
+    labels = {"kueue.x-k8s.io/queue-name": "jobs", "kueue.x-k8s.io/pod-group-name": "band"}
+    for number in range(2):
+        meta = {"name": f"band-{number}", "namespace": "default", "annotations": notes}
+        meta["labels"] = {**labels, INDEX: str(number)}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": made["spec"]}
+        site.kubectl("create", "-f", "-", stdin=json.dumps(body))
+    eventually(lambda: len(bound(site, "band")) == 2, "both pods are ungated", 30)
+    eventually(lambda: holds(site.workload("band"), "Finished"), "the Workload is finished", 60)
+    assert site.told("band", "Finished") == ("True", "Succeeded", "Pods succeeded: 2/2.")
+    eventually(lambda: _used(site) == "0", "the quota is back", 20)
+    site.kubectl("delete", "pod", "band-0", "band-1", "-n", "default")
+    eventually(lambda: not _there(site, "band"), "nothing is left", 30)
+
+
+def _there(site: Site, name: str) -> bool:
+    found = site.cluster.get(WORKLOADS, "-n", "default")["items"]
+    return any(one["metadata"]["name"] == name for one in found)
+
+
 def _used(site: Site) -> str:
     status = site.cluster.get("clusterqueue", "jobs").get("status") or {}
     usage = status.get("flavorsReservation") or [{"resources": [{"total": "?"}]}]

@@ -19,6 +19,7 @@ from tests.unit.job_world import (
     hosts,
     leader_worker_set,
     phases,
+    pod_template,
     running,
     stateful_set,
 )
@@ -126,3 +127,24 @@ def test_pods_of_a_group_that_are_too_many_are_deleted() -> None:
     world.until(lambda: running(world, 2))
     assert {pod["metadata"]["name"] for pod in world.pods()} == {"one", "two"}
     assert ("ExcessPodDeleted", "Excess pod deleted") in world.events("three")
+
+
+def test_each_pod_of_a_deployment_is_queued_by_itself() -> None:
+    world = JobWorld(gpus=2)
+    inner = pod_template(seconds=None, restart="Always")
+    inner["metadata"]["labels"] = {"app": "web"}
+    spec = {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": inner}
+    meta = {"name": "web", "namespace": "default", "labels": LABELS}
+    made = world.create({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec})
+    template = made["spec"]["template"]
+    for number in range(2):  # as the controller would
+        own = {**template["metadata"], "name": f"web-{number}", "namespace": "default"}
+        world.create({"apiVersion": "v1", "kind": "Pod", "metadata": own, "spec": template["spec"]})
+    world.pass_time(3)
+    assert phases(world) == ["Pending", "Running"]
+    assert len(world.workloads()) == 2
+    (one,) = [pod for pod in world.pods() if pod["status"]["phase"] == "Running"]
+    world.store.delete(PODS, "default", one["metadata"]["name"])
+    world.until(lambda: running(world, 1))
+    assert len(world.workloads()) == 1
+    assert world.used() == "2"
