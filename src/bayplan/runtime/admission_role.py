@@ -57,6 +57,7 @@ class Flight:
     """A write under way: the Workload as it was before, and what is to be shown of it next."""
 
     before: Object
+    status: Object | None = None  # as it is written, if nothing follows from it
     waiting: deque[Shown] = field(default_factory=deque)
 
 
@@ -160,7 +161,9 @@ class AdmissionRole:
             self.owed.pop(key, None)
         else:
             self.workloads[key] = event.object
-            self.dirty[key] = 0.0
+            flight = self.flying.get(key)
+            if flight is None or event.object.get("status") != flight.status:  # else it is our own echo
+                self.dirty[key] = 0.0
 
     def _take_answer(self, key: Key, answer: object) -> None:
         """What the API made of a write is known at once; the watch will tell the same later."""
@@ -214,7 +217,7 @@ class AdmissionRole:
             case Decline():
                 status = statuses.declined(workload, action, now, self._holders(action))
         if status is not None:
-            self.flying[key] = Flight(workload)
+            self.flying[key] = Flight(workload, None if isinstance(action, Evict) else status)
             yield _write(workload, status, action)
         elif isinstance(action, Decline):
             for notice in notices.events(action, workload, now):

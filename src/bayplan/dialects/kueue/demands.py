@@ -11,6 +11,8 @@ from functools import lru_cache
 from math import ceil
 from typing import Any
 
+import msgspec
+
 from bayplan.dialects.kube.fields import INT32_MAX, Field
 from bayplan.dialects.kube.nodes import amounts
 from bayplan.dialects.kube.quantity import CPU, amount
@@ -65,7 +67,7 @@ PLAIN = Counting()
 def demand(workload: Field, counting: Counting = PLAIN) -> Demand:
     """A Workload that is not finished."""
     meta, spec, status = workload.at("metadata"), workload.at("spec"), workload.at("status")
-    conditions = {c.at("type").text(): c for c in status.at("conditions").items()}
+    conditions = _conditions(status)
     labels, notes = meta.at("labels").texts(), meta.at("annotations").texts()
     shape = shape_of(spec)
     known = _asked(shape, counting) or _read(workload, counting)  # the second to say what is wrong, and where
@@ -132,14 +134,16 @@ def _fewer(asks: tuple[Ask, ...], root: Group) -> tuple[Ask, ...]:
 
 def is_finished(workload: Field) -> bool:
     """Whether a Workload asks for nothing and holds nothing any more."""
-    conditions = workload.at("status", "conditions").items()
-    return any(c.at("type").text() == "Finished" and c.at("status").text() == "True" for c in conditions)
+    return _is(_conditions(workload.at("status")).get("Finished"))
 
 
 def shape_of(spec: Field) -> str:
     """The same text for Workloads that ask for the very same."""
     value: Any = spec.at("podSets").value
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
+    try:
+        return msgspec.json.encode(value, order="sorted").decode()
+    except (TypeError, UnicodeEncodeError):  # not what an API server sends; it is told what is wrong later
+        return json.dumps(value, sort_keys=True, default=str)
 
 
 def seconds(text: str) -> float:
@@ -147,28 +151,37 @@ def seconds(text: str) -> float:
     return datetime.fromisoformat(text).timestamp() if text else 0.0
 
 
-def _is(condition: Field | None) -> bool:
-    return condition is not None and condition.at("status").text() == "True"
+Condition = Mapping[str, Any]
 
 
-def _since(condition: Field | None) -> float:
+def _conditions(status: Field) -> dict[str, Condition]:
+    """Conditions by type, as they are: they are read too often to be looked at field by field."""
+    found = [c.value for c in status.at("conditions").items()]
+    return {str(c.get("type")): c for c in found if isinstance(c, dict)}
+
+
+def _is(condition: Condition | None) -> bool:
+    return condition is not None and condition.get("status") == "True"
+
+
+def _since(condition: Condition | None) -> float:
     if condition is None or not _is(condition):
         return 0.0
-    return seconds(condition.at("lastTransitionTime").text())
+    return seconds(condition.get("lastTransitionTime") or "")
 
 
-def _queued(evicted: Field | None, created: float) -> float:
-    if evicted is None or not _is(evicted) or evicted.at("reason").text() not in _SENT_BACK:
+def _queued(evicted: Condition | None, created: float) -> float:
+    if evicted is None or not _is(evicted) or evicted.get("reason") not in _SENT_BACK:
         return created
     return _since(evicted)
 
 
-def _not_before(status: Field, conditions: Mapping[str, Field]) -> float:
+def _not_before(status: Field, conditions: Mapping[str, Condition]) -> float:
     """When a Workload that was put off may be tried again; one on hold waits until somebody says so."""
     requeued, reserved = conditions.get("Requeued"), conditions.get("QuotaReserved")
-    if reserved is not None and not _is(reserved) and reserved.at("reason").text() == ON_HOLD:
+    if reserved is not None and not _is(reserved) and reserved.get("reason") == ON_HOLD:
         return FAR_AWAY
-    if requeued is not None and requeued.at("status").text() == "False":
+    if requeued is not None and requeued.get("status") == "False":
         return seconds(status.at("requeueState", "requeueAt").text()) or FAR_AWAY
     return seconds(status.at("requeueState", "requeueAt").text())
 
