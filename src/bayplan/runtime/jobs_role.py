@@ -158,7 +158,7 @@ class JobsRole:
 
     def _of_serving(self, unit: Unit, now: float) -> list[Deed]:
         job = self.shelf.jobs.get(unit)
-        if job is None or not _queue(job):
+        if job is None or not _queue(job) or self.shelf.top(job) is not None:
             return []
         mine, _ = self._workloads(unit, job)  # those of an older one of the same name go with it
         return keep_serving(job, mine, self.known, now)
