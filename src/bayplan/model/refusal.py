@@ -124,6 +124,18 @@ class Refusal:
     victims: int = 0
     queue: str = ""
 
+    def only_quota_helps(self) -> bool:
+        """Whether room would not change anything: quota is short, and nobody can be made to give any back."""
+        if self.token is not Token.NO_QUOTA_NOW or self.remark is not Remark.TRIED:
+            return False
+        return all(
+            not isinstance(obstacle, Misfit) for tried in self.tried for obstacle in tried.obstacles
+        ) and all(
+            attempt.chance in (Chance.NONE, Chance.NO_VICTIMS, Chance.FIT)
+            for tried in self.tried
+            for attempt in tried.attempts
+        )
+
     def near_miss(self) -> tuple[str, NearMiss] | None:
         """The topology and the domain that came closest, if room was missing."""
         for tried in self.tried:

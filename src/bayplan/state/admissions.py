@@ -255,7 +255,7 @@ class AdmissionState:
     def _wake_topology(self, topology: str) -> None:
         self.lines.hurry(lambda standing: topology in self.rules.topologies_of(standing.demand))
         for name in self.rules.queues_on(topology):
-            self.lines.wake(name)
+            self.lines.wake(name, room=True)
 
     def _wake_beside(self, holding: Holding) -> None:
         """Quota came back in one tree, and room in the topologies where the gang stood."""

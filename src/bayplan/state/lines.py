@@ -62,6 +62,7 @@ class Line:
         default_factory=dict
     )
     refused: set[Hashable] = field(default_factory=set)  # until something changes
+    short: set[Hashable] = field(default_factory=set)  # of these, the ones that only quota can help
     barred: set[Hashable] = field(default_factory=set)  # of these, who may not enter: they hold up nobody
     wakings: int = 0
     sticky: Standing | None = None  # others are leaving for its sake: nobody of this line overtakes it
@@ -190,6 +191,10 @@ class Lines:
                 if remark in (Remark.NAMESPACE, Remark.ENTRANCE_CLOSED):
                     line.barred.add(standing.shape)
                 self.give_up_turn(standing.queue, standing)
+                if action.refusal.only_quota_helps():
+                    line.short.add(standing.shape)
+                else:
+                    line.short.discard(standing.shape)
                 return line.refuse(standing.shape)
             case Again.AT_ONCE if remark in (Remark.LEAVING, Remark.SAME_VICTIMS_WILL_FIT):
                 line.sticky = standing
@@ -225,13 +230,17 @@ class Lines:
             heapq.heappop(self.timed)
         return self.timed[0][0] if self.timed else NEVER
 
-    def wake(self, queue: str) -> None:
-        """Something changed that may help: whoever was refused is tried again."""
+    def wake(self, queue: str, *, room: bool = False) -> None:
+        """Something changed that may help: whoever was refused is tried again.
+
+        If only room came free, that does not help those who lack nothing but quota.
+        """
         line = self.lines.get(queue)
-        if line is not None:
-            line.refused.clear()
-            line.barred.clear()
-            line.wakings += 1
+        if line is None or (room and line.refused <= line.short):
+            return
+        kept = line.refused & line.short if room else set()
+        line.refused, line.short, line.barred = kept, set(kept), line.barred & kept
+        line.wakings += 1
 
     def give_up_turn(self, queue: str, standing: Standing) -> bool:
         """Nobody leaves for a gang's sake any more; says whether somebody did."""
