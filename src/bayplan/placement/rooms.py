@@ -71,7 +71,7 @@ class Rooms:
             if flavor not in self._active:
                 mine = labelled(whole.table, what.labels) if what.labels else True
                 self._active[flavor] = whole.active & mine
-            supply = replace(whole, active=self._active[flavor], memory={})
+            supply = whole.limited(self._active[flavor])
             seen[flavor] = supply.emptied() if empty else supply
         return seen[flavor]
 
@@ -177,7 +177,7 @@ def without_domain(supply: Supply, domain: Path) -> Supply:
     low, high = find(supply.tree, domain)
     active = supply.active.copy()
     active[low:high] = False
-    return replace(supply, active=active, memory={})
+    return supply.limited(active)
 
 
 def _owned(supply: Supply) -> Supply:

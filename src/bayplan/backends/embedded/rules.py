@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+import msgspec
+
 from bayplan.backends.embedded.reading import Path, spelled
 from bayplan.backends.embedded.status import Problem
 
@@ -210,7 +212,7 @@ def _part(value: Any, mentions: Mentioned, spelt: dict[int, Any]) -> Any:
 
     def once(item: Any) -> Any:
         if id(item) not in spelt:
-            spelt[id(item)] = _escaped(item)
+            spelt[id(item)] = _spelt(item)
         return spelt[id(item)]
 
     if mentions is None or not isinstance(value, dict):
@@ -305,6 +307,18 @@ def _broken(rule: _Rule, data: Mapping[str, Any], value: Any, path: Path) -> Pro
             told = rule.told
     word = _WORDS.get(rule.reason, "Invalid value")
     return Problem(f"{where}{rule.field_path}".removeprefix("."), rule.reason, f"{word}: {told}")
+
+
+def _spelt(value: Any) -> Any:
+    """As rules write it. Many objects are alike in their largest parts; nobody changes what rules read."""
+    if not isinstance(value, dict | list):
+        return value
+    return _spelt_text(msgspec.json.encode(value))
+
+
+@lru_cache(maxsize=1024)
+def _spelt_text(text: bytes) -> Any:
+    return _escaped(msgspec.json.decode(text))
 
 
 def _escaped(value: Any) -> Any:

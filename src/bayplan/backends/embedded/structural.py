@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -104,7 +105,7 @@ class Checker:
     """Says what is wrong with an object, in the API's sentences."""
 
     def __init__(self, schema: Schema) -> None:
-        self._schema = schema
+        self._unique = _uniqueness(schema)
         self._validator = jsonschema_rs.Draft4Validator(converted(schema), validate_formats=True)
 
     def check(self, item: Any, old: Any | None = None) -> list[Problem]:
@@ -119,7 +120,8 @@ class Checker:
                     problems += _problems(error)
         same = isinstance(item, dict) and isinstance(old, dict)
         changed = {k: v for k, v in item.items() if old.get(k) != v} if same and old is not None else item
-        problems += _unique(self._schema, changed, ())
+        if self._unique is not None:
+            problems += _repeated(self._unique, changed, ())
         return problems
 
 
@@ -241,24 +243,48 @@ def _path(parts: list[Any]) -> str:
     return spelled(path)
 
 
-def _unique(schema: Schema, value: Any, path: Path) -> Iterator[Problem]:
-    """Lists that are maps or sets hold no key twice."""
-    if type(value) is list and "items" in schema:
-        keys = schema.get("x-kubernetes-list-map-keys")
+@dataclass(frozen=True, slots=True)
+class _Unique:
+    """Where a schema has lists that are maps or sets: what is known of them here, and below."""
+
+    keys: tuple[str, ...] = ()
+    is_set: bool = False
+    items: _Unique | None = None
+    properties: Mapping[str, _Unique] = field(default_factory=dict)
+    rest: _Unique | None = None
+
+
+def _uniqueness(schema: Schema) -> _Unique | None:
+    """The part of a schema that says which lists hold nothing twice; None if there is no such list."""
+    keys = tuple(schema.get("x-kubernetes-list-map-keys") or ())
+    is_set = schema.get("x-kubernetes-list-type") == "set"
+    items = _uniqueness(schema["items"]) if isinstance(schema.get("items"), Mapping) else None
+    rest = schema.get("additionalProperties")
+    below = {key: _uniqueness(inner) for key, inner in schema.get("properties", {}).items()}
+    properties = {key: found for key, found in below.items() if found is not None}
+    others = _uniqueness(rest) if isinstance(rest, Mapping) else None
+    if not (keys or is_set or items or properties or others):
+        return None
+    return _Unique(keys, is_set, items, properties, others)
+
+
+def _repeated(unique: _Unique, value: Any, path: Path) -> Iterator[Problem]:
+    """What stands twice in lists that are maps or sets."""
+    if type(value) is list:
         seen = []
-        if keys or schema.get("x-kubernetes-list-type") == "set":
+        if unique.keys or unique.is_set:
             for place, item in enumerate(value):
-                if keys and not isinstance(item, dict):
+                if unique.keys and not isinstance(item, dict):
                     continue
-                known = {key: item.get(key) for key in keys if key in item} if keys else item
+                known = {key: item.get(key) for key in unique.keys if key in item} if unique.keys else item
                 if known in seen:
                     yield duplicate(spelled((path, place)), known)
                 seen.append(known)
-        for place, item in enumerate(value):
-            yield from _unique(schema["items"], item, (path, place))
+        if unique.items is not None:
+            for place, item in enumerate(value):
+                yield from _repeated(unique.items, item, (path, place))
     elif type(value) is dict:
-        properties, rest = schema.get("properties", {}), schema.get("additionalProperties")
         for key, item in value.items():
-            below = properties.get(key, rest)
-            if isinstance(below, Mapping) and type(item) in (dict, list):
-                yield from _unique(below, item, (path, key))
+            below = unique.properties.get(key, unique.rest)
+            if below is not None and type(item) in (dict, list):
+                yield from _repeated(below, item, (path, key))
