@@ -15,6 +15,7 @@ from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.backends.embedded.http import Face
 from bayplan.backends.embedded.store import Store
+from bayplan.backends.stagehands.binding import Binder
 from bayplan.backends.stagehands.crew import Crew
 from bayplan.backends.stagehands.definitions import definitions
 from bayplan.cli.explain import brief
@@ -99,10 +100,12 @@ class HomeCluster:
         self._furnish()
         self.ticker = Ticker(self.why)
         self.crew = Crew(EmbeddedBackend(self.store, self.lock))
+        self.binder = Binder(EmbeddedBackend(self.store, self.lock))
         self.backend = EmbeddedBackend(self.store, self.lock)
         self.scheduler = SchedulerRole(settings.scheduling)
         self.admission = AdmissionRole(settings.scheduling, settings.resources)
-        jobs, ungating = JobsRole(settings.patience_with_pods), UngatingRole(settings.ungating.batch_seconds)
+        jobs = JobsRole(settings.patience_with_pods, settings.rulebook)
+        ungating = UngatingRole(settings.ungating.batch_seconds)
         others = (ProvisioningRole(), jobs, ungating, NodeHealthRole(settings.nodes))
         roles = (self.scheduler, self.admission, *others)
         self.loop = Loop(self.backend, roles, self.ticker)
@@ -122,6 +125,12 @@ class HomeCluster:
         self._thread.join(10)
         self.face.stop()
 
+    def step(self) -> float:
+        """Everybody does what is due now; return when something will be."""
+        with self.lock:
+            now = self.clock.wall()
+            return min(self.crew.step(now), self.binder.step(now), self.loop.step(now))
+
     def submit(self, job: Object) -> None:
         """Create a job, as a user would."""
         with self.lock:
@@ -139,9 +148,7 @@ class HomeCluster:
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
-                with self.lock:
-                    now = self.clock.wall()
-                    due = min(self.crew.step(now), self.loop.step(now))
+                due = self.step()
                 self.backend.wait(max(min(due - self.clock.wall(), IDLE_SECONDS), 0.01))
         except BaseException as trouble:
             self.trouble = trouble

@@ -149,7 +149,7 @@ def roles_to_play(
         "admission": lambda: [
             AdmissionRole(settings.scheduling, settings.resources, watch),
             ProvisioningRole(),
-            JobsRole(settings.patience_with_pods),
+            JobsRole(settings.patience_with_pods, settings.rulebook),
             UngatingRole(settings.ungating.batch_seconds, removed),
             NodeHealthRole(settings.nodes),
         ],

@@ -23,6 +23,7 @@ from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kueue.demands import PLAIN, Counting
 from bayplan.dialects.kueue.job_statuses import Patience
 from bayplan.dialects.kueue.node_health import HealthRules
+from bayplan.dialects.kueue.rulebook import RULES, Rulebook
 from bayplan.model.profile import FairRule, LeaderRules, Profile, Remainder, Strategy
 from bayplan.runtime.ungating_role import BATCH_SECONDS
 
@@ -59,6 +60,11 @@ class Settings:
     def patience_with_pods(self) -> Patience | None:
         """How long pods may take to get ready; None for as long as they like."""
         return self.patience if self.jobs.await_pods else None
+
+    @property
+    def rulebook(self) -> Rulebook:
+        """What is done to the pods of jobs that start."""
+        return replace(RULES, selector_alone=self.scheduling.by_selector_alone)
 
 
 DEFAULTS = Settings()

@@ -119,7 +119,8 @@ def _choose(inquiry: Inquiry, offer: Offer, group: list[_Member]) -> None:
     failed = False
     for resource in sorted(asked):
         covering = inquiry.queue.group_of(resource)
-        if resource in chosen or (covering is None and not asked[resource]):
+        ignored = not asked[resource] or inquiry.round.profile.ignore_uncovered
+        if resource in chosen or (covering is None and ignored):
             continue
         if covering is None:
             obstacles, failed = [Obstacle(Obstruction.NOT_COVERED, resource=resource)], True

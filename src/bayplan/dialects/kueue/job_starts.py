@@ -9,6 +9,7 @@ from bayplan.dialects.jobs.starting import Clash, Injected
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.name_rules import label_value_problems
 from bayplan.dialects.kueue.annotations import PREFIX, UNCONSTRAINED
+from bayplan.dialects.kueue.assignment_reading import decode_assignment
 from bayplan.dialects.kueue.job_defaults import TOPOLOGY_GATE
 from bayplan.dialects.kueue.rulebook import RULES, Rulebook
 
@@ -36,11 +37,13 @@ def injected(
     """What the assignment of a pod set means for its pods; `flavors` are ResourceFlavors by name."""
     notes: dict[str, str] = {}
     gates: tuple[str, ...] = ()
+    selector: dict[str, str] = {}
     if rules.topology and assignment.at("topologyAssignment").present:
-        request, gates = pod_set.at("topologyRequest"), (TOPOLOGY_GATE,)
+        request = pod_set.at("topologyRequest")
+        selector = _one_domain(assignment.at("topologyAssignment")) if rules.selector_alone else {}
+        gates = () if selector else (TOPOLOGY_GATE,)
         if not any(request.at(key).present for key in ("required", "preferred", "unconstrained")):
             notes[UNCONSTRAINED] = "true"
-    selector: dict[str, str] = {}
     tolerations: list[Object] = []
     for name in dict.fromkeys(assignment.at("flavors").texts().values()):
         spec = flavors[name].get("spec") or {}
@@ -54,6 +57,14 @@ def injected(
         tolerations=tuple(tolerations),
         gates=gates,
     )
+
+
+def _one_domain(assigned: Field) -> dict[str, str]:
+    """The labels of the one domain that holds all pods; nothing if there are several."""
+    found = decode_assignment(assigned)
+    if found is None or len({share.values for share in found.shares}) != 1:
+        return {}
+    return dict(zip(found.levels, found.shares[0].values, strict=True))
 
 
 def _with_names(workload: Field, extra: Injected, rules: Rulebook) -> Injected:

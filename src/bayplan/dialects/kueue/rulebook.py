@@ -15,6 +15,7 @@ class Rulebook:
     segment_sizes: bool = True  # of Workloads (TASValidateWorkloadSliceSize)
     elastic: bool = True  # jobs that change their size while they run (ElasticJobsViaWorkloadSlices)
     identifiers: bool = True  # names too long for a label in annotations (WorkloadIdentifierAnnotations)
+    selector_alone: bool = False  # a pod set that one domain holds is sent there by a node selector, ungated
     every_job: bool = False  # jobs without a queue name are ours too (manageJobsWithoutQueueName)
 
 
