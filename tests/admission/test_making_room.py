@@ -222,17 +222,3 @@ def test_whoever_is_leaving_already_is_waited_for_before_others_are_sent_away() 
     world.settle()
     assert world.evicted() == []
     assert world.running() == {"stays", "next"}
-
-
-def test_resources_without_quota_are_refused_or_left_out_of_account() -> None:
-    text = """
-        flavor f
-        queue q : f/cpu=9
-        gang one in q : x1 cpu=1 example.com/gpu=2
-    """
-    strict, lax = World(text), World(text, Profile(ignore_uncovered=True))
-    strict.settle()
-    lax.settle()
-    assert strict.demand("one").admission is None
-    given = lax.demand("one").admission
-    assert given is not None and given.given[0].flavors == {"cpu": "f"}
