@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -15,7 +16,7 @@ from bayplan.cli.configured import takes_configuration
 from bayplan.cli.example_mix import Submission, example_mix
 from bayplan.cli.home_cluster import HomeCluster, Shape
 from bayplan.cli.live_view import clock_text, picture
-from bayplan.cli.settings import Settings
+from bayplan.cli.settings import DEFAULTS, Settings
 from bayplan.runtime.clock import SystemClock
 from bayplan.simulator.objects import is_finished
 
@@ -51,7 +52,7 @@ def up(
     shape = shape_for(nodes, gpus) if nodes else Shape(blocks, racks, hosts, gpus)
     path = kubeconfig or Path(tempfile.gettempdir()) / f"bayplan-{clock.wall():.0f}.kubeconfig"
     began = clock.wall()
-    cluster = HomeCluster(shape, clock, port, settings)
+    cluster = HomeCluster(shape, clock, port, demonstrated(settings))
     cluster.start(path)
     try:
         console.print(f"{shape.nodes:,} nodes ready after {clock.wall() - began:.1f} s at {cluster.face.url}")
@@ -68,6 +69,13 @@ def up(
         path.unlink(missing_ok=True)
     if cluster.trouble is not None:
         raise click.ClickException(f"the loop ended: {cluster.trouble!r}. This is a bug; please report it.")
+
+
+def demonstrated(settings: Settings) -> Settings:
+    """What a demonstration shows besides the defaults: large gangs do not starve."""
+    if settings != DEFAULTS:
+        return settings
+    return replace(settings, scheduling=replace(settings.scheduling, reserve=True))
 
 
 def shape_for(nodes: int, gpus: int) -> Shape:
