@@ -244,3 +244,22 @@ def test_a_job_keeps_a_queue_where_there_is_one_for_all() -> None:
     found = errors(batch(), batch(labels=QUEUED), find=lambda kind, namespace, name: {})
     assert [error.why for error in found] == ["queue-name must not be empty in namespace with default queue"]
     assert said(batch(), batch(labels=QUEUED)) == []
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [
+        {K + "podset-slice-required-topology": "example.com/rack", K + "podset-slice-size": "3"},
+        {K + "podset-required-topology": "example.com/rack", K + "podset-group-name": "all"},
+    ],
+    ids=["segments", "group"],
+)
+@pytest.mark.parametrize(("kind", "maker"), [("Pod", "Job"), ("Job", "JobSet")])
+def test_what_a_job_made_is_not_measured_by_what_the_whole_job_asks_for(
+    notes: dict[str, str], kind: str, maker: str
+) -> None:
+    spec: Object = {"parallelism": 1, "template": {"metadata": {"annotations": notes}, "spec": {}}}
+    part = made(kind, spec if kind == "Job" else {"containers": []}, annotations=notes)
+    assert said(part)
+    part["metadata"]["ownerReferences"] = [{"kind": maker, "name": "x", "uid": "u", "controller": True}]
+    assert said(part) == []

@@ -58,6 +58,9 @@ CHECKED: Mapping[str, Checked] = {
 QUEUED = tuple((kind.group, kind.plural) for kind in KINDS.values())
 """Group and resource of jobs: a cluster should ask about those that name a queue, not about everybody's."""
 
+OWNERS = {*KINDS, "ReplicaSet"}
+"""Kinds whose pods, or jobs, are parts of a larger job."""
+
 STATUS = (FAMILY, "workloads/status")
 """Whoever schedules writes this all the time; what it writes itself need not be looked at."""
 
@@ -116,7 +119,14 @@ def _check(obj: Field, rules: Rulebook, find: Find) -> None:
     elif is_known(obj):
         check_job(obj, rules)
         check_kind(obj, rules)
-        job_gang(obj, find, rules)
+        if not _is_part(obj):
+            job_gang(obj, find, rules)
+
+
+def _is_part(obj: Field) -> bool:
+    """Whether a job made it: its annotations are about the whole of that job, and were looked at there."""
+    owners = obj.at("metadata", "ownerReferences").items()
+    return any(one.at("controller").flag() and one.at("kind").text() in OWNERS for one in owners)
 
 
 def _check_status(obj: Field, rules: Rulebook) -> None:

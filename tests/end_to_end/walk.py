@@ -1,0 +1,185 @@
+"""Walking through an example: its commands one after the other, and what each has to show.
+
+`example.yaml` in the folder of an example says where it can be played (`on`: in memory, or on a real control
+plane, which has controllers for fewer kinds) and lists `steps`. A step has a command (`run`) and may have the
+file that it shows sooner or later (`shows`), in how many domains of a level the pods are then (`spans`), the
+status it ends with (`exits`), or names a job that comes to its end (`ends`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import yaml
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+LEVEL = "cloud.example.com/topology-"
+GATE = "kueue.x-k8s.io/topology"
+WORKLOADS = "workloads.kueue.x-k8s.io"
+ENDED = ("Complete", "Completed", "Succeeded")
+Object = dict[str, Any]
+
+
+class Stage(Protocol):
+    """Where an example is played."""
+
+    @property
+    def kubectl(self) -> Path:
+        """The program."""
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Whom it talks to."""
+
+    def play(self) -> None:
+        """Everybody else (job controllers, kube-scheduler, time) gets a little further."""
+
+    def patient(self) -> Any:
+        """Something that counts the looks which are worth taking."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A folder with commands and what they show."""
+
+    folder: Path
+    steps: tuple[Object, ...]
+    on: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+
+def examples(on: str) -> list[Example]:
+    """Those that can be played there, in order."""
+    found = []
+    for path in sorted(EXAMPLES.glob("[0-9]*/example.yaml")):
+        told = yaml.safe_load(path.read_text(encoding="utf-8"))
+        found.append(Example(path.parent, tuple(told["steps"]), tuple(told.get("on", ("memory", "real")))))
+    return [one for one in found if on in one.on]
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """One example on one stage."""
+
+    stage: Stage
+    folder: Path = EXAMPLES
+
+    def through(self, example: Example) -> None:
+        """Every step; at the end nothing may be left of it."""
+        for step in example.steps:
+            if name := step.get("ends"):
+                self.until(lambda name=name: self._has_ended(name), f"{name} ends")
+            elif shown := step.get("shows"):
+                wanted = (self.folder / shown).read_text(encoding="utf-8")
+                self.until_shown(step["run"], wanted, int(step.get("exits", 0)))
+                for level, count in (step.get("spans") or {}).items():
+                    assert len(self.domains(level)) == count, f"{level}: {self.domains(level)}"
+            else:
+                self.run(step["run"], int(step.get("exits", 0)))
+        self.until(lambda: not self.held(), "the quota is back")
+        self.clear(example)
+
+    def clear(self, example: Example) -> None:
+        """Delete what the example made; nothing of it stays."""
+        assert not [pod for pod in self.get("pods") if self._is_gated(pod)], "a pod is still gated"
+        for kind in ("jobs", "jobsets", "leaderworkersets"):
+            if kind != "leaderworkersets" or "real" not in example.on:
+                self.run(f"kubectl delete {kind} --all --wait=false")
+        self.run("kubectl delete pods --all --wait=false")
+        self.until(lambda: not self.get("pods") and not self.get(WORKLOADS), "nothing is left")
+
+    # ── doing ─────────────────────────────────────────────────────────────────────────────────────
+
+    def run(self, command: str, status: int = 0) -> str:
+        """What a command prints; others go on meanwhile."""
+        code, output, complaint = self._called(command)
+        assert code == status, f"{command}: status {code}, not {status}\n{output}{complaint}"
+        return output
+
+    def until_shown(self, command: str, wanted: str, status: int) -> None:
+        """Look until the command shows what it should."""
+        seen = ""
+        for _ in self.stage.patient():
+            code, seen, _ = self._called(command)
+            if (code, seen) == (status, wanted):
+                return
+            self.stage.play()
+        raise AssertionError(f"{command} shows\n{seen}\nand should show\n{wanted}")
+
+    def until(self, holds: Any, what: str) -> None:
+        for _ in self.stage.patient():
+            if holds():
+                return
+            self.stage.play()
+        raise AssertionError(f"never: {what}")
+
+    def _called(self, command: str) -> tuple[int, str, str]:
+        paths = (str(self.stage.kubectl.parent), str(Path(sys.executable).parent), os.environ["PATH"])
+        names = {"KUBECONFIG": str(self.stage.kubeconfig), "PATH": os.pathsep.join(paths)}
+        process = subprocess.Popen(
+            ["sh", "-c", command],
+            cwd=self.folder,
+            env=os.environ | names | {"HOME": str(self.stage.kubeconfig.parent)},
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        while True:
+            try:
+                output, complaint = process.communicate(timeout=0.2)
+                return process.returncode, output, complaint
+            except subprocess.TimeoutExpired:
+                self.stage.play()
+
+    # ── looking ───────────────────────────────────────────────────────────────────────────────────
+
+    def get(self, kind: str) -> list[Object]:
+        found: list[Object] = json.loads(self.run(f"kubectl get {kind} -o json"))["items"]
+        return found
+
+    def domains(self, level: str) -> set[str]:
+        """Where the pods are that did not fail."""
+        places = {node["metadata"]["name"]: node["metadata"]["labels"] for node in self.get("nodes")}
+        label = "kubernetes.io/hostname" if level == "host" else f"{LEVEL}{level}"
+        pods = [pod for pod in self.get("pods") if pod["status"]["phase"] != "Failed"]
+        return {places[pod["spec"]["nodeName"]][label] for pod in pods}
+
+    def held(self) -> list[str]:
+        """What queues say is reserved, and Workloads that have a reservation and did not finish."""
+        told = [
+            f"{queue['metadata']['name']}: {resource['total']}"
+            for queue in self.get("clusterqueues")
+            for flavor in (queue.get("status") or {}).get("flavorsReservation") or ()
+            for resource in flavor["resources"]
+            if resource["total"] != "0"
+        ]
+        return told + [
+            one["metadata"]["name"]
+            for one in self.get(WORKLOADS)
+            if self._is_true(one, "QuotaReserved") and not self._is_true(one, "Finished")
+        ]
+
+    def _has_ended(self, name: str) -> bool:
+        found = json.loads(self.run(f"kubectl get {name} -o json"))
+        mine = found.get("items", [found])
+        return all(
+            self._is_true(one, *ENDED) or one.get("status", {}).get("phase") == "Succeeded" for one in mine
+        )
+
+    @staticmethod
+    def _is_true(found: Object, *kinds: str) -> bool:
+        conditions = (found.get("status") or {}).get("conditions") or []
+        return any(c["type"] in kinds and c["status"] == "True" for c in conditions)
+
+    @staticmethod
+    def _is_gated(pod: Object) -> bool:
+        return any(gate["name"] == GATE for gate in pod["spec"].get("schedulingGates") or ())
