@@ -43,6 +43,7 @@ def walk(program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wal
     home.face.start()
     home.face.write_kubeconfig(kubeconfig)
     found = Walk(InMemory(home, clock, Path(program), kubeconfig))
+    found.run("kubectl delete topology data-centre")  # that of the hosts it would have by itself
     found.run("kubectl apply -f cluster/nodes.yaml -f cluster/queues.yaml")
     yield found
     home.face.stop()

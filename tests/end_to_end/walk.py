@@ -74,7 +74,19 @@ class Walk:
     folder: Path = EXAMPLES
 
     def through(self, example: Example) -> None:
-        """Every step; at the end nothing may be left of it."""
+        """Every step. Nothing may be left of it at the end, nor after something went wrong."""
+        try:
+            self._steps(example)
+            self.until(lambda: not self.held(), "the quota is back")
+        except AssertionError:
+            Walk(self.stage).run("kubectl apply -f cluster/nodes.yaml")
+            self._delete_all(example)
+            raise
+        assert not [pod for pod in self.get("pods") if self._is_gated(pod)], "a pod is still gated"
+        self._delete_all(example)
+        self.until(lambda: not self.get("pods") and not self.get(WORKLOADS), "nothing is left")
+
+    def _steps(self, example: Example) -> None:
         for step in example.steps:
             if name := step.get("ends"):
                 self.until(lambda name=name: self._has_ended(name), f"{name} ends")
@@ -85,17 +97,10 @@ class Walk:
                     assert len(self.domains(level)) == count, f"{level}: {self.domains(level)}"
             else:
                 self.run(step["run"], int(step.get("exits", 0)))
-        self.until(lambda: not self.held(), "the quota is back")
-        self.clear(example)
 
-    def clear(self, example: Example) -> None:
-        """Delete what the example made; nothing of it stays."""
-        assert not [pod for pod in self.get("pods") if self._is_gated(pod)], "a pod is still gated"
-        for kind in ("jobs", "jobsets", "leaderworkersets"):
-            if kind != "leaderworkersets" or "real" not in example.on:
-                self.run(f"kubectl delete {kind} --all --wait=false")
-        self.run("kubectl delete pods --all --wait=false")
-        self.until(lambda: not self.get("pods") and not self.get(WORKLOADS), "nothing is left")
+    def _delete_all(self, example: Example) -> None:
+        kinds = "jobs,jobsets,pods" + ("" if "real" in example.on else ",leaderworkersets")
+        self.run(f"kubectl delete {kinds} --all --wait=false")
 
     # ── doing ─────────────────────────────────────────────────────────────────────────────────────
 
