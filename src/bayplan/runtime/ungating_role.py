@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Write
 from bayplan.dialects.kube.wire import PODS_KIND, PodWire
 from bayplan.dialects.kueue import admitting, ungating
+from bayplan.dialects.kueue.deeds import with_status
 from bayplan.dialects.kueue.notices import WARNING, Notice, notice_write
+from bayplan.dialects.kueue.shrinking import shrunk_places
 from bayplan.dialects.kueue.ungating import Key, Placed, Ungating
 from bayplan.model.change import Change
 from bayplan.model.plan import Plan
@@ -38,6 +40,13 @@ class Sent:
         return self.ungating.pod.metadata.uid
 
 
+@dataclass(frozen=True, slots=True)
+class Shrunk:
+    """The tag of a write that gives back places."""
+
+    key: Key
+
+
 @dataclass(slots=True)
 class Troop:
     """A gang as this role sees it: its Workloads (more than one while it changes size), and its pods."""
@@ -58,7 +67,9 @@ class Troop:
             if name not in self.read:
                 self.read[name] = ungating.placed(workload)
         found = [(self.workloads[name], places) for name, places in self.read.items() if places is not None]
-        return max(found, key=lambda one: _age(one[0]), default=None)
+        past = {ungating.replaces(workload)[1] for workload, _ in found}
+        heirs = [one for one in found if one[0]["metadata"]["name"] not in past]
+        return max(heirs or found, key=lambda one: _age(one[0]), default=None)
 
     def forget(self, uid: str) -> None:
         """A pod holds nothing any more, and is nothing to wait for."""
@@ -131,6 +142,8 @@ class UngatingRole:
     def follow_up(self, outcome: Outcome, now: float) -> Iterator[Write]:
         """Take note of how a patch ended; what was done stays expected until it is seen."""
         sent = outcome.write.tag
+        if isinstance(sent, Shrunk) and outcome.ended not in (Ended.DONE, Ended.GONE):
+            self._call(sent.key, now + RETRY_SECONDS)
         if not isinstance(sent, Sent):
             return
         if outcome.ended is Ended.DONE:
@@ -218,12 +231,20 @@ class UngatingRole:
     def _round(self, key: Key, troop: Troop, now: float) -> Iterator[Write]:
         for uid in [uid for uid, when in troop.put_off.items() if when <= now]:
             del troop.put_off[uid]
+        yield from self._shrink(key, troop)
         if troop.gated:
             found = troop.admitted()
             yield from self._once_more(troop, found[1] if found else None, now)
             if found is not None and troop.gated - troop.expected.keys():
                 yield from self._ungate(key, troop, *found, now)
         self._call(key, troop.next_due())
+
+    def _shrink(self, key: Key, troop: Troop) -> Iterator[Write]:
+        """Give back the places that a gang does not need any more, once it is known who stands where."""
+        found = troop.admitted() if not troop.expected else None
+        status = shrunk_places(found[0], list(troop.pods.values())) if found is not None else None
+        if found is not None and status is not None:
+            yield replace(with_status(found[0], status).write, tag=Shrunk(key))
 
     def _ungate(
         self, key: Key, troop: Troop, workload: Object, places: Placed, now: float

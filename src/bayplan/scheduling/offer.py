@@ -177,7 +177,8 @@ def _rank(token: Token | None) -> int:
 
 def new_spots(offer: Offer, demand: Demand, shapes: Mapping[str, PodSet], round_: Round) -> Iterator[Spot]:
     """Where pods would stand that do not stand there already."""
-    held = demand.admission
+    earlier = round_.earlier(demand)
+    held = demand.admission or (earlier.admission if earlier is not None else None)
     for part in offer.parts:
         flavor = topology_flavor(part, round_)
         if part.place is None or isinstance(flavor, Obstacle):

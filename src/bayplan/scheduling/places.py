@@ -87,6 +87,8 @@ def _find(
     taken: list[tuple[str, Assignment, PodSet]] = []
     failure: tuple[str, Misfit] | None = None
     for want in wanted:
+        if want.grows and not empty:
+            _lift(round_, want, -1)
         supply, profile = round_.rooms.supply(want.flavor, empty=empty), round_.profile
         kept = None if empty else round_.kept_from(demand, want.flavor)
         if kept is not None:
@@ -97,6 +99,8 @@ def _find(
             answer = resize(supply, want.gang, want.held, profile)
         else:
             answer = place(supply, want.gang, profile, brief=brief)
+        if want.grows and not empty:
+            _lift(round_, want, 1)
         if answer.misfit is not None:
             failure = want.flavor, answer.misfit
             break
@@ -108,6 +112,13 @@ def _find(
     for flavor, assignment, pod_set in taken:
         round_.rooms.take(flavor, assignment, pod_set.requests, -1)
     return failure or found
+
+
+def _lift(round_: Round, want: Wanted, sign: int) -> None:
+    """Leave the places where pods of a gang that grows stand to the gang (sign 1: as they were)."""
+    for pod_set in want.gang.root.pod_sets():
+        if pod_set.name in want.held:
+            round_.rooms.take(want.flavor, want.held[pod_set.name], pod_set.requests, sign)
 
 
 def put_in(offer: Offer, found: dict[str, Assignment]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -50,6 +50,11 @@ class Round:
         for ref, demand in self.admitted.get(queue, {}).items():
             if ref not in self.absent:
                 yield demand
+
+    def earlier(self, demand: Demand) -> Demand | None:
+        """The admitted version of a gang that this one replaces."""
+        ref = replace(demand.gang.source, name=demand.replaces) if demand.replaces else None
+        return next((gangs[ref] for gangs in self.admitted.values() if ref in gangs), None) if ref else None
 
     def kept_from(self, demand: Demand, flavor: str) -> Path | None:
         """A domain of the flavor's topology that is kept for somebody before this gang."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bayplan.model.assignment import Assignment, Share
 from bayplan.model.demand import Demand
@@ -60,12 +60,19 @@ def _spots(demand: Demand, flavors: Mapping[str, Flavor]) -> Iterator[Spot]:
         yield Spot(found[0], given.place, shapes[given.name].requests)
 
 
+def _earlier(demand: Demand) -> Ref | None:
+    """The version of a gang that this one replaces."""
+    return replace(demand.gang.source, name=demand.replaces) if demand.replaces else None
+
+
 @dataclass(slots=True)
 class Holdings:
     """Claims of admitted gangs. Whoever stands on a host takes room there under every topology."""
 
     by_gang: dict[Ref, Holding] = field(default_factory=dict)
     by_queue: dict[str, dict[Ref, Demand]] = field(default_factory=dict)
+    covered: dict[Ref, Holding] = field(default_factory=dict)  # contained in that of a later version
+    heirs: dict[Ref, Ref] = field(default_factory=dict)  # of earlier versions: the later one that holds
     clusters: dict[str, Cluster] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     hosts: dict[str, str] = field(default_factory=dict)  # host label → node
@@ -177,9 +184,16 @@ class Holdings:
         return list(self.clusters) if gained else []
 
     def take(self, holding: Holding) -> None:
-        """A gang holds something from now on."""
-        ref = holding.demand.gang.source
+        """A gang holds something from now on; what an earlier version of it held is part of that."""
+        ref, earlier = holding.demand.gang.source, _earlier(holding.demand)
         assert ref not in self.by_gang, ref
+        if earlier is not None:
+            self.heirs[earlier] = ref
+            if (before := self._drop(earlier)) is not None:
+                self.covered[earlier] = before
+        if ref in self.heirs:
+            self.covered[ref] = holding
+            return
         self.by_gang[ref] = holding
         self.by_queue.setdefault(holding.queue, {})[ref] = holding.demand
         if self.made is not None:
@@ -187,7 +201,15 @@ class Holdings:
         self._occupy(holding, 1)
 
     def give_back(self, ref: Ref) -> Holding | None:
-        """A gang holds nothing any more."""
+        """A gang holds nothing any more; an earlier version of it that is still there holds its own again."""
+        covered, holding = self.covered.pop(ref, None), self._drop(ref)
+        gone = holding or covered
+        earlier = _earlier(gone.demand) if gone is not None else None
+        if earlier is not None and self.heirs.pop(earlier, None) is not None and earlier in self.covered:
+            self.take(holding_of(self.covered.pop(earlier).demand, self.flavors))
+        return holding
+
+    def _drop(self, ref: Ref) -> Holding | None:
         holding = self.by_gang.pop(ref, None)
         if holding is None:
             return None

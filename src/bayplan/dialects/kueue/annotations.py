@@ -26,6 +26,7 @@ SYNCED = PREFIX + "job-completions-equal-parallelism"
 ELASTIC = PREFIX + "elastic-job"
 GATED_BY = PREFIX + "admission-gated-by"
 REPLACES = PREFIX + "workload-slice-replacement-for"
+SLICE_NAME = PREFIX + "workload-slice-name"  # one name for all versions of a gang that may grow
 PREBUILT = PREFIX + "prebuilt-workload-name"  # a label, or an annotation if the name is long
 PRIORITY_CLASS = PREFIX + "priority-class"
 PRIORITY_BOOST = PREFIX + "priority-boost"

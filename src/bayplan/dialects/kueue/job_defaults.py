@@ -50,7 +50,9 @@ class Around:
 
 ALONE = Around()
 WRITTEN = replace(RULES, elastic=False)
-"""Jobs that change their size are started anew, as others are: nobody would take their gate away."""
+"""Most jobs that change their size are started anew, as others are: nobody would take their gate away."""
+SCALED = ("Job",)
+"""Kinds that may change their size while they run."""
 CHANGED_TOO = tuple(PARENTS)
 """Kinds whose pods are marked whenever their template changes."""
 
@@ -84,7 +86,8 @@ def default_written(new: Object, old: Object | None = None) -> Object:
     by_parent = SUSPENDED_BY in (metadata.get("annotations") or {})
     if not by_parent and not (metadata.get("labels") or {}).get(QUEUE):
         return new
-    return default_job(new, Around(owned=not by_parent and _is_part(metadata)), WRITTEN)
+    rules = RULES if new.get("kind") in SCALED else WRITTEN
+    return default_job(new, Around(owned=not by_parent and _is_part(metadata)), rules)
 
 
 def _is_part(metadata: Object) -> bool:

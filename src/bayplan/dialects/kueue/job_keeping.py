@@ -41,6 +41,18 @@ from bayplan.dialects.kueue.deeds import (
 from bayplan.dialects.kueue.job_matching import matches
 from bayplan.dialects.kueue.job_rules import prebuilt_name
 from bayplan.dialects.kueue.job_running import is_held, start, stop
+from bayplan.dialects.kueue.job_slices import (
+    Change,
+    as_slice,
+    change,
+    has_shrunk,
+    is_as_wanted,
+    is_replaced,
+    is_scaled,
+    replacements,
+    shrunk,
+    slices_of,
+)
 from bayplan.dialects.kueue.job_statuses import Patience
 from bayplan.dialects.kueue.job_workloads import JOB_UID, NONE, Copied, job_workload, owner
 from bayplan.dialects.kueue.rulebook import RULES, Rulebook
@@ -93,12 +105,64 @@ def keep_job(job: Object, workloads: Sequence[Object], known: Known, now: float)
             wanted = job_workload(Field(job), 0, known.find, known.rules, known.copied)
         except ValueError:
             return []  # the webhook says what is wrong; whoever got past it waits
+        if is_scaled(job, known.rules):
+            return _keep_slices(job, workloads, wanted, known, now)
         match, deeds = _one_workload(job, workloads, wanted, known, now)
         if not deeds and match is None:
             deeds = _without_workload(job, wanted, now)
     if deeds or match is None:
         return deeds
     return _settled(job, match, known, now) or _going_on(job, match, known, now)
+
+
+def _keep_slices(
+    job: Object, workloads: Sequence[Object], wanted: Object, known: Known, now: float
+) -> list[Deed]:
+    """A job that may change its size while it runs is not stopped for that."""
+    for one in workloads:
+        if is_replaced(one) and (free := without_finalizer(WORKLOADS, one)):
+            return free
+    slices = slices_of(workloads)
+    current, coming = slices.current, slices.coming
+    if over := replacements(slices.past, now):
+        return over
+    settles = current is not None and (
+        is_true(current, EVICTED) or is_leaving(current) or is_true(current, FINISHED)
+    )
+    differs = Change.OTHER if current is None or is_held(job) else change(current, wanted)
+    if differs is Change.LARGER and not settles and _ending(job) is None:
+        assert current is not None
+        return _grown(job, current, coming, as_slice(wanted, job, current), known, now)
+    if coming is not None:  # nobody needs it any more
+        return removed(
+            coming, told(job, "DeletedWorkload", f"Deleted unneeded Workload: {key_of(coming)}", now)
+        )
+    if current is not None and (settles or differs is not Change.OTHER):
+        if differs is Change.SMALLER and not settles and has_shrunk(job, wanted):
+            event = told(job, "UpdatedWorkload", f"Scaled down Workload: {key_of(current)}", now)
+            return [changed(WORKLOADS, current, shrunk(current, wanted), event)]
+        alike = [] if settles else _kept_alike(job, current, wanted, now)
+        return alike or _settled(job, current, known, now) or _going_on(job, current, known, now)
+    wanted = as_slice(wanted, job)
+    match, deeds = _one_workload(job, slices.living, wanted, known, now)
+    if deeds or match is None:
+        return deeds or _without_workload(job, wanted, now)
+    return _settled(job, match, known, now) or _going_on(job, match, known, now)
+
+
+def _grown(
+    job: Object, current: Object, coming: Object | None, wanted: Object, known: Known, now: float
+) -> list[Deed]:
+    """A job that needs more pods than it has runs on; another Workload asks for all of them together."""
+    if coming is None:
+        event = told(job, "CreatedWorkload", f"Created Workload: {key_of(wanted)}", now)
+        return [created(WORKLOADS, wanted, event)]
+    if is_true(coming, QUOTA_RESERVED) and not is_as_wanted(coming, wanted):
+        return removed(coming)
+    if not is_as_wanted(coming, wanted):
+        return _rewritten(job, coming, wanted, now)
+    alike = _kept_alike(job, coming, wanted, now) or _kept_alike(job, current, wanted, now)
+    return alike or too_late(current, known.patience, now)
 
 
 def _one_workload(

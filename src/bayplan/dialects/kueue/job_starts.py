@@ -8,7 +8,7 @@ from typing import Any
 from bayplan.dialects.jobs.starting import Clash, Injected
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.name_rules import label_value_problems
-from bayplan.dialects.kueue.annotations import PREFIX, UNCONSTRAINED
+from bayplan.dialects.kueue.annotations import PREFIX, SLICE_NAME, UNCONSTRAINED, is_elastic
 from bayplan.dialects.kueue.assignment_reading import decode_assignment
 from bayplan.dialects.kueue.job_defaults import TOPOLOGY_GATE
 from bayplan.dialects.kueue.rulebook import RULES, Rulebook
@@ -74,7 +74,10 @@ def _with_names(workload: Field, extra: Injected, rules: Rulebook) -> Injected:
     labels = {POD_SET: extra.name, LOCAL_QUEUE: workload.at("spec", "queueName").text()}
     if not label_value_problems(queue) and "." not in queue:
         labels[CLUSTER_QUEUE] = queue
-    named = Injected("", 0, labels=labels, annotations={WORKLOAD_NAME: name} if rules.topology else {})
+    notes = {WORKLOAD_NAME: name} if rules.topology else {}
+    if rules.elastic and is_elastic(workload):
+        notes[SLICE_NAME] = workload.at("metadata", "annotations", SLICE_NAME).text() or name
+    named = Injected("", 0, labels=labels, annotations=notes)
     extra = extra.and_also(named)
     for check in workload.at("status", "admissionChecks").items():
         for update in check.at("podSetUpdates").items():

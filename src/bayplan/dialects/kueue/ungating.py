@@ -10,7 +10,7 @@ from bayplan.dialects.api import Verb, Write
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.times import seconds
 from bayplan.dialects.kube.wire import PODS_KIND, PodWire
-from bayplan.dialects.kueue.annotations import POD_GROUP, PREFIX
+from bayplan.dialects.kueue.annotations import ELASTIC_GATE, POD_GROUP, REPLACES, SLICE_NAME, is_elastic
 from bayplan.dialects.kueue.assignment_reading import decode_assignment
 from bayplan.dialects.kueue.conditions import ADMITTED, EVICTED, FINISHED, condition_of, is_true
 from bayplan.dialects.kueue.job_defaults import TOPOLOGY_GATE
@@ -19,7 +19,7 @@ from bayplan.dialects.kueue.pod_slots import Part, UnreadableOffset, crowd, slot
 from bayplan.dialects.kueue.topology_request import Numbering
 from bayplan.model.assignment import Path
 
-SLICE_NAME = PREFIX + "workload-slice-name"
+GATES = (TOPOLOGY_GATE, ELASTIC_GATE)
 
 Key = tuple[str, str]
 Object = dict[str, Any]
@@ -33,6 +33,7 @@ class Placed:
     since: float  # when it was admitted
     parts: tuple[Part, ...]
     failed_nodes: frozenset[str] = frozenset()  # not yet replaced
+    counts: Mapping[str, int] | None = None  # by pod set, of a gang that may have more places than it wants
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +67,15 @@ def gang_of_workload(workload: Object) -> Key:
     return (meta.get("namespace", "default"), name)
 
 
+def replaces(workload: Object) -> Key:
+    """The Workload that this one takes the place of; a key of nothing if there is none."""
+    namespace, _, name = (workload["metadata"].get("annotations") or {}).get(REPLACES, "").rpartition("/")
+    return namespace, name
+
+
 def is_gated(pod: PodWire) -> bool:
     """Whether a pod still has to be told where it goes."""
-    return any(gate.name == TOPOLOGY_GATE for gate in pod.spec.scheduling_gates or ())
+    return any(gate.name in GATES for gate in pod.spec.scheduling_gates or ())
 
 
 def is_of_pod_group(pod: PodWire) -> bool:
@@ -92,6 +99,13 @@ def placed(workload: Object) -> Placed | None:
     given = status.at("admission", "podSetAssignments").items()
     firsts = _firsts(given, requests)
     parts = [_part(one, requests, firsts) for one in given]
+    counts: dict[str, int] | None = None
+    if is_elastic(field):  # without a topology its pods wait all the same, for their number
+        parts = [part or _crew(one) for part, one in zip(parts, given, strict=True)]
+        counts = {
+            pod_set.at("name").text(): pod_set.at("count").integer(default=1)
+            for pod_set in field.at("spec", "podSets").items()
+        }
     found = tuple(part for part in parts if part is not None)
     if not found:
         return None
@@ -100,6 +114,7 @@ def placed(workload: Object) -> Placed | None:
         seconds(str(admitted.get("lastTransitionTime") or "")),
         found,
         frozenset(node.at("name").text() for node in status.at("unhealthyNodes").items()),
+        counts,
     )
 
 
@@ -126,6 +141,8 @@ def ungatings(
             crew = crews.get(part.name, ())
             everyone = crowd(part, crew, _standing(part, crew, expected))
             given = slots_for(part, everyone, gang.failed_nodes, put_off)
+            if gang.counts is not None:
+                given = given[: max(0, gang.counts.get(part.name, part.count) - len(everyone.standing))]
             found += (Ungating(pod, part.levels, place) for pod, place in given)
     except UnreadableOffset as wrong:
         return Ungatings(trouble=str(wrong))
@@ -135,7 +152,7 @@ def ungatings(
 def ungating_write(ungating: Ungating, tag: object = None) -> Write:
     """The one patch that sends a pod on its way. Gates of others stay, and so do selectors."""
     meta = ungating.pod.metadata
-    gates = [gate.name for gate in ungating.pod.spec.scheduling_gates or () if gate.name != TOPOLOGY_GATE]
+    gates = [gate.name for gate in ungating.pod.spec.scheduling_gates or () if gate.name not in GATES]
     spec = {
         "schedulingGates": [{"name": name} for name in gates],
         "nodeSelector": dict(zip(ungating.levels, ungating.place, strict=True)),
@@ -185,6 +202,12 @@ def _part(given: Field, requests: Mapping[str, Field], firsts: Mapping[str, int]
     slots = tuple(assignment.ranks())
     count = given.at("count").integer(default=len(slots))
     return Part(name, count, assignment.levels, slots, numbering, firsts.get(name, 0))
+
+
+def _crew(given: Field) -> Part:
+    """So many pods, anywhere."""
+    count = given.at("count").integer(default=1)
+    return Part(given.at("name").text(), count, (), ((),) * count, Numbering(None, None, None))
 
 
 def _firsts(given: Iterable[Field], requests: Mapping[str, Field]) -> dict[str, int]:
