@@ -1,6 +1,6 @@
 """Walking through an example: its commands one after the other, and what each has to show.
 
-`example.yaml` in the folder of an example says where it can be played (`on`: in memory, or on a real control
+`example.yaml` in the folder of an example says where it can be played (`where`: in memory, or on a real control
 plane, which has controllers for fewer kinds) and lists `steps`. A step has a command (`run`) and may have the
 file that it shows sooner or later (`shows`), in how many domains of a level the pods are then (`spans`), the
 status it ends with (`exits`), or names a job that comes to its end (`ends`).
@@ -62,7 +62,7 @@ def examples(on: str) -> list[Example]:
     found = []
     for path in sorted(EXAMPLES.glob("[0-9]*/example.yaml")):
         told = yaml.safe_load(path.read_text(encoding="utf-8"))
-        found.append(Example(path.parent, tuple(told["steps"]), tuple(told.get("on", ("memory", "real")))))
+        found.append(Example(path.parent, tuple(told["steps"]), tuple(told.get("where", ("memory", "real")))))
     return [one for one in found if on in one.on]
 
 
