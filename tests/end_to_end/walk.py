@@ -1,6 +1,6 @@
 """Walking through an example: its commands one after the other, and what each has to show.
 
-`example.yaml` in the folder of an example says where it can be played (`where`: in memory, or on a real control
+`example.yaml` in its folder says where it can be played (`where`: in memory, or on a real control
 plane, which has controllers for fewer kinds) and lists `steps`. A step has a command (`run`) and may have the
 file that it shows sooner or later (`shows`), in how many domains of a level the pods are then (`spans`), the
 status it ends with (`exits`), or names a job that comes to its end (`ends`).
