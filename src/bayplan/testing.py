@@ -353,7 +353,7 @@ def _names_in(member: Group | PodSet) -> set[str]:
 
 
 def _profile(words: Sequence[str]) -> Profile:
-    readers = {each.name: CHOICES[str(each.type)] for each in fields(Profile)}
+    readers = {each.name: CHOICES[str(each.type)] for each in fields(Profile) if str(each.type) in CHOICES}
     chosen = dict[str, Any]()
     for word in words:
         key, value = _pair(word)

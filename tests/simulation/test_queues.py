@@ -71,7 +71,7 @@ def test_quota_that_is_never_given_back_is_caught(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_gang_that_is_never_woken_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Lines, "wake", lambda self, queue: None)
+    monkeypatch.setattr(Lines, "wake", lambda self, queue, *, room=False: None)
     assert "would be admitted but waits" in first_violation("would be admitted", calm=True)
 
 

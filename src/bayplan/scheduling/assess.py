@@ -35,7 +35,7 @@ def assess(
     """The best that can be done for a gang, or the best that could be if others yielded."""
     before = round_.admitted.get(queue, {}).get(replace(demand.gang.source, name=demand.replaces))
     inquiry = Inquiry(round_, demand, round_.queues[queue], {}, pinned or {}, progress, before)
-    offer, wanted = _offer(inquiry)
+    inquiry, offer, wanted = _usable_offer(inquiry)
     if offer.mode is Mode.FIT:
         return Assessment(offer)
     if offer.mode is Mode.PREEMPT:
@@ -44,6 +44,26 @@ def assess(
             return _placed(inquiry, Assessment(offer, victims))
     fewer = _with_fewer_pods(inquiry)
     return _placed(inquiry, fewer or Assessment(offer))
+
+
+def _usable_offer(inquiry: Inquiry) -> tuple[Inquiry, Offer, list[Wanted]]:
+    """An offer of flavors whose nodes could hold the gang. Those that never could are passed over at once.
+
+    Were they only passed over in the next round, others would take what the gang made room for.
+    """
+    first = offer, wanted = _offer(inquiry)
+    for _ in inquiry.queue.flavors():  # pod sets may go through them in turns, and for ever
+        left = any(index >= 0 for part in offer.progress() for index in part.values())
+        if offer.token is not Token.NO_PLACE or not left:
+            break
+        inquiry = replace(inquiry, progress=offer.progress())
+        offer, wanted = _offer(inquiry)
+    if offer.mode is not Mode.NO_FIT:
+        return inquiry, offer, wanted
+    for part in first[0].parts:
+        for choice in part.choices.values():
+            choice.tried = -1  # there is nothing left to try
+    return inquiry, *first
 
 
 def _offer(inquiry: Inquiry) -> tuple[Offer, list[Wanted]]:

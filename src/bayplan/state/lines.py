@@ -179,6 +179,7 @@ class Lines:
         line, remark = self.line(standing.queue), action.refusal.remark
         if standing.asked != line.wakings:
             standing.searched = []
+        resumed = any(index >= 0 for part in standing.progress for index in part.values())
         standing.progress, standing.asked = tuple(action.progress), line.wakings
         self.crowded = self.crowded or action.crowded
         if standing.place is Place.WAITING:
@@ -191,7 +192,9 @@ class Lines:
                 if remark in (Remark.NAMESPACE, Remark.ENTRANCE_CLOSED):
                     line.barred.add(standing.shape)
                 self.give_up_turn(standing.queue, standing)
-                if action.refusal.only_quota_helps():
+                # Fewer pods, or flavors that were looked at before, may have quota and lack room.
+                fewer = any(p.minimum < p.count for p in action.demand.gang.root.pod_sets())
+                if action.refusal.only_quota_helps() and not (fewer or resumed):
                     line.short.add(standing.shape)
                 else:
                     line.short.discard(standing.shape)
@@ -236,7 +239,7 @@ class Lines:
         If only room came free, that does not help those who lack nothing but quota.
         """
         line = self.lines.get(queue)
-        if line is None or (room and line.refused <= line.short):
+        if line is None:
             return
         kept = line.refused & line.short if room else set()
         line.refused, line.short, line.barred = kept, set(kept), line.barred & kept
