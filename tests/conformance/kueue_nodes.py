@@ -86,7 +86,8 @@ class _Done:
         self.pods: dict[str, Case] = {}
         self.events: list[tuple[str, str, str, str]] = []
         for _ in range(10):
-            role.dirty = {host: due for host, due in role.dirty.items() if host in hosts}
+            for host in set(role.agenda) - hosts:
+                role.agenda.drop(host)
             writes = list(role.keep(now))
             if not writes:
                 break

@@ -18,6 +18,9 @@ from bayplan.placement.tree import Bools, Ints, Tree, find
 
 KNOWN_MAX = 20_000
 
+_Key = tuple[str, int, int]
+_Taken = tuple[int, str, Assignment, Mapping[str, int]]  # how many times, and what; kept, so that ids stay
+
 
 @dataclass(slots=True)
 class Known:
@@ -53,6 +56,8 @@ class Rooms:
         self._active: dict[str, Bools] = {}
         self._seen: dict[str, Supply] = {}
         self._empty: dict[str, Supply] = {}
+        self._owed: dict[_Key, _Taken] = {}  # not worked out yet
+        self._moved: dict[_Key, _Taken] = {}  # worked out
 
     def knows(self, flavor: str) -> bool:
         """Whether gangs can be placed on the flavor's nodes."""
@@ -64,6 +69,8 @@ class Rooms:
 
     def supply(self, flavor: str, *, empty: bool = False) -> Supply:
         """The flavor's nodes as they are now, or as they would be without any placed gang."""
+        if not empty:
+            self._settle()
         seen = self._empty if empty else self._seen
         if flavor not in seen:
             what = self.flavors[flavor]
@@ -76,7 +83,25 @@ class Rooms:
         return seen[flavor]
 
     def take(self, flavor: str, place: Assignment, requests: Mapping[str, int], sign: int = 1) -> None:
-        """Pods stand where the assignment says (sign -1: they leave). Nodes that are gone do not matter."""
+        """Pods stand where the assignment says (sign -1: they leave). Nodes that are gone do not matter.
+
+        Most of what is tried is taken back before anybody looks: only what remains is worked out.
+        """
+        _add(self._owed, (flavor, id(place), id(requests)), (sign, flavor, place, requests))
+
+    @property
+    def untouched(self) -> bool:
+        """Whether everything is as it was at the start."""
+        return not self._owed and not self._moved
+
+    def _settle(self) -> None:
+        """Work out what was taken and not given back since the last look."""
+        owed, self._owed = self._owed, {}
+        for key, taken in owed.items():
+            _add(self._moved, key, taken)
+            self._stand(*taken)
+
+    def _stand(self, times: int, flavor: str, place: Assignment, requests: Mapping[str, int]) -> None:
         own = self.flavors[flavor].topology if flavor in self.flavors else ""
         on_host = place.levels[-1] == HOSTNAME
         for topology, supply in self._now.items():
@@ -84,24 +109,24 @@ class Rooms:
                 continue
             where, amounts = self._impact(topology, supply, place, requests)
             if amounts.size:
-                self._apply(topology, where, amounts * sign, on_host)
+                self._apply(topology, where, amounts * times, on_host)
 
     def fits(self, flavor: str, place: Assignment, requests: Mapping[str, int]) -> bool:
         """Whether an assignment found earlier still holds."""
+        self._settle()
         topology = self.flavors[flavor].topology
         supply = self._now[topology]
-        leaves, pods = self._located(topology, supply, place)
-        amounts = with_slot(requests)
-        if any(amount and name not in supply.resources for name, amount in amounts.items()):
+        if any(amount and name not in supply.resources for name, amount in with_slot(requests).items()):
             return False
-        rows, each = _vector(supply, amounts)
+        where, amounts = self._impact(topology, supply, place, requests)
         if supply.claimed is None:
-            left = supply.free[np.ix_(rows, leaves)]
+            left = supply.free[where]
         else:
+            rows = where[0][:, 0]
             inside = np.where(supply.active, supply.free[rows], 0)
             sums = np.add.reduceat(inside, supply.tree.starts[supply.tree.lowest], axis=1)
-            left = (sums - supply.claimed[rows])[:, leaves]
-        return not (left < each * pods).any()
+            left = (sums - supply.claimed[rows])[:, where[1][0]]
+        return not (left < amounts).any()
 
     def apart(self, flavor: str, one: Assignment, others: Iterable[Assignment]) -> bool:
         """Whether no pod of one assignment stands where one of the others does."""
@@ -146,7 +171,7 @@ class Rooms:
         if key not in self.known.impacts:
             leaves, pods = self._located(topology, supply, place)
             rows, each = _vector(supply, with_slot(requests))
-            self.known.impacts[key] = (np.ix_(rows, leaves), each * pods, requests)
+            self.known.impacts[key] = ((rows[:, None], leaves[None, :]), each * pods, requests)
         return self.known.impacts[key][:2]
 
     def _apply(self, topology: str, where: tuple[Ints, ...], more: Ints, on_host: bool) -> None:
@@ -162,6 +187,15 @@ class Rooms:
                 supply.held[where] += more
         for flavor in [name for name in self._seen if self.flavors[name].topology == topology]:
             del self._seen[flavor]
+
+
+def _add(taken: dict[_Key, _Taken], key: _Key, more: _Taken) -> None:
+    """What is taken and given back as often was never taken."""
+    times = more[0] + (taken[key][0] if key in taken else 0)
+    if times:
+        taken[key] = (times, *more[1:])
+    else:
+        del taken[key]
 
 
 def _vector(supply: Supply, amounts: Mapping[str, int]) -> tuple[Ints, Ints]:

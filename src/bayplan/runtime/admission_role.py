@@ -9,6 +9,7 @@ from typing import Any
 
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Verb, Write
 from bayplan.dialects.kueue import admitting, notices, statuses
+from bayplan.dialects.kueue.conditions import QUOTA_RESERVED, condition_of, is_true
 from bayplan.dialects.kueue.demands import PLAIN, Counting
 from bayplan.dialects.kueue.upkeep import shall_be_deactivated
 from bayplan.model.assignment import Path
@@ -17,6 +18,7 @@ from bayplan.model.gang import Ref
 from bayplan.model.plan import Admit, Decline, Evict, Plan
 from bayplan.model.profile import Profile
 from bayplan.model.refusal import Token
+from bayplan.runtime.agenda import Agenda
 from bayplan.runtime.caretaking import QueueChanges, status_due, told_like_others
 from bayplan.runtime.roles import Settled
 from bayplan.runtime.rollups import Rollups, Watcher
@@ -32,6 +34,7 @@ Shown = Admit | Evict | Decline
 HOLDERS_MAX = 5
 PLACES_LACK = (Token.NO_PLACE, Token.NO_QUOTA_NOW)  # perhaps: the second if others would have to leave
 RETRY_SECONDS = 5.0  # after a write that failed, unless its object changes before
+AGAIN_SECONDS = 5.0  # between two tellings of one reason in other words: figures change with every round
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +77,9 @@ class AdmissionRole:
         self.state = AdmissionState()
         self.rollups = Rollups(fair=self.profile.fair_sharing, watch=watch)
         self.workloads: dict[Key, Object] = {}
-        self.dirty: dict[Key, float] = {}  # when to be looked after; in order of coming
-        self.owed: dict[Key, Decline] = {}  # reasons that could not be written
+        self.agenda: Agenda[Key] = Agenda()
+        self.owed: dict[Key, Decline] = {}  # reasons that could not be written, or were told a moment ago
+        self.told: dict[Key, float] = {}  # when a reason was
         self.flying: dict[Key, Flight] = {}
         self.held: dict[tuple[str, Path], list[str]] = {}  # who stands in a domain, as of the last plan
         self.queue_changes = QueueChanges()
@@ -85,7 +89,7 @@ class AdmissionRole:
             self._note(event)
         else:
             self.rollups.note(event)
-            self.dirty.update(dict.fromkeys(self.queue_changes.concerns(event, self.workloads), 0.0))
+            self.agenda.put_all(self.queue_changes.concerns(event, self.workloads))
         return admitting.decode(event, self.counting)
 
     def fold(self, changes: Iterable[Change]) -> None:
@@ -109,10 +113,8 @@ class AdmissionRole:
 
     def keep(self, now: float) -> Iterator[Write]:
         """Statuses that have to follow what others wrote."""
-        for key, due in list(self.dirty.items()):
-            if key not in self.flying and due <= now:
-                del self.dirty[key]
-                yield from self._looked_after(key, now)
+        for key in self.agenda.take(now, self.flying):
+            yield from self._looked_after(key, now)
         yield from self.rollups.writes(self.state, now)
 
     def settle(self, settled: Settled, now: float) -> None:
@@ -135,10 +137,10 @@ class AdmissionRole:
         if flight is None:
             return
         if outcome.ended is Ended.DONE:
-            yield from (notices.notice_write(one, now) for one in _announced(tag, flight.before, now))
+            yield from (notices.notice_write(one, now) for one in _announced(tag, flight, now))
             self._take_answer(key, outcome.object)
         elif outcome.ended is not Ended.GONE and not isinstance(tag, Admit | Evict):
-            self.dirty.setdefault(key, now + RETRY_SECONDS)
+            self.agenda.put_early(key, now + RETRY_SECONDS)
             if isinstance(tag, Decline):
                 self.owed[key] = tag
         while flight.waiting and key not in self.flying:
@@ -147,8 +149,9 @@ class AdmissionRole:
             self.flying[key].waiting = flight.waiting
 
     def next_due(self, now: float) -> float:
-        dirty = min((due for key, due in self.dirty.items() if key not in self.flying), default=NEVER)
-        return min(dirty, self.state.next_due(now), self.rollups.next_due(self.state))
+        return min(
+            self.agenda.next_due(self.flying), self.state.next_due(now), self.rollups.next_due(self.state)
+        )
 
     def _note(self, event: Event) -> None:
         if event.happened is Happened.SYNCED:
@@ -157,13 +160,14 @@ class AdmissionRole:
         key = (meta.get("namespace", "default"), meta["name"])
         if event.happened is Happened.GONE:
             self.workloads.pop(key, None)
-            self.dirty.pop(key, None)
+            self.agenda.drop(key)
             self.owed.pop(key, None)
+            self.told.pop(key, None)
         else:
             self.workloads[key] = event.object
             flight = self.flying.get(key)
             if flight is None or event.object.get("status") != flight.status:  # else it is our own echo
-                self.dirty[key] = 0.0
+                self.agenda.put(key)
 
     def _take_answer(self, key: Key, answer: object) -> None:
         """What the API made of a write is known at once; the watch will tell the same later."""
@@ -179,7 +183,7 @@ class AdmissionRole:
         standing = self.state.lines.standings.get(owed.gang) if owed is not None else None
         if standing is None or standing.place is not Place.WAITING:
             owed = None
-        status = status_due(workload, self.state.rules, now) if owed is None else None
+        status = status_due(workload, self.state.rules, now)
         if status is not None:
             self.flying[key] = Flight(workload)
             yield _write(workload, status, Kept(key, status))
@@ -212,10 +216,18 @@ class AdmissionRole:
         match action:
             case Admit():
                 status = statuses.admitted(workload, action, now)
-            case Evict():
-                status = statuses.evicted(workload, action, now)
+            case Evict():  # unless what it would lose was never written
+                status = (
+                    statuses.evicted(workload, action, now) if is_true(workload, QUOTA_RESERVED) else None
+                )
             case Decline():
                 status = statuses.declined(workload, action, now, self._holders(action))
+        if status is not None and isinstance(action, Decline):
+            if _in_other_words(workload, status) and now < self.told.get(key, -NEVER) + AGAIN_SECONDS:
+                self.owed[key] = action
+                self.agenda.put_early(key, self.told[key] + AGAIN_SECONDS)
+                return
+            self.told[key] = now
         if status is not None:
             self.flying[key] = Flight(workload, None if isinstance(action, Evict) else status)
             yield _write(workload, status, action)
@@ -233,15 +245,21 @@ def _version(workload: Object) -> int:
     return int(text) if text.isdigit() else 0
 
 
-def _announced(tag: Written, before: Object, now: float) -> list[notices.Notice]:
+def _in_other_words(workload: Object, status: Object) -> bool:
+    """Whether a Workload waits for the same reason as before."""
+    before, now = condition_of(workload, QUOTA_RESERVED), condition_of({"status": status}, QUOTA_RESERVED)
+    return before is not None and now is not None and before.get("reason") == now.get("reason")
+
+
+def _announced(tag: Written, flight: Flight, now: float) -> list[notices.Notice]:
     """The events about a write that was made."""
     match tag:
         case Kept(_, status):
-            return notices.upkeep_events(before, status, now)
+            return notices.upkeep_events(flight.before, status, now)
         case Deactivated():
             return []
         case _:
-            return notices.events(tag, before, now)
+            return notices.events(tag, flight.before, now, flight.status)
 
 
 def _deactivation(workload: Object, tag: Deactivated) -> Write:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from bayplan.dialects.api import Ended, Event, Kind, Outcome, Verb, Write
 from bayplan.dialects.kube.fields import Field
@@ -19,9 +18,9 @@ from bayplan.dialects.kueue.pod_rules import group_name
 from bayplan.dialects.kueue.rulebook import RULES, Rulebook
 from bayplan.dialects.kueue.serving_keeping import SERVING_KINDS, joined, keep_serving
 from bayplan.model.change import Change
-from bayplan.model.plan import Plan
+from bayplan.runtime.agenda import Agenda
 from bayplan.runtime.job_shelf import FLAGGED, GROUP, JOINING, WATCHED, Object, Shelf, Unit, named_workload
-from bayplan.runtime.roles import Settled
+from bayplan.runtime.roles import Keeper
 
 RETRY_SECONDS = 5.0  # after a write that failed, unless something happens before
 
@@ -42,7 +41,7 @@ class Flight:
     failed: bool = field(default=False)
 
 
-class JobsRole:
+class JobsRole(Keeper):
     """Looks after each job on its own: one that is being written to is looked at when that has ended."""
 
     name = "jobs"
@@ -51,44 +50,22 @@ class JobsRole:
     def __init__(self, patience: Patience | None = None, rules: Rulebook = RULES) -> None:
         self.shelf = Shelf()
         self.known = Known(self.shelf.find, self.shelf.flavors, rules, patience)
-        self.dirty: dict[Unit, float] = {}  # when to be looked after; in order of coming
+        self.agenda: Agenda[Unit] = Agenda()
         self.flying: dict[Unit, Flight] = {}
 
     def decode(self, event: Event) -> Iterator[Change]:
-        self.dirty.update(dict.fromkeys(self.shelf.note(event), 0.0))
+        self.agenda.put_all(self.shelf.note(event))
         return iter(())
-
-    def fold(self, changes: Iterable[Change]) -> None:
-        """Jobs are kept as they are when events are decoded, which happens while this is read."""
-        for _ in changes:
-            continue
-
-    def look(self, now: float) -> None:
-        return None
-
-    def decide(self, view: Any, now: float) -> Plan:
-        raise AssertionError("there is nothing to decide")
-
-    def assume(self, plan: Plan, now: float) -> None:
-        raise AssertionError("there is nothing to decide")
-
-    def encode(self, plan: Plan, now: float) -> Iterable[Write]:
-        raise AssertionError("there is nothing to decide")
-
-    def settle(self, settled: Settled, now: float) -> None:
-        """Decisions are made by others."""
 
     def keep(self, now: float) -> Iterator[Write]:
         """The next writes for everything that is due."""
-        due = [unit for unit, when in self.dirty.items() if when <= now and unit not in self.flying]
-        for unit in due:
-            del self.dirty[unit]
+        for unit in self.agenda.take(now, self.flying):
             deeds = self._deeds(unit, now)
             if deeds:
                 self.flying[unit] = Flight(len(deeds))
                 yield from (replace(deed.write, tag=Done(unit, deed.told)) for deed in deeds)
             elif (when := self._next_look(unit)) < NEVER:
-                self.dirty[unit] = max(when, now + 1.0)
+                self.agenda.put(unit, max(when, now + 1.0))
 
     def follow_up(self, outcome: Outcome, now: float) -> Iterator[Write]:
         """Announce what was done; look again once nothing is under way."""
@@ -106,12 +83,12 @@ class JobsRole:
         if not flight.left:
             del self.flying[tag.unit]
             if flight.failed:
-                self.dirty.setdefault(tag.unit, now + RETRY_SECONDS)
+                self.agenda.put_early(tag.unit, now + RETRY_SECONDS)
             else:
-                self.dirty[tag.unit] = 0.0
+                self.agenda.put(tag.unit)
 
     def next_due(self, now: float) -> float:
-        return min((when for unit, when in self.dirty.items() if unit not in self.flying), default=NEVER)
+        return self.agenda.next_due(self.flying)
 
     def _take_answer(self, outcome: Outcome, now: float) -> None:
         write = outcome.write

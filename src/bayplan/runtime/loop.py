@@ -10,6 +10,8 @@ from bayplan.model.change import Change, Started
 from bayplan.model.plan import Action, Plan
 from bayplan.runtime.roles import Role, Settled
 
+REST = 2.0  # times as long as a round took: what happens meanwhile is decided on together
+
 
 class Journal(Protocol):
     """Where every change, plan and outcome is noted."""
@@ -45,6 +47,7 @@ class Loop:
         self.may_write = may_write
         self.observer = observer or Observer()
         self.started = False
+        self.rests: dict[str, float] = {}  # by role: until when nothing is decided
         kinds = {kind for role in self.roles for kind in role.kinds}
         self.unsynced = {kind for kind in kinds if not kind.optional}
         backend.watch(sorted(kinds, key=lambda kind: kind.path()))
@@ -81,8 +84,8 @@ class Loop:
             self._settle(outcome, now)
 
     def _round(self, role: Role, now: float) -> float:
-        elapsed = self.observer.stopwatch()
-        view = role.look(now)
+        elapsed, rest = self.observer.stopwatch(), self.rests.get(role.name, now)
+        view = role.look(now) if rest <= now else None
         if view is not None:
             taken = elapsed()
             plan = role.decide(view, now)
@@ -90,10 +93,12 @@ class Loop:
             self.journal.record(now, "plan", plan, role.name)
             role.assume(plan, now)
             self.backend.submit(list(role.encode(plan, now)))
+            rest = self.rests[role.name] = now + (1 + REST) * elapsed()
         kept = list(role.keep(now))
         if kept:
             self.backend.submit(kept)
-        return role.next_due(now)
+        due = role.next_due(now)
+        return rest if due <= now < rest else due
 
     def _changes(self, role: Role, events: Sequence[Event], now: float) -> Iterator[Change]:
         for event in events:

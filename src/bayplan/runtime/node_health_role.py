@@ -25,9 +25,9 @@ from bayplan.dialects.kueue.node_health import (
 )
 from bayplan.dialects.kueue.notices import notice_write, upkeep_events
 from bayplan.model.change import Change
-from bayplan.model.plan import Plan
+from bayplan.runtime.agenda import Agenda
 from bayplan.runtime.host_census import HostCensus
-from bayplan.runtime.roles import Settled
+from bayplan.runtime.roles import Keeper
 
 Object = dict[str, Any]
 RETRY_SECONDS = 1.0  # after a write that failed
@@ -64,7 +64,7 @@ class Flight:
     hosts: set[str] = field(default_factory=set)
 
 
-class NodeHealthRole:
+class NodeHealthRole(Keeper):
     """Makes no plans. Judges the hosts that news concerns, each for every Workload that stands on it."""
 
     name = "node_health"
@@ -74,7 +74,7 @@ class NodeHealthRole:
         self.rules = rules or HealthRules()
         self.census = HostCensus()
         self.flavors: dict[str, Object] = {}
-        self.dirty: dict[str, float] = {}  # hosts, and when to judge them
+        self.agenda: Agenda[str] = Agenda()  # hosts to judge
         self.noticed: dict[str, float] = {}  # NotReady nodes that do not say since when
         self.in_vain: dict[str, dict[str, float]] = {}  # by host: pods by uid, and since when they wait so
         self.flying: dict[Key, Flight] = {}
@@ -97,34 +97,14 @@ class NodeHealthRole:
             self._flavor(event.object, gone)
         return iter(())
 
-    def fold(self, changes: Iterable[Change]) -> None:
-        for _ in changes:
-            pass
-
-    def look(self, now: float) -> None:
-        return None
-
-    def decide(self, view: object, now: float) -> Plan:
-        return Plan()
-
-    def assume(self, plan: Plan, now: float) -> None:
-        """There are no plans."""
-
-    def encode(self, plan: Plan, now: float) -> Iterable[Write]:
-        return ()
-
-    def settle(self, settled: Settled, now: float) -> None:
-        """There are no actions."""
-
     # ── what is written ───────────────────────────────────────────────────────────────────────────
 
     def keep(self, now: float) -> Iterator[Write]:
         """List nodes that failed, take back those that recovered, and fail pods that wait in vain."""
         news: dict[Key, News] = {}
         lost: dict[str, list[Member]] = {}
-        due = sorted(host for host, when in self.dirty.items() if when <= now)
+        due = sorted(self.agenda.take(now))
         for name in sorted(due, key=lambda host: self.census.host(host) is not None):  # the lost first
-            del self.dirty[name]
             lost[name] = list(self._judge(name, news, now))
         evicted: set[Key] = set()
         for key, found in news.items():
@@ -153,13 +133,13 @@ class NodeHealthRole:
                     self._judge_soon([member.host], now + RETRY_SECONDS)
 
     def next_due(self, now: float) -> float:
-        return min(self.dirty.values(), default=NEVER)
+        return self.agenda.next_due()
 
     # ── details ───────────────────────────────────────────────────────────────────────────────────
 
     def _judge_soon(self, hosts: Iterable[str], when: float = 0.0) -> None:
         for host in hosts:
-            self.dirty[host] = min(when, self.dirty.get(host, NEVER))
+            self.agenda.put_early(host, when)
 
     def _flavor(self, flavor: Object, gone: bool) -> None:
         """What a flavor tolerates may make a tainted node good or bad."""

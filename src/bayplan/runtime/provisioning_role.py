@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Write
 from bayplan.dialects.kueue import admitting, provisioning
@@ -10,7 +10,6 @@ from bayplan.dialects.kueue.messages import quoted
 from bayplan.dialects.kueue.notices import notice_write
 from bayplan.dialects.kueue.provisioning_requests import OLDER_REQUESTS, REQUESTS, TEMPLATES
 from bayplan.model.change import Change
-from bayplan.model.plan import Plan
 from bayplan.runtime.provisioning_steps import (
     Flight,
     Key,
@@ -22,7 +21,7 @@ from bayplan.runtime.provisioning_steps import (
     status_write,
     version_of,
 )
-from bayplan.runtime.roles import Settled
+from bayplan.runtime.roles import Keeper
 
 NEVER = float("inf")
 PATIENCE_SECONDS = 10.0
@@ -31,7 +30,7 @@ PAUSE_FIRST, PAUSE_MAX = 1.0, 300.0
 """Seconds between attempts to write what was not accepted."""
 
 
-class ProvisioningRole:
+class ProvisioningRole(Keeper):
     """Makes no plans: what it writes follows from what is there."""
 
     name = "provisioning"
@@ -66,25 +65,6 @@ class ProvisioningRole:
         elif event.kind in self.owned:
             self._owned(event)
         return iter(())
-
-    def fold(self, changes: Iterable[Change]) -> None:
-        for _ in changes:
-            pass
-
-    def look(self, now: float) -> None:
-        return None
-
-    def decide(self, view: object, now: float) -> Plan:
-        return Plan()
-
-    def assume(self, plan: Plan, now: float) -> None:
-        """There are no plans."""
-
-    def encode(self, plan: Plan, now: float) -> Iterable[Write]:
-        return ()
-
-    def settle(self, settled: Settled, now: float) -> None:
-        """There are no actions."""
 
     # ── what is written ───────────────────────────────────────────────────────────────────────────
 

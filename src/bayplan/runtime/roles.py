@@ -61,6 +61,33 @@ class Role(Protocol):
         """When something has to be done even if nothing happens."""
 
 
+class Keeper:
+    """A role that decides nothing: it keeps objects in step with what others decided.
+
+    What it has to know it notes when events are decoded.
+    """
+
+    def fold(self, changes: Iterable[Change]) -> None:
+        """Events are decoded while this is read."""
+        for _ in changes:
+            continue
+
+    def look(self, now: float) -> None:
+        return None
+
+    def decide(self, view: Any, now: float) -> Plan:
+        return Plan()
+
+    def assume(self, plan: Plan, now: float) -> None:
+        """There are no plans."""
+
+    def encode(self, plan: Plan, now: float) -> Iterable[Write]:
+        return ()
+
+    def settle(self, settled: Settled, now: float) -> None:
+        """There are no actions."""
+
+
 class SchedulerRole:
     """Binds the pods of gangs that name us as their scheduler."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,8 +14,7 @@ from bayplan.dialects.kueue.notices import WARNING, Notice, notice_write
 from bayplan.dialects.kueue.shrinking import shrunk_places
 from bayplan.dialects.kueue.ungating import Key, Placed, Ungating
 from bayplan.model.change import Change
-from bayplan.model.plan import Plan
-from bayplan.runtime.roles import Settled
+from bayplan.runtime.roles import Keeper
 
 BATCH_SECONDS = 1.0
 """How long pods of one gang are gathered before it is looked at."""
@@ -82,7 +81,7 @@ class Troop:
         return min((*self.again.values(), *self.put_off.values()), default=NEVER)
 
 
-class UngatingRole:
+class UngatingRole(Keeper):
     """Looks at a gang as soon as its Workload changes, and a moment after its pods do.
 
     All that matters is in the API: whoever takes over reads from the pods which slots are taken.
@@ -107,26 +106,6 @@ class UngatingRole:
             else:
                 self._note_workload(event.object, gone)
         return iter(())
-
-    def fold(self, changes: Iterable[Change]) -> None:
-        """Nothing is decided on changes; see `keep`."""
-        for _ in changes:
-            pass
-
-    def look(self, now: float) -> None:
-        return None
-
-    def decide(self, view: object, now: float) -> Plan:
-        return Plan()
-
-    def assume(self, plan: Plan, now: float) -> None:
-        """Nothing is decided that others could contradict."""
-
-    def encode(self, plan: Plan, now: float) -> Iterable[Write]:
-        return ()
-
-    def settle(self, settled: Settled, now: float) -> None:
-        """No action is ours."""
 
     def keep(self, now: float) -> Iterator[Write]:
         """Ungate the pods of the gangs whose turn it is."""

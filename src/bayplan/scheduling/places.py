@@ -65,19 +65,24 @@ def find_places(
 ) -> dict[str, Assignment] | tuple[str, Misfit]:
     """A place for every pod set, or the flavor where one has none, and why."""
     wanted = list(wanted)
-    if not empty:
-        return _find(round_, demand, wanted, empty=False, brief=brief)
+    if not demand.shape or not (empty or _is_fresh(round_, demand, wanted)):
+        return _find(round_, demand, wanted, empty=empty, brief=brief)
     key = (
         demand.shape,
         *map(repr, demand.verdicts),  # what checks ask of the pods has no hash
         *((w.flavor, tuple(p.count for p in w.gang.root.pod_sets())) for w in wanted),
+        None if empty else tuple(round_.kept_from(demand, w.flavor) for w in wanted),
+        brief,
     )
-    answer: dict[str, Assignment] | tuple[str, Misfit] | None = (
-        round_.answers.get(key) if demand.shape else None
-    )
-    if answer is None:
-        answer = round_.answers[key] = _find(round_, demand, wanted, empty=True)
+    if key not in round_.answers:
+        round_.answers[key] = _find(round_, demand, wanted, empty=empty, brief=brief)
+    answer: dict[str, Assignment] | tuple[str, Misfit] = round_.answers[key]
     return answer
+
+
+def _is_fresh(round_: Round, demand: Demand, wanted: Iterable[Wanted]) -> bool:
+    """Whether gangs of the same shape are asking for the very same: nothing moved, and none stands yet."""
+    return round_.rooms.untouched and not demand.failed_nodes and not any(want.held for want in wanted)
 
 
 def _find(

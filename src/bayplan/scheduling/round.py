@@ -41,7 +41,7 @@ class Round:
     closed: frozenset[str] = frozenset()  # queues that admit nobody at present
     reserved: Mapping[str, Reservation] = field(default_factory=dict)  # by topology
     loads: dict[Ref, Load] = field(default_factory=dict)
-    answers: dict[object, Any] = field(default_factory=dict)  # places in an empty cluster, by shape
+    answers: dict[object, Any] = field(default_factory=dict)  # places if empty or untouched, by shape
     holdings: Mapping[Ref, Holding] = field(default_factory=dict)  # of admitted gangs
     absent: set[Ref] = field(default_factory=set)  # admitted gangs taken for gone already
 

@@ -81,8 +81,8 @@ def rooms_add_up(state: AdmissionState) -> Iterator[str]:
 def verdict(role: AdmissionRole, store: Store, now: float) -> Iterator[str]:
     """After the faults: nothing is under way, and a fresh start would believe and decide the same."""
     state = role.state
-    if role.flying or role.dirty:
-        yield f"under way for ever: {sorted(role.flying)} and {sorted(role.dirty)}"
+    if role.flying or any(role.agenda):
+        yield f"under way for ever: {sorted(role.flying)} and {sorted(role.agenda)}"
     for ref, standing in state.lines.standings.items():
         if standing.place is Place.COMMITTED:
             yield f"gang {ref.name} is still {standing.place}"

@@ -145,8 +145,7 @@ class AdmissionState:
             self._wake_topology(topology)
 
     def _demand_seen(self, demand: Demand) -> None:
-        ref = demand.gang.source
-        standing = self.lines.standings.get(ref)
+        standing = self.lines.standings.get(ref := demand.gang.source)
         if standing is not None and standing.demand.gang.uid != demand.gang.uid:
             self._demand_lost(ref)
             standing = None
@@ -156,11 +155,11 @@ class AdmissionState:
         standing.put_in_order()
         if standing.rank != rank:
             standing.shape = None  # it has another place in line
-        if demand.evicted:
-            self.leaving.discard(ref)
         if demand.admission is not None and demand.admission != before.admission:
             self.assumed.pop(ref, None)  # else it is news of something else, from before our write
         elif before.admission is not None and demand.admission is None:
+            self.leaving.discard(ref)
+        if demand.evicted and ref not in self.assumed:
             self.leaving.discard(ref)
         self._hold(standing)
         self._stand(standing)
@@ -186,7 +185,8 @@ class AdmissionState:
             self._release(ref)
             return
         known = self.holdings.by_gang.get(ref)
-        shown = replace(demand, admission=admission, evicted=demand.evicted or ref in self.leaving)
+        evicted = ref in self.leaving or (demand.evicted and ref not in self.assumed)
+        shown = replace(demand, admission=admission, evicted=evicted)
         if known is not None and known.demand == shown:
             return
         if known is not None and known.demand.admission == admission:
@@ -203,7 +203,7 @@ class AdmissionState:
 
     def _stand(self, standing: Standing) -> None:
         """Put a gang where its demand says it belongs. Others need not wait for one that gave up."""
-        queue, place = standing.queue, standing.place
+        queue, place = self.lines.stir(standing.queue), standing.place
         self._put(standing)
         if place is Place.WAITING and (standing.place is not place or standing.queue != queue):
             self._make_way(queue, standing)
@@ -271,7 +271,7 @@ class AdmissionState:
         for standing in self.lines.due(now):
             self._come_due(standing, now)
         heads = [self._head(s) for s in list(self.lines.holding.values()) if s.due <= now]
-        if not heads and not any(line.is_ready() for line in self.lines.lines.values()):
+        if not heads and not self.lines.is_ready():
             return []
         for name in sorted(self.lines.lines):
             first = self.lines.lines[name].first()
@@ -362,7 +362,7 @@ class AdmissionState:
 
     def _assume_leaving(self, ref: Ref) -> None:
         standing = self.lines.standings.get(ref)
-        if standing is not None and standing.demand.admission is not None:
+        if standing is not None and (standing.demand.admission is not None or ref in self.assumed):
             self.generation += 1
             self.leaving.add(ref)
             self._hold(standing)
@@ -379,6 +379,7 @@ class AdmissionState:
         if standing.demand.admission is not None:
             self._stand(standing)
         else:
+            self.leaving.discard(ref)
             self.lines.back_off(standing, Place.BACKOFF, now, BACKOFF_FIRST, BACKOFF_MAX)
 
     def eviction_failed(self, ref: Ref) -> None:
@@ -393,7 +394,7 @@ class AdmissionState:
 
     def next_due(self, now: float) -> float:
         """When something has to be done even if nothing happens."""
-        if any(line.is_ready() for line in self.lines.lines.values()):
+        if self.lines.is_ready():
             return now
         placing = min((s.due for s in self.lines.holding.values()), default=NEVER)
         return min(self.lines.next_due(), placing)

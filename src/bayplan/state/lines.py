@@ -69,8 +69,10 @@ class Line:
     untold: dict[Hashable, dict[Ref, Standing]] = field(default_factory=dict)  # by shape: know no reason yet
     said: dict[Hashable, Hashable] = field(default_factory=dict)  # by shape: the reason they were told
     count: int = 0
+    idle: bool = False  # nobody's turn, and nothing changed since that was found
 
     def add(self, standing: Standing) -> None:
+        self.idle = False
         self.count += 1
         standing.ticket = self.count
         self.untold.setdefault(standing.shape, {})[standing.demand.gang.source] = standing
@@ -100,8 +102,10 @@ class Line:
 
     def is_ready(self) -> bool:
         """Whether something changed since everyone here was refused."""
-        first = self.first()
-        return first is not None and first.shape not in self.refused
+        if not self.idle:
+            first = self.first()
+            self.idle = first is None or first.shape in self.refused
+        return not self.idle
 
     def alike(self, standing: Standing) -> Iterator[Standing]:
         """Others of the same shape that have not been told why they wait."""
@@ -155,9 +159,20 @@ class Lines:
     def line(self, queue: str) -> Line:
         return self.lines.setdefault(queue, Line())
 
+    def is_ready(self) -> bool:
+        """Whether it is anybody's turn."""
+        return any(line.is_ready() for line in self.lines.values())
+
+    def stir(self, queue: str) -> str:
+        """Somebody comes or goes: it may be another's turn there."""
+        if queue in self.lines:
+            self.lines[queue].idle = False
+        return queue
+
     def move(self, standing: Standing, place: Place, due: float = NEVER) -> None:
         """Put a gang elsewhere."""
         again = place is Place.WAITING and standing.place is not Place.WAITING
+        self.stir(standing.queue)
         standing.place, standing.due = place, due
         if place is Place.PLACING:
             self.holding[standing.demand.gang.source] = standing
@@ -243,6 +258,7 @@ class Lines:
             return
         kept = line.refused & line.short if room else set()
         line.refused, line.short, line.barred = kept, set(kept), line.barred & kept
+        line.idle = False
         line.wakings += 1
 
     def give_up_turn(self, queue: str, standing: Standing) -> bool:
@@ -250,5 +266,5 @@ class Lines:
         line = self.lines.get(queue)
         if line is None or line.sticky is not standing:
             return False
-        line.sticky = None
+        line.sticky, line.idle = None, False
         return True

@@ -47,9 +47,16 @@ class Rules:
     entrances: dict[tuple[str, str], Entrance] = field(default_factory=dict)
     checks: dict[str, Check] = field(default_factory=dict)
     namespaces: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    on: dict[str, tuple[str, ...]] = field(default_factory=dict)  # queues by topology, once asked for
 
     def apply(self, change: Change) -> Effect:
         """Fold a change in, and say what it means for gangs."""
+        effect = self._fold(change)
+        if effect is Effect.ACCOUNTS:
+            self.on.clear()
+        return effect
+
+    def _fold(self, change: Change) -> Effect:
         match change:
             case FlavorSeen(flavor):
                 return _put(self.flavors, flavor.name, flavor, Effect.ACCOUNTS)
@@ -103,12 +110,12 @@ class Rules:
         named = {flavor for part in given for flavor in part.flavors.values()}
         return {self.flavors[name].topology for name in named if name in self.flavors}
 
-    def queues_on(self, topology: str) -> Iterator[str]:
+    def queues_on(self, topology: str) -> tuple[str, ...]:
         """Queues with a flavor that has the topology."""
-        for name, queue in self.queues.items():
-            flavors = (self.flavors.get(flavor) for flavor in queue.flavors())
-            if any(flavor is not None and flavor.topology == topology for flavor in flavors):
-                yield name
+        if topology not in self.on:
+            mine = {name for name, flavor in self.flavors.items() if flavor.topology == topology}
+            self.on[topology] = tuple(n for n, queue in self.queues.items() if mine & {*queue.flavors()})
+        return self.on[topology]
 
     def may_reclaim(self, queue: str) -> bool:
         """Whether gangs of other queues may have to yield to those of this one."""

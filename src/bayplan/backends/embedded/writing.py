@@ -78,7 +78,7 @@ def create(store: Store, target: Target, body: Mapping[str, Any]) -> Object:
 def update(store: Store, target: Target, body: Mapping[str, Any]) -> Object:
     """Replace an object or a part of it."""
     resource, name = target.resource, target.name
-    item = read(resource, body, target.options)
+    item = read(resource, _of_interest(target, body), target.options)
     metadata = item["metadata"]
     if metadata.get("name") and metadata["name"] != name:
         raise _misaddressed(metadata["name"], name)
@@ -128,7 +128,7 @@ def apply(store: Store, target: Target, body: Mapping[str, Any]) -> Object:
 def _read_patched(target: Target, body: Object) -> Object:
     """What a patch made; where it cannot be read, the patch is what is wrong."""
     try:
-        return read(target.resource, body, target.options)
+        return read(target.resource, _of_interest(target, body), target.options)
     except Refusal as refusal:
         why = refusal.message.partition(": ")[2]
         if why.startswith(("strict decoding error", "json: cannot unmarshal")):
@@ -137,6 +137,14 @@ def _read_patched(target: Target, body: Object) -> Object:
             told = f' "" is invalid: patch: {problem.message}'
             raise Refusal(422, told, None, {"causes": [cause]}) from None
         raise
+
+
+def _of_interest(target: Target, body: Any) -> Any:
+    """Of a status to be written only that is read: the rest stays, and nobody asked what is unknown there."""
+    of_status = target.resource.custom and target.subresource == "status"
+    if not of_status or target.options.validation in ("Strict", "Warn") or not isinstance(body, Mapping):
+        return body
+    return {key: body[key] for key in ("apiVersion", "kind", "metadata", "status") if key in body}
 
 
 def read(resource: Resource, body: Any, options: Options) -> Object:

@@ -56,11 +56,17 @@ def notice_write(notice: Notice, now: float) -> Write:
     return event_write(about, notice.reason, notice.message, notice.kind, timestamp(now))
 
 
-def events(action: Admit | Evict | Decline, workload: Object, now: float) -> list[Notice]:
-    """What is announced when an action is carried out on a Workload, given as it was before."""
+def events(
+    action: Admit | Evict | Decline, workload: Object, now: float, status: Object | None = None
+) -> list[Notice]:
+    """What is announced when an action is carried out on a Workload, given as it was before.
+
+    The status is the one it got, where that is known.
+    """
     match action:
         case Admit():
-            return list(_of_admission(action, workload, now))
+            status = status or admitted(workload, action, now) or workload.get("status") or {}
+            return list(_of_admission(action, workload, status, now))
         case Evict():
             return [] if is_true(workload, EVICTED) else list(_of_eviction(action, workload))
         case Decline():
@@ -89,7 +95,7 @@ def upkeep_events(workload: Object, status: Object, now: float) -> list[Notice]:
     return found
 
 
-def _of_admission(action: Admit, workload: Object, now: float) -> Iterator[Notice]:
+def _of_admission(action: Admit, workload: Object, status: Object, now: float) -> Iterator[Notice]:
     queue = action.admission.queue
     if not is_true(workload, QUOTA_RESERVED):
         waited = f"{_waited(workload, now):.0f}s"
@@ -97,8 +103,7 @@ def _of_admission(action: Admit, workload: Object, now: float) -> Iterator[Notic
         considered = flavors_considered(action.tried)
         told += f"; Flavors considered: {considered}" if considered else ""
         yield _about(workload, NORMAL, "QuotaReserved", told)
-    after = {"status": admitted(workload, action, now) or workload.get("status") or {}}
-    if is_true(after, ADMITTED) and not (workload.get("status") or {}).get("unhealthyNodes"):
+    if is_true({"status": status}, ADMITTED) and not (workload.get("status") or {}).get("unhealthyNodes"):
         told = f"Admitted by ClusterQueue {queue}, wait time since reservation was 0s"
         yield _about(workload, NORMAL, "Admitted", told)
 
