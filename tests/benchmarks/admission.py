@@ -226,9 +226,9 @@ def _server() -> Figure:
 
     seconds, share, count, note = measured()
     return Figure(
-        f"{count:,} Workloads on a real API server: our share of the time",
+        f"{count:,} Workloads on a real API server: share of the time in our loop",
         share,
-        "% of one core",
+        "%",
         f"≤ {SHARE_MAX:g}",
         share <= SHARE_MAX,
         "",

@@ -164,9 +164,11 @@ class AdmissionRole:
             self.owed.pop(key, None)
             self.told.pop(key, None)
         else:
-            self.workloads[key] = event.object
+            known, self.workloads[key] = self.workloads.get(key), event.object
             flight = self.flying.get(key)
-            if flight is None or event.object.get("status") != flight.status:  # else it is our own echo
+            if flight is not None and event.object.get("status") == flight.status:
+                return  # what we wrote ourselves, before we were told that it was
+            if known is None or _version(known) != _version(event.object) or not _version(known):
                 self.agenda.put(key)
 
     def _take_answer(self, key: Key, answer: object) -> None:

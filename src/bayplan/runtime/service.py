@@ -15,6 +15,7 @@ from bayplan.runtime.metrics import Metrics
 from bayplan.runtime.roles import SchedulerRole
 
 WAIT_SECONDS_MAX = 1.0
+REST_SECONDS_MAX = 0.02
 
 
 class Metered:
@@ -102,10 +103,12 @@ class Service:
         while not self.stop.is_set():
             elapsed = timer(self.clock)
             due = self.loop.step(self.clock.wall())
-            self.metrics.stepped(elapsed(), self.clock.wall())
+            spent = elapsed()
+            self.metrics.stepped(spent, self.clock.wall())
             self.metrics.queues(self._lengths())
             self.last_step = self.clock.monotonic()
             self.loop.backend.wait(max(min(due - self.clock.wall(), WAIT_SECONDS_MAX), 0.0))
+            self.stop.wait(min(spent, REST_SECONDS_MAX))  # what comes in bursts is taken in together
 
     def finish(self, seconds: float) -> None:
         """Wait for the writes under way, and take note of how they ended."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
+from math import floor
 
 
 def seconds(text: str) -> float:
@@ -12,4 +14,9 @@ def seconds(text: str) -> float:
 
 def timestamp(now: float) -> str:
     """Seconds since 1970 as the API writes them."""
+    return _written(floor(now))
+
+
+@lru_cache(maxsize=64)
+def _written(now: int) -> str:
     return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
