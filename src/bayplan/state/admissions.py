@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
 
 from bayplan.model.change import (
     Change,
@@ -292,7 +291,7 @@ class AdmissionState:
         line = self.lines.lines.get(standing.queue)
         alike: Iterable[Demand] = ()
         if line is not None and standing.place is Place.WAITING and not line.strict:
-            alike = (other.demand for other in islice(line.alike(standing), ALIKE_MAX))
+            alike = (other.demand for other in line.alike(standing, ALIKE_MAX))
         barred = self.rules.barred(standing.demand, standing.queue)
         is_current = line is not None and standing.asked == line.wakings
         progress = standing.progress if is_current else ()

@@ -107,11 +107,14 @@ class Line:
             self.idle = first is None or first.shape in self.refused
         return not self.idle
 
-    def alike(self, standing: Standing) -> Iterator[Standing]:
-        """Others of the same shape that have not been told why they wait."""
-        for other in self.untold.get(standing.shape, {}).values():
-            if other is not standing and other.place is Place.WAITING and other.shape == standing.shape:
-                yield other
+    def alike(self, standing: Standing, most: int) -> list[Standing]:
+        """Others of the same shape that have not been told why they wait, first in line first."""
+        found = (
+            other
+            for other in self.untold.get(standing.shape, {}).values()
+            if other is not standing and other.place is Place.WAITING and other.shape == standing.shape
+        )
+        return heapq.nsmallest(most, found, key=lambda other: other.rank)
 
     def tell(self, standing: Standing, reason: Hashable) -> None:
         """A gang knows why it waits. If that is another reason than before, its like have to be told too."""
