@@ -139,6 +139,8 @@ class AdmissionRole:
         if outcome.ended is Ended.DONE:
             yield from (notices.notice_write(one, now) for one in _announced(tag, flight, now))
             self._take_answer(key, outcome.object)
+            if flight.status is None:  # something may follow from it, and its echo will be no news
+                self.agenda.put(key)
         elif outcome.ended is not Ended.GONE and not isinstance(tag, Admit | Evict):
             self.agenda.put_early(key, now + RETRY_SECONDS)
             if isinstance(tag, Decline):
