@@ -15,7 +15,7 @@ CONFORMANCE = $(BIN)/python -m tests.conformance --cases '$(CASES)' --only '$(ON
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission sim format clean
+.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs sim format clean
 
 help: ## List the targets
 	@echo 'Usage: make TARGET [VARIABLE=value]'
@@ -67,6 +67,9 @@ bench-backends: $(STAMP) ## Measure the cluster in memory, and the client of a r
 
 bench-admission: $(STAMP) ## Measure admission: rounds, preemption, and the published load with and without an API server
 	@$(BIN)/python -m tests.benchmarks.admission
+
+bench-jobs: $(STAMP) ## Measure a Job of 1,000 pods on a real API server, from its creation to the last pod ungated
+	@$(BIN)/python -m tests.benchmarks.jobs
 
 sim: $(STAMP) ## Run SEEDS simulations in virtual time, with faults and checkers
 	@$(BIN)/python -m bayplan.simulator --seeds $(SEEDS)

@@ -1,0 +1,131 @@
+"""The mark to compare with: each pod is patched as it appears, by an HTTP session that decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from subprocess import PIPE, Popen
+
+import aiohttp
+import msgspec
+from msgspec import Struct
+
+from bayplan.backends.remote.access import Access
+from bayplan.backends.remote.client import CONNECTIONS_MAX, READ_BUFFER
+from bayplan.backends.remote.decoding import Lines
+from bayplan.backends.remote.kubeconfig import load
+from bayplan.backends.remote.request import MANAGER, MERGE_PATCH
+from bayplan.backends.remote.tls import tls_context
+
+IN_FLIGHT = 64
+INDEX = "batch.kubernetes.io/job-completion-index"
+Selectors = dict[str, dict[str, str]]
+"""The node selector of each pod, by its index."""
+
+
+class Meta(Struct, gc=False):
+    name: str
+    namespace: str
+    uid: str
+    labels: dict[str, str]
+
+
+class Pod(Struct, gc=False):
+    metadata: Meta
+
+
+class Line(Struct, gc=False):
+    type: str
+    object: Pod
+
+
+@contextmanager
+def bare_loop(kubeconfig: Path, job: str, selectors: Selectors, folder: Path) -> Iterator[Popen[str]]:
+    """A process of its own that watches and is connected; it ends when every pod was patched."""
+    wishes = folder / f"{job}.json"
+    wishes.write_text(json.dumps(selectors))
+    command = [sys.executable, "-m", "tests.benchmarks.jobs_bare", str(kubeconfig), job, str(wishes)]
+    with Popen(command, stdout=PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n", "the bare loop did not start"
+            yield process
+        finally:
+            process.kill()
+
+
+def main() -> None:
+    """Say when ready; at the end, how many seconds of CPU the pods took."""
+    kubeconfig, job, wishes = sys.argv[1:]
+    selectors: Selectors = json.loads(Path(wishes).read_text())
+    asyncio.run(_patch_all(load(Path(kubeconfig)), job, selectors))
+
+
+async def _patch_all(access: Access, job: str, selectors: Selectors) -> None:
+    tls = tls_context(access, access.certificate)
+    assert tls is not None
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(ssl=tls, limit=CONNECTIONS_MAX),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        read_bufsize=READ_BUFFER,
+        skip_auto_headers=("User-Agent", "Accept-Encoding"),
+        timeout=aiohttp.ClientTimeout(total=None),
+    ) as session:
+        pods: asyncio.Queue[Meta] = asyncio.Queue()
+        query = f"watch=true&labelSelector=batch.kubernetes.io/job-name={job}"
+        async with session.get(f"{access.server}/api/v1/pods?{query}") as stream:
+            assert stream.status == 200, await stream.text()
+            await asyncio.gather(*(_greet(session, access) for _ in range(IN_FLIGHT)))
+            print("ready", flush=True)
+            before = time.process_time()
+            workers = [asyncio.create_task(_work(session, access, pods, selectors)) for _ in range(IN_FLIGHT)]
+            await _hand_out(stream, pods, len(selectors))
+            await asyncio.wait([asyncio.create_task(pods.join()), *workers], return_when="FIRST_COMPLETED")
+            print(time.process_time() - before, flush=True)
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+
+
+async def _greet(session: aiohttp.ClientSession, access: Access) -> None:
+    """Its connection is there before the pods are."""
+    async with session.get(f"{access.server}/version") as answer:
+        await answer.read()
+
+
+async def _hand_out(stream: aiohttp.ClientResponse, pods: asyncio.Queue[Meta], count: int) -> None:
+    """Every pod once, as soon as the server tells of it."""
+    lines, read = Lines(), msgspec.json.Decoder(Line).decode
+    async for chunk in stream.content.iter_any():
+        for line in filter(None, lines.feed(chunk)):
+            event = read(line)
+            if event.type == "ADDED":
+                pods.put_nowait(event.object.metadata)
+                count -= 1
+        if not count:
+            return
+
+
+async def _work(
+    session: aiohttp.ClientSession, access: Access, pods: asyncio.Queue[Meta], selectors: Selectors
+) -> None:
+    headers = {"Content-Type": MERGE_PATCH}
+    while True:
+        pod = await pods.get()
+        spec = {"schedulingGates": [], "nodeSelector": selectors[pod.labels[INDEX]]}
+        body = msgspec.json.encode({"metadata": {"uid": pod.uid}, "spec": spec})
+        url = f"{access.server}/api/v1/namespaces/{pod.namespace}/pods/{pod.name}?fieldManager={MANAGER}"
+        async with session.patch(url, data=body, headers=headers) as answer:
+            text = await answer.read()
+            assert answer.status == 200, text
+        pods.task_done()
+
+
+if __name__ == "__main__":
+    main()
