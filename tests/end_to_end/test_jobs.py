@@ -19,6 +19,7 @@ from tests.end_to_end.admission_site import (
     flavor,
     hosts,
     installed,
+    made,
     queue,
 )
 from tests.end_to_end.objects import Object, bind, eventually
@@ -171,6 +172,29 @@ def test_a_group_of_plain_pods_runs_together_and_ends_its_workload(site: Site) -
     eventually(lambda: _used(site) == "0", "the quota is back", 20)
     site.kubectl("delete", "pod", "band-0", "band-1", "-n", "default")
     eventually(lambda: not _there(site, "band"), "nothing is left", 30)
+
+
+def test_where_there_is_a_default_queue_jobs_without_one_run_through_it(site: Site) -> None:
+    site.apply(made("LocalQueue", "default", {"clusterQueue": "jobs"}))
+    plain = job("homeless", FOREVER)
+    del plain["metadata"]["labels"]
+
+    def queued_by_default() -> bool:  # the webhooks hear of a queue a moment after it was made
+        told = site.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(plain))
+        return json.loads(told)["spec"].get("suspend") is True
+
+    eventually(queued_by_default, "jobs are queued by default", 20)
+    site.kubectl("create", "-f", "-", stdin=json.dumps(plain))
+    labels = site.cluster.get("job", "homeless", "-n", "default")["metadata"]["labels"]
+    assert labels["kueue.x-k8s.io/queue-name"] == "default"
+    eventually(lambda: len(bound(site, "homeless")) == 4, "all pods are ungated", 30)
+    assert all(
+        "kueue.x-k8s.io/queue-name" not in pod["metadata"]["labels"] for pod in pods_of(site, "homeless")
+    )
+    site.kubectl("delete", "job", "homeless", "-n", "default")
+    site.kubectl("delete", "localqueue", "default", "-n", "default")
+    eventually(lambda: not queued_by_default(), "and no longer without that queue", 20)
+    eventually(lambda: not pods_of(site, "homeless"), "nothing is left", 30)
 
 
 def _there(site: Site, name: str) -> bool:

@@ -11,8 +11,7 @@ from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.backends.embedded.store import Store
 from bayplan.backends.stagehands.crew import Crew
 from bayplan.backends.stagehands.definitions import definitions
-from bayplan.cli.in_process import hooks
-from bayplan.cli.webhooks import registry
+from bayplan.cli.in_process import ask_our_functions
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.kueue import admitting
@@ -47,8 +46,7 @@ class JobWorld:
         self.clock = VirtualClock()
         uids, endings = count(1), count(1)
         self.store = Store(self.clock.wall, lambda: f"uid-{next(uids)}", lambda: f"{next(endings):05d}")
-        for hook in hooks(registry()):
-            self.store.admission.register(hook)
+        ask_our_functions(self.store)
         define(self.store)
         for definition in definitions():
             self.store.create(DEFINITIONS, definition)

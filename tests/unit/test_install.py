@@ -23,6 +23,7 @@ from bayplan.cli.rights import LEASE_NAME, ROLES, Right
 from bayplan.cli.run import ROLES as SERVED
 from bayplan.cli.run import run
 from bayplan.dialects.kueue import scheduled
+from bayplan.dialects.kueue.job_defaults import DEFAULT_QUEUE
 
 ROOT = Path(__file__).parents[2]
 ALL = Settings(roles=tuple(ROLES))
@@ -167,7 +168,8 @@ def test_the_scheduler_may_watch_what_it_watches_and_write_what_it_writes() -> N
 def test_names_in_rights_are_names_of_objects() -> None:
     objects = manifests.manifests(ALL)
     names = {one["metadata"]["name"] for one in objects}
-    assert {name for right in every_right() for name in right.names} <= names
+    named = {name for right in every_right() for name in right.names}
+    assert named <= names | {DEFAULT_QUEUE}, "the queue is somebody else's"
     assert only(objects, "Role")["rules"][1]["resourceNames"] == [LEASE_NAME]
 
 
@@ -212,6 +214,22 @@ def test_the_api_server_has_defaults_filled_in() -> None:
     rules = {tuple(hook["rules"][0]["resources"]): hook["rules"][0]["operations"] for hook in hooks}
     assert rules[("workloads",)] == ["CREATE"] and rules[("clusterqueues",)] == ["CREATE"]
     assert {hook["clientConfig"]["service"]["path"] for hook in hooks} == {"/mutate"}
+
+
+def test_jobs_without_a_queue_do_not_wait_for_us() -> None:
+    hooks = only(manifests.manifests(ALL), "MutatingWebhookConfiguration")["webhooks"]
+    about_queues = {hook["name"]: hook for hook in hooks if hook["name"].startswith("default-queue.")}
+    assert {"default-queue.jobs.batch.bayplan.dev", "default-queue.pods.core.bayplan.dev"} <= set(
+        about_queues
+    )
+    for hook in about_queues.values():
+        assert hook["failurePolicy"] == "Ignore" and hook["rules"][0]["operations"] == ["CREATE"]
+        (condition,) = hook["matchConditions"]
+        assert condition["expression"].startswith("!(has(object.metadata.labels)"), "others are asked about"
+    others = [hook for hook in hooks if hook["name"] not in about_queues and "matchConditions" in hook]
+    assert len(others) == len(about_queues) and {hook["failurePolicy"] for hook in others} == {"Fail"}
+    names = [hook["name"] for hook in hooks]
+    assert len(set(names)) == len(names)
 
 
 def test_without_webhooks_no_version_is_served_that_needs_them() -> None:

@@ -19,9 +19,8 @@ from bayplan.backends.stagehands.binding import Binder
 from bayplan.backends.stagehands.crew import Crew
 from bayplan.backends.stagehands.definitions import definitions
 from bayplan.cli.explain import brief
-from bayplan.cli.in_process import hooks
+from bayplan.cli.in_process import ask_our_functions
 from bayplan.cli.settings import DEFAULTS, Settings
-from bayplan.cli.webhooks import registry
 from bayplan.dialects.kube.wire import NODES
 from bayplan.dialects.kueue import scheduled
 from bayplan.model.assignment import Misfit
@@ -156,8 +155,7 @@ class HomeCluster:
 
     def _furnish(self) -> None:
         """Kinds, topology, nodes, and the functions of our webhooks."""
-        for hook in hooks(registry()):
-            self.store.admission.register(hook)
+        ask_our_functions(self.store)
         define(self.store)
         for definition in definitions():
             self.store.create(DEFINITIONS, definition)

@@ -7,10 +7,22 @@ from functools import partial
 from typing import Any
 
 from bayplan.backends.embedded.admission import Hook, Review, Verdict
-from bayplan.cli.webhooks import REVIEWED_AS
+from bayplan.backends.embedded.store import Store
+from bayplan.cli.webhooks import REVIEWED_AS, registry
+from bayplan.dialects.kueue.admitting import LOCAL_QUEUES
 from bayplan.runtime.reviews import Key, Object, Registry
 
 Decide = Callable[[Registry, Review], Verdict]
+
+
+def ask_our_functions(store: Store) -> None:
+    """Have a store ask everybody who looks at what people write."""
+
+    def find(kind: str, namespace: str, name: str) -> object:
+        return store.find(LOCAL_QUEUES, namespace, name) if kind == LOCAL_QUEUES.kind else None
+
+    for hook in hooks(registry(find)):
+        store.admission.register(hook)
 
 
 def hooks(registry: Registry) -> list[Hook]:

@@ -44,6 +44,8 @@ _QUEUED = (
 _HELD_BACK = (  # a pod whose owner names a queue
     f"object != null && has(object.metadata.annotations) && '{SUSPENDED_BY}' in object.metadata.annotations"
 )
+_UNQUEUED = f"!(has(object.metadata.labels) && '{QUEUE}' in object.metadata.labels)"
+_UNOWNED = "!has(object.metadata.ownerReferences)"
 _JOB = f"object.spec.template.spec.schedulerName == '{SCHEDULER}'"
 _JOB_SET = (
     "object.spec.replicatedJobs.exists(job, has(job.template.spec.template.spec.schedulerName) && "
@@ -276,6 +278,8 @@ def _configurations(settings: Settings) -> Iterable[Object]:
             | {"failurePolicy": "Ignore" if looked_at[*key, operations[0]].fail_open else "Fail"}
             for key, operations in sorted(asked.items())
         ]
+        if attribute == "mutate":
+            hooks += [_default_queue_hook(key, path, settings) for key in sorted(QUEUED)]
         if hooks:
             made = _object("admissionregistration.k8s.io/v1", kind, CONFIGURATION, settings, webhooks=hooks)
             del made["metadata"]["namespace"]
@@ -308,6 +312,16 @@ def _hook(key: tuple[str, str], operations: list[str], path: str, settings: Sett
         expression = condition.replace("NAMESPACE", settings.namespace)
         hook["matchConditions"] = [{"name": "names-bayplan", "expression": expression}]
     return hook
+
+
+def _default_queue_hook(key: tuple[str, str], path: str, settings: Settings) -> Object:
+    """Asked about everybody's jobs that name no queue; so nobody has to wait for us if we are not there."""
+    expression = f"{_UNQUEUED} && {_UNOWNED}" if key == ("", "pods") else _UNQUEUED
+    return _hook(key, ["CREATE"], path, settings) | {
+        "name": f"default-queue.{hook_name(*key)}",
+        "matchConditions": [{"name": "names-no-queue", "expression": expression}],
+        "failurePolicy": "Ignore",
+    }
 
 
 def _object(version: str, kind: str, name: str, settings: Settings, **fields: Any) -> Object:

@@ -11,7 +11,9 @@ from bayplan.cli.webhooks import CONFIGURATION, SECRET_NAME
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.kinds import KINDS
 from bayplan.dialects.kueue import admitting, scheduled
+from bayplan.dialects.kueue.job_defaults import DEFAULT_QUEUE
 from bayplan.dialects.kueue.provisioning_requests import REQUESTS, TEMPLATES
+from bayplan.runtime.default_queues import WATCHED as DEFAULT_QUEUES
 from bayplan.runtime.job_shelf import FLAGGED, WATCHED
 
 LEASE_NAME = "bayplan"
@@ -113,6 +115,7 @@ ROLES: dict[str, Rights] = {
                 (CONFIGURATION,),
             ),
             *_trusted_definitions(converted()),
+            Right(_KUEUE, (DEFAULT_QUEUES.plural,), ("list", "watch"), (DEFAULT_QUEUE,)),
         ),
         at_home=(Right("", ("secrets",), ("get", "update"), (SECRET_NAME,)),),
     ),

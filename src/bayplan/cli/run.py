@@ -27,6 +27,7 @@ from bayplan.runtime import health, logs
 from bayplan.runtime.admission_metrics import AdmissionMetrics
 from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.clock import SystemClock
+from bayplan.runtime.default_queues import DefaultQueues
 from bayplan.runtime.election import Election, ElectionThread
 from bayplan.runtime.jobs_role import JobsRole
 from bayplan.runtime.journal import FileJournal, InUse, Journal
@@ -177,7 +178,10 @@ def _serve(kubeconfig: Path | None, context: str | None, wishes: Wishes) -> int:
         )
         closing.opened("the journal", lambda _: book.close())
         if "webhooks" in wishes.roles and not wishes.shadow:
-            _offer_webhooks(backend, wishes, clock, metrics, closing)
+            watching = RemoteBackend(load(kubeconfig, context), log=logs.logger("api").warning)
+            queues = DefaultQueues(watching, logs.logger("webhooks").warning)
+            closing.opened("the watch for default queues", lambda _: queues.stop())
+            _offer_webhooks(backend, queues, wishes, clock, metrics, closing)
         with stop_on_signal(stop):
             if wishes.roles - {"webhooks"}:
                 _schedule(backend, book, wishes, clock, metrics, stop, closing)
@@ -208,15 +212,16 @@ def _schedule(
 
 
 def _offer_webhooks(
-    backend: RemoteBackend, wishes: Wishes, clock: SystemClock, metrics: Metrics, closing: Closing
-) -> None:
+    backend: RemoteBackend, queues: DefaultQueues, wishes: Wishes, clock: SystemClock, metrics: Metrics,
+    closing: Closing,
+) -> None:  # fmt: skip
     log = logs.logger("webhooks")
 
     def note(sentence: str, bug: BaseException | None) -> None:
         log.warning(sentence, exc_info=bug) if bug else log.info(sentence)
 
     site = Site(wishes.namespace, Address.parse(wishes.webhook_listen), converted())
-    webhooks = Webhooks(backend.request, site, clock, metrics, note)
+    webhooks = Webhooks(backend.request, site, clock, metrics, note, queues.find)
     closing.opened("the webhooks", lambda _: webhooks.stop())
     log.info("serving", webhooks=f"https://{webhooks.server.address}")
 

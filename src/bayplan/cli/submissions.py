@@ -12,7 +12,7 @@ from bayplan.cli.webhooks import registry
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.kinds import KINDS, Find, copies, is_known, parts
 from bayplan.dialects.kube.fields import Field, type_name
-from bayplan.dialects.kueue.admitting import GROUP, VERSION
+from bayplan.dialects.kueue.admitting import GROUP, LOCAL_QUEUES, VERSION
 from bayplan.dialects.kueue.annotations import PRIORITY_CLASS, QUEUE
 from bayplan.dialects.kueue.demands import demand as read_demand
 from bayplan.dialects.kueue.job_pod_sets import pod_sets
@@ -48,7 +48,7 @@ def submissions(live: Live, documents: Iterable[Document]) -> tuple[list[Submiss
     """Every gang of every document in their order, and everything that is wrong."""
     found: list[Submission] = []
     problems: list[Problem] = []
-    rules = registry()
+    rules = registry(_finder(live))
     for document in documents:
         where = f"line {document.line}" if document.line else ""
         try:
@@ -150,13 +150,15 @@ def _refuse_errors(field: Field, title: str) -> None:
 
 
 def _finder(live: Live) -> Find:
-    """Objects that a job refers to, such as the runtime of a TrainJob."""
+    """Objects that a job refers to: the runtime of a TrainJob, the queue for jobs that name none."""
     runtimes = {
         "TrainingRuntime": ("trainingruntimes", True),
         "ClusterTrainingRuntime": ("clustertrainingruntimes", False),
     }
 
     def find(kind: str, namespace: str, name: str) -> object:
+        if kind == LOCAL_QUEUES.kind:
+            return live.get(LOCAL_QUEUES, namespace, name)
         if kind not in runtimes:
             return None
         plural, namespaced = runtimes[kind]

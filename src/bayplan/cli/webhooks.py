@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from bayplan.dialects.errors import Trouble
-from bayplan.dialects.jobs.kinds import KINDS
+from bayplan.dialects.jobs.kinds import KINDS, Find
+from bayplan.dialects.jobs.part import nothing
 from bayplan.dialects.kueue.admission import VALIDATED, validate
 from bayplan.dialects.kueue.defaulting import DEFAULTED, default
 from bayplan.dialects.kueue.job_defaults import CHANGED_TOO, default_written
@@ -32,16 +34,19 @@ TRUST_SECONDS = 60.0
 CALL_SECONDS = 10.0
 
 
-def registry() -> Registry:
-    """Every function that looks at what people write. The embedded backend asks the same ones."""
+def registry(find: Find = nothing) -> Registry:
+    """Every function that looks at what people write. The embedded backend asks the same ones.
+
+    `find` looks up the LocalQueue of a namespace that is for jobs that name none.
+    """
     made = Registry()
     for group, resource in VALIDATED:
-        made.add(group, resource, Handlers(validate=(validate,)))
+        made.add(group, resource, Handlers(validate=(partial(validate, find=find),)))
     for resource in DEFAULTED:
         made.add(GROUP, resource, Handlers(mutate=(default,), fail_open=True), ("CREATE",))
     for name, kind in KINDS.items():
         operations = ("CREATE", "UPDATE") if name in CHANGED_TOO else ("CREATE",)
-        made.add(kind.group, kind.plural, Handlers(mutate=(default_written,)), operations)
+        made.add(kind.group, kind.plural, Handlers(mutate=(partial(default_written, find=find),)), operations)
     made.conversion.update(dict.fromkeys(CONVERTED, convert))
     return made
 
@@ -72,6 +77,7 @@ class Webhooks:
         clock: Clock,
         metrics: Metrics,
         note: Note = lambda sentence, bug: None,
+        find: Find = nothing,
     ) -> None:
         self._note, self._metrics, self._said = note, metrics, ""
         self.certificates: Certificates | None = None
@@ -80,7 +86,7 @@ class Webhooks:
         self._configurations = list(_configurations(request, site))
         self._stop = threading.Event()
         self._tls = server_context(self._first())
-        self.server: Server = serve_webhooks(registry(), self._tls, clock, metrics, site.address, note)
+        self.server: Server = serve_webhooks(registry(find), self._tls, clock, metrics, site.address, note)
         self._thread = threading.Thread(target=self._keep, name="certificates", daemon=True)
         self._thread.start()
 

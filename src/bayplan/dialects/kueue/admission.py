@@ -68,9 +68,9 @@ VALIDATED = (*((FAMILY, checked.plural) for checked in CHECKED.values()), STATUS
 """Group and resource of what we look at."""
 
 
-def validate(new: Object | None, old: Object | None) -> Sequence[FieldError]:
+def validate(new: Object | None, old: Object | None, find: Find = nothing) -> Sequence[FieldError]:
     """Everything wrong with an object; what was wrong already does not keep it from being changed."""
-    return errors(new, old)
+    return errors(new, old, find=find)
 
 
 def errors(

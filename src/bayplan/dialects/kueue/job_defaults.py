@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bayplan.dialects.jobs.kinds import KINDS, is_known, parts
+from bayplan.dialects.jobs.kinds import KINDS, Find, is_known, parts
+from bayplan.dialects.jobs.part import nothing
 from bayplan.dialects.jobs.train_runtime import PATCH_MANAGER
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kueue.annotations import (
@@ -79,15 +80,26 @@ def default_job(job: Object, around: Around = ALONE, rules: Rulebook = RULES) ->
     return made
 
 
-def default_written(new: Object, old: Object | None = None) -> Object:
-    """What becomes of a job or pod that somebody writes. Those that name no queue stay as they are."""
-    del old
+def default_written(new: Object, old: Object | None = None, find: Find = nothing) -> Object:
+    """What becomes of a job or pod that somebody writes.
+
+    Those that name no queue stay as they are, unless they are new where there is a queue for them; `find`
+    looks it up.
+    """
     metadata = new.get("metadata") or {}
     by_parent = SUSPENDED_BY in (metadata.get("annotations") or {})
-    if not by_parent and not (metadata.get("labels") or {}).get(QUEUE):
+    named = by_parent or bool((metadata.get("labels") or {}).get(QUEUE))
+    if not named and (old is not None or not _has_default_queue(new, metadata, find)):
         return new
-    rules = RULES if new.get("kind") in SCALED else WRITTEN
-    return default_job(new, Around(owned=not by_parent and _is_part(metadata)), rules)
+    around = Around(default_queue=not named, owned=not by_parent and _is_part(metadata))
+    return default_job(new, around, RULES if new.get("kind") in SCALED else WRITTEN)
+
+
+def _has_default_queue(new: Object, metadata: Object, find: Find) -> bool:
+    """Whether a queue of the namespace is for this job. The pods of others are left to their owners."""
+    if new.get("kind") == "Pod" and metadata.get("ownerReferences"):
+        return False
+    return find("LocalQueue", str(metadata.get("namespace", "")), DEFAULT_QUEUE) is not None
 
 
 def _is_part(metadata: Object) -> bool:

@@ -1,0 +1,61 @@
+"""Which namespaces have a LocalQueue for jobs that name none, kept in sight for the webhooks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+from bayplan.dialects.api import Backend, Event, Happened
+from bayplan.dialects.errors import Trouble
+from bayplan.dialects.kueue.admitting import LOCAL_QUEUES
+from bayplan.dialects.kueue.job_defaults import DEFAULT_QUEUE
+
+WATCHED = replace(LOCAL_QUEUES, field_selector=f"metadata.name={DEFAULT_QUEUE}", optional=True)
+"""Only queues of this name, so that nothing else of them need be shown to us."""
+WAIT_SECONDS = 1.0
+FIRST_SECONDS = 5.0  # a queue that was there before us should count from the first review on
+
+
+class DefaultQueues:
+    """Reads a backend of its own in a thread; reviews must not wait for an API server that waits for them."""
+
+    def __init__(self, backend: Backend, note: Callable[[str], None] = lambda sentence: None) -> None:
+        self._backend, self._note = backend, note
+        self._namespaces: frozenset[str] = frozenset()
+        self._known, self._stop = threading.Event(), threading.Event()
+        backend.watch([WATCHED])
+        self._thread = threading.Thread(target=self._keep, name="default-queues", daemon=True)
+        self._thread.start()
+        if not self._known.wait(FIRST_SECONDS):
+            note("it is not known yet which namespaces have a default queue")
+
+    def find(self, kind: str, namespace: str, name: str) -> object:
+        """The queue for jobs that name none, as far as it matters that there is one."""
+        there = (kind, name) == (WATCHED.kind, DEFAULT_QUEUE) and namespace in self._namespaces
+        return {"metadata": {"namespace": namespace, "name": name}} if there else None
+
+    def stop(self) -> None:
+        """Look no longer."""
+        self._stop.set()
+        self._thread.join()
+        self._backend.close(0)
+
+    def _keep(self) -> None:
+        while not self._stop.is_set():
+            try:
+                for event in self._backend.events():
+                    self._take(event)
+            except Trouble as trouble:
+                self._note(f"nobody tells which namespaces have a default queue: {trouble}")
+                self._known.set()
+                return
+            self._backend.wait(WAIT_SECONDS)
+
+    def _take(self, event: Event) -> None:
+        if event.happened is Happened.SYNCED:
+            self._known.set()
+            return
+        where = {str(event.object["metadata"].get("namespace", "default"))}
+        gone = event.happened is Happened.GONE
+        self._namespaces = self._namespaces - where if gone else self._namespaces | where
