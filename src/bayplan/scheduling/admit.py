@@ -45,6 +45,7 @@ class _Decision:
         self.actions: list[Action] = []
         self.leaving: dict[Ref, Demand] = {}  # gangs that this round makes yield
         self.set_aside: list[int] = []  # priorities of gangs for which room is kept
+        self.promised: list[tuple[str, Load]] = []  # by queue: what nobody has yet, but shall get
 
     def run(self, heads: Iterable[Head]) -> Plan:
         entries: list[Entry] = []
@@ -125,7 +126,7 @@ class _Decision:
             case Mode.LATER:
                 entry.token, entry.remark = Token.VICTIMS_LEAVING, Remark.SAME_VICTIMS_WILL_FIT
                 entry.again, entry.keeps_progress = Again.AT_ONCE, False
-                self.round.apply(entry.queue, load)
+                self._promise(entry.queue, load)
                 return
         if self._overlaps(entry.found.victims) or not fits:
             overlaps = self._overlaps(entry.found.victims)
@@ -133,10 +134,11 @@ class _Decision:
             entry.token, entry.again, entry.keeps_progress = Token.NO_QUOTA_NOW, Again.AT_ONCE, False
             return
         self.leaving |= {v.demand.gang.source: v.demand for v in entry.found.victims}
-        self.round.apply(entry.queue, load)
         if offer.mode is Mode.PREEMPT:
+            self._promise(entry.queue, load)
             self._make_room(entry)
         else:
+            self.round.apply(entry.queue, load)
             self._admit(entry)
 
     def _refreshed(self, entry: Entry) -> tuple[Load, bool]:
@@ -167,14 +169,31 @@ class _Decision:
         return load, quota_fits and spots_fit
 
     def _fits(self, entry: Entry, load: Load) -> tuple[bool, bool]:
-        """Whether quota and spots are free once everyone who yields in this round has left."""
+        """Whether quota and spots are free once everyone who yields in this round has left.
+
+        Whoever is admitted now must fit while they are still there, too.
+        """
         victims = {v.demand.gang.source: v.demand for v in entry.found.victims}
         gone = list((self.leaving | victims).values())
         self.round.remove(gone)
-        quota_fits = self.round.fits_quota(entry.queue, load.quota)
-        spots_fit = self.round.fits_spots(load.spots)
+        fits = self._fits_as_it_is(entry.queue, load)
         self.round.restore(gone)
-        return quota_fits, spots_fit
+        if not gone or not all(fits) or entry.found.offer.mode is not Mode.FIT:
+            return fits
+        for queue, promised in self.promised:
+            self.round.apply(queue, promised, -1)
+        fits = self._fits_as_it_is(entry.queue, load)
+        for queue, promised in self.promised:
+            self.round.apply(queue, promised)
+        return fits
+
+    def _fits_as_it_is(self, queue: str, load: Load) -> tuple[bool, bool]:
+        return self.round.fits_quota(queue, load.quota), self.round.fits_spots(load.spots)
+
+    def _promise(self, queue: str, load: Load) -> None:
+        """Keep for a gang what it shall get once others have left."""
+        self.round.apply(queue, load)
+        self.promised.append((queue, load))
 
     def _overlaps(self, victims: Sequence[Victim]) -> bool:
         return any(victim.demand.gang.source in self.leaving for victim in victims)
@@ -193,7 +212,7 @@ class _Decision:
                 quota[cell] = amount
             else:
                 quota[cell] = min(amount, rules.nominal + rules.borrowing - used)
-        self.round.apply(entry.queue, replace(load, quota=quota))
+        self._promise(entry.queue, replace(load, quota=quota))
         self.set_aside.append(entry.demand.gang.priority)
 
     def _make_room(self, entry: Entry) -> None:
