@@ -305,16 +305,16 @@ def test_a_template_without_metadata_is_restored_too() -> None:
 def test_a_kind_that_is_installed_later_is_queued_from_then_on() -> None:
     world = JobWorld()
     world.pass_time()
-    kind = resource("MPIJob")
+    kind = resource("PyTorchJob")
     world.store.create(DEFINITIONS, definition(kind))
     world.pass_time()
-    spec = {"mpiReplicaSpecs": {"Worker": {"replicas": 2, "template": pod_template()}}}
+    spec = {"pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": pod_template()}}}
     meta = {"name": "ring", "namespace": "default", "labels": LABELS}
-    body = {"apiVersion": kind.api_version, "kind": "MPIJob", "metadata": meta, "spec": spec}
+    body = {"apiVersion": kind.api_version, "kind": "PyTorchJob", "metadata": meta, "spec": spec}
     made = world.create(body)
     assert made["spec"]["runPolicy"]["suspend"] is True
     world.pass_time()
-    found = world.get("MPIJob", "ring")
+    found = world.get("PyTorchJob", "ring")
     assert found["spec"]["runPolicy"]["suspend"] is False
     done = {"type": "Succeeded", "status": "True", "message": "all ranks are done"}
     world.store.patch(kind, "default", "ring", {"status": {"conditions": [done]}}, subresource="status")

@@ -12,9 +12,9 @@ from bayplan.backends.definitions import DEFINITIONS
 from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.backends.embedded.options import Deletion
 from bayplan.backends.embedded.store import Store
-from bayplan.backends.stagehands.crew import Crew
+from bayplan.backends.stagehands.crew import OPERATORS, Crew
 from bayplan.backends.stagehands.definitions import definitions
-from bayplan.backends.stagehands.objects import JOB_SETS, JOBS, LEADER_WORKER_SETS, NODES, PODS
+from bayplan.backends.stagehands.objects import JOB_SETS, JOBS, LEADER_WORKER_SETS, MPI_JOBS, NODES, PODS
 from bayplan.dialects.api import Kind
 from bayplan.simulator.objects import job, node
 
@@ -168,6 +168,88 @@ def test_a_leader_worker_set_makes_groups(stage: Stage) -> None:
     stage.bind_all()
     stage.play(2)
     assert stage.status(LEADER_WORKER_SETS, "lws")["readyReplicas"] == 2
+
+
+MPI = "training.kubeflow.org/"
+
+
+def mpi_job(clean: str = "Running", **spec: Any) -> Object:
+    """A launcher that runs for 5 s, and two workers that run until they are told to go."""
+    launcher, worker = (job("unused", 1, 1, {}, 5)["spec"]["template"] for _ in range(2))
+    del worker["metadata"]["annotations"]["bayplan.dev/run-seconds"]
+    specs = {"Launcher": {"template": launcher}, "Worker": {"replicas": 2, "template": worker}}
+    return {
+        "apiVersion": MPI_JOBS.api_version,
+        "kind": "MPIJob",
+        "metadata": {"name": "ring", "namespace": "default"},
+        "spec": {"runPolicy": {"cleanPodPolicy": clean}, "mpiReplicaSpecs": specs, **spec},
+    }
+
+
+def roles(stage: Stage) -> list[tuple[str, str | None]]:
+    labels = [pod["metadata"]["labels"] for pod in stage.pods()]
+    return sorted((one[f"{MPI}job-role"], one.get(f"{MPI}replica-index")) for one in labels)
+
+
+def holding(stage: Stage, name: str) -> set[str]:
+    conditions = stage.status(MPI_JOBS, name)["conditions"]
+    return {entry["type"] for entry in conditions if entry["status"] == "True"}
+
+
+def test_a_launcher_that_works_has_number_0_and_its_end_ends_the_mpi_job(stage: Stage) -> None:
+    stage.store.create(MPI_JOBS, mpi_job(runLauncherAsWorker=True))
+    stage.play(1)
+    assert roles(stage) == [("launcher", "0"), ("worker", "1"), ("worker", "2")]
+    assert {pod["metadata"]["labels"][f"{MPI}job-name"] for pod in stage.pods()} == {"ring"}
+    assert sorted(pod["metadata"]["name"] for pod in stage.pods())[1:] == ["ring-worker-0", "ring-worker-1"]
+    stage.bind_all()
+    stage.play(2)
+    assert holding(stage, "ring") == {"Created", "Running"}
+    counts = stage.status(MPI_JOBS, "ring")["replicaStatuses"]
+    assert (counts["Launcher"]["active"], counts["Worker"]["active"]) == (1, 2)
+    stage.play(8)
+    assert "Succeeded" in holding(stage, "ring")
+    assert phases(stage) == ["Succeeded"], "only the launcher is left"
+
+
+def test_a_launcher_that_only_launches_has_no_number_and_workers_may_stay(stage: Stage) -> None:
+    stage.store.create(MPI_JOBS, mpi_job("None"))
+    stage.play(1)
+    assert roles(stage) == [("launcher", None), ("worker", "0"), ("worker", "1")]
+    stage.bind_all()
+    stage.play(10)
+    assert "Succeeded" in holding(stage, "ring")
+    assert sorted(phases(stage)) == ["Running", "Running", "Succeeded"]
+
+
+def test_a_suspended_mpi_job_has_no_pods_and_goes_on_with_the_template_it_has_then(stage: Stage) -> None:
+    body = mpi_job()
+    body["spec"]["runPolicy"]["suspend"] = True
+    stage.store.create(MPI_JOBS, body)
+    stage.play(1)
+    assert stage.pods() == [] and holding(stage, "ring") == {"Created", "Suspended"}
+    for held, selector in ((False, {"a": "1"}), (True, {"a": None, "b": "2"}), (False, {})):
+        launcher = {"template": {"spec": {"nodeSelector": selector}}}
+        change = {"runPolicy": {"suspend": held}, "mpiReplicaSpecs": {"Launcher": launcher}}
+        stage.store.patch(MPI_JOBS, "default", "ring", {"spec": change})
+        stage.play(2)
+        assert len(stage.pods()) == (0 if held else 3)
+        assert ("Suspended" in holding(stage, "ring")) is held
+    (told,) = [pod for pod in stage.pods() if pod["metadata"]["name"].startswith("ring-launcher-")]
+    assert told["spec"]["nodeSelector"] == {"b": "2"}
+
+
+def test_a_crew_of_operators_leaves_jobs_pods_and_nodes_to_others(stage: Stage) -> None:
+    stage.crew = Crew(EmbeddedBackend(stage.store), OPERATORS, hosts=False)
+    stage.store.create(MPI_JOBS, mpi_job())
+    stage.store.create(JOBS, job("train", 3, 1, {}, 5))
+    stage.play(1)
+    assert roles(stage) == [("worker", "0"), ("worker", "1")]
+    assert len(stage.store.list(JOBS).items) == 2
+    stage.bind_all("n1")
+    stage.store.delete(NODES, "", "n1")
+    stage.play(5)
+    assert phases(stage) == ["Pending"] * 2
 
 
 def test_the_crew_is_idle_when_nothing_is_due(stage: Stage) -> None:

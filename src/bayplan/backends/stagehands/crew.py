@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from bayplan.backends.stagehands.job_sets import reconcile_job_set
 from bayplan.backends.stagehands.jobs import reconcile_job
 from bayplan.backends.stagehands.kubelet import stage_of
 from bayplan.backends.stagehands.leader_worker_sets import reconcile_leader_worker_set
+from bayplan.backends.stagehands.mpi_jobs import reconcile_mpi_job
 from bayplan.backends.stagehands.objects import (
     JOB_SETS,
     JOBS,
     LEADER_WORKER_SETS,
+    MPI_JOBS,
     NODES,
     PODS,
     STATEFUL_SETS,
@@ -31,26 +34,45 @@ Reconcile = Callable[[Object, Sequence[Object], str], Iterator[Write]]
 Key = tuple[str, str, str]  # plural, namespace, name
 RETRY_SECONDS = 1.0
 
-CONTROLLERS: dict[str, tuple[Kind, Reconcile]] = {
-    "jobs": (PODS, reconcile_job),
-    "jobsets": (JOBS, reconcile_job_set),
-    "leaderworkersets": (PODS, reconcile_leader_worker_set),
-    "statefulsets": (PODS, reconcile_stateful_set),
-}
-KINDS = (NODES, PODS, JOBS, JOB_SETS, LEADER_WORKER_SETS, STATEFUL_SETS)
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """Who looks after one kind: what it makes, and the writes that bring one object a step further."""
+
+    kind: Kind
+    makes: tuple[Kind, ...]
+    reconcile: Reconcile
+
+
+OPERATORS = (
+    Controller(LEADER_WORKER_SETS, (PODS,), reconcile_leader_worker_set),
+    Controller(MPI_JOBS, (PODS, JOBS), reconcile_mpi_job),
+)
+"""Those that a control plane does not bring along."""
+CONTROLLERS = (
+    Controller(JOBS, (PODS,), reconcile_job),
+    Controller(JOB_SETS, (JOBS,), reconcile_job_set),
+    Controller(STATEFUL_SETS, (PODS,), reconcile_stateful_set),
+    *OPERATORS,
+)
 
 
 class Crew:
     """One step after another on a backend of its own; deterministic, and idle when nothing is due."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(
+        self, backend: Backend, controllers: Sequence[Controller] = CONTROLLERS, *, hosts: bool = True
+    ) -> None:
         self.backend = backend
+        self.controllers = {one.kind.plural: one for one in controllers}
+        self.hosts = hosts  # whether kubelets are played, and who clears up after a lost node
         self.objects: dict[Key, Object] = {}
         self.children: dict[str, dict[Key, None]] = {}  # by the owner's uid
         self.dirty: dict[Key, None] = {}
         self.due: dict[Key, tuple[float, str, str]] = {}  # pod → (when, stage, uid)
         self.agenda: list[tuple[float, Key]] = []  # a heap; entries that `due` contradicts are void
-        backend.watch(KINDS)
+        kinds = [kind for one in controllers for kind in (*one.makes, one.kind)]
+        backend.watch(tuple(dict.fromkeys([*([NODES, PODS] if hosts else []), *kinds])))
 
     def step(self, now: float) -> float:
         """Do what is due; return when something will be."""
@@ -79,10 +101,15 @@ class Crew:
             self.objects[key] = found
             for owner in owners:
                 self.children.setdefault(owner, {})[key] = None
-        if event.kind.plural in CONTROLLERS:
+        if event.kind.plural in self.controllers:
             self.dirty[key] = None
         for reference in found["metadata"].get("ownerReferences") or []:
             self.dirty[(f"{reference['kind'].lower()}s", key[1], reference["name"])] = None
+        if self.hosts:
+            self._note_host(event, key, now)
+
+    def _note_host(self, event: Event, key: Key, now: float) -> None:
+        found: Object = event.object
         if event.kind is PODS and event.happened is Happened.SEEN:
             self._plan_stage(key, found, now)
             if found["spec"].get("nodeName"):
@@ -106,16 +133,17 @@ class Crew:
         for key in dirty:
             if key[0] == "nodes":
                 yield from self._lost_node(key[2])
-            found = self.objects.get(key)
-            if found is None or key[0] not in CONTROLLERS:
+            found, controller = self.objects.get(key), self.controllers.get(key[0])
+            if found is None or controller is None:
                 continue
-            kind, reconcile = CONTROLLERS[key[0]]
+            made = {kind.plural for kind in controller.makes}
             mine = [
                 self.objects[child]
                 for child in self.children.get(uid_of(found), {})
-                if child[0] == kind.plural and child in self.objects
+                if child[0] in made and child in self.objects
             ]
-            yield from reconcile(found, [child for child in mine if is_owned_by(child, found)], now)
+            owned = [child for child in mine if is_owned_by(child, found)]
+            yield from controller.reconcile(found, owned, now)
 
     def _lost_node(self, name: str) -> Iterator[Write]:
         """Pods of a node that is no more (or never was) are removed, as the pod garbage collector does."""

@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 from importlib.resources import files
 
-from bayplan.backends.stagehands.objects import JOB_SETS, LEADER_WORKER_SETS, Object
+from bayplan.backends.stagehands.objects import JOB_SETS, LEADER_WORKER_SETS, MPI_JOBS, Object
 from bayplan.dialects.api import Kind
 
 
 def definitions() -> list[Object]:
-    """JobSet and LeaderWorkerSet, with any fields below spec and status, and ProvisioningRequest."""
-    return [_definition(JOB_SETS), _definition(LEADER_WORKER_SETS), provisioning_requests()]
+    """Job kinds with any fields below spec and status, and ProvisioningRequest."""
+    return [_definition(JOB_SETS), *operated(), provisioning_requests()]
+
+
+def operated() -> list[Object]:
+    """The kinds whose operators are played on a real control plane too."""
+    return [_definition(LEADER_WORKER_SETS), _definition(MPI_JOBS)]
 
 
 def provisioning_requests() -> Object:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 
+from bayplan.backends.stagehands.jobs import resumed
 from bayplan.backends.stagehands.objects import (
     JOB_SETS,
     JOBS,
@@ -22,14 +23,6 @@ from bayplan.backends.stagehands.objects import (
 from bayplan.dialects.api import Write
 
 PREFIX = "jobset.sigs.k8s.io/"
-TAKEN_OVER = (
-    ("metadata", "labels"),
-    ("metadata", "annotations"),
-    ("spec", "nodeSelector"),
-    ("spec", "tolerations"),
-    ("spec", "schedulingGates"),
-)
-"""What of a pod template may still change while its job is suspended."""
 
 
 def reconcile_job_set(job_set: Object, jobs: Sequence[Object], now: str) -> Iterator[Write]:
@@ -94,17 +87,7 @@ def _resumed(job_set: Object, job: Object) -> Iterator[Write]:
     if part is None:
         return
     fresh = _job(job_set, part, int(labels[f"{PREFIX}job-index"]))["spec"]["template"]
-    known = job["spec"]["template"]
-    change: Object = {"metadata": {}, "spec": {}}
-    for place, key in TAKEN_OVER:
-        new, old = ((one.get(place) or {}).get(key) for one in (fresh, known))
-        if isinstance(new, dict) and isinstance(old, dict):
-            own = {name: None for name in old if name not in new and "job-name" not in name}
-            new = {**{name: gone for name, gone in own.items() if "controller-uid" not in name}, **new}
-        change[place][key] = new
-    if (job.get("status") or {}).get("startTime"):
-        yield patch_status(JOBS, job, {"startTime": None})
-    yield patch(JOBS, job, {"spec": {"suspend": False, "template": change}})
+    yield from resumed(job, fresh)
 
 
 def _job(job_set: Object, part: Object, index: int) -> Object:

@@ -18,6 +18,7 @@ from bayplan.backends.stagehands.objects import (
     name_of,
     notes_of,
     owner_reference,
+    patch,
     patch_status,
     phase_of,
     suffix,
@@ -27,6 +28,14 @@ from bayplan.dialects.api import Write
 
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 DEFAULT_BACKOFF_LIMIT = 6
+TAKEN_OVER = (
+    ("metadata", "labels"),
+    ("metadata", "annotations"),
+    ("spec", "nodeSelector"),
+    ("spec", "tolerations"),
+    ("spec", "schedulingGates"),
+)
+"""What of a pod template may still change while its job is suspended."""
 
 
 def reconcile_job(job: Object, pods: Sequence[Object], now: str) -> Iterator[Write]:
@@ -60,6 +69,21 @@ def reconcile_job(job: Object, pods: Sequence[Object], now: str) -> Iterator[Wri
     for pod in active[max(wanted, 0) :]:
         yield delete(PODS, pod)
     yield from _tell(job, status if job.get("status", {}).get("startTime") else {**status, "startTime": now})
+
+
+def resumed(job: Object, fresh: Object) -> Iterator[Write]:
+    """A job that another one made goes on with the pod template that it has by now."""
+    known = job["spec"]["template"]
+    change: Object = {"metadata": {}, "spec": {}}
+    for place, key in TAKEN_OVER:
+        new, old = ((one.get(place) or {}).get(key) for one in (fresh, known))
+        if isinstance(new, dict) and isinstance(old, dict):
+            own = {name: None for name in old if name not in new and "job-name" not in name}
+            new = {**{name: gone for name, gone in own.items() if "controller-uid" not in name}, **new}
+        change[place][key] = new
+    if (job.get("status") or {}).get("startTime"):
+        yield patch_status(JOBS, job, {"startTime": None})
+    yield patch(JOBS, job, {"spec": {"suspend": False, "template": change}})
 
 
 def _indexed(

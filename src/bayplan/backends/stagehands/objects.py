@@ -16,6 +16,7 @@ JOB_SETS = Kind("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets", optional=Tru
 LEADER_WORKER_SETS = Kind(
     "leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets", optional=True
 )
+MPI_JOBS = Kind("kubeflow.org", "v2beta1", "MPIJob", "mpijobs", optional=True)
 STATEFUL_SETS = Kind("apps", "v1", "StatefulSet", "statefulsets")
 OVER = ("Succeeded", "Failed")
 HASH_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
