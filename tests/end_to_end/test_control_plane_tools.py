@@ -11,10 +11,20 @@ import pytest
 
 pytest.importorskip("cryptography", reason="cryptography is not installed: pip install cryptography")
 
-from tools.controlplane import build, processes, start
+from tools.controlplane import build, components, processes, start
 from tools.controlplane.__main__ import main
 from tools.controlplane.cluster import Cluster, down, load, save
-from tools.controlplane.plan import DEFAULT_KUBE, KUBECTL, NEEDED, SWITCHES, Trouble, known_versions
+from tools.controlplane.components import PORTS
+from tools.controlplane.plan import (
+    APISERVER,
+    DEFAULT_KUBE,
+    ETCD,
+    KUBECTL,
+    NEEDED,
+    SWITCHES,
+    Trouble,
+    known_versions,
+)
 
 SLEEPER = [sys.executable, "-c", "import time; print('here', flush=True); time.sleep(600)"]
 
@@ -93,6 +103,29 @@ def test_down_stops_what_was_recorded_and_nothing_twice(tmp_path: Path) -> None:
     assert down(tmp_path) == ["sleeper"]
     assert down(tmp_path) == []
     assert load(tmp_path) is not None
+
+
+def test_one_program_is_killed_and_started_again_and_the_others_are_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, api = (
+        processes.start(program.name, SLEEPER, tmp_path / program.name, os.environ, dies_with_us=True)
+        for program in (ETCD, APISERVER)
+    )
+    ports = dict.fromkeys(PORTS, 1)
+    save(Cluster(DEFAULT_KUBE, tmp_path, "https://127.0.0.1:1", tmp_path / "kubectl", ports, (store, api)))
+    monkeypatch.setattr(start, "build", lambda *_: {APISERVER.name: SLEEPER[0]})
+    monkeypatch.setattr(components, "apiserver", lambda site: SLEEPER[1:])
+    monkeypatch.setattr(start, "answers", lambda *_: True)
+    recorded = load(tmp_path)
+    assert recorded is not None
+    try:
+        after = start.restart(recorded, APISERVER)
+        assert not processes.alive(api) and processes.alive(store)
+        assert after == load(tmp_path) and after.processes[0] == store
+        assert processes.alive(after.processes[1]) and after.processes[1].pid != api.pid
+    finally:
+        assert down(tmp_path) == [APISERVER.name, ETCD.name]
 
 
 def test_a_folder_with_other_files_is_not_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

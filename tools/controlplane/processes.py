@@ -28,6 +28,7 @@ class Process:
     pid: int
     born: str
     log: str
+    dies_with_us: bool = False
 
 
 def start(
@@ -51,7 +52,7 @@ def start(
             preexec_fn=_die_with_parent if dies_with_us and sys.platform == "linux" else None,  # noqa: PLW1509
         )
     child.returncode = 0  # it is looked after by pid from here on: no warning when this object goes
-    return Process(name, child.pid, _born(child.pid), str(log))
+    return Process(name, child.pid, _born(child.pid), str(log), dies_with_us)
 
 
 def alive(process: Process) -> bool:
@@ -69,6 +70,14 @@ def stop(process: Process, patience: float = 10.0) -> bool:
         os.kill(process.pid, signal.SIGKILL)
         _ended(process, patience)
     return True
+
+
+def kill(process: Process, patience: float = 10.0) -> bool:
+    """End a program at once and without warning; False when it was gone already."""
+    if not alive(process):
+        return False
+    os.kill(process.pid, signal.SIGKILL)
+    return _ended(process, patience)
 
 
 def wait_until(ready: Callable[[], bool], process: Process, patience: float) -> None:

@@ -109,6 +109,28 @@ def control_plane(
         yield up(kube, state, scheduler=scheduler, dies_with_us=True, out=out)
 
 
+def restart(cluster: Cluster, program: Program, down_seconds: float = 0.0) -> Cluster:
+    """Kill one program of a running cluster without warning, start it again and wait until it is ready.
+
+    It does what it did before: same arguments, same store, same log. What is started lives as long as the
+    calling thread, if it had been tied to this process.
+    """
+    cluster = load(cluster.state) or cluster
+    old = next(process for process in cluster.processes if process.name == program.name)
+    processes.kill(old)
+    time.sleep(down_seconds)
+    site = Site(cluster.state, cluster.ports, switches(cluster.kube))
+    groups = _groups(site, scheduler=cluster.has_scheduler)
+    component = next(one for group in groups for one in group if one.program is program)
+    command = [str(build(cluster.kube, (program,))[program.name]), *component.arguments(site)]
+    new = processes.start(program.name, command, Path(old.log), os.environ, dies_with_us=old.dies_with_us)
+    everyone = tuple(new if process is old else process for process in cluster.processes)
+    cluster = replace(cluster, processes=everyone)
+    save(cluster)
+    processes.wait_until(partial(_ready, site, component), new, PATIENCE)
+    return cluster
+
+
 def _groups(site: Site, *, scheduler: bool) -> list[list[Component]]:
     """Who starts together; a group waits for the one before it."""
     at = {name: f"{LOOPBACK}:{port}" for name, port in site.ports.items()}
