@@ -12,6 +12,7 @@ from bayplan.dialects.kueue.annotations import QUEUE
 from bayplan.dialects.kueue.conditions import FINISHED, is_true
 from bayplan.dialects.kueue.deeds import Deed, controller, is_leaving, owners
 from bayplan.dialects.kueue.job_keeping import Known, keep_child, keep_job, look_again, orphaned
+from bayplan.dialects.kueue.job_notices import Notice, group_without_workload, waiting_for_checks
 from bayplan.dialects.kueue.job_statuses import NEVER, Patience
 from bayplan.dialects.kueue.pod_keeping import Group, keep_abandoned, keep_pods
 from bayplan.dialects.kueue.pod_rules import group_name
@@ -19,6 +20,7 @@ from bayplan.dialects.kueue.rulebook import RULES, Rulebook
 from bayplan.dialects.kueue.serving_keeping import SERVING_KINDS, joined, keep_serving
 from bayplan.model.change import Change
 from bayplan.runtime.agenda import Agenda
+from bayplan.runtime.announcing import Announcements
 from bayplan.runtime.job_shelf import FLAGGED, GROUP, JOINING, WATCHED, Object, Shelf, Unit, named_workload
 from bayplan.runtime.roles import Keeper
 
@@ -52,6 +54,7 @@ class JobsRole(Keeper):
         self.known = Known(self.shelf.find, self.shelf.flavors, rules, patience)
         self.agenda: Agenda[Unit] = Agenda()
         self.flying: dict[Unit, Flight] = {}
+        self.announced: Announcements[Unit] = Announcements()
 
     def decode(self, event: Event) -> Iterator[Change]:
         self.agenda.put_all(self.shelf.note(event))
@@ -64,7 +67,9 @@ class JobsRole(Keeper):
             if deeds:
                 self.flying[unit] = Flight(len(deeds))
                 yield from (replace(deed.write, tag=Done(unit, deed.told)) for deed in deeds)
-            elif (when := self._next_look(unit)) < NEVER:
+                continue
+            yield from self.announced.due(unit, self._notice(unit), now)
+            if (when := self._next_look(unit)) < NEVER:
                 self.agenda.put(unit, max(when, now + 1.0))
 
     def follow_up(self, outcome: Outcome, now: float) -> Iterator[Write]:
@@ -185,7 +190,25 @@ class JobsRole(Keeper):
             found = [self.shelf.workloads[unit[1:]]] if unit[1:] in self.shelf.workloads else []
         else:
             found = self.shelf.workloads_of(unit)
-        return min((look_again(one, self.known) for one in found), default=NEVER)
+        due = min((look_again(one, self.known) for one in found), default=NEVER)
+        return min(due, self.announced.next_look(unit))
+
+    def _notice(self, unit: Unit) -> Notice | None:
+        """What is to be told about a unit for which nothing can be done."""
+        if unit[0] == GROUP:
+            pods = tuple(self.shelf.pods[one] for one in sorted(self.shelf.groups.get(unit[1:], ())))
+            workload = self.shelf.workloads.get(unit[1:])
+            if not pods:
+                return None
+            conflict = group_without_workload(Group(unit[2], pods), workload, self.known)
+            return conflict or waiting_for_checks(workload, pods)
+        job = self.shelf.pods.get(unit[1:]) if unit[0] == "Pod" else self.shelf.jobs.get(unit)
+        if job is None or unit[0] in SERVING_KINDS:
+            return None
+        if unit[0] == "Pod" and group_name(Field(job), self.known.rules).text():
+            return None  # its group is told about
+        found = (waiting_for_checks(one, (job,)) for one in self._workloads(unit, job)[0])
+        return next((one for one in found if one is not None), None)
 
 
 def _changed_nothing(outcome: Outcome) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from bayplan.dialects.jobs.kinds import Find
 from bayplan.dialects.jobs.part import GROUP_POD_INDEX, nothing
 from bayplan.dialects.kube.fields import Field
-from bayplan.dialects.kueue.annotations import FAST_ADMISSION, POD_GROUP_COUNT, ROLE_HASH
+from bayplan.dialects.kueue.annotations import FAST_ADMISSION, POD_GROUP_COUNT, QUEUE, ROLE_HASH
 from bayplan.dialects.kueue.job_pod_sets import pod_sets
 from bayplan.dialects.kueue.job_rules import whole_number
 from bayplan.dialects.kueue.job_workloads import NONE, OF_GROUP, Copied, along, make_workload, owner
@@ -45,6 +45,19 @@ def check_indexes(pods: Sequence[Field]) -> None:
             raise ValueError(f"{index.path}: validation error: {index.text()} is not below {group_size(pod)}")
 
 
+def check_alike(pods: Sequence[Field]) -> None:
+    """ValueError if two pods of a group name different queues, or different sizes of it."""
+    first = pods[0].at("metadata")
+    for pod in pods[1:]:
+        both = f"pods '{first.at('name').text()}' and '{pod.at('metadata', 'name').text()}' has different"
+        queues = [one.at("labels", QUEUE).text() for one in (first, pod.at("metadata"))]
+        if queues[0] != queues[1]:
+            raise ValueError(f"{both} queue names: {'!='.join(queues)}")
+        if group_size(pods[0]) != group_size(pod):
+            sizes = f"{group_size(pods[0])}!={group_size(pod)}"
+            raise ValueError(f"{both} '{POD_GROUP_COUNT}' values: {sizes}")
+
+
 def group_workload(
     pods: Sequence[Field], find: Find = nothing, rules: Rulebook = RULES, copied: Copied = NONE
 ) -> Object:
@@ -53,6 +66,7 @@ def group_workload(
     Pods that are too many do not count; those that linger own the Workload all the same.
     """
     check_indexes(pods)
+    check_alike(pods)
     excess = {_age(pod) for pod in excess_pods(pods)}
     counted = [pod for pod in pods if _age(pod) not in excess]
     staying = [pod for pod in pods if pod in counted or pod.at("metadata", "deletionTimestamp").present]
