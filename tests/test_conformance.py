@@ -13,7 +13,7 @@ import pytest
 from tests.conformance.__main__ import CASES, main
 from tests.conformance.case_files import CaseFile, find_case_files
 from tests.conformance.known_differences import KNOWN_DIFFERENCES, Known, read_known
-from tests.conformance.registry import Registry, discover
+from tests.conformance.registry import Check, ForFile, NothingToRun, Registry, discover
 from tests.conformance.runner import outdated, run, run_file
 
 REGISTRY = discover()
@@ -46,7 +46,21 @@ def check(case: dict[str, Any]) -> list[str]:
     return list(case.get("wrong", []))
 
 
-MADE_UP = Registry({"fam/good*": check, "fam/*_special": lambda case: ["special"]})
+def beside(path: Path) -> Check:
+    """What the cases of a file should hold stands in another one."""
+    wanted = json.loads(path.with_name("wanted.txt").read_text())
+
+    def check(case: dict[str, Any]) -> list[str]:
+        if case["id"] not in wanted:
+            raise NothingToRun
+        return [] if case["is"] == wanted[case["id"]] else ["other"]
+
+    return check
+
+
+MADE_UP = Registry(
+    {"fam/good*": check, "fam/*_special": lambda case: ["special"], "fam/leaning": ForFile(beside)}
+)
 
 
 @pytest.fixture
@@ -93,6 +107,25 @@ def test_an_exception_is_a_failed_case_with_its_traceback(cases: Path, go: Any) 
     assert (status, lines[-1]) == (1, "1 passed, 1 failed")
     assert "Traceback" in report
     assert "RuntimeError: oh dear" in report
+
+
+def test_cases_that_lean_on_another_file_are_run_with_it_or_counted_apart(cases: Path, go: Any) -> None:
+    (cases / "fam" / "wanted.txt").write_text(json.dumps({"a": 1, "b": 2}))
+    write(cases / "fam" / "leaning.json", {"id": "a", "is": 1}, {"id": "b", "is": 3}, {"id": "c", "is": 4})
+    status, lines, _ = go()
+    assert (status, lines[0]) == (1, "fam/leaning.json: 1 passed, 1 failed (1 with nothing to run)")
+    assert lines[-1] == "1 passed, 1 failed"
+
+
+def test_tables_are_lists_or_mappings_of_cases(cases: Path, go: Any) -> None:
+    tables = [
+        {"func": "One", "cases": [{"name": "a"}, {"name": "b", "wrong": ["x"]}]},
+        {"func": "Two", "cases": {"c": {"wrong": ["y"]}}},
+    ]
+    (cases / "fam" / "good.json").write_text(json.dumps({"tables": tables}))
+    _, lines, report = go()
+    assert lines[0] == "fam/good.json: 1 passed, 2 failed"
+    assert "fam/good.json :: One/b" in report and "fam/good.json :: Two/c" in report
 
 
 def test_files_of_names_never_seen_are_run_by_their_pattern(cases: Path, go: Any) -> None:

@@ -86,10 +86,20 @@ def _whole(text: str) -> Iterator[Any]:
         cases = document
         if isinstance(document, dict):
             cases = next((document[key] for key in LISTS if key in document), None)
+            if "tables" in document:
+                cases = [case for table in document["tables"] for case in _tabled(table)]
         if isinstance(cases, list):
             yield from cases
         else:
             yield Malformed(" line 1", "holds no list of cases")
+
+
+def _tabled(table: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The cases of one table of several, a list or a mapping by name; the table is part of their ids."""
+    cases = table["cases"]
+    named = cases.items() if isinstance(cases, dict) else ((case.get("name", ""), case) for case in cases)
+    for name, case in named:
+        yield {"id": f"{table['func']}/{name}", **case}
 
 
 def _parsed(text: str, first_line: int) -> Iterator[Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.conformance.case_files import CaseFile, Malformed, find_case_files, read_cases
 from tests.conformance.known_differences import Known
-from tests.conformance.registry import Check, Registry
+from tests.conformance.registry import Check, ForFile, NothingToRun, Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,7 @@ class Tally:
     passed: int = 0
     differences: tuple[Difference, ...] = ()
     covered: frozenset[Known] = field(default_factory=frozenset)  # entries that mean a case run here
+    empty: int = 0  # cases that lack what they are about
 
     @property
     def failed(self) -> int:
@@ -39,9 +40,11 @@ class Tally:
         return len(self.differences) - self.failed
 
 
-def run_file(file: CaseFile, check: Check, known: tuple[Known, ...]) -> Tally:
+def run_file(file: CaseFile, check: Check | ForFile, known: tuple[Known, ...]) -> Tally:
     """Run every case of one file."""
-    passed = 0
+    if isinstance(check, ForFile):
+        check = check.of(file.path)
+    passed = empty = 0
     differences: list[Difference] = []
     covered: set[Known] = set()
     for entry in read_cases(file):
@@ -53,6 +56,9 @@ def run_file(file: CaseFile, check: Check, known: tuple[Known, ...]) -> Tally:
         covered.update(matching)
         try:
             details = tuple(check(case))
+        except NothingToRun:
+            empty += 1
+            continue
         except Exception:
             details = (traceback.format_exc(),)
         if details:
@@ -60,7 +66,7 @@ def run_file(file: CaseFile, check: Check, known: tuple[Known, ...]) -> Tally:
             differences.append(Difference(file.label, case_id, details, reason))
         else:
             passed += 1
-    return Tally(passed, tuple(differences), frozenset(covered))
+    return Tally(passed, tuple(differences), frozenset(covered), empty)
 
 
 def outdated(tallies: list[Tally]) -> list[Known]:
@@ -83,7 +89,8 @@ def run(cases: Path, only: str, registry: Registry, known: tuple[Known, ...], re
             print(f"{file.label}: not known yet")
             continue
         tally = run_file(file, check, known)
-        print(f"{file.label}: {tally.passed} passed, {tally.failed} failed", flush=True)
+        apart = f" ({tally.empty} with nothing to run)" if tally.empty else ""
+        print(f"{file.label}: {tally.passed} passed, {tally.failed} failed{apart}", flush=True)
         tallies.append(tally)
     _write_report(report, tallies)
     return _print_total(tallies, report)

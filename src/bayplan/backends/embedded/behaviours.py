@@ -45,6 +45,7 @@ class Behaviour:
     check: Callable[[Object, Object | None], list[Problem]] = _fine  # new, old
     check_status: Callable[[Object, Object | None], list[Problem]] = _fine
     warn: Callable[[Object], list[str]] = _quiet
+    admit: Callable[[Store, Object], None] = _on_create  # the last word on a new object: it may refuse
 
 
 class Behaviours:
@@ -61,10 +62,9 @@ class Behaviours:
         return self.by_type.get(resource.type, self._plain)
 
 
-def builtin() -> Behaviours:
-    """The behaviours of the built-in kinds."""
+def builtin(more: dict[str, Behaviour]) -> Behaviours:
+    """The behaviours of the built-in kinds, with those that differ from cluster to cluster."""
     from bayplan.backends.embedded import clusterwide, controllers, definitions, pods  # noqa: PLC0415
 
-    return Behaviours(
-        {**pods.BEHAVIOURS, **controllers.BEHAVIOURS, **clusterwide.BEHAVIOURS, **definitions.BEHAVIOURS}
-    )
+    always = {**pods.BEHAVIOURS, **controllers.BEHAVIOURS, **clusterwide.BEHAVIOURS, **definitions.BEHAVIOURS}
+    return Behaviours({**always, **more})

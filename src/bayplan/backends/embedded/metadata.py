@@ -62,6 +62,9 @@ def check(item: Object, resource: Resource) -> list[Problem]:
         problems += [wrong("metadata.name", name, why) for why in check_name(name, resource.plural)]
     if resource.namespaced and not metadata.get("namespace"):
         problems.append(required("metadata.namespace"))
+    elif resource.namespaced:
+        namespace = metadata["namespace"]
+        problems += [wrong("metadata.namespace", namespace, why) for why in check_label(namespace)]
     problems += _labels(metadata.get("labels") or {})
     problems += _annotations(metadata.get("annotations") or {})
     problems += _owners(metadata.get("ownerReferences") or ())
@@ -75,14 +78,14 @@ def check_name(name: str, plural: str) -> tuple[str, ...]:
     if plural in _NAMES_AS_PATHS:
         return tuple(f"may not contain '{sign}'" for sign in ("/", "%") if sign in name)
     if plural in _NAMES_AS_LABELS:
-        return _shape(name, _LABEL_MAX, _LABEL_RE, _LABEL_TOLD)
-    return _shape(name, NAME_MAX, _SUBDOMAIN_RE, _SUBDOMAIN_TOLD)
+        return check_label(name)
+    return _shape(name, NAME_MAX, _SUBDOMAIN_RE, _SUBDOMAIN_TOLD, "characters")
 
 
 @lru_cache(maxsize=4096)
 def check_label(name: str) -> tuple[str, ...]:
     """What keeps a text from being a DNS label."""
-    return _shape(name, _LABEL_MAX, _LABEL_RE, _LABEL_TOLD)
+    return _shape(name, _LABEL_MAX, _LABEL_RE, _LABEL_TOLD, "characters")
 
 
 @lru_cache(maxsize=4096)
@@ -125,8 +128,9 @@ def check_update(item: Object, old: Object) -> list[Problem]:
     return problems
 
 
-def _shape(text: str, limit: int, rule: re.Pattern[str], told: str) -> tuple[str, ...]:
-    found = (f"must be no more than {limit} bytes",) if len(text) > limit else ()
+def _shape(text: str, limit: int, rule: re.Pattern[str], told: str, unit: str = "bytes") -> tuple[str, ...]:
+    """Newer checks count bytes, and older ones the same bytes as characters."""
+    found = (f"must be no more than {limit} {unit}",) if len(text) > limit else ()
     return found if rule.fullmatch(text) else (*found, told)
 
 

@@ -7,7 +7,17 @@ from typing import Any
 
 from bayplan.backends.embedded.metadata import check_label, check_label_value, check_qualified
 from bayplan.backends.embedded.scalars import number
-from bayplan.backends.embedded.status import Problem, duplicate, required, unsupported, unwanted, wrong
+from bayplan.backends.embedded.status import (
+    Problem,
+    duplicate,
+    from_field,
+    required,
+    unsupported,
+    unwanted,
+    wrong,
+)
+from bayplan.dialects.kube.fields import FieldError
+from bayplan.dialects.kube.gangs.first_version import check_scheduling_group, check_workload_reference
 
 Object = dict[str, Any]
 
@@ -31,7 +41,7 @@ def check_spec(spec: Object, path: str) -> list[Problem]:
     problems += _gates(spec, path)
     for place, constraint in enumerate(spec.get("topologySpreadConstraints") or ()):
         problems += _spread(constraint, f"{path}.topologySpreadConstraints[{place}]")
-    return problems
+    return problems + _groups(spec, path)
 
 
 def check_containers(containers: Sequence[Object], path: str) -> list[Problem]:
@@ -157,6 +167,16 @@ def _gates(spec: Object, path: str) -> list[Problem]:
             unwanted(f"{path}.nodeName", "cannot be set until all schedulingGates have been cleared")
         )
     return problems
+
+
+def _groups(spec: Object, path: str) -> list[Problem]:
+    """The gang that a pod belongs to, by the name that the version of the API has for that."""
+    found: list[FieldError] = []
+    if spec.get("workloadRef") is not None:
+        found += check_workload_reference(spec["workloadRef"], f"{path}.workloadRef")
+    if spec.get("schedulingGroup") is not None:
+        found += check_scheduling_group(spec["schedulingGroup"], f"{path}.schedulingGroup")
+    return [from_field(error) for error in found]
 
 
 def _spread(constraint: Object, path: str) -> list[Problem]:

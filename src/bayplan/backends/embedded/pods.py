@@ -8,6 +8,7 @@ from bayplan.backends.embedded import scalars
 from bayplan.backends.embedded.behaviours import Behaviour
 from bayplan.backends.embedded.pod_defaults import admit_pod, default_pod, qos_class
 from bayplan.backends.embedded.pod_rules import check_spec
+from bayplan.backends.embedded.priorities import established_priority
 from bayplan.backends.embedded.status import Problem, forbidden, unwanted, wrong
 
 if TYPE_CHECKING:
@@ -123,27 +124,18 @@ def _as_before(same: Object, old: Object, key: str) -> None:
 def _set_priority(store: Store, pod: Object) -> None:
     """The number behind the priority class, as the admission plugin sets it."""
     spec, resource = pod["spec"], store.resources.find("", "v1", "pods")
-    classes = store.shelf(store.resources.find("scheduling.k8s.io", "v1", "priorityclasses")).objects
-    name = spec.get("priorityClassName", "")
-    if not name:
-        found = next((one for one in classes.values() if one.get("globalDefault")), None)
-        if found is not None:
-            spec["priorityClassName"] = found["metadata"]["name"]
-    else:
-        found = classes.get(name)
-        if found is None:
-            told = f"no PriorityClass with name {name} was found"
-            raise forbidden(resource, pod["metadata"].get("name", ""), told)
-    value = found["value"] if found else 0
-    policy = (found or {}).get("preemptionPolicy", "PreemptLowerPriority")
-    if spec.get("priority", value) != value:
+    name = pod["metadata"].get("name", "")
+    found = established_priority(store, resource, name, spec.get("priorityClassName", ""))
+    if found.name:
+        spec["priorityClassName"] = found.name
+    if spec.get("priority", found.value) != found.value:
         told = (
             f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
-            f"priority admission controller computed {value} from the given PriorityClass name"
+            f"priority admission controller computed {found.value} from the given PriorityClass name"
         )
-        raise forbidden(resource, pod["metadata"].get("name", ""), told)
-    spec["priority"] = value
-    spec.setdefault("preemptionPolicy", policy)
+        raise forbidden(resource, name, told)
+    spec["priority"] = found.value
+    spec.setdefault("preemptionPolicy", found.policy)
 
 
 BEHAVIOURS = {"Pod": Behaviour(default_pod, on_create, on_update, check)}

@@ -50,7 +50,9 @@ def _numbers() -> dict[str, Numbers]:
 
 
 def _type_of(api_version: str, kind: str) -> str:
-    return f"events.{kind}" if api_version == "events.k8s.io/v1" and kind == "Event" else kind
+    group, _, version = api_version.rpartition("/")
+    prefix = {"events.k8s.io": "events", "scheduling.k8s.io": version}.get(group, "")
+    return f"{prefix}.{kind}" if f"{prefix}.{kind}" in types() else kind
 
 
 def _message(data: bytes, owner: str, numbered: str) -> Object:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from bayplan.dialects.kube.fields import Fault, FieldError
+
 if TYPE_CHECKING:
     from bayplan.backends.embedded.resources import Resource
 
@@ -26,6 +28,17 @@ _REASONS = {
     500: "InternalError",
     501: "NotImplemented",
 }
+_FAULTS = {
+    Fault.INVALID: "Invalid",
+    Fault.REQUIRED: "Required",
+    Fault.FORBIDDEN: "Forbidden",
+    Fault.DUPLICATE: "Duplicate",
+    Fault.UNSUPPORTED: "NotSupported",
+    Fault.NOT_FOUND: "NotFound",
+    Fault.TOO_LONG: "TooLong",
+    Fault.TOO_MANY: "TooMany",
+}
+_VALUELESS = (Fault.REQUIRED, Fault.FORBIDDEN, Fault.TOO_LONG)
 _PLAIN_METHOD = "the server does not allow this method on the requested resource"
 _MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
@@ -100,6 +113,14 @@ def duplicate(field: str, value: object) -> Problem:
 def too_long(field: str, limit: int) -> Problem:
     """A text is longer than allowed."""
     return Problem(field, "FieldValueTooLong", f"Too long: may not be more than {limit} bytes")
+
+
+def from_field(error: FieldError) -> Problem:
+    """What a dialect found wrong with a field."""
+    reason = _FAULTS[error.fault]
+    value = "" if error.fault in _VALUELESS else spell(error.value)
+    parts = (str(error.fault), value, error.why)
+    return Problem(error.path, f"FieldValue{reason}", ": ".join(part for part in parts if part))
 
 
 def spell(value: object) -> str:

@@ -16,6 +16,7 @@ from bayplan.backends.embedded import (
     budgets,
     definitions,
     deleting,
+    gangs,
     garbage,
     namespaces,
     patches,
@@ -57,14 +58,15 @@ class Store:
         suffix: Callable[[], str],
         *,
         window: int = WINDOW,
+        gang_api: gangs.GangApi = gangs.ALL_OF_IT,
     ) -> None:
         self.now, self.uid, self.suffix = now, uid, suffix
         self.window = window
         self.version = 1
         self.resources = Resources()
-        self.resources.add(builtin())
+        self.resources.add(gangs.served(builtin(), gang_api))
         self.admission = Admission()
-        self.behaviours = behaviours.builtin()
+        self.behaviours = behaviours.builtin(gangs.behaviours(gang_api))
         self.conversions: dict[tuple[str, str], ConvertTo] = {}  # by group and kind
         self.owners = garbage.Owners()
         self.applied: dict[str, dict[tuple[str, str], Object]] = {}  # by uid: what each applier last applied

@@ -10,7 +10,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from bayplan.backends.embedded import cells, cells_of_controllers, durations
+from bayplan.backends.embedded import cells, cells_of_controllers, cells_of_gangs, durations
 from bayplan.backends.embedded.resources import Resource
 
 Object = dict[str, Any]
@@ -21,6 +21,7 @@ _STEP = re.compile(
     r"|\[\?\(@\.([\w.]+)==['\"]([^'\"]*)['\"]\)\]"  # [?(@.field=="value")]
 )
 _DATA = resources.files("bayplan.backends.embedded") / "data"
+_CELLS = {**cells.CELLS, **cells_of_controllers.CELLS, **cells_of_gangs.CELLS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ def _column(notation: str) -> Column:
     elif how[0] == ".":
         cell = _path(how, "")
     else:
-        cell = cells.CELLS.get(how) or cells_of_controllers.CELLS[how]
+        cell = _CELLS[how]
     return Column(name, type_ or "string", int(bool(wide)), cell, "name" if name == "Name" else "")
 
 

@@ -68,6 +68,7 @@ def create(store: Store, target: Target, body: Mapping[str, Any]) -> Object:
     if problems:
         raise invalid(resource, target.name, problems)
     options.warnings += behaviour.warn(item)
+    behaviour.admit(store, item)
     _validate(store, target, CREATE, item, None)
     if target.key in store.shelf(resource).objects:
         raise already_exists(resource, target.name)

@@ -22,6 +22,11 @@ _SUBDOMAIN_IS = (
     "start and end with an alphanumeric character (e.g. 'example.com', "
     f"regex used for validation is '{_SUBDOMAIN}')"
 )
+_DNS_LABEL_IS = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start "
+    "and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', "
+    f"regex used for validation is '{_DNS_LABEL}')"
+)
 _LABEL_VALUE_IS = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
     "start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', "
@@ -56,7 +61,20 @@ def label_value_problems(value: str) -> list[str]:
     return found if re.fullmatch(_LABEL_VALUE, value) else [*found, _LABEL_VALUE_IS]
 
 
-def subdomain_problems(name: str) -> list[str]:
-    """A DNS subdomain, as most objects are named."""
-    found = [f"must be no more than {SUBDOMAIN_MAX} bytes"] if len(name) > SUBDOMAIN_MAX else []
+def subdomain_problems(name: str, unit: str = "bytes") -> list[str]:
+    """A DNS subdomain, as most objects are named; older checks count the same bytes as characters."""
+    found = [f"must be no more than {SUBDOMAIN_MAX} {unit}"] if len(name) > SUBDOMAIN_MAX else []
     return found if re.fullmatch(_SUBDOMAIN, name) else [*found, _SUBDOMAIN_IS]
+
+
+def dns_label_problems(name: str, unit: str = "bytes") -> list[str]:
+    """A DNS label, as parts of objects are named."""
+    found = [f"must be no more than {LABEL_MAX} {unit}"] if len(name) > LABEL_MAX else []
+    return found if re.fullmatch(_DNS_LABEL, name) else [*found, _DNS_LABEL_IS]
+
+
+def path_segment_problems(name: str) -> list[str]:
+    """A name that can stand between two slashes of a URL."""
+    if name in (".", ".."):
+        return [f"may not be '{name}'"]
+    return [f"may not contain '{sign}'" for sign in ("/", "%") if sign in name]
