@@ -11,6 +11,9 @@ from bayplan.dialects.kube.quantity import amount
 from bayplan.model.node import PODS, Node
 from bayplan.model.rules import Taint
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
 
 class Struct(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     """Plain data: never part of a cycle, so the garbage collector need not look."""
@@ -84,17 +87,158 @@ class Resources(Struct, frozen=True):
     limits: dict[str, str | int | float] | None = None
 
 
+class Port(Struct, frozen=True):
+    """A port of a container, and perhaps of its node."""
+
+    host_port: int | None = None
+    protocol: str | None = None
+    host_ip: str | None = msgspec.field(default=None, name="hostIP")
+
+
 class Container(Struct, frozen=True):
     """A container of a pod."""
 
     resources: Resources | None = None
     restart_policy: str | None = None
+    image: str | None = None
+    ports: list[Port] | None = None
 
 
 class Gate(Struct, frozen=True):
     """A reason not to schedule the pod yet."""
 
     name: str = ""
+
+
+class RequirementWire(Struct, frozen=True):
+    """A test of one label."""
+
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class LabelSelector(Struct, frozen=True):
+    """Objects by their labels."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[RequirementWire] | None = None
+
+
+class NodeTerm(Struct, frozen=True):
+    """Nodes by labels and fields."""
+
+    match_expressions: list[RequirementWire] | None = None
+    match_fields: list[RequirementWire] | None = None
+
+
+class NodeTerms(Struct, frozen=True):
+    """Alternatives."""
+
+    node_selector_terms: list[NodeTerm] | None = None
+
+
+class WeightedNodeTerm(Struct, frozen=True):
+    """Nodes that are liked."""
+
+    weight: int = 0
+    preference: NodeTerm = NodeTerm()
+
+
+class NodeAffinity(Struct, frozen=True):
+    """Nodes that are needed, and nodes that are liked."""
+
+    required: NodeTerms | None = msgspec.field(default=None, name=REQUIRED)
+    preferred: list[WeightedNodeTerm] | None = msgspec.field(default=None, name=PREFERRED)
+
+
+class PodTerm(Struct, frozen=True):
+    """Other pods, and how near is near."""
+
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] | None = None
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: list[str] | None = None
+    mismatch_label_keys: list[str] | None = None
+
+
+class WeightedPodTerm(Struct, frozen=True):
+    """Pods that are liked, or disliked."""
+
+    weight: int = 0
+    pod_affinity_term: PodTerm = PodTerm()
+
+
+class PodAffinity(Struct, frozen=True):
+    """Pods to be near to, or apart from."""
+
+    required: list[PodTerm] | None = msgspec.field(default=None, name=REQUIRED)
+    preferred: list[WeightedPodTerm] | None = msgspec.field(default=None, name=PREFERRED)
+
+
+class Affinity(Struct, frozen=True):
+    """Where a pod belongs."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class TolerationWire(Struct, frozen=True):
+    """Consent to taints."""
+
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class SpreadConstraint(Struct, frozen=True):
+    """How evenly pods are to lie."""
+
+    max_skew: int = 1
+    topology_key: str = ""
+    when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: list[str] | None = None
+
+
+class ClaimSource(Struct, frozen=True):
+    """A volume that was claimed."""
+
+    claim_name: str = ""
+
+
+class InlineDisk(Struct, frozen=True):
+    """A disk named in the pod itself, of one of four makes."""
+
+    pd_name: str = ""
+    volume_id: str = msgspec.field(default="", name="volumeID")
+    iqn: str = ""
+    image: str = ""
+    pool: str | None = None
+    monitors: list[str] | None = None
+    read_only: bool | None = None
+
+
+class OwnVolume(Struct, frozen=True):
+    """A volume made for one pod; of what it is like nothing is read."""
+
+
+class VolumeWire(Struct, frozen=True):
+    """A volume of a pod."""
+
+    name: str = ""
+    persistent_volume_claim: ClaimSource | None = None
+    ephemeral: OwnVolume | None = None
+    gce_persistent_disk: InlineDisk | None = None
+    aws_elastic_block_store: InlineDisk | None = None
+    iscsi: InlineDisk | None = None
+    rbd: InlineDisk | None = None
 
 
 class PodSpec(Struct, frozen=True):
@@ -109,12 +253,18 @@ class PodSpec(Struct, frozen=True):
     resources: Resources | None = None
     scheduling_gates: list[Gate] | None = None
     priority: int | None = None
+    preemption_policy: str | None = None
+    affinity: Affinity | None = None
+    tolerations: list[TolerationWire] | None = None
+    topology_spread_constraints: list[SpreadConstraint] | None = None
+    volumes: list[VolumeWire] | None = None
 
 
 class PodStatus(Struct, frozen=True):
     """How a pod fares."""
 
     phase: str | None = None
+    nominated_node_name: str | None = None
 
 
 class PodWire(Struct, frozen=True):

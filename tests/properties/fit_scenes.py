@@ -1,0 +1,111 @@
+"""API objects read by Bayplan's own dialect into what its placement looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+
+from bayplan.dialects.kube.pod_wants import company_of, pod_shape
+from bayplan.dialects.kube.volumes import (
+    ClaimWire,
+    CsiNodeWire,
+    PersistentVolumeWire,
+    StorageClassWire,
+    claim_of,
+    class_of,
+    limits_of,
+    volume_of,
+)
+from bayplan.dialects.kube.wire import NodeWire, PodWire, node_of
+from bayplan.model.node import Node
+from bayplan.model.storage import Storage
+from bayplan.model.wants import Shape
+from bayplan.placement.fit_filters import Scene
+from bayplan.placement.fit_images import ImageIndex
+from bayplan.placement.fit_index import PodIndex
+from bayplan.placement.fit_nodes import Ground, allocatable_of, land_of
+from bayplan.placement.nodes import table_of
+from bayplan.placement.tree import Ints
+
+Obj = dict[str, Any]
+T = TypeVar("T")
+
+
+def shape_of(world: Obj, pod: Obj) -> Shape:
+    """A pod's shape, with the company that services put it in."""
+    wire = msgspec.convert(pod, PodWire)
+    mine = [
+        service["spec"]["selector"]
+        for service in world["services"]
+        if service["metadata"]["namespace"] == pod["metadata"]["namespace"]
+    ]
+    return pod_shape(wire, company_of(wire.metadata.labels or {}, mine))
+
+
+def key_of(pod: Obj) -> tuple[str, str]:
+    return pod["metadata"]["namespace"], pod["metadata"]["name"]
+
+
+def index_of(world: Obj, pods: Iterable[Obj] | None = None) -> PodIndex:
+    index = PodIndex()
+    for name, labels in world["namespaces"].items():
+        index.name_space(name, labels)
+    for pod in world["pods"] if pods is None else pods:
+        put(index, world, pod)
+    return index
+
+
+def put(index: PodIndex, world: Obj, pod: Obj) -> None:
+    leaving = bool(pod["metadata"].get("deletionTimestamp"))
+    index.add(key_of(pod), pod["spec"]["nodeName"], shape_of(world, pod), leaving=leaving)
+
+
+def storage_of(world: Obj) -> Storage:
+    claims = [claim_of(msgspec.convert(obj, ClaimWire)) for obj in world["claims"]]
+    volumes = [volume_of(msgspec.convert(obj, PersistentVolumeWire)) for obj in world["volumes"]]
+    classes = [class_of(msgspec.convert(obj, StorageClassWire)) for obj in world["classes"]]
+    nodes = [msgspec.convert(obj, CsiNodeWire) for obj in world["csinodes"]]
+    return Storage(
+        {claim.key: claim for claim in claims},
+        {volume.name: volume for volume in volumes},
+        {found.name: found for found in classes},
+        {node.metadata.name: limits_of(node) for node in nodes},
+    )
+
+
+def nodes_of(world: Obj) -> list[Node]:
+    return [node_of(msgspec.convert(obj, NodeWire)) for obj in world["nodes"]]
+
+
+def ground_of(world: Obj, index: PodIndex) -> Ground:
+    nodes = nodes_of(world)
+    table = table_of(np.asarray([*nodes, None], dtype=object)[:-1])
+    shapes = [(pod["spec"]["nodeName"], shape_of(world, pod)) for pod in world["pods"]]
+    names = {name for node in nodes for name in node.allocatable}
+    names |= {name for _, shape in shapes for name, _ in shape.amounts}
+    resources = {name: at for at, name in enumerate(sorted(names))}
+    room = allocatable_of(table, resources)
+    return Ground(land_of(table, index.slots), resources, room - used(nodes, resources, shapes), room)
+
+
+def used(nodes: list[Node], resources: dict[str, int], shapes: list[tuple[str, Shape]]) -> Ints:
+    found = np.zeros((len(resources), len(nodes)), dtype=np.int64)
+    rows = {node.name: row for row, node in enumerate(nodes)}
+    for node, shape in shapes:
+        for resource, amount in shape.amounts:
+            found[resources[resource], rows[node]] += amount
+    return found
+
+
+def scene_of(world: Obj, index: PodIndex | None = None) -> Scene:
+    index = index if index is not None else index_of(world)
+    images = ImageIndex(index.slots)
+    for node in world["nodes"]:
+        found = node["status"].get("images") or []
+        images.note(
+            node["metadata"]["name"], {name: one["sizeBytes"] for one in found for name in one["names"]}
+        )
+    return Scene(ground_of(world, index), index, storage_of(world), images)
