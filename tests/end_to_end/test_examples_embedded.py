@@ -49,15 +49,17 @@ def walk(program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wal
     home.face.stop()
 
 
-@pytest.mark.parametrize("example", examples("memory"), ids=lambda one: one.name)
+@pytest.mark.parametrize("example", examples(), ids=lambda one: one.name)
 def test_an_example_shows_what_it_says_and_leaves_nothing(walk: Walk, example: Example) -> None:
     replace(walk, folder=example.folder).through(example)
 
 
-@pytest.mark.parametrize("example", examples("memory"), ids=lambda one: one.name)
+@pytest.mark.parametrize("example", examples(), ids=lambda one: one.name)
 def test_an_example_tells_all_its_commands_on_one_page(example: Example) -> None:
     page = (example.folder / "README.md").read_text(encoding="utf-8")
     assert len(page.splitlines()) <= LINES_MAX
     for step in example.steps:
         assert step.get("run", "") in page and step.get("shows", "") in page
+    shown = [example.folder / step["shows"] for step in example.steps if "shows" in step]
+    assert any(one.read_text(encoding="utf-8") in page for one in shown), "what one sees"
     assert f"({example.name}/README.md)" in (EXAMPLES / "README.md").read_text(encoding="utf-8")

@@ -1,20 +1,26 @@
-"""Every example, from its files, on a real control plane: only kube-scheduler and the kubelets are played."""
+"""Every example, from its files, on a real control plane.
+
+Played are kube-scheduler, which binds each pod to the host that it was told, and the operators of
+LeaderWorkerSets and MPIJobs, by the same stage hands as in memory; and kwok plays the kubelets.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from bayplan.backends.stagehands.binding import bindings
-from bayplan.backends.stagehands.definitions import provisioning_requests
+from bayplan.backends.remote.backend import connect
+from bayplan.backends.stagehands.binding import Binder
+from bayplan.backends.stagehands.crew import OPERATORS, Crew
+from bayplan.backends.stagehands.definitions import operated, provisioning_requests
 from tests.end_to_end.admission_site import Site, admitting, installed
-from tests.end_to_end.objects import bind
-from tests.end_to_end.walk import Example, Walk, examples
+from tests.end_to_end.walk import KINDS, WORKLOADS, Example, Walk, examples
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
@@ -27,6 +33,8 @@ class Real:
     """A site where Bayplan admits; looking at it takes time enough for others to get on."""
 
     site: Site
+    crew: Crew
+    binder: Binder
 
     @property
     def kubectl(self) -> Path:
@@ -37,12 +45,9 @@ class Real:
         return self.site.cluster.kubeconfig
 
     def play(self) -> None:
-        """As kube-scheduler would: bind what was told its host."""
-        cluster = self.site.cluster
-        pods = cluster.get("pods", "-n", "default", "--field-selector=spec.nodeName=")["items"]
-        told = [pod for pod in pods if not pod["spec"].get("schedulingGates")]
-        for pod, node in bindings(told, cluster.get("nodes")["items"]) if told else ():
-            bind(cluster, "default", pod["metadata"]["name"], node)
+        now = time.time()
+        self.crew.step(now)
+        self.binder.step(now)
 
     def patient(self) -> Iterator[None]:
         deadline = time.monotonic() + SECONDS
@@ -51,21 +56,34 @@ class Real:
             time.sleep(0.1)
 
 
+@contextmanager
+def played(site: Site) -> Iterator[Real]:
+    """The site with everybody who does not run there."""
+    backends = [connect(site.cluster.kubeconfig) for _ in range(2)]
+    try:
+        yield Real(site, Crew(backends[0], OPERATORS, hosts=False), Binder(backends[1]))
+    finally:
+        for backend in backends:
+            backend.close()
+
+
 @pytest.fixture(scope="module")
 def walk(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
     folder = tmp_path_factory.mktemp("examples")
-    with installed(cluster, "examples-test", folder) as site:
-        site.apply(provisioning_requests())
-        found = Walk(Real(site))
+    kinds = [*operated(), provisioning_requests()]
+    names = [kind["metadata"]["name"] for kind in kinds]
+    with installed(cluster, "examples-test", folder) as site, played(site) as stage:
+        site.apply(*kinds)
+        site.kubectl("wait", "--for=condition=established", "--timeout=30s", "crd", *names)
+        found = Walk(stage)
         found.run("kubectl apply -f cluster/nodes.yaml -f cluster/queues.yaml")
         with admitting(site, folder / "run", "--pod-batch-seconds=0.1"):
             yield found
-            for kind in ("jobs", "jobsets", "pods", "workloads.kueue.x-k8s.io"):
-                found.run(f"kubectl delete {kind} --all --wait=false")
+            found.run(f"kubectl delete {KINDS},{WORKLOADS} --all --wait=false")
             found.run("kubectl delete -f cluster/queues.yaml --timeout=30s")
-        site.kubectl("delete", "crd", provisioning_requests()["metadata"]["name"])
+        site.kubectl("delete", "crd", *names)
 
 
-@pytest.mark.parametrize("example", examples("real"), ids=lambda one: one.name)
+@pytest.mark.parametrize("example", examples(), ids=lambda one: one.name)
 def test_an_example_shows_what_it_says_and_leaves_nothing(walk: Walk, example: Example) -> None:
     replace(walk, folder=example.folder).through(example)

@@ -1,9 +1,9 @@
 """Walking through an example: its commands one after the other, and what each has to show.
 
-`example.yaml` in its folder says where it can be played (`where`: in memory, or on a real control
-plane, which has controllers for fewer kinds) and lists `steps`. A step has a command (`run`) and may have the
-file that it shows sooner or later (`shows`), in how many domains of a level the pods are then (`spans`), the
-status it ends with (`exits`), or names a job that comes to its end (`ends`).
+`example.yaml` in its folder lists `steps`. A step has a command (`run`) and may have the file that it shows
+sooner or later (`shows`), in how many domains of a level the pods are then (`spans`), how many of them were
+there when something was shown last (`stay`), the status it ends with (`exits`), or names a job that comes to
+its end (`ends`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 LEVEL = "cloud.example.com/topology-"
 GATE = "kueue.x-k8s.io/topology"
 WORKLOADS = "workloads.kueue.x-k8s.io"
+KINDS = "jobs,jobsets,leaderworkersets,mpijobs,pods"
+ASKED = "provisioningrequests,podtemplates"
 ENDED = ("Complete", "Completed", "Succeeded")
 Object = dict[str, Any]
 
@@ -50,20 +52,19 @@ class Example:
 
     folder: Path
     steps: tuple[Object, ...]
-    on: tuple[str, ...]
 
     @property
     def name(self) -> str:
         return self.folder.name
 
 
-def examples(on: str) -> list[Example]:
-    """Those that can be played there, in order."""
+def examples() -> list[Example]:
+    """All that have steps, in order."""
     found = []
     for path in sorted(EXAMPLES.glob("[0-9]*/example.yaml")):
         told = yaml.safe_load(path.read_text(encoding="utf-8"))
-        found.append(Example(path.parent, tuple(told["steps"]), tuple(told.get("where", ("memory", "real")))))
-    return [one for one in found if on in one.on]
+        found.append(Example(path.parent, tuple(told["steps"])))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +81,15 @@ class Walk:
             self.until(lambda: not self.held(), "the quota is back")
         except AssertionError:
             Walk(self.stage).run("kubectl apply -f cluster/nodes.yaml")
-            self._delete_all(example)
+            self.run("kubectl uncordon -l example.com/pool")
+            self._delete_all()
             raise
         assert not [pod for pod in self.get("pods") if self._is_gated(pod)], "a pod is still gated"
-        self._delete_all(example)
-        self.until(lambda: not self.get("pods") and not self.get(WORKLOADS), "nothing is left")
+        self._delete_all()
+        self.until(lambda: not self.get(f"{KINDS},{WORKLOADS},{ASKED}"), "nothing is left")
 
     def _steps(self, example: Example) -> None:
+        before: set[str] = set()
         for step in example.steps:
             if name := step.get("ends"):
                 self.until(lambda name=name: self._has_ended(name), f"{name} ends")
@@ -95,12 +98,14 @@ class Walk:
                 self.until_shown(step["run"], wanted, int(step.get("exits", 0)))
                 for level, count in (step.get("spans") or {}).items():
                     assert len(self.domains(level)) == count, f"{level}: {self.domains(level)}"
+                now = {pod["metadata"]["uid"] for pod in self._alive()}
+                assert len(before & now) == int(step.get("stay", len(before & now))), "others had to stay"
+                before = now
             else:
                 self.run(step["run"], int(step.get("exits", 0)))
 
-    def _delete_all(self, example: Example) -> None:
-        kinds = "jobs,jobsets,pods" + ("" if "real" in example.on else ",leaderworkersets")
-        self.run(f"kubectl delete {kinds} --all --wait=false")
+    def _delete_all(self) -> None:
+        self.run(f"kubectl delete {KINDS} --all --wait=false")
 
     # ── doing ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -155,8 +160,10 @@ class Walk:
         """Where the pods are that did not fail."""
         places = {node["metadata"]["name"]: node["metadata"]["labels"] for node in self.get("nodes")}
         label = "kubernetes.io/hostname" if level == "host" else f"{LEVEL}{level}"
-        pods = [pod for pod in self.get("pods") if pod["status"]["phase"] != "Failed"]
-        return {places[pod["spec"]["nodeName"]][label] for pod in pods}
+        return {places[pod["spec"]["nodeName"]][label] for pod in self._alive()}
+
+    def _alive(self) -> list[Object]:
+        return [pod for pod in self.get("pods") if pod["status"]["phase"] != "Failed"]
 
     def held(self) -> list[str]:
         """What queues say is reserved, and Workloads that have a reservation and did not finish."""
