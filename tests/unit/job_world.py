@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
 from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.backends.embedded.store import Store
-from bayplan.backends.stagehands.crew import Crew
-from bayplan.backends.stagehands.definitions import definitions
+from bayplan.backends.stagehands.crew import CONTROLLERS, Controller, Crew
+from bayplan.backends.stagehands.definitions import definitions, of_anything
 from bayplan.cli.in_process import ask_our_functions
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.running import resource
@@ -42,16 +42,22 @@ class Silent:
 class JobWorld:
     """Two racks of two hosts with four GPUs each, one queue for all of them."""
 
-    def __init__(self, gpus: int = 16, patience: Patience | None = None, tas: bool = True) -> None:
+    def __init__(
+        self,
+        gpus: int = 16,
+        patience: Patience | None = None,
+        tas: bool = True,
+        operators: Sequence[Controller] = (),
+    ) -> None:
         self.clock = VirtualClock()
         uids, endings = count(1), count(1)
         self.store = Store(self.clock.wall, lambda: f"uid-{next(uids)}", lambda: f"{next(endings):05d}")
         ask_our_functions(self.store)
         define(self.store)
-        for definition in definitions():
+        for definition in (*definitions(), *(of_anything(one.kind) for one in operators)):
             self.store.create(DEFINITIONS, definition)
         self._furnish(gpus, tas)
-        self.crew = Crew(EmbeddedBackend(self.store))
+        self.crew = Crew(EmbeddedBackend(self.store), (*CONTROLLERS, *operators))
         self.patience = patience
         self.restart()
 

@@ -246,6 +246,22 @@ def test_a_job_that_is_evicted_while_it_waits_to_grow_comes_back_in_its_new_size
     assert len(active(world)) == 1 and world.used() == "8"
 
 
+def test_a_job_that_grew_and_has_to_leave_is_as_it_was_and_comes_back() -> None:
+    world = JobWorld()
+    before = world.create(elastic(2))["spec"]["template"]
+    world.until(lambda: running(world, 2))
+    for size in (3, 4):
+        scale(world, size)
+        world.until(lambda size=size: running(world, size))  # type: ignore[misc]
+    name = active(world)[0]["metadata"]["name"]
+    world.store.patch(admitting.WORKLOADS, "default", name, {"spec": {"active": False}})
+    world.until(lambda: not world.pods())
+    assert world.used() == "0" and world.get("Job", "train")["spec"]["template"] == before
+    world.store.patch(admitting.WORKLOADS, "default", name, {"spec": {"active": True}})
+    world.until(lambda: running(world, 4))
+    assert len(active(world)) == 1 and world.used() == "8"
+
+
 @pytest.mark.parametrize("word", ["required", "preferred"])
 def test_a_job_that_may_grow_cannot_ask_to_stand_close_together(word: str) -> None:
     world = JobWorld()

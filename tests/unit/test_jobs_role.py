@@ -8,7 +8,7 @@ import pytest
 
 from bayplan.backends.definitions import DEFINITIONS
 from bayplan.backends.embedded.options import Deletion
-from bayplan.backends.stagehands.definitions import _definition as definition
+from bayplan.backends.stagehands.definitions import of_anything as definition
 from bayplan.dialects.api import Ended, Outcome, Write
 from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.kueue import admitting

@@ -117,12 +117,15 @@ class Shelf:
             else:
                 self.jobs[unit] = {**obj, "apiVersion": kind.api_version, "kind": kind.kind}
             yield unit
+            boss = controller(obj) if kind.kind == "RayCluster" else None
+            if boss is not None and boss.get("kind") == "RayJob":  # its size may be written in its cluster
+                yield ("RayJob", key[0], boss.get("name", ""))
             if kind.kind in SERVING_KINDS:
                 yield from self._joining_to(unit)
 
     def find(self, kind: str, namespace: str, name: str) -> object:
         """Something that jobs refer to by name."""
-        return self.others.get((kind, namespace, name))
+        return self.others.get((kind, namespace, name)) or self.jobs.get((kind, namespace, name))
 
     def workloads_of(self, unit: Unit) -> list[Object]:
         """The Workloads that name this owner, by name."""

@@ -9,7 +9,7 @@ from bayplan.dialects.api import Ended, Event, Kind, Outcome, Verb, Write
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.times import timestamp
 from bayplan.dialects.kueue.annotations import QUEUE
-from bayplan.dialects.kueue.conditions import FINISHED, is_true
+from bayplan.dialects.kueue.conditions import ADMITTED, FINISHED, is_true
 from bayplan.dialects.kueue.deeds import Deed, controller, is_leaving, owners
 from bayplan.dialects.kueue.job_keeping import Known, keep_child, keep_job, look_again, orphaned
 from bayplan.dialects.kueue.job_notices import Notice, group_without_workload, waiting_for_checks
@@ -130,6 +130,7 @@ class JobsRole(Keeper):
         if top is not None:
             above = self.shelf.workloads_of((top["kind"], unit[1], top["metadata"]["name"]))
             current = [one for one in above if not is_true(one, FINISHED)]
+            current.sort(key=lambda one: is_true(one, ADMITTED))  # one may wait to take another's place
             return keep_child(job, current[-1] if current else None, now)
         if not _queue(job) and not self.known.rules.every_job:
             return []

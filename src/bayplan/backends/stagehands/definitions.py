@@ -11,12 +11,12 @@ from bayplan.dialects.api import Kind
 
 def definitions() -> list[Object]:
     """Job kinds with any fields below spec and status, and ProvisioningRequest."""
-    return [_definition(JOB_SETS), *operated(), provisioning_requests()]
+    return [of_anything(JOB_SETS), *operated(), provisioning_requests()]
 
 
 def operated() -> list[Object]:
     """The kinds whose operators are played on a real control plane too."""
-    return [_definition(LEADER_WORKER_SETS), _definition(MPI_JOBS)]
+    return [of_anything(LEADER_WORKER_SETS), of_anything(MPI_JOBS)]
 
 
 def provisioning_requests() -> Object:
@@ -27,7 +27,8 @@ def provisioning_requests() -> Object:
     return found
 
 
-def _definition(kind: Kind) -> Object:
+def of_anything(kind: Kind) -> Object:
+    """A definition that takes any fields below spec and status."""
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = {"type": "object", "properties": {"spec": anything, "status": anything}}
     return {

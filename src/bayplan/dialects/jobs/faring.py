@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bayplan.dialects.jobs.part import ONLY, Part
+from bayplan.dialects.jobs.part import ONLY, RAY_SINGLES, Part
 from bayplan.dialects.kube.fields import Field
 
 Counts = dict[str, int]
@@ -23,6 +23,10 @@ def _no_counts(job: Field, parts: Sequence[Part]) -> Counts:
     return {}
 
 
+def _none_left(job: Field, parts: Sequence[Part]) -> int:
+    return 0
+
+
 @dataclass(frozen=True, slots=True)
 class Faring:
     """How to read the status of one kind of job."""
@@ -31,6 +35,7 @@ class Faring:
     active: Callable[[Field], bool]  # there may be pods that hold capacity
     ready: Callable[[Field, Sequence[Part]], bool]
     reclaimable: Callable[[Field, Sequence[Part]], Counts] = _no_counts  # pods that will not run again
+    left: Callable[[Field, Sequence[Part]], int] = _none_left  # pods there are, of one that may shrink
 
 
 def condition_holds(job: Field, *kinds: str) -> Field | None:
@@ -89,11 +94,16 @@ def _indexes(text: str, end: int) -> range | list[int]:
     return found
 
 
+def _job_left(job: Field, parts: Sequence[Part]) -> int:
+    return job.at("status", "active").integer() + job.at("status", "terminating").integer()
+
+
 JOB = Faring(
     _by_condition("Complete"),
     lambda job: job.at("status", "active").integer() != 0,
     _job_ready,
     _job_reclaimable,
+    _job_left,
 )
 
 # ── sets of jobs ───────────────────────────────────────────────────────────────────────────────────
@@ -147,12 +157,23 @@ def _cluster_ready(job: Field, parts: Sequence[Part] = ()) -> bool:
     return job.at("status", "state").text() == "ready"
 
 
+def _ray_left(*path: str) -> Callable[[Field, Sequence[Part]], int]:
+    """Workers are counted in the status; head and submitter are always there."""
+
+    def left(job: Field, parts: Sequence[Part]) -> int:
+        others = sum(part.count for part in parts if part.name in RAY_SINGLES)
+        return others + job.at("status", *path, "availableWorkerReplicas").integer()
+
+    return left
+
+
 RAY_JOB = Faring(
     _ray_job_ended,
     lambda job: job.at("status", "jobDeploymentStatus").text() not in ("", "Suspended"),
     lambda job, parts: job.at("status", "rayClusterStatus", "state").text() == "ready",
+    left=_ray_left("rayClusterStatus"),
 )
-RAY_CLUSTER = Faring(_never, _cluster_ready, _cluster_ready)
+RAY_CLUSTER = Faring(_never, _cluster_ready, _cluster_ready, left=_ray_left())
 RAY_SERVICE = Faring(_never, lambda job: condition_holds(job, "Ready") is not None, _holding("Ready"))
 
 # ── others ─────────────────────────────────────────────────────────────────────────────────────────

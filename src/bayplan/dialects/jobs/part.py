@@ -17,6 +17,9 @@ GROUP_POD_INDEX = "kueue.x-k8s.io/pod-group-pod-index"
 ONLY = "main"
 """The name of the pod set of a job that has only one."""
 
+HEAD, SUBMITTER = RAY_SINGLES = ("head", "submitter")
+"""The pod sets of a Ray job that are one pod each."""
+
 Find = Callable[[str, str, str], object]
 """Another object that a job refers to, by kind, namespace and name; None if it is not known."""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from bayplan.dialects.jobs.part import Find, Part
+from bayplan.dialects.jobs.part import HEAD, SUBMITTER, Find, Part
 from bayplan.dialects.jobs.starting import Clash, Injected, add, restore
 from bayplan.dialects.kube.fields import INT32_MAX, Field
 
-HEAD, SUBMITTER = "head", "submitter"
 SUBMIT_BY_JOB = "K8sJobMode"
 
 _SUBMITTER_TEMPLATE: dict[str, Any] = {
@@ -45,11 +45,22 @@ def ray_job_parts(job: Field, find: Find) -> list[Part]:
     if not spec.at("rayClusterSpec").present:
         return []
     found = _cluster(spec.at("rayClusterSpec"))
+    scaled = own_cluster(job, find) if spec.at("rayClusterSpec", "enableInTreeAutoscaling").flag() else None
+    if scaled is not None:
+        today = {part.name: part.count for part in _cluster(Field(scaled).at("spec"))}
+        found = [replace(part, count=today.get(part.name, part.count)) for part in found]
     if spec.at("submissionMode").text() == SUBMIT_BY_JOB:
         written = spec.at("submitterPodTemplate")
         template = written if written.present else written.derived(_submitter(spec), written.path)
         found.append(Part(SUBMITTER, 1, template, written))
     return found
+
+
+def own_cluster(job: Field, find: Find) -> dict[str, Any] | None:
+    """The cluster that a RayJob made, where an autoscaler writes how many workers it wants."""
+    name = job.at("status", "rayClusterName").text()
+    found = find("RayCluster", job.at("metadata", "namespace").text(), name) if name else None
+    return found if isinstance(found, dict) else None
 
 
 def begin_ray_job(job: dict[str, Any], extras: Sequence[Injected], find: Find) -> None:

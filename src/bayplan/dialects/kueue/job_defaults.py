@@ -52,7 +52,7 @@ class Around:
 ALONE = Around()
 WRITTEN = replace(RULES, elastic=False)
 """Most jobs that change their size are started anew, as others are: nobody would take their gate away."""
-SCALED = ("Job",)
+SCALED = ("Job", "RayCluster", "RayJob")
 """Kinds that may change their size while they run."""
 CHANGED_TOO = tuple(PARENTS)
 """Kinds whose pods are marked whenever their template changes."""

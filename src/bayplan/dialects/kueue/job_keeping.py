@@ -50,7 +50,7 @@ from bayplan.dialects.kueue.job_slices import (
     is_replaced,
     is_scaled,
     replacements,
-    shrunk,
+    resized,
     slices_of,
 )
 from bayplan.dialects.kueue.job_statuses import Patience
@@ -132,18 +132,18 @@ def _keep_slices(
     differs = Change.OTHER if current is None or is_held(job) else change(current, wanted)
     if differs is Change.LARGER and not settles and _ending(job) is None:
         assert current is not None
-        return _grown(job, current, coming, as_slice(wanted, job, current), known, now)
+        return _grown(job, current, coming, as_slice(wanted, job, known.find, current), known, now)
     if coming is not None:  # nobody needs it any more
         return removed(
             coming, told(job, "DeletedWorkload", f"Deleted unneeded Workload: {key_of(coming)}", now)
         )
     if current is not None and (settles or differs is not Change.OTHER):
-        if differs is Change.SMALLER and not settles and has_shrunk(job, wanted):
+        if differs is Change.SMALLER and not settles and has_shrunk(job, wanted, known.find):
             event = told(job, "UpdatedWorkload", f"Scaled down Workload: {key_of(current)}", now)
-            return [changed(WORKLOADS, current, shrunk(current, wanted), event)]
+            return [changed(WORKLOADS, current, resized(current, wanted), event)]
         alike = [] if settles else _kept_alike(job, current, wanted, now)
         return alike or _settled(job, current, known, now) or _going_on(job, current, known, now)
-    wanted = as_slice(wanted, job)
+    wanted = as_slice(wanted, job, known.find)
     match, deeds = _one_workload(job, slices.living, wanted, known, now)
     if deeds or match is None:
         return deeds or _without_workload(job, wanted, now)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from bayplan.dialects.jobs.kinds import Find
@@ -17,7 +18,7 @@ from bayplan.dialects.jobs.running import (
     suspended,
 )
 from bayplan.dialects.kube.fields import Field
-from bayplan.dialects.kueue.annotations import MINIMUM, PREFIX, SYNCED
+from bayplan.dialects.kueue.annotations import ELASTIC_GATE, MINIMUM, PREFIX, SYNCED, is_elastic
 from bayplan.dialects.kueue.deeds import Deed, changed, told
 from bayplan.dialects.kueue.job_starts import injections
 from bayplan.dialects.kueue.rulebook import Rulebook
@@ -41,6 +42,8 @@ def start(
 ) -> list[Deed]:
     """Let an admitted job run. KeyError if a flavor is unknown, Clash if the job cannot take what it gets."""
     extras = injections(workload, flavors, rules)
+    if job["kind"] == "RayJob" and rules.elastic and is_elastic(Field(job)):
+        extras = [replace(one, gates=(*one.gates, ELASTIC_GATE)) for one in extras]
     kind = resource(job["kind"])
     if job["kind"] in _IN_STEPS:
         before = prepared(job, extras, find)

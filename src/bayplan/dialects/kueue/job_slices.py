@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from bayplan.dialects.jobs.kinds import Find, parts
+from bayplan.dialects.jobs.ray_jobs import own_cluster
+from bayplan.dialects.jobs.running import faring
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kueue import job_statuses
 from bayplan.dialects.kueue.annotations import ELASTIC, REPLACES, SLICE_NAME, is_elastic
@@ -63,14 +66,26 @@ def slices_of(workloads: Sequence[Object]) -> Slices:
     return Slices(living, past, next(iter(current), None), next(iter(coming), None))
 
 
-def as_slice(wanted: Object, job: Object, earlier: Object | None = None) -> Object:
+def as_slice(wanted: Object, job: Object, find: Find, earlier: Object | None = None) -> Object:
     """The Workload of a job as one of several: named after the job's generation, and linked to the last."""
     meta, mine = job["metadata"], wanted["metadata"]
-    name = workload_name(job["kind"], meta["name"], meta.get("uid", ""), str(meta.get("generation", 0)))
+    name = workload_name(job["kind"], meta["name"], meta.get("uid", ""), _generation(job, find))
     notes = {**(mine.get("annotations") or {}), ELASTIC: "true", SLICE_NAME: name}
     if earlier is not None:
         notes |= {SLICE_NAME: slice_name(earlier), REPLACES: key_of(earlier)}
+        # The job runs with what it was given; what its pods were before only the last one knows.
+        wanted = {
+            **wanted,
+            "spec": {**wanted["spec"], "podSets": resized(earlier, wanted)["spec"]["podSets"]},
+        }
     return {**wanted, "metadata": {**mine, "name": name, "annotations": notes}}
+
+
+def _generation(job: Object, find: Find) -> str:
+    """What differs whenever a job may have another size; that of a RayJob is written in its cluster."""
+    cluster = own_cluster(Field(job), find) if job["kind"] == "RayJob" else None
+    both = [job] if cluster is None else [job, cluster]
+    return "-".join(str(one["metadata"].get("generation", 0)) for one in both)
 
 
 def slice_name(workload: Object) -> str:
@@ -97,15 +112,14 @@ def with_counts(workload: Object, counts: dict[str, int]) -> Object:
     return {**workload, "spec": {**spec, "podSets": sets}}
 
 
-def shrunk(workload: Object, wanted: Object) -> Object:
+def resized(workload: Object, wanted: Object) -> Object:
     """The Workload with the numbers of pods that its job wants today."""
     return with_counts(workload, _counts(wanted))
 
 
-def has_shrunk(job: Object, wanted: Object) -> bool:
+def has_shrunk(job: Object, wanted: Object, find: Find) -> bool:
     """Whether no more pods are left than the job wants: until then it needs what the others hold."""
-    status = job.get("status") or {}
-    left = int(status.get("active") or 0) + int(status.get("terminating") or 0)
+    left = faring(job["kind"]).left(Field(job), parts(Field(job), find))
     return left <= sum(_counts(wanted).values())
 
 
