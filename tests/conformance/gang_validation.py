@@ -141,14 +141,15 @@ def _answer(given: Object, api: GangApi) -> tuple[int, str, Iterable[Object]]:
         item = {**item, "metadata": {"name": "p", **item["metadata"]}}
     kind, namespace = _kind(item), item["metadata"].get("namespace", "default")
     if old is not None:
-        place = old["metadata"]
-        store.create(kind, _without_version(old), place["namespace"])
+        kept = store.create(kind, _without_version(old), old["metadata"]["namespace"])
+        version = {"resourceVersion": kept["metadata"]["resourceVersion"]}
+        item = {**item, "metadata": {**item["metadata"], **version}}
     try:
         if old is None:
             store.create(kind, item, namespace)
             return 201, "", ()
         subresource = "status" if given["op"] == "update_status" else ""
-        store.update(kind, namespace, old["metadata"]["name"], _without_version(item), subresource)
+        store.update(kind, namespace, old["metadata"]["name"], item, subresource)
     except Refusal as refusal:
         causes = (refusal.details or {}).get("causes", ()) if refusal.code == 422 else ()
         return refusal.code, refusal.message, causes

@@ -314,6 +314,48 @@ def test_a_kind_of_ones_own(machine: Machine) -> None:
     assert "could not find the requested resource" in machine.kubectl("get", "asks", fails=True)
 
 
+def test_gangs_in_every_version(machine: Machine) -> None:
+    def made(version: str, kind: str, name: str, **spec: Any) -> Object:
+        about = {"apiVersion": f"scheduling.k8s.io/{version}", "kind": kind, "metadata": {"name": name}}
+        return {**about, "spec": spec}
+
+    policy = {"gang": {"minCount": 2}}
+    reference = {"workloadName": "new", "podGroupTemplateName": "a"}
+    group = made("v1beta1", "PodGroup", "late", schedulingPolicy=policy)
+    gangs = (
+        made("v1alpha1", "Workload", "old", podGroups=[{"name": "a", "policy": policy}]),
+        made("v1beta1", "Workload", "new", podGroupTemplates=[{"name": "a", "schedulingPolicy": policy}]),
+        made(
+            "v1alpha2",
+            "PodGroup",
+            "early",
+            schedulingPolicy=policy,
+            podGroupTemplateRef={"workload": reference},
+        ),
+        group,
+    )
+    assert machine.apply(*gangs).count("created") == 4
+    assert machine.apply(*gangs).count("unchanged") == 4
+    group["spec"]["schedulingPolicy"] = {"gang": {"minCount": 3}}
+    assert "configured" in machine.apply(group)
+    assert machine.kubectl("get", "workloads", "-o", "wide").split()[:5] == [
+        "NAME",
+        "GROUPS",
+        "AGE",
+        "new",
+        "a",
+    ]
+    rows = [line.split()[:4] for line in machine.kubectl("get", "podgroups").splitlines()]
+    assert rows[1:] == [["early", "Gang", "new", "Pending"], ["late", "Gang", "<none>", "Pending"]]
+    assert "Min Count:  3" in machine.kubectl("describe", "podgroup", "late")
+    assert "schedulingPolicy" in machine.kubectl("explain", "podgroup.spec")
+    assert "podGroupName" in machine.kubectl("explain", "pod.spec.schedulingGroup")
+    none = json.dumps({"spec": {"schedulingPolicy": {"gang": {"minCount": 0}}}})
+    told = machine.kubectl("patch", "podgroup", "late", "-p", none, fails=True)
+    assert "spec.schedulingPolicy.gang.minCount: Required value" in told
+    machine.kubectl("delete", "workload/old", "workload/new", "podgroup/early", "podgroup/late")
+
+
 def test_explain_and_server_side_dry_run(machine: Machine) -> None:
     told = machine.kubectl("explain", "pod.spec.containers.resources")
     assert "limits" in told and "requests" in told

@@ -63,9 +63,17 @@ def changed(store: Store, version: str, **spec: Any) -> Object:
     return {**kept, "spec": {**kept["spec"], **spec}}
 
 
+def replaced(store: Store, kind: Kind, item: Object, subresource: str = "") -> Object:
+    """An update of the object as it is now."""
+    name = item["metadata"]["name"]
+    version = store.get(kind, "default", name)["metadata"]["resourceVersion"]
+    whole = {**item, "metadata": {**item["metadata"], "resourceVersion": version}}
+    return store.update(kind, "default", name, whole, subresource)
+
+
 def change_refused(store: Store, kind: Kind, item: Object, subresource: str = "") -> str:
     with pytest.raises(Refusal) as caught:
-        store.update(kind, "default", item["metadata"]["name"], item, subresource)
+        replaced(store, kind, item, subresource)
     return str(caught.value.message).partition(" is invalid: ")[2]
 
 
@@ -204,7 +212,7 @@ def test_a_status_is_the_business_of_its_own_path() -> None:
     item = {**group(), "status": {"conditions": [condition]}}
     assert store.create(GROUPS[THIRD], item, "default")["status"] == {}
     item = {"metadata": {"name": "g", "labels": {"a": "b"}}, "status": {"conditions": [condition]}}
-    kept = store.update(GROUPS[THIRD], "default", "g", item, "status")
+    kept = replaced(store, GROUPS[THIRD], item, "status")
     assert kept["status"]["conditions"] == [condition]
     assert kept["spec"]["schedulingPolicy"] == GANG and "labels" not in kept["metadata"]
     resource = store.resources.of(GROUPS[THIRD])
@@ -280,7 +288,7 @@ def test_the_second_version_never_changes() -> None:
 def test_in_the_third_version_a_gang_changes_its_size_and_not_its_kind() -> None:
     store = store_of(THIRD)
     store.create(GROUPS[THIRD], group(), "default")
-    store.update(GROUPS[THIRD], "default", "g", changed(store, THIRD, schedulingPolicy=LARGER))
+    replaced(store, GROUPS[THIRD], changed(store, THIRD, schedulingPolicy=LARGER))
     assert store.get(GROUPS[THIRD], "default", "g")["spec"]["schedulingPolicy"] == LARGER
     told = change_refused(store, GROUPS[THIRD], changed(store, THIRD, schedulingPolicy={"basic": {}}))
     assert told == (
@@ -295,11 +303,19 @@ def test_in_the_third_version_a_gang_changes_its_size_and_not_its_kind() -> None
     )
 
 
+def test_an_update_in_the_third_version_says_of_which_state() -> None:
+    store = store_of()
+    store.create(GROUPS[THIRD], group(), "default")
+    with pytest.raises(Refusal, match=r"metadata.resourceVersion: Invalid value: 0: must be specified"):
+        store.update(GROUPS[THIRD], "default", "g", group(priority=0))
+    store.update(GROUPS[SECOND], "default", "g", group(priority=0))
+
+
 def test_how_many_a_basic_group_hopes_for_may_change_in_the_third_version() -> None:
     store = store_of(THIRD)
     store.create(GROUPS[THIRD], group(schedulingPolicy={"basic": {"desiredCount": 0}}), "default")
     more = {"basic": {"desiredCount": 4}}
-    made = store.update(GROUPS[THIRD], "default", "g", changed(store, THIRD, schedulingPolicy=more))
+    made = replaced(store, GROUPS[THIRD], changed(store, THIRD, schedulingPolicy=more))
     assert made["spec"]["schedulingPolicy"] == more
     fewer = changed(store, THIRD, schedulingPolicy={"basic": {"desiredCount": -1}})
     told = change_refused(store, GROUPS[THIRD], fewer)
@@ -315,7 +331,7 @@ def test_what_was_wrong_before_and_did_not_change_is_let_be() -> None:
     off.put(off.resources.of(GROUPS[THIRD]), "default/g", {**made, "metadata": dict(made["metadata"])})
     same = group(schedulingConstraints=constraints, preemptionPolicy="PreemptLowerPriority", priority=0)
     same["metadata"]["labels"] = {"a": "b"}
-    assert off.update(GROUPS[THIRD], "default", "g", same)["spec"]["schedulingConstraints"] == constraints
+    assert replaced(off, GROUPS[THIRD], same)["spec"]["schedulingConstraints"] == constraints
     same["spec"]["schedulingConstraints"] = {"topology": [{"key": "block"}]}
     assert change_refused(off, GROUPS[THIRD], same) == "spec.schedulingConstraints: Forbidden"
 

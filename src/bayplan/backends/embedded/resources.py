@@ -41,6 +41,7 @@ class Resource:
     to_storage: Convert | None = None
     from_storage: Convert | None = None
     definition: Any = None  # what a CustomResourceDefinition says of this version
+    conditional: bool = False  # an update must say which state of the object it is about
 
     @property
     def api_version(self) -> str:
@@ -130,9 +131,6 @@ def outward(resource: Resource, item: Object) -> Object:
     return item if resource.from_storage is None else resource.from_storage(item)
 
 
-_events = (event_conversion.to_core, event_conversion.from_core)
-
-
 def builtin() -> list[Resource]:
     """The kinds of data/kinds.json."""
     text = (resources.files("bayplan.backends.embedded") / "data" / "kinds.json").read_text(encoding="utf-8")
@@ -166,5 +164,7 @@ def _builtin(entry: Mapping[str, Any]) -> Resource:
         entry.get("returns", False),
         not entry.get("no_collection_delete", False),
         type_,
-        *(_events if type_ == "events.Event" else ()),
+        to_storage=event_conversion.to_core if type_ == "events.Event" else None,
+        from_storage=event_conversion.from_core if type_ == "events.Event" else None,
+        conditional=entry.get("conditional", False),
     )

@@ -90,7 +90,7 @@ def update(store: Store, target: Target, body: Mapping[str, Any]) -> Object:
     uid = old["metadata"]["uid"]
     if metadata.get("uid") and metadata["uid"] != uid:
         raise conflict(resource, name, other_uid(target, metadata["uid"], uid))
-    if resource.custom and not metadata.get("resourceVersion"):
+    if (resource.custom or resource.conditional) and not metadata.get("resourceVersion"):
         told = "must be specified for an update"
         raise invalid(resource, name, [wrong("metadata.resourceVersion", 0, told)], resource.plural)
     return _change(store, target, kept, item)

@@ -178,5 +178,12 @@ def _check_scalar(rule: Rule, value: Any, site: Site) -> Iterator[FieldError]:
 
 def _shown(shape: Shape, item: Object) -> dict[str, Any]:
     """An item as it is quoted: in the order of its fields, with null where one is always written."""
-    shown = {rule.key: item.get(rule.key) for rule in shape.rules}
-    return {key: value for key, value in shown.items() if value is not None or key in shape.nulls}
+    shown: dict[str, Any] = {}
+    for rule in shape.rules:
+        value = item.get(rule.key)
+        if value is not None and rule.below is not None:
+            below = rule.below()
+            value = [_shown(below, one) for one in value] if rule.listed else _shown(below, value)
+        if value is not None or rule.key in shape.nulls:
+            shown[rule.key] = value
+    return shown
