@@ -17,7 +17,7 @@ from bayplan.model.change import Change
 from bayplan.runtime.roles import Keeper
 
 BATCH_SECONDS = 1.0
-"""How long pods of one gang are gathered before it is looked at."""
+"""How long pods of one gang are gathered before it is looked at, unless all are there."""
 RETRY_SECONDS = 5.0
 NEVER = float("inf")
 Object = dict[str, Any]
@@ -82,7 +82,7 @@ class Troop:
 
 
 class UngatingRole(Keeper):
-    """Looks at a gang as soon as its Workload changes, and a moment after its pods do.
+    """Looks at a gang once its Workload changes or its last pod is there, else a moment after its pods do.
 
     All that matters is in the API: whoever takes over reads from the pods which slots are taken.
     """
@@ -96,6 +96,7 @@ class UngatingRole(Keeper):
         self.troops: dict[Key, Troop] = {}
         self.homes: dict[Key, Key] = {}  # of every pod: its gang
         self.stirred: dict[Key, bool] = {}  # since the last round; whether it should not wait
+        self.grown: set[Key] = set()  # those of them with a pod that waits for its slot
         self.due: dict[Key, float] = {}
 
     def decode(self, event: Event) -> Iterator[Change]:
@@ -110,9 +111,10 @@ class UngatingRole(Keeper):
     def keep(self, now: float) -> Iterator[Write]:
         """Ungate the pods of the gangs whose turn it is."""
         for key, at_once in self.stirred.items():
-            when = now if at_once else now + self.batch_seconds
+            when = now if at_once or self._is_complete(key) else now + self.batch_seconds
             self.due[key] = min(when, self.due.get(key, NEVER))
         self.stirred.clear()
+        self.grown.clear()
         for key in [key for key, when in self.due.items() if when <= now]:
             del self.due[key]
             if key in self.troops:
@@ -170,6 +172,8 @@ class UngatingRole(Keeper):
         else:
             troop.pods[name] = pod
             self._see(troop, pod)
+            if uid in troop.gated and uid not in troop.expected:
+                self.grown.add(key)
         self.stirred.setdefault(key, False)
 
     def _see(self, troop: Troop, pod: PodWire) -> None:
@@ -191,6 +195,13 @@ class UngatingRole(Keeper):
         else:
             troop.workloads[name] = workload
             self.stirred[key] = True
+
+    def _is_complete(self, key: Key) -> bool:
+        """Whether nobody is missing any more, and somebody waits: then there is nothing to gather."""
+        if key not in self.grown or key not in self.troops:
+            return False
+        found = self.troops[key].admitted()
+        return found is not None and ungating.is_complete(found[1], self.troops[key].pods.values())
 
     def _drop(self, key: Key, troop: Troop, pod: PodWire) -> None:
         """A pod is no more."""

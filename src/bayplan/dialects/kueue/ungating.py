@@ -149,6 +149,16 @@ def ungatings(
     return Ungatings(tuple(found))
 
 
+def is_complete(gang: Placed, pods: Collection[PodWire]) -> bool:
+    """Whether every slot has its pod, so that there is nobody else to wait for."""
+    slots = sum(len(part.slots) for part in gang.parts)
+    if len(pods) < slots:
+        return False
+    names = {part.name for part in gang.parts}
+    placed_pods = (pod for pod in pods if (pod.metadata.labels or {}).get(POD_SET, "") in names)
+    return sum(map(_holds_slot, placed_pods)) == slots
+
+
 def ungating_write(ungating: Ungating, tag: object = None) -> Write:
     """The one patch that sends a pod on its way. Gates of others stay, and so do selectors."""
     meta = ungating.pod.metadata
