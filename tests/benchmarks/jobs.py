@@ -44,7 +44,7 @@ def measured(kube: str, pods: int, rounds: int, options: list[str]) -> tuple[lis
 
 
 def tell(what: str, run: Run) -> None:
-    told = f"{run.seconds:.2f} s, the last pod was made after {run.last_made:.2f} s"
+    told = f"{run.seconds:.2f} s, the pods were made between {run.first_made:.2f} and {run.last_made:.2f} s"
     print(f"    {what}: {told}; load {os.getloadavg()[0]:.1f}", flush=True)
 
 
@@ -63,6 +63,10 @@ def verdict(pods: int, ours: list[Run], bare: list[Run]) -> bool:
         cost = statistics.median(1000 * run.all_cpu / pods for run in runs)
         parts = f"{loop:.0f} % of one core in the loop, " if name == "Bayplan" else ""
         print(f"    CPU of {name}: {parts}{everything:.0f} % in all, {cost:.2f} ms for each pod")
+    served = [statistics.median(run.server_cpu for run in runs) for runs in (ours, bare)]
+    print(
+        f"    CPU of the control plane: {served[0]:.1f} s with Bayplan, {served[1]:.1f} s with the bare loop"
+    )
     print(f"load of the machine {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores", flush=True)
     return ratio <= RATIO_MAX
 

@@ -84,13 +84,15 @@ async def _patch_all(access: Access, job: str, selectors: Selectors) -> None:
             await asyncio.gather(*(_greet(session, access) for _ in range(IN_FLIGHT)))
             print("ready", flush=True)
             before = time.process_time()
-            workers = [asyncio.create_task(_work(session, access, pods, selectors)) for _ in range(IN_FLIGHT)]
-            await _hand_out(stream, pods, len(selectors))
-            await asyncio.wait([asyncio.create_task(pods.join()), *workers], return_when="FIRST_COMPLETED")
-            print(time.process_time() - before, flush=True)
-            for worker in workers:
-                worker.cancel()
-            await asyncio.gather(*workers, return_exceptions=True)
+            async with asyncio.TaskGroup() as group:  # one that fails ends them all
+                workers = [
+                    group.create_task(_work(session, access, pods, selectors)) for _ in range(IN_FLIGHT)
+                ]
+                await _hand_out(stream, pods, len(selectors))
+                await pods.join()
+                print(time.process_time() - before, flush=True)
+                for worker in workers:
+                    worker.cancel()
 
 
 async def _greet(session: aiohttp.ClientSession, access: Access) -> None:
@@ -110,6 +112,7 @@ async def _hand_out(stream: aiohttp.ClientResponse, pods: asyncio.Queue[Meta], c
                 count -= 1
         if not count:
             return
+    raise AssertionError(f"the watch ended before the last {count} pods")
 
 
 async def _work(

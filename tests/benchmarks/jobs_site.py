@@ -102,9 +102,11 @@ class Run:
     """One Job: seconds since it was handed in, and the CPU that whoever ungated its pods used till then."""
 
     seconds: float
-    last_made: float  # the seconds until its last pod was there
+    first_made: float  # the seconds until its first pod was there
+    last_made: float
     loop_cpu: float  # of the thread that decides
     all_cpu: float
+    server_cpu: float  # of the whole control plane; a busy machine changes it less than the seconds
     selectors: Selectors = field(repr=False, default_factory=dict)
     template: Object = field(repr=False, default_factory=dict)
 
@@ -112,15 +114,16 @@ class Run:
 def with_bayplan(cluster: Cluster, folder: Path, name: str, pods: int, *options: str) -> Run:
     """A Job that names a queue: admitted, started and ungated by `bayplan run`."""
     with _bayplan(cluster, folder, *options) as process:
-        before = _cpu(process.pid)
-        seconds, last_made = _watched(cluster, queued_job(name, pods), pods)
+        before, served = _cpu(process.pid), _server_cpu(cluster)
+        times = _watched(cluster, queued_job(name, pods), pods, process)
+        served = _server_cpu(cluster) - served
         loop, everything = (now - then for now, then in zip(_cpu(process.pid), before, strict=True))
         job = cluster.get("job", name, "-n", NAMESPACE)
         found = cluster.get("pods", "-n", NAMESPACE, "-l", f"batch.kubernetes.io/job-name={name}")["items"]
         _remove(cluster, name)
     selectors = {pod["metadata"]["labels"][INDEX]: pod["spec"]["nodeSelector"] for pod in found}
     assert len(selectors) == pods, "every index was ungated once"
-    return Run(seconds, last_made, loop, everything, selectors, job["spec"]["template"])
+    return Run(*times, loop, everything, served, selectors, job["spec"]["template"])
 
 
 def with_bare_loop(cluster: Cluster, folder: Path, name: str, model: Run) -> Run:
@@ -131,11 +134,13 @@ def with_bare_loop(cluster: Cluster, folder: Path, name: str, model: Run) -> Run
         del labels[label]  # the Job controller gives these anew
     with bare_loop(cluster.kubeconfig, name, model.selectors, folder) as process:
         job = _job(name, pods, template, suspend=False, labels={})
-        seconds, last_made = _watched(cluster, job, pods)
+        served = _server_cpu(cluster)
+        times = _watched(cluster, job, pods, process)
+        served = _server_cpu(cluster) - served
         assert process.stdout is not None
         cpu = float(process.stdout.readline())
     _remove(cluster, name)
-    return Run(seconds, last_made, cpu, cpu)
+    return Run(*times, cpu, cpu, served)
 
 
 # ── measuring ──────────────────────────────────────────────────────────────────────────────────────
@@ -161,8 +166,10 @@ class _Pod(Struct, gc=False):
     spec: _Spec
 
 
-def _watched(cluster: Cluster, job: Object, pods: int) -> tuple[float, float]:
-    """Seconds from `kubectl create` until every pod was seen without a gate, and until the last was made."""
+def _watched(
+    cluster: Cluster, job: Object, pods: int, who: subprocess.Popen[Any]
+) -> tuple[float, float, float]:
+    """Seconds from `kubectl create` until no pod has a gate; until the first was made; until the last was."""
     selector = f"batch.kubernetes.io/job-name={job['metadata']['name']}"
     kind = Kind("", "v1", "Pod", "pods", wire=_Pod, label_selector=selector)
     backend = RemoteBackend(load(cluster.kubeconfig))
@@ -173,18 +180,22 @@ def _watched(cluster: Cluster, job: Object, pods: int) -> tuple[float, float]:
         cluster.kubectl("create", "-f", "-", stdin=json.dumps(job))
         seen: set[str] = set()
         free: set[str] = set()
-        last_made = 0.0
+        first_made = last_made = 0.0
         while len(free) < pods:
             assert time.perf_counter() - start < RUN_SECONDS, f"{len(seen)} pods, {len(free)} without gate"
+            assert who.poll() in (None, 0), f"who ungates has ended with {len(free)} pods without gate"
             backend.wait(1.0)
             for event in backend.events():
                 if event.happened is Happened.SEEN:
                     seen.add(event.object.metadata.uid)
                     if not event.object.spec.scheduling_gates:
                         free.add(event.object.metadata.uid)
+            passed = time.perf_counter() - start
+            if seen:
+                first_made = first_made or passed
             if len(seen) == pods:
-                last_made = last_made or time.perf_counter() - start
-        return time.perf_counter() - start, last_made
+                last_made = last_made or passed
+        return passed, first_made, last_made
     finally:
         backend.close(0)
 
@@ -243,6 +254,10 @@ def _cpu(pid: int) -> tuple[float, float]:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     return spent(f"/proc/{pid}/task/{pid}/stat"), spent(f"/proc/{pid}/stat")
+
+
+def _server_cpu(cluster: Cluster) -> float:
+    return sum(_cpu(process.pid)[1] for process in cluster.processes)
 
 
 def until(holds: Any, what: str) -> None:
