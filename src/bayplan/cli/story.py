@@ -17,9 +17,9 @@ from bayplan.cli.tables import age, moment, say, say_json, table
 from bayplan.cli.waiting import Sections, waiting_sections, wishes
 from bayplan.cli.words import counted
 from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kube.times import seconds
 from bayplan.dialects.kueue.conditions import ADMITTED, FINISHED, condition_of, is_true
 from bayplan.dialects.kueue.demands import demand as read_demand
-from bayplan.dialects.kueue.demands import seconds
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Admit, Decline
 

@@ -8,7 +8,7 @@ from bayplan.model.demand import Demand
 from bayplan.model.plan import Why
 from bayplan.model.profile import FairRule
 from bayplan.model.quota import Victims
-from bayplan.scheduling.round import Load, Round, is_over, share
+from bayplan.scheduling.round import Load, Round, is_over
 from bayplan.scheduling.yielding import (
     Need,
     Victim,
@@ -18,7 +18,7 @@ from bayplan.scheduling.yielding import (
     uses,
     yields,
 )
-from bayplan.state.quotas import Account
+from bayplan.state.quotas import Account, share
 
 
 def victims_by_share(round_: Round, need: Need) -> list[Victim]:

@@ -9,8 +9,8 @@ from bayplan.model.demand import Demand
 from bayplan.model.plan import Again
 from bayplan.model.refusal import Remark, Token
 from bayplan.scheduling.assess import Assessment
-from bayplan.scheduling.round import Load, Round, share
-from bayplan.state.quotas import Account
+from bayplan.scheduling.round import Load, Round
+from bayplan.state.quotas import Account, share
 
 
 @dataclass(slots=True)

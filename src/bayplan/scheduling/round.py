@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from typing import Any
 
 from bayplan.model.assignment import Path
@@ -121,35 +120,6 @@ class Round:
             (not flavors or flavor in flavors) and name in self.checks and self.checks[name].sort is sort
             for name, flavors in queue.checks.items()
         )
-
-
-def share(account: Account) -> tuple[bool, Fraction, Fraction]:
-    """How far a node is above its own quota, measured by what it could borrow: (infinite, weighted, plain).
-
-    The largest ratio of any resource counts; a node of weight 0 that borrows has an infinite share.
-    """
-    zero = (False, Fraction(0), Fraction(0))
-    if account.parent is None:
-        return zero
-    over: dict[str, int] = {}
-    for cell, quota in account.subtree.items():
-        more = account.usage.get(cell, 0) - quota
-        if more > 0:
-            over[cell[1]] = over.get(cell[1], 0) + more
-    if not over:
-        return zero
-    lendable: dict[str, int] = {}
-    for cell in account.root().subtree:
-        if cell[1] in over:
-            lendable[cell[1]] = lendable.get(cell[1], 0) + account.parent.most(cell)
-    plain = max(
-        (Fraction(amount * 1000, lendable[name]) for name, amount in over.items() if lendable.get(name)),
-        default=Fraction(0),
-    )
-    weight = account.node.weight
-    if not weight:
-        return (bool(plain), Fraction(0), plain)
-    return (False, plain / weight, Fraction(0))
 
 
 def is_over(account: Account) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
 
 from bayplan.model.quota import Cell, Quota, QuotaNode
 
@@ -147,6 +148,35 @@ class Books:
         elif account is not None:
             for cell, amount in amounts.items():
                 account.add(cell, amount) if sign > 0 else account.remove(cell, amount)
+
+
+def share(account: Account) -> tuple[bool, Fraction, Fraction]:
+    """How far a node is above its own quota, measured by what it could borrow: (infinite, weighted, plain).
+
+    The largest ratio of any resource counts; a node of weight 0 that borrows has an infinite share.
+    """
+    zero = (False, Fraction(0), Fraction(0))
+    if account.parent is None:
+        return zero
+    over: dict[str, int] = {}
+    for cell, quota in account.subtree.items():
+        more = account.usage.get(cell, 0) - quota
+        if more > 0:
+            over[cell[1]] = over.get(cell[1], 0) + more
+    if not over:
+        return zero
+    lendable: dict[str, int] = {}
+    for cell in account.root().subtree:
+        if cell[1] in over:
+            lendable[cell[1]] = lendable.get(cell[1], 0) + account.parent.most(cell)
+    plain = max(
+        (Fraction(amount * 1000, lendable[name]) for name, amount in over.items() if lendable.get(name)),
+        default=Fraction(0),
+    )
+    weight = account.node.weight
+    if not weight:
+        return (bool(plain), Fraction(0), plain)
+    return (False, plain / weight, Fraction(0))
 
 
 def _copied(account: Account) -> Account:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from fractions import Fraction
 from math import inf
 
 import numpy as np
@@ -27,7 +26,7 @@ from bayplan.placement.supply import Supply
 from bayplan.placement.tree import Ints
 from bayplan.state.admissions import AdmissionState
 from bayplan.state.census import Census, Stock
-from bayplan.state.quotas import Account
+from bayplan.state.quotas import Account, share
 
 _NOTHING = Stock()
 _KNOWN_FLAWS = {flaw.value for flaw in Flaw}
@@ -60,28 +59,9 @@ def summaries(state: AdmissionState, census: Census | None = None, *, fair: bool
 
 
 def weighted_share(account: Account) -> float:
-    """By how much a node exceeds its own quota, in thousandths of what it could borrow, over its weight.
-
-    The resource with the largest ratio counts. A node of weight 0 that borrows has an infinite share.
-    """
-    if account.parent is None:
-        return 0.0
-    over: dict[str, int] = {}
-    for cell, quota in account.subtree.items():
-        more = account.usage.get(cell, 0) - quota
-        if more > 0:
-            over[cell[1]] = over.get(cell[1], 0) + more
-    if not over:
-        return 0.0
-    lendable: dict[str, int] = {}
-    for cell in account.root().subtree:
-        if cell[1] in over:
-            lendable[cell[1]] = lendable.get(cell[1], 0) + account.parent.most(cell)
-    ratios = (Fraction(more * 1000, lendable[name]) for name, more in over.items() if lendable.get(name))
-    ratio, weight = max(ratios, default=Fraction(0)), account.node.weight
-    if not weight:
-        return inf if ratio else 0.0
-    return float(ratio / weight)
+    """By how much a node exceeds its own quota, in thousandths of what it could borrow, over its weight."""
+    infinite, weighted, _ = share(account)
+    return inf if infinite else float(weighted)
 
 
 def levels(state: AdmissionState, topology: str) -> Iterator[LevelSummary]:

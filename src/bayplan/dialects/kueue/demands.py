@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil
@@ -17,6 +16,7 @@ from bayplan.dialects.kube.fields import INT32_MAX, Field
 from bayplan.dialects.kube.nodes import amounts
 from bayplan.dialects.kube.quantity import CPU, amount
 from bayplan.dialects.kube.rules import tolerations
+from bayplan.dialects.kube.times import seconds
 from bayplan.dialects.kueue.assignment_reading import decode_assignment
 from bayplan.dialects.kueue.conditions import ON_HOLD
 from bayplan.dialects.kueue.members import source
@@ -144,11 +144,6 @@ def shape_of(spec: Field) -> str:
         return msgspec.json.encode(value, order="sorted").decode()
     except (TypeError, UnicodeEncodeError):  # not what an API server sends; it is told what is wrong later
         return json.dumps(value, sort_keys=True, default=str)
-
-
-def seconds(text: str) -> float:
-    """An API timestamp as seconds since 1970; 0 if there is none."""
-    return datetime.fromisoformat(text).timestamp() if text else 0.0
 
 
 Condition = Mapping[str, Any]
