@@ -28,26 +28,32 @@ def put_volumes(random: Random, made: Obj) -> None:
                 _given(random, made, namespace, number, mode)
             case 2:
                 made["claims"].append(
-                    _claim(namespace, f"c{number}", LOCAL, mode, random.choice(("1Gi", "3Gi")))
+                    _claim(
+                        namespace, f"{made['prefix']}c{number}", LOCAL, mode, random.choice(("1Gi", "3Gi"))
+                    )
                 )
             case _:
                 made["claims"].append(
-                    _claim(namespace, f"c{number}", random.choice((MADE, MADE_IN_A)), mode, "1Gi")
+                    _claim(
+                        namespace, f"{made['prefix']}c{number}", random.choice((MADE, MADE_IN_A)), mode, "1Gi"
+                    )
                 )
     for number in range(random.randint(0, 3)):
         size = random.choice(("1Gi", "2Gi", "4Gi"))
-        made["volumes"].append(_volume(random, made, f"local-{number}", LOCAL, size, "ReadWriteOnce"))
+        made["volumes"].append(
+            _volume(random, made, f"{made['prefix']}local-{number}", LOCAL, size, "ReadWriteOnce")
+        )
     for node in made["nodes"]:
         if random.random() < 0.7:
             made["csinodes"].append(_csi_node(node["metadata"]["name"], random.choice((0, 1, 2, 30))))
 
 
 def _given(random: Random, made: Obj, namespace: str, number: int, mode: str) -> None:
-    volume = _volume(random, made, f"given-{number}", SLOW, "1Gi", mode)
-    volume["spec"]["claimRef"] = {"namespace": namespace, "name": f"c{number}"}
+    volume = _volume(random, made, f"{made['prefix']}given-{number}", SLOW, "1Gi", mode)
+    volume["spec"]["claimRef"] = {"namespace": namespace, "name": f"{made['prefix']}c{number}"}
     volume["status"] = {"phase": "Bound"}
-    claim = _claim(namespace, f"c{number}", SLOW, mode, "1Gi")
-    claim["spec"]["volumeName"] = f"given-{number}"
+    claim = _claim(namespace, f"{made['prefix']}c{number}", SLOW, mode, "1Gi")
+    claim["spec"]["volumeName"] = f"{made['prefix']}given-{number}"
     claim["metadata"]["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
     claim["status"] = {"phase": "Bound"}
     made["volumes"].append(volume)

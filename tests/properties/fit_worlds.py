@@ -20,28 +20,33 @@ APPS, VERSIONS = ("web", "db", "cache"), ("v1", "v2")
 IMAGES = {"example.com/large:1": 900 << 20, "example.com/medium:latest": 300 << 20, "small:latest": 10 << 20}
 TAINTS = (
     {"key": "dedicated", "value": "ml", "effect": "NoSchedule"},
-    {"key": "dedicated", "value": "web", "effect": "NoSchedule"},
+    {"key": "reserved", "value": "web", "effect": "NoSchedule"},
     {"key": "flaky", "effect": "PreferNoSchedule"},
     {"key": "old", "value": "yes", "effect": "PreferNoSchedule"},
     {"key": "drain", "effect": "NoExecute"},
 )
 
 
-def world(seed: int, *, volumes: bool = True) -> Obj:
-    """A cluster: nodes, running pods, namespaces, services, and what is to do with volumes."""
+def world(seed: int, prefix: str = "") -> Obj:
+    """A cluster: nodes, running pods, namespaces, services, and what is to do with volumes.
+
+    Names start with the prefix, so that several may live in one real cluster, one after the other.
+    """
     random = Random(seed)
-    nodes = [_node(random, f"n{number}") for number in range(random.randint(2, 7))]
+    nodes = [_node(random, f"{prefix}n{number}") for number in range(random.randint(2, 7))]
     made: Obj = {
+        "prefix": prefix,
         "nodes": nodes,
         "pods": [],
         "namespaces": NAMESPACES,
         "services": [_service(random, n) for n in NAMESPACES if random.random() < 0.5],
         "claims": [], "volumes": [], "classes": [], "csinodes": [],
     }  # fmt: skip
-    if volumes and random.random() < 0.6:
+    if random.random() < 0.6:
         put_volumes(random, made)
     for number in range(random.randint(0, 12)):
-        running = pod(random, made, f"r{number}", running=True)
+        running = pod(random, made, f"{prefix}r{number}", running=True)
+        running["spec"]["tolerations"] = [{"key": "drain", "operator": "Exists"}]  # or it would have to go
         running["spec"]["nodeName"] = random.choice(nodes)["metadata"]["name"]
         made["pods"].append(running)
     return made
@@ -238,6 +243,7 @@ def tolerations(random: Random, _: Obj, made: Obj) -> None:
         {"operator": "Exists"},
         {"key": "dedicated", "operator": "Exists"},
         {"key": "dedicated", "operator": "Equal", "value": "ml", "effect": "NoSchedule"},
+        {"key": "reserved", "value": "web"},
         {"key": "flaky", "operator": "Exists", "effect": "PreferNoSchedule"},
         {"key": "drain", "operator": "Exists", "effect": "NoExecute"},
         {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"},

@@ -18,6 +18,16 @@ from tests.properties.fit_world_volumes import Obj
 from tests.properties.fit_worlds import pod, world
 
 SEEDS = st.integers(0, 2**32)
+CURABLE = (
+    "Insufficient",
+    "Too many pods",
+    "node(s) didn't have free ports",
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod",
+    "node(s) exceed max volume count",
+    "node(s) didn't match pod topology spread constraints",
+    "node(s) didn't match pod anti-affinity rules",
+    "node(s) didn't satisfy existing pods anti-affinity rules",
+)
 
 
 def newcomer(seed: int, made: Obj) -> Obj:
@@ -43,6 +53,27 @@ def test_every_node_refuses_for_the_reasons_that_it_has(seed: int) -> None:
     listed = told or ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
     if not verdict.fits.any():
         assert unavailable(verdict.why) == f"0/{len(made['nodes'])} nodes are available: {listed}."
+
+
+@given(SEEDS)
+def test_a_node_is_cured_by_others_leaving_unless_it_is_too_small_or_wrong(seed: int) -> None:
+    made = world(seed)
+    new = newcomer(seed, made)
+    verdict = judge(scene_of(made), shape_of(made, new))
+    if fit_oracle.barred(made, new):
+        assert not verdict.curable.any()
+        return
+    asked = fit_oracle.requests(new)
+    for row, node in enumerate(made["nodes"]):
+        room = node["status"]["allocatable"]
+        reasons = fit_oracle.reasons(made, new, node)
+        small = any(
+            asked[name] > fit_oracle.quantity(room.get(name, 0))
+            for name in asked
+            if f"Insufficient {name}" in reasons
+        )
+        may = [reason.startswith(CURABLE) and not reason.endswith("label)") for reason in reasons]
+        assert bool(verdict.curable[row]) == (bool(may) and all(may) and not small), reasons
 
 
 @given(SEEDS)

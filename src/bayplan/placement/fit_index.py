@@ -120,11 +120,21 @@ class PodIndex:
 
     def _weigh(self, slot: int, shape: Shape, sign: int) -> None:
         if slot >= self.weight.shape[1]:
-            wider = np.zeros((2, max(2 * slot, 64)), dtype=np.int64)
-            wider[:, : self.weight.shape[1]] = self.weight
-            self.weight = wider
+            self._widen(slot)
         self.weight[0, slot] += sign * shape.weighs[0]
         self.weight[1, slot] += sign * shape.weighs[1]
+
+    def weight_of(self, slots: Ints) -> Ints:
+        """What the pods on these slots weigh: CPU, then memory."""
+        most = int(slots.max()) if len(slots) else 0
+        if most >= self.weight.shape[1]:
+            self._widen(most)
+        return self.weight[:, slots]
+
+    def _widen(self, slot: int) -> None:
+        wider = np.zeros((2, max(2 * slot, 64)), dtype=np.int64)
+        wider[:, : self.weight.shape[1]] = self.weight
+        self.weight = wider
 
     def _take(self, stance: Stance, slot: int, sign: int) -> None:
         if stance not in self.stances:

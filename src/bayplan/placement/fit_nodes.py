@@ -175,8 +175,8 @@ def _answered(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
 
 def domains(land: Land, key: str) -> tuple[Ints, int]:
     """The number of each node's value of a label (ABSENT: no label), and how many numbers there are."""
-    column = land.table.column(key)
-    return column.astype(np.int64), len(land.table.words[key].codes)
+    column = land.remember(("domain", key), lambda: land.table.column(key).astype(np.int64))
+    return column, len(land.table.words[key].codes)
 
 
 def by_domain(domain: Ints, size: int, counts: Ints) -> Ints:

@@ -12,6 +12,7 @@ from bayplan.placement.tree import Bools, Ints
 
 CPU, MEMORY = "cpu", "memory"
 BEST = 100
+EXACT = 1 << 46
 
 
 def lacking(ground: Ground, shape: Shape) -> dict[str, Bools]:
@@ -36,19 +37,26 @@ def hopeless(ground: Ground, shape: Shape) -> Bools:
 
 def emptiest(ground: Ground, index: PodIndex, shape: Shape) -> Ints:
     """How much of CPU and memory would be left, in hundredths, pods that ask for nothing counting too."""
-    slots = ground.land.slots
-    weight = np.zeros((2, len(slots)), dtype=np.int64)
-    known = slots < index.weight.shape[1]
-    weight[:, known] = index.weight[:, slots[known]]
-    total = np.zeros(len(slots), dtype=np.int64)
-    count = np.zeros(len(slots), dtype=np.int64)
+    land = ground.land
+    weight = index.weight_of(land.slots)
+    total = np.zeros(len(land), dtype=np.int64)
+    count = np.zeros(len(land), dtype=np.int64)
     for at, resource in enumerate((CPU, MEMORY)):
         room = _all(ground, resource)
-        left = room - (weight[at] + shape.weighs[at])
-        share = np.where(left < 0, 0, left) * BEST // np.maximum(room, 1)
-        total += np.where(room > 0, share, 0)
+        left = np.maximum(room - weight[at] - shape.weighs[at], 0)
+        total += _hundredths(left, room)
         count += room > 0
-    return np.where(count > 0, total // np.maximum(count, 1), 0)
+    return np.where(count == 2, total >> 1, total)
+
+
+def _hundredths(part: Ints, whole: Ints) -> Ints:
+    """The share in whole hundredths, rounded down; of nothing it is nothing.
+
+    Floats divide much faster, and below this limit they cannot round up across a whole number.
+    """
+    if len(whole) and int(whole.max()) < EXACT:
+        return (part * float(BEST) / np.where(whole > 0, whole, np.inf)).astype(np.int64)
+    return np.where(whole > 0, part * BEST // np.maximum(whole, 1), 0)
 
 
 def balanced(ground: Ground, shape: Shape) -> Ints:
@@ -61,9 +69,11 @@ def balanced(ground: Ground, shape: Shape) -> Ints:
     for resource, amount in zip((CPU, MEMORY), asked, strict=True):
         room = _all(ground, resource)
         both &= room > 0
-        used = (room - _free(ground, resource) + amount).astype(np.float64)
+        used = room - _free(ground, resource) + amount
         shares.append(np.minimum(used / np.maximum(room, 1), 1.0))
-    apart = np.where(both, np.abs((shares[0] - shares[1]) / 2), 0.0)
+    apart = np.abs((shares[0] - shares[1]) / 2)
+    if not both.all():
+        apart[~both] = 0.0
     return ((1 - apart) * BEST).astype(np.int64)
 
 

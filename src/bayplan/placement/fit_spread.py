@@ -63,7 +63,7 @@ def evenness(land: Land, index: PodIndex, shape: Shape, fitting: Bools) -> Ints 
         else:
             counted = everywhere & _heeded(land, shape, spread)
             there = np.append(by_domain(domain, size, np.where(counted, there, 0)), 0)[domain]
-            places = len(np.unique(domain[judged]))
+            places = int(np.count_nonzero(np.bincount(domain[judged] - ABSENT)))  # no label is a place, too
         worth = there * np.log(float(places + 2)) + float(spread.max_skew - 1)
         total += np.where(domain != ABSENT, worth, 0.0)
     return _hundredths(np.floor(total + 0.5).astype(np.int64), judged)
