@@ -64,6 +64,15 @@ def test_a_watch_that_goes_on_is_not_counted(server: Server) -> None:
         assert seen.restarts == []
 
 
+def test_after_an_outage_a_server_that_forgot_our_history_is_asked_for_a_list_soon(server: Server) -> None:
+    server.watches = [*[refused(429)] * 7, refused(410, reason="Expired"), LATER]
+    with watching(server, THINGS, patience=replace(HASTY, longest_pause=2.0)) as seen:
+        seen.until(lambda: "seen later@9" in seen.told())
+        pauses = [float(found[1]) for line in seen.log if (found := re.search(r"next try in (\S+) s", line))]
+    assert len(pauses) == 8 and pauses[6] > 10 * pauses[0]
+    assert pauses[7] == pauses[0]
+
+
 def test_bayplan_run_shows_them_among_its_metrics(server: Server, tmp_path: Path) -> None:
     server.lists, server.watches = [page([])], [refused(400)] * 5 + [stream(failed(410)), quiet]
     config = tmp_path / "config"

@@ -105,6 +105,8 @@ class Reflector:
                 await self._watch(whole=not self._at)
             except Stale as trouble:
                 self._restarted(Restart.STALE)
+                if self._at:  # the server answers again: what failed before this says nothing any more
+                    self._failures = 0
                 self._start_over()
                 await self._pause(f"{trouble}; it will be listed again")
             except NotServed as trouble:
