@@ -15,8 +15,8 @@ from bayplan.model.wants import ClaimUse, Disk, Neighbours, NeighbourTerm, Selec
 from bayplan.placement.fit_filters import Scene, Verdict, judge
 from bayplan.placement.fit_images import ImageIndex, fetched
 from bayplan.placement.fit_index import QUESTIONS_MAX, PodIndex, Question
-from bayplan.placement.fit_nodes import Ground, allocatable_of, land_of, relaid
-from bayplan.placement.nodes import changed, table_of
+from bayplan.placement.fit_nodes import Ground, Land, allocatable_of, land_of, land_with, land_without, relaid
+from bayplan.placement.nodes import changed, inserted, removed, table_of
 
 CPU = {"cpu": 0}
 HOST = "kubernetes.io/hostname"
@@ -145,6 +145,27 @@ def test_a_node_that_changes_is_seen_changed() -> None:
     ground = Ground(after, CPU, here.ground.free, here.ground.allocatable)
     assert judge(Scene(ground, here.index), Shape()).fits.tolist() == [True, False]
     assert judge(here, Shape()).fits.all()
+
+
+def test_nodes_that_come_and_go_leave_the_others_theirs() -> None:
+    here = scene([machine("a"), machine("c")])
+    here.index.add("p", "c", Shape(labels=(("app", "web"),)))
+    apart = Shape(neighbours=Neighbours(apart=(NeighbourTerm(HOST, WEB, ("",)),)))
+    land = here.ground.land
+
+    def fits(land: Land, shape: Shape) -> list[bool]:
+        room = allocatable_of(land.table, CPU)
+        found: list[bool] = judge(Scene(Ground(land, CPU, room, room), here.index), shape).fits.tolist()
+        return found
+
+    nodes = np.asarray([machine("a"), machine("b", schedulable=False), machine("c")], dtype=object)
+    more = land_with(land, inserted(land.table, nodes, 1), 1)
+    assert fits(more, apart) == [True, False, False]
+    assert fits(more, Shape(node="c")) == [False, False, True]
+    less = land_without(more, removed(more.table, nodes[1:], 0), 0)
+    assert fits(less, apart) == [False, False]
+    assert fits(less, Shape(node="c")) == [False, True]
+    assert fits(less, Shape(node="a")) == [False, False]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,11 +18,10 @@ UNLIMITED = np.iinfo(np.int64).max // 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attachments:
-    """Per driver what is attached to each node, and per volume where it is in use by pods."""
+    """Per driver how much is attached to each node, and per volume the nodes on which pods use it."""
 
     counts: dict[str, Ints]
-    limits: dict[str, Ints]
-    used: dict[Handle, Bools]
+    used: dict[Handle, set[int]]
 
 
 def too_many_attached(land: Land, index: PodIndex, storage: Storage, shape: Shape) -> Bools:
@@ -34,15 +32,17 @@ def too_many_attached(land: Land, index: PodIndex, storage: Storage, shape: Shap
         return over
     key = ("attached", storage, index, index.claims_version)
     found = land.remember(key, lambda: _attachments(land, index, storage))
+    limits = land.remember(("limits", storage), lambda: _limits(land, storage))
     arriving: dict[str, Ints] = {}
     for handle in handles:
         assert handle is not None
-        new = ~found.used[handle] if handle in found.used else np.ones(len(land), dtype=bool)
-        arriving[handle[0]] = arriving.get(handle[0], np.zeros(len(land), dtype=np.int64)) + new
+        count = arriving.setdefault(handle[0], np.zeros(len(land), dtype=np.int64))
+        count += 1
+        count[list(found.used.get(handle, ()))] -= 1
     for driver, count in arriving.items():
-        if driver in found.limits:
+        if driver in limits:
             attached = found.counts.get(driver, np.zeros(len(land), dtype=np.int64))
-            over |= (count > 0) & (attached + count > found.limits[driver])
+            over |= (count > 0) & (attached + count > limits[driver])
     return over
 
 
@@ -61,34 +61,33 @@ def handle_of(storage: Storage, key: ClaimKey) -> Handle | None:
 
 
 def _attachments(land: Land, index: PodIndex, storage: Storage) -> Attachments:
-    rows = np.full(max(len(index.slots), 1), ABSENT, dtype=np.int64)
+    rows = np.full(len(index.slots), ABSENT, dtype=np.int64)
     rows[land.slots] = np.arange(len(land))
-    used: dict[Handle, Bools] = {}
+    used: dict[Handle, set[int]] = {}
     for key, tally in index.claims.items():
         handle = handle_of(storage, key)
-        if handle is not None and tally:
-            at = rows[np.fromiter(tally.few, np.int64, len(tally.few))]
-            where = used.setdefault(handle, np.zeros(len(land), dtype=bool))
-            where[at[at != ABSENT]] = True
+        if handle is not None:
+            used.setdefault(handle, set()).update(int(rows[slot]) for slot in tally.few)
     counts: dict[str, Ints] = {}
-    for (driver, _), where in used.items():
-        counts[driver] = counts.get(driver, np.zeros(len(land), dtype=np.int64)) + where
+
+    def count(driver: str, where: list[int]) -> None:
+        counts.setdefault(driver, np.zeros(len(land), dtype=np.int64))[where] += 1
+
+    for handle, where in used.items():
+        where.discard(ABSENT)
+        count(handle[0], list(where))
     for node, handles in storage.attached.items():
-        row = land.names.get(node)
-        if row is not None:
-            _count_left_over(counts, used, handles, row, len(land))
+        row = land.row(node)
+        for handle in handles if row != ABSENT else ():
+            if row not in used.get(handle, ()):  # attached though no pod on the node uses it
+                count(handle[0], [row])
+    return Attachments(counts, used)
+
+
+def _limits(land: Land, storage: Storage) -> dict[str, Ints]:
     limits: dict[str, Ints] = {}
     for node, most in storage.limits.items():
-        row = land.names.get(node)
-        for driver, limit in most.items() if row is not None else ():
+        row = land.row(node)
+        for driver, limit in most.items() if row != ABSENT else ():
             limits.setdefault(driver, np.full(len(land), UNLIMITED, dtype=np.int64))[row] = limit
-    return Attachments(counts, limits, used)
-
-
-def _count_left_over(
-    counts: dict[str, Ints], used: dict[Handle, Bools], handles: frozenset[Handle], row: int, size: int
-) -> None:
-    """Volumes attached though no pod on the node uses them."""
-    idle = Counter(handle[0] for handle in handles if handle not in used or not used[handle][row])
-    for driver, count in idle.items():
-        counts.setdefault(driver, np.zeros(size, dtype=np.int64))[row] += count
+    return limits

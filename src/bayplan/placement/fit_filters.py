@@ -106,11 +106,11 @@ def _steps(scene: Scene, shape: Shape, names: frozenset[str] | None) -> Iterator
     ground, index = scene.ground, scene.index
     land, rules = ground.land, shape.rules
     if names is not None:
-        yield {(Cause.OUTSIDE, ""): ~_rows(land, names)}
+        yield {(Cause.OUTSIDE, ""): ~land.named(names)}
     if land.cordoned.any():
         yield {(Cause.CORDONED, ""): ~welcomed(land, rules.tolerations)}
     if shape.node:
-        yield {(Cause.OTHER_NODE, ""): ~_rows(land, frozenset((shape.node,)))}
+        yield {(Cause.OTHER_NODE, ""): ~land.named((shape.node,))}
     yield {(Cause.TAINT, ""): ~untainted(land, rules.tolerations)}
     yield {(Cause.AFFINITY, ""): ~chosen(land, rules)}
     if shape.ports:
@@ -126,12 +126,6 @@ def _steps(scene: Scene, shape: Shape, names: frozenset[str] | None) -> Iterator
     yield {(Cause.NOT_NEAR, ""): ~neighbours.near}
     yield {(Cause.NOT_APART, ""): ~neighbours.apart}
     yield {(Cause.UNWELCOME, ""): ~neighbours.welcome}
-
-
-def _rows(land: Land, names: frozenset[str]) -> Bools:
-    good = np.zeros(len(land), dtype=bool)
-    good[[land.names[name] for name in names if name in land.names]] = True
-    return good
 
 
 def _port_taken(land: Land, index: PodIndex, ports: tuple[HostPort, ...]) -> Bools:

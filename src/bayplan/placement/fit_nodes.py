@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -24,12 +24,29 @@ class Land:
 
     table: NodeTable
     slots: Ints  # the slot of each row
-    names: Mapping[str, int]  # the row of each node
+    known: Slots
     cordoned: Bools
     memory: dict[Hashable, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.slots)
+
+    def row(self, name: str) -> int:
+        """The row of a node; ABSENT if there is no such node."""
+        slot, rows = self.known.numbers.get(name, ABSENT), self.remember("rows", self._rows)
+        return int(rows[slot]) if 0 <= slot < len(rows) else ABSENT
+
+    def _rows(self) -> Ints:
+        rows = np.full(len(self.known), ABSENT, dtype=np.int64)
+        rows[self.slots] = np.arange(len(self.slots))
+        return rows
+
+    def named(self, names: Iterable[str]) -> Bools:
+        """The nodes that go by these names."""
+        found = [row for row in map(self.row, names) if row != ABSENT]
+        good = np.zeros(len(self.slots), dtype=bool)
+        good[found] = True
+        return good
 
     def remember(self, question: Hashable, work_out: Callable[[], T]) -> T:
         """An answer worked out once."""
@@ -58,7 +75,7 @@ def land_of(table: NodeTable, slots: Slots) -> Land:
     return Land(
         table,
         np.fromiter((slots.number(node.name) for node in nodes), np.int64, len(nodes)),
-        {node.name: row for row, node in enumerate(nodes)},
+        slots,
         np.fromiter((not node.schedulable for node in nodes), bool, len(nodes)),
     )
 
@@ -69,7 +86,19 @@ def relaid(land: Land, table: NodeTable, row: int) -> Land:
     if bool(cordoned[row]) == table.nodes[row].schedulable:
         cordoned = cordoned.copy()
         cordoned[row] = not table.nodes[row].schedulable
-    return Land(table, land.slots, land.names, cordoned)
+    return Land(table, land.slots, land.known, cordoned)
+
+
+def land_with(land: Land, table: NodeTable, row: int) -> Land:
+    """The same land with one more node."""
+    node = table.nodes[row]
+    slots = np.insert(land.slots, row, land.known.number(node.name))
+    return Land(table, slots, land.known, np.insert(land.cordoned, row, not node.schedulable))
+
+
+def land_without(land: Land, table: NodeTable, row: int) -> Land:
+    """The same land with one node less."""
+    return Land(table, np.delete(land.slots, row), land.known, np.delete(land.cordoned, row))
 
 
 def allocatable_of(table: NodeTable, resources: Mapping[str, int]) -> Ints:
@@ -126,8 +155,7 @@ def term_mask(land: Land, term: Term) -> Bools:
 
 
 def _named(land: Land, requirement: Requirement) -> Bools:
-    good = np.zeros(len(land), dtype=bool)
-    good[[land.names[name] for name in requirement.values if name in land.names]] = True
+    good = land.named(requirement.values)
     return ~good if requirement.operator == "NotIn" else good
 
 

@@ -137,7 +137,7 @@ def _not_found(land: Land, storage: Storage, claims: list[VolumeClaim]) -> tuple
     nothing, full = np.zeros(len(land), dtype=bool), np.zeros(len(land), dtype=bool)
     for claim in claims:
         if claim.selected_node:
-            nothing |= np.arange(len(land)) != land.names.get(claim.selected_node, ABSENT)
+            nothing |= ~land.named((claim.selected_node,))
     decided = nothing.copy()
     searching = sorted((claim for claim in claims if not claim.selected_node), key=lambda claim: claim.size)
     to_make = [(claim, np.ones(len(land), dtype=bool)) for claim in claims if claim.selected_node]
