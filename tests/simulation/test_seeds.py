@@ -12,7 +12,8 @@ import pytest
 from bayplan.model.plan import Bind, Plan
 from bayplan.model.pod import Pod
 from bayplan.scheduling.decide import decide
-from bayplan.simulator.run import Report, Simulation
+from bayplan.simulator.report import Report
+from bayplan.simulator.run import Simulation
 from bayplan.state.ledger import Ledger
 from bayplan.state.queues import Queues
 from bayplan.state.state import State

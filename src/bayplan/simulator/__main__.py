@@ -9,7 +9,15 @@ import sys
 import traceback
 from collections import Counter
 
-from bayplan.simulator.run import Report, Simulation
+from bayplan.simulator.jobs_run import JobsSimulation
+from bayplan.simulator.report import Report
+from bayplan.simulator.run import Simulation
+
+GANGS, JOBS = "gangs", "jobs"
+PLAYS: dict[str, type[Simulation] | type[JobsSimulation]] = {
+    GANGS: Simulation,  # gangs of the scheduler and bare Workloads, as the seed says
+    JOBS: JobsSimulation,  # jobs that name a queue, their pods, and nodes that fail
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -19,25 +27,43 @@ def main(arguments: list[str] | None = None) -> int:
         "--seeds", type=int, default=100, metavar="N", help="seeds 0 to N - 1 (default %(default)s)"
     )
     parser.add_argument("--seed", type=int, metavar="K", help="only this one, with its journal's digest")
+    parser.add_argument(
+        "--play", choices=list(PLAYS), help=f"only this one (default: all; with --seed {GANGS})"
+    )
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, metavar="P")
     options = parser.parse_args(arguments)
     if options.seed is not None:
-        return _one(options.seed)
+        return _one(options.play or GANGS, options.seed)
+    plays = [options.play] if options.play else list(PLAYS)
+    runs = [(play, seed) for play in plays for seed in range(options.seeds)]
     with multiprocessing.Pool(max(options.processes, 1)) as pool:
-        reports = list(pool.imap_unordered(run_seed, range(options.seeds), chunksize=4))
-    return _summary(sorted(reports, key=lambda report: report.seed))
+        reports = list(pool.imap_unordered(_run, runs, chunksize=4))
+    reports.sort(key=lambda report: (plays.index(report.play), report.seed))
+    failed = [_summary(play, [one for one in reports if one.play == play]) for play in plays]
+    print(
+        f"{len(reports):,} runs, {sum(one.steps for one in reports):,} steps, "
+        f"{sum(sum(one.faults.values()) for one in reports):,} faults injected, {sum(failed)} violations"
+    )
+    return 1 if any(failed) else 0
 
 
-def run_seed(seed: int) -> Report:
+def run_seed(seed: int, play: str = GANGS) -> Report:
     """One seed; an exception is a violation like any other."""
     try:
-        return Simulation(seed).run()
+        report = PLAYS[play](seed).run()
     except Exception:
-        return Report(seed, violations=[traceback.format_exc()])
+        report = Report(seed, violations=[traceback.format_exc()])
+    report.play = play
+    return report
 
 
-def _one(seed: int) -> int:
-    report = run_seed(seed)
+def _run(which: tuple[str, int]) -> Report:
+    play, seed = which
+    return run_seed(seed, play)
+
+
+def _one(play: str, seed: int) -> int:
+    report = run_seed(seed, play)
     print("\n".join(report.violations))
     print(
         f"seed {seed}: {report.steps} steps, {report.finished} of {report.jobs} jobs finished, "
@@ -48,24 +74,25 @@ def _one(seed: int) -> int:
     return 1 if report.violations else 0
 
 
-def _summary(reports: list[Report]) -> int:
+def _summary(play: str, reports: list[Report]) -> int:
+    """Say what came of the seeds of a play; how many of them show a violation."""
     faults: Counter[str] = Counter()
     for report in reports:
         faults.update(report.faults)
         if report.violations:
-            print(f"seed {report.seed}: {report.violations[0]}")
-            print(f"  again: python -m bayplan.simulator --seed {report.seed}")
+            print(f"{play} {report.seed}: {report.violations[0]}")
+            print(f"  again: python -m bayplan.simulator --play {play} --seed {report.seed}")
     failed = sum(bool(report.violations) for report in reports)
     admissions, workloads = sum(r.admissions for r in reports), sum(r.workloads for r in reports)
     finished, jobs = sum(r.finished for r in reports), sum(r.jobs for r in reports)
     print(", ".join(f"{count:,} {name}" for name, count in sorted(faults.items())))
     print(
-        f"{len(reports):,} seeds, {finished:,} of {jobs:,} jobs finished, "
+        f"{play}: {len(reports):,} seeds, {finished:,} of {jobs:,} jobs finished, "
         f"{admissions:,} admissions of {workloads:,} workloads, "
         f"{sum(r.steps for r in reports):,} steps, {sum(faults.values()):,} faults injected, "
         f"{failed} violations"
     )
-    return 1 if failed else 0
+    return failed
 
 
 if __name__ == "__main__":

@@ -58,11 +58,16 @@ def read(workload: Object, labels: Mapping[str, Mapping[str, str]]) -> Admitted:
     admitted = conditions_of(workload).get("Admitted", False)
     quota: dict[Cell, int] = {}
     spots = []
+    over = {one["name"]: one["count"] for one in workload["status"].get("reclaimablePods") or ()}
     for part in admission["podSetAssignments"]:
         usage = amounts_of(part.get("resourceUsage"))
-        for resource, flavor in (part.get("flavors") or {}).items():
-            quota[flavor, resource] = quota.get((flavor, resource), 0) + usage.get(resource, 0)
         pod_set = pod_sets.get(part["name"])
+        needed = part["count"] if pod_set is None else pod_set["count"] - over.get(part["name"], 0)
+        if pod_set is not None and over:  # pods that are over need no quota, nor a place if they come again
+            pod_set = {**pod_set, "least": min(pod_set.get("minCount") or pod_set["count"], needed)}
+        for resource, flavor in (part.get("flavors") or {}).items():
+            held = usage.get(resource, 0) // max(part["count"], 1) * min(part["count"], needed)
+            quota[flavor, resource] = quota.get((flavor, resource), 0) + held
         if pod_set is not None:
             each = _each(pod_set)
             wrong += _counts(name, pod_set, part, each, usage, admitted)
@@ -88,7 +93,7 @@ def _counts(
     admitted: bool,
 ) -> Iterator[str]:
     """Whole or not at all, with quota for every pod."""
-    count, least = part["count"], pod_set.get("minCount") or pod_set["count"]
+    count, least = part["count"], pod_set.get("least", pod_set.get("minCount") or pod_set["count"])
     if not least <= count <= pod_set["count"]:
         yield f"workload {name} is admitted with {count} of {pod_set['count']} pods of {part['name']}"
     for resource, amount in each.items():
@@ -98,7 +103,7 @@ def _counts(
     if admitted and delayed and "topologyAssignment" not in part:
         yield f"workload {name} is admitted without a place for {part['name']}"
     asks = pod_set.get("topologyRequest") or {}
-    if asks.get("required") and "topologyAssignment" not in part and not delayed:
+    if asks.get("required") and count and "topologyAssignment" not in part and not delayed:
         yield f"workload {name} got no place for {part['name']}"
 
 
@@ -127,7 +132,7 @@ def _place(
     if wish.get("podSetSliceSize"):
         size, level = wish["podSetSliceSize"], wish["podSetSliceRequiredTopology"]
         odd = sorted(domain for domain, count in _by_domain(spot, level, labels).items() if count % size)
-        if odd:
+        if len(odd) > (1 if "least" in pod_set and part["count"] % size else 0):  # some pods are over
             yield f"workload {name} has broken segments of {size} in {odd}"
 
 

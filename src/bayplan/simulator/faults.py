@@ -24,6 +24,8 @@ class Chances:
     crash: float = 0.03  # the scheduler dies between two steps
     node_loss: float = 0.01
     node_flap: float = 0.03
+    missed: float = 0.0  # a watch breaks (410): only what became of everything is told, not what happened
+    torn: float = 0.0  # the process dies while it writes: the rest is never written
 
 
 NONE = Chances(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
@@ -38,7 +40,9 @@ class FaultyBackend:
         self.chances = chances
         self.injected = injected
         self.held: dict[Kind, list[Event]] = {}
-        self.known: dict[tuple[str, str, str], Event] = {}
+        self.known: dict[tuple[Kind, str, str], Event] = {}
+        self.versions: dict[Kind, str] = {}  # of the last list
+        self.dead = False  # it died in the middle of something
         self.late: list[Outcome] = []
         self.kinds: Sequence[Kind] = ()
 
@@ -54,7 +58,10 @@ class FaultyBackend:
         for kind in list(self.held):
             if self._strikes("delay_events", self.chances.delay_events):
                 continue
-            ready.append(self._noted(self.held.pop(kind)))
+            held = self.held.pop(kind)
+            if self._strikes("missed", self.chances.missed):
+                held = self._outcome_of(held)
+            ready.append(self._noted(held))
             if self._strikes("relist", self.chances.relist):
                 ready[-1] = [*ready[-1], *self._again(kind)]
         self.rng.shuffle(ready)
@@ -68,7 +75,9 @@ class FaultyBackend:
         """Pass on the writes that are not lost or refused on the way."""
         passed = []
         for write in writes:
-            if self._strikes("conflict", self.chances.conflict):
+            if self.dead or self._strikes("torn", self.chances.torn):
+                self.dead = True
+            elif self._strikes("conflict", self.chances.conflict):
                 self.late.append(Outcome(write, Ended.CONFLICT, 409, "injected"))
             elif self._strikes("timeout_lost", self.chances.timeout_lost):
                 self.late.append(Outcome(write, Ended.TIMED_OUT, 0, "injected"))
@@ -102,6 +111,7 @@ class FaultyBackend:
     def _noted(self, events: list[Event]) -> list[Event]:
         for event in events:
             if event.happened is Happened.SYNCED:
+                self.versions[event.kind] = event.version
                 continue
             key = _key(event)
             if event.happened is Happened.GONE:
@@ -112,7 +122,23 @@ class FaultyBackend:
 
     def _again(self, kind: Kind) -> list[Event]:
         """A relist: everything of the kind is reported once more."""
-        return [event for event in self.known.values() if event.kind == kind] + [Event(Happened.SYNCED, kind)]
+        synced = Event(Happened.SYNCED, kind, None, self.versions.get(kind, ""))
+        return [event for event in self.known.values() if event.kind == kind] + [synced]
+
+    def _outcome_of(self, events: list[Event]) -> list[Event]:
+        """What a new list shows after a watch was lost: those that are gone, and the last of the others."""
+        last: dict[tuple[Kind, str, str], Event] = {}
+        for event in events:
+            if event.happened is not Happened.SYNCED:
+                last[_key(event)] = event
+        gone = [
+            Event(Happened.GONE, known.kind, known.object, known.version)
+            for key, event in last.items()
+            if (known := self.known.get(key)) is not None
+            and (event.happened is Happened.GONE or _uid(known) != _uid(event))
+        ]
+        seen = [event for event in last.values() if event.happened is Happened.SEEN]
+        return [*gone, *seen, *(event for event in events if event.happened is Happened.SYNCED)]
 
     def _strikes(self, name: str, chance: float) -> bool:
         if chance and self.rng.random() < chance:
@@ -121,9 +147,14 @@ class FaultyBackend:
         return False
 
 
-def _key(event: Event) -> tuple[str, str, str]:
+def _key(event: Event) -> tuple[Kind, str, str]:
     found = event.object
     meta = found["metadata"] if isinstance(found, dict) else None
     if meta is not None:
-        return event.kind.plural, meta.get("namespace", ""), meta["name"]
-    return event.kind.plural, found.metadata.namespace or "", found.metadata.name
+        return event.kind, meta.get("namespace", ""), meta["name"]
+    return event.kind, found.metadata.namespace or "", found.metadata.name
+
+
+def _uid(event: Event) -> str:
+    found = event.object
+    return str(found["metadata"]["uid"] if isinstance(found, dict) else found.metadata.uid)

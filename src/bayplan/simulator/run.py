@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -28,6 +27,7 @@ from bayplan.simulator.faults import Chances, FaultyBackend
 from bayplan.simulator.hands import Hands
 from bayplan.simulator.objects import NAMESPACE, is_finished, topology
 from bayplan.simulator.queue_world import queue_world
+from bayplan.simulator.report import Report
 from bayplan.simulator.stage import LISTED, PLAIN_NODES
 from bayplan.state.queues import Place
 
@@ -42,21 +42,6 @@ END = EPOCH + STORM_SECONDS + CALM_SECONDS
 
 ROOMS_EVERY = 8  # busy steps
 PLAYS = ({"jobs"}, {"queues"}, {"jobs", "queues"}, {"queues"})  # by seed
-
-
-@dataclass(slots=True)
-class Report:
-    """What came of a seed."""
-
-    seed: int
-    steps: int = 0
-    faults: Counter[str] = field(default_factory=Counter)
-    violations: list[str] = field(default_factory=list)
-    finished: int = 0
-    jobs: int = 0
-    workloads: int = 0
-    admissions: int = 0
-    digest: str = ""  # of the journal: equal seeds must give equal journals
 
 
 class Witness(MemoryJournal):

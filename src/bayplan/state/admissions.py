@@ -24,14 +24,14 @@ from bayplan.model.demand import Admission, Demand
 from bayplan.model.gang import Ref
 from bayplan.model.node import Node, Topology
 from bayplan.model.plan import Admit, Again, Decline, Evict, Plan
-from bayplan.model.pod import Pod, PodKey
 from bayplan.model.quota import Entrance, Queue
 from bayplan.model.summary import Flaw
 from bayplan.state.holdings import Holding, Holdings, holding_of
-from bayplan.state.ledger import Claim, Ledger, Shift
+from bayplan.state.ledger import Shift
 from bayplan.state.lines import BACKOFF_FIRST, BACKOFF_MAX, NEVER, Lines, Place, Standing
 from bayplan.state.reservations import Reservations
 from bayplan.state.rules import Effect, Rules
+from bayplan.state.strangers import Strangers
 from bayplan.state.turns import AdmissionSnapshot, Head
 
 ASSUMED_SECONDS = 60.0
@@ -48,8 +48,8 @@ class AdmissionState:
         """Know nothing, as at the start."""
         self.rules = Rules()
         self.holdings = Holdings()
-        self.ledger = Ledger()  # pods that no admitted gang accounts for
-        self.pods: dict[PodKey, Pod] = {}
+        self.strangers = Strangers(self.holdings.nodes)
+        self.ledger = self.strangers.ledger
         self.lines = Lines()
         self.reservations = Reservations()
         self.assumed: dict[Ref, Admission] = {}
@@ -71,9 +71,9 @@ class AdmissionState:
             case TopologyLost(name):
                 self._topology(name, None)
             case PodSeen(pod):
-                self._pod_seen(pod)
+                self._shift(self.strangers.seen(pod))
             case PodLost(key):
-                self._pod_gone(key)
+                self._shift(self.strangers.gone(key))
             case DemandSeen(demand):
                 self._demand_seen(demand)
             case DemandLost(ref):
@@ -124,21 +124,6 @@ class AdmissionState:
         self.holdings.set_rules(rules.flavors, rules.shared.values(), rules.queues.values())
         self._wake_all()
 
-    def _pod_seen(self, pod: Pod) -> None:
-        before = self.pods.get(pod.key)
-        if before is not None and before.uid != pod.uid:
-            self._pod_gone(pod.key)
-        self.pods[pod.key] = pod
-        if pod.takes_room:
-            shifts = self.ledger.hold(Claim(pod.key, pod.node, pod.amounts))
-        else:
-            shifts = self.ledger.release(pod.key)
-        self._shift(shifts)
-
-    def _pod_gone(self, key: PodKey) -> None:
-        self.pods.pop(key, None)
-        self._shift(self.ledger.release(key))
-
     def _shift(self, shifts: Iterable[Shift]) -> None:
         for topology in self.holdings.shift(shifts):
             self._wake_topology(topology)
@@ -186,18 +171,21 @@ class AdmissionState:
         known = self.holdings.by_gang.get(ref)
         evicted = ref in self.leaving or (demand.evicted and ref not in self.assumed)
         shown = replace(demand, admission=admission, evicted=evicted)
-        if known is not None and known.demand == shown:
+        before = demand.admission if demand.admission != admission else None
+        if known is not None and known.demand == shown and known.before == before:
             return
-        if known is not None and known.demand.admission == admission:
+        if known is not None and known.demand.admission == admission and known.before == before:
             self.holdings.by_gang[ref] = replace(known, demand=shown)
             self.holdings.by_queue[admission.queue][ref] = shown
             return
         self._release(ref)
-        self.holdings.take(holding_of(shown, self.rules.flavors))
+        self.holdings.take(holding_of(shown, self.rules.flavors, before))
+        self._shift(self.strangers.moved(ref, self.holdings.by_gang.get(ref)))
 
     def _release(self, ref: Ref) -> None:
         holding = self.holdings.give_back(ref)
         if holding is not None:
+            self._shift(self.strangers.moved(ref, None))
             self._wake_beside(holding)
 
     def _stand(self, standing: Standing) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from bayplan.model.assignment import Assignment, Share
-from bayplan.model.demand import Demand
+from bayplan.model.assignment import Assignment, Path, Share
+from bayplan.model.demand import Admission, Demand
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
 from bayplan.model.quota import Cell, Flavor, Queue, QuotaNode
@@ -40,12 +41,35 @@ class Holding:
     queue: str
     quota: Mapping[Cell, int]
     spots: tuple[Spot, ...]
+    before: Admission | None = None  # with the places that it leaves, once that is written
 
 
-def holding_of(demand: Demand, flavors: Mapping[str, Flavor]) -> Holding:
-    """What an admitted gang holds."""
+def holding_of(demand: Demand, flavors: Mapping[str, Flavor], before: Admission | None = None) -> Holding:
+    """What an admitted gang holds; places that it is about to leave are its own until it has left them."""
     assert demand.admission is not None
-    return Holding(demand, demand.admission.queue, demand.admission.usage(), tuple(_spots(demand, flavors)))
+    spots = [*_spots(demand, flavors)]
+    if before is not None:
+        spots += _spots(replace(demand, admission=_only_in(before, demand.admission)), flavors)
+    return Holding(demand, demand.admission.queue, demand.admission.usage(), tuple(spots), before)
+
+
+def _only_in(before: Admission, after: Admission) -> Admission:
+    """The places of an admission that another one does not have."""
+    kept = {given.name: given.place for given in after.given}
+    given = (replace(one, place=_without(one.place, kept.get(one.name))) for one in before.given if one.place)
+    return replace(before, given=tuple(given))
+
+
+def _without(place: Assignment, other: Assignment | None) -> Assignment:
+    kept: Counter[Path] = Counter()
+    for share in other.shares if other is not None else ():
+        kept[share.values] += share.count
+    left = []
+    for share in place.shares:
+        stays = min(share.count, kept[share.values])
+        kept[share.values] -= stays
+        left.append(replace(share, count=share.count - stays))
+    return replace(place, shares=tuple(share for share in left if share.count))
 
 
 def _spots(demand: Demand, flavors: Mapping[str, Flavor]) -> Iterator[Spot]:
@@ -103,7 +127,7 @@ class Holdings:
                 self._occupy(holding, -1)
             self.flavors = dict(flavors)
             for ref, holding in self.by_gang.items():
-                self.by_gang[ref] = holding_of(holding.demand, self.flavors)
+                self.by_gang[ref] = holding_of(holding.demand, self.flavors, holding.before)
                 self._occupy(self.by_gang[ref], 1)
 
     def set_topology(

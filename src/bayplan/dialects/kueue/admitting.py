@@ -8,10 +8,12 @@ from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.wire import NODES, PODS_KIND, NodeWire, PodWire, node_of, pod_amounts
 from bayplan.dialects.kueue import queues
-from bayplan.dialects.kueue.annotations import is_topology_aware
+from bayplan.dialects.kueue.annotations import SLICE_NAME, is_topology_aware
 from bayplan.dialects.kueue.demands import PLAIN, Counting, demand, is_finished
+from bayplan.dialects.kueue.job_starts import WORKLOAD_NAME
 from bayplan.dialects.kueue.members import source
 from bayplan.dialects.kueue.objects import flavor, topology
+from bayplan.dialects.kueue.workload import KIND
 from bayplan.model.change import (
     Change,
     CheckLost,
@@ -35,6 +37,7 @@ from bayplan.model.change import (
     TopologyLost,
     TopologySeen,
 )
+from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod, PodKey
 
 GROUP, VERSION = "kueue.x-k8s.io", "v1beta2"
@@ -81,11 +84,13 @@ def _node(node: NodeWire, gone: bool) -> Change:
 
 
 def _pod(wire: PodWire, gone: bool) -> Iterator[Change]:
-    """Pods that no assignment accounts for; those of placed gangs are accounted for by their gang."""
+    """Pods on nodes. Those of a placed gang are accounted for by their gang, as long as it stands there."""
     meta, key = wire.metadata, PodKey(wire.metadata.namespace or "default", wire.metadata.name)
+    notes = meta.annotations or {}
+    placed = is_topology_aware(notes)
     if gone:
         yield PodLost(key)
-    elif wire.spec.node_name and not is_topology_aware(meta.annotations or {}):
+    elif wire.spec.node_name and not (placed and (SLICE_NAME in notes or WORKLOAD_NAME not in notes)):
         yield PodSeen(
             Pod(
                 key=key,
@@ -93,6 +98,7 @@ def _pod(wire: PodWire, gone: bool) -> Iterator[Change]:
                 amounts=pod_amounts(wire.spec),
                 node=wire.spec.node_name,
                 over=wire.status.phase in OVER,
+                gang=Ref("kueue", KIND, key.namespace, notes[WORKLOAD_NAME]) if placed else None,
             )
         )
 

@@ -1,0 +1,84 @@
+"""What seeds found, told again in a few steps: nodes booked twice when they failed and came back."""
+
+from __future__ import annotations
+
+from bayplan.backends.embedded.options import Deletion
+from bayplan.dialects.kueue.conditions import ADMITTED, is_true
+from bayplan.model.node import HOSTNAME
+from bayplan.model.plan import Admit
+from tests.unit.failing_nodes import LIMIT, PLAIN_PODS, World
+from tests.unit.queued_cluster import template, workload
+
+
+def start(world: World) -> str:
+    """A gang of two on whole hosts runs; says where the first of it is."""
+    world.cluster.submit(workload("train", 2, 4))
+    world.pass_time()
+    for rank, on in enumerate(world.places("train")):
+        notes = {"kueue.x-k8s.io/workload": "train", "kueue.x-k8s.io/podset-unconstrained-topology": "true"}
+        name = f"train-{rank}"
+        meta = {"name": name, "namespace": "ml", "annotations": notes}
+        spec = {**template(4)["spec"], "nodeName": on}
+        world.store.create(
+            PLAIN_PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}, "ml"
+        )
+        told = {"status": {"phase": "Running"}}
+        world.store.patch(PLAIN_PODS, "ml", name, told, subresource="status")
+    world.pass_time()
+    return next(iter(world.places("train")))
+
+
+def remove_pod(world: World) -> None:
+    """The first pod is gone for good."""
+    world.store.delete(PLAIN_PODS, "ml", "train-0", Deletion.from_body({"gracePeriodSeconds": 0}))
+    world.pass_time(1.0)
+
+
+def ask_for(world: World, host: str) -> None:
+    """Somebody wants the whole of a host."""
+    asked = workload("next", 1, 4)
+    asked["spec"]["podSets"][0]["template"]["spec"]["nodeSelector"] = {HOSTNAME: host}
+    world.cluster.submit(asked)
+    world.pass_time(1.0)
+
+
+def got_it(world: World) -> bool:
+    return is_true(world.workload("next"), ADMITTED)
+
+
+def test_a_node_that_comes_back_with_a_pod_of_a_gang_that_moved_on_is_not_free() -> None:  # seeds 56 and 263
+    world = World()
+    lost = start(world)
+    world.fail(lost)
+    world.pass_time(LIMIT)
+    assert lost not in world.places("train")
+    world.ready(lost, "True")
+    ask_for(world, lost)
+    assert not got_it(world), "the pod that was left there runs on"
+    remove_pod(world)
+    assert got_it(world)
+
+
+def test_a_place_is_left_only_once_that_is_written() -> None:  # seed 4
+    world = World()
+    lost = start(world)
+    world.backend.lose = lambda write: isinstance(write.tag, Admit) and write.name == "train"
+    world.fail(lost)
+    world.pass_time(LIMIT)
+    assert world.backend.lost and lost in world.places("train")
+    remove_pod(world)  # another will be made, for the same place
+    world.ready(lost, "True")
+    world.pass_time(1.0)
+    ask_for(world, lost)
+    assert lost in world.places("train") and not got_it(world)
+
+
+def test_room_that_a_gang_is_about_to_leave_comes_back_once() -> None:
+    world = World()
+    lost = start(world)
+    world.fail(lost)
+    world.pass_time(LIMIT)
+    remove_pod(world)
+    world.ready(lost, "True")
+    ask_for(world, lost)
+    assert got_it(world)

@@ -1,0 +1,186 @@
+"""Queued jobs under failures: some seeds, the same bytes for one, and checkers that catch what is broken."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from bayplan.dialects.api import Write
+from bayplan.dialects.kube.wire import PodWire
+from bayplan.dialects.kueue import ungating
+from bayplan.dialects.kueue.ungating import Placed, Ungating, Ungatings
+from bayplan.model.assignment import Path
+from bayplan.model.plan import Admit, Plan
+from bayplan.model.quota import Cell
+from bayplan.runtime.node_health_role import NodeHealthRole
+from bayplan.runtime.ungating_role import UngatingRole
+from bayplan.scheduling.admit import decide_admissions
+from bayplan.simulator.faults import NONE
+from bayplan.simulator.jobs_run import JobsSimulation
+from bayplan.simulator.report import Report
+from bayplan.state.holdings import Holding, Holdings
+from bayplan.state.quotas import Books
+
+SEEDS = range(10)  # `make sim` runs a thousand
+UNGATINGS = ungating.ungatings
+
+
+@cache
+def report_of(seed: int) -> Report:
+    return JobsSimulation(seed).run()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_seed(seed: int) -> None:
+    report = report_of(seed)
+    assert report.violations == []
+    assert report.finished > 0
+
+
+def test_faults_and_accidents_of_every_kind_happen() -> None:
+    kinds = Counter(kind for seed in SEEDS for kind in report_of(seed).faults)
+    assert set(kinds) >= {
+        "conflict", "crash", "delay_events", "delay_outcome", "duplicate", "missed", "relist", "timeout_done",
+        "timeout_lost", "torn", "not_ready", "node_lost", "tainted", "cordoned", "pod_failed",
+    }  # fmt: skip
+
+
+def test_a_seed_gives_the_same_bytes_whatever_the_hash_seed() -> None:
+    def told(hash_seed: str) -> str:
+        command = [sys.executable, "-m", "bayplan.simulator", "--play", "jobs", "--seed", "2"]
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    assert "journal: " in told("0")
+    assert told("0") == told("4711")
+
+
+# ── broken one way after the other ─────────────────────────────────────────────────────────────────
+
+
+def first_violation(words: str, seeds: Iterable[int] = range(24), *, calm: bool = False) -> str:
+    """The first violation that says so, or all there were."""
+    found: list[str] = []
+    for seed in seeds:
+        found += JobsSimulation(seed, NONE if calm else None).run().violations
+        if any(words in line for line in found):
+            break
+    return "\n".join(found)
+
+
+def lets_go(
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[tuple[Ungating, ...]], Iterable[Ungating]]
+) -> None:
+    """Have pods let go otherwise than was found right."""
+
+    def changed(*arguments: Any) -> Ungatings:
+        answer = UNGATINGS(*arguments)
+        return Ungatings(tuple(change(answer.pods)), answer.trouble)
+
+    monkeypatch.setattr(ungating, "ungatings", changed)
+
+
+def test_a_slot_that_is_used_twice_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def blind(
+        gang: Placed,
+        pods: Iterable[PodWire],
+        expected: Mapping[str, Path | None],
+        put_off: Collection[str] = (),
+    ) -> Ungatings:
+        """Nobody sees who stands where already."""
+        return UNGATINGS(gang, [pod for pod in pods if ungating.is_gated(pod)], {}, put_off)
+
+    monkeypatch.setattr(ungating, "ungatings", blind)
+    assert "pods of main stand in" in first_violation("pods of main stand in")
+
+
+def test_pods_that_are_sent_astray_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    lets_go(monkeypatch, lambda pods: [replace(one, place=("n099",)) for one in pods])
+    assert "where its gang has no place" in first_violation("has no place", calm=True)
+
+
+def test_ranks_in_the_wrong_order_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def turned(pods: tuple[Ungating, ...]) -> list[Ungating]:
+        places = [one.place for one in reversed(pods)]
+        return [replace(one, place=place) for one, place in zip(pods, places, strict=True)]
+
+    lets_go(monkeypatch, turned)
+    assert "has rank" in first_violation("has rank", calm=True)
+
+
+def test_a_gang_that_is_started_in_part_for_ever_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    lets_go(monkeypatch, lambda pods: [one for one in pods if not one.pod.metadata.name.count("-1-")])
+    assert "gated for ever" in first_violation("gated for ever", calm=True)
+
+
+def test_pods_that_are_gated_for_ever_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(UngatingRole, "keep", lambda self, now: iter(()))
+    assert "gated for ever" in first_violation("gated for ever", calm=True)
+
+
+def test_a_node_that_is_booked_twice_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def occupy(self: Holdings, holding: Holding, sign: int, only: str = "") -> None:
+        """Gangs take no room."""
+
+    monkeypatch.setattr(Holdings, "_occupy", occupy)
+    assert "holds" in first_violation("holds", calm=True)
+
+
+def test_quota_that_is_not_counted_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def use(self: Books, queue: str, amounts: Mapping[Cell, int], sign: int = 1) -> None:
+        """Nothing is ever counted."""
+
+    monkeypatch.setattr(Books, "use", use)
+    assert " uses " in first_violation(" uses ")
+
+
+def test_survivors_that_are_moved_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def moved(action: Admit) -> Admit:
+        if action.demand.admission is None:
+            return action
+        given = []
+        for part in action.admission.given:
+            place = part.place
+            if place is not None:
+                all_here = replace(place.shares[-1], count=place.count)
+                place = replace(place, shares=(all_here,))
+            given.append(replace(part, place=place))
+        return replace(action, admission=replace(action.admission, given=tuple(given)))
+
+    def decide(*arguments: Any) -> Plan:
+        plan = decide_admissions(*arguments)
+        return Plan(tuple(moved(a) if isinstance(a, Admit) else a for a in plan.actions))
+
+    monkeypatch.setattr("bayplan.runtime.admission_role.decide_admissions", decide)
+    assert "which has not failed" in first_violation("which has not failed")
+
+
+def test_a_job_that_is_not_restored_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bayplan.dialects.kueue.job_running._as_before", lambda job, pod_sets, find: job)
+    assert "is not what it was" in first_violation("is not what it was")
+
+
+def test_workloads_that_keep_their_finalizer_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bayplan.dialects.kueue.job_keeping.without_finalizer", lambda kind, obj: [])
+    assert "is finished and keeps" in first_violation("is finished and keeps", calm=True)
+
+
+def test_pods_that_wait_for_a_lost_node_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spare(self: NodeHealthRole, host: str, members: list[Any], now: float) -> Iterator[Write]:
+        yield from ()
+
+    monkeypatch.setattr(NodeHealthRole, "_fail", spare)
+    assert "waits in vain" in first_violation("waits in vain", range(60), calm=True)
+
+
+def test_jobs_that_are_never_started_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bayplan.dialects.kueue.job_keeping.start", lambda *arguments: [])
+    assert "does not come to its end" in first_violation("does not come to its end", calm=True)
