@@ -127,8 +127,35 @@ def makes(world: Obj, claim: Obj, node: Obj) -> bool:
     )
 
 
+def disk_names(volume: Obj) -> set[tuple[str, str]]:
+    """What a disk named in a pod goes by; it is the same disk if one of these is the same."""
+    match volume:
+        case {"gcePersistentDisk": disk}:
+            return {("gce", disk["pdName"])}
+        case {"awsElasticBlockStore": disk}:
+            return {("aws", disk["volumeID"])}
+        case {"iscsi": disk}:
+            return {("iscsi", disk["iqn"])}
+        case {"rbd": disk}:
+            return {("rbd", f"{monitor} {disk['image']}") for monitor in disk["monitors"]}
+    return set()
+
+
+def disks_clash(one: Obj, other: Obj) -> bool:
+    """Whether two volumes are a disk that two pods cannot share: only reading helps, and not everywhere."""
+    if not disk_names(one) & disk_names(other):
+        return False
+    readers = [any(source.get("readOnly") for source in volume.values() if isinstance(source, dict))
+               for volume in (one, other)]  # fmt: skip
+    return "awsElasticBlockStore" in one or not all(readers)
+
+
 def volume_reasons(world: Obj, pod: Obj, node: Obj) -> list[str]:
     mine = claims(world, pod)
+    there = [other for other in world["pods"] if other["spec"].get("nodeName") == node["metadata"]["name"]]
+    theirs = [volume for other in there for volume in other["spec"].get("volumes") or []]
+    if any(disks_clash(one, other) for one in pod["spec"].get("volumes") or [] for other in theirs):
+        return ["node(s) had no available disk"]
     for claim in mine:
         if "ReadWriteOncePod" in claim["spec"]["accessModes"]:
             place, name = claim["metadata"]["namespace"], claim["metadata"]["name"]

@@ -301,15 +301,34 @@ def claims(random: Random, world_: Obj, made: Obj) -> None:
     if random.random() < 0.05:
         picked.add("missing")
     made["metadata"]["namespace"] = namespace
-    made["spec"]["volumes"] = [
+    others = [one for one in made["spec"].get("volumes", []) if "persistentVolumeClaim" not in one]
+    made["spec"]["volumes"] = others + [
         {"name": f"v{number}", "persistentVolumeClaim": {"claimName": name}}
         for number, name in enumerate(sorted(picked))
     ]
 
 
+def disks(random: Random, _: Obj, made: Obj) -> None:
+    """Disks named in the pod itself, of a kind that does not share."""
+    found: list[Obj] = made["spec"].setdefault("volumes", [])
+    monitors = random.sample(("m1", "m2", "m3"), 2)
+    for number, source in enumerate(
+        random.sample(
+            (
+                {"gcePersistentDisk": {"pdName": random.choice("xy"), "readOnly": random.random() < 0.5}},
+                {"awsElasticBlockStore": {"volumeID": random.choice("xy"), "readOnly": True}},
+                {"rbd": {"monitors": monitors, "image": "x", "readOnly": random.random() < 0.5}},
+                {"iscsi": {"targetPortal": "10.0.0.1:3260", "iqn": "iqn.2001-04.com.example:x", "lun": 0}},
+            ),
+            random.randint(1, 2),
+        )
+    ):
+        found.append({"name": f"d{number}", **source})
+
+
 Feature = Callable[[Random, Obj, Obj], None]
 FEATURES: tuple[Feature, ...] = (
     near, apart, rather, spread, spread, node_selector, node_affinity, tolerations, ports, extended,
-    storage_room, whole_pod, claims, claims,
+    storage_room, whole_pod, claims, claims, disks,
 )  # fmt: skip
-RUNNING_FEATURES: tuple[Feature, ...] = (near, apart, apart, rather, ports, ports, extended, claims)
+RUNNING_FEATURES: tuple[Feature, ...] = (near, apart, apart, rather, ports, ports, extended, claims, disks)

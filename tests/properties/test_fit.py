@@ -24,10 +24,20 @@ CURABLE = (
     "node(s) didn't have free ports",
     "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod",
     "node(s) exceed max volume count",
+    "node(s) had no available disk",
     "node(s) didn't match pod topology spread constraints",
     "node(s) didn't match pod anti-affinity rules",
     "node(s) didn't satisfy existing pods anti-affinity rules",
 )
+
+
+def cluster(seed: int) -> Obj:
+    made = world(seed)
+    random = Random(seed)
+    for one in made["pods"]:
+        if random.random() < 0.1:
+            one["metadata"]["deletionTimestamp"] = "2030-01-01T00:00:00Z"
+    return made
 
 
 def newcomer(seed: int, made: Obj) -> Obj:
@@ -39,7 +49,7 @@ def newcomer(seed: int, made: Obj) -> Obj:
 
 @given(SEEDS)
 def test_every_node_refuses_for_the_reasons_that_it_has(seed: int) -> None:
-    made = world(seed)
+    made = cluster(seed)
     new = newcomer(seed, made)
     verdict = judge(scene_of(made), shape_of(made, new))
     told = fit_oracle.barred(made, new)
@@ -57,7 +67,7 @@ def test_every_node_refuses_for_the_reasons_that_it_has(seed: int) -> None:
 
 @given(SEEDS)
 def test_a_node_is_cured_by_others_leaving_unless_it_is_too_small_or_wrong(seed: int) -> None:
-    made = world(seed)
+    made = cluster(seed)
     new = newcomer(seed, made)
     verdict = judge(scene_of(made), shape_of(made, new))
     if fit_oracle.barred(made, new):
@@ -78,7 +88,7 @@ def test_a_node_is_cured_by_others_leaving_unless_it_is_too_small_or_wrong(seed:
 
 @given(SEEDS)
 def test_every_node_is_worth_what_a_look_at_it_says(seed: int) -> None:
-    made = world(seed)
+    made = cluster(seed)
     new = newcomer(seed, made)
     scene, shape = scene_of(made), shape_of(made, new)
     fits = judge(scene, shape).fits
@@ -94,7 +104,7 @@ def test_every_node_is_worth_what_a_look_at_it_says(seed: int) -> None:
 
 @given(SEEDS)
 def test_pods_that_come_and_go_leave_no_trace(seed: int) -> None:
-    made = world(seed)
+    made = cluster(seed)
     random = Random(seed)
     new = shape_of(made, newcomer(seed, made))
     fresh = judge(scene_of(made), new)
@@ -122,7 +132,7 @@ def test_pods_that_come_and_go_leave_no_trace(seed: int) -> None:
 
 @given(SEEDS)
 def test_labels_that_nobody_looks_at_change_nothing(seed: int) -> None:
-    made = world(seed)
+    made = cluster(seed)
     scene, shape = scene_of(made), shape_of(made, newcomer(seed, made))
     bare = scene.index.signature(shape)
     one, other = judge(scene, shape), judge(scene, bare)

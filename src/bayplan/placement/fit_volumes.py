@@ -129,7 +129,7 @@ def _out_of_reach(land: Land, storage: Storage, claims: list[VolumeClaim]) -> tu
 
 def reach(land: Land, volume: Volume) -> Bools:
     """Nodes that a volume can be used from."""
-    return land.remember(("reach", volume.affinity), lambda: terms_mask(land, volume.affinity))
+    return terms_mask(land, volume.affinity)  # not kept: there may be more volumes than is worth keeping
 
 
 def _not_found(land: Land, storage: Storage, claims: list[VolumeClaim]) -> tuple[Bools, Bools]:
@@ -162,8 +162,6 @@ def _unmatched(land: Land, storage: Storage, claims: list[VolumeClaim]) -> list[
                 good &= ~taken[volume.name]
             taken[volume.name] = taken.get(volume.name, np.zeros(len(land), dtype=bool)) | good
             open_ &= ~good
-            if volume.claim == claim.key:  # meant for this claim: no other will do
-                break
         left.append((claim, open_))
     return left
 
