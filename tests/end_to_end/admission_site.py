@@ -61,7 +61,7 @@ class Site:
         eventually(all_usable, "the hosts may be used", 30)
 
     def patch(self, kind: str, name: str, spec: Object) -> None:
-        where = ("-n", "default") if kind in (WORKLOADS, "localqueue") else ()
+        where = ("-n", "default") if kind in (WORKLOADS, "localqueue", "statefulset") else ()
         self.kubectl("patch", kind, name, *where, "--type=merge", "-p", json.dumps({"spec": spec}))
 
     def workload(self, name: str, version: str = WORKLOADS) -> Object:
