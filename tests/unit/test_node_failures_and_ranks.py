@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bayplan.dialects.kueue.job_defaults import TOPOLOGY_GATE
-from bayplan.model.node import HOSTNAME
+from bayplan.model.node import HOSTNAME, Node, Topology
 from bayplan.runtime.ungating_role import UngatingRole
+from bayplan.state.cluster import Cluster
 from tests.unit.failing_nodes import LIMIT, PLAIN_PODS, World
 from tests.unit.queued_cluster import Object, workload
 
@@ -76,3 +77,11 @@ def test_a_pod_sent_to_a_cordoned_node_is_failed_once_and_its_successor_goes_els
     pods = world.store.list(PLAIN_PODS, "ml").items
     failed = [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] == "Failed"]
     assert failed == ["train-1", "train-1-again"]
+
+
+def test_a_host_that_is_no_more_is_not_the_block_of_its_name() -> None:
+    cluster = Cluster(Topology("hall", ("block", HOSTNAME)))
+    cluster.load([Node("n1", {"block": "b1", HOSTNAME: "n1"}, {"cpu": 1})])
+    supply = cluster.snapshot()
+    assert supply.leaf(("n1",), usable=False) == supply.leaf(("b1", "n1"), usable=False) == 0
+    assert supply.leaf(("b1",), usable=False) is None

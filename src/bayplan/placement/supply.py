@@ -106,6 +106,8 @@ class Supply:
         tree = self.tree
         if tree.topology.ends_at_host:
             values = self.hosts.get(values[-1]) or values
+        if len(values) < len(tree.levels):
+            return None  # a host that is no more, though a larger domain may have its name
         low, high = find(tree, values)
         if low >= high or (usable and not self.active[low:high].any()):
             return None
