@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from bayplan.backends.embedded.options import Deletion
 from bayplan.dialects.kueue.conditions import ADMITTED, is_true
+from bayplan.dialects.kueue.node_health import HealthRules
 from bayplan.model.node import HOSTNAME
 from bayplan.model.plan import Admit
 from tests.unit.failing_nodes import LIMIT, PLAIN_PODS, World
 from tests.unit.queued_cluster import template, workload
 
 
-def start(world: World) -> str:
+def start(world: World, *, bound: bool = True) -> str:
     """A gang of two on whole hosts runs; says where the first of it is."""
     world.cluster.submit(workload("train", 2, 4))
     world.pass_time()
@@ -18,11 +19,11 @@ def start(world: World) -> str:
         notes = {"kueue.x-k8s.io/workload": "train", "kueue.x-k8s.io/podset-unconstrained-topology": "true"}
         name = f"train-{rank}"
         meta = {"name": name, "namespace": "ml", "annotations": notes}
-        spec = {**template(4)["spec"], "nodeName": on}
+        spec = {**template(4)["spec"], **({"nodeName": on} if bound else {"nodeSelector": {HOSTNAME: on}})}
         world.store.create(
             PLAIN_PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}, "ml"
         )
-        told = {"status": {"phase": "Running"}}
+        told = {"status": {"phase": "Running" if bound else "Pending"}}
         world.store.patch(PLAIN_PODS, "ml", name, told, subresource="status")
     world.pass_time()
     return next(iter(world.places("train")))
@@ -55,6 +56,19 @@ def test_a_node_that_comes_back_with_a_pod_of_a_gang_that_moved_on_is_not_free()
     world.ready(lost, "True")
     ask_for(world, lost)
     assert not got_it(world), "the pod that was left there runs on"
+    remove_pod(world)
+    assert got_it(world)
+
+
+def test_a_node_that_a_pod_was_sent_to_before_its_gang_moved_on_is_not_free() -> None:  # seed 0, calm
+    world = World(rules=HealthRules(stray_seconds=1000.0))  # else it is failed first
+    lost = start(world, bound=False)
+    world.fail(lost)
+    world.pass_time(LIMIT)
+    assert lost not in world.places("train")
+    world.ready(lost, "True")
+    ask_for(world, lost)
+    assert not got_it(world), "the pod may be bound there at any moment"
     remove_pod(world)
     assert got_it(world)
 

@@ -10,6 +10,7 @@ from bayplan.dialects.kube.wire import NODES, PODS_KIND, NodeWire, PodWire, node
 from bayplan.dialects.kueue import queues
 from bayplan.dialects.kueue.annotations import SLICE_NAME, is_topology_aware
 from bayplan.dialects.kueue.demands import PLAIN, Counting, demand, is_finished
+from bayplan.dialects.kueue.job_defaults import TOPOLOGY_GATE
 from bayplan.dialects.kueue.job_starts import WORKLOAD_NAME
 from bayplan.dialects.kueue.members import source
 from bayplan.dialects.kueue.objects import flavor, topology
@@ -38,6 +39,7 @@ from bayplan.model.change import (
     TopologySeen,
 )
 from bayplan.model.gang import Ref
+from bayplan.model.node import HOSTNAME
 from bayplan.model.pod import Pod, PodKey
 
 GROUP, VERSION = "kueue.x-k8s.io", "v1beta2"
@@ -84,23 +86,30 @@ def _node(node: NodeWire, gone: bool) -> Change:
 
 
 def _pod(wire: PodWire, gone: bool) -> Iterator[Change]:
-    """Pods on nodes. Those of a placed gang are accounted for by their gang, as long as it stands there."""
+    """Pods on nodes, or sent to one. A placed gang accounts for its own, as long as it stands there."""
     meta, key = wire.metadata, PodKey(wire.metadata.namespace or "default", wire.metadata.name)
     notes = meta.annotations or {}
     placed = is_topology_aware(notes)
+    node = wire.spec.node_name or (_told(wire) if placed else "")
     if gone:
         yield PodLost(key)
-    elif wire.spec.node_name and not (placed and (SLICE_NAME in notes or WORKLOAD_NAME not in notes)):
+    elif node and not (placed and (SLICE_NAME in notes or WORKLOAD_NAME not in notes)):
         yield PodSeen(
             Pod(
                 key=key,
                 uid=meta.uid,
                 amounts=pod_amounts(wire.spec),
-                node=wire.spec.node_name,
+                node=node,
                 over=wire.status.phase in OVER,
                 gang=Ref("kueue", KIND, key.namespace, notes[WORKLOAD_NAME]) if placed else None,
             )
         )
+
+
+def _told(wire: PodWire) -> str:
+    """The host that a pod was told to go to: it may be bound there at any moment."""
+    gated = any(gate.name == TOPOLOGY_GATE for gate in wire.spec.scheduling_gates or ())
+    return "" if gated else (wire.spec.node_selector or {}).get(HOSTNAME, "")
 
 
 def _workload(workload: Field, gone: bool, counting: Counting) -> Iterator[Change]:
