@@ -66,6 +66,7 @@ class Api:
         pki = cluster.state / "pki"
         trust.load_cert_chain(pki / "admin.crt", pki / "admin.key")
         port = cluster.ports["kube-apiserver"]
+        self.kube = cluster.kube
         self.wire = http.client.HTTPSConnection("127.0.0.1", port, context=trust, timeout=30)
 
     def ask(self, verb: str, path: str, body: Obj | None = None, *, fine: tuple[int, ...] = ()) -> Obj:
@@ -231,7 +232,7 @@ def ask(api: Api, wanted: Obj) -> tuple[Pair, Answer]:
 
     until(answered, f"{wanted['metadata']['name']} is bound or refused")
     answer = answers[0]
-    return Pair(before, telling(stored), answer.node, answer.told), answer
+    return Pair(before, telling(stored), answer.node, answer.told, api.kube), answer
 
 
 def _claims(api: Api, wanted: Obj) -> list[Obj]:
