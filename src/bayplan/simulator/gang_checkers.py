@@ -97,10 +97,11 @@ class GangWatchman:
             for place, count in counts.items():
                 if place in seat.slots and count > max(seat.slots[place], seat.before[place]):
                     yield f"{count} pods of {name} stand in {seat.slots[place]} slots on {place[-1]}"
+        unranked = {part_of(pod) for pod in pods if _rank(pod, stay) is None}  # then nobody's rank counts
         for pod in fresh:
             seat = stay.seats.get(part_of(pod))
             if seat is not None:
-                yield from _rightly(pod, seat)
+                yield from _rightly(pod, seat, ranked=part_of(pod) not in unranked)
         yield from self._in_vain(free, stay, now)
 
     def _in_vain(self, pods: Iterable[Object], stay: Stay, now: float) -> Iterator[str]:
@@ -129,9 +130,15 @@ class GangWatchman:
                 yield f"job {meta['name']} is held back with other labels than it had"
 
 
-def _rightly(pod: Object, seat: Seating) -> Iterator[str]:
+def _rank(pod: Object, stay: Stay) -> int | None:
+    seat = stay.seats.get(part_of(pod))
+    return None if seat is None else seat.rank_of(pod)
+
+
+def _rightly(pod: Object, seat: Seating, *, ranked: bool) -> Iterator[str]:
     """A pod that was just let go is where it belongs."""
-    name, place, rank = pod["metadata"]["name"], seat.place_of(pod), seat.rank_of(pod)
+    name, place = pod["metadata"]["name"], seat.place_of(pod)
+    rank = seat.rank_of(pod) if ranked else None
     if place not in seat.slots and place not in seat.before:
         yield f"pod {name} was sent to {place}, where its gang has no place"
     elif rank is not None and not seat.suits(rank, place) and place in seat.slots:
