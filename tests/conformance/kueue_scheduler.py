@@ -13,9 +13,10 @@ from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.nodes import node
 from bayplan.dialects.kube.quantity import parse_quantity
+from bayplan.dialects.kube.times import seconds
 from bayplan.dialects.kube.wire import PODS_KIND, PodWire
 from bayplan.dialects.kueue import admitting, notices
-from bayplan.dialects.kueue.demands import PLAIN, Counting, Transformation, demand, seconds
+from bayplan.dialects.kueue.demands import PLAIN, Counting, Transformation, demand
 from bayplan.model.assignment import Assignment
 from bayplan.model.change import NodeSeen
 from bayplan.model.demand import Admission
