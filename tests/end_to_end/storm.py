@@ -202,9 +202,14 @@ def submit_all(
         api.create(path, job)
 
 
-def delete_some(api: Api, dice: random.Random, pause: float, stop: threading.Event) -> None:
-    """Somebody who deletes a pod of a running gang every now and then."""
-    while not stop.wait(dice.uniform(0, 2 * pause)):
+def delete_some(api: Api, dice: random.Random, pods: int, pause: float, stop: threading.Event) -> None:
+    """Somebody who deletes a pod of a running gang every now and then, up to a number.
+
+    The Job controller takes its time, longer each time, to make another, and the gang keeps its places.
+    """
+    for _ in range(pods):
+        if stop.wait(dice.uniform(0, 2 * pause)):
+            return
         with suppress(Unanswered):
             if running := [one for one in api.items(PODS) if stands(one) and one["spec"].get("nodeName")]:
                 api.ask("DELETE", f"{PODS}/{dice.choice(running)['metadata']['name']}")

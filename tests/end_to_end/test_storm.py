@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 SEED = int(os.environ.get("BAYPLAN_STORM_SEED") or secrets.randbelow(1_000_000))
 JOBS_KILLED, JOB_SETS_KILLED, KILLS = 200, 8, 10
 JOBS_CUT_OFF, JOB_SETS_CUT_OFF, CUTS = 60, 4, 3
-USERS = 6
+USERS, PODS_DELETED = 6, 15
 AT_WORK = 0.8
 """How often it is killed once it works; else while it starts."""
 PATIENCE, LIMIT = 120.0, 900.0
@@ -229,7 +229,7 @@ def weather(
         partial(submit_all, api, given[number::USERS], random.Random(dice.random()), 1.0)
         for number in range(USERS)
     ]
-    vandal = partial(delete_some, api, random.Random(dice.random()), 2.0)
+    vandal = partial(delete_some, api, random.Random(dice.random()), PODS_DELETED, 3.0)
     with ExitStack() as stack:
         stack.enter_context(meanwhile(*(one.run for one in watchers), partial(bind_all, site.cluster)))
         process = stack.enter_context(bayplan(site, folder, *options))
