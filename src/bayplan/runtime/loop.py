@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from bayplan.dialects.api import Backend, Event, Happened, Outcome
+from bayplan.dialects.api import Backend, Event, Happened, Kind, Outcome
 from bayplan.model.change import Change, Started
 from bayplan.model.plan import Action, Plan
 from bayplan.runtime.roles import Role, Settled
@@ -50,7 +50,7 @@ class Loop:
         self.rests: dict[str, float] = {}  # by role: until when nothing is decided
         kinds = {kind for role in self.roles for kind in role.kinds}
         self.unsynced = {kind for kind in kinds if not kind.optional}
-        backend.watch(sorted(kinds, key=lambda kind: kind.path()))
+        backend.watch(sorted(kinds, key=_in_order))
 
     @property
     def synced(self) -> bool:
@@ -117,3 +117,8 @@ class Loop:
             more = list(role.follow_up(outcome, now))
             if more:
                 self.backend.submit(more)
+
+
+def _in_order(kind: Kind) -> tuple[str, ...]:
+    """The same order in every process; some kinds are watched twice, in parts or in other words."""
+    return kind.path(), kind.label_selector, kind.field_selector, kind.wire.__name__ if kind.wire else ""
