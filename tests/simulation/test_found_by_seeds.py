@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from bayplan.backends.embedded.options import Deletion
+from bayplan.dialects.kueue import admitting
 from bayplan.dialects.kueue.conditions import ADMITTED, is_true
 from bayplan.dialects.kueue.node_health import HealthRules
 from bayplan.model.node import HOSTNAME
 from bayplan.model.plan import Admit
+from bayplan.simulator.reviewing import ask_functions
 from tests.unit.failing_nodes import LIMIT, PLAIN_PODS, World
+from tests.unit.kueue_workloads import conditions
 from tests.unit.queued_cluster import template, workload
 
 
@@ -71,6 +74,32 @@ def test_a_node_that_a_pod_was_sent_to_before_its_gang_moved_on_is_not_free() ->
     assert not got_it(world), "the pod may be bound there at any moment"
     remove_pod(world)
     assert got_it(world)
+
+
+def test_a_node_is_replaced_under_a_gang_of_which_some_pods_are_over() -> None:  # seed 189
+    world = World()
+    ask_functions(world.store)
+    lost = start(world)
+    over = {"status": {"reclaimablePods": [{"name": "main", "count": 1}]}}
+    world.store.patch(admitting.WORKLOADS, "ml", "train", over, subresource="status")
+    world.pass_time(1.0)
+    (before,) = world.workload("train")["status"]["admission"]["podSetAssignments"]
+    world.fail(lost)
+    world.pass_time(LIMIT)
+    (after,) = world.workload("train")["status"]["admission"]["podSetAssignments"]
+    assert lost not in world.places("train")
+    assert {**before, "topologyAssignment": None} == {**after, "topologyAssignment": None}
+
+
+def test_a_workload_that_is_made_again_hears_why_it_waits() -> None:  # seed 432
+    world = World()
+    for _ in range(2):
+        world.cluster.submit(workload("large", 100, 4))
+        world.pass_time(10.0)
+        told = conditions(world.workload("large")["status"])["QuotaReserved"]
+        assert told[0] == "False"
+        world.store.delete(admitting.WORKLOADS, "ml", "large")
+        world.pass_time(10.0)
 
 
 def test_a_place_is_left_only_once_that_is_written() -> None:  # seed 4

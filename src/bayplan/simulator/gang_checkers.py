@@ -74,7 +74,7 @@ class GangWatchman:
                 seat.before = seat.slots
         else:
             for name, fresh in seatings(workload).items():
-                yield from known.seats[name].moves(fresh.by_order, known.failed | listed)
+                yield from known.seats[name].moves(fresh.by_rank, known.failed | listed)
         known.admission, known.failed = admission, listed
 
     def _crew(self, workload: Object | None, pods: Sequence[Object], now: float) -> Iterator[str]:

@@ -21,8 +21,8 @@ class Seating:
     pod_set: str
     levels: tuple[str, ...]
     slots: Counter[Path]
-    by_rank: list[Path | None]  # as they were at first; None: on a host that was replaced
-    by_order: list[Path]  # as they would be if nobody stood anywhere yet
+    by_rank: list[Path]
+    replaced: bool = False  # since then ranks that lack a place at the same time may exchange theirs
     before: Counter[Path] = field(default_factory=Counter)  # the slots one look ago
     index_label: str = ""
     subgroup_label: str = ""
@@ -30,7 +30,7 @@ class Seating:
 
     def moves(self, order: list[Path], failed: Collection[str]) -> Iterator[str]:
         """Other slots than before: only those on failed hosts may have changed."""
-        self.before, self.by_order, slots = self.slots, order, Counter(order)
+        self.before, slots = self.slots, Counter(order)
         if slots == self.slots:
             return
         lost, found = self.slots - slots, slots - self.slots
@@ -39,8 +39,7 @@ class Seating:
                 yield f"{self.pod_set} gave up its place on {place[-1]}, which has not failed"
         if lost.total() != found.total():
             yield f"{self.pod_set} had {self.slots.total()} places and has {slots.total()}"
-        self.slots = slots
-        self.by_rank = [None if place is None or place in lost else place for place in self.by_rank]
+        self.slots, self.by_rank, self.replaced = slots, order, True
 
     def place_of(self, pod: Object) -> Path:
         """Where a pod was sent."""
@@ -59,9 +58,8 @@ class Seating:
         return int(subgroup) * size + int(index) if whole else None
 
     def suits(self, rank: int, place: Path) -> bool:
-        """Whether a rank may stand somewhere: where it did, where the order says, or else by exchange."""
-        wanted = self.by_rank[rank]
-        return wanted is None or place in (wanted, self.by_order[rank])
+        """Whether a rank may stand somewhere."""
+        return self.replaced or place == self.by_rank[rank]
 
 
 def seatings(workload: Object) -> dict[str, Seating]:
@@ -81,7 +79,6 @@ def seatings(workload: Object) -> dict[str, Seating]:
             name,
             place.levels,
             Counter(slots),
-            list(slots),
             slots,
             index_label=request.get("podIndexLabel", "") if ranked else "",
             subgroup_label=request.get("subGroupIndexLabel", ""),

@@ -139,6 +139,12 @@ class Line:
             del self.shapes[shape]
             self.untold.pop(shape, None)
             self.said.pop(shape, None)
+            for known in (
+                self.refused,
+                self.short,
+                self.barred,
+            ):  # the next of its like is tried, and told why
+                known.discard(shape)
             return None
         return heap[0][2]
 

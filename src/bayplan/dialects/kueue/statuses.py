@@ -42,7 +42,9 @@ PREEMPTIONS = {
 def admitted(workload: Object, action: Admit, now: float) -> Object | None:
     """Quota is reserved; if every check agrees and every place is found, the gang is admitted."""
     draft = Draft.of(workload, now)
-    draft.status["admission"] = encode_admission(action.admission)
+    before = draft.status.get("admission") if draft.holds(QUOTA_RESERVED) else None
+    written = encode_admission(action.admission)
+    draft.status["admission"] = written if before is None else _with_quota_of(before, written)
     told = f"Quota reserved in ClusterQueue {action.admission.queue}"
     draft.mark(QUOTA_RESERVED, True, "QuotaReserved", told)
     for kind in (EVICTED, PREEMPTED, GATED):
@@ -54,6 +56,17 @@ def admitted(workload: Object, action: Admit, now: float) -> Object | None:
     draft.put("resourceRequests", None)  # the admission says it better
     draft.put("unhealthyNodes", None)  # they were replaced
     return draft.done()
+
+
+def _with_quota_of(before: Object, after: Object) -> Object:
+    """Other places for a gang that has its quota: that stays as written, also of pods that are over."""
+    known = {part.get("name"): part for part in before.get("podSetAssignments") or ()}
+    kept = ("count", "flavors", "resourceUsage")
+    parts = [
+        {**part, **{key: known[part["name"]][key] for key in kept if key in known.get(part["name"], {})}}
+        for part in after["podSetAssignments"]
+    ]
+    return {**after, "podSetAssignments": parts}
 
 
 def declined(workload: Object, action: Decline, now: float, holders: Iterable[str] = ()) -> Object | None:
