@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from bayplan.backends.embedded.options import Deletion
+from bayplan.dialects.kube.wire import Metadata, PodWire
 from bayplan.dialects.kueue import admitting
 from bayplan.dialects.kueue.conditions import ADMITTED, is_true
 from bayplan.dialects.kueue.node_health import HealthRules
+from bayplan.dialects.kueue.pod_slots import Part
+from bayplan.dialects.kueue.topology_request import UNNUMBERED
+from bayplan.dialects.kueue.ungating import Placed, Ungating
 from bayplan.model.node import HOSTNAME
 from bayplan.model.plan import Admit
+from bayplan.runtime.ungating_role import Sent, Troop, UngatingRole
 from bayplan.simulator.reviewing import ask_functions
 from tests.unit.failing_nodes import LIMIT, PLAIN_PODS, World
 from tests.unit.kueue_workloads import conditions
@@ -89,6 +94,31 @@ def test_a_node_is_replaced_under_a_gang_of_which_some_pods_are_over() -> None: 
     (after,) = world.workload("train")["status"]["admission"]["podSetAssignments"]
     assert lost not in world.places("train")
     assert {**before, "topologyAssignment": None} == {**after, "topologyAssignment": None}
+
+
+def test_places_of_pods_that_are_all_over_may_fail() -> None:  # seed 44
+    world = World()
+    lost = start(world)
+    over = {"status": {"reclaimablePods": [{"name": "main", "count": 2}]}}
+    world.store.patch(admitting.WORKLOADS, "ml", "train", over, subresource="status")
+    world.pass_time(1.0)
+    before = world.workload("train")
+    world.fail(lost)
+    world.pass_time(LIMIT)
+    assert world.workload("train") == before
+
+
+def test_a_patch_is_not_sent_again_to_a_place_of_another_pod_set() -> None:  # seed 44
+    levels, here, there = (HOSTNAME,), ("n000",), ("n001",)
+    parts = (
+        Part("workers", 1, levels, (here,), UNNUMBERED),
+        Part("drivers", 1, levels, (there,), UNNUMBERED),
+    )
+    meta = Metadata(name="train-drivers-0", uid="uid-0", labels={"kueue.x-k8s.io/podset": "drivers"})
+    sent = Sent(("ml", "train"), Ungating(PodWire(metadata=meta), levels, here), "left", 0.0)
+    troop = Troop(expected={"uid-0": sent}, doubtful={"uid-0"}, again={"uid-0": 5.0})
+    assert list(UngatingRole()._once_more(troop, Placed("left", 0.0, parts), 5.0)) == []
+    assert not troop.expected
 
 
 def test_a_workload_that_is_made_again_hears_why_it_waits() -> None:  # seed 432

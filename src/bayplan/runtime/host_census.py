@@ -69,7 +69,7 @@ class HostCensus:
         known, before = self.workloads.pop(key, None), self.stances.pop(key, None)
         if not gone:
             self.workloads[key] = workload
-        same = before is not None and known is not None and _admission(known) == _admission(workload)
+        same = before is not None and known is not None and _standing(known) == _standing(workload)
         after = None if gone else stance_of(workload, before.hosts if before is not None and same else None)
         if after is not None:
             self.stances[key] = after
@@ -129,8 +129,9 @@ class HostCensus:
             yield self.nodes[member.node].name if member.node in self.nodes else member.node
 
 
-def _admission(workload: Object) -> object:
-    return (workload.get("status") or {}).get("admission")
+def _standing(workload: Object) -> tuple[object, object]:
+    status = workload.get("status") or {}
+    return status.get("admission"), status.get("reclaimablePods")
 
 
 def _hosts(stance: Stance | None) -> Iterable[str]:

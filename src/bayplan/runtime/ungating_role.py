@@ -250,11 +250,13 @@ class UngatingRole(Keeper):
     def _once_more(self, troop: Troop, places: Placed | None, now: float) -> Iterator[Write]:
         """Send again what may not have arrived: to the same place, so it makes no difference if it did."""
         late = [uid for uid, when in troop.again.items() if when <= now]
-        slots = {slot for part in places.parts for slot in part.slots} if late and places else set()
+        slots = (
+            {(part.name, slot) for part in places.parts for slot in part.slots} if late and places else set()
+        )
         for uid in late:
             del troop.again[uid]
             sent = troop.expected[uid]
-            if sent.ungating.place in slots:
+            if (ungating.part_of(sent.ungating.pod), sent.ungating.place) in slots:
                 yield ungating.ungating_write(sent.ungating, sent)
             else:  # its gang has moved on since
                 troop.forget(uid)

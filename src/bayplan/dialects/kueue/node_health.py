@@ -188,11 +188,14 @@ def judged(
 
 
 def _hosts(status: Object) -> dict[str, tuple[str, ...]]:
-    """The hosts of an assignment with their pod sets; none of pod sets placed by racks or the like."""
+    """The hosts of an assignment with their pod sets; none of those that are over, or placed by racks."""
     hosts: dict[str, tuple[str, ...]] = {}
+    over = {one.get("name"): one.get("count", 0) for one in status.get("reclaimablePods") or ()}
     for part in (status.get("admission") or {}).get("podSetAssignments") or ():
         told = part.get("topologyAssignment") or {}
-        if (told.get("levels") or [""])[-1] != HOSTNAME:
+        if (told.get("levels") or [""])[-1] != HOSTNAME or over.get(part.get("name"), 0) >= part.get(
+            "count", 1
+        ):
             continue
         found = decode_assignment(Field(told))
         for share in found.shares if found is not None else ():

@@ -73,6 +73,11 @@ def replaces(workload: Object) -> Key:
     return namespace, name
 
 
+def part_of(pod: PodWire) -> str:
+    """The pod set that a pod belongs to."""
+    return (pod.metadata.labels or {}).get(POD_SET, "")
+
+
 def is_gated(pod: PodWire) -> bool:
     """Whether a pod still has to be told where it goes."""
     return any(gate.name in GATES for gate in pod.spec.scheduling_gates or ())
@@ -134,7 +139,7 @@ def ungatings(
     crews: dict[str, list[PodWire]] = {}
     for pod in pods:
         if _holds_slot(pod):
-            crews.setdefault((pod.metadata.labels or {}).get(POD_SET, ""), []).append(pod)
+            crews.setdefault(part_of(pod), []).append(pod)
     found: list[Ungating] = []
     try:
         for part in gang.parts:
