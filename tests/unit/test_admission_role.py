@@ -10,9 +10,10 @@ import pytest
 from bayplan.backends.definitions import define
 from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.dialects.api import Ended, Kind, Outcome, Write
+from bayplan.dialects.kube.times import timestamp
 from bayplan.dialects.kueue import admitting
 from bayplan.model.plan import Admit, Plan
-from bayplan.runtime.admission_role import RETRY_SECONDS, AdmissionRole
+from bayplan.runtime.admission_role import AGAIN_SECONDS, RETRY_SECONDS, AdmissionRole
 from bayplan.runtime.loop import Loop
 from tests.unit.kueue_workloads import conditions
 from tests.unit.queued_cluster import EVENTS, NOW, RACK, Object, QueuedCluster, furnish, workload
@@ -187,6 +188,35 @@ def test_whoever_is_to_be_deactivated_is(world: World) -> None:
     world.pass_time()
     assert world.cluster.store.get(admitting.WORKLOADS, "ml", "in")["spec"]["active"] is False
     assert world.says("in", "Evicted") == ("True", "DeactivatedDueToAdmissionCheck")
+
+
+def test_a_gang_that_was_put_off_is_back_in_line_in_time_though_it_is_not_tried(world: World) -> None:
+    """Others just like it were refused, so nothing is decided on it that would be written."""
+    world.submit(workload("first", 9, 4, required=RACK), workload("second", 9, 4, required=RACK))
+    found = world.cluster.store.get(admitting.WORKLOADS, "ml", "second")
+    off = {"type": "Requeued", "status": "False", "reason": "AdmissionCheck", "message": "not now"}
+    status = {
+        "conditions": [*found["status"]["conditions"], off | {"lastTransitionTime": _AT}],
+        "requeueState": {"requeueAt": timestamp(world.now + 100.0)},
+    }
+    world.cluster.store.patch(admitting.WORKLOADS, "ml", "second", {"status": status}, subresource="status")
+    world.pass_time(99.0)
+    assert world.says("second", "Requeued")[0] == "False"
+    world.pass_time(1.0)
+    assert world.says("second", "Requeued") == ("True", "BackoffFinished")
+
+
+def test_the_same_reason_in_other_figures_is_told_after_a_while(world: World) -> None:
+    world.submit(workload("in", 2, 4), workload("also", 1, 4), workload("big", 8, 4))
+    first = world.told("big")["QuotaReserved"]
+    assert first[:2] == ("False", "WaitingForQuota")
+    world.cluster.store.delete(admitting.WORKLOADS, "ml", "also")
+    world.pass_time()
+    assert world.told("big")["QuotaReserved"] == first
+    world.pass_time(AGAIN_SECONDS)
+    again = world.told("big")["QuotaReserved"]
+    assert again[:2] == first[:2]
+    assert again[2] != first[2]
 
 
 def test_a_decision_on_a_gang_of_the_past_is_not_shown_of_its_namesake(world: World) -> None:

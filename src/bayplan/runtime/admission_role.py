@@ -11,7 +11,7 @@ from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Verb, Wr
 from bayplan.dialects.kueue import admitting, notices, statuses
 from bayplan.dialects.kueue.conditions import QUOTA_RESERVED, condition_of, is_true
 from bayplan.dialects.kueue.demands import PLAIN, Counting
-from bayplan.dialects.kueue.upkeep import shall_be_deactivated
+from bayplan.dialects.kueue.upkeep import shall_be_deactivated, waits_until
 from bayplan.model.assignment import Path
 from bayplan.model.change import Change
 from bayplan.model.gang import Ref
@@ -187,9 +187,13 @@ class AdmissionRole:
         standing = self.state.lines.standings.get(owed.gang) if owed is not None else None
         if standing is None or standing.place is not Place.WAITING:
             owed = None
+        if (until := waits_until(workload)) > now:
+            self.agenda.put_early(key, until)
         status = status_due(workload, self.state.rules, now)
         if status is not None:
             self.flying[key] = Flight(workload)
+            if owed is not None:
+                self.owed[key] = owed  # to be told next
             yield _write(workload, status, Kept(key, status))
         elif shall_be_deactivated(workload):
             self.flying[key] = Flight(workload)

@@ -158,6 +158,14 @@ def _put_off(draft: Draft) -> None:
         draft.status["requeueState"] = {**state, "requeueAt": timestamp(latest)}
 
 
+def waits_until(workload: Object) -> float:
+    """When a gang that was put off is to be back in line; 0 if it is, or nobody said when."""
+    waiting = condition_of(workload, REQUEUED) or {}
+    if waiting.get("status") != "False":
+        return 0.0
+    return seconds(str(((workload.get("status") or {}).get("requeueState") or {}).get("requeueAt") or ""))
+
+
 def _end_wait(draft: Draft) -> None:
     """A gang that was kept out of the line may be back in it."""
     waiting = draft.condition(REQUEUED)
