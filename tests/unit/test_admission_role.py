@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -32,6 +32,12 @@ class Flaky(EmbeddedBackend):
     lose: Callable[[Write], bool] = staticmethod(lambda write: False)
     ended = Ended.TIMED_OUT
     lost = 0
+
+    late = False
+
+    def outcomes(self) -> Iterable[Outcome]:
+        """How writes ended; nothing yet while that is `late`, though the watch has told of it."""
+        return [] if self.late else super().outcomes()
 
     def submit(self, writes: Sequence[Write]) -> None:
         for write in writes:
@@ -217,6 +223,25 @@ def test_the_same_reason_in_other_figures_is_told_after_a_while(world: World) ->
     again = world.told("big")["QuotaReserved"]
     assert again[:2] == first[:2]
     assert again[2] != first[2]
+
+
+def test_a_queue_tells_the_truth_though_it_changed_while_its_status_was_being_written(world: World) -> None:
+    def used() -> int:
+        return int(
+            world.cluster.store.get(admitting.CLUSTER_QUEUES, "", "left-queue")["status"]["admittedWorkloads"]
+        )
+
+    world.submit(workload("in", 1, 4))
+    world.pass_time(2.0)
+    assert used() == 1
+    world.submit(workload("also", 1, 4))
+    world.backend.late = True
+    world.pass_time(2.0)
+    world.cluster.store.delete(admitting.WORKLOADS, "ml", "also")
+    world.pass_time(2.0)
+    world.backend.late = False
+    world.pass_time(2.0)
+    assert used() == 1
 
 
 def test_a_decision_on_a_gang_of_the_past_is_not_shown_of_its_namesake(world: World) -> None:

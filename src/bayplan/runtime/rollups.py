@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Verb, Write
+from bayplan.dialects.api import Event, Happened, Kind, Outcome, Verb, Write
 from bayplan.dialects.kueue import admitting, rollup
 from bayplan.model.summary import Summaries
 from bayplan.state.admissions import AdmissionState
@@ -72,11 +72,11 @@ class Rollups:
                 yield self._write(kind, key, Verb.MERGE_PATCH, {"metadata": {"finalizers": names}}, obj)
 
     def ended(self, outcome: Outcome) -> None:
-        """A write of ours has ended; one that failed is made again."""
+        """A write of ours has ended. It may have failed, or more may have happened while it was under way."""
         tag = outcome.write.tag
         if isinstance(tag, Rolled):
             self.flying.discard((tag.kind, tag.key))
-            self.stale = self.stale or outcome.ended is not Ended.DONE
+            self.stale = True
 
     def next_due(self, state: AdmissionState) -> float:
         return self.due if self.stale or state.generation != self.seen else float("inf")
