@@ -58,8 +58,11 @@ JOBS_CUT_OFF, JOB_SETS_CUT_OFF, CUTS = 60, 4, 3
 USERS, PODS_DELETED = 6, 15
 AT_WORK = 0.8
 """How often it is killed once it works; else while it starts."""
-PATIENCE, LIMIT = 120.0, 900.0
-"""Seconds without any change, and in all, until what is missing is given up."""
+PATIENCE, LIMIT = 360.0, 900.0
+"""Seconds without any change, and in all, until what is missing is given up.
+
+A Job controller that was not told how the creation of a pod ended waits five minutes for the pod to appear.
+"""
 PARTIAL_PATIENCE = 90.0
 """Seconds that a gang may have some pods on their way and others gated, whoever is down meanwhile."""
 
