@@ -10,11 +10,8 @@ from typing import Any
 
 import msgspec
 
-from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.backend import EmbeddedBackend
-from bayplan.backends.embedded.store import Store
 from bayplan.backends.stagehands.crew import Crew
-from bayplan.backends.stagehands.definitions import definitions
 from bayplan.dialects.api import Write
 from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.jobs_role import JobsRole
@@ -34,7 +31,7 @@ from bayplan.simulator.jobs_world import JOB_SETS, jobs_world
 from bayplan.simulator.objects import NAMESPACE
 from bayplan.simulator.report import Report
 from bayplan.simulator.reviewing import ask_functions
-from bayplan.simulator.stage import LISTED, PLAIN_NODES
+from bayplan.simulator.stage import LISTED, PLAIN_NODES, stage
 
 EPOCH = 1_700_000_000.0
 STORM_SECONDS = 120.0
@@ -71,15 +68,7 @@ class JobsSimulation:
         self.chances = CHANCES if chances is None else chances
         self.now = EPOCH
         self.report = Report(seed)
-        ids = Random(f"ids {seed}")
-        self.store = Store(
-            lambda: self.now,
-            lambda: f"{ids.getrandbits(64):016x}",
-            lambda: "".join(ids.choice("bcdfghjklm") for _ in range(5)),
-        )
-        define(self.store)
-        for definition in definitions():
-            self.store.create(DEFINITIONS, definition)
+        self.store = stage(lambda: self.now, Random(f"ids {seed}"))
         ask_functions(self.store)
         self._furnish()
         self.crew = Crew(EmbeddedBackend(self.store))

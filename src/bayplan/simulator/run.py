@@ -8,11 +8,8 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.backend import EmbeddedBackend
-from bayplan.backends.embedded.store import Store
 from bayplan.backends.stagehands.crew import Crew
-from bayplan.backends.stagehands.definitions import definitions
 from bayplan.dialects.kueue import scheduled
 from bayplan.model.plan import Bind, Plan
 from bayplan.model.profile import Profile
@@ -28,7 +25,7 @@ from bayplan.simulator.hands import Hands
 from bayplan.simulator.objects import NAMESPACE, is_finished, topology
 from bayplan.simulator.queue_world import queue_world
 from bayplan.simulator.report import Report
-from bayplan.simulator.stage import LISTED, PLAIN_NODES
+from bayplan.simulator.stage import LISTED, PLAIN_NODES, stage
 from bayplan.state.queues import Place
 
 EPOCH = 1_700_000_000.0
@@ -66,15 +63,7 @@ class Simulation:
         self.play = PLAYS[seed % len(PLAYS)] if play is None else play
         self.now = EPOCH
         self.report = Report(seed)
-        ids = Random(seed + 1)
-        self.store = Store(
-            lambda: self.now,
-            lambda: f"{ids.getrandbits(64):016x}",
-            lambda: "".join(ids.choice("bcdfghjklm") for _ in range(5)),
-        )
-        define(self.store)
-        for definition in definitions():
-            self.store.create(DEFINITIONS, definition)
+        self.store = stage(lambda: self.now, Random(seed + 1))
         self.store.create(scheduled.TOPOLOGIES, topology())
         self._furnish(seed)
         self.crew = Crew(EmbeddedBackend(self.store))

@@ -1,9 +1,14 @@
-"""Kinds as the simulator reads them: as plain objects, all of them."""
+"""What every play stands on: an API with all definitions in it, and kinds read as plain objects."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from random import Random
 
+from bayplan.backends.definitions import DEFINITIONS, define
+from bayplan.backends.embedded.store import Store
+from bayplan.backends.stagehands.definitions import definitions
 from bayplan.dialects.kube.wire import NODES, PODS_KIND
 from bayplan.dialects.kueue import admitting, scheduled
 
@@ -19,3 +24,16 @@ LISTED = {"nodes": PLAIN_NODES, "pods": PLAIN_PODS, "jobs": scheduled.JOBS} | {
         admitting.WORKLOADS,
     )
 }
+
+
+def stage(clock: Callable[[], float], ids: Random) -> Store:
+    """An API where nothing exists yet, with everything that can be defined in it; names come from `ids`."""
+    store = Store(
+        clock,
+        lambda: f"{ids.getrandbits(64):016x}",
+        lambda: "".join(ids.choice("bcdfghjklm") for _ in range(5)),
+    )
+    define(store)
+    for definition in definitions():
+        store.create(DEFINITIONS, definition)
+    return store
