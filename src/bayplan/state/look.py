@@ -26,6 +26,7 @@ class Candidate:
     refused: Standstill | None = None  # what it was told last
     stale: bool = False  # it has stood in part for too long
     since: float = 0.0  # it waits since then
+    topology: str = ""  # whose levels its tree names; key of `Look.supplies`
 
 
 @dataclass(frozen=True, slots=True, eq=False)
