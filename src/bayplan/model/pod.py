@@ -39,6 +39,7 @@ class Pod:
     created: float = 0.0
     started: float = 0.0  # on its node; 0: not yet
     told: str = ""  # the sentence that stands on it about why it waits
+    scheduler: str = ""  # under which of our names, if it is ours
 
     @property
     def takes_room(self) -> bool:

@@ -1,0 +1,94 @@
+"""Tells those who wait why: conditions and events, behind everything that starts pods, and never twice.
+
+Gangs change their minds faster than an API server takes notes. What a pod is to be told waits here until
+there is room for it on the way; meanwhile the pod may get a node, or a newer reason replace the older one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from bayplan.dialects.api import Write
+from bayplan.model.gang import Ref
+from bayplan.model.pod import PodKey
+
+PATIENCE_SECONDS = 2.0  # pods of a gang come one after the other: only who waits longer is told so
+IN_FLIGHT_MAX = 64
+NEVER = float("inf")
+
+Whom = PodKey | Ref
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tell:
+    """Something to say, how it is written, and when at the earliest."""
+
+    whom: Whom
+    words: str
+    writes: Callable[[float], Iterator[Write]]
+    due: float
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Marks writes of ours, to know how many are under way."""
+
+
+TOLD = Told()
+
+
+class Teller:
+    """Two lines, each in the order of time: what is said at once, and what only after a while."""
+
+    def __init__(self) -> None:
+        self.prompt: deque[Tell] = deque()
+        self.patient: deque[Tell] = deque()
+        self.latest: dict[Whom, Tell] = {}  # what is still to be said
+        self.said: dict[Whom, str] = {}
+        self.in_flight = 0
+
+    def tell(
+        self, whom: Whom, words: str, writes: Callable[[float], Iterator[Write]], now: float, at_once: bool
+    ) -> None:
+        """Say this soon, instead of anything that was to be said before."""
+        waiting = self.latest.get(whom)
+        if waiting is not None and waiting.words == words:
+            return
+        if waiting is None and self.said.get(whom) == words:
+            return
+        tell = Tell(whom, words, writes, now if at_once else now + PATIENCE_SECONDS)
+        self.latest[whom] = tell
+        (self.prompt if at_once else self.patient).append(tell)
+
+    def drop(self, whom: Whom) -> None:
+        """Nothing more needs to be said."""
+        self.latest.pop(whom, None)
+        self.said.pop(whom, None)
+
+    def writes(self, now: float) -> Iterator[Write]:
+        """As much of what is due as there is room for."""
+        for line in (self.prompt, self.patient):
+            while line and line[0].due <= now and self.in_flight < IN_FLIGHT_MAX:
+                tell = line.popleft()
+                if self.latest.get(tell.whom) is tell:
+                    del self.latest[tell.whom]
+                    self.said[tell.whom] = tell.words
+                    for write in tell.writes(now):
+                        self.in_flight += 1
+                        yield write
+
+    def ended(self, tag: object) -> None:
+        """A write ended; perhaps one of ours."""
+        if tag is TOLD:
+            self.in_flight -= 1
+
+    def next_due(self) -> float:
+        """When something is to be said; what waits for others to end needs no clock."""
+        for line in (self.prompt, self.patient):
+            while line and self.latest.get(line[0].whom) is not line[0]:
+                line.popleft()
+        if self.in_flight >= IN_FLIGHT_MAX:
+            return NEVER
+        return min((line[0].due for line in (self.prompt, self.patient) if line), default=NEVER)
