@@ -50,11 +50,12 @@ class _Running:
 
 
 class PodIndex:
-    """All pods on nodes. `version` changes with every change."""
+    """All pods on nodes. `version` changes with every change; whoever takes a change back may put it back."""
 
     def __init__(self) -> None:
         self.slots = Slots()
         self.version = 0
+        self.changes = 0
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.pods: dict[Hashable, _Running] = {}
         self.columns = PodColumns()
@@ -79,23 +80,35 @@ class PodIndex:
             if (before.node, before.leaving) == (slot, leaving) and before.shape == shape:
                 return
             self.remove(key)
+        self._put(key, slot, shape, leaving)
+
+    def _put(self, key: Hashable, slot: int, shape: Shape, leaving: bool) -> None:
+        assert key not in self.pods, key
         row = self.columns.add(slot, shape, leaving=leaving)
-        running = _Running(slot, shape, leaving, row)
-        self.pods[key] = running
+        self.pods[key] = _Running(slot, shape, leaving, row)
         self._count({slot: 1}, shape, leaving, 1)
 
     def add_many(
-        self, keys: Sequence[Hashable], slots: Sequence[int], shape: Shape, *, leaving: bool = False
-    ) -> None:
-        """Equal pods run, one on each slot given. None of them is known yet."""
+        self, keys: Sequence[Hashable], slots: Sequence[int], shape: Shape, own: Sequence[Shape] = (),
+        *, leaving: bool = False,
+    ) -> None:  # fmt: skip
+        """Equal pods run, one on each slot given (each with its `own` labels). None of them is known yet."""
+        if own:
+            for key, slot, shape_of_it in zip(keys, slots, own, strict=True):
+                self._put(key, slot, shape_of_it, leaving)
+            return
         rows = self.columns.add_many(slots, shape, leaving=leaving)
         for key, slot, row in zip(keys, slots, rows, strict=True):
             assert key not in self.pods, key
             self.pods[key] = _Running(slot, shape, leaving, row)
         self._count(Counter(slots), shape, leaving, 1)
 
-    def remove_many(self, keys: Sequence[Hashable]) -> None:
-        """Equal pods are gone, all of which are known."""
+    def remove_many(self, keys: Sequence[Hashable], *, alike: bool = True) -> None:
+        """Known pods are gone; those that are alike are of one shape."""
+        if not alike:
+            for key in keys:
+                self.remove(key)
+            return
         gone = [self.pods.pop(key) for key in keys]
         for running in gone:
             self.columns.remove(running.row)
@@ -118,11 +131,13 @@ class PodIndex:
             del self.namespaces[name]
         else:
             self.namespaces[name] = dict(labels)
-        self.version += 1
+        self.changes += 1
+        self.version = self.changes
 
     def _count(self, counts: Mapping[int, int], shape: Shape, leaving: bool, sign: int) -> None:
         """So many pods more (or less) of one shape, by slot."""
-        self.version += 1
+        self.changes += 1
+        self.version = self.changes
         labels = dict(shape.labels)
         self._weigh(counts, shape, sign)
         for question in self.asked.near(labels):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ class Step:
     keys: tuple[PodKey, ...]
     slots: tuple[int, ...]
     rows: Ints
+    own: tuple[Shape, ...] = ()  # by key, if they have labels of their own that nobody looks at
 
 
 class Floor:
@@ -37,6 +39,9 @@ class Floor:
         self.before = scene.ground.free
         self.scene = replace(scene, ground=replace(scene.ground, free=self.before.copy(), memory={}))
         self.steps: list[Step] = []
+        self.versions: list[int] = []  # of the index, before each step
+        self.touched: list[Ints] = []  # rows, in the order in which anything happened there; never shortened
+        self.remembered: dict[Hashable, Any] = {}  # for those who choose nodes
 
     def __enter__(self) -> Floor:
         return self
@@ -86,13 +91,18 @@ class Floor:
         """Put a pod there, whether it fits or not. It is nowhere yet."""
         self.seat_many(shape, (key,), (row,))
 
-    def seat_many(self, shape: Shape, keys: Sequence[PodKey], rows: Sequence[int] | Ints) -> None:
-        """Put equal pods there, one per row given; a row may be given often."""
+    def seat_many(
+        self, shape: Shape, keys: Sequence[PodKey], rows: Sequence[int] | Ints, own: Sequence[Shape] = ()
+    ) -> None:
+        """Put equal pods there, one per row given; a row may be given often.
+
+        `own` are their shapes, if they differ in labels.
+        """
         if not len(keys):
             return
         at = np.asarray(rows, dtype=np.int64)
         slots = tuple(self.scene.ground.land.slots[at].tolist())
-        self._do(Step(True, shape, False, tuple(keys), slots, at))
+        self._do(Step(True, shape, False, tuple(keys), slots, at, tuple(own)))
 
     def lift(self, key: PodKey) -> None:
         """A pod leaves, whether it ran or was seated here; one that is nowhere already left."""
@@ -118,7 +128,8 @@ class Floor:
             if found:
                 wanted.difference_update(step.keys)
                 keys_of, slots = tuple(step.keys[at] for at in found), tuple(step.slots[at] for at in found)
-                self._do(Step(True, step.shape, step.leaving, keys_of, slots, step.rows[found]))
+                own = tuple(step.own[at] for at in found) if step.own else ()
+                self._do(Step(True, step.shape, step.leaving, keys_of, slots, step.rows[found], own))
 
     def mark(self) -> int:
         """A moment to come back to."""
@@ -128,12 +139,14 @@ class Floor:
         """Everything since the mark is as if it had never been."""
         while len(self.steps) > mark:
             self._apply(self.steps.pop(), undone=True)
+            self.scene.index.version = self.versions.pop()  # so that answers known then are known again
 
     def close(self) -> None:
         """Undo everything."""
         self.undo(0)
 
     def _do(self, step: Step) -> None:
+        self.versions.append(self.scene.index.version)
         self._apply(step, undone=False)
         self.steps.append(step)
 
@@ -141,17 +154,18 @@ class Floor:
         index, ground = self.scene.index, self.scene.ground
         comes = step.comes != undone
         if comes:
-            index.add_many(step.keys, step.slots, step.shape, leaving=step.leaving)
+            index.add_many(step.keys, step.slots, step.shape, step.own, leaving=step.leaving)
         else:
-            index.remove_many(step.keys)
+            index.remove_many(step.keys, alike=not step.own)
         known = step.rows if step.rows.min() > ABSENT else step.rows[step.rows != ABSENT]
         for resource, amount in step.shape.amounts:
             at = ground.resources.get(resource)
             if at is not None and amount:
                 np.subtract.at(ground.free[at], known, amount if comes else -amount)
+        self.touched.append(known)
 
     def _rows_of(self, slots: Ints) -> Ints:
         land = self.scene.ground.land
-        rows = land.remember("rows", land._rows)
+        rows = land.rows()
         inside = slots < len(rows)
         return np.where(inside, rows[np.where(inside, slots, 0)], ABSENT) if len(rows) else slots * 0 + ABSENT
