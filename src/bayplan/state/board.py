@@ -1,82 +1,278 @@
-"""What we believe now: nodes, pods, gangs and volumes folded from changes; plans assumed and settled."""
+"""Whose turn it is, what they are held against, and what becomes of what was decided about them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from bayplan.model.change import Change
 from bayplan.model.charter import Charter
-from bayplan.model.gang import Ref
-from bayplan.model.plan import Action, Plan
+from bayplan.model.gang import AUTO, Group, PodSet, Ref
+from bayplan.model.plan import Action, Begin, Bind, Displace, Nominate, Plan, Refuse
 from bayplan.model.pod import Pod
-from bayplan.state.line import Entry, Place
-from bayplan.state.look import Look
+from bayplan.model.standstill import Hindrance, Standstill
+from bayplan.placement.fit_filters import Scene
+from bayplan.state.crew import Crew, hindrance, in_order
+from bayplan.state.facts import lone_charter, lone_ref
+from bayplan.state.flat import FLAT
+from bayplan.state.hints import ROOMY
+from bayplan.state.line import NEVER, Entry, Hint, Place
+from bayplan.state.look import Candidate, Look
+from bayplan.state.standing import ASSUMED_SECONDS, ROOM_SECONDS, Standing
+
+__all__ = ["ASSUMED_SECONDS", "Board", "lone_charter", "lone_ref"]
 
 
-def lone(pod: Pod) -> Ref:
-    """The gang of a pod that has none: itself."""
-    return Ref("kube", "Pod", pod.key.namespace, pod.key.name)
+class Board(Standing):
+    """The fold of all changes, and the line of those who want something. No clock, no I/O."""
 
-
-class Board:
-    """The fold of all changes. Nothing here reads a clock or does I/O."""
-
-    # Shared with looks, never to be written to from outside:
-    # nodes: dict[str, Node] · clusters: dict[str, Cluster] (by topology; flat: "") · flat: Flat
-    # pods: dict[PodKey, Pod]            as the API has them
-    # placed: dict[PodKey, Pod]          those that take room, as we believe: assumed nodes, displaced ones leaving
-    # charters: dict[Ref, Charter] · members: dict[Ref, dict[PodKey, None]] · budgets: dict[tuple[str, str], Budget]
-    # ledger: Ledger · index: PodIndex · nominations: dict[PodKey, tuple[Pod, str]]
-    # kept: tuple[Ref, frozenset[str]] | None · line: Line (line.entries: dict[Ref, Entry])
-
-    def apply(self, change: Change) -> None:
-        """Fold one change in. Demands, queues and so on are nothing to this board."""
-        raise NotImplementedError
-
-    def apply_all(self, changes: Iterable[Change]) -> None:
-        """Fold many changes in; nodes that arrive together are laid out together."""
-        raise NotImplementedError
+    # ── asking ─────────────────────────────────────────────────────────────────────────────────────
 
     def heads(self, now: float) -> list[Ref]:
         """Whose turn it is, best first. Asked again before anything happened, the answer is the same."""
-        raise NotImplementedError
-
-    def look(self, refs: Iterable[Ref], now: float, heal_seconds: float = 60.0) -> Look:
-        """A frozen view for deciding on these gangs. It is good until the next change is folded in."""
-        raise NotImplementedError
-
-    def assume(self, plan: Plan, now: float) -> None:
-        """Believe the plan until its writes end or the API says otherwise."""
-        raise NotImplementedError
-
-    def settle(self, action: Action, ended: str, now: float) -> None:
-        """The write of an action ended: "done", "failed" (it did not happen) or "unknown"."""
-        raise NotImplementedError
+        for entry in self.line.expired(now):
+            self._expired(entry, now)
+        self._flush(now)
+        for ref, since in list(self.partial.items()):
+            if since + self.heal_seconds > now:
+                break
+            entry = self.line.entries[ref]
+            if entry.place not in (Place.COMMITTED, Place.READY):
+                self.line.move(entry, Place.READY)
+        return self.line.heads()
 
     def next_due(self, now: float) -> float:
         """When something has to be done even if nothing happens."""
-        raise NotImplementedError
+        self._flush(now)
+        entries = self.line.entries
+        stale = (since for ref, since in self.partial.items() if entries[ref].place is not Place.COMMITTED)
+        return max(min(self.line.next_due(now), min(stale, default=NEVER) + self.heal_seconds), now)
+
+    def look(self, refs: Iterable[Ref], now: float) -> Look:
+        """A frozen view for deciding on these gangs. It is good until the next change is folded in."""
+        self._looked = list(refs)
+        candidates = tuple(
+            self._candidate(crew, now) for ref in self._looked if (crew := self.crews.get(ref)) is not None
+        )
+        supply, ground = self.flat.view()
+        own = {pod.key for candidate in candidates for pod in candidate.waiting} if self.nominations else ()
+        topologies = {each.topology for each in candidates if each.charter.tree is not None}
+        return Look(
+            scene=Scene(ground, self.index, self.stores.picture(), self.images),
+            supply=supply,
+            supplies={
+                name: supply if name == FLAT.name else self.clusters[name].snapshot() for name in topologies
+            },
+            candidates=candidates,
+            pods=self.placed,
+            charters=self.charters,
+            members=self.members,
+            budgets=tuple(self.budgets.values()),
+            nominations={key: said for key, said in self.nominations.items() if key not in own},
+            kept=self.kept,
+        )
+
+    def _candidate(self, crew: Crew, now: float) -> Candidate:
+        entry, waiting = self.line.put(crew.ref, lone=crew.lone, seen=crew.seen), self.waiting(crew.ref)
+        since = self.partial.get(crew.ref, NEVER)
+        stale = since + self.heal_seconds <= now
+        charter = crew.charter
+        why = None if stale and charter is not None else hindrance(crew)
+        if charter is None:
+            charter = Charter(crew.ref, priority=entry.priority)
+        if why is not None:
+            crew.noted, crew.noted_at = why, now
+        nominated = {}
+        if self.nominations:
+            found = ((pod.key, self.nominations.get(pod.key)) for pod in waiting)
+            nominated = {key: said[1] for key, said in found if said is not None}
+        return Candidate(
+            charter,
+            self._all_waiting(crew) if why is not None else waiting,
+            self.standing(crew.ref),
+            nominated,
+            frozenset(crew.victims),
+            why,
+            crew.told,
+            stale,
+            entry.since,
+            self._topology_of(charter.tree) if charter.tree is not None else FLAT.name,
+        )
 
     def place_of(self, ref: Ref) -> Place | None:
         """Where a gang stands in line; None: it is not known, or a lone pod that runs."""
-        raise NotImplementedError
+        self._flush(self._now)
+        entry = self.line.entries.get(ref)
+        return None if entry is None else entry.place
 
     def entries(self) -> Iterator[Entry]:
-        """Everyone in line: ref, priority, since, place, due, tries."""
-        raise NotImplementedError
+        """Everyone in line."""
+        self._flush(self._now)
+        yield from self.line.entries.values()
 
-    def charter_of(self, ref: Ref) -> Charter | None:
-        """The rules of a gang, or those that a lone pod would have."""
-        raise NotImplementedError
-
-    def told(self, ref: Ref) -> object:
-        """Standstill | None: what the gang was told last."""
-        raise NotImplementedError
-
-    def waiting(self, ref: Ref) -> tuple[Pod, ...]:
-        """Its pods that want a node and are not held back, in the order in which they are tried."""
-        raise NotImplementedError
+    def told(self, ref: Ref) -> Standstill | None:
+        """What a gang was told last."""
+        return self.crews[ref].told if ref in self.crews else None
 
     def standing(self, ref: Ref) -> tuple[Pod, ...]:
         """Its pods that have a node (assumed ones too) or did their part; not those that are leaving."""
-        raise NotImplementedError
+        crew = self.crews.get(ref)
+        if crew is None:
+            return ()
+        return in_order(self.placed.get(key) or self.pods[key] for key in crew.standing)
+
+    def _all_waiting(self, crew: Crew) -> tuple[Pod, ...]:
+        return in_order(self.pods[key] for key in crew.waiting)
+
+    def _topology_of(self, tree: Group) -> str:
+        """The first topology, by name, that has every level the gang names; the flat one if it names none."""
+        wanted = set(_levels(tree)) - {AUTO}
+        named = sorted(name for name in self.clusters if name != FLAT.name)
+        for name in named:
+            if wanted <= set(self.clusters[name].topology.levels):
+                return name
+        return named[0] if named else FLAT.name
+
+    # ── plans ──────────────────────────────────────────────────────────────────────────────────────
+
+    def assume(self, plan: Plan, now: float) -> None:
+        """Believe the plan until its writes end or the API says otherwise."""
+        refusals: dict[Ref, Refuse] = {}
+        acted: dict[Ref, None] = {}
+        for action in plan.actions:
+            match action:
+                case Bind(ref, pod, node):
+                    self._assume_bind(ref, pod, node)
+                case Nominate(ref, pod, node):
+                    self._assume_nomination(pod, node)
+                case Displace(pod, ref):
+                    self._assume_displaced(action)
+                case Refuse(ref):
+                    refusals[ref] = action
+                case Begin(ref):
+                    self._record(ref, True)
+                case _:
+                    continue
+            acted[ref] = None
+        for ref in acted:
+            crew, entry = self.crews.get(ref), self.line.entries.get(ref)
+            if crew is not None and entry is not None:
+                self._assumed(crew, entry, refusals.get(ref), now)
+        for ref in self._looked:
+            if ref not in acted and (entry := self.line.entries.get(ref)) is not None:
+                self._passed_over(entry, now)
+        self._looked = []
+
+    def _assume_bind(self, ref: Ref, pod: Pod, node: str) -> None:
+        now, crew = self.pods.get(pod.key), self.crews.get(ref)
+        if now is None or now.uid != pod.uid or not now.waits or crew is None:
+            return
+        self.nominations.pop(pod.key, None)
+        self.assumed[pod.key] = node
+        crew.out[pod.key] = None
+        self._sync(now)
+
+    def _assume_nomination(self, pod: Pod, node: str) -> None:
+        now = self.pods.get(pod.key)
+        if now is None or now.uid != pod.uid or not now.waits or not node:
+            self.nominations.pop(pod.key, None)
+        else:
+            self.nominations[pod.key] = now, node
+
+    def _assume_displaced(self, action: Displace) -> None:
+        pod, crew = self.pods.get(action.pod.key), self.crews.get(action.by)
+        if pod is None or pod.uid != action.pod.uid or pod.key not in self.placed:
+            return
+        self.displaced[pod.key] = action.by
+        if crew is not None and not action.undoes:
+            crew.victims[pod.key] = None
+        self._sync(pod)
+
+    def _assumed(self, crew: Crew, entry: Entry, refusal: Refuse | None, now: float) -> None:
+        if refusal is not None:
+            crew.told = refusal.why
+        self._keep(crew.ref, refusal)
+        if self.partial.get(crew.ref, NEVER) + self.heal_seconds <= now:
+            del self.partial[crew.ref]
+            self.partial[crew.ref] = now  # it had its turn; should it stand in part still, it gets another
+        crew.fresh = crew.trouble = False
+        if crew.out:
+            crew.left = None if refusal is None else refusal.why
+            self.line.commit(entry, now + ASSUMED_SECONDS)
+        elif refusal is not None:
+            self._refused(crew, entry, refusal.why, now)
+        elif crew.victims:
+            self.line.make_room(entry, ROOMY, now + ROOM_SECONDS)
+        else:  # it was only put on record
+            self._passed_over(entry, now)
+
+    def _keep(self, ref: Ref, refusal: Refuse | None) -> None:
+        """Room is kept for a gang as long as each refusal says so."""
+        if refusal is None or not refusal.keeps:
+            self._release(ref)
+            return
+        nodes = frozenset(refusal.keeps)
+        if self.kept is not None and self.kept != (ref, nodes):
+            self._hint(Hint.KEPT)
+        self.kept = ref, nodes
+
+    def _refused(self, crew: Crew, entry: Entry, why: Standstill, now: float) -> None:
+        if entry.place is Place.INCOMPLETE:
+            self.line.move(entry, Place.INCOMPLETE)
+            self._touch(crew, own=False)
+        elif why.hindrance is Hindrance.TAKEN_BACK:
+            self.line.back_off(entry, now)
+        else:
+            self._put_off(crew, entry, why, now)
+
+    def _passed_over(self, entry: Entry, now: float) -> None:
+        """Nothing was decided about it: it does not hold up the line."""
+        if entry.ref in self.line.telling:
+            self.line.move(entry, entry.place)
+        elif entry.place is Place.READY:
+            self.line.back_off(entry, now)
+
+    def settle(self, action: Action, ended: str, now: float) -> None:
+        """The write of an action ended: "done", "failed" (it did not happen) or "unknown"."""
+        match action:
+            case Bind(ref, pod):
+                self._settled = now
+                self._settle_bind(ref, pod, ended)
+            case Displace(pod):
+                if ended == "failed" and self._is_current(pod):
+                    self._gone(pod.key)
+                    self._sync(self.pods[pod.key])
+            case Begin(ref):
+                self._record(ref, ended != "failed")
+            case Refuse(ref):
+                if ended == "failed" and (crew := self.crews.get(ref)) is not None:
+                    crew.told = crew.noted = None  # it is told again, should it be refused again
+                    self._touch(crew, own=False)
+
+    def _settle_bind(self, ref: Ref, pod: Pod, ended: str) -> None:
+        crew = self.crews.get(ref)
+        if crew is None or pod.key not in crew.out or not self._is_current(pod) or ended == "unknown":
+            return  # the watch told already, or will tell, or the assumption runs out
+        del crew.out[pod.key]
+        if ended == "failed":
+            crew.trouble = True
+            self._take_back(crew, pod.key)
+        self._touch(crew, own=False)
+
+    def _record(self, ref: Ref, recorded: bool) -> None:
+        if (crew := self.crews.get(ref)) is not None:
+            crew.recorded = recorded
+            self._touch(crew, own=False)
+
+    def _is_current(self, pod: Pod) -> bool:
+        return pod.key in self.pods and self.pods[pod.key].uid == pod.uid
+
+
+def _levels(member: Group | PodSet) -> Iterator[str]:
+    """Every level that a gang names anywhere."""
+    for level in (member.locality.required, member.locality.preferred):
+        if level:
+            yield level
+    if isinstance(member, PodSet):
+        yield from (segment.level for segment in member.segments)
+    else:
+        for inner in member.members:
+            yield from _levels(inner)
