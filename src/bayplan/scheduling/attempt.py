@@ -19,6 +19,8 @@ from bayplan.placement.supply import Supply
 from bayplan.placement.tree import Bools
 from bayplan.state.look import Candidate, Look
 
+NOWHERE = -1
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -77,7 +79,10 @@ def attempt(
     parties = parties_of(floor, asked.waiting)
     key = charter.locality.required or charter.locality.preferred
     if key is not None and not single:
-        rows = [*_standing_rows(floor, asked.candidate), *beside]
+        rows = rows_it_holds(floor, asked.candidate, key)
+        if rows is None:
+            return Outcome(misfit=Misfit(Code.STALE_ASSIGNMENT, (), level=key, asked=asked.need))
+        rows += beside
         found = seat_in_domain(floor, parties, key, rows, need=asked.need, profile=profile, within=within)
         seated = found.seated
         enough = len(seated.seats) >= asked.need
@@ -94,7 +99,10 @@ def domains_for(
     """The domains that could take the gang, the best ones only if there are many, and the best of all."""
     key = asked.candidate.charter.locality.required
     assert key is not None
-    rows = [*_standing_rows(floor, asked.candidate), *beside]
+    rows = rows_it_holds(floor, asked.candidate, key)
+    if rows is None:
+        return [], ""
+    rows += beside
     parties = parties_of(floor, asked.waiting)
     mark = floor.mark()
     found = seat_in_domain(floor, parties, key, rows, need=asked.need, profile=profile, within=within)
@@ -103,8 +111,16 @@ def domains_for(
     return areas[:most], found.domain
 
 
-def _standing_rows(floor: Floor, candidate: Candidate) -> list[int]:
-    return [floor.row(pod.node) for pod in candidate.standing if pod.node]
+def rows_it_holds(floor: Floor, candidate: Candidate, key: str) -> list[int] | None:
+    """Where its pods stand; None if that is not one domain, so that no other pod can be with all of them."""
+    rows = [floor.row(pod.node) for pod in candidate.standing if pod.node]
+    values = {_label(floor, row, key) if row != NOWHERE else None for row in rows}
+    return rows if len(values) < 2 and None not in values else None
+
+
+def _label(floor: Floor, row: int, key: str) -> str | None:
+    labels: Mapping[str, str] = floor.scene.ground.land.table.nodes[row].labels
+    return labels.get(key)
 
 
 def _as_tree(
