@@ -99,13 +99,12 @@ def _as_on(floor: Floor, supply: Supply, rows: Ints, within: Bools | None) -> Su
     active, free = supply.active & (rows != ABSENT), supply.free
     if within is not None:
         active = active & within[rows]
-    if floor.steps:
-        ground = floor.scene.ground
-        free = free.copy()
-        for name, at in supply.resources.items():
-            mine = ground.resources.get(name)
-            if mine is not None:
-                free[at] += np.where(rows != ABSENT, (ground.free[mine] - floor.before[mine])[rows], 0)
+    ground = floor.scene.ground
+    free = free.copy()
+    for name, at in supply.resources.items():
+        mine = ground.resources.get(name)
+        if mine is not None:
+            free[at] += np.where(rows != ABSENT, (ground.free[mine] - floor.before[mine])[rows], 0)
     return replace(supply, free=free, active=active, memory={})
 
 
