@@ -21,10 +21,10 @@ from bayplan.cli.rights import EVERYBODY, LEASE_NAME, ROLES, Right
 from bayplan.dialects.api import Ended, Happened, Kind, Outcome, Verb, Write
 from bayplan.dialects.errors import Forbidden
 from bayplan.dialects.kube.wire import NODES, PODS_KIND
-from bayplan.dialects.kueue import scheduled
 from bayplan.runtime.clock import SystemClock
 from bayplan.runtime.election import Election
 from bayplan.runtime.objects import LEASE, SECRET, ApiObject
+from bayplan.runtime.scheduler_role import SchedulerRole
 from tests.end_to_end.objects import eventually, job_spec, node, pod
 
 if TYPE_CHECKING:
@@ -245,12 +245,12 @@ def test_at_home_it_has_its_own_lease_and_nothing_else(installed: Cluster) -> No
 def test_it_watches_binds_tells_and_leads(installed: Cluster, account: RemoteBackend) -> None:
     installed.apply(node("install-n1"), pod("default", "install-p1", {"run-seconds": "1"}))
     try:
-        account.watch(scheduled.KINDS)
+        account.watch(SchedulerRole.kinds)
         synced: set[str] = set()
 
         def all_synced() -> bool:
             synced.update(event.kind.kind for event in account.events() if event.happened is Happened.SYNCED)
-            return synced >= {kind.kind for kind in scheduled.KINDS if not kind.optional}
+            return synced >= {kind.kind for kind in SchedulerRole.kinds if not kind.optional}
 
         eventually(all_synced, "everything it watches is known", 30)
         target = {"target": {"apiVersion": "v1", "kind": "Node", "name": "install-n1"}}

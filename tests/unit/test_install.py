@@ -22,8 +22,8 @@ from bayplan.cli.manifests import CHOSEN, LABELS, Settings
 from bayplan.cli.rights import LEASE_NAME, ROLES, Right
 from bayplan.cli.run import ROLES as SERVED
 from bayplan.cli.run import run
-from bayplan.dialects.kueue import scheduled
 from bayplan.dialects.kueue.job_defaults import DEFAULT_QUEUE
+from bayplan.runtime.scheduler_role import SchedulerRole
 
 ROOT = Path(__file__).parents[2]
 ALL = Settings(roles=tuple(ROLES))
@@ -161,8 +161,17 @@ def test_the_scheduler_may_watch_what_it_watches_and_write_what_it_writes() -> N
         for resource in right.resources
         for verb in right.verbs
     }
-    watched = {(kind.group, kind.plural, verb) for kind in scheduled.KINDS for verb in ("list", "watch")}
-    assert granted == watched | {("", "pods/binding", "create"), ("", "events", "create")}
+    watched = {(kind.group, kind.plural, verb) for kind in SchedulerRole.kinds for verb in ("list", "watch")}
+    written = {
+        ("", "pods/binding", "create"),
+        ("", "pods/status", "patch"),
+        ("", "pods", "delete"),
+        ("", "persistentvolumeclaims", "patch"),
+        ("", "persistentvolumes", "patch"),
+        ("scheduling.k8s.io", "podgroups/status", "patch"),
+        ("", "events", "create"),
+    }
+    assert granted == watched | written
 
 
 def test_names_in_rights_are_names_of_objects() -> None:

@@ -36,8 +36,9 @@ from bayplan.runtime.metrics import Metrics
 from bayplan.runtime.node_health_role import NodeHealthRole
 from bayplan.runtime.objects import LEASE, ApiObject
 from bayplan.runtime.provisioning_role import ProvisioningRole
-from bayplan.runtime.roles import Role, SchedulerRole
+from bayplan.runtime.roles import Role
 from bayplan.runtime.rollups import Watcher
+from bayplan.runtime.scheduler_role import SchedulerRole
 from bayplan.runtime.service import Meter, Metered, Service, Shadow
 from bayplan.runtime.serving import Address, Server
 from bayplan.runtime.shutdown import Closing, stop_on_signal
@@ -154,7 +155,7 @@ def roles_to_play(
             UngatingRole(settings.ungating.batch_seconds, removed),
             NodeHealthRole(settings.nodes),
         ],
-        "scheduler": lambda: [SchedulerRole(settings.scheduling)],
+        "scheduler": lambda: [SchedulerRole(profiles=settings.profiles)],
     }
     return [role for name in sorted(names & set(known)) for role in known[name]()]
 

@@ -150,7 +150,7 @@ def _all_settled(cluster: HomeCluster) -> bool:
     jobs = cluster.jobs()
     active = [job for job in jobs if not is_finished(job)]
     with cluster.lock:
-        members = cluster.scheduler.state.members
-        refused = {ref.name for ref, member in members.items() if member.refused is not None}
-        running = any(pod.takes_room for member in members.values() for pod in member.pods.values())
+        state = cluster.scheduler.state
+        refused = {entry.ref.name for entry in state.entries() if state.told(entry.ref) is not None}
+        running = any(pod.takes_room for pod in state.pods.values())
     return bool(jobs) and not running and all(job["metadata"]["name"] in refused for job in active)

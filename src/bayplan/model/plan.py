@@ -42,6 +42,11 @@ class Displace:
     whole: bool = False  # for a gang, or with its gang: not one pod for one pod
     undoes: bool = False  # the gang is its own: what was started of it is taken back
 
+    @property
+    def gang(self) -> Ref:
+        """On whose account."""
+        return self.by
+
 
 @dataclass(frozen=True, slots=True)
 class Refuse:

@@ -44,7 +44,7 @@ class SchedulerRole:
 
     def __init__(self, profile: Profile | None = None, profiles: Mapping[str, Profile] | None = None) -> None:
         self.profiles = dict(profiles or {scheduled.SCHEDULER: profile or Profile()})
-        self.state = Board()
+        self.state = Board(max(profile.heal_seconds for profile in self.profiles.values()))
         self.reading = scheduling.Reading(self.profiles, scheduled.membership)
         self.teller = Teller()
 
@@ -65,7 +65,7 @@ class SchedulerRole:
             names = {ref: self._name_of(ref) for ref in heads}
             name = names[heads[0]]
             heads = [ref for ref in heads if names[ref] == name]
-        return Turn(name, self.state.look(heads, now, self.profiles[name].heal_seconds))
+        return Turn(name, self.state.look(heads, now))
 
     def decide(self, view: Turn, now: float) -> Plan:
         return decide_gangs(view.look, self.profiles[view.name], now)

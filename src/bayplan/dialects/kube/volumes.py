@@ -138,11 +138,14 @@ class StoreRoomWire(Struct, frozen=True):
 
 CLAIMS = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", wire=ClaimWire)
 VOLUMES = Kind("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False, wire=PersistentVolumeWire)
+GROUP = "storage.k8s.io"  # a cluster may do without
 CLASSES = Kind(
-    "storage.k8s.io", "v1", "StorageClass", "storageclasses", namespaced=False, wire=StorageClassWire
+    GROUP, "v1", "StorageClass", "storageclasses", namespaced=False, wire=StorageClassWire, optional=True
 )
-CSI_NODES = Kind("storage.k8s.io", "v1", "CSINode", "csinodes", namespaced=False, wire=CsiNodeWire)
-STORE_ROOMS = Kind("storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities", wire=StoreRoomWire)
+CSI_NODES = Kind(GROUP, "v1", "CSINode", "csinodes", namespaced=False, wire=CsiNodeWire, optional=True)
+STORE_ROOMS = Kind(
+    GROUP, "v1", "CSIStorageCapacity", "csistoragecapacities", wire=StoreRoomWire, optional=True
+)
 
 
 def claim_of(wire: ClaimWire) -> VolumeClaim:
