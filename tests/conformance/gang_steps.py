@@ -154,6 +154,7 @@ class Play:
     def do_expect_queue(self, step: Object) -> list[str]:
         where = step["where"]
         if where == "active":  # it is its turn next: seen only where turns come when we say
+            self.stage.take_in()
             return [text for name in step["pods"] for text in self._bound(name)] if self._sees_turns else []
         if where == "unschedulable":  # gated, or tried: not to be told apart from outside
             return self._all(step, self._bound)
@@ -266,7 +267,8 @@ def steps_of(case: Object) -> Iterator[Object]:
     """The steps, with what the functions around them do upstream."""
     if capacity := TABLES_WITH_A_NODE.get(case["source"].get("func", "")):
         yield {"op": "create_nodes", "nodes": [{"name": "node", "labels": {}, "allocatable": capacity}]}
-    steps, absent = case["steps"], (case.get("extra") or {}).get("tempRemovePG")
+    steps = list(_with_ports(case))
+    absent = (case.get("extra") or {}).get("tempRemovePG")
     last = max((n for n, step in enumerate(steps) if step["op"] == "create_pods"), default=-1)
     for number, step in enumerate(steps):
         if absent and number == last:
@@ -276,6 +278,15 @@ def steps_of(case: Object) -> Iterator[Object]:
             yield {"op": "recreate_podgroups"}
         else:
             yield step
+
+
+def _with_ports(case: Object) -> Iterator[Object]:
+    """The tables hold no ports of containers; where a case is about them, all pods have the same."""
+    about_ports = "pod node port" in case["source"].get("name", "")
+    for step in case["steps"]:
+        if about_ports and step["op"] == "create_pods":
+            step = {**step, "pods": [{**pod, "port": 8080} for pod in step["pods"]]}
+        yield step
 
 
 def _feature_sets(case: Object) -> Iterator[frozenset[str]]:

@@ -65,7 +65,7 @@ class Dialect:
     def pod(self, said: Object) -> Object:
         spec: Object = {
             "schedulerName": SCHEDULER,
-            "containers": list(_containers(said.get("requests") or {})),
+            "containers": list(_containers(said.get("requests") or {}, said.get("port"))),
             **copy.deepcopy(said.get("spec") or {}),
         }
         if said.get("priority"):
@@ -152,13 +152,15 @@ def _priorities(case: Object) -> dict[str, set[int]]:
     return found
 
 
-def _containers(requests: Object) -> Iterator[Object]:
-    """One for each summand: "1+2" is what two containers ask for together."""
+def _containers(requests: Object, port: int | None) -> Iterator[Object]:
+    """One for each summand: "1+2" is what two containers ask for together. The first has the port."""
     count = max((len(text.split("+")) for text in requests.values()), default=1)
     for index in range(count):
         parts = {name: text.split("+") for name, text in requests.items()}
         asked = {name: summands[index] for name, summands in parts.items() if index < len(summands)}
-        yield {"name": f"c{index}", "image": "pause", "resources": {"requests": asked} if asked else {}}
+        ports = [{"containerPort": port, "hostPort": port}] if port and not index else []
+        resources = {"requests": asked} if asked else {}
+        yield {"name": f"c{index}", "image": "pause", "resources": resources, "ports": ports}
 
 
 def _object(kind: Kind, name: str, parts: Object, labels: Object | None = None) -> Object:
