@@ -28,6 +28,7 @@ class Board(Standing):
 
     def heads(self, now: float) -> list[Ref]:
         """Whose turn it is, best first. Asked again before anything happened, the answer is the same."""
+        self._flush(now)
         for entry in self.line.expired(now):
             self._expired(entry, now)
         self._flush(now)
@@ -71,7 +72,7 @@ class Board(Standing):
         )
 
     def _candidate(self, crew: Crew, now: float) -> Candidate:
-        entry, waiting = self.line.put(crew.ref, lone=crew.lone, seen=crew.seen), self.waiting(crew.ref)
+        entry, waiting = self.line.put(crew.ref, lone=crew.lone), self.waiting(crew.ref)
         since = self.partial.get(crew.ref, NEVER)
         stale = since + self.heal_seconds <= now
         charter = crew.charter
@@ -193,7 +194,7 @@ class Board(Standing):
         if self.partial.get(crew.ref, NEVER) + self.heal_seconds <= now:
             del self.partial[crew.ref]
             self.partial[crew.ref] = now  # it had its turn; should it stand in part still, it gets another
-        crew.fresh = crew.trouble = False
+        crew.trouble, crew.fresh = None, False
         if crew.out:
             crew.left = None if refusal is None else refusal.why
             self.line.commit(entry, now + ASSUMED_SECONDS)
@@ -235,7 +236,7 @@ class Board(Standing):
         match action:
             case Bind(ref, pod):
                 self._settled = now
-                self._settle_bind(ref, pod, ended)
+                self._settle_bind(ref, pod, ended, now)
             case Displace(pod):
                 if ended == "failed" and self._is_current(pod):
                     self._gone(pod.key)
@@ -247,13 +248,13 @@ class Board(Standing):
                     crew.told = crew.noted = None  # it is told again, should it be refused again
                     self._touch(crew, own=False)
 
-    def _settle_bind(self, ref: Ref, pod: Pod, ended: str) -> None:
+    def _settle_bind(self, ref: Ref, pod: Pod, ended: str, now: float) -> None:
         crew = self.crews.get(ref)
         if crew is None or pod.key not in crew.out or not self._is_current(pod) or ended == "unknown":
             return  # the watch told already, or will tell, or the assumption runs out
         del crew.out[pod.key]
         if ended == "failed":
-            crew.trouble = True
+            crew.trouble = now
             self._take_back(crew, pod.key)
         self._touch(crew, own=False)
 

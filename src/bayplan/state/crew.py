@@ -28,16 +28,16 @@ class Crew:
 
     ref: Ref
     lone: bool = False
-    seen: int = 0  # gangs are numbered as they come
     charter: Charter | None = None
     parts: dict[PodKey, Part] = field(default_factory=dict)
+    seen: dict[PodKey, int] = field(default_factory=dict)  # pods are numbered as they come
     waiting: dict[PodKey, None] = field(default_factory=dict)  # held back or not
     gated: dict[PodKey, None] = field(default_factory=dict)
     standing: dict[PodKey, None] = field(default_factory=dict)
     failed: dict[PodKey, None] = field(default_factory=dict)
     out: dict[PodKey, None] = field(default_factory=dict)  # being bound
     victims: dict[PodKey, None] = field(default_factory=dict)  # on their way out for it
-    trouble: bool = False  # a bind has failed
+    trouble: float | None = None  # when a bind has failed
     fresh: bool = False  # it changed while it was being bound
     left: Standstill | None = None  # why some of its pods stay behind while the others are bound
     told: Standstill | None = None
@@ -71,12 +71,18 @@ class Crew:
         """A pod is no more, or belongs to another gang."""
         self._drop(key)
         self.parts.pop(key, None)
+        self.seen.pop(key, None)
         self.out.pop(key, None)
         self.ordered = None
 
     def _drop(self, key: PodKey) -> None:
         for pods in (self.waiting, self.gated, self.standing, self.failed):
             pods.pop(key, None)
+
+    def note_whole(self) -> None:
+        """Once it had its minimum, and nobody is being bound, it has begun for good."""
+        if not self.begun and not self.out and self.charter is not None and self.charter.is_gang:
+            self.begun = len(self.standing) >= self.charter.minimum
 
     @property
     def there(self) -> int:
@@ -125,8 +131,7 @@ def hindrance(crew: Crew) -> Standstill | None:
         return Standstill(Hindrance.TOO_FEW, charter.minimum, there)
     if charter.desired > there and not crew.standing:
         return Standstill(Hindrance.TOO_FEW, charter.desired, there)
-    held = len(crew.gated)
-    if held and (held == len(crew.waiting) or counted - held < charter.minimum):
+    if crew.gated:  # whoever is let go first must not start without the others
         first = min(crew.gated, key=lambda key: (key.namespace, key.name))
         return Standstill(Hindrance.GATED, charter.minimum, there, pod=first)
     return None

@@ -214,11 +214,11 @@ class Facts:
     def _crew(self, ref: Ref, lone: bool = False) -> Crew:
         crew = self.crews.get(ref)
         if crew is None:
-            self._numbered += 1
-            crew = self.crews[ref] = Crew(ref, lone, self._numbered)
+            crew = self.crews[ref] = Crew(ref, lone)
         return crew
 
     def _touch(self, crew: Crew, own: bool) -> None:
+        crew.note_whole()
         self.touched[crew.ref] = own or self.touched.get(crew.ref, False)
 
     # ── pods ───────────────────────────────────────────────────────────────────────────────────────
@@ -321,6 +321,9 @@ class Facts:
         crew = self._crew(ref, lone)
         if lone and crew.charter is None:
             crew.charter = lone_charter(pod)
+        if key not in crew.seen:
+            self._numbered += 1
+            crew.seen[key] = self._numbered
         changed = crew.take(key, part_of(pod))
         if key in crew.waiting:
             crew.ordered = None

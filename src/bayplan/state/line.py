@@ -49,7 +49,7 @@ class Entry:
     lone: bool = False
     priority: int = 0
     since: float = 0.0
-    seen: int = 0
+    seen: int = 0  # the number of its first pod that waits, as they came
     size: int = 1  # pods that wait
     place: Place = Place.INCOMPLETE
     due: float = NEVER
@@ -91,11 +91,11 @@ class Line:
 
     # ── moving ─────────────────────────────────────────────────────────────────────────────────────
 
-    def put(self, ref: Ref, *, lone: bool = False, seen: int = 0) -> Entry:
+    def put(self, ref: Ref, *, lone: bool = False) -> Entry:
         """Know a gang; what is known already keeps its place."""
         entry = self.entries.get(ref)
         if entry is None:
-            entry = self.entries[ref] = Entry(ref, lone, seen=seen)
+            entry = self.entries[ref] = Entry(ref, lone)
         return entry
 
     def drop(self, ref: Ref) -> None:

@@ -56,7 +56,7 @@ class Standing(Facts):
         if over and not crew.out:
             self._forget(crew)
             return
-        entry = self.line.put(ref, lone=crew.lone, seen=crew.seen)
+        entry = self.line.put(ref, lone=crew.lone)
         if crew.out:
             return
         committed = entry.place is Place.COMMITTED
@@ -102,11 +102,10 @@ class Standing(Facts):
     def _after_binding(self, crew: Crew, entry: Entry, now: float) -> None:
         """All binds have come to an end, and pods still wait."""
         trouble, fresh, left = crew.trouble, crew.fresh, crew.left
-        crew.trouble = crew.fresh = False
-        crew.left = None
+        crew.trouble, crew.fresh, crew.left = None, False, None
         self._rank(crew, entry)
-        if trouble:
-            self.line.back_off(entry, now)
+        if trouble is not None:
+            self.line.back_off(entry, trouble)
         elif left is not None and not fresh:
             self._put_off(crew, entry, left, now)
         else:
@@ -121,12 +120,12 @@ class Standing(Facts):
             highest = max(pod.wants.priority for pod in waiting)
             entry.priority = highest if charter.priority is None else charter.priority
             entry.since = max(charter.created, min(pod.created for pod in waiting))
+            entry.seen = min(crew.seen[pod.key] for pod in waiting)
         return entry.rank != before
 
     def _note_partial(self, crew: Crew, now: float) -> None:
-        if crew.charter is not None and crew.charter.is_gang:
-            whole = len(crew.standing) >= crew.charter.minimum
-            crew.begun = crew.begun or whole or (crew.charter.started and not crew.broken)
+        if crew.charter is not None and crew.charter.started and not crew.broken:
+            crew.begun = True
         if not crew.lone and crew.is_partial and not was_whole(crew, self.pods):
             self.partial.setdefault(crew.ref, now)
         else:
