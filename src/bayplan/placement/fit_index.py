@@ -93,8 +93,8 @@ class PodIndex:
         *, leaving: bool = False,
     ) -> None:  # fmt: skip
         """Equal pods run, one on each slot given (each with its `own` labels). None of them is known yet."""
-        if own:
-            for key, slot, shape_of_it in zip(keys, slots, own, strict=True):
+        if own or len(keys) == 1:
+            for key, slot, shape_of_it in zip(keys, slots, own or (shape,), strict=True):
                 self._put(key, slot, shape_of_it, leaving)
             return
         rows = self.columns.add_many(slots, shape, leaving=leaving)

@@ -161,7 +161,11 @@ class Floor:
         for resource, amount in step.shape.amounts:
             at = ground.resources.get(resource)
             if at is not None and amount:
-                np.subtract.at(ground.free[at], known, amount if comes else -amount)
+                more = -amount if comes else amount
+                if len(known) == 1:
+                    ground.free[at, known[0]] += more
+                else:
+                    np.add.at(ground.free[at], known, more)
         self.touched.append(known)
 
     def _rows_of(self, slots: Ints) -> Ints:

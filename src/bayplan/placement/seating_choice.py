@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,16 +10,17 @@ from numpy.typing import NDArray
 from bayplan.model.node import PODS
 from bayplan.model.unfit import Cause
 from bayplan.model.wants import Shape
-from bayplan.placement.fit_index import PodIndex
 from bayplan.placement.fit_nodes import Ground, Land, aversions, preference
-from bayplan.placement.fit_resources import balanced, emptiest, lacking
-from bayplan.placement.fit_scores import WEIGHTS, rank, views
+from bayplan.placement.fit_resources import lacking
+from bayplan.placement.fit_scores import WEIGHTS, other_views, other_worth, rank, room_worth, weighed
+from bayplan.placement.fit_spread import evenness
 from bayplan.placement.floor import Floor
 from bayplan.placement.nodes import ABSENT
 from bayplan.placement.seating_counts import is_plain
 from bayplan.placement.tree import Bools, Ints
 
-BY_ROOM = ("emptiest", "balanced")
+NO_ROWS = np.zeros(0, dtype=np.int64)
+UNFIT = -(1 << 40)
 REFRESHED_MAX = 256  # with more rows changed than that, everything is looked at again
 
 
@@ -35,18 +36,28 @@ class Worth:
     compares: bool  # that part depends on which other nodes fit
 
 
+@dataclass(slots=True, eq=False)
+class RoomWorth:
+    """The part of the worth that room decides."""
+
+    seen: int
+    worth: Ints
+
+
 def choose(floor: Floor, shape: Shape, within: Bools | None) -> int:
     """The row that is best for one more pod, ties by name; ABSENT if none fits."""
-    index = floor.scene.index
-    calm = is_plain(shape) and shape.company is None and next(index.stances_towards(shape), None) is None
-    if calm and within is None:
+    scene, land = floor.scene, floor.scene.ground.land
+    if within is None and is_plain(shape) and next(scene.index.stances_towards(shape), None) is None:
         known = _kept(floor, shape)
-        return _first(floor, known.worth, known.fits)
+        even = evenness(land, scene.index, shape, known.fits)
+        worth = known.worth if even is None else known.worth + WEIGHTS["spread"] * even
+        return _first(floor, worth, known.fits)
     verdict = floor.judge(shape)
     fitting = verdict.fits if within is None else verdict.fits & within
     if not fitting.any():
         return ABSENT
-    return _first(floor, rank(floor.scene, shape, fitting), fitting)
+    worth = _room_worth(floor, shape) + other_worth(scene, shape, fitting)
+    return _first(floor, np.where(fitting, worth, -1), fitting)
 
 
 def _first(floor: Floor, worth: Ints, fitting: Bools) -> int:
@@ -73,55 +84,74 @@ def _by_name(land: Land) -> Ints | None:
 
 def _kept(floor: Floor, shape: Shape) -> Worth:
     """What is remembered of a shape, brought up to date where anything happened."""
-    signature = floor.scene.index.signature(shape)
-    known: Worth | None = floor.remembered.get(signature)
-    if known is not None:
-        news = floor.touched[known.seen :]
-        known.seen = len(floor.touched)
-        if not news:
-            return known
-        rows = np.unique(np.concatenate(news)) if len(news) > 1 or len(news[0]) > 1 else news[0]
-        if len(rows) <= REFRESHED_MAX and _refresh(floor, shape, known, rows):
-            return known
-    known = floor.remembered[signature] = _afresh(floor, shape)
+    known: Worth | None = floor.remembered.get(shape)
+    if known is None:  # nobody looks at its labels: all that differ in nothing else share one answer
+        bare = replace(shape, labels=())
+        known = floor.remembered.get(bare)
+        if known is None:
+            known = floor.remembered[bare] = _afresh(floor, shape)
+        floor.remembered[shape] = known
+    rows = _changed(floor, known.seen)
+    if rows is None or (len(rows) and not _refresh(floor, shape, known, rows)):
+        _look_again(floor, shape, known)
+    known.seen = len(floor.touched)
     return known
 
 
+def _changed(floor: Floor, seen: int) -> Ints | None:
+    """The rows in which anything happened since; None if they are too many to look at each."""
+    news = floor.touched[seen:]
+    if not news:
+        return NO_ROWS
+    rows = news[0] if len(news) == 1 and len(news[0]) <= 1 else np.unique(np.concatenate(news))
+    return rows if len(rows) <= REFRESHED_MAX else None
+
+
 def _afresh(floor: Floor, shape: Shape) -> Worth:
-    scene, verdict = floor.scene, floor.judge(shape)
-    land, fits = scene.ground.land, verdict.fits
-    may_fit = fits.copy()
+    land, nowhere = floor.scene.ground.land, NO_ROWS > 0
+    compares = bool(shape.rules.preferred) or bool(aversions(land, shape.rules.tolerations).any())
+    known = Worth(len(floor.touched), nowhere, nowhere, NO_ROWS, NO_ROWS, compares)
+    _look_again(floor, shape, known)
+    return known
+
+
+def _look_again(floor: Floor, shape: Shape, known: Worth) -> None:
+    verdict = floor.judge(shape)
+    known.fits, known.may_fit = verdict.fits.copy(), verdict.fits.copy()
     for (cause, _), where in verdict.refusals.items():
         if cause is Cause.LACKING:
-            may_fit |= where
-    settled = np.zeros(len(land), dtype=np.int64)
-    for name, worth in views(scene, shape, fits).items():
-        if name not in BY_ROOM:
-            settled += WEIGHTS[name] * worth
-    compares = bool(shape.rules.preferred) or bool(aversions(land, shape.rules.tolerations).any())
-    worth = np.where(fits, settled + _by_room(scene.ground, scene.index, shape), -1)
-    return Worth(len(floor.touched), fits.copy(), may_fit, worth, settled, compares)
-
-
-def _by_room(ground: Ground, index: PodIndex, shape: Shape) -> Ints:
-    """The part of the rank that changes as pods come and go."""
-    return WEIGHTS["emptiest"] * emptiest(ground, index, shape) + WEIGHTS["balanced"] * balanced(
-        ground, shape
-    )
+            known.may_fit |= where
+    settled = other_views(floor.scene, shape, known.fits)
+    settled.pop("spread", None)  # changes with every pod
+    known.settled = weighed(settled, len(floor))
+    known.worth = np.where(known.fits, known.settled + _room_worth(floor, shape), UNFIT)
 
 
 def _refresh(floor: Floor, shape: Shape, known: Worth, rows: Ints) -> bool:
     """Look at these rows again; False if the others would have to be looked at, too."""
-    small = _part(floor.scene.ground, rows)
     fits = known.may_fit[rows]
-    for short in lacking(small, shape).values():
+    for short in lacking(_part(floor.scene.ground, rows), shape).values():
         fits = fits & ~short
     if known.compares and bool((fits != known.fits[rows]).any()):
         return False
     known.fits[rows] = fits
-    worth = known.settled[rows] + _by_room(small, floor.scene.index, shape)
-    known.worth[rows] = np.where(fits, worth, -1)
+    known.worth[rows] = np.where(fits, known.settled[rows] + _room_worth(floor, shape)[rows], UNFIT)
     return True
+
+
+def _room_worth(floor: Floor, shape: Shape) -> Ints:
+    """The part of the rank that room decides, for every node, whether the pod fits it or not."""
+    key = ("room", shape.amounts, shape.weighs)
+    known: RoomWorth | None = floor.remembered.get(key)
+    scene = floor.scene
+    rows = None if known is None else _changed(floor, known.seen)
+    if known is None or rows is None:
+        worth = room_worth(scene.ground, scene.index, shape)
+        known = floor.remembered[key] = RoomWorth(len(floor.touched), worth)
+    elif len(rows):
+        known.worth[rows] = room_worth(_part(scene.ground, rows), scene.index, shape)
+        known.seen = len(floor.touched)
+    return known.worth
 
 
 def _part(ground: Ground, rows: Ints) -> Ground:
