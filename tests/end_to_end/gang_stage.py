@@ -129,7 +129,7 @@ class Real(Stage):
 
 
 @contextmanager
-def served(cluster: Cluster, folder: Path) -> Iterator[None]:
+def served(cluster: Cluster, folder: Path, settings: str = "{}") -> Iterator[None]:
     """Our scheduler at work with the rights that it is installed with; the nodes of others are closed."""
     names = [one["metadata"]["name"] for one in cluster.get("nodes")["items"]]
     cluster.apply(*custom_resources(Settings(roles=("scheduler",))))
@@ -143,7 +143,10 @@ def served(cluster: Cluster, folder: Path) -> Iterator[None]:
         if names:
             cluster.kubectl("cordon", *names)
             stack.callback(cluster.kubectl, "uncordon", *names)
-        stack.enter_context(scheduler(cluster, folder, "--no-elect"))
+        configuration = folder / "configuration.yaml"
+        configuration.write_text(settings)
+        options = ("--no-elect", "--config", str(configuration))
+        stack.enter_context(scheduler(cluster, folder, *options))
         yield
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.conformance.gang_steps import dialect_of
 from tests.conformance.gang_steps_objects import Dialect
 from tests.end_to_end.gang_stage import Real, served
-from tests.gangs.north_star import REQUIREMENTS, problems
+from tests.gangs.north_star import HEAL_SECONDS, REQUIREMENTS, problems
 from tools.controlplane.plan import DEFAULT_KUBE
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ DIALECT = Dialect(dialect_of(f"v{os.environ.get('KUBE') or DEFAULT_KUBE}"))
 
 @pytest.fixture(scope="module")
 def site(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with served(cluster, tmp_path_factory.mktemp("gangs")):
+    settings = f"scheduling: {{healSeconds: {HEAL_SECONDS}}}"
+    with served(cluster, tmp_path_factory.mktemp("gangs"), settings):
         yield cluster
 
 

@@ -52,6 +52,9 @@ class _Muster:
         if candidate.hindrance is not None:
             self._refuse(candidate, candidate.hindrance, candidate.waiting)
             return
+        if candidate.stale:  # even if there is a place: it had time enough, and could not be bound
+            self._take_back(candidate)
+            return
         if not candidate.waiting:
             self._nobody_waits(candidate)
             return
@@ -71,9 +74,7 @@ class _Muster:
                 self._make_room(rest_of(asked, found.seats), found, within, tuple(found.seats.values()))
             return
         self.floor.undo(mark)
-        if candidate.stale:
-            self._take_back(candidate, found)
-        elif within is not None and self._fits(asked):
+        if within is not None and self._fits(asked):
             self._refuse(candidate, _standstill(Hindrance.KEPT_FREE, asked, found))
         elif not self._goes_on_making_room(asked, priority):
             self._make_room(asked, found, within, twin=twin)
@@ -94,9 +95,7 @@ class _Muster:
             self.actions.append(Begin(charter.source, charter.uid))
 
     def _nobody_waits(self, candidate: Candidate) -> None:
-        if candidate.stale:
-            self._take_back(candidate, Outcome())
-        elif len(candidate.standing) >= max(candidate.charter.minimum, 1):
+        if len(candidate.standing) >= max(candidate.charter.minimum, 1):
             self._begin(candidate)
 
     # ── who makes room ─────────────────────────────────────────────────────────────────────────────
@@ -172,13 +171,13 @@ class _Muster:
         pods = pods or candidate.waiting
         self.actions.append(Refuse(charter.source, why, pods, news, charter.uid, keeps))
 
-    def _take_back(self, candidate: Candidate, found: Outcome) -> None:
+    def _take_back(self, candidate: Candidate) -> None:
         """It has stood in part for too long: what runs of it gives its room to others."""
         charter = candidate.charter
         for pod in candidate.standing:
             if pod.takes_room and not pod.leaving:
                 self.actions.append(Displace(pod, charter.source, charter.uid, whole=True, undoes=True))
-        self._refuse(candidate, _standstill(Hindrance.TAKEN_BACK, asked_of(candidate), found))
+        self._refuse(candidate, _standstill(Hindrance.TAKEN_BACK, asked_of(candidate), Outcome()))
 
     def _keeps(self, asked: Asked) -> tuple[str, ...]:
         """The nodes whose room is kept from now on, if it is its turn to have some kept."""
