@@ -48,13 +48,13 @@ def test_a_gang_that_is_not_complete_is_counted() -> None:
     [
         (
             Sought.NOBODY,
-            " no new claims to deallocate, preemption: 0/5 nodes are available: 2 Preemption is not helpful for"
-            " scheduling, 3 No preemption victims found for incoming pod.",
+            " no new claims to deallocate, preemption: 0/5 nodes are available: 2 Preemption is not helpful"
+            " for scheduling, 3 No preemption victims found for incoming pod.",
         ),
         (
             Sought.NO_HELP,
-            " no new claims to deallocate, preemption: 0/5 nodes are available: 5 Preemption is not helpful for"
-            " scheduling.",
+            " no new claims to deallocate, preemption: 0/5 nodes are available: 5 Preemption is not helpful"
+            " for scheduling.",
         ),
         (
             Sought.NEVER,

@@ -8,7 +8,6 @@ from functools import partial
 
 from bayplan.dialects.api import Ended, Event, Kind, Outcome, Write
 from bayplan.dialects.kube import gang_writes, scheduling
-from bayplan.dialects.kube.binding import bind_write
 from bayplan.dialects.kube.gang_messages import ERROR, reason, told
 from bayplan.dialects.kube.gang_objects import POD_GROUP
 from bayplan.dialects.kueue import scheduled
@@ -18,8 +17,10 @@ from bayplan.model.gang import Ref
 from bayplan.model.plan import Begin, Bind, Displace, Nominate, Plan, Refuse
 from bayplan.model.pod import Pod
 from bayplan.model.profile import Profile
+from bayplan.model.standstill import Hindrance
 from bayplan.runtime.roles import Settled
-from bayplan.runtime.telling import TOLD, Teller
+from bayplan.runtime.telling import Teller
+from bayplan.runtime.volume_binding import VolumeBinding
 from bayplan.scheduling.muster import decide_gangs
 from bayplan.state.board import Board
 from bayplan.state.look import Look
@@ -46,6 +47,7 @@ class SchedulerRole:
         self.profiles = dict(profiles or {scheduled.SCHEDULER: profile or Profile()})
         self.state = Board(max(profile.heal_seconds for profile in self.profiles.values()))
         self.reading = scheduling.Reading(self.profiles, scheduled.membership)
+        self.volumes = VolumeBinding(self.state, self.reading.claim_uids, self.reading.volume_versions)
         self.teller = Teller()
 
     def decode(self, event: Event) -> Iterator[Change]:
@@ -74,12 +76,12 @@ class SchedulerRole:
         self.state.assume(plan, now)
 
     def encode(self, plan: Plan, now: float) -> Iterator[Write]:
+        yield from self.volumes.begin(plan, now)
         begun = {action.gang for action in plan.actions if isinstance(action, Begin)}
         for action in plan.actions:
             match action:
                 case Bind():
                     self.teller.drop(action.pod.key)
-                    yield bind_write(action)
                 case Nominate():
                     yield gang_writes.nominate_write(action)
                 case Displace():
@@ -90,7 +92,8 @@ class SchedulerRole:
                     self._refuse(action, now, begun)
 
     def keep(self, now: float) -> Iterable[Write]:
-        return self.teller.writes(now)
+        yield from self.volumes.ready(now)
+        yield from self.teller.writes(now)
 
     def settle(self, settled: Settled, now: float) -> None:
         action = settled.action
@@ -102,7 +105,7 @@ class SchedulerRole:
         self.state.settle(action, ended, now)
 
     def follow_up(self, outcome: Outcome, now: float) -> Iterable[Write]:
-        self.teller.ended(outcome.write.tag)
+        self.teller.ended(outcome, now)
         return ()
 
     def next_due(self, now: float) -> float:
@@ -135,7 +138,8 @@ class SchedulerRole:
 
     def _refuse(self, action: Refuse, now: float, begun: set[Ref]) -> None:
         words, why = told(action.why, action.gang, sentence), reason(action.why)
-        at_once = action.why.hindrance.was_tried or why == ERROR
+        hindrance = action.why.hindrance
+        at_once = hindrance.was_tried or hindrance is Hindrance.TAKEN_BACK or why == ERROR
         for pod in action.pods:
             if pod.gated or pod.told == words or (pod.told and not action.news):
                 continue
@@ -152,22 +156,20 @@ class SchedulerRole:
             about = {"apiVersion": scheduled.API_VERSIONS[gang.kind], "kind": gang.kind}
             about |= {"namespace": gang.namespace, "name": gang.name}
             about |= {"uid": action.uid} if action.uid else {}
-            yield replace(gang_writes.failed_event(about, words, now), tag=TOLD)
+            yield gang_writes.failed_event(about, words, now)
             return
         named = gang_writes.about_gang(gang, action.uid, version)
         if named is None or not action.uid:
             return
-        yield replace(gang_writes.failed_event(named, words, now), tag=TOLD)
+        yield gang_writes.failed_event(named, words, now)
         charter = self.state.charter_of(gang)
         started = begun or (charter is not None and charter.started)
         told_by_condition = action.why.hindrance.was_tried or why == ERROR
         if gang.kind == POD_GROUP and told_by_condition and not started:
-            write = gang_writes.group_write(
-                gang, action.uid, version, gang_writes.group_reason(why), words, now
-            )
-            yield replace(write, tag=TOLD)
+            known = gang_writes.group_reason(why)
+            yield gang_writes.group_write(gang, action.uid, version, known, words, now)
 
 
 def _tell_pod(pod: Pod, why: str, words: str, now: float) -> Iterator[Write]:
-    yield replace(gang_writes.waits_write(pod, why, words, now), tag=TOLD)
-    yield replace(gang_writes.failed_event(gang_writes.about_pod(pod), words, now), tag=TOLD)
+    yield gang_writes.waits_write(pod, why, words, now)
+    yield gang_writes.failed_event(gang_writes.about_pod(pod), words, now)

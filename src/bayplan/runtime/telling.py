@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from bayplan.dialects.api import Write
+from bayplan.dialects.api import Ended, Outcome, Write
 from bayplan.model.gang import Ref
 from bayplan.model.pod import PodKey
 
 PATIENCE_SECONDS = 2.0  # pods of a gang come one after the other: only who waits longer is told so
 IN_FLIGHT_MAX = 64
+TRIES_MAX = 3
 NEVER = float("inf")
 
 Whom = PodKey | Ref
@@ -33,10 +34,11 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Marks writes of ours, to know how many are under way."""
+    """Marks a write of ours: whom it tells what."""
 
-
-TOLD = Told()
+    whom: Whom
+    words: str
+    tries: int = 1
 
 
 class Teller:
@@ -77,12 +79,21 @@ class Teller:
                     self.said[tell.whom] = tell.words
                     for write in tell.writes(now):
                         self.in_flight += 1
-                        yield write
+                        marked = isinstance(write.tag, Told)
+                        yield write if marked else replace(write, tag=Told(tell.whom, tell.words))
 
-    def ended(self, tag: object) -> None:
-        """A write ended; perhaps one of ours."""
-        if tag is TOLD:
-            self.in_flight -= 1
+    def ended(self, outcome: Outcome, now: float) -> None:
+        """A write ended; perhaps one of ours. What nobody answered is said again, a few times."""
+        write, tag = outcome.write, outcome.write.tag
+        if not isinstance(tag, Told):
+            return
+        self.in_flight -= 1
+        still = tag.whom not in self.latest and self.said.get(tag.whom) == tag.words
+        if outcome.ended is Ended.TIMED_OUT and still and tag.tries < TRIES_MAX:
+            again = replace(write, tag=replace(tag, tries=tag.tries + 1))
+            tell = Tell(tag.whom, tag.words, lambda _: iter((again,)), now + PATIENCE_SECONDS)
+            self.latest[tag.whom] = tell
+            self.patient.append(tell)
 
     def next_due(self) -> float:
         """When something is to be said; what waits for others to end needs no clock."""

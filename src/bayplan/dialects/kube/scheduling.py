@@ -93,6 +93,8 @@ class Reading:
         self.workloads: dict[Name, WorkloadWire] = {}
         self.copies: dict[Name, dict[Ref, set[PodKey]]] = {}  # of groups of a Workload, as pods name them
         self.groups: dict[Ref, dict[str, Charter]] = {}  # by version: more than one may be served
+        self.claim_uids: dict[Name, str] = {}
+        self.volume_versions: dict[str, str] = {}
         self.images: dict[str, Mapping[str, int]] = {}  # by node, as last told
 
     def decode(self, event: Event) -> Iterator[Change]:
@@ -116,12 +118,24 @@ class Reading:
                 yield from self._service(found, gone)
             case "Namespace":
                 yield NamespaceLost(meta.name) if gone else NamespaceSeen(meta.name, meta.labels or {})
-            case _:
-                yield from _storage(event.kind.kind, found, gone)
+            case kind:
+                self._note(kind, meta, gone)
+                yield from _storage(kind, found, gone)
 
     def newest(self, ref: Ref) -> str:
         """The newest version in which a PodGroup is served; empty if it is in none."""
         return max(self.groups.get(ref, ()), key=VERSIONS.index, default="")
+
+    def _note(self, kind: str, meta: Metadata, gone: bool) -> None:
+        """What is needed to write to claims and volumes."""
+        if kind == volumes.CLAIMS.kind:
+            self.claim_uids[meta.namespace or "default", meta.name] = meta.uid
+            if gone:
+                del self.claim_uids[meta.namespace or "default", meta.name]
+        elif kind == volumes.VOLUMES.kind:
+            self.volume_versions[meta.name] = meta.resource_version
+            if gone:
+                del self.volume_versions[meta.name]
 
     def _node(self, wire: NodeWire, gone: bool) -> Iterator[Change]:
         name = wire.metadata.name
