@@ -20,7 +20,6 @@ from bayplan.placement.fit_nodes import (
     relaid,
 )
 from bayplan.placement.fit_tallies import Slots
-from bayplan.placement.nodes import ABSENT
 from bayplan.placement.supply import Supply
 from bayplan.placement.tree import Ints
 from bayplan.state.cluster import Cluster
@@ -87,15 +86,9 @@ class Flat(Cluster):
             self._allocatable = self._allocatable.copy()
             self._allocatable[:, row] = self._amounts(node)
 
-    def use_node(self, name: str, amounts: Mapping[str, int], sign: int = 1) -> None:
-        used = self.used.setdefault(name, {})
-        for resource, amount in amounts.items():
-            used[resource] = used.get(resource, 0) + sign * amount
-        if name in self.nodes:
-            row = self.land().row(name)
-            assert row != ABSENT, name
-            self._view = None
-            self._take(row, amounts, sign)
+    def _take(self, row: int, amounts: Mapping[str, int], sign: int) -> None:
+        self._view = None
+        super()._take(row, amounts, sign)
 
     def _move(self, name: str, old: Path | None, new: Path | None) -> None:
         self._view = None
