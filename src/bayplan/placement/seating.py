@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -19,7 +20,15 @@ from bayplan.placement.fit_nodes import domains as values_of
 from bayplan.placement.floor import Floor
 from bayplan.placement.nodes import ABSENT
 from bayplan.placement.seating_choice import choose, packed_order, ranked_order
-from bayplan.placement.seating_counts import is_free, is_plain, most_of, repels_itself, room_for
+from bayplan.placement.seating_counts import (
+    follows,
+    is_free,
+    is_plain,
+    most_of,
+    needs_its_own,
+    repels_itself,
+    room_for,
+)
 from bayplan.placement.seating_exact import seats_by_search
 from bayplan.placement.seating_parties import Party, Seated
 from bayplan.placement.tree import Bools, Ints
@@ -85,7 +94,8 @@ def _why(floor: Floor, shape: Shape, within: Bools | None) -> Unfit:
         return verdict.why
     counts = {lack: int((where & within).sum()) for lack, where in verdict.refusals.items()}
     told = {lack: count for lack, count in counts.items() if count}
-    return Unfit(int(within.sum()), told, verdict.why.bar, verdict.why.about)
+    curable = int((verdict.curable & within).sum())
+    return Unfit(int(within.sum()), told, verdict.why.bar, verdict.why.about, curable)
 
 
 def _largest_first(ground: Ground, parties: Sequence[Party]) -> tuple[Party, ...]:
@@ -119,7 +129,7 @@ def _seat(task: Task, parties: Sequence[Party], within: Bools | None) -> dict[Po
     return seats
 
 
-def _rest(party: Party, seats: dict[PodKey, int]) -> Party:
+def _rest(party: Party, seats: Mapping[PodKey, int]) -> Party:
     left = [at for at, key in enumerate(party.keys) if key not in seats]
     own = tuple(party.own[at] for at in left) if party.own else ()
     return Party(party.shape, tuple(party.keys[at] for at in left), own)
@@ -130,13 +140,20 @@ def _seat_party(task: Task, party: Party, within: Bools | None) -> dict[PodKey, 
     rows: Ints | None = None
     if task.packs and is_plain(shape):
         rows = _packed(task.floor, party, within)
+    elif task.packs and len(party.keys) > 1 and follows(task.floor.scene, shape):
+        first = _one_by_one(task.floor, party.part(0, 1), within)
+        return first | _seat_rows(task.floor, rest := party.part(1), _packed(task.floor, rest, within))
     elif len(party.keys) > 1 and not is_free(shape):
         rows = _scattered(task.floor, party, within)
     if rows is None:
         return _one_by_one(task.floor, party, within)
-    keys_of, own = party.keys[: len(rows)], party.own[: len(rows)]
-    task.floor.seat_many(shape, keys_of, rows, own)
-    return dict(zip(keys_of, rows.tolist(), strict=True))
+    return _seat_rows(task.floor, party, rows)
+
+
+def _seat_rows(floor: Floor, party: Party, rows: Ints) -> dict[PodKey, int]:
+    seated = party.part(0, len(rows))
+    floor.seat_many(party.shape, seated.keys, rows, seated.own)
+    return dict(zip(seated.keys, rows.tolist(), strict=True))
 
 
 def _packed(floor: Floor, party: Party, within: Bools | None) -> Ints:
@@ -185,17 +202,21 @@ def _one_by_one(floor: Floor, party: Party, within: Bools | None) -> dict[PodKey
 
 def _try_harder(task: Task, mark: int, seats: dict[PodKey, int]) -> tuple[dict[PodKey, int], bool]:
     """Other ways to seat them, until one seats as many as needed; and whether more might be possible."""
-    floor = task.floor
+    floor, goal = task.floor, min(task.need, task.asked)
+    if len(task.parties) == 1 and is_free(task.parties[0].shape):
+        return seats, False
     floor.undo(mark)
-    goal = min(task.need, task.asked)
     best, best_way = seats, (task.parties, task.within)
-    sure = _is_hopeless(task) or (len(task.parties) == 1 and is_free(task.parties[0].shape))
+    sure = _is_hopeless(task)
     if not sure and all(is_free(party.shape) for party in task.parties):
         found, sure = seats_by_search(floor, task.parties, task.within, task.profile)
         if found is not None:
             return _seat_found(task, found), False
         sure = sure and goal == task.asked
-    for parties, within in () if sure else _other_ways(task):
+    ways = _other_ways(task)
+    if sure:  # only so that the count of those who fit is not told too low
+        ways = islice(ways, int(len(task.parties) == 1))
+    for parties, within in ways:
         found_now = _seat(task, parties, within)
         if len(found_now) >= goal:
             return found_now, False
@@ -208,8 +229,7 @@ def _try_harder(task: Task, mark: int, seats: dict[PodKey, int]) -> tuple[dict[P
 def _seat_found(task: Task, found: list[Ints]) -> dict[PodKey, int]:
     seats: dict[PodKey, int] = {}
     for party, rows in zip(task.parties, found, strict=True):
-        task.floor.seat_many(party.shape, party.keys, rows, party.own)
-        seats |= zip(party.keys, rows.tolist(), strict=True)
+        seats |= _seat_rows(task.floor, party, rows)
     return seats
 
 
@@ -220,7 +240,7 @@ def _is_hopeless(task: Task) -> bool:
     total: dict[str, int] = {}
     for party in task.parties:
         rows, counts = most_of(task.floor, party.shape, task.within, len(party.keys))
-        possible += min(len(party.keys), int(counts.sum()))
+        possible += min(len(party.keys), int(counts.sum()), _together_at_most(task, party))
         useful[rows] = True
         for name, amount in party.shape.amounts:
             total[name] = total.get(name, 0) + amount * len(party.keys)
@@ -235,23 +255,35 @@ def _is_hopeless(task: Task) -> bool:
     )
 
 
+def _together_at_most(task: Task, party: Party) -> int:
+    """If its pods can only be near each other: how many the best place holds."""
+    if len(task.parties) > 1 or not needs_its_own(task.floor, party.shape):
+        return len(party.keys)
+    rooms = [_room_by_value(task, (party,), term.key)[1] for term in party.shape.neighbours.near]
+    return min(int(room.max(initial=0)) for room in rooms)
+
+
 def _other_ways(task: Task) -> Iterator[tuple[tuple[Party, ...], Bools | None]]:
     """Parties in another order; then, if some must be near each other, one domain after the other."""
     tied = tuple(sorted(task.parties, key=lambda party: is_free(party.shape)))
-    ways = [tied, task.parties[::-1]]
-    for way in ways:
+    for way in dict.fromkeys((tied, task.parties[::-1])):
         if way != task.parties:
             yield way, task.within
-    land = task.floor.scene.ground.land
     for key in dict.fromkeys(term.key for party in task.parties for term in party.shape.neighbours.near):
-        value, size = values_of(land, key)
-        room = np.zeros(size, dtype=np.int64)
-        for party in task.parties:
-            rows, counts = most_of(task.floor, party.shape, task.within, len(party.keys))
-            rows, counts = rows[value[rows] != ABSENT], counts[value[rows] != ABSENT]
-            inside = np.bincount(value[rows], weights=counts, minlength=size).astype(np.int64)
-            room += np.minimum(inside, len(party.keys))
+        value, room = _room_by_value(task, task.parties, key)
         for domain in np.argsort(-room, kind="stable")[:DOMAINS_TRIED_MAX].tolist():
             if room[domain]:
                 here = value == domain
                 yield task.parties, here if task.within is None else here & task.within
+
+
+def _room_by_value(task: Task, parties: Sequence[Party], key: str) -> tuple[Ints, Ints]:
+    """The number of each node's value of a label, and by number how many pods could sit there at best."""
+    value, size = values_of(task.floor.scene.ground.land, key)
+    room = np.zeros(size, dtype=np.int64)
+    for party in parties:
+        rows, counts = most_of(task.floor, party.shape, task.within, len(party.keys))
+        labelled = value[rows] != ABSENT
+        there = np.bincount(value[rows][labelled], weights=counts[labelled], minlength=size).astype(np.int64)
+        room += np.minimum(there, len(party.keys))
+    return value, room

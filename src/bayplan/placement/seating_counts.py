@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from bayplan.model.unfit import Cause
 from bayplan.model.wants import Shape
 from bayplan.placement.fit_filters import Scene
+from bayplan.placement.fit_index import Question
 from bayplan.placement.fit_nodes import Ground
+from bayplan.placement.fit_nodes import domains as values_of
 from bayplan.placement.floor import Floor
+from bayplan.placement.nodes import ABSENT
 from bayplan.placement.tree import Bools, Ints
 
 COUNT_MAX = 2**31 - 1
@@ -42,6 +47,28 @@ def repels_itself(scene: Scene, shape: Shape) -> tuple[str, ...] | None:
     about, labels = scene.index.namespaces.get(shape.namespace, {}), dict(shape.labels)
     keys += [term.key for term in neighbours.apart if term.means(shape.namespace, about, labels)]
     return tuple(dict.fromkeys(keys))
+
+
+def follows(scene: Scene, shape: Shape) -> bool:
+    """Whether, once one such pod sits, the nodes open to the next change only by the room that they take.
+
+    They must be near somebody, perhaps each other, and keep nobody of their own away.
+    """
+    if not shape.neighbours.near or shape.neighbours.rather_near or shape.neighbours.rather_apart:
+        return False
+    bare = replace(shape, neighbours=replace(shape.neighbours, near=()))
+    return not shape.spread and repels_itself(scene, bare) == ()
+
+
+def needs_its_own(floor: Floor, shape: Shape) -> bool:
+    """Whether such pods must be near each other, and nobody else is there to be near to."""
+    index, terms = floor.scene.index, shape.neighbours.near
+    question = Question(tuple((index.spaces(term), term.selector) for term in terms))
+    if not terms or not question.means(shape.namespace, dict(shape.labels)):
+        return False
+    land = floor.scene.ground.land
+    there = index.count(question)[land.slots] > 0
+    return not any(bool((values_of(land, term.key)[0][there] != ABSENT).any()) for term in terms)
 
 
 def room_for(ground: Ground, shape: Shape, where: Bools, most: int) -> tuple[Ints, Ints]:

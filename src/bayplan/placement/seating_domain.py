@@ -49,13 +49,16 @@ def domains(
 
     If pods stand already (rows), only their domains. To be tried one by one: `seat_all(within=domain.nodes)`.
     """
-    return [domain for domain in _all(floor, parties, key, standing, within) if domain.most >= need]
+    return [domain for domain in _best(floor, parties, key, standing, within)[0] if domain.most >= need]
 
 
-def _all(
+def _best(
     floor: Floor, parties: Sequence[Party], key: str, standing: Iterable[int], within: Bools | None
-) -> list[Domain]:
-    """Those that could take most first, then those that would be fullest, then by value."""
+) -> tuple[list[Domain], int]:
+    """Those that could take most first, then those that would be fullest, then by value.
+
+    If they are many, not all: how many pods the best of the others could take.
+    """
     land = floor.scene.ground.land
     value, size = values_of(land, key)
     value = value if within is None else np.where(within, value, ABSENT)
@@ -68,7 +71,8 @@ def _all(
     full = _fullness(floor, parties, value, size)
     names = list(land.table.words[key].codes)
     numbers.sort(key=lambda number: (-most[number], -full[number], names[number]))
-    return [Domain(names[number], value == number, int(most[number])) for number in numbers[:TRIES_MAX]]
+    found = [Domain(names[number], value == number, int(most[number])) for number in numbers[:TRIES_MAX]]
+    return found, int(most[numbers[TRIES_MAX]]) if len(numbers) > TRIES_MAX else 0
 
 
 def _most(floor: Floor, parties: Sequence[Party], value: Ints, size: int) -> Ints:
@@ -106,8 +110,8 @@ def seat_in_domain(
     """Seat as many as possible within one value of node label `key`: most pods, then fullest, then name."""
     mark, asked = floor.mark(), sum(len(party.keys) for party in parties)
     best: tuple[Seated, Domain] | None = None
-    open_to = _all(floor, parties, key, standing, within)
-    unsure = False
+    open_to, others = _best(floor, parties, key, standing, within)
+    unsure = others >= need > 0
     for domain in open_to:
         if best is not None and domain.most <= len(best[0].seats):
             break

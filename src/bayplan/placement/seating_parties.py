@@ -19,6 +19,10 @@ class Party:
     keys: tuple[PodKey, ...]
     own: tuple[Shape, ...] = ()  # by key, if they differ in labels that nobody looks at
 
+    def part(self, first: int, stop: int | None = None) -> Party:
+        """Some of them."""
+        return Party(self.shape, self.keys[first:stop], self.own[first:stop])
+
 
 @dataclass(frozen=True, slots=True)
 class Seated:
