@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from bayplan.model.pod import PodKey
+from bayplan.model.pod import Pod, PodKey
 from bayplan.model.unfit import Cause
 from bayplan.model.wants import Shape
 from bayplan.placement.fit_filters import Scene
@@ -24,32 +24,67 @@ def minds_nobody(scene: Scene, shape: Shape) -> bool:
     return not any(stance.must and stance.weight < 0 for stance, _ in scene.index.stances_towards(shape))
 
 
+class Exodus:
+    """Pods that are on their way out in any case, and what they leave behind."""
+
+    def __init__(self, floor: Floor, keys: Iterable[PodKey] = ()) -> None:
+        self.floor = floor
+        self.keys: set[PodKey] = set()
+        self.gain: Ints = np.zeros_like(floor.scene.ground.free)  # same axes
+        self.add(keys)
+
+    def add(self, keys: Iterable[PodKey]) -> None:
+        """More go. Whoever is gone already leaves nothing behind."""
+        ground, pods = self.floor.scene.ground, self.floor.scene.index.pods
+        rows = ground.land.rows()
+        for key in keys:
+            running = pods.get(key)
+            if running is None or key in self.keys:
+                continue
+            self.keys.add(key)
+            row = int(rows[running.node]) if running.node < len(rows) else ABSENT
+            for resource, amount in running.shape.amounts if row != ABSENT else ():
+                at = ground.resources.get(resource)
+                if at is not None:
+                    self.gain[at, row] += amount
+
+    def makes_room(self, shape: Shape, within: Bools | None) -> int:
+        """How many pods of a shape that minds nobody would have a place then."""
+        asked = asked_rows(self.floor, shape)
+        if not asked:
+            return 0
+        free = self.floor.scene.ground.free + self.gain
+        return int(counts(free, asked)[usable(self.floor, shape, within)].sum())
+
+
 class Crowd:
     """Running pods in units that go or stay together, by number. At first all of them are gone."""
 
-    def __init__(self, floor: Floor, units: Sequence[Iterable[PodKey]], gone: Iterable[PodKey] = ()) -> None:
+    def __init__(self, floor: Floor, units: Sequence[Sequence[Pod]], gone: Exodus) -> None:
         self.floor, self.size = floor, len(units)
-        index, ground = floor.scene.index, floor.scene.ground
-        rows = ground.land.remember("rows", ground.land._rows)
-        numbers: dict[Shape, int] = {}
-        unit, slots, shapes = [], [], []
-        for number, keys in enumerate((*units, gone)):
-            for key in keys:
-                running = index.pods.get(key)
-                if running is not None and running.node < len(rows):
-                    unit.append(number)
-                    slots.append(running.node)
-                    shapes.append(numbers.setdefault(running.shape, len(numbers)))
-        row = rows[np.asarray(slots, dtype=np.int64)] if slots else np.zeros(0, np.int64)
-        known = row != ABSENT
-        self.unit: Ints = np.asarray(unit, dtype=np.int64)[known]  # of each pod, ascending
-        self.row: Ints = row[known]
-        self.shape: Ints = np.asarray(shapes, dtype=np.int64)[known]
-        self.amounts = _amounts(floor, numbers)  # by resource and shape
-        self.stays = np.zeros(self.size + 1, dtype=bool)
-        self.free: Ints = ground.free + self._taken(np.ones(len(self.unit), dtype=bool))
+        land = floor.scene.ground.land
+        rows = land.remember("row by name", lambda: {n.name: row for row, n in enumerate(land.table.nodes)})
+        numbers: dict[int, int] = {}  # by identity: many pods share a shape, and comparing shapes takes long
+        shapes: list[Shape] = []
+        found: list[tuple[int, int, int]] = []
+        for unit, pods in enumerate(units):
+            for pod in pods:
+                shape = pod.wants.shape
+                number = numbers.get(id(shape))
+                if number is None:
+                    number = numbers[id(shape)] = len(shapes)
+                    shapes.append(shape)
+                found.append((unit, rows.get(pod.node, ABSENT), number))
+        table = np.array(found, dtype=np.int64).reshape(-1, 3)
+        table = table[table[:, 1] != ABSENT]
+        self.unit: Ints = table[:, 0]  # of each pod, ascending
+        self.row: Ints = table[:, 1]
+        self.shape: Ints = table[:, 2]
+        self.amounts = _amounts(floor, shapes)  # by resource and shape
+        self.stays = np.zeros(self.size, dtype=bool)
+        self.free: Ints = floor.scene.ground.free + gone.gain + self._taken(slice(None))
 
-    def _taken(self, pods: Bools) -> Ints:
+    def _taken(self, pods: Bools | slice) -> Ints:
         """What these pods take; same axes as the free amounts."""
         total = np.zeros_like(self.floor.scene.ground.free)
         row, shape = self.row[pods], self.shape[pods]
@@ -58,19 +93,43 @@ class Crowd:
                 np.add.at(total[at], row, amounts[shape])
         return total
 
-    def _between(self, start: int, stop: int) -> Bools:
-        return (self.unit >= start) & (self.unit < stop)
+    def _between(self, start: int, stop: int) -> slice:
+        first, last = np.searchsorted(self.unit, (start, stop))
+        return slice(int(first), int(last))
 
     def stay(self, start: int, stop: int) -> None:
         """Units of these numbers are not gone after all."""
         self.free = self.free - self._taken(self._between(start, stop))
         self.stays[start:stop] = True
 
-    def go(self, start: int) -> None:
-        """Nobody from this number on stays."""
-        late = (self.unit >= start) & self.stays[self.unit]
-        self.free = self.free + self._taken(late)
-        self.stays[start:] = False
+    def leave(self, units: Iterable[int]) -> None:
+        """These units, which were to stay, go."""
+        gone = np.zeros_like(self.stays)
+        gone[list(units)] = True
+        self.free = self.free + self._taken(gone[self.unit])
+        self.stays &= ~gone
+
+    def stay_beside(self, floor: Floor, start: int) -> None:
+        """From this number on, whoever has room on a floor where the gang has its seats stays, one by one."""
+        free = [column.tolist() for column in floor.scene.ground.free]
+        takes = self.amounts.T.tolist()
+        late = self._between(start, self.size)
+        where: dict[int, list[tuple[int, int]]] = {}
+        for unit, row, number in zip(
+            *(column[late].tolist() for column in (self.unit, self.row, self.shape)), strict=True
+        ):
+            where.setdefault(unit, []).append((row, number))
+        for unit in range(start, self.size):
+            pods = where.get(unit, ())
+            for row, number in pods:
+                for column, amount in zip(free, takes[number], strict=True):
+                    column[row] -= amount
+            if all(column[row] >= 0 for row, _ in pods for column in free):
+                self.stay(unit, unit + 1)
+                continue
+            for row, number in pods:
+                for column, amount in zip(free, takes[number], strict=True):
+                    column[row] += amount
 
     def floor_if(self, start: int = 0, stop: int = 0) -> Floor:
         """A floor with the room there is if these units stay, too. For pods that mind nobody; close it."""
@@ -82,18 +141,24 @@ class Crowd:
 
     def leaving(self) -> list[int]:
         """The units that are gone."""
-        return np.flatnonzero(~self.stays[: self.size]).tolist()
+        return np.flatnonzero(~self.stays).tolist()
 
-    def on(self, rows: Iterable[int]) -> list[int]:
-        """The units that have pods in these rows, in order."""
-        found = np.unique(self.unit[np.isin(self.row, list(rows))]).tolist()
-        return [unit for unit in found if unit < self.size]
+    def on(self, nodes: Bools) -> list[int]:
+        """The units that have pods on these nodes, in order."""
+        found: list[int] = np.unique(self.unit[nodes[self.row]]).tolist()
+        return found
+
+    def on_rows(self, rows: Iterable[int]) -> list[int]:
+        """The same, with the nodes given one by one."""
+        nodes = np.zeros(len(self.floor), dtype=bool)
+        nodes[list(rows)] = True
+        return self.on(nodes)
 
 
-def _amounts(floor: Floor, numbers: dict[Shape, int]) -> Ints:
+def _amounts(floor: Floor, shapes: Sequence[Shape]) -> Ints:
     resources = floor.scene.ground.resources
-    found = np.zeros((len(resources), len(numbers)), np.int64)
-    for shape, number in numbers.items():
+    found = np.zeros((len(resources), len(shapes)), np.int64)
+    for number, shape in enumerate(shapes):
         for resource, amount in shape.amounts:
             at = resources.get(resource)
             if at is not None:
@@ -138,26 +203,40 @@ def let_stay(crowd: Crowd, shape: Shape, wanted: int, within: Bools | None) -> i
     if not asked:
         return 0
     good = usable(floor, shape, within)
+    seats = min(wanted, int(counts(crowd.free, asked)[good].sum()))
+    first = _first_to_go(crowd, asked, good, seats)
+    crowd.stay(0, first)
     room = np.where(good, counts(crowd.free, asked), 0)
-    total = int(room.sum())
-    seats = min(wanted, total)
-    inside = good[crowd.row] & (crowd.unit < crowd.size)
-    pods = zip(*(column[inside].tolist() for column in (crowd.unit, crowd.row, crowd.shape)), strict=True)
+    late = crowd._between(first, crowd.size)
+    inside = good[crowd.row[late]]
+    columns = (column[late][inside].tolist() for column in (crowd.unit, crowd.row, crowd.shape))
     where: dict[int, list[tuple[int, int]]] = {}
-    for unit, row, shape_number in pods:
-        where.setdefault(unit, []).append((row, shape_number))
+    for unit, row, number in zip(*columns, strict=True):
+        where.setdefault(unit, []).append((row, number))
     go = _who_goes(
         [crowd.free[at].tolist() for at, _ in asked],
         [amount for _, amount in asked],
         list(zip(*(crowd.amounts[at].tolist() for at, _ in asked), strict=True)),
         room.tolist(),
         where,
-        total - seats,
+        int(room.sum()) - seats,
     )
-    crowd.stays[: crowd.size] = True
-    crowd.stays[go] = False
-    crowd.free = crowd.free - crowd._taken(crowd.stays[crowd.unit])
+    crowd.stay(first, crowd.size)
+    crowd.leave(go)
     return seats
+
+
+def _first_to_go(crowd: Crowd, asked: Sequence[tuple[int, int]], good: Bools, seats: int) -> int:
+    """The first unit that cannot stay if all before it do."""
+    low, high = 0, crowd.size + 1  # all before low can stay, not all before high
+    while high - low > 1:
+        middle = (low + high) // 2
+        free = crowd.free - crowd._taken(crowd._between(0, middle))
+        if int(counts(free, asked)[good].sum()) >= seats:
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 def _who_goes(
@@ -190,45 +269,49 @@ def _who_goes(
     return go
 
 
-@dataclass(slots=True, eq=False)
 class Columns:
-    """What is free on nodes beyond what one pod asks for, as plain numbers, to be looked at node by node."""
+    """What is free on nodes beyond what one pod asks for, node by node. For pods that mind nobody."""
 
-    rows: list[int]  # the nodes that refuse the pod for want of room at most
-    asked: list[tuple[int, int]]
-    names: list[str]
-    left: list[list[int]]  # by resource asked for, then node
-    known: dict[Shape, tuple[int, ...]]
+    def __init__(self, floor: Floor, shape: Shape, within: Bools | None, gone: Exodus) -> None:
+        self.floor, self.gone = floor, gone
+        self.asked = asked_rows(floor, shape)
+        self.names = [name for name, amount in shape.amounts if amount > 0]
+        self.good = usable(floor, shape, within)
+        self.known: dict[int, tuple[Shape, list[int]]] = {}
+        self.free: Ints = floor.scene.ground.free
 
-    def refresh(self, floor: Floor, going: Iterable[PodKey]) -> None:
+    def refresh(self) -> None:
         """Read the floor again, as if those on the way out were gone."""
-        crowd = Crowd(floor, (), going)
-        self.left = [(crowd.free[at] - amount).tolist() for at, amount in self.asked]
+        self.free = self.floor.scene.ground.free + self.gone.gain
+
+    def rows_without(self, pods: Iterable[Pod]) -> list[int]:
+        """The nodes that would have room without these pods; those that lack least come first."""
+        if self.asked is None:
+            return []
+        free = Crowd(self.floor, [tuple(pods)], self.gone).free
+        rows = np.flatnonzero(self.good & (counts(free, self.asked) > 0))
+        lack = np.zeros(len(rows))
+        for at, amount in self.asked:
+            np.maximum(lack, (amount - self.free[at][rows]) / amount, out=lack)
+        found: list[int] = rows[np.lexsort((rows, lack))].tolist()
+        return found
 
     def room(self, row: int) -> list[int]:
         """By resource: what would be left on a node, below zero if it is too little."""
-        return [column[row] for column in self.left]
+        assert self.asked is not None
+        return [int(self.free[at, row]) - amount for at, amount in self.asked]
 
     def taken(self, shapes: Iterable[Shape]) -> list[int]:
         """What pods of these shapes take together, by the resources asked for."""
-        total = [0] * len(self.names)
-        for shape in shapes:
-            one = self.known.get(shape)
-            if one is None:
-                amounts = dict(shape.amounts)
-                one = self.known[shape] = tuple(amounts.get(name, 0) for name in self.names)
-            total = [have + more for have, more in zip(total, one, strict=True)]
-        return total
+        found = [self._one(shape) for shape in shapes]
+        return found[0] if len(found) == 1 else [sum(amounts) for amounts in zip(*found, strict=True)]
 
-
-def columns(floor: Floor, shape: Shape, within: Bools | None) -> Columns:
-    """For a pod that minds nobody."""
-    asked = asked_rows(floor, shape)
-    if asked is None:
-        return Columns([], [], [], [], {})
-    rows = np.flatnonzero(usable(floor, shape, within)).tolist()
-    names = [name for name, amount in shape.amounts if amount > 0]
-    return Columns(rows, asked, names, [], {})
+    def _one(self, shape: Shape) -> list[int]:
+        known = self.known.get(id(shape))
+        if known is None:
+            amounts = dict(shape.amounts)
+            known = self.known[id(shape)] = shape, [amounts.get(name, 0) for name in self.names]
+        return known[1]
 
 
 def curable_rows(floor: Floor, shape: Shape, within: Bools | None) -> list[int]:

@@ -104,10 +104,12 @@ def domains_for(
         return [], ""
     rows += beside
     parties = parties_of(floor, asked.waiting)
+    areas = domains(floor, parties, key, rows, need=asked.need, within=within)
+    if len(areas) < 2:
+        return areas, ""
     mark = floor.mark()
     found = seat_in_domain(floor, parties, key, rows, need=asked.need, profile=profile, within=within)
     floor.undo(mark)
-    areas = domains(floor, parties, key, rows, need=asked.need, within=within)
     return areas[:most], found.domain
 
 

@@ -6,12 +6,14 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile
 from bayplan.model.standstill import Sought
 from bayplan.placement.floor import Floor
 from bayplan.placement.tree import Bools
+from bayplan.placement.victims_fit import Exodus
 from bayplan.scheduling.attempt import Asked, attempt, domains_for
 from bayplan.scheduling.displacing_lone import Nodes
 from bayplan.scheduling.displacing_trial import Trial
@@ -41,11 +43,15 @@ class Rooms:
     def __init__(self, look: Look, profile: Profile, floor: Floor) -> None:
         self.look, self.profile, self.floor = look, profile, floor
         self.budgets = Budgets(look.budgets)
-        self.going = {key for key, pod in look.pods.items() if pod.leaving and pod.takes_room}
-        for candidate in look.candidates:
-            self.going |= candidate.making_room
-        self.nodes = Nodes(floor, self.budgets, self.going)
-        self.known: list[Unit] | None = None
+        self.nodes: Nodes | None = None
+        self.limit = 0  # the nodes know all units of a lower priority
+
+    @cached_property
+    def gone(self) -> Exodus:
+        """Everybody who is on the way out, whatever for."""
+        leaving = [key for key, pod in self.look.pods.items() if pod.leaving]
+        making = (key for candidate in self.look.candidates for key in candidate.making_room)
+        return Exodus(self.floor, (*leaving, *making))
 
     def find(
         self, asked: Asked, priority: int, within: Bools | None = None, beside: Sequence[int] = ()
@@ -56,33 +62,51 @@ class Rooms:
         waits = self._room_of_those_going(asked, within, beside)
         if waits is not None:
             return waits
-        units = self.below(priority, asked.candidate)
-        if not units:
-            return Room(Sought.NOBODY)
+        nodes = self._nodes(priority)
         if asked.lone:
-            found = self.nodes.room_for(asked.waiting[0], priority, units, within)
+            if not nodes.units or nodes.units[-1].priority >= priority:
+                return Room(Sought.NOBODY)
+            found = nodes.room_for(asked.waiting[0], priority, within)
             room = Room(Sought.NO_HELP) if found is None else Room(Sought.FOUND, found[1], found[0])
         else:
+            units = self.below(priority, asked.candidate)
+            if not units:
+                return Room(Sought.NOBODY)
             room = self._room_for_gang(asked, units, within, beside)
-        self._send(room.victims)
+        if room.victims:
+            nodes.sent.update(map(id, room.victims))
+            self.gone.add(pod.key for pod, _ in room.pods)
+            self.budgets.spend(pod for pod, _ in room.pods)
         return room
 
     def below(self, priority: int, candidate: Candidate, *, or_equal: bool = False) -> list[Unit]:
         """Those less important than that, the most important first; never pods of the gang itself."""
-        if self.known is None:
-            everybody = (pod for key, pod in self.look.pods.items() if key not in self.going)
-            self.known = units_of(everybody, self.look.charters)
+        nodes = self._nodes(priority + 1 if or_equal else priority)
         limit = -priority - 1 if or_equal else -priority
-        start = bisect_right(self.known, limit, key=lambda unit: -unit.priority)
+        start = bisect_right(nodes.units, limit, key=lambda unit: -unit.priority)
+        units, sent = list(nodes.units[start:]), nodes.sent
+        if sent:
+            units = [unit for unit in units if id(unit) not in sent]
         gang = candidate.charter.source
-        return [unit for unit in self.known[start:] if unit.pods[0].gang != gang]
+        if self.look.members.get(gang):
+            units = [unit for unit in units if unit.pods[0].gang != gang]
+        return units
+
+    def _nodes(self, priority: int) -> Nodes:
+        if self.nodes is None or priority > self.limit:
+            gone = self.gone.keys
+            pods = (pod for key, pod in self.look.pods.items() if key not in gone)
+            units = units_of(pods if gone else self.look.pods.values(), self.look.charters, priority)
+            self.limit = priority
+            self.nodes = Nodes(self.floor, self.budgets, units, self.gone)
+        return self.nodes
 
     def still_promised(self, candidate: Candidate) -> dict[PodKey, int]:
         """Of the places promised to it, those that are good once everybody on the way out is gone."""
         floor = self.floor
         found: dict[PodKey, int] = {}
         with self._undone():
-            floor.lift_many(self.going)
+            floor.lift_many(self.gone.keys)
             for pod in candidate.waiting:
                 row = floor.row(candidate.nominated.get(pod.key, ""))
                 if row >= 0 and floor.judge(pod.wants.shape).fits[row]:
@@ -90,22 +114,15 @@ class Rooms:
                     found[pod.key] = row
         return found
 
-    def _send(self, units: Sequence[Unit]) -> None:
-        if not units:
-            return
-        gone = {unit.pods[0].key for unit in units}
-        assert self.known is not None
-        self.known = [unit for unit in self.known if unit.pods[0].key not in gone]
-        self.going |= {key for unit in units for key in unit.keys}
-        self.budgets.spend(pod for unit in units for pod in unit.pods)
-
     def _room_of_those_going(self, asked: Asked, within: Bools | None, beside: Sequence[int]) -> Room | None:
         """If those who leave anyway make room enough, it is only a matter of time."""
-        if not any(key in self.floor.scene.index.pods for key in self.going):
+        if not self.gone.keys:
             return None
-        with self._undone():
-            self.floor.lift_many(self.going)
-            found = attempt(self.look, self.floor, asked, self.profile, within, beside)
+        trial = Trial(self, asked, (), within)
+        if trial.plain and trial.shape and self.gone.makes_room(trial.shape, within) < asked.need:
+            return None
+        with trial.emptied() as floor:
+            found = attempt(self.look, floor, asked, self.profile, within, beside)
         return Room(Sought.FOUND, (), found.seats) if len(found.seats) >= asked.need else None
 
     def _room_for_gang(
@@ -114,10 +131,11 @@ class Rooms:
         if asked.candidate.charter.locality.required is None or asked.candidate.charter.tree is not None:
             return self._room_within(asked, units, within)[0]
         best: tuple[tuple[object, ...], Room] | None = None
-        with Trial(self, asked, units, within).emptied() as floor:
+        trial = Trial(self, asked, units, within)
+        with trial.emptied() as floor:
             areas, first = domains_for(floor, asked, self.profile, within, beside, DOMAINS_MAX)
         for area in areas:
-            room, worth = self._room_within(asked, units, area.nodes, single=True)
+            room, worth = self._room_within(asked, trial.near(area.nodes), area.nodes, single=True)
             order = (*worth, area.value != first, area.value)
             if room.sought is Sought.FOUND and (best is None or order < best[0]):
                 best = order, room

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from bayplan.model.pod import PodKey
@@ -16,7 +17,9 @@ from bayplan.scheduling.importance import Unit
 if TYPE_CHECKING:
     from bayplan.scheduling.displacing import Rooms
 
-TRIES_MAX = 240  # attempts to seat the gang again, each over all nodes
+TRIES_MAX = 400  # attempts to seat the gang again, each over all nodes
+MANY = 256  # units; from there on fewer attempts are made
+TRIES_OF_MANY = 24
 
 
 class Trial:
@@ -30,14 +33,14 @@ class Trial:
         shapes = dict.fromkeys(pod.wants.shape for pod in asked.waiting)
         self.shape = next(iter(shapes)) if len(shapes) == 1 else None
         self.plain = all(minds_nobody(self.floor.scene, shape) for shape in shapes)
-        self.crowd = Crowd(self.floor, [unit.keys for unit in units], rooms.going)
+        self.crowd = Crowd(self.floor, [unit.pods for unit in units], rooms.gone)
         self.tries = 0
         self.mark = self.floor.mark()
 
     def __enter__(self) -> Trial:
         if not self.plain:
-            self.floor.lift_many(self.rooms.going)
-            self.floor.lift_many(key for unit in self.units for key in unit.keys)
+            self.floor.lift_many(self.rooms.gone.keys)
+            self.floor.lift_many(pod.key for unit in self.units for pod in unit.pods)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -68,10 +71,15 @@ class Trial:
         """Those who could not stay."""
         return [self.units[number] for number in self.crowd.leaving()]
 
+    def near(self, nodes: Bools) -> list[Unit]:
+        """The units that matter on these nodes: if only room counts, those that have pods there."""
+        return [self.units[at] for at in self.crowd.on(nodes)] if self.plain else list(self.units)
+
     def _ask_back(self, seats: int) -> None:
         """Let as many in a row stay as can, pass over the one that cannot, and go on behind it."""
         at, size = 0, len(self.units)
-        while at < size and self.tries < TRIES_MAX:
+        tries = TRIES_MAX if size <= MANY else TRIES_OF_MANY
+        while at < size and self.tries < tries:
             low, high, step = at, size + 1, 1  # up to low they can stay, up to high they cannot
             while low < size and high > low + 1:
                 middle = min(low + step, size) if high > size else (low + high) // 2
@@ -85,23 +93,30 @@ class Trial:
             self._ask_back_roughly(at, seats)
 
     def _ask_back_roughly(self, at: int, seats: int) -> None:
-        """There are too many to be asked one by one: those stay who are nowhere near the seats."""
-        touched = set(self._try(0, 0).seats.values())
-        near = set(self.crowd.on(touched))
-        start = at
-        for number in (*sorted(n for n in near if n >= at), len(self.units)):
-            if number > start:
-                self._stay(start, number)
-            start = number + 1
-        if len(self._try(0, 0).seats) < seats:  # it was not that simple: nobody more stays
-            self._go(at)
+        """There are too many for that: the gang keeps its seats, and whoever is not in its way stays."""
+        if self.plain:
+            with self._floor_if(0, 0) as floor:
+                self._seat(floor)
+                self.crowd.stay_beside(floor, at)
+            return
+        near = [number for number in self.crowd.on_rows(self._try(0, 0).seats.values()) if number >= at]
+        mark = self.floor.mark()
+        before = self.crowd.stays.copy()
+        for start, stop in pairwise((at - 1, *near, len(self.units))):
+            self._stay(start + 1, stop)
+        if len(self._try(0, 0).seats) < seats:  # it is not that simple: nobody more stays
+            self.floor.undo(mark)
+            self.crowd.stays = before
 
     def _try(self, start: int, stop: int) -> Outcome:
         """Seats if those units stay, too."""
         self.tries += 1
-        rooms = self.rooms
         with self._floor_if(start, stop) as floor:
-            return attempt(rooms.look, floor, self.asked, rooms.profile, self.within, single=self.single)
+            return self._seat(floor)
+
+    def _seat(self, floor: Floor) -> Outcome:
+        rooms = self.rooms
+        return attempt(rooms.look, floor, self.asked, rooms.profile, self.within, single=self.single)
 
     @contextmanager
     def _floor_if(self, start: int, stop: int) -> Iterator[Floor]:
@@ -111,7 +126,7 @@ class Trial:
             return
         mark = self.floor.mark()
         try:
-            self.floor.put_back(key for unit in self.units[start:stop] for key in unit.keys)
+            self.floor.put_back(pod.key for unit in self.units[start:stop] for pod in unit.pods)
             yield self.floor
         finally:
             self.floor.undo(mark)
@@ -119,9 +134,4 @@ class Trial:
     def _stay(self, start: int, stop: int) -> None:
         self.crowd.stay(start, stop)
         if not self.plain:
-            self.floor.put_back(key for unit in self.units[start:stop] for key in unit.keys)
-
-    def _go(self, start: int) -> None:
-        self.crowd.go(start)
-        if not self.plain:
-            self.floor.lift_many(key for unit in self.units[start:] for key in unit.keys)
+            self.floor.put_back(pod.key for unit in self.units[start:stop] for pod in unit.pods)

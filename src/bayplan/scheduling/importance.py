@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
+from typing import NamedTuple
 
 from bayplan.model.charter import Budget, Charter
 from bayplan.model.gang import Ref
-from bayplan.model.pod import Pod, PodKey
+from bayplan.model.pod import Pod
 from bayplan.model.wants import Labels
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(NamedTuple):
     """Pods that go or stay together: one, or all of a gang that cannot do with less."""
 
     pods: tuple[Pod, ...]
@@ -22,39 +21,44 @@ class Unit:
     started: float  # the earliest; a pod that has not started is the youngest
 
     @property
-    def keys(self) -> tuple[PodKey, ...]:
-        return tuple(pod.key for pod in self.pods)
-
-    @property
     def whole(self) -> bool:
         """Whether it is more than the pod that is in the way."""
         return len(self.pods) > 1
 
     def rank(self) -> tuple[object, ...]:
         """Sorts the most important first."""
+        key = self.pods[0].key
         size = len(self.pods) if self.of_gang else 0
-        return -self.priority, not self.of_gang, -size, self.started, str(self.pods[0].key)
+        return -self.priority, not self.of_gang, -size, self.started, key.namespace, key.name
 
 
-def units_of(pods: Iterable[Pod], charters: Mapping[Ref, Charter]) -> list[Unit]:
-    """All pods that take room and are not on their way out already, the most important first."""
+def units_of(pods: Iterable[Pod], charters: Mapping[Ref, Charter], below: int) -> list[Unit]:
+    """All that run and are less important than that, the most important first.
+
+    A gang that leaves whole is as important as it says, whatever its pods say.
+    """
     units: list[Unit] = []
     together: dict[Ref, list[Pod]] = {}
     for pod in pods:
-        if pod.leaving or not pod.takes_room:
-            continue
-        charter = charters.get(pod.gang) if pod.gang is not None else None
-        if charter is not None and charter.leaves_whole:
-            together.setdefault(charter.source, []).append(pod)
-        else:
-            units.append(Unit((pod,), pod.wants.priority, pod.gang is not None, pod.started or inf))
-    for ref, members in together.items():
-        members.sort(key=lambda pod: str(pod.key))
-        said = charters[ref].priority
+        gang = pod.gang
+        if gang is None:
+            priority = pod.wants.priority
+            if priority < below and not pod.leaving and pod.node and not pod.over:
+                units.append(Unit((pod,), priority, False, pod.started or inf))
+        elif not pod.leaving and pod.takes_room:
+            charter = charters.get(gang)
+            if charter is not None and charter.leaves_whole:
+                together.setdefault(gang, []).append(pod)
+            elif pod.wants.priority < below:
+                units.append(Unit((pod,), pod.wants.priority, True, pod.started or inf))
+    for gang, members in together.items():
+        said = charters[gang].priority
         priority = said if said is not None else max(pod.wants.priority for pod in members)
-        started = min(pod.started or inf for pod in members)
-        units.append(Unit(tuple(members), priority, True, started))
-    return sorted(units, key=Unit.rank)
+        if priority < below:
+            members.sort(key=lambda pod: (pod.key.namespace, pod.key.name))
+            units.append(Unit(tuple(members), priority, True, min(pod.started or inf for pod in members)))
+    units.sort(key=Unit.rank)
+    return units
 
 
 class Budgets:
