@@ -108,7 +108,9 @@ class Stage:
 
     def delete(self, kind: Kind, name: str, grace: int | None = 0) -> None:
         """It is gone afterwards, whoever wanted to protect it."""
-        self._write(Write(Verb.DELETE, kind, self._space(kind), name, grace_seconds=grace), may_lack=True)
+        with_what_it_owns = {"propagationPolicy": "Background"}
+        write = Write(Verb.DELETE, kind, self._space(kind), name, with_what_it_owns, grace_seconds=grace)
+        self._write(write, may_lack=True)
         self.take_in()
         left = self.objects.get((kind.plural, name))
         if left is not None and left["metadata"].get("finalizers"):

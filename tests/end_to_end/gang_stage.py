@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
+from bayplan.cli.configured import EMPTY
 from bayplan.cli.manifests import Settings, custom_resources
 from bayplan.dialects.api import Kind
 from tests.conformance.gang_steps_objects import NODES, PODS, Dialect, Object
@@ -72,19 +73,19 @@ class Real(Stage):
     def fail_binding(self, pod: str, *, once: bool = True) -> None:
         """By a policy of the API server's; it is taken back a moment after somebody could have tried."""
         self.cluster.apply(*_policy(pod))
-        path, body = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/binding?dryRun=All", _binding(pod)
-
-        def denied() -> bool:
-            return POLICY in self.remote.request("POST", path, body, 10)[1].decode()
-
-        eventually(denied, "the policy is in force")
+        eventually(lambda: self._is_denied(pod), "the policy is in force")
         self.failing = pod, 0.0 if once else math.inf
 
     def let_bind(self) -> None:
         if self.failing is not None:
-            self.failing = None
+            (pod, _), self.failing = self.failing, None
             kinds = f"validatingadmissionpolicybinding.{API},validatingadmissionpolicy.{API}"
             self.cluster.kubectl("delete", kinds, POLICY)
+            eventually(lambda: not self._is_denied(pod), "the policy is no more")
+
+    def _is_denied(self, pod: str) -> bool:
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/binding?dryRun=All"
+        return POLICY in self.remote.request("POST", path, _binding(pod), 10)[1].decode()
 
     def inject(self, pod: Object, watched: str) -> None:
         """As soon as the other one is there: nobody sees from outside when it is decided on."""
@@ -129,7 +130,7 @@ class Real(Stage):
 
 
 @contextmanager
-def served(cluster: Cluster, folder: Path, settings: str = "{}") -> Iterator[None]:
+def served(cluster: Cluster, folder: Path, settings: str = "") -> Iterator[None]:
     """Our scheduler at work with the rights that it is installed with; the nodes of others are closed."""
     names = [one["metadata"]["name"] for one in cluster.get("nodes")["items"]]
     cluster.apply(*custom_resources(Settings(roles=("scheduler",))))
@@ -144,9 +145,12 @@ def served(cluster: Cluster, folder: Path, settings: str = "{}") -> Iterator[Non
             cluster.kubectl("cordon", *names)
             stack.callback(cluster.kubectl, "uncordon", *names)
         configuration = folder / "configuration.yaml"
-        configuration.write_text(settings)
+        configuration.write_text(EMPTY + settings)
         options = ("--no-elect", "--config", str(configuration))
-        stack.enter_context(scheduler(cluster, folder, *options))
+        process = stack.enter_context(scheduler(cluster, folder, *options))
+        log = folder / "run.log"
+        eventually(lambda: "serving" in log.read_text() or process.poll() is not None, "it is serving")
+        assert process.poll() is None, log.read_text()
         yield
 
 

@@ -56,7 +56,7 @@ def site(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.mark.skipif(not CASES.is_dir(), reason=f"no cases from outside here: {CASES} is not there")
 @pytest.mark.parametrize(
-    ("case", "known"), playable(), ids=lambda given: given["id"] if isinstance(given, dict) else ""
+    ("case", "known"), list(playable()), ids=lambda given: given["id"] if isinstance(given, dict) else ""
 )
 def test_a_scene_from_outside(site: Cluster, case: Object, known: tuple[Known, ...]) -> None:
     if any(step["op"].startswith("create_composite") for step in case["steps"]):
