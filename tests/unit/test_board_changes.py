@@ -239,7 +239,7 @@ def test_a_gang_that_had_begun_is_never_taken_back() -> None:
 
 
 def test_everything_twice_is_as_good_as_once() -> None:
-    changes = [node("a", gpus=8), gang("job", 2), *pods("job", 2), pod("alone", 0, on="a", gang=None)]
+    changes: list[Change] = [node("a", gpus=8), gang("job", 2), *pods("job", 2), pod("alone", 0, on="a", gang=None)]
     found, twice = board(*changes), board(*(change for change in changes for _ in (0, 1)))
     assert binds(step(found)) == binds(step(twice)) != {}
     assert found.ledger.by_node() == twice.ledger.by_node()

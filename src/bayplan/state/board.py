@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from bayplan.model.charter import Charter
 from bayplan.model.gang import AUTO, Group, PodSet, Ref
 from bayplan.model.plan import Action, Begin, Bind, Displace, Nominate, Plan, Refuse
-from bayplan.model.pod import Pod
+from bayplan.model.pod import Pod, PodKey
 from bayplan.model.standstill import Hindrance, Standstill
 from bayplan.placement.fit_filters import Scene
 from bayplan.state.crew import Crew, hindrance, in_order
@@ -31,6 +31,10 @@ class Board(Standing):
         self._flush(now)
         for entry in self.line.expired(now):
             self._expired(entry, now)
+        for key in [key for key, due in self.doubted.items() if due <= now]:
+            del self.doubted[key]
+            if key in self.pods and not self.pods[key].leaving:
+                self._stays(key)
         self._flush(now)
         for ref, since in list(self.partial.items()):
             if since + self.heal_seconds > now:
@@ -45,7 +49,8 @@ class Board(Standing):
         self._flush(now)
         entries = self.line.entries
         stale = (since for ref, since in self.partial.items() if entries[ref].place is not Place.COMMITTED)
-        return max(min(self.line.next_due(now), min(stale, default=NEVER) + self.heal_seconds), now)
+        doubted = min(self.doubted.values(), default=NEVER)
+        return max(min(self.line.next_due(now), min(stale, default=NEVER) + self.heal_seconds, doubted), now)
 
     def look(self, refs: Iterable[Ref], now: float) -> Look:
         """A frozen view for deciding on these gangs. It is good until the next change is folded in."""
@@ -158,6 +163,9 @@ class Board(Standing):
             if crew is not None and entry is not None:
                 self._assumed(crew, entry, refusals.get(ref), now)
         for ref in self._looked:
+            if self.partial.get(ref, NEVER) + self.heal_seconds <= now:
+                del self.partial[ref]
+                self.partial[ref] = now  # it had its turn; should it stand in part still, it gets another
             if ref not in acted and (entry := self.line.entries.get(ref)) is not None:
                 self._passed_over(entry, now)
         self._looked = []
@@ -191,9 +199,6 @@ class Board(Standing):
         if refusal is not None:
             crew.told = refusal.why
         self._keep(crew.ref, refusal)
-        if self.partial.get(crew.ref, NEVER) + self.heal_seconds <= now:
-            del self.partial[crew.ref]
-            self.partial[crew.ref] = now  # it had its turn; should it stand in part still, it gets another
         crew.trouble, crew.fresh = None, False
         if crew.out:
             crew.left = None if refusal is None else refusal.why
@@ -216,8 +221,8 @@ class Board(Standing):
         self.kept = ref, nodes
 
     def _refused(self, crew: Crew, entry: Entry, why: Standstill, now: float) -> None:
-        if entry.place is Place.INCOMPLETE:
-            self.line.move(entry, Place.INCOMPLETE)
+        if entry.place in (Place.INCOMPLETE, Place.RUNNING):
+            self.line.move(entry, entry.place)
             self._touch(crew, own=False)
         elif why.hindrance is Hindrance.TAKEN_BACK:
             self.line.back_off(entry, now)
@@ -239,8 +244,9 @@ class Board(Standing):
                 self._settle_bind(ref, pod, ended, now)
             case Displace(pod):
                 if ended == "failed" and self._is_current(pod):
-                    self._gone(pod.key)
-                    self._sync(self.pods[pod.key])
+                    self._stays(pod.key)
+                elif ended == "unknown":
+                    self.doubted[pod.key] = now + ASSUMED_SECONDS
             case Begin(ref):
                 self._record(ref, ended != "failed")
             case Refuse(ref):
@@ -262,6 +268,11 @@ class Board(Standing):
         if (crew := self.crews.get(ref)) is not None:
             crew.recorded = recorded
             self._touch(crew, own=False)
+
+    def _stays(self, key: PodKey) -> None:
+        """A pod that we meant to make go is still there, and nobody deletes it."""
+        self._gone(key)
+        self._sync(self.pods[key])
 
     def _is_current(self, pod: Pod) -> bool:
         return pod.key in self.pods and self.pods[pod.key].uid == pod.uid

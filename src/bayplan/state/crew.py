@@ -90,9 +90,9 @@ class Crew:
 
     @property
     def is_partial(self) -> bool:
-        """Whether it has started in part, and never was whole."""
+        """Whether it has started in part, never was whole, and pods of it wait."""
         minimum = 0 if self.charter is None else self.charter.minimum
-        return not self.begun and 0 < len(self.standing) < minimum
+        return not self.begun and bool(self.waiting) and 0 < len(self.standing) < minimum
 
     @property
     def is_unrecorded(self) -> bool:

@@ -310,6 +310,7 @@ class Facts:
             self.index.remove(key)
             self._shift(self.ledger.release(key))
             self._gone(key)
+            shown = pod  # it has nothing to make room with any more
         if pod.ours or pod.gang is not None:
             self._enrol(shown, before)
 

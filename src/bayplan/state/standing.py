@@ -32,6 +32,7 @@ class Standing(Facts):
         self.line = Line()
         self.kept: tuple[Ref, frozenset[str]] | None = None
         self.partial: dict[Ref, float] = {}  # gangs that stand in part, since when; the oldest first
+        self.doubted: dict[PodKey, float] = {}  # pods of which nobody knows whether they go, until when
         self._looked: list[Ref] = []
         self._settled = -NEVER  # when a write ended last
         self._now = 0.0
