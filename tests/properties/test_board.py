@@ -142,7 +142,8 @@ def test_nobody_is_forgotten(seed: int) -> None:
     """Once nothing happens any more, whoever waits is tried again, or somebody who is just like it."""
     world = World(seed)
     for _ in range(ROUNDS):
-        world.happen(), world.hear(), world.write(), world.decide()
+        for turn in (world.happen, world.hear, world.write, world.decide):
+            turn()
         world.now += 1.0
     world.write(everything=True)
     world.hear(everything=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bayplan.model.change import (
+    Change,
     CharterLost,
     CharterSeen,
     NodeLost,
@@ -210,7 +211,13 @@ def test_everything_can_go_away_again() -> None:
 
 def test_a_topology_that_comes_later_knows_what_is_used() -> None:
     found = Board()
-    changes: list[Change] = [node("a"), pod("old", 0, on="a", gpus=3), TopologySeen(RACKS), tree("job", 1), pod("job", 0)]
+    changes: list[Change] = [
+        node("a"),
+        pod("old", 0, on="a", gpus=3),
+        TopologySeen(RACKS),
+        tree("job", 1),
+        pod("job", 0),
+    ]
     found.apply_all(changes)
     assert len(refusals(step(found))) == 1
 
