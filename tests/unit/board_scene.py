@@ -53,7 +53,13 @@ def gang(name: str, minimum: int, **more: Any) -> CharterSeen:
 def pod(of: str, rank: int, on: str = "", gpus: int = 2, priority: int = 0, **more: Any) -> PodSeen:
     key, amounts = PodKey("ns", f"{of}-{rank}"), {"gpu": gpus, PODS: 1}
     wants = Wants(Shape("ns", amounts=tuple(amounts.items())), priority, gates=more.pop("gates", ()))
-    given: dict[str, Any] = {"gang": ref(of), "pod_set": "main", "rank": rank, "ours": True, "wants": wants} | more
+    given: dict[str, Any] = {
+        "gang": ref(of),
+        "pod_set": "main",
+        "rank": rank,
+        "ours": True,
+        "wants": wants,
+    } | more
     return PodSeen(Pod(key, given.pop("uid", f"uid-{of}-{rank}"), amounts, on, **given))
 
 
