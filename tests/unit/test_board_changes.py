@@ -239,7 +239,12 @@ def test_a_gang_that_had_begun_is_never_taken_back() -> None:
 
 
 def test_everything_twice_is_as_good_as_once() -> None:
-    changes: list[Change] = [node("a", gpus=8), gang("job", 2), *pods("job", 2), pod("alone", 0, on="a", gang=None)]
+    changes: list[Change] = [
+        node("a", gpus=8),
+        gang("job", 2),
+        *pods("job", 2),
+        pod("alone", 0, on="a", gang=None),
+    ]
     found, twice = board(*changes), board(*(change for change in changes for _ in (0, 1)))
     assert binds(step(found)) == binds(step(twice)) != {}
     assert found.ledger.by_node() == twice.ledger.by_node()
@@ -282,3 +287,36 @@ def test_a_look_keeps_what_it_saw() -> None:
     assert (later.supply.free != free).any() and later.scene.ground.allocatable.max() == 10
     assert later.scene.ground.allocatable[later.supply.resources["gpu"]].tolist() == [4, 7]
     assert found.look([], NOW).supply is later.supply  # nothing has changed
+
+
+# ── what happens while a gang is being bound ──────────────────────────────────────────────────────────
+
+
+def test_those_left_behind_hear_of_a_node_that_came_while_the_others_were_bound() -> None:
+    found = board(node("a", gpus=2), gang("job", 1), *pods("job", 2))
+    plan = step(found)
+    assert binds(plan) == {"job-0": "a"}
+    found.apply(node("b", gpus=2))
+    found.next_due(NOW)  # everybody else who waits has been woken
+    ends(found, plan)
+    assert binds(step(found, NOW + 1)) == {"job-1": "b"}
+
+
+def test_those_left_behind_hear_of_room_that_was_made_while_the_others_were_bound() -> None:
+    running = [pod("low", rank, on=name, priority=-1) for rank, name in enumerate("ab")]
+    whole = gang("low", 2, priority=-1, leaves_whole=True)
+    found = board(node("a", gpus=2), node("b", gpus=2), whole, *running, gang("job", 1), pod("job", 0))
+    room = step(found)
+    ends(found, room)
+    assert {action.pod.key.name for action in room.actions if isinstance(action, Displace)} == {
+        "low-0",
+        "low-1",
+    }
+    first = next(key for key in found.displaced if found.pods[key].node == "a")
+    found.apply_all([PodLost(first), pod("job", 1)])
+    plan = step(found, NOW + 2)
+    assert binds(plan) == {"job-0": "a"}
+    found.apply(PodLost(next(iter(found.displaced))))
+    found.next_due(NOW + 2)
+    ends(found, plan, NOW + 2)
+    assert binds(step(found, NOW + 3)) == {"job-1": "b"}

@@ -202,6 +202,7 @@ class Board(Standing):
         crew.trouble, crew.fresh = None, False
         if crew.out:
             crew.left = None if refusal is None else refusal.why
+            crew.heard = {str(hint): times for hint, times in self.heard.items()}
             self.line.commit(entry, now + ASSUMED_SECONDS)
         elif refusal is not None:
             self._refused(crew, entry, refusal.why, now)

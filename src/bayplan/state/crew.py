@@ -40,6 +40,7 @@ class Crew:
     trouble: float | None = None  # when a bind has failed
     fresh: bool = False  # it changed while it was being bound
     left: Standstill | None = None  # why some of its pods stay behind while the others are bound
+    heard: Mapping[str, int] = field(default_factory=dict)  # what had happened when it was decided on
     told: Standstill | None = None
     noted: Standstill | None = None  # of what is in its way, what was offered to be told
     noted_at: float = float("-inf")

@@ -33,6 +33,7 @@ class Standing(Facts):
         self.kept: tuple[Ref, frozenset[str]] | None = None
         self.partial: dict[Ref, float] = {}  # gangs that stand in part, since when; the oldest first
         self.doubted: dict[PodKey, float] = {}  # pods of which nobody knows whether they go, until when
+        self.heard: dict[Hint, int] = dict.fromkeys(Hint, 0)  # how often each thing that may help happened
         self._looked: list[Ref] = []
         self._settled = -NEVER  # when a write ended last
         self._now = 0.0
@@ -47,6 +48,8 @@ class Standing(Facts):
             self._stand(ref, own, now)
         if self.hints:
             hints, self.hints = self.hints, set()
+            for hint in hints:
+                self.heard[hint] += 1
             self.line.wake(hints, now)
 
     def _stand(self, ref: Ref, own: bool, now: float) -> None:
@@ -107,10 +110,16 @@ class Standing(Facts):
         self._rank(crew, entry)
         if trouble is not None:
             self.line.back_off(entry, trouble)
-        elif left is not None and not fresh:
+        elif left is not None and not fresh and not self._was_helped(crew, left):
             self._put_off(crew, entry, left, now)
         else:
             self.line.move(entry, Place.READY)
+
+    def _was_helped(self, crew: Crew, left: Standstill) -> bool:
+        """Whether something happened while it was being bound that those left behind wait for."""
+        making_room = left.hindrance is Hindrance.MAKING_ROOM
+        hints = ROOMY if making_room else hints_of(left, crew.lone)
+        return any(self.heard[hint] != crew.heard.get(hint) for hint in hints)
 
     def _rank(self, crew: Crew, entry: Entry) -> bool:
         """Its place among others. Whether that has changed."""
