@@ -21,6 +21,7 @@ from bayplan.placement.fit_nodes import Ground, allocatable_of, land_of
 from bayplan.placement.floor import Floor
 from bayplan.placement.nodes import table_of
 from bayplan.placement.seating import seat_all
+from bayplan.placement.seating_counts import most_of
 from bayplan.placement.seating_domain import domains, seat_in_domain
 from bayplan.placement.seating_parties import Party, Seated, parties_of
 from bayplan.placement.seating_tree import tree_seats
@@ -124,6 +125,25 @@ def test_without_the_search_a_miss_is_only_a_suspicion(monkeypatch: pytest.Monke
     too_many = seat(opened(node("a", cpu=6)), *parties)
     assert too_many.left
     assert not too_many.unsure
+
+
+def test_if_not_all_are_needed_the_small_ones_may_be_enough() -> None:
+    floor = opened(node("a", cpu=6))
+    found = seat(floor, party(1, 5), party(3, 2, "q"), need=3)
+    assert [str(key) for key in found.seats] == ["/q0", "/q1", "/q2"]
+    assert not found.unsure
+
+
+def test_nodes_that_companions_may_open_are_counted_as_possible() -> None:
+    other = Selector((Requirement("app", "In", ("other",)),))
+    floor = opened(node("a"), node("b", cpu=1, rack="r2"))
+    near = Neighbours(near=(NeighbourTerm(HOSTNAME, other, ("",)),))
+    assert most_of(floor, shape(neighbours=near), None, 9)[0].tolist() == [0]
+    for name in ("x", "y"):
+        floor.seat(PodKey("", name), Shape(labels=(("app", "other"),)), 0)
+    uneven = shape(spread=(Spread("rack", 1, other),))
+    assert not floor.judge(uneven).fits.any()
+    assert most_of(floor, uneven, None, 9)[0].tolist() == [0]
 
 
 def test_pods_apart_from_each_other_get_a_node_each() -> None:
@@ -269,6 +289,14 @@ def test_a_tree_is_seated_in_rank_order_around_what_sits_already() -> None:
     assert isinstance(refused, Misfit)
     assert (refused.fit, refused.asked) == (5, 6)
     assert floor.mark() == 1
+
+
+def test_a_tree_keeps_within_bounds() -> None:
+    floor = opened(node("a"), node("b"))
+    inside = floor.only(["b"])
+    found = tree_seats(floor, supply(floor), tree(2)[0], members(2), [], profile=Profile(), within=inside)
+    assert isinstance(found, Seated)
+    assert nodes_of(floor, found) == "b b"
 
 
 def test_a_tree_whose_pods_want_a_port_each_gets_a_node_each() -> None:
