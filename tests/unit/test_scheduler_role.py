@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from bayplan.backends.definitions import define
 from bayplan.backends.embedded.backend import EmbeddedBackend
@@ -13,11 +15,12 @@ from bayplan.backends.embedded.gangs import GangApi
 from bayplan.backends.embedded.options import Deletion
 from bayplan.backends.embedded.store import Store
 from bayplan.backends.stagehands.crew import Crew
+from bayplan.cli.replay import replay
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kube.gangs.gates import FIRST, GROUP, SECOND, THIRD
 from bayplan.dialects.kueue import scheduled
 from bayplan.model.profile import NodeChoice, Profile
-from bayplan.runtime.journal import MemoryJournal
+from bayplan.runtime.journal import FileJournal, MemoryJournal
 from bayplan.runtime.loop import Loop
 from bayplan.runtime.scheduler_role import SchedulerRole
 from bayplan.simulator.objects import job, topology
@@ -37,7 +40,11 @@ class Site:
     """A cluster of a few nodes in virtual time, with the gang API of one release."""
 
     def __init__(
-        self, *versions: str, cpus: tuple[int, ...] = (4, 4), role: SchedulerRole | None = None
+        self,
+        *versions: str,
+        cpus: tuple[int, ...] = (4, 4),
+        role: SchedulerRole | None = None,
+        journal: FileJournal | None = None,
     ) -> None:
         self.now = START
         numbers = itertools.count(1)
@@ -48,7 +55,7 @@ class Site:
         for number, cpu in enumerate(cpus, start=1):
             self.node(f"n{number}", cpu)
         self.role = role or SchedulerRole()
-        self.journal = MemoryJournal()
+        self.journal = journal or MemoryJournal()
         self.loop = Loop(EmbeddedBackend(self.store), (self.role,), self.journal)
 
     def node(self, name: str, cpu: int) -> None:
@@ -235,3 +242,22 @@ def test_without_the_gang_api_pods_are_scheduled_all_the_same() -> None:
                       "containers": [{"name": "c", "image": "i"}]}}, "default")  # fmt: skip
     site.run()
     assert site.on("a") != [""]
+
+
+def test_a_journal_with_gangs_and_preemption_is_decided_alike_again(tmp_path: Path) -> None:
+    journal = FileJournal(tmp_path / "journal")
+    site = Site(SECOND, cpus=(2, 2), journal=journal)
+    for name in "abcd":
+        site.pod(name, terminationGracePeriodSeconds=0)
+    site.run()
+    site.store.create(CLASSES, {"metadata": {"name": "urgent"}, "value": 1000})
+    site.group(SECOND, 3, priorityClassName="urgent")
+    for name in "xyz":
+        site.pod(name, priorityClassName="urgent", **OF_GROUP)
+    site.run(5)
+    assert all(site.on("x", "y", "z"))
+    journal.close()
+    result = CliRunner().invoke(replay, [str(tmp_path / "journal")])
+    assert result.exit_code == 0, result.output
+    assert "0 plans differ" in result.output
+    assert "has to go" in result.output

@@ -18,6 +18,7 @@ from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
 from bayplan.cli.configured import takes_configuration
 from bayplan.cli.definitions import converted
+from bayplan.cli.gang_api import gang_api_words, gang_versions
 from bayplan.cli.rights import LEASE_NAME
 from bayplan.cli.settings import DEFAULTS, Settings, Ungating
 from bayplan.cli.webhooks import Site, Webhooks
@@ -172,6 +173,8 @@ def _serve(kubeconfig: Path | None, context: str | None, wishes: Wishes) -> int:
     try:
         version = backend.server_version()
         log.info("connected", server=backend.access.server, kubernetes=version, shadow=wishes.shadow)
+        if "scheduler" in wishes.roles:
+            log.info(gang_api_words(gang_versions(backend.request)))
         book: Journal = (
             FileJournal(wishes.journal, note=logs.logger("journal").warning)
             if wishes.journal

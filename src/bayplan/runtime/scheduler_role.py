@@ -64,7 +64,7 @@ class SchedulerRole:
             return None
         name = next(iter(self.profiles))
         if len(self.profiles) > 1:
-            names = {ref: self._name_of(ref) for ref in heads}
+            names = {ref: self.name_of(ref) for ref in heads}
             name = names[heads[0]]
             heads = [ref for ref in heads if names[ref] == name]
         return Turn(name, self.state.look(heads, now))
@@ -123,7 +123,8 @@ class SchedulerRole:
                     self.teller.drop(ref)
             yield change
 
-    def _name_of(self, ref: Ref) -> str:
+    def name_of(self, ref: Ref) -> str:
+        """Under which of our names a gang is scheduled."""
         pods = self.state.waiting(ref) or self.state.standing(ref)
         name = pods[0].scheduler if pods else ""
         return name if name in self.profiles else next(iter(self.profiles))
