@@ -163,14 +163,10 @@ def test_the_scheduler_may_watch_what_it_watches_and_write_what_it_writes() -> N
     }
     watched = {(kind.group, kind.plural, verb) for kind in SchedulerRole.kinds for verb in ("list", "watch")}
     written = {
-        ("", "pods/binding", "create"),
-        ("", "pods/status", "patch"),
-        ("", "pods", "delete"),
-        ("", "persistentvolumeclaims", "patch"),
-        ("", "persistentvolumes", "patch"),
-        ("scheduling.k8s.io", "podgroups/status", "patch"),
-        ("", "events", "create"),
-    }
+        ("", "pods/binding", "create"), ("", "pods/status", "patch"), ("", "pods", "delete"),
+        ("", "persistentvolumeclaims", "patch"), ("", "persistentvolumes", "patch"),
+        ("scheduling.k8s.io", "podgroups/status", "patch"), ("", "events", "create"),
+    }  # fmt: skip
     assert granted == watched | written
 
 
