@@ -136,6 +136,18 @@ def on_the_first(case: Object) -> Object | None:
     return {**case, "steps": steps}
 
 
+def counts_on_priority_of_pods(case: Object) -> bool:
+    """Whether others make room for a group that is given no priority, and has pods with one.
+
+    With the feature WorkloadAwarePreemption an API server gives such a group the default priority.
+    """
+    groups = [step["podgroup"] for step in case["steps"] if step["op"] == "create_podgroup"]
+    silent = {group["name"] for group in groups if "priority" not in group}
+    if not any(step["op"] in ("expect_removed", "expect_preempted") for step in case["steps"]):
+        return False
+    return any(name in silent and values - {0} for name, values in _priorities(case).items())
+
+
 def _fits_the_first(group: Object, priorities: set[int]) -> bool:
     if {"topologyKey", "disruptionMode", "preemptionPolicy", "parentCompositePodGroupName"} & set(group):
         return False

@@ -16,7 +16,12 @@ from bayplan.dialects.kube.gangs.gates import FIRST
 from tests.conformance.__main__ import CASES
 from tests.conformance.case_files import Malformed, find_case_files, read_cases
 from tests.conformance.gang_steps import NOT_YET, Play, dialect_of, refuse_what_cannot_run
-from tests.conformance.gang_steps_objects import Dialect, Object, on_the_first
+from tests.conformance.gang_steps_objects import (
+    Dialect,
+    Object,
+    counts_on_priority_of_pods,
+    on_the_first,
+)
 from tests.conformance.known_differences import KNOWN_DIFFERENCES, Known, read_known
 from tests.conformance.registry import NothingToRun
 from tests.end_to_end.gang_stage import Real, served
@@ -61,6 +66,8 @@ def site(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def test_a_scene_from_outside(site: Cluster, case: Object, known: tuple[Known, ...]) -> None:
     if any(step["op"].startswith("create_composite") for step in case["steps"]):
         pytest.skip(NOT_YET)
+    if not _is_first() and counts_on_priority_of_pods(case):
+        pytest.skip("needs the feature WorkloadAwarePreemption off, which our control planes have on")
     try:
         refuse_what_cannot_run(case)
     except NothingToRun as why:
