@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.backends.embedded.gangs import GangApi
 from bayplan.backends.embedded.store import Store
 from bayplan.backends.stagehands.crew import Crew
-from bayplan.backends.stagehands.definitions import definitions
 from bayplan.dialects.api import Backend, Ended, Event, Happened, Kind, Outcome, Verb, Write
 from bayplan.dialects.kube.gangs.gates import EVERY_GATE
 from bayplan.runtime.journal import MemoryJournal
@@ -229,9 +227,6 @@ class Embedded(Stage):
         self.store = Store(
             lambda: self.now, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers):05d}", gang_api=api
         )
-        define(self.store)
-        for definition in definitions():
-            self.store.create(DEFINITIONS, definition)
         self.store.create(NAMESPACES, {"metadata": {"name": "gangs"}})
         self.crew = Crew(EmbeddedBackend(self.store))
         self.journal = Injecting()

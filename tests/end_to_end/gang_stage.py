@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
 from bayplan.cli.configured import EMPTY
-from bayplan.cli.manifests import Settings, custom_resources
 from bayplan.dialects.api import Kind
 from tests.conformance.gang_steps_objects import NODES, PODS, Dialect, Object
 from tests.conformance.gang_steps_stage import Holds, Stage, conditions
@@ -133,8 +132,6 @@ class Real(Stage):
 def served(cluster: Cluster, folder: Path, settings: str = "") -> Iterator[None]:
     """Our scheduler at work with the rights that it is installed with; the nodes of others are closed."""
     names = [one["metadata"]["name"] for one in cluster.get("nodes")["items"]]
-    cluster.apply(*custom_resources(Settings(roles=("scheduler",))))
-    eventually(lambda: "topologies" in cluster.kubectl("api-resources", "-o", "name"), "it is served")
     cluster.apply(*(_namespace(name) for name in (NAMESPACE, "bayplan-system")), *rights())
     account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
     remote = RemoteBackend(load(cluster.kubeconfig))
