@@ -145,7 +145,8 @@ class _Muster:
         if not candidate.nominated or not candidate.making_room:
             return False
         rows = self.rooms.still_promised(candidate)
-        if len(rows) < max(asked.need, len(candidate.nominated)):
+        promised = sum(pod.key in candidate.nominated for pod in candidate.waiting)
+        if len(rows) < max(asked.need, promised):
             return False
         for pod in candidate.waiting:
             if pod.key in rows:
