@@ -32,7 +32,7 @@ def check_case(case: Object) -> list[str]:
     """The case in memory, for every set of features that it is meant for, and on the first API if it can."""
     refuse_what_cannot_run(case)
     dialect = Dialect(dialect_of(case["source"]["version"]))
-    for gates in _feature_sets(case):
+    for gates in feature_sets(case):
         if problems := Play(Embedded(dialect, gates), case).run():
             return problems
     older = None if dialect.version == FIRST else on_the_first(case)
@@ -289,7 +289,7 @@ def _with_ports(case: Object) -> Iterator[Object]:
         yield step
 
 
-def _feature_sets(case: Object) -> Iterator[frozenset[str]]:
+def feature_sets(case: Object) -> Iterator[frozenset[str]]:
     said: dict[str, Any] = dict(case["features"])
     if (case.get("extra") or {}).get("enablePodGroupPreemptionPolicy"):
         said[POLICY] = True

@@ -219,6 +219,8 @@ class Injecting(MemoryJournal):
 class Embedded(Stage):
     """In memory: nothing happens unless time is let pass."""
 
+    quiet = QUIET
+
     def __init__(self, dialect: Dialect, gates: Iterable[str], role: MakeRole = SchedulerRole) -> None:
         self.now = EPOCH
         self.make_role = role
@@ -235,9 +237,13 @@ class Embedded(Stage):
 
     def start_scheduler(self) -> None:
         """A fresh start that knows nothing but what the API tells it."""
-        self.failing = Failing(EmbeddedBackend(self.store), set(), set(), [])
+        self.failing = Failing(self.connect(), set(), set(), [])
         self.role = self.make_role()
         self.loop = Loop(self.failing, (self.role,), self.journal)
+
+    def connect(self) -> Backend:
+        """What lies between the scheduler and the API."""
+        return EmbeddedBackend(self.store)
 
     def pass_time(self) -> None:
         crew, loop = self.crew.step(self.now), self.loop.step(self.now)
@@ -252,7 +258,7 @@ class Embedded(Stage):
             self.pass_time()
             stirred = self.now if self.store.version != version else stirred
             over = self.now - begun > PATIENCE
-            if over or self.now - stirred >= QUIET:
+            if over or self.now - stirred >= self.quiet:
                 found = holds()
                 if over or not found:
                     return found
