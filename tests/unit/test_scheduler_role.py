@@ -137,7 +137,7 @@ def test_pods_that_come_together_are_told_nothing_on_the_way() -> None:
     site.workload(3)
     for name in "abc":
         site.pod(name, **OF_WORKLOAD)
-        site.run(0.3)
+        site.run(0.8)
     assert all(site.on("a", "b", "c"))
     site.run(5)
     assert site.events("a") == site.events("w") == []
