@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
 from bayplan.cli.configured import EMPTY
-from bayplan.dialects.api import Kind
+from bayplan.dialects.api import Kind, Write
 from tests.conformance.gang_steps_objects import NODES, PODS, Dialect, Object
-from tests.conformance.gang_steps_stage import Holds, Stage, conditions
+from tests.conformance.gang_steps_stage import Holds, NotTaken, Stage, conditions
 from tests.end_to_end.objects import eventually
 from tests.end_to_end.test_run import rights, scheduler
 
@@ -108,6 +108,17 @@ class Real(Stage):
         still = self.until(left)
         self.remote.close()
         assert still == []
+
+    def _write(self, write: Write, *, may_exist: bool = False, may_lack: bool = False) -> None:
+        """The API server hears of its own priority classes a moment after they are made."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return super()._write(write, may_exist=may_exist, may_lack=may_lack)
+            except NotTaken as refused:
+                if "no PriorityClass" not in str(refused) or time.monotonic() > deadline:
+                    raise
+                time.sleep(MOMENT)
 
     def _do_what_is_due(self) -> None:
         if self.injected is not None and self.pod(self.injected[1]) is not None:
