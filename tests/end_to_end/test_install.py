@@ -201,7 +201,7 @@ def test_every_right_in_the_table_is_granted(installed: Cluster) -> None:
 
 
 REFUSED = [
-    ("delete", "pods", ""),
+    ("deletecollection", "pods", ""),
     ("patch", "pods", ""),
     ("update", "pods/status", ""),
     ("create", "pods", ""),
@@ -260,6 +260,13 @@ def test_it_watches_binds_tells_and_leads(installed: Cluster, account: RemoteBac
         event = {"metadata": {"generateName": "install-"}, "involvedObject": about, "reason": "Tested"}
         assert outcome(account, Write(Verb.CREATE, EVENTS, "default", "", event)) == (Ended.DONE, 201)
 
+        said = {"type": "bayplan.dev/tested", "status": "True"}
+        body = {"status": {"conditions": [said]}}
+        told = Write(Verb.STRATEGIC_PATCH, PODS_KIND, "default", "install-p1", body, "status")
+        assert outcome(account, told) == (Ended.DONE, 200)
+        conditions = installed.get("pod", "-n", "default", "install-p1")["status"]["conditions"]
+        assert {"PodScheduled", "bayplan.dev/tested"} <= {one["type"] for one in conditions}
+
         clock = SystemClock()
         lease = ApiObject(account.request, LEASE, HOME, LEASE_NAME)
         election = Election(lease, "tested", clock, random.random)
@@ -272,11 +279,13 @@ def test_it_watches_binds_tells_and_leads(installed: Cluster, account: RemoteBac
 
         patch = {"metadata": {"labels": {"x": "y"}}}
         for refused in (
-            Write(Verb.DELETE, PODS_KIND, "default", "install-p1"),
+            Write(Verb.DELETE, NODES, "", "install-n1"),
             Write(Verb.MERGE_PATCH, PODS_KIND, "default", "install-p1", patch),
             Write(Verb.MERGE_PATCH, NODES, "", "install-n1", patch),
         ):
             assert outcome(account, refused) == (Ended.REFUSED, 403)
+        gone = Write(Verb.DELETE, PODS_KIND, "default", "install-p1")  # as those who make room are
+        assert outcome(account, gone) == (Ended.DONE, 200)
         for kind, namespace in ((SECRET, HOME), (LEASE, "default")):
             with pytest.raises(Forbidden):
                 ApiObject(account.request, kind, namespace, "x").get(10)
