@@ -50,3 +50,10 @@ def test_a_rule_sees_what_it_mentions(rule: str, seen: dict[str, Any]) -> None:
 def test_rules_asked_together_see_what_each_of_them_does() -> None:
     both = "size(self.kinds) == 2 && has(self.inner.deep) && self.kinds.all(k, k.type != '')"
     assert part(OBJECT, mentioned(both)) == {"kinds": [{"type": "A"}, {"type": "B"}], "inner": {"deep": {}}}
+
+
+@pytest.mark.parametrize("key", ["plain", "a-b", "c.d", "e/f", "in", "namespace", "g__h", "x-y.z/in", "_i_"])
+def test_odd_names_are_found_again(key: str) -> None:
+    [name] = part({key: 1}, None)
+    assert name.isidentifier()
+    assert part({key: 1, "other": 2}, mentioned(f"self.{name} == 1")) == {name: 1}

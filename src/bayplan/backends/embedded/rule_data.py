@@ -13,6 +13,8 @@ Mentioned: TypeAlias = "Mapping[str, Mentioned] | None"
 _ITEMS = "#"  # no name of a field: what it looks at in each item of a list
 _MENTION = re.compile(r"\b(?:self|oldSelf)((?:\.[A-Za-z_]\w*\b(?!\())*)")
 _EACH = re.compile(r"\.(?:all|exists|exists_one)\(\s*(\w+)\s*,([^()]*)\)")
+_SIGNS = (("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__"))
+_NESTED = (dict, list)
 _KEYWORDS = {
     *("as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in"),
     *("let", "loop", "namespace", "null", "package", "return", "true", "var", "void", "while"),
@@ -60,10 +62,10 @@ def part(value: Any, mentions: Mentioned) -> Any:
         if mentions is None or _ITEMS in mentions:  # counted, or gone through by key
             return {_name(key): part(item, None) for key, item in value.items() if item is not None}
         found = {}
-        for key, item in value.items():
-            name = _name(key)
-            if name in mentions and item is not None:
-                found[name] = part(item, mentions[name])
+        for name, below in mentions.items():
+            item = value.get(_key(name))
+            if item is not None:
+                found[name] = part(item, below) if type(item) in _NESTED else item
         return found
     if type(value) is list:
         below = None if mentions is None else mentions.get(_ITEMS, {})
@@ -78,6 +80,16 @@ def _name(key: str) -> str:
         return f"__{key}__"
     if key.isidentifier() and "__" not in key:
         return key
-    for sign, word in (("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__")):
+    for sign, word in _SIGNS:
         key = key.replace(sign, word)
     return key
+
+
+@lru_cache(maxsize=4096)
+def _key(name: str) -> str:
+    """The field that a rule calls so."""
+    if name[:2] == name[-2:] == "__" and name[2:-2] in _KEYWORDS:
+        return name[2:-2]
+    for sign, word in reversed(_SIGNS):
+        name = name.replace(word, sign)
+    return name
