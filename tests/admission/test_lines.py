@@ -24,6 +24,14 @@ def test_the_first_of_a_strict_line_holds_up_the_others() -> None:
     assert world.running() == set()
 
 
+def test_of_those_who_came_in_the_same_second_the_second_is_before_the_tenth() -> None:
+    world = World(ONE_QUEUE)
+    for number in (10, 3, 2, 11):
+        world.draw(f"gang group-{number}-a in q at=0 : cpu=2")
+    world.settle()
+    assert world.running() == {"group-2-a", "group-3-a"}
+
+
 def test_the_first_of_an_ordinary_line_is_passed_by_those_that_fit() -> None:
     world = World(
         ONE_QUEUE.replace(" strict", "") + "gang big in q at=0 : cpu=5\ngang small in q at=1 : cpu=1"

@@ -102,7 +102,7 @@ def outcome(backend: RemoteBackend, write: Write) -> tuple[Ended, int]:
         found.extend(backend.outcomes())
         return bool(found)
 
-    eventually(ended, "the write ends", 20)
+    eventually(ended, "the write ends")
     return found[0].ended, found[0].status
 
 
@@ -135,7 +135,7 @@ def test_replicas_are_admitted_under_the_restricted_standard(installed: Cluster)
         found: list[Any] = installed.get("pods", "-n", HOME)["items"]
         return found
 
-    eventually(lambda: len(pods()) == 2, "two replicas are made", 30)
+    eventually(lambda: len(pods()) == 2, "two replicas are made")
     assert {one["spec"]["serviceAccountName"] for one in pods()} == {"bayplan"}
 
 
@@ -252,7 +252,7 @@ def test_it_watches_binds_tells_and_leads(installed: Cluster, account: RemoteBac
             synced.update(event.kind.kind for event in account.events() if event.happened is Happened.SYNCED)
             return synced >= {kind.kind for kind in SchedulerRole.kinds if not kind.optional}
 
-        eventually(all_synced, "everything it watches is known", 30)
+        eventually(all_synced, "everything it watches is known")
         target = {"target": {"apiVersion": "v1", "kind": "Node", "name": "install-n1"}}
         bind = Write(Verb.CREATE, PODS_KIND, "default", "install-p1", target, "binding")
         assert outcome(account, bind) == (Ended.DONE, 201)

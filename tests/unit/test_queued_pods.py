@@ -7,6 +7,9 @@ import copy
 from bayplan.backends.embedded.options import Deletion
 from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue.job_keeping import Known
+from bayplan.dialects.kueue.rulebook import RULES
+from bayplan.dialects.kueue.serving_keeping import keep_serving
 from bayplan.model.node import HOSTNAME
 from bayplan.simulator.objects import GPU
 from tests.unit.job_world import (
@@ -148,3 +151,13 @@ def test_each_pod_of_a_deployment_is_queued_by_itself() -> None:
     world.until(lambda: running(world, 1))
     assert len(world.workloads()) == 1
     assert world.used() == "2"
+
+
+def test_the_groups_of_a_leader_worker_set_are_made_one_after_the_other() -> None:
+    job = {**leader_worker_set(replicas=12), "apiVersion": "leaderworkerset.x-k8s.io/v1"}
+    job["metadata"] |= {"uid": "u", "namespace": "default"}
+    deeds = keep_serving(job, [], Known(lambda *_: None, {}, RULES, None), 0.0)
+    made = [deed.write for deed in deeds]
+    notes = [write.body["metadata"]["annotations"] for write in made]
+    assert [one["kueue.x-k8s.io/component-workload-index"] for one in notes] == [str(n) for n in range(12)]
+    assert {write.line for write in made} == {"LeaderWorkerSet default/serve"}

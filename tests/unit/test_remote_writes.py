@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -83,6 +84,18 @@ def test_writes_to_one_object_are_made_in_order(server: Server) -> None:
         assert [number for path, number in begun if path == name] == list(range(10))
         assert [number for path, number in finished if path == name] == list(range(10))
         assert [outcome.write.tag for outcome in outcomes if outcome.write.name == name] == list(range(10))
+
+
+def test_writes_of_one_line_are_made_in_order_whatever_they_are_about(server: Server) -> None:
+    gate = server.writes = Gate()
+    lined = [replace(patch(f"p{number}", number), line="row") for number in range(5)]
+    with watching(server) as seen:
+        seen.backend.submit([*lined, patch("other", 5)])
+        seen.until(lambda: gate.inside == 2)
+        gate.open()
+        seen.until(lambda: len(seen.outcomes) == 6)
+    assert [number for _, number in gate.order if number < 5] == list(range(5))
+    assert gate.most == 2
 
 
 def test_writes_to_different_objects_are_made_at_the_same_time_up_to_a_limit(server: Server) -> None:

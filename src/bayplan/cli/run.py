@@ -30,6 +30,7 @@ from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.clock import SystemClock
 from bayplan.runtime.default_queues import DefaultQueues
 from bayplan.runtime.election import Election, ElectionThread
+from bayplan.runtime.garbage import collect_rarely
 from bayplan.runtime.jobs_role import JobsRole
 from bayplan.runtime.journal import FileJournal, InUse, Journal
 from bayplan.runtime.loop import Loop
@@ -121,6 +122,7 @@ def run(
     Runs until SIGTERM or Ctrl-C, then finishes the writes in flight and releases the Lease.
     """
     logs.set_up(logs.Format(log_format), log_level)
+    collect_rarely()
     try:
         if pod_batch_seconds is not None:
             settings = replace(settings, ungating=Ungating(pod_batch_seconds))

@@ -18,6 +18,7 @@ from bayplan.cli.home_cluster import HomeCluster, Shape
 from bayplan.cli.live_view import clock_text, picture
 from bayplan.cli.settings import DEFAULTS, Settings
 from bayplan.runtime.clock import SystemClock
+from bayplan.runtime.garbage import collect_rarely
 from bayplan.simulator.objects import is_finished
 
 FRAME_SECONDS = 0.25
@@ -48,6 +49,7 @@ def up(
     Nothing is installed and nothing listens beyond this machine. With a terminal it runs until
     Ctrl-C; without one it stops when the example jobs have run.
     """
+    collect_rarely()
     clock, console = SystemClock(), Console()
     shape = shape_for(nodes, gpus) if nodes else Shape(blocks, racks, hosts, gpus)
     path = kubeconfig or Path(tempfile.gettempdir()) / f"bayplan-{clock.wall():.0f}.kubeconfig"

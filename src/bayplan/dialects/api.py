@@ -73,7 +73,7 @@ class Verb(StrEnum):
 class Write:
     """A wish to change one object, with the precondition under which it may happen.
 
-    Writes to one object are made in the order submitted; writes to different objects concurrently.
+    Writes to one object, or of one line, are made in the order submitted; all others concurrently.
     """
 
     verb: Verb
@@ -85,6 +85,7 @@ class Write:
     uid: str = ""  # precondition: still the same object
     version: str = ""  # precondition: not changed since
     grace_seconds: int | None = None  # for delete
+    line: str = ""  # for objects that should come into being one after the other: any name for the row
     tag: object = None  # handed back with the outcome; never sent
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -10,6 +11,9 @@ from bayplan.model.assignment import Assignment
 from bayplan.model.gang import Gang
 from bayplan.model.quota import Cell
 from bayplan.model.rules import Toleration
+
+Rank = tuple[int, float, str, str]
+_DIGITS = re.compile("[0-9]+")
 
 
 class Delayed(StrEnum):
@@ -113,6 +117,12 @@ class Demand:
     shape: str = ""  # equal for gangs that ask for the very same
 
     @property
+    def rank(self) -> Rank:
+        """Its place among others: more important first, then whoever waits longer, then by name."""
+        source = self.gang.source
+        return (-self.gang.priority, self.queued, source.namespace, _counted(source.name))
+
+    @property
     def places_pending(self) -> bool:
         """Quota is there and a place is to be found now: all checks agree, or nodes failed."""
         if self.admission is None or self.evicted:
@@ -121,3 +131,8 @@ class Demand:
             return True
         waiting = any(given.delayed is Delayed.PENDING for given in self.admission.given)
         return waiting and all(verdict.state is CheckState.READY for verdict in self.verdicts)
+
+
+def _counted(name: str) -> str:
+    """A name by which the second of many comes before the tenth."""
+    return _DIGITS.sub(lambda number: f"{len(number[0]):03}{number[0]}", name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from bayplan.model.demand import Demand
+from bayplan.model.demand import Demand, Rank
 from bayplan.model.plan import Again
 from bayplan.model.refusal import Remark, Token
 from bayplan.scheduling.assess import Assessment
@@ -33,10 +33,9 @@ class Entry:
     done: bool = False  # admitted or evicted: nothing is left to say
 
     @property
-    def rank(self) -> tuple[int, float, str, str]:
+    def rank(self) -> Rank:
         """Among equals: more important first, then whoever waits longer."""
-        source = self.demand.gang.source
-        return (-self.demand.gang.priority, self.demand.queued, source.namespace, source.name)
+        return self.demand.rank
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from bayplan.model.demand import Demand
+from bayplan.model.demand import Demand, Rank
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Again, Decline
 from bayplan.model.refusal import Remark
@@ -45,12 +45,11 @@ class Standing:
     overtaken: int = -1  # the last state of things in which others of the round came first
     ticket: int = 0  # which of its entries in a line is the true one
 
-    rank: tuple[int, float, str, str] = (0, 0.0, "", "")  # more important, then longer waiting first
+    rank: Rank = (0, 0.0, "", "")  # more important, then longer waiting first
 
     def put_in_order(self) -> None:
         """Take the rank from what is asked for now."""
-        source = self.demand.gang.source
-        self.rank = (-self.demand.gang.priority, self.demand.queued, source.namespace, source.name)
+        self.rank = self.demand.rank
 
 
 @dataclass(slots=True)
@@ -58,9 +57,7 @@ class Line:
     """Gangs that wait before one queue, by shape: of equal ones, only the first has to be tried."""
 
     strict: bool = False
-    shapes: dict[Hashable, list[tuple[tuple[int, float, str, str], int, Standing]]] = field(
-        default_factory=dict
-    )
+    shapes: dict[Hashable, list[tuple[Rank, int, Standing]]] = field(default_factory=dict)
     refused: set[Hashable] = field(default_factory=set)  # until something changes
     short: set[Hashable] = field(default_factory=set)  # of these, the ones that only quota can help
     barred: set[Hashable] = field(default_factory=set)  # of these, who may not enter: they hold up nobody

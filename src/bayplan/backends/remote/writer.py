@@ -1,4 +1,4 @@
-"""Makes writes: those to one object one after the other, those to different objects at the same time."""
+"""Makes writes: those to one object, or of one line, one after the other, all others at the same time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNSENT_PAUSE_MAX = 4.0
 NOT_ALLOWED = "it was not sent: this replica leads no longer"
 
 Key = tuple[str, str, str, str]
-"""Group, plural, namespace and name: what is written in order."""
+"""Group, plural, namespace and name, or only a line: what is written in order."""
 
 
 class Writer:
@@ -137,4 +137,6 @@ class Writer:
 
 
 def _key(write: Write) -> Key:
+    if write.line:
+        return "", "", "", write.line
     return write.kind.group, write.kind.plural, write.namespace, write.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from bayplan.dialects.api import Verb, Write
@@ -70,14 +71,16 @@ def _keep_set(job: Object, workloads: Sequence[Object], known: Known, now: float
 
 
 def _keep_groups(job: Object, workloads: Sequence[Object], known: Known, now: float) -> list[Deed]:
-    """Each group of a LeaderWorkerSet is a gang of its own."""
+    """Each group of a LeaderWorkerSet is a gang of its own; who comes first should also be admitted first."""
     there = _named(workloads)
+    line = f"{job['kind']} {key_of(job)}"
     deeds: list[Deed] = []
     for index in range(_groups(job)):
         wanted = job_workload(Field(job), index, known.find, known.rules, known.copied)
         found = there.pop(wanted["metadata"]["name"], None)
         if found is None:
-            deeds.append(_created(job, wanted, now))
+            deed = _created(job, wanted, now)
+            deeds.append(replace(deed, write=replace(deed.write, line=line)))
         elif not is_leaving(found):
             deeds += (
                 queue_followed(job, found)
