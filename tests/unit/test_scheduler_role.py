@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from bayplan.backends.embedded.options import Deletion
 from bayplan.backends.embedded.store import Store
 from bayplan.backends.stagehands.crew import Crew
 from bayplan.cli.replay import replay
-from bayplan.dialects.api import Kind
+from bayplan.dialects.api import Kind, Write
 from bayplan.dialects.kube.gangs.gates import FIRST, GROUP, SECOND, THIRD
 from bayplan.dialects.kueue import scheduled
 from bayplan.model.profile import NodeChoice, Profile
@@ -160,6 +162,31 @@ def test_a_pod_group_says_how_it_fares(version: str) -> None:
     site.run(3)
     assert all(site.on("a", "b", "c"))
     assert site.group_said(version)[:2] == ("True", "Scheduled")
+
+
+def test_that_a_gang_began_is_on_record_only_when_all_of_it_is_bound() -> None:
+    site = Site(THIRD)
+    submit, failures = site.loop.backend.submit, ["b"]
+
+    def refuse_b_once(writes: Sequence[Write]) -> None:
+        told = []
+        for write in writes:
+            fails = write.subresource == "binding" and write.name in failures
+            told.append(replace(write, uid="another") if fails else write)
+            if fails:
+                failures.clear()
+        submit(told)
+
+    site.loop.backend.submit = refuse_b_once  # type: ignore[method-assign]
+    site.group(THIRD, 2)
+    site.pod("a", **OF_GROUP)
+    site.pod("b", **OF_GROUP)
+    site.run(0.8)
+    assert (bool(site.on("a")[0]), site.on("b")) == (True, [""])
+    assert site.group_said(THIRD)[0] != "True", "half of it is bound"
+    site.run(3)
+    assert all(site.on("a", "b"))
+    assert site.group_said(THIRD)[:2] == ("True", "Scheduled")
 
 
 def test_a_pod_hears_the_same_only_once() -> None:

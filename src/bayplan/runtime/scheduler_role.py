@@ -15,7 +15,7 @@ from bayplan.dialects.kueue.messages import sentence
 from bayplan.model.change import Change, CharterLost, PodLost, PodSeen
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Begin, Bind, Displace, Nominate, Plan, Refuse
-from bayplan.model.pod import Pod
+from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile
 from bayplan.model.standstill import Hindrance
 from bayplan.runtime.roles import Settled
@@ -49,6 +49,7 @@ class SchedulerRole:
         self.reading = scheduling.Reading(self.profiles, scheduled.membership)
         self.volumes = VolumeBinding(self.state, self.reading.claim_uids, self.reading.volume_versions)
         self.teller = Teller()
+        self.begins: dict[Ref, tuple[Begin, set[PodKey]]] = {}  # to be recorded once these pods are bound
 
     def decode(self, event: Event) -> Iterator[Change]:
         if event.kind in scheduled.KINDS:
@@ -78,21 +79,25 @@ class SchedulerRole:
     def encode(self, plan: Plan, now: float) -> Iterator[Write]:
         yield from self.volumes.begin(plan, now)
         begun = {action.gang for action in plan.actions if isinstance(action, Begin)}
+        out: dict[Ref, set[PodKey]] = {}
         for action in plan.actions:
             match action:
                 case Bind():
                     self.teller.drop(action.pod.key)
+                    out.setdefault(action.gang, set()).add(action.pod.key)
                 case Nominate():
                     yield gang_writes.nominate_write(action)
                 case Displace():
                     yield from gang_writes.displace_writes(action, now)
                 case Begin():
-                    yield from self._begin(action, now)
+                    self.begins[action.gang] = action, out.get(action.gang, set())
                 case Refuse():
                     self._refuse(action, now, begun)
 
     def keep(self, now: float) -> Iterable[Write]:
         yield from self.volumes.ready(now)
+        for gang in [gang for gang, (_, awaited) in self.begins.items() if not awaited]:
+            yield from self._begin(self.begins.pop(gang)[0], now)
         yield from self.teller.writes(now)
 
     def settle(self, settled: Settled, now: float) -> None:
@@ -103,6 +108,16 @@ class SchedulerRole:
         if isinstance(action, Displace) and settled.ended is Ended.GONE:
             ended = "done"
         self.state.settle(action, ended, now)
+        if isinstance(action, Bind) and action.gang in self.begins:
+            self._bound(action, ended, now)
+
+    def _bound(self, action: Bind, ended: str, now: float) -> None:
+        """What is on record stays there: that a gang began is written when all of it is bound, not before."""
+        begin, awaited = self.begins[action.gang]
+        awaited.discard(action.pod.key)
+        if ended != "done":
+            del self.begins[action.gang]
+            self.state.settle(begin, "failed", now)
 
     def follow_up(self, outcome: Outcome, now: float) -> Iterable[Write]:
         self.teller.ended(outcome, now)
@@ -121,6 +136,7 @@ class SchedulerRole:
                     self.teller.drop(key)
                 case CharterLost(ref):
                     self.teller.drop(ref)
+                    self.begins.pop(ref, None)
             yield change
 
     def name_of(self, ref: Ref) -> str:
