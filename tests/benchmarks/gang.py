@@ -91,6 +91,7 @@ class Bench:
             watcher.set_clock()
             ask_all(self.access, [("POST", WORKLOADS, workload(name, size)) for name in names], gangs)
             watcher.until(lambda w: len(w.bound.keys() & set(members)) == len(members), PATIENCE)
+            time.sleep(QUIET_SECONDS)  # events come after the binds: they are part of the cost
             run = _run(watcher.bound, members, running.cpu() - cpu)
         self._remove(names, members)
         return run
@@ -117,6 +118,7 @@ class Bench:
             watcher.set_clock()
             with scheduler(self.cluster, who, self.folder) as running:
                 watcher.until(lambda w: len(w.bound) == count, PATIENCE)
+                time.sleep(QUIET_SECONDS)
                 run = _run(watcher.bound, members, running.cpu())
         self._remove([], members)
         return run

@@ -78,3 +78,15 @@ def test_what_nobody_answered_is_said_again_a_few_times(teller: Teller, ended: E
         for write in writes:
             teller.ended(Outcome(write, ended), now - PATIENCE_SECONDS)
     assert (count, teller.in_flight) == (times, 0)
+
+
+def test_good_news_waits_until_nothing_is_bound_and_goes_a_few_at_a_time(teller: Teller) -> None:
+    for number in range(IN_FLIGHT_MAX + 1):
+        write = Write(Verb.CREATE, PODS, "ns", f"p{number}")
+        teller.announce(key(number), lambda write=write: write)
+    assert list(teller.writes(0.0, busy=True)) == []
+    first = list(teller.writes(0.0))
+    assert len(first) == IN_FLIGHT_MAX
+    assert list(teller.writes(0.0)) == []
+    teller.ended(Outcome(first[0], Ended.DONE), 1.0)
+    assert [write.name for write in teller.writes(1.0)] == [f"p{IN_FLIGHT_MAX}"]

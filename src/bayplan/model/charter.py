@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bayplan.model.gang import Group, Locality, Ref
 from bayplan.model.wants import Selector
@@ -21,7 +21,7 @@ class Charter:
     priority: int | None = None  # None: as its pods say
     preempts: bool | None = None  # whether it may make others go; None: as its pods say
     leaves_whole: bool = False  # if one of its pods has to go, all go
-    locality: Locality = Locality()  # levels here are labels of nodes
+    locality: Locality = field(default_factory=Locality)  # levels here are labels of nodes
     tree: Group | None = None
     created: float = 0.0
     uid: str = ""

@@ -49,6 +49,7 @@ class SchedulerRole:
         self.reading = scheduling.Reading(self.profiles, scheduled.membership)
         self.volumes = VolumeBinding(self.state, self.reading.claim_uids, self.reading.volume_versions)
         self.teller = Teller()
+        self.binding = 0  # how many bindings are on their way
         self.begins: dict[Ref, tuple[Begin, set[PodKey]]] = {}  # to be recorded once these pods are bound
 
     def decode(self, event: Event) -> Iterator[Change]:
@@ -77,7 +78,9 @@ class SchedulerRole:
         self.state.assume(plan, now)
 
     def encode(self, plan: Plan, now: float) -> Iterator[Write]:
-        yield from self.volumes.begin(plan, now)
+        for write in self.volumes.begin(plan, now):
+            self.binding += isinstance(write.tag, Bind)
+            yield write
         begun = {action.gang for action in plan.actions if isinstance(action, Begin)}
         out: dict[Ref, set[PodKey]] = {}
         for action in plan.actions:
@@ -95,10 +98,12 @@ class SchedulerRole:
                     self._refuse(action, now, begun)
 
     def keep(self, now: float) -> Iterable[Write]:
-        yield from self.volumes.ready(now)
+        for write in self.volumes.ready(now):
+            self.binding += isinstance(write.tag, Bind)
+            yield write
         for gang in [gang for gang, (_, awaited) in self.begins.items() if not awaited]:
             yield from self._begin(self.begins.pop(gang)[0], now)
-        yield from self.teller.writes(now)
+        yield from self.teller.writes(now, busy=self.binding > 0)
 
     def settle(self, settled: Settled, now: float) -> None:
         action = settled.action
@@ -108,8 +113,12 @@ class SchedulerRole:
         if isinstance(action, Displace) and settled.ended is Ended.GONE:
             ended = "done"
         self.state.settle(action, ended, now)
-        if isinstance(action, Bind) and action.gang in self.begins:
-            self._bound(action, ended, now)
+        if isinstance(action, Bind):
+            self.binding -= 1
+            if ended == "done":
+                self.teller.announce(action.pod.key, partial(gang_writes.bound_event, action, now))
+            if action.gang in self.begins:
+                self._bound(action, ended, now)
 
     def _bound(self, action: Bind, ended: str, now: float) -> None:
         """What is on record stays there: that a gang began is written when all of it is bound, not before."""

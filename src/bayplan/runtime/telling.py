@@ -49,6 +49,7 @@ class Teller:
         self.patient: deque[Tell] = deque()
         self.latest: dict[Whom, Tell] = {}  # what is still to be said
         self.said: dict[Whom, str] = {}
+        self.news: deque[tuple[PodKey, Callable[[], Write]]] = deque()  # good ones: they wait for quiet
         self.in_flight = 0
 
     def tell(
@@ -69,8 +70,12 @@ class Teller:
         self.latest.pop(whom, None)
         self.said.pop(whom, None)
 
-    def writes(self, now: float) -> Iterator[Write]:
-        """As much of what is due as there is room for."""
+    def announce(self, whom: PodKey, write: Callable[[], Write]) -> None:
+        """Say this when there is nothing better to do."""
+        self.news.append((whom, write))
+
+    def writes(self, now: float, busy: bool = False) -> Iterator[Write]:
+        """As much of what is due as there is room for; good news only while pods need not be bound."""
         for line in (self.prompt, self.patient):
             while line and line[0].due <= now and self.in_flight < IN_FLIGHT_MAX:
                 tell = line.popleft()
@@ -81,6 +86,10 @@ class Teller:
                         self.in_flight += 1
                         marked = isinstance(write.tag, Told)
                         yield write if marked else replace(write, tag=Told(tell.whom, tell.words))
+        while self.news and not busy and self.in_flight < IN_FLIGHT_MAX:
+            whom, made = self.news.popleft()
+            self.in_flight += 1
+            yield replace(made(), tag=Told(whom, ""))
 
     def ended(self, outcome: Outcome, now: float) -> None:
         """A write ended; perhaps one of ours. What nobody answered is said again, a few times."""
