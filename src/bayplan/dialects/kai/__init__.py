@@ -1,0 +1,1 @@
+"""The API family of pod groups with sub-group trees, segments of replica types, and fair queues."""

@@ -1,0 +1,166 @@
+"""The pod grouper: for every pod the group it starts with, by the kind of what the user made.
+
+One table; a new kind is one entry. Kinds that only wrap others are skipped, and their labels handed down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from bayplan.dialects.jobs.part import Find, nothing
+from bayplan.dialects.kai import grouper_batch as batch
+from bayplan.dialects.kai import grouper_clusters as clusters
+from bayplan.dialects.kai import grouper_serving as serving
+from bayplan.dialects.kai.grouper_training import aml_job, mpi_job, training
+from bayplan.dialects.kai.names import BUILD, POD_GROUP_NAME, POD_INDEX_LABEL, SUB_GROUP_NAME
+from bayplan.dialects.kai.owners import (
+    CannotGroup,
+    FindPods,
+    Object,
+    Settings,
+    View,
+    annotations_of,
+    default_group,
+    labels_of,
+    meta_text,
+    no_pods,
+)
+from bayplan.dialects.kai.pod_group import PodGroup
+from bayplan.dialects.kai.segments import INDEX_LABELS
+from bayplan.dialects.kube.fields import Field
+
+Grouper = Callable[[View], PodGroup]
+
+
+def skipped(view: View) -> PodGroup:
+    """An owner that only wraps others: the next one below counts."""
+    return grouper_of(below(view))
+
+
+def below(view: View) -> View:
+    """The view without the topmost owner, whose labels are handed down."""
+    *owners, top = view.owners
+    labels = labels_of(top)
+    if not owners:
+        return replace(view, owners=(), pod=_with_labels(view.pod, labels))
+    return replace(view, owners=tuple(_with_labels(one, labels) for one in owners))
+
+
+def notebook(view: View) -> PodGroup:
+    """Somebody works in it."""
+    return default_group(view, priority=BUILD)
+
+
+KINDS: Mapping[tuple[str, str], Grouper] = {
+    ("", "Pod"): batch.pod,
+    ("batch", "Job"): batch.job,
+    ("batch", "CronJob"): batch.cron_job,
+    ("apps", "Deployment"): serving.deployment,
+    ("apps", "StatefulSet"): batch.default,
+    ("apps", "ReplicaSet"): batch.default,
+    ("kubeflow.org", "PyTorchJob"): training("pytorchReplicaSpecs", always=True, elastic=True),
+    ("kubeflow.org", "TFJob"): training("tfReplicaSpecs"),
+    ("kubeflow.org", "XGBoostJob"): training("xgbReplicaSpecs", "Master", "Worker"),
+    ("kubeflow.org", "JAXJob"): training("jaxReplicaSpecs", "Worker"),
+    ("kubeflow.org", "MPIJob"): mpi_job,
+    ("kubeflow.org", "Notebook"): notebook,
+    ("kubeflow.org", "ScheduledWorkflow"): batch.default,
+    ("trainer.kubeflow.org", "TrainJob"): skipped,
+    ("jobset.x-k8s.io", "JobSet"): batch.job_set,
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): serving.leader_worker_set,
+    ("ray.io", "RayCluster"): clusters.ray_cluster,
+    ("ray.io", "RayJob"): clusters.ray_job,
+    ("ray.io", "RayService"): clusters.ray_service,
+    ("grove.io", "PodGangSet"): clusters.grove,
+    ("grove.io", "PodCliqueSet"): clusters.grove,
+    ("nvidia.com", "DynamoGraphDeployment"): skipped,
+    ("argoproj.io", "Workflow"): skipped,
+    ("run.ai", "TrainingWorkload"): skipped,
+    ("run.ai", "InteractiveWorkload"): skipped,
+    ("run.ai", "DistributedWorkload"): skipped,
+    ("run.ai", "InferenceWorkload"): skipped,
+    ("run.ai", "DistributedInferenceWorkload"): skipped,
+    ("run.ai", "RunaiJob"): batch.runai_job,
+    ("serving.knative.dev", "Service"): serving.knative_service,
+    ("amlarc.azureml.com", "AmlJob"): aml_job,
+    ("egx.nvidia.io", "SPOTRequest"): serving.inference,
+}
+"""By API group and kind. All others: one pod at least, see batch.default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """What became of a pod: its group and sub-group, what is wrong, and what was passed over."""
+
+    group: PodGroup | None = None
+    sub_group: str = ""
+    error: str = ""  # for the group and the pod; a group is there all the same if one can be named
+    warnings: tuple[str, ...] = ()
+
+
+def group_pod(
+    pod: Object, owners: Sequence[Object] = (), *, find: Find = nothing, pods: FindPods = no_pods,
+    siblings: Iterable[Object] = (), settings: Settings | None = None,
+) -> Grouped:  # fmt: skip
+    """The group of a pod. `owners` stand nearest first; `siblings` are the pods already in groups."""
+    view = View(pod, tuple(owners), find, pods, settings or Settings())
+    return grouped(view, lambda: grouper_of(view), siblings)
+
+
+def grouped(view: View, make: Callable[[], PodGroup], siblings: Iterable[Object] = ()) -> Grouped:
+    """What a way of grouping makes of a pod, with trouble as a value."""
+    try:
+        group = make()
+    except CannotGroup as trouble:
+        return Grouped(error=str(trouble), warnings=tuple(view.warnings))
+    name = meta_text(view.pod, "name")
+    mine = next((one.name for one in group.sub_groups if name in one.pods), "")
+    twin = "" if group.flaw else _twin(view, group, mine, siblings)
+    if twin:
+        group = replace(group, flaw=twin)
+    told = tuple(dict.fromkeys(view.warnings))
+    return Grouped(group, mine, group.flaw, told)
+
+
+def grouper_of(view: View) -> PodGroup:
+    """The group as the kind of the topmost owner has it."""
+    version = str(view.top.get("apiVersion") or ("v1" if view.top is view.pod else ""))
+    kind = view.kind or ("Pod" if view.top is view.pod else "")
+    return KINDS.get((version.rpartition("/")[0], kind), batch.default)(view)
+
+
+def membership(found: Grouped) -> tuple[dict[str, str], dict[str, str]]:
+    """The labels and annotations that join a pod to its group."""
+    assert found.group is not None
+    labels = {SUB_GROUP_NAME: found.sub_group} if found.sub_group else {}
+    return labels, {POD_GROUP_NAME: found.group.name}
+
+
+def _twin(view: View, group: PodGroup, mine: str, siblings: Iterable[Object]) -> str:
+    """A complaint if another pod of the same segment bears the same number."""
+    label = annotations_of(view.pod).get(POD_INDEX_LABEL) or INDEX_LABELS.get(view.kind, "")
+    number = view.pod_labels.get(label)
+    if number is None or not any(one.name == mine and one.parent for one in group.sub_groups):
+        return ""
+    for other in siblings:
+        labels = labels_of(other)
+        same = labels.get(SUB_GROUP_NAME) == mine and labels.get(label) == number
+        alive = not (phase(other) in ("Succeeded", "Failed") or meta_text(other, "deletionTimestamp"))
+        named = annotations_of(other).get(POD_GROUP_NAME) == group.name
+        if same and alive and named and meta_text(other, "name") != meta_text(view.pod, "name"):
+            names = f"{meta_text(other, 'name')} and {meta_text(view.pod, 'name')}"
+            return f"pods {names} both have {label}={number}"
+    return ""
+
+
+def phase(pod: Object) -> str:
+    """How far a pod is."""
+    return Field(pod).at("status", "phase").text()
+
+
+def _with_labels(obj: Object, labels: Mapping[str, str]) -> Object:
+    """The object with labels it does not have itself."""
+    meta = dict(obj.get("metadata") or {})
+    meta["labels"] = {**labels, **labels_of(obj)}
+    return {**obj, "metadata": meta}

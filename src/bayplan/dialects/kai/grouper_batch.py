@@ -1,0 +1,138 @@
+"""Groups of batch jobs: Job, CronJob, JobSet, and single pods that belong together by a label."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from bayplan.dialects.jobs.kinds import KINDS
+from bayplan.dialects.jobs.part import Part
+from bayplan.dialects.kai.grouper_training import by_type
+from bayplan.dialects.kai.names import POD_GROUP, POD_INDEX_LABEL, SEGMENT_SIZE
+from bayplan.dialects.kai.owners import (
+    CannotGroup,
+    Object,
+    View,
+    annotations_of,
+    default_group,
+    group_name,
+    meta_text,
+)
+from bayplan.dialects.kai.pod_group import PodGroup
+from bayplan.dialects.kube.fields import Field
+
+REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
+SPARK_APP, SPARK_SELECTOR = "spark-app-name", "spark-app-selector"
+INDEXED = "Indexed"
+
+
+def job(view: View) -> PodGroup:
+    """A batch Job: its pods start each on its own, unless they come in segments."""
+    in_segments = _in_segments(view, view.top)
+    if in_segments is not None:
+        return in_segments
+    group = default_group(view)
+    if _has_legacy_group(view):
+        return group
+    pod = meta_text(view.pod, "name")
+    return replace(group, name=f"pg-{pod}-{meta_text(view.top, 'uid')}")
+
+
+def cron_job(view: View) -> PodGroup:
+    """A CronJob: a group for each Job it makes."""
+    refs = Field(view.pod).at("metadata", "ownerReferences").items()
+    name = next((ref.at("name").text() for ref in refs if ref.at("kind").text() == "Job"), None)
+    if name is None:
+        raise CannotGroup("no owner reference of type 'Job'")
+    made = view.find("Job", meta_text(view.pod, "namespace"), name)
+    if not isinstance(made, dict):
+        raise CannotGroup(f'jobs.batch "{name}" not found')
+    child = replace(view, owners=({**made, "apiVersion": "batch/v1", "kind": "Job"},))
+    return _in_segments(child, child.top) or default_group(child)
+
+
+def job_set(view: View) -> PodGroup:
+    """A JobSet: one group, or one for each replicated job if they start one after the other."""
+    owner = Field(view.top)
+    name, uid = meta_text(view.top, "name"), meta_text(view.top, "uid")
+    if not name or not uid:
+        where = f"{meta_text(view.top, 'namespace')}/{name}"
+        raise CannotGroup(f"jobset top owner {where} missing name or UID")
+    mine = view.pod_labels.get(REPLICATED_JOB)
+    if not mine:
+        raise CannotGroup(f'pod {view.pod_name} missing required label "{REPLICATED_JOB}"')
+    parts = [_at_least_one(part, field) for part, field in _replicated_jobs(view)]
+    flat = default_group(view)
+    if owner.at("spec", "startupPolicy", "startupPolicyOrder").text("InOrder") == "InOrder":
+        parts = [part for part in parts if part.name == mine]
+        flat = replace(flat, name=f"{flat.name}-{mine}")
+    return by_type(view, parts, max(sum(part.count for part in parts), 1), mine, flat=flat)
+
+
+def runai_job(view: View) -> PodGroup:
+    """A RunaiJob: a group for each of its parallel runs, which is in the pod's name before the last dash."""
+    group = default_group(view)
+    if _has_legacy_group(view):
+        return group
+    pod = meta_text(view.pod, "name")
+    return replace(group, name=f"pg-{pod.rpartition('-')[0] or pod}-{meta_text(view.top, 'uid')}")
+
+
+def pod(view: View) -> PodGroup:
+    """A pod that nobody made; those of one Spark application share a group."""
+    labels = view.pod_labels
+    if SPARK_APP in labels and SPARK_SELECTOR in labels:
+        return spark(view)
+    return default_group(view)
+
+
+def spark(view: View) -> PodGroup:
+    """A pod of a Spark application."""
+    return replace(default_group(view), name=view.pod_labels[SPARK_SELECTOR])
+
+
+def default(view: View) -> PodGroup:
+    """Any other owner: one pod at least; segments if a label of the pods tells their order."""
+    owner = Field(view.top)
+    notes = annotations_of(view.pod)
+    if not notes.get(SEGMENT_SIZE) or view.top is view.pod:
+        return default_group(view)
+    count = owner.at("spec", "replicas").integer(default=1)
+    part = Part("main", count, Field(view.pod), owner, index_label=notes.get(POD_INDEX_LABEL))
+    return by_type(view, [part], 1, "main")
+
+
+def _in_segments(view: View, owner: Object) -> PodGroup | None:
+    """A Job of segments as one group; None if it has none."""
+    field = Field(owner)
+    if not field.at("spec", "template").present and SEGMENT_SIZE not in annotations_of(view.pod):
+        return None
+    indexed = field.at("spec", "completionMode").text() == INDEXED
+    parts = [
+        part if indexed else replace(part, index_label=None) for part in KINDS["Job"].parts(field, view.find)
+    ]
+    pods = sum(part.count for part in parts)
+    made = by_type(view, parts, pods, parts[0].name, flat=default_group(view, owner))
+    return made if made.sub_groups or made.flaw else None
+
+
+def _replicated_jobs(view: View) -> Sequence[tuple[Part, Field]]:
+    """Replicated jobs as the table of jobs reads them; their pods bear no number across all replicas."""
+    fields = Field(view.top).at("spec", "replicatedJobs").items()
+    parts = KINDS["JobSet"].parts(Field(view.top), view.find)
+    return [(replace(part, index_label=None), field) for part, field in zip(parts, fields, strict=False)]
+
+
+def _at_least_one(part: Part, field: Field) -> Part:
+    """A number that cannot be is read as one pod."""
+    parallelism = field.at("template", "spec", "parallelism").value
+    if isinstance(parallelism, int) and parallelism <= 0:
+        replicas = field.at("replicas").integer(default=1)
+        return replace(part, count=replicas)
+    return part
+
+
+def _has_legacy_group(view: View) -> bool:
+    namespace = meta_text(view.pod, "namespace")
+    known = view.settings.legacy_names
+    return known and view.find(POD_GROUP.kind, namespace, group_name(view.top)) is not None

@@ -1,0 +1,187 @@
+"""Groups of things that serve: LeaderWorkerSet with its segments, Deployment, and services of revisions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from bayplan.dialects.jobs.part import WORKER_INDEX
+from bayplan.dialects.kai import segments
+from bayplan.dialects.kai.names import INFERENCE, POD_GROUP, POD_GROUP_NAME, SEGMENT_SIZE
+from bayplan.dialects.kai.owners import (
+    CannotGroup,
+    View,
+    annotations_of,
+    default_group,
+    group_name,
+    meta_text,
+    one_pod,
+)
+from bayplan.dialects.kai.pod_group import Constraint, PodGroup, SubGroup
+from bayplan.dialects.kai.segments import Notes, WrongSegments
+from bayplan.dialects.kube.fields import Field
+
+GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
+LEADER, WORKERS, SEGMENT = "leader", "workers", "segment"
+LEADER_READY, LEADER_EXCLUDED = "LeaderReady", "LeaderExcluded"
+LEADERS = 1
+REVISION = "serving.knative.dev/revision"
+MIN_SCALE = "autoscaling.knative.dev/min-scale"
+
+
+def deployment(view: View) -> PodGroup:
+    """A Deployment: each pod starts on its own."""
+    return one_pod(view, default_group(view, priority=INFERENCE))
+
+
+def inference(view: View) -> PodGroup:
+    """Something that serves, and has no rules of its own."""
+    return default_group(view, priority=INFERENCE)
+
+
+# ── LeaderWorkerSet ────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How the pods of one group of a LeaderWorkerSet are cut up."""
+
+    size: int
+    with_leader: bool  # whether the leader counts as one of the first segment's pods
+    apart: bool = False  # the leader is in no segment
+    constraint: Constraint | None = None
+
+
+def leader_worker_set(view: View) -> PodGroup:
+    """One group of a LeaderWorkerSet."""
+    group = default_group(view)
+    if GROUP_INDEX in view.pod_labels:
+        group = replace(group, name=f"{group.name}-group-{view.pod_labels[GROUP_INDEX]}")
+    size = _size(view)
+    try:
+        made = leader_worker_sub_groups(view, size)
+    except WrongSegments as wrong:
+        return replace(group, minimum=size, flaw=str(wrong))
+    return replace(group, minimum=size, sub_groups=made)
+
+
+def leader_worker_sub_groups(view: View, size: int) -> tuple[SubGroup, ...]:
+    """Leader and workers; or segments, the leader within the first unless it is kept apart."""
+    cut = _cut(view, size)
+    pod = (meta_text(view.pod, "name"),)
+    leads = view.pod_labels.get(WORKER_INDEX) == "0"
+    if cut is None or size <= LEADERS:
+        leader = SubGroup(LEADER, LEADERS, pods=pod if leads else ())
+        workers = SubGroup(WORKERS, size - LEADERS, pods=() if leads else pod)
+        return (leader, workers) if size > LEADERS else (leader,)
+    index = segments.read_index(view.pod_labels, WORKER_INDEX, view.pod_name)
+    counted = size if cut.with_leader else size - LEADERS
+    number = index if cut.with_leader else max(segments.normalised(index, LEADERS), 0)
+    mine = 0 if leads else segments.segment_of(number, cut.size)
+    found = [SubGroup(f"{SEGMENT}-{at}", s.minimum, "", cut.constraint) for at, s in _shares(counted, cut)]
+    if mine >= len(found):  # a pod beyond the size of its group holds nobody up
+        found.append(SubGroup(f"{SEGMENT}-{mine}", 0, "", cut.constraint))
+    if cut.apart:
+        leader = SubGroup(LEADER, LEADERS, pods=pod if leads else ())
+        return (leader, *(found if leads else _with(found, f"{SEGMENT}-{mine}", pod)))
+    if mine and not leads:
+        found = _with(found, f"{SEGMENT}-{mine}", pod)
+    return (*_first_with_leader(found, cut), *_inside_first(found[0], cut, pod, leads, mine == 0))
+
+
+def _shares(counted: int, cut: Cut) -> Sequence[tuple[int, segments.Share]]:
+    return list(enumerate(segments.shares(counted, counted, cut.size)))
+
+
+def _first_with_leader(found: Sequence[SubGroup], cut: Cut) -> Sequence[SubGroup]:
+    if cut.with_leader:
+        return found
+    return [replace(found[0], minimum=found[0].minimum + LEADERS), *found[1:]]
+
+
+def _inside_first(
+    first: SubGroup, cut: Cut, pod: tuple[str, ...], leads: bool, here: bool
+) -> tuple[SubGroup, ...]:
+    workers = first.minimum - LEADERS if cut.with_leader else first.minimum
+    leader = SubGroup(LEADER, LEADERS, first.name, None, pod if leads else ())
+    if not workers:
+        return (leader,)
+    return (leader, SubGroup(WORKERS, workers, first.name, None, pod if here and not leads else ()))
+
+
+def _with(found: Sequence[SubGroup], name: str, pod: tuple[str, ...]) -> list[SubGroup]:
+    return [replace(one, pods=pod) if one.name == name else one for one in found]
+
+
+def _size(view: View) -> int:
+    """How many pods a group waits for. One whose leader has to be ready first starts with the leader."""
+    owner = Field(view.top)
+    size = owner.at("spec", "leaderWorkerTemplate", "size").integer(default=1, minimum=0)
+    late = owner.at("spec", "startupPolicy").text() == LEADER_READY
+    leads = view.pod_labels.get(WORKER_INDEX) == "0"
+    if late and leads and not Field(view.pod).at("spec", "nodeName").text():
+        return LEADERS
+    return max(size, 1)
+
+
+def _cut(view: View, size: int) -> Cut | None:
+    """Its own sub-group policy comes first; then the annotations of this family."""
+    policy = Field(view.top).at("spec", "leaderWorkerTemplate", "subGroupPolicy")
+    template = Field(view.top).at("spec", "leaderWorkerTemplate", "workerTemplate", "metadata", "annotations")
+    notes = template.texts()
+    root = annotations_of(view.top)
+    if SEGMENT_SIZE in root:
+        notes.setdefault(SEGMENT_SIZE, root[SEGMENT_SIZE])
+    told = Notes(notes, root, annotations_of(view.pod), view.pod_name, "worker")
+    own = policy.at("subGroupSize").integer(default=0, minimum=1)
+    apart = policy.at("subGroupPolicyType").text() == LEADER_EXCLUDED
+    if not own:
+        plan = segments.read_plan(told, "LeaderWorkerSet", view.warnings)
+        found = None if plan is None else Cut(plan.size, False, apart, plan.constraint)
+    else:
+        # The set numbers its sub-groups itself: the leader is one of the first, unless workers divide evenly.
+        even = (size - LEADERS) % own == 0
+        if apart and not even and size > LEADERS:
+            raise WrongSegments(
+                f"replicasSize {size} is not divisible by segmentSize {own}. LeaderExcluded policy is only "
+                "supported when replicasSize is divisible by segmentSize."
+            )
+        found = Cut(own, not even and not apart, apart, segments.segment_constraint(told))
+    if found is not None and found.size > size > LEADERS:
+        view.warnings.append(f"segments of {found.size} in a group of {size} pods: one segment")
+    return found
+
+
+# ── revisions ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def knative_service(view: View) -> PodGroup:
+    """A pod of a revision: the pods of a revision start together, unless earlier ones did not."""
+    name = view.pod_labels.get(REVISION)
+    if not name:
+        raise CannotGroup(f'pod {view.pod_name} missing required label "{REVISION}"')
+    found = view.find("Revision", meta_text(view.pod, "namespace"), name)
+    if not isinstance(found, dict):
+        raise CannotGroup(f'revisions.serving.knative.dev "{name}" not found')
+    group = default_group(view, found, INFERENCE)
+    if not view.settings.knative_gangs or _start_apart(view, name):
+        return one_pod(view, group)
+    scale = annotations_of(found).get(MIN_SCALE, "")
+    least = int(scale) if scale.isascii() and scale.isdigit() else 1
+    return replace(group, name=group_name(found), minimum=max(least, 1))
+
+
+def _start_apart(view: View, revision: str) -> bool:
+    """Whether pods of the revision that are there have each a group of their own."""
+    namespace = meta_text(view.pod, "namespace")
+    groups = [
+        annotations_of(other)[POD_GROUP_NAME]
+        for other in view.pods(namespace, {REVISION: revision})
+        if meta_text(other, "name") != meta_text(view.pod, "name") and POD_GROUP_NAME in annotations_of(other)
+    ]
+    if len(groups) > 1:
+        return len(set(groups)) > 1
+    if not groups:
+        return False
+    refs = Field(view.find(POD_GROUP.kind, namespace, groups[0])).at("metadata", "ownerReferences").items()
+    return any(ref.at("kind").text() == "Pod" for ref in refs)

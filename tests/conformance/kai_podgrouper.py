@@ -1,0 +1,181 @@
+"""kai/podgrouper*: the group that a pod gets, by what owns it and what else is in the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from bayplan.dialects.kai import grouper, grouper_batch, grouper_clusters, grouper_serving
+from bayplan.dialects.kai.grouper import Grouped, grouped
+from bayplan.dialects.kai.grouper_training import aml_job, mpi_job, training
+from bayplan.dialects.kai.names import NODE_POOL_LABEL, QUEUE_LABEL
+from bayplan.dialects.kai.owners import Settings, View, labels_of
+from bayplan.dialects.kai.pod_group import Constraint, PodGroup, SubGroup
+
+Object = dict[str, Any]
+
+TOP_OWNER = "kai.scheduler/top-owner-metadata"
+WAYS: Mapping[str, Callable[[View], PodGroup]] = {
+    "PyTorchGrouper": training("pytorchReplicaSpecs", always=True, elastic=True),
+    "LwsGrouper": grouper_serving.leader_worker_set,
+    "DefaultGrouper": grouper_batch.default,
+    "GroveGrouper": grouper_clusters.grove,
+    "JobSetGrouper": grouper_batch.job_set,
+    "RayClusterGrouper": grouper_clusters.ray_cluster,
+    "RayJobGrouper": grouper_clusters.ray_job,
+    "RayServiceGrouper": grouper_clusters.ray_service,
+    "K8sJobGrouper": grouper_batch.job,
+    "CronJobGrouper": grouper_batch.cron_job,
+    "KnativeGrouper": grouper_serving.knative_service,
+    "MpiGrouper": mpi_job,
+    "AmlGrouper": aml_job,
+    "RunaiJobGrouper": grouper_batch.runai_job,
+    "PodJobGrouper": grouper_batch.pod,
+    "SparkGrouper": grouper_batch.spark,
+    "SpotRequestGrouper": grouper_serving.inference,
+    "DeploymentGrouper": grouper_serving.deployment,
+    "skipTopOwnerGrouper": grouper.skipped,
+}
+"""Most tables upstream call one way of grouping, with owners of made-up kinds."""
+
+
+def check_case(case: Object) -> list[str]:
+    """The group, or the error."""
+    view = _view(case)
+    if case["grouper"] == "LwsGrouper.buildSubGroups":
+        made = grouper_serving.leader_worker_sub_groups(view, case["settings"]["replicasSize"])
+        return _compare(
+            {"subGroups": case["expected"]["podGroup"]["subGroups"]}, PodGroup("", sub_groups=made)
+        )
+    found = _found(case, view)
+    if case["expected"]["error"]:
+        wanted = _head(case["expected"]["error"])
+        return [] if _head(found.error) == wanted else [f"want error {wanted!r}, got {found}"]
+    if found.error or found.group is None:
+        return [f"error {found.error!r}, none expected"]
+    return _compare(case["expected"]["podGroup"], found.group)
+
+
+def _found(case: Object, view: View) -> Grouped:
+    settings = case["settings"]
+    way = WAYS.get(case["grouper"])
+    if "replicaSpecName" in settings:
+        way = training(settings["replicaSpecName"], *(settings.get("mandatorySpecNames") or ()))
+    assert way is not None, case["grouper"]
+    if case["test"] == "TestSkipTopOwnerGrouper":  # its table of kinds is empty
+        below = grouper.below(view)
+        return grouped(view, lambda: grouper_batch.default(below))
+    return grouped(view, lambda: way(view))
+
+
+def _view(case: Object) -> View:
+    top, around = case["topOwner"], case["clusterObjects"] or []
+    owners = [*(case["allOwners"] or [])[:-1], top] if top else list(case["allOwners"] or ())
+    given = case["settings"]
+    namespace, _, name = (given.get("defaultsConfigMap") or "/").partition("/")
+    settings = Settings(
+        given.get("queueLabelKey", QUEUE_LABEL),
+        given.get("nodePoolLabelKey", NODE_POOL_LABEL),
+        (namespace, name),
+        given.get("gangScheduleKnative", True),
+        given.get("searchForLegacyPodGroups", False),
+    )
+
+    def find(kind: str, namespace: str, name: str) -> object:
+        for one in around:
+            meta = one["metadata"]
+            if (one["kind"], meta.get("namespace") or "", meta["name"]) == (kind, namespace, name):
+                return one
+        return None
+
+    def pods(namespace: str, labels: Mapping[str, str]) -> Iterable[Object]:
+        return [
+            one
+            for one in around
+            if one["kind"] == "Pod"
+            and one["metadata"].get("namespace", "") == namespace
+            and labels.items() <= labels_of(one).items()
+        ]
+
+    return View(case["pod"], tuple(owners), find, pods, settings)
+
+
+def _head(error: str) -> str:
+    """What an error says before the words of the language that upstream is written in."""
+    return error.partition(" Err: .")[0].partition(" Err: spec.")[0]
+
+
+def _compare(wanted: Object, group: PodGroup) -> list[str]:
+    got = _plain(group)
+    wanted = {key: value for key, value in wanted.items() if key in got}
+    if "annotations" in wanted:
+        wanted["annotations"] = {k: v for k, v in (wanted["annotations"] or {}).items() if k != TOP_OWNER}
+        wanted["labels"] = wanted["labels"] or {}
+    if "owner" in wanted:  # objects in tests upstream often lack their kind
+        wanted["owner"] = {key: value for key, value in wanted["owner"].items() if value}
+        got["owner"] = {key: got["owner"][key] for key in wanted["owner"]}
+    if "subGroups" in wanted:
+        wanted["subGroups"] = [_normal(one) for one in wanted["subGroups"] or ()]
+    if "topologyConstraint" in wanted:
+        wanted["topologyConstraint"] = _given(wanted["topologyConstraint"])
+    return [f"{key}: want {value!r}, got {got[key]!r}" for key, value in wanted.items() if got[key] != value]
+
+
+def _plain(group: PodGroup) -> Object:
+    return {
+        "name": group.name,
+        "namespace": group.namespace,
+        "queue": group.queue,
+        "priorityClassName": group.priority_class,
+        "preemptibility": group.preemptibility,
+        "minMember": group.minimum,
+        "topologyConstraint": _constraint(group.constraint),
+        "subGroups": [_sub_group(one) for one in group.sub_groups],
+        "labels": dict(group.labels),
+        "annotations": dict(group.annotations),
+        "owner": {
+            "apiVersion": group.owner.api_version,
+            "kind": group.owner.kind,
+            "name": group.owner.name,
+            "uid": group.owner.uid,
+        },
+    }
+
+
+def _sub_group(one: SubGroup) -> Object:
+    return {
+        "name": one.name,
+        "minMember": one.minimum,
+        "parent": one.parent,
+        "pods": list(one.pods),
+        "topologyConstraint": _constraint(one.constraint),
+    }
+
+
+def _normal(one: Object) -> Object:
+    return {
+        "name": one["name"],
+        "minMember": one["minMember"],
+        "parent": one["parent"] or "",
+        "pods": one["pods"] or [],
+        "topologyConstraint": _given(one["topologyConstraint"]),
+    }
+
+
+def _constraint(one: Constraint | None) -> Object:
+    if one is None:
+        return {}
+    return _given(
+        {
+            "topology": one.topology,
+            "requiredTopologyLevel": one.required,
+            "preferredTopologyLevel": one.preferred,
+        }
+    )
+
+
+def _given(constraint: Object | None) -> Object:
+    return {key: value for key, value in (constraint or {}).items() if value}
+
+
+FILES = {"kai/podgrouper*": check_case}
