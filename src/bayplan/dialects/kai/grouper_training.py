@@ -85,7 +85,7 @@ def types_minimum(parts: Sequence[Part], minimum: int) -> dict[str, int]:
     """How many of each type cannot be done without: all, but for the elastic type, which has the rest."""
     elastic = next((part.name for part in parts if part.name == ELASTIC), parts[-1].name if parts else "")
     if len(parts) == 1 and elastic != ELASTIC:
-        return {part.name: part.count for part in parts}
+        return {part.name: min(part.count, minimum) for part in parts}
     others = sum(part.count for part in parts if part.name != elastic)
     return {part.name: max(minimum - others, 0) if part.name == elastic else part.count for part in parts}
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from bayplan.dialects.kai.pod_group import PodGroup, SubGroup, read_pod_group
-from bayplan.dialects.kai.trees import has_cycle
+from bayplan.dialects.kai.trees import DEPTH_MAX, NAMELESS, TOO_DEEP, depth, has_cycle
 from bayplan.dialects.kube.fields import Fault, Field
 from bayplan.dialects.kube.metadata_rules import check_key
 from bayplan.dialects.kube.name_rules import label_value_problems
@@ -27,15 +28,20 @@ def check_pod_group(obj: Field) -> list[str]:
 def sub_group_problems(sub_groups: Sequence[SubGroup]) -> list[str]:
     """What is wrong with sub-groups; in the order in which it has to be mended."""
     names = [one.name for one in sub_groups]
-    doubles = [name for at, name in enumerate(names) if name in names[:at]]
+    doubles = [name for name, times in Counter(names).items() if times > 1]
     if doubles:
-        return [f"duplicate subgroup name {name}" for name in dict.fromkeys(doubles)]
+        return [f"duplicate subgroup name {name}" for name in doubles]
+    known = set(names)
     found = [f"parent {one.parent} of {one.name} was not found{_hint(one, names)}" for one in sub_groups
-             if one.parent and one.parent not in names]  # fmt: skip
+             if one.parent and one.parent not in known]  # fmt: skip
     if found:
         return found
     if has_cycle(sub_groups):
         return ["cycle detected in subgroups"]
+    if "" in names:
+        return [NAMELESS]
+    if depth(sub_groups) > DEPTH_MAX:
+        return [TOO_DEEP]
     return [*_bad_names(names), *_bad_sums(sub_groups)]
 
 
@@ -111,8 +117,6 @@ def _bad_names(names: Sequence[str]) -> list[str]:
     found = []
     by_letters: dict[str, str] = {}
     for name in names:
-        if not name:
-            found.append("a subgroup must have a name")
         found += [f"subgroup name {name}: {problem}" for problem in label_value_problems(name)]
         twin = by_letters.setdefault(name.lower(), name)
         if twin != name:

@@ -19,6 +19,11 @@ DEFAULT = "default"
 """The pod set of a group without sub-groups, and of pods that name none."""
 
 
+DEPTH_MAX = 64
+NAMELESS = "a subgroup must have a name"
+TOO_DEEP = f"subgroups are nested more than {DEPTH_MAX} deep"
+
+
 class BadTree(ValueError):
     """Sub-groups that make no tree; the message says why, for the user."""
 
@@ -73,7 +78,25 @@ def children(sub_groups: Sequence[SubGroup]) -> dict[str, list[SubGroup]]:
         found.setdefault(one.parent, []).append(one)
     if has_cycle(sub_groups):
         raise BadTree("cycle detected in subgroups")
+    if "" in known:
+        raise BadTree(NAMELESS)
+    if depth(sub_groups) > DEPTH_MAX:
+        raise BadTree(TOO_DEEP)
     return found
+
+
+def depth(sub_groups: Sequence[SubGroup]) -> int:
+    """How many sub-groups are at most one inside the other; there must be no cycle."""
+    parents = {one.name: one.parent for one in sub_groups}
+    depths = {"": 0}
+    for name in parents:
+        way: list[str] = []
+        at = name
+        while at not in depths:
+            way.append(at)
+            at = parents.get(at, "")
+        depths |= {one: above for above, one in enumerate(reversed(way), depths[at] + 1)}
+    return max(depths.values())
 
 
 def has_cycle(sub_groups: Sequence[SubGroup]) -> bool:
@@ -81,12 +104,12 @@ def has_cycle(sub_groups: Sequence[SubGroup]) -> bool:
     parents = {one.name: one.parent for one in sub_groups}
     rooted: set[str] = {""}
     for name in parents:
-        way: list[str] = []
+        way: dict[str, None] = {}
         at = name
         while at not in rooted and at in parents:
             if at in way:
                 return True
-            way.append(at)
+            way[at] = None
             at = parents[at]
         rooted.update(way)
     return False

@@ -1,0 +1,203 @@
+"""Why a group waits, in the sentences that users of this family know, and for what upstream only logs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+from bayplan.dialects.kai.pod_group import PodGroup
+from bayplan.dialects.kube.fit_messages import cause, unavailable
+from bayplan.model.assignment import Code, Misfit
+from bayplan.model.standstill import Hindrance, Standstill
+
+UNSCHEDULABLE = "Unschedulable"
+SCHEDULING_ERRORS = "PodSchedulingErrors"
+OVER_LIMIT = "OverLimit"
+NON_PREEMPTIBLE_OVER_QUOTA = "NonPreemptibleOverQuota"
+NO_QUEUE = "QueueDoesNotExist"
+CONDITION = "UnschedulableOnNodePool"
+
+NOT_ENOUGH = "Not enough resources for the workload"
+UNABLE = "Unable to schedule podgroup"
+NOT_DECIDED = "the search for a place ran out of time; one may exist all the same"
+
+_RESOURCES = {"nvidia.com/gpu": "GPUs", "cpu": "CPU cores", "memory": "memory"}
+_ALL_OF_IT = "root"
+
+
+def reason(why: Standstill) -> str:
+    """The word for machines."""
+    return SCHEDULING_ERRORS if why.hindrance.was_tried else UNSCHEDULABLE
+
+
+def told(why: Standstill, group: PodGroup, sub_group: str = "") -> str:
+    """What stands on a group that waits; the sub-group is the one that has too few places, if it is one."""
+    match why.hindrance:
+        case Hindrance.NO_CHARTER:
+            return f"{UNABLE}: pod group {group.namespace}/{group.name} does not exist"
+        case Hindrance.NO_GROUP:
+            return f"{UNABLE}: it has no sub-group {why.about or sub_group}"
+        case Hindrance.TOO_FEW:
+            return (
+                f"{UNABLE}: {why.there} pods are there while {why.minimum} are required for gang scheduling"
+            )
+        case Hindrance.GATED:
+            held = f", such as {why.pod}" if why.pod is not None else ""
+            return f"{UNABLE}: pods of it are held back by scheduling gates{held}"
+        case Hindrance.FLAWED:
+            return why.about or f"{UNABLE}: what it asks for contradicts itself"
+        case Hindrance.MAKING_ROOM:
+            return f"{why.displaced} pods are on their way out to make room for it"
+        case Hindrance.KEPT_FREE:
+            return f"{NOT_ENOUGH}: there is room, but it is kept free for one that has waited longer"
+        case Hindrance.TAKEN_BACK:
+            return (
+                f"{why.fit} of {why.minimum} pods had a place, which is too few for gang scheduling: "
+                "they were taken back after the grace period"
+            )
+        case _:
+            return _no_room(why, group, sub_group)
+
+
+def _no_room(why: Standstill, group: PodGroup, sub_group: str) -> str:
+    details = _details(why, group, sub_group)
+    if why.pod is not None and why.minimum <= 1:
+        return f"Resources were not found for pod {why.pod} due to: {details}"
+    if sub_group:
+        return (
+            f"Resources were found for {why.fit} pods from all sub-groups while sub-group {sub_group} "
+            f"requires {why.minimum} pods for gang scheduling. Additional pods cannot be scheduled in this "
+            f"sub-group due to: {details}"
+        )
+    return (
+        f"Resources were found for {why.fit} pods while {why.minimum} are required for gang scheduling. "
+        f"Additional pods cannot be scheduled due to: {details}"
+    )
+
+
+def _details(why: Standstill, group: PodGroup, sub_group: str) -> str:
+    if why.misfit is not None:
+        return misfit(why.misfit, group, sub_group)
+    if why.unfit is not None:
+        return unavailable(why.unfit)
+    return NOT_ENOUGH
+
+
+# ── topology ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def misfit(found: Misfit, group: PodGroup, sub_group: str = "") -> str:
+    """Why there is no domain for a group or a sub-group."""
+    match found.code:
+        case Code.NO_ROOM | Code.NO_DOMAINS:
+            return _no_domain(found, group, sub_group)
+        case Code.UNKNOWN_LEVEL | Code.UNKNOWN_SEGMENT_LEVEL | Code.UNKNOWN_INNER_LEVEL:
+            return unknown_level(found.topology, found.level, "required", sub_group, group.name)
+        case Code.SEGMENT_ABOVE_LOCALITY:
+            return (
+                f"topology constraint error: segments within one '{found.level}' cannot stay within one "
+                f"'{found.other_level}', which is narrower"
+            )
+        case Code.NOT_DECIDED:
+            return f"{NOT_ENOUGH}: {NOT_DECIDED}"
+        case _:
+            return f"{NOT_ENOUGH}: {found.code.value.replace('_', ' ')}"
+
+
+def _no_domain(found: Misfit, group: PodGroup, sub_group: str) -> str:
+    near = found.nearest
+    where = ".".join(near.domain) if near is not None and near.domain else ""
+    sentence = unsatisfied(found.topology, found.level, f"{group.namespace}/{group.name}", sub_group, where)
+    if near is None or not where:
+        return sentence
+    asked = near.fit + near.short
+    return f"{sentence}. {too_few(where, near.fit, asked)}"
+
+
+def unsatisfied(topology: str, level: str, job: str, sub_group: str = "", domain: str | None = None) -> str:
+    """No domain of a level holds what is asked; the one given came closest, empty for the cluster."""
+    part = f", subgroup {sub_group}" if sub_group else ""
+    sentence = f"topology {topology}, requirement {level} couldn't be satisfied for job <{job}>{part}"
+    if domain is None:
+        return sentence
+    where = domain if domain and domain != _ALL_OF_IT else "the cluster"
+    return f"{sentence}: not enough resources in {where} to allocate the job"
+
+
+def too_few(domain: str, fit: int, asked: int) -> str:
+    """A domain that holds some of the pods."""
+    return f"node-group {domain} can allocate only {fit} of {asked} required pods"
+
+
+def lacking(domain: str, resource: str, asked: Fraction, free: Fraction) -> str:
+    """A domain that has too little of something."""
+    noun = "resource" if resource == "nvidia.com/gpu" else "resources"
+    amounts = f"requested: {_number(resource, asked)}, available: {_number(resource, free)}"
+    return f"{domain} didn't have enough {noun}: {_RESOURCES.get(resource, resource)}, {amounts}"
+
+
+def lacking_in_short(resource: str) -> str:
+    """The same for many domains."""
+    return f"node-group(s) didn't have enough resources: {_RESOURCES.get(resource, resource)}"
+
+
+def unknown_topology(name: str) -> str:
+    """A topology that is not there."""
+    return f"Requested topology {name} does not exist"
+
+
+def unknown_level(topology: str, level: str, wish: str, sub_group: str = "", group: str = "") -> str:
+    """A level that a topology does not have."""
+    who = f"sub-group {sub_group}" if sub_group else f"workload {group}"
+    return (
+        f"topology constraint error: {who} specified '{level}' as the {wish} topology constraint level, but "
+        f"the topology tree '{topology}' does not contain a level with this name"
+    )
+
+
+def no_levels(sub_group: str, topology: str) -> str:
+    """A constraint that names a topology and nothing in it."""
+    return f"no topology constraints were found for subgroup {sub_group}, with topology name {topology}"
+
+
+# ── queues ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def no_queue(name: str) -> str:
+    """A queue that is not there."""
+    return f"Queue '{name}' does not exist"
+
+
+def over_limit(queue: str, resource: str, limit: str, used: str, asked: str) -> str:
+    """A queue that has all it may have."""
+    what = _RESOURCES.get(resource, resource)
+    return (
+        f"{queue} quota has reached the allowable limit of {what}. Limit is {limit} {what}, currently "
+        f"{used} {what} allocated and workload requested {asked} {what}"
+    )
+
+
+def over_quota(queue: str, resource: str, quota: str, used: str, asked: str) -> str:
+    """A group that nobody may displace, and which would therefore need quota."""
+    what = _RESOURCES.get(resource, resource)
+    return (
+        f"Non-preemptible workload is over quota. Workload requested {asked} {what}, but {queue} quota is "
+        f"{quota} {what}, while {used} {what} are already allocated for non-preemptible pods. "
+        "Use a preemptible workload to go over quota."
+    )
+
+
+def counted(refusals: Mapping[str, int]) -> str:
+    """Short reasons with how many domains or nodes they hold for."""
+    return ", ".join(f"{count} {reason}" for reason, count in sorted(refusals.items()))
+
+
+def pod_causes(why: Standstill) -> list[str]:
+    """What nodes lack for the first pod that fits nowhere, each once."""
+    return [] if why.unfit is None else sorted({cause(lack) for lack in why.unfit.counts})
+
+
+def _number(resource: str, amount: Fraction) -> str:
+    """CPU is counted in thousandths and told in cores, memory in gigabytes."""
+    scale = {"cpu": 1000, "memory": 10**9}.get(resource, 1)
+    return f"{float(amount / scale):.3f}".rstrip("0").rstrip(".")

@@ -1,0 +1,251 @@
+"""Pod groups as gangs: trees, wishes at every node, segments that are those of every family, and flaws."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+import pytest
+
+from bayplan.dialects.kai.pod_group import Constraint, PodGroup, SubGroup, read_pod_group, written
+from bayplan.dialects.kai.queues import queue
+from bayplan.dialects.kai.rules import sub_group_problems
+from bayplan.dialects.kai.trees import (
+    DEPTH_MAX,
+    TOO_DEEP,
+    BadTree,
+    Decoded,
+    Home,
+    Pods,
+    charter,
+    decode,
+    levels_tried,
+    wrong_levels,
+)
+from bayplan.dialects.kai.wire import (
+    PodGroupWire,
+    QueueWire,
+    TopologyWire,
+    group_of,
+    pod_group,
+    topology,
+)
+from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kube.wire import PodWire
+from bayplan.dialects.kueue.workload import workload_gang
+from bayplan.model.fair_queue import Entitlement
+from bayplan.model.gang import Group, Locality, PodSet, Ref, Segment
+
+Object = dict[str, Any]
+
+RACK, ZONE = Constraint("hall", "rack"), Constraint("hall", "zone")
+GPU = {"nvidia.com/gpu": 1}
+
+
+def segmented(*minimums: int, parent: Constraint | None = None, of: Constraint = RACK) -> PodGroup:
+    cut = tuple(SubGroup(f"worker-{at}", least, "worker", of) for at, least in enumerate(minimums))
+    return PodGroup("train", "ns", sub_groups=(SubGroup("worker", sum(minimums), "", parent), *cut))
+
+
+def known(counts: dict[str, int]) -> dict[str, Pods]:
+    return {name: Pods(count, GPU) for name, count in counts.items()}
+
+
+def only(found: Decoded) -> Group | PodSet:
+    (member,) = found.root.members
+    return member
+
+
+def slices(count: int, size: int, *, minimum: int | None = None, required: str = "") -> Group:
+    request = {"podSetSliceRequiredTopology": "rack", "podSetSliceSize": size}
+    resources = {"requests": {"nvidia.com/gpu": "1"}}
+    template = {"spec": {"containers": [{"name": "c", "resources": resources}]}}
+    pod_set: Object = {"name": "worker", "count": count, "template": template}
+    pod_set["topologyRequest"] = request | ({"required": required} if required else {})
+    if minimum is not None:
+        pod_set["minCount"] = minimum
+    workload = Field({"metadata": {"name": "w", "namespace": "ns"}, "spec": {"podSets": [pod_set]}})
+    found = workload_gang(workload).root
+    assert workload.errors == ()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("group", "counts", "same"),
+    [
+        (segmented(4, 4, 4, 4), [4, 4, 4, 4], slices(16, 4)),
+        (segmented(4, 4, 4, 4, parent=ZONE), [4, 4, 4, 4], slices(16, 4, required="zone")),
+        (segmented(4, 4, 2), [4, 4, 2], slices(10, 4)),
+        (segmented(4, 4, 4, 0, 0), [4, 4, 4, 4, 4], slices(20, 4, minimum=12)),
+        (segmented(4), [4], slices(4, 4)),
+    ],
+    ids=["even", "within a zone", "the last is smaller", "elastic", "one"],
+)
+def test_segments_of_this_family_are_slices_of_the_other(
+    group: PodGroup, counts: list[int], same: Group
+) -> None:
+    found = decode(group, known({f"worker-{at}": count for at, count in enumerate(counts)}))
+    assert found.root.members == same.members
+    assert found.root.minimum == same.minimum
+    assert found.home("worker-1") in (Home("worker", 4), Home("default"))
+
+
+def test_what_is_no_equal_share_stays_a_tree() -> None:
+    uneven = segmented(4, 3, 4)
+    assert isinstance(only(decode(uneven)), Group)
+    preferred = segmented(4, 4, of=Constraint("hall", "zone", "rack"))
+    worker = only(decode(preferred))
+    assert isinstance(worker, Group)
+    assert worker.members[0] == Group(
+        "worker-0", (PodSet("worker-0", 4, 4, locality=Locality(preferred="rack")),), 1, Locality("zone")
+    )
+    half = decode(segmented(4, 0), known({"worker-0": 4, "worker-1": 6}))
+    assert isinstance(only(half), Group), "more pods than a segment has"
+    gap = decode(segmented(4, 0, 0), known({"worker-0": 4, "worker-2": 1}))
+    assert isinstance(only(gap), Group)
+    late = decode(segmented(4, 0, 0), known({"worker-0": 4}))
+    assert only(late) == PodSet("worker", 4, 4, GPU, segments=(Segment(4, "rack"),))
+
+
+def test_an_elastic_sub_group_is_never_waited_for() -> None:
+    found = decode(PodGroup("g", sub_groups=(SubGroup("a", 2), SubGroup("b", 0))))
+    assert [(one.name, one.count, one.minimum) for one in found.root.pod_sets()] == [("a", 2, 2), ("b", 0, 0)]
+    assert found.minimum == 2
+
+
+def test_no_pod_is_lost() -> None:
+    found = decode(PodGroup("g", sub_groups=(SubGroup("a", 2),)), known({"a": 3, "": 1, "zzz": 2}))
+    assert [(one.name, one.count, one.minimum) for one in found.root.pod_sets()] == [
+        ("a", 3, 2),
+        ("default", 3, 0),
+    ]
+    assert found.home("zzz") == found.home("") == Home("default")
+    assert found.home("a") == Home("a")
+    plain = decode(PodGroup("g", minimum=3), known({"": 5}))
+    assert [(one.count, one.minimum) for one in plain.root.pod_sets()] == [(5, 3)]
+
+
+def test_wishes_at_every_level() -> None:
+    group = PodGroup(
+        "g",
+        constraint=Constraint("hall", "zone", "row"),
+        sub_groups=(SubGroup("a", 1, "", RACK), SubGroup("b", 2, "a", Constraint("hall", "", "host"))),
+    )
+    root = decode(group).root
+    assert root.locality == Locality(required="zone")
+    (inner,) = root.members
+    assert isinstance(inner, Group) and inner.locality == Locality(preferred="row")
+    (a,) = inner.members
+    assert a == Group("a", (PodSet("b", 2, 2, locality=Locality(preferred="host")),), 1, Locality("rack"))
+
+
+@pytest.mark.parametrize(
+    ("sub_groups", "why"),
+    [
+        ((SubGroup("a"), SubGroup("a")), "already exists"),
+        ((SubGroup("a", parent="b"),), "not found"),
+        ((SubGroup("a", parent="b"), SubGroup("b", parent="a")), "cycle"),
+    ],
+)
+def test_what_makes_no_tree_says_so(sub_groups: tuple[SubGroup, ...], why: str) -> None:
+    with pytest.raises(BadTree, match=why):
+        decode(PodGroup("g", sub_groups=sub_groups))
+
+
+def test_a_deep_tree_is_no_trouble() -> None:
+    chain = tuple(SubGroup(f"s{at}", 1, f"s{at - 1}" if at else "") for at in range(4000))
+    assert decode(PodGroup("g", sub_groups=chain[:DEPTH_MAX])).minimum == 1
+    with pytest.raises(BadTree, match="deep"):
+        decode(PodGroup("g", sub_groups=chain))
+    assert sub_group_problems(chain[::-1]) == [TOO_DEEP]
+
+
+# ── charters ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_rules_of_a_gang_and_what_is_wrong_with_it() -> None:
+    group = segmented(4, 4)
+    fine = charter(group, decode(group), 7, topologies={"hall": ["zone", "rack"]})
+    assert (fine.minimum, fine.priority, fine.flaw) == (8, 7, "")
+    assert fine.source == Ref("kai", "PodGroup", "ns", "train")
+    gone = charter(group, decode(group), topologies={})
+    assert gone.flaw == "Requested topology hall does not exist"
+    unknown = charter(group, decode(group), topologies={"hall": ["zone"]})
+    assert "sub-group worker-0 specified 'rack' as the required topology" in unknown.flaw
+    assert charter(group, None).flaw
+    two = PodGroup("g", sub_groups=(SubGroup("a", 1, "", RACK), SubGroup("b", 1, "", Constraint("x", "y"))))
+    assert "several topologies" in charter(two, decode(two)).flaw
+
+
+def test_levels_are_tried_from_the_narrowest() -> None:
+    levels = ["zone", "row", "rack"]
+    assert levels_tried(Constraint("t", "zone", "rack"), levels) == ["rack", "row", "zone"]
+    assert levels_tried(Constraint("t"), levels) == []
+    upside_down = PodGroup("g", constraint=Constraint("t", "rack", "zone"))
+    assert "wider" in wrong_levels(upside_down, {"t": levels})[0]
+
+
+# ── the wire ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_both_ways_of_reading_a_group_agree() -> None:
+    group = PodGroup(
+        "g", "ns", "q", "train", "preemptible", 3, ZONE, (SubGroup("a", 0, "", RACK), SubGroup("b", 3, "a")),
+        {"l": "1"}, {"n": "2"}, flaw="oh",
+    )  # fmt: skip
+    obj = written(group)
+    by_field = read_pod_group(Field(obj))
+    by_wire = pod_group(msgspec.json.decode(msgspec.json.encode(obj), type=PodGroupWire))
+    assert by_field == by_wire
+    assert (by_field.sub_groups, by_field.constraint, by_field.flaw) == (group.sub_groups, ZONE, "oh")
+    assert pod_group(PodGroupWire()).minimum == 1
+
+
+def test_who_belongs_where() -> None:
+    text = {"metadata": {"name": "p", "namespace": "ns", "annotations": {"pod-group-name": "g"}}}
+    text["metadata"]["labels"] = {"kai.scheduler/subgroup-name": "a"}
+    pod = msgspec.convert(text, PodWire)
+    assert group_of(pod) == (Ref("kai", "PodGroup", "ns", "g"), "a")
+    assert group_of(PodWire()) is None
+
+
+def test_who_may_be_made_to_go() -> None:
+    assert PodGroup("g").is_preemptible(99) and not PodGroup("g").is_preemptible(100)
+    assert PodGroup("g", preemptibility="preemptible").is_preemptible(1000)
+    assert not PodGroup("g", preemptibility="non-preemptible").is_preemptible(0)
+
+
+def test_topologies() -> None:
+    def read(*levels: str) -> object:
+        spec = {"levels": [{"nodeLabel": level} for level in levels]}
+        return topology(msgspec.convert({"metadata": {"name": "t"}, "spec": spec}, TopologyWire))
+
+    found = read("zone", "rack", "kubernetes.io/hostname")
+    assert found is not None and getattr(found, "levels", ()) == ("zone", "rack", "kubernetes.io/hostname")
+    assert read() is None and read("a", "a") is None and read("kubernetes.io/hostname", "a") is None
+
+
+def test_queues() -> None:
+    spec = {
+        "parentQueue": "all",
+        "resources": {
+            "cpu": {"quota": 2000, "limit": -1, "overQuotaWeight": 2},
+            "memory": {"quota": -1, "limit": -1},
+            "gpu": {"quota": 1.5},
+        },
+        "reclaimMinRuntime": "1h30m",
+    }
+    found = queue(msgspec.convert({"metadata": {"name": "q"}, "spec": spec}, QueueWire))
+    assert (found.parent, found.priority, found.reclaim_after, found.preempt_after) == (
+        "all",
+        100,
+        5400,
+        None,
+    )
+    assert found.entitlements == {
+        "cpu": Entitlement(Fraction(2000), None, Fraction(2)),
+        "memory": Entitlement(None, None),
+        "nvidia.com/gpu": Entitlement(Fraction(3, 2), Fraction(3, 2)),
+    }
+    assert queue(QueueWire()).entitlements["cpu"] == Entitlement(Fraction(0), Fraction(0))
