@@ -249,3 +249,15 @@ def test_queues() -> None:
         "nvidia.com/gpu": Entitlement(Fraction(3, 2), Fraction(3, 2)),
     }
     assert queue(QueueWire()).entitlements["cpu"] == Entitlement(Fraction(0), Fraction(0))
+
+
+def test_what_is_asked_of_the_whole_is_asked_of_its_only_pod_set() -> None:
+    one = decode(PodGroup("g", minimum=2, constraint=ZONE)).root
+    assert one == Group("g", (PodSet("default", 2, 2, locality=Locality("zone")),), 1)
+    both = decode(PodGroup("g", minimum=2, constraint=Constraint("hall", "zone", "rack"))).root
+    assert both.locality == Locality("zone")
+    assert both.members == (PodSet("default", 2, 2, locality=Locality(preferred="rack")),)
+    cut = segmented(4, 4)
+    whole = PodGroup("g", constraint=ZONE, sub_groups=cut.sub_groups)
+    found = decode(whole, known({"worker-0": 4, "worker-1": 4}))
+    assert found.root.members == slices(8, 4, required="zone").members

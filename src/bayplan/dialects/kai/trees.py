@@ -169,7 +169,7 @@ def wrong_levels(group: PodGroup, topologies: Mapping[str, Sequence[str]]) -> li
     named += [("sub-group", one.name, one.constraint) for one in group.sub_groups]
     found: list[str] = []
     for sort, name, constraint in named:
-        if constraint is None or not constraint.is_placed:
+        if constraint is None or not (constraint.topology or constraint.is_placed):
             continue
         levels = topologies.get(constraint.topology)
         if levels is None:
@@ -276,8 +276,15 @@ def _with(pod_set: PodSet, locality: Locality) -> PodSet:
 
 
 def _located(name: str, members: tuple[Group | PodSet, ...], constraint: Constraint | None) -> Group:
+    """A group where it belongs. What is asked of all is asked of the only pod set, if it asks for nothing."""
     if constraint is None:
         return Group(name, members, len(members))
+    alone = members[0] if len(members) == 1 else None
+    if isinstance(alone, PodSet) and alone.locality == Locality():
+        placed = _placed(alone, constraint)
+        if isinstance(placed, PodSet):
+            return Group(name, (placed,), 1)
+        return Group(name, placed.members, 1, placed.locality)
     if constraint.required and constraint.preferred and constraint.required != constraint.preferred:
         inner = Group(name, members, len(members), Locality(preferred=constraint.preferred))
         return Group(name, (inner,), 1, Locality(required=constraint.required))

@@ -1,0 +1,282 @@
+"""kai/topology_plugin*: which nodes and levels are looked at, how many pods a domain holds, what is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from bayplan.dialects.kai import messages
+from bayplan.dialects.kai.pod_group import Constraint, PodGroup, SubGroup
+from bayplan.dialects.kai.trees import Pods, charter, decode, levels_tried, wrong_levels
+from bayplan.dialects.kai.wire import TopologyWire, topology
+from bayplan.model.gang import Gang, Locality, PodSet
+from bayplan.model.node import HOSTNAME, PODS, Node, Topology
+from bayplan.model.profile import Profile
+from bayplan.model.rules import ANY_NODE
+from bayplan.placement.capacity import Taken, pods_per_leaf, with_slot
+from bayplan.placement.counts import LeafCounts, count_up
+from bayplan.placement.nodes import mask
+from bayplan.placement.place import place
+from bayplan.placement.request import Request, resolve
+from bayplan.placement.supply import Supply
+from bayplan.placement.tree import Tree
+from bayplan.state.cluster import Cluster
+
+Object = dict[str, Any]
+
+ROOT = "root"
+GPU = "nvidia.com/gpu"
+NO_COUNTERPART = ["no counterpart"]
+
+
+def check_case(case: Object) -> list[str]:
+    """One call of one function upstream, by what answers the same question here."""
+    check = CHECKS.get(case["func"])
+    return NO_COUNTERPART if check is None else check(case)
+
+
+# ── trees ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _is_part(case: Object) -> list[str]:
+    found = _tree([_level(one) for one in case["levels"]], {"n": case["nodeLabels"]})
+    return _same(case["expected"], len(found.nodes) == 1)
+
+
+def _initialised(case: Object) -> list[str]:
+    made = topology(msgspec.convert(case["topologyResource"], TopologyWire))
+    assert made is not None
+    labels = {one["metadata"]["name"]: one["metadata"]["labels"] for one in case["nodes"]}
+    tree = _tree(made.levels, labels)
+    wrong: list[str] = []
+    for depth, level in enumerate(made.levels):
+        wanted = case["observed"]["domainsByLevel"][level]
+        wrong += _same(sorted(wanted), sorted(_id(tree, depth, one) for one in range(tree.size(depth))))
+        for domain in range(tree.size(depth)):
+            inner = wanted[_id(tree, depth, domain)]["children"]
+            if inner:
+                run = range(*tree.below(depth, (domain, domain + 1), depth + 1))
+                wrong += _same(sorted(inner), sorted(_id(tree, depth + 1, one) for one in run))
+    return wrong
+
+
+def _level_domains(case: Object) -> list[str]:
+    """The domains of a level below another, in a topology made of the hand-written one."""
+    nodes: dict[str, dict[str, str]] = {}
+
+    def walk(domain: Object, labels: dict[str, str]) -> None:
+        labels = {**labels, domain["level"]: domain["id"]}
+        for child in domain["children"]:
+            walk(child, labels)
+        if not domain["children"]:
+            nodes[f"node-{len(nodes)}"] = labels
+
+    walk(case["root"], {})
+    levels = list(next(iter(nodes.values())))
+    found: list[str] = []
+    if case["level"] in levels:
+        tree, depth = _tree(levels, nodes), levels.index(case["level"])
+        found = [tree.path(depth, one)[-1] for one in range(*tree.below(0, (0, 1), depth))]
+    return _same(sorted(case["expected"]["ids"] or []), sorted(found))
+
+
+def _common_domain(case: Object) -> list[str]:
+    """The lowest domain that all nodes share, no lower than the level that is preferred, else required."""
+    levels = [_level(one) for one in case["levels"]]
+    tree = _tree(levels, case["nodeLabels"])
+    wish = case["constraint"]["preferredLevel"] or case["constraint"]["requiredLevel"]
+    lowest = levels.index(wish) if wish else tree.lowest
+    rows, found = np.arange(tree.rows), {"id": ROOT, "level": ROOT}
+    for depth in range(lowest + 1):
+        owners = np.unique(np.searchsorted(tree.starts[depth], rows, side="right") - 1)
+        if len(owners) == 1:
+            found = {"id": _id(tree, depth, int(owners[0])), "level": levels[depth]}
+    names = sorted(node.name for node in tree.nodes)
+    return _same(case["expected"] | {"validNodes": sorted(case["expected"]["validNodes"] or [])},
+                 found | {"validNodes": names})  # fmt: skip
+
+
+# ── levels ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _relevant(case: Object) -> list[str]:
+    constraint, given = _constraint(case["constraint"]), case["topology"]
+    wanted = case["expected"]
+    told = _complaint(constraint, case["subGroup"], given)
+    if told or wanted.get("error"):
+        return _same(wanted.get("error"), told)
+    return _same(wanted["levels"], levels_tried(constraint, given["levels"]))
+
+
+def _complaint(constraint: Constraint, sub_group: str, given: Object) -> str:
+    if not constraint.is_placed:
+        return messages.no_levels(sub_group, given["name"])
+    named = Constraint(given["name"], constraint.required, constraint.preferred)
+    group = PodGroup("g", sub_groups=(SubGroup(sub_group, 1, "", named),))
+    return next(iter(wrong_levels(group, {given["name"]: given["levels"] or []})), "")
+
+
+# ── counts ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _counts(case: Object) -> list[str]:
+    supply = _supply(case)
+    tasks = case["job"]["tasks"]
+    requests = _requests(case["job"])
+    levels = case["topology"]["levels"]
+    pod_set = PodSet("all", len(tasks), len(tasks), requests)
+    request = resolve(pod_set, Locality(), supply.tree.topology, Profile())
+    assert isinstance(request, Request)
+    nodes = mask(supply.table, ANY_NODE) & supply.active
+    pods = pods_per_leaf(supply, nodes, with_slot(requests), {}, Taken.nothing(supply), len(tasks))
+    counts = count_up(supply.tree, request, LeafCounts(pods, pods, np.ones(len(pods), bool)))
+    found = {
+        ".".join(reversed(supply.tree.path(depth, domain))): int(counts.pods[depth][domain])
+        for depth in range(len(levels))
+        for domain in range(supply.tree.size(depth))
+    }
+    wanted = {name: one["allocatablePods"] for name, one in (case["expected"].get("domains") or {}).items()}
+    return _same(wanted, {name: count for name, count in found.items() if count})
+
+
+def _job_domains(case: Object) -> list[str]:
+    """Only what is said when no domain will do: the tables it is read off are written by hand upstream."""
+    wanted = case["expected"]
+    if wanted["error"]:
+        told = _complaint(_constraint(case["constraint"]), "test", case["topology"])
+        return _same(wanted["error"], told)
+    if not wanted["fitErrors"]:
+        return NO_COUNTERPART
+    level = case["constraint"]["requiredLevel"]
+    name = f"{case['jobNamespace']}/{case['jobName']}"
+    asked = {"cpu": case["tasksResources"]["milliCPU"], GPU: case["tasksResources"]["gpus"]}
+    found = []
+    for domain in case["topology"]["domainsByLevel"][level].values():
+        if domain["allocatablePods"] >= 0:
+            found += [messages.too_few(domain["id"], domain["allocatablePods"], case["tasksCount"])]
+            continue
+        free = {"cpu": domain["idleOrReleasing"]["milliCPU"], GPU: domain["idleOrReleasing"]["gpus"]}
+        lacks = [messages.lacking(domain["id"], one, Fraction(asked[one]), Fraction(str(free[one])))
+                 for one in (GPU, "cpu") if asked[one] > free[one]]  # fmt: skip
+        found += [", ".join(lacks)]
+    found += [messages.unsatisfied(case["topology"]["name"], level, name, "test")]
+    details = [one["detailed"].rpartition("subgroup test: ")[2] for one in wanted["fitErrors"]]
+    return _same(details, found)
+
+
+def _subset(case: Object) -> list[str]:
+    """The gang is placed: within the first set of nodes that upstream would try, or refused in its words."""
+    wanted, job = case["expected"], case["job"]
+    group = _group(job)
+    pods = _pods(job)
+    given = case["topology"]
+    found = decode(group, {"": pods} if pods else None)
+    flaw = charter(group, found, topologies={given["name"]: given["levels"] or []}).flaw
+    refused = wanted.get("error") or (wanted.get("jobFitError") if "does not exist" in flaw else "")
+    if flaw or refused:  # a root has no name upstream, and is told as a sub-group
+        return _same(refused, flaw.replace(f"workload {group.name} ", "sub-group  "))
+    supply = _supply(case)
+    placed = place(supply, Gang(group.ref, _with_mixed(found.root, job)))
+    if wanted.get("jobFitError"):
+        told = "" if placed.misfit is None else messages.misfit(placed.misfit, group)
+        return [] if told.startswith(wanted["jobFitError"]) else _same(wanted["jobFitError"], told)
+    used = {share.values[-1] for one in placed.assignments.values() for share in one.shares}
+    allowed = set(wanted.get("nodesFirstSubset") or case["nodes"])
+    return [] if placed.ok and used <= allowed else [f"want within {allowed}, got {placed}"]
+
+
+def _with_mixed(root: Any, job: Object) -> Any:
+    """Tasks that ask for something else than the rest are a pod set of their own."""
+    odd = [one for one in job["tasks"] if one.get("requiredGPUs")]
+    if not odd:
+        return root
+
+    def changed(member: Any) -> tuple[Any, ...]:
+        if isinstance(member, PodSet):
+            rest = member.count - len(odd)
+            special = {**_requests(job), GPU: odd[0]["requiredGPUs"]}
+            return (
+                _sized(member, "plain", rest, member.requests),
+                _sized(member, "special", len(odd), special),
+            )
+        members = tuple(new for one in member.members for new in changed(one))
+        return (type(member)(member.name, members, len(members), member.locality),)
+
+    return changed(root)[0]
+
+
+def _sized(member: PodSet, name: str, count: int, requests: Mapping[str, int]) -> PodSet:
+    return PodSet(name, count, count, requests, member.locality)
+
+
+def _group(job: Object) -> PodGroup:
+    constraint = job["rootSubGroupSet"]["topologyConstraint"]
+    found = _constraint(constraint) if constraint else None
+    minimum = sum(one["minAvailable"] for one in job["rootSubGroupSet"]["podSets"])
+    return PodGroup(job["name"], job["namespace"], minimum=minimum, constraint=found)
+
+
+def _pods(job: Object) -> Pods:
+    return Pods(len(job["tasks"]), _requests(job))
+
+
+def _requests(job: Object) -> dict[str, int]:
+    found = {"cpu": int(job["requiredCPUsPerTask"]), GPU: int(job["requiredGPUsPerTask"])}
+    return {name: amount for name, amount in found.items() if amount and not job.get("isBestEffortJob")}
+
+
+# ── making them ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _supply(case: Object) -> Supply:
+    """Nodes in the domains that the table puts them in, written from the bottom."""
+    known = case["nodesToDomains"] or {}
+    levels = case["topology"]["levels"] if known else []
+    cluster = Cluster(Topology(case["topology"]["name"], (*levels, HOSTNAME)))
+    nodes = []
+    for name, one in case["nodes"].items():
+        path = known.get(name, "").split(".")[::-1]
+        labels = dict(zip(levels, path, strict=False)) | {HOSTNAME: name}
+        amounts = {"cpu": one["CPUMillis"], GPU: one["GPUs"], PODS: one["MaxTaskNum"]}
+        nodes.append(Node(name, labels, amounts))
+    cluster.load(nodes)
+    return cluster.snapshot()
+
+
+def _tree(levels: Iterable[str], labels: Mapping[str, Mapping[str, str]]) -> Tree:
+    cluster = Cluster(Topology("t", tuple(levels)))
+    cluster.load(Node(name, dict(own), {PODS: 1}) for name, own in labels.items())
+    return cluster.snapshot().tree
+
+
+def _id(tree: Tree, depth: int, domain: int) -> str:
+    return ".".join(tree.path(depth, domain))
+
+
+def _level(one: Object) -> str:
+    return str(one["nodeLabel"])
+
+
+def _constraint(one: Object) -> Constraint:
+    return Constraint(one["topology"], one["requiredLevel"], one["preferredLevel"])
+
+
+def _same(wanted: object, got: object) -> list[str]:
+    return [] if (wanted or "") == (got or "") else [f"want {wanted!r}, got {got!r}"]
+
+
+CHECKS: Mapping[str, Callable[[Object], list[str]]] = {
+    "isNodePartOfTopology": _is_part,
+    "initializeTopologyTree": _initialised,
+    "getLevelDomains": _level_domains,
+    "lowestCommonDomainID": _common_domain,
+    "calculateRelevantDomainLevels": _relevant,
+    "calcTreeAllocatable": _counts,
+    "getJobAllocatableDomains": _job_domains,
+    "subSetNodesFn": _subset,
+}
+FILES = {"kai/topology_plugin*": check_case}
