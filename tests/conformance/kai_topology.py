@@ -13,7 +13,7 @@ from bayplan.dialects.kai import messages
 from bayplan.dialects.kai.pod_group import Constraint, PodGroup, SubGroup
 from bayplan.dialects.kai.trees import Pods, charter, decode, levels_tried, wrong_levels
 from bayplan.dialects.kai.wire import TopologyWire, topology
-from bayplan.model.gang import Gang, Locality, PodSet
+from bayplan.model.gang import Gang, Group, Locality, PodSet
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
 from bayplan.model.profile import Profile
 from bayplan.model.rules import ANY_NODE
@@ -144,13 +144,13 @@ def _counts(case: Object) -> list[str]:
 
 
 def _job_domains(case: Object) -> list[str]:
-    """Only what is said when no domain will do: the tables it is read off are written by hand upstream."""
+    """Which domains will do, level by level from the narrowest; or what is said if none does."""
     wanted = case["expected"]
     if wanted["error"]:
         told = _complaint(_constraint(case["constraint"]), "test", case["topology"])
         return _same(wanted["error"], told)
     if not wanted["fitErrors"]:
-        return NO_COUNTERPART
+        return _candidates(case)
     level = case["constraint"]["requiredLevel"]
     name = f"{case['jobNamespace']}/{case['jobName']}"
     asked = {"cpu": case["tasksResources"]["milliCPU"], GPU: case["tasksResources"]["gpus"]}
@@ -166,6 +166,85 @@ def _job_domains(case: Object) -> list[str]:
     found += [messages.unsatisfied(case["topology"]["name"], level, name, "test")]
     details = [one["detailed"].rpartition("subgroup test: ")[2] for one in wanted["fitErrors"]]
     return _same(details, found)
+
+
+def _candidates(case: Object) -> list[str]:
+    """Domains with enough room, in a cluster made of the table; those where pods run are the only ones."""
+    given, constraint = case["topology"], _constraint(case["constraint"])
+    tables = given["domainsByLevel"]
+    depth = max(at for at, level in enumerate(given["levels"]) if level in tables)
+    levels = [level for level in given["levels"][: depth + 1] if level in tables]
+    room: dict[tuple[str, ...], int] = {}
+    for level in reversed(levels):
+        for domain in tables[level].values():
+            path = tuple(reversed(domain["id"].split(".")))
+            inside = sum(pods for known, pods in room.items() if known[: len(path)] == path)
+            rest = domain["allocatablePods"] - inside
+            if rest < 0:
+                return NO_COUNTERPART  # its numbers contradict each other
+            room[(*path, *["rest"] * (len(levels) - len(path)))] = rest
+    nodes = {".".join(path): (dict(zip(levels, path, strict=True)), pods) for path, pods in room.items()}
+    cluster = Cluster(Topology(given["name"], tuple(levels)))
+    cluster.load(Node(name, labels, {PODS: pods}) for name, (labels, pods) in nodes.items())
+    pods = [pod for one in case["podSets"].values() for pod in one["pods"].values()]
+    there = {pod["nodeName"] for pod in pods if pod["nodeName"]}
+    found = []
+    for level in levels_tried(constraint, given["levels"]):
+        if level in levels:
+            counts = _pods_by_domain(cluster.snapshot(), levels.index(level), case["tasksCount"])
+            found += [
+                (name, count) for name, count in sorted(counts.items()) if _stays(tables, level, name, there)
+            ]
+    wanted = [(one["id"], one["allocatablePods"]) for one in case["expected"]["domains"]]
+    return _same(wanted, found)
+
+
+def _stays(tables: Object, level: str, name: str, there: set[str]) -> bool:
+    listed = tables[level].get(name)  # what makes up the numbers is none of its domains
+    return listed is not None and (not there or bool(there & set(listed["nodes"])))
+
+
+def _pods_by_domain(supply: Supply, depth: int, asked: int) -> dict[str, int]:
+    pods = pods_per_leaf(supply, supply.active, {PODS: 1}, {}, Taken.nothing(supply))
+    request = resolve(PodSet("all", asked, asked), Locality(), supply.tree.topology, Profile())
+    assert isinstance(request, Request)
+    counts = count_up(supply.tree, request, LeafCounts(pods, pods, np.ones(len(pods), bool))).pods[depth]
+    tree = supply.tree
+    names = [".".join(reversed(tree.path(depth, domain))) for domain in range(tree.size(depth))]
+    return {name: int(count) for name, count in zip(names, counts.tolist(), strict=True) if count >= asked}
+
+
+def _order(case: Object) -> list[str]:
+    """The order in which domains are taken: each time the best, which is then struck off."""
+    wrong: list[str] = []
+    for name, wanted in case["expected"].items():
+        root = case["root"]
+        if name != "rootChildrenOrder":
+            root = next(one for one in root["children"] if name == f"{one['id']}ChildrenOrder")
+        asked = root is not None and case["maxDepthLevel"]
+        wrong += _same(wanted, _taken(root["children"], case["tasksResources"]) if asked else None)
+    return wrong
+
+
+def _taken(domains: list[Object], tasks: Object) -> list[str]:
+    requests = _amounts(tasks)
+    left = {one["id"]: Node(one["id"], {"d": one["id"]}, _amounts(one["idleOrReleasing"]) | {PODS: 100})
+            for one in domains}  # fmt: skip
+    gang = Gang(PodGroup("g").ref, Group("g", (PodSet("all", 1, 1, requests, Locality("d")),), 1))
+    found: list[str] = []
+    while left:
+        cluster = Cluster(Topology("t", ("d",)))
+        cluster.load(left.values())
+        placed = place(cluster.snapshot(), gang)
+        assert placed.ok, placed
+        found.append(placed.assignments["all"].shares[0].values[-1])
+        del left[found[-1]]
+    return found
+
+
+def _amounts(given: Object) -> dict[str, int]:
+    amounts = {"cpu": int(given["milliCPU"]), GPU: int(given["gpus"])}
+    return {name: amount for name, amount in amounts.items() if amount}
 
 
 def _subset(case: Object) -> list[str]:
@@ -278,5 +357,6 @@ CHECKS: Mapping[str, Callable[[Object], list[str]]] = {
     "calcTreeAllocatable": _counts,
     "getJobAllocatableDomains": _job_domains,
     "subSetNodesFn": _subset,
+    "sortTree": _order,
 }
 FILES = {"kai/topology_plugin*": check_case}
