@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from bayplan.dialects.kai.members import known_pods, seats
 from bayplan.dialects.kai.pod_group import Constraint, PodGroup, SubGroup, read_pod_group, written
 from bayplan.dialects.kai.queues import queue
 from bayplan.dialects.kai.rules import sub_group_problems
@@ -36,6 +37,7 @@ from bayplan.dialects.kube.wire import PodWire
 from bayplan.dialects.kueue.workload import workload_gang
 from bayplan.model.fair_queue import Entitlement
 from bayplan.model.gang import Group, Locality, PodSet, Ref, Segment
+from bayplan.model.pod import Pod, PodKey
 
 Object = dict[str, Any]
 
@@ -261,3 +263,19 @@ def test_what_is_asked_of_the_whole_is_asked_of_its_only_pod_set() -> None:
     whole = PodGroup("g", constraint=ZONE, sub_groups=cut.sub_groups)
     found = decode(whole, known({"worker-0": 4, "worker-1": 4}))
     assert found.root.members == slices(8, 4, required="zone").members
+
+
+def test_pods_have_their_place_in_the_tree() -> None:
+    def pod(name: str, rank: int, gpus: int = 1) -> Pod:
+        return Pod(PodKey("ns", name), name, {"nvidia.com/gpu": gpus, "pods": 1}, rank=rank)
+
+    cut = {f"worker-{at}": [pod(f"p{at * 2 + of}", at * 2 + of) for of in (1, 0)] for at in (1, 0)}
+    found = decode(segmented(2, 2), known_pods(cut))
+    assert only(found) == PodSet("worker", 4, 4, GPU, segments=(Segment(2, "rack"),))
+    assert seats(found, cut) == {PodKey("ns", f"p{rank}"): ("worker", rank) for rank in range(4)}
+    strays = {"a": [pod("x", 0, 1), pod("y", 1, 2)], "": [pod("s", 0)], "zzz": [pod("t", 0)]}
+    plain = decode(PodGroup("g", sub_groups=(SubGroup("a", 2),)), known_pods(strays))
+    assert known_pods(strays)["a"].requests == {"nvidia.com/gpu": 2}
+    placed = seats(plain, strays)
+    assert placed[PodKey("ns", "y")] == ("a", 1)
+    assert {placed[PodKey("ns", "s")], placed[PodKey("ns", "t")]} == {("default", 0), ("default", 1)}
