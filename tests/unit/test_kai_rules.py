@@ -27,6 +27,7 @@ from bayplan.model.assignment import Code, Misfit, NearMiss
 from bayplan.model.pod import PodKey
 from bayplan.model.standstill import Hindrance, Standstill
 from bayplan.model.unfit import Cause, Unfit
+from tests.kai_api import BAD, obj
 from tests.unit.test_embedded_store import store_at
 from tests.unit.test_kueue_definitions import described
 
@@ -41,11 +42,6 @@ def store() -> Store:
     made = store_at()
     define(made)
     return made
-
-
-def obj(kind: Kind, spec: Object, name: str = "x") -> Object:
-    meta = {"name": name} | ({"namespace": "default"} if kind.namespaced else {})
-    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": spec}
 
 
 def sub_groups(*given: Object, minimum: int = 1) -> Field:
@@ -72,22 +68,7 @@ def test_what_is_left_out_has_a_default(store: Store) -> None:
     assert store.create(QUEUE, obj(QUEUE, {}))["spec"]["priority"] == 100
 
 
-@pytest.mark.parametrize(
-    ("kind", "spec", "why"),
-    [
-        (POD_GROUP, {"minMember": 0}, "spec.minMember"),
-        (POD_GROUP, {"subGroups": [{"name": "a", "minMember": -1}]}, "subGroups[0].minMember"),
-        (POD_GROUP, {"subGroups": [{"name": "a"}, {"name": "a"}]}, "Duplicate value"),
-        (POD_GROUP, {"preemptibility": "maybe"}, "Unsupported value"),
-        (POD_GROUP, {"schedulingBackoff": 5}, "spec.schedulingBackoff"),
-        (POD_GROUP, {"topologyConstraint": {"requiredTopologyLevel": "rack"}}, "a level needs the topology"),
-        (QUEUE, {"parentQueue": "x"}, "its own parent"),
-        (QUEUE, {"resources": {"gpu": {"quota": -2}}}, "resources.gpu.quota"),
-        (TOPOLOGY, {"levels": []}, "spec.levels"),
-        (TOPOLOGY, {"levels": [{"nodeLabel": "a"}, {"nodeLabel": "a"}]}, "must be unique"),
-        (TOPOLOGY, {"levels": [{"nodeLabel": "kubernetes.io/hostname"}, {"nodeLabel": "a"}]}, "lowest level"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "spec", "why"), BAD)
 def test_the_schema_refuses(store: Store, kind: Kind, spec: Object, why: str) -> None:
     with pytest.raises(Refusal) as refused:
         store.create(kind, obj(kind, spec))
