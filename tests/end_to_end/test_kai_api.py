@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bayplan.backends.definitions import definitions
+from bayplan.dialects.api import Kind
 from bayplan.dialects.kai.grouper import group_pod
 from bayplan.dialects.kai.grouper_training import REPLICA_TYPE
 from bayplan.dialects.kai.names import POD_GROUP, QUEUE, TOPOLOGY
 from bayplan.dialects.kai.pod_group import read_pod_group, written
 from bayplan.dialects.kube.fields import Field
-from tests.kai_api import BAD, Kind, Object, obj
+from tests.kai_api import BAD, Object, obj
 from tools.controlplane.plan import Trouble
 
 if TYPE_CHECKING:

@@ -246,3 +246,17 @@ def test_a_pod_in_no_segment_is_left_alone() -> None:
     ).sub_groups)  # fmt: skip
     assert segment_index(by_hand, "gpu-0") is None
     assert segment_index(by_hand, "b-1") is None
+
+
+def test_what_stands_on_the_pod_itself_counts_first() -> None:
+    pod = worker(0)
+    pod["metadata"]["annotations"] = NOTES | {SEGMENT_REQUIRED: "row", SEGMENT_SIZE: "2"}
+    group = group_pod(pod, [pytorch(4)]).group
+    assert group is not None
+    assert [one.constraint for one in group.sub_groups if one.parent] == [Constraint("hall", "row")] * 2
+
+
+def test_a_launcher_that_works_too_is_the_first_of_all_numbers() -> None:
+    job = training("MPIJob", "mpiReplicaSpecs", 8, runLauncherAsWorker=True)
+    homes = [group_pod(worker(index), [job]).sub_group for index in (1, 4, 5, 8)]
+    assert homes == ["worker-0", "worker-0", "worker-1", "worker-1"]

@@ -279,3 +279,12 @@ def test_pods_have_their_place_in_the_tree() -> None:
     placed = seats(plain, strays)
     assert placed[PodKey("ns", "y")] == ("a", 1)
     assert {placed[PodKey("ns", "s")], placed[PodKey("ns", "t")]} == {("default", 0), ("default", 1)}
+
+
+def test_siblings_that_only_look_like_shares_stay_a_tree() -> None:
+    named = (SubGroup("worker", 8), SubGroup("left", 4, "worker", RACK), SubGroup("right", 4, "worker", RACK))
+    assert isinstance(only(decode(PodGroup("g", sub_groups=named))), Group)
+    late = decode(segmented(0, 4), known({"worker-0": 4, "worker-1": 4}))
+    assert isinstance(only(late), Group), "the optional one comes first"
+    other = {"worker-0": Pods(4, GPU), "worker-1": Pods(4, {"nvidia.com/gpu": 2})}
+    assert isinstance(only(decode(segmented(4, 4), other)), Group), "they ask for different things"
