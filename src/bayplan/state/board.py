@@ -177,6 +177,7 @@ class Board(Standing):
         self.nominations.pop(pod.key, None)
         self.assumed[pod.key] = node
         crew.out[pod.key] = None
+        crew.unsure.pop(pod.key, None)
         self._sync(now)
 
     def _assume_nomination(self, pod: Pod, node: str) -> None:
@@ -257,8 +258,11 @@ class Board(Standing):
 
     def _settle_bind(self, ref: Ref, pod: Pod, ended: str, now: float) -> None:
         crew = self.crews.get(ref)
-        if crew is None or pod.key not in crew.out or not self._is_current(pod) or ended == "unknown":
-            return  # the watch told already, or will tell, or the assumption runs out
+        if crew is None or pod.key not in crew.out or not self._is_current(pod):
+            return  # the watch told already
+        if ended == "unknown":  # the watch will tell, or the assumption runs out
+            crew.unsure[pod.key] = now
+            return
         del crew.out[pod.key]
         if ended == "failed":
             crew.trouble = now

@@ -161,13 +161,18 @@ class Standing(Facts):
                 self._doubt(crew, entry, now)
 
     def _doubt(self, crew: Crew, entry: Entry, now: float) -> None:
-        """Nobody heard of its binds for long, although others end: they did not happen."""
-        if self._settled + ASSUMED_SECONDS > now:
-            self.line.postpone(entry, self._settled + ASSUMED_SECONDS)
-            return
-        for key in list(crew.out):
-            self._take_back(crew, key)
-        self._touch(crew, own=True)
+        """Nobody heard of its binds for long: they did not happen.
+
+        As long as others end, those that were not written yet may be behind them.
+        """
+        ends = {key: crew.unsure.get(key, self._settled) + ASSUMED_SECONDS for key in crew.out}
+        for key, due in ends.items():
+            if due <= now:
+                self._take_back(crew, key)
+        if crew.out:
+            self.line.postpone(entry, min(ends[key] for key in crew.out))
+        else:
+            self._touch(crew, own=True)
 
     def _take_back(self, crew: Crew, key: PodKey) -> None:
         """A bind did not happen."""
