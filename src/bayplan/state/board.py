@@ -174,7 +174,7 @@ class Board(Standing):
         now, crew = self.pods.get(pod.key), self.crews.get(ref)
         if now is None or now.uid != pod.uid or not now.waits or crew is None:
             return
-        self.nominations.pop(pod.key, None)
+        self._unpromise(pod.key, node)
         self.assumed[pod.key] = node
         crew.out[pod.key] = None
         crew.unsure.pop(pod.key, None)
@@ -182,9 +182,8 @@ class Board(Standing):
 
     def _assume_nomination(self, pod: Pod, node: str) -> None:
         now = self.pods.get(pod.key)
-        if now is None or now.uid != pod.uid or not now.waits or not node:
-            self.nominations.pop(pod.key, None)
-        else:
+        self._unpromise(pod.key, node)
+        if now is not None and now.uid == pod.uid and now.waits and node:
             self.nominations[pod.key] = now, node
 
     def _assume_displaced(self, action: Displace) -> None:

@@ -136,7 +136,7 @@ class Standing(Facts):
     def _note_partial(self, crew: Crew, now: float) -> None:
         if crew.charter is not None and crew.charter.started and not crew.broken:
             crew.begun = True
-        if not crew.lone and crew.is_partial and not was_whole(crew, self.pods):
+        if not crew.lone and crew.is_partial and (crew.broken or not was_whole(crew, self.pods)):
             self.partial.setdefault(crew.ref, now)
         else:
             self.partial.pop(crew.ref, None)
@@ -188,7 +188,7 @@ class Standing(Facts):
             return
         crew.victims.clear()
         for pod in self.waiting(crew.ref):
-            self.nominations.pop(pod.key, None)
+            self._unpromise(pod.key)
         entry.rest = now + (entry.size / 1000 if entry.size >= LARGE else 0.0)
         self.line.park(entry, self._kind(crew), hints_of(why, crew.lone), now + FLUSH_SECONDS)
 
