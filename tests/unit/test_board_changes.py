@@ -251,6 +251,31 @@ def test_a_gang_that_was_taken_back_in_part_only_still_stands_in_part() -> None:
     assert list(found.partial) == [ref("job")]  # that others have gone is our own doing
 
 
+def test_after_a_restart_it_is_the_same() -> None:
+    there = [pod("job", rank, on="a", started=20.0) for rank in (0, 1)]
+    found = board(node("a"), gang("job", 3), *there, pod("job", 2))
+    assert place_of(found, "job") is Place.READY  # asked before there is a clock
+    assert not any(isinstance(action, Displace) for action in step(found).actions)
+    late = NOW + found.heal_seconds
+    moves = [action for action in step(found, late).actions if isinstance(action, Displace)]
+    found.apply(PodLost(moves[0].pod.key))
+    found.settle(moves[1], "failed", late)
+    found.heads(late)
+    assert list(found.partial) == [ref("job")]
+
+
+def test_a_gang_whose_pods_are_all_done_has_nothing_to_be_taken_back() -> None:
+    found = board(node("a"), gang("job", 2), *pods("job", 2))
+    plan = step(found)
+    found.settle(plan.actions[1], "failed", NOW)
+    found.apply(pod("job", 0, on="a"))
+    step(found)
+    assert list(found.partial) == [ref("job")]
+    found.apply(pod("job", 0, on="a", over=True, succeeded=True))
+    step(found)
+    assert not found.partial
+
+
 def test_a_gang_that_had_begun_is_never_taken_back() -> None:
     found = board(node("a"), gang("job", 2), *pods("job", 2))
     ends(found, step(found))

@@ -92,7 +92,8 @@ class PodWatchman:
         standing, key = len(band.standing()), (band.name, band.uid)
         if band.known and standing >= band.minimum:
             self.had[key] = None
-        partial = 0 < standing < band.minimum and band.waiting() and key not in self.had
+        holds = bool(pods_that_hold(band.standing()))  # those that did their part are in nobody's way
+        partial = holds and standing < band.minimum and band.waiting() and key not in self.had
         if not partial or not band.known or band.name in disturbed:
             self.since.pop(band.name, None)
         elif now - self.since.setdefault(band.name, now) > self.heal_seconds + SLACK_SECONDS:

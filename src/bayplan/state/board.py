@@ -191,7 +191,9 @@ class Board(Standing):
         if pod is None or pod.uid != action.pod.uid or pod.key not in self.placed:
             return
         self.displaced[pod.key] = action.by
-        if crew is not None and not action.undoes:
+        if crew is not None and action.undoes:
+            crew.broken = True
+        elif crew is not None:
             crew.victims[pod.key] = None
         self._sync(pod)
 

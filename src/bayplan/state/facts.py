@@ -320,6 +320,8 @@ class Facts:
             shown = pod  # it has nothing to make room with any more
         if pod.ours or pod.gang is not None:
             self._enrol(shown, before)
+            if pod.over and pod.gang in self.crews:  # it may be the last that took room
+                self._touch(self.crews[pod.gang], own=False)
 
     def _enrol(self, pod: Pod, before: Pod | None) -> None:
         key, lone = pod.key, pod.gang is None

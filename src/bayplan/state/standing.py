@@ -42,6 +42,8 @@ class Standing(Facts):
 
     def _flush(self, now: float) -> None:
         """Put those whose facts changed where they belong, and wake whom that may help."""
+        if not self._now:  # somebody asked before there was a clock
+            self.partial = dict.fromkeys(self.partial, now)
         self._now = now
         touched, self.touched = self.touched, {}
         for ref, own in touched.items():
@@ -136,7 +138,8 @@ class Standing(Facts):
     def _note_partial(self, crew: Crew, now: float) -> None:
         if crew.charter is not None and crew.charter.started and not crew.broken:
             crew.begun = True
-        if not crew.lone and crew.is_partial and (crew.broken or not was_whole(crew, self.pods)):
+        in_part = not crew.lone and crew.is_partial and any(key in self.placed for key in crew.standing)
+        if in_part and (crew.broken or not was_whole(crew, self.pods)):
             self.partial.setdefault(crew.ref, now)
         else:
             self.partial.pop(crew.ref, None)
