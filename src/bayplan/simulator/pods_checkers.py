@@ -54,6 +54,7 @@ class PodWatchman:
     since: dict[str, float] = field(default_factory=dict)  # gangs in part, that never were whole
     claims: list[Claim] = field(default_factory=list)
     sent: set[str] = field(default_factory=set)  # uids of those who were sent away
+    broken_up: set[str] = field(default_factory=set)  # gangs of which some made room for others
 
     def check(
         self, objects: List, now: float, told: Told, disturbed: Iterable[str], *, exact: bool
@@ -87,14 +88,15 @@ class PodWatchman:
     def _partial(self, band: Band, now: float, disturbed: Iterable[str]) -> Iterator[str]:
         """A gang that never had its minimum must not hold a part of it for long, while others of it wait.
 
-        Unless somebody else took pods of it away: then nobody can tell whether it ever was whole.
+        Unless somebody else took pods of it away, or others were let have their room: then nobody can tell
+        whether it ever was whole.
         """
         standing, key = len(band.standing()), (band.name, band.uid)
         if band.known and standing >= band.minimum:
             self.had[key] = None
         holds = bool(pods_that_hold(band.standing()))  # those that did their part are in nobody's way
         partial = holds and standing < band.minimum and band.waiting() and key not in self.had
-        if not partial or not band.known or band.name in disturbed:
+        if not partial or not band.known or band.name in disturbed or band.name in self.broken_up:
             self.since.pop(band.name, None)
         elif now - self.since.setdefault(band.name, now) > self.heal_seconds + SLACK_SECONDS:
             seconds = now - self.since[band.name]
@@ -121,6 +123,7 @@ class PodWatchman:
             rank = whose.priority if whose.whole else priority_of(victim)
             if rank >= by.priority:
                 yield f"pod {name} of priority {rank} has to go for {by.name} of priority {by.priority}"
+            self.broken_up.add(whose.name)
             waiting = tuple(pod["metadata"]["uid"] for pod in by.waiting())
             self.claims.append(Claim(now, name, by.name, by.priority, waiting))
             left = [pod["metadata"]["name"] for pod in pods_that_hold(whose.pods) if self._stays(pod)]
