@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bayplan.cli.manifests import Settings, custom_resources
-from tests.end_to_end.objects import Object, eventually, node
+from tests.end_to_end.objects import Object, eventually, namespace, node
 from tests.end_to_end.test_run import rights, scheduler
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def site(cluster: Cluster) -> Iterator[Cluster]:
     eventually(
         lambda: "topologies" in cluster.kubectl("api-resources", "-o", "name"), "the definition is served"
     )
-    cluster.kubectl("create", "namespace", "bayplan-system")
+    cluster.apply(namespace("bayplan-system"))
     cluster.apply(*rights(), *(node(name, 4) for name in HOSTS))
     cluster.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "node", *HOSTS)
     yield cluster
