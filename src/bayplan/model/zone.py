@@ -1,4 +1,4 @@
-"""What lies inside a node: zones with room of their own, how the node aligns pods with them, what pods ask."""
+"""What lies inside a node: zones with room of their own, how pods are aligned with them, what pods ask."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class ZoneWants:
-    """What decides how a pod fits into zones. Equal values share one answer. Containers start in this order."""
+    """What a pod asks of zones. Equal values share one answer; containers start in this order."""
 
     service: Service
     containers: tuple[Container, ...]
@@ -143,6 +143,42 @@ class ZoneRules:
         return max(dict(self.weights).get(resource, 1), 1)
 
 
+class Caution(StrEnum):
+    """What is done about pods that a report cannot know yet."""
+
+    NONE = "none"  # the last report counts as it stands
+    SKIP = "skip"  # a node that a pod is being bound to is left alone until it is
+    RESERVE = "reserve"  # their requests are taken from every zone until the report catches up
+
+
+class Whose(StrEnum):
+    """Which pods are meant."""
+
+    ALL = "all"
+    EXCLUSIVE = "exclusive"  # those with something to themselves
+    NONE = "none"
+    AS_REPORTED = "as_reported"  # whichever the report says that it counts
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneCare:
+    """An administrator's choices about late reports."""
+
+    caution: Caution = Caution.NONE
+    period: float = 0.0  # seconds between two looks at nodes in doubt
+    strangers: Whose = Whose.ALL  # whose pods, put there by others, cast doubt on a node
+    counted: Whose = Whose.AS_REPORTED  # which pods the sign of a report counts
+    starting: bool = False  # pods count as soon as they leave the line, not only once they run
+    heed_settings: bool = True  # a changed policy is taken over at once
+    make_room: bool = False  # evictions are thought through zone by zone
+    eager: bool = True  # a report that has caught up is taken over even if nobody was refused
+
+    @property
+    def thinks_ahead(self) -> bool:
+        """Whether evictions are imagined: only if it is known which pods a report counts."""
+        return self.make_room and self.caution is Caution.RESERVE
+
+
 class Cause(StrEnum):
     """What could not be aligned."""
 
@@ -172,3 +208,13 @@ class Unaligned:
     asked: Amounts = ()
     shortages: tuple[Shortage, ...] = ()
     missing: str = ""  # a resource that the whole node lacks
+
+
+class Unthinkable(StrEnum):
+    """Why an eviction cannot be thought through."""
+
+    NOBODY = "nobody"
+    SEATS_UNKNOWN = "seats_unknown"
+    SEATS_EMPTY = "seats_empty"
+    NOTHING_FREED = "nothing_freed"
+    TOO_MUCH_FREED = "too_much_freed"  # more than the zone has: what is known cannot be right

@@ -83,15 +83,18 @@ def _has_room(desk: Desk, resource: str, amount: int) -> Bools:
 
 def lowest(desk: Desk, good: Bools) -> Ints:
     """The place of the candidate with the lowest number, by node: the one a node would take."""
-    return np.argmin(np.where(good, desk.numbers, NO_ZONE), axis=0)
+    places: Ints = np.argmin(np.where(good, desk.numbers, NO_ZONE), axis=0)
+    return places
 
 
 def take(desk: Desk, requests: Amounts, places: Ints, nodes: Bools) -> None:
-    """Take a container's share out of one zone of each of these nodes. What is not compared is not counted."""
+    """Take a container's share out of one zone of each of these nodes: of what is compared at all."""
     at = np.flatnonzero(nodes)
     zones = places[at]
     for resource, amount in requests:
         room = desk.rooms.get(resource)
         if amount > 0 and room is not None and is_compared(resource, desk.service, desk.rule):
             left = room[zones, at]
-            room[zones, at] = np.where(left >= 0, left - amount, left)
+            after = np.where(left >= 0, left - amount, 0)
+            assert not len(after) or after.min() >= 0, f"{amount} of {resource} taken where there is less"
+            room[zones, at] = np.where(left >= 0, after, left)

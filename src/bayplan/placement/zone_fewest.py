@@ -19,7 +19,7 @@ CELLS_MAX = 1 << 22  # entries of a working array; more nodes are taken in turns
 
 
 def fewest_zones(columns: ZoneColumns, rows: Ints, parts: tuple[Amounts, ...]) -> Ints:
-    """The score of some nodes: the fewer zones the widest container needs, the better; near ones, better yet."""
+    """The score of some nodes: the fewer zones the widest container needs the better, and the nearer."""
     turn = max(CELLS_MAX // (columns.places * min(SETS_MAX, 1 << min(columns.places, 14))), 64)
     found = [_fewest(columns, rows[at : at + turn], parts) for at in range(0, len(rows), turn)]
     return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
@@ -32,7 +32,7 @@ def _fewest(columns: ZoneColumns, rows: Ints, parts: tuple[Amounts, ...]) -> Int
     near = np.ones(len(rows), dtype=bool)
     fits = np.ones(len(rows), dtype=bool)
     for part in parts:
-        concerned = fits & _lists_any(rooms, part, len(rows))
+        concerned = fits & lists_any(rooms, part, len(rows))
         sets, nearest = needed(columns, rows, rooms, part, concerned)
         count = sets.sum(axis=0)
         fits &= ~concerned | (count > 0)
@@ -51,7 +51,7 @@ def score_of(count: Ints, near: Bools, zones_max: Ints) -> Ints:
     return BEST - count * step + np.where(near, step // 2, 0)
 
 
-def _lists_any(rooms: dict[str, Ints], part: Amounts, rows: int) -> Bools:
+def lists_any(rooms: dict[str, Ints], part: Amounts, rows: int) -> Bools:
     """The nodes that list something of it in some zone."""
     found = np.zeros(rows, dtype=bool)
     for name, _ in part:
@@ -69,7 +69,7 @@ def needed(
     """
     valid = columns.numbers[:, rows] != NO_ZONE
     for name, _ in part:
-        valid &= (rooms[name] >= 0) if name in rooms else False
+        valid &= rooms[name] >= 0 if name in rooms else np.zeros(valid.shape, dtype=bool)
     chosen = np.zeros(valid.shape, dtype=bool)
     nearest = np.zeros(len(rows), dtype=bool)
     open_rows = np.flatnonzero(concerned & valid.any(axis=0))
@@ -79,9 +79,9 @@ def needed(
         if comb(columns.places, size) > SETS_MAX:
             _first_that_do(rooms, part, valid, chosen, open_rows)
             break
-        sets = _sets(columns.places, size)
+        sets = zone_sets(columns.places, size)
         fits = _sets_that_fit(rooms, part, valid, sets, open_rows)
-        lengths, best = _lengths(columns.layouts, columns.places, size)
+        lengths, best = lengths_of(columns.layouts, columns.places, size)
         layout = columns.layout[rows[open_rows]]
         length = np.where(fits, lengths[:, layout], NEVER)
         pick = length.argmin(axis=0)
@@ -95,7 +95,7 @@ def needed(
 
 def _sets_that_fit(rooms: dict[str, Ints], part: Amounts, valid: Bools, sets: Ints, rows: Ints) -> Bools:
     """Set by node."""
-    fits: Bools = valid[:, rows][sets].all(axis=1)
+    fits: Bools = np.logical_and.reduce(valid[:, rows][sets], axis=1)
     for name, amount in part:
         if amount > 0:
             fits &= rooms[name][:, rows][sets].sum(axis=1) >= amount
@@ -111,7 +111,9 @@ def _first_that_do(rooms: dict[str, Ints], part: Amounts, valid: Bools, chosen: 
         chosen[place, rows] = used
         for name, left in missing.items():
             left -= np.where(used, rooms[name][place, rows], 0)
-        short &= ~used if not missing else np.logical_or.reduce([left > 0 for left in missing.values()])
+        short &= ~used
+        for left in missing.values():
+            short |= left > 0
     chosen[:, rows[short]] = False
 
 
@@ -131,17 +133,18 @@ def spread(numbers: Ints, rooms: dict[str, Ints], part: Amounts, sets: Bools) ->
 
 
 @lru_cache(maxsize=256)
-def _sets(places: int, size: int) -> Ints:
+def zone_sets(places: int, size: int) -> Ints:
+    """Every set of so many places, in the order of the first that differs."""
     return np.asarray(list(combinations(range(places), size)), dtype=np.int64)
 
 
 @lru_cache(maxsize=64)
-def _lengths(layouts: tuple[Distances, ...], places: int, size: int) -> tuple[Ints, Ints]:
+def lengths_of(layouts: tuple[Distances, ...], places: int, size: int) -> tuple[Ints, Ints]:
     """Set by layout, all distances within the set summed; and by layout, the least of them.
 
     No mean is above the largest distance there is, even if the zones say so.
     """
-    sets = _sets(places, size)
+    sets = zone_sets(places, size)
     lengths = np.full((len(sets), len(layouts)), NEVER, dtype=np.int64)
     for at, layout in enumerate(layouts):
         inside = sets[:, -1] < len(layout)

@@ -6,7 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bayplan.model.zone import Cause, Container, FitRule, Role, Scope, Shortage, Unaligned, ZoneRules, ZoneWants
+from bayplan.model.zone import (
+    Cause,
+    Container,
+    FitRule,
+    Role,
+    Scope,
+    Shortage,
+    Unaligned,
+    ZoneRules,
+    ZoneWants,
+)
 from bayplan.placement.tree import Bools, Ints
 from bayplan.placement.zone_desk import Desk, candidates, laid_out, lowest, take
 from bayplan.placement.zone_resources import is_compared, is_indifferent, portions, stays
@@ -50,14 +60,17 @@ def asking(columns: ZoneColumns, rules: ZoneRules) -> list[tuple[Scope, Ints]]:
     return [(scope, np.flatnonzero(nodes)) for scope, nodes in groups if nodes.any()]
 
 
-def settle(desk: Desk, containers: tuple[Container, ...], rules: ZoneRules) -> Ints:
-    """Let containers take their zones one after the other; by node, the first that finds none, or FITS."""
+def settle(desk: Desk, containers: tuple[Container, ...], rules: ZoneRules, *, again: bool = False) -> Ints:
+    """Let containers take their zones one after the other; by node, the first that finds none, or FITS.
+
+    If more copies are to follow, whatever runs on counts, even for a rule that compares containers alone.
+    """
     stopped = np.full(len(desk.rows), FITS, dtype=np.int64)
     for index, container in enumerate(containers):
         good = candidates(desk, container.requests)
         found = good.any(axis=0)
         stopped[~found & (stopped == FITS)] = index
-        if stays(container, rules):
+        if stays(container, rules) or (again and container.role is Role.APP):
             take(desk, container.requests, lowest(desk, good), found & (stopped == FITS))
     return stopped
 
@@ -88,15 +101,19 @@ def assumed_zones(
         for container in containers:
             good = candidates(desk, container.requests)
             place = lowest(desk, good)
-            number = int(desk.numbers[place[0], 0])
             if not good.any():
                 return ()
-            if number != NO_ZONE and good[place[0], 0]:
-                found.append((container.name, number))
+            if any(amount and _lists(desk, name, int(place[0])) for name, amount in container.requests):
+                found.append((container.name, int(desk.numbers[place[0], 0])))
             if stays(container, rules):
-                take(desk, container.requests, place, good.any(axis=0))
+                take(desk, container.requests, place, np.ones(1, dtype=bool))
         return tuple(found)
     return ()
+
+
+def _lists(desk: Desk, resource: str, place: int) -> bool:
+    room = desk.rooms.get(resource)
+    return room is not None and bool(room[place, 0] >= 0)
 
 
 def why_unaligned(

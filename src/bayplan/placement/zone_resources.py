@@ -38,7 +38,7 @@ def is_compared(resource: str, service: Service, rule: FitRule = FitRule.STRICT)
 
 
 def is_exclusive(service: Service, resource: str, amount: int, listed: Collection[str]) -> bool:
-    """Whether this much of it is nobody else's: listed devices, and of a guaranteed pod whole CPUs and memory."""
+    """Whether this much is nobody else's: devices that are listed; if guaranteed, whole CPUs and memory."""
     if is_device(resource):
         return resource in listed
     if service is not Service.GUARANTEED or amount <= 0:

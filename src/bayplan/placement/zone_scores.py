@@ -27,7 +27,9 @@ def zone_scores(columns: ZoneColumns, wants: ZoneWants, rules: ZoneRules = USUAL
         rows = np.flatnonzero(nodes)
         if len(rows):
             parts = tuple(container.requests for container in portions(wants, scope, rules))
-            scores[rows] = fewest_zones(columns, rows, parts) if fewest else _mean(columns, rows, parts, rules)
+            scores[rows] = (
+                fewest_zones(columns, rows, parts) if fewest else _mean(columns, rows, parts, rules)
+            )
     return scores
 
 
@@ -52,13 +54,17 @@ def _worst(columns: ZoneColumns, rows: Ints, part: Amounts, rules: ZoneRules) ->
     return np.where(least > BEST, 0, least)
 
 
-def _units(columns: ZoneColumns, rows: Ints, resource: str) -> Ints:
-    """What zones have, in whole CPUs rounded up, bytes or pieces; nothing where it is not listed."""
+def _room(columns: ZoneColumns, rows: Ints, resource: str) -> Ints:
+    """What zones have; nothing where it is not listed."""
     room = columns.room(resource)
     if room is None:
         return np.zeros((columns.places, len(rows)), dtype=np.int64)
-    room = np.maximum(room if len(rows) == columns.rows else room[:, rows], 0)
-    return -(-room // MILLI) if resource == CPU else room
+    return np.maximum(room if len(rows) == columns.rows else room[:, rows], 0)
+
+
+def _units(resource: str, amounts: Ints) -> Ints:
+    """In whole CPUs rounded up, bytes or pieces."""
+    return -(-amounts // MILLI) if resource == CPU else amounts
 
 
 def _asked(resource: str, amount: int) -> int:
@@ -66,13 +72,15 @@ def _asked(resource: str, amount: int) -> int:
 
 
 def _allocated(columns: ZoneColumns, rows: Ints, part: Amounts, rules: ZoneRules) -> Ints:
+    """The share that would be left, or used, weighted. Whether there is room at all is compared exactly."""
     total = np.zeros((columns.places, len(rows)), dtype=np.int64)
     weights = 0
     for resource, amount in part:
-        have, asked = _units(columns, rows, resource), _asked(resource, amount)
+        room = _room(columns, rows, resource)
+        have, asked = _units(resource, room), _asked(resource, amount)
         counted = have - asked if rules.score is ZoneScore.LEAST_ALLOCATED else np.int64(asked)
         share = counted * BEST // np.maximum(have, 1)
-        share[(have < asked) | (have == 0)] = 0
+        share[(room < amount) | (room == 0)] = 0
         weight = rules.weight(resource)
         total += share * weight
         weights += weight
@@ -84,7 +92,7 @@ def _balanced(columns: ZoneColumns, rows: Ints, part: Amounts) -> Ints:
     shares = []
     beyond = np.zeros((columns.places, len(rows)), dtype=bool)
     for resource, amount in part:
-        have, asked = _units(columns, rows, resource), _asked(resource, amount)
+        have, asked = _units(resource, _room(columns, rows, resource)), _asked(resource, amount)
         share = np.where(have > 0, asked / np.maximum(have, 1), 1.0)
         beyond |= share > 1
         shares.append(share)

@@ -31,8 +31,10 @@ def sign_of_container(namespace: str, pod: str, container: str) -> int:
     return xxh64("\0".join((namespace, pod, container)).encode())
 
 
-def seated(seating: Seating, containers: Iterable[tuple[str, str, str]]) -> Mapping[tuple[str, str, str], int]:
-    """The zone of each container (namespace, pod, name); none at all if there are more or fewer than told of."""
+def seated(
+    seating: Seating, containers: Iterable[tuple[str, str, str]]
+) -> Mapping[tuple[str, str, str], int]:
+    """The zone of each container (namespace, pod, name); none if there are more or fewer than told of."""
     signs = {sign_of_container(*container): container for container in containers}
     if len(signs) != seating.containers:
         return {}

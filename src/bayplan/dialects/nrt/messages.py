@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bayplan.dialects.kube.quantity import spelled
-from bayplan.model.zone import Amounts, Cause, Shortage, Unaligned
+from bayplan.model.zone import Amounts, Cause, Shortage, Unaligned, Unthinkable
 
 SENTENCES = {
     Cause.STALE: "invalid node topology data",
@@ -13,6 +13,13 @@ SENTENCES = {
     Cause.POD: "cannot align pod",
 }
 NO_EVICTION = "eviction simulation in NRT is not possible:"
+WHY_NOT = {
+    Unthinkable.NOBODY: "no victims found, cannot process eviction simulation",
+    Unthinkable.SEATS_UNKNOWN: "numa placement info not found, cannot process eviction simulation",
+    Unthinkable.SEATS_EMPTY: "no containers found in numa placement info, cannot process eviction simulation",
+    Unthinkable.NOTHING_FREED: "no resources to add, cannot process eviction simulation",
+    Unthinkable.TOO_MUCH_FREED: "resource release request exceeds NUMA allocatable",
+}
 
 
 def sentence(cause: Cause) -> str:
@@ -42,3 +49,8 @@ def _shortage(one: Shortage) -> str:
     if one.available is None:
         return f"zone {one.zone} lists no {one.resource}"
     return f"zone {one.zone} has {spelled(one.resource, one.available)} of {one.resource}"
+
+
+def no_eviction(why: Unthinkable) -> str:
+    """Why nobody can say what an eviction would bring."""
+    return f"{NO_EVICTION}{WHY_NOT[why]}"

@@ -15,6 +15,7 @@ from bayplan.model.zone import Alignment, NodeZones, Policy, Scope, Seating, Zon
 POLICY, SCOPE, ZONES_MAX = "topologyManagerPolicy", "topologyManagerScope", "topologyManagerMaxNUMANodes"
 ZONE_TYPE = "Node"
 ZONES_LIMIT = 1024
+NUMBER_MAX = 64  # no kubelet can align with zones beyond
 
 POLICIES = {
     "none": Policy.NONE,
@@ -39,6 +40,7 @@ _ZONE_NAME = re.compile(r"node-\+?(\d{1,9})", re.ASCII)
 _WHOLE = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 
 Problems = list[str]
+USUAL = Alignment()
 
 
 def node_zones(topology: TopologyWire) -> tuple[NodeZones, tuple[str, ...]]:
@@ -61,7 +63,10 @@ def node_zones(topology: TopologyWire) -> tuple[NodeZones, tuple[str, ...]]:
 
 
 def alignment(
-    policies: Iterable[str], attributes: Iterable[Attribute], problems: Problems, start: Alignment = Alignment()
+    policies: Iterable[str],
+    attributes: Iterable[Attribute],
+    problems: Problems,
+    start: Alignment = USUAL,
 ) -> Alignment:
     """How the node aligns: by the first of the older policies, then by attributes, which know better."""
     found = start
@@ -90,9 +95,10 @@ def _with_attribute(found: Alignment, one: Attribute, problems: Problems) -> Ali
 
 
 def zone_number(name: str) -> int | None:
-    """The number in the name of a zone."""
+    """The number in the name of a zone, if it is one that a node can align with."""
     match = _ZONE_NAME.fullmatch(name)
-    return None if match is None else int(match[1])
+    number = NUMBER_MAX + 1 if match is None else int(match[1])
+    return number if number <= NUMBER_MAX else None
 
 
 def _numbered(zones: Iterable[ZoneWire], problems: Problems) -> dict[int, ZoneWire]:
@@ -103,7 +109,9 @@ def _numbered(zones: Iterable[ZoneWire], problems: Problems) -> dict[int, ZoneWi
             continue
         number = zone_number(zone.name)
         if number is None:
-            problems.append(f"zone {zone.name!r} is left out: the name must be node- and a number")
+            problems.append(
+                f"zone {zone.name!r} is left out: the name must be node- and a number up to {NUMBER_MAX}"
+            )
         elif number in found:
             problems.append(f"zone {zone.name!r} is listed twice; the first counts")
         else:
@@ -124,9 +132,7 @@ def _zone(number: int, wire: ZoneWire, problems: Problems) -> Zone:
         available[resource.name] = max(left, 0)
         if given is not None:
             allocatable[resource.name] = given
-    distances = {
-        to: cost.value for cost in wire.costs or () if (to := zone_number(cost.name)) is not None
-    }
+    distances = {to: cost.value for cost in wire.costs or () if (to := zone_number(cost.name)) is not None}
     return Zone(number, available, allocatable, distances)
 
 
@@ -158,7 +164,9 @@ def _seating(
     if metadata is None:
         return None
     try:
-        return seating(metadata, ((number, vector_of(zone.attributes or ())) for number, zone in zones.items()))
+        return seating(
+            metadata, ((number, vector_of(zone.attributes or ())) for number, zone in zones.items())
+        )
     except ValueError as wrong:
         problems.append(f"attribute {METADATA}: {wrong}")
         return None

@@ -1,0 +1,129 @@
+"""How many copies of a pod each node can align: the answer that capacity takes when zones matter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from bayplan.model.zone import Container, FitRule, Role, ZoneRules, ZoneWants
+from bayplan.placement.capacity import COUNT_MAX
+from bayplan.placement.tree import Bools, Ints
+from bayplan.placement.zone_desk import Desk, laid_out
+from bayplan.placement.zone_fit import FITS, asking, settle
+from bayplan.placement.zone_resources import is_compared, is_host_wide, is_indifferent, portions
+from bayplan.placement.zones import ZoneColumns
+
+USUAL = ZoneRules()
+
+
+def aligned_counts(
+    columns: ZoneColumns,
+    wants: ZoneWants,
+    rules: ZoneRules = USUAL,
+    most: int = COUNT_MAX,
+    nodes: Bools | None = None,
+) -> Ints:
+    """By node, how many copies find their zones one after the other; `most` where zones do not matter.
+
+    It says nothing of what the node as a whole has room for: that is another count, and the lesser holds.
+    Nodes outside `nodes` are not looked at, and hold none.
+    """
+    counts = np.full(columns.rows, most, dtype=np.int64)
+    if not is_indifferent(wants, rules):
+        for scope, rows in asking(columns, rules):
+            rows = rows if nodes is None else rows[nodes[rows]]
+            containers = portions(wants, scope, rules)
+            desk = laid_out(columns, rows, containers, wants.service, rules.fit)
+            counts[rows] = _copies(desk, containers, rules, most)
+        counts[~columns.fresh] = 0
+    if nodes is not None:
+        counts[~nodes] = 0
+    return counts
+
+
+def with_copies(
+    columns: ZoneColumns, rows: Ints, copies: Ints, wants: ZoneWants, rules: ZoneRules = USUAL
+) -> ZoneColumns:
+    """The same with so many copies of a pod on some nodes, in the zones that the nodes would give them."""
+    if is_indifferent(wants, rules):
+        return columns
+    asked = np.zeros(columns.rows, dtype=np.int64)
+    np.add.at(asked, rows, copies)
+    available = columns.available.copy()
+    for scope, strict in asking(columns, rules):
+        containers = portions(wants, scope, rules)
+        some = strict[asked[strict] > 0]
+        desk = laid_out(columns, some, containers, wants.service, rules.fit)
+        done = 0
+        while len(desk.rows):
+            settle(desk, containers, rules, again=True)
+            done += 1
+            for resource, room in desk.rooms.items():
+                available[columns.resources[resource]][:, desk.rows] = room
+            desk = desk.narrowed(asked[desk.rows] > done)
+    return replace(columns, available=available)
+
+
+def _copies(desk: Desk, containers: tuple[Container, ...], rules: ZoneRules, most: int) -> Ints:
+    """Counted at once if one container decides, and otherwise copy by copy on all nodes together."""
+    lasting = [one for one in containers if _lasts(one, rules) and any(amount for _, amount in one.requests)]
+    passing = [one for one in containers if not _lasts(one, rules)]
+    bounds = [_by_zone(desk, one, most) for one in (*lasting, *passing)]
+    if not bounds:
+        return np.full(len(desk.rows), most, dtype=np.int64)
+    bound: Ints = np.minimum.reduce(bounds[: len(lasting)] or [np.full(len(desk.rows), most, dtype=np.int64)])
+    for one in bounds[len(lasting) :]:
+        bound[one == 0] = 0
+    if not lasting or (len(lasting) == 1 and all(_within(one, lasting[0]) for one in passing)):
+        return bound
+    return _one_by_one(desk, containers, rules, bound, most)
+
+
+def _one_by_one(
+    desk: Desk, containers: tuple[Container, ...], rules: ZoneRules, bound: Ints, most: int
+) -> Ints:
+    """Let copies settle until no node has room for one more, or as many as could ever be."""
+    counts = np.where(bound >= most, most, 0)
+    at = np.flatnonzero((bound < most) & (bound > 0))
+    chosen = np.zeros(len(bound), dtype=bool)
+    chosen[at] = True
+    desk = desk.narrowed(chosen)
+    while len(at):
+        found = settle(desk, containers, rules, again=True) == FITS
+        counts[at] += found
+        more = found & (counts[at] < bound[at])
+        at, desk = at[more], desk.narrowed(more)
+    return counts
+
+
+def _by_zone(desk: Desk, container: Container, most: int) -> Ints:
+    """How many copies of a single container find room, over all zones."""
+    per_zone = np.full(desk.numbers.shape, most, dtype=np.int64)
+    for resource, amount in container.requests:
+        if amount <= 0:
+            continue
+        room, offered = desk.rooms.get(resource), desk.offers[resource]
+        host_wide = desk.rule is FitRule.STRICT and is_host_wide(resource)
+        if room is not None:
+            compared = is_compared(resource, desk.service, desk.rule)
+            copies = np.maximum(room, 0) // amount if compared else np.where(room >= 0, most, 0)
+            if host_wide:
+                copies[:, ~(room >= 0).any(axis=0)] = most
+            np.minimum(per_zone, copies, out=per_zone)
+        elif not host_wide:
+            per_zone[:] = 0
+        if offered is not None and desk.rule is FitRule.STRICT:
+            per_zone[:, ~offered] = 0
+    together: Ints = np.minimum(per_zone.sum(axis=0), most)
+    return together
+
+
+def _lasts(container: Container, rules: ZoneRules) -> bool:
+    return container.role is Role.APP or (container.role is Role.SIDECAR and rules.sidecars_stay)
+
+
+def _within(small: Container, large: Container) -> bool:
+    """Whether any zone with room for the large one has room for the small one, too."""
+    have = dict(large.requests)
+    return all(amount <= have.get(resource, 0) for resource, amount in small.requests)
