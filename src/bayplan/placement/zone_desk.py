@@ -21,6 +21,7 @@ class Desk:
     rooms: dict[str, Ints]  # zone by node; no entry where no zone of any node lists the resource
     offers: dict[str, Bools | None]  # the nodes that have some; None: all of them
     numbers: Ints
+    ordered: bool
     service: Service
     rule: FitRule
 
@@ -31,6 +32,7 @@ class Desk:
             {name: room[:, keep] for name, room in self.rooms.items()},
             {name: None if nodes is None else nodes[keep] for name, nodes in self.offers.items()},
             self.numbers[:, keep],
+            self.ordered,
             self.service,
             self.rule,
         )
@@ -49,7 +51,8 @@ def laid_out(
             rooms[resource] = room.copy() if everyone else room[:, rows]
         offered = columns.offered(resource)[rows]
         offers[resource] = None if offered.all() else offered
-    return Desk(rows, rooms, offers, columns.numbers[:, rows], service, rule)
+    numbers = columns.numbers if everyone else columns.numbers[:, rows]
+    return Desk(rows, rooms, offers, numbers, columns.ordered, service, rule)
 
 
 def candidates(desk: Desk, requests: Amounts) -> Bools:
@@ -83,8 +86,11 @@ def _has_room(desk: Desk, resource: str, amount: int) -> Bools:
 
 def lowest(desk: Desk, good: Bools) -> Ints:
     """The place of the candidate with the lowest number, by node: the one a node would take."""
-    places: Ints = np.argmin(np.where(good, desk.numbers, NO_ZONE), axis=0)
-    return places
+    if desk.ordered:
+        first: Ints = good.argmax(axis=0)
+        return first
+    least: Ints = np.where(good, desk.numbers, NO_ZONE).argmin(axis=0)
+    return least
 
 
 def take(desk: Desk, requests: Amounts, places: Ints, nodes: Bools) -> None:

@@ -31,14 +31,15 @@ def _fewest(columns: ZoneColumns, rows: Ints, parts: tuple[Amounts, ...]) -> Int
     widest = np.zeros(len(rows), dtype=np.int64)
     near = np.ones(len(rows), dtype=bool)
     fits = np.ones(len(rows), dtype=bool)
-    for part in parts:
+    for index, part in enumerate(parts):
         concerned = fits & lists_any(rooms, part, len(rows))
         sets, nearest = needed(columns, rows, rooms, part, concerned)
         count = sets.sum(axis=0)
         fits &= ~concerned | (count > 0)
         near &= ~concerned | nearest
         widest = np.maximum(widest, np.where(concerned, count, 0))
-        spread(columns.numbers[:, rows], rooms, part, sets)
+        if index < len(parts) - 1:
+            spread(columns.numbers[:, rows], rooms, part, sets)
     scores = score_of(widest, near, columns.zones_max[rows])
     scores[widest == 0] = BEST
     scores[~fits] = 0
@@ -72,7 +73,7 @@ def needed(
         valid &= rooms[name] >= 0 if name in rooms else np.zeros(valid.shape, dtype=bool)
     chosen = np.zeros(valid.shape, dtype=bool)
     nearest = np.zeros(len(rows), dtype=bool)
-    open_rows = np.flatnonzero(concerned & valid.any(axis=0))
+    open_rows = np.flatnonzero(concerned & _ever(rooms, part, valid))
     for size in range(1, columns.places + 1):
         if not len(open_rows):
             break
@@ -83,7 +84,8 @@ def needed(
         fits = _sets_that_fit(rooms, part, valid, sets, open_rows)
         lengths, best = lengths_of(columns.layouts, columns.places, size)
         layout = columns.layout[rows[open_rows]]
-        length = np.where(fits, lengths[:, layout], NEVER)
+        length = lengths[:, layout]
+        length[~fits] = NEVER
         pick = length.argmin(axis=0)
         shortest = length[pick, np.arange(len(open_rows))]
         done = shortest < (FAR + 1) * size * size
@@ -94,12 +96,25 @@ def needed(
 
 
 def _sets_that_fit(rooms: dict[str, Ints], part: Amounts, valid: Bools, sets: Ints, rows: Ints) -> Bools:
-    """Set by node."""
-    fits: Bools = np.logical_and.reduce(valid[:, rows][sets], axis=1)
+    """Set by node. Sets of one are the zones themselves."""
+    every = len(rows) == valid.shape[1]
+    alone = sets.shape[1] == 1
+    good = valid if every else valid[:, rows]
+    fits: Bools = good.copy() if alone else np.logical_and.reduce(good[sets], axis=1)
     for name, amount in part:
         if amount > 0:
-            fits &= rooms[name][:, rows][sets].sum(axis=1) >= amount
+            room = rooms[name] if every else rooms[name][:, rows]
+            fits &= (room if alone else room[sets].sum(axis=1)) >= amount
     return fits
+
+
+def _ever(rooms: dict[str, Ints], part: Amounts, valid: Bools) -> Bools:
+    """The nodes whose zones hold it all together: no others need be tried."""
+    enough: Bools = np.logical_or.reduce(valid, axis=0)
+    for name, amount in part:
+        if amount > 0 and name in rooms:
+            enough &= np.where(valid, rooms[name], 0).sum(axis=0) >= amount
+    return enough
 
 
 def _first_that_do(rooms: dict[str, Ints], part: Amounts, valid: Bools, chosen: Bools, rows: Ints) -> None:

@@ -70,7 +70,8 @@ def settle(desk: Desk, containers: tuple[Container, ...], rules: ZoneRules, *, a
         good = candidates(desk, container.requests)
         found = good.any(axis=0)
         stopped[~found & (stopped == FITS)] = index
-        if stays(container, rules) or (again and container.role is Role.APP):
+        last = index == len(containers) - 1 and not again  # nobody comes after it
+        if (stays(container, rules) and not last) or (again and container.role is Role.APP):
             take(desk, container.requests, lowest(desk, good), found & (stopped == FITS))
     return stopped
 

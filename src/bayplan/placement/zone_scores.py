@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.model.zone import Amounts, Scope, Service, ZoneRules, ZoneScore, ZoneWants
+from bayplan.placement.fit_resources import BEST, EXACT
 from bayplan.placement.tree import Ints
 from bayplan.placement.zone_fewest import fewest_zones
 from bayplan.placement.zone_resources import CPU, portions
 from bayplan.placement.zones import NO_ZONE, ZoneColumns
 
-BEST = 100
 MILLI = 1000
 USUAL = ZoneRules()
 
@@ -79,12 +79,23 @@ def _allocated(columns: ZoneColumns, rows: Ints, part: Amounts, rules: ZoneRules
         room = _room(columns, rows, resource)
         have, asked = _units(resource, room), _asked(resource, amount)
         counted = have - asked if rules.score is ZoneScore.LEAST_ALLOCATED else np.int64(asked)
-        share = counted * BEST // np.maximum(have, 1)
+        share = _hundredths(counted, have)
         share[(room < amount) | (room == 0)] = 0
         weight = rules.weight(resource)
         total += share * weight
         weights += weight
     return total // weights
+
+
+def _hundredths(part: Ints | np.int64, whole: Ints) -> Ints:
+    """The share in whole hundredths, rounded down, where the part is between nothing and the whole.
+
+    Floats divide much faster, and below this limit they cannot round up across a whole number.
+    """
+    divisor = np.maximum(whole, 1)
+    if int(whole.max(initial=0)) < EXACT:
+        return (part * float(BEST) / divisor).astype(np.int64)
+    return part * BEST // divisor
 
 
 def _balanced(columns: ZoneColumns, rows: Ints, part: Amounts) -> Ints:

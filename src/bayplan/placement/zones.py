@@ -35,6 +35,7 @@ class ZoneColumns:
     zones_max: Ints
     layout: Ints  # which of the layouts the distances of its zones follow
     layouts: tuple[Distances, ...]
+    ordered: bool = True  # every node lists its zones by number
 
     @property
     def rows(self) -> int:
@@ -67,7 +68,7 @@ def zone_columns(
     layouts: dict[Distances, int] = {(): 0}
     for row, node in enumerate(nodes):
         _fill(columns, row, node, reports.get(node.name), node.name not in stale, layouts)
-    return replace(columns, layouts=tuple(layouts))
+    return replace(columns, layouts=tuple(layouts), ordered=_ordered(columns.numbers))
 
 
 def changed(columns: ZoneColumns, row: int, node: Node, report: NodeZones | None, fresh: bool) -> ZoneColumns:
@@ -87,7 +88,7 @@ def changed(columns: ZoneColumns, row: int, node: Node, report: NodeZones | None
     wider.available[:, :, row], wider.numbers[:, row], wider.offers[:, row] = UNLISTED, NO_ZONE, False
     layouts = {layout: at for at, layout in enumerate(columns.layouts)}
     _fill(wider, row, node, report, fresh, layouts)
-    return replace(wider, layouts=tuple(layouts))
+    return replace(wider, layouts=tuple(layouts), ordered=_ordered(wider.numbers))
 
 
 def taken_everywhere(columns: ZoneColumns, rows: Ints, amounts: Mapping[str, int]) -> ZoneColumns:
@@ -149,6 +150,10 @@ def _fill(
         for name, amount in zone.available.items():
             columns.available[columns.resources[name], place, row] = max(amount, 0)
     columns.layout[row] = layouts.setdefault(_distances(report.zones), len(layouts))
+
+
+def _ordered(numbers: Ints) -> bool:
+    return bool((numbers[1:] >= numbers[:-1]).all())
 
 
 def _distances(zones: tuple[Zone, ...]) -> Distances:
