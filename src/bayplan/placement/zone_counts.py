@@ -15,6 +15,7 @@ from bayplan.placement.zone_resources import is_compared, is_host_wide, is_indif
 from bayplan.placement.zones import ZoneColumns
 
 USUAL = ZoneRules()
+TURNS_MAX = 4096  # no node runs more pods: further copies are not tried one by one
 
 
 def aligned_counts(
@@ -69,37 +70,35 @@ def _copies(desk: Desk, containers: tuple[Container, ...], rules: ZoneRules, mos
     """Counted at once if one container decides, and otherwise copy by copy on all nodes together."""
     lasting = [one for one in containers if _lasts(one, rules) and any(amount for _, amount in one.requests)]
     passing = [one for one in containers if not _lasts(one, rules)]
-    bounds = [_by_zone(desk, one, most) for one in (*lasting, *passing)]
-    if not bounds:
-        return np.full(len(desk.rows), most, dtype=np.int64)
-    bound: Ints = np.minimum.reduce(bounds[: len(lasting)] or [np.full(len(desk.rows), most, dtype=np.int64)])
-    for one in bounds[len(lasting) :]:
-        bound[one == 0] = 0
+    bound = np.full(len(desk.rows), COUNT_MAX, dtype=np.int64)
+    for one in lasting:
+        np.minimum(bound, _by_zone(desk, one), out=bound)
+    for one in passing:
+        bound[_by_zone(desk, one) == 0] = 0
     if not lasting or (len(lasting) == 1 and all(_within(one, lasting[0]) for one in passing)):
-        return bound
+        return np.minimum(bound, most)
     return _one_by_one(desk, containers, rules, bound, most)
 
 
 def _one_by_one(
     desk: Desk, containers: tuple[Container, ...], rules: ZoneRules, bound: Ints, most: int
 ) -> Ints:
-    """Let copies settle until no node has room for one more, or as many as could ever be."""
-    counts = np.where(bound >= most, most, 0)
-    at = np.flatnonzero((bound < most) & (bound > 0))
-    chosen = np.zeros(len(bound), dtype=bool)
-    chosen[at] = True
-    desk = desk.narrowed(chosen)
+    """Let copies settle until no node has room for one more; where nothing is ever used up, any number do."""
+    counts = np.where(bound == COUNT_MAX, most, 0)
+    goal = np.minimum(bound, min(most, TURNS_MAX))
+    alive = (bound < COUNT_MAX) & (goal > 0)
+    at, desk = np.flatnonzero(alive), desk.narrowed(alive)
     while len(at):
         found = settle(desk, containers, rules, again=True) == FITS
         counts[at] += found
-        more = found & (counts[at] < bound[at])
+        more = found & (counts[at] < goal[at])
         at, desk = at[more], desk.narrowed(more)
     return counts
 
 
-def _by_zone(desk: Desk, container: Container, most: int) -> Ints:
-    """How many copies of a single container find room, over all zones."""
-    per_zone = np.full(desk.numbers.shape, most, dtype=np.int64)
+def _by_zone(desk: Desk, container: Container) -> Ints:
+    """How many copies of a single container find room, over all zones; COUNT_MAX if it uses nothing up."""
+    per_zone = np.full(desk.numbers.shape, COUNT_MAX, dtype=np.int64)
     for resource, amount in container.requests:
         if amount <= 0:
             continue
@@ -107,15 +106,15 @@ def _by_zone(desk: Desk, container: Container, most: int) -> Ints:
         host_wide = desk.rule is FitRule.STRICT and is_host_wide(resource)
         if room is not None:
             compared = is_compared(resource, desk.service, desk.rule)
-            copies = np.maximum(room, 0) // amount if compared else np.where(room >= 0, most, 0)
+            copies = np.maximum(room, 0) // amount if compared else np.where(room >= 0, COUNT_MAX, 0)
             if host_wide:
-                copies[:, ~(room >= 0).any(axis=0)] = most
+                copies[:, ~(room >= 0).any(axis=0)] = COUNT_MAX
             np.minimum(per_zone, copies, out=per_zone)
         elif not host_wide:
             per_zone[:] = 0
         if offered is not None and desk.rule is FitRule.STRICT:
             per_zone[:, ~offered] = 0
-    together: Ints = np.minimum(per_zone.sum(axis=0), most)
+    together: Ints = np.minimum(per_zone.sum(axis=0), COUNT_MAX)
     return together
 
 
