@@ -81,7 +81,7 @@ def world(seed: int) -> World:
 def wants(seed: int) -> ZoneWants:
     random = Random(seed ^ 0x5EED)
     service = random.choice([Service.GUARANTEED, Service.GUARANTEED, Service.BURSTABLE, Service.BEST_EFFORT])
-    containers = []
+    containers: list[Container] = []
     for role in [Role.INIT, Role.SIDECAR, Role.INIT]:
         if random.random() < 0.3:
             containers.append(container(random, f"c{len(containers)}", role, service))

@@ -8,7 +8,7 @@ import numpy as np
 
 from bayplan.model.zone import Container, FitRule, Role, ZoneRules, ZoneWants
 from bayplan.placement.capacity import COUNT_MAX
-from bayplan.placement.tree import Bools, Ints
+from bayplan.placement.tree import Bools, Ints, Tree
 from bayplan.placement.zone_desk import Desk, laid_out
 from bayplan.placement.zone_fit import FITS, asking, settle
 from bayplan.placement.zone_resources import is_compared, is_host_wide, is_indifferent, portions
@@ -41,6 +41,17 @@ def aligned_counts(
     if nodes is not None:
         counts[~nodes] = 0
     return counts
+
+
+def per_leaf(tree: Tree, counts: Ints) -> Ints:
+    """Counts of nodes as counts of leaves: beside what the leaves hold otherwise, the lesser counts.
+
+    A leaf of several nodes aligns what its nodes align together.
+    """
+    if tree.topology.ends_at_host or not len(counts):
+        return counts
+    together: Ints = np.minimum(np.add.reduceat(counts, tree.starts[tree.lowest]), COUNT_MAX)
+    return together
 
 
 def with_copies(

@@ -49,7 +49,8 @@ def _fewest(columns: ZoneColumns, rows: Ints, parts: tuple[Amounts, ...]) -> Int
 def score_of(count: Ints, near: Bools, zones_max: Ints) -> Ints:
     """A step less for every zone, and half a step more if no set of as many zones lies nearer."""
     step = BEST // zones_max
-    return np.maximum(BEST - count * step + np.where(near, step // 2, 0), 0)
+    scores: Ints = np.maximum(BEST - count * step + np.where(near, step // 2, 0), 0)
+    return scores
 
 
 def lists_any(rooms: dict[str, Ints], part: Amounts, rows: int) -> Bools:
