@@ -166,7 +166,7 @@ def test_who_leaves_gives_back_what_it_had_where_it_sat() -> None:
 
 def test_places_are_told_in_the_order_of_signs() -> None:
     pods = [RunningPod(("space", name), ASKED) for name in "abcd"]
-    order = sorted(pods, key=lambda one: sign_of_container(*one.name, "main"))
+    order = sorted(pods, key=lambda one: sign_of_container("space", one.name[1], "main"))
     before = replace(seated_report(*pods), seating=Seating(4, 1, {0: (0, 2)}))
     seats = reports.seats(before, pods)
     assert seats is not None

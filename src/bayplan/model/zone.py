@@ -168,7 +168,7 @@ class ZoneCare:
     period: float = 0.0  # seconds between two looks at nodes in doubt
     strangers: Whose = Whose.ALL  # whose pods, put there by others, cast doubt on a node
     counted: Whose = Whose.AS_REPORTED  # which pods the sign of a report counts
-    starting: bool = False  # pods count as soon as they leave the line, not only once they run
+    starting: bool = True  # pods count as soon as they leave the line, not only once they run
     heed_settings: bool = True  # a changed policy is taken over at once
     make_room: bool = False  # evictions are thought through zone by zone
     eager: bool = True  # a report that has caught up is taken over even if nobody was refused
