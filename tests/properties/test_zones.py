@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayplan.dialects.nrt.messages import sentence, told
-from bayplan.model.zone import Cause, FitRule, Service, ZoneRules, ZoneScore
+from bayplan.model.zone import Cause, FitRule, Service, ZoneRules, ZoneScore, ZoneWants
 from bayplan.placement import zone_fewest
 from bayplan.placement.zone_counts import aligned_counts, with_copies
 from bayplan.placement.zone_fit import aligned, assumed_zones, why_unaligned
@@ -111,9 +111,18 @@ def test_assumed_zones_are_those_that_first_fit_chooses(seed: int) -> None:
         assert {number for _, number in found} <= set(chosen or ())
 
 
+def larger(asked: ZoneWants, times: int) -> ZoneWants:
+    """A guaranteed pod that asks for more of everything, so that it may need several zones."""
+    containers = tuple(
+        replace(one, requests=tuple((name, amount * times) for name, amount in one.requests))
+        for one in asked.containers
+    )
+    return replace(asked, service=Service.GUARANTEED, containers=containers)
+
+
 @given(SEEDS, st.sampled_from(list(ZoneScore)))
 def test_scores_are_what_a_look_at_each_zone_gives(seed: int, score: ZoneScore) -> None:
-    made, asked = world(seed), replace(wants(seed), service=Service.GUARANTEED)
+    made, asked = world(seed), larger(wants(seed), Random(seed).choice([1, 1, 2, 3]))
     weights = {"cpu": Random(seed).randrange(-1, 4), "memory": 2}
     rules = ZoneRules(score=score, weights=tuple(weights.items()), sidecars_stay=False)
     scores = zone_scores(made.columns, asked, rules)

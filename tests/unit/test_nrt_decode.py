@@ -191,6 +191,10 @@ def limited(**amounts: str) -> dict[str, Any]:
         (spec({"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}), Service.GUARANTEED),
         (spec(limited(cpu="1", memory="1Gi"), limited(cpu="1")), Service.BURSTABLE),
         (spec({"resources": {"requests": {"cpu": "1"}}}), Service.BURSTABLE),
+        (
+            spec({"resources": {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1"}}}),
+            Service.BURSTABLE,
+        ),
         (spec({"resources": {"requests": {"vendor.com/nic": "1"}}}), Service.BEST_EFFORT),
         (spec({}), Service.BEST_EFFORT),
         (spec({}, resources={"limits": {"cpu": "1", "memory": "1Gi"}}), Service.GUARANTEED),

@@ -100,6 +100,29 @@ def test_needing_more_zones_than_the_node_aligns_over_is_no_negative_score() -> 
     assert zone_scores(columns(node), pod(container(cpu=16, memory=1)), rules).tolist() == [0]
 
 
+def test_of_sets_of_zones_the_smallest_and_then_the_nearest_is_liked() -> None:
+    far = {0: 10, 1: 30, 2: 20}, {0: 30, 1: 10, 2: 12}, {0: 20, 1: 12, 2: 10}
+
+    def near_to(*free: int) -> NodeZones:
+        zones = [Zone(i, amounts(cpu=4, memory=4, gpu=int(i in free)), distances=far[i]) for i in range(3)]
+        return NodeZones("".join(map(str, free)), tuple(zones), Alignment(Policy.BEST_EFFORT))
+
+    rules = ZoneRules(score=ZoneScore.FEWEST_ZONES)
+    known = columns(near_to(0, 1), near_to(1, 2), near_to(0, 1, 2))
+    assert zone_scores(known, pod(container(cpu=1, memory=1, gpu=2)), rules).tolist() == [76, 82, 82]
+    assert zone_scores(known, pod(container(cpu=1, memory=1, gpu=1)), rules).tolist() == [94, 94, 94]
+
+
+def test_a_container_finds_in_the_zones_what_those_before_it_left() -> None:
+    rules = ZoneRules(score=ZoneScore.FEWEST_ZONES)
+    node = NodeZones("n", report(FOUR, FOUR).zones, Alignment(Policy.BEST_EFFORT))
+    twice = pod(container("a", cpu=3, memory=1), container("b", cpu=5, memory=1))
+    assert zone_scores(columns(node), twice, rules).tolist() == [100 - 2 * 12 + 6]
+    assert zone_scores(
+        columns(node), pod(*twice.containers, container("c", cpu=1, memory=1)), rules
+    ).tolist() == [0]
+
+
 def test_hundreds_of_zones_do_not_take_for_ever() -> None:
     zones = tuple(Zone(number, FOUR) for number in range(200))
     node = NodeZones("n", zones, Alignment(Policy.SINGLE_ZONE, zones_max=1024))

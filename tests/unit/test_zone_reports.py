@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bayplan.model.zone import Caution, NodeZones, Role, Scope, Seating, Unthinkable, Whose, ZoneCare
+from bayplan.model.zone import (
+    Caution,
+    Container,
+    NodeZones,
+    Role,
+    Scope,
+    Seating,
+    Service,
+    Unthinkable,
+    Whose,
+    ZoneCare,
+)
 from bayplan.placement import zone_reports as reports
 from bayplan.placement.zone_evictions import imagined, without
 from bayplan.placement.zone_reports import NOTHING_KNOWN, Belief, RunningPod
+from bayplan.placement.zone_resources import pinned_containers
 from bayplan.placement.zone_signs import sign_of_container, sign_of_pods, xxh64
 from tests.unit.zoned_nodes import amounts, container, pod, report
 
@@ -133,6 +145,14 @@ def test_only_nodes_that_refused_somebody_are_looked_at_if_not_eager() -> None:
     belief = reports.reserving(Belief(report(EIGHT)), A, ASKED, CARE)
     assert reports.in_doubt(belief, CARE)
     assert not reports.in_doubt(belief, replace(CARE, eager=False))
+
+
+def test_parts_of_a_cpu_are_shared_and_whole_ones_are_not() -> None:
+    def pinned(milli: int, service: Service = Service.GUARANTEED) -> tuple[str, ...]:
+        return pinned_containers(pod(Container("main", (("cpu", milli),)), service=service), ())
+
+    assert (pinned(1500), pinned(2000), pinned(0)) == ((), ("main",), ())
+    assert pinned(2000, Service.BURSTABLE) == ()
 
 
 # ── signs ──────────────────────────────────────────────────────────────────────────────────────────
