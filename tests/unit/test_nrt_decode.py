@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from bayplan.dialects.nrt.fingerprint import sign_of, spelled
+from bayplan.dialects.nrt.hints import ASSUMED_ZONES, hinted_zones, zone_hint
 from bayplan.dialects.nrt.pods import service_of, zone_wants
 from bayplan.dialects.nrt.seating import decoded, encoded, seating
 from bayplan.dialects.nrt.settings import zone_settings
@@ -224,6 +225,14 @@ def test_containers_are_read_in_the_order_of_their_start() -> None:
     ]
     assert wants.overhead == (("cpu", 250),)
     assert hash(wants) == hash(wants)
+
+
+def test_a_hint_says_which_zones_were_assumed() -> None:
+    assert zone_hint((("a", 0), ("b", 12))) == {ASSUMED_ZONES: "a=0,b=12"}
+    assert hinted_zones(zone_hint((("a", 0), ("b", 12)))) == {"a": 0, "b": 12}
+    assert hinted_zones(zone_hint((("", 3),))) == {"": 3}
+    assert zone_hint(()) == {}
+    assert hinted_zones({}) == hinted_zones({ASSUMED_ZONES: "a=x"}) == {}
 
 
 # ── arguments ──────────────────────────────────────────────────────────────────────────────────────

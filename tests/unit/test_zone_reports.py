@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from bayplan.model.zone import (
     Caution,
     Container,
@@ -21,7 +23,8 @@ from bayplan.placement.zone_evictions import imagined, without
 from bayplan.placement.zone_reports import NOTHING_KNOWN, Belief, RunningPod
 from bayplan.placement.zone_resources import pinned_containers
 from bayplan.placement.zone_signs import sign_of_container, sign_of_pods, xxh64
-from tests.unit.zoned_nodes import amounts, container, pod, report
+from bayplan.placement.zones import taken_everywhere
+from tests.unit.zoned_nodes import amounts, columns, container, pod, report
 
 CARE = ZoneCare(Caution.RESERVE)
 EIGHT = amounts(cpu=8, memory=8)
@@ -55,6 +58,18 @@ def test_what_is_reserved_is_never_less_than_nothing_and_a_zone_lists_no_more_th
         belief = reports.reserving(belief, name, pod(container(cpu=3, memory=2, gpu=1)), CARE)
     zones, _ = reports.believed(belief, CARE)
     assert zones is not None and zones.zones[0].available == {"cpu": 0}
+
+
+def test_what_is_reserved_for_a_whole_gang_is_taken_from_the_columns_at_once() -> None:
+    nodes = [report(EIGHT, amounts(cpu=4), name=name) for name in "ab"]
+    beliefs = [Belief(one) for one in nodes]
+    for pod_name in (A, B):
+        beliefs[1] = reports.reserving(beliefs[1], pod_name, ASKED, CARE)
+    beliefs[0] = reports.reserving(beliefs[0], A, ASKED, CARE)
+    one_by_one = [zones for belief in beliefs if (zones := reports.believed(belief, CARE)[0]) is not None]
+    asked = dict(ASKED.containers[0].requests)
+    at_once = taken_everywhere(columns(*nodes), np.asarray([0, 1]), asked, np.asarray([1, 2]))
+    assert (at_once.available == columns(*one_by_one).available).all()
 
 
 def test_the_same_pod_is_reserved_once_and_released_once() -> None:

@@ -91,14 +91,20 @@ def changed(columns: ZoneColumns, row: int, node: Node, report: NodeZones | None
     return replace(wider, layouts=tuple(layouts), ordered=_ordered(wider.numbers))
 
 
-def taken_everywhere(columns: ZoneColumns, rows: Ints, amounts: Mapping[str, int]) -> ZoneColumns:
-    """The same with less room in every zone of some nodes: nobody knows yet which zone it will be."""
+def taken_everywhere(
+    columns: ZoneColumns, rows: Ints, amounts: Mapping[str, int], copies: Ints | None = None
+) -> ZoneColumns:
+    """The same with less room in every zone of some nodes: nobody knows yet which zone it will be.
+
+    Rows are unique; `copies` is how many pods each of them gets, one if it is not said.
+    """
     available = columns.available.copy()
+    count = np.ones(len(rows), dtype=np.int64) if copies is None else copies
     for resource, amount in amounts.items():
         at = columns.resources.get(resource)
         if at is not None and amount > 0:
             room = available[at][:, rows]
-            available[at][:, rows] = np.where(room < 0, room, np.maximum(room - amount, 0))
+            available[at][:, rows] = np.where(room < 0, room, np.maximum(room - amount * count, 0))
     return replace(columns, available=available)
 
 
