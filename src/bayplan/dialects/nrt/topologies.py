@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from bayplan.dialects.kube.quantity import amount
 from bayplan.dialects.nrt import fingerprint as prints
@@ -94,6 +95,7 @@ def _with_attribute(found: Alignment, one: Attribute, problems: Problems) -> Ali
     return found
 
 
+@lru_cache(maxsize=1024)
 def zone_number(name: str) -> int | None:
     """The number in the name of a zone, if it is one that a node can align with."""
     match = _ZONE_NAME.fullmatch(name)
