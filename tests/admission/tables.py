@@ -123,7 +123,9 @@ def who_yields(case: Case) -> list[str]:
         quota[cell] = quota.get(cell, 0) + sum(ask.each.get(resource, 0) * ask.count for ask in asks)
     round_ = round_of(state, profile)
     queue = round_.queues[state.rules.entrances[demand.entrance].queue]
-    need = Need(demand, queue, frozenset(cells), {c: q for c, q in quota.items() if q}, lambda: ())
+    need = Need(
+        demand, queue, frozenset(cells), {c: q for c, q in quota.items() if q}, lambda: (), lambda: True
+    )
     before = _books(round_)
     victims = find_victims(round_, need)
     assert _books(round_) == before, "looking for victims changed the books"

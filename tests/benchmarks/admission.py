@@ -28,6 +28,7 @@ from bayplan.dialects.kueue import admitting
 from bayplan.model.plan import Admit, Evict
 from bayplan.model.profile import Profile
 from bayplan.runtime.admission_role import AdmissionRole
+from bayplan.runtime.garbage import collect_rarely
 from bayplan.runtime.journal import MemoryJournal
 from bayplan.runtime.loop import Loop
 from bayplan.scheduling.admit import decide_admissions
@@ -209,6 +210,7 @@ def main() -> int:
         "memory": lambda: throughput(wishes.share),
         "server": _server,
     }
+    collect_rarely()  # as `bayplan run` does
     figures = []
     for name, measure in parts.items():
         if wishes.only in ("", name):

@@ -58,7 +58,7 @@ class Site:
             found = self.cluster.get("nodes", *names)
             return all(usable(one) for one in found.get("items", [found]))
 
-        eventually(all_usable, "the hosts may be used", 30)
+        eventually(all_usable, "the hosts may be used")
 
     def patch(self, kind: str, name: str, spec: Object) -> None:
         where = ("-n", "default") if kind in (WORKLOADS, "localqueue", "statefulset") else ()
@@ -76,7 +76,7 @@ class Site:
     def wait(self, name: str, kind: str, status: str, reason: str) -> str:
         """The message of a condition, as soon as it has this status and reason."""
         eventually(
-            lambda: self.told(name, kind)[:2] == (status, reason), f"{name} is {kind}={status}, {reason}", 20
+            lambda: self.told(name, kind)[:2] == (status, reason), f"{name} is {kind}={status}, {reason}"
         )
         return self.told(name, kind)[2]
 
@@ -181,7 +181,7 @@ def installed(
     site = Site(cluster, namespace, _account(cluster, namespace, folder))
     options = ("--roles=webhooks", f"--webhook-listen={address}")
     with running(site, folder / "webhooks", *options, may_be_refused=True):  # once its rights are taken away
-        eventually(lambda: _trusted(site), "the cluster trusts the webhooks", 60)
+        eventually(lambda: _trusted(site), "the cluster trusts the webhooks")
         site.apply(TOPOLOGY)
         try:
             yield site
@@ -189,7 +189,7 @@ def installed(
         finally:  # while there is somebody to convert what is left
             _release(site)
             cluster.kubectl(*remove, "--wait=false", stdin=everything)
-            cluster.kubectl("wait", "--for=delete", "--timeout=60s", "crd", *converted())
+            cluster.kubectl("wait", "--for=delete", "--timeout=120s", "crd", *converted())
 
 
 @contextmanager

@@ -12,8 +12,11 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
+PATIENCE = 120.0
+"""Seconds; the garbage collector alone looks for new kinds only every thirty, and some machines are slow."""
 
-def eventually(holds: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+
+def eventually(holds: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
     """Look again and again until something holds; `what` is the sentence that failed to come true."""
     deadline = time.monotonic() + seconds
     while not holds():

@@ -118,7 +118,7 @@ def test_what_does_not_fit_is_told_why_and_starts_when_something_finishes(site: 
     short = site.wait("waits", "QuotaReserved", "False", "WaitingForQuota")
     assert short == FAILED + f"insufficient unused quota for {GPU} in flavor fit, 2 more needed"
     assert site.told("waits", "Admitted") == NO_RESERVATION
-    eventually(lambda: site.events("waits") == [(WARNING, "WaitingForQuota", short)], "it is announced", 5)
+    eventually(lambda: site.events("waits") == [(WARNING, "WaitingForQuota", short)], "it is announced")
     assert site.workload("waits")["status"]["resourceRequests"] == [{"name": "main", "resources": {GPU: "6"}}]
     assert site.wait("never", "QuotaReserved", "False", "ExceedsMaxQuota") == FAILED + (
         f"insufficient quota for {GPU} in flavor fit, previously considered podsets requests (0) + "
@@ -151,7 +151,7 @@ def test_a_gang_without_a_place_is_told_what_lacks_and_starts_with_the_node_it_l
     )
     assert told == f"{known}. {more}"
     eventually(
-        lambda: site.events("rack") == [(WARNING, "TopologyPlacementFailed", known)], "it is announced", 5
+        lambda: site.events("rack") == [(WARNING, "TopologyPlacementFailed", known)], "it is announced"
     )
     # Times of creation are whole seconds: of two in one second the first by name is the first in line.
     site.apply(gang("similar", "room", 3, 4, required=RACK))
@@ -207,7 +207,7 @@ def test_borrowed_quota_returns_to_its_owner(site: Site) -> None:
     )  # fmt: skip
     site.wait_admitted("guest")
     considered = "Flavors considered: main: lent(Fit;borrow=1)"
-    eventually(lambda: any(considered in event[2] for event in site.events("guest")), "it borrows", 5)
+    eventually(lambda: any(considered in event[2] for event in site.events("guest")), "it borrows")
     site.apply(gang("owned", "owner", 2, 4, required=RACK))
     site.wait_admitted("owned")
     uid = site.workload("owned")["metadata"]["uid"]
@@ -255,7 +255,7 @@ def test_queues_stop_drain_and_start(site: Site) -> None:
         assert site.wait("flows", "QuotaReserved", "False", "Suspended") == f"{kind} tap is inactive"
         assert site.told("flows", "Requeued")[:2] == ("False", f"{kind}Stopped")
         stopped = (NORMAL, f"EvictedDueTo{kind}Stopped", f"The {kind} is stopped")
-        eventually(lambda event=stopped: event in site.events("flows"), "it is announced", 5)  # type: ignore[misc]
+        eventually(lambda event=stopped: event in site.events("flows"), "it is announced")  # type: ignore[misc]
     site.patch("localqueue", "tap", {"stopPolicy": "None"})
     site.wait_admitted("flows", "held")
     told = "The LocalQueue was restarted after being stopped"
@@ -289,15 +289,13 @@ def test_queues_tell_how_they_stand(site: Site) -> None:
 
     missing = 'there is no Topology "later" for TAS flavor "told"'
     inactive = ("False", "TopologyNotFound", f"Can't admit new workloads: {missing}.")
-    eventually(lambda: active() == inactive, "the missing Topology is named", 10)
+    eventually(lambda: active() == inactive, "the missing Topology is named")
     site.apply(gang("patient", "told", 1, 4), gang("second", "told", 2, 4))
     site.wait("patient", "QuotaReserved", "False", "Suspended")
     site.apply({**TOPOLOGY, "metadata": {"name": "later"}})
     site.wait_admitted("patient")
-    eventually(lambda: active() == ("True", "Ready", "Can admit new workloads"), "it works", 10)
+    eventually(lambda: active() == ("True", "Ready", "Can admit new workloads"), "it works")
     usage = [{"name": GPU, "total": "4", "borrowed": "0"}]
     wanted: Object = {"pendingWorkloads": 1, "reservingWorkloads": 1, "admittedWorkloads": 1}
     wanted |= {"flavorsUsage": [{"name": "told", "resources": usage}]}
-    eventually(
-        lambda: contains(site.cluster.get("clusterqueue", "told")["status"], wanted), "usage is told", 10
-    )
+    eventually(lambda: contains(site.cluster.get("clusterqueue", "told")["status"], wanted), "usage is told")

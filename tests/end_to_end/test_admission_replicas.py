@@ -128,14 +128,14 @@ def test_killed_at_any_moment_every_gang_is_admitted_once(site: Site, tmp_path: 
             finish_some()
             before = admitted()
             with admitting(site, tmp_path / f"round-{round_}", "--no-elect") as process:
-                eventually(lambda known=before: admitted() > known, "it admits", 40)  # type: ignore[misc]
+                eventually(lambda known=before: admitted() > known, "it admits")  # type: ignore[misc]
                 finish_some()
                 time.sleep(0.1 * round_)
                 process.kill()
                 process.wait()
         with admitting(site, tmp_path / "last", "--no-elect"):
-            eventually(lambda: finish_some() == 0, "everything came to its end", 120)
-            eventually(lambda: counts() == (0, 0), "the queue says that it is empty", 10)
+            eventually(lambda: finish_some() == 0, "everything came to its end")
+            eventually(lambda: counts() == (0, 0), "the queue says that it is empty")
     given: dict[str, set[str]] = {name: set() for name in names}
     for one in seen:
         if holds(one, "Admitted"):
@@ -161,7 +161,7 @@ def test_in_the_shadow_nothing_is_written(site: Site, tmp_path: Path) -> None:
         return '"is":"Admit"' in entries and '"is":"Decline"' in entries
 
     with admitting(site, tmp_path, "--shadow"):
-        eventually(decided, "decisions are noted", 30)
+        eventually(decided, "decisions are noted")
         time.sleep(1.5)  # long enough for statuses of queues
     for name in ("unseen", "beside"):
         assert "conditions" not in (site.workload(name).get("status") or {}) and site.events(name) == []

@@ -31,7 +31,7 @@ def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]
 def nodes(cluster: Cluster) -> Iterator[list[str]]:
     names = [f"smoke-{number}" for number in range(3)]
     cluster.apply(*(node(name) for name in names))
-    cluster.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "node", *names)
+    cluster.kubectl("wait", "--for=condition=Ready", "--timeout=120s", "node", *names)
     yield names
     cluster.kubectl("delete", "node", *names)
 
@@ -61,15 +61,15 @@ def test_nodes_keep_what_they_were_created_with_and_lose_their_taints(
 
 def test_a_node_that_falls_silent_is_tainted(cluster: Cluster) -> None:
     cluster.apply(node("silent"))
-    cluster.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "node", "silent")
+    cluster.kubectl("wait", "--for=condition=Ready", "--timeout=120s", "node", "silent")
     cluster.kubectl("annotate", "node", "silent", "bayplan.dev/node=down")
-    cluster.kubectl("wait", "--for=condition=Ready=Unknown", "--timeout=60s", "node", "silent")
+    cluster.kubectl("wait", "--for=condition=Ready=Unknown", "--timeout=120s", "node", "silent")
     eventually(
         lambda: "node.kubernetes.io/unreachable" in str(cluster.get("node", "silent")["spec"].get("taints")),
         "the node lifecycle controller taints the node",
     )
     cluster.kubectl("annotate", "node", "silent", "bayplan.dev/node-")
-    cluster.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "node", "silent")
+    cluster.kubectl("wait", "--for=condition=Ready", "--timeout=120s", "node", "silent")
     cluster.kubectl("delete", "node", "silent")
 
 
@@ -80,7 +80,7 @@ def test_six_pods_of_a_job_are_bound_and_complete(cluster: Cluster, nodes: list[
     eventually(lambda: len(pods_of(cluster, namespace)) == 6, "the Job controller makes six pods")
     for number, found in enumerate(pods_of(cluster, namespace)):
         bind(cluster, namespace, found["metadata"]["name"], nodes[number % len(nodes)])
-    cluster.kubectl("wait", "-n", namespace, "--for=condition=Complete", "--timeout=60s", "job/six")
+    cluster.kubectl("wait", "-n", namespace, "--for=condition=Complete", "--timeout=120s", "job/six")
     assert {found["spec"]["nodeName"] for found in pods_of(cluster, namespace)} == set(nodes)
     assert all(found["status"]["podIP"] for found in pods_of(cluster, namespace))
 
@@ -100,8 +100,8 @@ def test_a_pod_without_an_end_runs_until_it_is_deleted(
 ) -> None:
     cluster.apply(pod(namespace, "runs", {}))
     bind(cluster, namespace, "runs", nodes[0])
-    cluster.kubectl("wait", "-n", namespace, "--for=condition=Ready", "--timeout=60s", "pod/runs")
-    cluster.kubectl("delete", "-n", namespace, "--timeout=60s", "pod", "runs")
+    cluster.kubectl("wait", "-n", namespace, "--for=condition=Ready", "--timeout=120s", "pod/runs")
+    cluster.kubectl("delete", "-n", namespace, "--timeout=120s", "pod", "runs")
 
 
 def test_a_jobset_makes_its_child_jobs(cluster: Cluster, namespace: str) -> None:

@@ -150,7 +150,7 @@ def test_stopped_between_asking_and_writing_it_is_refused(cluster: Cluster, name
 
 def holder_of_two(cluster: Cluster, namespace: str, a: Replica, b: Replica) -> str:
     """Who of the two leads, once one does and has written."""
-    eventually(lambda: len(names(cluster, namespace)) > 3, "somebody writes", 30)
+    eventually(lambda: len(names(cluster, namespace)) > 3, "somebody writes")
     found = holder(cluster, namespace)
     assert found in (a.name, b.name)
     return found

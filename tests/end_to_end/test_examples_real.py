@@ -20,12 +20,11 @@ from bayplan.backends.stagehands.binding import Binder
 from bayplan.backends.stagehands.crew import OPERATORS, Crew
 from bayplan.backends.stagehands.definitions import operated, provisioning_requests
 from tests.end_to_end.admission_site import Site, admitting, installed
+from tests.end_to_end.objects import PATIENCE
 from tests.end_to_end.walk import KINDS, WORKLOADS, Example, Walk, examples
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
-
-SECONDS = 90.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class Real:
         self.binder.step(now)
 
     def patient(self) -> Iterator[None]:
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             yield None
             time.sleep(0.1)
@@ -74,13 +73,13 @@ def walk(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     names = [kind["metadata"]["name"] for kind in kinds]
     with installed(cluster, "examples-test", folder) as site, played(site) as stage:
         site.apply(*kinds)
-        site.kubectl("wait", "--for=condition=established", "--timeout=30s", "crd", *names)
+        site.kubectl("wait", "--for=condition=established", "--timeout=120s", "crd", *names)
         found = Walk(stage)
         found.run("kubectl apply -f cluster/nodes.yaml -f cluster/queues.yaml")
         with admitting(site, folder / "run", "--pod-batch-seconds=0.1"):
             yield found
             found.run(f"kubectl delete {KINDS},{WORKLOADS} --all --wait=false")
-            found.run("kubectl delete -f cluster/queues.yaml --timeout=30s")
+            found.run("kubectl delete -f cluster/queues.yaml --timeout=120s")
         site.kubectl("delete", "crd", *names)
 
 

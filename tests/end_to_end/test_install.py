@@ -21,10 +21,10 @@ from bayplan.cli.rights import EVERYBODY, LEASE_NAME, ROLES, Right
 from bayplan.dialects.api import Ended, Happened, Kind, Outcome, Verb, Write
 from bayplan.dialects.errors import Forbidden
 from bayplan.dialects.kube.wire import NODES, PODS_KIND
-from bayplan.dialects.kueue import scheduled
 from bayplan.runtime.clock import SystemClock
 from bayplan.runtime.election import Election
 from bayplan.runtime.objects import LEASE, SECRET, ApiObject
+from bayplan.runtime.scheduler_role import SchedulerRole
 from tests.end_to_end.objects import eventually, job_spec, node, pod
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def outcome(backend: RemoteBackend, write: Write) -> tuple[Ended, int]:
         found.extend(backend.outcomes())
         return bool(found)
 
-    eventually(ended, "the write ends", 20)
+    eventually(ended, "the write ends")
     return found[0].ended, found[0].status
 
 
@@ -135,7 +135,7 @@ def test_replicas_are_admitted_under_the_restricted_standard(installed: Cluster)
         found: list[Any] = installed.get("pods", "-n", HOME)["items"]
         return found
 
-    eventually(lambda: len(pods()) == 2, "two replicas are made", 30)
+    eventually(lambda: len(pods()) == 2, "two replicas are made")
     assert {one["spec"]["serviceAccountName"] for one in pods()} == {"bayplan"}
 
 
@@ -201,7 +201,7 @@ def test_every_right_in_the_table_is_granted(installed: Cluster) -> None:
 
 
 REFUSED = [
-    ("delete", "pods", ""),
+    ("deletecollection", "pods", ""),
     ("patch", "pods", ""),
     ("update", "pods/status", ""),
     ("create", "pods", ""),
@@ -245,20 +245,27 @@ def test_at_home_it_has_its_own_lease_and_nothing_else(installed: Cluster) -> No
 def test_it_watches_binds_tells_and_leads(installed: Cluster, account: RemoteBackend) -> None:
     installed.apply(node("install-n1"), pod("default", "install-p1", {"run-seconds": "1"}))
     try:
-        account.watch(scheduled.KINDS)
+        account.watch(SchedulerRole.kinds)
         synced: set[str] = set()
 
         def all_synced() -> bool:
             synced.update(event.kind.kind for event in account.events() if event.happened is Happened.SYNCED)
-            return synced >= {kind.kind for kind in scheduled.KINDS if not kind.optional}
+            return synced >= {kind.kind for kind in SchedulerRole.kinds if not kind.optional}
 
-        eventually(all_synced, "everything it watches is known", 30)
+        eventually(all_synced, "everything it watches is known")
         target = {"target": {"apiVersion": "v1", "kind": "Node", "name": "install-n1"}}
         bind = Write(Verb.CREATE, PODS_KIND, "default", "install-p1", target, "binding")
         assert outcome(account, bind) == (Ended.DONE, 201)
         about = {"kind": "Pod", "namespace": "default", "name": "install-p1"}
         event = {"metadata": {"generateName": "install-"}, "involvedObject": about, "reason": "Tested"}
         assert outcome(account, Write(Verb.CREATE, EVENTS, "default", "", event)) == (Ended.DONE, 201)
+
+        said = {"type": "bayplan.dev/tested", "status": "True"}
+        body = {"status": {"conditions": [said]}}
+        told = Write(Verb.STRATEGIC_PATCH, PODS_KIND, "default", "install-p1", body, "status")
+        assert outcome(account, told) == (Ended.DONE, 200)
+        conditions = installed.get("pod", "-n", "default", "install-p1")["status"]["conditions"]
+        assert {"PodScheduled", "bayplan.dev/tested"} <= {one["type"] for one in conditions}
 
         clock = SystemClock()
         lease = ApiObject(account.request, LEASE, HOME, LEASE_NAME)
@@ -272,11 +279,13 @@ def test_it_watches_binds_tells_and_leads(installed: Cluster, account: RemoteBac
 
         patch = {"metadata": {"labels": {"x": "y"}}}
         for refused in (
-            Write(Verb.DELETE, PODS_KIND, "default", "install-p1"),
+            Write(Verb.DELETE, NODES, "", "install-n1"),
             Write(Verb.MERGE_PATCH, PODS_KIND, "default", "install-p1", patch),
             Write(Verb.MERGE_PATCH, NODES, "", "install-n1", patch),
         ):
             assert outcome(account, refused) == (Ended.REFUSED, 403)
+        gone = Write(Verb.DELETE, PODS_KIND, "default", "install-p1")  # as those who make room are
+        assert outcome(account, gone) == (Ended.DONE, 200)
         for kind, namespace in ((SECRET, HOME), (LEASE, "default")):
             with pytest.raises(Forbidden):
                 ApiObject(account.request, kind, namespace, "x").get(10)

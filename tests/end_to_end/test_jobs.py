@@ -120,18 +120,18 @@ def test_a_queued_job_runs_in_one_rack_in_rank_order_and_ends(site: Site, made: 
     site.kubectl("create", "-f", "-", stdin=json.dumps(made))
     first = site.cluster.get(kind, name, "-n", "default")
     uid = first["metadata"]["uid"]
-    eventually(lambda: len(bound(site, name)) == 4, "all pods are ungated", 30)
+    eventually(lambda: len(bound(site, name)) == 4, "all pods are ungated")
     places = bound(site, name)
     ranked = [places[key] for key in sorted(places)]
     assert ranked == sorted(ranked) and len(set(ranked)) == 2
     assert len({host.split("-")[1] for host in ranked}) == 1
-    eventually(lambda: holds(site.cluster.get(kind, name, "-n", "default"), done), f"the {kind} ends", 60)
-    eventually(lambda: holds(own_workload(site, uid) or {}, "Finished"), "its Workload is finished", 20)
-    eventually(lambda: reasons(site, name)[-1:] == ["FinishedWorkload"], "it is announced", 20)
+    eventually(lambda: holds(site.cluster.get(kind, name, "-n", "default"), done), f"the {kind} ends")
+    eventually(lambda: holds(own_workload(site, uid) or {}, "Finished"), "its Workload is finished")
+    eventually(lambda: reasons(site, name)[-1:] == ["FinishedWorkload"], "it is announced")
     assert reasons(site, name) == ["CreatedWorkload", "Started", "FinishedWorkload"]
-    eventually(lambda: _used(site) == "0", "the quota is back", 20)
+    eventually(lambda: _used(site) == "0", "the quota is back")
     site.kubectl("delete", kind, name, "-n", "default")
-    eventually(lambda: own_workload(site, uid) is None and not pods_of(site, name), "nothing is left", 30)
+    eventually(lambda: own_workload(site, uid) is None and not pods_of(site, name), "nothing is left")
 
 
 @pytest.mark.parametrize("made", [job("leaver", FOREVER), job_set("leavers", FOREVER)], ids=["Job", "JobSet"])
@@ -140,21 +140,21 @@ def test_a_job_that_has_to_leave_is_as_it_was_and_comes_back(site: Site, made: O
     before = json.loads(site.kubectl("create", "-o", "json", "-f", "-", stdin=json.dumps(made)))
     assert before["spec"]["suspend"] is True
     uid = before["metadata"]["uid"]
-    eventually(lambda: len(bound(site, name)) == 4, "all pods are ungated", 30)
+    eventually(lambda: len(bound(site, name)) == 4, "all pods are ungated")
     workload = own_workload(site, uid)
     assert workload is not None
     site.patch(WORKLOADS, workload["metadata"]["name"], {"active": False})
-    eventually(lambda: _used(site) == "0", "the quota is back", 30)
-    eventually(lambda: not pods_of(site, name), "its pods are gone", 30)
+    eventually(lambda: _used(site) == "0", "the quota is back")
+    eventually(lambda: not pods_of(site, name), "its pods are gone")
     after = site.cluster.get(kind, name, "-n", "default")
     assert _scheduling(after) == _scheduling(before)
     assert after["spec"]["suspend"] is True
     assert after["metadata"].get("annotations") == before["metadata"].get("annotations")
     site.patch(WORKLOADS, workload["metadata"]["name"], {"active": True})
-    eventually(lambda: len(bound(site, name)) == 4, "it runs again", 30)
+    eventually(lambda: len(bound(site, name)) == 4, "it runs again")
     assert {pod["spec"]["nodeSelector"][POOL] for pod in pods_of(site, name)} == {"jobs"}
     site.kubectl("delete", kind, name, "-n", "default")
-    eventually(lambda: own_workload(site, uid) is None and not pods_of(site, name), "nothing is left", 30)
+    eventually(lambda: own_workload(site, uid) is None and not pods_of(site, name), "nothing is left")
 
 
 def test_a_group_of_plain_pods_runs_together_and_ends_its_workload(site: Site) -> None:
@@ -166,12 +166,12 @@ def test_a_group_of_plain_pods_runs_together_and_ends_its_workload(site: Site) -
         meta["labels"] = {**labels, INDEX: str(number)}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": made["spec"]}
         site.kubectl("create", "-f", "-", stdin=json.dumps(body))
-    eventually(lambda: len(bound(site, "band")) == 2, "both pods are ungated", 30)
-    eventually(lambda: holds(site.workload("band"), "Finished"), "the Workload is finished", 60)
+    eventually(lambda: len(bound(site, "band")) == 2, "both pods are ungated")
+    eventually(lambda: holds(site.workload("band"), "Finished"), "the Workload is finished")
     assert site.told("band", "Finished") == ("True", "Succeeded", "Pods succeeded: 2/2.")
-    eventually(lambda: _used(site) == "0", "the quota is back", 20)
+    eventually(lambda: _used(site) == "0", "the quota is back")
     site.kubectl("delete", "pod", "band-0", "band-1", "-n", "default")
-    eventually(lambda: not _there(site, "band"), "nothing is left", 30)
+    eventually(lambda: not _there(site, "band"), "nothing is left")
 
 
 def test_where_there_is_a_default_queue_jobs_without_one_run_through_it(site: Site) -> None:
@@ -183,18 +183,18 @@ def test_where_there_is_a_default_queue_jobs_without_one_run_through_it(site: Si
         told = site.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(plain))
         return json.loads(told)["spec"].get("suspend") is True
 
-    eventually(queued_by_default, "jobs are queued by default", 20)
+    eventually(queued_by_default, "jobs are queued by default")
     site.kubectl("create", "-f", "-", stdin=json.dumps(plain))
     labels = site.cluster.get("job", "homeless", "-n", "default")["metadata"]["labels"]
     assert labels["kueue.x-k8s.io/queue-name"] == "default"
-    eventually(lambda: len(bound(site, "homeless")) == 4, "all pods are ungated", 30)
+    eventually(lambda: len(bound(site, "homeless")) == 4, "all pods are ungated")
     assert all(
         "kueue.x-k8s.io/queue-name" not in pod["metadata"]["labels"] for pod in pods_of(site, "homeless")
     )
     site.kubectl("delete", "job", "homeless", "-n", "default")
     site.kubectl("delete", "localqueue", "default", "-n", "default")
-    eventually(lambda: not queued_by_default(), "and no longer without that queue", 20)
-    eventually(lambda: not pods_of(site, "homeless"), "nothing is left", 30)
+    eventually(lambda: not queued_by_default(), "and no longer without that queue")
+    eventually(lambda: not pods_of(site, "homeless"), "nothing is left")
 
 
 def _there(site: Site, name: str) -> bool:

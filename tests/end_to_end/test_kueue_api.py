@@ -80,7 +80,7 @@ def real(request: pytest.FixtureRequest, folder: Path) -> Iterator[Server]:
     address = free_address()
     point(cluster, f"https://{address}")
     with replica(cluster, folder, address):
-        eventually(lambda: trusted(cluster), "the cluster trusts the replica wherever it asks", 60)
+        eventually(lambda: trusted(cluster), "the cluster trusts the replica wherever it asks")
         yield Server(str(cluster.kubectl_path), cluster.kubeconfig)
         remove(cluster)  # while there is somebody to convert what is left
 

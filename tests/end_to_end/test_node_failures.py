@@ -43,7 +43,7 @@ def start(site: Site, name: str, pods: int) -> dict[int, str]:
     site.apply(workload(name, pods))
     site.wait_admitted(name)
     site.apply(job(name, pods))
-    eventually(lambda: len(sent(site, name)) == pods, f"the pods of {name} are ungated", 30)
+    eventually(lambda: len(sent(site, name)) == pods, f"the pods of {name} are ungated")
     return sent(site, name)
 
 
@@ -64,7 +64,7 @@ def check_moved(site: Site, name: str, before: dict[int, str], lost: str) -> Non
         now = sent(site, name)
         return len(now) == len(before) and lost not in now.values()
 
-    eventually(elsewhere, f"the pods of {lost} are elsewhere", 60)
+    eventually(elsewhere, f"the pods of {lost} are elsewhere")
     after = sent(site, name)
     assert {rank: host for rank, host in before.items() if host != lost}.items() <= after.items()
     assert Counter(after.values()) == site.hosts(name)

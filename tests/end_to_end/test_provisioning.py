@@ -41,8 +41,8 @@ def site(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         with admitting(found, folder / "replica"):
             yield found
             found.kubectl("delete", WORKLOADS, "--all", "-n", "default")
-            found.kubectl("delete", "clusterqueue", "made", "--timeout=30s")
-            found.kubectl("delete", "admissioncheck", "prov", "--timeout=30s")
+            found.kubectl("delete", "clusterqueue", "made", "--timeout=120s")
+            found.kubectl("delete", "admissioncheck", "prov", "--timeout=120s")
             found.kubectl("delete", "--ignore-not-found", "crd", REQUESTS)
         assert replayed(folder / "replica").endswith("; 0 plans differ when decided again")
 
@@ -87,11 +87,11 @@ def _there(site: Site, kind: str) -> list[str]:
 def test_a_gang_waits_for_the_kind_then_for_its_nodes_and_stands_on_exactly_those(site: Site) -> None:
     site.apply(gang("train", "made", 2, 4, required=RACK))
     site.wait("train", "QuotaReserved", "True", "QuotaReserved")
-    eventually(lambda: "is not served" in _check(site, "train")["message"], "the kind is missed", 30)
+    eventually(lambda: "is not served" in _check(site, "train")["message"], "the kind is missed")
 
     site.apply(provisioning_requests())
-    eventually(lambda: REQUESTS in site.kubectl("get", "crd", "-o", "name"), "the kind is there", 10)
-    eventually(lambda: _there(site, REQUESTS) == ["train-prov-1"], "a request is made", 60)
+    eventually(lambda: REQUESTS in site.kubectl("get", "crd", "-o", "name"), "the kind is there")
+    eventually(lambda: _there(site, REQUESTS) == ["train-prov-1"], "a request is made")
     assert _there(site, "podtemplates") == ["ppt-train-prov-1-main"]
     template = site.cluster.get("podtemplate", "ppt-train-prov-1-main", "-n", "default")["template"]
     assert template["spec"]["nodeSelector"] == {POOL: "made"}
@@ -100,17 +100,17 @@ def test_a_gang_waits_for_the_kind_then_for_its_nodes_and_stands_on_exactly_thos
     site.wait("train", "Admitted", "False", "PendingDelayedTopologyRequests")
     fresh = {POOL: "made", "example.com/block": "b1", RACK: "r9", GROUP: "g1"}
     site.add_hosts(*(node(f"fresh-{number}", 4, **fresh) for number in (1, 2)))
-    eventually(lambda: site.told("train", "Admitted")[0] == "True", "a place was found", 60)
+    eventually(lambda: site.told("train", "Admitted")[0] == "True", "a place was found")
     assert site.hosts("train") == {"fresh-1": 1, "fresh-2": 1}
 
     site.finish("train")
-    eventually(lambda: _there(site, REQUESTS) + _there(site, "podtemplates") == [], "all is cleared", 20)
+    eventually(lambda: _there(site, REQUESTS) + _there(site, "podtemplates") == [], "all is cleared")
 
 
 def test_a_request_that_fails_for_good_deactivates_the_gang(site: Site) -> None:
     site.apply(gang("never", "made", 2, 4, required=RACK))
-    eventually(lambda: _there(site, REQUESTS) == ["never-prov-1"], "a request is made", 60)
+    eventually(lambda: _there(site, REQUESTS) == ["never-prov-1"], "a request is made")
     _answer(site, "never-prov-1", "Failed", "no such machines")
     site.wait("never", "Evicted", "True", "DeactivatedDueToAdmissionCheck")
     assert site.workload("never")["spec"]["active"] is False
-    eventually(lambda: _there(site, REQUESTS) + _there(site, "podtemplates") == [], "all is cleared", 20)
+    eventually(lambda: _there(site, REQUESTS) + _there(site, "podtemplates") == [], "all is cleared")

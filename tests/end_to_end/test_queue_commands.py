@@ -37,12 +37,11 @@ def queued(cluster: Cluster) -> Iterator[Cluster]:
     kinds, objects = [unconverted(one) for one in definitions()], [obj for _, obj in furniture()]
     names = [one["metadata"]["name"] for one in kinds]
     cluster.kubectl("create", "-f", "-", stdin=listed(kinds))
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", *names)
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=120s", "crd", *names)
     try:
         eventually(
             lambda: "workloads.kueue.x-k8s.io" in cluster.kubectl("api-resources", "-o", "name"),
             "the kinds are served",
-            30,
         )
         cluster.kubectl("create", "-f", "-", stdin=listed(objects))
         cluster.kubectl(

@@ -289,7 +289,7 @@ def test_an_eviction_against_a_budget_is_refused(
         ours.write(label(namespace, "p", "x"), Write(Verb.CREATE, budget, namespace, "b", {"spec": spec}))
         ours.write(binding(namespace, "p", two_nodes[0]))
         evict = Write(Verb.CREATE, PODS, namespace, "p", {}, "eviction")
-        cluster.kubectl("wait", "-n", namespace, "--for=condition=Ready", "--timeout=60s", "pod/p")
+        cluster.kubectl("wait", "-n", namespace, "--for=condition=Ready", "--timeout=120s", "pod/p")
         outcome = ours.write(evict)[0]
         assert (outcome.ended, outcome.status) == (Ended.REFUSED, 429)
 

@@ -36,7 +36,7 @@ def data_centre(cluster: Cluster) -> Iterator[Cluster]:
     cluster.kubectl("create", "namespace", "bayplan-system")
     cluster.apply(topology(), *rights())
     cluster.apply(*(node(name, 4, **_place(name)) for name in HOSTS))
-    cluster.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "node", *HOSTS)
+    cluster.kubectl("wait", "--for=condition=Ready", "--timeout=120s", "node", *HOSTS)
     yield cluster
     cluster.kubectl("delete", "node", *HOSTS)
     cluster.kubectl("delete", "topology", "data-centre")
@@ -197,7 +197,7 @@ def test_a_job_set_is_one_gang(data_centre: Cluster, tmp_path: Path) -> None:
                 c["type"] == "Completed" and c["status"] == "True" for c in status.get("conditions") or []
             )
 
-        eventually(complete, "the JobSet completes", seconds=90)
+        eventually(complete, "the JobSet completes")
         label = "jobset.sigs.k8s.io/jobset-name=pretrain"
         pods = data_centre.get("pods", "-n", "default", "-l", label)["items"]
         assert len(pods) == 4

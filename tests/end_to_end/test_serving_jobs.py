@@ -95,7 +95,7 @@ def bound(site: Site, name: str) -> list[Object]:
 
 def in_rank_order(site: Site, name: str, pods: int, label: str) -> list[str]:
     """Wait for all pods; where each rank is: two in a row on each of two hosts of one rack."""
-    eventually(lambda: len(bound(site, name)) == pods, f"the {pods} pods of {name} are ungated", 60)
+    eventually(lambda: len(bound(site, name)) == pods, f"the {pods} pods of {name} are ungated")
     ranks = {
         int(pod["metadata"]["labels"][label]): pod["spec"]["nodeSelector"][HOST] for pod in bound(site, name)
     }
@@ -121,11 +121,11 @@ def uses(site: Site, gpus: int) -> None:
         usage = status.get("flavorsReservation") or [{"resources": [{"total": "?"}]}]
         return str(usage[0]["resources"][0]["total"])
 
-    eventually(lambda: told() == str(gpus), f"{gpus} GPUs of the quota are used", 30)
+    eventually(lambda: told() == str(gpus), f"{gpus} GPUs of the quota are used")
 
 
 def nothing_is_left(site: Site, name: str) -> None:
-    eventually(lambda: not pods_of(site, name) and not workloads(site), "nothing is left", 60)
+    eventually(lambda: not pods_of(site, name) and not workloads(site), "nothing is left")
     uses(site, 0)
 
 
@@ -141,10 +141,10 @@ def test_a_stateful_set_runs_in_rank_order_rests_and_comes_back(site: Site, poli
     with pytest.raises(Trouble, match="field is immutable"):
         site.patch("statefulset", name, {"replicas": 2})
     scale(site, "statefulset", name, 0)
-    eventually(lambda: not pods_of(site, name), "its pods are gone", 60)
+    eventually(lambda: not pods_of(site, name), "its pods are gone")
     uses(site, 0)
     on_hold = workload["metadata"]["name"]
-    eventually(lambda: site.told(on_hold)[1] == "OnHold", "it waits outside the line", 30)
+    eventually(lambda: site.told(on_hold)[1] == "OnHold", "it waits outside the line")
     scale(site, "statefulset", name, 4)
     in_rank_order(site, name, 4, POD_INDEX)
     site.kubectl("delete", "statefulset", name, "-n", "default")
@@ -162,7 +162,7 @@ def test_a_pod_of_a_stateful_set_that_vanishes_comes_back_where_it_was(site: Sit
     def replaced() -> bool:
         return len({pod["metadata"]["uid"] for pod in bound(site, "keep")} - uids) == 1
 
-    eventually(replaced, "another pod is made and ungated", 60)
+    eventually(replaced, "another pod is made and ungated")
     assert in_rank_order(site, "keep", 4, POD_INDEX) == before
     uses(site, 8)
     site.kubectl("delete", "statefulset", "keep", "-n", "default")
@@ -171,15 +171,15 @@ def test_a_pod_of_a_stateful_set_that_vanishes_comes_back_where_it_was(site: Sit
 
 def test_pods_of_a_deployment_are_admitted_one_by_one_as_far_as_the_quota_goes(site: Site) -> None:
     create(site, serving("Deployment", "web", 2, {}))
-    eventually(lambda: len(bound(site, "web")) == 2, "two pods are ungated", 60)
+    eventually(lambda: len(bound(site, "web")) == 2, "two pods are ungated")
     uses(site, 4)
     assert len(workloads(site)) == 2
     scale(site, "deployment", "web", 10)
-    eventually(lambda: len(bound(site, "web")) == 8, "there is quota for eight", 60)
-    eventually(lambda: len(workloads(site)) == 10, "two more wait", 30)
+    eventually(lambda: len(bound(site, "web")) == 8, "there is quota for eight")
+    eventually(lambda: len(workloads(site)) == 10, "two more wait")
     uses(site, 16)
     scale(site, "deployment", "web", 1)
-    eventually(lambda: len(pods_of(site, "web")) == 1, "one pod stays", 60)
+    eventually(lambda: len(pods_of(site, "web")) == 1, "one pod stays")
     uses(site, 2)
     assert len(workloads(site)) == 1
     site.kubectl("delete", "deployment", "web", "-n", "default")
@@ -193,7 +193,7 @@ def test_a_group_of_plain_pods_waits_until_it_is_complete_and_runs_in_rank_order
         found = site.cluster.get("events", "-n", "default", "--field-selector=reason=ErrWorkloadCompose")
         return [one["message"] for one in found["items"]]
 
-    eventually(lambda: bool(complaints()), "it is told what it waits for", 30)
+    eventually(lambda: bool(complaints()), "it is told what it waits for")
     assert complaints() == ["'crew' group has fewer runnable pods than expected"]
     assert not workloads(site) and not bound(site, "crew")
     create(site, group_pod("crew", 1, 4))
@@ -201,7 +201,7 @@ def test_a_group_of_plain_pods_waits_until_it_is_complete_and_runs_in_rank_order
     uses(site, 8)
     site.kubectl("delete", "pod", "crew-2", "-n", "default", "--wait=false")
     create(site, group_pod("crew", 2, 4, "crew-2b"))
-    eventually(lambda: len(pods_of(site, "crew")) == 4, "one pod took the place of another", 60)
+    eventually(lambda: len(pods_of(site, "crew")) == 4, "one pod took the place of another")
     assert in_rank_order(site, "crew", 4, RANK) == before
     site.kubectl("delete", WORKLOADS, "crew", "-n", "default", "--wait=false")  # pods alone may be replaced
     nothing_is_left(site, "crew")

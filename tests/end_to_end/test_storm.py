@@ -258,7 +258,7 @@ def test_killed_at_random_moments_every_job_ends_and_no_gang_is_torn(site: Site,
     def kill(process: Bayplan, dice: random.Random) -> None:
         for _ in range(KILLS):
             if dice.random() < AT_WORK:
-                eventually(process.is_at_work, "it is at work", 90)
+                eventually(process.is_at_work, "it is at work")
             time.sleep(dice.uniform(0, 4))
             process.kill()
             process.begin()
@@ -269,7 +269,7 @@ def test_killed_at_random_moments_every_job_ends_and_no_gang_is_torn(site: Site,
 def test_with_the_api_server_restarted_under_it_every_job_ends(site: Site, tmp_path: Path) -> None:
     def cut_off(process: Bayplan, dice: random.Random) -> None:
         for number in range(CUTS):
-            eventually(process.is_at_work, "it is at work", 90)
+            eventually(process.is_at_work, "it is at work")
             time.sleep(dice.uniform(0, 6))
             if number == CUTS - 1:
                 process.kill()

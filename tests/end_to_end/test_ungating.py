@@ -90,7 +90,7 @@ def slots(site: Site, name: str) -> dict[int, str]:
 
 
 def all_sent(site: Site, name: str, pods: int) -> None:
-    eventually(lambda: len(sent(site, name)) == pods, f"the {pods} pods of {name} are ungated", 30)
+    eventually(lambda: len(sent(site, name)) == pods, f"the {pods} pods of {name} are ungated")
     assert sent(site, name) == slots(site, name)
 
 
@@ -99,10 +99,10 @@ def test_pods_made_before_during_and_after_a_restart_start_in_rank_order(site: S
         site.apply(workload("train", 10))
         site.wait_admitted("train")
         site.apply(job("train", 10))
-        eventually(lambda: len(pods_of(site, "train")) > 0, "the first pods are made", 20)
+        eventually(lambda: len(pods_of(site, "train")) > 0, "the first pods are made")
         process.kill()
         process.wait()
-    eventually(lambda: len(pods_of(site, "train")) == 10, "all pods are made", 30)
+    eventually(lambda: len(pods_of(site, "train")) == 10, "all pods are made")
     with admitting(site, tmp_path / "second"):
         all_sent(site, "train", 10)
         before = {pod["metadata"]["uid"] for pod in pods_of(site, "train")}
@@ -115,5 +115,5 @@ def test_pods_made_before_during_and_after_a_restart_start_in_rank_order(site: S
             now = {pod["metadata"]["uid"] for pod in pods_of(site, "train")}
             return len(now) == 10 and len(now - before) == 2
 
-        eventually(replaced, "the Job makes two more", 30)
+        eventually(replaced, "the Job makes two more")
         all_sent(site, "train", 10)

@@ -58,14 +58,14 @@ def asked(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     everything = [*account, workload_definition(settings, f"https://{address}"), *objects]
     cluster.apply(namespace(settings))
     cluster.apply(*everything)
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", f"crd/{WORKLOADS}")
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=120s", f"crd/{WORKLOADS}")
     token = cluster.kubectl("create", "token", "bayplan", "-n", HOME).strip()
     path = tmp_path_factory.mktemp("account") / "kubeconfig"
     admin = json.loads(cluster.kubectl("config", "view", "--raw", "-o", "json"))
     path.write_text(json.dumps({**admin, "users": [{"name": "admin", "user": {"token": token}}]}))
     backend = RemoteBackend(load(path, None))
     webhooks = Webhooks(backend.request, Site(HOME, address, (WORKLOADS,)), SystemClock(), Metrics())
-    eventually(lambda: trusted(cluster, webhooks), "the cluster trusts the certificate", 30)
+    eventually(lambda: trusted(cluster, webhooks), "the cluster trusts the certificate")
     yield cluster, webhooks
     listed = {"apiVersion": "v1", "kind": "List", "items": [*everything, namespace(settings)]}
     cluster.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=json.dumps(listed))

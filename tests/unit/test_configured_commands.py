@@ -163,7 +163,7 @@ def test_roles_have_what_the_configuration_says(tmp_path: Path) -> None:
     played = {
         role.name: role for role in roles_to_play(frozenset(("admission", "scheduler")), settings=settings)
     }
-    assert played["admission"].profile.reserve and played["scheduler"].profile.reserve  # type: ignore[attr-defined]
+    assert played["admission"].profile.reserve and played["scheduler"].profiles["bayplan"].reserve  # type: ignore[attr-defined]
     ungating = played["ungating"]
     assert isinstance(ungating, UngatingRole) and ungating.batch_seconds == 7.0
     health, jobs = played["node_health"], played["jobs"]

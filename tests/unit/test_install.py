@@ -22,8 +22,8 @@ from bayplan.cli.manifests import CHOSEN, LABELS, Settings
 from bayplan.cli.rights import LEASE_NAME, ROLES, Right
 from bayplan.cli.run import ROLES as SERVED
 from bayplan.cli.run import run
-from bayplan.dialects.kueue import scheduled
 from bayplan.dialects.kueue.job_defaults import DEFAULT_QUEUE
+from bayplan.runtime.scheduler_role import SchedulerRole
 
 ROOT = Path(__file__).parents[2]
 ALL = Settings(roles=tuple(ROLES))
@@ -155,14 +155,13 @@ def test_nothing_is_granted_by_wildcard_or_leads_to_more_rights() -> None:
 
 
 def test_the_scheduler_may_watch_what_it_watches_and_write_what_it_writes() -> None:
-    granted = {
-        (right.group, resource, verb)
-        for right in ROLES["scheduler"].everywhere
-        for resource in right.resources
-        for verb in right.verbs
-    }
-    watched = {(kind.group, kind.plural, verb) for kind in scheduled.KINDS for verb in ("list", "watch")}
-    assert granted == watched | {("", "pods/binding", "create"), ("", "events", "create")}
+    rights = ROLES["scheduler"].everywhere
+    granted = {(one.group, name, verb) for one in rights for name in one.resources for verb in one.verbs}
+    watched = {(kind.group, kind.plural, verb) for kind in SchedulerRole.kinds for verb in ("list", "watch")}
+    written = {("", "pods/binding", "create"), ("", "events", "create"), ("", "pods", "delete")}
+    told = ("pods/status", "persistentvolumeclaims", "persistentvolumes")
+    written |= {("", one, "patch") for one in told} | {("scheduling.k8s.io", "podgroups/status", "patch")}
+    assert granted == watched | written
 
 
 def test_names_in_rights_are_names_of_objects() -> None:

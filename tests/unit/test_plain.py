@@ -11,9 +11,42 @@ from typing import Any
 import msgspec
 import pytest
 
-from bayplan.model.change import Change, GangSeen, NodeLost, NodeSeen
-from bayplan.model.gang import Gang, Group, PodSet, Ref, Segment
+from bayplan.model.assignment import Code, Misfit
+from bayplan.model.change import (
+    BudgetLost,
+    BudgetSeen,
+    Change,
+    CharterLost,
+    CharterSeen,
+    ImagesSeen,
+    NodeLost,
+    NodeSeen,
+    PodSeen,
+    StorageLost,
+    StorageSeen,
+)
+from bayplan.model.charter import Budget, Charter
+from bayplan.model.gang import Group, Locality, PodSet, Ref, Segment
 from bayplan.model.node import Node
+from bayplan.model.plan import Begin, Bind, Displace, Nominate, Plan, Refuse
+from bayplan.model.pod import Pod, PodKey
+from bayplan.model.rules import NodeRules, Requirement, Term, Toleration
+from bayplan.model.standstill import Hindrance, Sought, Standstill
+from bayplan.model.storage import NodeVolumes, StorageClass, StoreRoom, Volume, VolumeClaim
+from bayplan.model.unfit import Bar, Cause, Unfit
+from bayplan.model.wants import (
+    EVERYTHING,
+    NOTHING,
+    ClaimUse,
+    Disk,
+    HostPort,
+    Neighbours,
+    NeighbourTerm,
+    Selector,
+    Shape,
+    Spread,
+    Wants,
+)
 from bayplan.runtime.plain import plain, restore
 
 
@@ -41,6 +74,32 @@ class Empty:
     pass
 
 
+REF = Ref("gang", "Workload", "ns", "train/w/0")
+SELECTOR = Selector((Requirement("app", "In", ("x",)),))
+TERM = Term((Requirement("zone", "Exists"),))
+NEAR = NeighbourTerm("zone", SELECTOR, ("ns",), EVERYTHING)
+SHAPE = Shape(
+    "ns",
+    (("app", "x"),),
+    (("cpu", 1000), ("pods", 1)),
+    (1000, 0),
+    NodeRules((("a", "b"),), (TERM,), ((5, TERM),), (Toleration("t", "Exists"),)),
+    ports=(HostPort(80),),
+    neighbours=Neighbours((NEAR,), (NEAR,), ((3, NEAR),), ()),
+    spread=(Spread("zone", 1, SELECTOR),),
+    company=SELECTOR,
+    images=("a:1",),
+    claims=(ClaimUse("c"),),
+    disks=(Disk("gce", "d"),),
+)
+POD = Pod(
+    PodKey("ns", "p"), "u", {"cpu": 1000}, gang=REF, wants=Wants(SHAPE, 5, False, "n1", ("g",)), ours=True,
+    created=1.5, told="no room", scheduler="bayplan",
+)  # fmt: skip
+WHY = Standstill(
+    Hindrance.NO_ROOM, 3, 3, 1, POD.key, Unfit(5, {(Cause.LACKING, "cpu"): 5}, Bar.CLAIM_LOST, ("c",)),
+    Misfit(Code.NO_ROOM, ("w",)), Sought.NOBODY, 2, unsure=True,
+)  # fmt: skip
 LEAF = Leaf(Colour.RED, frozenset({"b", "a"}))
 
 
@@ -56,13 +115,37 @@ LEAF = Leaf(Colour.RED, frozenset({"b", "a"}))
         (NodeLost("x1"), Change),
         (NodeSeen(Node("x1", {"rack": "r1"}, {"cpu": 4000})), Change),
         (
-            GangSeen(
-                Gang(
-                    Ref("kube", "Workload", "ns", "train"),
-                    Group("", (PodSet("w", 4, 4, {"gpu": 1}, segments=(Segment(2, "rack"),)),), 1),
+            CharterSeen(
+                Charter(
+                    REF, tree=Group("", (PodSet("w", 4, 4, {"gpu": 1}, segments=(Segment(2, "rack"),)),), 1)
                 )
             ),
             Change,
+        ),
+        (CharterSeen(Charter(REF, 3, 0, 7, False, True, Locality(required="rack"), started=True)), Change),
+        (CharterLost(REF), Change),
+        (BudgetSeen(Budget("ns", "b", SELECTOR, 2, frozenset({"p"}))), Change),
+        (BudgetSeen(Budget("ns", "b", NOTHING)), Change),
+        (BudgetLost("ns", "b"), Change),
+        (StorageSeen(VolumeClaim("ns", "c", "fast", selector=EVERYTHING)), Change),
+        (StorageSeen(Volume("v", claim=("ns", "c"), affinity=(TERM,), labels={"zone": "a"})), Change),
+        (StorageSeen(StorageClass("fast", "d", True, (TERM,))), Change),
+        (StorageSeen(StoreRoom("fast", 5, SELECTOR), "ns/r"), Change),
+        (StorageSeen(NodeVolumes("n1", {"d": 3})), Change),
+        (StorageLost("VolumeClaim", "ns/c"), Change),
+        (ImagesSeen("n1", {"a:1": 5}), Change),
+        (PodSeen(POD), Change),
+        (
+            Plan(
+                (
+                    Bind(REF, POD, "n1"),
+                    Nominate(REF, POD, ""),
+                    Displace(POD, REF, "u", whole=True),
+                    Begin(REF, "u"),
+                    Refuse(REF, WHY, (POD,), False, "u", ("n1",)),
+                )
+            ),
+            Plan,
         ),
     ],
 )

@@ -62,6 +62,8 @@ def test_a_merge_patch_is_the_patch_and_its_precondition() -> None:
     assert body == {"metadata": {"labels": {"a": None}, "uid": "u", "resourceVersion": "7"}}
     assert given == {"metadata": {"labels": {"a": None}}}, "what was handed in stays as it was"
     assert sent(pod(Verb.MERGE_PATCH, {"spec": {}}))[3] == {"spec": {}}
+    strategic = sent(pod(Verb.STRATEGIC_PATCH, given, "status", uid="u", version="7"))
+    assert strategic == (method, path, "application/strategic-merge-patch+json", body)
 
 
 def test_an_apply_is_forced_by_our_manager() -> None:

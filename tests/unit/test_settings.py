@@ -17,7 +17,7 @@ from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kueue.demands import PLAIN, Transformation, demand
 from bayplan.dialects.kueue.job_statuses import Patience
 from bayplan.dialects.kueue.node_health import HealthRules
-from bayplan.model.profile import FairRule, LeaderRules, Profile, Remainder, Strategy
+from bayplan.model.profile import FairRule, LeaderRules, NodeChoice, Profile, Remainder, Strategy
 from tests.unit.queued_cluster import GPU, workload
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
@@ -65,6 +65,10 @@ def test_every_choice_of_a_profile_can_be_made() -> None:
             "placeBackoff": {"firstSeconds": 1, "limitSeconds": 2},
             "replaceFast": False,
             "replaceBackoff": {"firstSeconds": 3, "limitSeconds": 3},
+            "gangNodes": "spread",
+            "preemption": False,
+            "healSeconds": 5,
+            "keepAfterSeconds": 0,
         },
         resources={"ignoreUncovered": True},
     )
@@ -89,8 +93,33 @@ def test_every_choice_of_a_profile_can_be_made() -> None:
         replace_first=3,
         replace_limit=3,
         ignore_uncovered=True,
+        gang_nodes=NodeChoice.SPREAD,
+        displace=False,
+        heal_seconds=5,
+        keep_after_seconds=0,
     )
     assert replace(found, scheduling=Profile()) == DEFAULTS
+
+
+def test_each_scheduler_has_a_profile_of_its_own() -> None:
+    assert read().profiles == {"bayplan": Profile()}
+    found = read(
+        scheduling={"exactSeconds": 2},
+        schedulers={"dense": {}, "loose": {"gangNodes": "spread", "strategies": {"required": "exact"}}},
+    )
+    assert found.profiles == {
+        "dense": Profile(exact_seconds=2),
+        "loose": Profile(exact_seconds=2, gang_nodes=NodeChoice.SPREAD, required=Strategy.EXACT),
+    }
+
+
+def test_what_is_wrong_with_schedulers_is_told_with_its_path() -> None:
+    assert problems(schedulers={}) == ["schedulers: must name at least one scheduler"]
+    assert problems(schedulers={"A_": {}, "b": {"strategies": {"requird": "exact"}, "preemption": 1}}) == [
+        "schedulers.A_: is no name that a pod could have in its schedulerName",
+        "schedulers.b.strategies.requird: is not known here; did you mean required?",
+        "schedulers.b.preemption: 1: must be true or false, not a number",
+    ]
 
 
 def test_nodes_and_pods_have_their_times() -> None:

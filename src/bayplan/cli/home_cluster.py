@@ -21,20 +21,23 @@ from bayplan.backends.stagehands.definitions import definitions
 from bayplan.cli.explain import brief
 from bayplan.cli.in_process import ask_our_functions
 from bayplan.cli.settings import DEFAULTS, Settings
+from bayplan.dialects.kube.gang_messages import told
 from bayplan.dialects.kube.wire import NODES
 from bayplan.dialects.kueue import scheduled
 from bayplan.model.assignment import Misfit
-from bayplan.model.plan import Bind, Plan, Refuse
+from bayplan.model.gang import Ref
+from bayplan.model.node import HOSTNAME, Topology
+from bayplan.model.plan import Bind, Displace, Plan, Refuse
+from bayplan.model.standstill import Standstill
 from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.clock import Clock
 from bayplan.runtime.jobs_role import JobsRole
 from bayplan.runtime.loop import Loop
 from bayplan.runtime.node_health_role import NodeHealthRole
 from bayplan.runtime.provisioning_role import ProvisioningRole
-from bayplan.runtime.roles import SchedulerRole
+from bayplan.runtime.scheduler_role import SchedulerRole
 from bayplan.runtime.ungating_role import UngatingRole
 from bayplan.simulator.objects import Object, node, topology
-from bayplan.state.state import FLAT
 
 IDLE_SECONDS = 0.2
 DECISIONS_KEPT = 200
@@ -57,7 +60,7 @@ class Shape:
 class Ticker:
     """The last decisions in people's words; takes the place of a journal."""
 
-    def __init__(self, why: Callable[[Misfit], str]) -> None:
+    def __init__(self, why: Callable[[Standstill, Ref], str]) -> None:
         self.why = why
         self.lines: deque[tuple[float, str]] = deque(maxlen=DECISIONS_KEPT)
         self.decided = 0
@@ -71,8 +74,10 @@ class Ticker:
             match action:
                 case Bind(gang, _, node):
                     placed.setdefault(gang, []).append(node)
-                case Refuse(gang, misfit, news) if news:
-                    self._say(now, f"{gang.kind} {gang.name} waits: {self.why(misfit)}")
+                case Refuse(gang, why, news=True):
+                    self._say(now, f"{gang.kind} {gang.name} waits: {self.why(why, gang)}")
+                case Displace(pod, by):
+                    self._say(now, f"Pod {pod.key.name} has to go for {by.kind} {by.name}")
         for gang, nodes in placed.items():
             hosts = sorted(set(nodes))
             where = hosts[0] if len(hosts) == 1 else f"{hosts[0]} … {hosts[-1]} ({len(hosts)} hosts)"
@@ -97,11 +102,11 @@ class HomeCluster:
             lambda: "".join(letters.choices("bcdfghjklmnpqrstvwxz", k=5)),
         )
         self._furnish()
-        self.ticker = Ticker(self.why)
+        self.ticker = Ticker(self.words)
         self.crew = Crew(EmbeddedBackend(self.store, self.lock))
         self.binder = Binder(EmbeddedBackend(self.store, self.lock))
         self.backend = EmbeddedBackend(self.store, self.lock)
-        self.scheduler = SchedulerRole(settings.scheduling)
+        self.scheduler = SchedulerRole(profiles=settings.profiles)
         self.admission = AdmissionRole(settings.scheduling, settings.resources)
         jobs = JobsRole(settings.patience_with_pods, settings.rulebook)
         ungating = UngatingRole(settings.ungating.batch_seconds)
@@ -142,7 +147,12 @@ class HomeCluster:
     def why(self, misfit: Misfit) -> str:
         """A refusal in the words of `bayplan place`."""
         clusters = self.scheduler.state.clusters
-        return brief(misfit, clusters.get(misfit.topology, clusters[FLAT.name]).topology)
+        cluster = clusters.get(misfit.topology)
+        return brief(misfit, Topology("", (HOSTNAME,)) if cluster is None else cluster.topology)
+
+    def words(self, why: Standstill, gang: Ref) -> str:
+        """Why a gang waits, in the words of `bayplan place` where it has some."""
+        return self.why(why.misfit) if why.misfit is not None else told(why, gang, self.why)
 
     def _run(self) -> None:
         try:

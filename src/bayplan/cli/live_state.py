@@ -145,7 +145,7 @@ def events_about(live: Live, namespace: str, names: set[tuple[str, str]]) -> lis
     found = []
     for kind, name in names:
         chosen = replace(EVENTS, field_selector=f"involvedObject.kind={kind},involvedObject.name={name}")
-        found += list(_pages(live.backend, chosen, namespace))
+        found += list(pages(live.backend, chosen, namespace))
     return sorted(found, key=event_time)
 
 
@@ -164,13 +164,13 @@ def event_time(event: Object) -> str:
 def _listed(backend: RemoteBackend, kind: Kind) -> list[Any]:
     """All objects of a kind. A server that knows only the older version of our API is read in that."""
     try:
-        return list(_pages(backend, kind))
+        return list(pages(backend, kind))
     except NotServed:
         if kind.group != admitting.GROUP:
             raise
     older = replace(kind, version=OLDER)
     try:
-        found = list(_pages(backend, older))
+        found = list(pages(backend, older))
     except NotServed:
         raise NotServed(
             f"{backend.access.server} has no queues: it does not serve {kind.plural} of {kind.group};"
@@ -179,7 +179,8 @@ def _listed(backend: RemoteBackend, kind: Kind) -> list[Any]:
     return [convert(one, kind.api_version) if kind.kind in PLAIN else one for one in found]
 
 
-def _pages(backend: RemoteBackend, kind: Kind, namespace: str = "") -> Iterator[Any]:
+def pages(backend: RemoteBackend, kind: Kind, namespace: str = "") -> Iterator[Any]:
+    """All objects of a kind; Trouble if the server does not give them."""
     wire, token = Wire(kind), ""
     whole = kind.path(quote(namespace))
     while True:

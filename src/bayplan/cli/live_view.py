@@ -14,7 +14,7 @@ from rich.text import Text
 
 from bayplan.cli.home_cluster import HomeCluster
 from bayplan.simulator.objects import BLOCK, GPU, RACK, TOPOLOGY
-from bayplan.state.queues import Place
+from bayplan.state.line import Place
 
 BLOCKS_SHOWN = 12
 RACKS_SHOWN = 16
@@ -26,6 +26,7 @@ WORDS = {
     Place.READY: "next",
     Place.BACKOFF: "tried again soon",
     Place.PARKED: "waits for room",
+    Place.MAKING_ROOM: "others make room",
     Place.COMMITTED: "is being bound",
     Place.RUNNING: "runs",
 }
@@ -101,15 +102,15 @@ def _gangs(cluster: HomeCluster) -> Table:
     table = Table.grid(padding=(0, 2))
     with cluster.lock:
         state = cluster.scheduler.state
-        rows = [(entry, state.members.get(entry.ref)) for entry in state.queues.entries.values()]
-        for entry, member in sorted(rows, key=lambda row: row[0].rank)[:GANGS_SHOWN]:
-            pods = len(member.pods) if member else 0
-            refused = member.refused if member and entry.place is Place.PARKED else None
+        rows = sorted(state.entries(), key=lambda entry: (-entry.priority, entry.since, entry.ref.name))
+        for entry in rows[:GANGS_SHOWN]:
+            pods = len(state.members.get(entry.ref, ()))
+            refused = state.told(entry.ref) if entry.place in (Place.PARKED, Place.MAKING_ROOM) else None
             table.add_row(
                 Text(f"{entry.ref.kind} {entry.ref.name}", style="bold"),
-                f"{pods} pods",
+                "1 pod" if pods == 1 else f"{pods} pods",
                 WORDS[entry.place],
-                Text(cluster.why(refused) if refused else "", style="yellow"),
+                Text(cluster.words(refused, entry.ref) if refused else "", style="yellow"),
             )
         left = len(rows) - GANGS_SHOWN
     if left > 0:

@@ -12,14 +12,16 @@ from bayplan.cli.configured import takes_configuration
 from bayplan.cli.settings import Settings
 from bayplan.dialects.kueue.refusals import reason, sentence
 from bayplan.model.change import Change
-from bayplan.model.plan import Admit, Bind, Decline, Evict, Plan, Refuse
+from bayplan.model.plan import Admit, Bind, Decline, Displace, Evict, Plan, Refuse
+from bayplan.model.standstill import Standstill
 from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.jobs_role import JobsRole
 from bayplan.runtime.journal import Damaged, Entry, Kind
 from bayplan.runtime.journal import replay as entries_of
 from bayplan.runtime.node_health_role import NodeHealthRole
 from bayplan.runtime.provisioning_role import ProvisioningRole
-from bayplan.runtime.roles import Role, SchedulerRole, Settled
+from bayplan.runtime.roles import Role, Settled
+from bayplan.runtime.scheduler_role import SchedulerRole
 from bayplan.runtime.ungating_role import UngatingRole
 
 
@@ -35,7 +37,7 @@ def replay(journal: Path, gang: str | None, quiet: bool, settings: Settings) -> 
     configuration, is cut at its start, or there is a bug.
     """
     played: tuple[Role, ...] = (
-        SchedulerRole(settings.scheduling),
+        SchedulerRole(profiles=settings.profiles),
         AdmissionRole(settings.scheduling),
         ProvisioningRole(),
         UngatingRole(),
@@ -82,15 +84,21 @@ def _tell(entry: Entry, gang: str | None) -> None:
         match action:
             case Bind(ref, _, node):
                 bound.setdefault(ref.name, []).append(node)
-            case Refuse(ref, misfit, news) if news and gang in (None, ref.name):
-                click.echo(
-                    f"{entry.sequence} {ref.name}: refused, {misfit.code}, {misfit.fit} of {misfit.asked} fit"
-                )
+            case Refuse(ref, why, news=True) if gang in (None, ref.name):
+                click.echo(f"{entry.sequence} {ref.name}: {_refused(why)}")
+            case Displace(pod, ref) if gang in (None, ref.name):
+                click.echo(f"{entry.sequence} {ref.name}: pod {pod.key} has to go")
             case Admit() | Evict() | Decline() if gang in (None, action.gang.name):
                 click.echo(f"{entry.sequence} {action.gang.name}: {_about(action)}")
     for name, nodes in bound.items():
         if gang in (None, name):
             click.echo(f"{entry.sequence} {name}: {len(nodes)} pods on {', '.join(sorted(set(nodes)))}")
+
+
+def _refused(why: Standstill) -> str:
+    if why.misfit is not None:
+        return f"refused, {why.misfit.code}, {why.misfit.fit} of {why.misfit.asked} fit"
+    return f"refused, {why.hindrance}, {why.fit} of {why.minimum} fit"
 
 
 def _about(action: Admit | Evict | Decline) -> str:

@@ -10,11 +10,13 @@ from bayplan.cli.definitions import converted
 from bayplan.cli.webhooks import CONFIGURATION, SECRET_NAME
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.kinds import KINDS
-from bayplan.dialects.kueue import admitting, scheduled
+from bayplan.dialects.kube.gangs.gates import GROUP as GANGS
+from bayplan.dialects.kueue import admitting
 from bayplan.dialects.kueue.job_defaults import DEFAULT_QUEUE
 from bayplan.dialects.kueue.provisioning_requests import REQUESTS, TEMPLATES
 from bayplan.runtime.default_queues import WATCHED as DEFAULT_QUEUES
 from bayplan.runtime.job_shelf import FLAGGED, WATCHED
+from bayplan.runtime.scheduler_role import SchedulerRole
 
 LEASE_NAME = "bayplan"
 
@@ -100,8 +102,12 @@ ROLES: dict[str, Rights] = {
     # Places gangs and binds their pods.
     "scheduler": Rights(
         everywhere=(
-            *_watching(scheduled.KINDS),
+            *_watching(SchedulerRole.kinds),
             Right("", ("pods/binding",), ("create",)),
+            Right("", ("pods/status",), ("patch",)),  # tell them why they wait, and where room is made
+            Right("", ("pods",), ("delete",)),  # those that have to make room
+            Right("", ("persistentvolumeclaims", "persistentvolumes"), ("patch",)),  # what waits for a node
+            Right(GANGS, ("podgroups/status",), ("patch",)),
             _CREATE_EVENTS,
         ),
     ),

@@ -18,6 +18,7 @@ from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
 from bayplan.cli.configured import takes_configuration
 from bayplan.cli.definitions import converted
+from bayplan.cli.gang_api import gang_api_words, gang_versions
 from bayplan.cli.rights import LEASE_NAME
 from bayplan.cli.settings import DEFAULTS, Settings, Ungating
 from bayplan.cli.webhooks import Site, Webhooks
@@ -29,6 +30,7 @@ from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.clock import SystemClock
 from bayplan.runtime.default_queues import DefaultQueues
 from bayplan.runtime.election import Election, ElectionThread
+from bayplan.runtime.garbage import collect_rarely
 from bayplan.runtime.jobs_role import JobsRole
 from bayplan.runtime.journal import FileJournal, InUse, Journal
 from bayplan.runtime.loop import Loop
@@ -36,8 +38,9 @@ from bayplan.runtime.metrics import Metrics
 from bayplan.runtime.node_health_role import NodeHealthRole
 from bayplan.runtime.objects import LEASE, ApiObject
 from bayplan.runtime.provisioning_role import ProvisioningRole
-from bayplan.runtime.roles import Role, SchedulerRole
+from bayplan.runtime.roles import Role
 from bayplan.runtime.rollups import Watcher
+from bayplan.runtime.scheduler_role import SchedulerRole
 from bayplan.runtime.service import Meter, Metered, Service, Shadow
 from bayplan.runtime.serving import Address, Server
 from bayplan.runtime.shutdown import Closing, stop_on_signal
@@ -119,6 +122,7 @@ def run(
     Runs until SIGTERM or Ctrl-C, then finishes the writes in flight and releases the Lease.
     """
     logs.set_up(logs.Format(log_format), log_level)
+    collect_rarely()
     try:
         if pod_batch_seconds is not None:
             settings = replace(settings, ungating=Ungating(pod_batch_seconds))
@@ -154,7 +158,7 @@ def roles_to_play(
             UngatingRole(settings.ungating.batch_seconds, removed),
             NodeHealthRole(settings.nodes),
         ],
-        "scheduler": lambda: [SchedulerRole(settings.scheduling)],
+        "scheduler": lambda: [SchedulerRole(profiles=settings.profiles)],
     }
     return [role for name in sorted(names & set(known)) for role in known[name]()]
 
@@ -171,6 +175,8 @@ def _serve(kubeconfig: Path | None, context: str | None, wishes: Wishes) -> int:
     try:
         version = backend.server_version()
         log.info("connected", server=backend.access.server, kubernetes=version, shadow=wishes.shadow)
+        if "scheduler" in wishes.roles:
+            log.info(gang_api_words(gang_versions(backend.request)))
         book: Journal = (
             FileJournal(wishes.journal, note=logs.logger("journal").warning)
             if wishes.journal

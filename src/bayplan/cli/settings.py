@@ -5,6 +5,7 @@ docs/reference/configuration.md and its example are written from this table.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,11 +21,13 @@ from bayplan.cli.setting_forms import (
     unknown_keys,
 )
 from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kube.name_rules import subdomain_problems
 from bayplan.dialects.kueue.demands import PLAIN, Counting
 from bayplan.dialects.kueue.job_statuses import Patience
 from bayplan.dialects.kueue.node_health import HealthRules
 from bayplan.dialects.kueue.rulebook import RULES, Rulebook
-from bayplan.model.profile import FairRule, LeaderRules, Profile, Remainder, Strategy
+from bayplan.dialects.kueue.scheduled import SCHEDULER
+from bayplan.model.profile import FairRule, LeaderRules, NodeChoice, Profile, Remainder, Strategy
 from bayplan.runtime.ungating_role import BATCH_SECONDS
 
 VERSION = "bayplan.dev/v1"
@@ -46,6 +49,13 @@ class Jobs:
 
 
 @dataclass(frozen=True, slots=True)
+class Names:
+    """The schedulers that we are, each with what differs in its profile."""
+
+    schedulers: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {SCHEDULER: {}}, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Everything that was decided; what nobody decided has its default."""
 
@@ -55,6 +65,12 @@ class Settings:
     ungating: Ungating = field(default_factory=Ungating)
     jobs: Jobs = field(default_factory=Jobs)
     patience: Patience = field(default_factory=Patience)
+    names: Names = field(default_factory=Names)
+
+    @property
+    def profiles(self) -> dict[str, Profile]:
+        """The profile of each scheduler that we are."""
+        return {name: replace(self.scheduling, **given) for name, given in self.names.schedulers.items()}
 
     @property
     def patience_with_pods(self) -> Patience | None:
@@ -89,7 +105,25 @@ class Option:
         return getattr(getattr(settings, self.part), self.name)
 
 
+def _schedulers(body: Field) -> dict[str, dict[str, Any]]:
+    """For each name what differs from `scheduling`, written with the same words."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, own in body.entries():
+        if subdomain_problems(name):
+            own.error("is no name that a pod could have in its schedulerName", value=None)
+        _refuse_unknown(own, ("scheduling",))
+        found[name] = {
+            option.name: option.form.read(written)
+            for option in OPTIONS
+            if option.keys[0] == "scheduling" and (written := own.at(*option.keys[1:])).present
+        }
+    if not found:
+        body.error("must name at least one scheduler", value=None)
+    return found
+
+
 _STRATEGY = choice(Strategy)
+_NAMES = Form("names, each with options of `scheduling` that differ for it", _schedulers)
 _FAIR = fair_rules({rule.value: rule for rule in FairRule})
 
 OPTIONS = (
@@ -171,6 +205,22 @@ OPTIONS = (
         "the longest time between two attempts",
     ),
     Option(
+        "scheduling.gangNodes", "scheduling", "gang_nodes", choice(NodeChoice),
+        "which of the nodes that fit are taken first for the pods of a gang",
+    ),
+    Option(
+        "scheduling.preemption", "scheduling", "displace", FLAG,
+        "whether pods of lower priority have to go where a gang or pod finds no room otherwise",
+    ),
+    Option(
+        "scheduling.healSeconds", "scheduling", "heal_seconds", seconds(above_zero=True),
+        "how long a gang that never had its minimum may run in part before what runs of it is taken back",
+    ),
+    Option(
+        "scheduling.keepAfterSeconds", "scheduling", "keep_after_seconds", seconds(),
+        "from when on room is kept free for the gang that waits longest; 0 is never",
+    ),
+    Option(
         "resources.transformations", "resources", "transformations", TRANSFORMATIONS,
         "resources that count as others in quota",
     ),
@@ -231,6 +281,10 @@ OPTIONS = (
         "ungating.batchSeconds", "ungating", "batch_seconds", seconds(),
         "how long new pods of an admitted gang are gathered before they lose their gate",
     ),
+    Option(
+        "schedulers", "names", "schedulers", _NAMES,
+        "the values of `schedulerName` by which pods and jobs choose us",
+    ),
 )  # fmt: skip
 
 _BACKOFFS = ("scheduling.placeBackoff", "scheduling.replaceBackoff", "jobs.waitForPodsReady.backoff")
@@ -269,10 +323,11 @@ def sections(above: tuple[str, ...] = ()) -> dict[str, None]:
     return dict.fromkeys(option.keys[size] for option in OPTIONS if option.keys[:size] == above)
 
 
-def _refuse_unknown(body: Field, above: tuple[str, ...]) -> None:
+def _refuse_unknown(here: Field, above: tuple[str, ...]) -> None:
+    """Note keys that mean nothing in what stands at a path of the table."""
     known = sections(above)
-    unknown_keys(body.at(*above), known if above else ("apiVersion", "kind", "metadata", *known))
+    unknown_keys(here, known if above else ("apiVersion", "kind", "metadata", *known))
     for key in known:
         inner = (*above, key)
         if any(len(option.keys) > len(inner) and option.keys[: len(inner)] == inner for option in OPTIONS):
-            _refuse_unknown(body, inner)
+            _refuse_unknown(here.at(key), inner)

@@ -167,6 +167,8 @@ def shown(value: Any) -> str:
             return "true" if value else "false"
         case tuple():
             return f"[{', '.join(shown(one) for one in value)}]"
+        case dict():
+            return f"{{{', '.join(f'{key}: {shown(one)}' for key, one in value.items())}}}"
         case float():
             return f"{value:g}"
     return str(value)

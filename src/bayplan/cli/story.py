@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from bayplan.cli.gang_facts import INACTIVE, GangFacts, Outlook, named, outlook, owner_of
+from bayplan.cli.gang_story import scheduled_story
 from bayplan.cli.list_gangs import flavors, gang_records
 from bayplan.cli.list_queues import cohort_path
 from bayplan.cli.listing import checked_namespace
@@ -33,11 +34,26 @@ NAMES_MAX = 8
 @click.option("-o", "--output", type=click.Choice(["json"]), help="Everything for machines.")
 @click.option("--full", is_flag=True, help="Draw every host that has a pod of the gang, one by one.")
 def explain_gang(target: Target, gang: str, output: str | None, full: bool) -> None:
-    """Tell why a gang waits, or where it is: a Workload, or the job that one stands for.
+    """Tell why a gang waits, or where it is: a Workload of a queue, or the job that one stands for; or else a
+    PodGroup, a Workload of the gang API, a job or a pod that names us as its scheduler.
 
     Says what was tried flavor by flavor, where the gang nearly fits, who holds that place, and the least
     that would get it admitted. Nothing is changed.
     """
+    try:
+        _explain_queued(target, gang, output, full=full)
+    except click.ClickException:
+        found = scheduled_story(target, gang)
+        if found is None:
+            raise
+        if output == "json":
+            say_json({"gang": gang, "story": found})
+        else:
+            say(found)
+
+
+def _explain_queued(target: Target, gang: str, output: str | None, *, full: bool) -> None:
+    """A gang that asks for quota."""
     with target.live() as live:
         ref = find_gang(live, gang)
         workload = live.workloads[ref]

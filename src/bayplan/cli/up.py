@@ -18,6 +18,7 @@ from bayplan.cli.home_cluster import HomeCluster, Shape
 from bayplan.cli.live_view import clock_text, picture
 from bayplan.cli.settings import DEFAULTS, Settings
 from bayplan.runtime.clock import SystemClock
+from bayplan.runtime.garbage import collect_rarely
 from bayplan.simulator.objects import is_finished
 
 FRAME_SECONDS = 0.25
@@ -48,6 +49,7 @@ def up(
     Nothing is installed and nothing listens beyond this machine. With a terminal it runs until
     Ctrl-C; without one it stops when the example jobs have run.
     """
+    collect_rarely()
     clock, console = SystemClock(), Console()
     shape = shape_for(nodes, gpus) if nodes else Shape(blocks, racks, hosts, gpus)
     path = kubeconfig or Path(tempfile.gettempdir()) / f"bayplan-{clock.wall():.0f}.kubeconfig"
@@ -150,7 +152,7 @@ def _all_settled(cluster: HomeCluster) -> bool:
     jobs = cluster.jobs()
     active = [job for job in jobs if not is_finished(job)]
     with cluster.lock:
-        members = cluster.scheduler.state.members
-        refused = {ref.name for ref, member in members.items() if member.refused is not None}
-        running = any(pod.takes_room for member in members.values() for pod in member.pods.values())
+        state = cluster.scheduler.state
+        refused = {entry.ref.name for entry in state.entries() if state.told(entry.ref) is not None}
+        running = any(pod.takes_room for pod in state.pods.values())
     return bool(jobs) and not running and all(job["metadata"]["name"] in refused for job in active)

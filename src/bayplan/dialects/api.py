@@ -64,6 +64,7 @@ class Verb(StrEnum):
     CREATE = "create"
     UPDATE = "update"
     MERGE_PATCH = "merge_patch"
+    STRATEGIC_PATCH = "strategic_patch"  # lists that have keys, such as conditions, are merged by them
     APPLY = "apply"  # server-side apply
     DELETE = "delete"
 

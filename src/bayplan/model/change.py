@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from bayplan.model.charter import Budget, Charter
 from bayplan.model.demand import Demand
-from bayplan.model.gang import Gang, Ref
+from bayplan.model.gang import Ref
 from bayplan.model.node import Node, Topology
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.quota import Check, Entrance, Flavor, Queue, QuotaNode
+from bayplan.model.storage import NodeVolumes, StorageClass, StoreRoom, Volume, VolumeClaim
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +57,56 @@ class PodLost:
 
 
 @dataclass(frozen=True, slots=True)
-class GangSeen:
-    """A gang is asked for, as it is now; `created` in seconds orders equals."""
+class CharterSeen:
+    """The rules of a gang are there, as they are now."""
 
-    gang: Gang
-    created: float = 0.0
+    charter: Charter
 
 
 @dataclass(frozen=True, slots=True)
-class GangLost:
-    """A gang is no longer asked for, or over."""
+class CharterLost:
+    """The rules of a gang are no more, or it is over."""
 
     ref: Ref
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetSeen:
+    """So many pods of a kind may be made to go."""
+
+    budget: Budget
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetLost:
+    """Nobody limits how many pods of a kind may go."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class StorageSeen:
+    """A claim, volume, class or room for volumes is there, as it is now."""
+
+    item: VolumeClaim | Volume | StorageClass | StoreRoom | NodeVolumes
+    key: str = ""  # tells apart items that have no name of their own
+
+
+@dataclass(frozen=True, slots=True)
+class StorageLost:
+    """Something about volumes is no more."""
+
+    kind: str  # the class of the item
+    key: str  # its name; for a claim, namespace and name with a slash between
+
+
+@dataclass(frozen=True, slots=True)
+class ImagesSeen:
+    """A node has these images, by size."""
+
+    node: str
+    images: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +222,13 @@ Change = (
     | TopologyLost
     | PodSeen
     | PodLost
-    | GangSeen
-    | GangLost
+    | CharterSeen
+    | CharterLost
+    | BudgetSeen
+    | BudgetLost
+    | StorageSeen
+    | StorageLost
+    | ImagesSeen
     | FlavorSeen
     | FlavorLost
     | QuotaNodeSeen

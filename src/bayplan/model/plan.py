@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bayplan.model.assignment import Misfit, Path
+from bayplan.model.assignment import Path
 from bayplan.model.demand import Admission, Demand
 from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod
 from bayplan.model.refusal import Refusal, Tried
+from bayplan.model.standstill import Standstill
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +24,48 @@ class Bind:
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
-    """The gang has no place now; say why."""
+class Nominate:
+    """Room is being made for this pod on this node; an empty node: no longer."""
 
     gang: Ref
-    misfit: Misfit
-    news: bool  # the reason is another than last time
+    pod: Pod
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Displace:
+    """This pod has to go: for another's sake, or because its own gang could not start whole."""
+
+    pod: Pod
+    by: Ref
+    by_uid: str = ""
+    whole: bool = False  # for a gang, or with its gang: not one pod for one pod
+    undoes: bool = False  # the gang is its own: what was started of it is taken back
+
+    @property
+    def gang(self) -> Ref:
+        """On whose account."""
+        return self.by
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The gang, or these pods of it, have no place now; say why."""
+
+    gang: Ref
+    why: Standstill
+    pods: tuple[Pod, ...] = ()  # those that go without
+    news: bool = True  # the reason is another than last time
     uid: str = ""  # of the gang
+    keeps: tuple[str, ...] = ()  # nodes whose room is kept for it from now on
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The gang has its minimum: put it on record."""
+
+    gang: Ref
+    uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +141,7 @@ def reserving(action: object) -> tuple[Demand, tuple[str, Path]] | None:
     return None
 
 
-Action = Bind | Refuse | Admit | Evict | Decline
+Action = Bind | Nominate | Displace | Begin | Refuse | Admit | Evict | Decline
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bayplan.model.gang import Ref
+from bayplan.model.wants import NO_WANTS, Wants
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +31,15 @@ class Pod:
     over: bool = False  # succeeded or failed: it takes no room any more
     succeeded: bool = False  # over, and nothing will take its place
     leaving: bool = False  # being deleted
-    gang: Ref | None = None  # None: not ours to schedule
+    gang: Ref | None = None  # the gang it belongs to, whoever schedules it
     pod_set: str = ""
     rank: int = 0
+    wants: Wants = NO_WANTS
+    ours: bool = False  # it is for us to find its node
+    created: float = 0.0
+    started: float = 0.0  # on its node; 0: not yet
+    told: str = ""  # the sentence that stands on it about why it waits
+    scheduler: str = ""  # under which of our names, if it is ours
 
     @property
     def takes_room(self) -> bool:
@@ -45,5 +52,10 @@ class Pod:
 
     @property
     def waits(self) -> bool:
-        """Whether it is ours and wants a node."""
-        return self.gang is not None and not (self.node or self.over or self.leaving)
+        """Whether it is ours and wants a node, now or once nothing holds it back any more."""
+        return self.ours and not (self.node or self.over or self.leaving)
+
+    @property
+    def gated(self) -> bool:
+        """Whether something holds it back."""
+        return bool(self.wants.gates)

@@ -30,6 +30,13 @@ class LeaderRules(StrEnum):
     WORKERS = "workers"
 
 
+class NodeChoice(StrEnum):
+    """Which of the nodes that fit a gang's pods are taken first."""
+
+    PACK = "pack"  # the fullest: large holes stay large
+    SPREAD = "spread"  # the emptiest, as for lone pods
+
+
 class FairRule(StrEnum):
     """When a gang may displace one of a queue that is further above its share."""
 
@@ -61,3 +68,7 @@ class Profile:
     by_selector_alone: bool = False  # a pod set that one domain holds is sent there by a node selector
     reserve: bool = False  # the first gang that waits for room keeps others from taking it
     ignore_uncovered: bool = False  # resources that a queue has no quota for are not counted
+    gang_nodes: NodeChoice = NodeChoice.PACK
+    displace: bool = True  # more important gangs may make others go
+    heal_seconds: float = 60.0  # how long a gang may stand in part before what started of it is taken back
+    keep_after_seconds: float = 300.0  # from then on room is kept for the first gang that waits; 0: never

@@ -77,6 +77,14 @@ class StoreRoom:
     nodes: Selector
 
 
+@dataclass(frozen=True, slots=True)
+class NodeVolumes:
+    """How many volumes of each driver a node can have."""
+
+    node: str
+    limits: Mapping[str, int]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Storage:
     """Everything known about volumes at one moment. A change makes a new one."""

@@ -57,3 +57,4 @@ class Unfit:
     counts: Mapping[Lack, int] = field(default_factory=dict)
     bar: Bar | None = None
     about: tuple[str, ...] = ()  # what the bar is about
+    curable: int = field(default=0, compare=False)  # nodes that might take it if others went

@@ -178,3 +178,6 @@ class Wants:
     preempts: bool = True  # it may make others go
     nominated: str = ""  # the node that room is being made on for it
     gates: tuple[str, ...] = ()  # what it waits for before it may be looked at
+
+
+NO_WANTS = Wants(Shape())

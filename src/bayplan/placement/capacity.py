@@ -120,18 +120,19 @@ def fits(
 def _stacked(
     supply: Supply, mask: Bools, pod: Mapping[str, int], beside: Mapping[str, int], most: int
 ) -> Ints:
-    """The same for many resources: one division over the nodes that are allowed at all."""
+    """The same for many resources: on nodes that are allowed at all, and one division for equal amounts."""
     counts: Ints = np.zeros(supply.leaves, np.int64)
     asked = {name: amount for name, amount in pod.items() if amount}
     if any(name not in supply.resources for name in asked):
         return counts
+    names = sorted(asked, key=asked.__getitem__)
+    firsts = [i for i, name in enumerate(names) if not i or asked[name] != asked[names[i - 1]]]
     where = np.flatnonzero(mask)
-    rows = np.array([supply.resources[name] for name in asked], np.int64)
-    left = supply.free[np.ix_(rows, where)]
+    left = supply.free.take(where, axis=1).take([supply.resources[name] for name in names], axis=0)
     if beside:
-        left -= np.array([[beside.get(name, 0)] for name in asked])
-    left //= np.array([[amount] for amount in asked.values()])
-    counts[where] = np.clip(left.min(axis=0), 0, most)
+        left -= np.array([[beside.get(name, 0)] for name in names])
+    fewest = np.minimum.reduceat(left, firsts, axis=0) // np.array([[asked[names[i]]] for i in firsts])
+    counts[where] = fewest.min(axis=0).clip(0, most)
     return counts
 
 

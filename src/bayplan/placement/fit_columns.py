@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,24 @@ class PodColumns:
             column[row] = self.words[key].code(value)
         self._forget()
         return row
+
+    def add_many(self, nodes: Sequence[int], shape: Shape, *, leaving: bool) -> list[int]:
+        """Put equal pods in; returns their rows."""
+        again = min(len(nodes), len(self.free))
+        rows = [self.free.pop() for _ in range(again)]
+        rows += range(len(self.labels), len(self.labels) + len(nodes) - again)
+        labels = dict(shape.labels)
+        for row in rows[:again]:
+            self.labels[row] = labels
+        self.labels += [labels] * (len(nodes) - again)
+        while len(self.labels) > len(self.nodes):
+            self._grow()
+        self.nodes[rows] = nodes
+        self.leaving[rows] = leaving
+        for key, column in self.columns.items():
+            column[rows] = self.words[key].code(shape.namespace if key == _SPACE else labels.get(key))
+        self._forget()
+        return rows
 
     def _forget(self) -> None:
         """Drop columns with far more words than pods, such as names of jobs long gone; made anew if asked."""

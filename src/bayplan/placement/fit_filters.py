@@ -93,7 +93,7 @@ def _judge(scene: Scene, shape: Shape) -> Verdict:
         short = np.logical_or.reduce([where for lack, where in refusals.items() if lack[0] is Cause.LACKING])
         curable &= ~(short & hopeless(scene.ground, shape))
     counts = {lack: int(where.sum()) for lack, where in refusals.items()}
-    return Verdict(fits, curable, Unfit(len(land), counts), refusals)
+    return Verdict(fits, curable, Unfit(len(land), counts, curable=int(curable.sum())), refusals)
 
 
 def _refused_everywhere(land: Land, bar: Bar, about: tuple[str, ...]) -> Verdict:

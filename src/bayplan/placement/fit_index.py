@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -49,11 +50,12 @@ class _Running:
 
 
 class PodIndex:
-    """All pods on nodes. `version` changes with every change."""
+    """All pods on nodes. `version` changes with every change; whoever takes a change back may put it back."""
 
     def __init__(self) -> None:
         self.slots = Slots()
         self.version = 0
+        self.changes = 0
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.pods: dict[Hashable, _Running] = {}
         self.columns = PodColumns()
@@ -78,17 +80,48 @@ class PodIndex:
             if (before.node, before.leaving) == (slot, leaving) and before.shape == shape:
                 return
             self.remove(key)
+        self._put(key, slot, shape, leaving)
+
+    def _put(self, key: Hashable, slot: int, shape: Shape, leaving: bool) -> None:
+        assert key not in self.pods, key
         row = self.columns.add(slot, shape, leaving=leaving)
-        running = _Running(slot, shape, leaving, row)
-        self.pods[key] = running
-        self._count(running, 1)
+        self.pods[key] = _Running(slot, shape, leaving, row)
+        self._count({slot: 1}, shape, leaving, 1)
+
+    def add_many(
+        self, keys: Sequence[Hashable], slots: Sequence[int], shape: Shape, own: Sequence[Shape] = (),
+        *, leaving: bool = False,
+    ) -> None:  # fmt: skip
+        """Equal pods run, one on each slot given (each with its `own` labels). None of them is known yet."""
+        if own or len(keys) == 1:
+            for key, slot, shape_of_it in zip(keys, slots, own or (shape,), strict=True):
+                self._put(key, slot, shape_of_it, leaving)
+            return
+        rows = self.columns.add_many(slots, shape, leaving=leaving)
+        for key, slot, row in zip(keys, slots, rows, strict=True):
+            assert key not in self.pods, key
+            self.pods[key] = _Running(slot, shape, leaving, row)
+        self._count(Counter(slots), shape, leaving, 1)
+
+    def remove_many(self, keys: Sequence[Hashable], *, alike: bool = True) -> None:
+        """Known pods are gone; those that are alike are of one shape."""
+        if not alike:
+            for key in keys:
+                self.remove(key)
+            return
+        gone = [self.pods.pop(key) for key in keys]
+        for running in gone:
+            self.columns.remove(running.row)
+        if gone:
+            counts = Counter(running.node for running in gone)
+            self._count(counts, gone[0].shape, gone[0].leaving, -1)
 
     def remove(self, key: Hashable) -> None:
         """A pod is gone, or over."""
         running = self.pods.pop(key, None)
         if running is not None:
             self.columns.remove(running.row)
-            self._count(running, -1)
+            self._count({running.node: 1}, running.shape, running.leaving, -1)
 
     def name_space(self, name: str, labels: Mapping[str, str] | None) -> None:
         """A namespace has these labels; None: there is no such namespace."""
@@ -98,31 +131,35 @@ class PodIndex:
             del self.namespaces[name]
         else:
             self.namespaces[name] = dict(labels)
-        self.version += 1
+        self.changes += 1
+        self.version = self.changes
 
-    def _count(self, running: _Running, sign: int) -> None:
-        self.version += 1
-        slot, shape = running.node, running.shape
+    def _count(self, counts: Mapping[int, int], shape: Shape, leaving: bool, sign: int) -> None:
+        """So many pods more (or less) of one shape, by slot."""
+        self.changes += 1
+        self.version = self.changes
         labels = dict(shape.labels)
-        self._weigh(slot, shape, sign)
+        self._weigh(counts, shape, sign)
         for question in self.asked.near(labels):
-            if (question.leaving or not running.leaving) and question.means(shape.namespace, labels):
-                self.questions[question].add(slot, sign)
+            if (question.leaving or not leaving) and question.means(shape.namespace, labels):
+                self.questions[question].add_all(counts, sign)
         for stance in stances_of(shape):
-            self._take(stance, slot, sign)
+            self._take(stance, counts, sign)
         for port in shape.ports:
-            _bump(self.ports, port, slot, sign)
+            _bump(self.ports, port, counts, sign)
         for disk in shape.disks:
-            _bump(self.disks, disk, slot, sign)
+            _bump(self.disks, disk, counts, sign)
         for claim in shape.claims:
-            _bump(self.claims, (shape.namespace, claim.name), slot, sign)
+            _bump(self.claims, (shape.namespace, claim.name), counts, sign)
         self.claims_version += bool(shape.claims)
 
-    def _weigh(self, slot: int, shape: Shape, sign: int) -> None:
-        if slot >= self.weight.shape[1]:
-            self._widen(slot)
-        self.weight[0, slot] += sign * shape.weighs[0]
-        self.weight[1, slot] += sign * shape.weighs[1]
+    def _weigh(self, counts: Mapping[int, int], shape: Shape, sign: int) -> None:
+        cpu, memory = sign * shape.weighs[0], sign * shape.weighs[1]
+        for slot, count in counts.items():
+            if slot >= self.weight.shape[1]:
+                self._widen(slot)
+            self.weight[0, slot] += cpu * count
+            self.weight[1, slot] += memory * count
 
     def weight_of(self, slots: Ints) -> Ints:
         """What the pods on these slots weigh: CPU, then memory."""
@@ -136,14 +173,14 @@ class PodIndex:
         wider[:, : self.weight.shape[1]] = self.weight
         self.weight = wider
 
-    def _take(self, stance: Stance, slot: int, sign: int) -> None:
+    def _take(self, stance: Stance, counts: Mapping[int, int], sign: int) -> None:
         if stance not in self.stances:
             self.stances[stance] = Tally()
             self.taken.put(stance, stance.term.selector)
             for key in stance.term.selector.keys:
                 self.keys[key] = self.keys.get(key, 0) + 1
         tally = self.stances[stance]
-        tally.add(slot, sign)
+        tally.add_all(counts, sign)
         if not tally:
             del self.stances[stance]
             self.taken.drop(stance, stance.term.selector)
@@ -210,8 +247,8 @@ def stances_of(shape: Shape) -> Iterator[Stance]:
         yield Stance(term, -weight, must=False)
 
 
-def _bump(tallies: dict[T, Tally], what: T, slot: int, sign: int) -> None:
+def _bump(tallies: dict[T, Tally], what: T, counts: Mapping[int, int], sign: int) -> None:
     tally = tallies.setdefault(what, Tally())
-    tally.add(slot, sign)
+    tally.add_all(counts, sign)
     if not tally:
         del tallies[what]

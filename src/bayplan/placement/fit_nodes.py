@@ -33,8 +33,12 @@ class Land:
 
     def row(self, name: str) -> int:
         """The row of a node; ABSENT if there is no such node."""
-        slot, rows = self.known.numbers.get(name, ABSENT), self.remember("rows", self._rows)
+        slot, rows = self.known.numbers.get(name, ABSENT), self.rows()
         return int(rows[slot]) if 0 <= slot < len(rows) else ABSENT
+
+    def rows(self) -> Ints:
+        """The row of each slot; ABSENT where there is no such node now."""
+        return self.remember("rows", self._rows)
 
     def _rows(self) -> Ints:
         rows = np.full(len(self.known), ABSENT, dtype=np.int64)

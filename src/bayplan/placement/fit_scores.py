@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from bayplan.model.wants import Shape
 from bayplan.placement.fit_filters import Scene
 from bayplan.placement.fit_images import fetched
+from bayplan.placement.fit_index import PodIndex
 from bayplan.placement.fit_neighbours import liking
-from bayplan.placement.fit_nodes import aversions, preference
+from bayplan.placement.fit_nodes import Ground, aversions, preference
 from bayplan.placement.fit_resources import balanced, emptiest
 from bayplan.placement.fit_spread import evenness
 from bayplan.placement.tree import Bools, Ints
@@ -27,26 +30,49 @@ WEIGHTS = {
 
 def rank(scene: Scene, shape: Shape, fitting: Bools) -> Ints:
     """The worth of each fitting node. Some views compare nodes, so it depends on which others fit."""
-    total = np.zeros(len(fitting), dtype=np.int64)
-    for name, worth in views(scene, shape, fitting).items():
-        total += WEIGHTS[name] * worth
+    total = room_worth(scene.ground, scene.index, shape) + other_worth(scene, shape, fitting)
     return np.where(fitting, total, -1)
+
+
+def room_worth(ground: Ground, index: PodIndex, shape: Shape) -> Ints:
+    """The part of the worth that only looks at the room on each node by itself."""
+    return weighed(room_views(ground, index, shape), len(ground.land))
+
+
+def other_worth(scene: Scene, shape: Shape, fitting: Bools) -> Ints:
+    """The rest of it."""
+    return weighed(other_views(scene, shape, fitting), len(fitting))
+
+
+def weighed(views: Mapping[str, Ints], size: int) -> Ints:
+    """Views summed up."""
+    total = np.zeros(size, dtype=np.int64)
+    for name, worth in views.items():
+        total += WEIGHTS[name] * worth
+    return total
 
 
 def views(scene: Scene, shape: Shape, fitting: Bools) -> dict[str, Ints]:
     """Each view of the nodes by itself, by name; only fitting nodes have a say."""
-    ground, index, land = scene.ground, scene.index, scene.ground.land
-    found = {
-        "taints": _reversed(_share_of_most(aversions(land, shape.rules.tolerations), fitting)),
-        "emptiest": emptiest(ground, index, shape),
-        "balanced": balanced(ground, shape),
-    }
+    return room_views(scene.ground, scene.index, shape) | other_views(scene, shape, fitting)
+
+
+def room_views(ground: Ground, index: PodIndex, shape: Shape) -> dict[str, Ints]:
+    """Those that only look at the room on each node by itself."""
+    return {"emptiest": emptiest(ground, index, shape), "balanced": balanced(ground, shape)}
+
+
+def other_views(scene: Scene, shape: Shape, fitting: Bools) -> dict[str, Ints]:
+    """The others."""
+    index, land = scene.index, scene.ground.land
+    found = {"taints": _reversed(_share_of_most(aversions(land, shape.rules.tolerations), fitting))}
     if shape.rules.preferred:
         found["affinity"] = _share_of_most(preference(land, shape.rules), fitting)
     even = evenness(land, index, shape, fitting)
     if even is not None:
         found["spread"] = even
-    found["neighbours"] = _between(liking(land, index, shape), fitting)
+    if shape.neighbours or next(index.stances_towards(shape), None) is not None:
+        found["neighbours"] = _between(liking(land, index, shape), fitting)
     if scene.images is not None:
         found["images"] = fetched(land, scene.images, shape)
     return found

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bayplan.model.node import HOSTNAME
-from bayplan.model.wants import Shape, Spread
+from bayplan.model.wants import Selector, Shape, Spread
 from bayplan.placement.fit_index import PodIndex, Question
 from bayplan.placement.fit_nodes import Land, by_domain, chosen, domains, untainted
 from bayplan.placement.nodes import ABSENT
@@ -55,9 +55,12 @@ def evenness(land: Land, index: PodIndex, shape: Shape, fitting: Bools) -> Ints 
     everywhere = _labelled(land, constraints) if strict else np.ones(len(land), dtype=bool)
     judged = fitting & everywhere
     total = np.zeros(len(land), dtype=np.float64)
+    counts: dict[Selector, Ints] = {}
     for spread in constraints:
         domain, size = domains(land, spread.key)
-        there = _matching(land, index, shape, spread)
+        there = counts.get(spread.selector)
+        if there is None:
+            there = counts[spread.selector] = _matching(land, index, shape, spread)
         if spread.key == HOSTNAME:
             places = int(judged.sum())
         else:

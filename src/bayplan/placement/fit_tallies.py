@@ -54,6 +54,11 @@ class Tally:
                 self.array = _longer(self.array, slot + 1)
             self.array[slot] = total
 
+    def add_all(self, counts: Mapping[int, int], sign: int = 1) -> None:
+        """Count more (or less) at many slots."""
+        for slot, amount in counts.items():
+            self.add(slot, sign * amount)
+
     def dense(self, size: int) -> Ints:
         """All counts, at least `size` of them. Not to be written to, nor kept."""
         if self.array is None:

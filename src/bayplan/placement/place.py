@@ -21,6 +21,11 @@ def place(supply: Supply, gang: Gang, profile: Profile | None = None, *, brief: 
     return Placement(found, refusal)
 
 
+def has_place(supply: Supply, gang: Gang, profile: Profile) -> bool:
+    """Whether every pod of the gang has a place; nobody asks which."""
+    return _locate(replace(scope_of(supply, profile), brief=True), gang)[1] is None
+
+
 def place_in(scope: Scope, gang: Gang) -> dict[str, Located] | Misfit:
     """As `place`, on top of what others took, and with leaves instead of names."""
     located, refusal, _ = _locate(scope, gang)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -22,15 +23,24 @@ _Key = tuple[str, int, int]
 _Taken = tuple[int, str, Assignment, Mapping[str, int]]  # how many times, and what; kept, so that ids stay
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Impact:
+    """What pods take: so much in so many cells of an array, which are counted through row by row."""
+
+    rows: Ints  # resources
+    leaves: Ints
+    cells: Ints
+    amounts: Ints
+    requests: Mapping[str, int]  # kept, so that its id stays its own
+
+
 @dataclass(slots=True)
 class Known:
     """Where assignments stand in the rows of a tree: worked out once as long as the nodes stay the same."""
 
     trees: dict[str, tuple[Tree, int]] = field(default_factory=dict)
     spots: dict[tuple[str, int], tuple[Assignment, Ints, Ints]] = field(default_factory=dict)
-    impacts: dict[tuple[str, int, int], tuple[tuple[Ints, ...], Ints, Mapping[str, int]]] = field(
-        default_factory=dict
-    )
+    impacts: dict[tuple[str, int, int], Impact] = field(default_factory=dict)
 
     def stay_true(self, supplies: Mapping[str, Supply]) -> None:
         """Forget everything if rows or resources are others now, or if it became too much."""
@@ -51,7 +61,7 @@ class Rooms:
         self.flavors = flavors
         self.known = known if known is not None else Known()
         self.known.stay_true(supplies)
-        self._now = dict(supplies)
+        self._begun, self._now = supplies, dict(supplies)
         self._owned: set[str] = set()
         self._active: dict[str, Bools] = {}
         self._seen: dict[str, Supply] = {}
@@ -78,6 +88,8 @@ class Rooms:
             if flavor not in self._active:
                 mine = labelled(whole.table, what.labels) if what.labels else True
                 self._active[flavor] = whole.active & mine
+            if empty and whole.claimed is None:  # what was taken since would count as held, and as free then
+                whole = self._begun[what.topology]
             supply = whole.limited(self._active[flavor])
             seen[flavor] = supply.emptied() if empty else supply
         return seen[flavor]
@@ -97,19 +109,26 @@ class Rooms:
     def _settle(self) -> None:
         """Work out what was taken and not given back since the last look."""
         owed, self._owed = self._owed, {}
+        touched: set[str] = set()
         for key, taken in owed.items():
             _add(self._moved, key, taken)
-            self._stand(*taken)
+            touched.update(self._stand(*taken))
+        for flavor in [name for name in self._seen if self.flavors[name].topology in touched]:
+            del self._seen[flavor]
 
-    def _stand(self, times: int, flavor: str, place: Assignment, requests: Mapping[str, int]) -> None:
+    def _stand(
+        self, times: int, flavor: str, place: Assignment, requests: Mapping[str, int]
+    ) -> Iterator[str]:
+        """Note what pods take; says in which topologies."""
         own = self.flavors[flavor].topology if flavor in self.flavors else ""
         on_host = place.levels[-1] == HOSTNAME
         for topology, supply in self._now.items():
             if not on_host and (topology != (own or topology) or supply.tree.levels != place.levels):
                 continue
-            where, amounts = self._impact(topology, supply, place, requests)
-            if amounts.size:
-                self._apply(topology, where, amounts * times, on_host)
+            impact = self._impact(topology, supply, place, requests)
+            if impact.cells.size:
+                self._apply(topology, impact, times, on_host)
+                yield topology
 
     def fits(self, flavor: str, place: Assignment, requests: Mapping[str, int]) -> bool:
         """Whether an assignment found earlier still holds."""
@@ -118,22 +137,21 @@ class Rooms:
         supply = self._now[topology]
         if any(amount and name not in supply.resources for name, amount in with_slot(requests).items()):
             return False
-        where, amounts = self._impact(topology, supply, place, requests)
+        impact = self._impact(topology, supply, place, requests)
         if supply.claimed is None:
-            left = supply.free[where]
+            left = supply.free.take(impact.cells)
         else:
-            rows = where[0][:, 0]
-            inside = np.where(supply.active, supply.free[rows], 0)
+            inside = np.where(supply.active, supply.free[impact.rows], 0)
             sums = np.add.reduceat(inside, supply.tree.starts[supply.tree.lowest], axis=1)
-            left = (sums - supply.claimed[rows])[:, where[1][0]]
-        return not (left < amounts).any()
+            left = (sums - supply.claimed[impact.rows])[:, impact.leaves].ravel()
+        return not (left < impact.amounts).any()
 
-    def apart(self, flavor: str, one: Assignment, others: Iterable[Assignment]) -> bool:
-        """Whether no pod of one assignment stands where one of the others does."""
+    def leaves(self, flavor: str, places: Iterable[Assignment]) -> frozenset[int]:
+        """Where the pods of assignments stand."""
         topology = self.flavors[flavor].topology
         supply = self._now[topology]
-        mine = set(self._located(topology, supply, one)[0].tolist())
-        return all(mine.isdisjoint(self._located(topology, supply, o)[0].tolist()) for o in others)
+        found = [self._located(topology, supply, place)[0].tolist() for place in places]
+        return frozenset(itertools.chain.from_iterable(found))
 
     def by_domain(
         self, flavor: str, level: str, places: Mapping[Ref, Iterable[Assignment]]
@@ -165,28 +183,26 @@ class Rooms:
 
     def _impact(
         self, topology: str, supply: Supply, place: Assignment, requests: Mapping[str, int]
-    ) -> tuple[tuple[Ints, ...], Ints]:
-        """The cells of an array that pods take from, and how much."""
+    ) -> Impact:
         key = (topology, id(place), id(requests))
         if key not in self.known.impacts:
             leaves, pods = self._located(topology, supply, place)
             rows, each = _vector(supply, with_slot(requests))
-            self.known.impacts[key] = ((rows[:, None], leaves[None, :]), each * pods, requests)
-        return self.known.impacts[key][:2]
+            claims = supply.claimed is not None and place.levels[-1] != HOSTNAME
+            width = supply.leaves if claims else supply.tree.rows
+            cells, amounts = rows[:, None] * width + leaves, each * pods
+            self.known.impacts[key] = Impact(rows, leaves, cells.ravel(), amounts.ravel(), requests)
+        return self.known.impacts[key]
 
-    def _apply(self, topology: str, where: tuple[Ints, ...], more: Ints, on_host: bool) -> None:
+    def _apply(self, topology: str, impact: Impact, times: int, on_host: bool) -> None:
         supply = self._now[topology]
         if topology not in self._owned:
             self._owned.add(topology)
             supply = self._now[topology] = _owned(supply)
         if supply.claimed is not None and not on_host:
-            supply.claimed[where] += more
+            supply.claimed.reshape(-1)[impact.cells] += impact.amounts * times
         else:
-            supply.free[where] -= more
-            if supply.held is not None:
-                supply.held[where] += more
-        for flavor in [name for name in self._seen if self.flavors[name].topology == topology]:
-            del self._seen[flavor]
+            supply.free.reshape(-1)[impact.cells] -= impact.amounts * times
 
 
 def _add(taken: dict[_Key, _Taken], key: _Key, more: _Taken) -> None:
@@ -216,10 +232,8 @@ def without_domain(supply: Supply, domain: Path) -> Supply:
 
 def _owned(supply: Supply) -> Supply:
     """A copy to write on."""
-    if supply.claimed is not None:
-        return replace(supply, free=supply.free.copy(), claimed=supply.claimed.copy(), memory={})
-    held = np.zeros_like(supply.free) if supply.held is None else supply.held.copy()
-    return replace(supply, free=supply.free.copy(), held=held, memory={})
+    claimed = None if supply.claimed is None else supply.claimed.copy()
+    return replace(supply, free=supply.free.copy(), claimed=claimed, memory={})
 
 
 def _leaf(supply: Supply, values: tuple[str, ...]) -> int | None:

@@ -83,7 +83,8 @@ def _chosen(data: Any, shapes: tuple[Any, ...]) -> Any:
 
 @cache
 def _fields(kind: Any) -> tuple[str, ...] | None:
-    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
+    """The fields that make a value; what is only worked out from them is left out."""
+    return tuple(field.name for field in fields(kind) if field.init) if is_dataclass(kind) else None
 
 
 @cache

@@ -7,12 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from bayplan.dialects.api import Ended, Event, Kind, Outcome, Write
-from bayplan.dialects.kueue import scheduled
 from bayplan.model.change import Change
-from bayplan.model.plan import Action, Bind, Plan
-from bayplan.model.profile import Profile
-from bayplan.scheduling.decide import decide
-from bayplan.state.state import Snapshot, State
+from bayplan.model.plan import Action, Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,47 +82,3 @@ class Keeper:
 
     def settle(self, settled: Settled, now: float) -> None:
         """There are no actions."""
-
-
-class SchedulerRole:
-    """Binds the pods of gangs that name us as their scheduler."""
-
-    name = "scheduler"
-    kinds: tuple[Kind, ...] = scheduled.KINDS
-
-    def __init__(self, profile: Profile | None = None) -> None:
-        self.profile = profile or Profile()
-        self.state = State()
-
-    def decode(self, event: Event) -> Iterator[Change]:
-        return scheduled.decode(event)
-
-    def fold(self, changes: Iterable[Change]) -> None:
-        self.state.apply_all(changes)
-
-    def look(self, now: float) -> Snapshot | None:
-        heads = self.state.heads(now)
-        return self.state.snapshot(heads) if heads else None
-
-    def decide(self, view: Snapshot, now: float) -> Plan:
-        return decide(view, self.profile)
-
-    def assume(self, plan: Plan, now: float) -> None:
-        self.state.assume(plan, now)
-
-    def encode(self, plan: Plan, now: float) -> Iterator[Write]:
-        for action in plan.actions:
-            yield from scheduled.encode(action, now)
-
-    def keep(self, now: float) -> Iterable[Write]:
-        return ()
-
-    def settle(self, settled: Settled, now: float) -> None:
-        if settled.ended is not Ended.DONE and isinstance(settled.action, Bind):
-            self.state.bind_failed(settled.action, now, unknown=settled.ended is Ended.TIMED_OUT)
-
-    def follow_up(self, outcome: Outcome, now: float) -> Iterable[Write]:
-        return ()
-
-    def next_due(self, now: float) -> float:
-        return self.state.queues.next_due(now)

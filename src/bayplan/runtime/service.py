@@ -12,10 +12,11 @@ from bayplan.runtime.admission_metrics import AdmissionMetrics
 from bayplan.runtime.clock import Clock, timer
 from bayplan.runtime.loop import Loop, Observer
 from bayplan.runtime.metrics import Metrics
-from bayplan.runtime.roles import SchedulerRole
+from bayplan.runtime.scheduler_role import SchedulerRole
 
 WAIT_SECONDS_MAX = 1.0
 REST_SECONDS_MAX = 0.02
+COUNT_SECONDS = 1.0  # everyone in line is counted this often, not at every step
 
 
 class Metered:
@@ -84,7 +85,8 @@ class Meter(Observer):
         )
         for action in plan.actions:
             if isinstance(action, Refuse):
-                self.metrics.refused(action.misfit.code)
+                misfit = action.why.misfit
+                self.metrics.refused(misfit.code if misfit is not None else action.why.hindrance)
         if self.admission is not None and any(isinstance(a, Admit | Evict | Decline) for a in plan.actions):
             self.admission.decided(plan, snapshot_seconds + decision_seconds)
 
@@ -97,6 +99,7 @@ class Service:
         self.edge = loop.backend
         self.loop, self.clock, self.metrics, self.stop = loop, clock, metrics, stop
         self.last_step = clock.monotonic()
+        self.counted = -COUNT_SECONDS
 
     def run(self) -> None:
         """Work until stopped; trouble that trying again cannot mend ends it."""
@@ -105,8 +108,10 @@ class Service:
             due = self.loop.step(self.clock.wall())
             spent = elapsed()
             self.metrics.stepped(spent, self.clock.wall())
-            self.metrics.queues(self._lengths())
             self.last_step = self.clock.monotonic()
+            if self.last_step >= self.counted + COUNT_SECONDS:
+                self.counted = self.last_step
+                self.metrics.queues(self._lengths())
             self.loop.backend.wait(max(min(due - self.clock.wall(), WAIT_SECONDS_MAX), 0.0))
             self.stop.wait(min(spent, REST_SECONDS_MAX))  # what comes in bursts is taken in together
 
@@ -119,5 +124,5 @@ class Service:
 
     def _lengths(self) -> dict[tuple[str, str], int]:
         roles = [role for role in self.loop.roles if isinstance(role, SchedulerRole)]
-        entries = [entry for role in roles for entry in role.state.queues.entries.values()]
+        entries = [entry for role in roles for entry in role.state.entries()]
         return dict(Counter((entry.ref.namespace, str(entry.place)) for entry in entries))

@@ -129,6 +129,9 @@ def _within(seconds: float) -> Middleware:
                 return response
             response = web.Response(status=408, text=f"not done within {seconds:g} s\n")
             response.force_close()
+        except ConnectionError:  # the client is gone, perhaps killed: there is nobody to answer
+            response = response or web.Response(status=400)
+            response.force_close()
         return response
 
     return answer

@@ -10,7 +10,7 @@ from bayplan.model.quota import Queue, Victims
 from bayplan.model.refusal import Chance, Token
 from bayplan.scheduling.flavors import Inquiry, quota_offer
 from bayplan.scheduling.offer import Mode, Offer, settle_token
-from bayplan.scheduling.places import Wanted, find_places, put_in, wanted_places
+from bayplan.scheduling.places import Wanted, find_places, has_places, put_in, wanted_places
 from bayplan.scheduling.round import Round
 from bayplan.scheduling.victims import find_victims
 from bayplan.scheduling.yielding import Need, Victim
@@ -125,7 +125,10 @@ def _victims(inquiry: Inquiry, offer: Offer, wanted: list[Wanted]) -> list[Victi
         return [Spot(flavors[name], place, requests[name]) for name, place in places.items()]
 
     quota = {cell: amount for cell, amount in offer.quota.items() if amount}
-    need = Need(inquiry.demand, inquiry.queue, cells, quota, find, _one_level(inquiry.round, wanted))
+    need = Need(
+        inquiry.demand, inquiry.queue, cells, quota, find,
+        lambda: has_places(inquiry.round, inquiry.demand, wanted), _one_level(inquiry.round, wanted),
+    )  # fmt: skip
     return find_victims(inquiry.round, need)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from bayplan.model.assignment import Assignment, Misfit
@@ -10,10 +10,11 @@ from bayplan.model.demand import CheckState, Delayed, Demand
 from bayplan.model.gang import Gang, Group, PodSet
 from bayplan.model.quota import CheckSort, Flavor
 from bayplan.model.refusal import Obstacle, Obstruction
-from bayplan.placement.place import place
+from bayplan.placement.place import has_place, place
 from bayplan.placement.replace import replace_nodes
 from bayplan.placement.resize import resize
 from bayplan.placement.rooms import without_domain
+from bayplan.placement.supply import Supply
 from bayplan.scheduling.flavors import Inquiry
 from bayplan.scheduling.offer import Offer, Part, topology_flavor
 from bayplan.scheduling.round import Round
@@ -80,6 +81,21 @@ def find_places(
     return answer
 
 
+def has_places(round_: Round, demand: Demand, wanted: Sequence[Wanted]) -> bool:
+    """Whether there is a place for every pod set; nobody asks where."""
+    if len(wanted) == 1 and not wanted[0].grows and not demand.failed_nodes:
+        [want] = wanted
+        return has_place(_supply(round_, demand, want.flavor), want.gang, round_.profile)
+    return isinstance(find_places(round_, demand, wanted, brief=True), dict)
+
+
+def _supply(round_: Round, demand: Demand, flavor: str, *, empty: bool = False) -> Supply:
+    """The nodes that a gang may use."""
+    supply = round_.rooms.supply(flavor, empty=empty)
+    kept = None if empty else round_.kept_from(demand, flavor)
+    return supply if kept is None else without_domain(supply, kept)
+
+
 def _is_fresh(round_: Round, demand: Demand, wanted: Iterable[Wanted]) -> bool:
     """Whether gangs of the same shape are asking for the very same: nothing moved, and none stands yet."""
     return round_.rooms.untouched and not demand.failed_nodes and not any(want.held for want in wanted)
@@ -94,10 +110,7 @@ def _find(
     for want in wanted:
         if want.grows and not empty:
             _lift(round_, want, -1)
-        supply, profile = round_.rooms.supply(want.flavor, empty=empty), round_.profile
-        kept = None if empty else round_.kept_from(demand, want.flavor)
-        if kept is not None:
-            supply = without_domain(supply, kept)
+        supply, profile = _supply(round_, demand, want.flavor, empty=empty), round_.profile
         if demand.failed_nodes:
             answer = replace_nodes(supply, want.gang, want.held, demand.failed_nodes, profile)
         elif want.grows:

@@ -171,7 +171,7 @@ def _enough(round_: Round, need: Need, candidates: list[Candidate], borrowing: b
         round_.remove((candidate.demand,))
         removed.append(candidate)
         if len(removed) >= look and fits_quota(round_, need, borrowing):
-            found = need.find() is not None
+            found = need.has_place()
             if found:
                 break
             look, too_few = 2 * len(removed), len(removed)

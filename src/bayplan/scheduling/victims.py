@@ -18,7 +18,7 @@ def find_victims(round_: Round, need: Need) -> list[Victim]:
 
 def chance_of(round_: Round, demand: Demand, queue: Queue, cell: Cell, amount: int) -> tuple[Chance, int]:
     """Whether preempting could free so much of one cell, and from how far up it would come then."""
-    need = Need(demand, queue, frozenset((cell,)), {cell: amount}, lambda: ())
+    need = Need(demand, queue, frozenset((cell,)), {cell: amount}, lambda: (), lambda: True)
     victims, account = find_victims(round_, need), round_.account(queue.name)
     if not victims:
         return Chance.NO_VICTIMS, lowest_fit(account, cell, amount)[0]

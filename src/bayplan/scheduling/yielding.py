@@ -33,6 +33,7 @@ class Need:
     cells: frozenset[Cell]
     quota: Mapping[Cell, int]
     find: Callable[[], Sequence[Spot] | None]  # where it would stand as things are
+    has_place: Callable[[], bool]  # whether it would stand anywhere, which is known sooner
     level: tuple[str, str] | None = None  # a flavor, and the level of one domain of it that must hold all
 
 
@@ -82,7 +83,7 @@ def is_within(account: Account, cells: frozenset[Cell]) -> bool:
 
 def fits(round_: Round, need: Need, borrowing: bool) -> bool:
     """Whether the gang could be admitted as things are."""
-    return fits_quota(round_, need, borrowing) and need.find() is not None
+    return fits_quota(round_, need, borrowing) and need.has_place()
 
 
 def fits_quota(round_: Round, need: Need, borrowing: bool) -> bool:
@@ -108,7 +109,8 @@ def _beside(round_: Round, need: Need, kept: list[Demand], borrowing: bool) -> l
     """Put back all that the place found now stands beside: no other place is sought."""
     spots = need.find()
     assert spots is not None, "it was found before"
-    apart = [demand for demand in kept[:-1] if all(_is_apart(round_, demand, spot) for spot in spots)]
+    mine = [(spot.flavor, round_.rooms.leaves(spot.flavor, (spot.place,))) for spot in spots]
+    apart = [demand for demand in kept[:-1] if _stands_apart(round_, demand, mine)]
     round_.restore(apart)
     if fits_quota(round_, need, borrowing):
         beside = {demand.gang.source for demand in apart}
@@ -118,8 +120,10 @@ def _beside(round_: Round, need: Need, kept: list[Demand], borrowing: bool) -> l
     return _returned(round_, kept, lambda: fits_quota(round_, need, borrowing) and round_.fits_spots(spots))
 
 
-def _is_apart(round_: Round, demand: Demand, spot: Spot) -> bool:
-    return round_.rooms.apart(spot.flavor, spot.place, [held.place for held in round_.load_of(demand).spots])
+def _stands_apart(round_: Round, demand: Demand, mine: Sequence[tuple[str, frozenset[int]]]) -> bool:
+    """Whether no pod of a gang stands on any of the leaves, which are told by flavor."""
+    places = [spot.place for spot in round_.load_of(demand).spots]
+    return all(leaves.isdisjoint(round_.rooms.leaves(flavor, places)) for flavor, leaves in mine)
 
 
 def _returned(round_: Round, kept: list[Demand], still_fits: Callable[[], bool]) -> list[Demand]:

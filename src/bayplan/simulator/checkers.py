@@ -13,8 +13,8 @@ from bayplan.dialects.kube.wire import PodWire, amounts_of, pod_amounts
 from bayplan.dialects.kueue.jobs import job_gang
 from bayplan.model.gang import PodSet, Ref, Segment
 from bayplan.model.plan import Bind, Plan
-from bayplan.state.queues import Place
-from bayplan.state.state import State
+from bayplan.state.board import Board
+from bayplan.state.line import Place
 
 Object = dict[str, Any]
 List = Callable[[str], Sequence[Object]]
@@ -119,20 +119,19 @@ def _segments(
         yield f"job {name} has broken segments of {segment.size} in {segment.level} {odd}"
 
 
-def plan_is_whole(plan: Plan, state: State) -> Iterator[str]:
+def plan_is_whole(plan: Plan, state: Board) -> Iterator[str]:
     """A gang is bound whole or not at all: every waiting pod of it is in the plan."""
     bound: dict[Ref, int] = {}
     for action in plan.actions:
         if isinstance(action, Bind):
             bound[action.gang] = bound.get(action.gang, 0) + 1
     for ref, count in bound.items():
-        member = state.members.get(ref)
-        waiting = sum(pod.waits for pod in member.pods.values()) if member else 0
+        waiting = len(state.waiting(ref))
         if count != waiting:
             yield f"gang {ref.name} would start {count} of {waiting} pods"
 
 
-def belief_is_consistent(state: State) -> Iterator[str]:
+def belief_is_consistent(state: Board) -> Iterator[str]:
     """The ledger, the room on nodes and the queues agree with each other."""
     sums = state.ledger.by_node()
     for cluster in state.clusters.values():
@@ -140,12 +139,12 @@ def belief_is_consistent(state: State) -> Iterator[str]:
             held = {resource: amount for resource, amount in used.items() if amount}
             if held != {r: a for r, a in sums.get(name, {}).items() if a}:
                 yield f"node {name}: the ledger says {sums.get(name, {})}, the cluster {held}"
-    for ref, member in state.members.items():
-        if member.gang is not None and ref not in state.queues.entries:
+    for ref in state.charters:
+        if state.place_of(ref) is None:
             yield f"gang {ref} is in no queue"
-    for ref, entry in state.queues.entries.items():
+    for entry in state.entries():
         if entry.place in (Place.BACKOFF, Place.COMMITTED) and entry.due == float("inf"):
-            yield f"gang {ref} is {entry.place} for ever"
+            yield f"gang {entry.ref} is {entry.place} for ever"
 
 
 def _holds(pod: Object) -> bool:

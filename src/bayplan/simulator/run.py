@@ -16,8 +16,9 @@ from bayplan.model.profile import Profile
 from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.journal import MemoryJournal
 from bayplan.runtime.loop import Loop
-from bayplan.runtime.roles import Role, SchedulerRole
-from bayplan.scheduling.decide import decide
+from bayplan.runtime.roles import Role
+from bayplan.runtime.scheduler_role import SchedulerRole
+from bayplan.scheduling.muster import decide_gangs
 from bayplan.simulator import admission_belief, checkers, world
 from bayplan.simulator.admission_checkers import QueueWatchman
 from bayplan.simulator.faults import Chances, FaultyBackend
@@ -26,7 +27,7 @@ from bayplan.simulator.objects import NAMESPACE, is_finished, topology
 from bayplan.simulator.queue_world import queue_world
 from bayplan.simulator.report import Report
 from bayplan.simulator.stage import LISTED, PLAIN_NODES, stage
-from bayplan.state.queues import Place
+from bayplan.state.line import Place
 
 EPOCH = 1_700_000_000.0
 STORM_SECONDS = 120.0
@@ -174,15 +175,14 @@ class Simulation:
 
     def _scheduler_verdict(self) -> list[str]:
         state = self.scheduler.state
-        found = [f"gang {ref.name} is still {entry.place}" for ref, entry in state.queues.entries.items()
+        found = [f"gang {entry.ref.name} is still {entry.place}" for entry in state.entries()
                  if entry.place in (Place.READY, Place.COMMITTED, Place.BACKOFF)]  # fmt: skip
         fresh = SchedulerRole()
         Loop(EmbeddedBackend(self.store), (fresh,), MemoryJournal()).take_in(self.now)
         ours, theirs = state.ledger.by_node(), fresh.state.ledger.by_node()
         if ours != theirs:
             found.append(f"the ledger says {ours}, a fresh list gives {theirs}")
-        waiting = [ref for ref, entry in fresh.state.queues.entries.items() if entry.place is Place.READY]
-        plan = decide(fresh.state.snapshot(waiting), Profile())
+        plan = decide_gangs(fresh.state.look(fresh.state.heads(self.now), self.now), Profile(), self.now)
         fits = {action.gang.name for action in plan.actions if isinstance(action, Bind)}
         return found + [f"gang {name} would fit but waits" for name in sorted(fits)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Container, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -31,6 +31,18 @@ class Stock:
     used: dict[Cell, int] = field(default_factory=dict)
     wanted: dict[str, int] = field(default_factory=dict)
     shapes: dict[tuple[bool, Hashable], int] = field(default_factory=dict)  # parked or not, and which
+    lined: dict[tuple[str, bool, Hashable], int] = field(default_factory=dict)  # queue, put off, and shape
+
+    def sort(self, refused: Mapping[str, Container[Hashable]]) -> None:
+        """Tell those that wait for something to happen from the others. They change by whole shapes."""
+        self.ready, self.parked, self.shapes = 0, 0, {}
+        for (queue, later, shape), count in self.lined.items():
+            parked = later or shape in refused.get(queue, ())
+            if parked:
+                self.parked += count
+            else:
+                self.ready += count
+            self.shapes[parked, shape] = self.shapes.get((parked, shape), 0) + count
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +52,7 @@ class _Waiting:
     standing: Standing
     queue: str
     demand: Demand
-    parked: bool
+    later: bool
     told: Hashable
     shape: Hashable
 
@@ -78,18 +90,18 @@ class Census:
             later = place is Place.BACKOFF
             if not (later or place is Place.WAITING) or not queue or demand.entrance in closed:
                 continue
-            shapes = refused.get(queue)
-            parked = later or (shapes is not None and standing.shape in shapes)
             entry = before.pop(id(standing), None)
-            if entry is None or not _is_same(entry, standing, parked):
+            if entry is None or not _is_same(entry, standing, later):
                 if entry is not None:
                     self._wait(entry, -1)
-                entry = _Waiting(standing, queue, demand, parked, standing.told, standing.shape)
+                entry = _Waiting(standing, queue, demand, later, standing.told, standing.shape)
                 self._wait(entry, 1)
             now[id(standing)] = entry
         for gone in before.values():
             self._wait(gone, -1)
         self._waiting = now
+        for stock in (*self.queues.values(), *self.entrances.values()):
+            stock.sort(refused)
 
     def _hold(self, holding: Holding, sign: int) -> None:
         for stock in self._stocks(holding.queue, holding.demand):
@@ -108,10 +120,10 @@ class Census:
         return self.queues[queue], self.entrances[way]
 
 
-def _is_same(before: _Waiting, standing: Standing, parked: bool) -> bool:
+def _is_same(before: _Waiting, standing: Standing, later: bool) -> bool:
     return (
         before.demand is standing.demand
-        and before.parked is parked
+        and before.later is later
         and before.told is standing.told
         and before.shape is standing.shape
         and before.queue == standing.queue
@@ -133,13 +145,9 @@ def _add_holder(stock: Stock, demand: Demand, quota: Mapping[Cell, int], sign: i
 
 
 def _add_waiting(stock: Stock, entry: _Waiting, sign: int) -> None:
-    if entry.parked:
-        stock.parked += sign
-    else:
-        stock.ready += sign
     told = entry.told if isinstance(entry.told, Token) else Token.TO_BE_EVALUATED
     _sum(stock.refused, ((told, 1),), sign)
-    _sum(stock.shapes, (((entry.parked, entry.shape), 1),), sign)
+    _sum(stock.lined, (((entry.queue, entry.later, entry.shape), 1),), sign)
     for ask in entry.demand.asks:
         _sum(stock.wanted, ((name, each * ask.count) for name, each in ask.each.items()), sign)
 

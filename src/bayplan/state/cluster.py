@@ -34,6 +34,7 @@ class Cluster:
         self._held: Ints | None = None  # made when the first gang is placed on hosts
         self._usable: Bools = np.zeros(0, dtype=bool)
         self._shared = False
+        self._rows: tuple[trees.Tree, dict[str, int | None]] = self._tree, {}
 
     def load(self, nodes: Iterable[Node]) -> None:
         """Take in many nodes at once."""
@@ -95,10 +96,9 @@ class Cluster:
     def use_node(self, name: str, amounts: Mapping[str, int], sign: int = 1) -> None:
         """Pods outside any placed gang take room on a node (sign -1: give it back)."""
         _add(self.used.setdefault(name, {}), amounts, sign)
-        node = self.nodes.get(name)
-        path = self._path(node)
-        if node is not None and path is not None:
-            self._take(trees.find_row(self._tree, path, name), amounts, sign)
+        row = self._row(name)
+        if row is not None:
+            self._take(row, amounts, sign)
 
     def use_domain(self, values: Path, amounts: Mapping[str, int], sign: int = 1) -> None:
         """A placed gang takes room in a leaf (sign -1: gives it back)."""
@@ -133,6 +133,16 @@ class Cluster:
         for name, amount in amounts.items():
             if name in self.resources:
                 self._held[self.resources[name], row] += sign * amount
+
+    def _row(self, name: str) -> int | None:
+        """The row of a node; remembered, since pods come and go far more often than rows move."""
+        if self._rows[0] is not self._tree:
+            self._rows = self._tree, {}
+        rows = self._rows[1]
+        if name not in rows:
+            path = self._path(self.nodes.get(name))
+            rows[name] = None if path is None else trees.find_row(self._tree, path, name)
+        return rows[name]
 
     def _own(self) -> None:
         """Copy what a snapshot still looks at before changing it."""

@@ -10,6 +10,7 @@ import msgspec
 
 from bayplan.backends.embedded.history import DELETED, Watch
 from bayplan.backends.embedded.options import Deletion, Options
+from bayplan.backends.embedded.patches import STRATEGIC
 from bayplan.backends.embedded.status import Refusal
 from bayplan.backends.embedded.store import Store
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Verb, Write
@@ -163,6 +164,9 @@ def _do(store: Store, write: Write) -> Object:
         case Verb.MERGE_PATCH:
             patch = _with_precondition(body, write)
             return store.patch(kind, *place, patch, subresource=write.subresource)
+        case Verb.STRATEGIC_PATCH:
+            patch = _with_precondition(body, write)
+            return store.patch(kind, *place, patch, STRATEGIC, subresource=write.subresource)
         case Verb.APPLY:
             _check_precondition(store, write)
             return store.apply(kind, *place, body, write.subresource, Options(manager=MANAGER))

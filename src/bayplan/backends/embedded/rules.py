@@ -7,12 +7,13 @@ import logging
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 import msgspec
 
 from bayplan.backends.embedded.reading import Path, spelled
+from bayplan.backends.embedded.rule_data import Mentioned, joined, mentioned, part
 from bayplan.backends.embedded.status import Problem
 
 Schema = Mapping[str, Any]
@@ -25,28 +26,7 @@ _WORDS = {
     "FieldValueDuplicate": "Duplicate value",
 }
 _TYPE_NAMES = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
-_KEYWORDS = frozenset(
-    (
-        *(
-            "as",
-            "break",
-            "const",
-            "continue",
-            "else",
-            "false",
-            "for",
-            "function",
-            "if",
-            "import",
-            "in",
-            "let",
-        ),
-        *("loop", "namespace", "null", "package", "return", "true", "var", "void", "while"),
-    )
-)
 _OLD = re.compile(r"\boldSelf\b")
-_MENTION = re.compile(r"\b(?:self|oldSelf)((?:\.[A-Za-z_]\w*\b(?!\())*)")
-Mentioned = Mapping[str, set[str]] | None
 _ABSENT = object()
 
 
@@ -58,6 +38,7 @@ class _Rule:
     field_path: str
     reason: str
     compares: bool  # with the old value
+    looks_back: bool  # it needs the old value, or its message does
     optional_old: bool
     program: Any
     first_program: Any  # for a value that has no old one
@@ -160,13 +141,7 @@ def _all(rules: list[_Rule], environment: Any) -> _All | None:
     """Several rules as one question: asked first, as they nearly always all hold."""
     if len(rules) < 2:
         return None
-    mentions: dict[str, set[str]] | None = {}
-    for rule in rules:
-        if rule.mentions is None or mentions is None:
-            mentions = None
-            continue
-        for name, inner in rule.mentions.items():
-            mentions[name] = mentions.get(name, set()) | inner
+    mentions = reduce(joined, (rule.mentions for rule in rules))
     program = environment.compile(" && ".join(f"({rule.text})" for rule in rules))
     return _All(frozenset(rule.text for rule in rules), mentions, program)
 
@@ -188,6 +163,7 @@ def _rule(rule: Mapping[str, Any], environment: Any) -> _Rule | None:
         rule.get("fieldPath", ""),
         rule.get("reason", "FieldValueInvalid"),
         bool(_OLD.search(text)),
+        optional or bool(_OLD.search(f"{text} {said or ''}")),
         optional,
         program,
         first,
@@ -195,57 +171,17 @@ def _rule(rule: Mapping[str, Any], environment: Any) -> _Rule | None:
     )
 
 
-def mentioned(text: str) -> Mentioned:
-    """The fields that a rule looks at, two levels deep; None if it looks at the whole."""
-    found: dict[str, set[str]] = {}
-    for match in _MENTION.finditer(text):
-        names = match[1].split(".")[1:3]
-        if not names:
-            return None
-        asks = len(names) == 1 and text[: match.start()].endswith("has(") and text[match.end()] == ")"
-        found.setdefault(names[0], set()).add(names[1] if len(names) > 1 else "" if asks else "*")
-    return found
-
-
-def _part(value: Any, mentions: Mentioned, spelt: dict[int, Any]) -> Any:
-    """Of an object, the fields that a rule mentions, as rules write them; `spelt` knows parts seen before."""
-
-    def once(item: Any) -> Any:
-        if id(item) not in spelt:
-            spelt[id(item)] = _spelt(item)
-        return spelt[id(item)]
-
-    if mentions is None or not isinstance(value, dict):
-        return once(value)
-    found: dict[str, Any] = {}
-    for key, item in value.items():
-        name = _name(key)
-        inner = mentions.get(name)
-        if inner is None or item is None:
-            continue
-        if "*" in inner or not isinstance(item, dict):
-            found[name] = once(item)
-        else:
-            found[name] = {
-                _name(below): once(one)
-                for below, one in item.items()
-                if _name(below) in inner and one is not None
-            }
-    return found
-
-
 def _check(node: _Node, value: Any, old: Any, path: Path) -> Iterator[Problem]:
     unchanged = old is not _ABSENT and old == value
     if unchanged and not node.compares:
         return
-    spelt: dict[int, Any] = {}
-    held = _held(node.together[old is not _ABSENT], value, old, spelt)
+    held = _held(node.together[old is not _ABSENT], value, old)
     for rule in node.rules:
         if (unchanged and not rule.compares) or rule.text in held:
             continue
         if rule.compares and old is _ABSENT and not rule.optional_old:
             continue
-        problem = _broken(rule, _told(rule.mentions, value, old, spelt), value, path)
+        problem = _broken(rule, value, old, path)
         if problem is not None:
             yield problem
     if isinstance(value, dict):
@@ -259,15 +195,24 @@ def _check(node: _Node, value: Any, old: Any, path: Path) -> Iterator[Problem]:
             yield from _check(node.items, item, _counterpart(node, item, old), (path, place))
 
 
-def _held(all_: _All | None, value: Any, old: Any, spelt: dict[int, Any]) -> frozenset[str]:
+def _held(all_: _All | None, value: Any, old: Any) -> frozenset[str]:
     """The rules that hold for sure."""
     if all_ is None:
         return frozenset()
+    data = {"self": part(value, all_.mentions)}
+    if old is not _ABSENT:
+        data["oldSelf"] = part(old, all_.mentions)
     try:
-        answer = all_.program.eval(data=_told(all_.mentions, value, old, spelt)).plain_value()
+        answer = _answer(all_.program, msgspec.json.encode(data))
     except Exception:
         return frozenset()
     return all_.texts if answer is True else frozenset()
+
+
+@lru_cache(maxsize=4096)
+def _answer(program: Any, data: bytes) -> Any:
+    """What a rule says of some values. Many objects are alike in all that a rule looks at."""
+    return program.eval(data=msgspec.json.decode(data)).plain_value()
 
 
 def _counterpart(node: _Node, item: Any, old: Any) -> Any:
@@ -279,17 +224,14 @@ def _counterpart(node: _Node, item: Any, old: Any) -> Any:
     return next(found, _ABSENT)
 
 
-def _told(mentions: Mentioned, value: Any, old: Any, spelt: dict[int, Any]) -> dict[str, Any]:
-    found = {"self": _part(value, mentions, spelt)}
+def _broken(rule: _Rule, value: Any, old: Any, path: Path) -> Problem | None:
+    data, program = {"self": part(value, rule.mentions)}, rule.first_program
     if old is not _ABSENT:
-        found["oldSelf"] = found["before"] = _part(old, mentions, spelt)
-    return found
-
-
-def _broken(rule: _Rule, data: Mapping[str, Any], value: Any, path: Path) -> Problem | None:
+        program = rule.program
+        if rule.looks_back:
+            data["oldSelf"] = data["before"] = part(old, rule.mentions)
     try:
-        program = rule.program if "oldSelf" in data else rule.first_program
-        answer = program.eval(data=data).plain_value()
+        answer = _answer(program, msgspec.json.encode(data))
     except Exception as error:
         answer = error
     if answer is True:
@@ -307,35 +249,3 @@ def _broken(rule: _Rule, data: Mapping[str, Any], value: Any, path: Path) -> Pro
             told = rule.told
     word = _WORDS.get(rule.reason, "Invalid value")
     return Problem(f"{where}{rule.field_path}".removeprefix("."), rule.reason, f"{word}: {told}")
-
-
-def _spelt(value: Any) -> Any:
-    """As rules write it. Many objects are alike in their largest parts; nobody changes what rules read."""
-    if not isinstance(value, dict | list):
-        return value
-    return _spelt_text(msgspec.json.encode(value))
-
-
-@lru_cache(maxsize=1024)
-def _spelt_text(text: bytes) -> Any:
-    return _escaped(msgspec.json.decode(text))
-
-
-def _escaped(value: Any) -> Any:
-    """Field names as rules write them: no dashes, no dots, no words of the language."""
-    if isinstance(value, dict):
-        return {_name(key): _escaped(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list):
-        return [_escaped(item) for item in value]
-    return value
-
-
-@lru_cache(maxsize=4096)
-def _name(key: str) -> str:
-    if key in _KEYWORDS:
-        return f"__{key}__"
-    if key.isidentifier() and "__" not in key:
-        return key
-    for sign, word in (("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__")):
-        key = key.replace(sign, word)
-    return key

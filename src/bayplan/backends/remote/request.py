@@ -14,6 +14,7 @@ from bayplan.dialects.api import Kind, Verb, Write
 MANAGER = "bayplan"
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
 PLAIN = re.compile(r"[a-z0-9.-]*")  # nearly every name
 OWN_KINDS = {"binding": ("v1", "Binding"), "eviction": ("policy/v1", "Eviction")}
@@ -37,9 +38,10 @@ def request_of(write: Write) -> Request:
             return _create(write)
         case Verb.UPDATE:
             return Request("PUT", f"{path_of(write)}?fieldManager={MANAGER}", _encode(_whole(write)))
-        case Verb.MERGE_PATCH:
+        case Verb.MERGE_PATCH | Verb.STRATEGIC_PATCH:
+            form = MERGE_PATCH if write.verb is Verb.MERGE_PATCH else STRATEGIC_PATCH
             body = _with_precondition(write.body, write)
-            return Request("PATCH", f"{path_of(write)}?fieldManager={MANAGER}", _encode(body), MERGE_PATCH)
+            return Request("PATCH", f"{path_of(write)}?fieldManager={MANAGER}", _encode(body), form)
         case Verb.APPLY:  # forced, as is right for a controller that owns what it states
             path = f"{path_of(write)}?fieldManager={MANAGER}&force=true"
             return Request("PATCH", path, _encode(_whole(write)), APPLY_PATCH)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from bayplan.dialects.api import Kind
+from bayplan.dialects.api import Kind, Verb, Write
 from bayplan.dialects.kube.pod_wants import node_term, selector
 from bayplan.dialects.kube.quantity import amount
 from bayplan.dialects.kube.wire import LabelSelector, Metadata, NodeTerms, RequirementWire, Resources, Struct
 from bayplan.model.rules import Requirement, Term
-from bayplan.model.storage import StorageClass, StoreRoom, Volume, VolumeClaim
+from bayplan.model.storage import ClaimKey, StorageClass, StoreRoom, Volume, VolumeClaim
 
 BOUND = "pv.kubernetes.io/bind-completed"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
+BOUND_BY_US = "pv.kubernetes.io/bound-by-controller"
 OLD_CLASS = "volume.beta.kubernetes.io/storage-class"
 STORAGE = "storage"
 BLOCK = "Block"
@@ -138,11 +139,14 @@ class StoreRoomWire(Struct, frozen=True):
 
 CLAIMS = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", wire=ClaimWire)
 VOLUMES = Kind("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False, wire=PersistentVolumeWire)
+GROUP = "storage.k8s.io"  # a cluster may do without
 CLASSES = Kind(
-    "storage.k8s.io", "v1", "StorageClass", "storageclasses", namespaced=False, wire=StorageClassWire
+    GROUP, "v1", "StorageClass", "storageclasses", namespaced=False, wire=StorageClassWire, optional=True
 )
-CSI_NODES = Kind("storage.k8s.io", "v1", "CSINode", "csinodes", namespaced=False, wire=CsiNodeWire)
-STORE_ROOMS = Kind("storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities", wire=StoreRoomWire)
+CSI_NODES = Kind(GROUP, "v1", "CSINode", "csinodes", namespaced=False, wire=CsiNodeWire, optional=True)
+STORE_ROOMS = Kind(
+    GROUP, "v1", "CSIStorageCapacity", "csistoragecapacities", wire=StoreRoomWire, optional=True
+)
 
 
 def claim_of(wire: ClaimWire) -> VolumeClaim:
@@ -219,6 +223,20 @@ def store_room_of(wire: StoreRoomWire) -> StoreRoom:
         amount(STORAGE, largest) if largest is not None else -1,
         selector(wire.node_topology),
     )
+
+
+def claim_write(claim: ClaimKey, uid: str, node: str) -> Write:
+    """Tell a claim on which node its volume is needed, so that one is made there."""
+    body = {"metadata": {"annotations": {SELECTED_NODE: node}}}
+    return Write(Verb.MERGE_PATCH, CLAIMS, *claim, body, uid=uid)
+
+
+def volume_write(volume: str, version: str, claim: ClaimKey, uid: str) -> Write:
+    """Tell a volume which claim it is for, unless it changed since."""
+    namespace, name = claim
+    meant = {"apiVersion": "v1", "kind": CLAIMS.kind, "namespace": namespace, "name": name, "uid": uid}
+    body = {"metadata": {"annotations": {BOUND_BY_US: "yes"}}, "spec": {"claimRef": meant}}
+    return Write(Verb.MERGE_PATCH, VOLUMES, "", volume, body, version=version)
 
 
 def _topology(wire: TopologyTerm) -> Term:

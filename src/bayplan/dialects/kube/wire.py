@@ -65,11 +65,19 @@ class NodeSpec(Struct, frozen=True):
     taints: list[TaintWire] | None = None
 
 
+class ImageWire(Struct, frozen=True):
+    """An image that a node has, by all its names."""
+
+    names: list[str] | None = None
+    size_bytes: int | None = None
+
+
 class NodeStatus(Struct, frozen=True):
     """What the node reports."""
 
     allocatable: dict[str, str | int | float] | None = None
     conditions: list[Condition] | None = None
+    images: list[ImageWire] | None = None
 
 
 class NodeWire(Struct, frozen=True):
@@ -241,6 +249,20 @@ class VolumeWire(Struct, frozen=True):
     rbd: InlineDisk | None = None
 
 
+class WorkloadRef(Struct, frozen=True):
+    """The gang of a pod in v1alpha1: a group of a Workload, in as many copies as there are keys."""
+
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str | None = None
+
+
+class SchedulingGroup(Struct, frozen=True):
+    """The gang of a pod since v1alpha2."""
+
+    pod_group_name: str | None = None
+
+
 class PodSpec(Struct, frozen=True):
     """What a pod asks for."""
 
@@ -258,6 +280,17 @@ class PodSpec(Struct, frozen=True):
     tolerations: list[TolerationWire] | None = None
     topology_spread_constraints: list[SpreadConstraint] | None = None
     volumes: list[VolumeWire] | None = None
+    workload_ref: WorkloadRef | None = None
+    scheduling_group: SchedulingGroup | None = None
+
+
+class PodCondition(Struct, frozen=True):
+    """The state of one aspect of a pod, and what was said about it."""
+
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
 
 
 class PodStatus(Struct, frozen=True):
@@ -265,6 +298,8 @@ class PodStatus(Struct, frozen=True):
 
     phase: str | None = None
     nominated_node_name: str | None = None
+    start_time: str | None = None
+    conditions: list[PodCondition] | None = None
 
 
 class PodWire(Struct, frozen=True):

@@ -1,0 +1,124 @@
+"""What the scheduler makes of one gang or pod right now: what it lacks, and who would have to go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from bayplan.backends.remote.backend import RemoteBackend, connect
+from bayplan.cli.gang_api import gang_api_words, gang_versions
+from bayplan.cli.live_state import Target, pages
+from bayplan.cli.words import amount_text, counted, short_resources
+from bayplan.dialects.api import Event, Happened
+from bayplan.dialects.errors import NotServed, Trouble
+from bayplan.dialects.kube.gang_messages import told
+from bayplan.dialects.kueue.messages import sentence
+from bayplan.model.gang import Ref
+from bayplan.model.node import PODS
+from bayplan.model.plan import Bind, Displace, Plan, Refuse
+from bayplan.model.pod import Pod
+from bayplan.runtime.scheduler_role import SchedulerRole, Turn
+from bayplan.state.line import Place
+
+NAMES_MAX = 8
+STATES = {Place.RUNNING: "runs", Place.INCOMPLETE: "not complete"}
+
+
+def scheduled_story(target: Target, text: str) -> list[str] | None:
+    """All that can be said of the gangs and pods of that name; None if there are none. Nothing is changed."""
+    try:
+        backend = connect(target.kubeconfig, target.context)
+    except Trouble:
+        return None  # whoever asked first has told
+    try:
+        namespace, _, name = text.partition("/") if "/" in text else ("", "", text)
+        namespace = namespace or target.namespace or backend.access.namespace
+        role = SchedulerRole(profiles=target.settings.profiles)
+        _read(backend, role)
+        found = [
+            line for ref in _meant(role, namespace, name) for line in _story(role, ref, target.clock.wall())
+        ]
+        api = gang_api_words(gang_versions(backend.request))
+        return [*found, f"gang API: {api}"] if found else None
+    except Trouble:
+        return None
+    finally:
+        backend.close(0)
+
+
+def _read(backend: RemoteBackend, role: SchedulerRole) -> None:
+    for kind in role.kinds:
+        try:
+            listed: list[Any] = list(pages(backend, kind))
+        except NotServed:
+            if not kind.optional:
+                raise
+            continue
+        for one in listed:
+            role.fold(role.decode(Event(Happened.SEEN, kind, one)))
+
+
+def _meant(role: SchedulerRole, namespace: str, name: str) -> list[Ref]:
+    """A PodGroup, the copies of the groups of a Workload, a job, or a pod; a pod of a gang stands for it."""
+    state = role.state
+    known = {entry.ref: None for entry in state.entries()} | dict.fromkeys(state.charters)
+    here = [ref for ref in known if ref.namespace == namespace]
+    exact = [ref for ref in here if name in (ref.name, ref.name.partition("/")[0])]
+    by_pod = [pod.gang for key, pod in state.pods.items() if (key.namespace, key.name) == (namespace, name)]
+    return exact or [ref for ref in by_pod if ref is not None]
+
+
+def _story(role: SchedulerRole, ref: Ref, now: float) -> Iterator[str]:
+    state = role.state
+    charter, place = state.charter_of(ref), state.place_of(ref)
+    standing, waiting = state.standing(ref), state.waiting(ref)
+    yield f"{ref.kind} {ref.namespace}/{ref.name}: {STATES.get(place, 'waits') if place else 'runs'}"
+    if charter is not None and charter.minimum > 1:
+        yield f"  needs {counted(charter.minimum, 'pod')} at once"
+    if charter is not None and charter.locality.required:
+        yield f"  all on nodes that share a value of {charter.locality.required}"
+    gated = len(state.members.get(ref, ())) - len(standing) - len(waiting)
+    held = f", {gated} are held back or over" if gated > 0 and ref.kind != "Pod" else ""
+    yield f"  {counted(len(standing), 'pod')} with a node, {len(waiting)} without{held}"
+    for shape, count in _parts(waiting).items():
+        yield f"  {count} x {shape}"
+    if place not in (None, Place.RUNNING):
+        plan = role.decide(Turn(role.name_of(ref), state.look([ref], now)), now)
+        yield from _outcome(plan, ref)
+
+
+def _parts(pods: tuple[Pod, ...]) -> dict[str, int]:
+    """Equal pods together, in words."""
+    found: dict[str, int] = {}
+    for pod in pods:
+        names = short_resources(pod.amounts)
+        each = [
+            f"{amount_text(name, pod.amounts[name])} {names[name]}"
+            for name in sorted(pod.amounts)
+            if name != PODS
+        ]
+        text = f"{', '.join(each) or 'no requests'}, priority {pod.wants.priority}"
+        found[text] = found.get(text, 0) + 1
+    return found
+
+
+def _outcome(plan: Plan, ref: Ref) -> Iterator[str]:
+    """What would be decided now."""
+    binds = [action for action in plan.actions if isinstance(action, Bind)]
+    victims = [action.pod for action in plan.actions if isinstance(action, Displace) and not action.undoes]
+    if binds:
+        nodes = sorted({action.node for action in binds})
+        yield f"now: {counted(len(binds), 'pod')} would start on {_named(nodes)}"
+    for action in plan.actions:
+        if isinstance(action, Refuse):
+            yield f"reason: {told(action.why, ref, sentence)}"
+            if action.why.pod is not None and ref.kind != "Pod":
+                yield f"first pod without a place: {action.why.pod.name}"
+    if victims:
+        names = [f"{pod.key} (priority {pod.wants.priority}, on {pod.node})" for pod in victims]
+        yield f"would have to go: {_named(names)}"
+
+
+def _named(names: list[str]) -> str:
+    more = len(names) - NAMES_MAX
+    return ", ".join(names[:NAMES_MAX]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,107 @@
+"""Why a gang or a pod waits, as sentences: first the words that Kubernetes users know, then what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bayplan.dialects.kube.fit_messages import (
+    NEVER_PREEMPTS,
+    NO_CLAIMS,
+    NO_HELP,
+    NO_VICTIMS,
+    no_room_made,
+    unavailable,
+)
+from bayplan.dialects.kube.gang_objects import POD_GROUP, WORKLOAD
+from bayplan.model.assignment import Misfit
+from bayplan.model.gang import Ref
+from bayplan.model.standstill import Hindrance, Sought, Standstill
+
+UNSCHEDULABLE, WAITING, ERROR = "Unschedulable", "WaitingForGang", "SchedulerError"
+UNSURE = (
+    "A place may exist all the same: not every combination was tried, because its pods differ or depend on "
+    "each other. Pods that are alike, without affinity or spread between them, are placed for certain."
+)
+Sentence = Callable[[Misfit], str]
+
+
+def reason(why: Standstill) -> str:
+    """The word for machines. Only pods that more nodes may help are unschedulable: autoscalers act on it."""
+    if why.hindrance is Hindrance.FLAWED:
+        return ERROR
+    return UNSCHEDULABLE if why.hindrance.was_tried else WAITING
+
+
+def told(why: Standstill, gang: Ref, of_misfit: Sentence) -> str:
+    """What stands on a pod, and in its event."""
+    match why.hindrance:
+        case Hindrance.NO_CHARTER:
+            return _no_charter(gang)
+        case Hindrance.NO_GROUP:
+            name, group = (*gang.name.split("/"), "")[:2]
+            return f'pod group "{why.about or group}" doesn\'t exist for a workload "{name}"'
+        case Hindrance.TOO_FEW:
+            there = f"{why.there} of {why.minimum} are there"
+            return f"waiting for minCount pods from a gang to appear in scheduling queue: {there}"
+        case Hindrance.GATED:
+            about = f", such as {why.pod.name}" if why.pod is not None else ""
+            return f"waiting for pods of its gang that are held back by scheduling gates{about}"
+        case Hindrance.FLAWED:
+            return why.about or "what it asks for contradicts itself"
+        case Hindrance.MAKING_ROOM:
+            return _making_room(why, gang)
+        case Hindrance.KEPT_FREE:
+            named = f", {why.about}," if why.about else ""
+            return f"there is room, but it is kept free for one that has waited longer{named} and is larger"
+        case Hindrance.TAKEN_BACK:
+            return (
+                f"the gang could not be started whole: {why.fit} of {why.minimum} pods had a node, and were "
+                "taken back so that others can use the room; it is tried again"
+            )
+        case _:
+            return _no_room(why, gang, of_misfit)
+
+
+def _no_charter(gang: Ref) -> str:
+    match gang.kind:
+        case "Workload":
+            name = gang.name.partition("/")[0]
+            return f'waiting for pods\'s workload "{name}" to appear in scheduling queue: create it'
+        case "PodGroup":
+            return f'waiting for pods\'s pod group "{gang.name}" to appear in scheduling queue: create it'
+        case _:
+            return f'waiting for {gang.kind} "{gang.name}", which is suspended, over or not there'
+
+
+def _making_room(why: Standstill, gang: Ref) -> str:
+    going = "1 pod is" if why.displaced == 1 else f"{why.displaced} pods are"
+    whose = "pod group is " if gang.kind in (POD_GROUP, WORKLOAD) else ""
+    return f"{whose}waiting for preemption to complete: {going} on the way out"
+
+
+def _no_room(why: Standstill, gang: Ref, of_misfit: Sentence) -> str:
+    if why.misfit is not None:
+        parts = [of_misfit(why.misfit)]
+    elif why.unfit is not None:
+        parts = [unavailable(why.unfit, _afterwards(why))]
+    else:
+        parts = ["no node was found"]
+    if why.minimum > 1 and why.misfit is None:
+        named = f" (pod {why.pod.name})" if why.pod is not None else ""
+        parts.insert(0, f"pod group is unschedulable: {why.fit} of {why.minimum} pods fit{named}:")
+    if why.unsure:
+        parts.append(UNSURE)
+    return " ".join(parts)
+
+
+def _afterwards(why: Standstill) -> str:
+    """What came of looking for others who could go."""
+    unfit = why.unfit
+    if unfit is None or why.sought in (Sought.NOTHING, Sought.FOUND):
+        return ""
+    if why.sought is Sought.NEVER:
+        return f"{NO_CLAIMS}, preemption: {NEVER_PREEMPTS}"
+    helpful = unfit.curable if why.sought is Sought.NOBODY else 0
+    counts = {NO_VICTIMS: helpful, NO_HELP: unfit.nodes - helpful}
+    reasons = {text: count for text, count in counts.items() if count}
+    return f"{NO_CLAIMS}, {no_room_made(unfit.nodes, reasons)}"

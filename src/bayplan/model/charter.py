@@ -1,0 +1,45 @@
+"""What a gang whose pods come one by one asks for as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bayplan.model.gang import Group, Locality, Ref
+from bayplan.model.wants import Selector
+
+
+@dataclass(frozen=True, slots=True)
+class Charter:
+    """The rules of one gang; its pods are known by themselves and name it.
+
+    A gang made from a template also knows its tree: pod sets with counts and localities, placed whole.
+    """
+
+    source: Ref
+    minimum: int = 0  # with fewer it is not started; 0: each pod stands for itself
+    desired: int = 0  # it is not looked at before so many pods are there; 0: nobody says
+    priority: int | None = None  # None: as its pods say
+    preempts: bool | None = None  # whether it may make others go; None: as its pods say
+    leaves_whole: bool = False  # if one of its pods has to go, all go
+    locality: Locality = field(default_factory=Locality)  # levels here are labels of nodes
+    tree: Group | None = None
+    created: float = 0.0
+    uid: str = ""
+    flaw: str = ""  # what is wrong with it; such a gang is never placed
+    started: bool = False  # it is on record that it had its minimum once
+
+    @property
+    def is_gang(self) -> bool:
+        """Whether its pods start together or not at all."""
+        return self.minimum > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How many of the selected pods may be made to go now."""
+
+    namespace: str
+    name: str
+    selector: Selector
+    allowed: int = 0
+    spent: frozenset[str] = frozenset()  # pods that already go on its account, by name

@@ -1,0 +1,56 @@
+"""Why a gang whose pods are known does not start: what it waits for, or where it was refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from bayplan.model.assignment import Misfit
+from bayplan.model.pod import PodKey
+from bayplan.model.unfit import Unfit
+
+
+class Hindrance(StrEnum):
+    """What is in the way."""
+
+    NO_CHARTER = "no_charter"  # what its pods name is not there
+    NO_GROUP = "no_group"  # it is there, but has no part of that name
+    TOO_FEW = "too_few"  # pods: fewer are there than its minimum
+    GATED = "gated"  # a pod of it is held back
+    FLAWED = "flawed"  # what it asks for contradicts itself
+    NO_ROOM = "no_room"
+    MAKING_ROOM = "making_room"  # others are on their way out
+    KEPT_FREE = "kept_free"  # it would fit, but the room is kept for one that has waited longer
+    TAKEN_BACK = "taken_back"  # it could not be started whole, and what had started was taken back
+
+    @property
+    def was_tried(self) -> bool:
+        """Whether nodes were looked at: more nodes may help then."""
+        return self in (Hindrance.NO_ROOM, Hindrance.MAKING_ROOM, Hindrance.KEPT_FREE)
+
+
+class Sought(StrEnum):
+    """What came of looking for others who could go."""
+
+    NOTHING = "nothing"  # nobody looked
+    NEVER = "never"  # it may not make others go
+    NOBODY = "nobody"  # nobody is less important
+    NO_HELP = "no_help"  # even without all of them there is no place
+    FOUND = "found"
+
+
+@dataclass(frozen=True, slots=True)
+class Standstill:
+    """The facts; sentences are made of them at the edges."""
+
+    hindrance: Hindrance
+    minimum: int = 0
+    there: int = 0  # pods that exist, gated ones too
+    fit: int = 0  # pods that have or would have a place
+    pod: PodKey | None = None  # the first that fits nowhere
+    unfit: Unfit | None = None  # and why
+    misfit: Misfit | None = None  # the same in domains, if one domain was asked for
+    sought: Sought = Sought.NOTHING
+    displaced: int = 0  # pods that are on their way out for it
+    unsure: bool = False  # a place may exist: not everything was tried
+    about: str = ""  # the name of what is missing, or what is wrong

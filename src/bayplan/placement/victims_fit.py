@@ -1,0 +1,342 @@
+"""Pods that could go, as arrays: what nodes would have without some of them, and who of them can stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from bayplan.model.pod import Pod, PodKey
+from bayplan.model.unfit import Cause
+from bayplan.model.wants import Shape
+from bayplan.placement.fit_filters import Scene
+from bayplan.placement.floor import Floor
+from bayplan.placement.nodes import ABSENT
+from bayplan.placement.seating_counts import is_free
+from bayplan.placement.tree import Bools, Ints
+
+
+def minds_nobody(scene: Scene, shape: Shape) -> bool:
+    """Whether nothing but room matters to such pods: no other pod, whoever it is, helps or hinders them."""
+    if not is_free(shape):
+        return False
+    return not any(stance.must and stance.weight < 0 for stance, _ in scene.index.stances_towards(shape))
+
+
+class Exodus:
+    """Pods that are on their way out in any case, and what they leave behind."""
+
+    def __init__(self, floor: Floor, keys: Iterable[PodKey] = ()) -> None:
+        self.floor = floor
+        self.keys: set[PodKey] = set()
+        self.gain: Ints = np.zeros_like(floor.scene.ground.free)  # same axes
+        self.add(keys)
+
+    def add(self, keys: Iterable[PodKey]) -> None:
+        """More go. Whoever is gone already leaves nothing behind."""
+        ground, pods = self.floor.scene.ground, self.floor.scene.index.pods
+        rows = ground.land.rows()
+        for key in keys:
+            running = pods.get(key)
+            if running is None or key in self.keys:
+                continue
+            self.keys.add(key)
+            row = int(rows[running.node]) if running.node < len(rows) else ABSENT
+            for resource, amount in running.shape.amounts if row != ABSENT else ():
+                at = ground.resources.get(resource)
+                if at is not None:
+                    self.gain[at, row] += amount
+
+    def makes_room(self, shape: Shape, within: Bools | None) -> int:
+        """How many pods of a shape that minds nobody would have a place then."""
+        asked = asked_rows(self.floor, shape)
+        if not asked:
+            return 0
+        free = self.floor.scene.ground.free + self.gain
+        return int(counts(free, asked)[usable(self.floor, shape, within)].sum())
+
+
+class Crowd:
+    """Running pods in units that go or stay together, by number. At first all of them are gone."""
+
+    def __init__(self, floor: Floor, units: Sequence[Sequence[Pod]], gone: Exodus) -> None:
+        self.floor, self.size = floor, len(units)
+        land = floor.scene.ground.land
+        rows = land.remember("row by name", lambda: {n.name: row for row, n in enumerate(land.table.nodes)})
+        numbers: dict[int, int] = {}  # by identity: many pods share a shape, and comparing shapes takes long
+        shapes: list[Shape] = []
+        found: list[tuple[int, int, int]] = []
+        for unit, pods in enumerate(units):
+            for pod in pods:
+                shape = pod.wants.shape
+                number = numbers.get(id(shape))
+                if number is None:
+                    number = numbers[id(shape)] = len(shapes)
+                    shapes.append(shape)
+                found.append((unit, rows.get(pod.node, ABSENT), number))
+        table = np.array(found, dtype=np.int64).reshape(-1, 3)
+        table = table[table[:, 1] != ABSENT]
+        self.unit: Ints = table[:, 0]  # of each pod, ascending
+        self.row: Ints = table[:, 1]
+        self.shape: Ints = table[:, 2]
+        self.amounts = _amounts(floor, shapes)  # by resource and shape
+        self.stays = np.zeros(self.size, dtype=bool)
+        self.free: Ints = floor.scene.ground.free + gone.gain + self._taken(slice(None))
+
+    def _taken(self, pods: Bools | slice) -> Ints:
+        """What these pods take; same axes as the free amounts."""
+        total = np.zeros_like(self.floor.scene.ground.free)
+        row, shape = self.row[pods], self.shape[pods]
+        for at, amounts in enumerate(self.amounts):
+            if amounts.any():
+                np.add.at(total[at], row, amounts[shape])
+        return total
+
+    def _between(self, start: int, stop: int) -> slice:
+        first, last = np.searchsorted(self.unit, (start, stop))
+        return slice(int(first), int(last))
+
+    def stay(self, start: int, stop: int) -> None:
+        """Units of these numbers are not gone after all."""
+        self.free = self.free - self._taken(self._between(start, stop))
+        self.stays[start:stop] = True
+
+    def leave(self, units: Iterable[int]) -> None:
+        """These units, which were to stay, go."""
+        gone = np.zeros_like(self.stays)
+        gone[list(units)] = True
+        self.free = self.free + self._taken(gone[self.unit])
+        self.stays &= ~gone
+
+    def stay_beside(self, floor: Floor, start: int) -> None:
+        """From this number on, whoever has room on a floor where the gang has its seats stays, one by one."""
+        free = [column.tolist() for column in floor.scene.ground.free]
+        takes = self.amounts.T.tolist()
+        late = self._between(start, self.size)
+        where: dict[int, list[tuple[int, int]]] = {}
+        for unit, row, number in zip(
+            *(column[late].tolist() for column in (self.unit, self.row, self.shape)), strict=True
+        ):
+            where.setdefault(unit, []).append((row, number))
+        for unit in range(start, self.size):
+            pods = where.get(unit, ())
+            for row, number in pods:
+                for column, amount in zip(free, takes[number], strict=True):
+                    column[row] -= amount
+            if all(column[row] >= 0 for row, _ in pods for column in free):
+                self.stay(unit, unit + 1)
+                continue
+            for row, number in pods:
+                for column, amount in zip(free, takes[number], strict=True):
+                    column[row] += amount
+
+    def floor_if(self, start: int = 0, stop: int = 0) -> Floor:
+        """A floor with the room there is if these units stay, too. For pods that mind nobody; close it."""
+        scene = self.floor.scene
+        free = self.free - self._taken(self._between(start, stop)) if stop > start else self.free
+        found = Floor(replace(scene, ground=replace(scene.ground, free=free, memory={})))
+        found.before = self.floor.before
+        return found
+
+    def leaving(self) -> list[int]:
+        """The units that are gone."""
+        return np.flatnonzero(~self.stays).tolist()
+
+    def on(self, nodes: Bools) -> list[int]:
+        """The units that have pods on these nodes, in order."""
+        found: list[int] = np.unique(self.unit[nodes[self.row]]).tolist()
+        return found
+
+    def on_rows(self, rows: Iterable[int]) -> list[int]:
+        """The same, with the nodes given one by one."""
+        nodes = np.zeros(len(self.floor), dtype=bool)
+        nodes[list(rows)] = True
+        return self.on(nodes)
+
+
+def _amounts(floor: Floor, shapes: Sequence[Shape]) -> Ints:
+    resources = floor.scene.ground.resources
+    found = np.zeros((len(resources), len(shapes)), np.int64)
+    for number, shape in enumerate(shapes):
+        for resource, amount in shape.amounts:
+            at = resources.get(resource)
+            if at is not None:
+                found[at, number] = amount
+    return found
+
+
+def usable(floor: Floor, shape: Shape, within: Bools | None = None) -> Bools:
+    """The nodes that refuse such a pod for want of room at most."""
+    verdict = floor.judge(shape)
+    good = verdict.fits.copy()
+    for (cause, _), where in verdict.refusals.items():
+        if cause is Cause.LACKING:
+            good |= where
+    return good if within is None else good & within
+
+
+def asked_rows(floor: Floor, shape: Shape) -> list[tuple[int, int]] | None:
+    """What a pod takes, by row of its resource; None if no node has one of them."""
+    resources = floor.scene.ground.resources
+    wanted = [(name, amount) for name, amount in shape.amounts if amount > 0]
+    if any(name not in resources for name, _ in wanted):
+        return None
+    return [(resources[name], amount) for name, amount in wanted]
+
+
+def counts(free: Ints, asked: Sequence[tuple[int, int]]) -> Ints:
+    """How many equal pods fit each node."""
+    found = np.full(free.shape[1], 2**31 - 1, dtype=np.int64)
+    for at, amount in asked:
+        np.minimum(found, free[at] // amount, out=found)
+    return np.maximum(found, 0)
+
+
+def let_stay(crowd: Crowd, shape: Shape, wanted: int, within: Bools | None) -> int:
+    """How many of `wanted` equal pods, which mind nobody, get seats; the units that can stay then do.
+
+    Units are asked in their order whether they can stay: the first are the last to go.
+    """
+    floor = crowd.floor
+    asked = asked_rows(floor, shape)
+    if not asked:
+        return 0
+    good = usable(floor, shape, within)
+    seats = min(wanted, int(counts(crowd.free, asked)[good].sum()))
+    first = _first_to_go(crowd, asked, good, seats)
+    crowd.stay(0, first)
+    room = np.where(good, counts(crowd.free, asked), 0)
+    late = crowd._between(first, crowd.size)
+    inside = good[crowd.row[late]]
+    columns = (column[late][inside].tolist() for column in (crowd.unit, crowd.row, crowd.shape))
+    where: dict[int, list[tuple[int, int]]] = {}
+    for unit, row, number in zip(*columns, strict=True):
+        where.setdefault(unit, []).append((row, number))
+    go = _who_goes(
+        [crowd.free[at].tolist() for at, _ in asked],
+        [amount for _, amount in asked],
+        list(zip(*(crowd.amounts[at].tolist() for at, _ in asked), strict=True)),
+        room.tolist(),
+        where,
+        int(room.sum()) - seats,
+    )
+    crowd.stay(first, crowd.size)
+    crowd.leave(go)
+    return seats
+
+
+def _first_to_go(crowd: Crowd, asked: Sequence[tuple[int, int]], good: Bools, seats: int) -> int:
+    """The first unit that cannot stay if all before it do."""
+    low, high = 0, crowd.size + 1  # all before low can stay, not all before high
+    while high - low > 1:
+        middle = (low + high) // 2
+        free = crowd.free - crowd._taken(crowd._between(0, middle))
+        if int(counts(free, asked)[good].sum()) >= seats:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _who_goes(
+    left: list[list[int]], sizes: list[int], takes: list[tuple[int, ...]], room: list[int],
+    where: dict[int, list[tuple[int, int]]], slack: int,
+) -> list[int]:  # fmt: skip
+    """Plain numbers, since it goes pod by pod: `slack` is how many seats may be lost to those who stay."""
+    resources = range(len(sizes))
+    go: list[int] = []
+    for unit, pods in where.items():
+        lost = 0
+        before = []
+        for row, number in pods:
+            taken = takes[number]
+            for at in resources:
+                left[at][row] -= taken[at]
+            fit = max(0, min([left[at][row] // sizes[at] for at in resources]))
+            before.append((row, room[row]))
+            lost += room[row] - fit
+            room[row] = fit
+        if lost <= slack:
+            slack -= lost
+            continue
+        go.append(unit)
+        for row, fit in reversed(before):
+            room[row] = fit
+        for row, number in pods:
+            for at in resources:
+                left[at][row] += takes[number][at]
+    return go
+
+
+class Columns:
+    """What is free on nodes beyond what one pod asks for, node by node. For pods that mind nobody."""
+
+    def __init__(self, floor: Floor, shape: Shape, within: Bools | None, gone: Exodus) -> None:
+        self.floor, self.gone = floor, gone
+        self.asked = asked_rows(floor, shape)
+        self.names = [name for name, amount in shape.amounts if amount > 0]
+        self.good = usable(floor, shape, within)
+        self.known: dict[int, tuple[Shape, list[int]]] = {}
+        self.free: Ints = floor.scene.ground.free
+
+    def refresh(self) -> None:
+        """Read the floor again, as if those on the way out were gone."""
+        self.free = self.floor.scene.ground.free + self.gone.gain
+
+    def rows_without(self, pods: Iterable[Pod]) -> list[int]:
+        """The nodes that would have room without these pods; those that lack least come first."""
+        if self.asked is None:
+            return []
+        free = Crowd(self.floor, [tuple(pods)], self.gone).free
+        rows = np.flatnonzero(self.good & (counts(free, self.asked) > 0))
+        lack = np.zeros(len(rows))
+        for at, amount in self.asked:
+            np.maximum(lack, (amount - self.free[at][rows]) / amount, out=lack)
+        found: list[int] = rows[np.lexsort((rows, lack))].tolist()
+        return found
+
+    def room(self, row: int) -> list[int]:
+        """By resource: what would be left on a node, below zero if it is too little."""
+        assert self.asked is not None
+        return [int(self.free[at, row]) - amount for at, amount in self.asked]
+
+    def taken(self, shapes: Iterable[Shape]) -> list[int]:
+        """What pods of these shapes take together, by the resources asked for."""
+        found = [self._one(shape) for shape in shapes]
+        return found[0] if len(found) == 1 else [sum(amounts) for amounts in zip(*found, strict=True)]
+
+    def _one(self, shape: Shape) -> list[int]:
+        known = self.known.get(id(shape))
+        if known is None:
+            amounts = dict(shape.amounts)
+            known = self.known[id(shape)] = shape, [amounts.get(name, 0) for name in self.names]
+        return known[1]
+
+
+def curable_rows(floor: Floor, shape: Shape, within: Bools | None) -> list[int]:
+    """The nodes that a pod might fit if others left."""
+    curable = floor.judge(shape).curable
+    found: list[int] = np.flatnonzero(curable if within is None else curable & within).tolist()
+    return found
+
+
+def emptiest_first(now: Floor, emptied: Floor, shapes: Sequence[Shape]) -> list[Bools]:
+    """More and more nodes, twice as many each time, beginning with those where the least has to end."""
+    most = np.zeros(len(now), dtype=np.int64)
+    have = np.zeros(len(now), dtype=np.int64)
+    for shape in dict.fromkeys(shapes):
+        asked = asked_rows(now, shape)
+        if asked:
+            most += counts(emptied.scene.ground.free, asked)
+            have += counts(now.scene.ground.free, asked)
+    order = np.lexsort((np.arange(len(now)), -most, most - have, most == 0))
+    masks = []
+    size = 1
+    while True:
+        mask = np.zeros(len(now), dtype=bool)
+        mask[order[: min(size, len(order))]] = True
+        masks.append(mask)
+        if size >= len(order):
+            return masks
+        size *= 2

@@ -1,0 +1,201 @@
+"""Schedules gangs and pods that name us: decides on one view, binds, and tells those who wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from bayplan.dialects.api import Ended, Event, Kind, Outcome, Write
+from bayplan.dialects.kube import gang_writes, scheduling
+from bayplan.dialects.kube.gang_messages import ERROR, reason, told
+from bayplan.dialects.kube.gang_objects import POD_GROUP
+from bayplan.dialects.kueue import scheduled
+from bayplan.dialects.kueue.messages import sentence
+from bayplan.model.change import Change, CharterLost, PodLost, PodSeen
+from bayplan.model.gang import Ref
+from bayplan.model.plan import Begin, Bind, Displace, Nominate, Plan, Refuse
+from bayplan.model.pod import Pod, PodKey
+from bayplan.model.profile import Profile
+from bayplan.model.standstill import Hindrance
+from bayplan.runtime.roles import Settled
+from bayplan.runtime.telling import Teller
+from bayplan.runtime.volume_binding import VolumeBinding
+from bayplan.scheduling.muster import decide_gangs
+from bayplan.state.board import Board
+from bayplan.state.look import Look
+
+STARTED = "All pods that it needs have nodes"
+ENDS = {Ended.DONE: "done", Ended.TIMED_OUT: "unknown"}  # everything else failed
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Whose turn it is, all under one of our names."""
+
+    name: str
+    look: Look
+
+
+class SchedulerRole:
+    """Binds pods that name one of our schedulers; each name has a profile."""
+
+    name = "scheduler"
+    kinds: tuple[Kind, ...] = (*scheduling.KINDS, *scheduled.KINDS)
+
+    def __init__(self, profile: Profile | None = None, profiles: Mapping[str, Profile] | None = None) -> None:
+        self.profiles = dict(profiles or {scheduled.SCHEDULER: profile or Profile()})
+        self.state = Board(max(profile.heal_seconds for profile in self.profiles.values()))
+        self.reading = scheduling.Reading(self.profiles, scheduled.membership)
+        self.volumes = VolumeBinding(self.state, self.reading.claim_uids, self.reading.volume_versions)
+        self.teller = Teller()
+        self.binding = 0  # how many bindings are on their way
+        self.begins: dict[Ref, tuple[Begin, set[PodKey]]] = {}  # to be recorded once these pods are bound
+
+    def decode(self, event: Event) -> Iterator[Change]:
+        if event.kind in scheduled.KINDS:
+            return scheduled.decode(event, self.profiles)
+        return self.reading.decode(event)
+
+    def fold(self, changes: Iterable[Change]) -> None:
+        self.state.apply_all(self._noted(changes))
+
+    def look(self, now: float) -> Turn | None:
+        heads = self.state.heads(now)
+        if not heads:
+            return None
+        name = next(iter(self.profiles))
+        if len(self.profiles) > 1:
+            names = {ref: self.name_of(ref) for ref in heads}
+            name = names[heads[0]]
+            heads = [ref for ref in heads if names[ref] == name]
+        return Turn(name, self.state.look(heads, now))
+
+    def decide(self, view: Turn, now: float) -> Plan:
+        return decide_gangs(view.look, self.profiles[view.name], now)
+
+    def assume(self, plan: Plan, now: float) -> None:
+        self.state.assume(plan, now)
+
+    def encode(self, plan: Plan, now: float) -> Iterator[Write]:
+        for write in self.volumes.begin(plan, now):
+            self.binding += isinstance(write.tag, Bind)
+            yield write
+        begun = {action.gang for action in plan.actions if isinstance(action, Begin)}
+        out: dict[Ref, set[PodKey]] = {}
+        for action in plan.actions:
+            match action:
+                case Bind():
+                    self.teller.drop(action.pod.key)
+                    out.setdefault(action.gang, set()).add(action.pod.key)
+                case Nominate():
+                    yield gang_writes.nominate_write(action)
+                case Displace():
+                    yield from gang_writes.displace_writes(action, now)
+                case Begin():
+                    self.begins[action.gang] = action, out.get(action.gang, set())
+                case Refuse():
+                    self._refuse(action, now, begun)
+
+    def keep(self, now: float) -> Iterable[Write]:
+        for write in self.volumes.ready(now):
+            self.binding += isinstance(write.tag, Bind)
+            yield write
+        for gang in [gang for gang, (_, awaited) in self.begins.items() if not awaited]:
+            yield from self._begin(self.begins.pop(gang)[0], now)
+        yield from self.teller.writes(now, busy=self.binding > 0)
+
+    def settle(self, settled: Settled, now: float) -> None:
+        action = settled.action
+        if not isinstance(action, Bind | Nominate | Displace | Begin):
+            return
+        ended = ENDS.get(settled.ended, "failed")
+        if isinstance(action, Displace) and settled.ended is Ended.GONE:
+            ended = "done"
+        self.state.settle(action, ended, now)
+        if isinstance(action, Bind):
+            self.binding -= 1
+            if ended == "done":
+                self.teller.announce(action.pod.key, partial(gang_writes.bound_event, action, now))
+            if action.gang in self.begins:
+                self._bound(action, ended, now)
+
+    def _bound(self, action: Bind, ended: str, now: float) -> None:
+        """What is on record stays there: that a gang began is written when all of it is bound, not before."""
+        begin, awaited = self.begins[action.gang]
+        awaited.discard(action.pod.key)
+        if ended != "done":
+            del self.begins[action.gang]
+            self.state.settle(begin, "failed", now)
+
+    def follow_up(self, outcome: Outcome, now: float) -> Iterable[Write]:
+        self.teller.ended(outcome, now)
+        return ()
+
+    def next_due(self, now: float) -> float:
+        return min(self.state.next_due(now), self.teller.next_due())
+
+    def _noted(self, changes: Iterable[Change]) -> Iterator[Change]:
+        """Who has a node, or is no more, need not be told anything."""
+        for change in changes:
+            match change:
+                case PodSeen(pod) if pod.ours and not pod.waits:
+                    self.teller.drop(pod.key)
+                case PodLost(key):
+                    self.teller.drop(key)
+                case CharterLost(ref):
+                    self.teller.drop(ref)
+                    self.begins.pop(ref, None)
+            yield change
+
+    def name_of(self, ref: Ref) -> str:
+        """Under which of our names a gang is scheduled."""
+        pods = self.state.waiting(ref) or self.state.standing(ref)
+        name = pods[0].scheduler if pods else ""
+        return name if name in self.profiles else next(iter(self.profiles))
+
+    def _begin(self, action: Begin, now: float) -> Iterator[Write]:
+        """The gang has what it needs: its object says so, where it can."""
+        self.teller.drop(action.gang)
+        version = self.reading.newest(action.gang)
+        if action.gang.kind == POD_GROUP and version:
+            write = gang_writes.group_write(action.gang, action.uid, version, "Scheduled", STARTED, now)
+            yield replace(write, tag=action)
+
+    def _refuse(self, action: Refuse, now: float, begun: set[Ref]) -> None:
+        words, why = told(action.why, action.gang, sentence), reason(action.why)
+        hindrance = action.why.hindrance
+        at_once = hindrance.was_tried or hindrance is Hindrance.TAKEN_BACK or why == ERROR
+        for pod in action.pods:
+            if pod.gated or pod.told == words or (pod.told and not action.news):
+                continue
+            self.teller.tell(pod.key, words, partial(_tell_pod, pod, why, words), now, at_once)
+        if action.news and action.gang.kind != "Pod":
+            ends = action.gang in begun
+            self.teller.tell(
+                action.gang, words, partial(self._tell_gang, action, why, words, ends), now, at_once
+            )
+
+    def _tell_gang(self, action: Refuse, why: str, words: str, begun: bool, now: float) -> Iterator[Write]:
+        gang, version = action.gang, self.reading.newest(action.gang)
+        if gang.kind in scheduled.API_VERSIONS:
+            about = {"apiVersion": scheduled.API_VERSIONS[gang.kind], "kind": gang.kind}
+            about |= {"namespace": gang.namespace, "name": gang.name}
+            about |= {"uid": action.uid} if action.uid else {}
+            yield gang_writes.failed_event(about, words, now)
+            return
+        named = gang_writes.about_gang(gang, action.uid, version)
+        if named is None or not action.uid:
+            return
+        yield gang_writes.failed_event(named, words, now)
+        charter = self.state.charter_of(gang)
+        started = begun or (charter is not None and charter.started)
+        told_by_condition = action.why.hindrance.was_tried or why == ERROR
+        if gang.kind == POD_GROUP and told_by_condition and not started:
+            known = gang_writes.group_reason(why)
+            yield gang_writes.group_write(gang, action.uid, version, known, words, now)
+
+
+def _tell_pod(pod: Pod, why: str, words: str, now: float) -> Iterator[Write]:
+    yield gang_writes.waits_write(pod, why, words, now)
+    yield gang_writes.failed_event(gang_writes.about_pod(pod), words, now)

@@ -1,0 +1,85 @@
+"""Binds pods whose volumes are chosen or made once their node is known: first the volumes, then the pods.
+
+A claim is told its node, or a volume its claim; the rest is done by those who make and bind volumes. Until
+they have, the bindings of the whole gang are held back. Whoever waits too long is decided on anew, and keeps
+the node that its claims were told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from bayplan.dialects.api import Write
+from bayplan.dialects.kube.binding import bind_write
+from bayplan.dialects.kube.volumes import claim_write, volume_write
+from bayplan.model.gang import Ref
+from bayplan.model.plan import Bind, Plan
+from bayplan.model.storage import ClaimKey
+from bayplan.state.board import ASSUMED_SECONDS, Board
+from bayplan.state.volume_choice import volumes_for
+
+HELD_SECONDS = ASSUMED_SECONDS - 1.0  # then the gang is decided on anew
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Bindings that wait for claims."""
+
+    binds: tuple[Bind, ...]
+    claims: frozenset[ClaimKey]
+    until: float
+
+
+class VolumeBinding:
+    """What is held back, by gang. `uids` and `versions` are those of claims and volumes, as last seen."""
+
+    def __init__(self, board: Board, uids: Mapping[ClaimKey, str], versions: Mapping[str, str]) -> None:
+        self.board, self.uids, self.versions = board, uids, versions
+        self.held: dict[Ref, Held] = {}
+
+    def begin(self, plan: Plan, now: float) -> Iterator[Write]:
+        """The bindings of a plan, or what has to be written before them."""
+        waiting: dict[Ref, dict[ClaimKey, tuple[str, str]]] = {}
+        binds: dict[Ref, list[Bind]] = {}
+        for action in plan.actions:
+            if isinstance(action, Bind):
+                binds.setdefault(action.gang, []).append(action)
+                if action.pod.wants.shape.claims:
+                    waiting.setdefault(action.gang, {}).update(self._waits_for(action))
+        for gang, found in binds.items():
+            self.held.pop(gang, None)
+            claims = waiting.get(gang)
+            if claims:
+                self.held[gang] = Held(tuple(found), frozenset(claims), now + HELD_SECONDS)
+                yield from self._prepare(claims)
+            else:
+                yield from map(bind_write, found)
+
+    def ready(self, now: float) -> Iterator[Write]:
+        """Bindings whose claims are all bound by now."""
+        claims = self.board.stores.claims
+        for gang, held in list(self.held.items()):
+            if all(key in claims and claims[key].bound for key in held.claims):
+                del self.held[gang]
+                yield from map(bind_write, self._current(held.binds))
+            elif now >= held.until:
+                del self.held[gang]
+
+    def _current(self, binds: Sequence[Bind]) -> list[Bind]:
+        pods = self.board.pods
+        return [one for one in binds if one.pod.key in pods and pods[one.pod.key].uid == one.pod.uid]
+
+    def _waits_for(self, action: Bind) -> dict[ClaimKey, tuple[str, str]]:
+        """Each claim that is not bound, with the volume it is to get, if there is one, and the node."""
+        _, ground = self.board.flat.view()
+        found = volumes_for(ground.land, self.board.stores.picture(), action.pod.wants.shape, action.node)
+        return {key: (volume, action.node) for key, volume in found.items()}
+
+    def _prepare(self, claims: Mapping[ClaimKey, tuple[str, str]]) -> Iterator[Write]:
+        for key, (volume, node) in claims.items():
+            if volume:
+                if self.board.stores.volumes[volume].claim != key:
+                    yield volume_write(volume, self.versions.get(volume, ""), key, self.uids.get(key, ""))
+            elif self.board.stores.claims[key].selected_node != node:
+                yield claim_write(key, self.uids.get(key, ""), node)

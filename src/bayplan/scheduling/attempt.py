@@ -1,0 +1,152 @@
+"""One attempt to seat the pods of a gang that wait, in whatever way its charter asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bayplan.model.assignment import Code, Misfit
+from bayplan.model.gang import AUTO, Group, PodSet
+from bayplan.model.pod import Pod, PodKey
+from bayplan.model.profile import Profile
+from bayplan.model.unfit import Unfit
+from bayplan.placement.floor import Floor
+from bayplan.placement.seating import seat_all
+from bayplan.placement.seating_domain import Domain, domains, seat_in_domain
+from bayplan.placement.seating_parties import parties_of
+from bayplan.placement.seating_tree import tree_seats
+from bayplan.placement.supply import Supply
+from bayplan.placement.tree import Bools
+from bayplan.state.look import Candidate, Look
+
+NOWHERE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who is to be seated, and beside whom."""
+
+    candidate: Candidate
+    waiting: tuple[Pod, ...]  # of its pods, those that are tried
+    standing: int  # of its pods, those that have a place
+    need: int  # how many more seats make the attempt a success; at least one
+
+    @property
+    def lone(self) -> bool:
+        """A pod by itself, not a gang."""
+        return is_lone(self.candidate)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Who got which row; who did not, and why."""
+
+    seats: Mapping[PodKey, int] = field(default_factory=dict)
+    left: Mapping[PodKey, Unfit] = field(default_factory=dict)
+    misfit: Misfit | None = None
+    unsure: bool = False
+
+
+def is_lone(candidate: Candidate) -> bool:
+    """Whether it is a pod by itself."""
+    pods = candidate.waiting or candidate.standing
+    return len(pods) == 1 and pods[0].gang is None
+
+
+def asked_of(candidate: Candidate) -> Asked:
+    """All that wait, with as many as its minimum lacks."""
+    standing = len(candidate.standing)
+    return Asked(candidate, candidate.waiting, standing, max(candidate.charter.minimum - standing, 1))
+
+
+def rest_of(asked: Asked, seats: Mapping[PodKey, int]) -> Asked:
+    """Those left over once the others have their seats: each counts by itself."""
+    left = tuple(pod for pod in asked.waiting if pod.key not in seats)
+    return Asked(asked.candidate, left, asked.standing + len(seats), 1)
+
+
+def attempt(
+    look: Look, floor: Floor, asked: Asked, profile: Profile, within: Bools | None = None,
+    beside: Sequence[int] = (), *, single: bool = False,
+) -> Outcome:  # fmt: skip
+    """Seat as many as possible on the floor.
+
+    `beside`: rows of its pods that got their seats just now. `single`: `within` is one domain already.
+    """
+    charter = asked.candidate.charter
+    if charter.tree is not None:
+        return _as_tree(look, floor, asked, charter.tree, profile, within)
+    parties = parties_of(floor, asked.waiting)
+    key = charter.locality.required or charter.locality.preferred
+    if key is not None and not single:
+        rows = rows_it_holds(floor, asked.candidate, key)
+        if rows is None:
+            return Outcome(misfit=Misfit(Code.STALE_ASSIGNMENT, (), level=key, asked=asked.need))
+        rows += beside
+        found = seat_in_domain(floor, parties, key, rows, need=asked.need, profile=profile, within=within)
+        seated = found.seated
+        enough = len(seated.seats) >= asked.need
+        if enough or charter.locality.required:
+            return Outcome(seated.seats, seated.left, None if enough else found.misfit, seated.unsure)
+        floor.lift_many(seated.seats)
+    seated = seat_all(floor, parties, need=asked.need, profile=profile, within=within, lone=asked.lone)
+    return Outcome(seated.seats, seated.left, None, seated.unsure)
+
+
+def domains_for(
+    floor: Floor, asked: Asked, profile: Profile, within: Bools | None, beside: Sequence[int], most: int
+) -> tuple[list[Domain], str]:
+    """The domains that could take the gang, the best ones only if there are many, and the best of all."""
+    key = asked.candidate.charter.locality.required
+    assert key is not None
+    rows = rows_it_holds(floor, asked.candidate, key)
+    if rows is None:
+        return [], ""
+    rows += beside
+    parties = parties_of(floor, asked.waiting)
+    areas = domains(floor, parties, key, rows, need=asked.need, within=within)
+    if len(areas) < 2:
+        return areas, ""
+    mark = floor.mark()
+    found = seat_in_domain(floor, parties, key, rows, need=asked.need, profile=profile, within=within)
+    floor.undo(mark)
+    return areas[:most], found.domain
+
+
+def rows_it_holds(floor: Floor, candidate: Candidate, key: str) -> list[int] | None:
+    """Where its pods stand; None if that is not one domain, so that no other pod can be with all of them."""
+    rows = [floor.row(pod.node) for pod in candidate.standing if pod.node]
+    values = {_label(floor, row, key) if row != NOWHERE else None for row in rows}
+    return rows if len(values) < 2 and None not in values else None
+
+
+def _label(floor: Floor, row: int, key: str) -> str | None:
+    labels: Mapping[str, str] = floor.scene.ground.land.table.nodes[row].labels
+    return labels.get(key)
+
+
+def _as_tree(
+    look: Look, floor: Floor, asked: Asked, tree: Group, profile: Profile, within: Bools | None
+) -> Outcome:
+    candidate = asked.candidate
+    supply = supply_for(look, tree)
+    found = tree_seats(floor, supply, tree, asked.waiting, candidate.standing, profile=profile, within=within)
+    if not isinstance(found, Misfit):
+        return Outcome(found.seats, found.left, None, found.unsure)
+    return Outcome(misfit=found, unsure=found.code is Code.NOT_DECIDED)
+
+
+def supply_for(look: Look, tree: Group) -> Supply:
+    """The first topology, by name, that has every level the gang names; all nodes if there is none."""
+    wanted = set(_levels(tree)) - {AUTO}
+    for name in sorted(look.supplies):
+        if wanted <= set(look.supplies[name].tree.levels):
+            return look.supplies[name]
+    return look.supplies[min(look.supplies)] if look.supplies else look.supply
+
+
+def _levels(member: Group | PodSet) -> list[str]:
+    found = [level for level in (member.locality.required, member.locality.preferred) if level]
+    if isinstance(member, PodSet):
+        return found + [segment.level for segment in member.segments]
+    return found + [level for inner in member.members for level in _levels(inner)]

@@ -1,0 +1,171 @@
+"""Who has to go so that a gang has its places: as few and as unimportant as possible, or nobody at all."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from bayplan.model.pod import Pod, PodKey
+from bayplan.model.profile import Profile
+from bayplan.model.standstill import Sought
+from bayplan.placement.floor import Floor
+from bayplan.placement.tree import Bools
+from bayplan.placement.victims_fit import Exodus
+from bayplan.scheduling.attempt import Asked, attempt, domains_for
+from bayplan.scheduling.displacing_lone import Nodes
+from bayplan.scheduling.displacing_trial import Trial
+from bayplan.scheduling.importance import Budgets, Unit, units_of
+from bayplan.state.look import Candidate, Look
+
+DOMAINS_MAX = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What came of it: who goes, and where the pods will be then."""
+
+    sought: Sought
+    victims: tuple[Unit, ...] = ()
+    seats: Mapping[PodKey, int] = field(default_factory=dict)
+
+    @property
+    def pods(self) -> list[tuple[Pod, bool]]:
+        """Everybody who goes, and whether it is with the whole gang."""
+        return [(pod, unit.whole) for unit in self.victims for pod in unit.pods]
+
+
+class Rooms:
+    """Everybody who could go, during one decision. Whoever was chosen is gone for those who come later."""
+
+    def __init__(self, look: Look, profile: Profile, floor: Floor) -> None:
+        self.look, self.profile, self.floor = look, profile, floor
+        self.budgets = Budgets(look.budgets)
+        self.nodes: Nodes | None = None
+        self.limit = 0  # the nodes know all units of a lower priority
+
+    @cached_property
+    def gone(self) -> Exodus:
+        """Everybody who is on the way out, whatever for."""
+        leaving = [key for key, pod in self.look.pods.items() if pod.leaving]
+        making = (key for candidate in self.look.candidates for key in candidate.making_room)
+        return Exodus(self.floor, (*leaving, *making))
+
+    def find(
+        self, asked: Asked, priority: int, within: Bools | None = None, beside: Sequence[int] = ()
+    ) -> Room:
+        """Look for those who could go; whoever is found counts as gone from now on."""
+        if not self.profile.displace or not _may(asked):
+            return Room(Sought.NEVER)
+        waits = self._room_of_those_going(asked, within, beside)
+        if waits is not None:
+            return waits
+        nodes = self._nodes(priority)
+        if asked.lone:
+            if not nodes.units or nodes.units[-1].priority >= priority:
+                return Room(Sought.NOBODY)
+            found = nodes.room_for(asked.waiting[0], priority, within)
+            room = Room(Sought.NO_HELP) if found is None else Room(Sought.FOUND, found[1], found[0])
+        else:
+            units = self.below(priority, asked.candidate)
+            if not units:
+                return Room(Sought.NOBODY)
+            room = self._room_for_gang(asked, units, within, beside)
+        if room.victims:
+            nodes.sent.update(map(id, room.victims))
+            self.gone.add(pod.key for pod, _ in room.pods)
+            self.budgets.spend(pod for pod, _ in room.pods)
+        return room
+
+    def below(self, priority: int, candidate: Candidate, *, or_equal: bool = False) -> list[Unit]:
+        """Those less important than that, the most important first; never pods of the gang itself."""
+        nodes = self._nodes(priority + 1 if or_equal else priority)
+        limit = -priority - 1 if or_equal else -priority
+        start = bisect_right(nodes.units, limit, key=lambda unit: -unit.priority)
+        units, sent = list(nodes.units[start:]), nodes.sent
+        if sent:
+            units = [unit for unit in units if id(unit) not in sent]
+        gang = candidate.charter.source
+        if self.look.members.get(gang):
+            units = [unit for unit in units if unit.pods[0].gang != gang]
+        return units
+
+    def _nodes(self, priority: int) -> Nodes:
+        if self.nodes is None or priority > self.limit:
+            gone = self.gone.keys
+            pods = (pod for key, pod in self.look.pods.items() if key not in gone)
+            units = units_of(pods if gone else self.look.pods.values(), self.look.charters, priority)
+            self.limit = priority
+            self.nodes = Nodes(self.floor, self.budgets, units, self.gone)
+        return self.nodes
+
+    def still_promised(self, candidate: Candidate) -> dict[PodKey, int]:
+        """Of the places promised to it, those that are good once everybody on the way out is gone."""
+        floor = self.floor
+        found: dict[PodKey, int] = {}
+        with self._undone():
+            floor.lift_many(self.gone.keys)
+            for pod in candidate.waiting:
+                row = floor.row(candidate.nominated.get(pod.key, ""))
+                if row >= 0 and floor.judge(pod.wants.shape).fits[row]:
+                    floor.seat(pod.key, pod.wants.shape, row)
+                    found[pod.key] = row
+        return found
+
+    def _room_of_those_going(self, asked: Asked, within: Bools | None, beside: Sequence[int]) -> Room | None:
+        """If those who leave anyway make room enough, it is only a matter of time."""
+        if not self.gone.keys:
+            return None
+        trial = Trial(self, asked, (), within)
+        if trial.plain and trial.shape and self.gone.makes_room(trial.shape, within) < asked.need:
+            return None
+        with trial.emptied() as floor:
+            found = attempt(self.look, floor, asked, self.profile, within, beside)
+        return Room(Sought.FOUND, (), found.seats) if len(found.seats) >= asked.need else None
+
+    def _room_for_gang(
+        self, asked: Asked, units: Sequence[Unit], within: Bools | None, beside: Sequence[int]
+    ) -> Room:
+        if asked.candidate.charter.locality.required is None or asked.candidate.charter.tree is not None:
+            return self._room_within(asked, units, within)[0]
+        best: tuple[tuple[object, ...], Room] | None = None
+        trial = Trial(self, asked, units, within)
+        with trial.emptied() as floor:
+            areas, first = domains_for(floor, asked, self.profile, within, beside, DOMAINS_MAX)
+        for area in areas:
+            room, worth = self._room_within(asked, trial.near(area.nodes), area.nodes, single=True)
+            order = (*worth, area.value != first, area.value)
+            if room.sought is Sought.FOUND and (best is None or order < best[0]):
+                best = order, room
+        return best[1] if best is not None else Room(Sought.NO_HELP)
+
+    def _room_within(
+        self, asked: Asked, units: Sequence[Unit], within: Bools | None, *, single: bool = False
+    ) -> tuple[Room, tuple[object, ...]]:
+        """The room, and what it costs: seats, broken budgets, the most important victim, how many."""
+        breaking, others = self.budgets.split(units)
+        trial = Trial(self, asked, [*breaking, *others], within, single=single)
+        with trial:
+            seats = trial.let_stay()
+            go = trial.who_goes() if seats is not None else []
+        if seats is None:
+            return Room(Sought.NO_HELP), ()
+        highest = max((unit.priority for unit in go), default=-(2**31))
+        size = sum(len(unit.pods) for unit in go)
+        return Room(Sought.FOUND, tuple(go), seats), (-len(seats), self.budgets.broken(go), highest, size)
+
+    @contextmanager
+    def _undone(self) -> Iterator[None]:
+        mark = self.floor.mark()
+        try:
+            yield
+        finally:
+            self.floor.undo(mark)
+
+
+def _may(asked: Asked) -> bool:
+    """Whether it may make others go: its charter says so, or all of its pods do."""
+    said = asked.candidate.charter.preempts
+    return said if said is not None else all(pod.wants.preempts for pod in asked.waiting)

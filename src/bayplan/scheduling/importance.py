@@ -1,0 +1,111 @@
+"""Who could be made to go for others, in which units, and who of them is rather let stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
+from typing import NamedTuple
+
+from bayplan.model.charter import Budget, Charter
+from bayplan.model.gang import Ref
+from bayplan.model.pod import Pod
+from bayplan.model.wants import Labels
+
+
+class Unit(NamedTuple):
+    """Pods that go or stay together: one, or all of a gang that cannot do with less."""
+
+    pods: tuple[Pod, ...]
+    priority: int
+    of_gang: bool
+    started: float  # the earliest; a pod that has not started is the youngest
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is more than the pod that is in the way."""
+        return len(self.pods) > 1
+
+    def rank(self) -> tuple[object, ...]:
+        """Sorts the most important first."""
+        key = self.pods[0].key
+        size = len(self.pods) if self.of_gang else 0
+        return -self.priority, not self.of_gang, -size, self.started, key.namespace, key.name
+
+
+def units_of(pods: Iterable[Pod], charters: Mapping[Ref, Charter], below: int) -> list[Unit]:
+    """All that run and are less important than that, the most important first.
+
+    A gang that leaves whole is as important as it says, whatever its pods say.
+    """
+    units: list[Unit] = []
+    together: dict[Ref, list[Pod]] = {}
+    for pod in pods:
+        gang = pod.gang
+        if gang is None:
+            priority = pod.wants.priority
+            if priority < below and not pod.leaving and pod.node and not pod.over:
+                units.append(Unit((pod,), priority, False, pod.started or inf))
+        elif not pod.leaving and pod.takes_room:
+            charter = charters.get(gang)
+            if charter is not None and charter.leaves_whole:
+                together.setdefault(gang, []).append(pod)
+            elif pod.wants.priority < below:
+                units.append(Unit((pod,), pod.wants.priority, True, pod.started or inf))
+    for gang, members in together.items():
+        said = charters[gang].priority
+        priority = said if said is not None else max(pod.wants.priority for pod in members)
+        if priority < below:
+            members.sort(key=lambda pod: (pod.key.namespace, pod.key.name))
+            units.append(Unit(tuple(members), priority, True, min(pod.started or inf for pod in members)))
+    units.sort(key=Unit.rank)
+    return units
+
+
+class Budgets:
+    """How many more may go of the pods that somebody wants to keep, and who would be one too many."""
+
+    def __init__(self, budgets: Sequence[Budget]) -> None:
+        self.budgets = tuple(budgets)
+        self.spent = [0] * len(self.budgets)
+        self.known: dict[tuple[str, Labels], tuple[int, ...]] = {}
+
+    def spend(self, pods: Iterable[Pod]) -> None:
+        """These go for good: what may go besides them is less."""
+        for pod in pods:
+            for at in self._meaning(pod):
+                self.spent[at] += 1
+
+    def split(self, units: Sequence[Unit]) -> tuple[list[Unit], list[Unit]]:
+        """Those that would break a budget, and those that would not, if all went in their order."""
+        if not self.budgets:
+            return [], list(units)
+        left = [budget.allowed - gone for budget, gone in zip(self.budgets, self.spent, strict=True)]
+        breaking: list[Unit] = []
+        others: list[Unit] = []
+        for unit in units:
+            broken = False
+            for pod in unit.pods:
+                for at in self._meaning(pod):
+                    left[at] -= 1
+                    broken |= left[at] < 0
+            (breaking if broken else others).append(unit)
+        return breaking, others
+
+    def broken(self, units: Sequence[Unit]) -> int:
+        """How many of these would break a budget."""
+        return len(self.split(units)[0])
+
+    def _meaning(self, pod: Pod) -> tuple[int, ...]:
+        """The budgets on whose account a pod would go; not those that it is counted for already."""
+        if not self.budgets:
+            return ()
+        shape = pod.wants.shape
+        found = self.known.get((pod.key.namespace, shape.labels))
+        if found is None:
+            labels = dict(shape.labels)
+            found = self.known[pod.key.namespace, shape.labels] = tuple(
+                at
+                for at, budget in enumerate(self.budgets)
+                if budget.namespace == pod.key.namespace and budget.selector.accepts(labels)
+            )
+        return tuple(at for at in found if pod.key.name not in self.budgets[at].spent)

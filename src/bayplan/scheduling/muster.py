@@ -1,0 +1,259 @@
+"""One decision: every gang and lone pod whose turn it is gets its nodes, makes room, or hears why not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from bayplan.model.gang import Ref
+from bayplan.model.plan import Action, Begin, Bind, Displace, Nominate, Plan, Refuse
+from bayplan.model.pod import Pod, PodKey
+from bayplan.model.profile import Profile
+from bayplan.model.standstill import Hindrance, Sought, Standstill
+from bayplan.model.unfit import Unfit
+from bayplan.placement.floor import Floor
+from bayplan.placement.tree import Bools
+from bayplan.scheduling.attempt import Asked, Outcome, asked_of, attempt, is_lone, rest_of
+from bayplan.scheduling.displacing import Room, Rooms
+from bayplan.scheduling.keeping import nodes_to_keep
+from bayplan.scheduling.promises import Promises, priority_of
+from bayplan.state.look import Candidate, Look
+
+
+def decide_gangs(look: Look, profile: Profile, now: float) -> Plan:
+    """Whoever comes first chooses first; each sees what those before it took, and what they were promised."""
+    with Floor(look.scene) as floor:
+        muster = _Muster(look, profile, now, floor)
+        for candidate in look.candidates:
+            muster.turn(candidate)
+        return Plan(tuple(muster.actions))
+
+
+class _Muster:
+    """The decision so far: what was decided, and the floor as it is then."""
+
+    def __init__(self, look: Look, profile: Profile, now: float, floor: Floor) -> None:
+        self.look, self.profile, self.now, self.floor = look, profile, now, floor
+        self.actions: list[Action] = []
+        self.promises = Promises(floor, look)
+        self.rooms = Rooms(look, profile, floor)
+        self.refused: dict[object, Standstill] = {}  # lone pods without a place, by all that matters
+        self.keeper: Ref | None = None
+        self.kept_from: Bools | None = None
+        self.kept_priority = 0
+        if look.kept is not None:
+            self.keeper = look.kept[0]
+            self.kept_from = floor.all_but(look.kept[1])
+            self.kept_priority = self._priority_of_keeper(self.keeper)
+
+    def turn(self, candidate: Candidate) -> None:
+        """Decide about one."""
+        asked = asked_of(candidate)
+        if candidate.hindrance is not None:
+            self._refuse(candidate, candidate.hindrance, candidate.waiting)
+            return
+        if candidate.stale:  # even if there is a place: it had time enough, and could not be bound
+            self._take_back(candidate)
+            return
+        if not candidate.waiting:
+            self._nobody_waits(candidate)
+            return
+        priority = priority_of(candidate)
+        twin = _twin(candidate, priority)
+        if twin is not None and twin in self.refused:
+            self._refuse(candidate, replace(self.refused[twin], pod=candidate.waiting[0].key))
+            return
+        self.promises.drop(candidate.nominated)
+        self.promises.hold(priority)
+        within = self._allowed(candidate, priority)
+        mark = self.floor.mark()
+        found = attempt(self.look, self.floor, asked, self.profile, within)
+        if len(found.seats) >= asked.need:
+            self._bind(candidate, found)
+            if found.left:
+                self._make_room(rest_of(asked, found.seats), found, within, tuple(found.seats.values()))
+            return
+        self.floor.undo(mark)
+        if within is not None and self._fits(asked):
+            self._refuse(candidate, _standstill(Hindrance.KEPT_FREE, asked, found))
+        elif not self._goes_on_making_room(asked, priority):
+            self._make_room(asked, found, within, twin=twin)
+
+    # ── who has a place ────────────────────────────────────────────────────────────────────────────
+
+    def _bind(self, candidate: Candidate, found: Outcome) -> None:
+        gang = candidate.charter.source
+        for pod in candidate.waiting:
+            row = found.seats.get(pod.key)
+            if row is not None:
+                self.actions.append(Bind(gang, pod, self.floor.node(row)))
+        self._begin(candidate)
+
+    def _begin(self, candidate: Candidate) -> None:
+        charter = candidate.charter
+        if not charter.started and not is_lone(candidate):
+            self.actions.append(Begin(charter.source, charter.uid))
+
+    def _nobody_waits(self, candidate: Candidate) -> None:
+        if len(candidate.standing) >= max(candidate.charter.minimum, 1):
+            self._begin(candidate)
+
+    # ── who makes room ─────────────────────────────────────────────────────────────────────────────
+
+    def _make_room(
+        self, asked: Asked, found: Outcome, within: Bools | None, beside: tuple[int, ...] = (),
+        twin: object = None,
+    ) -> None:  # fmt: skip
+        """Look for others who could go; nobody goes unless the pods then have their places."""
+        candidate = asked.candidate
+        room = self.rooms.find(asked, priority_of(candidate), within, beside)
+        if room.sought is Sought.FOUND:
+            self._nominate(asked, room, found)
+            return
+        why = replace(_standstill(Hindrance.NO_ROOM, asked, found), sought=room.sought)
+        if twin is not None and self.kept_from is None:
+            self.refused[twin] = why
+        for pod in asked.waiting:
+            if candidate.nominated.get(pod.key):
+                self.actions.append(Nominate(candidate.charter.source, pod, ""))
+        self._refuse(candidate, why, asked.waiting, self._keeps(asked))
+
+    def _nominate(self, asked: Asked, room: Room, found: Outcome) -> None:
+        """Some are sent away; their room is promised to the pods that wait."""
+        candidate = asked.candidate
+        gang, priority = candidate.charter.source, priority_of(candidate)
+        whole = not is_lone(candidate)
+        for victim, together in room.pods:
+            self.actions.append(Displace(victim, gang, candidate.charter.uid, whole=whole or together))
+        for pod in asked.waiting:
+            row = room.seats.get(pod.key)
+            before = candidate.nominated.get(pod.key, "")
+            node = "" if row is None else self.floor.node(row)
+            if node != before:
+                self.actions.append(Nominate(gang, pod, node))
+            if node:
+                self.promises.note(pod, node, priority)
+        why = _standstill(Hindrance.MAKING_ROOM, asked, found)
+        fit = asked.standing + len(room.seats)
+        displaced = len(room.pods) + len(candidate.making_room)
+        why = replace(why, fit=fit, sought=Sought.FOUND, displaced=displaced)
+        self._refuse(candidate, why, asked.waiting)
+
+    def _goes_on_making_room(self, asked: Asked, priority: int) -> bool:
+        """Whether those who go for its sake still make all the room that was promised to it."""
+        candidate = asked.candidate
+        if not candidate.nominated or not candidate.making_room:
+            return False
+        rows = self.rooms.still_promised(candidate)
+        promised = sum(pod.key in candidate.nominated for pod in candidate.waiting)
+        if len(rows) < max(asked.need, promised):
+            return False
+        for pod in candidate.waiting:
+            if pod.key in rows:
+                self.promises.note(pod, candidate.nominated[pod.key], priority)
+        why = Standstill(
+            Hindrance.MAKING_ROOM,
+            candidate.charter.minimum,
+            asked.standing + len(asked.waiting),
+            asked.standing + len(rows),
+            sought=Sought.FOUND,
+            displaced=len(candidate.making_room),
+        )
+        self._refuse(candidate, why, asked.waiting)
+        return True
+
+    # ── who goes without ───────────────────────────────────────────────────────────────────────────
+
+    def _refuse(
+        self, candidate: Candidate, why: Standstill, pods: tuple[Pod, ...] = (), keeps: tuple[str, ...] = ()
+    ) -> None:
+        charter = candidate.charter
+        news = _is_news(why, candidate.refused)
+        pods = pods or candidate.waiting
+        self.actions.append(Refuse(charter.source, why, pods, news, charter.uid, keeps))
+
+    def _take_back(self, candidate: Candidate) -> None:
+        """It has stood in part for too long: what runs of it gives its room to others."""
+        charter = candidate.charter
+        for pod in candidate.standing:
+            if pod.takes_room and not pod.leaving:
+                self.actions.append(Displace(pod, charter.source, charter.uid, whole=True, undoes=True))
+        self._refuse(candidate, _standstill(Hindrance.TAKEN_BACK, asked_of(candidate), Outcome()))
+
+    def _keeps(self, asked: Asked) -> tuple[str, ...]:
+        """The nodes whose room is kept from now on, if it is its turn to have some kept."""
+        candidate, after = asked.candidate, self.profile.keep_after_seconds
+        ref = candidate.charter.source
+        if after <= 0 or self.now - candidate.since < after or self.keeper not in (None, ref):
+            return ()
+        self.keeper = ref
+        before = self.look.kept[1] if self.look.kept is not None else frozenset()
+        return nodes_to_keep(self.rooms, asked, priority_of(candidate), before)
+
+    def _allowed(self, candidate: Candidate, priority: int) -> Bools | None:
+        """The nodes it may use: not those that are kept for one at least as important."""
+        if self.kept_from is None or self.look.kept is None or candidate.charter.source == self.look.kept[0]:
+            return None
+        return self.kept_from if priority <= self.kept_priority else None
+
+    def _priority_of_keeper(self, keeper: Ref) -> int:
+        for candidate in self.look.candidates:
+            if candidate.charter.source == keeper:
+                return priority_of(candidate)
+        charter = self.look.charters.get(keeper)
+        return charter.priority if charter is not None and charter.priority is not None else 2**31
+
+    def _fits(self, asked: Asked) -> bool:
+        """Whether it would have its places if no room were kept."""
+        mark = self.floor.mark()
+        found = attempt(self.look, self.floor, asked, self.profile)
+        self.floor.undo(mark)
+        return len(found.seats) >= asked.need
+
+
+def _standstill(hindrance: Hindrance, asked: Asked, found: Outcome) -> Standstill:
+    pod, unfit = _first_left(asked, found.left)
+    return Standstill(
+        hindrance,
+        asked.candidate.charter.minimum,
+        asked.standing + len(asked.waiting),
+        asked.standing + sum(one.key in found.seats for one in asked.waiting),
+        pod,
+        unfit,
+        found.misfit,
+        unsure=found.unsure,
+    )
+
+
+def _first_left(asked: Asked, left: Mapping[PodKey, Unfit]) -> tuple[PodKey | None, Unfit | None]:
+    for pod in asked.waiting:
+        if pod.key in left:
+            return pod.key, left[pod.key]
+    return None, None
+
+
+def _twin(candidate: Candidate, priority: int) -> object:
+    """What lone pods have in common of which one is refused if the other was, a moment before.
+
+    Not for those that may be helped by pods that came since.
+    """
+    if not is_lone(candidate) or candidate.nominated:
+        return None
+    wants = candidate.waiting[0].wants
+    if wants.shape.neighbours.near or any(spread.must for spread in wants.shape.spread):
+        return None
+    return wants.shape, priority, wants.preempts
+
+
+def _is_news(why: Standstill, before: Standstill | None) -> bool:
+    """Whether people should hear of it: another reason or number that fits, not other counts of nodes."""
+    return before is None or _gist(why) != _gist(before)
+
+
+def _gist(why: Standstill) -> tuple[object, ...]:
+    unfit, misfit = why.unfit, why.misfit
+    return (
+        why.hindrance, why.minimum, why.there, why.fit, why.sought, why.about, why.unsure, why.pod,
+        unfit and (frozenset(unfit.counts), unfit.bar, unfit.about),
+        misfit and (misfit.code, misfit.level, misfit.fit, misfit.asked, misfit.layers),
+    )  # fmt: skip

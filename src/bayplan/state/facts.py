@@ -1,0 +1,357 @@
+"""What we believe now: nodes, pods, gangs and volumes, folded from changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from bayplan.model.change import (
+    BudgetLost,
+    BudgetSeen,
+    Change,
+    CharterLost,
+    CharterSeen,
+    ImagesSeen,
+    NamespaceLost,
+    NamespaceSeen,
+    NodeLost,
+    NodeSeen,
+    PodLost,
+    PodSeen,
+    Started,
+    StorageLost,
+    StorageSeen,
+    TopologyLost,
+    TopologySeen,
+)
+from bayplan.model.charter import Budget, Charter
+from bayplan.model.gang import Ref
+from bayplan.model.node import HOSTNAME, LEVELS_MAX, Node, Topology
+from bayplan.model.pod import Pod, PodKey
+from bayplan.placement.fit_images import ImageIndex
+from bayplan.placement.fit_index import PodIndex
+from bayplan.state.cluster import Cluster
+from bayplan.state.crew import Crew, part_of
+from bayplan.state.flat import FLAT, Flat
+from bayplan.state.ledger import Claim, Ledger, Shift
+from bayplan.state.line import Hint
+from bayplan.state.stores import Stores
+
+
+def lone_ref(key: PodKey) -> Ref:
+    """The gang of a pod that has none: itself."""
+    return Ref("kube", "Pod", key.namespace, key.name)
+
+
+def lone_charter(pod: Pod) -> Charter:
+    """The rules of a pod that stands for itself."""
+    wants = pod.wants
+    return Charter(
+        lone_ref(pod.key),
+        1,
+        priority=wants.priority,
+        preempts=wants.preempts,
+        created=pod.created,
+        uid=pod.uid,
+    )
+
+
+class Facts:
+    """The fold of all changes, without anybody's turn. Nothing here reads a clock or does I/O.
+
+    Looks share these dicts: nobody else writes to them.
+    """
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        """Know nothing."""
+        self.nodes: dict[str, Node] = {}
+        self.index = PodIndex()
+        self.images = ImageIndex(self.index.slots)
+        self.flat = Flat(self.index.slots)
+        self.clusters: dict[str, Cluster] = {FLAT.name: self.flat}
+        self.ledger = Ledger()
+        self.stores = Stores()
+        self.pods: dict[PodKey, Pod] = {}  # as the API has them
+        self.placed: dict[PodKey, Pod] = {}  # those that take room, as we believe
+        self.assumed: dict[PodKey, str] = {}  # nodes that pods are being bound to
+        self.displaced: dict[PodKey, Ref] = {}  # pods that we made go, and for whom; they are there still
+        self.nominations: dict[PodKey, tuple[Pod, str]] = {}
+        self.charters: dict[Ref, Charter] = {}
+        self.members: dict[Ref, dict[PodKey, None]] = {}  # all pods that name a gang
+        self.budgets: dict[tuple[str, str], Budget] = {}
+        self.crews: dict[Ref, Crew] = {}
+        self.touched: dict[Ref, bool] = {}  # whose standing has to be looked at again; whether they changed
+        self.hints: set[Hint] = set()  # what happened since anybody was woken
+        self._numbered = 0
+
+    # ── changes ────────────────────────────────────────────────────────────────────────────────────
+
+    def apply(self, change: Change) -> None:
+        """Fold one change in. Demands, queues and so on are nothing to this board."""
+        match change:
+            case PodSeen(pod):
+                self._pod_seen(pod)
+            case PodLost(key):
+                self._pod_lost(key)
+            case NodeSeen(node):
+                self._node_seen(node)
+            case NodeLost(name):
+                self._node_lost(name)
+            case CharterSeen(charter):
+                self._charter(charter.source, charter)
+            case CharterLost(ref):
+                self._charter(ref, None)
+            case StorageSeen(item, key):
+                self._hint(Hint.STORAGE, self.stores.seen(item, key))
+            case StorageLost(kind, key):
+                self._hint(Hint.STORAGE, self.stores.lost(kind, key))
+            case Started():
+                self._begin()
+            case _:
+                self._surroundings(change)
+
+    def _surroundings(self, change: Change) -> None:
+        match change:
+            case TopologySeen(topology):
+                self._topology_seen(topology)
+            case TopologyLost(name):
+                if name != FLAT.name:
+                    self.clusters.pop(name, None)
+            case BudgetSeen(budget):
+                self.budgets[budget.namespace, budget.name] = budget
+            case BudgetLost(namespace, name):
+                self.budgets.pop((namespace, name), None)
+            case ImagesSeen(name, images):
+                self.images.note(name, images)
+            case NamespaceSeen(name, labels):
+                self._hint(Hint.CAME, self.index.namespaces.get(name) != labels)
+                self.index.name_space(name, labels)
+            case NamespaceLost(name):
+                self.index.name_space(name, None)
+
+    def apply_all(self, changes: Iterable[Change]) -> None:
+        """Fold many changes in; nodes that arrive together are laid out together."""
+        fresh: dict[str, Node] = {}
+        for change in changes:
+            if isinstance(change, NodeSeen) and change.node.name not in self.nodes:
+                fresh[change.node.name] = change.node
+                continue
+            if fresh and not isinstance(change, ImagesSeen | StorageSeen):
+                self._load(fresh)
+                fresh = {}
+            self.apply(change)
+        if fresh:
+            self._load(fresh)
+
+    def _hint(self, hint: Hint, happened: bool = True) -> None:
+        if happened:
+            self.hints.add(hint)
+
+    # ── nodes ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _load(self, fresh: Mapping[str, Node]) -> None:
+        if len(fresh) == 1:
+            self._node_seen(*fresh.values())
+            return
+        self.nodes |= fresh
+        for cluster in self.clusters.values():
+            cluster.load(fresh.values())
+        self._hint(Hint.NODE)
+
+    def _node_seen(self, node: Node) -> None:
+        if self.nodes.get(node.name) == node:
+            return
+        self.nodes[node.name] = node
+        for cluster in self.clusters.values():
+            cluster.upsert(node)
+        self._hint(Hint.NODE)
+
+    def _node_lost(self, name: str) -> None:
+        if self.nodes.pop(name, None) is None:
+            return
+        for cluster in self.clusters.values():
+            cluster.remove(name)
+        self.images.note(name, {})
+        self._hint(Hint.NODE)  # a spread or a domain may look different without it
+
+    def _topology_seen(self, topology: Topology) -> None:
+        """Pods are bound to hosts, so every topology is continued down to them."""
+        levels = topology.levels
+        if not topology.ends_at_host and len(levels) < LEVELS_MAX:
+            levels = (*levels, HOSTNAME)
+        known = self.clusters.get(topology.name)
+        if topology.name == FLAT.name or (known is not None and known.topology.levels == levels):
+            return
+        cluster = Cluster(Topology(topology.name, levels))
+        for name, amounts in self.ledger.by_node().items():
+            cluster.use_node(name, amounts)
+        cluster.load(self.nodes.values())
+        self.clusters[topology.name] = cluster
+        self._hint(Hint.NODE)
+
+    # ── gangs ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _charter(self, ref: Ref, charter: Charter | None) -> None:
+        before = self.charters.get(ref)
+        if before == charter:
+            return
+        if charter is None:
+            del self.charters[ref]
+        else:
+            self.charters[ref] = charter
+        crew = self._crew(ref)
+        if before is not None and charter is not None and before.uid != charter.uid:
+            crew.begun, crew.told = False, None  # another gang of the same name
+        crew.charter = charter
+        same = (
+            before is not None and charter is not None and replace(before, started=charter.started) == charter
+        )
+        self._touch(crew, own=not same)
+
+    def _crew(self, ref: Ref, lone: bool = False) -> Crew:
+        crew = self.crews.get(ref)
+        if crew is None:
+            crew = self.crews[ref] = Crew(ref, lone)
+        return crew
+
+    def _touch(self, crew: Crew, own: bool) -> None:
+        crew.note_whole()
+        self.touched[crew.ref] = own or self.touched.get(crew.ref, False)
+
+    # ── pods ───────────────────────────────────────────────────────────────────────────────────────
+
+    def _pod_seen(self, pod: Pod) -> None:
+        key, before = pod.key, self.pods.get(pod.key)
+        if before is not None:
+            if before == pod:
+                return
+            if before.uid != pod.uid or before.gang != pod.gang or before.ours != pod.ours:
+                self._pod_lost(key)
+                before = None
+        self.pods[key] = pod
+        if pod.gang is not None:
+            self.members.setdefault(pod.gang, {})[key] = None
+        if pod.node or pod.over:
+            self._arrived(pod)
+        self._nominated(before, pod)
+        self._sync(pod, before)
+
+    def _pod_lost(self, key: PodKey) -> None:
+        pod = self.pods.pop(key, None)
+        self.assumed.pop(key, None)
+        self.nominations.pop(key, None)
+        self._gone(key)
+        self.placed.pop(key, None)
+        self.index.remove(key)
+        self._shift(self.ledger.release(key))
+        if pod is None:
+            return
+        if pod.gang is not None:
+            members = self.members[pod.gang]
+            members.pop(key, None)
+            if not members:
+                del self.members[pod.gang]
+        crew = self.crews.get(pod.gang or lone_ref(key))
+        if crew is not None and key in crew.parts:
+            crew.lose(key)
+            self._touch(crew, own=True)
+
+    def _arrived(self, pod: Pod) -> None:
+        """The API shows a pod on its node, or at its end: nothing has to be assumed of it any more."""
+        self.assumed.pop(pod.key, None)
+        self.nominations.pop(pod.key, None)
+        crew = self.crews.get(pod.gang or lone_ref(pod.key))
+        if crew is not None and pod.key in crew.out:
+            del crew.out[pod.key]
+            self._touch(crew, own=False)
+
+    def _nominated(self, before: Pod | None, pod: Pod) -> None:
+        """What the API says counts unless we have said something else since."""
+        if not pod.waits:
+            self.nominations.pop(pod.key, None)
+            return
+        ours, told = self.nominations.get(pod.key), pod.wants.nominated
+        if ours is not None:
+            self.nominations[pod.key] = pod, ours[1]
+        if before is None or before.wants.nominated != told:
+            if told:
+                self.nominations[pod.key] = pod, told
+            elif before is not None and ours is not None and ours[1] == before.wants.nominated:
+                del self.nominations[pod.key]
+
+    def _gone(self, key: PodKey) -> None:
+        """A pod takes no room any more; whoever made it go may go on."""
+        by = self.displaced.pop(key, None)
+        crew = None if by is None else self.crews.get(by)
+        if crew is not None and key in crew.victims:
+            del crew.victims[key]
+            self._touch(crew, own=False)
+
+    def _sync(self, pod: Pod, before: Pod | None = None) -> None:
+        """Room, index and the gang's counts follow what we believe of a pod."""
+        key, node = pod.key, pod.node or self.assumed.get(pod.key, "")
+        leaving = pod.leaving or key in self.displaced
+        shown = pod
+        if node != pod.node or leaving != pod.leaving:
+            shown = replace(pod, node=node, leaving=leaving)
+        if shown.takes_room:
+            if key not in self.placed:
+                self._hint(Hint.CAME)
+            elif before is not None and before.wants.shape != pod.wants.shape:
+                self.hints |= {Hint.CAME, Hint.ROOM}
+            self.placed[key] = shown
+            self._shift(self.ledger.hold(Claim(key, node, pod.amounts, assumed=not pod.node)))
+            self.index.add(key, node, pod.wants.shape, leaving=leaving)
+        elif key in self.placed:
+            del self.placed[key]
+            self.index.remove(key)
+            self._shift(self.ledger.release(key))
+            self._gone(key)
+            shown = pod  # it has nothing to make room with any more
+        if pod.ours or pod.gang is not None:
+            self._enrol(shown, before)
+
+    def _enrol(self, pod: Pod, before: Pod | None) -> None:
+        key, lone = pod.key, pod.gang is None
+        ref = lone_ref(key) if pod.gang is None else pod.gang
+        if lone and ref not in self.crews and not pod.waits:
+            return  # it has its node, and nothing more is asked for it
+        crew = self._crew(ref, lone)
+        if lone and crew.charter is None:
+            crew.charter = lone_charter(pod)
+        if key not in crew.seen:
+            self._numbered += 1
+            crew.seen[key] = self._numbered
+        changed = crew.take(key, part_of(pod))
+        if key in crew.waiting:
+            crew.ordered = None
+            if before is not None and _asks(before) != _asks(pod):
+                changed = True
+                if lone:
+                    crew.charter = lone_charter(pod)
+        if changed:
+            crew.fresh = crew.fresh or key in crew.waiting
+            self._touch(crew, own=True)
+
+    def _shift(self, shifts: Iterable[Shift]) -> None:
+        for shift in shifts:
+            for cluster in self.clusters.values():
+                cluster.use_node(shift.node, shift.amounts, shift.sign)
+            if shift.sign < 0:
+                self._hint(Hint.ROOM)
+
+    # ── questions ──────────────────────────────────────────────────────────────────────────────────
+
+    def charter_of(self, ref: Ref) -> Charter | None:
+        """The rules of a gang, or those that a lone pod would have."""
+        found = self.crews.get(ref)
+        return None if found is None else found.charter
+
+
+def _asks(pod: Pod) -> tuple[object, ...]:
+    """What a change of makes another try worth while."""
+    wants = pod.wants
+    return wants.shape, wants.priority, wants.preempts, wants.gates, pod.amounts, pod.pod_set

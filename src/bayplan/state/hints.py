@@ -1,0 +1,40 @@
+"""What may help a gang that was refused, read off the reason."""
+
+from __future__ import annotations
+
+from bayplan.model.standstill import Hindrance, Standstill
+from bayplan.model.unfit import Bar, Cause
+from bayplan.state.line import Hint
+
+_NODES_ALONE = frozenset({Cause.OUTSIDE, Cause.CORDONED, Cause.OTHER_NODE, Cause.TAINT, Cause.AFFINITY})
+_BY_COMING = frozenset({Cause.SPREAD, Cause.NOT_NEAR})
+_BY_STORAGE = frozenset(
+    {Cause.ONE_POD, Cause.ATTACHED, Cause.VOLUME_ELSEWHERE, Cause.NO_VOLUME, Cause.NO_STORE_ROOM}
+    | {Cause.VOLUME_GONE, Cause.VOLUME_ZONE}
+)
+ALL = frozenset(Hint)
+
+
+def hints_of(why: Standstill, lone: bool) -> frozenset[Hint]:
+    """The events after which a try may end differently. Rather one too many than one too few."""
+    if not why.hindrance.was_tried:
+        return frozenset()
+    found = {Hint.NODE, Hint.KEPT} if why.hindrance is Hindrance.KEPT_FREE else {Hint.NODE}
+    if why.unfit is None:
+        return (
+            frozenset(found | {Hint.ROOM, Hint.STORAGE, Hint.CAME}) if why.misfit is None else ROOMY | found
+        )
+    causes = {cause for cause, _ in why.unfit.counts}
+    if why.unfit.bar is not None:
+        found = found if lone else found | {Hint.ROOM}
+        return frozenset(found if why.unfit.bar is Bar.AFFINITY_CONFLICT else found | {Hint.STORAGE})
+    if not lone or not causes <= _NODES_ALONE:  # the others of a gang may lack something else
+        found.add(Hint.ROOM)
+    if causes & _BY_COMING:
+        found.add(Hint.CAME)
+    if causes & _BY_STORAGE:
+        found.add(Hint.STORAGE)
+    return frozenset(found)
+
+
+ROOMY = frozenset({Hint.NODE, Hint.ROOM})

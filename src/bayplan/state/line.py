@@ -1,0 +1,291 @@
+"""Gangs that want something: each in exactly one place, ordered, and woken by what could help it."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from bayplan.model.gang import Ref
+
+BACKOFF_FIRST = 1.0
+BACKOFF_MAX = 10.0  # and a hundredth of a second more per pod
+BACKOFF_LIMIT = 60.0
+HEADS_MAX = 64  # gangs that are decided on at once
+PODS_MAX = 512  # lone pods, likewise
+WEIGHT_MAX = 10_000  # pods in all, but for the first gang
+SPARE = 64
+NEVER = float("inf")
+
+
+class Place(StrEnum):
+    """Where a gang stands."""
+
+    INCOMPLETE = "incomplete"  # its charter or some of its pods are not there yet, or are held back
+    READY = "ready"  # to be tried now
+    BACKOFF = "backoff"  # something went wrong; to be tried at a certain time
+    PARKED = "parked"  # does not fit; to be tried when something happens that may help
+    MAKING_ROOM = "making_room"  # others are on their way out for it
+    COMMITTED = "committed"  # decided; the writes are on their way
+    RUNNING = "running"  # every pod has a node
+
+
+class Hint(StrEnum):
+    """What may help one that was refused."""
+
+    NODE = "node"  # a node came or changed
+    ROOM = "room"  # a pod is gone
+    CAME = "came"  # a pod has come to a node
+    STORAGE = "storage"  # something about volumes changed
+    KEPT = "kept"  # room is no longer kept for another
+
+
+@dataclass(slots=True)
+class Entry:
+    """One gang's standing. Higher priority first, then who waits longer, then who was seen first."""
+
+    ref: Ref
+    lone: bool = False
+    priority: int = 0
+    since: float = 0.0
+    seen: int = 0  # the number of its first pod that waits, as they came
+    size: int = 1  # pods that wait
+    place: Place = Place.INCOMPLETE
+    due: float = NEVER
+    tries: int = 0
+    rest: float = -NEVER  # it is not woken before
+    kind: Kind | None = None  # whom it was parked with
+    stamp: int = 0  # grows with every move: what was noted elsewhere of it before holds no more
+
+    @property
+    def rank(self) -> tuple[int, float, int, str, str]:
+        return (-self.priority, self.since, self.seen, self.ref.namespace, self.ref.name)
+
+
+Noted = tuple[tuple[int, float, int, str, str], int, Ref]
+
+
+@dataclass(slots=True, eq=False)
+class Kind:
+    """Parked entries that are alike: as long as the first of them does not fit, none does."""
+
+    key: Hashable
+    hints: frozenset[Hint]
+    parked: list[Noted] = field(default_factory=list)  # a heap
+    burst: int = 1  # how many are woken at once; more and more as long as they fit
+    woken: float = -NEVER  # when it was woken last because it was due
+
+
+class Line:
+    """Everyone in line. No call looks at all of them, but for tidying up once in a while."""
+
+    def __init__(self) -> None:
+        self.entries: dict[Ref, Entry] = {}
+        self.telling: dict[Ref, None] = {}  # incomplete ones that have something to be told
+        self.kinds: dict[Hashable, Kind] = {}
+        self.by_hint: dict[Hint, dict[Kind, None]] = {hint: {} for hint in Hint}
+        self._ready: list[Noted] = []
+        self._due: list[tuple[float, int, int, Ref]] = []
+        self._count = 0
+
+    # ── moving ─────────────────────────────────────────────────────────────────────────────────────
+
+    def put(self, ref: Ref, *, lone: bool = False) -> Entry:
+        """Know a gang; what is known already keeps its place."""
+        entry = self.entries.get(ref)
+        if entry is None:
+            entry = self.entries[ref] = Entry(ref, lone)
+        return entry
+
+    def drop(self, ref: Ref) -> None:
+        """Forget a gang. Whoever was parked with it is tried in its stead."""
+        entry = self.entries.pop(ref, None)
+        if entry is not None:
+            self._leave(entry)
+
+    def move(self, entry: Entry, place: Place, due: float = NEVER) -> None:
+        """Put a gang elsewhere; it is looked at again when it is due."""
+        self._leave(entry)
+        entry.place, entry.due = place, due
+        if place is Place.READY:
+            heapq.heappush(self._ready, (entry.rank, entry.stamp, entry.ref))
+            self._tidy_ready()
+        elif due < NEVER:
+            self._note_due(entry)
+        if place is Place.RUNNING:
+            entry.tries = 0
+
+    def _leave(self, entry: Entry) -> None:
+        self.telling.pop(entry.ref, None)
+        entry.stamp = self._count = self._count + 1
+        if entry.place is Place.READY and entry.kind is not None:
+            self._wake_kind(entry.kind, 1)
+        entry.kind = None
+
+    def postpone(self, entry: Entry, due: float) -> None:
+        """Let it stand where it is, and look at it at another time."""
+        entry.due = due
+        if due < NEVER:
+            self._note_due(entry)
+
+    def park(self, entry: Entry, key: Hashable, hints: frozenset[Hint], due: float) -> None:
+        """It was tried and does not fit: it waits for one of the hints, beside others that are alike."""
+        kind, entry.kind = entry.kind, None  # it was tried: nobody has to be tried in its stead
+        if kind is not None:
+            kind.burst = 1
+        self.move(entry, Place.PARKED, due)
+        self._join(entry, (key, hints), hints)
+
+    def make_room(self, entry: Entry, hints: frozenset[Hint], due: float) -> None:
+        """Others are leaving for it; it is also woken by the hints."""
+        kind, entry.kind = entry.kind, None
+        self.move(entry, Place.MAKING_ROOM, due)
+        self._join(entry, (entry.ref, hints), hints)
+        self._follow(kind)
+
+    def commit(self, entry: Entry, due: float) -> None:
+        """It got its nodes. More of its kind may fit as well."""
+        kind, entry.kind = entry.kind, None
+        self.move(entry, Place.COMMITTED, due)
+        self._follow(kind)
+
+    def back_off(self, entry: Entry, now: float) -> None:
+        """Try again later, each time twice as late; large gangs, which cost more, later than small ones."""
+        entry.tries += 1
+        most = min(BACKOFF_MAX + entry.size / 100, BACKOFF_LIMIT)
+        delay = min(BACKOFF_FIRST * 2.0 ** min(entry.tries - 1, 10), most)
+        self.move(entry, Place.BACKOFF, now + delay)
+
+    def _follow(self, kind: Kind | None) -> None:
+        """One of a kind was helped: more of them may be."""
+        if kind is not None:
+            kind.burst = min(2 * kind.burst, PODS_MAX)
+            self._wake_kind(kind, kind.burst)
+
+    # ── waking ─────────────────────────────────────────────────────────────────────────────────────
+
+    def wake(self, hints: Iterable[Hint], now: float) -> None:
+        """Something happened: the first of each kind that it may help is tried."""
+        kinds = {kind: None for hint in hints for kind in self.by_hint[hint]}
+        for kind in kinds:
+            self._wake_kind(kind, kind.burst, now)
+
+    def wake_due(self, entry: Entry, now: float, again: float) -> None:
+        """A parked one waited long enough without a hint: the first of its kind is tried, not all."""
+        kind = entry.kind
+        if kind is not None and now - kind.woken >= again / 2:
+            kind.woken = now
+            self._wake_kind(kind, kind.burst, now)
+        if entry.place is Place.PARKED:
+            self.postpone(entry, now + again)
+
+    def _wake_kind(self, kind: Kind, count: int, now: float | None = None) -> None:
+        while kind.parked and count > 0:
+            _, stamp, ref = heapq.heappop(kind.parked)
+            entry = self.entries.get(ref)
+            if entry is None or entry.stamp != stamp:
+                continue
+            count -= 1
+            if entry.place is Place.MAKING_ROOM:  # what it waits for is under way: no hurry
+                heapq.heappush(kind.parked, (entry.rank, stamp, ref))
+                if now is not None and entry.due > now + 1.0:
+                    self.postpone(entry, now + 1.0)
+                return
+            if now is not None and entry.rest > now:
+                self.move(entry, Place.BACKOFF, entry.rest)
+                continue
+            self.move(entry, Place.READY)
+            entry.kind = kind
+        if not kind.parked:
+            self._forget_kind(kind)
+
+    def _join(self, entry: Entry, key: Hashable, hints: frozenset[Hint]) -> None:
+        kind = self.kinds.get(key)
+        if kind is None:
+            kind = self.kinds[key] = Kind(key, hints)
+            for hint in hints:
+                self.by_hint[hint][kind] = None
+        entry.kind = kind
+        heapq.heappush(kind.parked, (entry.rank, entry.stamp, entry.ref))
+        if len(kind.parked) > 2 * len(self.entries) + SPARE:
+            kind.parked = [noted for noted in kind.parked if self._current(noted) is not None]
+            heapq.heapify(kind.parked)
+
+    def _forget_kind(self, kind: Kind) -> None:
+        if self.kinds.get(kind.key) is kind:
+            del self.kinds[kind.key]
+            for hint in kind.hints:
+                self.by_hint[hint].pop(kind, None)
+
+    # ── asking ─────────────────────────────────────────────────────────────────────────────────────
+
+    def heads(self) -> list[Ref]:
+        """Who is to be tried now, best first; before them those that only have to be told something."""
+        taken: list[Noted] = []
+        gangs = pods = weight = 0
+        while self._ready:
+            entry = self._current(self._ready[0])
+            if entry is None:
+                heapq.heappop(self._ready)
+                continue
+            gangs, pods, weight = gangs + (not entry.lone), pods + entry.lone, weight + entry.size
+            if taken and (gangs > HEADS_MAX or pods > PODS_MAX or weight > WEIGHT_MAX):
+                break
+            taken.append(heapq.heappop(self._ready))
+        for noted in taken:
+            heapq.heappush(self._ready, noted)
+        told = [ref for ref, _ in zip(self.telling, range(HEADS_MAX), strict=False)]
+        return told + [ref for _, _, ref in taken]
+
+    def _current(self, noted: Noted) -> Entry | None:
+        entry = self.entries.get(noted[2])
+        return entry if entry is not None and entry.stamp == noted[1] else None
+
+    def expired(self, now: float) -> Iterator[Entry]:
+        """Those whose time has come, each once."""
+        while self._due and self._due[0][0] <= now:
+            due, _, stamp, ref = heapq.heappop(self._due)
+            entry = self.entries.get(ref)
+            if entry is not None and entry.stamp == stamp and entry.due == due:
+                entry.due = NEVER
+                yield entry
+
+    def next_due(self, now: float) -> float:
+        """When something has to be done even if nothing happens."""
+        while self._ready and self._current(self._ready[0]) is None:
+            heapq.heappop(self._ready)
+        if self._ready or self.telling:
+            return now
+        while self._due:
+            due, _, stamp, ref = self._due[0]
+            entry = self.entries.get(ref)
+            if entry is not None and entry.stamp == stamp and entry.due == due:
+                return due
+            heapq.heappop(self._due)
+        return NEVER
+
+    def renew(self, entry: Entry) -> None:
+        """Its rank has changed: it stands where it belongs now."""
+        kind, entry.kind = entry.kind, None
+        if entry.place is Place.READY:
+            self.move(entry, Place.READY)
+        entry.kind = kind
+
+    # ── tidying ────────────────────────────────────────────────────────────────────────────────────
+
+    def _note_due(self, entry: Entry) -> None:
+        self._count += 1
+        heapq.heappush(self._due, (entry.due, self._count, entry.stamp, entry.ref))
+        if len(self._due) > 2 * len(self.entries) + SPARE:
+            self._due = [noted for noted in self._due if self._is_due(noted)]
+            heapq.heapify(self._due)
+
+    def _is_due(self, noted: tuple[float, int, int, Ref]) -> bool:
+        entry = self.entries.get(noted[3])
+        return entry is not None and entry.stamp == noted[2] and entry.due == noted[0]
+
+    def _tidy_ready(self) -> None:
+        if len(self._ready) > 2 * len(self.entries) + SPARE:
+            self._ready = [noted for noted in self._ready if self._current(noted) is not None]
+            heapq.heapify(self._ready)

@@ -1,0 +1,52 @@
+"""gang/unit_*_topologyaware: the domains that a gang with a topology key may be placed in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kube.nodes import node
+from bayplan.model.charter import Charter
+from bayplan.model.gang import Locality, Ref
+from bayplan.model.node import HOSTNAME, Node
+from bayplan.model.pod import Pod, PodKey
+from bayplan.placement.floor import Floor
+from bayplan.placement.seating_domain import domains
+from bayplan.scheduling.attempt import rows_it_holds
+from bayplan.state.look import Candidate
+from tests.unit.gang_looks import look
+
+Obj = dict[str, Any]
+
+
+def check(case: Obj) -> list[str]:
+    """Only some nodes may be used; pods of the gang may stand on others."""
+    usable = [_node(one) for one in case["placementNodes"]]
+    others = [_node(one) for one in case.get("otherNodes") or []]
+    constraints = case["podGroup"]["spec"].get("schedulingConstraints", {}).get("topology") or []
+    want = case.get("wantPlacementNodes")
+    if not constraints:  # then there is nothing to choose between
+        return [] if list((want or {}).values()) == [[one.name for one in usable]] else [f"want {want}"]
+    key = constraints[0]["key"]
+    gang = Ref("test", "PodGroup", "", "gang")
+    standing = tuple(
+        Pod(PodKey("", name), name, {}, where, gang=gang)
+        for name, where in (case.get("scheduledPodGroupPods") or {}).items()
+    )
+    candidate = Candidate(Charter(gang, locality=Locality(required=key)), (), standing)
+    with Floor(look([*usable, *others]).scene) as floor:
+        rows = rows_it_holds(floor, candidate, key)
+        if rows is None or case["wantStatus"]:
+            return [] if rows is None and case["wantStatus"] else [f"want {case['wantStatus']}, got {rows}"]
+        within = floor.only(one.name for one in usable)
+        found = domains(floor, (), key, rows, need=0, within=within)
+        got = {area.value: [one.name for one in usable if area.nodes[floor.row(one.name)]] for area in found}
+    return [] if got == want else [f"want {want}, got {got}"]
+
+
+def _node(given: Obj) -> Node:
+    labels = {HOSTNAME: given["metadata"]["name"], **(given["metadata"].get("labels") or {})}
+    return node(Field({**given, "metadata": {**given["metadata"], "labels": labels}}))
+
+
+FILES = {"gang/unit_*_topologyaware": check}

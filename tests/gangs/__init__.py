@@ -1,0 +1,1 @@
+"""Tests of gangs whose pods come one by one."""

@@ -1,0 +1,145 @@
+"""Small random clusters with pods that run, and gangs and pods that wait; and what must hold of any plan."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+from bayplan.model.charter import Budget, Charter
+from bayplan.model.gang import Ref
+from bayplan.model.node import HOSTNAME, Node
+from bayplan.model.plan import Bind, Displace, Nominate, Plan
+from bayplan.model.pod import Pod, PodKey
+from bayplan.model.rules import Requirement
+from bayplan.model.wants import HostPort, Neighbours, NeighbourTerm, Selector, Shape
+from bayplan.state.look import Candidate, Look
+from tests.unit.gang_looks import charter, gang, lone, look, node, pod, shape
+
+APP = Selector((Requirement("app", "In", ("x",)),))
+
+
+@dataclass(frozen=True)
+class World:
+    """Everything a look is made of."""
+
+    nodes: tuple[Node, ...]
+    running: tuple[Pod, ...]
+    candidates: tuple[Candidate, ...]
+    charters: tuple[Charter, ...] = ()
+    budgets: tuple[Budget, ...] = ()
+
+    def look(self) -> Look:
+        return look(self.nodes, self.running, *self.candidates, charters=self.charters, budgets=self.budgets)
+
+    def without(self, keys: Iterable[PodKey]) -> World:
+        gone = set(keys)
+        return replace(self, running=tuple(one for one in self.running if one.key not in gone))
+
+
+def world(seed: int, most: int = 3) -> World:
+    """Up to `most` candidates, the most important first."""
+    random = Random(seed)
+    picky = random.random() < 0.4
+    nodes = tuple(
+        node(f"n{at}", random.randint(1, 4), pods=random.choice((2, 3, 110)), zone=random.choice("xyz"))
+        for at in range(random.randint(1, 4))
+    )
+    whole = tuple(
+        charter(
+            f"v{at}",
+            random.choice((0, 2)),
+            random.choice((None, 0, 1, 2)),
+            leaves_whole=random.random() < 0.7,
+        )
+        for at in range(2)
+    )
+    running = []
+    room = {one.name: dict(one.allocatable) for one in nodes}
+    for at in range(random.randint(0, 9)):
+        like = _shape(random, picky)
+        where = random.choice(nodes).name
+        if all(room[where].get(name, 0) >= amount for name, amount in like.amounts):
+            for name, amount in like.amounts:
+                room[where][name] -= amount
+            gone, gang = random.random() < 0.1, random.choice(("", "", "v0", "v1"))
+            priority, started = random.randint(0, 3), float(random.randint(0, 3))
+            one = pod(f"r{at}", 0, priority, where, gang, like=like, started=started, leaving=gone)
+            running.append(one)
+    candidates = [_candidate(random, f"c{at}", picky) for at in range(random.randint(1, most))]
+    candidates.sort(key=lambda one: -(one.charter.priority or 0))
+    budgets = (Budget("ns", "b", APP, random.randint(0, 1)),) if random.random() < 0.3 else ()
+    return World(nodes, tuple(running), tuple(candidates), whole, budgets)
+
+
+def _shape(random: Random, picky: bool) -> Shape:
+    labels = (("app", random.choice("xy")),)
+    cpu = random.choice((0.5, 1, 1, 2, 3))
+    if not picky or random.random() < 0.5:
+        return shape(cpu, labels)
+    if random.random() < 0.5:
+        return shape(cpu, labels, ports=(HostPort(random.choice((80, 81))),))
+    key = random.choice((HOSTNAME, "zone"))
+    return shape(cpu, labels, neighbours=Neighbours(apart=(NeighbourTerm(key, APP, ("ns",)),)))
+
+
+def _candidate(random: Random, name: str, picky: bool) -> Candidate:
+    priority = random.randint(1, 4)
+    like = _shape(random, picky)
+    if random.random() < 0.35:
+        return lone(pod(name, priority=priority, like=like, preempts=random.random() < 0.9))
+    size = random.randint(1, 4)
+    shapes = [like if random.random() < 0.7 else _shape(random, picky) for _ in range(size)]
+    pods = [pod(f"{name}-{at}", priority=priority, gang=name, like=one) for at, one in enumerate(shapes)]
+    key = "zone" if random.random() < 0.3 else None
+    return gang(charter(name, random.choice((0, 1, size, size)), priority, key), pods)
+
+
+# ── what was decided ───────────────────────────────────────────────────────────────────────────────
+
+
+def victims(plan: Plan, by: Ref | None = None) -> list[Pod]:
+    return [a.pod for a in plan.actions if isinstance(a, Displace) and by in (None, a.by)]
+
+
+def seats(
+    plan: Plan, kind: type[Bind] | type[Nominate], gang: Ref | None = None
+) -> dict[PodKey, tuple[Pod, str]]:
+    return {
+        a.pod.key: (a.pod, a.node)
+        for a in plan.actions
+        if isinstance(a, kind) and a.node and gang in (None, a.gang)
+    }
+
+
+def crowded(
+    nodes: Sequence[Node], there: Iterable[tuple[Pod, str]], guests: Mapping[PodKey, str]
+) -> list[str]:
+    """What is wrong with pods being where they are, as far as guests have to do with it."""
+    by_name = {one.name: one for one in nodes}
+    everybody = list(there)
+    told = []
+    for name in sorted({where for _, where in everybody if where in guests.values()}):
+        used: Counter[str] = Counter()
+        for one, where in everybody:
+            if where == name:
+                used.update(dict(one.wants.shape.amounts))
+        told += [f"{name} lacks {r}" for r, n in used.items() if n > by_name[name].allocatable.get(r, 0)]
+    for at, (one, where) in enumerate(everybody):
+        for other, elsewhere in everybody[at + 1 :]:
+            if one.key in guests or other.key in guests:
+                told += _quarrels(by_name, one, where, other, elsewhere)
+    return told
+
+
+def _quarrels(nodes: Mapping[str, Node], one: Pod, where: str, other: Pod, elsewhere: str) -> list[str]:
+    told = []
+    if where == elsewhere and set(one.wants.shape.ports) & set(other.wants.shape.ports):
+        told.append(f"{one.key} and {other.key} share a port")
+    for first, second in ((one, other), (other, one)):
+        for term in first.wants.shape.neighbours.apart:
+            here, there = nodes[where].labels.get(term.key), nodes[elsewhere].labels.get(term.key)
+            if here == there is not None and term.selector.accepts(dict(second.wants.shape.labels)):
+                told.append(f"{first.key} is near {second.key}")
+    return told

@@ -1,0 +1,181 @@
+"""The line: who is next, who waits for what, and what it costs when nothing happens."""
+
+from __future__ import annotations
+
+from bayplan.model.gang import Ref
+from bayplan.model.pod import PodKey
+from bayplan.model.standstill import Hindrance, Standstill
+from bayplan.model.unfit import Bar, Cause, Unfit
+from bayplan.state.hints import hints_of
+from bayplan.state.line import (
+    BACKOFF_LIMIT,
+    BACKOFF_MAX,
+    HEADS_MAX,
+    NEVER,
+    PODS_MAX,
+    SPARE,
+    Entry,
+    Hint,
+    Line,
+    Place,
+)
+
+NOW = 10.0
+ROOM = frozenset({Hint.ROOM})
+
+
+def ref(name: str) -> Ref:
+    return Ref("test", "Gang", "ns", name)
+
+
+def put(line: Line, name: str, place: Place = Place.READY, *, lone: bool = False, **facts: float) -> Entry:
+    entry = line.put(ref(name), lone=lone)
+    for fact, value in facts.items():
+        setattr(entry, fact, value)
+    line.move(entry, place)
+    return entry
+
+
+def names(line: Line) -> list[str]:
+    return [head.name for head in line.heads()]
+
+
+def park(line: Line, *entries: Entry, key: str = "alike", hints: frozenset[Hint] = ROOM) -> None:
+    for entry in entries:
+        line.park(entry, key, hints, NOW + 300)
+
+
+def test_more_important_ones_come_first_then_those_who_wait_longer_then_who_was_seen_first() -> None:
+    line = Line()
+    put(line, "late", since=5.0)
+    put(line, "early", since=1.0, seen=2)
+    put(line, "earlier", since=1.0, seen=1)
+    put(line, "high", priority=3, since=9.0)
+    assert names(line) == ["high", "earlier", "early", "late"] == names(line)
+
+
+def test_so_many_are_decided_on_at_once_and_none_is_skipped() -> None:
+    line = Line()
+    for at in range(HEADS_MAX + 1):
+        put(line, f"g{at:03}", since=float(at))
+    put(line, "pod", lone=True, since=1000.0)
+    assert names(line) == [f"g{at:03}" for at in range(HEADS_MAX)]
+    pods = Line()
+    for at in range(PODS_MAX + 5):
+        put(pods, f"p{at:03}", lone=True)
+    assert len(names(pods)) == PODS_MAX
+
+
+def test_a_huge_gang_has_its_turn_alone() -> None:
+    line = Line()
+    put(line, "huge", size=1_000_000)
+    put(line, "small", since=1.0)
+    assert names(line) == ["huge"]
+
+
+def test_trouble_is_waited_out_longer_each_time_and_longer_for_large_gangs() -> None:
+    line = Line()
+    small, large = put(line, "small", size=100), put(line, "large", size=100_000)
+    delays = []
+    for _ in range(8):
+        line.back_off(small, NOW)
+        line.back_off(large, NOW)
+        delays.append((small.due - NOW, large.due - NOW))
+    assert delays[:3] == [(1.0, 1.0), (2.0, 2.0), (4.0, 4.0)]
+    assert delays[-1] == (BACKOFF_MAX + 1, BACKOFF_LIMIT)
+    assert line.next_due(NOW) == small.due and names(line) == []
+
+
+def test_only_what_may_help_wakes() -> None:
+    line = Line()
+    park(line, put(line, "room"), key="one")
+    park(line, put(line, "volume"), key="two", hints=frozenset({Hint.STORAGE}))
+    line.wake({Hint.CAME, Hint.NODE}, NOW)
+    assert names(line) == []
+    line.wake({Hint.STORAGE}, NOW)
+    assert names(line) == ["volume"]
+
+
+def test_the_first_of_a_kind_is_tried_and_the_others_follow_if_it_fits() -> None:
+    line = Line()
+    entries = [put(line, f"p{at}", lone=True, seen=at) for at in range(9)]
+    park(line, *entries)
+    line.wake(ROOM, NOW)
+    assert names(line) == ["p0"]
+    line.commit(entries[0], NOW + 30)
+    assert names(line) == ["p1", "p2"]
+    line.commit(entries[1], NOW + 30)
+    assert names(line) == ["p2", "p3", "p4", "p5", "p6"]
+    park(line, entries[2])
+    line.drop(entries[3].ref)  # it passes its turn on
+    assert names(line) == ["p2", "p4", "p5", "p6"]
+
+
+def test_one_that_was_woken_and_refused_wakes_nobody() -> None:
+    line = Line()
+    entries = [put(line, f"p{at}", lone=True, seen=at) for at in range(3)]
+    park(line, *entries)
+    line.wake(ROOM, NOW)
+    park(line, entries[0])
+    assert names(line) == []
+    line.wake(ROOM, NOW)
+    assert names(line) == ["p0"]
+
+
+def test_of_a_kind_that_is_due_only_the_first_is_tried() -> None:
+    line = Line()
+    entries = [put(line, f"p{at}", lone=True, seen=at) for at in range(3)]
+    park(line, *entries)
+    for entry in line.expired(NOW + 300):
+        line.wake_due(entry, NOW + 300, 300.0)
+    assert names(line) == ["p0"]
+    assert [entry.due for entry in entries[1:]] == [NOW + 600] * 2
+
+
+def test_a_large_gang_that_was_just_tried_rests_first() -> None:
+    line = Line()
+    entry = put(line, "large", size=5000)
+    entry.rest = NOW + 5
+    park(line, entry)
+    line.wake(ROOM, NOW + 1)
+    assert names(line) == [] and entry.place is Place.BACKOFF and line.next_due(NOW + 1) == NOW + 5
+
+
+def test_who_makes_room_looks_again_soon_but_not_for_every_pod() -> None:
+    line = Line()
+    entry = put(line, "gang")
+    line.make_room(entry, ROOM, NOW + 60)
+    for later in (0.0, 0.5):
+        line.wake(ROOM, NOW + later)
+    assert entry.place is Place.MAKING_ROOM and line.next_due(NOW) == NOW + 1
+
+
+def test_what_moved_leaves_nothing_behind() -> None:
+    line = Line()
+    for at in range(50):
+        entry = put(line, "gang")
+        park(line, entry)
+        line.back_off(entry, NOW)
+        line.move(entry, Place.RUNNING)
+        assert entry.tries == 0, at
+    assert line.next_due(NOW) == NEVER and names(line) == []
+    for _ in range(1000):
+        park(line, entry)
+        line.move(entry, Place.READY)
+    kinds = sum(len(kind.parked) for kind in line.kinds.values())
+    assert max(len(line._ready), len(line._due), kinds) <= SPARE + 2
+
+
+def test_hints_follow_from_the_reason() -> None:
+    def hints(*causes: Cause, bar: Bar | None = None, lone: bool = True) -> frozenset[Hint]:
+        unfit = Unfit(3, {(cause, ""): 1 for cause in causes}, bar)
+        return hints_of(Standstill(Hindrance.NO_ROOM, unfit=unfit, pod=PodKey("ns", "p")), lone)
+
+    assert hints(Cause.LACKING) == {Hint.NODE, Hint.ROOM}
+    assert hints(Cause.TAINT, Cause.AFFINITY) == {Hint.NODE}
+    assert hints(Cause.TAINT, lone=False) == {Hint.NODE, Hint.ROOM}
+    assert hints(Cause.NOT_NEAR) == {Hint.NODE, Hint.ROOM, Hint.CAME}
+    assert hints(Cause.NO_VOLUME) == {Hint.NODE, Hint.ROOM, Hint.STORAGE}
+    assert hints(bar=Bar.CLAIM_MISSING) == {Hint.NODE, Hint.STORAGE}
+    assert Hint.KEPT in hints_of(Standstill(Hindrance.KEPT_FREE), lone=True)
+    assert hints_of(Standstill(Hindrance.FLAWED), lone=True) == frozenset()

@@ -1,0 +1,292 @@
+"""The scheduler at work on a cluster in memory: what it binds, whom it sends away, what it tells whom."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from bayplan.backends.definitions import define
+from bayplan.backends.embedded.backend import EmbeddedBackend
+from bayplan.backends.embedded.gangs import GangApi
+from bayplan.backends.embedded.options import Deletion
+from bayplan.backends.embedded.store import Store
+from bayplan.backends.stagehands.crew import Crew
+from bayplan.cli.replay import replay
+from bayplan.dialects.api import Kind, Write
+from bayplan.dialects.kube.gangs.gates import FIRST, GROUP, SECOND, THIRD
+from bayplan.dialects.kueue import scheduled
+from bayplan.model.profile import NodeChoice, Profile
+from bayplan.runtime.journal import FileJournal, MemoryJournal
+from bayplan.runtime.loop import Loop
+from bayplan.runtime.scheduler_role import SchedulerRole
+from bayplan.simulator.objects import job, topology
+
+Object = dict[str, Any]
+START = 1_800_000_000.0
+NODES = Kind("", "v1", "Node", "nodes", namespaced=False)
+PODS = Kind("", "v1", "Pod", "pods")
+EVENTS = Kind("", "v1", "Event", "events")
+CLASSES = Kind(GROUP, "v1", "PriorityClass", "priorityclasses", namespaced=False)
+WORKLOADS = Kind(GROUP, FIRST, "Workload", "workloads")
+GROUPS = {version: Kind(GROUP, version, "PodGroup", "podgroups") for version in (SECOND, THIRD)}
+CONDITION = {SECOND: "PodGroupScheduled", THIRD: "PodGroupInitiallyScheduled"}
+
+
+class Site:
+    """A cluster of a few nodes in virtual time, with the gang API of one release."""
+
+    def __init__(
+        self,
+        *versions: str,
+        cpus: tuple[int, ...] = (4, 4),
+        role: SchedulerRole | None = None,
+        journal: FileJournal | None = None,
+    ) -> None:
+        self.now = START
+        numbers = itertools.count(1)
+        self.store = Store(
+            lambda: self.now, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers):05d}",
+            gang_api=GangApi(versions),
+        )  # fmt: skip
+        for number, cpu in enumerate(cpus, start=1):
+            self.node(f"n{number}", cpu)
+        self.role = role or SchedulerRole()
+        self.journal = journal or MemoryJournal()
+        self.loop = Loop(EmbeddedBackend(self.store), (self.role,), self.journal)
+
+    def node(self, name: str, cpu: int) -> None:
+        amounts = {"cpu": str(cpu), "memory": "64Gi", "pods": "110"}
+        labels = {"kubernetes.io/hostname": name, "rack": name}
+        body = {
+            "metadata": {"name": name, "labels": labels},
+            "status": {"allocatable": amounts, "capacity": amounts},
+        }
+        self.store.create(NODES, body)
+
+    def pod(self, name: str, cpu: int = 1, scheduler: str = "bayplan", **spec: Any) -> None:
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": str(cpu)}}}
+        whole = {"schedulerName": scheduler, "containers": [container], **spec}
+        self.store.create(
+            PODS, {"metadata": {"name": name, "labels": {"app": name}}, "spec": whole}, "default"
+        )
+
+    def workload(self, minimum: int) -> None:
+        groups = [{"name": "g", "policy": {"gang": {"minCount": minimum}}}]
+        self.store.create(WORKLOADS, {"metadata": {"name": "w"}, "spec": {"podGroups": groups}}, "default")
+
+    def group(self, version: str, minimum: int, **spec: Any) -> None:
+        whole = {"schedulingPolicy": {"gang": {"minCount": minimum}}, **spec}
+        self.store.create(GROUPS[version], {"metadata": {"name": "g"}, "spec": whole}, "default")
+
+    def run(self, seconds: float = 0.5) -> None:
+        end = self.now + seconds
+        while self.now < end:
+            self.loop.step(self.now)
+            self.now += 0.1
+
+    def get(self, name: str) -> Object:
+        return self.store.get(PODS, "default", name)
+
+    def on(self, *names: str) -> list[str]:
+        return [self.get(name)["spec"].get("nodeName", "") for name in names]
+
+    def said(self, name: str, type_: str = "PodScheduled") -> tuple[str, str, str]:
+        """Status, reason and message of a condition."""
+        return condition(self.get(name), type_)
+
+    def group_said(self, version: str) -> tuple[str, str, str]:
+        return condition(self.store.get(GROUPS[version], "default", "g"), CONDITION[version])
+
+    def events(self, name: str) -> list[tuple[str, str]]:
+        items = self.store.list(EVENTS).items
+        return [(one["reason"], one["message"]) for one in items if one["involvedObject"]["name"] == name]
+
+
+def condition(item: Object, type_: str) -> tuple[str, str, str]:
+    for one in (item.get("status") or {}).get("conditions") or ():
+        if one["type"] == type_:
+            return one["status"], one.get("reason", ""), one.get("message", "")
+    return "", "", ""
+
+
+OF_WORKLOAD: Object = {"workloadRef": {"name": "w", "podGroup": "g"}}
+OF_GROUP: Object = {"schedulingGroup": {"podGroupName": "g"}}
+
+
+def test_a_gang_waits_until_it_is_complete_and_says_so() -> None:
+    site = Site(FIRST)
+    site.pod("a", **OF_WORKLOAD)
+    site.run(6)
+    assert site.said("a")[1] == "WaitingForGang", "an autoscaler must not be woken"
+    assert 'workload "w" to appear' in site.said("a")[2]
+    site.workload(2)
+    site.run(20)
+    assert "1 of 2 are there" in site.said("a")[2]
+    site.pod("b", **OF_WORKLOAD)
+    site.run()
+    assert all(site.on("a", "b"))
+    assert site.said("a")[0] == "True"
+
+
+def test_pods_that_come_together_are_told_nothing_on_the_way() -> None:
+    site = Site(FIRST)
+    site.workload(3)
+    for name in "abc":
+        site.pod(name, **OF_WORKLOAD)
+        site.run(0.8)
+    assert all(site.on("a", "b", "c"))
+    site.run(5)
+    assert [reason for reason, _ in site.events("a")] == ["Scheduled"]
+    assert site.events("w") == []
+
+
+@pytest.mark.parametrize("version", [SECOND, THIRD])
+def test_a_pod_group_says_how_it_fares(version: str) -> None:
+    site = Site(version, cpus=(2,))
+    site.group(version, 3)
+    for name in "abc":
+        site.pod(name, **OF_GROUP)
+    site.run(1)
+    assert site.on("a", "b", "c") == ["", "", ""]
+    status, reason, message = site.group_said(version)
+    assert (status, reason) == ("False", "Unschedulable")
+    assert "2 of 3 pods fit" in message and "Insufficient cpu" in message
+    assert [site.said(name)[1] for name in "abc"] == ["Unschedulable"] * 3
+    assert site.events("a") == site.events("g") == [("FailedScheduling", message)]
+    site.node("n2", 2)
+    site.run(3)
+    assert all(site.on("a", "b", "c"))
+    assert site.group_said(version)[:2] == ("True", "Scheduled")
+
+
+def test_that_a_gang_began_is_on_record_only_when_all_of_it_is_bound() -> None:
+    site = Site(THIRD)
+    submit, failures = site.loop.backend.submit, ["b"]
+
+    def refuse_b_once(writes: Sequence[Write]) -> None:
+        told = []
+        for write in writes:
+            fails = write.subresource == "binding" and write.name in failures
+            told.append(replace(write, uid="another") if fails else write)
+            if fails:
+                failures.clear()
+        submit(told)
+
+    site.loop.backend.submit = refuse_b_once  # type: ignore[method-assign]
+    site.group(THIRD, 2)
+    site.pod("a", **OF_GROUP)
+    site.pod("b", **OF_GROUP)
+    site.run(0.8)
+    assert (bool(site.on("a")[0]), site.on("b")) == (True, [""])
+    assert site.group_said(THIRD)[0] != "True", "half of it is bound"
+    site.run(3)
+    assert all(site.on("a", "b"))
+    assert site.group_said(THIRD)[:2] == ("True", "Scheduled")
+
+
+def test_a_pod_hears_the_same_only_once() -> None:
+    site = Site(cpus=(2,))
+    site.pod("large", 3)
+    site.run(1)
+    first = site.get("large")["metadata"]["resourceVersion"]
+    assert "Insufficient cpu" in site.said("large")[2]
+    site.node("tiny", 1)
+    site.pod("small", 1)
+    site.run(700)
+    assert site.on("small") != [""]
+    assert site.get("large")["metadata"]["resourceVersion"] == first
+    assert len(site.events("large")) == 1
+
+
+def test_pods_without_a_gang_are_scheduled_and_those_of_others_left_alone() -> None:
+    site = Site()
+    site.pod("a")
+    site.pod("b", scheduler="default-scheduler")
+    site.pod("c", schedulingGates=[{"name": "g"}])
+    site.run()
+    assert site.on("a", "b", "c")[1:] == ["", ""]
+    assert site.on("a") != [""]
+    assert site.events("a") == [("Scheduled", f"Successfully assigned default/a to {site.on('a')[0]}")]
+    assert site.said("c")[1] == "SchedulingGated"
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes"), [("dense", ["n1", "n1"]), ("loose", ["n1", "n2"]), ("bayplan", ["", ""])]
+)
+def test_each_name_has_its_profile(name: str, nodes: list[str]) -> None:
+    profiles = {"dense": Profile(), "loose": Profile(gang_nodes=NodeChoice.SPREAD)}
+    site = Site(SECOND, role=SchedulerRole(profiles=profiles))
+    site.group(SECOND, 2)
+    site.pod("a", 1, name, **OF_GROUP)
+    site.pod("b", 1, name, **OF_GROUP)
+    site.run()
+    assert site.on("a", "b") == nodes
+
+
+def test_who_has_to_go_is_told_and_deleted_and_the_winner_knows_where_to() -> None:
+    site = Site(cpus=(2,))
+    site.pod("low", 2, terminationGracePeriodSeconds=30)
+    site.run()
+    assert site.on("low") == ["n1"]
+    site.store.patch(PODS, "default", "low", {"status": {"phase": "Running"}}, subresource="status")
+    site.store.create(CLASSES, {"metadata": {"name": "urgent"}, "value": 1000})
+    site.pod("high", 2, priorityClassName="urgent")
+    site.run(1)
+    assert site.said("low", "DisruptionTarget")[:2] == ("True", "PreemptionByScheduler")
+    assert site.get("low")["metadata"].get("deletionTimestamp")
+    uid = site.get("high")["metadata"]["uid"]
+    assert ("Preempted", f"Preempted by pod {uid} on node n1") in site.events("low")
+    assert site.get("high")["status"]["nominatedNodeName"] == "n1"
+    assert "waiting for preemption to complete: 1 pod is" in site.said("high")[2]
+    site.store.delete(PODS, "default", "low", Deletion.from_body({"gracePeriodSeconds": 0}))
+    site.run(3)
+    assert site.on("high") == ["n1"]
+
+
+def test_a_job_hears_on_itself_and_on_its_pods_why_it_waits() -> None:
+    site = Site()
+    define(site.store)
+    site.store.create(scheduled.TOPOLOGIES, topology())
+    site.store.create(scheduled.JOBS, job("wide", 2, 4, {}, 60))
+    crew = Crew(EmbeddedBackend(site.store))
+    for _ in range(6):
+        crew.step(site.now)
+        site.run(0.2)
+    ((reason, message),) = site.events("wide")
+    assert reason == "FailedScheduling"
+    assert message == "no topology domains at level: kubernetes.io/hostname"
+    pods = [one["metadata"]["name"] for one in site.store.list(PODS).items]
+    assert [site.said(name)[1:] for name in pods] == [("Unschedulable", message)] * 2
+
+
+def test_without_the_gang_api_pods_are_scheduled_all_the_same() -> None:
+    site = Site()
+    site.store.create(PODS, {"metadata": {"name": "a"}, "spec": {"schedulerName": "bayplan",
+                      "containers": [{"name": "c", "image": "i"}]}}, "default")  # fmt: skip
+    site.run()
+    assert site.on("a") != [""]
+
+
+def test_a_journal_with_gangs_and_preemption_is_decided_alike_again(tmp_path: Path) -> None:
+    journal = FileJournal(tmp_path / "journal")
+    site = Site(SECOND, cpus=(2, 2), journal=journal)
+    for name in "abcd":
+        site.pod(name, terminationGracePeriodSeconds=0)
+    site.run()
+    site.store.create(CLASSES, {"metadata": {"name": "urgent"}, "value": 1000})
+    site.group(SECOND, 3, priorityClassName="urgent")
+    for name in "xyz":
+        site.pod(name, priorityClassName="urgent", **OF_GROUP)
+    site.run(5)
+    assert all(site.on("x", "y", "z"))
+    journal.close()
+    result = CliRunner().invoke(replay, [str(tmp_path / "journal")])
+    assert result.exit_code == 0, result.output
+    assert "0 plans differ" in result.output
+    assert "has to go" in result.output
