@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from bayplan.dialects.kube.wire import Container, Metadata, NodeWire, PodSpec, Struct, node_of
-from bayplan.dialects.nrt.pods import zone_wants
+from bayplan.dialects.kube.wire import NodeWire, PodWire, node_of
+from bayplan.dialects.kube.zone_wants import zone_wants
 from bayplan.dialects.nrt.topologies import node_zones
 from bayplan.dialects.nrt.wire import TopologyWire
 from bayplan.model.node import Node
@@ -28,36 +28,8 @@ SCORES = {
 }
 
 
-class NamedContainer(Container, frozen=True):
-    """A container with its name."""
-
-    name: str = ""
-
-
-class ZonedSpec(PodSpec, frozen=True):
-    """A pod's spec whose containers have names."""
-
-    containers: list[NamedContainer] | None = None  # type: ignore[assignment]
-    init_containers: list[NamedContainer] | None = None  # type: ignore[assignment]
-
-
-class ZonedStatus(Struct, frozen=True):
-    """A pod's status as far as zones care."""
-
-    phase: str | None = None
-    qos_class: str | None = msgspec.field(default=None, name="qosClass")
-
-
-class ZonedPod(Struct, frozen=True):
-    """A pod as far as zones care."""
-
-    metadata: Metadata = Metadata()
-    spec: ZonedSpec = ZonedSpec()
-    status: ZonedStatus = ZonedStatus()
-
-
-def pod_of(case: Object) -> ZonedPod:
-    return msgspec.convert(case, ZonedPod, strict=False)
+def pod_of(case: Object) -> PodWire:
+    return msgspec.convert(case, PodWire, strict=False)
 
 
 def wants_of(case: Object) -> ZoneWants:

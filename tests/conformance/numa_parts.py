@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from bayplan.dialects.kube.wire import amounts_of
+from bayplan.dialects.kube.zone_wants import CLASSES
 from bayplan.dialects.nrt.fingerprint import sign_of, spelled
-from bayplan.dialects.nrt.pods import CLASSES
 from bayplan.dialects.nrt.settings import COUNTED, MODES, STRANGERS, zone_settings
 from bayplan.dialects.nrt.topologies import POLICIES, SCOPES, alignment
 from bayplan.model.node import Node

@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from bayplan.dialects.kube.wire import PodWire
+from bayplan.dialects.kube.zone_wants import service_of, zone_wants
 from bayplan.dialects.nrt.fingerprint import sign_of, spelled
 from bayplan.dialects.nrt.hints import ASSUMED_ZONES, hinted_zones, zone_hint
-from bayplan.dialects.nrt.pods import service_of, zone_wants
 from bayplan.dialects.nrt.seating import decoded, encoded, seating
 from bayplan.dialects.nrt.settings import zone_settings
 from bayplan.dialects.nrt.topologies import news, node_zones
 from bayplan.dialects.nrt.wire import OLDER_TOPOLOGIES, TOPOLOGIES
 from bayplan.model.zone import Alignment, Caution, Policy, Role, Scope, Seating, Service, Whose, ZoneScore
-from tests.conformance.numa_objects import ZonedPod
 from tests.unit.zoned_nodes import topology, wire_zone
 
 
@@ -25,7 +25,7 @@ def attribute(name: str, value: str) -> dict[str, str]:
 
 def spec(*containers: dict[str, Any], **more: Any) -> Any:
     made = [{"name": f"c{number}", **one} for number, one in enumerate(containers)]
-    return msgspec.convert({"spec": {"containers": made, **more}}, ZonedPod).spec
+    return msgspec.convert({"spec": {"containers": made, **more}}, PodWire).spec
 
 
 def test_both_versions_are_watched_only_where_they_exist() -> None:

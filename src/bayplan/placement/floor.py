@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import TracebackType
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from bayplan.model.pod import PodKey
 from bayplan.model.wants import Shape
 from bayplan.placement.fit_filters import Scene, Verdict, judge
+from bayplan.placement.floor_zones import FloorZones
 from bayplan.placement.nodes import ABSENT
 from bayplan.placement.tree import Bools, Ints
 
@@ -37,7 +39,12 @@ class Floor:
 
     def __init__(self, scene: Scene) -> None:
         self.before = scene.ground.free
-        self.scene = replace(scene, ground=replace(scene.ground, free=self.before.copy(), memory={}))
+        self.zones = None if scene.zones is None else FloorZones(scene.zones)
+        self.scene = replace(
+            scene,
+            ground=replace(scene.ground, free=self.before.copy(), memory={}),
+            zones=None if self.zones is None else self.zones.ground,
+        )
         self.steps: list[Step] = []
         self.versions: list[int] = []  # of the index, before each step
         self.touched: list[Ints] = []  # rows, in the order in which anything happened there; never shortened
@@ -166,7 +173,14 @@ class Floor:
                     ground.free[at, known[0]] += more
                 else:
                     np.add.at(ground.free[at], known, more)
+        if self.zones is not None:
+            self.zones.step(step.shape, step.keys, step.rows, self._names, comes=comes)
         self.touched.append(known)
+
+    @cached_property
+    def _names(self) -> list[str]:
+        """The nodes, row by row."""
+        return [node.name for node in self.scene.ground.land.table.nodes]
 
     def _rows_of(self, slots: Ints) -> Ints:
         land = self.scene.ground.land

@@ -18,6 +18,7 @@ from bayplan.placement.floor import Floor
 from bayplan.placement.nodes import ABSENT
 from bayplan.placement.seating_counts import is_plain
 from bayplan.placement.tree import Bools, Ints
+from bayplan.placement.zone_ground import minds
 
 NO_ROWS = np.zeros(0, dtype=np.int64)
 UNFIT = -(1 << 40)
@@ -47,7 +48,8 @@ class RoomWorth:
 def choose(floor: Floor, shape: Shape, within: Bools | None) -> int:
     """The row that is best for one more pod, ties by name; ABSENT if none fits."""
     scene, land = floor.scene, floor.scene.ground.land
-    if within is None and is_plain(shape) and next(scene.index.stances_towards(shape), None) is None:
+    plain = is_plain(shape) and minds(scene.zones, shape) is None
+    if within is None and plain and next(scene.index.stances_towards(shape), None) is None:
         known = _kept(floor, shape)
         even = evenness(land, scene.index, shape, known.fits)
         worth = known.worth if even is None else known.worth + WEIGHTS["spread"] * even

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
-
 from bayplan.dialects.api import Kind
-from bayplan.dialects.kube.wire import Metadata, Resources, Struct
+from bayplan.dialects.kube.wire import Metadata, Struct
 
 GROUP = "topology.node.k8s.io"
 Quantity = str | int | float | None
@@ -61,27 +58,3 @@ TOPOLOGIES = Kind(
 OLDER_TOPOLOGIES = Kind(
     GROUP, "v1alpha1", "NodeResourceTopology", "noderesourcetopologies", False, TopologyWire, optional=True
 )
-
-
-class ContainerLike(Protocol):
-    """What is read of a container."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def resources(self) -> Resources | None: ...
-    @property
-    def restart_policy(self) -> str | None: ...
-
-
-class SpecLike(Protocol):
-    """What is read of a pod's spec."""
-
-    @property
-    def containers(self) -> Sequence[ContainerLike] | None: ...
-    @property
-    def init_containers(self) -> Sequence[ContainerLike] | None: ...
-    @property
-    def overhead(self) -> dict[str, str | int | float] | None: ...
-    @property
-    def resources(self) -> Resources | None: ...

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from bayplan.dialects.kube.wire import Resources, amounts_of
-from bayplan.dialects.nrt.wire import ContainerLike, SpecLike
+import msgspec
+
+from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kube.wire import Container as ContainerWire
+from bayplan.dialects.kube.wire import PodSpec, Resources, amounts_of
 from bayplan.model.zone import Container, Role, Service, ZoneWants
 
 PROMISED = ("cpu", "memory")
@@ -16,7 +19,7 @@ CLASSES = {
 }
 
 
-def zone_wants(spec: SpecLike, qos_class: str | None = None) -> ZoneWants:
+def zone_wants(spec: PodSpec, qos_class: str | None = None) -> ZoneWants:
     """What a pod asks of zones. The class in its status counts; without one it is worked out.
 
     Requests of the pod as a whole are not looked at: nodes do not align them.
@@ -28,7 +31,21 @@ def zone_wants(spec: SpecLike, qos_class: str | None = None) -> ZoneWants:
     )
 
 
-def service_of(spec: SpecLike) -> Service:
+def pod_zone_wants(spec: PodSpec, qos_class: str | None = None) -> ZoneWants | None:
+    """The same, and None for a pod that asks for nothing at all: it is aligned wherever it is."""
+    found = zone_wants(spec, qos_class)
+    return found if any(one.requests for one in found.containers) else None
+
+
+def template_zone_wants(spec: Field) -> ZoneWants | None:
+    """What the pods of a template ask of zones. What cannot be read is told by those who read all of it."""
+    try:
+        return pod_zone_wants(msgspec.convert(spec.value or {}, PodSpec, strict=False))
+    except (msgspec.ValidationError, ValueError):
+        return None
+
+
+def service_of(spec: PodSpec) -> Service:
     """The class that the API server would write into the status."""
     whole = spec.resources
     if whole is not None and (whole.requests or whole.limits):
@@ -43,14 +60,14 @@ def service_of(spec: SpecLike) -> Service:
     return Service.GUARANTEED if limited and requests == limits else Service.BURSTABLE
 
 
-def _containers(spec: SpecLike) -> Iterator[tuple[ContainerLike, Role]]:
+def _containers(spec: PodSpec) -> Iterator[tuple[ContainerWire, Role]]:
     for one in spec.init_containers or ():
         yield one, Role.SIDECAR if one.restart_policy == "Always" else Role.INIT
     for one in spec.containers or ():
         yield one, Role.APP
 
 
-def _container(wire: ContainerLike, role: Role) -> Container:
+def _container(wire: ContainerWire, role: Role) -> Container:
     return Container(wire.name, tuple(sorted(_asked(wire.resources or Resources()).items())), role)
 
 
