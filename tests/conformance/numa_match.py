@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bayplan.dialects.nrt.messages import sentence, told
+from bayplan.dialects.kube.zone_messages import sentence, told
 from bayplan.model.zone import FitRule, ZoneRules
 from bayplan.placement.zone_fit import aligned, why_unaligned
 from bayplan.placement.zone_scores import zone_scores

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bayplan.dialects.nrt.messages import WHY_NOT, no_eviction, sentence
+from bayplan.dialects.kube.zone_messages import WHY_NOT, no_eviction, sentence
 from bayplan.dialects.nrt.seating import HEAD, METADATA, VECTOR, encoded
 from bayplan.dialects.nrt.settings import MODES, zone_settings
 from bayplan.model.node import Node

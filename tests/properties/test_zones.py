@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayplan.dialects.nrt.messages import sentence, told
+from bayplan.dialects.kube.zone_messages import sentence, told
 from bayplan.model.zone import Cause, FitRule, Service, ZoneRules, ZoneScore, ZoneWants
 from bayplan.placement import zone_fewest
 from bayplan.placement.zone_counts import aligned_counts, with_copies

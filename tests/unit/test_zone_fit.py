@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bayplan.dialects.nrt.messages import told
+from bayplan.dialects.kube.zone_messages import told
 from bayplan.model.node import HOSTNAME, Node, Topology
 from bayplan.model.zone import (
     Alignment,

@@ -87,7 +87,7 @@ def _judge(scene: Scene, shape: Shape) -> Verdict:
             if new.any():
                 refusals[lack] = new
                 failed |= new
-                if lack[0] in CURABLE:
+                if lack[0] in CURABLE and not _unthinkable(scene, lack[0]):
                     curable |= new
         fits &= ~failed
         if not fits.any():
@@ -99,6 +99,11 @@ def _judge(scene: Scene, shape: Shape) -> Verdict:
     first = first_unaligned(scene, shape, refusals)
     why = Unfit(len(land), counts, unaligned=first, curable=int(curable.sum()))
     return Verdict(fits, curable, why, refusals)
+
+
+def _unthinkable(scene: Scene, cause: Cause) -> bool:
+    """Whether nobody can say what zones would hold if others left."""
+    return cause is Cause.UNALIGNED and scene.zones is not None and not scene.zones.care.thinks_ahead
 
 
 def first_unaligned(

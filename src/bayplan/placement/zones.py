@@ -73,11 +73,18 @@ def zone_columns(
 
 def changed(columns: ZoneColumns, row: int, node: Node, report: NodeZones | None, fresh: bool) -> ZoneColumns:
     """The same with one node as it is now. The columns given stay as they were."""
-    found = [report] if report is not None else []
+    return changed_rows(columns, [(row, node, report, fresh)])
+
+
+def changed_rows(
+    columns: ZoneColumns, now: Sequence[tuple[int, Node, NodeZones | None, bool]]
+) -> ZoneColumns:
+    """The same with some nodes as they are now: row, node, report, and whether it can be relied on."""
+    found = [report for _, _, report, _ in now if report is not None]
     names = dict(columns.resources)
-    for name in _names([node], found):
+    for name in _names([node for _, node, _, _ in now], found):
         names.setdefault(name, len(names))
-    places = max(columns.places, len(report.zones) if report is not None else 0)
+    places = max((columns.places, *(len(report.zones) for report in found)))
     wider = _empty(columns.rows, names, places)
     old = (len(columns.resources), columns.places)
     wider.available[: old[0], : old[1]] = columns.available
@@ -85,9 +92,11 @@ def changed(columns: ZoneColumns, row: int, node: Node, report: NodeZones | None
     wider.offers[: old[0]] = columns.offers
     for name in ("reported", "fresh", "single", "whole", "zones_max", "layout"):
         getattr(wider, name)[:] = getattr(columns, name)
-    wider.available[:, :, row], wider.numbers[:, row], wider.offers[:, row] = UNLISTED, NO_ZONE, False
     layouts = {layout: at for at, layout in enumerate(columns.layouts)}
-    _fill(wider, row, node, report, fresh, layouts)
+    for row, node, report, fresh in now:
+        wider.available[:, :, row], wider.numbers[:, row], wider.offers[:, row] = UNLISTED, NO_ZONE, False
+        wider.zones_max[row], wider.layout[row] = ZONES_USUAL, 0
+        _fill(wider, row, node, report, fresh, layouts)
     return replace(wider, layouts=tuple(layouts), ordered=_ordered(wider.numbers))
 
 

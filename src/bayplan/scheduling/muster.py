@@ -22,7 +22,10 @@ from bayplan.state.look import Candidate, Look
 
 def decide_gangs(look: Look, profile: Profile, now: float) -> Plan:
     """Whoever comes first chooses first; each sees what those before it took, and what they were promised."""
-    with Floor(look.scene) as floor:
+    scene = look.scene
+    if scene.zones is not None:
+        scene = replace(scene, zones=replace(scene.zones, rules=profile.zones))
+    with Floor(scene) as floor:
         muster = _Muster(look, profile, now, floor)
         for candidate in look.candidates:
             muster.turn(candidate)
