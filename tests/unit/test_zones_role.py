@@ -6,16 +6,21 @@ from typing import Any
 
 import pytest
 
-from bayplan.backends.definitions import DEFINITIONS
+from bayplan.backends.definitions import DEFINITIONS, define
+from bayplan.backends.embedded.backend import EmbeddedBackend
+from bayplan.backends.stagehands.crew import Crew
 from bayplan.dialects.kube.gangs.gates import SECOND
+from bayplan.dialects.kueue import scheduled
 from bayplan.dialects.nrt.fingerprint import ATTRIBUTE, spelled
+from bayplan.dialects.nrt.seating import HEAD, METADATA, VECTOR, encoded
 from bayplan.dialects.nrt.wire import OLDER_TOPOLOGIES, TOPOLOGIES
 from bayplan.model.profile import NodeChoice, Profile
 from bayplan.model.zone import Caution, ZoneCare
-from bayplan.placement.zone_signs import sign_of_pods
+from bayplan.placement.zone_signs import sign_of_container, sign_of_pods
 from bayplan.runtime.scheduler_role import SchedulerRole
+from bayplan.simulator.objects import job
 from tests.numa_definition import definition, topology
-from tests.unit.test_scheduler_role import NODES, OF_GROUP, PODS, Site
+from tests.unit.test_scheduler_role import CLASSES, NODES, OF_GROUP, PODS, Site
 
 GPU = "example.com/gpu"
 ZONE: dict[str, str | int] = {"cpu": "4", "memory": "32Gi", GPU: 2}
@@ -34,8 +39,9 @@ class Zoned(Site):
     def zoned(self, name: str, rack: str) -> None:
         amounts = {"cpu": "8", "memory": "64Gi", "pods": "110", GPU: "4"}
         labels = {"kubernetes.io/hostname": name, "rack": rack}
-        body = {"metadata": {"name": name, "labels": labels}, "status": {"allocatable": amounts}}
-        self.store.create(NODES, body | {"status": {"allocatable": amounts, "capacity": amounts}})
+        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "in memory"}
+        status = {"allocatable": amounts, "capacity": amounts, "conditions": [ready]}
+        self.store.create(NODES, {"metadata": {"name": name, "labels": labels}, "status": status})
 
     def tells(self, name: str, *zones: dict[str, str | int], **attributes: str) -> None:
         body = topology(name, zones or (ZONE, ZONE), **attributes)
@@ -207,3 +213,107 @@ def test_a_stranger_casts_doubt_on_a_node() -> None:
     site.tells("n0", **{ATTRIBUTE: spelled(sign_of_pods([("default", "stranger")]))})
     site.run(3)
     assert site.on("a") == ["n0"]
+
+
+def test_pods_are_told_which_zones_they_were_meant_for() -> None:
+    site = Zoned(1, SchedulerRole(Profile(zone_hints=True)))
+    site.tells("n0")
+    names = gang(site, 2, 3, 2)
+    site.run()
+    hints = [site.get(name)["metadata"]["annotations"]["bayplan.dev/assumed-zones"] for name in names]
+    assert hints == ["main=0", "main=1"]
+
+
+def test_nobody_is_told_unless_that_is_wanted() -> None:
+    site = Zoned(1)
+    site.tells("n0")
+    site.guaranteed("a", 3, 2)
+    site.run()
+    assert site.on("a") == ["n0"]
+    assert "bayplan.dev/assumed-zones" not in site.get("a")["metadata"].get("annotations", {})
+
+
+def test_pods_that_differ_rather_go_where_their_order_does_not_matter() -> None:
+    """On one node, the node may put the two small ones into different zones."""
+    site = Zoned(2)
+    site.tells("n0")
+    site.tells("n1", ZONE, USED)
+    site.group(SECOND, 3)
+    site.guaranteed("a", 2, 1, **OF_GROUP)
+    site.guaranteed("b", 2, 1, **OF_GROUP)
+    site.guaranteed("c", 1, 2, **OF_GROUP)
+    site.run(2)
+    first, second, third = site.on("a", "b", "c")
+    assert first == second != third != ""
+
+
+def test_pods_that_differ_share_a_node_if_there_is_no_other() -> None:
+    site = Zoned(1)
+    site.tells("n0")
+    site.group(SECOND, 3)
+    site.guaranteed("a", 2, 1, **OF_GROUP)
+    site.guaranteed("b", 2, 1, **OF_GROUP)
+    site.guaranteed("c", 1, 2, **OF_GROUP)
+    site.run(2)
+    assert site.on("a", "b", "c") == ["n0", "n0", "n0"]
+
+
+def test_a_job_with_topology_annotations_counts_aligned_pods() -> None:
+    site = Zoned()
+    define(site.store)
+    body: dict[str, Any] = {"metadata": {"name": "t"}, "spec": {"levels": [{"nodeLabel": "rack"}]}}
+    site.store.create(scheduled.TOPOLOGIES, body)
+    for name in ("n0", "n1"):
+        site.tells(name, {**ZONE, GPU: 1}, {**ZONE, GPU: 1})
+    for name in ("n2", "n3"):
+        site.tells(name)
+    wide = job("wide", 4, 2, {"kueue.x-k8s.io/podset-required-topology": "rack"}, 60)
+    asks = {"cpu": "3", "memory": "4Gi", GPU: "2"}
+    wide["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": asks, "limits": asks}
+    site.store.create(scheduled.JOBS, wide)
+    crew = Crew(EmbeddedBackend(site.store))
+    for _ in range(6):
+        crew.step(site.now)
+        site.run(0.2)
+    pods = site.store.list(PODS).items
+    assert sorted(one["spec"].get("nodeName", "") for one in pods) == ["n2", "n2", "n3", "n3"]
+
+
+@pytest.mark.parametrize("thought_through", [True, False])
+def test_who_has_to_go_is_found_by_zones(thought_through: bool) -> None:
+    """The node has room enough as it is; only one of the two can make it lie together."""
+    care = ZoneCare(Caution.RESERVE, make_room=thought_through)
+    site = Zoned(1, SchedulerRole(zone_care=care))
+    for name in ("near", "far"):
+        site.guaranteed(name, 1, 1, priority=0)
+    site.run(1)
+    site.starts("near")
+    site.starts("far")
+    sign = spelled(sign_of_pods([("default", "near"), ("default", "far")]))
+    near, far = (sign_of_container("default", name, "main") for name in ("near", "far"))
+    left = {"cpu": "3", "memory": "28Gi"}
+    body = topology("n0", ({**left, GPU: 1}, {**left, GPU: 0}), **{ATTRIBUTE: sign})
+    body["attributes"].append({"name": METADATA, "value": f"{HEAD}::ve=leb89::cc=2::nn=2::bn=0"})
+    body["zones"][1]["attributes"] = [{"name": VECTOR, "value": encoded([int(near < far)])}]
+    for zone in body["zones"]:
+        for resource in zone["resources"]:
+            resource |= {"capacity": ZONE[resource["name"]], "allocatable": ZONE[resource["name"]]}
+    site.store.create(TOPOLOGIES, body)
+    site.run(2)
+    site.store.create(CLASSES, {"metadata": {"name": "high"}, "value": 1000})
+    site.guaranteed("high", 1, 2, priorityClassName="high", priority=1000)
+    site.run(2)
+    leaving = [n for n in ("near", "far") if site.get(n)["metadata"].get("deletionTimestamp")]
+    if thought_through:
+        assert leaving == ["near"], "its zone has one GPU left, and one more when it is gone"
+    else:
+        assert leaving == []
+
+
+def test_a_gang_keeps_its_zones_from_others_of_the_same_decision() -> None:
+    site = Zoned(1)
+    site.tells("n0")
+    for name in "abc":
+        site.guaranteed(name, 3, 2)
+    site.run(0.1)
+    assert sorted(site.on("a", "b", "c")) == ["", "n0", "n0"]

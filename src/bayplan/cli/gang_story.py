@@ -33,7 +33,7 @@ def scheduled_story(target: Target, text: str) -> list[str] | None:
     try:
         namespace, _, name = text.partition("/") if "/" in text else ("", "", text)
         namespace = namespace or target.namespace or backend.access.namespace
-        role = SchedulerRole(profiles=target.settings.profiles)
+        role = SchedulerRole(profiles=target.settings.profiles, zone_care=target.settings.zone_care)
         _read(backend, role)
         found = [
             line for ref in _meant(role, namespace, name) for line in _story(role, ref, target.clock.wall())

@@ -226,6 +226,14 @@ def _try_harder(task: Task, mark: int, seats: dict[PodKey, int]) -> tuple[dict[P
         if len(found_now) > len(best):
             best, best_way = found_now, (parties, within)
         floor.undo(mark)
+    if len(task.parties) > 1 and any(minds(floor.scene.zones, party.shape) for party in task.parties):
+        with floor.in_order():
+            for parties, within in ((task.parties, task.within), *_other_ways(task)):
+                found_now = _seat(task, parties, within)
+                if len(found_now) >= goal:
+                    return found_now, False
+                floor.undo(mark)
+        sure = False
     return _seat(task, *best_way), not sure
 
 

@@ -186,6 +186,10 @@ def _seat(floor: Floor, waiting: Sequence[Pod], wanted: Sequence[tuple[Pod, int]
         left = _seat_blindly(floor, wanted)
         if left:
             floor.undo(mark)
+            with floor.in_order():
+                left = _seat_blindly(floor, wanted)
+        if left:
+            floor.undo(mark)
             return Seated({}, left, unsure=True)
     else:
         late = list(wanted)

@@ -33,6 +33,11 @@ class ZoneGround:
     care: ZoneCare = CARELESS
     believed: Mapping[str, NodeZones] = field(default_factory=dict)  # by node, what the columns are made of
     seats: Callable[[str], Seats | None] = _nobody_knows  # by node, which zones pods sit in
+    beside: Callable[[ZoneWants], ZoneColumns] | None = None  # as they are to pods that ask for this
+
+    def columns_for(self, wants: ZoneWants) -> ZoneColumns:
+        """The zones as such a pod finds them."""
+        return self.columns if self.beside is None else self.beside(wants)
 
 
 def minds(zones: ZoneGround | None, shape: Shape) -> ZoneWants | None:
@@ -44,7 +49,7 @@ def minds(zones: ZoneGround | None, shape: Shape) -> ZoneWants | None:
 
 def unaligned(zones: ZoneGround, wants: ZoneWants) -> dict[Cause, Bools]:
     """The nodes that cannot align a pod, by what stands in the way."""
-    stopped = aligned(zones.columns, wants, zones.rules).stopped
+    stopped = aligned(zones.columns_for(wants), wants, zones.rules).stopped
     if not (stopped != FITS).any():
         return {}
     found = {Cause.STALE: stopped == STALE, Cause.POD: zones.columns.whole & (stopped >= 0)}
@@ -63,14 +68,14 @@ def unaligned(zones: ZoneGround, wants: ZoneWants) -> dict[Cause, Bools]:
 
 def example(zones: ZoneGround, wants: ZoneWants, node: str, row: int) -> Unaligned | None:
     """What exactly one node lacks."""
-    return why_unaligned(zones.columns, row, node, wants, zones.rules)
+    return why_unaligned(zones.columns_for(wants), row, node, wants, zones.rules)
 
 
 def copies_of(zones: ZoneGround, wants: ZoneWants, most: int, nodes: Bools | None = None) -> Ints:
     """By node, how many such pods it can align, as far as zones have a say."""
-    return aligned_counts(zones.columns, wants, zones.rules, most, nodes)
+    return aligned_counts(zones.columns_for(wants), wants, zones.rules, most, nodes)
 
 
 def scored(zones: ZoneGround, wants: ZoneWants) -> Ints:
     """By node, how well such a pod would sit in its zones."""
-    return zone_scores(zones.columns, wants, zones.rules)
+    return zone_scores(zones.columns_for(wants), wants, zones.rules)
