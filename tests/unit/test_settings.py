@@ -18,7 +18,6 @@ from bayplan.dialects.kueue.demands import PLAIN, Transformation, demand
 from bayplan.dialects.kueue.job_statuses import Patience
 from bayplan.dialects.kueue.node_health import HealthRules
 from bayplan.model.profile import FairRule, LeaderRules, NodeChoice, Profile, Remainder, Strategy
-from bayplan.model.zone import Caution, FitRule, Whose, ZoneCare, ZoneRules
 from tests.unit.queued_cluster import GPU, workload
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
@@ -51,12 +50,6 @@ def test_every_choice_of_a_profile_can_be_made() -> None:
     assert {option.name for option in OPTIONS if option.part == "scheduling"} == {
         field.name for field in fields(Profile)
     } - zones
-    assert {option.name for option in OPTIONS if option.part == "zones"} == {
-        field.name for field in fields(ZoneRules)
-    }
-    assert {option.name for option in OPTIONS if option.part == "zone_care"} == {
-        field.name for field in fields(ZoneCare)
-    } - {"eager"}
     found = read(
         scheduling={
             "strategies": {"required": "most_free", "preferred": "balanced", "unconstrained": "exact"},
@@ -375,32 +368,3 @@ def test_the_snippets_of_the_page_can_be_read() -> None:
     snippets = settings_reference.page().split("```yaml\n")[1:]
     for snippet in snippets:
         read(**yaml.safe_load(snippet.partition("```")[0]) | {"kind": "Configuration"})
-
-
-def test_zones_are_configured_for_every_scheduler() -> None:
-    found = read(
-        zones={
-            "fit": "plain",
-            "score": "fewest_zones",
-            "weights": {"cpu": 2, "example.com/gpu": 5},
-            "hints": True,
-            "preemption": True,
-            "lateReports": {"caution": "skip", "periodSeconds": 3, "strangers": "exclusive"},
-        },
-        schedulers={"one": {}, "two": {"gangNodes": "spread"}},
-    )
-    for profile in found.profiles.values():
-        assert profile.zones.fit is FitRule.PLAIN
-        assert profile.zones.weight("example.com/gpu") == 5
-        assert profile.zone_hints
-    assert (found.zone_care.caution, found.zone_care.period) == (Caution.SKIP, 3.0)
-    assert found.zone_care.strangers is Whose.EXCLUSIVE and found.zone_care.make_room
-
-
-def test_words_that_zones_do_not_know() -> None:
-    told = " ".join(
-        problems(zones={"fit": "loose", "weights": {"cpu": 0}, "lateReports": {"counted": "none"}})
-    )
-    assert 'zones.fit: "loose": must be strict or plain' in told
-    assert "zones.weights.cpu" in told
-    assert "zones.lateReports.counted" in told

@@ -10,12 +10,13 @@ from itertools import repeat
 import numpy as np
 
 from bayplan.model.assignment import Misfit
-from bayplan.model.gang import Gang, Group, PodSet, Ref
+from bayplan.model.gang import Gang, Group, Ref
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile
 from bayplan.model.unfit import Cause, Unfit
 from bayplan.model.wants import Shape
 from bayplan.placement.complete import complete
+from bayplan.placement.fences import fenced
 from bayplan.placement.fit_nodes import Land
 from bayplan.placement.floor import Floor
 from bayplan.placement.nodes import ABSENT
@@ -118,18 +119,7 @@ def _fenced(
         cap = _cap(floor, tuple(party.shape for party in parties_of(floor, pods)))
         if cap is not None:
             caps[name] = np.where(rows != ABSENT, cap[rows], 0)
-    if not caps:
-        return supply, tree
-    names = {name: f"room beside other pods ({name})" for name in caps}
-    resources, first = dict(supply.resources), len(supply.free)
-    resources |= {fence: first + at for at, fence in enumerate(names.values())}
-    free = np.concatenate((supply.free, np.array(list(caps.values()), np.int64)))
-    largest = {**supply.largest, **dict.fromkeys(names.values(), COUNT_MAX)}
-    claimed = supply.claimed
-    if claimed is not None:
-        claimed = np.concatenate((claimed, np.zeros((len(caps), claimed.shape[1]), np.int64)))
-    fenced = replace(supply, resources=resources, free=free, largest=largest, claimed=claimed, held=None)
-    return fenced, _asking(tree, names)
+    return fenced(supply, tree, caps, "room beside other pods")
 
 
 def _cap(floor: Floor, shapes: Sequence[Shape]) -> Ints | None:
@@ -160,19 +150,6 @@ def _repels_on_node(floor: Floor, shape: Shape) -> bool:
         not key or bool((land.table.column(key) != ABSENT).all())
         for key in repels_itself(floor.scene, bare) or ()
     )
-
-
-def _asking(tree: Group, fences: Mapping[str, str]) -> Group:
-    """The same tree, each fenced pod set asking for one more resource."""
-
-    def asking(member: Group | PodSet) -> Group | PodSet:
-        if isinstance(member, Group):
-            return _asking(member, fences)
-        if member.name not in fences:
-            return member
-        return replace(member, requests={**member.requests, fences[member.name]: 1})
-
-    return replace(tree, members=tuple(asking(member) for member in tree.members))
 
 
 # ── taking the seats ───────────────────────────────────────────────────────────────────────────────
