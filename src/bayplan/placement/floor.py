@@ -158,13 +158,17 @@ class Floor:
         if self.zones is None:
             yield
             return
-        self.scene.ground.memory.clear()
-        self.zones.take_turns(in_order=True)
+        self._take_turns(self.zones, in_order=True)
         try:
             yield
         finally:
-            self.scene.ground.memory.clear()
-            self.zones.take_turns(in_order=False)
+            self._take_turns(self.zones, in_order=False)
+
+    def _take_turns(self, zones: FloorZones, *, in_order: bool) -> None:
+        """What was known of nodes holds no more."""
+        self.scene.ground.memory.clear()
+        self.remembered.clear()
+        zones.take_turns(in_order)
 
     def _do(self, step: Step) -> None:
         self.versions.append(self.scene.index.version)

@@ -15,7 +15,7 @@ from bayplan.placement.zone_evictions import Seats
 from bayplan.placement.zone_fit import CAUSES, FITS, STALE, USUAL, aligned, why_unaligned
 from bayplan.placement.zone_resources import is_indifferent
 from bayplan.placement.zone_scores import zone_scores
-from bayplan.placement.zones import ZoneColumns
+from bayplan.placement.zones import ZoneColumns, narrowed
 
 CARELESS = ZoneCare()
 
@@ -45,6 +45,11 @@ def minds(zones: ZoneGround | None, shape: Shape) -> ZoneWants | None:
     if zones is None or shape.zones is None or is_indifferent(shape.zones, zones.rules):
         return None
     return shape.zones
+
+
+def few(zones: ZoneGround, wants: ZoneWants, rows: Ints) -> ZoneGround:
+    """Some rows by themselves, as a pod finds them that asks for this."""
+    return ZoneGround(narrowed(zones.columns_for(wants), rows), zones.rules, zones.care)
 
 
 def unaligned(zones: ZoneGround, wants: ZoneWants) -> dict[Cause, Bools]:

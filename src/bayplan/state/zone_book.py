@@ -88,9 +88,9 @@ class ZoneBook:
             return
         if before is None and not pod.over:
             belief = self._joined(belief, pod)
-        if not assumed:
+        if not assumed and belief.binding:
             belief = reports.bound(belief, pod.uid)
-        self._believe(pod.node, belief)
+        self._note(pod.node, belief)
         self.checks[pod.node] = None
 
     def left(self, key: PodKey, node: str, *, was_there: bool) -> None:
@@ -100,9 +100,9 @@ class ZoneBook:
         if pod is None or belief is None:
             return
         if not was_there:
-            self._believe(node, reports.releasing(belief, (key.namespace, key.name), pod.uid))
+            self._note(node, reports.releasing(belief, (key.namespace, key.name), pod.uid))
         elif pod.uid in belief.binding:
-            self._believe(node, reports.bound(belief, pod.uid))
+            self._note(node, reports.bound(belief, pod.uid))
         self.checks[node] = None
 
     def node_changed(self, name: str) -> None:
@@ -175,6 +175,12 @@ class ZoneBook:
     @staticmethod
     def _running(pod: Pod) -> RunningPod:
         return RunningPod((pod.key.namespace, pod.key.name), pod.wants.shape.zones or NOTHING)
+
+    def _note(self, node: str, belief: Belief) -> None:
+        """The same where nobody asks whether it makes a difference."""
+        if self.beliefs.get(node) is not belief:
+            self.beliefs[node] = belief
+            self.touched.add(node)
 
     def _believe(self, node: str, belief: Belief) -> bool:
         """Whether that makes a difference."""
