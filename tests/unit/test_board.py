@@ -14,7 +14,7 @@ from bayplan.model.change import (
 from bayplan.model.charter import Charter
 from bayplan.model.gang import Group, PodSet, Segment
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
-from bayplan.model.plan import Begin, Plan
+from bayplan.model.plan import Begin, Bind, Plan
 from bayplan.model.pod import PodKey
 from bayplan.model.standstill import Hindrance
 from bayplan.state.board import ASSUMED_SECONDS, Board
@@ -115,6 +115,16 @@ def test_binds_that_take_long_are_not_given_up_while_others_end() -> None:
     found.settle(plan.actions[0], "done", NOW + 20)
     assert step(found, NOW + ASSUMED_SECONDS) == Plan()
     assert step(found, NOW + 20 + ASSUMED_SECONDS) != Plan()
+
+
+def test_a_bind_that_nobody_heard_of_is_given_up_although_others_end() -> None:
+    found = board(node("a"), node("b"), tree("one", 1), pod("one", 0), tree("two", 1), pod("two", 0))
+    plan = step(found)
+    lost, other = (one for one in plan.actions if isinstance(one, Bind))
+    found.settle(lost, "unknown", NOW + 1)
+    found.settle(other, "done", NOW + 20)
+    assert step(found, NOW + ASSUMED_SECONDS) == Plan()
+    assert list(binds(step(found, NOW + 1 + ASSUMED_SECONDS))) == [lost.pod.key.name]
 
 
 def test_a_bind_that_was_done_holds_although_the_api_shows_it_late() -> None:

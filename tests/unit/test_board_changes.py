@@ -117,6 +117,16 @@ def making_room(*more: Change) -> tuple[Board, Plan]:
     return found, plan
 
 
+def test_room_that_is_no_longer_promised_to_one_may_help_another() -> None:
+    found = board(node("a"), node("b"), pod("high", 0, gang=None, gpus=4, priority=9))
+    high = found.pods[PodKey("ns", "high-0")]
+    found.apply(PodSeen(replace(high, wants=replace(high.wants, nominated="a", gates=("wait",)))))
+    found.apply_all([gang("job", 4), *pods("job", 4)])
+    assert binds(step(found)) == {} and place_of(found, "job") is Place.PARKED
+    found.apply(PodSeen(replace(high, wants=replace(high.wants, gates=("wait",)))))
+    assert len(binds(step(found, NOW + 1))) == 4
+
+
 def test_who_makes_room_is_waited_for() -> None:
     found, plan = making_room()
     assert all(found.placed[PodKey("ns", f"low-{at}")].leaving for at in (0, 1))
@@ -223,6 +233,47 @@ def test_a_gang_that_stands_in_part_for_too_long_is_taken_back() -> None:
     assert refusals(plan)[0].why.hindrance is Hindrance.TAKEN_BACK
     found.apply(PodLost(PodKey("ns", "job-0")))
     assert place_of(found, "job") is Place.INCOMPLETE and not found.partial
+
+
+def test_a_gang_that_was_taken_back_in_part_only_still_stands_in_part() -> None:
+    found = board(node("a", gpus=6), gang("job", 3), *pods("job", 3))
+    plan = step(found)
+    for rank in (0, 1):
+        found.apply(pod("job", rank, on="a", started=20.0))
+    found.apply(node("a"))
+    found.settle(plan.actions[2], "failed", NOW)
+    step(found)
+    late = NOW + found.heal_seconds
+    moves = [action for action in step(found, late).actions if isinstance(action, Displace)]
+    found.apply(PodLost(moves[0].pod.key))
+    found.settle(moves[1], "failed", late)
+    found.heads(late)
+    assert list(found.partial) == [ref("job")]  # that others have gone is our own doing
+
+
+def test_after_a_restart_it_is_the_same() -> None:
+    there = [pod("job", rank, on="a", started=20.0) for rank in (0, 1)]
+    found = board(node("a"), gang("job", 3), *there, pod("job", 2))
+    assert place_of(found, "job") is Place.READY  # asked before there is a clock
+    assert not any(isinstance(action, Displace) for action in step(found).actions)
+    late = NOW + found.heal_seconds
+    moves = [action for action in step(found, late).actions if isinstance(action, Displace)]
+    found.apply(PodLost(moves[0].pod.key))
+    found.settle(moves[1], "failed", late)
+    found.heads(late)
+    assert list(found.partial) == [ref("job")]
+
+
+def test_a_gang_whose_pods_are_all_done_has_nothing_to_be_taken_back() -> None:
+    found = board(node("a"), gang("job", 2), *pods("job", 2))
+    plan = step(found)
+    found.settle(plan.actions[1], "failed", NOW)
+    found.apply(pod("job", 0, on="a"))
+    step(found)
+    assert list(found.partial) == [ref("job")]
+    found.apply(pod("job", 0, on="a", over=True, succeeded=True))
+    step(found)
+    assert not found.partial
 
 
 def test_a_gang_that_had_begun_is_never_taken_back() -> None:

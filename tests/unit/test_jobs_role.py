@@ -96,6 +96,29 @@ def test_a_job_that_has_to_leave_is_as_it_was_before_and_comes_back(made: Object
     assert world.used() == "8"
 
 
+def test_quota_is_given_back_when_the_pods_are_gone_whatever_the_job_says_of_them() -> None:
+    world = JobWorld()
+    world.create(job_set(seconds=None))
+    world.until(lambda: running(world, 4))
+    said = [{"name": "workers", "active": 0}]  # its controller has not counted the pods yet
+    world.store.patch(
+        resource("JobSet"),
+        "default",
+        "train",
+        {"status": {"replicatedJobsStatus": said}},
+        subresource="status",
+    )
+    evict(world)
+    for _ in range(10):  # nobody else gets on
+        world.loop.step(world.clock.wall())
+    assert world.get("JobSet", "train")["spec"]["suspend"] is True
+    assert world.told("QuotaReserved")[0] == "True"
+    world.until(lambda: world.pods() == [])
+    world.pass_time(2)
+    assert world.told("QuotaReserved")[0] == "False"
+    assert not world.jobs_role.shelf.standing
+
+
 def test_a_job_without_a_queue_is_left_alone() -> None:
     world = JobWorld()
     made = world.create(job(labels={}))

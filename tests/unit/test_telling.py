@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -83,7 +85,7 @@ def test_what_nobody_answered_is_said_again_a_few_times(teller: Teller, ended: E
 def test_good_news_waits_until_nothing_is_bound_and_goes_a_few_at_a_time(teller: Teller) -> None:
     for number in range(IN_FLIGHT_MAX + 1):
         write = Write(Verb.CREATE, PODS, "ns", f"p{number}")
-        teller.announce(key(number), lambda write=write: write)
+        teller.announce(key(number), partial(replace, write))
     assert list(teller.writes(0.0, busy=True)) == []
     first = list(teller.writes(0.0))
     assert len(first) == IN_FLIGHT_MAX

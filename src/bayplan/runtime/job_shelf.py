@@ -15,6 +15,7 @@ from bayplan.dialects.kueue.admitting import FLAVORS, WORKLOADS
 from bayplan.dialects.kueue.annotations import QUEUE
 from bayplan.dialects.kueue.deeds import controller, owners
 from bayplan.dialects.kueue.job_rules import prebuilt_name
+from bayplan.dialects.kueue.job_starts import WORKLOAD_NAME
 from bayplan.dialects.kueue.job_workloads import OF_GROUP
 from bayplan.dialects.kueue.pod_keeping import PODS
 from bayplan.dialects.kueue.pod_rules import group_name
@@ -31,6 +32,7 @@ JOINING = "Joining"
 """The kind of a unit that is a pod on its way to its owner's Workload."""
 OF_SET = "leaderworkerset.sigs.k8s.io/name"
 GONE_KEPT = 1000
+OVER = ("Succeeded", "Failed")
 
 FLAGGED = tuple(kind for kind, entry in KINDS.items() if entry.suspend)
 JOB_KINDS = tuple(resource(kind) for kind in (*FLAGGED, *SERVING_KINDS))
@@ -62,6 +64,7 @@ class Shelf:
         self.pods: dict[Key, Object] = {}
         self.joining: dict[Key, PodWire] = {}
         self.others: dict[Unit, Object] = {}
+        self.standing: dict[Key, set[str]] = {}  # by Workload: pods that are sent to hosts and not over
         self.groups: dict[Key, dict[Key, None]] = {}
         self.owned: dict[Unit, dict[Key, None]] = {}  # Workloads by the kind and name of their owner
         self.flavors: dict[str, Object] = {}
@@ -78,6 +81,7 @@ class Shelf:
         gone = event.happened is Happened.GONE
         if event.kind == PODS_KIND:
             yield from self._note_joining(event.object, gone)
+            yield from self._note_standing(event.object, gone)
         elif event.kind in LOOKED_UP:
             yield from self._note_other(event.kind.kind, event.object, gone)
         else:
@@ -126,6 +130,10 @@ class Shelf:
     def find(self, kind: str, namespace: str, name: str) -> object:
         """Something that jobs refer to by name."""
         return self.others.get((kind, namespace, name)) or self.jobs.get((kind, namespace, name))
+
+    def stands(self, namespace: str, name: str) -> bool:
+        """Whether a Workload has pods that were sent to hosts and are not over."""
+        return (namespace, name) in self.standing
 
     def workloads_of(self, unit: Unit) -> list[Object]:
         """The Workloads that name this owner, by name."""
@@ -196,6 +204,20 @@ class Shelf:
         else:
             self.joining[key] = pod
             yield (JOINING, *key)
+
+    def _note_standing(self, pod: PodWire, gone: bool) -> Iterator[Unit]:
+        name = (pod.metadata.annotations or {}).get(WORKLOAD_NAME, "")
+        if not name:
+            return
+        key = (pod.metadata.namespace or "default", name)
+        over = gone or pod.metadata.deletion_timestamp is not None or pod.status.phase in OVER
+        if not over and not pod.spec.scheduling_gates:
+            self.standing.setdefault(key, set()).add(pod.metadata.name)
+        elif key in self.standing:
+            self.standing[key].discard(pod.metadata.name)
+            if not self.standing[key]:
+                del self.standing[key]
+                yield from _owner_units(self.workloads[key]) if key in self.workloads else ()
 
     def _joining_to(self, unit: Unit) -> Iterator[Unit]:
         for key, pod in self.joining.items():

@@ -51,7 +51,7 @@ class JobsRole(Keeper):
 
     def __init__(self, patience: Patience | None = None, rules: Rulebook = RULES) -> None:
         self.shelf = Shelf()
-        self.known = Known(self.shelf.find, self.shelf.flavors, rules, patience)
+        self.known = Known(self.shelf.find, self.shelf.flavors, rules, patience, stands=self.shelf.stands)
         self.agenda: Agenda[Unit] = Agenda()
         self.flying: dict[Unit, Flight] = {}
         self.announced: Announcements[Unit] = Announcements()

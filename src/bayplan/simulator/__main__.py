@@ -10,13 +10,15 @@ import traceback
 from collections import Counter
 
 from bayplan.simulator.jobs_run import JobsSimulation
+from bayplan.simulator.pods_run import PodsSimulation
 from bayplan.simulator.report import Report
 from bayplan.simulator.run import Simulation
 
-GANGS, JOBS = "gangs", "jobs"
-PLAYS: dict[str, type[Simulation] | type[JobsSimulation]] = {
+GANGS, JOBS, PODS = "gangs", "jobs", "pods"
+PLAYS: dict[str, type[Simulation] | type[JobsSimulation] | type[PodsSimulation]] = {
     GANGS: Simulation,  # gangs of the scheduler and bare Workloads, as the seed says
     JOBS: JobsSimulation,  # jobs that name a queue, their pods, and nodes that fail
+    PODS: PodsSimulation,  # gangs of the gang API, plain pods and jobs, with preemption and contention
 }
 
 

@@ -183,16 +183,16 @@ class Board(Standing):
         now, crew = self.pods.get(pod.key), self.crews.get(ref)
         if now is None or now.uid != pod.uid or not now.waits or crew is None:
             return
-        self.nominations.pop(pod.key, None)
+        self._unpromise(pod.key, node)
         self.assumed[pod.key] = node
         crew.out[pod.key] = None
+        crew.unsure.pop(pod.key, None)
         self._sync(now)
 
     def _assume_nomination(self, pod: Pod, node: str) -> None:
         now = self.pods.get(pod.key)
-        if now is None or now.uid != pod.uid or not now.waits or not node:
-            self.nominations.pop(pod.key, None)
-        else:
+        self._unpromise(pod.key, node)
+        if now is not None and now.uid == pod.uid and now.waits and node:
             self.nominations[pod.key] = now, node
 
     def _assume_displaced(self, action: Displace) -> None:
@@ -200,7 +200,9 @@ class Board(Standing):
         if pod is None or pod.uid != action.pod.uid or pod.key not in self.placed:
             return
         self.displaced[pod.key] = action.by
-        if crew is not None and not action.undoes:
+        if crew is not None and action.undoes:
+            crew.broken = True
+        elif crew is not None:
             crew.victims[pod.key] = None
         self._sync(pod)
 
@@ -266,8 +268,11 @@ class Board(Standing):
 
     def _settle_bind(self, ref: Ref, pod: Pod, ended: str, now: float) -> None:
         crew = self.crews.get(ref)
-        if crew is None or pod.key not in crew.out or not self._is_current(pod) or ended == "unknown":
-            return  # the watch told already, or will tell, or the assumption runs out
+        if crew is None or pod.key not in crew.out or not self._is_current(pod):
+            return  # the watch told already
+        if ended == "unknown":  # the watch will tell, or the assumption runs out
+            crew.unsure[pod.key] = now
+            return
         del crew.out[pod.key]
         if ended == "failed":
             crew.trouble = now

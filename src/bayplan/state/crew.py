@@ -36,6 +36,7 @@ class Crew:
     standing: dict[PodKey, None] = field(default_factory=dict)
     failed: dict[PodKey, None] = field(default_factory=dict)
     out: dict[PodKey, None] = field(default_factory=dict)  # being bound
+    unsure: dict[PodKey, float] = field(default_factory=dict)  # nobody knows how its write ended, since when
     victims: dict[PodKey, None] = field(default_factory=dict)  # on their way out for it
     trouble: float | None = None  # when a bind has failed
     fresh: bool = False  # it changed while it was being bound

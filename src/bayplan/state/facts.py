@@ -255,7 +255,7 @@ class Facts:
     def _pod_lost(self, key: PodKey) -> None:
         pod = self.pods.pop(key, None)
         self.assumed.pop(key, None)
-        self.nominations.pop(key, None)
+        self._unpromise(key)
         self._gone(key)
         if self.zones.active:
             self._left_zones(key, pod)
@@ -277,7 +277,7 @@ class Facts:
     def _arrived(self, pod: Pod) -> None:
         """The API shows a pod on its node, or at its end: nothing has to be assumed of it any more."""
         self.assumed.pop(pod.key, None)
-        self.nominations.pop(pod.key, None)
+        self._unpromise(pod.key, pod.node)
         crew = self.crews.get(pod.gang or lone_ref(pod.key))
         if crew is not None and pod.key in crew.out:
             del crew.out[pod.key]
@@ -286,16 +286,23 @@ class Facts:
     def _nominated(self, before: Pod | None, pod: Pod) -> None:
         """What the API says counts unless we have said something else since."""
         if not pod.waits:
-            self.nominations.pop(pod.key, None)
+            self._unpromise(pod.key, pod.node)
             return
         ours, told = self.nominations.get(pod.key), pod.wants.nominated
         if ours is not None:
             self.nominations[pod.key] = pod, ours[1]
         if before is None or before.wants.nominated != told:
             if told:
+                self._unpromise(pod.key, told)
                 self.nominations[pod.key] = pod, told
             elif before is not None and ours is not None and ours[1] == before.wants.nominated:
-                del self.nominations[pod.key]
+                self._unpromise(pod.key)
+
+    def _unpromise(self, key: PodKey, comes_to: str = "") -> None:
+        """Room is no longer promised to a pod: others may have it, unless it takes it now."""
+        promised = self.nominations.pop(key, None)
+        if promised is not None and promised[1] != comes_to:
+            self._hint(Hint.ROOM)
 
     def _gone(self, key: PodKey) -> None:
         """A pod takes no room any more; whoever made it go may go on."""
@@ -330,6 +337,8 @@ class Facts:
             shown = pod  # it has nothing to make room with any more
         if pod.ours or pod.gang is not None:
             self._enrol(shown, before)
+            if pod.over and pod.gang in self.crews:  # it may be the last that took room
+                self._touch(self.crews[pod.gang], own=False)
 
     def _on_nodes(self) -> Iterator[Pod]:
         """Everybody who has a node, as we believe."""

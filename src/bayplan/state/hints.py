@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bayplan.model.standstill import Hindrance, Standstill
+from bayplan.model.standstill import Standstill
 from bayplan.model.unfit import Bar, Cause
 from bayplan.state.line import Hint
 
@@ -19,7 +19,7 @@ def hints_of(why: Standstill, lone: bool) -> frozenset[Hint]:
     """The events after which a try may end differently. Rather one too many than one too few."""
     if not why.hindrance.was_tried:
         return frozenset()
-    found = {Hint.NODE, Hint.KEPT} if why.hindrance is Hindrance.KEPT_FREE else {Hint.NODE}
+    found = {Hint.NODE, Hint.KEPT}  # whoever is refused may not have been let look at all nodes
     if why.unfit is None:
         return (
             frozenset(found | {Hint.ROOM, Hint.STORAGE, Hint.CAME, Hint.ZONES})
@@ -30,7 +30,7 @@ def hints_of(why: Standstill, lone: bool) -> frozenset[Hint]:
     if why.unfit.bar is not None:
         found = found if lone else found | {Hint.ROOM}
         return frozenset(found if why.unfit.bar is Bar.AFFINITY_CONFLICT else found | {Hint.STORAGE})
-    if not lone or not causes <= _NODES_ALONE:  # the others of a gang may lack something else
+    if not lone or not causes or not causes <= _NODES_ALONE:  # others of a gang may lack something else
         found.add(Hint.ROOM)
     if Cause.UNALIGNED in causes or not lone:
         found.add(Hint.ZONES)

@@ -44,6 +44,8 @@ class Standing(Facts):
 
     def _flush(self, now: float) -> None:
         """Put those whose facts changed where they belong, and wake whom that may help."""
+        if not self._now:  # somebody asked before there was a clock
+            self.partial = dict.fromkeys(self.partial, now)
         self._now = now
         touched, self.touched = self.touched, {}
         for ref, own in touched.items():
@@ -138,7 +140,8 @@ class Standing(Facts):
     def _note_partial(self, crew: Crew, now: float) -> None:
         if crew.charter is not None and crew.charter.started and not crew.broken:
             crew.begun = True
-        if not crew.lone and crew.is_partial and not was_whole(crew, self.pods):
+        in_part = not crew.lone and crew.is_partial and any(key in self.placed for key in crew.standing)
+        if in_part and (crew.broken or not was_whole(crew, self.pods)):
             self.partial.setdefault(crew.ref, now)
         else:
             self.partial.pop(crew.ref, None)
@@ -163,13 +166,18 @@ class Standing(Facts):
                 self._doubt(crew, entry, now)
 
     def _doubt(self, crew: Crew, entry: Entry, now: float) -> None:
-        """Nobody heard of its binds for long, although others end: they did not happen."""
-        if self._settled + ASSUMED_SECONDS > now:
-            self.line.postpone(entry, self._settled + ASSUMED_SECONDS)
-            return
-        for key in list(crew.out):
-            self._take_back(crew, key)
-        self._touch(crew, own=True)
+        """Nobody heard of its binds for long: they did not happen.
+
+        As long as others end, those that were not written yet may be behind them.
+        """
+        ends = {key: crew.unsure.get(key, self._settled) + ASSUMED_SECONDS for key in crew.out}
+        for key, due in ends.items():
+            if due <= now:
+                self._take_back(crew, key)
+        if crew.out:
+            self.line.postpone(entry, min(ends[key] for key in crew.out))
+        else:
+            self._touch(crew, own=True)
 
     def _take_back(self, crew: Crew, key: PodKey) -> None:
         """A bind did not happen."""
@@ -185,7 +193,7 @@ class Standing(Facts):
             return
         crew.victims.clear()
         for pod in self.waiting(crew.ref):
-            self.nominations.pop(pod.key, None)
+            self._unpromise(pod.key)
         entry.rest = now + (entry.size / 1000 if entry.size >= LARGE else 0.0)
         self.line.park(entry, self._kind(crew), hints_of(why, crew.lone), now + FLUSH_SECONDS)
 

@@ -5,7 +5,7 @@ Every function gives writes, or none if all is well. Whoever makes them looks ag
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,6 +61,10 @@ from bayplan.dialects.kueue.upkeep import released
 Object = dict[str, Any]
 
 
+def _nobody(namespace: str, name: str) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Known:
     """What jobs depend on besides their Workloads."""
@@ -70,6 +74,7 @@ class Known:
     rules: Rulebook = RULES
     patience: Patience | None = None
     copied: Copied = NONE
+    stands: Callable[[str, str], bool] = _nobody  # whether pods of a Workload are sent to hosts and not over
 
 
 def orphaned(workload: Object, now: float) -> list[Deed]:
@@ -307,9 +312,9 @@ def _going_on(job: Object, workload: Object, known: Known, now: float) -> list[D
     if status is not None:
         return [with_status(workload, status)]
     if is_true(workload, EVICTED):
-        return leave(
-            stop(job, workload, eviction(workload), known.find, now), workload, fares.active(found), now
-        )
+        meta = workload["metadata"]  # what a job says of its pods may be old, or the jobs' that it made
+        active = fares.active(found) or known.stands(meta.get("namespace", "default"), meta["name"])
+        return leave(stop(job, workload, eviction(workload), known.find, now), workload, active, now)
     if late := too_late(workload, known.patience, now):
         return late
     admitted = is_true(workload, ADMITTED)

@@ -1,0 +1,169 @@
+"""Gangs and pods under failures: some seeds, equal bytes for one, and checkers that catch what is broken."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bayplan.model.gang import Locality
+from bayplan.model.plan import Bind, Displace, Plan, Refuse
+from bayplan.model.profile import Profile
+from bayplan.model.standstill import Hindrance
+from bayplan.placement.fit_neighbours import NeighbourFit
+from bayplan.placement.fit_spread import SpreadFit
+from bayplan.runtime.telling import Teller
+from bayplan.scheduling.importance import units_of
+from bayplan.scheduling.muster import decide_gangs
+from bayplan.scheduling.promises import pod_priority, priority_of
+from bayplan.simulator.faults import NONE
+from bayplan.simulator.pods_run import PodsSimulation
+from bayplan.simulator.report import Report
+from bayplan.state.ledger import Ledger
+from bayplan.state.line import Line
+from bayplan.state.look import Look
+from bayplan.state.standing import Standing
+
+SEEDS = range(16)  # `make sim` runs a thousand
+DECIDE = "bayplan.runtime.scheduler_role.decide_gangs"
+
+
+@cache
+def report_of(seed: int) -> Report:
+    return PodsSimulation(seed).run()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_seed(seed: int) -> None:
+    report = report_of(seed)
+    assert report.violations == []
+    assert report.steps > 0
+
+
+def test_faults_and_deeds_of_every_kind_happen() -> None:
+    kinds = Counter(kind for seed in SEEDS for kind, count in report_of(seed).faults.items() if count)
+    assert set(kinds) >= {
+        "conflict", "crash", "delay_events", "delay_outcome", "duplicate", "missed", "relist", "timeout_done",
+        "timeout_lost", "torn", "bound_by_another", "cordoned", "displaced", "gang_deleted", "group_deleted",
+        "node_back", "node_lost", "node_new", "pod_deleted", "pod_failed", "tainted",
+    }  # fmt: skip
+
+
+def test_a_seed_gives_the_same_bytes_whatever_the_hash_seed() -> None:
+    def told(hash_seed: str) -> str:
+        command = [sys.executable, "-m", "bayplan.simulator", "--play", "pods", "--seed", "3"]
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    assert "journal: " in told("0")
+    assert told("0") == told("2") == told("4711")
+
+
+# ── broken one way after the other ─────────────────────────────────────────────────────────────────
+
+
+def first_violation(words: str, seeds: Iterable[int] = range(40), *, calm: bool = True) -> str:
+    """The first violation that says so, or all there were."""
+    found: list[str] = []
+    for seed in seeds:
+        found += PodsSimulation(seed, NONE if calm else None).run().violations
+        if any(words in line for line in found):
+            break
+    return "\n".join(found)
+
+
+def test_a_scheduler_that_forgets_what_it_decided_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ledger, "hold", lambda self, claim: [])
+    assert "cpu of" in first_violation("cpu of")
+
+
+def test_a_scheduler_that_starts_gangs_in_part_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def most(look: Look, profile: Profile, now: float) -> Plan:
+        """The second pod of each gang is never bound."""
+        plan = decide_gangs(look, profile, now)
+        kept = [a for a in plan.actions if not (isinstance(a, Bind) and a.pod.key.name.endswith("-1"))]
+        return Plan(tuple(kept))
+
+    monkeypatch.setattr(DECIDE, most)
+    monkeypatch.setattr(Standing, "_note_partial", lambda self, crew, now: None)  # and nothing is taken back
+    assert "pods for" in first_violation("pods for")
+
+
+def test_a_port_that_two_want_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = "bayplan.placement.fit_filters._port_taken"
+    monkeypatch.setattr(free, lambda land, index, ports: np.zeros(len(land), dtype=bool))
+    assert "want the same port" in first_violation("want the same port")
+
+
+def test_neighbours_that_must_be_apart_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def anywhere(land: Any, *_: Any) -> NeighbourFit:
+        good = np.ones(len(land), dtype=bool)
+        return NeighbourFit(good, good, good)
+
+    monkeypatch.setattr("bayplan.placement.fit_filters.neighbour_fit", anywhere)
+    assert "must not be in one" in first_violation("must not be in one")
+
+
+def test_an_uneven_spread_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def anywhere(land: Any, *_: Any) -> SpreadFit:
+        never = np.zeros(len(land), dtype=bool)
+        return SpreadFit(never, never)
+
+    monkeypatch.setattr("bayplan.placement.fit_filters.spread_fit", anywhere)
+    assert "spread" in first_violation("spread")
+
+
+def test_a_gang_in_two_domains_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bayplan.dialects.kube.gang_objects._locality", lambda *_: Locality())
+    assert "must be in one" in first_violation("must be in one")
+
+
+def test_those_who_yield_to_their_equals_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "bayplan.scheduling.muster.priority_of", lambda candidate: priority_of(candidate) + 200
+    )
+    assert "has to go for" in first_violation("has to go for")
+
+
+def test_a_gang_that_should_leave_whole_and_does_not_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = "bayplan.scheduling.displacing.units_of"
+    monkeypatch.setattr(alone, lambda pods, charters, below: units_of(pods, {}, below))
+    assert "leaves whole or not at all" in first_violation("leaves whole or not at all", range(120))
+
+
+def test_those_who_are_sent_away_in_vain_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hasty(look: Look, profile: Profile, now: float) -> Plan:
+        """Whoever does not fit sends somebody away, whether that helps or not."""
+        plan = decide_gangs(look, profile, now)
+        more: list[Displace] = []
+        for action in plan.actions:
+            if isinstance(action, Refuse) and action.why.hindrance is Hindrance.NO_ROOM:
+                rank = pod_priority(action.pods[0], look.charters)
+                weak = [p for p in look.pods.values() if p.wants.priority < rank and not p.leaving]
+                more += [Displace(pod, action.gang, action.uid) for pod in weak if pod.gang is None][:1]
+        return Plan((*plan.actions, *more))
+
+    monkeypatch.setattr(DECIDE, hasty)
+    assert "was sent away for" in first_violation("was sent away for")
+
+
+def test_pods_that_are_told_nothing_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Teller, "tell", lambda self, *_: None)
+    assert "nobody says why" in first_violation("nobody says why")
+
+
+def test_a_scheduler_that_wakes_nobody_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Line, "wake", lambda self, hints, now: None)
+    assert "would fit" in first_violation("would fit")
+
+
+def test_a_scheduler_that_never_gives_back_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ledger, "release", lambda self, owner: [])
+    assert "the ledger is not" in first_violation("the ledger is not")
