@@ -258,7 +258,7 @@ class Facts:
         self._unpromise(key)
         self._gone(key)
         if self.zones.active:
-            self._left_zones(key, pod)
+            self.zones.lost(key, pod, self.placed.get(key))
         self.placed.pop(key, None)
         self.index.remove(key)
         self._shift(self.ledger.release(key))
@@ -317,7 +317,7 @@ class Facts:
         key, node = pod.key, pod.node or self.assumed.get(pod.key, "")
         leaving = pod.leaving or key in self.displaced
         if self.zones.active:
-            self._follow_zones(pod, node)
+            self.zones.follow(pod, node, self.placed.get(key))
         shown = pod
         if node != pod.node or leaving != pod.leaving:
             shown = replace(pod, node=node, leaving=leaving)
@@ -347,20 +347,6 @@ class Facts:
                 yield pod
             elif key in self.assumed:
                 yield replace(pod, node=self.assumed[key])
-
-    def _follow_zones(self, pod: Pod, node: str) -> None:
-        """Zones know each pod by the node that it was on last."""
-        placed = self.placed.get(pod.key)
-        if placed is not None and placed.node != node:
-            self.zones.left(pod.key, placed.node, was_there=False)
-        if node:
-            self.zones.came(pod if pod.node else replace(pod, node=node), assumed=not pod.node)
-
-    def _left_zones(self, key: PodKey, pod: Pod | None) -> None:
-        node = pod.node if pod is not None else ""
-        placed = self.placed.get(key)
-        if node or placed is not None:
-            self.zones.left(key, node or (placed.node if placed is not None else ""), was_there=bool(node))
 
     def _enrol(self, pod: Pod, before: Pod | None) -> None:
         key, lone = pod.key, pod.gang is None

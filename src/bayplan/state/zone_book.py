@@ -6,6 +6,7 @@ As long as no node reports any zones, nothing is kept and nothing costs anything
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +78,20 @@ class ZoneBook:
             self.pods, self._columns, self._believed = {}, None, {}
             self.touched.clear()
         return True
+
+    def follow(self, pod: Pod, node: str, placed: Pod | None) -> None:
+        """A pod is on a node as we believe, or on none; `placed` is what was believed of it before."""
+        if placed is not None and placed.node != node:
+            self.left(pod.key, placed.node, was_there=False)
+        if node:
+            self.came(pod if pod.node else replace(pod, node=node), assumed=not pod.node)
+
+    def lost(self, key: PodKey, pod: Pod | None, placed: Pod | None) -> None:
+        """A pod is no more. `pod` is as the API had it, `placed` as we believed."""
+        if pod is not None and pod.node:
+            self.left(key, pod.node, was_there=True)
+        elif placed is not None:
+            self.left(key, placed.node, was_there=False)
 
     def came(self, pod: Pod, *, assumed: bool) -> None:
         """A pod is on a node, or as good as there; or something about it changed."""
