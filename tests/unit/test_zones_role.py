@@ -263,8 +263,8 @@ def test_a_job_with_topology_annotations_counts_aligned_pods() -> None:
     define(site.store)
     body: dict[str, Any] = {"metadata": {"name": "t"}, "spec": {"levels": [{"nodeLabel": "rack"}]}}
     site.store.create(scheduled.TOPOLOGIES, body)
-    for name in ("n0", "n1"):
-        site.tells(name, {**ZONE, GPU: 1}, {**ZONE, GPU: 1})
+    for name in ("n0", "n1"):  # each has room for two pods, and can align one
+        site.tells(name, ZONE, {**ZONE, GPU: 1})
     for name in ("n2", "n3"):
         site.tells(name)
     wide = job("wide", 4, 2, {"kueue.x-k8s.io/podset-required-topology": "rack"}, 60)
