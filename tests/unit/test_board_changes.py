@@ -127,6 +127,17 @@ def test_room_that_is_no_longer_promised_to_one_may_help_another() -> None:
     assert len(binds(step(found, NOW + 1))) == 4
 
 
+def test_room_is_not_kept_from_a_more_important_one() -> None:
+    busy = pod("busy", 0, on="a", gang=None)
+    found = board(node("a"), busy, pod("low", 0, gang=None, gpus=4))
+    step(found, NOW + 1000)
+    assert found.kept == (lone_ref(PodKey("ns", "low-0")), frozenset({"a"}))
+    found.apply(pod("equal", 0, gang=None, created=NOW + 1000))
+    assert binds(step(found, NOW + 1001)) == {}
+    found.apply(pod("high", 0, gang=None, priority=5, created=NOW + 1001))
+    assert binds(step(found, NOW + 1002)) == {"high-0": "a"}
+
+
 def test_who_makes_room_is_waited_for() -> None:
     found, plan = making_room()
     assert all(found.placed[PodKey("ns", f"low-{at}")].leaving for at in (0, 1))

@@ -211,6 +211,8 @@ class _Muster:
         for candidate in self.look.candidates:
             if candidate.charter.source == keeper:
                 return priority_of(candidate)
+        if self.look.kept_priority is not None:
+            return self.look.kept_priority
         charter = self.look.charters.get(keeper)
         return charter.priority if charter is not None and charter.priority is not None else 2**31
 

@@ -83,6 +83,7 @@ class Board(Standing):
             budgets=tuple(self.budgets.values()),
             nominations={key: said for key, said in self.nominations.items() if key not in own},
             kept=self.kept,
+            kept_priority=self.line.entries[self.kept[0]].priority if self.kept is not None else None,
         )
 
     def _candidate(self, crew: Crew, now: float) -> Candidate:

@@ -43,3 +43,4 @@ class Look:
     budgets: tuple[Budget, ...] = ()
     nominations: Mapping[PodKey, tuple[Pod, str]] = field(default_factory=dict)  # room promised to others
     kept: tuple[Ref, frozenset[str]] | None = None  # nodes whose room is kept, and for whom
+    kept_priority: int | None = None  # how important that one is
