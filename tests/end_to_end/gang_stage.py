@@ -16,7 +16,7 @@ from bayplan.cli.configured import EMPTY
 from bayplan.dialects.api import Kind, Write
 from tests.conformance.gang_steps_objects import NODES, PODS, Dialect, Object
 from tests.conformance.gang_steps_stage import Holds, NotTaken, Stage, conditions
-from tests.end_to_end.objects import eventually
+from tests.end_to_end.objects import eventually, namespace
 from tests.end_to_end.test_run import rights, scheduler
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class Real(Stage):
 def served(cluster: Cluster, folder: Path, settings: str = "") -> Iterator[None]:
     """Our scheduler at work with the rights that it is installed with; the nodes of others are closed."""
     names = [one["metadata"]["name"] for one in cluster.get("nodes")["items"]]
-    cluster.apply(*(_namespace(name) for name in (NAMESPACE, "bayplan-system")), *rights())
+    cluster.apply(*(namespace(name) for name in (NAMESPACE, "bayplan-system")), *rights())
     account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"
     remote = RemoteBackend(load(cluster.kubeconfig))
     with ExitStack() as stack:
@@ -160,10 +160,6 @@ def served(cluster: Cluster, folder: Path, settings: str = "") -> Iterator[None]
         eventually(lambda: "serving" in log.read_text() or process.poll() is not None, "it is serving")
         assert process.poll() is None, log.read_text()
         yield
-
-
-def _namespace(name: str) -> Object:
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
 def _binding(pod: str) -> bytes:

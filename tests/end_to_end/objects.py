@@ -68,3 +68,7 @@ def bind(cluster: Cluster, namespace: str, name: str, node_name: str, user: str 
     }
     path = f"/api/v1/namespaces/{namespace}/pods/{name}/binding"
     cluster.kubectl("create", "--raw", path, "-f", "-", user=user, stdin=json.dumps(binding))
+
+
+def namespace(name: str) -> Object:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}

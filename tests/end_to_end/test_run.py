@@ -18,7 +18,7 @@ from bayplan.cli.manifests import Settings, custom_resources
 from bayplan.cli.rights import EVERYBODY, ROLES, rules
 from bayplan.dialects.kueue.annotations import REQUIRED, SEGMENT_LEVEL, SEGMENT_SIZE
 from bayplan.simulator.objects import BLOCK, RACK, job, topology
-from tests.end_to_end.objects import Object, bind, eventually, node
+from tests.end_to_end.objects import Object, bind, eventually, namespace, node
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
@@ -33,7 +33,7 @@ def data_centre(cluster: Cluster) -> Iterator[Cluster]:
     eventually(
         lambda: "topologies" in cluster.kubectl("api-resources", "-o", "name"), "the definition is served"
     )
-    cluster.kubectl("create", "namespace", "bayplan-system")
+    cluster.apply(namespace("bayplan-system"))
     cluster.apply(topology(), *rights())
     cluster.apply(*(node(name, 4, **_place(name)) for name in HOSTS))
     cluster.kubectl("wait", "--for=condition=Ready", "--timeout=120s", "node", *HOSTS)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bayplan.cli.manifests import Settings, custom_resources
-from tests.end_to_end.objects import Object, eventually, node
+from tests.end_to_end.objects import Object, eventually, namespace, node
 from tests.end_to_end.test_run import rights, scheduler
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
 
 HOSTS = ("v-1", "v-2")
-CLASS = "disk-by-hand"
+CLASS, TO_BE_MADE = "disk-by-hand", "disk-to-be-made"
 SELECTED = "volume.kubernetes.io/selected-node"
 
 
@@ -26,7 +26,7 @@ def site(cluster: Cluster) -> Iterator[Cluster]:
     eventually(
         lambda: "topologies" in cluster.kubectl("api-resources", "-o", "name"), "the definition is served"
     )
-    cluster.kubectl("create", "namespace", "bayplan-system")
+    cluster.apply(namespace("bayplan-system"))
     cluster.apply(*rights(), *(node(name, 4) for name in HOSTS))
     cluster.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "node", *HOSTS)
     yield cluster
@@ -104,7 +104,9 @@ def test_a_volume_that_exists_brings_its_pod_to_it(site: Cluster, tmp_path: Path
 
 def test_a_volume_that_is_to_be_made_is_asked_for_on_the_node(site: Cluster, tmp_path: Path) -> None:
     site.apply(
-        storage_class("made", "example.com/by-hand"), claim("dynamic", "made"), pod("writes", "dynamic")
+        storage_class(TO_BE_MADE, "example.com/by-hand"),
+        claim("dynamic", TO_BE_MADE),
+        pod("writes", "dynamic"),
     )
 
     def asked() -> str:
@@ -115,6 +117,6 @@ def test_a_volume_that_is_to_be_made_is_asked_for_on_the_node(site: Cluster, tmp
         eventually(lambda: bool(asked()), "the claim is told the node")
         assert host_of(site, "writes") == ""
         made_for = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "dynamic"}
-        site.apply(volume("made-by-hand", asked(), "made", claimRef=made_for))  # as a provisioner would
+        site.apply(volume("made-by-hand", asked(), TO_BE_MADE, claimRef=made_for))  # as a provisioner would
         eventually(lambda: host_of(site, "writes") == asked(), "the pod is bound once its claim is")
     assert phase_of(site, "dynamic") == "Bound"

@@ -51,9 +51,11 @@ def test_faults_and_deeds_of_every_kind_happen() -> None:
     kinds = Counter(kind for seed in SEEDS for kind, count in report_of(seed).faults.items() if count)
     assert set(kinds) >= {
         "conflict", "crash", "delay_events", "delay_outcome", "duplicate", "missed", "relist", "timeout_done",
-        "timeout_lost", "torn", "bound_by_another", "cordoned", "displaced", "gang_deleted", "group_deleted",
+        "timeout_lost", "bound_by_another", "cordoned", "displaced", "gang_deleted", "group_deleted",
         "node_back", "node_lost", "node_new", "pod_deleted", "pod_failed", "tainted",
     }  # fmt: skip
+    rare = (61, *range(130))  # to die while writing is rare: look where it happened first
+    assert any(report_of(seed).faults.get("torn") for seed in rare)
 
 
 def test_a_seed_gives_the_same_bytes_whatever_the_hash_seed() -> None:

@@ -6,11 +6,12 @@ import os
 import subprocess
 import sys
 from functools import cache
+from typing import Any
 
 import pytest
 
 from bayplan.model.plan import Bind, Plan
-from bayplan.model.pod import Pod
+from bayplan.placement.seating_tree import tree_seats
 from bayplan.scheduling.muster import decide_gangs
 from bayplan.simulator.report import Report
 from bayplan.simulator.run import Simulation
@@ -80,11 +81,15 @@ def test_a_scheduler_that_starts_half_a_gang_is_caught(monkeypatch: pytest.Monke
 
 def test_a_scheduler_that_never_wakes_a_gang_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Line, "wake", lambda self, hints, now: None)
+    monkeypatch.setattr("bayplan.state.standing.FLUSH_SECONDS", float("inf"))
     assert "would fit but waits" in violations("would fit but waits")
 
 
 def test_a_scheduler_that_forgets_where_pods_of_a_gang_ran_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Pod, "did_its_part", False)
+    def blind(floor: Any, supply: Any, tree: Any, waiting: Any, standing: Any, **options: Any) -> object:
+        return tree_seats(floor, supply, tree, waiting, standing[:0], **options)
+
+    monkeypatch.setattr("bayplan.scheduling.attempt.tree_seats", blind)
     assert "must be in one" in violations("must be in one", range(60))
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from bayplan.dialects.kube.gang_messages import UNSURE, reason, told
 from bayplan.dialects.kueue.messages import sentence
-from bayplan.model.assignment import Code, Misfit
+from bayplan.model.assignment import Code, Misfit, NearMiss
 from bayplan.model.gang import Ref
 from bayplan.model.pod import PodKey
 from bayplan.model.standstill import Hindrance, Sought, Standstill
@@ -82,7 +82,21 @@ def test_a_job_hears_the_sentence_of_its_topology() -> None:
     assert said(JOB, Hindrance.NO_ROOM, minimum=2, misfit=misfit, unfit=FULL) == sentence(misfit)
 
 
+def test_a_gang_that_is_to_share_a_label_hears_which_value_comes_closest() -> None:
+    nearest = NearMiss(("r2",), "rack", fit=2, short=1)
+    misfit = Misfit(Code.NO_ROOM, (), level="rack", fit=2, asked=3, nearest=nearest)
+    assert said(GROUP, Hindrance.NO_ROOM, minimum=3, misfit=misfit, unfit=FULL).startswith(
+        'pod group is unschedulable: the best value of node label "rack", r2, has room for 2 of 3 pods: '
+        "0/5 nodes are available: "
+    )
+    misfit = Misfit(Code.NO_DOMAINS, (), level="rack", asked=3)
+    assert said(GROUP, Hindrance.NO_ROOM, minimum=3, misfit=misfit, unfit=FULL) == (
+        'pod group is unschedulable: no node that it may use has the label "rack"'
+    )
+
+
 def test_room_that_is_made_or_kept() -> None:
+    assert said(POD, Hindrance.MAKING_ROOM).endswith("other pods are on the way out")
     assert said(GROUP, Hindrance.MAKING_ROOM, displaced=2) == (
         "pod group is waiting for preemption to complete: 2 pods are on the way out"
     )

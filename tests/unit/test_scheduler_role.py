@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from bayplan.backends.embedded.options import Deletion
 from bayplan.backends.embedded.store import Store
 from bayplan.backends.stagehands.crew import Crew
 from bayplan.cli.replay import replay
-from bayplan.dialects.api import Kind, Write
+from bayplan.dialects.api import Ended, Kind, Outcome, Verb, Write
 from bayplan.dialects.kube.gangs.gates import FIRST, GROUP, SECOND, THIRD
 from bayplan.dialects.kueue import scheduled
 from bayplan.model.profile import NodeChoice, Profile
@@ -247,6 +247,32 @@ def test_who_has_to_go_is_told_and_deleted_and_the_winner_knows_where_to() -> No
     site.store.delete(PODS, "default", "low", Deletion.from_body({"gracePeriodSeconds": 0}))
     site.run(3)
     assert site.on("high") == ["n1"]
+
+
+def test_a_deletion_that_nobody_answered_is_made_again() -> None:
+    site = Site(cpus=(2,))
+    submit, outcomes = site.loop.backend.submit, site.loop.backend.outcomes
+    lost: list[Write] = []
+
+    def lose_the_first_deletion(writes: Sequence[Write]) -> None:
+        found = [write for write in writes if write.verb is Verb.DELETE and not lost]
+        lost.extend(found)
+        submit([write for write in writes if write not in found])
+
+    def told() -> Iterator[Outcome]:
+        yield from outcomes()
+        if len(lost) == 1:
+            lost.append(lost[0])
+            yield Outcome(lost[0], Ended.TIMED_OUT)
+
+    site.loop.backend.submit = lose_the_first_deletion  # type: ignore[method-assign]
+    site.loop.backend.outcomes = told  # type: ignore[method-assign]
+    site.pod("low", 2, terminationGracePeriodSeconds=0)
+    site.run()
+    site.store.create(CLASSES, {"metadata": {"name": "high"}, "value": 100})
+    site.pod("high", 2, priority=100, priorityClassName="high")
+    site.run(3)
+    assert len(lost) == 2 and site.on("high") == ["n1"]
 
 
 def test_a_job_hears_on_itself_and_on_its_pods_why_it_waits() -> None:

@@ -148,7 +148,20 @@ class SchedulerRole:
 
     def follow_up(self, outcome: Outcome, now: float) -> Iterable[Write]:
         self.teller.ended(outcome, now)
-        return ()
+        again = outcome.ended is Ended.TIMED_OUT and self._is_still_meant(outcome.write.tag)
+        return (outcome.write,) if again else ()
+
+    def _is_still_meant(self, action: object) -> bool:
+        """Whether a write that nobody answered is worth making again: doing it twice changes nothing."""
+        if not isinstance(action, Displace | Nominate):
+            return False
+        pod = self.state.pods.get(action.pod.key)
+        if pod is None or pod.uid != action.pod.uid or pod.leaving or pod.over:
+            return False
+        if isinstance(action, Displace):
+            return pod.key in self.state.displaced
+        promised = self.state.nominations.get(pod.key)
+        return pod.waits and action.node == ("" if promised is None else promised[1])
 
     def next_due(self, now: float) -> float:
         return min(self.state.next_due(now), self.teller.next_due())

@@ -159,9 +159,14 @@ class PodsSimulation:
         view = fresh.look(self.now)
         yield from same_story(state, fresh.state, promises=self.lost == -NEVER)
         for action in fresh.decide(view, self.now).actions if view is not None else ():
+            if not isinstance(action, Bind | Displace):
+                continue
+            told = state.told(action.gang if isinstance(action, Bind) else action.by)
+            if told is not None and told.unsure:
+                return  # it was told that not everything was tried; the others come after it
             if isinstance(action, Bind):
                 yield f"pod {action.pod.key.name} would fit on {action.node} but waits"
-            elif isinstance(action, Displace):
+            else:
                 yield f"{action.by.name} could have {action.pod.key.name} make room but waits"
 
     def _verdict(self) -> Iterator[str]:

@@ -14,7 +14,7 @@ from bayplan.dialects.kube.fit_messages import (
 )
 from bayplan.dialects.kube.gang_objects import POD_GROUP, WORKLOAD
 from bayplan.dialects.kube.zone_messages import told as of_zones
-from bayplan.model.assignment import Misfit
+from bayplan.model.assignment import Code, Misfit
 from bayplan.model.gang import Ref
 from bayplan.model.standstill import Hindrance, Sought, Standstill
 
@@ -75,13 +75,15 @@ def _no_charter(gang: Ref) -> str:
 
 
 def _making_room(why: Standstill, gang: Ref) -> str:
-    going = "1 pod is" if why.displaced == 1 else f"{why.displaced} pods are"
+    going = "1 pod is" if why.displaced == 1 else f"{why.displaced or 'other'} pods are"
     whose = "pod group is " if gang.kind in (POD_GROUP, WORKLOAD) else ""
     return f"{whose}waiting for preemption to complete: {going} on the way out"
 
 
 def _no_room(why: Standstill, gang: Ref, of_misfit: Sentence) -> str:
-    if why.misfit is not None:
+    if why.misfit is not None and not why.misfit.topology and why.misfit.level:
+        parts = _no_domain(why, why.misfit)
+    elif why.misfit is not None:
         parts = [of_misfit(why.misfit)]
     elif why.unfit is not None:
         parts = [unavailable(why.unfit, _afterwards(why))]
@@ -96,6 +98,16 @@ def _no_room(why: Standstill, gang: Ref, of_misfit: Sentence) -> str:
     if why.unsure:
         parts.append(UNSURE)
     return " ".join(parts)
+
+
+def _no_domain(why: Standstill, misfit: Misfit) -> list[str]:
+    """All pods are to share one value of a node label, and no value has room for them."""
+    if misfit.code is Code.NO_DOMAINS:
+        return [f'pod group is unschedulable: no node that it may use has the label "{misfit.level}"']
+    where = f", {misfit.nearest.domain[-1]}," if misfit.nearest is not None and misfit.nearest.domain else ""
+    best = f'the best value of node label "{misfit.level}"{where} has room for'
+    told = [f"pod group is unschedulable: {best} {misfit.fit} of {misfit.asked} pods:"]
+    return [*told, unavailable(why.unfit, _afterwards(why))] if why.unfit is not None else [told[0][:-1]]
 
 
 def _afterwards(why: Standstill) -> str:

@@ -12,6 +12,7 @@ from bayplan.dialects.jobs.kinds import COMPLETION_INDEX, JOB_INDEX, ONLY
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.times import seconds
 from bayplan.dialects.kube.wire import PodWire
+from bayplan.dialects.kueue.job_starts import WORKLOAD_NAME
 from bayplan.dialects.kueue.jobs import job_gang
 from bayplan.dialects.kueue.objects import topology
 from bayplan.model.change import Change, CharterLost, CharterSeen, TopologyLost, TopologySeen
@@ -74,24 +75,32 @@ def _job(job: Field, gone: bool, names: Collection[str]) -> Iterator[Change]:
 
 
 def _charter(job: Field, gang: Gang) -> Charter:
-    """The rules of a job: all its pods at once, as its tree says."""
+    """The rules of a job: all its pods at once, as its tree says.
+
+    If admission has placed it already, each pod says itself where it belongs, and the tree has done its part.
+    """
+    notes = [template.at("metadata", "annotations") for template in _templates(job)]
+    is_placed = any(note.at(WORKLOAD_NAME).present for note in notes)
     return Charter(
         source=gang.source,
         minimum=sum(pod_set.count for pod_set in gang.root.pod_sets()),
         leaves_whole=True,
-        tree=gang.root,
+        tree=None if is_placed else gang.root,
         created=seconds(job.at("metadata", "creationTimestamp").text()),
         uid=gang.uid,
         flaw="; ".join(str(error) for error in job.errors),
     )
 
 
-def _wants_us(job: Field, names: Collection[str]) -> bool:
-    templates = [job.at("spec", "template")]
+def _templates(job: Field) -> list[Field]:
     if job.at("kind").text() == "JobSet":
         replicated = job.at("spec", "replicatedJobs").items()
-        templates = [part.at("template", "spec", "template") for part in replicated]
-    return any(_is_ours(template.at("spec"), names) for template in templates)
+        return [part.at("template", "spec", "template") for part in replicated]
+    return [job.at("spec", "template")]
+
+
+def _wants_us(job: Field, names: Collection[str]) -> bool:
+    return any(_is_ours(template.at("spec"), names) for template in _templates(job))
 
 
 def _is_ours(spec: Field, names: Collection[str]) -> bool:

@@ -1,0 +1,93 @@
+"""Admission decides where a job goes and our scheduler binds it there: one cluster, counted once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from bayplan.cli.home_cluster import HomeCluster, Shape
+from bayplan.dialects.api import Event, Happened, Kind
+from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue.scheduled import JOBS, decode
+from bayplan.model.change import CharterSeen
+from bayplan.runtime.clock import VirtualClock
+
+Object = dict[str, Any]
+PODS = Kind("", "v1", "Pod", "pods")
+GPU = "nvidia.com/gpu"
+RACK = "topology.bayplan.dev/rack"
+HOSTS, GPUS, RACKS = 2, 4, 2
+
+
+def made(name: str, spec: Object) -> Object:
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+@pytest.fixture
+def home() -> HomeCluster:
+    """Two racks, and a queue for all of them."""
+    found = HomeCluster(Shape(1, RACKS, HOSTS, GPUS), VirtualClock(wall=1_800_000_000.0))
+    cells = [{"name": GPU, "nominalQuota": HOSTS * GPUS * RACKS}]
+    groups = [{"coveredResources": [GPU], "flavors": [{"name": "gpu", "resources": cells}]}]
+    found.store.create(
+        admitting.FLAVORS,
+        made("gpu", {"topologyName": "data-centre", "nodeLabels": {"topology.bayplan.dev/block": "b01"}}),
+    )
+    queue = {"namespaceSelector": {}, "resourceGroups": groups}
+    found.store.create(admitting.CLUSTER_QUEUES, made("all", queue))
+    found.store.create(admitting.LOCAL_QUEUES, made("all", {"clusterQueue": "all"}), "default")
+    return found
+
+
+def job(name: str) -> Object:
+    """A whole rack, half a host for each pod."""
+    limits = {"limits": {GPU: "2"}}
+    template = {
+        "metadata": {"annotations": {"kueue.x-k8s.io/podset-required-topology": RACK}},
+        "spec": {
+            "schedulerName": "bayplan",
+            "restartPolicy": "Never",
+            "containers": [{"name": "main", "image": "none", "resources": limits}],
+        },
+    }
+    count = {"parallelism": 4, "completions": 4, "completionMode": "Indexed"}
+    labels = {"kueue.x-k8s.io/queue-name": "all"}
+    return {"metadata": {"name": name, "labels": labels}, "spec": {**count, "template": template}}
+
+
+def play(home: HomeCluster, seconds: float) -> None:
+    clock = home.clock
+    assert isinstance(clock, VirtualClock)
+    for _ in range(int(seconds * 2)):
+        for _ in range(5):
+            home.step()
+        clock.advance(0.5)
+
+
+def test_two_jobs_fill_both_racks_to_the_last_device(home: HomeCluster) -> None:
+    for name in ("one", "two"):
+        home.store.create(JOBS, job(name), "default")
+    play(home, 12)
+    pods = home.store.list(PODS).items
+    assert len(pods) == 8
+    for pod in pods:
+        assert pod["spec"]["nodeName"] == pod["spec"]["nodeSelector"]["kubernetes.io/hostname"]
+    held = Counter(pod["spec"]["nodeName"] for pod in pods)
+    assert set(held.values()) == {2} and len(held) == HOSTS * RACKS
+    for name in ("one", "two"):
+        hosts = {pod["spec"]["nodeName"] for pod in pods if pod["metadata"]["name"].startswith(name)}
+        assert len({host.split("-")[1] for host in hosts}) == 1, "a rack for each"
+
+
+@pytest.mark.parametrize("placed", [False, True])
+def test_the_tree_of_a_job_counts_only_until_admission_has_placed_it(placed: bool) -> None:
+    """Afterwards each pod names its host; to place the tree once more might send it elsewhere."""
+    found = job("one")
+    found["kind"] = "Job"
+    if placed:
+        found["spec"]["template"]["metadata"]["annotations"]["kueue.x-k8s.io/workload"] = "job-one"
+    (change,) = decode(Event(Happened.SEEN, JOBS, found))
+    assert isinstance(change, CharterSeen)
+    assert (change.charter.tree is None, change.charter.minimum) == (placed, 4)
