@@ -107,7 +107,8 @@ def test_a_gang_that_cannot_be_aligned_waits_and_hears_why() -> None:
     site.run(2)
     assert site.on(*names) == [""] * 4
     message = site.said("p0")[2]
-    assert "only 3 out of 4 pod(s). For example: cannot align container: node n1: container main" in message
+    assert "has room for 3 of 4 pods" in message
+    assert "cannot align container: node n1: container main" in message
     assert f"zone 0 has 1 of cpu, zone 1 has 0 of {GPU}" in message
     site.tells("n1")
     site.run(3)
