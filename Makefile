@@ -15,7 +15,7 @@ CONFORMANCE = $(BIN)/python -m tests.conformance --cases '$(CASES)' --only '$(ON
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang sim format clean
+.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa sim format clean
 
 help: ## List the targets
 	@echo 'Usage: make TARGET [VARIABLE=value]'
@@ -73,6 +73,9 @@ bench-jobs: $(STAMP) ## Measure a Job of 1,000 pods on a real API server, from i
 
 bench-gang: $(STAMP) ## Measure gangs and plain pods beside kube-scheduler on one API server, and decisions alone
 	@$(BIN)/python -m tests.benchmarks.gang
+
+bench-numa: $(STAMP) ## Measure zones inside 5,000 nodes: one pod, and a gang of 1,000
+	@$(BIN)/python -m tests.benchmarks.numa
 
 sim: $(STAMP) ## Run SEEDS simulations in virtual time, with faults and checkers
 	@$(BIN)/python -m bayplan.simulator --seeds $(SEEDS)

@@ -13,6 +13,7 @@ from bayplan.dialects.kube.fit_messages import (
     unavailable,
 )
 from bayplan.model.unfit import Bar, Cause, Unfit
+from bayplan.model.zone import Cause as ZoneCause
 
 
 def test_reasons_are_sorted_as_text_with_their_numbers() -> None:
@@ -61,5 +62,6 @@ def test_what_is_wrong_with_the_pod_itself(bar: Bar, about: tuple[str, ...], tol
 
 
 def test_there_is_a_sentence_for_every_cause_and_bar() -> None:
-    assert all(cause((found, "cpu")) for found in Cause)
+    assert all(cause((found, "cpu")) for found in Cause if found is not Cause.UNALIGNED)
+    assert all(cause((Cause.UNALIGNED, part.value)) for part in ZoneCause)
     assert all(unavailable(Unfit(1, {}, bar, ("a", "b"))) for bar in Bar)

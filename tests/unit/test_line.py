@@ -174,7 +174,7 @@ def test_hints_follow_from_the_reason() -> None:
     always = {Hint.NODE, Hint.KEPT}  # it may have been refused on some of the nodes only
     assert hints(Cause.LACKING) == always | {Hint.ROOM}
     assert hints(Cause.TAINT, Cause.AFFINITY) == always
-    assert hints(Cause.TAINT, lone=False) == always | {Hint.ROOM}
+    assert hints(Cause.TAINT, lone=False) == always | {Hint.ROOM, Hint.ZONES}
     assert hints(Cause.NOT_NEAR) == always | {Hint.ROOM, Hint.CAME}
     assert hints(Cause.NO_VOLUME) == always | {Hint.ROOM, Hint.STORAGE}
     assert hints(bar=Bar.CLAIM_MISSING) == always | {Hint.STORAGE}

@@ -11,6 +11,7 @@ from bayplan.model.gang import AUTO, Gang, Group, Locality, PodSet
 from bayplan.model.node import Topology
 from bayplan.model.profile import Profile, Strategy
 from bayplan.model.rules import Toleration
+from bayplan.placement.fences import ALIGNED
 from bayplan.placement.place import place
 from bayplan.placement.supply import Supply
 
@@ -47,7 +48,7 @@ def wish(pod_set: PodSet, topology: Topology) -> str:
     """`8 pods of 8 gpu and 4 cpu each, all in one rack, each 4 in one host`."""
     level = short_levels(topology.levels)
     names = short_resources(pod_set.requests)
-    order = sorted(pod_set.requests, key=importance)
+    order = sorted((name for name in names if not name.startswith(ALIGNED)), key=importance)
     each = [f"{amount_text(name, pod_set.requests[name])} {names[name]}" for name in order]
     of = f" of {' and '.join([', '.join(each[:-1]), each[-1]] if each[1:] else each)}" if each else ""
     parts = [f"{counted(pod_set.count, 'pod')}{of}{' each' if each and pod_set.count != 1 else ''}"]

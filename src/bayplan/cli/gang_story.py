@@ -9,6 +9,7 @@ from bayplan.backends.remote.backend import RemoteBackend, connect
 from bayplan.cli.gang_api import gang_api_words, gang_versions
 from bayplan.cli.live_state import Target, pages
 from bayplan.cli.words import amount_text, counted, short_resources
+from bayplan.cli.zone_drawing import drawn
 from bayplan.dialects.api import Event, Happened
 from bayplan.dialects.errors import NotServed, Trouble
 from bayplan.dialects.kube.gang_messages import told
@@ -24,7 +25,7 @@ NAMES_MAX = 8
 STATES = {Place.RUNNING: "runs", Place.INCOMPLETE: "not complete"}
 
 
-def scheduled_story(target: Target, text: str) -> list[str] | None:
+def scheduled_story(target: Target, text: str, *, zones: bool = False) -> list[str] | None:
     """All that can be said of the gangs and pods of that name; None if there are none. Nothing is changed."""
     try:
         backend = connect(target.kubeconfig, target.context)
@@ -33,10 +34,12 @@ def scheduled_story(target: Target, text: str) -> list[str] | None:
     try:
         namespace, _, name = text.partition("/") if "/" in text else ("", "", text)
         namespace = namespace or target.namespace or backend.access.namespace
-        role = SchedulerRole(profiles=target.settings.profiles)
+        role = SchedulerRole(profiles=target.settings.profiles, zone_care=target.settings.zone_care)
         _read(backend, role)
         found = [
-            line for ref in _meant(role, namespace, name) for line in _story(role, ref, target.clock.wall())
+            line
+            for ref in _meant(role, namespace, name)
+            for line in _story(role, ref, target.clock.wall(), zones=zones)
         ]
         api = gang_api_words(gang_versions(backend.request))
         return [*found, f"gang API: {api}"] if found else None
@@ -68,7 +71,7 @@ def _meant(role: SchedulerRole, namespace: str, name: str) -> list[Ref]:
     return exact or [ref for ref in by_pod if ref is not None]
 
 
-def _story(role: SchedulerRole, ref: Ref, now: float) -> Iterator[str]:
+def _story(role: SchedulerRole, ref: Ref, now: float, *, zones: bool) -> Iterator[str]:
     state = role.state
     charter, place = state.charter_of(ref), state.place_of(ref)
     standing, waiting = state.standing(ref), state.waiting(ref)
@@ -82,9 +85,14 @@ def _story(role: SchedulerRole, ref: Ref, now: float) -> Iterator[str]:
     yield f"  {counted(len(standing), 'pod')} with a node, {len(waiting)} without{held}"
     for shape, count in _parts(waiting).items():
         yield f"  {count} x {shape}"
+    nodes = {pod.node for pod in standing if pod.node}
     if place not in (None, Place.RUNNING):
         plan = role.decide(Turn(role.name_of(ref), state.look([ref], now)), now)
         yield from _outcome(plan, ref)
+        nodes |= {action.node for action in plan.actions if isinstance(action, Bind)}
+    if zones:
+        known = state.zones.heard
+        yield from drawn(sorted(nodes) or sorted(known), known, {})
 
 
 def _parts(pods: tuple[Pod, ...]) -> dict[str, int]:

@@ -106,7 +106,7 @@ class HomeCluster:
         self.crew = Crew(EmbeddedBackend(self.store, self.lock))
         self.binder = Binder(EmbeddedBackend(self.store, self.lock))
         self.backend = EmbeddedBackend(self.store, self.lock)
-        self.scheduler = SchedulerRole(profiles=settings.profiles)
+        self.scheduler = SchedulerRole(profiles=settings.profiles, zone_care=settings.zone_care)
         self.admission = AdmissionRole(settings.scheduling, settings.resources)
         jobs = JobsRole(settings.patience_with_pods, settings.rulebook)
         ungating = UngatingRole(settings.ungating.batch_seconds)

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from bayplan.cli.read import Document, Problem
 from bayplan.dialects.jobs.kinds import copies, is_known
 from bayplan.dialects.kube.fields import Field
@@ -14,9 +16,12 @@ from bayplan.dialects.kube.pods import PodUse, pod_use
 from bayplan.dialects.kueue.jobs import job_gang
 from bayplan.dialects.kueue.objects import flavor, topology
 from bayplan.dialects.kueue.workload import is_settled, workload_gang
+from bayplan.dialects.nrt.topologies import node_zones
+from bayplan.dialects.nrt.wire import GROUP, TopologyWire
 from bayplan.model.gang import Gang
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
 from bayplan.model.quota import Flavor
+from bayplan.model.zone import NodeZones
 
 PODS_DEFAULT = 110  # what a kubelet allows unless told otherwise
 AMOUNT_MAX = 2**53
@@ -32,6 +37,7 @@ class Inputs:
     uses: list[PodUse] = field(default_factory=list)
     topologies: list[Topology] = field(default_factory=list)
     flavors: list[Flavor] = field(default_factory=list)
+    zones: dict[str, NodeZones] = field(default_factory=dict)  # by node
     gangs: list[tuple[Document, Gang]] = field(default_factory=list)
     notes: Counter[tuple[str, str]] = field(default_factory=Counter)  # (what, said of it) → how many
     problems: list[Problem] = field(default_factory=list)
@@ -108,6 +114,18 @@ def _take_flavor(found: Inputs, document: Document) -> None:
     found.flavors.append(flavor(document.body))
 
 
+def _take_zones(found: Inputs, document: Document) -> None:
+    """As a scheduler does: what makes no sense is told, and taken as not said."""
+    try:
+        report, problems = node_zones(msgspec.convert(document.body.value, TopologyWire, strict=False))
+    except msgspec.ValidationError as wrong:
+        document.body.error(str(wrong), value=None)
+        return
+    found.zones[report.node] = report
+    for problem in problems:
+        found.notes["report", f"of zones, of node {report.node}: {problem}"] += 1
+
+
 def _take_workload(found: Inputs, document: Document) -> None:
     if is_settled(document.body):
         found.notes["Workload", "not placed again: admitted or finished already"] += 1
@@ -175,4 +193,5 @@ _READERS: dict[str, tuple[str, Callable[[Inputs, Document], None]]] = {
     "Topology": (_FAMILY, _take_topology),
     "ResourceFlavor": (_FAMILY, _take_flavor),
     "Workload": (_FAMILY, _take_workload),
+    "NodeResourceTopology": (GROUP, _take_zones),
 }

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import click
+import numpy as np
 import yaml
 from rich.console import Console
 from rich.text import Text
@@ -19,11 +20,14 @@ from bayplan.cli.explain import Explanation, explain, wish
 from bayplan.cli.inputs import Inputs, gather
 from bayplan.cli.read import Problem, read_files
 from bayplan.cli.report import outcome_report, problems_report
-from bayplan.cli.scene import Outcome, Scene, Unfit, Wishes, build_scene, place_all
+from bayplan.cli.scene import Outcome, Scene, Unfit, Wishes, build_scene, place_all, rows_of
 from bayplan.cli.words import counted, short_levels
+from bayplan.cli.zone_drawing import drawn, guests_of
 from bayplan.dialects.kube.fields import printable
+from bayplan.dialects.kube.zone_messages import told as of_zones
 from bayplan.model.assignment import Code
 from bayplan.model.profile import Profile, Strategy
+from bayplan.placement.zone_fit import aligned, why_unaligned
 
 PLACED, MISFIT, BAD_INPUT = 0, 1, 2
 
@@ -31,8 +35,8 @@ PLACED, MISFIT, BAD_INPUT = 0, 1, 2
 @click.command()
 @click.option(
     "-f", "--file", "files", multiple=True, required=True, metavar="FILE",
-    help="YAML or JSON with any of Node, Pod, Topology, ResourceFlavor, Job, JobSet, Workload, or lists of "
-    "them as kubectl prints; - is standard input. May be given several times.",
+    help="YAML or JSON with any of Node, NodeResourceTopology, Pod, Topology, ResourceFlavor, Job, JobSet, "
+    "Workload, or lists of them as kubectl prints; - is standard input. May be given several times.",
 )  # fmt: skip
 @click.option(
     "--strategy",
@@ -53,6 +57,10 @@ PLACED, MISFIT, BAD_INPUT = 0, 1, 2
     help="A drawing for people, or everything for machines.",
 )  # fmt: skip
 @click.option("--full", is_flag=True, help="Draw every host that gets a pod, one by one.")
+@click.option(
+    "--zones", is_flag=True,
+    help="Draw the zones inside nodes as well, from the NodeResourceTopology objects in the files.",
+)  # fmt: skip
 @takes_configuration
 @click.pass_context
 def place(ctx: click.Context, /, **options: Any) -> None:
@@ -83,7 +91,7 @@ def _run(options: dict[str, Any]) -> int:
     told = [(outcome, _explanation(outcome, scene)) for outcome in place_all(scene)]
     status = max((_status(outcome) for outcome, _ in told), default=PLACED)
     if options["output"] == "tree":
-        _tell(scene, told, _notes(inputs, scene), full=options["full"])
+        _tell(scene, told, _notes(inputs, scene), full=options["full"], zones=options["zones"])
     else:
         _print_data(outcome_report(scene, told, _notes(inputs, scene), status), options["output"])
     return status
@@ -97,7 +105,7 @@ def _status(outcome: Outcome) -> int:
 
 
 def _wishes(options: dict[str, Any]) -> Wishes:
-    profile: Profile = options["settings"].scheduling
+    profile: Profile = replace(options["settings"].scheduling, zones=options["settings"].zones)
     if options["strategy"]:
         strategy = Strategy(options["strategy"])
         profile = replace(profile, required=strategy, preferred=strategy, unconstrained=strategy)
@@ -107,7 +115,20 @@ def _wishes(options: dict[str, Any]) -> Wishes:
 def _explanation(outcome: Outcome, scene: Scene) -> Explanation | None:
     if outcome.placement.misfit is None:
         return None
-    return explain(outcome.gang, outcome.placement.misfit, outcome.supply, scene.profile, scene.left_out)
+    found = explain(outcome.asked, outcome.placement.misfit, outcome.supply, scene.profile, scene.left_out)
+    return replace(found, found=(*found.found, *_unaligned(outcome, scene)))
+
+
+def _unaligned(outcome: Outcome, scene: Scene) -> Iterator[str]:
+    """The first node that cannot align a pod of each pod set, and what exactly it lacks."""
+    nodes, rules = outcome.supply.tree.nodes, scene.profile.zones
+    for pod_set in outcome.gang.root.pod_sets():
+        if outcome.columns is None or pod_set.zones is None:
+            continue
+        for row in np.flatnonzero(~aligned(outcome.columns, pod_set.zones, rules).good)[:1].tolist():
+            why = why_unaligned(outcome.columns, row, nodes[row].name, pod_set.zones, rules)
+            if why is not None:
+                yield of_zones(why)
 
 
 def _notes(inputs: Inputs, scene: Scene) -> list[str]:
@@ -130,8 +151,9 @@ def _tell_problems(problems: Sequence[Problem], output: str) -> None:
 
 
 def _tell(
-    scene: Scene, told: Sequence[tuple[Outcome, Explanation | None]], notes: Sequence[str], *, full: bool
-) -> None:
+    scene: Scene, told: Sequence[tuple[Outcome, Explanation | None]], notes: Sequence[str], *, full: bool,
+    zones: bool,
+) -> None:  # fmt: skip
     console = Console(highlight=False, soft_wrap=True)
     levels = short_levels(scene.topology.levels)
     steps = " ▸ ".join(levels[level] for level in scene.topology.levels)
@@ -141,6 +163,8 @@ def _tell(
     for outcome, explanation in told:
         console.print()
         _tell_outcome(console, outcome, explanation, full=full)
+        for line in _zones(scene, outcome) if zones else ():
+            _say(console, f"    {line}")
 
 
 def _tell_outcome(console: Console, outcome: Outcome, explanation: Explanation | None, *, full: bool) -> None:
@@ -157,6 +181,21 @@ def _tell_outcome(console: Console, outcome: Outcome, explanation: Explanation |
                 _say(console, f"  {head}: {sentence}")
     for line in draw(take_picture(outcome.gang, outcome.placement, outcome.supply), full=full):
         console.print(Text("    ") + line)
+
+
+def _zones(scene: Scene, outcome: Outcome) -> list[str]:
+    """The zones of the nodes that the gang uses; of all nodes, if it has no place."""
+    nodes, placement = outcome.supply.tree.nodes, outcome.placement
+    if outcome.columns is None:
+        return ["no NodeResourceTopology in the input: nothing is known of zones"]
+    if not placement.ok or not scene.topology.ends_at_host:
+        return drawn([node.name for node in nodes], scene.zones, {})
+    pods = {name: rows_of(outcome.supply, placement, name) for name in placement.assignments}
+    used = sorted({row for rows in pods.values() for row in rows})
+    guests = guests_of(outcome.gang, pods, outcome.columns, scene.profile.zones)
+    return drawn(
+        [nodes[row].name for row in used], scene.zones, {nodes[row].name: g for row, g in guests.items()}
+    )
 
 
 def _say(console: Console, text: str, style: str = "") -> None:

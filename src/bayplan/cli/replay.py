@@ -37,7 +37,7 @@ def replay(journal: Path, gang: str | None, quiet: bool, settings: Settings) -> 
     configuration, is cut at its start, or there is a bug.
     """
     played: tuple[Role, ...] = (
-        SchedulerRole(profiles=settings.profiles),
+        SchedulerRole(profiles=settings.profiles, zone_care=settings.zone_care),
         AdmissionRole(settings.scheduling),
         ProvisioningRole(),
         UngatingRole(),

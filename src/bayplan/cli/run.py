@@ -158,7 +158,7 @@ def roles_to_play(
             UngatingRole(settings.ungating.batch_seconds, removed),
             NodeHealthRole(settings.nodes),
         ],
-        "scheduler": lambda: [SchedulerRole(profiles=settings.profiles)],
+        "scheduler": lambda: [SchedulerRole(profiles=settings.profiles, zone_care=settings.zone_care)],
     }
     return [role for name in sorted(names & set(known)) for role in known[name]()]
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from bayplan.cli.explain import unplaceable
 from bayplan.cli.inputs import Inputs, title
@@ -17,9 +19,12 @@ from bayplan.model.node import PODS, Node, Topology
 from bayplan.model.profile import Profile
 from bayplan.model.quota import Flavor
 from bayplan.model.rules import Taint, Toleration
+from bayplan.model.zone import NodeZones, ZoneRules
+from bayplan.placement.fences import aligned_supply, aligned_use
 from bayplan.placement.place import place
 from bayplan.placement.request import resolve
 from bayplan.placement.supply import Supply
+from bayplan.placement.zones import ZoneColumns, zone_columns
 from bayplan.state.cluster import Cluster
 
 
@@ -43,6 +48,7 @@ class Scene:
     gangs: tuple[Gang, ...]
     profile: Profile
     left_out: Mapping[str, int]  # nodes that cannot take part, by reason
+    zones: Mapping[str, NodeZones] = field(default_factory=dict)  # of those that tell, by node
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,8 @@ class Outcome:
     gang: Gang
     supply: Supply
     placement: Placement
+    asked: Gang  # the gang with what zones add to its requests
+    columns: ZoneColumns | None = None  # the zones that it found, if any node tells of some
 
 
 class Unfit(Exception):
@@ -89,6 +97,7 @@ def build_scene(inputs: Inputs, wishes: Wishes) -> Scene:
         gangs=gangs,
         profile=wishes.profile,
         left_out=_left_out(inputs, members, topology),
+        zones=inputs.zones,
     )
 
 
@@ -98,12 +107,39 @@ def place_all(scene: Scene) -> Iterator[Outcome]:
     cluster.load(scene.nodes)
     for name, amounts in scene.usage.items():
         cluster.use_node(name, amounts)
+    columns: ZoneColumns | None = None
     for gang in scene.gangs:
-        supply = cluster.snapshot()
-        placement = place(supply, gang, scene.profile)
-        yield Outcome(gang, supply, placement)
+        supply, asked = cluster.snapshot(), gang
+        if scene.zones and columns is None:
+            columns = zone_columns(supply.tree.nodes.tolist(), scene.zones)
+        if columns is not None:
+            supply, asked = aligned_supply(supply, gang, columns, scene.profile.zones)
+        placement = place(supply, asked, scene.profile)
+        yield Outcome(gang, supply, placement, asked, columns)
         if placement.ok:
             _hold(cluster, gang, placement)
+            if columns is not None and scene.topology.ends_at_host:
+                columns = _sit(columns, supply, gang, placement, scene.profile.zones)
+
+
+def rows_of(supply: Supply, placement: Placement, pod_set: str) -> dict[int, int]:
+    """How many pods of a pod set each row gets, where leaves are hosts."""
+    found: dict[int, int] = {}
+    for share in placement.assignments[pod_set].shares:
+        leaf = supply.leaf(share.values)
+        if leaf is not None:
+            found[leaf] = found.get(leaf, 0) + share.count
+    return found
+
+
+def _sit(
+    columns: ZoneColumns, supply: Supply, gang: Gang, placement: Placement, rules: ZoneRules
+) -> ZoneColumns:
+    for pod_set in gang.root.pod_sets():
+        rows = rows_of(supply, placement, pod_set.name)
+        at, pods = np.array(list(rows.items()), np.int64).reshape(-1, 2).T
+        columns = aligned_use(columns, pod_set, at, pods, rules)
+    return columns
 
 
 def _hold(cluster: Cluster, gang: Gang, placement: Placement) -> None:

@@ -82,7 +82,12 @@ COUNT = Form("a whole number of at least 0", _count)
 
 def choice(kind: type[StrEnum]) -> Form:
     """One word out of several."""
-    known = [one.value for one in kind]
+    return some_of(kind)
+
+
+def some_of(kind: type[StrEnum], *left_out: StrEnum) -> Form:
+    """One word out of several that make sense here."""
+    known = [one.value for one in kind if one not in left_out]
 
     def read(field: Field) -> StrEnum | None:
         text = chosen(field, known)
@@ -154,6 +159,13 @@ def _factor(source: str, output: str, value: Field) -> Fraction:
         value.error(str(trouble))
         return Fraction(0)
     return number * (1000 if output == CPU else 1) / (1000 if source == CPU else 1)
+
+
+def _weights(field: Field) -> tuple[tuple[str, int], ...]:
+    return tuple((name, value.integer(minimum=1)) for name, value in field.entries())
+
+
+WEIGHTS = Form("whole numbers of at least 1 by resource, such as `{cpu: 1, memory: 2}`", _weights)
 
 
 def unknown_keys(field: Field, known: Iterable[str]) -> None:

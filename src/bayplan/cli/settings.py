@@ -14,10 +14,12 @@ from bayplan.cli.setting_forms import (
     FLAG,
     PREFIXES,
     TRANSFORMATIONS,
+    WEIGHTS,
     Form,
     choice,
     fair_rules,
     seconds,
+    some_of,
     unknown_keys,
 )
 from bayplan.dialects.kube.fields import Field
@@ -28,7 +30,9 @@ from bayplan.dialects.kueue.node_health import HealthRules
 from bayplan.dialects.kueue.rulebook import RULES, Rulebook
 from bayplan.dialects.kueue.scheduled import SCHEDULER
 from bayplan.model.profile import FairRule, LeaderRules, NodeChoice, Profile, Remainder, Strategy
+from bayplan.model.zone import Caution, FitRule, Whose, ZoneCare, ZoneRules, ZoneScore
 from bayplan.runtime.ungating_role import BATCH_SECONDS
+from bayplan.state.zone_book import USUAL_CARE
 
 VERSION = "bayplan.dev/v1"
 KIND = "Configuration"
@@ -66,11 +70,14 @@ class Settings:
     jobs: Jobs = field(default_factory=Jobs)
     patience: Patience = field(default_factory=Patience)
     names: Names = field(default_factory=Names)
+    zones: ZoneRules = field(default_factory=ZoneRules)
+    zone_care: ZoneCare = USUAL_CARE
 
     @property
     def profiles(self) -> dict[str, Profile]:
         """The profile of each scheduler that we are."""
-        return {name: replace(self.scheduling, **given) for name, given in self.names.schedulers.items()}
+        usual = replace(self.scheduling, zones=self.zones)
+        return {name: replace(usual, **given) for name, given in self.names.schedulers.items()}
 
     @property
     def patience_with_pods(self) -> Patience | None:
@@ -280,6 +287,50 @@ OPTIONS = (
     Option(
         "ungating.batchSeconds", "ungating", "batch_seconds", seconds(),
         "how long new pods of an admitted gang are gathered before they lose their gate",
+    ),
+    Option(
+        "zones.fit", "zones", "fit", choice(FitRule),
+        "what has to lie in one zone of a node that insists on it: all that the node would pin, or the"
+        " containers one by one without memory and huge pages",
+    ),
+    Option(
+        "zones.sidecarsStay", "zones", "sidecars_stay", FLAG,
+        "whether sidecars keep what they take of a zone; else they are looked at like other init containers",
+    ),
+    Option("zones.score", "zones", "score", choice(ZoneScore), "which nodes are liked for their zones"),
+    Option("zones.weights", "zones", "weights", WEIGHTS, "how much resources count in that; others count 1"),
+    Option(
+        "zones.hints", "scheduling", "zone_hints", FLAG,
+        "whether pods are told, by an annotation, which zones of their node they were meant for",
+    ),
+    Option(
+        "zones.preemption", "zone_care", "make_room", FLAG,
+        "whether zones are thought through when pods have to go, where nodes report which zones they use",
+    ),
+    Option(
+        "zones.lateReports.caution", "zone_care", "caution", choice(Caution),
+        "what is done about pods that a node's report cannot know yet: nothing, no further pod until they are"
+        " bound, or their requests are taken from every zone until the report knows them",
+    ),
+    Option(
+        "zones.lateReports.periodSeconds", "zone_care", "period", seconds(),
+        "between two looks at nodes in doubt",
+    ),
+    Option(
+        "zones.lateReports.strangers", "zone_care", "strangers", some_of(Whose, Whose.AS_REPORTED),
+        "which pods of other schedulers cast doubt on a node until its report knows them",
+    ),
+    Option(
+        "zones.lateReports.counted", "zone_care", "counted", some_of(Whose, Whose.NONE),
+        "which pods the fingerprint of a report counts",
+    ),
+    Option(
+        "zones.lateReports.starting", "zone_care", "starting", FLAG,
+        "whether pods count in it as soon as they are no longer pending; else while they run",
+    ),
+    Option(
+        "zones.lateReports.heedSettings", "zone_care", "heed_settings", FLAG,
+        "whether a node that aligns in another way now is believed at once",
     ),
     Option(
         "schedulers", "names", "schedulers", _NAMES,

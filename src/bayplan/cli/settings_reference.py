@@ -23,7 +23,7 @@ from bayplan.cli.kueue_settings import (
     Gate,
 )
 from bayplan.cli.manifests import CONFIG_MAP
-from bayplan.cli.setting_forms import FLAG, TRANSFORMATIONS
+from bayplan.cli.setting_forms import FLAG, TRANSFORMATIONS, WEIGHTS
 from bayplan.cli.settings import DEFAULTS, KIND, OPTIONS, VERSION, Option, sections
 
 PAGE, EXAMPLE = "configuration.md", "configuration.yaml"
@@ -145,7 +145,7 @@ def _below(above: tuple[str, ...]) -> Iterator[str]:
             plain = option.form in (FLAG, TRANSFORMATIONS)
             words = "" if plain else f" ({option.form.words.replace('`', '')})"
             yield from _comment(option.says + words, depth)
-            yield f"{indent}{key}: {shown(option.of(DEFAULTS))}"
+            yield f"{indent}{key}: {_default(option)}"
 
 
 def _comment(text: str, depth: int) -> list[str]:
@@ -154,8 +154,13 @@ def _comment(text: str, depth: int) -> list[str]:
 
 
 def _row(option: Option) -> str:
-    default = shown(option.of(DEFAULTS))
+    default = _default(option)
     return f"| `{option.path}` | {option.form.words} | `{default}` | {option.says} |\n"
+
+
+def _default(option: Option) -> str:
+    value = option.of(DEFAULTS)
+    return shown(dict(value) if option.form is WEIGHTS else value)
 
 
 def shown(value: Any) -> str:

@@ -33,7 +33,8 @@ NAMES_MAX = 8
 @reaches_a_cluster
 @click.option("-o", "--output", type=click.Choice(["json"]), help="Everything for machines.")
 @click.option("--full", is_flag=True, help="Draw every host that has a pod of the gang, one by one.")
-def explain_gang(target: Target, gang: str, output: str | None, full: bool) -> None:
+@click.option("--zones", is_flag=True, help="Draw the zones of the nodes that it runs on or would start on.")
+def explain_gang(target: Target, gang: str, output: str | None, full: bool, zones: bool) -> None:
     """Tell why a gang waits, or where it is: a Workload of a queue, or the job that one stands for; or else a
     PodGroup, a Workload of the gang API, a job or a pod that names us as its scheduler.
 
@@ -43,7 +44,7 @@ def explain_gang(target: Target, gang: str, output: str | None, full: bool) -> N
     try:
         _explain_queued(target, gang, output, full=full)
     except click.ClickException:
-        found = scheduled_story(target, gang)
+        found = scheduled_story(target, gang, zones=zones)
         if found is None:
             raise
         if output == "json":

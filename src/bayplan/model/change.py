@@ -12,6 +12,7 @@ from bayplan.model.node import Node, Topology
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.quota import Check, Entrance, Flavor, Queue, QuotaNode
 from bayplan.model.storage import NodeVolumes, StorageClass, StoreRoom, Volume, VolumeClaim
+from bayplan.model.zone import NodeZones
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,20 @@ class ImagesSeen:
 
     node: str
     images: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ZonesSeen:
+    """A node reports what lies inside it, as it is now."""
+
+    report: NodeZones
+
+
+@dataclass(frozen=True, slots=True)
+class ZonesLost:
+    """A node reports nothing of its inside any more."""
+
+    node: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +244,8 @@ Change = (
     | StorageSeen
     | StorageLost
     | ImagesSeen
+    | ZonesSeen
+    | ZonesLost
     | FlavorSeen
     | FlavorLost
     | QuotaNodeSeen

@@ -21,6 +21,7 @@ class Bind:
     gang: Ref
     pod: Pod
     node: str
+    zones: tuple[tuple[str, int], ...] = ()  # that its containers were meant for, if it is to hear of it
 
 
 @dataclass(frozen=True, slots=True)

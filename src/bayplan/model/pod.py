@@ -39,6 +39,7 @@ class Pod:
     created: float = 0.0
     started: float = 0.0  # on its node; 0: not yet
     told: str = ""  # the sentence that stands on it about why it waits
+    up: bool = False  # its node has begun with it, whatever became of it since
     scheduler: str = ""  # under which of our names, if it is ours
 
     @property

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from bayplan.model.zone import ZoneRules
+
+EVERY_ZONE_COUNTS = ZoneRules()
+
 
 class Strategy(StrEnum):
     """Named by what it does with the free room of domains."""
@@ -71,4 +75,6 @@ class Profile:
     gang_nodes: NodeChoice = NodeChoice.PACK
     displace: bool = True  # more important gangs may make others go
     heal_seconds: float = 60.0  # how long a gang may stand in part before what started of it is taken back
+    zones: ZoneRules = EVERY_ZONE_COUNTS
+    zone_hints: bool = False  # pods are told which zones they were meant for
     keep_after_seconds: float = 300.0  # from then on room is kept for the first gang that waits; 0: never

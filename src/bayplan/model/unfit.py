@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from bayplan.model.zone import Unaligned
+
 
 class Cause(StrEnum):
     """What keeps a pod off a node, in the order in which it is looked at."""
@@ -17,6 +19,7 @@ class Cause(StrEnum):
     AFFINITY = "affinity"
     PORT = "port"
     LACKING = "lacking"  # with the resource
+    UNALIGNED = "unaligned"  # with what could not be aligned
     DISK = "disk"
     ONE_POD = "one_pod"  # a claim for one pod alone is in use
     ATTACHED = "attached"  # no further volume can be attached
@@ -46,7 +49,7 @@ class Bar(StrEnum):
 
 
 Lack = tuple[Cause, str]
-"""A cause, and the resource if it is about one."""
+"""A cause, and the resource or the part of the pod if it is about one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,4 +60,5 @@ class Unfit:
     counts: Mapping[Lack, int] = field(default_factory=dict)
     bar: Bar | None = None
     about: tuple[str, ...] = ()  # what the bar is about
+    unaligned: Unaligned | None = field(default=None, compare=False)  # the first node that cannot align it
     curable: int = field(default=0, compare=False)  # nodes that might take it if others went

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from bayplan.model.rules import ANY_NODE, NodeRules, Requirement
+from bayplan.model.zone import ZoneWants
 
 ANY_ADDRESS = "0.0.0.0"
 Labels = tuple[tuple[str, str], ...]
@@ -142,12 +143,13 @@ class Shape:
     images: tuple[str, ...] = ()  # one per container
     claims: tuple[ClaimUse, ...] = ()
     disks: tuple[Disk, ...] = ()
+    zones: ZoneWants | None = None  # of the zones inside nodes; None: it fits any
     code: int = field(default=0, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         everything = (
             self.namespace, self.labels, self.amounts, self.weighs, self.rules, self.node, self.ports,
-            self.neighbours, self.spread, self.company, self.images, self.claims, self.disks,
+            self.neighbours, self.spread, self.company, self.images, self.claims, self.disks, self.zones,
         )  # fmt: skip
         object.__setattr__(self, "code", hash(everything))  # deep, and asked for often: worked out once
 

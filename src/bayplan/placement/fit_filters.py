@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from bayplan.model.storage import NO_STORAGE, Storage
 from bayplan.model.unfit import Bar, Cause, Lack, Unfit
 from bayplan.model.wants import ANY_ADDRESS, HostPort, Shape
+from bayplan.model.zone import Unaligned
 from bayplan.placement.fit_images import ImageIndex
 from bayplan.placement.fit_index import PodIndex
 from bayplan.placement.fit_neighbours import neighbour_fit
@@ -18,26 +19,28 @@ from bayplan.placement.fit_resources import hopeless, lacking
 from bayplan.placement.fit_spread import spread_fit
 from bayplan.placement.fit_volumes import barred, volume_steps
 from bayplan.placement.tree import Bools
+from bayplan.placement.zone_ground import ZoneGround, example, minds, unaligned
 
 REMEMBERED_MAX = 64
 Step = dict[Lack, Bools]
 """The nodes that each cause of one step rules out. A node has all causes of the first step that it fails."""
 
 CURABLE = frozenset(
-    {Cause.PORT, Cause.LACKING, Cause.DISK, Cause.ONE_POD, Cause.ATTACHED, Cause.SPREAD, Cause.NOT_APART}
-    | {Cause.UNWELCOME}
+    {Cause.PORT, Cause.LACKING, Cause.UNALIGNED, Cause.DISK, Cause.ONE_POD, Cause.ATTACHED, Cause.SPREAD}
+    | {Cause.NOT_APART, Cause.UNWELCOME}
 )
 """Causes that pods leaving a node may remove."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scene:
-    """One moment: nodes with what is free, pods that run, volumes, images."""
+    """One moment: nodes with what is free, pods that run, volumes, images, zones."""
 
     ground: Ground
     index: PodIndex
     storage: Storage = NO_STORAGE
     images: ImageIndex | None = None
+    zones: ZoneGround | None = None  # None: no node tells of any
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +60,7 @@ class Verdict:
 def judge(scene: Scene, shape: Shape) -> Verdict:
     """Hold a pod of this shape against every node. Asked again before anything changed, it costs nothing."""
     memory = scene.ground.memory
-    key = (shape, scene.index, scene.index.version, scene.storage)
+    key = (shape, scene.index, scene.index.version, scene.storage, scene.zones)
     found: Verdict | None = memory.get(key)
     if found is None:
         while len(memory) >= REMEMBERED_MAX:
@@ -84,7 +87,7 @@ def _judge(scene: Scene, shape: Shape) -> Verdict:
             if new.any():
                 refusals[lack] = new
                 failed |= new
-                if lack[0] in CURABLE:
+                if lack[0] in CURABLE and not _unthinkable(scene, lack[0]):
                     curable |= new
         fits &= ~failed
         if not fits.any():
@@ -93,7 +96,30 @@ def _judge(scene: Scene, shape: Shape) -> Verdict:
         short = np.logical_or.reduce([where for lack, where in refusals.items() if lack[0] is Cause.LACKING])
         curable &= ~(short & hopeless(scene.ground, shape))
     counts = {lack: int(where.sum()) for lack, where in refusals.items()}
-    return Verdict(fits, curable, Unfit(len(land), counts, curable=int(curable.sum())), refusals)
+    first = first_unaligned(scene, shape, refusals)
+    why = Unfit(len(land), counts, unaligned=first, curable=int(curable.sum()))
+    return Verdict(fits, curable, why, refusals)
+
+
+def _unthinkable(scene: Scene, cause: Cause) -> bool:
+    """Whether nobody can say what zones would hold if others left."""
+    return cause is Cause.UNALIGNED and scene.zones is not None and not scene.zones.care.thinks_ahead
+
+
+def first_unaligned(
+    scene: Scene, shape: Shape, refusals: Mapping[Lack, Bools], within: Bools | None = None
+) -> Unaligned | None:
+    """What stands in the way on the first node that cannot align the pod."""
+    wants = minds(scene.zones, shape)
+    where = [mask for (cause, _), mask in refusals.items() if cause is Cause.UNALIGNED]
+    if not where or wants is None or scene.zones is None:
+        return None
+    refused = np.logical_or.reduce(where)
+    rows = np.flatnonzero(refused if within is None else refused & within)
+    if not len(rows):
+        return None
+    row = int(rows[0])
+    return example(scene.zones, wants, scene.ground.land.table.nodes[row].name, row)
 
 
 def _refused_everywhere(land: Land, bar: Bar, about: tuple[str, ...]) -> Verdict:
@@ -116,6 +142,10 @@ def _steps(scene: Scene, shape: Shape, names: frozenset[str] | None) -> Iterator
     if shape.ports:
         yield {(Cause.PORT, ""): _port_taken(land, index, shape.ports)}
     yield {(Cause.LACKING, resource): short for resource, short in lacking(ground, shape).items()}
+    wants = minds(scene.zones, shape)
+    if wants is not None and scene.zones is not None:
+        refused = unaligned(scene.zones, wants)
+        yield {(Cause.UNALIGNED, cause.value): where for cause, where in refused.items()}
     if shape.claims or shape.disks:
         for step in volume_steps(land, index, scene.storage, shape):
             yield {(cause, ""): where for cause, where in step.items()}

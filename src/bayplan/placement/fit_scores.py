@@ -1,4 +1,4 @@
-"""How much each node is worth to a pod that fits it: seven views, each in hundredths, weighed and summed."""
+"""How much each node is worth to a pod that fits it: eight views, each in hundredths, weighed and summed."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from bayplan.placement.fit_nodes import Ground, aversions, preference
 from bayplan.placement.fit_resources import balanced, emptiest
 from bayplan.placement.fit_spread import evenness
 from bayplan.placement.tree import Bools, Ints
+from bayplan.placement.zone_ground import scored
 
 BEST = 100
 WEIGHTS = {
@@ -25,6 +26,7 @@ WEIGHTS = {
     "neighbours": 2,
     "balanced": 1,
     "images": 1,
+    "zones": 1,
 }
 
 
@@ -75,6 +77,8 @@ def other_views(scene: Scene, shape: Shape, fitting: Bools) -> dict[str, Ints]:
         found["neighbours"] = _between(liking(land, index, shape), fitting)
     if scene.images is not None:
         found["images"] = fetched(land, scene.images, shape)
+    if scene.zones is not None and shape.zones is not None:
+        found["zones"] = scored(scene.zones, shape.zones)
     return found
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 from bayplan.model.pod import PodKey
 from bayplan.model.wants import Shape
 from bayplan.placement.fit_filters import Scene, Verdict, judge
+from bayplan.placement.floor_zones import FloorZones
 from bayplan.placement.nodes import ABSENT
 from bayplan.placement.tree import Bools, Ints
 
@@ -37,7 +39,12 @@ class Floor:
 
     def __init__(self, scene: Scene) -> None:
         self.before = scene.ground.free
-        self.scene = replace(scene, ground=replace(scene.ground, free=self.before.copy(), memory={}))
+        self.zones = None if scene.zones is None else FloorZones(scene.zones, _names(scene))
+        self.scene = replace(
+            scene,
+            ground=replace(scene.ground, free=self.before.copy(), memory={}),
+            zones=None if self.zones is None else self.zones.ground,
+        )
         self.steps: list[Step] = []
         self.versions: list[int] = []  # of the index, before each step
         self.touched: list[Ints] = []  # rows, in the order in which anything happened there; never shortened
@@ -145,6 +152,24 @@ class Floor:
         """Undo everything."""
         self.undo(0)
 
+    @contextmanager
+    def in_order(self) -> Iterator[None]:
+        """Pods get their zones in the order in which they are seated: a little less safe than any order."""
+        if self.zones is None:
+            yield
+            return
+        self._take_turns(self.zones, in_order=True)
+        try:
+            yield
+        finally:
+            self._take_turns(self.zones, in_order=False)
+
+    def _take_turns(self, zones: FloorZones, *, in_order: bool) -> None:
+        """What was known of nodes holds no more."""
+        self.scene.ground.memory.clear()
+        self.remembered.clear()
+        zones.take_turns(in_order)
+
     def _do(self, step: Step) -> None:
         self.versions.append(self.scene.index.version)
         self._apply(step, undone=False)
@@ -166,6 +191,8 @@ class Floor:
                     ground.free[at, known[0]] += more
                 else:
                     np.add.at(ground.free[at], known, more)
+        if self.zones is not None:
+            self.zones.step(step.shape, step.keys, step.rows, comes=comes)
         self.touched.append(known)
 
     def _rows_of(self, slots: Ints) -> Ints:
@@ -173,3 +200,9 @@ class Floor:
         rows = land.rows()
         inside = slots < len(rows)
         return np.where(inside, rows[np.where(inside, slots, 0)], ABSENT) if len(rows) else slots * 0 + ABSENT
+
+
+def _names(scene: Scene) -> list[str]:
+    """The nodes, row by row."""
+    land = scene.ground.land
+    return land.remember("names", lambda: [node.name for node in land.table.nodes])

@@ -15,6 +15,7 @@ from bayplan.model.pod import PodKey
 from bayplan.model.profile import NodeChoice, Profile
 from bayplan.model.unfit import Unfit
 from bayplan.model.wants import Shape
+from bayplan.placement.fit_filters import first_unaligned
 from bayplan.placement.fit_nodes import Ground
 from bayplan.placement.fit_nodes import domains as values_of
 from bayplan.placement.floor import Floor
@@ -32,6 +33,7 @@ from bayplan.placement.seating_counts import (
 from bayplan.placement.seating_exact import seats_by_search
 from bayplan.placement.seating_parties import Party, Seated
 from bayplan.placement.tree import Bools, Ints
+from bayplan.placement.zone_ground import minds
 
 PASSES_MAX = 8
 DOMAINS_TRIED_MAX = 8
@@ -95,7 +97,8 @@ def _why(floor: Floor, shape: Shape, within: Bools | None) -> Unfit:
     counts = {lack: int((where & within).sum()) for lack, where in verdict.refusals.items()}
     told = {lack: count for lack, count in counts.items() if count}
     curable = int((verdict.curable & within).sum())
-    return Unfit(int(within.sum()), told, verdict.why.bar, verdict.why.about, curable)
+    first = first_unaligned(floor.scene, shape, verdict.refusals, within)
+    return Unfit(int(within.sum()), told, verdict.why.bar, verdict.why.about, first, curable)
 
 
 def _largest_first(ground: Ground, parties: Sequence[Party]) -> tuple[Party, ...]:
@@ -160,7 +163,7 @@ def _packed(floor: Floor, party: Party, within: Bools | None) -> Ints:
     """A row per pod, as far as they go: nobody gets in anybody's way but by the room they take."""
     fits = floor.judge(party.shape).fits
     fitting = fits if within is None else fits & within
-    rows, counts = room_for(floor.scene.ground, party.shape, fitting, len(party.keys))
+    rows, counts = room_for(floor.scene, party.shape, fitting, len(party.keys))
     order = packed_order(floor, party.shape, rows)
     by_row = np.zeros(len(floor), dtype=np.int64)
     by_row[rows] = counts
@@ -208,7 +211,7 @@ def _try_harder(task: Task, mark: int, seats: dict[PodKey, int]) -> tuple[dict[P
     floor.undo(mark)
     best, best_way = seats, (task.parties, task.within)
     sure = _is_hopeless(task)
-    if not sure and all(is_free(party.shape) for party in task.parties):
+    if not sure and all(_is_counted(floor, party.shape) for party in task.parties):
         found, sure = seats_by_search(floor, task.parties, task.within, task.profile)
         if found is not None:
             return _seat_found(task, found), False
@@ -223,7 +226,20 @@ def _try_harder(task: Task, mark: int, seats: dict[PodKey, int]) -> tuple[dict[P
         if len(found_now) > len(best):
             best, best_way = found_now, (parties, within)
         floor.undo(mark)
+    if len(task.parties) > 1 and any(minds(floor.scene.zones, party.shape) for party in task.parties):
+        with floor.in_order():
+            for parties, within in ((task.parties, task.within), *_other_ways(task)):
+                found_now = _seat(task, parties, within)
+                if len(found_now) >= goal:
+                    return found_now, False
+                floor.undo(mark)
+        sure = False
     return _seat(task, *best_way), not sure
+
+
+def _is_counted(floor: Floor, shape: Shape) -> bool:
+    """Whether the search knows all that decides how many such pods a node takes: it knows no zones."""
+    return is_free(shape) and minds(floor.scene.zones, shape) is None
 
 
 def _seat_found(task: Task, found: list[Ints]) -> dict[PodKey, int]:

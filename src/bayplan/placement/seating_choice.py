@@ -18,6 +18,8 @@ from bayplan.placement.floor import Floor
 from bayplan.placement.nodes import ABSENT
 from bayplan.placement.seating_counts import is_plain
 from bayplan.placement.tree import Bools, Ints
+from bayplan.placement.zone_fit import aligned
+from bayplan.placement.zone_ground import few, minds, scored
 
 NO_ROWS = np.zeros(0, dtype=np.int64)
 UNFIT = -(1 << 40)
@@ -34,6 +36,7 @@ class Worth:
     worth: Ints
     settled: Ints  # the part of it that room has no say in
     compares: bool  # that part depends on which other nodes fit
+    zoned: Ints  # the part that zones decide; nothing if they have no say
 
 
 @dataclass(slots=True, eq=False)
@@ -110,7 +113,7 @@ def _changed(floor: Floor, seen: int) -> Ints | None:
 def _afresh(floor: Floor, shape: Shape) -> Worth:
     land, nowhere = floor.scene.ground.land, NO_ROWS > 0
     compares = bool(shape.rules.preferred) or bool(aversions(land, shape.rules.tolerations).any())
-    known = Worth(len(floor.touched), nowhere, nowhere, NO_ROWS, NO_ROWS, compares)
+    known = Worth(len(floor.touched), nowhere, nowhere, NO_ROWS, NO_ROWS, compares, NO_ROWS)
     _look_again(floor, shape, known)
     return known
 
@@ -119,12 +122,14 @@ def _look_again(floor: Floor, shape: Shape, known: Worth) -> None:
     verdict = floor.judge(shape)
     known.fits, known.may_fit = verdict.fits.copy(), verdict.fits.copy()
     for (cause, _), where in verdict.refusals.items():
-        if cause is Cause.LACKING:
+        if cause in (Cause.LACKING, Cause.UNALIGNED):
             known.may_fit |= where
     settled = other_views(floor.scene, shape, known.fits)
     settled.pop("spread", None)  # changes with every pod
+    known.zoned = WEIGHTS["zones"] * settled.pop("zones", NO_ROWS)
     known.settled = weighed(settled, len(floor))
-    known.worth = np.where(known.fits, known.settled + _room_worth(floor, shape), UNFIT)
+    worth = known.settled + _room_worth(floor, shape)
+    known.worth = np.where(known.fits, worth + known.zoned if len(known.zoned) else worth, UNFIT)
 
 
 def _refresh(floor: Floor, shape: Shape, known: Worth, rows: Ints) -> bool:
@@ -132,11 +137,23 @@ def _refresh(floor: Floor, shape: Shape, known: Worth, rows: Ints) -> bool:
     fits = known.may_fit[rows]
     for short in lacking(_part(floor.scene.ground, rows), shape).values():
         fits = fits & ~short
+    fits = _refresh_zones(floor, shape, known, rows, fits)
     if known.compares and bool((fits != known.fits[rows]).any()):
         return False
     known.fits[rows] = fits
-    known.worth[rows] = np.where(fits, known.settled[rows] + _room_worth(floor, shape)[rows], UNFIT)
+    worth = known.settled[rows] + _room_worth(floor, shape)[rows]
+    known.worth[rows] = np.where(fits, worth + known.zoned[rows] if len(known.zoned) else worth, UNFIT)
     return True
+
+
+def _refresh_zones(floor: Floor, shape: Shape, known: Worth, rows: Ints, fits: Bools) -> Bools:
+    """Which of these rows can still align the pod; how well they do is noted."""
+    zones = floor.scene.zones
+    if zones is None or shape.zones is None:
+        return fits
+    part = few(zones, shape.zones, rows)
+    known.zoned[rows] = WEIGHTS["zones"] * scored(part, shape.zones)
+    return fits if minds(zones, shape) is None else fits & aligned(part.columns, shape.zones, part.rules).good
 
 
 def _room_worth(floor: Floor, shape: Shape) -> Ints:

@@ -10,11 +10,11 @@ from bayplan.model.unfit import Cause
 from bayplan.model.wants import Shape
 from bayplan.placement.fit_filters import Scene
 from bayplan.placement.fit_index import Question
-from bayplan.placement.fit_nodes import Ground
 from bayplan.placement.fit_nodes import domains as values_of
 from bayplan.placement.floor import Floor
 from bayplan.placement.nodes import ABSENT
 from bayplan.placement.tree import Bools, Ints
+from bayplan.placement.zone_ground import copies_of, minds
 
 COUNT_MAX = 2**31 - 1
 COMPANIONS_HELP = (Cause.NOT_NEAR, Cause.SPREAD)
@@ -71,8 +71,9 @@ def needs_its_own(floor: Floor, shape: Shape) -> bool:
     return not any(bool((values_of(land, term.key)[0][there] != ABSENT).any()) for term in terms)
 
 
-def room_for(ground: Ground, shape: Shape, where: Bools, most: int) -> tuple[Ints, Ints]:
+def room_for(scene: Scene, shape: Shape, where: Bools, most: int) -> tuple[Ints, Ints]:
     """The rows among these that hold such pods by what they ask for, and how many (no more than `most`)."""
+    ground = scene.ground
     rows = np.flatnonzero(where)
     counts = np.full(len(rows), min(most, COUNT_MAX), dtype=np.int64)
     for resource, amount in shape.amounts:
@@ -81,6 +82,9 @@ def room_for(ground: Ground, shape: Shape, where: Bools, most: int) -> tuple[Int
             if at is None:
                 return rows[:0], counts[:0]
             np.minimum(counts, ground.free[at][rows] // amount, out=counts)
+    wants = minds(scene.zones, shape)
+    if wants is not None and scene.zones is not None:
+        np.minimum(counts, copies_of(scene.zones, wants, most, where)[rows], out=counts)
     good = counts > 0
     return rows[good], counts[good]
 
@@ -98,4 +102,4 @@ def most_of(floor: Floor, shape: Shape, within: Bools | None, most: int) -> tupl
     if within is not None:
         where &= within
     one_each = bool(shape.ports)
-    return room_for(floor.scene.ground, shape, where, 1 if one_each else most)
+    return room_for(floor.scene, shape, where, 1 if one_each else most)

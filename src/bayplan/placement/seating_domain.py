@@ -132,4 +132,5 @@ def seat_in_domain(
         return SeatedTogether(Seated(again.seats, again.left), domain.value)
     nearest = NearMiss((domain.value,), key, fit, need - fit)
     misfit = Misfit(Code.NO_ROOM, (), level=key, fit=fit, asked=need, nearest=nearest)
-    return SeatedTogether(Seated(again.seats, again.left, unsure), domain.value, misfit)
+    left = again.left if fit else left_over(floor, parties, {}, within)  # no domain is nearer than another
+    return SeatedTogether(Seated(again.seats, left, unsure), domain.value, misfit)

@@ -10,21 +10,23 @@ from itertools import repeat
 import numpy as np
 
 from bayplan.model.assignment import Misfit
-from bayplan.model.gang import Gang, Group, PodSet, Ref
+from bayplan.model.gang import Gang, Group, Ref
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile
 from bayplan.model.unfit import Cause, Unfit
 from bayplan.model.wants import Shape
 from bayplan.placement.complete import complete
+from bayplan.placement.fences import fenced
 from bayplan.placement.fit_nodes import Land
 from bayplan.placement.floor import Floor
 from bayplan.placement.nodes import ABSENT
 from bayplan.placement.place import place_in
 from bayplan.placement.scope import Located, scope_of
-from bayplan.placement.seating_counts import COUNT_MAX, is_free, repels_itself
+from bayplan.placement.seating_counts import COUNT_MAX, is_free, repels_itself, room_for
 from bayplan.placement.seating_parties import Seated, parties_of
 from bayplan.placement.supply import Supply
 from bayplan.placement.tree import Bools, Ints
+from bayplan.placement.zone_ground import copies_of, minds
 
 COUNTED_ANYWAY = (Cause.LACKING, Cause.TAINT, Cause.AFFINITY, Cause.CORDONED)
 """What the count by topology knows itself."""
@@ -117,18 +119,7 @@ def _fenced(
         cap = _cap(floor, tuple(party.shape for party in parties_of(floor, pods)))
         if cap is not None:
             caps[name] = np.where(rows != ABSENT, cap[rows], 0)
-    if not caps:
-        return supply, tree
-    names = {name: f"room beside other pods ({name})" for name in caps}
-    resources, first = dict(supply.resources), len(supply.free)
-    resources |= {fence: first + at for at, fence in enumerate(names.values())}
-    free = np.concatenate((supply.free, np.array(list(caps.values()), np.int64)))
-    largest = {**supply.largest, **dict.fromkeys(names.values(), COUNT_MAX)}
-    claimed = supply.claimed
-    if claimed is not None:
-        claimed = np.concatenate((claimed, np.zeros((len(caps), claimed.shape[1]), np.int64)))
-    fenced = replace(supply, resources=resources, free=free, largest=largest, claimed=claimed, held=None)
-    return fenced, _asking(tree, names)
+    return fenced(supply, tree, caps, "room beside other pods")
 
 
 def _cap(floor: Floor, shapes: Sequence[Shape]) -> Ints | None:
@@ -138,9 +129,12 @@ def _cap(floor: Floor, shapes: Sequence[Shape]) -> Ints | None:
         verdict = floor.judge(shape)
         closed = [w for (cause, _), w in verdict.refusals.items() if cause not in (*COUNTED_ANYWAY, *HELPED)]
         alone = not is_free(shape) and bool(_repels_on_node(floor, shape))
-        if not closed and not alone and verdict.why.bar is None:
+        wants = minds(floor.scene.zones, shape)
+        if not closed and not alone and verdict.why.bar is None and wants is None:
             continue
         mine = np.full(len(floor), 1 if alone else COUNT_MAX, dtype=np.int64)
+        if wants is not None and floor.scene.zones is not None:
+            mine = np.minimum(mine, copies_of(floor.scene.zones, wants, COUNT_MAX))
         for where in closed:
             mine[where] = 0
         if verdict.why.bar is not None:
@@ -158,19 +152,6 @@ def _repels_on_node(floor: Floor, shape: Shape) -> bool:
     )
 
 
-def _asking(tree: Group, fences: Mapping[str, str]) -> Group:
-    """The same tree, each fenced pod set asking for one more resource."""
-
-    def asking(member: Group | PodSet) -> Group | PodSet:
-        if isinstance(member, Group):
-            return _asking(member, fences)
-        if member.name not in fences:
-            return member
-        return replace(member, requests={**member.requests, fences[member.name]: 1})
-
-    return replace(tree, members=tuple(asking(member) for member in tree.members))
-
-
 # ── taking the seats ───────────────────────────────────────────────────────────────────────────────
 
 
@@ -179,7 +160,14 @@ def _seat(floor: Floor, waiting: Sequence[Pod], wanted: Sequence[tuple[Pod, int]
     mark = floor.mark()
     left: dict[PodKey, Unfit] = {}
     if all(is_free(pod.wants.shape) for pod, _ in wanted):
-        _seat_blindly(floor, wanted)
+        left = _seat_blindly(floor, wanted)
+        if left:
+            floor.undo(mark)
+            with floor.in_order():
+                left = _seat_blindly(floor, wanted)
+        if left:
+            floor.undo(mark)
+            return Seated({}, left, unsure=True)
     else:
         late = list(wanted)
         while late:
@@ -194,10 +182,19 @@ def _seat(floor: Floor, waiting: Sequence[Pod], wanted: Sequence[tuple[Pod, int]
     return Seated(seats, left)
 
 
-def _seat_blindly(floor: Floor, wanted: Sequence[tuple[Pod, int]]) -> None:
+def _seat_blindly(floor: Floor, wanted: Sequence[tuple[Pod, int]]) -> dict[PodKey, Unfit]:
+    """Seat everybody; only zones may still object, if pods that differ share a node: then to whom."""
     places = {pod.key: row for pod, row in wanted}
-    for party in parties_of(floor, (pod for pod, _ in wanted)):
-        floor.seat_many(party.shape, party.keys, [places[key] for key in party.keys], party.own)
+    for number, party in enumerate(parties_of(floor, (pod for pod, _ in wanted))):
+        rows = np.array([places[key] for key in party.keys], dtype=np.int64)
+        if number and minds(floor.scene.zones, party.shape) is not None:
+            asked = np.bincount(rows, minlength=len(floor))
+            at, room = room_for(floor.scene, party.shape, asked > 0, len(rows))
+            asked[at] -= room
+            if (asked > 0).any():
+                return dict.fromkeys(party.keys, floor.judge(party.shape).why)
+        floor.seat_many(party.shape, party.keys, rows, party.own)
+    return {}
 
 
 def _sits(floor: Floor, pod: Pod, row: int) -> bool:

@@ -15,11 +15,12 @@ from bayplan.placement.floor import Floor
 from bayplan.placement.nodes import ABSENT
 from bayplan.placement.seating_counts import is_free
 from bayplan.placement.tree import Bools, Ints
+from bayplan.placement.zone_ground import minds
 
 
 def minds_nobody(scene: Scene, shape: Shape) -> bool:
     """Whether nothing but room matters to such pods: no other pod, whoever it is, helps or hinders them."""
-    if not is_free(shape):
+    if not is_free(shape) or minds(scene.zones, shape) is not None:
         return False
     return not any(stance.must and stance.weight < 0 for stance, _ in scene.index.stances_towards(shape))
 

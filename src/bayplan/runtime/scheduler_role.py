@@ -8,23 +8,29 @@ from functools import partial
 
 from bayplan.dialects.api import Ended, Event, Kind, Outcome, Write
 from bayplan.dialects.kube import gang_writes, scheduling
+from bayplan.dialects.kube.binding import event_write
 from bayplan.dialects.kube.gang_messages import ERROR, reason, told
 from bayplan.dialects.kube.gang_objects import POD_GROUP
+from bayplan.dialects.kube.times import timestamp
 from bayplan.dialects.kueue import scheduled
 from bayplan.dialects.kueue.messages import sentence
+from bayplan.dialects.nrt import reading as zones
 from bayplan.model.change import Change, CharterLost, PodLost, PodSeen
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Begin, Bind, Displace, Nominate, Plan, Refuse
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile
 from bayplan.model.standstill import Hindrance
+from bayplan.model.zone import ZoneCare
 from bayplan.runtime.roles import Settled
 from bayplan.runtime.telling import Teller
 from bayplan.runtime.volume_binding import VolumeBinding
 from bayplan.scheduling.muster import decide_gangs
 from bayplan.state.board import Board
 from bayplan.state.look import Look
+from bayplan.state.zone_book import USUAL_CARE
 
+NOT_UNDERSTOOD = "ZonesNotUnderstood"
 STARTED = "All pods that it needs have nodes"
 ENDS = {Ended.DONE: "done", Ended.TIMED_OUT: "unknown"}  # everything else failed
 
@@ -41,12 +47,19 @@ class SchedulerRole:
     """Binds pods that name one of our schedulers; each name has a profile."""
 
     name = "scheduler"
-    kinds: tuple[Kind, ...] = (*scheduling.KINDS, *scheduled.KINDS)
+    kinds: tuple[Kind, ...] = (*scheduling.KINDS, *scheduled.KINDS, *zones.KINDS)
 
-    def __init__(self, profile: Profile | None = None, profiles: Mapping[str, Profile] | None = None) -> None:
+    def __init__(
+        self,
+        profile: Profile | None = None,
+        profiles: Mapping[str, Profile] | None = None,
+        zone_care: ZoneCare = USUAL_CARE,
+    ) -> None:
         self.profiles = dict(profiles or {scheduled.SCHEDULER: profile or Profile()})
-        self.state = Board(max(profile.heal_seconds for profile in self.profiles.values()))
+        heal_seconds = max(profile.heal_seconds for profile in self.profiles.values())
+        self.state = Board(heal_seconds, zone_care)
         self.reading = scheduling.Reading(self.profiles, scheduled.membership)
+        self.zones = zones.ZoneReading()
         self.volumes = VolumeBinding(self.state, self.reading.claim_uids, self.reading.volume_versions)
         self.teller = Teller()
         self.binding = 0  # how many bindings are on their way
@@ -55,6 +68,8 @@ class SchedulerRole:
     def decode(self, event: Event) -> Iterator[Change]:
         if event.kind in scheduled.KINDS:
             return scheduled.decode(event, self.profiles)
+        if event.kind in zones.KINDS:
+            return self.zones.decode(event)
         return self.reading.decode(event)
 
     def fold(self, changes: Iterable[Change]) -> None:
@@ -98,6 +113,9 @@ class SchedulerRole:
                     self._refuse(action, now, begun)
 
     def keep(self, now: float) -> Iterable[Write]:
+        problems, self.zones.problems = self.zones.problems, []
+        for about, words in problems:
+            yield event_write(about, NOT_UNDERSTOOD, words, "Warning", timestamp(now))
         for write in self.volumes.ready(now):
             self.binding += isinstance(write.tag, Bind)
             yield write

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from bayplan.dialects.api import Write
 from bayplan.dialects.kube.binding import bind_write
 from bayplan.dialects.kube.volumes import claim_write, volume_write
+from bayplan.dialects.nrt.hints import zone_hint
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Bind, Plan
 from bayplan.model.storage import ClaimKey
@@ -54,7 +55,7 @@ class VolumeBinding:
                 self.held[gang] = Held(tuple(found), frozenset(claims), now + HELD_SECONDS)
                 yield from self._prepare(claims)
             else:
-                yield from map(bind_write, found)
+                yield from map(_bind_write, found)
 
     def ready(self, now: float) -> Iterator[Write]:
         """Bindings whose claims are all bound by now."""
@@ -62,7 +63,7 @@ class VolumeBinding:
         for gang, held in list(self.held.items()):
             if all(key in claims and claims[key].bound for key in held.claims):
                 del self.held[gang]
-                yield from map(bind_write, self._current(held.binds))
+                yield from map(_bind_write, self._current(held.binds))
             elif now >= held.until:
                 del self.held[gang]
 
@@ -83,3 +84,7 @@ class VolumeBinding:
                     yield volume_write(volume, self.versions.get(volume, ""), key, self.uids.get(key, ""))
             elif self.board.stores.claims[key].selected_node != node:
                 yield claim_write(key, self.uids.get(key, ""), node)
+
+
+def _bind_write(action: Bind) -> Write:
+    return bind_write(action, zone_hint(action.zones))

@@ -133,7 +133,8 @@ def _as_tree(
     found = tree_seats(floor, supply, tree, asked.waiting, candidate.standing, profile=profile, within=within)
     if not isinstance(found, Misfit):
         return Outcome(found.seats, found.left, None, found.unsure)
-    return Outcome(misfit=found, unsure=found.code is Code.NOT_DECIDED)
+    left = {pod.key: floor.judge(pod.wants.shape).why for pod in asked.waiting[:1] if floor.zones is not None}
+    return Outcome(left=left, misfit=found, unsure=found.code is Code.NOT_DECIDED)
 
 
 def supply_for(look: Look, tree: Group) -> Supply:

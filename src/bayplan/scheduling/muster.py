@@ -22,7 +22,10 @@ from bayplan.state.look import Candidate, Look
 
 def decide_gangs(look: Look, profile: Profile, now: float) -> Plan:
     """Whoever comes first chooses first; each sees what those before it took, and what they were promised."""
-    with Floor(look.scene) as floor:
+    scene = look.scene
+    if scene.zones is not None:
+        scene = replace(scene, zones=replace(scene.zones, rules=profile.zones))
+    with Floor(scene) as floor:
         muster = _Muster(look, profile, now, floor)
         for candidate in look.candidates:
             muster.turn(candidate)
@@ -83,11 +86,19 @@ class _Muster:
 
     def _bind(self, candidate: Candidate, found: Outcome) -> None:
         gang = candidate.charter.source
+        hints = self._hints(candidate, found)
         for pod in candidate.waiting:
             row = found.seats.get(pod.key)
             if row is not None:
-                self.actions.append(Bind(gang, pod, self.floor.node(row)))
+                self.actions.append(Bind(gang, pod, self.floor.node(row), hints.get(pod.key, ())))
         self._begin(candidate)
+
+    def _hints(self, candidate: Candidate, found: Outcome) -> Mapping[PodKey, tuple[tuple[str, int], ...]]:
+        """The zones that its pods are meant for, if they are to hear of it."""
+        if self.floor.zones is None or not self.profile.zone_hints:
+            return {}
+        seats = [(pod.key, pod.wants.shape, found.seats.get(pod.key)) for pod in candidate.waiting]
+        return self.floor.zones.meant([(key, shape, row) for key, shape, row in seats if row is not None])
 
     def _begin(self, candidate: Candidate) -> None:
         charter = candidate.charter

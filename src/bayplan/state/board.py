@@ -28,6 +28,8 @@ class Board(Standing):
 
     def heads(self, now: float) -> list[Ref]:
         """Whose turn it is, best first. Asked again before anything happened, the answer is the same."""
+        if self.zones.checks:
+            self._hint(Hint.ZONES, self.zones.catch_up(now))
         self._flush(now)
         for entry in self.line.expired(now):
             self._expired(entry, now)
@@ -50,7 +52,8 @@ class Board(Standing):
         entries = self.line.entries
         stale = (since for ref, since in self.partial.items() if entries[ref].place is not Place.COMMITTED)
         doubted = min(self.doubted.values(), default=NEVER)
-        return max(min(self.line.next_due(now), min(stale, default=NEVER) + self.heal_seconds, doubted), now)
+        healed = min(stale, default=NEVER) + self.heal_seconds
+        return max(min(self.line.next_due(now), healed, doubted, self.zones.next_due()), now)
 
     def look(self, refs: Iterable[Ref], now: float) -> Look:
         """A frozen view for deciding on these gangs. It is good until the next change is folded in."""
@@ -62,7 +65,13 @@ class Board(Standing):
         own = {pod.key for candidate in candidates for pod in candidate.waiting} if self.nominations else ()
         topologies = {each.topology for each in candidates if each.charter.tree is not None}
         return Look(
-            scene=Scene(ground, self.index, self.stores.picture(), self.images),
+            scene=Scene(
+                ground,
+                self.index,
+                self.stores.picture(),
+                self.images,
+                self.zones.ground(supply.tree.nodes),
+            ),
             supply=supply,
             supplies={
                 name: supply if name == FLAT.name else self.clusters[name].snapshot() for name in topologies

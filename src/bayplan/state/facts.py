@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from bayplan.model.change import (
@@ -23,11 +23,14 @@ from bayplan.model.change import (
     StorageSeen,
     TopologyLost,
     TopologySeen,
+    ZonesLost,
+    ZonesSeen,
 )
 from bayplan.model.charter import Budget, Charter
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME, LEVELS_MAX, Node, Topology
 from bayplan.model.pod import Pod, PodKey
+from bayplan.model.zone import ZoneCare
 from bayplan.placement.fit_images import ImageIndex
 from bayplan.placement.fit_index import PodIndex
 from bayplan.state.cluster import Cluster
@@ -36,6 +39,7 @@ from bayplan.state.flat import FLAT, Flat
 from bayplan.state.ledger import Claim, Ledger, Shift
 from bayplan.state.line import Hint
 from bayplan.state.stores import Stores
+from bayplan.state.zone_book import USUAL_CARE, ZoneBook
 
 
 def lone_ref(key: PodKey) -> Ref:
@@ -62,7 +66,8 @@ class Facts:
     Looks share these dicts: nobody else writes to them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, zone_care: ZoneCare = USUAL_CARE) -> None:
+        self.zone_care = zone_care
         self._begin()
 
     def _begin(self) -> None:
@@ -74,6 +79,7 @@ class Facts:
         self.clusters: dict[str, Cluster] = {FLAT.name: self.flat}
         self.ledger = Ledger()
         self.stores = Stores()
+        self.zones = ZoneBook(self.zone_care)
         self.pods: dict[PodKey, Pod] = {}  # as the API has them
         self.placed: dict[PodKey, Pod] = {}  # those that take room, as we believe
         self.assumed: dict[PodKey, str] = {}  # nodes that pods are being bound to
@@ -124,6 +130,10 @@ class Facts:
                 self.budgets[budget.namespace, budget.name] = budget
             case BudgetLost(namespace, name):
                 self.budgets.pop((namespace, name), None)
+            case ZonesSeen(report):
+                self._hint(Hint.ZONES, self.zones.report(report, self._on_nodes()))
+            case ZonesLost(name):
+                self._hint(Hint.ZONES, self.zones.silent(name))
             case ImagesSeen(name, images):
                 self.images.note(name, images)
             case NamespaceSeen(name, labels):
@@ -159,6 +169,8 @@ class Facts:
         self.nodes |= fresh
         for cluster in self.clusters.values():
             cluster.load(fresh.values())
+        for name in fresh:
+            self.zones.node_changed(name)
         self._hint(Hint.NODE)
 
     def _node_seen(self, node: Node) -> None:
@@ -167,6 +179,7 @@ class Facts:
         self.nodes[node.name] = node
         for cluster in self.clusters.values():
             cluster.upsert(node)
+        self.zones.node_changed(node.name)
         self._hint(Hint.NODE)
 
     def _node_lost(self, name: str) -> None:
@@ -244,6 +257,8 @@ class Facts:
         self.assumed.pop(key, None)
         self._unpromise(key)
         self._gone(key)
+        if self.zones.active:
+            self.zones.lost(key, pod, self.placed.get(key))
         self.placed.pop(key, None)
         self.index.remove(key)
         self._shift(self.ledger.release(key))
@@ -301,6 +316,8 @@ class Facts:
         """Room, index and the gang's counts follow what we believe of a pod."""
         key, node = pod.key, pod.node or self.assumed.get(pod.key, "")
         leaving = pod.leaving or key in self.displaced
+        if self.zones.active:
+            self.zones.follow(pod, node, self.placed.get(key))
         shown = pod
         if node != pod.node or leaving != pod.leaving:
             shown = replace(pod, node=node, leaving=leaving)
@@ -322,6 +339,14 @@ class Facts:
             self._enrol(shown, before)
             if pod.over and pod.gang in self.crews:  # it may be the last that took room
                 self._touch(self.crews[pod.gang], own=False)
+
+    def _on_nodes(self) -> Iterator[Pod]:
+        """Everybody who has a node, as we believe."""
+        for key, pod in self.pods.items():
+            if pod.node:
+                yield pod
+            elif key in self.assumed:
+                yield replace(pod, node=self.assumed[key])
 
     def _enrol(self, pod: Pod, before: Pod | None) -> None:
         key, lone = pod.key, pod.gang is None

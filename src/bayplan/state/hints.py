@@ -22,7 +22,9 @@ def hints_of(why: Standstill, lone: bool) -> frozenset[Hint]:
     found = {Hint.NODE, Hint.KEPT}  # whoever is refused may not have been let look at all nodes
     if why.unfit is None:
         return (
-            frozenset(found | {Hint.ROOM, Hint.STORAGE, Hint.CAME}) if why.misfit is None else ROOMY | found
+            frozenset(found | {Hint.ROOM, Hint.STORAGE, Hint.CAME, Hint.ZONES})
+            if why.misfit is None
+            else ROOMY | found | {Hint.ZONES}
         )
     causes = {cause for cause, _ in why.unfit.counts}
     if why.unfit.bar is not None:
@@ -30,6 +32,8 @@ def hints_of(why: Standstill, lone: bool) -> frozenset[Hint]:
         return frozenset(found if why.unfit.bar is Bar.AFFINITY_CONFLICT else found | {Hint.STORAGE})
     if not lone or not causes or not causes <= _NODES_ALONE:  # others of a gang may lack something else
         found.add(Hint.ROOM)
+    if Cause.UNALIGNED in causes or not lone:
+        found.add(Hint.ZONES)
     if causes & _BY_COMING:
         found.add(Hint.CAME)
     if causes & _BY_STORAGE:

@@ -38,6 +38,7 @@ class Hint(StrEnum):
     ROOM = "room"  # a pod is gone
     CAME = "came"  # a pod has come to a node
     STORAGE = "storage"  # something about volumes changed
+    ZONES = "zones"  # a node reports something else of its inside
     KEPT = "kept"  # room is no longer kept for another
 
 

@@ -7,10 +7,12 @@ from collections.abc import Hashable
 from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.standstill import Hindrance, Standstill
+from bayplan.model.zone import ZoneCare
 from bayplan.state.crew import Crew, hindrance, in_order, was_whole
 from bayplan.state.facts import Facts
 from bayplan.state.hints import ROOMY, hints_of
 from bayplan.state.line import NEVER, Entry, Hint, Line, Place
+from bayplan.state.zone_book import USUAL_CARE
 
 ASSUMED_SECONDS = 30.0  # how long a decided pod may stay unseen before we decide again
 FLUSH_SECONDS = 300.0  # who is parked is tried again after that, whatever happened
@@ -23,9 +25,9 @@ TELL_AGAIN_SECONDS = 10.0  # numbers that change all the time are told that ofte
 class Standing(Facts):
     """Changes only note whose standing they touch; the standing itself is worked out here, once for many."""
 
-    def __init__(self, heal_seconds: float = 60.0) -> None:
+    def __init__(self, heal_seconds: float = 60.0, zone_care: ZoneCare = USUAL_CARE) -> None:
         self.heal_seconds = heal_seconds
-        super().__init__()
+        super().__init__(zone_care)
 
     def _begin(self) -> None:
         super()._begin()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from bayplan.dialects.api import Kind, Verb, Write
@@ -11,13 +12,14 @@ from bayplan.model.plan import Bind
 EVENTS = Kind("", "v1", "Event", "events")
 
 
-def bind_write(action: Bind) -> Write:
-    """The Binding that puts the pod on its node, if it is still the same pod."""
+def bind_write(action: Bind, notes: Mapping[str, str] | None = None) -> Write:
+    """The Binding that puts the pod on its node, if it is still the same pod; annotations go along."""
     key = action.pod.key
+    told = {"annotations": dict(notes)} if notes else {}
     body = {
         "apiVersion": "v1",
         "kind": "Binding",
-        "metadata": {"name": key.name, "namespace": key.namespace, "uid": action.pod.uid},
+        "metadata": {"name": key.name, "namespace": key.namespace, "uid": action.pod.uid, **told},
         "target": {"apiVersion": "v1", "kind": "Node", "name": action.node},
     }
     return Write(Verb.CREATE, PODS_KIND, key.namespace, key.name, body, "binding", action.pod.uid, tag=action)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from bayplan.dialects.kube.zone_messages import sentence as of_zones
 from bayplan.model.node import PODS
 from bayplan.model.unfit import Bar, Cause, Lack, Unfit
+from bayplan.model.zone import Cause as ZoneCause
 
 NO_NODES = "no nodes available to schedule pods"
 NO_VICTIMS = "No preemption victims found for incoming pod"
@@ -52,6 +54,8 @@ def cause(lack: Lack) -> str:
     found, resource = lack
     if found is Cause.LACKING:
         return "Too many pods" if resource == PODS else f"Insufficient {resource}"
+    if found is Cause.UNALIGNED:
+        return of_zones(ZoneCause(resource))
     return _CAUSES[found]
 
 

@@ -13,6 +13,7 @@ from bayplan.dialects.kube.fit_messages import (
     unavailable,
 )
 from bayplan.dialects.kube.gang_objects import POD_GROUP, WORKLOAD
+from bayplan.dialects.kube.zone_messages import told as of_zones
 from bayplan.model.assignment import Code, Misfit
 from bayplan.model.gang import Ref
 from bayplan.model.standstill import Hindrance, Sought, Standstill
@@ -91,6 +92,9 @@ def _no_room(why: Standstill, gang: Ref, of_misfit: Sentence) -> str:
     if why.minimum > 1 and why.misfit is None:
         named = f" (pod {why.pod.name})" if why.pod is not None else ""
         parts.insert(0, f"pod group is unschedulable: {why.fit} of {why.minimum} pods fit{named}:")
+    if why.unfit is not None and why.unfit.unaligned is not None:
+        parts[-1] = parts[-1].removesuffix(".") + "."
+        parts.append(f"For example: {of_zones(why.unfit.unaligned)}.")
     if why.unsure:
         parts.append(UNSURE)
     return " ".join(parts)

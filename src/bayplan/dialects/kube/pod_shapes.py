@@ -48,7 +48,7 @@ class Shapes:
         telling: list[object] = [
             meta.namespace, spec.containers, spec.init_containers, spec.overhead, spec.resources,
             spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints,
-            spec.volumes,
+            spec.volumes, pod.status.qos_class,
         ]  # fmt: skip
         if spec.affinity is not None or spec.topology_spread_constraints:
             telling.append(meta.labels)  # its terms may speak of its own labels

@@ -22,6 +22,7 @@ from bayplan.dialects.kube.wire import (
     VolumeWire,
     pod_amounts,
 )
+from bayplan.dialects.kube.zone_wants import pod_zone_wants
 from bayplan.model.rules import NodeRules, Requirement, Term, Toleration
 from bayplan.model.wants import (
     ANY_ADDRESS,
@@ -73,6 +74,7 @@ def pod_shape(pod: PodWire, company: Selector | None = None) -> Shape:
         images=tuple(image_name(one.image or "") for one in _containers(spec)),
         claims=tuple(_claims(pod)),
         disks=tuple(disk for volume in spec.volumes or () for disk in _disks(volume)),
+        zones=pod_zone_wants(spec, pod.status.qos_class),
     )
 
 

@@ -46,6 +46,7 @@ from bayplan.model.wants import Selector, Wants
 
 SUCCEEDED = "Succeeded"
 OVER = (SUCCEEDED, "Failed")
+WAITING = (None, "", "Pending")
 SCHEDULED = "PodScheduled"
 Membership = tuple[Ref, str, int]
 """The gang, the pod set and the rank of a pod."""
@@ -208,6 +209,7 @@ class Reading:
             created=seconds(meta.creation_timestamp or ""),
             started=seconds(status.start_time or ""),
             told=_told(wire) if ours and not node else "",
+            up=bool(node) and phase not in WAITING,
             scheduler=spec.scheduler_name or "" if ours else "",
         )
 

@@ -106,6 +106,7 @@ class Port(Struct, frozen=True):
 class Container(Struct, frozen=True):
     """A container of a pod."""
 
+    name: str = ""
     resources: Resources | None = None
     restart_policy: str | None = None
     image: str | None = None
@@ -300,6 +301,7 @@ class PodStatus(Struct, frozen=True):
     nominated_node_name: str | None = None
     start_time: str | None = None
     conditions: list[PodCondition] | None = None
+    qos_class: str | None = msgspec.field(default=None, name="qosClass")
 
 
 class PodWire(Struct, frozen=True):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from bayplan.dialects.kube.fields import Fault, Field
 from bayplan.dialects.kube.pods import pod_requests
 from bayplan.dialects.kube.rules import node_rules
+from bayplan.dialects.kube.zone_wants import template_zone_wants
 from bayplan.dialects.kueue.annotations import PREFERRED, REQUIRED
 from bayplan.dialects.kueue.topology_request import Asked
 from bayplan.model.gang import Group, Locality, PodSet, Ref
@@ -43,6 +44,7 @@ def make_pod_set(name: str, count: int, minimum: int, template: Field, wishes: A
         locality=wishes.locality,
         segments=wishes.segments,
         rules=node_rules(spec),
+        zones=template_zone_wants(spec),
     )
 
 

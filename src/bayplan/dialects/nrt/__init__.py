@@ -1,0 +1,1 @@
+"""NodeResourceTopology: the zones inside nodes, as their exporters report them."""

@@ -1,0 +1,60 @@
+"""NodeResourceTopology objects as the API server sends them, in both versions."""
+
+from __future__ import annotations
+
+from bayplan.dialects.api import Kind
+from bayplan.dialects.kube.wire import Metadata, Struct
+
+GROUP = "topology.node.k8s.io"
+Quantity = str | int | float | None
+
+
+class Attribute(Struct, frozen=True):
+    """A named text."""
+
+    name: str = ""
+    value: str = ""
+
+
+class Cost(Struct, frozen=True):
+    """The distance to a zone."""
+
+    name: str = ""
+    value: int = 0
+
+
+class ResourceWire(Struct, frozen=True):
+    """How much of a resource a zone has, may give away, and has left."""
+
+    name: str = ""
+    capacity: Quantity = None
+    allocatable: Quantity = None
+    available: Quantity = None
+
+
+class ZoneWire(Struct, frozen=True):
+    """A part of a node."""
+
+    name: str = ""
+    type: str = ""
+    parent: str | None = None
+    costs: list[Cost] | None = None
+    attributes: list[Attribute] | None = None
+    resources: list[ResourceWire] | None = None
+
+
+class TopologyWire(Struct, frozen=True):
+    """A NodeResourceTopology; the older version has no attributes of its own."""
+
+    metadata: Metadata = Metadata()
+    topology_policies: list[str] | None = None
+    attributes: list[Attribute] | None = None
+    zones: list[ZoneWire] | None = None
+
+
+TOPOLOGIES = Kind(
+    GROUP, "v1alpha2", "NodeResourceTopology", "noderesourcetopologies", False, TopologyWire, optional=True
+)
+OLDER_TOPOLOGIES = Kind(
+    GROUP, "v1alpha1", "NodeResourceTopology", "noderesourcetopologies", False, TopologyWire, optional=True
+)

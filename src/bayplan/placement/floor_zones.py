@@ -1,0 +1,196 @@
+"""Room in zones while a decision is made: what is tried on a floor is followed here, and can be undone.
+
+Equal pods that are seated on one node get the zones that the node would give them, in whatever order they
+come. Of others nobody knows who comes first: to them each pod takes its share of every zone, unless it is
+assumed that pods come in the order in which they were seated.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from bayplan.model.pod import PodKey
+from bayplan.model.wants import Shape
+from bayplan.model.zone import NodeZones, ZoneWants
+from bayplan.placement.nodes import ABSENT
+from bayplan.placement.tree import Ints
+from bayplan.placement.zone_counts import aligned_counts, with_copies
+from bayplan.placement.zone_evictions import imagined
+from bayplan.placement.zone_fit import assumed_zones
+from bayplan.placement.zone_ground import ZoneGround, minds
+from bayplan.placement.zone_reports import RunningPod
+from bayplan.placement.zone_resources import whole_pod
+from bayplan.placement.zones import ZoneColumns, narrowed, taken_everywhere, with_zones
+
+VIEWS_MAX = 4
+AT_FIRST, ONE = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
+
+
+class FloorZones:
+    """What zones hold follows from who was seated on a node and who left it, so that undoing is exact."""
+
+    def __init__(self, ground: ZoneGround, nodes: Sequence[str]) -> None:
+        self.nodes = nodes
+        self.before = ground.columns
+        columns = replace(self.before, available=self.before.available.copy(), fresh=self.before.fresh.copy())
+        self.ground = replace(ground, columns=columns, beside=self.found_by)
+        self.views: dict[ZoneWants, ZoneColumns] = {}  # as equals find it, for those who asked last
+        self.seated: set[PodKey] = set()  # who came while the decision was made
+        self.tenants: dict[int, Counter[ZoneWants]] = {}  # what they ask for, by row
+        self.in_order = False  # pods come as they were seated
+        self.left: dict[int, dict[PodKey, ZoneWants]] = {}  # who ran there and was made to go
+
+    def step(self, shape: Shape, keys: Sequence[PodKey], rows: Ints, *, comes: bool) -> None:
+        """Pods came to rows, or left them; said the other way round it is undone."""
+        wants = minds(self.ground, shape)
+        if wants is None:
+            return
+        for key, row in zip(keys, rows.tolist(), strict=True):
+            if row == ABSENT:
+                continue
+            if comes:
+                self._come(key, row, wants)
+            else:
+                self._leave(key, row, wants)
+        self._work_out(np.unique(rows[rows != ABSENT]))
+
+    def meant(self, seats: Iterable[tuple[PodKey, Shape, int]]) -> dict[PodKey, tuple[tuple[str, int], ...]]:
+        """The zones that equal pods on a node get one after the other; of mixed company nobody can tell."""
+        found = {}
+        rooms: dict[int, ZoneColumns] = {}
+        for key, shape, row in seats:
+            wants = minds(self.ground, shape)
+            if wants is None or len(self.tenants.get(row, ())) != 1:
+                continue
+            if row not in rooms:
+                rooms[row] = narrowed(self.before, np.array([row]))
+            zones = assumed_zones(rooms[row], 0, wants, self.ground.rules)
+            if zones:
+                found[key] = zones
+                rooms[row] = with_copies(rooms[row], AT_FIRST, ONE, wants, self.ground.rules)
+        return found
+
+    def _come(self, key: PodKey, row: int, wants: ZoneWants) -> None:
+        gone = self.left.get(row, {})
+        if key in gone:
+            del gone[key]
+            return
+        self.seated.add(key)
+        self.tenants.setdefault(row, Counter())[wants] += 1
+
+    def _leave(self, key: PodKey, row: int, wants: ZoneWants) -> None:
+        if key not in self.seated:
+            self.left.setdefault(row, {})[key] = wants
+            return
+        self.seated.discard(key)
+        tenants = self.tenants[row]
+        tenants[wants] -= 1
+        if not tenants[wants]:
+            del tenants[wants]
+
+    def _work_out(self, rows: Ints) -> None:
+        """What these rows hold now, beginning with what they held before anything was tried."""
+        if not len(rows):
+            return
+        part = self._without_those_who_left(narrowed(self.before, rows), rows)
+        if self.in_order:
+            _put(self.ground.columns, rows, self._one_after_the_other(part, rows))
+            return
+        taken: dict[ZoneWants, list[tuple[int, int]]] = {}
+        alone: dict[ZoneWants, list[tuple[int, int]]] = {}
+        for at, row in enumerate(rows.tolist()):
+            tenants: Mapping[ZoneWants, int] = self.tenants.get(row, {})
+            for wants, count in tenants.items():
+                taken.setdefault(wants, []).append((at, count))
+                if len(tenants) == 1:
+                    alone.setdefault(wants, []).append((at, count))
+        crowded = part
+        for wants, found in taken.items():
+            at, counts = np.array(found, dtype=np.int64).T
+            crowded = _pessimistic(crowded, at, counts, wants)
+        _put(self.ground.columns, rows, crowded)
+        for wants, view in self.views.items():
+            equals = np.array(alone.get(wants, ()), dtype=np.int64).reshape(-1, 2)
+            _put(view, rows, crowded)
+            if len(equals):
+                _put(view, rows[equals[:, 0]], self._with_equals(part, crowded, wants, equals))
+
+    def take_turns(self, in_order: bool) -> None:
+        """From now on pods come in the order in which they were seated, or nobody knows."""
+        self.in_order = in_order
+        self.views.clear()
+        self._work_out(np.array(sorted(self.tenants), dtype=np.int64))
+
+    def _one_after_the_other(self, part: ZoneColumns, rows: Ints) -> ZoneColumns:
+        tenants = [list(self.tenants.get(row, {}).items()) for row in rows.tolist()]
+        for turn in range(max(map(len, tenants))):
+            alike: dict[ZoneWants, list[tuple[int, int]]] = {}
+            for at, here in enumerate(tenants):
+                if turn < len(here):
+                    alike.setdefault(here[turn][0], []).append((at, here[turn][1]))
+            for wants, found in alike.items():
+                where, counts = np.array(found, dtype=np.int64).T
+                part = with_copies(part, where, counts, wants, self.ground.rules)
+        return part
+
+    def found_by(self, wants: ZoneWants) -> ZoneColumns:
+        """The zones as such a pod finds them: it knows what its equals take."""
+        if self.in_order:
+            return self.ground.columns
+        if wants in self.views:
+            return self.views[wants]
+        rows = [row for row, tenants in self.tenants.items() if len(tenants) == 1 and wants in tenants]
+        columns = self.ground.columns
+        if not rows:
+            return columns
+        while len(self.views) >= VIEWS_MAX:
+            del self.views[next(iter(self.views))]
+        view = replace(columns, available=columns.available.copy(), fresh=columns.fresh.copy())
+        at = np.array(sorted(rows), dtype=np.int64)
+        counts = np.array([self.tenants[row][wants] for row in at.tolist()], dtype=np.int64)
+        equals = np.stack((np.arange(len(at)), counts), axis=1)
+        part = self._without_those_who_left(narrowed(self.before, at), at)
+        _put(view, at, self._with_equals(part, narrowed(columns, at), wants, equals))
+        self.views[wants] = view
+        return view
+
+    def _with_equals(
+        self, part: ZoneColumns, crowded: ZoneColumns, wants: ZoneWants, equals: Ints
+    ) -> ZoneColumns:
+        """Some rows of a part with equal pods in their zones. Where they do not fit, it is as for all."""
+        rules, (at, counts) = self.ground.rules, equals.T
+        few = narrowed(part, at)
+        fits = aligned_counts(few, wants, rules, int(counts.max())) >= counts
+        filled = with_copies(few, np.flatnonzero(fits), counts[fits], wants, rules)
+        filled.available[:, :, ~fits] = crowded.available[:, :, at[~fits]]
+        return filled
+
+    def _without_those_who_left(self, part: ZoneColumns, rows: Ints) -> ZoneColumns:
+        """They give back what they had to themselves, as far as anybody knows where that was."""
+        ground = self.ground
+        if not self.left or not ground.care.thinks_ahead:
+            return part
+        for at, row in enumerate(rows.tolist()):
+            name = self.nodes[row]
+            gone, report = self.left.get(row), ground.believed.get(name)
+            if not gone or report is None:
+                continue
+            victims = [RunningPod((key.namespace, key.name), wants) for key, wants in gone.items()]
+            found = imagined(report, victims, ground.seats(name), ground.care)
+            if isinstance(found, NodeZones):
+                part = with_zones(part, at, found)
+            else:
+                part.fresh[at] = False  # nobody can say what would be there
+        return part
+
+
+def _put(columns: ZoneColumns, rows: Ints, part: ZoneColumns) -> None:
+    columns.available[:, :, rows], columns.fresh[rows] = part.available, part.fresh
+
+
+def _pessimistic(part: ZoneColumns, at: Ints, counts: Ints, wants: ZoneWants) -> ZoneColumns:
+    return taken_everywhere(part, at, dict(whole_pod(wants, sidecars_stay=True)), counts)

@@ -1,0 +1,152 @@
+"""`make bench-numa`: zones of 5,000 nodes, for one pod and for a gang that a rack is to align."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from bayplan.model.node import Node
+from bayplan.model.zone import (
+    Alignment,
+    Container,
+    NodeZones,
+    Policy,
+    Scope,
+    Service,
+    Zone,
+    ZoneRules,
+    ZoneScore,
+    ZoneWants,
+)
+from bayplan.placement.zone_counts import aligned_counts
+from bayplan.placement.zone_fit import aligned
+from bayplan.placement.zone_scores import zone_scores
+from bayplan.placement.zones import ZoneColumns, zone_columns
+
+NODES, NODES_PER_RACK = 5_000, 50
+CPUS, GIBS = 16, 64
+GPU = "nvidia.com/gpu"
+SEED = 8
+
+PEER_MS = {2: 235.0, 8: 758.0}
+"""The plugin of kubernetes-sigs/scheduler-plugins at 903da7df, one thread, by zones per node."""
+
+PEER_QUIET_MS = {2: 97.0, 8: 269.0}
+"""The same with its unused log strings left out."""
+
+POD_LIMIT_MS, GANG_LIMIT_MS, RATIO = 10.0, 200.0, 20.0
+GANG = 1_000
+
+MAIN = (("cpu", 4000), ("memory", 8 << 30), (GPU, 1))
+ONE = ZoneWants(Service.GUARANTEED, (Container("main", MAIN),))
+TWO = ZoneWants(
+    Service.GUARANTEED,
+    (Container("main", MAIN), Container("beside", (("cpu", 1000), ("memory", 1 << 30)))),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One thing measured, in milliseconds of CPU time."""
+
+    title: str
+    median: float
+    least: float
+    limit: float
+    peer: float = 0.0
+
+
+def cluster(zones: int, scope: Scope) -> ZoneColumns:
+    """Nodes of so many zones, each zone used to some degree."""
+    chance = random.Random(SEED)
+    nodes, reports = [], {}
+    for number in range(NODES):
+        name = f"node-{number:05}"
+        whole = {"cpu": zones * CPUS * 1000, "memory": zones * GIBS << 30, GPU: zones * 2, "pods": 110}
+        nodes.append(Node(name, {}, whole))
+        reports[name] = NodeZones(
+            name,
+            tuple(_zone(place, zones, chance) for place in range(zones)),
+            Alignment(Policy.SINGLE_ZONE, scope),
+        )
+    return zone_columns(nodes, reports)
+
+
+def _zone(place: int, zones: int, chance: random.Random) -> Zone:
+    available = {
+        "cpu": chance.randrange(CPUS + 1) * 1000,
+        "memory": chance.randrange(GIBS + 1) << 30,
+        GPU: chance.randrange(3),
+    }
+    distances = {to: 10 if to == place else 12 if to // 4 == place // 4 else 32 for to in range(zones)}
+    return Zone(place, available, distances=distances)
+
+
+def measured(act: Callable[[], object], rounds: int) -> tuple[float, float]:
+    """Median and least milliseconds of CPU time."""
+    act()
+    taken = []
+    for _ in range(rounds):
+        begin = time.process_time_ns()
+        act()
+        taken.append((time.process_time_ns() - begin) / 1e6)
+    taken.sort()
+    return taken[len(taken) // 2], taken[0]
+
+
+def one_pod(columns: ZoneColumns, zones: int, scope: Scope, rounds: int) -> list[Row]:
+    """Filter and score on every node, for each way to score."""
+    rows = []
+    for score in ZoneScore:
+        rules = ZoneRules(score=score)
+
+        def act(rules: ZoneRules = rules) -> object:
+            return aligned(columns, ONE, rules).good, zone_scores(columns, ONE, rules)
+
+        title = f"{zones} zones, scope {scope}: filter and score {score}"
+        rows.append(Row(title, *measured(act, rounds), POD_LIMIT_MS, PEER_MS[zones]))
+    return rows
+
+
+def gang(columns: ZoneColumns, wants: ZoneWants, title: str, rounds: int) -> Row:
+    """How many of 1,000 copies every node aligns, summed over racks, and the first rack with most room."""
+    racks = np.arange(0, NODES, NODES_PER_RACK)
+
+    def act() -> object:
+        return np.add.reduceat(aligned_counts(columns, wants, most=GANG), racks).argmax()
+
+    return Row(title, *measured(act, rounds), GANG_LIMIT_MS)
+
+
+def main() -> int:
+    """Measure, print a table, and say what was missed."""
+    parser = argparse.ArgumentParser(prog="numa", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15)
+    rounds = parser.parse_args().rounds
+    rows: list[Row] = []
+    for zones in (2, 8):
+        for scope in Scope:
+            columns = cluster(zones, scope)
+            rows += one_pod(columns, zones, scope, rounds)
+            if zones == 8:
+                rows.append(gang(columns, ONE, f"gang of {GANG:,}, one container, scope {scope}", rounds))
+                rows.append(gang(columns, TWO, f"gang of {GANG:,}, two containers, scope {scope}", rounds))
+    print(f"{NODES:,} nodes, milliseconds of CPU time")
+    width = max(len(row.title) for row in rows)
+    for row in rows:
+        ratio = f"{row.peer / row.median:5.0f} × the peer" if row.peer else ""
+        met = row.median <= row.limit and (not row.peer or row.peer >= RATIO * row.median)
+        limit = f"≤ {row.limit:g} {'met' if met else 'missed'}"
+        print(f"{row.title:{width}} {row.median:8.2f} {row.least:8.2f}  {limit:12} {ratio}".rstrip())
+    quiet = ", ".join(f"{ms:g} ms at {zones} zones" for zones, ms in PEER_QUIET_MS.items())
+    print(f"Columns: median, least. The peer's times are recorded; without its log strings it takes {quiet}.")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

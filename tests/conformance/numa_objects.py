@@ -1,0 +1,54 @@
+"""numa/*: what all its checks read: pods, nodes and topologies of a case as our values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from bayplan.dialects.kube.wire import NodeWire, PodWire, node_of
+from bayplan.dialects.kube.zone_wants import zone_wants
+from bayplan.dialects.nrt.topologies import node_zones
+from bayplan.dialects.nrt.wire import TopologyWire
+from bayplan.model.node import Node
+from bayplan.model.zone import NodeZones, ZoneRules, ZoneScore, ZoneWants
+from bayplan.placement.zones import ZoneColumns, zone_columns
+
+Object = dict[str, Any]
+
+PEER = ZoneRules(sidecars_stay=False)
+"""The peer checks sidecars, and then forgets what they took."""
+
+SCORES = {
+    "LeastAllocated": ZoneScore.LEAST_ALLOCATED,
+    "MostAllocated": ZoneScore.MOST_ALLOCATED,
+    "BalancedAllocation": ZoneScore.BALANCED,
+    "LeastNUMANodes": ZoneScore.FEWEST_ZONES,
+}
+
+
+def pod_of(case: Object) -> PodWire:
+    return msgspec.convert(case, PodWire, strict=False)
+
+
+def wants_of(case: Object) -> ZoneWants:
+    pod = pod_of(case)
+    return zone_wants(pod.spec, pod.status.qos_class)
+
+
+def nodes_of(cases: Iterable[Object]) -> list[Node]:
+    return [node_of(msgspec.convert(case, NodeWire, strict=False)) for case in cases]
+
+
+def topology_of(case: Object) -> TopologyWire:
+    return msgspec.convert(case, TopologyWire, strict=False)
+
+
+def zones_of(case: Object) -> NodeZones:
+    return node_zones(topology_of(case))[0]
+
+
+def columns_of(nodes: list[Node], topologies: Iterable[Object] | None) -> ZoneColumns:
+    reports = [zones_of(one) for one in topologies or ()]
+    return zone_columns(nodes, {report.node: report for report in reports})

@@ -1,0 +1,149 @@
+"""Gangs on nodes with zones, on a real control plane: aligned in one rack, told why not, without zones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bayplan.cli.manifests import Settings, custom_resources
+from tests.end_to_end.objects import Object, eventually
+from tests.end_to_end.test_run import rights, scheduler
+from tests.numa_definition import definition, topology
+
+if TYPE_CHECKING:
+    from tools.controlplane.cluster import Cluster
+
+GPU = "example.com/gpu"
+RACKS = {"z-1": "torn", "z-2": "torn", "z-3": "whole", "z-4": "whole"}
+ZONE: Mapping[str, str | int] = {"cpu": "8", "memory": "32Gi", GPU: 4}
+TORN: tuple[Mapping[str, str | int], ...] = ({**ZONE, GPU: 2}, {**ZONE, GPU: 2})
+CRD = str(definition()["metadata"]["name"])
+HINTS = "apiVersion: bayplan.dev/v1\nkind: Configuration\nzones:\n  hints: true\n"
+
+
+def host(name: str, rack: str) -> Object:
+    amounts = {"cpu": "16", "memory": "64Gi", "pods": "110", GPU: "8"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "zoned-rack": rack}},
+        "status": {"capacity": amounts, "allocatable": amounts},
+    }
+
+
+@pytest.fixture(scope="module")
+def site(cluster: Cluster) -> Iterator[Cluster]:
+    cluster.apply(*custom_resources(Settings(roles=("scheduler",))))
+    cluster.kubectl("create", "namespace", "bayplan-system")
+    cluster.apply(*rights(), *(host(name, rack) for name, rack in RACKS.items()))
+    cluster.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "node", *RACKS)
+    yield cluster
+    cluster.kubectl("delete", "node", *RACKS)
+
+
+def install(site: Cluster) -> None:
+    """The definition and a report of each node; the first rack has as much, but no zone of it has four."""
+    site.apply(definition())
+    site.kubectl("wait", "--for=condition=Established", "--timeout=60s", f"crd/{CRD}")
+    for name, rack in RACKS.items():
+        site.apply(topology(name, TORN if rack == "torn" else (ZONE, ZONE)))
+
+
+def gang(site: Cluster, name: str, pods: int, gpus: int) -> list[str]:
+    """Pods that each need so many GPUs in one zone, all of them in one rack."""
+    api = {"apiVersion": "scheduling.k8s.io/v1alpha1", "kind": "Workload"}
+    notes = {"bayplan.dev/required-topology": "zoned-rack"}
+    groups = [{"name": "g", "policy": {"gang": {"minCount": pods}}}]
+    site.apply({**api, "metadata": meta(name, annotations=notes), "spec": {"podGroups": groups}})
+    names = [f"{name}-{number}" for number in range(pods)]
+    asks = {"cpu": "4", "memory": "8Gi", GPU: str(gpus)}
+    container = {"name": "main", "image": "none", "resources": {"requests": asks, "limits": asks}}
+    site.apply(
+        *(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": meta(one),
+                "spec": {
+                    "schedulerName": "bayplan",
+                    "workloadRef": {"name": name, "podGroup": "g"},
+                    "containers": [container],
+                },
+            }
+            for one in names
+        )
+    )
+    return names
+
+
+def meta(name: str, **more: Any) -> Object:
+    return {"name": name, "namespace": "default", **more}
+
+
+def pod(site: Cluster, name: str) -> Object:
+    return site.get("pod", "-n", "default", name)
+
+
+def hosts(site: Cluster, names: list[str]) -> list[str]:
+    return sorted(str(pod(site, name)["spec"].get("nodeName", "")) for name in names)
+
+
+def told(site: Cluster, name: str) -> str:
+    for one in pod(site, name)["status"].get("conditions") or ():
+        if one["type"] == "PodScheduled" and one["status"] == "False":
+            return str(one.get("message", ""))
+    return ""
+
+
+def remove(site: Cluster, *names: str) -> None:
+    site.kubectl("delete", "pod", "-n", "default", "--force", "--grace-period=0", *names)
+
+
+def test_a_gang_lands_aligned_in_one_rack_or_hears_why(site: Cluster, tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(HINTS)
+    install(site)
+    with scheduler(site, tmp_path, "--config", str(settings)):
+        names = gang(site, "aligned", 4, 4)
+        eventually(lambda: all(hosts(site, names)), "all pods have nodes", 30)
+        assert hosts(site, names) == ["z-3", "z-3", "z-4", "z-4"]
+        hints = sorted(
+            pod(site, one)["metadata"]["annotations"]["bayplan.dev/assumed-zones"] for one in names
+        )
+        assert hints == ["main=0", "main=0", "main=1", "main=1"]
+
+        late = gang(site, "late", 2, 3)
+        eventually(lambda: "cannot align container" in told(site, late[0]), "it hears why it waits", 30)
+        assert hosts(site, late) == ["", ""]
+        assert "container main asks for 4 of cpu and 3 of example.com/gpu and 8Gi of memory" in told(
+            site, late[0]
+        )
+        assert "zone 0 has 2 of example.com/gpu, zone 1 has 2 of example.com/gpu" in told(site, late[0])
+        events = site.get("events", "-n", "default", "--field-selector", f"involvedObject.name={late[0]}")
+        assert "cannot align container" in json.dumps(events)
+
+        remove(site, *names)
+        for name in ("z-3", "z-4"):  # as their exporters would
+            site.apply(topology(name, ({**ZONE, "cpu": "7"}, ZONE)))
+        eventually(lambda: all(hosts(site, late)), "a report that tells of more room wakes it", 30)
+        assert set(hosts(site, late)) <= {"z-3", "z-4"}
+        remove(site, *late)
+
+
+def test_without_the_definition_zones_do_not_matter(site: Cluster, tmp_path: Path) -> None:
+    install(site)
+    for name in RACKS:
+        site.apply(topology(name, TORN))
+    with scheduler(site, tmp_path):
+        names = gang(site, "torn", 2, 3)
+        eventually(lambda: "cannot align container" in told(site, names[0]), "no zone has three", 30)
+        site.kubectl("delete", "crd", CRD)
+        eventually(lambda: all(hosts(site, names)), "it is scheduled by room alone", 60)
+        remove(site, *names)
+        more = gang(site, "later", 2, 3)
+        eventually(lambda: all(hosts(site, more)), "so is another one", 30)
+        remove(site, *more)
