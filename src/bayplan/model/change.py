@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from bayplan.model.charter import Budget, Charter
 from bayplan.model.demand import Demand
+from bayplan.model.fair_queue import FairQueue
 from bayplan.model.gang import Ref
 from bayplan.model.node import Node, Topology
 from bayplan.model.pod import Pod, PodKey
@@ -122,6 +123,20 @@ class ZonesLost:
     """A node reports nothing of its inside any more."""
 
     node: str
+
+
+@dataclass(frozen=True, slots=True)
+class FairQueueSeen:
+    """A queue that shares the nodes with others is there, as it is now."""
+
+    queue: FairQueue
+
+
+@dataclass(frozen=True, slots=True)
+class FairQueueLost:
+    """A queue that shared the nodes with others is no more."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +261,8 @@ Change = (
     | ImagesSeen
     | ZonesSeen
     | ZonesLost
+    | FairQueueSeen
+    | FairQueueLost
     | FlavorSeen
     | FlavorLost
     | QuotaNodeSeen

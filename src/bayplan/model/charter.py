@@ -12,7 +12,8 @@ from bayplan.model.wants import Selector
 class Charter:
     """The rules of one gang; its pods are known by themselves and name it.
 
-    A gang made from a template also knows its tree: pod sets with counts and localities, placed whole.
+    A gang made from a template also knows its tree: pod sets with counts and localities. It starts when every
+    pod set has its minimum; the pods beyond follow where there is room.
     """
 
     source: Ref
@@ -23,6 +24,9 @@ class Charter:
     leaves_whole: bool = False  # if one of its pods has to go, all go
     locality: Locality = field(default_factory=Locality)  # levels here are labels of nodes
     tree: Group | None = None
+    topology: str = ""  # whose levels the tree names; empty: the first that has all of them
+    queue: str = ""  # whose share it uses; empty: it answers to no queue
+    lasting: bool = False  # once it runs it is not made to go, neither by its queue nor by others
     created: float = 0.0
     uid: str = ""
     flaw: str = ""  # what is wrong with it; such a gang is never placed

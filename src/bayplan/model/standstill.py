@@ -18,6 +18,9 @@ class Hindrance(StrEnum):
     TOO_FEW = "too_few"  # pods: fewer are there than its minimum
     GATED = "gated"  # a pod of it is held back
     FLAWED = "flawed"  # what it asks for contradicts itself
+    NO_QUEUE = "no_queue"  # the queue it names is not there, or holds other queues
+    OVER_LIMIT = "over_limit"  # its queue, or one above, would have more than it ever may
+    OVER_QUOTA = "over_quota"  # it lasts, and its queue would have more than is its own
     NO_ROOM = "no_room"
     MAKING_ROOM = "making_room"  # others are on their way out
     KEPT_FREE = "kept_free"  # it would fit, but the room is kept for one that has waited longer
@@ -54,3 +57,4 @@ class Standstill:
     displaced: int = 0  # pods that are on their way out for it
     unsure: bool = False  # a place may exist: not everything was tried
     about: str = ""  # the name of what is missing, or what is wrong
+    part: str = ""  # the pod set that lacks places or pods, if it is one
