@@ -34,15 +34,19 @@ from bayplan.dialects.kai.wire import (
 )
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.wire import PodWire
+from bayplan.dialects.kube.zone_wants import template_zone_wants
 from bayplan.dialects.kueue.workload import workload_gang
 from bayplan.model.fair_queue import Entitlement
 from bayplan.model.gang import Group, Locality, PodSet, Ref, Segment
 from bayplan.model.pod import Pod, PodKey
+from bayplan.model.wants import Shape, Wants
 
 Object = dict[str, Any]
 
 RACK, ZONE = Constraint("hall", "rack"), Constraint("hall", "zone")
 GPU = {"nvidia.com/gpu": 1}
+SPEC = {"containers": [{"name": "c", "resources": {"requests": {"nvidia.com/gpu": "1"}}}]}
+ZONES = template_zone_wants(Field(SPEC))
 
 
 def segmented(*minimums: int, parent: Constraint | None = None, of: Constraint = RACK) -> PodGroup:
@@ -51,7 +55,7 @@ def segmented(*minimums: int, parent: Constraint | None = None, of: Constraint =
 
 
 def known(counts: dict[str, int]) -> dict[str, Pods]:
-    return {name: Pods(count, GPU) for name, count in counts.items()}
+    return {name: Pods(count, GPU, zones=ZONES) for name, count in counts.items()}
 
 
 def only(found: Decoded) -> Group | PodSet:
@@ -61,9 +65,7 @@ def only(found: Decoded) -> Group | PodSet:
 
 def slices(count: int, size: int, *, minimum: int | None = None, required: str = "") -> Group:
     request = {"podSetSliceRequiredTopology": "rack", "podSetSliceSize": size}
-    resources = {"requests": {"nvidia.com/gpu": "1"}}
-    template = {"spec": {"containers": [{"name": "c", "resources": resources}]}}
-    pod_set: Object = {"name": "worker", "count": count, "template": template}
+    pod_set: Object = {"name": "worker", "count": count, "template": {"spec": SPEC}}
     pod_set["topologyRequest"] = request | ({"required": required} if required else {})
     if minimum is not None:
         pod_set["minCount"] = minimum
@@ -107,7 +109,7 @@ def test_what_is_no_equal_share_stays_a_tree() -> None:
     gap = decode(segmented(4, 0, 0), known({"worker-0": 4, "worker-2": 1}))
     assert isinstance(only(gap), Group)
     late = decode(segmented(4, 0, 0), known({"worker-0": 4}))
-    assert only(late) == PodSet("worker", 4, 4, GPU, segments=(Segment(4, "rack"),))
+    assert only(late) == PodSet("worker", 4, 4, GPU, segments=(Segment(4, "rack"),), zones=ZONES)
 
 
 def test_an_elastic_sub_group_is_never_waited_for() -> None:
@@ -288,3 +290,12 @@ def test_siblings_that_only_look_like_shares_stay_a_tree() -> None:
     assert isinstance(only(late), Group), "the optional one comes first"
     other = {"worker-0": Pods(4, GPU), "worker-1": Pods(4, {"nvidia.com/gpu": 2})}
     assert isinstance(only(decode(segmented(4, 4), other)), Group), "they ask for different things"
+
+
+def test_pods_bring_what_they_ask_of_zones() -> None:
+    wants = Wants(Shape(zones=ZONES))
+    pods = [Pod(PodKey("ns", f"p{at}"), "", {"nvidia.com/gpu": 1, "pods": 1}, wants=wants) for at in (0, 1)]
+    found = decode(segmented(1, 1), known_pods({"worker-0": pods[:1], "worker-1": pods[1:]}))
+    assert found.root.members == slices(2, 1).members and ZONES is not None
+    other = known_pods({"worker-0": pods[:1]}) | {"worker-1": Pods(1, GPU)}
+    assert isinstance(only(decode(segmented(1, 1), other)), Group), "they ask for different zones"

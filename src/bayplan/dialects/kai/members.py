@@ -37,4 +37,5 @@ def _pods(pods: Sequence[Pod]) -> Pods:
         for resource, amount in pod.amounts.items():
             if resource != PODS and amount:
                 requests[resource] = max(requests.get(resource, 0), amount)
-    return Pods(len(pods), requests, pods[0].wants.shape.rules)
+    first = pods[0].wants.shape
+    return Pods(len(pods), requests, first.rules, first.zones)

@@ -14,6 +14,7 @@ from bayplan.dialects.kai.pod_group import Constraint, PodGroup, SubGroup
 from bayplan.model.charter import Charter
 from bayplan.model.gang import Group, Locality, PodSet, Segment
 from bayplan.model.rules import ANY_NODE, NodeRules
+from bayplan.model.zone import ZoneWants
 
 DEFAULT = "default"
 """The pod set of a group without sub-groups, and of pods that name none."""
@@ -35,6 +36,7 @@ class Pods:
     count: int = 0
     requests: Mapping[str, int] = field(default_factory=dict)
     rules: NodeRules = ANY_NODE
+    zones: ZoneWants | None = None
 
 
 NO_PODS = Pods()
@@ -130,7 +132,7 @@ def decode(group: PodGroup, pods: Mapping[str, Pods] | None = None) -> Decoded:
         strays = extra[0] if extra else NO_PODS
         minimum = 0 if group.sub_groups else group.minimum
         count = max(sum(one.count for one in extra), minimum)
-        members.append(PodSet(DEFAULT, count, minimum, strays.requests, rules=strays.rules))
+        members.append(replace(_pod_set(DEFAULT, minimum, strays), count=count))
         homes[""] = Home(DEFAULT)
     return Decoded(_located(group.name, tuple(members), group.constraint), homes)
 
@@ -224,10 +226,12 @@ def _member(
 
 
 def _leaf(one: SubGroup, pods: Mapping[str, Pods]) -> PodSet:
-    known = pods.get(one.name, NO_PODS)
-    return PodSet(
-        one.name, max(one.minimum, known.count), one.minimum, dict(known.requests), rules=known.rules
-    )
+    return _pod_set(one.name, one.minimum, pods.get(one.name, NO_PODS))
+
+
+def _pod_set(name: str, minimum: int, known: Pods) -> PodSet:
+    count = max(minimum, known.count)
+    return PodSet(name, count, minimum, dict(known.requests), rules=known.rules, zones=known.zones)
 
 
 def _folded(
@@ -251,14 +255,13 @@ def _folded(
     full = all(count == size for count in counts[:-1]) and 0 < counts[-1] <= size
     whole = all(leaf.minimum in (0, leaf.count) for leaf in leaves)
     needed = [leaf.minimum > 0 for leaf in leaves]
-    alike = {(tuple(sorted(leaf.requests.items())), leaf.rules) for leaf in leaves if leaf.count}
+    alike = {(tuple(sorted(leaf.requests.items())), leaf.rules, leaf.zones) for leaf in leaves if leaf.count}
     if not (full and whole and needed == sorted(needed, reverse=True) and len(alike) == 1):
         return None
     homes |= {one.name: Home(parent.name, number * size) for number, one in enumerate(inner)}
     minimum = sum(leaf.minimum for leaf in leaves)
-    first = leaves[0]
     segments = (Segment(size, level.required),)
-    return PodSet(parent.name, sum(counts), minimum, first.requests, segments=segments, rules=first.rules)
+    return replace(leaves[0], name=parent.name, count=sum(counts), minimum=minimum, segments=segments)
 
 
 def _placed(pod_set: PodSet, constraint: Constraint | None) -> Group | PodSet:
