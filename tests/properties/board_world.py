@@ -10,6 +10,8 @@ from bayplan.model.change import (
     Change,
     CharterLost,
     CharterSeen,
+    FairQueueLost,
+    FairQueueSeen,
     NodeLost,
     NodeSeen,
     PodLost,
@@ -17,6 +19,7 @@ from bayplan.model.change import (
     TopologySeen,
 )
 from bayplan.model.charter import Charter
+from bayplan.model.fair_queue import FairQueue
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
 from bayplan.model.plan import Action, Begin, Bind, Displace, Nominate, Plan, Refuse
@@ -28,6 +31,7 @@ from bayplan.state.board import Board
 from bayplan.state.look import Candidate, Look
 
 RACKS = Topology("racks", ("rack", HOSTNAME))
+QUEUES = ("blue", "green")
 GANGS = ("a", "b", "c")
 CAUSES = (Cause.LACKING, Cause.TAINT, Cause.NOT_NEAR, Cause.NO_VOLUME)
 
@@ -41,6 +45,7 @@ class World:
         self.nodes: dict[str, Node] = {}
         self.pods: dict[PodKey, Pod] = {}
         self.charters: dict[Ref, Charter] = {}
+        self.queues: dict[str, FairQueue] = {}
         self.events: deque[Change] = deque()
         self.writes: deque[Action] = deque()
         self.made = 0
@@ -64,8 +69,18 @@ class World:
             "go",
             "charter",
             "no_charter",
+            "queue",
         ]
         getattr(self, f"_{self.rng.choice(names)}")()
+
+    def _queue(self) -> None:
+        name = self.rng.choice(QUEUES)
+        if name in self.queues and self.rng.random() < 0.3:
+            del self.queues[name]
+            self.events.append(FairQueueLost(name))
+        else:
+            self.queues[name] = FairQueue(name, priority=self.rng.randrange(3))
+            self.events.append(FairQueueSeen(self.queues[name]))
 
     def _node(self) -> None:
         name = f"n{self.rng.randrange(5)}"
@@ -117,7 +132,9 @@ class World:
 
     def _charter(self) -> None:
         ref = Ref("test", "Gang", "ns", self.rng.choice(GANGS))
-        self.charters[ref] = Charter(ref, self.rng.randrange(4), desired=self.rng.choice((0, 0, 0, 3)))
+        minimum, desired = self.rng.randrange(4), self.rng.choice((0, 0, 0, 3))
+        queue, lasting = self.rng.choice(("", "", *QUEUES)), self.rng.random() < 0.3
+        self.charters[ref] = Charter(ref, minimum, desired=desired, queue=queue, lasting=lasting)
         self.events.append(CharterSeen(self.charters[ref]))
 
     def _no_charter(self) -> None:
@@ -229,4 +246,5 @@ class World:
         found.apply_all([NodeSeen(node) for node in self.nodes.values()])
         found.apply_all([PodSeen(pod) for pod in self._in_order()])
         found.apply_all([CharterSeen(charter) for charter in self.charters.values()])
+        found.apply_all([FairQueueSeen(queue) for queue in self.queues.values()])
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ def agrees_with_itself(board: Board) -> None:
     gangs_agree(board)
     everyone_is_in_one_place(board)
     rows_agree(board)
+    queues_agree(board)
 
 
 def gangs_agree(board: Board) -> None:
@@ -63,7 +65,8 @@ def gangs_agree(board: Board) -> None:
 def everyone_is_in_one_place(board: Board) -> None:
     line = board.line
     assert set(line.entries) == set(board.crews)
-    ready = {noted[2] for noted in line._ready if line._current(noted) is not None}
+    noted_ready = (noted for lane in line._ready.values() for noted in lane)
+    ready = {noted[2] for noted in noted_ready if line._current(noted) is not None}
     parked = [
         noted[2] for kind in line.kinds.values() for noted in kind.parked if line._current(noted) is not None
     ]
@@ -96,6 +99,44 @@ def rows_agree(board: Board) -> None:
         for resource, at in supply.resources.items():
             left = board.nodes[name].allocatable.get(resource, 0) - used.get(name, {}).get(resource, 0)
             assert ground.free[at, row] == left
+
+
+def queues_agree(board: Board) -> None:
+    """What each queue has and wants is the sum of its pods."""
+    view = board.fair.view()
+    if view is None:
+        return
+    sums: dict[tuple[str, str], dict[str, int]] = {}
+    capacity: dict[str, int] = {}
+    for node in board.nodes.values():
+        if node.ready:
+            add(capacity, node.allocatable, 1)
+    for key, known in board.pods.items():
+        pod = board.placed.get(key, known)
+        charter = board.charters.get(pod.gang) if pod.gang is not None else None
+        queue = charter.queue if charter is not None else ""
+        if part_of(pod) is Part.WAITING:
+            add(sums.setdefault(("wants", queue), {}), pod.amounts, 1)
+        if not pod.takes_room or pod.leaving:
+            continue
+        add(sums.setdefault(("has", queue), {}) if queue else capacity, pod.amounts, 1 if queue else -1)
+        if charter is not None and queue and charter.lasting:
+            add(sums.setdefault(("lasting", queue), {}), pod.amounts, 1)
+    kept = {"has": view.has, "lasting": view.lasting, "wants": view.wants}
+    for what, queues in kept.items():
+        assert all(name for name in queues)
+        wanted = {name: amounts for (sort, name), amounts in sums.items() if sort == what and name}
+        assert {name: some for name, all_ in queues.items() if (some := present(all_))} == wanted
+    assert present(view.capacity) == present(capacity)
+
+
+def add(sums: dict[str, int], amounts: Mapping[str, int], sign: int) -> None:
+    for name, amount in amounts.items():
+        sums[name] = sums.get(name, 0) + sign * amount
+
+
+def present(amounts: Mapping[str, int]) -> dict[str, int]:
+    return {name: amount for name, amount in amounts.items() if amount}
 
 
 def story(board: Board) -> dict[str, Any]:

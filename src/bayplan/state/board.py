@@ -11,10 +11,10 @@ from bayplan.model.pod import Pod, PodKey
 from bayplan.model.standstill import Hindrance, Standstill
 from bayplan.placement.fit_filters import Scene
 from bayplan.state.crew import Crew, hindrance, in_order
-from bayplan.state.facts import lone_charter, lone_ref
 from bayplan.state.flat import FLAT
 from bayplan.state.hints import ROOMY
 from bayplan.state.line import NEVER, Entry, Hint, Place
+from bayplan.state.lone import lone_charter, lone_ref
 from bayplan.state.look import Candidate, Look
 from bayplan.state.standing import ASSUMED_SECONDS, ROOM_SECONDS, Standing
 
@@ -84,6 +84,7 @@ class Board(Standing):
             nominations={key: said for key, said in self.nominations.items() if key not in own},
             kept=self.kept,
             kept_priority=self.line.entries[self.kept[0]].priority if self.kept is not None else None,
+            fair=self.fair.view(),
         )
 
     def _candidate(self, crew: Crew, now: float) -> Candidate:

@@ -11,6 +11,8 @@ from bayplan.model.change import (
     Change,
     CharterLost,
     CharterSeen,
+    FairQueueLost,
+    FairQueueSeen,
     ImagesSeen,
     NamespaceLost,
     NamespaceSeen,
@@ -27,6 +29,7 @@ from bayplan.model.change import (
     ZonesSeen,
 )
 from bayplan.model.charter import Budget, Charter
+from bayplan.model.fair_queue import FairQueue
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME, LEVELS_MAX, Node, Topology
 from bayplan.model.pod import Pod, PodKey
@@ -35,29 +38,13 @@ from bayplan.placement.fit_images import ImageIndex
 from bayplan.placement.fit_index import PodIndex
 from bayplan.state.cluster import Cluster
 from bayplan.state.crew import Crew, part_of
+from bayplan.state.fair_book import FairBook, hold_of
 from bayplan.state.flat import FLAT, Flat
 from bayplan.state.ledger import Claim, Ledger, Shift
 from bayplan.state.line import Hint
+from bayplan.state.lone import lone_charter, lone_ref
 from bayplan.state.stores import Stores
 from bayplan.state.zone_book import USUAL_CARE, ZoneBook
-
-
-def lone_ref(key: PodKey) -> Ref:
-    """The gang of a pod that has none: itself."""
-    return Ref("kube", "Pod", key.namespace, key.name)
-
-
-def lone_charter(pod: Pod) -> Charter:
-    """The rules of a pod that stands for itself."""
-    wants = pod.wants
-    return Charter(
-        lone_ref(pod.key),
-        1,
-        priority=wants.priority,
-        preempts=wants.preempts,
-        created=pod.created,
-        uid=pod.uid,
-    )
 
 
 class Facts:
@@ -80,6 +67,7 @@ class Facts:
         self.ledger = Ledger()
         self.stores = Stores()
         self.zones = ZoneBook(self.zone_care)
+        self.fair = FairBook()
         self.pods: dict[PodKey, Pod] = {}  # as the API has them
         self.placed: dict[PodKey, Pod] = {}  # those that take room, as we believe
         self.assumed: dict[PodKey, str] = {}  # nodes that pods are being bound to
@@ -134,6 +122,10 @@ class Facts:
                 self._hint(Hint.ZONES, self.zones.report(report, self._on_nodes()))
             case ZonesLost(name):
                 self._hint(Hint.ZONES, self.zones.silent(name))
+            case FairQueueSeen(queue):
+                self._fair_queue_seen(queue)
+            case FairQueueLost(name):
+                self._hint(Hint.SHARE, self.fair.queue_lost(name))
             case ImagesSeen(name, images):
                 self.images.note(name, images)
             case NamespaceSeen(name, labels):
@@ -169,8 +161,9 @@ class Facts:
         self.nodes |= fresh
         for cluster in self.clusters.values():
             cluster.load(fresh.values())
-        for name in fresh:
+        for name, node in fresh.items():
             self.zones.node_changed(name)
+            self.fair.node(name, node)
         self._hint(Hint.NODE)
 
     def _node_seen(self, node: Node) -> None:
@@ -180,6 +173,7 @@ class Facts:
         for cluster in self.clusters.values():
             cluster.upsert(node)
         self.zones.node_changed(node.name)
+        self.fair.node(node.name, node)
         self._hint(Hint.NODE)
 
     def _node_lost(self, name: str) -> None:
@@ -188,6 +182,7 @@ class Facts:
         for cluster in self.clusters.values():
             cluster.remove(name)
         self.images.note(name, {})
+        self.fair.node(name, None)
         self._hint(Hint.NODE)  # a spread or a domain may look different without it
 
     def _topology_seen(self, topology: Topology) -> None:
@@ -216,6 +211,8 @@ class Facts:
         else:
             self.charters[ref] = charter
         crew = self._crew(ref)
+        if self.fair.active:
+            self.fair.charter(ref, charter)
         if before is not None and charter is not None and before.uid != charter.uid:
             crew.begun, crew.told = False, None  # another gang of the same name
         crew.charter = charter
@@ -223,6 +220,13 @@ class Facts:
             before is not None and charter is not None and replace(before, started=charter.started) == charter
         )
         self._touch(crew, own=not same)
+
+    def _fair_queue_seen(self, queue: FairQueue) -> None:
+        first = not self.fair.active
+        self._hint(Hint.SHARE, self.fair.queue_seen(queue))
+        if first:
+            shown = (self.placed.get(key) or pod for key, pod in self.pods.items())
+            self.fair.begin(self.charters, shown)
 
     def _crew(self, ref: Ref, lone: bool = False) -> Crew:
         crew = self.crews.get(ref)
@@ -260,6 +264,7 @@ class Facts:
         if self.zones.active:
             self.zones.lost(key, pod, self.placed.get(key))
         self.placed.pop(key, None)
+        self._hint(Hint.SHARE, self.fair.lost(key))
         self.index.remove(key)
         self._shift(self.ledger.release(key))
         if pod is None:
@@ -335,6 +340,8 @@ class Facts:
             self._shift(self.ledger.release(key))
             self._gone(key)
             shown = pod  # it has nothing to make room with any more
+        if self.fair.active:
+            self._hint(Hint.SHARE, self.fair.pod(shown, hold_of(shown)))
         if pod.ours or pod.gang is not None:
             self._enrol(shown, before)
             if pod.over and pod.gang in self.crews:  # it may be the last that took room

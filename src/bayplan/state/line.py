@@ -40,6 +40,7 @@ class Hint(StrEnum):
     STORAGE = "storage"  # something about volumes changed
     ZONES = "zones"  # a node reports something else of its inside
     KEPT = "kept"  # room is no longer kept for another
+    SHARE = "share"  # a queue changed, or has less than before
 
 
 @dataclass(slots=True)
@@ -48,6 +49,7 @@ class Entry:
 
     ref: Ref
     lone: bool = False
+    lane: str = ""  # gangs of one queue are in one; nobody waits behind those of others
     priority: int = 0
     since: float = 0.0
     seen: int = 0  # the number of its first pod that waits, as they came
@@ -86,7 +88,7 @@ class Line:
         self.telling: dict[Ref, None] = {}  # incomplete ones that have something to be told
         self.kinds: dict[Hashable, Kind] = {}
         self.by_hint: dict[Hint, dict[Kind, None]] = {hint: {} for hint in Hint}
-        self._ready: list[Noted] = []
+        self._ready: dict[str, list[Noted]] = {}  # by lane
         self._due: list[tuple[float, int, int, Ref]] = []
         self._count = 0
 
@@ -110,8 +112,8 @@ class Line:
         self._leave(entry)
         entry.place, entry.due = place, due
         if place is Place.READY:
-            heapq.heappush(self._ready, (entry.rank, entry.stamp, entry.ref))
-            self._tidy_ready()
+            heapq.heappush(self._ready.setdefault(entry.lane, []), (entry.rank, entry.stamp, entry.ref))
+            self._tidy_ready(entry.lane)
         elif due < NEVER:
             self._note_due(entry)
         if place is Place.RUNNING:
@@ -223,21 +225,33 @@ class Line:
 
     def heads(self) -> list[Ref]:
         """Who is to be tried now, best first; before them those that only have to be told something."""
-        taken: list[Noted] = []
+        told = [ref for ref, _ in zip(self.telling, range(HEADS_MAX), strict=False)]
+        taken = self._heads_of("", 1)
+        first = [(self._ready[lane][0], lane) for lane in list(self._ready) if lane and self._tidy_lane(lane)]
+        lanes = [lane for _, lane in sorted(first)[:HEADS_MAX]]
+        for lane in lanes:
+            taken += self._heads_of(lane, len(lanes))
+        if lanes:
+            taken.sort()
+        return told + [ref for _, _, ref in taken]
+
+    def _heads_of(self, lane: str, lanes: int) -> list[Noted]:
+        """Those of one of so many lanes."""
+        ready, taken = self._ready.get(lane, []), list[Noted]()
         gangs = pods = weight = 0
-        while self._ready:
-            entry = self._current(self._ready[0])
+        while ready:
+            entry = self._current(ready[0])
             if entry is None:
-                heapq.heappop(self._ready)
+                heapq.heappop(ready)
                 continue
             gangs, pods, weight = gangs + (not entry.lone), pods + entry.lone, weight + entry.size
-            if taken and (gangs > HEADS_MAX or pods > PODS_MAX or weight > WEIGHT_MAX):
+            most = HEADS_MAX // lanes, PODS_MAX // lanes, WEIGHT_MAX // lanes
+            if taken and (gangs > most[0] or pods > most[1] or weight > most[2]):
                 break
-            taken.append(heapq.heappop(self._ready))
+            taken.append(heapq.heappop(ready))
         for noted in taken:
-            heapq.heappush(self._ready, noted)
-        told = [ref for ref, _ in zip(self.telling, range(HEADS_MAX), strict=False)]
-        return told + [ref for _, _, ref in taken]
+            heapq.heappush(ready, noted)
+        return taken
 
     def _current(self, noted: Noted) -> Entry | None:
         entry = self.entries.get(noted[2])
@@ -254,9 +268,7 @@ class Line:
 
     def next_due(self, now: float) -> float:
         """When something has to be done even if nothing happens."""
-        while self._ready and self._current(self._ready[0]) is None:
-            heapq.heappop(self._ready)
-        if self._ready or self.telling:
+        if self.telling or any(self._tidy_lane(lane) for lane in list(self._ready)):
             return now
         while self._due:
             due, _, stamp, ref = self._due[0]
@@ -286,7 +298,16 @@ class Line:
         entry = self.entries.get(noted[3])
         return entry is not None and entry.stamp == noted[2] and entry.due == noted[0]
 
-    def _tidy_ready(self) -> None:
-        if len(self._ready) > 2 * len(self.entries) + SPARE:
-            self._ready = [noted for noted in self._ready if self._current(noted) is not None]
-            heapq.heapify(self._ready)
+    def _tidy_ready(self, lane: str) -> None:
+        if len(self._ready[lane]) > 2 * len(self.entries) + SPARE:
+            self._ready[lane] = [noted for noted in self._ready[lane] if self._current(noted) is not None]
+            heapq.heapify(self._ready[lane])
+
+    def _tidy_lane(self, lane: str) -> bool:
+        """Whether somebody is in a lane; if so, the first one is really there."""
+        ready = self._ready[lane]
+        while ready and self._current(ready[0]) is None:
+            heapq.heappop(ready)
+        if not ready:
+            del self._ready[lane]
+        return bool(ready)

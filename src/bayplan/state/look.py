@@ -11,6 +11,7 @@ from bayplan.model.pod import Pod, PodKey
 from bayplan.model.standstill import Standstill
 from bayplan.placement.fit_filters import Scene
 from bayplan.placement.supply import Supply
+from bayplan.state.fair_book import FairView
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +45,4 @@ class Look:
     nominations: Mapping[PodKey, tuple[Pod, str]] = field(default_factory=dict)  # room promised to others
     kept: tuple[Ref, frozenset[str]] | None = None  # nodes whose room is kept, and for whom
     kept_priority: int | None = None  # how important that one is
+    fair: FairView | None = None  # the queues that share the nodes

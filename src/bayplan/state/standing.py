@@ -122,20 +122,21 @@ class Standing(Facts):
     def _was_helped(self, crew: Crew, left: Standstill) -> bool:
         """Whether something happened while it was being bound that those left behind wait for."""
         making_room = left.hindrance is Hindrance.MAKING_ROOM
-        hints = ROOMY if making_room else hints_of(left, crew.lone)
+        hints = ROOMY if making_room else _hints_of(crew, left)
         return any(self.heard[hint] != crew.heard.get(hint) for hint in hints)
 
     def _rank(self, crew: Crew, entry: Entry) -> bool:
         """Its place among others. Whether that has changed."""
-        before = entry.rank
+        before = entry.rank, entry.lane
         waiting, charter = self.waiting(crew.ref), crew.charter
         entry.size = len(waiting)
+        entry.lane = charter.queue if charter is not None else ""
         if waiting and charter is not None:
             highest = max(pod.wants.priority for pod in waiting)
             entry.priority = highest if charter.priority is None else charter.priority
             entry.since = max(charter.created, min(pod.created for pod in waiting))
             entry.seen = min(crew.seen[pod.key] for pod in waiting)
-        return entry.rank != before
+        return (entry.rank, entry.lane) != before
 
     def _note_partial(self, crew: Crew, now: float) -> None:
         if crew.charter is not None and crew.charter.started and not crew.broken:
@@ -195,7 +196,7 @@ class Standing(Facts):
         for pod in self.waiting(crew.ref):
             self._unpromise(pod.key)
         entry.rest = now + (entry.size / 1000 if entry.size >= LARGE else 0.0)
-        self.line.park(entry, self._kind(crew), hints_of(why, crew.lone), now + FLUSH_SECONDS)
+        self.line.park(entry, self._kind(crew), _hints_of(crew, why), now + FLUSH_SECONDS)
 
     def _kind(self, crew: Crew) -> Hashable:
         """Lone pods that differ in nothing that matters are refused together."""
@@ -213,3 +214,9 @@ class Standing(Facts):
         if crew.ordered is None:
             crew.ordered = in_order(self.pods[key] for key in crew.waiting if key not in crew.gated)
         return crew.ordered
+
+
+def _hints_of(crew: Crew, why: Standstill) -> frozenset[Hint]:
+    """What may help it; a gang of a queue is also helped by what its queue and others may have then."""
+    hints = hints_of(why, crew.lone)
+    return hints | {Hint.SHARE} if crew.charter is not None and crew.charter.queue else hints
