@@ -12,8 +12,6 @@ from bayplan.cli.words import amount_text, counted, short_resources
 from bayplan.cli.zone_drawing import drawn
 from bayplan.dialects.api import Event, Happened
 from bayplan.dialects.errors import NotServed, Trouble
-from bayplan.dialects.kube.gang_messages import told
-from bayplan.dialects.kueue.messages import sentence
 from bayplan.model.gang import Ref
 from bayplan.model.node import PODS
 from bayplan.model.plan import Bind, Displace, Plan, Refuse
@@ -59,6 +57,7 @@ def _read(backend: RemoteBackend, role: SchedulerRole) -> None:
             continue
         for one in listed:
             role.fold(role.decode(Event(Happened.SEEN, kind, one)))
+    role.fold(role.gathered())
 
 
 def _meant(role: SchedulerRole, namespace: str, name: str) -> list[Ref]:
@@ -88,7 +87,7 @@ def _story(role: SchedulerRole, ref: Ref, now: float, *, zones: bool) -> Iterato
     nodes = {pod.node for pod in standing if pod.node}
     if place not in (None, Place.RUNNING):
         plan = role.decide(Turn(role.name_of(ref), state.look([ref], now)), now)
-        yield from _outcome(plan, ref)
+        yield from _outcome(role, plan, ref)
         nodes |= {action.node for action in plan.actions if isinstance(action, Bind)}
     if zones:
         known = state.zones.heard
@@ -110,7 +109,7 @@ def _parts(pods: tuple[Pod, ...]) -> dict[str, int]:
     return found
 
 
-def _outcome(plan: Plan, ref: Ref) -> Iterator[str]:
+def _outcome(role: SchedulerRole, plan: Plan, ref: Ref) -> Iterator[str]:
     """What would be decided now."""
     binds = [action for action in plan.actions if isinstance(action, Bind)]
     victims = [action.pod for action in plan.actions if isinstance(action, Displace) and not action.undoes]
@@ -119,7 +118,7 @@ def _outcome(plan: Plan, ref: Ref) -> Iterator[str]:
         yield f"now: {counted(len(binds), 'pod')} would start on {_named(nodes)}"
     for action in plan.actions:
         if isinstance(action, Refuse):
-            yield f"reason: {told(action.why, ref, sentence)}"
+            yield f"reason: {role.told(ref, action.why)}"
             if action.why.pod is not None and ref.kind != "Pod":
                 yield f"first pod without a place: {action.why.pod.name}"
     if victims:

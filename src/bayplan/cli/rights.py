@@ -10,6 +10,7 @@ from bayplan.cli.definitions import converted
 from bayplan.cli.webhooks import CONFIGURATION, SECRET_NAME
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.kinds import KINDS
+from bayplan.dialects.kai.names import QUEUE as KAI_QUEUE
 from bayplan.dialects.kube.gangs.gates import GROUP as GANGS
 from bayplan.dialects.kueue import admitting
 from bayplan.dialects.kueue.job_defaults import DEFAULT_QUEUE
@@ -108,6 +109,7 @@ ROLES: dict[str, Rights] = {
             Right("", ("pods",), ("delete",)),  # those that have to make room
             Right("", ("persistentvolumeclaims", "persistentvolumes"), ("patch",)),  # what waits for a node
             Right(GANGS, ("podgroups/status",), ("patch",)),
+            Right(KAI_QUEUE.group, ("podgroups/status", "queues/status"), ("patch",)),
             _CREATE_EVENTS,
         ),
     ),

@@ -92,6 +92,9 @@ class AdmissionRole:
             self.agenda.put_all(self.queue_changes.concerns(event, self.workloads))
         return admitting.decode(event, self.counting)
 
+    def gathered(self) -> Iterable[Change]:
+        return ()
+
     def fold(self, changes: Iterable[Change]) -> None:
         self.state.apply_all(changes)
 

@@ -106,6 +106,9 @@ class Loop:
                 for change in role.decode(event):
                     self.journal.record(now, "change", change, role.name)
                     yield change
+        for change in role.gathered():
+            self.journal.record(now, "change", change, role.name)
+            yield change
 
     def _settle(self, outcome: Outcome, now: float) -> None:
         action = outcome.write.tag

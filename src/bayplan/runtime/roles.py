@@ -29,6 +29,9 @@ class Role(Protocol):
     def decode(self, event: Event) -> Iterator[Change]:
         """What an event means to this role."""
 
+    def gathered(self) -> Iterable[Change]:
+        """What only all events since the last time mean together."""
+
     def fold(self, changes: Iterable[Change]) -> None:
         """Believe what happened."""
 
@@ -62,6 +65,9 @@ class Keeper:
 
     What it has to know it notes when events are decoded.
     """
+
+    def gathered(self) -> Iterable[Change]:
+        return ()
 
     def fold(self, changes: Iterable[Change]) -> None:
         """Events are decoded while this is read."""

@@ -7,11 +7,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from bayplan.dialects.api import Ended, Event, Kind, Outcome, Write
+from bayplan.dialects.kai import messages as of_groups
+from bayplan.dialects.kai import reading as groups
+from bayplan.dialects.kai.names import DIALECT as KAI
+from bayplan.dialects.kai.status import about_group
 from bayplan.dialects.kube import gang_writes, scheduling
 from bayplan.dialects.kube.binding import event_write
 from bayplan.dialects.kube.gang_messages import ERROR, reason, told
+from bayplan.dialects.kube.gang_objects import DIALECT as GANG
 from bayplan.dialects.kube.gang_objects import POD_GROUP
 from bayplan.dialects.kube.times import timestamp
+from bayplan.dialects.kube.wire import PodWire
 from bayplan.dialects.kueue import scheduled
 from bayplan.dialects.kueue.messages import sentence
 from bayplan.dialects.nrt import reading as zones
@@ -20,8 +26,9 @@ from bayplan.model.gang import Ref
 from bayplan.model.plan import Begin, Bind, Displace, Nominate, Plan, Refuse
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile
-from bayplan.model.standstill import Hindrance
+from bayplan.model.standstill import Hindrance, Standstill
 from bayplan.model.zone import ZoneCare
+from bayplan.runtime.group_statuses import GroupStatuses
 from bayplan.runtime.roles import Settled
 from bayplan.runtime.telling import Teller
 from bayplan.runtime.volume_binding import VolumeBinding
@@ -47,7 +54,7 @@ class SchedulerRole:
     """Binds pods that name one of our schedulers; each name has a profile."""
 
     name = "scheduler"
-    kinds: tuple[Kind, ...] = (*scheduling.KINDS, *scheduled.KINDS, *zones.KINDS)
+    kinds: tuple[Kind, ...] = (*scheduling.KINDS, *scheduled.KINDS, *zones.KINDS, *groups.KINDS)
 
     def __init__(
         self,
@@ -58,7 +65,9 @@ class SchedulerRole:
         self.profiles = dict(profiles or {scheduled.SCHEDULER: profile or Profile()})
         heal_seconds = max(profile.heal_seconds for profile in self.profiles.values())
         self.state = Board(heal_seconds, zone_care)
-        self.reading = scheduling.Reading(self.profiles, scheduled.membership)
+        self.reading = scheduling.Reading(self.profiles, membership)
+        self.groups = groups.GroupReading()
+        self.statuses = GroupStatuses(self.groups)
         self.zones = zones.ZoneReading()
         self.volumes = VolumeBinding(self.state, self.reading.claim_uids, self.reading.volume_versions)
         self.teller = Teller()
@@ -70,7 +79,12 @@ class SchedulerRole:
             return scheduled.decode(event, self.profiles)
         if event.kind in zones.KINDS:
             return self.zones.decode(event)
-        return self.reading.decode(event)
+        if event.kind in groups.KINDS:
+            return self.groups.decode(event)
+        return self.groups.follow(self.reading.decode(event))
+
+    def gathered(self) -> Iterator[Change]:
+        return self.groups.gathered()
 
     def fold(self, changes: Iterable[Change]) -> None:
         self.state.apply_all(self._noted(changes))
@@ -122,6 +136,7 @@ class SchedulerRole:
         for gang in [gang for gang, (_, awaited) in self.begins.items() if not awaited]:
             yield from self._begin(self.begins.pop(gang)[0], now)
         yield from self.teller.writes(now, busy=self.binding > 0)
+        yield from self.statuses.keep(now)
 
     def settle(self, settled: Settled, now: float) -> None:
         action = settled.action
@@ -148,6 +163,7 @@ class SchedulerRole:
 
     def follow_up(self, outcome: Outcome, now: float) -> Iterable[Write]:
         self.teller.ended(outcome, now)
+        self.statuses.ended(outcome, now)
         again = outcome.ended is Ended.TIMED_OUT and self._is_still_meant(outcome.write.tag)
         return (outcome.write,) if again else ()
 
@@ -164,7 +180,7 @@ class SchedulerRole:
         return pod.waits and action.node == ("" if promised is None else promised[1])
 
     def next_due(self, now: float) -> float:
-        return min(self.state.next_due(now), self.teller.next_due())
+        return min(self.state.next_due(now), self.teller.next_due(), self.statuses.next_due())
 
     def _noted(self, changes: Iterable[Change]) -> Iterator[Change]:
         """Who has a node, or is no more, need not be told anything."""
@@ -189,12 +205,12 @@ class SchedulerRole:
         """The gang has what it needs: its object says so, where it can."""
         self.teller.drop(action.gang)
         version = self.reading.newest(action.gang)
-        if action.gang.kind == POD_GROUP and version:
+        if action.gang.dialect == GANG and action.gang.kind == POD_GROUP and version:
             write = gang_writes.group_write(action.gang, action.uid, version, "Scheduled", STARTED, now)
             yield replace(write, tag=action)
 
     def _refuse(self, action: Refuse, now: float, begun: set[Ref]) -> None:
-        words, why = told(action.why, action.gang, sentence), reason(action.why)
+        words, why = self.told(action.gang, action.why), reason(action.why)
         hindrance = action.why.hindrance
         at_once = hindrance.was_tried or hindrance is Hindrance.TAKEN_BACK or why == ERROR
         for pod in action.pods:
@@ -207,8 +223,21 @@ class SchedulerRole:
                 action.gang, words, partial(self._tell_gang, action, why, words, ends), now, at_once
             )
 
+    def told(self, gang: Ref, why: Standstill) -> str:
+        """Why a gang waits, in the words of its family."""
+        if gang.dialect != KAI:
+            return told(why, gang, sentence)
+        known, charter = self.groups.groups.get(gang), self.state.charter_of(gang)
+        group = None if known is None else known.group
+        return of_groups.told_of(why, gang, group, None if charter is None else charter.tree)
+
     def _tell_gang(self, action: Refuse, why: str, words: str, begun: bool, now: float) -> Iterator[Write]:
         gang, version = action.gang, self.reading.newest(action.gang)
+        if gang.dialect == KAI:
+            if action.uid:
+                self.statuses.waiting(gang, of_groups.reason(action.why), words, now)
+                yield gang_writes.failed_event(about_group(gang, action.uid), words, now)
+            return
         if gang.kind in scheduled.API_VERSIONS:
             about = {"apiVersion": scheduled.API_VERSIONS[gang.kind], "kind": gang.kind}
             about |= {"namespace": gang.namespace, "name": gang.name}
@@ -225,6 +254,11 @@ class SchedulerRole:
         if gang.kind == POD_GROUP and told_by_condition and not started:
             known = gang_writes.group_reason(why)
             yield gang_writes.group_write(gang, action.uid, version, known, words, now)
+
+
+def membership(pod: PodWire) -> scheduling.Membership | None:
+    """The group that a pod is joined to, or else the job that made it."""
+    return groups.membership(pod) or scheduled.membership(pod)
 
 
 def _tell_pod(pod: Pod, why: str, words: str, now: float) -> Iterator[Write]:

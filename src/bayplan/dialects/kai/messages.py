@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 
 from bayplan.dialects.kai.pod_group import PodGroup
+from bayplan.dialects.kai.trees import DEFAULT
+from bayplan.dialects.kai.wire import shown_topology
 from bayplan.dialects.kube.fit_messages import cause, unavailable
 from bayplan.model.assignment import Code, Misfit
+from bayplan.model.gang import Group, Ref
 from bayplan.model.standstill import Hindrance, Standstill
 
 UNSCHEDULABLE = "Unschedulable"
@@ -25,9 +29,30 @@ _RESOURCES = {"nvidia.com/gpu": "GPUs", "cpu": "CPU cores", "memory": "memory"}
 _ALL_OF_IT = "root"
 
 
+_REASONS = {
+    Hindrance.NO_QUEUE: NO_QUEUE,
+    Hindrance.OVER_LIMIT: OVER_LIMIT,
+    Hindrance.OVER_QUOTA: NON_PREEMPTIBLE_OVER_QUOTA,
+}
+
+
 def reason(why: Standstill) -> str:
     """The word for machines."""
-    return SCHEDULING_ERRORS if why.hindrance.was_tried else UNSCHEDULABLE
+    return _REASONS.get(why.hindrance, SCHEDULING_ERRORS if why.hindrance.was_tried else UNSCHEDULABLE)
+
+
+def told_of(why: Standstill, gang: Ref, group: PodGroup | None, tree: Group | None) -> str:
+    """What stands on a group and its pods; its object may be gone. Topologies are told by their names."""
+    group = group or PodGroup(gang.name, gang.namespace)
+    parts = {one.name: one for one in tree.pod_sets()} if tree is not None else {}
+    alone = why.misfit.pod_sets if why.misfit is not None and len(why.misfit.pod_sets) == 1 else ("",)
+    sub_group = why.part or alone[0]
+    sub_group = "" if sub_group == DEFAULT else sub_group
+    if sub_group in parts and why.hindrance.was_tried:
+        why = replace(why, minimum=parts[sub_group].minimum)
+    if why.misfit is not None:
+        why = replace(why, misfit=replace(why.misfit, topology=shown_topology(why.misfit.topology)))
+    return told(why, group, sub_group)
 
 
 def told(why: Standstill, group: PodGroup, sub_group: str = "") -> str:
@@ -38,14 +63,18 @@ def told(why: Standstill, group: PodGroup, sub_group: str = "") -> str:
         case Hindrance.NO_GROUP:
             return f"{UNABLE}: it has no sub-group {why.about or sub_group}"
         case Hindrance.TOO_FEW:
-            return (
-                f"{UNABLE}: {why.there} pods are there while {why.minimum} are required for gang scheduling"
-            )
+            whose = f" of sub-group {sub_group}" if sub_group else ""
+            there = f"{why.there} pods{whose} are there while {why.minimum} are required"
+            return f"{UNABLE}: {there} for gang scheduling"
         case Hindrance.GATED:
             held = f", such as {why.pod}" if why.pod is not None else ""
             return f"{UNABLE}: pods of it are held back by scheduling gates{held}"
         case Hindrance.FLAWED:
             return why.about or f"{UNABLE}: what it asks for contradicts itself"
+        case Hindrance.NO_QUEUE:
+            return no_queue(why.about or group.queue)
+        case Hindrance.OVER_LIMIT | Hindrance.OVER_QUOTA:
+            return why.about or f"{UNABLE}: queue {group.queue} has all it may have"
         case Hindrance.MAKING_ROOM:
             return f"{why.displaced} pods are on their way out to make room for it"
         case Hindrance.KEPT_FREE:

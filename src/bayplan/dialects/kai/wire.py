@@ -12,6 +12,7 @@ from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME, LEVELS_MAX, Topology
 
 Number = int | float
+Amounts = dict[str, int | float | str]
 
 
 class TopologyConstraintWire(Struct, frozen=True):
@@ -42,11 +43,49 @@ class PodGroupSpecWire(Struct, frozen=True):
     sub_groups: list[SubGroupWire] | None = None
 
 
+class ReasonWire(Struct, frozen=True):
+    """Why a group waits."""
+
+    reason: str | None = None
+    message: str | None = None
+
+
+class SchedulingConditionWire(Struct, frozen=True):
+    """That a group waits."""
+
+    type: str = ""
+    status: str | None = None
+    reason: str | None = None
+    message: str | None = None
+    reasons: list[ReasonWire] | None = None
+
+
+class ResourcesStatusWire(Struct, frozen=True):
+    """What a group or a queue holds and asks for."""
+
+    allocated: Amounts | None = None
+    allocated_non_preemptible: Amounts | None = None
+    requested: Amounts | None = None
+
+
+class PodGroupStatusWire(Struct, frozen=True):
+    """How a group fares."""
+
+    phase: str | None = None
+    pending: int | None = None
+    running: int | None = None
+    succeeded: int | None = None
+    failed: int | None = None
+    resources_status: ResourcesStatusWire | None = None
+    scheduling_conditions: list[SchedulingConditionWire] | None = None
+
+
 class PodGroupWire(Struct, frozen=True):
     """A PodGroup."""
 
     metadata: Metadata = Metadata()
     spec: PodGroupSpecWire = PodGroupSpecWire()
+    status: PodGroupStatusWire = PodGroupStatusWire()
 
 
 class ResourceWire(Struct, frozen=True):
@@ -75,11 +114,18 @@ class QueueSpecWire(Struct, frozen=True):
     reclaim_min_runtime: str | None = None
 
 
+class QueueStatusWire(ResourcesStatusWire, frozen=True):
+    """How a queue fares."""
+
+    child_queues: list[str] | None = None
+
+
 class QueueWire(Struct, frozen=True):
     """A Queue."""
 
     metadata: Metadata = Metadata()
     spec: QueueSpecWire = QueueSpecWire()
+    status: QueueStatusWire = QueueStatusWire()
 
 
 class LevelWire(Struct, frozen=True):
@@ -144,6 +190,16 @@ def topology(wire: TopologyWire) -> Topology | None:
     if not sound or HOSTNAME in levels[:-1]:
         return None
     return Topology(wire.metadata.name, levels)
+
+
+def topology_name(name: str) -> str:
+    """What a Topology of this family is called inside: another family has topologies of the same names."""
+    return f"{names.TOPOLOGY.group}/{name}" if name else ""
+
+
+def shown_topology(name: str) -> str:
+    """What its object is called."""
+    return name.removeprefix(f"{names.TOPOLOGY.group}/")
 
 
 def group_of(pod: PodWire) -> tuple[Ref, str] | None:

@@ -1,0 +1,156 @@
+"""Keeps the status of pod groups and of their queues true: each written at most once a second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from bayplan.dialects.api import Ended, Outcome, Write
+from bayplan.dialects.kai.names import QUEUE
+from bayplan.dialects.kai.reading import GroupReading
+from bayplan.dialects.kai.status import (
+    NOTHING,
+    Held,
+    Object,
+    Waits,
+    group_status,
+    group_write,
+    held_by,
+    queue_status,
+    queue_write,
+    summed,
+)
+from bayplan.model.gang import Ref
+from bayplan.runtime.agenda import Agenda
+
+REST_SECONDS = 1.0  # between two writes about one object
+GATHER_SECONDS = 0.5  # what happens together is told together
+AGAIN_SECONDS = 5.0
+IN_FLIGHT_MAX = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Marks a write of ours."""
+
+    about: Ref
+
+
+@dataclass(slots=True)
+class Share:
+    """What a group adds to its queue."""
+
+    queue: str = ""
+    held: Held = field(default=NOTHING)
+
+
+class GroupStatuses:
+    """Works out what stands in each status, and writes where something else stands."""
+
+    def __init__(self, reading: GroupReading) -> None:
+        self.reading = reading
+        self.waits: dict[Ref, Waits] = {}
+        self.shares: dict[Ref, Share] = {}
+        self.agenda: Agenda[Ref] = Agenda()
+        self.flying: set[Ref] = set()
+        self.written: dict[Ref, Object] = {}  # what was written last: a write that changed nothing is no use
+        self.rests: dict[Ref, float] = {}
+
+    def waiting(self, ref: Ref, reason: str, message: str, now: float) -> None:
+        """Why a group waits."""
+        before = self.waits.get(ref)
+        if before is None or (before.reason, before.message) != (reason, message):
+            number = 1 if before is None else before.number + 1
+            self.waits[ref] = Waits(reason, message, now, number)
+            self._put(ref, now)
+
+    def keep(self, now: float) -> Iterator[Write]:
+        """Writes that are due."""
+        news, self.reading.news = self.reading.news, {}
+        for ref in news:
+            self._put(ref, now)
+        queues, self.reading.queue_news = self.reading.queue_news, set()
+        for name in sorted(queues):
+            self._put(_queue_ref(name), now)
+        if len(self.flying) >= IN_FLIGHT_MAX:
+            return
+        for ref in self.agenda.take(now, self.flying):
+            if len(self.flying) >= IN_FLIGHT_MAX:
+                self.agenda.put(ref)
+                continue
+            write = self._queue(ref) if ref.kind == QUEUE.kind else self._group(ref, now)
+            if write is not None and self.written.get(ref) != write.body:
+                self.written[ref] = dict(write.body)
+                self.flying.add(ref)
+                self.rests[ref] = now + REST_SECONDS
+                yield replace(write, tag=Kept(ref))
+
+    def ended(self, outcome: Outcome, now: float) -> None:
+        """A write ended; perhaps one of ours. What nobody answered is written again."""
+        tag = outcome.write.tag
+        if not isinstance(tag, Kept):
+            return
+        self.flying.discard(tag.about)
+        if outcome.ended is Ended.TIMED_OUT:
+            self.written.pop(tag.about, None)
+            self.agenda.put_early(tag.about, now + AGAIN_SECONDS)
+
+    def next_due(self) -> float:
+        """When something is to be written."""
+        if len(self.flying) >= IN_FLIGHT_MAX:
+            return float("inf")
+        return 0.0 if self.reading.news or self.reading.queue_news else self.agenda.next_due(self.flying)
+
+    def _put(self, ref: Ref, now: float) -> None:
+        self.agenda.put_early(ref, max(now + GATHER_SECONDS, self.rests.get(ref, 0.0)))
+
+    def _group(self, ref: Ref, now: float) -> Write | None:
+        known = self.reading.groups.get(ref)
+        if known is None or known.group is None:
+            self._share(ref, "", NOTHING, now)
+            for notes in (self.waits, self.written, self.rests):
+                notes.pop(ref, None)
+            return None
+        pods = list(known.pods.values())
+        held = held_by(pods, not known.group.is_preemptible(known.priority))
+        self._share(ref, known.group.queue, held, now)
+        if all(pod.node or pod.over or pod.leaving for pod in pods):
+            self.waits.pop(ref, None)
+        status = group_status(known.group, pods, held, self.waits.get(ref), known.status)
+        return None if status is None else group_write(ref, known.group.uid, status)
+
+    def _share(self, ref: Ref, queue: str, held: Held, now: float) -> None:
+        """Note what a group holds; its queue and those above follow."""
+        before = self.shares.pop(ref, Share())
+        if queue:
+            self.shares[ref] = Share(queue, held)
+        if before == Share(queue, held):
+            return
+        for name in {before.queue, queue} - {""}:
+            for above in self._upwards(name):
+                self._put(_queue_ref(above), now)
+
+    def _queue(self, ref: Ref) -> Write | None:
+        found = self.reading.queues.get(ref.name)
+        if found is None:
+            self.written.pop(ref, None)
+            self.rests.pop(ref, None)
+            return None
+        parents = {name: one.spec.parent_queue or "" for name, one in self.reading.queues.items()}
+        children = sorted(name for name, parent in parents.items() if parent == ref.name)
+        mine = {ref.name, *(name for name in parents if ref.name in self._upwards(name))}
+        held = summed(share.held for share in self.shares.values() if share.queue in mine)
+        status = queue_status(held, children, found.status)
+        return None if status is None else queue_write(ref.name, found.metadata.uid, status)
+
+    def _upwards(self, name: str) -> list[str]:
+        """A queue and those above it, as far as they exist, each once."""
+        way: list[str] = []
+        while name in self.reading.queues and name not in way:
+            way.append(name)
+            name = self.reading.queues[name].spec.parent_queue or ""
+        return way
+
+
+def _queue_ref(name: str) -> Ref:
+    return Ref(QUEUE.group, QUEUE.kind, "", name)
