@@ -42,6 +42,7 @@ class Displace:
     by_uid: str = ""
     whole: bool = False  # for a gang, or with its gang: not one pod for one pod
     undoes: bool = False  # the gang is its own: what was started of it is taken back
+    to: str = ""  # it only moves: there is room for whatever takes its place on this node
 
     @property
     def gang(self) -> Ref:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from fractions import Fraction
 
 from bayplan.model.assignment import Misfit
 from bayplan.model.pod import PodKey
@@ -43,6 +44,17 @@ class Sought(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Excess:
+    """What a queue would have beyond what it may have of one resource."""
+
+    queue: str
+    resource: str
+    bound: Fraction
+    used: int  # that counts towards the bound
+    asked: int
+
+
+@dataclass(frozen=True, slots=True)
 class Standstill:
     """The facts; sentences are made of them at the edges."""
 
@@ -58,3 +70,4 @@ class Standstill:
     unsure: bool = False  # a place may exist: not everything was tried
     about: str = ""  # the name of what is missing, or what is wrong
     part: str = ""  # the pod set that lacks places or pods, if it is one
+    excess: Excess | None = None  # of its queue, or of one above

@@ -13,7 +13,8 @@ from bayplan.model.unfit import Unfit
 from bayplan.placement.floor import Floor
 from bayplan.placement.seating import seat_all
 from bayplan.placement.seating_domain import Domain, domains, seat_in_domain
-from bayplan.placement.seating_parties import parties_of
+from bayplan.placement.seating_minima import Wanted, lacking_in, minima_seats
+from bayplan.placement.seating_parties import Seated, parties_of
 from bayplan.placement.seating_tree import tree_seats
 from bayplan.placement.supply import Supply
 from bayplan.placement.tree import Bools
@@ -30,6 +31,7 @@ class Asked:
     waiting: tuple[Pod, ...]  # of its pods, those that are tried
     standing: int  # of its pods, those that have a place
     need: int  # how many more seats make the attempt a success; at least one
+    extra: int | None = None  # of a tree: how many beyond what its minima lack; None: as many as fit
 
     @property
     def lone(self) -> bool:
@@ -45,6 +47,9 @@ class Outcome:
     left: Mapping[PodKey, Unfit] = field(default_factory=dict)
     misfit: Misfit | None = None
     unsure: bool = False
+    part: str = ""  # the pod set, or the group of them, that lacks places
+    minimum: int = 0  # of that part
+    fit: int = 0  # of those without a seat, how many would have had one
 
 
 def is_lone(candidate: Candidate) -> bool:
@@ -55,8 +60,11 @@ def is_lone(candidate: Candidate) -> bool:
 
 def asked_of(candidate: Candidate) -> Asked:
     """All that wait, with as many as its minimum lacks."""
-    standing = len(candidate.standing)
-    return Asked(candidate, candidate.waiting, standing, max(candidate.charter.minimum - standing, 1))
+    standing, charter = len(candidate.standing), candidate.charter
+    lack = charter.minimum - standing
+    if charter.has_minima and charter.tree is not None:
+        lack = lacking_in(charter.tree, candidate.waiting, candidate.standing)
+    return Asked(candidate, candidate.waiting, standing, max(lack, 1))
 
 
 def rest_of(asked: Asked, seats: Mapping[PodKey, int]) -> Asked:
@@ -129,12 +137,26 @@ def _as_tree(
     look: Look, floor: Floor, asked: Asked, tree: Group, profile: Profile, within: Bools | None
 ) -> Outcome:
     candidate = asked.candidate
+    if candidate.charter.has_minima:
+        return _by_minima(look, floor, asked, tree, profile, within)
     supply = supply_for(look, tree)
     found = tree_seats(floor, supply, tree, asked.waiting, candidate.standing, profile=profile, within=within)
     if not isinstance(found, Misfit):
         return Outcome(found.seats, found.left, None, found.unsure)
     left = {pod.key: floor.judge(pod.wants.shape).why for pod in asked.waiting[:1] if floor.zones is not None}
     return Outcome(left=left, misfit=found, unsure=found.code is Code.NOT_DECIDED)
+
+
+def _by_minima(
+    look: Look, floor: Floor, asked: Asked, tree: Group, profile: Profile, within: Bools | None
+) -> Outcome:
+    supply = look.supplies.get(asked.candidate.topology) or supply_for(look, tree)
+    wanted = Wanted(tree, asked.waiting, asked.candidate.standing, asked.extra)
+    found = minima_seats(floor, supply, wanted, profile=profile, within=within)
+    if isinstance(found, Seated):
+        return Outcome(found.seats, found.left, None, found.unsure)
+    left = {} if found.pod is None else {found.pod.key: floor.judge(found.pod.wants.shape).why}
+    return Outcome({}, left, found.misfit, found.unsure, found.part, found.minimum, found.fit)
 
 
 def supply_for(look: Look, tree: Group) -> Supply:

@@ -59,7 +59,7 @@ class Rooms:
         """Look for those who could go; whoever is found counts as gone from now on."""
         if not self.profile.displace or not _may(asked):
             return Room(Sought.NEVER)
-        waits = self._room_of_those_going(asked, within, beside)
+        waits = self.room_of_those_going(asked, within, beside)
         if waits is not None:
             return waits
         nodes = self._nodes(priority)
@@ -114,7 +114,7 @@ class Rooms:
                     found[pod.key] = row
         return found
 
-    def _room_of_those_going(self, asked: Asked, within: Bools | None, beside: Sequence[int]) -> Room | None:
+    def room_of_those_going(self, asked: Asked, within: Bools | None, beside: Sequence[int]) -> Room | None:
         """If those who leave anyway make room enough, it is only a matter of time."""
         if not self.gone.keys:
             return None

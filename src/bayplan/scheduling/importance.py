@@ -47,6 +47,8 @@ def units_of(pods: Iterable[Pod], charters: Mapping[Ref, Charter], below: int) -
                 units.append(Unit((pod,), priority, False, pod.started or inf))
         elif not pod.leaving and pod.takes_room:
             charter = charters.get(gang)
+            if charter is not None and charter.lasting:
+                continue
             if charter is not None and charter.leaves_whole:
                 together.setdefault(gang, []).append(pod)
             elif pod.wants.priority < below:

@@ -10,13 +10,14 @@ from bayplan.model.plan import Action, Begin, Bind, Displace, Nominate, Plan, Re
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile
 from bayplan.model.standstill import Hindrance, Sought, Standstill
-from bayplan.model.unfit import Unfit
 from bayplan.placement.floor import Floor
 from bayplan.placement.tree import Bools
 from bayplan.scheduling.attempt import Asked, Outcome, asked_of, attempt, is_lone, rest_of
 from bayplan.scheduling.displacing import Room, Rooms
+from bayplan.scheduling.fair_muster import FairTurns
 from bayplan.scheduling.keeping import nodes_to_keep
 from bayplan.scheduling.promises import Promises, priority_of
+from bayplan.scheduling.refusing import standstill
 from bayplan.state.look import Candidate, Look
 
 
@@ -26,13 +27,18 @@ def decide_gangs(look: Look, profile: Profile, now: float) -> Plan:
     if scene.zones is not None:
         scene = replace(scene, zones=replace(scene.zones, rules=profile.zones))
     with Floor(scene) as floor:
-        muster = _Muster(look, profile, now, floor)
+        muster = Muster(look, profile, now, floor)
+        turns = FairTurns(muster)
         for candidate in look.candidates:
-            muster.turn(candidate)
+            if turns.has(candidate):
+                turns.next()
+            else:
+                muster.turn(candidate)
+        turns.end()
         return Plan(tuple(muster.actions))
 
 
-class _Muster:
+class Muster:
     """The decision so far: what was decided, and the floor as it is then."""
 
     def __init__(self, look: Look, profile: Profile, now: float, floor: Floor) -> None:
@@ -53,7 +59,7 @@ class _Muster:
         """Decide about one."""
         asked = asked_of(candidate)
         if candidate.hindrance is not None:
-            self._refuse(candidate, candidate.hindrance, candidate.waiting)
+            self.refuse(candidate, candidate.hindrance, candidate.waiting)
             return
         if candidate.stale:  # even if there is a place: it had time enough, and could not be bound
             self._take_back(candidate)
@@ -64,27 +70,27 @@ class _Muster:
         priority = priority_of(candidate)
         twin = _twin(candidate, priority)
         if twin is not None and twin in self.refused:
-            self._refuse(candidate, replace(self.refused[twin], pod=candidate.waiting[0].key))
+            self.refuse(candidate, replace(self.refused[twin], pod=candidate.waiting[0].key))
             return
         self.promises.drop(candidate.nominated)
         self.promises.hold(priority)
-        within = self._allowed(candidate, priority)
+        within = self.allowed(candidate, priority)
         mark = self.floor.mark()
         found = attempt(self.look, self.floor, asked, self.profile, within)
         if len(found.seats) >= asked.need:
-            self._bind(candidate, found)
+            self.bind(candidate, found)
             if found.left:
                 self._make_room(rest_of(asked, found.seats), found, within, tuple(found.seats.values()))
             return
         self.floor.undo(mark)
-        if within is not None and self._fits(asked):
-            self._refuse(candidate, _standstill(Hindrance.KEPT_FREE, asked, found))
-        elif not self._goes_on_making_room(asked, priority):
+        if within is not None and self.fits(asked):
+            self.refuse(candidate, standstill(Hindrance.KEPT_FREE, asked, found))
+        elif not self.goes_on_making_room(asked, priority):
             self._make_room(asked, found, within, twin=twin)
 
     # ── who has a place ────────────────────────────────────────────────────────────────────────────
 
-    def _bind(self, candidate: Candidate, found: Outcome) -> None:
+    def bind(self, candidate: Candidate, found: Outcome) -> None:
         gang = candidate.charter.source
         hints = self._hints(candidate, found)
         for pod in candidate.waiting:
@@ -121,36 +127,42 @@ class _Muster:
         if room.sought is Sought.FOUND:
             self._nominate(asked, room, found)
             return
-        why = replace(_standstill(Hindrance.NO_ROOM, asked, found), sought=room.sought)
+        why = replace(standstill(Hindrance.NO_ROOM, asked, found), sought=room.sought)
         if twin is not None and self.kept_from is None:
             self.refused[twin] = why
         for pod in asked.waiting:
             if candidate.nominated.get(pod.key):
                 self.actions.append(Nominate(candidate.charter.source, pod, ""))
-        self._refuse(candidate, why, asked.waiting, self._keeps(asked))
+        self.refuse(candidate, why, asked.waiting, self.keeps(asked))
 
     def _nominate(self, asked: Asked, room: Room, found: Outcome) -> None:
         """Some are sent away; their room is promised to the pods that wait."""
         candidate = asked.candidate
-        gang, priority = candidate.charter.source, priority_of(candidate)
         whole = not is_lone(candidate)
         for victim, together in room.pods:
-            self.actions.append(Displace(victim, gang, candidate.charter.uid, whole=whole or together))
+            by = candidate.charter
+            self.actions.append(Displace(victim, by.source, by.uid, whole=whole or together))
+        self.promise(asked, room.seats, found, len(room.pods))
+
+    def promise(self, asked: Asked, seats: Mapping[PodKey, int], found: Outcome, displaced: int) -> None:
+        """Room is being made: these are the places that the pods will have."""
+        candidate = asked.candidate
+        gang, priority = candidate.charter.source, priority_of(candidate)
         for pod in asked.waiting:
-            row = room.seats.get(pod.key)
+            row = seats.get(pod.key)
             before = candidate.nominated.get(pod.key, "")
             node = "" if row is None else self.floor.node(row)
             if node != before:
                 self.actions.append(Nominate(gang, pod, node))
             if node:
                 self.promises.note(pod, node, priority)
-        why = _standstill(Hindrance.MAKING_ROOM, asked, found)
-        fit = asked.standing + len(room.seats)
-        displaced = len(room.pods) + len(candidate.making_room)
+        why = standstill(Hindrance.MAKING_ROOM, asked, found)
+        fit = asked.standing + len(seats)
+        displaced += len(candidate.making_room)
         why = replace(why, fit=fit, sought=Sought.FOUND, displaced=displaced)
-        self._refuse(candidate, why, asked.waiting)
+        self.refuse(candidate, why, asked.waiting)
 
-    def _goes_on_making_room(self, asked: Asked, priority: int) -> bool:
+    def goes_on_making_room(self, asked: Asked, priority: int) -> bool:
         """Whether those who go for its sake still make all the room that was promised to it."""
         candidate = asked.candidate
         if not candidate.nominated or not candidate.making_room:
@@ -170,12 +182,12 @@ class _Muster:
             sought=Sought.FOUND,
             displaced=len(candidate.making_room),
         )
-        self._refuse(candidate, why, asked.waiting)
+        self.refuse(candidate, why, asked.waiting)
         return True
 
     # ── who goes without ───────────────────────────────────────────────────────────────────────────
 
-    def _refuse(
+    def refuse(
         self, candidate: Candidate, why: Standstill, pods: tuple[Pod, ...] = (), keeps: tuple[str, ...] = ()
     ) -> None:
         charter = candidate.charter
@@ -189,9 +201,9 @@ class _Muster:
         for pod in candidate.standing:
             if pod.takes_room and not pod.leaving:
                 self.actions.append(Displace(pod, charter.source, charter.uid, whole=True, undoes=True))
-        self._refuse(candidate, _standstill(Hindrance.TAKEN_BACK, asked_of(candidate), Outcome()))
+        self.refuse(candidate, standstill(Hindrance.TAKEN_BACK, asked_of(candidate), Outcome()))
 
-    def _keeps(self, asked: Asked) -> tuple[str, ...]:
+    def keeps(self, asked: Asked) -> tuple[str, ...]:
         """The nodes whose room is kept from now on, if it is its turn to have some kept."""
         candidate, after = asked.candidate, self.profile.keep_after_seconds
         ref = candidate.charter.source
@@ -201,7 +213,7 @@ class _Muster:
         before = self.look.kept[1] if self.look.kept is not None else frozenset()
         return nodes_to_keep(self.rooms, asked, priority_of(candidate), before)
 
-    def _allowed(self, candidate: Candidate, priority: int) -> Bools | None:
+    def allowed(self, candidate: Candidate, priority: int) -> Bools | None:
         """The nodes it may use: not those that are kept for one at least as important."""
         if self.kept_from is None or self.look.kept is None or candidate.charter.source == self.look.kept[0]:
             return None
@@ -216,33 +228,12 @@ class _Muster:
         charter = self.look.charters.get(keeper)
         return charter.priority if charter is not None and charter.priority is not None else 2**31
 
-    def _fits(self, asked: Asked) -> bool:
+    def fits(self, asked: Asked) -> bool:
         """Whether it would have its places if no room were kept."""
         mark = self.floor.mark()
         found = attempt(self.look, self.floor, asked, self.profile)
         self.floor.undo(mark)
         return len(found.seats) >= asked.need
-
-
-def _standstill(hindrance: Hindrance, asked: Asked, found: Outcome) -> Standstill:
-    pod, unfit = _first_left(asked, found.left)
-    return Standstill(
-        hindrance,
-        asked.candidate.charter.minimum,
-        asked.standing + len(asked.waiting),
-        asked.standing + sum(one.key in found.seats for one in asked.waiting),
-        pod,
-        unfit,
-        found.misfit,
-        unsure=found.unsure,
-    )
-
-
-def _first_left(asked: Asked, left: Mapping[PodKey, Unfit]) -> tuple[PodKey | None, Unfit | None]:
-    for pod in asked.waiting:
-        if pod.key in left:
-            return pod.key, left[pod.key]
-    return None, None
 
 
 def _twin(candidate: Candidate, priority: int) -> object:

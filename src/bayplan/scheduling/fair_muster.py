@@ -1,0 +1,190 @@
+"""The turns of gangs that share nodes by queue: who fits comes first, then room is made for the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from bayplan.model.plan import Displace, Nominate
+from bayplan.model.profile import Means
+from bayplan.model.standstill import Excess, Hindrance, Sought, Standstill
+from bayplan.placement.tree import Bools
+from bayplan.scheduling.attempt import Asked, Outcome, asked_of, attempt
+from bayplan.scheduling.fair_accounts import Accounts, amounts_of
+from bayplan.scheduling.fair_order import Order, Turn, turn_of
+from bayplan.scheduling.fair_room import FairRoom, FairRooms
+from bayplan.scheduling.promises import priority_of
+from bayplan.scheduling.refusing import standstill
+from bayplan.state.look import Candidate
+
+if TYPE_CHECKING:
+    from bayplan.scheduling.muster import Muster
+
+EVERYBODY = -(2**31)  # whatever is promised to anybody is respected
+
+
+@dataclass(frozen=True, slots=True)
+class _Late:
+    """One that has no place yet."""
+
+    turn: Turn
+    asked: Asked
+    found: Outcome
+    within: Bools | None = None
+    excess: Excess | None = None
+
+
+class FairTurns:
+    """The part of one decision that is about queues. Who answers to none is not touched by it."""
+
+    def __init__(self, muster: Muster) -> None:
+        self.muster = muster
+        self.order: Order | None = None
+        self.late: list[_Late] = []
+        look = muster.look
+        mine = [(number, one) for number, one in enumerate(look.candidates) if self.has(one)]
+        if not mine:
+            return
+        if look.fair is not None:
+            promised = [(look.charters[pod.gang], pod) for pod, _ in look.nominations.values()
+                        if pod.gang is not None and pod.gang in look.charters]  # fmt: skip
+            self.accounts = Accounts(look.fair, promised)
+            self.rooms = FairRooms(muster.rooms, self.accounts, muster.now)
+            self.order = Order(self.accounts)
+        for number, candidate in mine:
+            queue = candidate.charter.queue
+            missing = queue if self.order is None else self.accounts.missing(queue)
+            if self.order is None or missing is not None:
+                self._refuse(asked_of(candidate), Standstill(Hindrance.NO_QUEUE, about=missing or queue))
+            else:
+                self.order.push(turn_of(candidate, number))
+
+    @staticmethod
+    def has(candidate: Candidate) -> bool:
+        """Whether it has its turn here; one that is not to be tried has it with all others."""
+        tried = candidate.hindrance is None and not candidate.stale and bool(candidate.waiting)
+        return bool(candidate.charter.queue) and tried
+
+    def next(self) -> None:
+        """The next one, whoever it is."""
+        turn = self.order.pop() if self.order is not None else None
+        if turn is not None:
+            self._try(turn)
+
+    def end(self) -> None:
+        """Let gangs grow as long as there is room, then make room for those that have none."""
+        if self.order is None:
+            return
+        while (turn := self.order.pop()) is not None:
+            self._try(turn)
+        late = self.late
+        if self.muster.profile.displace:
+            for means in self.muster.profile.fair_means:
+                late = self._make_room(means, late)
+        for one in late:
+            self._go_without(one)
+
+    # ── who has a place ────────────────────────────────────────────────────────────────────────────
+
+    def _try(self, turn: Turn) -> None:
+        muster, charter = self.muster, turn.candidate.charter
+        asked = replace(
+            asked_of(turn.candidate), need=len(turn.pods), extra=len(turn.pods) if turn.grows else 0
+        )
+        excess = self.accounts.beyond_quota(turn.queue, turn.amounts) if charter.lasting else None
+        if excess is not None:
+            self._refuse(asked, Standstill(Hindrance.OVER_QUOTA, charter.minimum, excess=excess))
+            return
+        excess = self.accounts.beyond_limit(turn.queue, turn.amounts)
+        if excess is not None:
+            self.late.append(_Late(turn, asked, Outcome(), None, excess))
+            return
+        priority = priority_of(turn.candidate)
+        muster.promises.drop(turn.candidate.nominated)
+        muster.promises.hold(EVERYBODY)
+        within = muster.allowed(turn.candidate, priority)
+        mark = muster.floor.mark()
+        found = attempt(muster.look, muster.floor, asked, muster.profile, within)
+        if len(found.seats) >= asked.need:
+            muster.bind(turn.candidate, found)
+            self._took(turn, found)
+            return
+        muster.floor.undo(mark)
+        if within is not None and muster.fits(asked):
+            muster.refuse(turn.candidate, standstill(Hindrance.KEPT_FREE, asked, found))
+        elif not muster.goes_on_making_room(asked, priority) and not self._only_waits(
+            turn, asked, found, within
+        ):
+            self.late.append(_Late(turn, asked, found, within))
+
+    def _took(self, turn: Turn, found: Outcome) -> None:
+        """Its queue has more now; what is left of it has another turn, after those that have less."""
+        candidate, floor = turn.candidate, self.muster.floor
+        rows = found.seats
+        seated = tuple(
+            replace(pod, node=floor.node(rows[pod.key])) for pod in candidate.waiting if pod.key in rows
+        )
+        charter = candidate.charter
+        self.accounts.take(turn.queue, amounts_of(seated), lasting=charter.lasting)
+        rest = tuple(pod for pod in candidate.waiting if pod.key not in rows)
+        if rest and self.order is not None:
+            started = replace(charter, started=True)
+            grown = replace(candidate, charter=started, waiting=rest, standing=candidate.standing + seated)
+            self.order.push(turn_of(grown, turn.number))
+
+    def _only_waits(self, turn: Turn, asked: Asked, found: Outcome, within: Bools | None) -> bool:
+        """Whether those who leave anyway make room enough for it."""
+        room = self.muster.rooms.room_of_those_going(asked, within, ())
+        if room is None:
+            return False
+        self.muster.promise(asked, room.seats, found, 0)
+        seated = [pod for pod in asked.waiting if pod.key in room.seats]
+        self.accounts.take(turn.queue, amounts_of(seated), lasting=turn.candidate.charter.lasting)
+        return True
+
+    # ── who has none ───────────────────────────────────────────────────────────────────────────────
+
+    def _make_room(self, means: Means, late: list[_Late]) -> list[_Late]:
+        """Room by one means for everybody in turn; returns those who still have none."""
+        by_number = {one.turn.number: one for one in late}
+        order = Order(self.accounts, [one.turn for one in late])
+        left: list[_Late] = []
+        while (turn := order.pop()) is not None:
+            one = by_number[turn.number]
+            self.muster.promises.hold(EVERYBODY)
+            may = turn.candidate.charter.preempts is not False
+            room = self.rooms.find(means, turn, one.asked, one.within) if may else None
+            if room is None:
+                left.append(one)
+            else:
+                self._send_away(one, room)
+        return left
+
+    def _send_away(self, one: _Late, room: FairRoom) -> None:
+        charter, floor = one.turn.candidate.charter, self.muster.floor
+        for pod, together in room.pods:
+            to = floor.node(room.moves[pod.key]) if pod.key in room.moves else ""
+            self.muster.actions.append(
+                Displace(pod, charter.source, charter.uid, whole=together or len(one.turn.pods) > 1, to=to)
+            )
+        self.muster.promise(one.asked, room.seats, one.found, len(room.pods))
+
+    def _go_without(self, one: _Late) -> None:
+        if one.excess is not None:
+            minimum = one.turn.candidate.charter.minimum
+            self._refuse(one.asked, Standstill(Hindrance.OVER_LIMIT, minimum, excess=one.excess))
+            return
+        sought = Sought.NO_HELP if self.rooms.pieces() else Sought.NOBODY
+        if not self.muster.profile.displace or one.turn.candidate.charter.preempts is False:
+            sought = Sought.NEVER
+        self._refuse(one.asked, replace(standstill(Hindrance.NO_ROOM, one.asked, one.found), sought=sought))
+
+    def _refuse(self, asked: Asked, why: Standstill) -> None:
+        """It hears why not; what was promised to it is no longer."""
+        muster, candidate = self.muster, asked.candidate
+        why = replace(why, there=asked.standing + len(asked.waiting))
+        for pod in asked.waiting:
+            if candidate.nominated.get(pod.key):
+                muster.actions.append(Nominate(candidate.charter.source, pod, ""))
+        keeps = muster.keeps(asked) if why.hindrance is Hindrance.NO_ROOM else ()
+        muster.refuse(candidate, why, asked.waiting, keeps)

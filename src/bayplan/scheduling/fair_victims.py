@@ -1,0 +1,124 @@
+"""Gangs of queues that run, in pieces that could go: pods beyond the minimum one by one, then the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+from bayplan.model.charter import Charter
+from bayplan.model.gang import Ref
+from bayplan.model.pod import Pod, PodKey
+from bayplan.scheduling.fair_accounts import NONE, Accounts, Use, amounts_of
+from bayplan.scheduling.importance import Unit
+from bayplan.state.look import Look
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Pods of one gang that go together."""
+
+    gang: Ref
+    queue: str
+    unit: Unit
+    core: bool  # without it there is nothing left of the gang
+    amounts: Mapping[str, int] = field(compare=False)
+    created: float = 0.0
+
+    def rank(self) -> tuple[object, ...]:
+        """Sorts first who goes first: unimportant, beyond the minimum, young."""
+        return self.unit.priority, self.core, -self.created
+
+
+def pieces_by_queue(look: Look, gone: Collection[PodKey], accounts: Accounts) -> dict[str, list[Piece]]:
+    """All that could go, by queue; who goes first comes first. Gangs that last are left alone."""
+    members: dict[Ref, list[Pod]] = {}
+    for key, pod in look.pods.items():
+        if pod.gang is not None and not pod.leaving and key not in gone:
+            charter = look.charters.get(pod.gang)
+            if charter is not None and charter.queue in accounts.queues and not charter.lasting:
+                members.setdefault(pod.gang, []).append(pod)
+    found: dict[str, list[Piece]] = {}
+    for gang, pods in members.items():
+        charter = look.charters[gang]
+        found.setdefault(charter.queue, []).extend(_pieces(charter, pods))
+    for pieces in found.values():
+        names = {id(piece): number for number, piece in enumerate(pieces)}
+        pieces.sort(key=lambda piece: (*piece.rank(), names[id(piece)]))
+    return found
+
+
+def _pieces(charter: Charter, pods: list[Pod]) -> Iterator[Piece]:
+    """The pods beyond the minimum of each pod set, what has grown most first; then the core."""
+    said = charter.priority
+    priority = said if said is not None else max(pod.wants.priority for pod in pods)
+
+    def piece(some: list[Pod], core: bool) -> Piece:
+        unit = Unit(tuple(some), priority, True, min(pod.started or inf for pod in pods))
+        return Piece(charter.source, charter.queue, unit, core, amounts_of(some), charter.created)
+
+    pods.sort(key=lambda pod: (pod.rank, pod.created, pod.key.namespace, pod.key.name))
+    minima = {"": charter.minimum}
+    if charter.tree is not None:
+        minima = {pod_set.name: pod_set.minimum for pod_set in charter.tree.pod_sets()}
+    by_set: dict[str, list[Pod]] = {name: [] for name in minima}
+    for pod in pods:
+        by_set.setdefault(pod.pod_set if pod.pod_set in by_set else min(by_set), []).append(pod)
+    if all(len(by_set[name]) >= least for name, least in minima.items()):
+        while spare := [name for name in by_set if len(by_set[name]) > minima[name]]:
+            most = max(spare, key=lambda name: len(by_set[name]) / max(minima[name], 0.5))
+            yield piece([by_set[most].pop()], False)
+    core = [pod for some in by_set.values() for pod in some]
+    if core:
+        yield piece(core, True)
+
+
+class Victims:
+    """Pieces of several queues, whoever has most of what it may have first. What was taken counts as gone."""
+
+    def __init__(self, accounts: Accounts, pieces: Mapping[str, list[Piece]]) -> None:
+        self.accounts = accounts
+        self.left = {queue: list(reversed(some)) for queue, some in pieces.items() if some}
+        self.taken: dict[str, Use] = {}
+        self.inside: dict[str, int] = {}
+        for queue, some in self.left.items():
+            for name in accounts.up(queue):
+                self.inside[name] = self.inside.get(name, 0) + len(some)
+
+    def __iter__(self) -> Iterator[Piece]:
+        while (found := self._first(self.accounts.below.get("", ()))) is not None:
+            self.left[found.queue].pop()
+            for name in self.accounts.up(found.queue):
+                self.inside[name] -= 1
+                taken = self.taken.setdefault(name, {})
+                for resource, amount in found.amounts.items():
+                    taken[resource] = taken.get(resource, 0) + amount
+            yield found
+
+    def _first(self, names: Iterable[str]) -> Piece | None:
+        best: tuple[tuple[object, ...], Piece] | None = None
+        for name in names:
+            if not self.inside.get(name):
+                continue
+            below = self.accounts.below.get(name)
+            piece = self._first(below) if below else self.left[name][-1]
+            if piece is None:
+                continue
+            less = dict(self.taken.get(name, NONE))
+            for resource, amount in piece.amounts.items():
+                less[resource] = less.get(resource, 0) + amount
+            key = ("piece", piece.unit.pods[0].key, self.inside[name])
+            rank = self.accounts.rank(name, key, NONE, less)
+            if best is None or rank > best[0]:
+                best = rank, piece
+        return None if best is None else best[1]
+
+
+def rests_until(accounts: Accounts, piece: Piece, *, reclaim: bool) -> float:
+    """From when on the core of a gang may go: its queue, or one above, may give it time to run first."""
+    for name in accounts.up(piece.queue):
+        queue = accounts.queues[name]
+        seconds = queue.reclaim_after if reclaim else queue.preempt_after
+        if seconds is not None:
+            return piece.unit.started + seconds if seconds > 0 else 0.0
+    return 0.0
