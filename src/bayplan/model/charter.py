@@ -33,6 +33,16 @@ class Charter:
     started: bool = False  # it is on record that it had its minimum once
 
     @property
+    def has_minima(self) -> bool:
+        """Whether each of its pod sets has a minimum of its own, and a locality of its own.
+
+        Other gangs with a tree are placed whole.
+        """
+        if self.tree is None:
+            return False
+        return bool(self.queue) or self.minimum < sum(pod_set.count for pod_set in self.tree.pod_sets())
+
+    @property
     def is_gang(self) -> bool:
         """Whether its pods start together or not at all."""
         return self.minimum > 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
 
@@ -49,7 +49,7 @@ def tree_seats(
     by_set: dict[str, list[Pod]] = {}
     for pod in waiting:
         by_set.setdefault(pod.pod_set, []).append(pod)
-    rows = _rows_in(supply, floor.scene.ground.land)
+    rows = rows_in(supply, floor.scene.ground.land)
     here = _as_on(floor, supply, rows, within)
     here, tree = _fenced(floor, here, rows, tree, by_set)
     found = _place(here, tree, by_set, standing, profile)
@@ -59,7 +59,7 @@ def tree_seats(
     for name, located in found.items():
         places = rows[np.repeat(located.leaves, located.pods)].tolist()
         wanted += zip(by_set.get(name, ()), places, strict=False)
-    return _seat(floor, waiting, wanted)
+    return take_seats(floor, waiting, wanted)
 
 
 def _place(
@@ -83,7 +83,7 @@ def _place(
 # ── the room that the topology counts ──────────────────────────────────────────────────────────────
 
 
-def _rows_in(supply: Supply, land: Land) -> Ints:
+def rows_in(supply: Supply, land: Land) -> Ints:
     """The row on the floor of each row of a topology."""
     return land.remember(("rows of", supply.tree), lambda: _rows_by_name(supply, land))
 
@@ -116,18 +116,23 @@ def _fenced(
     """Nodes closed to a pod set for reasons that counts know nothing of, as a resource that they lack."""
     caps: dict[str, Ints] = {}
     for name, pods in waiting.items():
-        cap = _cap(floor, tuple(party.shape for party in parties_of(floor, pods)))
+        cap = cap_beside(floor, tuple(party.shape for party in parties_of(floor, pods)))
         if cap is not None:
             caps[name] = np.where(rows != ABSENT, cap[rows], 0)
     return fenced(supply, tree, caps, "room beside other pods")
 
 
-def _cap(floor: Floor, shapes: Sequence[Shape]) -> Ints | None:
-    """How many pods each node may have besides what room says; None if nothing else has a say."""
+def cap_beside(
+    floor: Floor, shapes: Sequence[Shape], known: Collection[Cause] = COUNTED_ANYWAY
+) -> Ints | None:
+    """How many pods each node may have besides what room says; None if nothing else has a say.
+
+    `known` are the causes that need not be told.
+    """
     cap: Ints | None = None
     for shape in shapes[:SHAPES_MAX]:
         verdict = floor.judge(shape)
-        closed = [w for (cause, _), w in verdict.refusals.items() if cause not in (*COUNTED_ANYWAY, *HELPED)]
+        closed = [w for (cause, _), w in verdict.refusals.items() if cause not in (*known, *HELPED)]
         alone = not is_free(shape) and bool(_repels_on_node(floor, shape))
         wants = minds(floor.scene.zones, shape)
         if not closed and not alone and verdict.why.bar is None and wants is None:
@@ -155,7 +160,7 @@ def _repels_on_node(floor: Floor, shape: Shape) -> bool:
 # ── taking the seats ───────────────────────────────────────────────────────────────────────────────
 
 
-def _seat(floor: Floor, waiting: Sequence[Pod], wanted: Sequence[tuple[Pod, int]]) -> Seated:
+def take_seats(floor: Floor, waiting: Sequence[Pod], wanted: Sequence[tuple[Pod, int]]) -> Seated:
     """Everybody sits where the count says, if the nodes agree; who needs others nearby sits after them."""
     mark = floor.mark()
     left: dict[PodKey, Unfit] = {}

@@ -15,13 +15,14 @@ def standstill(hindrance: Hindrance, asked: Asked, found: Outcome) -> Standstill
     pod, unfit = _first_left(asked, found.left)
     return Standstill(
         hindrance,
-        asked.candidate.charter.minimum,
+        found.minimum or asked.candidate.charter.minimum,
         asked.standing + len(asked.waiting),
-        asked.standing + sum(one.key in found.seats for one in asked.waiting),
+        asked.standing + max(sum(one.key in found.seats for one in asked.waiting), found.fit),
         pod,
         unfit,
         found.misfit,
         unsure=found.unsure,
+        part=found.part,
     )
 
 

@@ -1,0 +1,75 @@
+"""Gangs with minima: a place is found whenever there is one, and nothing that is required is ever broken."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from bayplan.model.pod import PodKey
+from bayplan.model.profile import Profile
+from bayplan.placement.seating_minima import minima_seats
+from bayplan.placement.seating_parties import Seated
+from tests.properties.minima_worlds import Judge, World, needed, stage, world
+
+SEEDS, CHUNK = 1200, 100
+
+
+def answer(found: World) -> dict[PodKey, str] | None:
+    """The nodes of those who got one; None if the gang was refused."""
+    floor, supply = stage(found)
+    before = floor.mark()
+    seated = minima_seats(floor, supply, found.wanted(), profile=Profile())
+    if isinstance(seated, Seated):
+        assert not seated.unsure
+        assert all(floor.place_of(key) == row for key, row in seated.seats.items())
+        return {key: floor.node(row) for key, row in seated.seats.items()}
+    assert not seated.unsure
+    assert floor.mark() == before
+    return None
+
+
+def check(found: World) -> dict[PodKey, str] | None:
+    """Hold the answer against what is right."""
+    judge, must = Judge(found), needed(found)
+    seats = answer(found)
+    if seats is None:
+        tried = must or [pod.key for pod in found.waiting][:1]
+        assert not judge.can_seat(dict(found.standing), tried) or not must, "there is a place"
+        return None
+    assert set(must) <= set(seats), "somebody of a minimum has no place"
+    both = {**found.standing, **seats}
+    assert judge.allows(both)
+    beyond = len(seats) - len(must)
+    assert found.extra is None or beyond <= found.extra
+    if found.extra is None or beyond < found.extra:
+        for pod in found.waiting:
+            if pod.key not in seats:
+                assert not judge.can_seat(dict(both), [pod.key]), f"{pod.key} has a place"
+    return seats
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_every_minimum_or_nobody_and_then_as_many_as_fit(first: int) -> None:
+    outcomes = set()
+    for seed in range(first, first + CHUNK):
+        outcomes.add(check(world(Random(seed))) is None)
+    assert outcomes == {False, True}
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_who_is_replaced_joins_those_who_stand(first: int) -> None:
+    """Some of a gang's pods go, some nodes with them, and what is left says where the others belong."""
+    mended = 0
+    for seed in range(first, first + CHUNK):
+        random = Random(seed)
+        found = world(random)
+        seats = answer(found)
+        if not seats:
+            continue
+        gone = random.sample(found.nodes, random.randint(0, min(1, len(found.nodes) - 1)))
+        found.nodes = [node for node in found.nodes if node not in gone]
+        alive = {node.name for node in found.nodes}
+        found.standing = {key: name for key, name in seats.items() if name in alive and random.random() < 0.6}
+        mended += check(found) is not None
+    assert mended
