@@ -159,15 +159,15 @@ def test_a_queue_below_its_quota_takes_it_back_from_one_above_whatever_the_prior
 
 
 def test_nobody_takes_from_a_queue_within_its_share_nor_for_one_above() -> None:
-    fair = [queue("a", 1), queue("b", 1), node("n1", gpus=2)]
-    held = [*runs("a0", "a"), *runs("b0", "b")]
+    fair: list[Change] = [queue("a", 1), queue("b", 1), node("n1", gpus=2)]
+    held: list[Change] = [*runs("a0", "a"), *runs("b0", "b")]
     assert not displaced(step(board(*fair, *held, *waits("b1", "b"))))
-    uneven = [queue("a", 2), queue("b", 0), node("n1", gpus=2), *runs("a0", "a"), *runs("a1", "a")]
+    uneven: list[Change] = [queue("a", 2), queue("b", 0), node("n1", gpus=2), *runs("a0", "a"), *runs("a1", "a")]
     assert not displaced(step(board(*uneven, *waits("b1", "b", priority=9))))
 
 
 def test_what_lasts_is_not_taken_back() -> None:
-    changes = [queue("rich", 2), queue("poor", 1), node("n1", gpus=2)]
+    changes: list[Change] = [queue("rich", 2), queue("poor", 1), node("n1", gpus=2)]
     plan = step(board(*changes, *runs("r", "rich", 2, lasting=True), *waits("p", "poor")))
     assert not displaced(plan) and why(plan) == {"p": Hindrance.NO_ROOM}
 
@@ -202,7 +202,7 @@ def test_a_gang_may_run_for_a_while_before_it_goes() -> None:
 
 
 def test_others_move_only_if_each_has_a_new_place() -> None:
-    two = [queue("q"), node("n1", gpus=4), node("n2", gpus=4)]
+    two: list[Change] = [queue("q"), node("n1", gpus=4), node("n2", gpus=4)]
     held = [*runs("a", "q", 2, on="n1"), *runs("b", "q", 2, on="n2")]
     plan = step(board(*two, *held, *waits("c", "q", 4)))
     assert displaced(plan) in ({"a-0": "n2"}, {"b-0": "n1"}) and len(nominated(plan)) == 1

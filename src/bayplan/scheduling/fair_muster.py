@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from bayplan.model.plan import Displace, Nominate
-from bayplan.model.profile import Means
 from bayplan.model.standstill import Excess, Hindrance, Sought, Standstill
 from bayplan.placement.tree import Bools
 from bayplan.scheduling.attempt import Asked, Outcome, asked_of, attempt
@@ -77,20 +76,13 @@ class FairTurns:
             return
         while (turn := self.order.pop()) is not None:
             self._try(turn)
-        late = self.late
-        if self.muster.profile.displace:
-            for means in self.muster.profile.fair_means:
-                late = self._make_room(means, late)
-        for one in late:
-            self._go_without(one)
+        self._make_room()
 
     # ── who has a place ────────────────────────────────────────────────────────────────────────────
 
     def _try(self, turn: Turn) -> None:
         muster, charter = self.muster, turn.candidate.charter
-        asked = replace(
-            asked_of(turn.candidate), need=len(turn.pods), extra=len(turn.pods) if turn.grows else 0
-        )
+        asked = _asked(turn)
         excess = self.accounts.beyond_quota(turn.queue, turn.amounts) if charter.lasting else None
         if excess is not None:
             self._refuse(asked, Standstill(Hindrance.OVER_QUOTA, charter.minimum, excess=excess))
@@ -144,21 +136,28 @@ class FairTurns:
 
     # ── who has none ───────────────────────────────────────────────────────────────────────────────
 
-    def _make_room(self, means: Means, late: list[_Late]) -> list[_Late]:
-        """Room by one means for everybody in turn; returns those who still have none."""
-        by_number = {one.turn.number: one for one in late}
-        order = Order(self.accounts, [one.turn for one in late])
-        left: list[_Late] = []
+    def _make_room(self) -> None:
+        """Room by one means or another for everybody in turn: who is first in line also chooses first."""
+        by_number = {one.turn.number: one for one in self.late}
+        order = Order(self.accounts, [one.turn for one in self.late])
         while (turn := order.pop()) is not None:
             one = by_number[turn.number]
             self.muster.promises.hold(EVERYBODY)
-            may = turn.candidate.charter.preempts is not False
-            room = self.rooms.find(means, turn, one.asked, one.within) if may else None
+            room = self._find(one)
             if room is None:
-                left.append(one)
+                self._go_without(one)
             else:
                 self._send_away(one, room)
-        return left
+
+    def _find(self, one: _Late) -> FairRoom | None:
+        profile = self.muster.profile
+        if not profile.displace or one.turn.candidate.charter.preempts is False:
+            return None
+        for means in profile.fair_means:
+            room = self.rooms.find(means, one.turn, one.asked, one.within)
+            if room is not None:
+                return room
+        return None
 
     def _send_away(self, one: _Late, room: FairRoom) -> None:
         charter, floor = one.turn.candidate.charter, self.muster.floor
@@ -182,9 +181,17 @@ class FairTurns:
     def _refuse(self, asked: Asked, why: Standstill) -> None:
         """It hears why not; what was promised to it is no longer."""
         muster, candidate = self.muster, asked.candidate
-        why = replace(why, there=asked.standing + len(asked.waiting))
-        for pod in asked.waiting:
+        why = replace(why, there=asked.standing + len(candidate.waiting))
+        for pod in candidate.waiting:
             if candidate.nominated.get(pod.key):
                 muster.actions.append(Nominate(candidate.charter.source, pod, ""))
         keeps = muster.keeps(asked) if why.hindrance is Hindrance.NO_ROOM else ()
-        muster.refuse(candidate, why, asked.waiting, keeps)
+        muster.refuse(candidate, why, candidate.waiting, keeps)
+
+
+def _asked(turn: Turn) -> Asked:
+    """What is sought in this turn, and no more."""
+    asked = replace(asked_of(turn.candidate), need=len(turn.pods))
+    if turn.candidate.charter.tree is None:
+        return replace(asked, waiting=turn.pods)
+    return replace(asked, extra=len(turn.pods) if turn.grows else 0)

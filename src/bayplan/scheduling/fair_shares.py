@@ -115,7 +115,12 @@ def divide(claims: Sequence[Claim], amount: Fraction) -> list[Fraction]:
         if left <= 0:
             break
         among = [at for at, claim in enumerate(claims) if claim.priority == priority]
-        left = _by_weight(claims, given, among, left)
+        if len(among) == 1:  # weight is a matter of several
+            more = min(left, claims[among[0]].most - given[among[0]])
+            given[among[0]] += more
+            left -= more
+        else:
+            left = _by_weight(claims, given, among, left)
     return given
 
 
