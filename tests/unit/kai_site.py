@@ -6,11 +6,14 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bayplan.backends.definitions import define
+from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.backends.embedded.store import Store
+from bayplan.backends.stagehands.definitions import of_anything
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kai.names import POD_GROUP, POD_GROUP_NAME, QUEUE, SUB_GROUP_NAME, TOPOLOGY
+from bayplan.dialects.kai.owner_kinds import OWNER_KINDS
+from bayplan.runtime.grouper_role import GrouperRole
 from bayplan.runtime.journal import FileJournal, MemoryJournal
 from bayplan.runtime.loop import Loop
 from bayplan.runtime.roles import Role
@@ -22,6 +25,7 @@ NODES = Kind("", "v1", "Node", "nodes", namespaced=False)
 PODS = Kind("", "v1", "Pod", "pods")
 EVENTS = Kind("", "v1", "Event", "events")
 CLASSES = Kind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False)
+OPERATED = ("PyTorchJob", "XGBoostJob")
 ZONE, RACK = "example.com/zone", "example.com/rack"
 
 
@@ -33,7 +37,7 @@ class Site:
         racks: Sequence[int] = (2, 2),
         *,
         defined: bool = True,
-        roles: Sequence[Role] = (),
+        grouper: GrouperRole | None = None,
         journal: FileJournal | None = None,
     ) -> None:
         self.now = START
@@ -44,9 +48,13 @@ class Site:
         for rack, count in enumerate(racks):
             for number in range(count):
                 self.node(f"r{rack}-n{number}", f"r{rack}", f"z{rack // 2}")
-        self.role = SchedulerRole()
+        operated = [one for one in OWNER_KINDS if one.kind in OPERATED] if grouper else []
+        for kind in operated:
+            self.store.create(DEFINITIONS, of_anything(kind))
+        self.role = SchedulerRole(awaits_grouper=grouper is not None)
         self.journal = journal or MemoryJournal()
-        self.loop = Loop(EmbeddedBackend(self.store), (self.role, *roles), self.journal)
+        roles: tuple[Role, ...] = (self.role,) if grouper is None else (grouper, self.role)
+        self.loop = Loop(EmbeddedBackend(self.store), roles, self.journal)
 
     def node(self, name: str, rack: str, zone: str, cpu: int = 2) -> None:
         amounts = {"cpu": str(cpu), "memory": "64Gi", "pods": "110"}
@@ -115,6 +123,14 @@ class Site:
     def events(self, name: str) -> list[tuple[str, str]]:
         items = self.store.list(EVENTS).items
         return [(one["reason"], one["message"]) for one in items if one["involvedObject"]["name"] == name]
+
+    def owner(self, kind: str, name: str, spec: Object, **meta: Any) -> Object:
+        """Make a job of a kind; a reference to it, for its pods."""
+        where = next(one for one in OWNER_KINDS if one.kind == kind)
+        body = {"metadata": {"name": name, **meta}, "spec": spec}
+        made = self.store.create(where, body, "default")
+        uid = made["metadata"]["uid"]
+        return {"apiVersion": where.api_version, "kind": kind, "name": name, "uid": uid, "controller": True}
 
     def _create(self, kind: Kind, name: str, spec: Object) -> None:
         namespace = "default" if kind.namespaced else ""

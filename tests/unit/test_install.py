@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +10,6 @@ import yaml
 from click.testing import CliRunner
 
 from bayplan.cli import definitions, manifests, webhooks
-from bayplan.cli.chart import HEADER, chart, write_chart
 from bayplan.cli.configured import EMPTY
 from bayplan.cli.install import KINDS, install
 from bayplan.cli.manifests import CHOSEN, LABELS, Settings
@@ -23,6 +17,7 @@ from bayplan.cli.rights import LEASE_NAME, ROLES, Right
 from bayplan.cli.run import ROLES as SERVED
 from bayplan.cli.run import run
 from bayplan.dialects.kueue.job_defaults import DEFAULT_QUEUE
+from bayplan.runtime.grouper_role import GrouperRole
 from bayplan.runtime.scheduler_role import SchedulerRole
 
 ROOT = Path(__file__).parents[2]
@@ -161,7 +156,22 @@ def test_the_scheduler_may_watch_what_it_watches_and_write_what_it_writes() -> N
     written = {("", "pods/binding", "create"), ("", "events", "create"), ("", "pods", "delete")}
     told = ("pods/status", "persistentvolumeclaims", "persistentvolumes")
     written |= {("", one, "patch") for one in told} | {("scheduling.k8s.io", "podgroups/status", "patch")}
+    written |= {("scheduling.run.ai", one, "patch") for one in ("podgroups/status", "queues/status")}
     assert granted == watched | written
+
+
+def test_the_grouper_may_do_only_what_it_does_and_comes_only_when_it_is_asked_for() -> None:
+    rights = ROLES["grouper"].everywhere
+    granted = {(one.group, name, verb) for one in rights for name in one.resources for verb in one.verbs}
+    watched = {(kind.group, kind.plural, verb) for kind in GrouperRole.kinds for verb in ("list", "watch")}
+    written = {("scheduling.run.ai", "podgroups", verb) for verb in ("create", "patch")}
+    assert granted == watched | written | {("", "pods", "patch"), ("", "events", "create")}
+    assert "bayplan-grouper" not in yaml.safe_dump_all(printed())
+    asked = printed("--roles", "scheduler,grouper")
+    assert (
+        only(asked, "ClusterRole", "bayplan-grouper")
+        and "--roles=scheduler,grouper" in container(asked)["args"]
+    )
 
 
 def test_names_in_rights_are_names_of_objects() -> None:
@@ -198,12 +208,12 @@ def test_the_api_server_asks_about_what_somebody_looks_at() -> None:
         for operation in rule["operations"]
     }
     assert asked == {key for key, found in webhooks.registry().admission.items() if found.validate}
+    forgiven = {"scheduling.run.ai", "kai.scheduler"}  # another scheduler may live by the same objects
     for hook in hooks:
+        (group,) = hook["rules"][0]["apiGroups"]
         assert hook["sideEffects"] == "None" and hook["timeoutSeconds"] <= 10
-        assert hook["failurePolicy"] == "Fail"
-        assert "matchConditions" in hook or hook["rules"][0]["apiGroups"] == ["kueue.x-k8s.io"], (
-            "not everybody's jobs"
-        )
+        assert hook["failurePolicy"] == ("Ignore" if group in forgiven else "Fail")
+        assert "matchConditions" in hook or group in {"kueue.x-k8s.io", *forgiven}, "not everybody's jobs"
         spared = hook["namespaceSelector"]["matchExpressions"][0]
         assert spared["operator"] == "NotIn" and "bayplan-system" in spared["values"]
 
@@ -225,7 +235,11 @@ def test_jobs_without_a_queue_do_not_wait_for_us() -> None:
         assert hook["failurePolicy"] == "Ignore" and hook["rules"][0]["operations"] == ["CREATE"]
         (condition,) = hook["matchConditions"]
         assert condition["expression"].startswith("!(has(object.metadata.labels)"), "others are asked about"
-    others = [hook for hook in hooks if hook["name"] not in about_queues and "matchConditions" in hook]
+    (of_segments,) = [hook for hook in hooks if hook["name"] == "segments.pods.core.bayplan.dev"]
+    assert of_segments["failurePolicy"] == "Ignore" and of_segments["rules"][0]["operations"] == ["CREATE"]
+    assert "kai.scheduler/segment-size" in of_segments["matchConditions"][0]["expression"]
+    about = (*about_queues, of_segments["name"])
+    others = [hook for hook in hooks if hook["name"] not in about and "matchConditions" in hook]
     assert len(others) == len(about_queues) and {hook["failurePolicy"] for hook in others} == {"Fail"}
     names = [hook["name"] for hook in hooks]
     assert len(set(names)) == len(names)
@@ -323,76 +337,3 @@ def test_a_bad_configuration_is_not_installed(tmp_path: Path) -> None:
 def test_without_a_cluster_there_is_one_clear_sentence(tmp_path: Path) -> None:
     result = CliRunner().invoke(install, ["--kubeconfig", str(tmp_path / "none")])
     assert result.exit_code == 1 and result.output.startswith("Error: ") and result.output.count("\n") == 1
-
-
-# ── the chart ──────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_chart_in_the_repository_is_up_to_date() -> None:
-    folder = ROOT / "deploy" / "chart"
-    found = {
-        str(path.relative_to(folder)): path.read_text(encoding="utf-8")
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
-    assert found == chart(), "write it again: python -m bayplan.cli.install --chart deploy/chart"
-
-
-def rendered(files: dict[str, str], namespace: str) -> list[Object]:
-    """What Helm would make of the few things that our templates use."""
-    values = yaml.safe_load(files["values.yaml"])
-    found = []
-    for path, text in files.items():
-        if path.startswith(("templates/", "crds/")):
-            for role in re.findall(r'{{- if has "(\w+)" .Values.roles }}', text):
-                assert role in values["roles"]
-            text = re.sub(r"{{- (if|end).*?}}\n", "", text)
-            text = text.replace("{{ .Release.Namespace }}", namespace)
-            text = text.replace('{{ join "," .Values.roles }}', ",".join(values["roles"]))
-            text = text.replace("{{ .Values.config | toJson }}", json.dumps(values["config"]))
-            digest = hashlib.sha256(values["config"].encode()).hexdigest()
-            text = text.replace("{{ .Values.config | sha256sum }}", digest)
-            for name in ("image", "replicas"):
-                text = text.replace(f"{{{{ .Values.{name} }}}}", str(values[name]))
-            assert "{{" not in text, path
-            found.append(yaml.safe_load(text))
-    return found
-
-
-def by_name(objects: list[Object]) -> dict[tuple[str, str], Object]:
-    return {(one["kind"], one["metadata"]["name"]): one for one in objects}
-
-
-def test_the_chart_makes_what_install_makes() -> None:
-    ours = by_name(manifests.manifests(Settings(namespace="here")))
-    del ours["Namespace", "here"]  # Helm has --create-namespace
-    theirs = by_name(rendered(chart(), "here"))
-    for name in definitions.converted():
-        annotations = theirs["CustomResourceDefinition", name]["metadata"].pop("annotations")
-        assert annotations == {"helm.sh/resource-policy": "keep"}, "its objects outlive the release"
-    assert theirs == ours
-
-
-def test_writing_the_chart_removes_only_what_it_wrote(tmp_path: Path) -> None:
-    write_chart(tmp_path)
-    stale, foreign = tmp_path / "templates" / "old.yaml", tmp_path / "mine.yaml"
-    stale.write_text(f"{HEADER}kind: Old\n")
-    foreign.write_text("kind: Mine\n")
-    write_chart(tmp_path)
-    assert not stale.exists() and foreign.exists()
-    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.yaml")} == {*chart(), "mine.yaml"}
-
-
-@pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not installed")
-def test_helm_agrees(tmp_path: Path) -> None:
-    write_chart(tmp_path / "bayplan")
-    helm = ["helm", "--namespace=here"]
-    subprocess.run([*helm, "lint", "--strict", str(tmp_path / "bayplan")], check=True, capture_output=True)
-    made = subprocess.run(
-        [*helm, "template", "release", str(tmp_path / "bayplan"), "--include-crds", "--kube-version=1.35.4"],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    found = by_name([document for document in yaml.safe_load_all(made.stdout) if document])
-    assert found == by_name(rendered(chart(), "here"))

@@ -12,12 +12,12 @@ from bayplan import __version__
 from bayplan.cli import manifests
 from bayplan.cli.configured import EMPTY
 from bayplan.cli.definitions import converted
-from bayplan.cli.manifests import IMAGE, SERVED_ROLES, Settings
+from bayplan.cli.manifests import ALL_ROLES, IMAGE, SERVED_ROLES, Settings
 
 PLACEHOLDERS = Settings(
     namespace="{{ .Release.Namespace }}",
     image="{{ .Values.image }}",
-    roles=SERVED_ROLES,
+    roles=ALL_ROLES,
     replicas="{{ .Values.replicas }}",
     config="{{ .Values.config | toJson }}",
     roles_text='{{ join "," .Values.roles }}',
@@ -47,7 +47,7 @@ replicas: 2
 # Whether to bring the definitions that the role webhooks converts; helm has --skip-crds for the others.
 crds: true
 
-# What the replicas do; each role brings the rights that it needs. Known: {", ".join(SERVED_ROLES)}.
+# What the replicas do; each role brings the rights that it needs. Known: {", ".join(ALL_ROLES)}.
 roles:
 {"".join(f"  - {role}{chr(10)}" for role in SERVED_ROLES)}
 # A configuration as text, see docs/reference/configuration.md; helm reads it out of a file with

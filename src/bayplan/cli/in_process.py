@@ -8,7 +8,9 @@ from typing import Any
 
 from bayplan.backends.embedded.admission import Hook, Review, Verdict
 from bayplan.backends.embedded.store import Store
-from bayplan.cli.webhooks import REVIEWED_AS, registry
+from bayplan.cli.webhooks import REVIEWED_AS, LookUps, registry
+from bayplan.dialects.kai.joining import PODS
+from bayplan.dialects.kai.owner_kinds import BY_NAME
 from bayplan.dialects.kueue.admitting import LOCAL_QUEUES
 from bayplan.runtime.reviews import Key, Object, Registry
 
@@ -21,7 +23,13 @@ def ask_our_functions(store: Store) -> None:
     def find(kind: str, namespace: str, name: str) -> object:
         return store.find(LOCAL_QUEUES, namespace, name) if kind == LOCAL_QUEUES.kind else None
 
-    for hook in hooks(registry(find)):
+    def owner(group: str, kind: str, namespace: str, name: str) -> Object | None:
+        known = PODS if (group, kind) == ("", "Pod") else BY_NAME.get((group, kind))
+        if known is None or (known.group, known.version, known.plural) not in store.resources.by_place:
+            return None
+        return store.find(known, namespace, name)
+
+    for hook in hooks(registry(LookUps(find, owner))):
         store.admission.register(hook)
 
 

@@ -15,7 +15,7 @@ import msgspec
 from bayplan.backends.remote.backend import RemoteBackend, connect
 from bayplan.cli.chart import dumped, write_chart
 from bayplan.cli.configured import EMPTY, configuration_text
-from bayplan.cli.manifests import IMAGE, LABELS, NAMESPACE, SERVED_ROLES, Settings, manifests
+from bayplan.cli.manifests import ALL_ROLES, IMAGE, LABELS, NAMESPACE, SERVED_ROLES, Settings, manifests
 from bayplan.cli.rights import ROLES
 from bayplan.dialects.api import Ended, Kind, Outcome, Verb, Write
 from bayplan.dialects.errors import Trouble
@@ -53,10 +53,10 @@ _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 def _roles(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]:
     found = tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
     if not found:
-        raise click.BadParameter(f"name at least one of {', '.join(SERVED_ROLES)}")
+        raise click.BadParameter(f"name at least one of {', '.join(ALL_ROLES)}")
     for role in found:
         if role not in ROLES:
-            raise click.BadParameter(f"{role} is no role; these are: {', '.join(SERVED_ROLES)}")
+            raise click.BadParameter(f"{role} is no role; these are: {', '.join(ALL_ROLES)}")
     return found
 
 
@@ -80,7 +80,7 @@ def _config(_: click.Context, __: click.Parameter, name: str | None) -> str:
 @click.option("--image", default=IMAGE, show_default=True, help="The image of every replica.")
 @click.option(
     "--roles", default=",".join(SERVED_ROLES), show_default=True, callback=_roles, metavar="A,B",
-    help=f"What the replicas do, out of {', '.join(SERVED_ROLES)}; each brings the rights it needs.",
+    help=f"What the replicas do, out of {', '.join(ALL_ROLES)}; each brings the rights it needs.",
 )  # fmt: skip
 @click.option("--replicas", default=2, show_default=True, type=click.IntRange(1), help="One of them leads.")
 @click.option(

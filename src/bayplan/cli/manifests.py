@@ -14,17 +14,21 @@ from bayplan.cli.definitions import conversion, converted
 from bayplan.cli.in_process import hook_name
 from bayplan.cli.rights import EVERYBODY, ROLES, Right, rules
 from bayplan.cli.webhooks import CONFIGURATION, REVIEWED_AS, SECRET_NAME, SERVICE, registry
+from bayplan.dialects.kai.names import SEGMENT_SIZE
 from bayplan.dialects.kueue.admission import QUEUED, STATUS
 from bayplan.dialects.kueue.annotations import QUEUE, SUSPENDED_BY
 from bayplan.dialects.kueue.scheduled import SCHEDULER
+from bayplan.runtime.grouper_role import GrouperRole
 
 Object = dict[str, Any]
 
 NAME = "bayplan"
 NAMESPACE = "bayplan-system"
 IMAGE = f"bayplan:{__version__}"
-SERVED_ROLES = tuple(ROLES)
-"""What replicas can do, all of it by default."""
+ALL_ROLES = tuple(ROLES)
+"""What replicas can do."""
+SERVED_ROLES = tuple(role for role in ROLES if role != GrouperRole.name)
+"""What they do by default: who has no pod groups sees nothing of them."""
 HEALTH_PORT = 8081
 WEBHOOK_PORT = 9443
 JOURNAL = "/var/lib/bayplan"
@@ -280,6 +284,7 @@ def _configurations(settings: Settings) -> Iterable[Object]:
         ]
         if attribute == "mutate":
             hooks += [_default_queue_hook(key, path, settings) for key in sorted(QUEUED)]
+            hooks.append(_segment_hook(path, settings))
         if hooks:
             made = _object("admissionregistration.k8s.io/v1", kind, CONFIGURATION, settings, webhooks=hooks)
             del made["metadata"]["namespace"]
@@ -320,6 +325,16 @@ def _default_queue_hook(key: tuple[str, str], path: str, settings: Settings) -> 
     return _hook(key, ["CREATE"], path, settings) | {
         "name": f"default-queue.{hook_name(*key)}",
         "matchConditions": [{"name": "names-no-queue", "expression": expression}],
+        "failurePolicy": "Ignore",
+    }
+
+
+def _segment_hook(path: str, settings: Settings) -> Object:
+    """Asked about pods of segments, which are told the number of theirs; they start without it too."""
+    expression = f"has(object.metadata.annotations) && '{SEGMENT_SIZE}' in object.metadata.annotations"
+    return _hook(("", "pods"), ["CREATE"], path, settings) | {
+        "name": f"segments.{hook_name('', 'pods')}",
+        "matchConditions": [{"name": "is-of-a-segment", "expression": expression}],
         "failurePolicy": "Ignore",
     }
 

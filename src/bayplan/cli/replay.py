@@ -15,6 +15,7 @@ from bayplan.model.change import Change
 from bayplan.model.plan import Admit, Bind, Decline, Displace, Evict, Plan, Refuse
 from bayplan.model.standstill import Standstill
 from bayplan.runtime.admission_role import AdmissionRole
+from bayplan.runtime.grouper_role import GrouperRole
 from bayplan.runtime.jobs_role import JobsRole
 from bayplan.runtime.journal import Damaged, Entry, Kind
 from bayplan.runtime.journal import replay as entries_of
@@ -43,6 +44,7 @@ def replay(journal: Path, gang: str | None, quiet: bool, settings: Settings) -> 
         UngatingRole(),
         JobsRole(),
         NodeHealthRole(),
+        GrouperRole(),
     )
     roles = {role.name: role for role in played}
     seen, different = Counter[str](), 0

@@ -10,12 +10,13 @@ from bayplan.cli.definitions import converted
 from bayplan.cli.webhooks import CONFIGURATION, SECRET_NAME
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.kinds import KINDS
-from bayplan.dialects.kai.names import QUEUE as KAI_QUEUE
+from bayplan.dialects.kai.names import POD_GROUP as KAI_GROUP
 from bayplan.dialects.kube.gangs.gates import GROUP as GANGS
 from bayplan.dialects.kueue import admitting
 from bayplan.dialects.kueue.job_defaults import DEFAULT_QUEUE
 from bayplan.dialects.kueue.provisioning_requests import REQUESTS, TEMPLATES
 from bayplan.runtime.default_queues import WATCHED as DEFAULT_QUEUES
+from bayplan.runtime.grouper_role import GrouperRole
 from bayplan.runtime.job_shelf import FLAGGED, WATCHED
 from bayplan.runtime.scheduler_role import SchedulerRole
 
@@ -109,7 +110,16 @@ ROLES: dict[str, Rights] = {
             Right("", ("pods",), ("delete",)),  # those that have to make room
             Right("", ("persistentvolumeclaims", "persistentvolumes"), ("patch",)),  # what waits for a node
             Right(GANGS, ("podgroups/status",), ("patch",)),
-            Right(KAI_QUEUE.group, ("podgroups/status", "queues/status"), ("patch",)),
+            Right(KAI_GROUP.group, ("podgroups/status", "queues/status"), ("patch",)),
+            _CREATE_EVENTS,
+        ),
+    ),
+    # Puts pods into groups.
+    "grouper": Rights(
+        everywhere=(
+            *_watching(GrouperRole.kinds),
+            Right(KAI_GROUP.group, (KAI_GROUP.plural,), ("create", "patch")),
+            Right("", ("pods",), ("patch",)),  # join them
             _CREATE_EVENTS,
         ),
     ),

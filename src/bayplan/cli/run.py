@@ -21,9 +21,10 @@ from bayplan.cli.definitions import converted
 from bayplan.cli.gang_api import gang_api_words, gang_versions
 from bayplan.cli.rights import LEASE_NAME
 from bayplan.cli.settings import DEFAULTS, Settings, Ungating
-from bayplan.cli.webhooks import Site, Webhooks
+from bayplan.cli.webhooks import LookUps, Site, Webhooks
 from bayplan.dialects.api import Backend
 from bayplan.dialects.errors import Trouble
+from bayplan.dialects.kai.admission import no_owner
 from bayplan.runtime import health, logs
 from bayplan.runtime.admission_metrics import AdmissionMetrics
 from bayplan.runtime.admission_role import AdmissionRole
@@ -31,6 +32,7 @@ from bayplan.runtime.clock import SystemClock
 from bayplan.runtime.default_queues import DefaultQueues
 from bayplan.runtime.election import Election, ElectionThread
 from bayplan.runtime.garbage import collect_rarely
+from bayplan.runtime.grouper_role import GrouperRole
 from bayplan.runtime.jobs_role import JobsRole
 from bayplan.runtime.journal import FileJournal, InUse, Journal
 from bayplan.runtime.loop import Loop
@@ -47,6 +49,8 @@ from bayplan.runtime.shutdown import Closing, stop_on_signal
 from bayplan.runtime.ungating_role import Removed, UngatingRole
 
 ROLES = ("admission", "scheduler", "webhooks")
+"""What a replica does unless told otherwise."""
+KNOWN_ROLES = (*ROLES, GrouperRole.name)
 
 
 class Forgetful:
@@ -88,7 +92,7 @@ class Wishes:
     default=",".join(ROLES),
     show_default=True,
     callback=lambda _, __, value: roles_of(value),
-    help="What this replica does, separated by commas.",
+    help=f"What this replica does, separated by commas, out of {', '.join(KNOWN_ROLES)}.",
 )
 @click.option("--shadow", is_flag=True, help="Decide and journal, but write nothing.")
 @click.option(
@@ -137,9 +141,9 @@ def run(
 def roles_of(text: str) -> frozenset[str]:
     """The roles named, or an error that lists those there are."""
     named = frozenset(part.strip() for part in text.split(",") if part.strip())
-    if not named or named - set(ROLES):
-        unknown = ", ".join(sorted(named - set(ROLES))) or "none"
-        raise click.BadParameter(f"{unknown} is no role; there are {', '.join(ROLES)}")
+    if not named or named - set(KNOWN_ROLES):
+        unknown = ", ".join(sorted(named - set(KNOWN_ROLES))) or "none"
+        raise click.BadParameter(f"{unknown} is no role; there are {', '.join(KNOWN_ROLES)}")
     return named
 
 
@@ -148,6 +152,7 @@ def roles_to_play(
     watch: Watcher | None = None,
     removed: Removed | None = None,
     settings: Settings = DEFAULTS,
+    grouper: GrouperRole | None = None,
 ) -> list[Role]:
     """What the loop does its rounds for; `watch` is told how queues stand, `removed` of pods let go."""
     known: dict[str, Callable[[], list[Role]]] = {
@@ -158,7 +163,10 @@ def roles_to_play(
             UngatingRole(settings.ungating.batch_seconds, removed),
             NodeHealthRole(settings.nodes),
         ],
-        "scheduler": lambda: [SchedulerRole(profiles=settings.profiles, zone_care=settings.zone_care)],
+        "grouper": lambda: [grouper or GrouperRole(settings.profiles)],
+        "scheduler": lambda: [
+            SchedulerRole(None, settings.profiles, settings.zone_care, awaits_grouper="grouper" in names)
+        ],
     }
     return [role for name in sorted(names & set(known)) for role in known[name]()]
 
@@ -172,6 +180,7 @@ def _serve(kubeconfig: Path | None, context: str | None, wishes: Wishes) -> int:
         load(kubeconfig, context), log=logs.logger("api").warning, restarted=metrics.watch_restarted
     )
     closing.opened("the connection", backend.close)
+    grouper = GrouperRole(wishes.settings.profiles) if GrouperRole.name in wishes.roles else None
     try:
         version = backend.server_version()
         log.info("connected", server=backend.access.server, kubernetes=version, shadow=wishes.shadow)
@@ -187,10 +196,10 @@ def _serve(kubeconfig: Path | None, context: str | None, wishes: Wishes) -> int:
             watching = RemoteBackend(load(kubeconfig, context), log=logs.logger("api").warning)
             queues = DefaultQueues(watching, logs.logger("webhooks").warning)
             closing.opened("the watch for default queues", lambda _: queues.stop())
-            _offer_webhooks(backend, queues, wishes, clock, metrics, closing)
+            _offer_webhooks(backend, queues, grouper, wishes, clock, metrics, closing)
         with stop_on_signal(stop):
             if wishes.roles - {"webhooks"}:
-                _schedule(backend, book, wishes, clock, metrics, stop, closing)
+                _schedule(backend, book, wishes, grouper, clock, metrics, stop, closing)
             else:
                 server = health.serve_health(metrics, {}, {}, Address.parse(wishes.listen))
                 closing.opened("the probes", lambda _: server.stop())
@@ -202,13 +211,13 @@ def _serve(kubeconfig: Path | None, context: str | None, wishes: Wishes) -> int:
 
 
 def _schedule(
-    backend: RemoteBackend, book: Journal, wishes: Wishes, clock: SystemClock, metrics: Metrics,
-    stop: threading.Event, closing: Closing,
+    backend: RemoteBackend, book: Journal, wishes: Wishes, grouper: GrouperRole | None, clock: SystemClock,
+    metrics: Metrics, stop: threading.Event, closing: Closing,
 ) -> None:  # fmt: skip
     """Decide and bind until told to stop; writes under way end before the lease is released."""
     election = _elect(backend, wishes, clock, closing) if wishes.elect else None
     told = AdmissionMetrics(metrics.registry, __version__) if "admission" in wishes.roles else None
-    loop = _loop(backend, wishes, book, metrics, told, election, clock)
+    loop = _loop(backend, wishes, grouper, book, metrics, told, election, clock)
     service = Service(loop, clock, metrics, stop)
     closing.opened("the writes under way", service.finish)
     server = _probes(service, metrics, election, clock, wishes.listen)
@@ -218,8 +227,8 @@ def _schedule(
 
 
 def _offer_webhooks(
-    backend: RemoteBackend, queues: DefaultQueues, wishes: Wishes, clock: SystemClock, metrics: Metrics,
-    closing: Closing,
+    backend: RemoteBackend, queues: DefaultQueues, grouper: GrouperRole | None, wishes: Wishes,
+    clock: SystemClock, metrics: Metrics, closing: Closing,
 ) -> None:  # fmt: skip
     log = logs.logger("webhooks")
 
@@ -227,7 +236,8 @@ def _offer_webhooks(
         log.warning(sentence, exc_info=bug) if bug else log.info(sentence)
 
     site = Site(wishes.namespace, Address.parse(wishes.webhook_listen), converted())
-    webhooks = Webhooks(backend.request, site, clock, metrics, note, queues.find)
+    look_ups = LookUps(queues.find, no_owner if grouper is None else grouper.shelf.owner)
+    webhooks = Webhooks(backend.request, site, clock, metrics, note, look_ups)
     closing.opened("the webhooks", lambda _: webhooks.stop())
     log.info("serving", webhooks=f"https://{webhooks.server.address}")
 
@@ -235,6 +245,7 @@ def _offer_webhooks(
 def _loop(
     backend: RemoteBackend,
     wishes: Wishes,
+    grouper: GrouperRole | None,
     book: Journal,
     metrics: Metrics,
     told: AdmissionMetrics | None,
@@ -243,7 +254,7 @@ def _loop(
 ) -> Loop:
     edge: Backend = Shadow(backend, metrics) if wishes.shadow else Metered(backend, metrics)
     watch, removed = (told.summarised, told.gate_removed) if told else (None, None)
-    roles = roles_to_play(wishes.roles, watch, removed, wishes.settings)
+    roles = roles_to_play(wishes.roles, watch, removed, wishes.settings, grouper)
     led: list[bool] = []
 
     def may_write(_: float) -> bool:

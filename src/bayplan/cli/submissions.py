@@ -8,7 +8,7 @@ from typing import Any
 
 from bayplan.cli.live_state import Live, Object
 from bayplan.cli.read import Document, Problem
-from bayplan.cli.webhooks import registry
+from bayplan.cli.webhooks import LookUps, registry
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.kinds import KINDS, Find, copies, is_known, parts
 from bayplan.dialects.kube.fields import Field, type_name
@@ -48,7 +48,7 @@ def submissions(live: Live, documents: Iterable[Document]) -> tuple[list[Submiss
     """Every gang of every document in their order, and everything that is wrong."""
     found: list[Submission] = []
     problems: list[Problem] = []
-    rules = registry(_finder(live))
+    rules = registry(LookUps(_finder(live)))
     for document in documents:
         where = f"line {document.line}" if document.line else ""
         try:

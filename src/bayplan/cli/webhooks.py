@@ -11,6 +11,8 @@ from typing import Any
 from bayplan.dialects.errors import Trouble
 from bayplan.dialects.jobs.kinds import KINDS, Find
 from bayplan.dialects.jobs.part import nothing
+from bayplan.dialects.kai import admission as groups
+from bayplan.dialects.kai.admission import FindOwner, no_owner
 from bayplan.dialects.kueue.admission import VALIDATED, validate
 from bayplan.dialects.kueue.defaulting import DEFAULTED, default
 from bayplan.dialects.kueue.job_defaults import CHANGED_TOO, default_written
@@ -34,12 +36,20 @@ TRUST_SECONDS = 60.0
 CALL_SECONDS = 10.0
 
 
-def registry(find: Find = nothing) -> Registry:
-    """Every function that looks at what people write. The embedded backend asks the same ones.
+@dataclass(frozen=True, slots=True)
+class LookUps:
+    """How our functions find out about other objects."""
 
-    `find` looks up the LocalQueue of a namespace that is for jobs that name none.
-    """
-    made = Registry()
+    queue: Find = nothing  # the LocalQueue of a namespace that is for jobs that name none
+    owner: FindOwner = no_owner  # what made a pod
+
+
+KNOWS_NOTHING = LookUps()
+
+
+def registry(look_ups: LookUps = KNOWS_NOTHING) -> Registry:
+    """Every function that looks at what people write. The embedded backend asks the same ones."""
+    made, find = Registry(), look_ups.queue
     for group, resource in VALIDATED:
         made.add(group, resource, Handlers(validate=(partial(validate, find=find),)))
     for resource in DEFAULTED:
@@ -47,6 +57,10 @@ def registry(find: Find = nothing) -> Registry:
     for name, kind in KINDS.items():
         operations = ("CREATE", "UPDATE") if name in CHANGED_TOO else ("CREATE",)
         made.add(kind.group, kind.plural, Handlers(mutate=(partial(default_written, find=find),)), operations)
+    for group, resource in groups.VALIDATED:
+        made.add(group, resource, Handlers(validate=(groups.validate,), fail_open=True))
+    tell = partial(groups.tell_segment, owner=look_ups.owner)
+    made.add("", "pods", Handlers(mutate=(tell,), fail_open=True), ("CREATE",))
     made.conversion.update(dict.fromkeys(CONVERTED, convert))
     return made
 
@@ -77,7 +91,7 @@ class Webhooks:
         clock: Clock,
         metrics: Metrics,
         note: Note = lambda sentence, bug: None,
-        find: Find = nothing,
+        look_ups: LookUps = KNOWS_NOTHING,
     ) -> None:
         self._note, self._metrics, self._said = note, metrics, ""
         self.certificates: Certificates | None = None
@@ -86,7 +100,9 @@ class Webhooks:
         self._configurations = list(_configurations(request, site))
         self._stop = threading.Event()
         self._tls = server_context(self._first())
-        self.server: Server = serve_webhooks(registry(find), self._tls, clock, metrics, site.address, note)
+        self.server: Server = serve_webhooks(
+            registry(look_ups), self._tls, clock, metrics, site.address, note
+        )
         self._thread = threading.Thread(target=self._keep, name="certificates", daemon=True)
         self._thread.start()
 

@@ -61,12 +61,13 @@ class SchedulerRole:
         profile: Profile | None = None,
         profiles: Mapping[str, Profile] | None = None,
         zone_care: ZoneCare = USUAL_CARE,
+        awaits_grouper: bool = False,
     ) -> None:
         self.profiles = dict(profiles or {scheduled.SCHEDULER: profile or Profile()})
         heal_seconds = max(profile.heal_seconds for profile in self.profiles.values())
         self.state = Board(heal_seconds, zone_care)
-        self.reading = scheduling.Reading(self.profiles, membership)
-        self.groups = groups.GroupReading()
+        self.groups = groups.GroupReading(awaits_grouper)
+        self.reading = scheduling.Reading(self.profiles, self.membership)
         self.statuses = GroupStatuses(self.groups)
         self.zones = zones.ZoneReading()
         self.volumes = VolumeBinding(self.state, self.reading.claim_uids, self.reading.volume_versions)
@@ -82,6 +83,10 @@ class SchedulerRole:
         if event.kind in groups.KINDS:
             return self.groups.decode(event)
         return self.groups.follow(self.reading.decode(event))
+
+    def membership(self, pod: PodWire) -> scheduling.Membership | None:
+        """The group that a pod is joined to, or else the job that made it."""
+        return self.groups.membership(pod) or scheduled.membership(pod)
 
     def gathered(self) -> Iterator[Change]:
         return self.groups.gathered()
@@ -254,11 +259,6 @@ class SchedulerRole:
         if gang.kind == POD_GROUP and told_by_condition and not started:
             known = gang_writes.group_reason(why)
             yield gang_writes.group_write(gang, action.uid, version, known, words, now)
-
-
-def membership(pod: PodWire) -> scheduling.Membership | None:
-    """The group that a pod is joined to, or else the job that made it."""
-    return groups.membership(pod) or scheduled.membership(pod)
 
 
 def _tell_pod(pod: Pod, why: str, words: str, now: float) -> Iterator[Write]:

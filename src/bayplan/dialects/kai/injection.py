@@ -25,8 +25,13 @@ def segment_index(group: PodGroup, sub_group: str) -> int | None:
 
 
 def with_segment_index(pod: Object, found: Grouped) -> Object:
-    """The pod as it is made, told its segment; unchanged if it is in none. What a user set stays."""
+    """The pod as it is made, told its segment; unchanged if it is in none."""
     index = None if found.group is None or found.error else segment_index(found.group, found.sub_group)
+    return with_index(pod, index)
+
+
+def with_index(pod: Object, index: int | None) -> Object:
+    """The pod told this number. What a user set stays."""
     if index is None:
         return pod
     told: Object = copy.deepcopy(pod)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
+from bayplan.dialects.kai.names import POD_GROUP
 from bayplan.dialects.kai.pod_group import PodGroup
 from bayplan.dialects.kai.trees import DEFAULT
 from bayplan.dialects.kai.wire import shown_topology
@@ -23,6 +24,7 @@ CONDITION = "UnschedulableOnNodePool"
 
 NOT_ENOUGH = "Not enough resources for the workload"
 UNABLE = "Unable to schedule podgroup"
+NOT_GROUPED = "it waits to be put into a pod group"
 NOT_DECIDED = "the search for a place ran out of time; one may exist all the same"
 
 _RESOURCES = {"nvidia.com/gpu": "GPUs", "cpu": "CPU cores", "memory": "memory"}
@@ -43,6 +45,8 @@ def reason(why: Standstill) -> str:
 
 def told_of(why: Standstill, gang: Ref, group: PodGroup | None, tree: Group | None) -> str:
     """What stands on a group and its pods; its object may be gone. Topologies are told by their names."""
+    if gang.kind != POD_GROUP.kind and why.hindrance is Hindrance.NO_CHARTER:
+        return NOT_GROUPED
     group = group or PodGroup(gang.name, gang.namespace)
     parts = {one.name: one for one in tree.pod_sets()} if tree is not None else {}
     alone = why.misfit.pod_sets if why.misfit is not None and len(why.misfit.pod_sets) == 1 else ("",)

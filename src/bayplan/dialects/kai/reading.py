@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.kai import queues, wire
+from bayplan.dialects.kai.joining import flaw_of, wants_group
 from bayplan.dialects.kai.members import known_pods, seats
 from bayplan.dialects.kai.names import BUILD, DIALECT, INFERENCE, POD_INDEX_LABEL, TRAIN
 from bayplan.dialects.kai.pod_group import PodGroup
@@ -37,6 +38,8 @@ from bayplan.model.pod import Pod, PodKey
 USUAL_PRIORITIES = {TRAIN: 50, BUILD: 100, INFERENCE: 125}
 """What the classes that groups get by default mean where nobody has defined them."""
 USUAL_PRIORITY = 50
+ALONE = "Pod"
+"""The kind of what a pod belongs to that is not in a group yet."""
 _INDEX_LABELS = tuple(dict.fromkeys(INDEX_LABELS.values()))
 Seats = dict[PodKey, tuple[str, int]]
 """Pod set and rank of each pod."""
@@ -56,14 +59,6 @@ PRIORITY_CLASSES = Kind(
 KINDS = (*wire.KINDS, PRIORITY_CLASSES)
 
 
-def membership(pod: PodWire) -> tuple[Ref, str, int] | None:
-    """The group, the sub-group and the number of a pod that is joined to a group."""
-    found = wire.group_of(pod)
-    if found is None:
-        return None
-    return *found, _number(pod)
-
-
 @dataclass(slots=True)
 class Known:
     """One group: its object, and the pods that name it as they say themselves."""
@@ -79,7 +74,9 @@ class Known:
 class GroupReading:
     """Remembers what several objects say together: groups, their pods, topologies, priority classes."""
 
-    def __init__(self) -> None:
+    def __init__(self, awaits_grouper: bool = False) -> None:
+        self.awaits_grouper = awaits_grouper  # pods that nobody has put into a group wait for that
+        self.flaws: dict[Ref, str] = {}  # why that was not possible, by the pod that stands for itself
         self.groups: dict[Ref, Known] = {}
         self.group_of: dict[PodKey, Ref] = {}
         self.queues: dict[str, wire.QueueWire] = {}
@@ -124,6 +121,19 @@ class GroupReading:
         self._kept.clear()
 
     # ── pods ───────────────────────────────────────────────────────────────────────────────────────
+
+    def membership(self, pod: PodWire) -> tuple[Ref, str, int] | None:
+        """The group, the sub-group and the number of a pod that is joined to a group, or will be."""
+        found = wire.group_of(pod)
+        if found is not None:
+            return *found, _number(pod)
+        if not self.awaits_grouper or pod.spec.node_name or not wants_group(pod):
+            return None
+        ref = Ref(DIALECT, ALONE, pod.metadata.namespace or "default", pod.metadata.name)
+        if self.flaws.get(ref, "") != flaw_of(pod):
+            self.flaws[ref] = flaw_of(pod)
+            self._dirty[ref] = None
+        return ref, "", 0
 
     def _pod(self, pod: Pod) -> Iterator[Change]:
         key, gang = pod.key, pod.gang
@@ -227,6 +237,8 @@ class GroupReading:
             return
         if known.group is None and not known.pods:
             del self.groups[ref]
+            if self.flaws.pop(ref, None) is not None:
+                yield CharterLost(ref)
             return
         found: Decoded | None = None
         members: dict[str, list[Pod]] = {}
@@ -234,6 +246,9 @@ class GroupReading:
             members = _by_sub_group(known.pods.values())
             made, found = self._charter(known.group, known, members)
             yield CharterSeen(made)
+        elif ref in self.flaws:
+            flaw = self.flaws[ref]
+            yield CharterSeen(Charter(ref, 1, flaw=flaw)) if flaw else CharterLost(ref)
         before, known.seats = known.seats, {}
         if found is not None:
             known.seats = seats(found, members) | _of_no_account(known.pods, found, before)

@@ -157,12 +157,8 @@ def read_index(labels: Mapping[str, str], label: str, pod: str) -> int:
     return int(text)
 
 
-def _size(notes: Notes) -> int | None:
-    of_pod, of_template = notes.pod.get(SEGMENT_SIZE), notes.template.get(SEGMENT_SIZE)
-    text = of_pod if of_pod is not None else of_template
-    if text is None:
-        return None
-    where = f"pod {notes.where}" if of_pod is not None else f"{notes.replica_type} podTemplate"
+def read_size(text: str, where: str) -> int:
+    """The size of segments; WrongSegments if it is none."""
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdigit()):
         why = f'strconv.Atoi: parsing "{text}": invalid syntax'
@@ -171,3 +167,13 @@ def _size(notes: Notes) -> int | None:
         why = f"must be between 1 and {INT32_MAX}"
         raise WrongSegments(f"invalid segment size {text} on {where}, err: {why}")
     return int(text)
+
+
+def _size(notes: Notes) -> int | None:
+    of_pod, of_template = notes.pod.get(SEGMENT_SIZE), notes.template.get(SEGMENT_SIZE)
+    text = of_pod if of_pod is not None else of_template
+    if text is None:
+        return None
+    return read_size(
+        text, f"pod {notes.where}" if of_pod is not None else f"{notes.replica_type} podTemplate"
+    )

@@ -177,7 +177,7 @@ def pod_group(wire: PodGroupWire) -> PodGroup:
         ),
         labels=meta.labels or {},
         annotations=annotations,
-        owner=Owner(kind=owner.kind, name=owner.name, uid=owner.uid) if owner is not None else Owner(),
+        owner=Owner(owner.api_version, owner.kind, owner.name, owner.uid) if owner is not None else Owner(),
         uid=meta.uid,
         flaw=annotations.get(FLAW, ""),
     )

@@ -22,6 +22,7 @@ class Struct(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="
 class OwnerReference(Struct, frozen=True):
     """Who made the object."""
 
+    api_version: str = ""
     kind: str = ""
     name: str = ""
     uid: str = ""
@@ -276,6 +277,7 @@ class PodSpec(Struct, frozen=True):
     resources: Resources | None = None
     scheduling_gates: list[Gate] | None = None
     priority: int | None = None
+    priority_class_name: str | None = None
     preemption_policy: str | None = None
     affinity: Affinity | None = None
     tolerations: list[TolerationWire] | None = None

@@ -1,0 +1,101 @@
+"""What is wrong with a PodGroup, Queue or Topology before it is kept, and what pods of segments are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bayplan.dialects.jobs.part import WORKER_INDEX
+from bayplan.dialects.kai.grouper import group_pod
+from bayplan.dialects.kai.injection import with_index, with_segment_index
+from bayplan.dialects.kai.names import POD_GROUP, POD_INDEX_LABEL, QUEUE, SEGMENT_SIZE, TOPOLOGY
+from bayplan.dialects.kai.owner_kinds import BY_NAME
+from bayplan.dialects.kai.owners import annotations_of, labels_of, meta_text
+from bayplan.dialects.kai.rules import check_pod_group, check_queue, check_topology, check_topology_update
+from bayplan.dialects.kai.segments import INDEX_LABELS, WrongSegments, read_index, read_size, segment_of
+from bayplan.dialects.kube.fields import Field, FieldError
+
+Object = dict[str, Any]
+FindOwner = Callable[[str, str, str, str], Object | None]
+"""What made a pod, by group, kind, namespace and name; None if it is not known."""
+OWNERS_MAX = 16
+
+_CHECKS: Mapping[str, Callable[[Field], object]] = {
+    POD_GROUP.kind: check_pod_group,
+    QUEUE.kind: check_queue,
+    TOPOLOGY.kind: check_topology,
+}
+VALIDATED = tuple((kind.group, kind.plural) for kind in (POD_GROUP, QUEUE, TOPOLOGY))
+"""Group and resource of what we look at."""
+
+
+def no_owner(group: str, kind: str, namespace: str, name: str) -> Object | None:
+    """Knows nobody."""
+    return None
+
+
+def validate(new: Object | None, old: Object | None) -> Sequence[FieldError]:
+    """Everything wrong with an object; what was wrong already does not keep it from being changed."""
+    if new is None:
+        return []
+    found = Field(new)
+    check = _CHECKS[found.at("kind").text()]
+    if old is not None and new.get("spec") == old.get("spec"):
+        return []
+    check(found)
+    if old is None:
+        return list(found.errors)
+    before = Field(old)
+    check(before)
+    known = {str(error) for error in before.errors}
+    if found.at("kind").text() == TOPOLOGY.kind:
+        check_topology_update(found, before)
+    return [error for error in found.errors if str(error) not in known]
+
+
+def tell_segment(new: Object, old: Object | None, owner: FindOwner = no_owner) -> Object:
+    """A pod as it is made, told the number of its segment if it is in one.
+
+    `owner` looks up what made it. Where that is not known yet, the number on the pod itself tells.
+    """
+    if old is not None or SEGMENT_SIZE not in annotations_of(new):
+        return new
+    owners, complete = chain(new, owner)
+    if complete:
+        return with_segment_index(new, group_pod(new, owners))
+    return with_index(new, _by_itself(new))
+
+
+def chain(pod: Object, owner: FindOwner) -> tuple[list[Object], bool]:
+    """The owners of a pod, nearest first, and whether all of them that could be are known."""
+    namespace = Field(pod).at("metadata", "namespace").text("default")
+    found: list[Object] = []
+    at: Object = pod
+    while len(found) < OWNERS_MAX:
+        refs = Field(at).at("metadata", "ownerReferences").items()
+        ref = next((one for one in refs if one.at("controller").value is True), next(iter(refs), None))
+        if ref is None:
+            break
+        version, kind, name, uid = (ref.at(key).text() for key in ("apiVersion", "kind", "name", "uid"))
+        group = version.rpartition("/")[0]
+        known = owner(group, kind, namespace, name)
+        if known is None or Field(known).at("metadata", "uid").text() != uid:
+            meta = {"name": name, "namespace": namespace, "uid": uid}
+            found.append({"apiVersion": version, "kind": kind, "metadata": meta})
+            return found, (group, kind) not in BY_NAME
+        at = {**known, "apiVersion": version, "kind": kind}
+        found.append(at)
+    return found, True
+
+
+def _by_itself(pod: Object) -> int | None:
+    """The segment of a pod by its own labels and annotations; None if they make no sense."""
+    notes, labels = annotations_of(pod), labels_of(pod)
+    named = notes.get(POD_INDEX_LABEL)
+    label = named or next((one for one in INDEX_LABELS.values() if one in labels), "")
+    try:
+        size = read_size(notes[SEGMENT_SIZE], meta_text(pod, "name"))
+        number = read_index(labels, label, meta_text(pod, "name"))
+    except WrongSegments:
+        return None
+    return segment_of(max(number - 1, 0) if label == WORKER_INDEX else number, size)

@@ -1,0 +1,55 @@
+"""The kinds that pods are made by, and what their groups are read from: how each is addressed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bayplan.dialects.api import Kind
+
+_KINDS: dict[tuple[str, str], dict[str, str]] = {
+    ("batch", "v1"): {"Job": "jobs", "CronJob": "cronjobs"},
+    ("apps", "v1"): {"Deployment": "deployments", "ReplicaSet": "replicasets", "StatefulSet": "statefulsets"},
+    ("kubeflow.org", "v1"): {
+        "PyTorchJob": "pytorchjobs",
+        "TFJob": "tfjobs",
+        "XGBoostJob": "xgboostjobs",
+        "JAXJob": "jaxjobs",
+        "MPIJob": "mpijobs",
+    },
+    ("kubeflow.org", "v2beta1"): {"MPIJob": "mpijobs"},
+    ("kubeflow.org", "v1beta1"): {"Notebook": "notebooks", "ScheduledWorkflow": "scheduledworkflows"},
+    ("trainer.kubeflow.org", "v1alpha1"): {"TrainJob": "trainjobs"},
+    ("jobset.x-k8s.io", "v1alpha2"): {"JobSet": "jobsets"},
+    ("leaderworkerset.x-k8s.io", "v1"): {"LeaderWorkerSet": "leaderworkersets"},
+    ("ray.io", "v1"): {"RayCluster": "rayclusters", "RayJob": "rayjobs", "RayService": "rayservices"},
+    ("grove.io", "v1alpha1"): {
+        "PodGangSet": "podgangsets",
+        "PodCliqueSet": "podcliquesets",
+        "PodClique": "podcliques",
+        "PodCliqueScalingGroup": "podcliquescalinggroups",
+    },
+    ("scheduler.grove.io", "v1alpha1"): {"PodGang": "podgangs"},
+    ("nvidia.com", "v1alpha1"): {"DynamoGraphDeployment": "dynamographdeployments"},
+    ("argoproj.io", "v1alpha1"): {"Workflow": "workflows"},
+    ("serving.knative.dev", "v1"): {
+        "Service": "services",
+        "Configuration": "configurations",
+        "Revision": "revisions",
+    },
+    ("amlarc.azureml.com", "v1alpha1"): {"AmlJob": "amljobs"},
+    ("egx.nvidia.io", "v1"): {"SPOTRequest": "spotrequests"},
+}
+_ALWAYS_THERE = ("batch", "apps")
+
+
+def _all() -> Iterator[Kind]:
+    for (group, version), kinds in _KINDS.items():
+        for kind, plural in kinds.items():
+            yield Kind(group, version, kind, plural, optional=group not in _ALWAYS_THERE)
+
+
+OWNER_KINDS = tuple(_all())
+BY_NAME = {(kind.group, kind.kind): kind for kind in OWNER_KINDS}
+"""By group and kind; of versions of one kind the last."""
+LOOKED_UP = ("Job", "RayCluster", "Revision", "PodGang")
+"""Kinds that are also found without being an owner of the pod, by their name alone."""

@@ -1,0 +1,175 @@
+"""The grouper role: every pod that names one of our schedulers is put into the group of what made it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from bayplan.dialects.api import Ended, Event, Kind, Outcome, Verb, Write
+from bayplan.dialects.kai.grouper import Grouped, group_pod
+from bayplan.dialects.kai.joining import (
+    as_object,
+    flaw_write,
+    group_named,
+    group_write,
+    join_write,
+    wanted_group,
+)
+from bayplan.dialects.kai.names import POD_GROUP
+from bayplan.dialects.kai.owners import Settings
+from bayplan.dialects.kai.pod_group import read_pod_group
+from bayplan.dialects.kai.status import about_group
+from bayplan.dialects.kube.binding import event_write
+from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kube.times import timestamp
+from bayplan.dialects.kube.wire import PodWire
+from bayplan.dialects.kueue.scheduled import SCHEDULER
+from bayplan.model.change import Change
+from bayplan.model.gang import Ref
+from bayplan.model.pod import PodKey
+from bayplan.runtime.agenda import Agenda
+from bayplan.runtime.grouper_shelf import WATCHED, GrouperShelf, Object
+from bayplan.runtime.roles import Keeper
+
+OWNER_SECONDS = 10.0  # how long the owner of a pod may be unknown before the pod is grouped without it
+LOOK_SECONDS = 0.5  # meanwhile
+RETRY_SECONDS = 5.0  # after a write that failed
+IGNORED, REFUSED = "SegmentsIgnored", "PodGroupRefused"
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Marks the write of a group."""
+
+    ref: Ref
+    pod: PodKey
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Marks a write to a pod."""
+
+    pod: PodKey
+
+
+class GrouperRole(Keeper):
+    """Looks after each pod on its own: first its group is made or brought up to date, then it is joined."""
+
+    name = "grouper"
+    kinds: tuple[Kind, ...] = WATCHED
+
+    def __init__(self, names: Iterable[str] = (SCHEDULER,), settings: Settings | None = None) -> None:
+        self.shelf = GrouperShelf(names)
+        self.settings = settings or Settings()
+        self.agenda: Agenda[PodKey] = Agenda()
+        self.writing: set[PodKey] = set()
+        self.making: dict[Ref, dict[PodKey, None]] = {}  # groups being written, and who waits for that
+        self.flaws: dict[Ref, dict[PodKey, str]] = {}  # what is wrong with which pod of a group
+        self.unknown: dict[PodKey, float] = {}  # pods whose owners are not known, since when
+        self.warned: dict[Ref, set[str]] = {}
+
+    def decode(self, event: Event) -> Iterator[Change]:
+        self.agenda.put_all(self.shelf.note(event))
+        return iter(())
+
+    def keep(self, now: float) -> Iterator[Write]:
+        """The next writes for every pod that is due. What is wrong with any of them is known before."""
+        found: dict[PodKey, tuple[PodWire, Grouped]] = {}
+        for key in self.agenda.take(now, self.writing):
+            pod = self.shelf.pods.get(key)
+            if pod is None:
+                self._forget(key)
+            elif (owners := self._owners(key, pod, now)) is not None:
+                found[key] = pod, self._group(key, pod, owners)
+        for key, (pod, grouped) in found.items():
+            yield from self._write(key, pod, grouped, now)
+
+    def follow_up(self, outcome: Outcome, now: float) -> Iterator[Write]:
+        """Go on with those who waited; say so if a group could not be made."""
+        tag = outcome.write.tag
+        match tag:
+            case Made(ref, key):
+                waiting = self.making.pop(ref, {})
+                yield from self._group_written(outcome, ref, key, now)
+                done = outcome.ended is Ended.DONE
+                for one in waiting:
+                    self.agenda.put(one, 0.0 if done else now + RETRY_SECONDS)
+            case Joined(key):
+                self.writing.discard(key)
+                if outcome.ended not in (Ended.DONE, Ended.GONE):
+                    self.agenda.put_early(key, now + RETRY_SECONDS)
+
+    def next_due(self, now: float) -> float:
+        return self.agenda.next_due(self.writing)
+
+    def _owners(self, key: PodKey, pod: PodWire, now: float) -> list[Object] | None:
+        """Who made a pod; None as long as that is not all known: it may be heard of after the pod."""
+        owners, complete = self.shelf.chain(key, pod)
+        if not complete and now < self.unknown.setdefault(key, now) + OWNER_SECONDS:
+            self.agenda.put(key, now + LOOK_SECONDS)
+            return None
+        self.unknown.pop(key, None)
+        return owners
+
+    def _group(self, key: PodKey, pod: PodWire, owners: list[Object]) -> Grouped:
+        found = group_pod(
+            as_object(pod), owners, find=self.shelf.find, pods=self.shelf.pods_with,
+            siblings=self.shelf.namesakes(key, pod), settings=self.settings,
+        )  # fmt: skip
+        self.shelf.belongs(key, found)
+        if found.group is not None and group_named(pod) in ("", found.group.name):
+            self._note_flaw(found.group.ref, key, found.error)
+        return found
+
+    def _write(self, key: PodKey, pod: PodWire, found: Grouped, now: float) -> Iterator[Write]:
+        made = found.group
+        if made is None:
+            yield from self._written(key, flaw_write(pod, found.error))
+            return
+        if group_named(pod) not in ("", made.name):
+            return  # somebody has chosen a group for it
+        ref, known = made.ref, self.shelf.groups.get(made.ref)
+        if ref in self.making:
+            self.making[ref][key] = None
+            return
+        wanted = wanted_group(known, made, next(iter(self.flaws.get(ref, {}).values()), ""))
+        write = group_write(known, wanted)
+        if write is not None:
+            self.making[ref] = {key: None}
+            yield replace(write, tag=Made(ref, key))
+            return
+        for words in found.warnings:
+            if known is not None and words not in self.warned.setdefault(ref, set()):
+                self.warned[ref].add(words)
+                yield event_write(about_group(ref, known.uid), IGNORED, words, "Warning", timestamp(now))
+        yield from self._written(key, join_write(pod, found))
+
+    def _written(self, key: PodKey, write: Write | None) -> Iterator[Write]:
+        if write is not None:
+            self.writing.add(key)
+            yield replace(write, tag=Joined(key))
+
+    def _group_written(self, outcome: Outcome, ref: Ref, key: PodKey, now: float) -> Iterator[Write]:
+        """What the API made of a group is known at once."""
+        exists = outcome.write.verb is Verb.CREATE and outcome.ended is Ended.CONFLICT
+        if outcome.ended is Ended.DONE and isinstance(outcome.object, dict):
+            list(self.shelf.put_group(read_pod_group(Field(outcome.object))))
+        elif outcome.ended is Ended.GONE and outcome.write.verb is not Verb.CREATE:
+            self.shelf.groups.pop(ref, None)  # it is made again
+        elif outcome.ended is not Ended.TIMED_OUT and not exists and (pod := self.shelf.pods.get(key)):
+            why = f"{POD_GROUP.kind} {ref.name} cannot be written: {outcome.message}"
+            yield from self._written(key, flaw_write(pod, why[:1000]))
+
+    def _note_flaw(self, ref: Ref, key: PodKey, flaw: str) -> None:
+        flaws = self.flaws.setdefault(ref, {})
+        if flaw:
+            flaws[key] = flaw
+        else:
+            flaws.pop(key, None)
+        if not flaws:
+            del self.flaws[ref]
+
+    def _forget(self, key: PodKey) -> None:
+        self.unknown.pop(key, None)
+        for ref in [ref for ref, flaws in self.flaws.items() if key in flaws]:
+            self._note_flaw(ref, key, "")

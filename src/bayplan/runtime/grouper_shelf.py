@@ -1,0 +1,219 @@
+"""Everything that groups are made from, as the API last told it: pods of ours, their owners, groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from bayplan.dialects.api import Event, Happened, Kind
+from bayplan.dialects.jobs.part import WORKER_INDEX
+from bayplan.dialects.kai import wire
+from bayplan.dialects.kai.admission import chain
+from bayplan.dialects.kai.grouper import Grouped, membership
+from bayplan.dialects.kai.joining import as_object, group_named, wants_group
+from bayplan.dialects.kai.names import POD_GROUP, POD_INDEX_LABEL
+from bayplan.dialects.kai.owner_kinds import BY_NAME, LOOKED_UP, OWNER_KINDS
+from bayplan.dialects.kai.pod_group import PodGroup, written
+from bayplan.dialects.kai.reading import PRIORITY_CLASSES
+from bayplan.dialects.kai.segments import INDEX_LABELS
+from bayplan.dialects.kube.wire import PODS_KIND, PodWire
+from bayplan.model.gang import Ref
+from bayplan.model.pod import PodKey
+
+Object = dict[str, Any]
+Name = tuple[str, str, str]
+"""Kind, namespace and name."""
+WATCHED: tuple[Kind, ...] = (PODS_KIND, wire.POD_GROUPS, PRIORITY_CLASSES, *OWNER_KINDS)
+OVER = ("Succeeded", "Failed")
+_INDEX_LABELS = tuple(dict.fromkeys(INDEX_LABELS.values()))
+
+
+class GrouperShelf:
+    """Objects by name. Of pods only those that name one of our schedulers are kept."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = frozenset(names)
+        self.pods: dict[PodKey, PodWire] = {}
+        self.owners: dict[Name, Object] = {}
+        self.groups: dict[Ref, PodGroup] = {}
+        self.members: dict[Ref, dict[PodKey, None]] = {}  # pods that are joined
+        self.classes: set[str] = set()
+        self.made_by: dict[Name, dict[PodKey, None]] = {}  # pods by each of their owners
+        self.owners_of: dict[PodKey, dict[Name, None]] = {}
+        self.homes: dict[PodKey, tuple[dict[str, str], dict[str, str]]] = {}  # labels and annotations
+        self.numbered: dict[tuple[str, str], dict[PodKey, None]] = {}  # by namespace and number
+
+    def note(self, event: Event) -> Iterator[PodKey]:
+        """Take in an event; which pods it concerns."""
+        if event.happened is Happened.SYNCED:
+            return
+        gone, found = event.happened is Happened.GONE, event.object
+        if event.kind == PODS_KIND:
+            yield from self._pod(found, gone)
+        elif event.kind == wire.POD_GROUPS:
+            yield from self.put_group(wire.pod_group(found), gone)
+        elif event.kind == PRIORITY_CLASSES:
+            (self.classes.discard if gone else self.classes.add)(found.metadata.name)
+        else:
+            yield from self._owner(event.kind, found, gone)
+
+    # ── taking in ──────────────────────────────────────────────────────────────────────────────────
+
+    def _pod(self, pod: PodWire, gone: bool) -> Iterator[PodKey]:
+        key = PodKey(pod.metadata.namespace or "default", pod.metadata.name)
+        before = self.pods.get(key)
+        ours = pod.spec.scheduler_name in self.names and wants_group(pod)
+        over = pod.status.phase in OVER or pod.metadata.deletion_timestamp is not None
+        if before is not None and (gone or not ours or over or before.metadata.uid != pod.metadata.uid):
+            yield from self._forget(key, before)
+            before = None
+        if gone or not ours or over:
+            return
+        self.pods[key] = pod
+        if before is not None and _says(before) == _says(pod):
+            return
+        if before is not None:
+            self._unlist(key, before)
+        if name := group_named(pod):
+            self.members.setdefault(_group_ref(key.namespace, name), {})[key] = None
+        if number := number_of(pod):
+            self.numbered.setdefault((key.namespace, number), {})[key] = None
+        yield key
+
+    def _forget(self, key: PodKey, pod: PodWire) -> Iterator[PodKey]:
+        """A pod is no more; those of its group may fare better without it."""
+        del self.pods[key]
+        self.homes.pop(key, None)
+        self._unlist(key, pod)
+        yield key
+        for owner in self.owners_of.pop(key, ()):
+            self.made_by[owner].pop(key)
+            if not self.made_by[owner]:
+                del self.made_by[owner]
+        if name := group_named(pod):
+            ref = _group_ref(key.namespace, name)
+            if ref in self.groups and self.groups[ref].flaw:
+                yield from list(self.members.get(ref, ()))
+
+    def _unlist(self, key: PodKey, pod: PodWire) -> None:
+        ref = _group_ref(key.namespace, group_named(pod))
+        self.members.get(ref, {}).pop(key, None)
+        if ref in self.members and not self.members[ref]:
+            del self.members[ref]
+        where = key.namespace, number_of(pod)
+        self.numbered.get(where, {}).pop(key, None)
+        if where in self.numbered and not self.numbered[where]:
+            del self.numbered[where]
+
+    def put_group(self, group: PodGroup, gone: bool = False) -> Iterator[PodKey]:
+        """A group is there, or is no more: then one of its pods has it made again."""
+        if not gone:
+            self.groups[group.ref] = group
+            return
+        self.groups.pop(group.ref, None)
+        yield from list(self.members.get(group.ref, ()))[:1]
+
+    def _owner(self, kind: Kind, obj: Object, gone: bool) -> Iterator[PodKey]:
+        meta = obj["metadata"]
+        name = kind.kind, meta.get("namespace", "default"), meta["name"]
+        before = self.owners.get(name)
+        if gone:
+            self.owners.pop(name, None)
+            return
+        slim = {key: value for key, value in meta.items() if key != "managedFields"}
+        self.owners[name] = now = {
+            **obj,
+            "apiVersion": obj.get("apiVersion") or kind.api_version,
+            "kind": obj.get("kind") or kind.kind,
+            "metadata": slim,
+        }
+        if before is None or _asks(before) != _asks(now):
+            yield from self._one_of_each(self.made_by.get(name, ()))
+
+    def _one_of_each(self, keys: Iterable[PodKey]) -> Iterator[PodKey]:
+        """Of pods that are joined to one group, one: it brings the group up to date for all."""
+        seen: set[tuple[str, str]] = set()
+        for key in keys:
+            group = key.namespace, group_named(self.pods[key])
+            if not group[1] or group not in seen:
+                seen.add(group)
+                yield key
+
+    # ── asking ─────────────────────────────────────────────────────────────────────────────────────
+
+    def chain(self, key: PodKey, pod: PodWire) -> tuple[list[Object], bool]:
+        """The owners of a pod, nearest first, and whether all of them that could be are known."""
+        found, complete = chain(as_object(pod), self.owner)
+        for one in found:
+            name = one["kind"], key.namespace, one["metadata"]["name"]
+            self.made_by.setdefault(name, {})[key] = None
+            self.owners_of.setdefault(key, {})[name] = None
+        return found, complete
+
+    def owner(self, group: str, kind: str, namespace: str, name: str) -> Object | None:
+        """What made a pod, which may be a pod itself. May be asked from other threads."""
+        if (group, kind) == ("", "Pod"):
+            pod = self.pods.get(PodKey(namespace, name))
+            return None if pod is None else as_object(pod)
+        return self.owners.get((kind, namespace, name)) if (group, kind) in BY_NAME else None
+
+    def find(self, kind: str, namespace: str, name: str) -> object:
+        """An object that the group of a pod depends on; None if it is not there."""
+        if kind == "PriorityClass":
+            return {} if name in self.classes else None
+        if kind == POD_GROUP.kind:
+            known = self.groups.get(_group_ref(namespace, name))
+            return None if known is None else written(known)
+        return self.owners.get((kind, namespace, name)) if kind in LOOKED_UP else None
+
+    def pods_with(self, namespace: str, labels: Mapping[str, str]) -> Iterator[Object]:
+        """Pods of ours that have these labels."""
+        for key, pod in self.pods.items():
+            mine = pod.metadata.labels or {}
+            if key.namespace == namespace and all(mine.get(name) == text for name, text in labels.items()):
+                yield as_object(pod)
+
+    def belongs(self, key: PodKey, found: Grouped) -> None:
+        """A pod belongs there, joined or not yet."""
+        if found.group is None:
+            self.homes.pop(key, None)
+        else:
+            self.homes[key] = membership(found)
+
+    def namesakes(self, key: PodKey, pod: PodWire) -> list[Object]:
+        """Pods that bear the same number, each where it belongs."""
+        alike = self.numbered.get((key.namespace, number_of(pod)), {})
+        return [self._at_home(one) for one in alike if one != key]
+
+    def _at_home(self, key: PodKey) -> Object:
+        found = as_object(self.pods[key])
+        labels, notes = self.homes.get(key, ({}, {}))
+        meta = found["metadata"]
+        meta["labels"], meta["annotations"] = meta["labels"] | labels, meta["annotations"] | notes
+        return found
+
+
+def number_of(pod: PodWire) -> str:
+    """What numbers a pod; empty if nothing does."""
+    labels = pod.metadata.labels or {}
+    named = (pod.metadata.annotations or {}).get(POD_INDEX_LABEL, "")
+    return next((labels[label] for label in (named, *_INDEX_LABELS) if label in labels), "")
+
+
+def _says(pod: PodWire) -> tuple[object, ...]:
+    """What the group of a pod depends on; a leader that has its node may have followers from then on."""
+    meta, spec = pod.metadata, pod.spec
+    leads = (meta.labels or {}).get(WORKER_INDEX) == "0" and bool(spec.node_name)
+    return meta.uid, meta.labels, meta.annotations, meta.owner_references, spec.priority_class_name, leads
+
+
+def _asks(obj: Object) -> tuple[object, ...]:
+    """What of an owner its groups depend on; its status changes all the time."""
+    meta, status = obj["metadata"], obj.get("status") or {}
+    clusters = [status.get(key) for key in ("rayClusterName", "activeServiceStatus", "pendingServiceStatus")]
+    names = [one.get("rayClusterName") if isinstance(one, dict) else one for one in clusters]
+    return meta.get("uid"), obj.get("spec"), meta.get("labels"), meta.get("annotations"), names
+
+
+def _group_ref(namespace: str, name: str) -> Ref:
+    return PodGroup(name, namespace).ref

@@ -1,0 +1,96 @@
+"""The Helm chart: up to date, and the same objects as `bayplan install` makes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bayplan.cli import definitions, manifests
+from bayplan.cli.chart import HEADER, chart, write_chart
+from bayplan.cli.manifests import Settings
+from bayplan.cli.rights import ROLES
+
+ROOT = Path(__file__).parents[2]
+Object = dict[str, Any]
+
+
+def test_the_chart_in_the_repository_is_up_to_date() -> None:
+    folder = ROOT / "deploy" / "chart"
+    found = {
+        str(path.relative_to(folder)): path.read_text(encoding="utf-8")
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    assert found == chart(), "write it again: python -m bayplan.cli.install --chart deploy/chart"
+
+
+def rendered(files: dict[str, str], namespace: str, more: tuple[str, ...] = ()) -> list[Object]:
+    """What Helm would make of the few things that our templates use, with these roles besides the usual."""
+    values = yaml.safe_load(files["values.yaml"])
+    values["roles"] += more
+    found = []
+    for path, text in files.items():
+        if path.startswith(("templates/", "crds/")):
+            needed = set(re.findall(r'{{- if has "(\w+)" .Values.roles }}', text))
+            assert needed <= set(ROLES)
+            if not needed <= set(values["roles"]):
+                continue
+            text = re.sub(r"{{- (if|end).*?}}\n", "", text)
+            text = text.replace("{{ .Release.Namespace }}", namespace)
+            text = text.replace('{{ join "," .Values.roles }}', ",".join(values["roles"]))
+            text = text.replace("{{ .Values.config | toJson }}", json.dumps(values["config"]))
+            digest = hashlib.sha256(values["config"].encode()).hexdigest()
+            text = text.replace("{{ .Values.config | sha256sum }}", digest)
+            for name in ("image", "replicas"):
+                text = text.replace(f"{{{{ .Values.{name} }}}}", str(values[name]))
+            assert "{{" not in text, path
+            found.append(yaml.safe_load(text))
+    return found
+
+
+def by_name(objects: list[Object]) -> dict[tuple[str, str], Object]:
+    return {(one["kind"], one["metadata"]["name"]): one for one in objects}
+
+
+@pytest.mark.parametrize("more", [(), ("grouper",)])
+def test_the_chart_makes_what_install_makes(more: tuple[str, ...]) -> None:
+    ours = by_name(manifests.manifests(Settings(namespace="here", roles=(*manifests.SERVED_ROLES, *more))))
+    del ours["Namespace", "here"]  # Helm has --create-namespace
+    theirs = by_name(rendered(chart(), "here", more))
+    for name in definitions.converted():
+        annotations = theirs["CustomResourceDefinition", name]["metadata"].pop("annotations")
+        assert annotations == {"helm.sh/resource-policy": "keep"}, "its objects outlive the release"
+    assert theirs == ours
+
+
+def test_writing_the_chart_removes_only_what_it_wrote(tmp_path: Path) -> None:
+    write_chart(tmp_path)
+    stale, foreign = tmp_path / "templates" / "old.yaml", tmp_path / "mine.yaml"
+    stale.write_text(f"{HEADER}kind: Old\n")
+    foreign.write_text("kind: Mine\n")
+    write_chart(tmp_path)
+    assert not stale.exists() and foreign.exists()
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.yaml")} == {*chart(), "mine.yaml"}
+
+
+@pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not installed")
+def test_helm_agrees(tmp_path: Path) -> None:
+    write_chart(tmp_path / "bayplan")
+    helm = ["helm", "--namespace=here"]
+    subprocess.run([*helm, "lint", "--strict", str(tmp_path / "bayplan")], check=True, capture_output=True)
+    made = subprocess.run(
+        [*helm, "template", "release", str(tmp_path / "bayplan"), "--include-crds", "--kube-version=1.35.4"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    found = by_name([document for document in yaml.safe_load_all(made.stdout) if document])
+    assert found == by_name(rendered(chart(), "here"))

@@ -1,0 +1,199 @@
+"""The grouper at work on a cluster in memory: groups it makes, pods it joins, and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bayplan.backends.definitions import DEFINITIONS
+from bayplan.backends.embedded.options import Deletion
+from bayplan.backends.stagehands.definitions import of_anything
+from bayplan.dialects.api import Event, Happened, Kind, Verb
+from bayplan.dialects.kai.names import POD_GROUP, SEGMENT_REQUIRED, SEGMENT_SIZE, TOPOLOGY_NAME
+from bayplan.dialects.kai.owner_kinds import OWNER_KINDS
+from bayplan.dialects.kube.wire import PODS_KIND, Metadata, OwnerReference, PodSpec, PodWire
+from bayplan.runtime.grouper_role import GrouperRole
+from tests.unit.kai_site import PODS, RACK, Object, Site
+
+NOTES = {TOPOLOGY_NAME: "hall", SEGMENT_SIZE: "4", SEGMENT_REQUIRED: RACK}
+INDEX, TYPE = "training.kubeflow.org/replica-index", "training.kubeflow.org/replica-type"
+WORKERS = [f"w{number}" for number in range(8)]
+
+
+def template(notes: Mapping[str, str]) -> Object:
+    return {"metadata": {"annotations": dict(notes)}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+
+
+class Trained(Site):
+    """With the grouper, and a PyTorchJob whose pods come as its controller would make them."""
+
+    def __init__(self, *, racks: tuple[int, ...] = (2, 2, 2, 2)) -> None:
+        self.grouper = GrouperRole()
+        super().__init__(racks, grouper=self.grouper)
+        self.topology()
+
+    def training(self, replicas: int = 8, notes: Mapping[str, str] = NOTES, **spec: Any) -> Object:
+        types = {"Worker": {"replicas": replicas, "template": template(notes)}}
+        self.ref = self.owner("PyTorchJob", "train", {"pytorchReplicaSpecs": types, **spec})
+        return self.ref
+
+    def worker(self, number: object, name: str = "", notes: Mapping[str, str] = NOTES, **more: Any) -> None:
+        labels = {TYPE: "worker"} | ({INDEX: str(number)} if number is not None else {})
+        self.pod(name or f"w{number}", labels=labels, owner=self.ref, notes=notes, **more)
+
+    @property
+    def name(self) -> str:
+        return f"pg-train-{self.ref['uid']}"
+
+    def groups(self) -> dict[str, Object]:
+        return {one["metadata"]["name"]: one for one in self.store.list(POD_GROUP).items}
+
+
+def test_segments_of_a_training_job_become_sub_groups_and_each_sits_in_one_rack() -> None:
+    site = Trained()
+    site.training()
+    for number in range(8):
+        site.worker(number)
+    site.run(4)
+    group = site.groups()[site.name]
+    assert [(one["name"], one["minMember"]) for one in group["spec"]["subGroups"]] == [
+        ("worker", 8), ("worker-0", 4), ("worker-1", 4),
+    ]  # fmt: skip
+    racks = site.racks(*WORKERS)
+    assert all(racks) and len(set(racks[:4])) == len(set(racks[4:])) == 1
+    joined = site.get("w5")["metadata"]
+    assert joined["labels"]["kai.scheduler/subgroup-name"] == "worker-1"
+    assert joined["annotations"]["pod-group-name"] == site.name
+
+
+def test_no_pod_starts_before_it_is_in_its_group() -> None:
+    site = Trained()
+    site.training()
+    site.worker(0)
+    site.run(6)
+    assert site.on("w0") == [""] and "1 pods" in site.said("w0")
+
+
+def test_a_bad_size_stands_on_group_and_pod_and_goes_once_it_is_mended() -> None:
+    site = Trained()
+    bad = {**NOTES, SEGMENT_SIZE: "0"}
+    site.training(notes=bad)
+    site.worker(0, notes=bad)
+    site.run(5)
+    said = "invalid segment size 0"
+    assert said in site.waits(site.name)[1] and said in site.said("w0")
+    assert any(said in words for _, words in site.events(site.name))
+    assert any(said in words for _, words in site.events("w0"))
+    types = {"Worker": {"replicas": 1, "template": template(NOTES)}}
+    kind = next(one for one in OWNER_KINDS if one.kind == "PyTorchJob")
+    site.store.patch(kind, "default", "train", {"spec": {"pytorchReplicaSpecs": types}})
+    site.store.patch(PODS, "default", "w0", {"metadata": {"annotations": {SEGMENT_SIZE: "4"}}})
+    site.run(15)
+    assert site.on("w0")[0] and "bayplan.dev/flaw" not in str(site.groups()[site.name])
+
+
+def test_two_pods_with_one_number_hold_their_group_up_until_one_goes() -> None:
+    site = Trained()
+    site.training()
+    for number in range(7):
+        site.worker(number)
+    site.worker(3, name="twin")
+    site.run(5)
+    assert "both have" in site.waits(site.name)[1] and site.on("w0") == [""]
+    site.store.delete(PODS, "default", "twin", Deletion(grace=0))
+    site.worker(7)
+    site.run(15)
+    assert all(site.on(*WORKERS))
+
+
+def test_a_missing_number_is_told_and_the_pod_is_in_the_group_all_the_same() -> None:
+    site = Trained()
+    site.training()
+    site.worker(None, name="w")
+    site.run(5)
+    assert "has no label" in site.said("w")
+    assert site.get("w")["metadata"]["annotations"]["pod-group-name"] == site.name
+
+
+def test_a_pod_that_can_be_in_no_group_says_why() -> None:
+    site = Trained()
+    types = {"Worker": {"replicas": 1, "template": template({})}}
+    ref = site.owner("XGBoostJob", "boost", {"xgbReplicaSpecs": types})
+    site.pod("p", owner=ref, labels={TYPE: "worker", INDEX: "0"})
+    site.run(5)
+    assert "doesn't have a Master replica spec" in site.said("p") and site.on("p") == [""]
+    assert site.groups() == {}
+
+
+def test_annotations_without_a_topology_are_passed_over_and_that_is_said_once() -> None:
+    site = Trained()
+    notes = {SEGMENT_SIZE: "4", SEGMENT_REQUIRED: RACK}
+    site.training(2, notes)
+    for number in range(2):
+        site.worker(number, notes=notes)
+    site.run(20)
+    assert all(site.on("w0", "w1"))
+    assert [reason for reason, _ in site.events(site.name)].count("SegmentsIgnored") == 1
+
+
+def test_pods_of_nobody_and_of_unknown_kinds_are_groups_of_their_own() -> None:
+    site = Trained()
+    site.pod("alone")
+    things = Kind("example.com", "v1", "Thing", "things")
+    site.store.create(DEFINITIONS, of_anything(things))
+    uid = site.store.create(things, {"metadata": {"name": "t"}}, "default")["metadata"]["uid"]
+    ref = {"apiVersion": "example.com/v1", "kind": "Thing", "name": "t", "uid": uid, "controller": True}
+    site.pod("thing", owner=ref)
+    site.run(4)
+    assert all(site.on("alone", "thing"))
+    assert f"pg-t-{uid}" in site.groups() and len(site.groups()) == 2
+
+
+def test_pods_of_other_families_are_left_alone() -> None:
+    site = Trained()
+    site.pod("queued", labels={"kueue.x-k8s.io/queue-name": "q"})
+    site.group("mine")
+    site.pod("chosen", "mine")
+    site.pod("elsewhere", schedulerName="other")
+    site.run(4)
+    assert list(site.groups()) == ["mine"]
+    assert site.on("queued")[0] and site.on("chosen")[0] and not site.on("elsewhere")[0]
+
+
+def test_an_owner_that_is_heard_of_late_is_waited_for_and_no_pod_is_lost() -> None:
+    role = GrouperRole()
+    owner = OwnerReference("kubeflow.org/v1", "PyTorchJob", "train", "9", controller=True)
+    meta = Metadata("p", "default", "1", owner_references=[owner])
+    pod = PodWire(meta, PodSpec(scheduler_name="bayplan"))
+    list(role.decode(Event(Happened.SEEN, PODS_KIND, pod)))
+    assert list(role.keep(100.0)) == [] and role.next_due(100.0) <= 101.0
+    assert list(role.keep(109.0)) == []
+    (write,) = role.keep(110.0)
+    assert write.verb is Verb.CREATE and write.name == "pg-train-9"
+
+
+def test_a_group_that_somebody_deletes_is_made_again_and_grows_with_its_job() -> None:
+    site = Trained()
+    site.training(4)
+    for number in range(4):
+        site.worker(number)
+    site.run()
+    site.store.delete(POD_GROUP, "default", site.name, Deletion())
+    site.run()
+    assert site.name in site.groups()
+    kind = next(one for one in OWNER_KINDS if one.kind == "PyTorchJob")
+    types = {"Worker": {"replicas": 8, "template": template(NOTES)}}
+    site.store.patch(kind, "default", "train", {"spec": {"pytorchReplicaSpecs": types}})
+    site.run()
+    assert len(site.groups()[site.name]["spec"]["subGroups"]) == 3
+
+
+def test_a_quiet_cluster_is_not_written_to() -> None:
+    site = Trained()
+    site.training()
+    for number in range(8):
+        site.worker(number)
+    site.run(10)
+    before = [one["metadata"]["resourceVersion"] for one in site.store.list(PODS).items]
+    site.run(60)
+    assert [one["metadata"]["resourceVersion"] for one in site.store.list(PODS).items] == before
