@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from random import Random
 
 import pytest
 
+from bayplan.model.gang import Group, Locality, PodSet
+from bayplan.model.node import HOSTNAME, Node
 from bayplan.model.pod import PodKey
 from bayplan.model.profile import Profile
 from bayplan.placement.seating_minima import minima_seats
 from bayplan.placement.seating_parties import Seated
-from tests.properties.minima_worlds import Judge, World, needed, stage, world
+from tests.properties.minima_worlds import Judge, World, needed, pods_of, stage, world
 
 SEEDS, CHUNK = 1200, 100
 
@@ -73,3 +77,42 @@ def test_who_is_replaced_joins_those_who_stand(first: int) -> None:
         found.standing = {key: name for key, name in seats.items() if name in alive and random.random() < 0.6}
         mended += check(found) is not None
     assert mended
+
+
+def fill(sizes: Sequence[int], racks: Sequence[int]) -> bool:
+    """Whether parts go into racks, by trying everything; the largest part first."""
+    if not sizes:
+        return True
+    tried = set()
+    for at, room in enumerate(racks):
+        if room >= sizes[0] and room not in tried:
+            tried.add(room)
+            if fill(sizes[1:], [*racks[:at], room - sizes[0], *racks[at + 1 :]]):
+                return True
+    return False
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, 2 * CHUNK))
+def test_equal_parts_fill_racks_whenever_they_fit(first: int) -> None:
+    """Many parts that are alike, and hardly a device to spare."""
+    outcomes = Counter[bool]()
+    for seed in range(first, first + 2 * CHUNK):
+        random = Random(seed)
+        sizes = [random.choice((2, 3, 3, 4, 5)) for _ in range(random.randint(4, 9))]
+        racks: list[int] = []
+        while sum(racks) < sum(sizes):
+            racks.append(random.randint(4, 9))
+        racks[-1] -= max(sum(racks) - sum(sizes) - random.randint(0, 1), 0)
+        members = tuple(
+            PodSet(f"p{at}-", size, size, {"gpu": 1}, Locality(required="rack"))
+            for at, size in enumerate(sizes)
+        )
+        tree = Group("root", members, len(members))
+        labels = [{"zone": "A", "rack": f"r{at}", HOSTNAME: f"n{at}"} for at in range(len(racks))]
+        nodes = [
+            Node(f"n{at}", labels[at], {"gpu": room, "cpu": 9, "pods": 99}) for at, room in enumerate(racks)
+        ]
+        found = answer(World(nodes, tree, pods_of(tree)))
+        assert (found is not None) == fill(sorted(sizes, reverse=True), racks), f"seed {seed}"
+        outcomes[found is not None] += 1
+    assert min(outcomes.values()) > 40 and len(outcomes) == 2

@@ -213,6 +213,13 @@ def test_a_full_domain_is_waited_for() -> None:
     assert short(racks(9, 9), gang(leaf("a", 3)), standing={"a0": "A0-0", "a1": "A1-0"}).misfit is not None
 
 
+def test_nobody_joins_those_who_are_apart_already() -> None:
+    tree = gang(leaf("a", 3, 0), leaf("b", 1))
+    apart = {"a0": "A0-0", "a1": "A1-0", "b0": "A0-0"}
+    assert short(racks(9, 9), tree, standing=apart).misfit is None
+    assert placed(racks(9, 9), tree, standing={"a0": "A0-0", "a1": "A0-0", "b0": "A1-0"}) == {"a2": "A0-0"}
+
+
 # ── what is said ───────────────────────────────────────────────────────────────────────────────────
 
 
