@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from bayplan.dialects.kai.messages import told_of
+from bayplan.dialects.kai.messages import reason, told_of
 from bayplan.model.plan import Bind, Displace, Nominate, Plan, Refuse
-from bayplan.model.profile import Means, Profile
+from bayplan.model.profile import Means, NodeChoice, Profile
 from bayplan.scheduling.muster import decide_gangs
 from bayplan.state.board import Board
 from tests.conformance.kai_scenarios_stage import (
@@ -68,17 +68,39 @@ def _special(case: Case) -> str:
 
 
 def _round(case: Case, before: Standings) -> tuple[Standings, dict[str, str]]:
-    """One decision on a board made of how things stand; also what each job was told."""
+    """One decision on a board made of how things stand; also what each job was told.
+
+    Gangs that are not whole have their last chance in it; who comes too late for that goes afterwards.
+    """
     actions = case["actions"]
-    stale = max((job.get("staleDurationSeconds") or 0 for job in case["input"]["jobs"]), default=0)
-    grace = GRACE if STALE in actions else NEVER
-    board = Board(heal_seconds=grace)
+    board = Board(heal_seconds=NEVER)
     board.apply_all(changes_of(case, before))
-    board.heads(NOW - stale)
     means = tuple(MEANS[action] for action in actions if action in MEANS)
-    profile = Profile(fair_means=means, displace=bool(means), keep_after_seconds=0.0)
+    profile = replace(_profile(case), fair_means=means, displace=bool(means), keep_after_seconds=0.0)
     plan = decide_gangs(board.look(board.heads(NOW), NOW), profile, NOW)
-    return _after(case, before, plan), _told(board, plan)
+    after = _after(case, before, plan) if actions != [STALE] else before
+    return _without_stale(case, after) if STALE in actions else after, _told(board, plan)
+
+
+def _profile(case: Case) -> Profile:
+    """As the configuration says, if there is one."""
+    configured = case["input"].get("schedulerConf") or {}
+    plugins = [plugin for tier in configured.get("tiers", ()) for plugin in tier["plugins"]]
+    placing: Mapping[str, str] = next(
+        (plugin["arguments"] for plugin in plugins if plugin["name"] == "nodeplacement"), {}
+    )
+    return Profile(gang_nodes=NodeChoice.SPREAD if placing.get("gpu") == "spread" else NodeChoice.PACK)
+
+
+def _without_stale(case: Case, before: Standings) -> Standings:
+    """Without the gangs that were not whole for too long; where nobody says how long, that is at once."""
+    waited = [job.get("staleDurationSeconds") for job in case["input"]["jobs"]]
+    board = Board(heal_seconds=0.0 if len(case["actions"]) > 1 else GRACE)
+    board.apply_all(changes_of(case, before))
+    board.heads(NOW - max((seconds or 0 for seconds in waited), default=0))
+    plan = decide_gangs(board.look(board.heads(NOW), NOW), Profile(displace=False), NOW)
+    taken = [action for action in plan.actions if isinstance(action, Displace) and action.undoes]
+    return _after(case, before, Plan(tuple(taken)))
 
 
 def _after(case: Case, before: Standings, plan: Plan) -> Standings:
@@ -88,7 +110,7 @@ def _after(case: Case, before: Standings, plan: Plan) -> Standings:
             case Bind(_, pod, node):
                 now[names[pod.key]] = Standing("Binding", node)
             case Nominate(_, pod, node) if node:
-                now[names[pod.key]] = Standing("Pipelined", node)
+                now[names[pod.key]] = Standing("Pipelined", node, node)
             case Displace(pod):
                 new = Standing("Pipelined", action.to) if action.to else Standing("Releasing", pod.node)
                 now[names[pod.key]] = new
@@ -108,7 +130,7 @@ def _afterwards(case: Case, now: Standings) -> Standings:
             case "Releasing" if name in ending:
                 found[name] = stands
             case "Releasing" | "Pipelined":
-                found[name] = Standing("Pending")
+                found[name] = Standing("Pending", promised=stands.promised)
             case _:
                 found[name] = stands
     return found
@@ -120,7 +142,8 @@ def _told(board: Board, plan: Plan) -> dict[str, str]:
     for action in refused:
         charter = board.charters.get(action.gang)
         tree = charter.tree if charter is not None else None
-        found[action.gang.name] = told_of(action.why, action.gang, None, tree)
+        sentence = told_of(action.why, action.gang, None, tree)
+        found[action.gang.name] = f"{reason(action.why)}: {sentence}"
     return found
 
 

@@ -40,6 +40,7 @@ class Standing:
 
     status: str
     node: str = ""
+    promised: str = ""
 
 
 Standings = dict[str, Standing]
@@ -181,7 +182,7 @@ def _pods(job: Mapping[str, Any], now: Standings, created: float) -> Iterator[Po
             gang=Ref("kai", "PodGroup", _namespace(job), job["name"]),
             pod_set=task.get("subGroupName", ""),
             rank=at - 1000 * (task.get("priority") or 0),
-            wants=Wants(shape, job["priority"]),
+            wants=Wants(shape, job["priority"], nominated=stands.promised),
             ours=True,
             created=created,
         )

@@ -162,7 +162,13 @@ def test_nobody_takes_from_a_queue_within_its_share_nor_for_one_above() -> None:
     fair: list[Change] = [queue("a", 1), queue("b", 1), node("n1", gpus=2)]
     held: list[Change] = [*runs("a0", "a"), *runs("b0", "b")]
     assert not displaced(step(board(*fair, *held, *waits("b1", "b"))))
-    uneven: list[Change] = [queue("a", 2), queue("b", 0), node("n1", gpus=2), *runs("a0", "a"), *runs("a1", "a")]
+    uneven: list[Change] = [
+        queue("a", 2),
+        queue("b", 0),
+        node("n1", gpus=2),
+        *runs("a0", "a"),
+        *runs("a1", "a"),
+    ]
     assert not displaced(step(board(*uneven, *waits("b1", "b", priority=9))))
 
 

@@ -164,6 +164,14 @@ def test_who_grows_stays_in_the_domain() -> None:
     assert len(placed(racks(2, 4), gang(leaf("a", 4, 2)))) == 4, "a domain for all is better"
 
 
+def test_wishes_around_are_no_bonds() -> None:
+    tree = gang(leaf("a", 2, locality=Locality()), leaf("c", 2, 1), locality=Locality(preferred=HOSTNAME))
+    standing = {"a0": "A0-0", "a1": "A1-0", "c0": "A1-0"}
+    assert placed(racks(9, 9), tree, standing=standing) == {"c1": "A1-0"}, "a wish never leads elsewhere"
+    rather = Group("g", (leaf("a", 4, 2, ZONE),), 1, Locality(preferred="rack"))
+    assert len(placed(racks(2, 1), gang(rather))) == 3, "nor does it keep anybody from a place"
+
+
 def test_elastic_segments_never_block() -> None:
     tree = gang(cut(16, 8, 4))
     assert len(placed(racks(4, 4), tree)) == 8
@@ -241,3 +249,9 @@ def test_who_lacks_what() -> None:
     assert segments is not None and (segments.fit, segments.asked, segments.unit) == (2, 3, 4)
     unknown = short(racks(4), gang(leaf("a", 1, locality=Locality(required="row")))).misfit
     assert unknown is not None and (unknown.code, unknown.level) == (Code.UNKNOWN_LEVEL, "row")
+
+
+def test_the_tighter_zone_is_filled_first_whatever_its_racks() -> None:
+    nodes = [*racks(1, 1, 1, zone="A"), *racks(2, zone="B")]
+    for locality in (RACK, Locality(preferred="rack")):
+        assert placed(nodes, gang(leaf("a", 1, locality=locality))) == {"a0": "B0-0"}

@@ -211,14 +211,21 @@ class Search:
             units = self._units(choice.load, level, slice(first, last))
             if int(units[fits].sum()) <= choice.twins:
                 return
-        found = np.flatnonzero(fits) + first
-        room = self.slack[level][int(np.argmax(choice.knot.need)), found]
-        widest = self.profile.required is Strategy.MOST_FREE
-        found = found[np.argsort(-room if widest else room, kind="stable")]
+        found = self._in_order(choice.knot, np.flatnonzero(fits) + first, level, outer)
         if len(self.weights) == 1 and level >= self.deepest:
             found = self._unlike(found, level)
         for domain in found.tolist():
             yield level, domain
+
+    def _in_order(self, knot: Knot, domains: Ints, level: int, outer: Area) -> Ints:
+        """The tightest first, seen from the top: what is wide open stays so for those who need it."""
+        kind = int(np.argmax(knot.need))
+        around = [self.terrain.above(level, domains, above) for above in range(level - 1, outer[0], -1)]
+        rooms = [self.slack[level][kind, domains]]
+        rooms += [self.slack[level - 1 - at][kind, above] for at, above in enumerate(around)]
+        if self.profile.required is Strategy.MOST_FREE:
+            rooms = [-room for room in rooms]
+        return domains[np.lexsort(rooms)]
 
     def _unlike(self, domains: Ints, level: int) -> Ints:
         """One of each sort: what differs in nothing but its name need not be tried twice."""

@@ -117,20 +117,26 @@ class FairRooms:
         if charter.lasting and accounts.beyond_quota(turn.queue, turn.amounts) is not None:
             return None
         others = {name: some for name, some in self.pieces().items() if name != turn.queue}
+        victims = [
+            piece
+            for piece in Victims(accounts, others)
+            if not (piece.core and rests_until(accounts, piece, reclaim=True) > self.now)
+        ]
         pool: list[Piece] = []
         left: dict[str, Use] = {}
-        for piece in Victims(accounts, others):
-            rests = piece.core and rests_until(accounts, piece, reclaim=True) > self.now
-            if not rests and self._may_be_taken(turn, piece, left):
+        for piece in victims:
+            if self._may_be_taken(turn, piece.queue, left):
                 self._subtract(left, piece.queue, piece.amounts)
                 pool.append(piece)
-        room = self._room(turn, asked, pool, within, lambda pods: self._stays_fair(turn, pods))
-        return room if room is not None else self._if_others_move(turn, asked, within, others)
+        room = self._room(turn, asked, pool, within, lambda go: self._is_fair(turn, go))
+        if room is None and len(pool) < len(victims):  # others may have to move for it
+            room = self._room(turn, asked, victims, within, lambda go: self._is_fair(turn, go))
+        return room
 
-    def _may_be_taken(self, turn: Turn, piece: Piece, left: Mapping[str, Use]) -> bool:
-        """Whether its queue has more than its share, or more than its quota while the other lacks quota."""
+    def _may_be_taken(self, turn: Turn, queue: str, left: Mapping[str, Use]) -> bool:
+        """Whether a queue has more than its share, or more than its quota while the other lacks quota."""
         accounts = self.accounts
-        mine, theirs = accounts.part_ways(turn.queue, piece.queue)
+        mine, theirs = accounts.part_ways(turn.queue, queue)
         has = left.get(theirs, accounts.use[theirs])
         if not accounts.within_allowed(theirs, has):
             return True
@@ -145,16 +151,17 @@ class FairRooms:
     def _queue_of(self, pod: Pod) -> str:
         return self.look.charters[pod.gang].queue if pod.gang is not None else ""
 
-    def _stays_fair(self, turn: Turn, pods: Iterable[Pod]) -> bool:
-        """Whether nobody who takes ends up with more of its share than those who gave."""
+    def _is_fair(self, turn: Turn, go: Iterable[Piece]) -> bool:
+        """Whether each could be taken when it was, and no taker has more of its share than givers then."""
         accounts = self.accounts
         left: dict[str, Use] = {}
         involved: dict[str, set[str]] = {}
-        for pod in pods:
-            queue = self._queue_of(pod)
-            self._subtract(left, queue, pod.amounts)
-            for name in accounts.up(queue):
-                involved.setdefault(name, set()).update(r for r, amount in pod.amounts.items() if amount)
+        for piece in go:
+            if not self._may_be_taken(turn, piece.queue, left):
+                return False
+            self._subtract(left, piece.queue, piece.amounts)
+            for name in accounts.up(piece.queue):
+                involved.setdefault(name, set()).update(r for r, amount in piece.amounts.items() if amount)
         asks = {resource for resource, amount in turn.amounts.items() if amount}
         for name in accounts.up(turn.queue):
             use = left.get(name, accounts.use[name])
@@ -174,7 +181,7 @@ class FairRooms:
 
     def _room(
         self, turn: Turn, asked: Asked, pool: Sequence[Piece], within: Bools | None,
-        fair: Callable[[Sequence[Pod]], bool],
+        fair: Callable[[Sequence[Piece]], bool],
     ) -> FairRoom | None:  # fmt: skip
         """All of the pool go, and come back, most important first, as long as the gang keeps its seats."""
         forced = self._forced(turn, pool)
@@ -196,10 +203,9 @@ class FairRooms:
         go = [p for p in pool if p in forced or id(p.unit) in leaving or p.gang in broken]
         over = {piece.gang for piece in forced}  # its queue has no room for them, wherever they are
         moves = self.mover.places([piece for piece in go if piece.gang not in over], seats, asked)
-        pods = tuple((pod, piece.core) for piece in go for pod in piece.unit.pods)
-        return (
-            FairRoom(seats, pods, moves) if fair([pod for pod, _ in pods if pod.key not in moves]) else None
-        )
+        if not fair([piece for piece in go if any(pod.key not in moves for pod in piece.unit.pods)]):
+            return None
+        return FairRoom(seats, tuple((pod, p.core) for p in go for pod in p.unit.pods), moves)
 
     def _forced(self, turn: Turn, pool: Sequence[Piece]) -> list[Piece] | None:
         """Those who go in any case, so that no queue has more than its limit; None if that does not help."""
