@@ -30,6 +30,7 @@ class Charter:
     created: float = 0.0
     uid: str = ""
     flaw: str = ""  # what is wrong with it; such a gang is never placed
+    strict: bool = False  # each pod set has a locality of its own, and the gang goes if one stays too small
     started: bool = False  # it is on record that it had its minimum once
 
     @property
@@ -40,7 +41,12 @@ class Charter:
         """
         if self.tree is None:
             return False
-        return bool(self.queue) or self.minimum < sum(pod_set.count for pod_set in self.tree.pod_sets())
+        return self.is_strict or self.minimum < sum(pod_set.count for pod_set in self.tree.pod_sets())
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether it does not last if it falls below its minimum; so do all who share nodes by queue."""
+        return self.strict or bool(self.queue)
 
     @property
     def is_gang(self) -> bool:

@@ -69,5 +69,5 @@ class Standstill:
     displaced: int = 0  # pods that are on their way out for it
     unsure: bool = False  # a place may exist: not everything was tried
     about: str = ""  # the name of what is missing, or what is wrong
-    part: str = ""  # the pod set that lacks places or pods, if it is one
+    part: str = ""  # the pod set that lacks places or pods, if it is one; `minimum` is its own then
     excess: Excess | None = None  # of its queue, or of one above

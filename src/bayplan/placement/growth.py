@@ -104,15 +104,22 @@ class Growth:
                 if known is None:
                     return []
                 self.places[id(knot)] = known
-            elif known is None:
+            elif known is None and not knot.standing:
                 known = self._choose((knot,), area, wished, kind, count, whole=True)
             if known is None:
                 continue
-            if known[0] > wished[0]:
-                wished = known
+            if knot.bond is Bond.MUST and known[0] > knot.level:  # a wish around it was narrower
+                known = knot.level, int(self.terrain.above(known[0], np.array([known[1]]), knot.level)[0])
             if knot.bond is not Bond.WISH and known[0] > area[0]:
                 area = known
+            if known[0] > wished[0] or not self._is_inside(wished, area):
+                wished = known
         return [area] if wished[0] <= area[0] else [wished, area]
+
+    def _is_inside(self, inner: Area, outer: Area) -> bool:
+        first, last = self.terrain.span(inner)
+        low, high = self.terrain.span(outer)
+        return low <= first and last <= high
 
     def _where_it_stands(self, knot: Knot, area: Area) -> Area | None:
         if not knot.standing:

@@ -42,7 +42,8 @@ class Board(Standing):
             if since + self.heal_seconds > now:
                 break
             entry = self.line.entries[ref]
-            if entry.place not in (Place.COMMITTED, Place.READY):
+            waits = entry.place is Place.MAKING_ROOM and not self.crews[ref].spent and self._mends(ref)
+            if entry.place not in (Place.COMMITTED, Place.READY) and not waits:
                 self.line.move(entry, Place.READY)
         return self.line.heads()
 
@@ -90,7 +91,7 @@ class Board(Standing):
     def _candidate(self, crew: Crew, now: float) -> Candidate:
         entry, waiting = self.line.put(crew.ref, lone=crew.lone), self.waiting(crew.ref)
         since = self.partial.get(crew.ref, NEVER)
-        stale = since + self.heal_seconds <= now
+        stale = since + self.heal_seconds <= now and (crew.spent or not self._mends(crew.ref))
         charter = crew.charter
         why = None if stale and charter is not None else hindrance(crew)
         if charter is None:
@@ -111,8 +112,13 @@ class Board(Standing):
             crew.told,
             stale,
             entry.since,
-            self._topology_of(charter.tree) if charter.tree is not None else FLAT.name,
+            self._topology_of(charter, charter.tree) if charter.tree is not None else FLAT.name,
         )
+
+    def _mends(self, ref: Ref) -> bool:
+        """Whether a gang that has begun and stands in part has all it lacks: it is tried once more then."""
+        crew = self.crews[ref]
+        return crew.begun and crew.has_fallen and bool(crew.waiting) and hindrance(crew) is None
 
     def place_of(self, ref: Ref) -> Place | None:
         """Where a gang stands in line; None: it is not known, or a lone pod that runs."""
@@ -139,9 +145,16 @@ class Board(Standing):
     def _all_waiting(self, crew: Crew) -> tuple[Pod, ...]:
         return in_order(self.pods[key] for key in crew.waiting)
 
-    def _topology_of(self, tree: Group) -> str:
-        """The first topology, by name, that has every level the gang names; the flat one if it names none."""
+    def _topology_of(self, charter: Charter, tree: Group) -> str:
+        """The one the gang names; else the first, by name, that has every level it names.
+
+        For strict gangs that name no level all nodes are alike.
+        """
         wanted = set(_levels(tree)) - {AUTO}
+        if charter.topology and charter.topology in self.clusters:
+            return charter.topology
+        if charter.is_strict and not wanted:
+            return FLAT.name
         named = sorted(name for name in self.clusters if name != FLAT.name)
         for name in named:
             if wanted <= set(self.clusters[name].topology.levels):
@@ -175,11 +188,19 @@ class Board(Standing):
                 self._assumed(crew, entry, refusals.get(ref), now)
         for ref in self._looked:
             if self.partial.get(ref, NEVER) + self.heal_seconds <= now:
-                del self.partial[ref]
-                self.partial[ref] = now  # it had its turn; should it stand in part still, it gets another
+                self._had_its_turn(ref, now)
             if ref not in acted and (entry := self.line.entries.get(ref)) is not None:
                 self._passed_over(entry, now)
         self._looked = []
+
+    def _had_its_turn(self, ref: Ref, now: float) -> None:
+        """Should it stand in part still, it gets another turn; one that could not be mended goes in that."""
+        crew, entry = self.crews[ref], self.line.entries[ref]
+        if not crew.spent and self._mends(ref):
+            crew.spent = not crew.out and entry.place is not Place.MAKING_ROOM
+            return
+        del self.partial[ref]
+        self.partial[ref] = now
 
     def _assume_bind(self, ref: Ref, pod: Pod, node: str) -> None:
         now, crew = self.pods.get(pod.key), self.crews.get(ref)

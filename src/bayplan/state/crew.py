@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from bayplan.model.charter import Charter
 from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.standstill import Hindrance, Standstill
+from bayplan.state.roster import NO_SEAT, Part, Roster, Seat
 
-
-class Part(StrEnum):
-    """What a pod is to its gang."""
-
-    NONE = "none"  # it is leaving, or another scheduler looks for its node
-    WAITING = "waiting"
-    GATED = "gated"  # waiting, but something holds it back
-    STANDING = "standing"  # it has a node, or did its part there
-    FAILED = "failed"
+__all__ = ["Crew", "Part", "hindrance", "in_order", "part_of", "was_whole"]
 
 
 @dataclass(slots=True)
@@ -29,7 +21,9 @@ class Crew:
     ref: Ref
     lone: bool = False
     charter: Charter | None = None
+    roster: Roster | None = None  # by pod set, if each has a minimum of its own
     parts: dict[PodKey, Part] = field(default_factory=dict)
+    seats: dict[PodKey, Seat] = field(default_factory=dict)
     seen: dict[PodKey, int] = field(default_factory=dict)  # pods are numbered as they come
     waiting: dict[PodKey, None] = field(default_factory=dict)  # held back or not
     gated: dict[PodKey, None] = field(default_factory=dict)
@@ -48,17 +42,29 @@ class Crew:
     begun: bool = False  # it had its minimum once
     recorded: bool = False  # that it has begun was written down, or is being
     broken: bool = False  # a bind failed before it had
+    spent: bool = False  # it has fallen below its minimum, and could not be mended in time
     ordered: tuple[Pod, ...] | None = None  # those that wait, in order; made when asked for
 
-    def take(self, key: PodKey, part: Part) -> bool:
-        """A pod has this part now. Whether it had another."""
+    def rule(self, charter: Charter | None) -> None:
+        """What it asks for from now on."""
+        before, self.charter = self.charter, charter
+        if charter is None or charter.tree is None or not charter.has_minima:
+            self.roster = None
+        elif self.roster is None or before is None or before.tree != charter.tree:
+            pods = ((self.seats[key], part) for key, part in self.parts.items())
+            self.roster = Roster.of(charter.tree, pods)
+
+    def take(self, key: PodKey, part: Part, seat: Seat = NO_SEAT) -> bool:
+        """A pod has this part now, in this pod set. Whether it had another."""
         before = self.parts.get(key)
-        if before is part:
+        if before is part and self.seats[key] == seat:
             return False
         if before is not None:
             self._drop(key)
-        self.parts[key] = part
+        self.parts[key], self.seats[key] = part, seat
         self.ordered = None
+        if self.roster is not None:
+            self.roster.count(seat, part, 1)
         if part in (Part.WAITING, Part.GATED):
             self.waiting[key] = None
         if part is Part.GATED:
@@ -73,6 +79,7 @@ class Crew:
         """A pod is no more, or belongs to another gang."""
         self._drop(key)
         self.parts.pop(key, None)
+        self.seats.pop(key, None)
         self.seen.pop(key, None)
         self.out.pop(key, None)
         self.ordered = None
@@ -80,11 +87,26 @@ class Crew:
     def _drop(self, key: PodKey) -> None:
         for pods in (self.waiting, self.gated, self.standing, self.failed):
             pods.pop(key, None)
+        if self.roster is not None and key in self.parts:
+            self.roster.count(self.seats[key], self.parts[key], -1)
 
     def note_whole(self) -> None:
-        """Once it had its minimum, and nobody is being bound, it has begun for good."""
-        if not self.begun and not self.out and self.charter is not None and self.charter.is_gang:
-            self.begun = len(self.standing) >= self.charter.minimum
+        """Once it had its minimum, and nobody is being bound, it has begun for good.
+
+        A strict gang of which nothing stands any more begins anew.
+        """
+        if self.out or self.charter is None or not self.charter.is_gang:
+            return
+        if not self.begun:
+            self.begun = self.is_whole
+        elif self.charter.is_strict and not self.standing:
+            self.begun = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its minimum stands, of every pod set if each has one."""
+        minimum = 0 if self.charter is None else self.charter.minimum
+        return len(self.standing) >= minimum and (self.roster is None or self.roster.is_whole)
 
     @property
     def there(self) -> int:
@@ -93,8 +115,15 @@ class Crew:
     @property
     def is_partial(self) -> bool:
         """Whether it has started in part, never was whole, and pods of it wait."""
-        minimum = 0 if self.charter is None else self.charter.minimum
-        return not self.begun and bool(self.waiting) and 0 < len(self.standing) < minimum
+        return not self.begun and bool(self.waiting) and bool(self.standing) and not self.is_whole
+
+    @property
+    def has_fallen(self) -> bool:
+        """Whether it is one that does not last below its minimum, and stands in part for whatever reason."""
+        charter = self.charter
+        if charter is None or not charter.is_strict or not charter.is_gang:
+            return False
+        return bool(self.standing) and not self.is_whole
 
     @property
     def is_unrecorded(self) -> bool:
@@ -128,15 +157,35 @@ def hindrance(crew: Crew) -> Standstill | None:
         what = Hindrance.NO_GROUP if known else Hindrance.FLAWED
         about = crew.ref.name if known else charter.flaw
         return Standstill(what, charter.minimum, there, about=about)
+    if crew.roster is not None:
+        return _short_of(crew, crew.roster, charter.minimum)
     counted = there + len(crew.failed) if charter.tree is not None else there
     if counted < charter.minimum:
         return Standstill(Hindrance.TOO_FEW, charter.minimum, there)
     if charter.desired > there and not crew.standing:
         return Standstill(Hindrance.TOO_FEW, charter.desired, there)
     if crew.gated:  # whoever is let go first must not start without the others
-        first = min(crew.gated, key=lambda key: (key.namespace, key.name))
-        return Standstill(Hindrance.GATED, charter.minimum, there, pod=first)
+        return Standstill(Hindrance.GATED, charter.minimum, there, pod=_first(crew.gated))
     return None
+
+
+def _short_of(crew: Crew, roster: Roster, minimum: int) -> Standstill | None:
+    """The first pod set that lacks pods, or whose pods are held back; those beyond hold nobody up."""
+    part = roster.too_small()
+    if part is not None:
+        if len(roster.minima) == 1:
+            return Standstill(Hindrance.TOO_FEW, minimum, roster.there.get(part, 0))
+        return Standstill(Hindrance.TOO_FEW, roster.minima[part], roster.there.get(part, 0), part=part)
+    part = roster.held_back()
+    if part is None:
+        return None
+    mine = [key for key in crew.gated if crew.seats[key][0] == part]
+    named = part if len(roster.minima) > 1 else ""
+    return Standstill(Hindrance.GATED, minimum, crew.there, pod=_first(mine), part=named)
+
+
+def _first(keys: Iterable[PodKey]) -> PodKey:
+    return min(keys, key=lambda key: (key.namespace, key.name))
 
 
 def in_order(pods: Iterable[Pod]) -> tuple[Pod, ...]:

@@ -215,7 +215,7 @@ class Facts:
             self.fair.charter(ref, charter)
         if before is not None and charter is not None and before.uid != charter.uid:
             crew.begun, crew.told = False, None  # another gang of the same name
-        crew.charter = charter
+        crew.rule(charter)
         same = (
             before is not None and charter is not None and replace(before, started=charter.started) == charter
         )
@@ -366,7 +366,7 @@ class Facts:
         if key not in crew.seen:
             self._numbered += 1
             crew.seen[key] = self._numbered
-        changed = crew.take(key, part_of(pod))
+        changed = crew.take(key, part_of(pod), (pod.pod_set, pod.rank))
         if key in crew.waiting:
             crew.ordered = None
             if before is not None and _asks(before) != _asks(pod):

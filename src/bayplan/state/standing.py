@@ -141,11 +141,22 @@ class Standing(Facts):
     def _note_partial(self, crew: Crew, now: float) -> None:
         if crew.charter is not None and crew.charter.started and not crew.broken:
             crew.begun = True
-        in_part = not crew.lone and crew.is_partial and any(key in self.placed for key in crew.standing)
-        if in_part and (crew.broken or not was_whole(crew, self.pods)):
+        in_part = not crew.lone and (crew.is_partial or crew.has_fallen)
+        in_part = in_part and any(key in self.placed for key in crew.standing)
+        if in_part and (crew.broken or self._goes(crew)):
             self.partial.setdefault(crew.ref, now)
         else:
             self.partial.pop(crew.ref, None)
+            crew.spent = False
+
+    def _goes(self, crew: Crew) -> bool:
+        """Whether a gang that stands in part is taken back in the end: it never was whole, or is strict.
+
+        Of one that is about to end nobody is missed.
+        """
+        if crew.has_fallen:
+            return not any(self.pods[key].did_its_part for key in crew.standing)
+        return not was_whole(crew, self.pods)
 
     def _release(self, ref: Ref) -> None:
         """Room is no longer kept for this one."""

@@ -156,6 +156,7 @@ def charter(
         created=created,
         uid=group.uid,
         flaw=flaw,
+        strict=True,
     )
 
 
