@@ -163,18 +163,19 @@ TOPOLOGY = made("Topology", "hall", {"levels": [{"nodeLabel": level} for level i
 
 @contextmanager
 def installed(
-    cluster: Cluster, namespace: str, folder: Path, *, may_be_refused: bool = False
-) -> Iterator[Site]:
-    """What `bayplan install` makes for admission and webhooks, and a replica that serves the webhooks.
+    cluster: Cluster, namespace: str, folder: Path, *, may_be_refused: bool = False,
+    roles: tuple[str, ...] = ("admission", "webhooks"),
+) -> Iterator[Site]:  # fmt: skip
+    """What `bayplan install` makes for some roles, and a replica that serves the webhooks.
 
     It `may_be_refused` its rights where the API server is restarted, which then does not know roles yet.
     """
-    settings = Settings(namespace=namespace, roles=("admission", "webhooks"))
+    settings = Settings(namespace=namespace, roles=roles)
     everything = json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests(settings)})
     remove = ("delete", "--ignore-not-found", "-f", "-")
     cluster.kubectl(*remove, "--wait", stdin=everything)
     where = ["--kubeconfig", str(cluster.kubeconfig), "--namespace", namespace]
-    command = [sys.executable, "-m", "bayplan.cli.install", *where, "--roles", "admission,webhooks"]
+    command = [sys.executable, "-m", "bayplan.cli.install", *where, "--roles", ",".join(roles)]
     subprocess.run(command, check=True, capture_output=True)
     address = free_address()
     point(cluster, f"https://{address}")

@@ -206,6 +206,23 @@ def test_queues_say_what_is_held_and_asked_for_in_them() -> None:
     assert site.store.get(QUEUE, "", "top")["status"]["requested"] == {"cpu": "1"}
 
 
+def test_who_has_no_queue_or_too_small_a_one_hears_so() -> None:
+    site = Site()
+    site.queue("small", resources={"cpu": {"quota": 1000, "limit": 1000}})
+    site.group("g", minMember=2, queue="small")
+    site.group("h", queue="nowhere")
+    site.group("i", minMember=2, queue="small", preemptibility="non-preemptible")
+    for number, name in enumerate("gghii"):
+        site.pod(f"p{number}", name)
+    site.run(6)
+    assert site.waits("h") == ("QueueDoesNotExist", "Queue 'nowhere' does not exist")
+    reason, words = site.waits("g")
+    assert reason == "OverLimit" and "Limit is 1 CPU cores, currently 0 CPU cores allocated" in words
+    reason, words = site.waits("i")
+    assert reason == "NonPreemptibleOverQuota" and "Workload requested 2 CPU cores" in words
+    assert site.on(*(f"p{number}" for number in range(5))) == [""] * 5
+
+
 def test_a_quiet_cluster_is_not_written_to() -> None:
     site = Site()
     site.topology()

@@ -78,7 +78,7 @@ def told(why: Standstill, group: PodGroup, sub_group: str = "") -> str:
         case Hindrance.NO_QUEUE:
             return no_queue(why.about or group.queue)
         case Hindrance.OVER_LIMIT | Hindrance.OVER_QUOTA:
-            return why.about or f"{UNABLE}: queue {group.queue} has all it may have"
+            return _too_much(why, group)
         case Hindrance.MAKING_ROOM:
             return f"{why.displaced} pods are on their way out to make room for it"
         case Hindrance.KEPT_FREE:
@@ -90,6 +90,16 @@ def told(why: Standstill, group: PodGroup, sub_group: str = "") -> str:
             )
         case _:
             return _no_room(why, group, sub_group)
+
+
+def _too_much(why: Standstill, group: PodGroup) -> str:
+    excess = why.excess
+    if excess is None:
+        return f"{UNABLE}: queue {group.queue} has all it may have"
+    numbers = (excess.bound, Fraction(excess.used), Fraction(excess.asked))
+    bound, used, asked = (_number(excess.resource, number) for number in numbers)
+    sentence = over_limit if why.hindrance is Hindrance.OVER_LIMIT else over_quota
+    return sentence(excess.queue, excess.resource, bound, used, asked)
 
 
 def _no_room(why: Standstill, group: PodGroup, sub_group: str) -> str:

@@ -1,0 +1,244 @@
+"""Segments on a real control plane: annotations on a pod template, and each segment in a rack of its own.
+
+Jobs and JobSets have their real controllers; PyTorchJobs are operated by the test. The scheduler, the grouper
+and the webhooks have only the rights that they are installed with.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from bayplan.backends.stagehands.definitions import of_anything
+from bayplan.dialects.kai.names import POD_GROUP, TOPOLOGY
+from bayplan.dialects.kai.owner_kinds import BY_NAME
+from tests.end_to_end.admission_site import GPU, POOL, RACK, Site, installed, running
+from tests.end_to_end.objects import Object, eventually, node
+
+if TYPE_CHECKING:
+    from tools.controlplane.cluster import Cluster
+
+ZONE = "example.com/zone"
+GROUPS, TOPOLOGIES = f"{POD_GROUP.plural}.{POD_GROUP.group}", f"{TOPOLOGY.plural}.{TOPOLOGY.group}"
+TRAINING = BY_NAME["kubeflow.org", "PyTorchJob"]
+TYPE, INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
+COMPLETION = "batch.kubernetes.io/job-completion-index"
+IN_ONE_ZONE = {"kai.scheduler/topology": "hall", "kai.scheduler/topology-required-placement": ZONE}
+IN_RACKS = {
+    "bayplan.dev/run-seconds": "100000",
+    "kai.scheduler/segment-size": "4",
+    "kai.scheduler/segment-topology-required-placement": RACK,
+}
+HALL = {"z1": ("r1", "r2", "r3", "r4"), "z2": ("r5", "r6", "r7")}
+
+
+@pytest.fixture(scope="module")
+def site(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A zone of four racks and one of three, each of three hosts for two pods; ours are at work."""
+    folder = tmp_path_factory.mktemp("segments")
+    cluster.apply(of_anything(TRAINING))
+    with installed(cluster, "segments-test", folder, roles=("scheduler", "grouper", "webhooks")) as found:
+        found.add_hosts(*hosts())
+        levels = [{"nodeLabel": level} for level in (ZONE, RACK)]
+        hall = {"apiVersion": TOPOLOGY.api_version, "kind": "Topology", "metadata": {"name": "hall"}}
+        found.apply({**hall, "spec": {"levels": levels}})
+        with running(found, folder / "run", "--roles=scheduler,grouper"):
+            yield found
+        found.kubectl("delete", TOPOLOGIES, "--all")
+    cluster.kubectl("delete", "crd", f"{TRAINING.plural}.{TRAINING.group}")
+
+
+@pytest.fixture(autouse=True)
+def swept(site: Site) -> Iterator[None]:
+    yield
+    jobs = f"jobs,jobsets,{TRAINING.plural}"
+    site.kubectl("delete", jobs, "--all", "-n", "default", "--cascade=background")
+    site.kubectl("delete", "pods", "--all", "-n", "default", "--grace-period=0", "--force")
+    site.kubectl("delete", GROUPS, "--all", "-n", "default")
+
+
+def hosts() -> list[Object]:
+    return [
+        node(f"{zone}-{rack}-h{host}", 4, **{POOL: "segments", ZONE: zone, RACK: rack})
+        for zone, racks in HALL.items()
+        for rack in racks
+        for host in (1, 2, 3)
+    ]
+
+
+def template(notes: Mapping[str, str]) -> Object:
+    limits = {GPU: "2"}
+    container = {"name": "main", "image": "none", "resources": {"requests": limits, "limits": limits}}
+    spec = {"restartPolicy": "Never", "schedulerName": "bayplan", "containers": [container]}
+    return {"metadata": {"annotations": dict(notes)}, "spec": {**spec, "nodeSelector": {POOL: "segments"}}}
+
+
+def made(version: str, kind: str, name: str, notes: Mapping[str, str], spec: Object) -> Object:
+    meta = {"name": name, "namespace": "default", "annotations": dict(notes)}
+    return {"apiVersion": version, "kind": kind, "metadata": meta, "spec": spec}
+
+
+def training(name: str, replicas: int, notes: Mapping[str, str], **spec: Any) -> Object:
+    types = {"Worker": {"replicas": replicas, "template": template(notes)}}
+    return made(
+        TRAINING.api_version, TRAINING.kind, name, IN_ONE_ZONE, {"pytorchReplicaSpecs": types, **spec}
+    )
+
+
+class Operator:
+    """What the operator of PyTorchJobs does: a pod for each number, and another when one is gone."""
+
+    def __init__(self, site: Site, name: str) -> None:
+        self.site, self.name = site, name
+        found = site.cluster.get(TRAINING.plural, name, "-n", "default")
+        self.specs = found["spec"]["pytorchReplicaSpecs"]["Worker"]
+        uid = found["metadata"]["uid"]
+        kind = {"apiVersion": TRAINING.api_version, "kind": TRAINING.kind}
+        self.owner = {**kind, "name": name, "uid": uid, "controller": True}
+
+    def operate(self, count: int = 0) -> None:
+        there = {pod["metadata"]["name"] for pod in pods_of(self.site, self.name)}
+        names = [f"{self.name}-worker-{number}" for number in range(count or self.specs["replicas"])]
+        lacking = [self._pod(name) for name in names if name not in there]
+        if lacking:
+            listed = {"apiVersion": "v1", "kind": "List", "items": lacking}
+            self.site.kubectl("create", "-f", "-", stdin=json.dumps(listed))
+
+    def _pod(self, name: str) -> Object:
+        made = self.specs["template"]
+        labels = {TYPE: "worker", INDEX: name.rpartition("-")[2]}
+        meta = {**made["metadata"], "name": name, "namespace": "default", "labels": labels}
+        meta["ownerReferences"] = [self.owner]
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": made["spec"]}
+
+
+def pods_of(site: Site, name: str) -> list[Object]:
+    found: list[Object] = site.cluster.get("pods", "-n", "default")["items"]
+    return [pod for pod in found if pod["metadata"]["name"].startswith(f"{name}-")]
+
+
+def places(site: Site, name: str, label: str = INDEX) -> dict[int, str]:
+    """The host of every number that has one."""
+    return {
+        int(pod["metadata"]["labels"][label]): pod["spec"]["nodeName"]
+        for pod in pods_of(site, name)
+        if pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp")
+    }
+
+
+def check_segments(found: dict[int, str], size: int = 4) -> set[str]:
+    """Each segment is in one rack; the zones of all."""
+    for first in range(0, len(found), size):
+        racks = {found[number].split("-")[1] for number in range(first, first + size) if number in found}
+        assert len(racks) == 1, (first, found)
+    return {host.split("-")[0] for host in found.values()}
+
+
+def group_of(site: Site, name: str) -> Object:
+    """The group of a job; nothing as long as there is none."""
+    found: list[Object] = site.cluster.get(GROUPS, "-n", "default")["items"]
+    return next((one for one in found if f"-{name}-" in one["metadata"]["name"]), {})
+
+
+def told(site: Site, name: str) -> str:
+    said = (group_of(site, name).get("status") or {}).get("schedulingConditions") or [{}]
+    return str(said[0].get("message", ""))
+
+
+def test_sixteen_workers_in_four_racks_of_one_zone_and_then_a_host_dies(site: Site) -> None:
+    site.apply(training("tensor", 16, IN_RACKS))
+    operator = Operator(site, "tensor")
+    operator.operate(8)
+    eventually(
+        lambda: "0 pods of sub-group worker-2 are there while 4 are required" in told(site, "tensor"),
+        "it waits and says so",
+    )
+    assert places(site, "tensor") == {}
+    operator.operate()
+    eventually(lambda: len(places(site, "tensor")) == 16, "all have a host")
+    before = places(site, "tensor")
+    assert check_segments(before) == {"z1"}
+    group = group_of(site, "tensor")
+    parts = {one["name"]: one for one in group["spec"]["subGroups"]}
+    assert set(parts) == {"worker", *(f"worker-{number}" for number in range(4))}
+    asked = {"topology": "hall", "requiredTopologyLevel": RACK}
+    assert parts["worker-3"]["topologyConstraint"] == asked and parts["worker-3"]["minMember"] == 4
+    eventually(lambda: group_of(site, "tensor")["status"].get("running") == 16, "the group says that it runs")
+    assert group_of(site, "tensor")["status"]["resourcesStatus"]["allocated"] == {GPU: "32"}
+
+    lost = before[5]
+    site.kubectl("delete", "node", lost)
+
+    def replaced() -> bool:
+        operator.operate()
+        now = places(site, "tensor")
+        return len(now) == 16 and lost not in now.values()
+
+    eventually(replaced, "whoever was there is elsewhere")
+    after = places(site, "tensor")
+    assert check_segments(after) == {"z1"}
+    moved = {number for number in before if before[number] != after[number]}
+    assert moved == {number for number, host in before.items() if host == lost}, "nobody else moved"
+    site.add_hosts(*(one for one in hosts() if one["metadata"]["name"] == lost))
+
+
+def test_elastic_segments_hold_nobody_up_and_stay_together_when_they_come(site: Site) -> None:
+    site.apply(training("elastic", 12, IN_RACKS, elasticPolicy={"minReplicas": 8, "maxReplicas": 12}))
+    operator = Operator(site, "elastic")
+    operator.operate(8)
+    eventually(lambda: len(places(site, "elastic")) == 8, "the minimum runs without the rest")
+    parts = {one["name"]: one["minMember"] for one in group_of(site, "elastic")["spec"]["subGroups"]}
+    assert parts == {"worker": 8, "worker-0": 4, "worker-1": 4, "worker-2": 0}
+    operator.operate()
+    eventually(lambda: len(places(site, "elastic")) == 12, "the rest follows")
+    assert len(check_segments(places(site, "elastic"))) == 1
+
+
+def test_a_bad_size_is_told_on_group_and_pods(site: Site) -> None:
+    site.apply(training("wrong", 4, {**IN_RACKS, "kai.scheduler/segment-size": "0"}))
+    Operator(site, "wrong").operate()
+    eventually(lambda: "invalid segment size 0" in told(site, "wrong"), "the group says what is wrong")
+
+    def said() -> list[str]:
+        conditions = [one for pod in pods_of(site, "wrong") for one in pod["status"].get("conditions") or ()]
+        return [one.get("message", "") for one in conditions if one["type"] == "PodScheduled"]
+
+    eventually(lambda: sum("invalid segment size 0" in one for one in said()) == 4, "and so do the pods")
+    assert places(site, "wrong") == {}
+    uid = group_of(site, "wrong")["metadata"]["uid"]
+    selector = f"involvedObject.uid={uid},reason=FailedScheduling"
+    assert site.cluster.get("events", "-n", "default", f"--field-selector={selector}")["items"]
+
+
+def test_a_job_has_segments_and_its_pods_are_told_theirs(site: Site) -> None:
+    counts = {"parallelism": 8, "completions": 8, "completionMode": "Indexed"}
+    spec = {**counts, "template": template({**IN_RACKS, **IN_ONE_ZONE})}
+    site.apply(made("batch/v1", "Job", "indexed", IN_ONE_ZONE, spec))
+    eventually(lambda: len(places(site, "indexed", COMPLETION)) == 8, "all have a host")
+    assert len(check_segments(places(site, "indexed", COMPLETION))) == 1
+    for pod in pods_of(site, "indexed"):
+        segment = str(int(pod["metadata"]["labels"][COMPLETION]) // 4)
+        variables = {one["name"]: one.get("value") for one in pod["spec"]["containers"][0]["env"]}
+        assert variables["KAI_SEGMENT_INDEX"] == segment
+        assert pod["metadata"]["annotations"]["kai.scheduler/segment-index"] == segment
+        assert pod["metadata"]["labels"]["kai.scheduler/subgroup-name"].endswith(f"-{segment}")
+
+
+def test_a_job_set_whose_pods_are_numbered_by_a_label_has_segments(site: Site) -> None:
+    counts = {"parallelism": 8, "completions": 8, "completionMode": "Indexed"}
+    notes = {**IN_RACKS, **IN_ONE_ZONE, "kai.scheduler/pod-index-label": COMPLETION}
+    inner = {"spec": {**counts, "template": template(notes)}}
+    parts = [{"name": "workers", "replicas": 1, "template": inner}]
+    site.apply(made("jobset.x-k8s.io/v1alpha2", "JobSet", "many", {}, {"replicatedJobs": parts}))
+    eventually(lambda: len(places(site, "many", COMPLETION)) == 8, "all have a host")
+    check_segments(places(site, "many", COMPLETION))
+
+
+def test_a_group_that_makes_no_tree_is_refused(site: Site) -> None:
+    parts = [{"name": "a", "parent": "b"}, {"name": "b", "parent": "a"}]
+    body = made(POD_GROUP.api_version, "PodGroup", "loop", {}, {"minMember": 1, "subGroups": parts})
+    with pytest.raises(Exception, match="cycle detected in subgroups"):
+        site.apply(body)
