@@ -11,8 +11,7 @@ import aiohttp
 import msgspec
 
 from bayplan.backends.remote.access import Access
-from bayplan.backends.remote.client import CONNECTIONS_MAX, READ_BUFFER
-from bayplan.backends.remote.tls import tls_context
+from tests.benchmarks.slim_session import connect, slim_session
 
 Object = dict[str, Any]
 Ask = tuple[str, str, Object | None]
@@ -32,29 +31,14 @@ def ask_all(access: Access, asks: Sequence[Ask], in_flight: int = IN_FLIGHT) -> 
 
 
 async def _ask_all(access: Access, asks: Sequence[Ask], in_flight: int) -> float:
-    tls = tls_context(access, access.certificate)
-    assert tls is not None
-    async with aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(ssl=tls, limit=CONNECTIONS_MAX),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False,
-        read_bufsize=READ_BUFFER,
-        skip_auto_headers=("User-Agent", "Accept-Encoding"),
-        timeout=aiohttp.ClientTimeout(total=None),
-    ) as session:
+    async with slim_session(access) as session:
         left = iter(asks)
-        await asyncio.gather(*(_greet(session, access) for _ in range(in_flight)))
+        await connect(session, access, in_flight)
         start = time.perf_counter()
         async with asyncio.TaskGroup() as group:  # one that fails ends them all
             for _ in range(in_flight):
                 group.create_task(_work(session, access.server, left))
         return time.perf_counter() - start
-
-
-async def _greet(session: aiohttp.ClientSession, access: Access) -> None:
-    """Its connection is there before the clock runs."""
-    async with session.get(f"{access.server}/version") as answer:
-        await answer.read()
 
 
 async def _work(session: aiohttp.ClientSession, server: str, left: Iterable[Ask]) -> None:

@@ -16,11 +16,10 @@ import msgspec
 from msgspec import Struct
 
 from bayplan.backends.remote.access import Access
-from bayplan.backends.remote.client import CONNECTIONS_MAX, READ_BUFFER
 from bayplan.backends.remote.decoding import Lines
 from bayplan.backends.remote.kubeconfig import load
 from bayplan.backends.remote.request import MANAGER, MERGE_PATCH
-from bayplan.backends.remote.tls import tls_context
+from tests.benchmarks.slim_session import connect, slim_session
 
 IN_FLIGHT = 64
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -67,21 +66,12 @@ def main() -> None:
 
 
 async def _patch_all(access: Access, job: str, selectors: Selectors) -> None:
-    tls = tls_context(access, access.certificate)
-    assert tls is not None
-    async with aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(ssl=tls, limit=CONNECTIONS_MAX),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False,
-        read_bufsize=READ_BUFFER,
-        skip_auto_headers=("User-Agent", "Accept-Encoding"),
-        timeout=aiohttp.ClientTimeout(total=None),
-    ) as session:
+    async with slim_session(access) as session:
         pods: asyncio.Queue[Meta] = asyncio.Queue()
         query = f"watch=true&labelSelector=batch.kubernetes.io/job-name={job}"
         async with session.get(f"{access.server}/api/v1/pods?{query}") as stream:
             assert stream.status == 200, await stream.text()
-            await asyncio.gather(*(_greet(session, access) for _ in range(IN_FLIGHT)))
+            await connect(session, access, IN_FLIGHT)
             print("ready", flush=True)
             before = time.process_time()
             async with asyncio.TaskGroup() as group:  # one that fails ends them all
@@ -93,12 +83,6 @@ async def _patch_all(access: Access, job: str, selectors: Selectors) -> None:
                 print(time.process_time() - before, flush=True)
                 for worker in workers:
                     worker.cancel()
-
-
-async def _greet(session: aiohttp.ClientSession, access: Access) -> None:
-    """Its connection is there before the pods are."""
-    async with session.get(f"{access.server}/version") as answer:
-        await answer.read()
 
 
 async def _hand_out(stream: aiohttp.ClientResponse, pods: asyncio.Queue[Meta], count: int) -> None:

@@ -42,7 +42,7 @@ def test_faults_of_every_kind_are_injected() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", [4, 25])  # jobs only, and queues with much going on
+@pytest.mark.parametrize("seed", [4, 25, 2])  # jobs only, queues with much going on, and both
 def test_a_seed_gives_the_same_journal_whatever_the_hash_seed(seed: int) -> None:
     def digest(hash_seed: str) -> str:
         command = [sys.executable, "-m", "bayplan.simulator", "--seed", str(seed)]
