@@ -96,8 +96,10 @@ class FairTurns:
         muster.promises.hold(EVERYBODY)
         within = muster.allowed(turn.candidate, priority)
         mark = muster.floor.mark()
-        found = attempt(muster.look, muster.floor, asked, muster.profile, within)
-        if len(found.seats) >= asked.need:
+        found = self._at_once(turn, asked, within)
+        if found is None:
+            found = attempt(muster.look, muster.floor, asked, muster.profile, within)
+        if found.seats and (turn.grows or len(found.seats) >= asked.need):
             muster.bind(turn.candidate, found)
             self._took(turn, found)
             return
@@ -109,19 +111,31 @@ class FairTurns:
         ):
             self.late.append(_Late(turn, asked, found, within))
 
+    def _at_once(self, turn: Turn, asked: Asked, within: Bools | None) -> Outcome | None:
+        """If nobody else waits, a gang grows as far as it can; None if it may not or there is no room."""
+        candidate, muster = turn.candidate, self.muster
+        if not turn.grows or len(candidate.waiting) == len(turn.pods) or self.order:
+            return None
+        amounts = amounts_of(candidate.waiting)
+        beyond = self.accounts.beyond_quota(turn.queue, amounts) if candidate.charter.lasting else None
+        if beyond is not None or self.accounts.beyond_limit(turn.queue, amounts) is not None:
+            return None
+        wide = replace(asked, waiting=candidate.waiting, need=1, extra=None)
+        found = attempt(muster.look, muster.floor, wide, muster.profile, within)
+        return found if found.seats else None
+
     def _took(self, turn: Turn, found: Outcome) -> None:
         """Its queue has more now; what is left of it has another turn, after those that have less."""
         candidate, floor = turn.candidate, self.muster.floor
-        rows = found.seats
-        seated = tuple(
-            replace(pod, node=floor.node(rows[pod.key])) for pod in candidate.waiting if pod.key in rows
-        )
-        charter = candidate.charter
+        rows, charter = found.seats, candidate.charter
+        seated = tuple(pod for pod in candidate.waiting if pod.key in rows)
+        self.rooms.serve(charter.source)
         self.accounts.take(turn.queue, amounts_of(seated), lasting=charter.lasting)
         rest = tuple(pod for pod in candidate.waiting if pod.key not in rows)
         if rest and self.order is not None:
             started = replace(charter, started=True)
-            grown = replace(candidate, charter=started, waiting=rest, standing=candidate.standing + seated)
+            stands = tuple(replace(pod, node=floor.node(rows[pod.key])) for pod in seated)
+            grown = replace(candidate, charter=started, waiting=rest, standing=candidate.standing + stands)
             self.order.push(turn_of(grown, turn.number))
 
     def _only_waits(self, turn: Turn, asked: Asked, found: Outcome, within: Bools | None) -> bool:
@@ -130,6 +144,7 @@ class FairTurns:
         if room is None:
             return False
         self.muster.promise(asked, room.seats, found, 0)
+        self.rooms.serve(turn.candidate.charter.source)
         seated = [pod for pod in asked.waiting if pod.key in room.seats]
         self.accounts.take(turn.queue, amounts_of(seated), lasting=turn.candidate.charter.lasting)
         return True
@@ -151,7 +166,8 @@ class FairTurns:
 
     def _find(self, one: _Late) -> FairRoom | None:
         profile = self.muster.profile
-        if not profile.displace or one.turn.candidate.charter.preempts is False:
+        charter = one.turn.candidate.charter
+        if not profile.displace or charter.preempts is False or charter.source in self.rooms.sent:
             return None
         for means in profile.fair_means:
             room = self.rooms.find(means, one.turn, one.asked, one.within)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Means
 from bayplan.placement.tree import Bools
@@ -36,6 +37,8 @@ class FairRooms:
         self.rooms, self.accounts, self.now = rooms, accounts, now
         self.floor, self.look = rooms.floor, rooms.look
         self.mover = Mover(rooms)
+        self.served: set[Ref] = set()  # gangs that got something: nobody is both given and taken from
+        self.sent: set[Ref] = set()  # gangs of which somebody has to go
         self._pieces: dict[str, list[Piece]] | None = None
 
     def find(self, means: Means, turn: Turn, asked: Asked, within: Bools | None) -> FairRoom | None:
@@ -50,14 +53,21 @@ class FairRooms:
             self._commit(turn, asked, room)
         return room
 
+    def serve(self, gang: Ref) -> None:
+        """A gang gets something: it is not made to go any more."""
+        self.served.add(gang)
+        self._pieces = None
+
     def pieces(self) -> dict[str, list[Piece]]:
         """All that could go, by queue."""
         if self._pieces is None:
-            self._pieces = pieces_by_queue(self.look, self.rooms.gone.keys, self.accounts)
+            self._pieces = pieces_by_queue(self.look, self.rooms.gone.keys, self.accounts, self.served)
         return self._pieces
 
     def _commit(self, turn: Turn, asked: Asked, room: FairRoom) -> None:
         charter = turn.candidate.charter
+        self.serve(charter.source)
+        self.sent |= {pod.gang for pod, _ in room.pods if pod.gang is not None}
         self.rooms.gone.add(pod.key for pod, _ in room.pods)
         self.rooms.budgets.spend(pod for pod, _ in room.pods)
         for pod, _ in room.pods:
@@ -69,7 +79,6 @@ class FairRooms:
         seated = [pod for pod in asked.waiting if pod.key in room.seats]
         for pod in seated:
             self.accounts.take(charter.queue, pod.amounts, lasting=charter.lasting)
-        self._pieces = None
 
     def _consolidate(self, turn: Turn, asked: Asked, within: Bools | None) -> FairRoom | None:
         """Others move closer together: everybody has a new place, nobody has to wait."""

@@ -30,11 +30,13 @@ class Piece:
         return self.unit.priority, self.core, -self.created
 
 
-def pieces_by_queue(look: Look, gone: Collection[PodKey], accounts: Accounts) -> dict[str, list[Piece]]:
-    """All that could go, by queue; who goes first comes first. Gangs that last are left alone."""
+def pieces_by_queue(
+    look: Look, gone: Collection[PodKey], accounts: Accounts, served: Collection[Ref]
+) -> dict[str, list[Piece]]:
+    """All that could go, by queue, who goes first coming first. Who lasts or is served is left alone."""
     members: dict[Ref, list[Pod]] = {}
     for key, pod in look.pods.items():
-        if pod.gang is not None and not pod.leaving and key not in gone:
+        if pod.gang is not None and not pod.leaving and key not in gone and pod.gang not in served:
             charter = look.charters.get(pod.gang)
             if charter is not None and charter.queue in accounts.queues and not charter.lasting:
                 members.setdefault(pod.gang, []).append(pod)
