@@ -185,16 +185,22 @@ def test_sixteen_workers_in_four_racks_of_one_zone_and_then_a_host_dies(site: Si
     site.add_hosts(*(one for one in hosts() if one["metadata"]["name"] == lost))
 
 
-def test_elastic_segments_hold_nobody_up_and_stay_together_when_they_come(site: Site) -> None:
-    site.apply(training("elastic", 12, IN_RACKS, elasticPolicy={"minReplicas": 8, "maxReplicas": 12}))
-    operator = Operator(site, "elastic")
-    operator.operate(8)
-    eventually(lambda: len(places(site, "elastic")) == 8, "the minimum runs without the rest")
-    parts = {one["name"]: one["minMember"] for one in group_of(site, "elastic")["spec"]["subGroups"]}
-    assert parts == {"worker": 8, "worker-0": 4, "worker-1": 4, "worker-2": 0}
-    operator.operate()
-    eventually(lambda: len(places(site, "elastic")) == 12, "the rest follows")
-    assert len(check_segments(places(site, "elastic"))) == 1
+def test_elastic_segments_hold_nobody_up_and_come_together_when_there_is_room(site: Site) -> None:
+    names = [one["metadata"]["name"] for one in hosts()]
+    open_ = {f"z2-{rack}-h{host}" for rack in ("r5", "r6") for host in (1, 2)}
+    site.kubectl("cordon", *(name for name in names if name not in open_))
+    try:
+        site.apply(training("elastic", 12, IN_RACKS, elasticPolicy={"minReplicas": 8, "maxReplicas": 12}))
+        Operator(site, "elastic").operate()
+        eventually(lambda: len(places(site, "elastic")) == 8, "the minimum runs without the rest")
+        assert set(places(site, "elastic")) == set(range(8))
+        parts = {one["name"]: one["minMember"] for one in group_of(site, "elastic")["spec"]["subGroups"]}
+        assert parts == {"worker": 8, "worker-0": 4, "worker-1": 4, "worker-2": 0}
+        site.kubectl("uncordon", *(name for name in names if "-r7-" in name))
+        eventually(lambda: len(places(site, "elastic")) == 12, "the rest follows")
+        assert check_segments(places(site, "elastic")) == {"z2"}
+    finally:
+        site.kubectl("uncordon", *names)
 
 
 def test_a_bad_size_is_told_on_group_and_pods(site: Site) -> None:
