@@ -15,7 +15,7 @@ CONFORMANCE = $(BIN)/python -m tests.conformance --cases '$(CASES)' --only '$(ON
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa sim format clean
+.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-segments sim format clean
 
 help: ## List the targets
 	@echo 'Usage: make TARGET [VARIABLE=value]'
@@ -76,6 +76,9 @@ bench-gang: $(STAMP) ## Measure gangs and plain pods beside kube-scheduler on on
 
 bench-numa: $(STAMP) ## Measure zones inside 5,000 nodes: one pod, and a gang of 1,000
 	@$(BIN)/python -m tests.benchmarks.numa
+
+bench-segments: $(STAMP) ## Measure decisions on gangs of 1,024 in 64 segments over 10,000 nodes, that fit and that cannot
+	@$(BIN)/python -m tests.benchmarks.segments
 
 sim: $(STAMP) ## Run SEEDS simulations in virtual time, with faults and checkers
 	@$(BIN)/python -m bayplan.simulator --seeds $(SEEDS)

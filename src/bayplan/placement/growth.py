@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
@@ -34,6 +34,44 @@ class Grower:
         return Fraction(self.placed, max(self.minimum, 1))
 
 
+def share_out(
+    growers: Sequence[Grower], limit: int | None, seat: Callable[[Path, list[Pod], int], int]
+) -> None:
+    """Up to so many pods more, each time for the pod set that has least of what it needs.
+
+    `seat` is given the first pods of a leaf, and how many may ever come there; it tells how many it seated.
+    """
+    left = sum(len(pods) for one in growers for _, pods in one.leaves)
+    left = left if limit is None else min(left, limit)
+    line = [(one.ratio, at, one) for at, one in enumerate(growers) if one.leaves]
+    heapify(line)
+    while line and left > 0:
+        _, at, grower = heappop(line)
+        path, pods = grower.leaves[-1]
+        together = not line or path[-1].segment
+        tried = pods[: left if together else 1]
+        seated = seat(path, tried, len(pods))
+        grower.placed += seated
+        left -= seated
+        del pods[:seated]
+        if seated < len(tried) or not pods:
+            grower.leaves.pop()
+        if grower.leaves:
+            heappush(line, (grower.ratio, at, grower))
+
+
+def neediest(growers: Sequence[Grower], limit: int | None) -> set[PodKey]:
+    """Who comes first, if there is room for everybody."""
+    found: set[PodKey] = set()
+
+    def seat(_: Path, pods: list[Pod], __: int) -> int:
+        found.update(pod.key for pod in pods)
+        return len(pods)
+
+    share_out(growers, limit, seat)
+    return found
+
+
 @dataclass(slots=True, eq=False)
 class Growth:
     """Goes on where a search ended: on its terrain, with what each knot has chosen."""
@@ -45,31 +83,18 @@ class Growth:
     seats: list[tuple[Pod, int]] = field(default_factory=list)
 
     def grow(self, growers: Sequence[Grower], limit: int | None) -> None:
-        """Seat up to so many pods more, each time for the pod set that has least of what it needs."""
-        left = sum(len(pods) for one in growers for _, pods in one.leaves)
-        left = left if limit is None else min(left, limit)
-        line = [(one.ratio, at, one) for at, one in enumerate(growers) if one.leaves]
-        heapify(line)
-        while line and left > 0:
-            _, at, grower = heappop(line)
-            path, pods = grower.leaves[-1]
-            together = not line or path[-1].segment
-            tried = pods[: left if together else 1]
-            seated = self._seat(path, tried)
-            grower.placed += seated
-            left -= seated
-            del pods[:seated]
-            if seated < len(tried) or not pods:
-                grower.leaves.pop()
-            if grower.leaves:
-                heappush(line, (grower.ratio, at, grower))
+        """Seat up to so many pods more."""
+        share_out(growers, limit, self._seat)
 
-    def _seat(self, path: Path, pods: list[Pod]) -> int:
-        """Seat the first of these pods of one leaf, as many as there is room for. How many?"""
+    def _seat(self, path: Path, pods: list[Pod], coming: int) -> int:
+        """Seat the first of these pods of one leaf, as many as there is room for. How many?
+
+        `coming` are all that may ever come: a domain is chosen for them.
+        """
         seated = 0
         for kind, alike in groupby(pods, key=lambda pod: self.kinds[pod.key]):
             mine = list(alike)
-            areas = self._areas(path, kind, len(mine))
+            areas = self._areas(path, kind, max(coming - seated, len(mine)))
             done = 0
             for area in areas:
                 done += self._put(kind, area, mine[done:])

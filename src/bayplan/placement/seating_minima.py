@@ -14,7 +14,7 @@ from bayplan.model.profile import Profile
 from bayplan.model.unfit import Cause
 from bayplan.placement.fit_nodes import Land
 from bayplan.placement.floor import Floor
-from bayplan.placement.growth import Grower, Growth, Path
+from bayplan.placement.growth import Grower, Growth, Path, neediest
 from bayplan.placement.knots import Bond, Knot, Roll, knots_of, lacking
 from bayplan.placement.nodes import ABSENT
 from bayplan.placement.packing import Steps
@@ -45,7 +45,8 @@ def minima_seats(
 ) -> Seated | Shortage:
     """Seat what every pod set lacks of its minimum, or nobody; then more.
 
-    Those who stand say where those who come belong. If all who wait fit together, they are seated together.
+    Those who stand say where those who come belong. If there are domains for all who wait, those are taken,
+    even if not everybody may come yet.
     """
     tree, waiting, extra = wanted.tree, wanted.waiting, wanted.extra
     land = floor.scene.ground.land
@@ -54,10 +55,14 @@ def minima_seats(
     roll = _roll(floor, places, waiting, wanted.standing, kinds)
     beyond = len(waiting) - sum(_lacks(tree, roll).values())
     few, many = FEW + 4 * len(waiting), int(profile.exact_seconds * STEPS_PER_SECOND)
-    if beyond and (extra is None or extra >= beyond):
+    if beyond:
         whole = _found(terrain, supply, tree, replace(roll, whole=True), profile, (few, 0))
-        if isinstance(whole, Search) and whole.seats:
-            return _seated(floor, places, waiting, whole.seats, tried=True)
+        if isinstance(whole, Search):
+            if extra is None or extra >= beyond:
+                return _seated(floor, places, waiting, whole.seats, tried=True)
+            coming = _who_comes(tree, supply, roll, extra)
+            seats = [(pod, row) for pod, row in whole.seats if pod.key in coming]
+            return _seated(floor, places, waiting, seats, tried=False)
     found = _found(terrain, supply, tree, roll, profile, (few, max(many, few)))
     if not isinstance(found, Search):
         return found
@@ -67,6 +72,18 @@ def minima_seats(
     if not found.seats and not growth.seats:
         return shortage(terrain, supply, tree, found, among_extras=True)
     return _seated(floor, places, waiting, [*found.seats, *growth.seats], tried=tried)
+
+
+def _who_comes(tree: Group, supply: Supply, roll: Roll, extra: int) -> set[PodKey]:
+    """Those whom it cannot do without, and so many more."""
+    root = knots_of(tree, supply.tree.topology, roll)
+    assert isinstance(root, Knot), "the same tree was searched"
+    coming = neediest(_growers(tree, roll, root), extra)
+    return coming | {pod.key for pod in _needed(root)}
+
+
+def _needed(knot: Knot) -> list[Pod]:
+    return knot.pods + [pod for child in knot.children for pod in _needed(child)]
 
 
 def lacking_in(tree: Group, waiting: Sequence[Pod], standing: Sequence[Pod]) -> int:

@@ -41,13 +41,26 @@ def parties_of(floor: Floor, pods: Iterable[Pod]) -> tuple[Party, ...]:
         exact.setdefault(pod.wants.shape, []).append(pod.key)
     if len(exact) <= 1:
         return tuple(Party(shape, tuple(keys)) for shape, keys in exact.items())
-    looked_at = frozenset(floor.scene.index.keys).union(*(shape.own_keys() for shape in exact))
-    telling = {shape: shape.signature(looked_at) for shape in exact}
+    telling = _signatures(floor, exact)
     alike: dict[Shape, list[tuple[PodKey, Shape]]] = {}
     for pod in waiting:
         shape = pod.wants.shape
         alike.setdefault(telling[shape], []).append((pod.key, shape))
     return tuple(_party(shape, members) for shape, members in alike.items())
+
+
+def _signatures(floor: Floor, shapes: Iterable[Shape]) -> Mapping[Shape, Shape]:
+    """Shapes without labels that nobody looks at. One floor is asked about the same pods again and again."""
+    known: dict[Shape, frozenset[str]] = floor.remembered.setdefault("labels looked at", {})
+    for shape in shapes:
+        if shape not in known:
+            known[shape] = shape.own_keys()
+    looked_at = frozenset(floor.scene.index.keys).union(*set(map(known.__getitem__, shapes)))
+    telling: dict[Shape, Shape] = floor.remembered.setdefault(("signatures", looked_at), {})
+    for shape in shapes:
+        if shape not in telling:
+            telling[shape] = shape.signature(looked_at)
+    return telling
 
 
 def _party(signature: Shape, members: list[tuple[PodKey, Shape]]) -> Party:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -147,7 +147,7 @@ def plain(strategy: Strategy) -> Strategy:
     return strategy if strategy in known else Strategy.BEST_FIT
 
 
-def common_domain(terrain: Terrain, level: int, rows: Iterable[int]) -> int | None:
-    """The domain of a level that all these rows are in, if it is one."""
-    found = {terrain.at(level, row) for row in rows}
-    return found.pop() if len(found) == 1 else None
+def common_domain(terrain: Terrain, level: int, rows: Sequence[int]) -> int | None:
+    """The domain of a level that all these rows are in, if it is one; domains are runs of rows."""
+    first, last = terrain.at(level, min(rows)), terrain.at(level, max(rows))
+    return first if first == last else None
