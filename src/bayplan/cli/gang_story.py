@@ -12,6 +12,7 @@ from bayplan.cli.words import amount_text, counted, short_resources, shown_name
 from bayplan.cli.zone_drawing import drawn
 from bayplan.dialects.api import Event, Happened
 from bayplan.dialects.errors import NotServed, Trouble
+from bayplan.model.charter import Charter
 from bayplan.model.gang import Ref
 from bayplan.model.node import PODS
 from bayplan.model.plan import Bind, Displace, Plan, Refuse
@@ -61,7 +62,10 @@ def _read(backend: RemoteBackend, role: SchedulerRole) -> None:
 
 
 def _meant(role: SchedulerRole, namespace: str, name: str) -> list[Ref]:
-    """A PodGroup, the copies of the groups of a Workload, a job, or a pod; a pod of a gang stands for it."""
+    """A PodGroup, the copies of the groups of a Workload, a job, or a pod; a pod of a gang stands for it.
+
+    A job that was put into groups stands for them.
+    """
     state = role.state
     known = {entry.ref: None for entry in state.entries()} | dict.fromkeys(state.charters)
     here = [ref for ref in known if ref.namespace == namespace]
@@ -79,6 +83,8 @@ def _story(role: SchedulerRole, ref: Ref, now: float, *, zones: bool) -> Iterato
         yield f"  needs {counted(charter.minimum, 'pod')} at once"
     if charter is not None and charter.locality.required:
         yield f"  all on nodes that share a value of {charter.locality.required}"
+    if charter is not None and ref in role.groups.groups:
+        yield from _sub_groups(charter, (*standing, *waiting))
     gated = len(state.members.get(ref, ())) - len(standing) - len(waiting)
     held = f", {gated} are held back or over" if gated > 0 and ref.kind != "Pod" else ""
     yield f"  {counted(len(standing), 'pod')} with a node, {len(waiting)} without{held}"
@@ -92,6 +98,21 @@ def _story(role: SchedulerRole, ref: Ref, now: float, *, zones: bool) -> Iterato
     if zones:
         known = state.zones.heard
         yield from drawn(sorted(nodes) or sorted(known), known, {})
+
+
+def _sub_groups(charter: Charter, pods: tuple[Pod, ...]) -> Iterator[str]:
+    """What a group asks for, part by part, and how many pods of each are there and have a node."""
+    if charter.queue:
+        lasting = ", and is not made to go" if charter.lasting else ""
+        yield f"  in queue {charter.queue}{lasting}"
+    for part in charter.tree.pod_sets() if charter.tree is not None else ():
+        mine = [pod for pod in pods if pod.pod_set == part.name]
+        level = part.locality.required or part.locality.preferred
+        where = f", in one {level}" if level else ""
+        for segment in part.segments:
+            where += f", each {segment.size} in one {segment.level}"
+        there = f"{len(mine)} there, {sum(bool(pod.node) for pod in mine)} with a node"
+        yield f"  {part.name}: {there}, {part.minimum} needed{where}"
 
 
 def _parts(pods: tuple[Pod, ...]) -> dict[str, int]:

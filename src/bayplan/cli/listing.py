@@ -9,6 +9,14 @@ import click
 
 from bayplan.cli.gang_facts import outlook
 from bayplan.cli.list_gangs import gang_records, gang_table
+from bayplan.cli.list_groups import (
+    fair_queue_records,
+    fair_queue_table,
+    fair_queues,
+    group_records,
+    group_table,
+    pod_groups,
+)
 from bayplan.cli.list_queues import queue_records, queue_tables
 from bayplan.cli.list_topologies import topology_records, topology_tables
 from bayplan.cli.live_state import Live, Target, reaches_a_cluster
@@ -36,14 +44,16 @@ def listing() -> None:
 @_everywhere
 @_output
 def gangs(target: Target, all_namespaces: bool, output: str | None) -> None:
-    """Show every gang in a queue: where it stands, or the reason why it waits."""
+    """Show every gang in a queue, and every pod group: where it stands, or the reason why it waits."""
     with target.live() as live:
         namespace = "" if all_namespaces else checked_namespace(live, live.namespace)
         found = [one for one in outlook(live).gangs if namespace in ("", one.demand.gang.source.namespace)]
+        groups = pod_groups(live, namespace)
         if output == JSON:
-            say_json(gang_records(live, found))
-        elif found:
-            say(gang_table(live, found, wide=output == WIDE))
+            say_json([*gang_records(live, found), *group_records(live, groups)])
+        elif found or groups:
+            tables = [gang_table(live, found, wide=output == WIDE)] if found else []
+            _say_all(*tables, *([group_table(live, groups)] if groups else []))
         else:
             click.echo(f"no gangs in namespace {namespace}" if namespace else "no gangs", err=True)
 
@@ -53,15 +63,19 @@ def gangs(target: Target, all_namespaces: bool, output: str | None) -> None:
 @_everywhere
 @_output
 def queues(target: Target, all_namespaces: bool, output: str | None) -> None:
-    """Show ClusterQueues with their quota, and the LocalQueues that lead to them."""
+    """Show ClusterQueues with their quota, the LocalQueues that lead to them, and queues of pod groups."""
     with target.live() as live:
         namespace = target.namespace if target.namespace and not all_namespaces else ""
         if namespace:
             checked_namespace(live, namespace)
+        fair = fair_queues(live)
         if output == JSON:
-            say_json(queue_records(live, namespace))
-        elif live.state.rules.queues:
-            say(queue_tables(live, namespace, wide=output == WIDE))
+            more = {"queues": fair_queue_records(fair)} if fair else {}
+            say_json({**queue_records(live, namespace), **more})
+        elif live.state.rules.queues or fair:
+            known = bool(live.state.rules.queues)
+            tables = [queue_tables(live, namespace, wide=output == WIDE)] if known else []
+            _say_all(*tables, *([fair_queue_table(fair)] if fair else []))
         else:
             click.echo("no ClusterQueue is defined", err=True)
 
@@ -80,6 +94,12 @@ def topologies(target: Target, all_namespaces: bool, output: str | None) -> None
             say(topology_tables(live, wide=output == WIDE))
         else:
             click.echo("no Topology is defined", err=True)
+
+
+def _say_all(*tables: list[str]) -> None:
+    """Tables with an empty line between them."""
+    for number, lines in enumerate(tables):
+        say(["", *lines] if number else lines)
 
 
 def checked_namespace(live: Live, name: str) -> str:

@@ -1,0 +1,91 @@
+"""`bayplan list` and `bayplan explain` for pod groups and their queues, on a cluster in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from bayplan.dialects.api import Kind
+from bayplan.dialects.kai.names import POD_GROUP, QUEUE, TOPOLOGY
+from tests.unit.queued_cluster import Object, QueuedCluster, queued_cluster
+
+NODES = Kind("", "v1", "Node", "nodes", namespaced=False)
+PODS = Kind("", "v1", "Pod", "pods")
+RACK = "example.com/rack"
+IN_RACK = {"topology": "hall", "requiredTopologyLevel": RACK}
+
+
+def pod(name: str, sub_group: str) -> Object:
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "2"}}}
+    meta = {"name": name, "namespace": "default", "annotations": {"pod-group-name": "pg-train-1"}}
+    labels = {"kai.scheduler/subgroup-name": sub_group}
+    return {
+        "metadata": {**meta, "labels": labels},
+        "spec": {"schedulerName": "bayplan", "containers": [container]},
+    }
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueuedCluster]:
+    """Two racks of one node for two pods, and a group of two segments of which one is too large."""
+    with queued_cluster(tmp_path_factory.mktemp("groups")) as made:
+        for name in ("n1", "n2"):
+            amounts = {"cpu": "4", "memory": "8Gi", "pods": "10"}
+            ready = [{"type": "Ready", "status": "True"}]
+            status = {"allocatable": amounts, "conditions": ready}
+            labels = {RACK: f"rack-{name}", "kubernetes.io/hostname": name}
+            made.put(NODES, {"metadata": {"name": name, "labels": labels}, "status": status})
+        made.put(TOPOLOGY, {"metadata": {"name": "hall"}, "spec": {"levels": [{"nodeLabel": RACK}]}})
+        resources = {"cpu": {"quota": -1, "limit": -1}}
+        made.put(QUEUE, {"metadata": {"name": "team"}, "spec": {"resources": resources}})
+        parts = [
+            {"name": name, "minMember": count, "topologyConstraint": IN_RACK}
+            for name, count in (("head", 2), ("tail", 3))
+        ]
+        meta: Object = {"name": "pg-train-1", "namespace": "default"}
+        spec: Object = {"queue": "team", "minMember": 5, "subGroups": parts}
+        said = {"type": "UnschedulableOnNodePool", "reason": "PodSchedulingErrors", "message": "no room"}
+        made.put(POD_GROUP, {"metadata": meta, "spec": spec})
+        told = {"status": {"phase": "Pending", "pending": 5, "schedulingConditions": [said]}}
+        made.store.patch(POD_GROUP, "default", "pg-train-1", told, subresource="status")
+        for number in range(5):
+            made.put(PODS, pod(f"p{number}", "head" if number < 2 else "tail"))
+        yield made
+
+
+def run(cluster: QueuedCluster, *arguments: str) -> Any:
+    result = cluster.run(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_groups_are_listed_with_what_they_wait_for(cluster: QueuedCluster) -> None:
+    lines = [line.split() for line in run(cluster, "list", "gangs", "-n", "default").splitlines()]
+    assert lines[-2][:3] == ["NAMESPACE", "PODGROUP", "QUEUE"]
+    assert lines[-1][:3] == ["default", "pg-train-1", "team"]
+    assert lines[-1][-3:] == ["PodSchedulingErrors:", "no", "room"]
+    (record,) = json.loads(run(cluster, "list", "gangs", "-n", "default", "-o", "json"))
+    assert (record["kind"], record["state"], record["pending"]) == ("PodGroup", "pending", 5)
+
+
+def test_queues_of_groups_are_listed_with_what_is_theirs(cluster: QueuedCluster) -> None:
+    lines = run(cluster, "list", "queues").splitlines()
+    assert lines[-1].split() == ["team", "-", "100", "cpu", "none", "none", "0", "0"]
+    assert json.loads(run(cluster, "list", "queues", "-o", "json"))["queues"][0]["queue"] == "team"
+
+
+@pytest.mark.parametrize("name", ["pg-train-1", "p3"])
+def test_a_group_is_explained_part_by_part(cluster: QueuedCluster, name: str) -> None:
+    lines = run(cluster, "explain", f"default/{name}").splitlines()
+    assert lines[:5] == [
+        "PodGroup default/pg-train-1: waits",
+        "  needs 5 pods at once",
+        "  in queue team",
+        "  head: 2 there, 0 with a node, 2 needed, in one example.com/rack",
+        "  tail: 3 there, 0 with a node, 3 needed, in one example.com/rack",
+    ]
+    (reason,) = [line for line in lines if line.startswith("reason: ")]
+    assert "sub-group tail" in reason and "topology hall" in reason, "and not the head, which fits"
