@@ -38,7 +38,7 @@ class InMemory:
 @pytest.fixture(scope="module")
 def walk(program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
     clock = VirtualClock(wall=time.time())
-    home = HomeCluster(Shape(blocks=0), clock)
+    home = HomeCluster(Shape(blocks=0), clock, grouper=True)
     kubeconfig = tmp_path_factory.mktemp("examples") / "kubeconfig"
     home.face.start()
     home.face.write_kubeconfig(kubeconfig)

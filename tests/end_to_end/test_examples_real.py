@@ -71,12 +71,14 @@ def walk(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     folder = tmp_path_factory.mktemp("examples")
     kinds = [*operated(), provisioning_requests()]
     names = [kind["metadata"]["name"] for kind in kinds]
-    with installed(cluster, "examples-test", folder) as site, played(site) as stage:
+    roles = ("admission", "scheduler", "grouper", "webhooks")
+    with installed(cluster, "examples-test", folder, roles=roles) as site, played(site) as stage:
         site.apply(*kinds)
         site.kubectl("wait", "--for=condition=established", "--timeout=120s", "crd", *names)
         found = Walk(stage)
         found.run("kubectl apply -f cluster/nodes.yaml -f cluster/queues.yaml")
-        with admitting(site, folder / "run", "--pod-batch-seconds=0.1"):
+        ours = "--roles=admission,scheduler,grouper"
+        with admitting(site, folder / "run", "--pod-batch-seconds=0.1", ours):
             yield found
             found.run(f"kubectl delete {KINDS},{WORKLOADS} --all --wait=false")
             found.run("kubectl delete -f cluster/queues.yaml --timeout=120s")

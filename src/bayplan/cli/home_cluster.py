@@ -21,6 +21,7 @@ from bayplan.backends.stagehands.definitions import definitions
 from bayplan.cli.explain import brief
 from bayplan.cli.in_process import ask_our_functions
 from bayplan.cli.settings import DEFAULTS, Settings
+from bayplan.dialects.kai.names import DIALECT as POD_GROUPS_DIALECT
 from bayplan.dialects.kube.gang_messages import told
 from bayplan.dialects.kube.wire import NODES
 from bayplan.dialects.kueue import scheduled
@@ -31,6 +32,7 @@ from bayplan.model.plan import Bind, Displace, Plan, Refuse
 from bayplan.model.standstill import Standstill
 from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.clock import Clock
+from bayplan.runtime.grouper_role import GrouperRole
 from bayplan.runtime.jobs_role import JobsRole
 from bayplan.runtime.loop import Loop
 from bayplan.runtime.node_health_role import NodeHealthRole
@@ -92,7 +94,15 @@ class Ticker:
 class HomeCluster:
     """Everything that `bayplan up` starts. One thread steps crew and loop; the face has its own."""
 
-    def __init__(self, shape: Shape, clock: Clock, port: int = 0, settings: Settings = DEFAULTS) -> None:
+    def __init__(
+        self,
+        shape: Shape,
+        clock: Clock,
+        port: int = 0,
+        settings: Settings = DEFAULTS,
+        *,
+        grouper: bool = False,
+    ) -> None:
         self.clock, self.shape = clock, shape
         self.lock = threading.RLock()
         letters = Random(uuid.uuid4().int)
@@ -106,12 +116,13 @@ class HomeCluster:
         self.crew = Crew(EmbeddedBackend(self.store, self.lock))
         self.binder = Binder(EmbeddedBackend(self.store, self.lock))
         self.backend = EmbeddedBackend(self.store, self.lock)
-        self.scheduler = SchedulerRole(profiles=settings.profiles, zone_care=settings.zone_care)
+        self.scheduler = SchedulerRole(None, settings.profiles, settings.zone_care, awaits_grouper=grouper)
         self.admission = AdmissionRole(settings.scheduling, settings.resources)
         jobs = JobsRole(settings.patience_with_pods, settings.rulebook)
         ungating = UngatingRole(settings.ungating.batch_seconds)
         others = (ProvisioningRole(), jobs, ungating, NodeHealthRole(settings.nodes))
-        roles = (self.scheduler, self.admission, *others)
+        groups = (GrouperRole(settings.profiles),) if grouper else ()
+        roles = (*groups, self.scheduler, self.admission, *others)
         self.loop = Loop(self.backend, roles, self.ticker)
         self.face = Face(self.store, self.lock, port=port)
         self._stop = threading.Event()
@@ -152,6 +163,8 @@ class HomeCluster:
 
     def words(self, why: Standstill, gang: Ref) -> str:
         """Why a gang waits, in the words of `bayplan place` where it has some."""
+        if gang.dialect == POD_GROUPS_DIALECT:
+            return self.scheduler.told(gang, why)
         return self.why(why.misfit) if why.misfit is not None else told(why, gang, self.why)
 
     def _run(self) -> None:

@@ -35,13 +35,16 @@ MIX_SECONDS_MAX = 120.0
 @click.option("--gpus", type=click.IntRange(1, 64), default=8, show_default=True, help="GPUs per host.")
 @click.option("--mix/--no-mix", default=True, show_default=True, help="Submit the example jobs.")
 @click.option(
+    "--grouper/--no-grouper", default=False, show_default=True, help="Put pods into groups, as KAI does."
+)
+@click.option(
     "--port", type=click.IntRange(0, 65535), default=0, help="Port for kubectl (default: a free one)."
 )
 @click.option("--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Where to write it.")
 @click.option("--for", "seconds", type=click.FloatRange(min=0), help="Stop after so many seconds.")
 @takes_configuration
 def up(
-    nodes: int | None, blocks: int, racks: int, hosts: int, gpus: int, mix: bool, port: int,
+    nodes: int | None, blocks: int, racks: int, hosts: int, gpus: int, mix: bool, grouper: bool, port: int,
     kubeconfig: Path | None, seconds: float | None, settings: Settings,
 ) -> None:  # fmt: skip
     """Start a cluster in memory, schedule in it, and watch racks fill up.
@@ -54,7 +57,7 @@ def up(
     shape = shape_for(nodes, gpus) if nodes else Shape(blocks, racks, hosts, gpus)
     path = kubeconfig or Path(tempfile.gettempdir()) / f"bayplan-{clock.wall():.0f}.kubeconfig"
     began = clock.wall()
-    cluster = HomeCluster(shape, clock, port, demonstrated(settings))
+    cluster = HomeCluster(shape, clock, port, demonstrated(settings), grouper=grouper)
     cluster.start(path)
     try:
         console.print(f"{shape.nodes:,} nodes ready after {clock.wall() - began:.1f} s at {cluster.face.url}")
