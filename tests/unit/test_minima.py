@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 
 from bayplan.model.assignment import Code
 from bayplan.model.gang import Group, Locality, PodSet, Segment
@@ -255,3 +256,15 @@ def test_the_tighter_zone_is_filled_first_whatever_its_racks() -> None:
     nodes = [*racks(1, 1, 1, zone="A"), *racks(2, zone="B")]
     for locality in (RACK, Locality(preferred="rack")):
         assert placed(nodes, gang(leaf("a", 1, locality=locality))) == {"a0": "B0-0"}
+
+
+def test_one_floor_is_asked_again_with_another_limit() -> None:
+    tree = gang(leaf("a", 4, 2, Locality()))
+    world = World(racks(9), tree, pods_of(tree), {})
+    floor, supply = stage(world)
+    first = world.wanted()
+    for extra, seats in ((0, 2), (1, 3), (None, 4), (0, 2)):
+        mark = floor.mark()
+        found = minima_seats(floor, supply, replace(first, extra=extra), profile=Profile())
+        assert isinstance(found, Seated) and len(found.seats) == seats
+        floor.undo(mark)

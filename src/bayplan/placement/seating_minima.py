@@ -3,41 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from bayplan.model.assignment import Misfit
-from bayplan.model.gang import Group
-from bayplan.model.pod import Pod, PodKey
+from bayplan.model.pod import Pod
 from bayplan.model.profile import Profile
 from bayplan.model.unfit import Cause
-from bayplan.placement.fit_nodes import Land
 from bayplan.placement.floor import Floor
-from bayplan.placement.growth import Grower, Growth, Path, neediest
-from bayplan.placement.knots import Bond, Knot, Roll, knots_of, lacking
+from bayplan.placement.growth import Growth, neediest
+from bayplan.placement.knots import Bond, Knot
+from bayplan.placement.minima_pods import Members, Places, Wanted, lacking_in, layout, members_of
 from bayplan.placement.nodes import ABSENT
 from bayplan.placement.packing import Steps
-from bayplan.placement.seating_parties import Seated, parties_of
-from bayplan.placement.seating_tree import cap_beside, rows_in, take_seats
+from bayplan.placement.seating_parties import Party, Seated, parties_of
+from bayplan.placement.seating_tree import cap_beside, take_seats
 from bayplan.placement.shortage import Shortage, shortage
 from bayplan.placement.siblings import Found, Search
 from bayplan.placement.supply import Supply
 from bayplan.placement.terrain import COUNT_MAX, Terrain
 from bayplan.placement.tree import Bools, Ints
 
+__all__ = ["Wanted", "lacking_in", "minima_seats"]
+
 STEPS_PER_SECOND = 2000  # of a search, since no clock is read here
 FEW = 500  # steps, besides one for each pod, that are spent on what is merely nice to have
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A gang with minima, and who of it is there."""
-
-    tree: Group
-    waiting: Sequence[Pod]  # in the order of pod sets and ranks
-    standing: Sequence[Pod] = ()
-    extra: int | None = None  # how many more than it lacks of its minima; None: as many as fit
 
 
 def minima_seats(
@@ -48,135 +39,119 @@ def minima_seats(
     Those who stand say where those who come belong. If there are domains for all who wait, those are taken,
     even if not everybody may come yet.
     """
-    tree, waiting, extra = wanted.tree, wanted.waiting, wanted.extra
-    land = floor.scene.ground.land
-    places = land.remember(("places of", supply.tree), lambda: _layout(supply, land))
-    terrain, kinds = _terrain(floor, supply, places, waiting, within)
-    roll = _roll(floor, places, waiting, wanted.standing, kinds)
-    beyond = len(waiting) - sum(_lacks(tree, roll).values())
-    few, many = FEW + 4 * len(waiting), int(profile.exact_seconds * STEPS_PER_SECOND)
+    places = layout(supply, floor.scene.ground.land)
+    members = members_of(floor, supply, places, wanted)
+    terrain, kinds = _terrain(floor, supply, places, members.parties, within)
+    attempt = _Attempt(floor, places, wanted, members, terrain, kinds, profile)
+    beyond = len(wanted.waiting) - sum(members.lacks().values())
     if beyond:
-        whole = _found(terrain, supply, tree, replace(roll, whole=True), profile, (few, 0))
-        if isinstance(whole, Search):
-            if extra is None or extra >= beyond:
-                return _seated(floor, places, waiting, whole.seats, tried=True)
-            coming = _who_comes(tree, supply, roll, extra)
-            seats = [(pod, row) for pod, row in whole.seats if pod.key in coming]
-            return _seated(floor, places, waiting, seats, tried=False)
-    found = _found(terrain, supply, tree, roll, profile, (few, max(many, few)))
-    if not isinstance(found, Search):
-        return found
-    growth = Growth(terrain, dict(found.places), kinds, profile)
-    growth.grow(_growers(tree, roll, found.root), extra)
-    tried = extra is None or len(growth.seats) < extra
-    if not found.seats and not growth.seats:
-        return shortage(terrain, supply, tree, found, among_extras=True)
-    return _seated(floor, places, waiting, [*found.seats, *growth.seats], tried=tried)
+        found = attempt.together(beyond)
+        if found is not None:
+            return found
+    return attempt.least_first()
 
 
-def _who_comes(tree: Group, supply: Supply, roll: Roll, extra: int) -> set[PodKey]:
-    """Those whom it cannot do without, and so many more."""
-    root = knots_of(tree, supply.tree.topology, roll)
-    assert isinstance(root, Knot), "the same tree was searched"
-    coming = neediest(_growers(tree, roll, root), extra)
-    return coming | {pod.key for pod in _needed(root)}
+@dataclass(frozen=True, slots=True, eq=False)
+class _Attempt:
+    """One attempt to seat a gang."""
+
+    floor: Floor
+    places: Places
+    wanted: Wanted
+    members: Members
+    terrain: Terrain
+    kinds: tuple[int, ...]  # of the parties
+    profile: Profile
+
+    @property
+    def few(self) -> int:
+        """So many steps may be spent on wishes."""
+        return FEW + 4 * len(self.wanted.waiting)
+
+    def together(self, beyond: int) -> Seated | None:
+        """All who wait have to fit; of them, those sit who may come now."""
+        extra = self.wanted.extra
+        whole = self._search(self.members.knot(self.kinds, whole=True), 0)
+        if not isinstance(whole, Search):
+            return None
+        if extra is None or extra >= beyond:
+            return self._seated(whole.seats, tried=True)
+        root = self.members.knot(self.kinds)
+        assert isinstance(root, Knot), "the same tree was searched"
+        coming = neediest(self.members.growers(root), extra) | {pod.key for pod in _needed(root)}
+        return self._seated([(pod, row) for pod, row in whole.seats if pod.key in coming], tried=False)
+
+    def least_first(self) -> Seated | Shortage:
+        """What it cannot do without, then as many more as there is room for."""
+        members, extra = self.members, self.wanted.extra
+        many = int(self.profile.exact_seconds * STEPS_PER_SECOND)
+        found = self._search(members.knot(self.kinds), max(many, self.few))
+        if not isinstance(found, Search):
+            return found
+        growth = Growth(self.terrain, dict(found.places), members.roll(self.kinds).kinds, self.profile)
+        growth.grow(members.growers(found.root), extra)
+        if not found.seats and not growth.seats:
+            return shortage(self.terrain, members.supply, self.wanted.tree, found, among_extras=True)
+        tried = extra is None or len(growth.seats) < extra
+        return self._seated([*found.seats, *growth.seats], tried=tried)
+
+    def _search(self, root: Knot | Misfit, many: int) -> Search | Shortage:
+        """A search that found something. Wishes are given up if it takes too many steps to grant them."""
+        if isinstance(root, Misfit):
+            return Shortage(root)
+        tree, supply = self.wanted.tree, self.members.supply
+        budgets = ((True, self.few), (False, many)) if _wishes(root) else ((True, max(self.few, many)),)
+        for granted, left in budgets:
+            if not left:
+                continue
+            search = Search(self.terrain, root, self.profile, Steps(left), wishes=granted)
+            found = search.run()
+            if found is Found.YES:
+                return search
+            if found is Found.NO:
+                return shortage(self.terrain, supply, tree, search)
+        return shortage(self.terrain, supply, tree, search, unsure=True)
+
+    def _seated(self, seats: Sequence[tuple[Pod, int]], *, tried: bool) -> Seated:
+        """Take the seats; if nobody was kept from coming, the others hear why there is none for them."""
+        wanted = [(pod, int(self.places.at[row])) for pod, row in seats]
+        seated = take_seats(self.floor, [pod for pod, _ in wanted], wanted)
+        if seated.unsure or not tried:
+            return seated
+        there = seated.seats
+        rest = parties_of(self.floor, (one for one in self.wanted.waiting if one.key not in there))
+        left = {key: self.floor.judge(party.shape).why for party in rest for key in party.keys}
+        return Seated(there, left)
 
 
 def _needed(knot: Knot) -> list[Pod]:
     return knot.pods + [pod for child in knot.children for pod in _needed(child)]
 
 
-def lacking_in(tree: Group, waiting: Sequence[Pod], standing: Sequence[Pod]) -> int:
-    """How many of those who wait have to have a place."""
-    by_set: dict[str, list[Pod]] = {}
-    for pod in waiting:
-        by_set.setdefault(pod.pod_set, []).append(pod)
-    stands: dict[str, list[int]] = {}
-    for pod in standing:
-        stands.setdefault(pod.pod_set, []).append(pod.rank)
-    return sum(lacking(one, by_set.get(one.name, ()), stands.get(one.name, ())) for one in tree.pod_sets())
-
-
-def _found(
-    terrain: Terrain, supply: Supply, tree: Group, roll: Roll, profile: Profile, steps: tuple[int, int]
-) -> Search | Shortage:
-    """A search that found something. Wishes are given up if it takes too many steps to grant them."""
-    root = knots_of(tree, supply.tree.topology, roll)
-    if isinstance(root, Misfit):
-        return Shortage(root)
-    few, many = steps
-    wishes = any(_wishes(root))
-    budgets = ((True, few), (False, many)) if wishes else ((True, max(few, many)),)
-    for granted, left in budgets:
-        if not left:
-            continue
-        search = Search(terrain, root, profile, Steps(left), wishes=granted)
-        found = search.run()
-        if found is Found.YES:
-            return search
-        if found is Found.NO:
-            return shortage(terrain, supply, tree, search)
-    return shortage(terrain, supply, tree, search, unsure=True)
-
-
-def _wishes(knot: Knot) -> list[Knot]:
-    mine = [knot] if knot.bond is Bond.WISH else []
-    return mine + [wish for child in knot.children for wish in _wishes(child)]
-
-
-def _seated(
-    floor: Floor, places: Places, waiting: Sequence[Pod], seats: Sequence[tuple[Pod, int]], *, tried: bool
-) -> Seated:
-    wanted = [(pod, int(places.at[row])) for pod, row in seats]
-    seated = take_seats(floor, [pod for pod, _ in wanted], wanted)
-    if seated.unsure or not tried:
-        return seated
-    there = seated.seats
-    rest = parties_of(floor, (pod for pod in waiting if pod.key not in there))
-    left = {key: floor.judge(party.shape).why for party in rest for key in party.keys}
-    return Seated(there, left)
-
-
-# ── the ground ─────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Places:
-    """Rows of a topology, then all others, as rows of the floor; and the other way round."""
-
-    at: Ints
-    back: Ints
-
-
-def _layout(supply: Supply, land: Land) -> Places:
-    inside = rows_in(supply, land)
-    others = np.ones(len(land), bool)
-    others[inside[inside != ABSENT]] = False
-    at = np.concatenate((inside, np.flatnonzero(others)))
-    back = np.full(len(land) + 1, ABSENT, np.int64)  # the last is for rows that are not there
-    back[at] = np.arange(len(at))
-    back[ABSENT] = ABSENT
-    return Places(at, back)
+def _wishes(knot: Knot) -> bool:
+    return knot.bond is Bond.WISH or any(map(_wishes, knot.children))
 
 
 def _terrain(
-    floor: Floor, supply: Supply, places: Places, waiting: Sequence[Pod], within: Bools | None
-) -> tuple[Terrain, dict[PodKey, int]]:
-    """The room on each row for each kind of pod: those that ask for the same and are refused by the same."""
+    floor: Floor, supply: Supply, places: Places, parties: Sequence[Party], within: Bools | None
+) -> tuple[Terrain, tuple[int, ...]]:
+    """The room on each row for each kind of pod, and the kind of each party.
+
+    Pods that ask for the same and are refused by the same are of one kind.
+    """
     ground = floor.scene.ground
-    kinds: dict[object, int] = {}
-    of_pod: dict[PodKey, int] = {}
+    known: dict[object, int] = {}
+    kinds: list[int] = []
     caps: list[Ints | None] = []
     amounts: list[Mapping[str, int]] = []
-    for party in parties_of(floor, waiting):
+    for party in parties:
         cap = cap_beside(floor, (party.shape,), (Cause.LACKING,))
-        asked = dict(party.shape.amounts)
         key = (party.shape.amounts, None if cap is None else cap.tobytes())
-        if key not in kinds:
-            kinds[key] = len(kinds)
+        if key not in known:
+            known[key] = len(known)
             caps.append(cap)
-            amounts.append(asked)
-        of_pod |= dict.fromkeys(party.keys, kinds[key])
+            amounts.append(dict(party.shape.amounts))
+        kinds.append(known[key])
     names = sorted({name for one in amounts for name, amount in one.items() if amount})
     free = np.zeros((len(names) + len(caps), len(places.at)), np.int64)
     needs = np.zeros((len(caps), len(free)), np.int64)
@@ -191,48 +166,4 @@ def _terrain(
         allowed[kind] = usable & (room > 0)
         if cap is not None and (room[allowed[kind]] < COUNT_MAX).any():
             free[len(names) + kind], needs[kind, len(names) + kind] = room, 1
-    return Terrain(supply.tree, free, needs, allowed, tuple(names)), of_pod
-
-
-# ── the pods ───────────────────────────────────────────────────────────────────────────────────────
-
-
-def _roll(
-    floor: Floor, places: Places, waiting: Sequence[Pod], standing: Sequence[Pod], kinds: dict[PodKey, int]
-) -> Roll:
-    by_set: dict[str, list[Pod]] = {}
-    for pod in waiting:
-        by_set.setdefault(pod.pod_set, []).append(pod)
-    stands: dict[str, list[tuple[int, int]]] = {}
-    for pod in standing:
-        row = int(places.back[floor.row(pod.node)]) if pod.node else ABSENT
-        stands.setdefault(pod.pod_set, []).append((pod.rank, row))
-    return Roll(by_set, stands, kinds)
-
-
-def _lacks(tree: Group, roll: Roll) -> dict[str, int]:
-    return {
-        one.name: lacking(
-            one, roll.waiting.get(one.name, ()), [rank for rank, _ in roll.standing.get(one.name, ())]
-        )
-        for one in tree.pod_sets()
-    }
-
-
-def _growers(tree: Group, roll: Roll, root: Knot) -> list[Grower]:
-    lacks = _lacks(tree, roll)
-    leaves: dict[str, list[tuple[Path, list[Pod]]]] = {}
-    _leaves(root, (), leaves)
-    found = []
-    for one in tree.pod_sets():
-        placed = len(roll.standing.get(one.name, ())) + lacks[one.name]
-        found.append(Grower(one.minimum, placed, leaves.get(one.name, [])[::-1]))
-    return found
-
-
-def _leaves(knot: Knot, above: Path, found: dict[str, list[tuple[Path, list[Pod]]]]) -> None:
-    path = (*above, knot)
-    if knot.extras:
-        found.setdefault(knot.part, []).append((path, list(knot.extras)))
-    for child in knot.children:
-        _leaves(child, path, found)
+    return Terrain(supply.tree, free, needs, allowed, tuple(names)), tuple(kinds)

@@ -73,8 +73,7 @@ class Search:
         levels = range(-1, terrain.rows_level)
         self.slack: dict[int, Ints] = {level: terrain.summed(base, level) for level in levels}
         self.order: list[Choice] = []
-        self._line_up(root, ROOT)
-        self.deepest = max((choice.knot.level for choice in self.order), default=-1)
+        self.deepest = -1
         self.frames: list[Frame] = []
         self.furthest = 0  # the choice that nobody got beyond
         self.seats: list[tuple[Pod, int]] = []
@@ -130,6 +129,8 @@ class Search:
         """Choose for everybody."""
         if not self._fits_at_all():
             return Found.NO
+        self._line_up(self.root, ROOT)
+        self.deepest = max((choice.knot.level for choice in self.order), default=-1)
         while True:
             if len(self.frames) == len(self.order):
                 if self._packed():
