@@ -49,6 +49,12 @@ class Exodus:
                 if at is not None:
                     self.gain[at, row] += amount
 
+    def in_all(self) -> dict[str, int]:
+        """What is free on all nodes together without them, by resource."""
+        ground = self.floor.scene.ground
+        free = np.maximum(ground.free + self.gain, 0).sum(axis=1).tolist()
+        return {resource: free[at] for resource, at in ground.resources.items()}
+
     def makes_room(self, shape: Shape, within: Bools | None) -> int:
         """How many pods of a shape that minds nobody would have a place then."""
         asked = asked_rows(self.floor, shape)

@@ -26,8 +26,9 @@ class Trial:
     """Units in the order in which they are asked back. For pods that mind nobody only room is counted."""
 
     def __init__(
-        self, rooms: Rooms, asked: Asked, units: Sequence[Unit], within: Bools | None, *, single: bool = False
-    ) -> None:
+        self, rooms: Rooms, asked: Asked, units: Sequence[Unit], within: Bools | None, *,
+        single: bool = False, tries_max: int | None = None,
+    ) -> None:  # fmt: skip
         self.rooms, self.asked, self.units, self.within, self.single = rooms, asked, units, within, single
         self.floor = rooms.floor
         shapes = dict.fromkeys(pod.wants.shape for pod in asked.waiting)
@@ -35,6 +36,7 @@ class Trial:
         self.plain = all(minds_nobody(self.floor.scene, shape) for shape in shapes)
         self.crowd = Crowd(self.floor, [unit.pods for unit in units], rooms.gone)
         self.tries = 0
+        self.tries_max = tries_max or (TRIES_MAX if len(units) <= MANY else TRIES_OF_MANY)
         self.mark = self.floor.mark()
 
     def __enter__(self) -> Trial:
@@ -78,8 +80,7 @@ class Trial:
     def _ask_back(self, seats: int) -> None:
         """Let as many in a row stay as can, pass over the one that cannot, and go on behind it."""
         at, size = 0, len(self.units)
-        tries = TRIES_MAX if size <= MANY else TRIES_OF_MANY
-        while at < size and self.tries < tries:
+        while at < size and self.tries < self.tries_max:
             low, high, step = at, size + 1, 1  # up to low they can stay, up to high they cannot
             while low < size and high > low + 1:
                 middle = min(low + step, size) if high > size else (low + high) // 2

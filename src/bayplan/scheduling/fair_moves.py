@@ -10,11 +10,12 @@ from bayplan.model.pod import Pod, PodKey
 from bayplan.placement.tree import Bools
 from bayplan.scheduling.attempt import Asked, asked_of, attempt
 from bayplan.scheduling.displacing import Rooms
+from bayplan.scheduling.fair_accounts import amounts_of
 from bayplan.scheduling.fair_victims import Piece
 from bayplan.state.look import Candidate
 
 PIECES_MAX = 256  # that are looked at
-TRIES_MAX = 64  # attempts to seat everybody again
+TRIES_MAX = 32  # attempts to seat everybody again
 
 Seats = Mapping[PodKey, int]
 
@@ -24,23 +25,32 @@ class Mover:
 
     def __init__(self, rooms: Rooms) -> None:
         self.rooms, self.floor, self.look = rooms, rooms.floor, rooms.look
+        self.tries = 0  # of the last search
 
     def room(
         self, asked: Asked, within: Bools | None, pieces: Iterable[Piece]
     ) -> tuple[Seats, dict[PodKey, int], list[Pod]] | None:
         """Seats for the gang if some of these move: also who, and where to. None if that is no help."""
+        self.tries = 0
+        if not self._enough_in_all(asked):
+            return None
         pool: list[Piece] = []
-        tries = 0
         for piece in pieces:
             pool.append(piece)
             for lifted in _together(pool):
-                tries += 1
+                self.tries += 1
                 found = self._all_move(lifted, asked, within)
                 if found is not None:
                     return *found, [pod for pod in lifted if pod.key in found[1]]
-            if len(pool) >= PIECES_MAX or tries >= TRIES_MAX:
+            if len(pool) >= PIECES_MAX or self.tries >= TRIES_MAX:
                 break
         return None
+
+    def _enough_in_all(self, asked: Asked) -> bool:
+        """Whether all nodes together have room for it: who moves takes room elsewhere."""
+        pods = sorted(asked.waiting, key=_size)[: asked.need]
+        free = self.rooms.gone.in_all()
+        return all(amount <= free.get(resource, 0) for resource, amount in amounts_of(pods).items())
 
     def places(self, go: Sequence[Piece], seats: Seats, asked: Asked) -> dict[PodKey, int]:
         """Of those who have to go, the gangs that have room elsewhere, at least for their core."""

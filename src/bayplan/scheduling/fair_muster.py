@@ -155,7 +155,7 @@ class FairTurns:
         """Room by one means or another for everybody in turn: who is first in line also chooses first."""
         by_number = {one.turn.number: one for one in self.late}
         order = Order(self.accounts, [one.turn for one in self.late])
-        while (turn := order.pop()) is not None:
+        while not self.rooms.tired and (turn := order.pop()) is not None:
             one = by_number[turn.number]
             self.muster.promises.hold(EVERYBODY)
             room = self._find(one)
@@ -189,7 +189,7 @@ class FairTurns:
             minimum = one.turn.candidate.charter.minimum
             self._refuse(one.asked, Standstill(Hindrance.OVER_LIMIT, minimum, excess=one.excess))
             return
-        sought = Sought.NO_HELP if self.rooms.pieces() else Sought.NOBODY
+        sought = Sought.NO_HELP if self.rooms.pieces.by_queue() else Sought.NOBODY
         if not self.muster.profile.displace or one.turn.candidate.charter.preempts is False:
             sought = Sought.NEVER
         self._refuse(one.asked, replace(standstill(Hindrance.NO_ROOM, one.asked, one.found), sought=sought))

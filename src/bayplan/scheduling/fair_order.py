@@ -108,13 +108,12 @@ class Order:
     def _first(self, names: Iterable[str]) -> Turn | None:
         """The best of some siblings; each is as good as what its best asks for."""
         best: tuple[tuple[object, ...], Turn] | None = None
-        for name in names:
-            if not self.inside.get(name):
-                continue
+        some = [name for name in names if self.inside.get(name)]
+        for name in some:
             below = self.accounts.below.get(name)
             turn = self._first(below) if below else self.turns[name][0][1]
-            if turn is None:
-                continue
+            if turn is None or len(some) == 1:
+                return turn
             rank = self.accounts.rank(name, ("turn", turn.number, turn.pods[0].key), turn.amounts, NONE)
             if best is None or rank < best[0]:
                 best = rank, turn

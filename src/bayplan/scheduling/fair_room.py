@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from bayplan.model.gang import Ref
@@ -16,9 +16,13 @@ from bayplan.scheduling.displacing_trial import Trial
 from bayplan.scheduling.fair_accounts import Accounts, Use
 from bayplan.scheduling.fair_moves import Mover
 from bayplan.scheduling.fair_order import Turn
-from bayplan.scheduling.fair_victims import Piece, Victims, pieces_by_queue, rests_until
+from bayplan.scheduling.fair_victims import Piece, Pieces, Victims, rests_until
 from bayplan.scheduling.importance import Unit
 from bayplan.scheduling.promises import priority_of
+
+POOL_FIRST = 32  # of those who could go, how many are looked at first
+TRIES_BY_NODES = 200_000  # attempts to seat somebody in one decision, times the number of nodes
+TRIES_LEAST = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +41,11 @@ class FairRooms:
         self.rooms, self.accounts, self.now = rooms, accounts, now
         self.floor, self.look = rooms.floor, rooms.look
         self.mover = Mover(rooms)
-        self.served: set[Ref] = set()  # gangs that got something: nobody is both given and taken from
+        self._pieces: Pieces | None = None
+        self.served: set[Ref] = set()  # gangs that got something
         self.sent: set[Ref] = set()  # gangs of which somebody has to go
-        self._pieces: dict[str, list[Piece]] | None = None
+        self.tries = max(TRIES_LEAST, TRIES_BY_NODES // (len(self.floor) + 1))
+        self.failed: set[object] = set()  # what was sought in vain since anything changed
 
     def find(self, means: Means, turn: Turn, asked: Asked, within: Bools | None) -> FairRoom | None:
         """Room by one means; whoever leaves for it counts as gone from now on."""
@@ -48,27 +54,49 @@ class FairRooms:
             Means.RECLAIM: self._reclaim,
             Means.PREEMPT: self._preempt,
         }
+        alike = means, _likeness(turn, within)
+        if alike in self.failed:
+            return None
         room = by_means[means](turn, asked, within)
         if room is not None:
             self._commit(turn, asked, room)
+            self.failed.clear()
+        elif not turn.candidate.standing:
+            self.failed.add(alike)
         return room
 
-    def serve(self, gang: Ref) -> None:
-        """A gang gets something: it is not made to go any more."""
-        self.served.add(gang)
-        self._pieces = None
+    @property
+    def tired(self) -> bool:
+        """Whether so much was tried in this decision that the others have to wait for the next."""
+        return self.tries <= 0
 
-    def pieces(self) -> dict[str, list[Piece]]:
-        """All that could go, by queue."""
+    @property
+    def tries_each(self) -> int:
+        """How often one gang may be seated anew to find out who can stay; large clusters take longer."""
+        return min(max(self.tries // 4, 12), 100)
+
+    def serve(self, gang: Ref) -> None:
+        """A gang gets something: nobody is both given to and taken from."""
+        self.served.add(gang)
+        if self._pieces is not None:
+            self._pieces.drop(gang)
+
+    @property
+    def pieces(self) -> Pieces:
+        """All that could go; worked out once it matters."""
         if self._pieces is None:
-            self._pieces = pieces_by_queue(self.look, self.rooms.gone.keys, self.accounts, self.served)
+            self._pieces = Pieces(self.look, self.accounts, self.rooms.gone.keys)
+            for gang in self.served:
+                self._pieces.drop(gang)
         return self._pieces
 
     def _commit(self, turn: Turn, asked: Asked, room: FairRoom) -> None:
         charter = turn.candidate.charter
         self.serve(charter.source)
-        self.sent |= {pod.gang for pod, _ in room.pods if pod.gang is not None}
         self.rooms.gone.add(pod.key for pod, _ in room.pods)
+        for gang in {pod.gang for pod, _ in room.pods if pod.gang is not None}:
+            self.sent.add(gang)
+            self.pieces.renew(gang)
         self.rooms.budgets.spend(pod for pod, _ in room.pods)
         for pod, _ in room.pods:
             if pod.key in room.moves:  # whatever takes its place is not known yet: hold it open
@@ -84,7 +112,7 @@ class FairRooms:
         """Others move closer together: everybody has a new place, nobody has to wait."""
         if turn.candidate.charter.lasting:
             return None
-        return self._if_others_move(turn, asked, within, self.pieces())
+        return self._if_others_move(turn, asked, within, self.pieces.by_queue())
 
     def _if_others_move(
         self, turn: Turn, asked: Asked, within: Bools | None, pieces: Mapping[str, Sequence[Piece]]
@@ -94,6 +122,7 @@ class FairRooms:
         gang = turn.candidate.charter.source
         others = {name: [piece for piece in some if piece.gang != gang] for name, some in pieces.items()}
         found = self.mover.room(asked, within, Victims(self.accounts, others))
+        self.tries -= self.mover.tries
         if found is None:
             return None
         seats, moves, pods = found
@@ -112,9 +141,9 @@ class FairRooms:
         priority = priority_of(turn.candidate)
         pool = [
             piece
-            for piece in self.pieces().get(turn.queue, ())
+            for piece in self.pieces.by_queue().get(turn.queue, ())
             if piece.unit.priority < priority and piece.gang != charter.source
-            and not (piece.core and rests_until(accounts, piece, reclaim=False) > self.now)
+            and not self._rests(piece, reclaim=False)
         ]  # fmt: skip
         return self._room(turn, asked, pool, within, lambda _: True)
 
@@ -125,22 +154,25 @@ class FairRooms:
             return None
         if charter.lasting and accounts.beyond_quota(turn.queue, turn.amounts) is not None:
             return None
-        others = {name: some for name, some in self.pieces().items() if name != turn.queue}
-        victims = [
-            piece
-            for piece in Victims(accounts, others)
-            if not (piece.core and rests_until(accounts, piece, reclaim=True) > self.now)
-        ]
+        others = {name: some for name, some in self.pieces.by_queue().items() if name != turn.queue}
         pool: list[Piece] = []
         left: dict[str, Use] = {}
+        victims = Victims(accounts, others)
         for piece in victims:
-            if self._may_be_taken(turn, piece.queue, left):
+            if not self._may_be_taken(turn, piece.queue, left):
+                victims.skip(piece.queue)  # it has even less from now on
+            elif not self._rests(piece):
                 self._subtract(left, piece.queue, piece.amounts)
                 pool.append(piece)
         room = self._room(turn, asked, pool, within, lambda go: self._is_fair(turn, go))
-        if room is None and len(pool) < len(victims):  # others may have to move for it
-            room = self._room(turn, asked, victims, within, lambda go: self._is_fair(turn, go))
+        if room is None and len(pool) < sum(map(len, others.values())):  # others may have to move for it
+            pool = [piece for piece in Victims(accounts, others) if not self._rests(piece)]
+            room = self._room(turn, asked, pool, within, lambda go: self._is_fair(turn, go))
         return room
+
+    def _rests(self, piece: Piece, *, reclaim: bool = True) -> bool:
+        """Whether it has not run for as long as it may before it has to go."""
+        return piece.core and rests_until(self.accounts, piece, reclaim=reclaim) > self.now
 
     def _may_be_taken(self, turn: Turn, queue: str, left: Mapping[str, Use]) -> bool:
         """Whether a queue has more than its share, or more than its quota while the other lacks quota."""
@@ -192,18 +224,32 @@ class FairRooms:
         self, turn: Turn, asked: Asked, pool: Sequence[Piece], within: Bools | None,
         fair: Callable[[Sequence[Piece]], bool],
     ) -> FairRoom | None:  # fmt: skip
+        """Room if some of the pool go: of the first few if that is enough, else of more and more."""
+        size = POOL_FIRST
+        while pool:
+            room = self._room_of(turn, asked, pool[:size], within, fair)
+            if room is not None or size >= len(pool):
+                return room
+            size *= 4
+        return None
+
+    def _room_of(
+        self, turn: Turn, asked: Asked, pool: Sequence[Piece], within: Bools | None,
+        fair: Callable[[Sequence[Piece]], bool],
+    ) -> FairRoom | None:  # fmt: skip
         """All of the pool go, and come back, most important first, as long as the gang keeps its seats."""
         forced = self._forced(turn, pool)
-        if forced is None or not pool:
+        if forced is None:
             return None
         may_stay = [piece for piece in reversed(pool) if piece not in forced]
         breaking, others = self.rooms.budgets.split([piece.unit for piece in may_stay])
         mark = self.floor.mark()
         self.floor.lift_many(pod.key for piece in forced for pod in piece.unit.pods)
-        trial = Trial(self.rooms, asked, [*breaking, *others], within)
+        trial = Trial(self.rooms, asked, [*breaking, *others], within, tries_max=self.tries_each)
         with trial:
             seats = trial.let_stay()
             leaving = {id(unit) for unit in trial.who_goes()} if seats is not None else set()
+        self.tries -= trial.tries
         self.floor.undo(mark)
         if seats is None:
             return None
@@ -239,6 +285,15 @@ class FairRooms:
             for piece in forced:
                 accounts.take(piece.queue, piece.amounts)
         return forced
+
+
+def _likeness(turn: Turn, within: Bools | None) -> object:
+    """What gangs have in common of which one finds no room if the other did not."""
+    charter = turn.candidate.charter
+    tree = "" if charter.tree is None else repr(replace(charter.tree, name=""))
+    asked = tuple((pod.pod_set, pod.wants.shape) for pod in turn.pods)
+    where = charter.locality, charter.topology, within is None
+    return turn.queue, priority_of(turn.candidate), charter.lasting, tree, where, asked
 
 
 def _ratio(has: int, share: Fraction | int) -> float:

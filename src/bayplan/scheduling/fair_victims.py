@@ -30,24 +30,49 @@ class Piece:
         return self.unit.priority, self.core, -self.created
 
 
-def pieces_by_queue(
-    look: Look, gone: Collection[PodKey], accounts: Accounts, served: Collection[Ref]
-) -> dict[str, list[Piece]]:
-    """All that could go, by queue, who goes first coming first. Who lasts or is served is left alone."""
-    members: dict[Ref, list[Pod]] = {}
-    for key, pod in look.pods.items():
-        if pod.gang is not None and not pod.leaving and key not in gone and pod.gang not in served:
-            charter = look.charters.get(pod.gang)
-            if charter is not None and charter.queue in accounts.queues and not charter.lasting:
-                members.setdefault(pod.gang, []).append(pod)
-    found: dict[str, list[Piece]] = {}
-    for gang, pods in members.items():
-        charter = look.charters[gang]
-        found.setdefault(charter.queue, []).extend(_pieces(charter, pods))
-    for pieces in found.values():
-        names = {id(piece): number for number, piece in enumerate(pieces)}
-        pieces.sort(key=lambda piece: (*piece.rank(), names[id(piece)]))
-    return found
+class Pieces:
+    """All that could go during one decision. Gangs that last are left alone, and those that are dropped."""
+
+    def __init__(self, look: Look, accounts: Accounts, gone: Collection[PodKey]) -> None:
+        self.look, self.gone = look, gone
+        self.dropped: set[Ref] = set()
+        self._by_queue: dict[str, list[Piece]] | None = None
+        self._by_gang: dict[Ref, list[Piece]] = {}
+        members: dict[Ref, list[Pod]] = {}
+        for key, pod in look.pods.items():
+            if pod.gang is not None and not pod.leaving and key not in gone:
+                charter = look.charters.get(pod.gang)
+                if charter is not None and charter.queue in accounts.queues and not charter.lasting:
+                    members.setdefault(pod.gang, []).append(pod)
+        for gang, pods in members.items():
+            self._by_gang[gang] = list(_pieces(look.charters[gang], pods))
+
+    def by_queue(self) -> dict[str, list[Piece]]:
+        """Who goes first comes first."""
+        if self._by_queue is None:
+            self._by_queue = {}
+            for pieces in self._by_gang.values():
+                self._by_queue.setdefault(pieces[0].queue, []).extend(pieces)
+            for some in self._by_queue.values():
+                some.sort(key=Piece.rank)  # it is stable: those of one gang keep their order
+        return self._by_queue
+
+    def drop(self, gang: Ref) -> None:
+        """It is not made to go any more."""
+        self.dropped.add(gang)
+        if self._by_gang.pop(gang, None) is not None:
+            self._by_queue = None
+
+    def renew(self, gang: Ref) -> None:
+        """Some of its pods are gone now."""
+        if gang in self.dropped:
+            return
+        mine = (self.look.pods.get(key) for key in self.look.members.get(gang, ()) if key not in self.gone)
+        pods = [pod for pod in mine if pod is not None and not pod.leaving]
+        self._by_gang.pop(gang, None)
+        if pods:
+            self._by_gang[gang] = list(_pieces(self.look.charters[gang], pods))
+        self._by_queue = None
 
 
 def _pieces(charter: Charter, pods: list[Pod]) -> Iterator[Piece]:
@@ -97,15 +122,20 @@ class Victims:
                     taken[resource] = taken.get(resource, 0) + amount
             yield found
 
+    def skip(self, queue: str) -> None:
+        """No more of this one."""
+        for name in self.accounts.up(queue):
+            self.inside[name] -= len(self.left[queue])
+        self.left[queue].clear()
+
     def _first(self, names: Iterable[str]) -> Piece | None:
         best: tuple[tuple[object, ...], Piece] | None = None
-        for name in names:
-            if not self.inside.get(name):
-                continue
+        some = [name for name in names if self.inside.get(name)]
+        for name in some:
             below = self.accounts.below.get(name)
             piece = self._first(below) if below else self.left[name][-1]
-            if piece is None:
-                continue
+            if piece is None or len(some) == 1:
+                return piece
             less = dict(self.taken.get(name, NONE))
             for resource, amount in piece.amounts.items():
                 less[resource] = less.get(resource, 0) + amount
