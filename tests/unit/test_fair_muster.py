@@ -218,3 +218,27 @@ def test_others_move_only_if_each_has_a_new_place() -> None:
 def test_nobody_goes_if_that_does_not_help() -> None:
     changes = [queue("rich"), queue("poor", 9), node("n1", gpus=2), *runs("r", "rich", 2)]
     assert not displaced(step(board(*changes, *waits("p", "poor", 3))))
+
+
+# ── on a board that lives on ───────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_taken_back_goes_to_whom_it_was_taken_back_for() -> None:
+    rich = [*runs("r0", "rich", created=1.0), *runs("r1", "rich", created=2.0)]
+    found = board(queue("rich", 1), queue("poor", 1), node("n1", gpus=2), *rich, *waits("p", "poor"))
+    plan = step(found)
+    assert displaced(plan) == {"r1-0": ""} and place_of(found, "p") is Place.MAKING_ROOM
+    found.apply(PodLost(PodKey("ns", "r1-0")))
+    found.apply(pod("r1", 0, gpus=1, uid="another"))
+    found.apply_all(waits("r2", "rich"))
+    again = step(found, NOW + 2.0)
+    assert binds(again) == {"p-0": "n1"} and not displaced(again)
+    assert why(again) == {"r1": Hindrance.NO_ROOM, "r2": Hindrance.NO_ROOM}
+
+
+def test_room_that_was_promised_counts_for_the_queue() -> None:
+    changes = [queue("rich"), queue("poor", 1, limit=1), node("n1", gpus=2), *runs("r", "rich", 2)]
+    found = board(*changes, *waits("p", "poor"))
+    assert nominated(step(found)) == {"p-0": "n1"}
+    found.apply_all(waits("p2", "poor"))
+    assert why(step(found, NOW + 0.5)) == {"p2": Hindrance.OVER_LIMIT}
