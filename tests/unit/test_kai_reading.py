@@ -142,6 +142,34 @@ def test_topologies_of_two_families_with_one_name_stay_apart() -> None:
     assert "hall" in site.role.state.clusters and charter(site, "g").flaw
 
 
+def test_gangs_of_another_family_are_not_placed_by_our_topologies() -> None:
+    site = Site()
+    site.topology("hall", (ZONE, RACK))
+    levels = [{"nodeLabel": RACK}, {"nodeLabel": "kubernetes.io/hostname"}]
+    body = {"metadata": {"name": "z-last"}, "spec": {"levels": levels}}
+    site.store.create(scheduled.TOPOLOGIES, body)
+    notes = {"kueue.x-k8s.io/podset-required-topology": RACK}
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "5"}}}
+    template = {
+        "metadata": {"annotations": notes},
+        "spec": {"schedulerName": "bayplan", "restartPolicy": "Never", "containers": [container]},
+    }
+    made = site.store.create(
+        scheduled.JOBS, {"metadata": {"name": "j"}, "spec": {"template": template}}, "default"
+    )
+    ref = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": "j",
+        "uid": made["metadata"]["uid"],
+        "controller": True,
+    }
+    site.pod("p", owner=ref, cpu=5)
+    site.run(6)
+    told = site.role.state.told(Ref("kueue", "Job", "default", "j"))
+    assert told is not None and told.misfit is not None and told.misfit.topology == "z-last"
+
+
 def test_groups_work_as_soon_as_their_definitions_are_there_and_wait_once_they_are_gone() -> None:
     site = Site(defined=False)
     site.pod("a", "g")

@@ -11,7 +11,7 @@ from bayplan.dialects.kai import wire
 from bayplan.dialects.kai.admission import chain
 from bayplan.dialects.kai.grouper import Grouped, membership
 from bayplan.dialects.kai.joining import as_object, group_named, wants_group
-from bayplan.dialects.kai.names import POD_GROUP, POD_INDEX_LABEL
+from bayplan.dialects.kai.names import POD_GROUP, POD_GROUP_NAME, POD_INDEX_LABEL, SUB_GROUP_NAME
 from bayplan.dialects.kai.owner_kinds import BY_NAME, LOOKED_UP, OWNER_KINDS
 from bayplan.dialects.kai.pod_group import PodGroup, written
 from bayplan.dialects.kai.reading import PRIORITY_CLASSES
@@ -70,7 +70,8 @@ class GrouperShelf:
         if gone or not ours or over:
             return
         self.pods[key] = pod
-        if before is not None and _says(before) == _says(pod):
+        same = before is not None and _says(before) == _says(pod)
+        if same and before is not None and _joined(before) == _joined(pod):
             return
         if before is not None:
             self._unlist(key, before)
@@ -78,7 +79,8 @@ class GrouperShelf:
             self.members.setdefault(_group_ref(key.namespace, name), {})[key] = None
         if number := number_of(pod):
             self.numbered.setdefault((key.namespace, number), {})[key] = None
-        yield key
+        if not same or _joined(pod) != _home(self.homes.get(key)):
+            yield key  # it is not just where we wanted it
 
     def _forget(self, key: PodKey, pod: PodWire) -> Iterator[PodKey]:
         """A pod is no more; those of its group may fare better without it."""
@@ -204,7 +206,21 @@ def _says(pod: PodWire) -> tuple[object, ...]:
     """What the group of a pod depends on; a leader that has its node may have followers from then on."""
     meta, spec = pod.metadata, pod.spec
     leads = (meta.labels or {}).get(WORKER_INDEX) == "0" and bool(spec.node_name)
-    return meta.uid, meta.labels, meta.annotations, meta.owner_references, spec.priority_class_name, leads
+    labels, notes = (
+        {key: text for key, text in (found or {}).items() if key not in (POD_GROUP_NAME, SUB_GROUP_NAME)}
+        for found in (meta.labels, meta.annotations)
+    )
+    return meta.uid, labels, notes, meta.owner_references, spec.priority_class_name, leads
+
+
+def _joined(pod: PodWire) -> tuple[str, str]:
+    """The group and sub-group that a pod is joined to."""
+    return group_named(pod), (pod.metadata.labels or {}).get(SUB_GROUP_NAME, "")
+
+
+def _home(found: tuple[dict[str, str], dict[str, str]] | None) -> tuple[str, str] | None:
+    """The same of where it belongs."""
+    return None if found is None else (found[1][POD_GROUP_NAME], found[0].get(SUB_GROUP_NAME, ""))
 
 
 def _asks(obj: Object) -> tuple[object, ...]:

@@ -20,6 +20,9 @@ from bayplan.state.standing import ASSUMED_SECONDS, ROOM_SECONDS, Standing
 
 __all__ = ["ASSUMED_SECONDS", "Board", "lone_charter", "lone_ref"]
 
+OF_ITS_OWN = "/"
+"""In the name of a topology: only gangs that name it are placed by it."""
+
 
 class Board(Standing):
     """The fold of all changes, and the line of those who want something. No clock, no I/O."""
@@ -146,7 +149,7 @@ class Board(Standing):
         return in_order(self.pods[key] for key in crew.waiting)
 
     def _topology_of(self, charter: Charter, tree: Group) -> str:
-        """The one the gang names; else the first, by name, that has every level it names.
+        """The one the gang names; else the first, by name and open to all, that has every level it names.
 
         For strict gangs that name no level all nodes are alike.
         """
@@ -155,7 +158,7 @@ class Board(Standing):
             return charter.topology
         if charter.is_strict and not wanted:
             return FLAT.name
-        named = sorted(name for name in self.clusters if name != FLAT.name)
+        named = sorted(name for name in self.clusters if name != FLAT.name and OF_ITS_OWN not in name)
         for name in named:
             if wanted <= set(self.clusters[name].topology.levels):
                 return name

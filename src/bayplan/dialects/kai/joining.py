@@ -70,7 +70,7 @@ def wanted_group(known: PodGroup | None, made: PodGroup, flaw: str) -> PodGroup:
     """The group as it should be: with what earlier pods opened, and with what is wrong with any of them."""
     made = made if known is None else merged(known, made)
     notes = {key: text for key, text in made.annotations.items() if key not in (LAST_APPLIED, FLAW)}
-    bare = tuple(replace(one, pods=()) for one in made.sub_groups)
+    bare = tuple(replace(one, pods=()) if one.pods else one for one in made.sub_groups)
     return replace(made, sub_groups=bare, annotations=notes, flaw=flaw)
 
 
