@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -167,6 +168,26 @@ def test_why_a_group_waits() -> None:
     assert messages.reason(few) == "PodSchedulingErrors"
     for hindrance in Hindrance:
         assert messages.told(Standstill(hindrance), GROUP)
+
+
+def test_domains_that_are_each_too_small_are_told_one_by_one() -> None:
+    near = NearMiss(("r1",), "rack", fit=3, short=1)
+    found = Misfit(Code.NO_ROOM, ("a",), "hall", "rack", fit=3, asked=4, nearest=near, in_all=4)
+    found = replace(found, holds=((("r1",), 3), (("r2",), 1)))
+    assert messages.told(Standstill(Hindrance.NO_ROOM, minimum=4, fit=3, misfit=found), GROUP) == (
+        "Unable to schedule podgroup.\n"
+        "<r1>: node-group r1 can allocate only 3 of 4 required pods.\n"
+        "<r2>: node-group r2 can allocate only 1 of 4 required pods.\n"
+        "topology hall, requirement rack couldn't be satisfied for job <ns/train>."
+    )
+    small = replace(found, in_all=3)
+    said = messages.told(Standstill(Hindrance.NO_ROOM, minimum=4, fit=3, misfit=small), GROUP)
+    assert (
+        "not enough resources in the cluster to allocate the job. node-group r1 can allocate only 3" in said
+    )
+    large = replace(found, holds=((("r1",), 4),))  # alone it would fit: others of the gang are in the way
+    said = messages.told(Standstill(Hindrance.NO_ROOM, minimum=4, fit=3, misfit=large), GROUP)
+    assert said.startswith("Resources were found for 3 pods while 4 are required")
 
 
 def test_why_there_is_no_domain() -> None:

@@ -103,6 +103,8 @@ class Misfit:
     layers: tuple[LayerFit, ...] = ()
     excluded: Exclusions = Exclusions()
     nearest: NearMiss | None = None
+    holds: tuple[tuple[Path, int], ...] = ()  # by domain, if they are few: how many of the pods it holds
+    in_all: int | None = None  # how many of the pods all domains hold together
     domain: str = ""
     sizes: tuple[int, int] = (0, 0)
 

@@ -16,6 +16,8 @@ from bayplan.placement.supply import Supply
 from bayplan.placement.terrain import EVERYWHERE, Area, Terrain, common_domain
 from bayplan.placement.tree import Ints
 
+DOMAINS_TOLD = 10
+
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
@@ -78,8 +80,9 @@ def _misfit(
         level = tree.levels[bound.level]
         return Misfit(Code.NO_DOMAINS, names, topology=tree.topology.name, level=level, asked=asked)
     unit = int(cut.need.sum()) if cut is not None and not cut.children and cut.need.any() else 1
-    near = None
+    near, holds = None, tuple[tuple[tuple[str, ...], int], ...]()
     if bound is knot and area[0] >= 0:
+        holds = _holds(terrain, supply, knot, area[0])
         resource, amount = _scarcest(terrain, knot, area)
         short = asked - fit
         near = NearMiss(tree.path(*area), tree.levels[area[0]], fit, short, resource, short * amount)
@@ -92,7 +95,19 @@ def _misfit(
         asked=-(-asked // unit),
         unit=unit,
         nearest=near,
+        holds=holds,
+        in_all=int(_held(terrain, knot, EVERYWHERE[0])[0]),
     )
+
+
+def _holds(
+    terrain: Terrain, supply: Supply, knot: Knot, level: int
+) -> tuple[tuple[tuple[str, ...], int], ...]:
+    """What each domain of a level holds of a knot; nothing if there are too many to tell, or one is set."""
+    held = _held(terrain, knot, level).tolist()
+    if knot.standing or len(held) > DOMAINS_TOLD:
+        return ()
+    return tuple((supply.tree.path(level, domain), fit) for domain, fit in enumerate(held))
 
 
 def _scarcest(terrain: Terrain, knot: Knot, area: Area) -> tuple[str, int]:

@@ -103,6 +103,8 @@ def _too_much(why: Standstill, group: PodGroup) -> str:
 
 
 def _no_room(why: Standstill, group: PodGroup, sub_group: str) -> str:
+    if why.misfit is not None and _is_told_by_domain(why.misfit):
+        return _in_no_domain(why.misfit, group, sub_group)
     details = _details(why, group, sub_group)
     if why.pod is not None and why.minimum <= 1:
         return f"Resources were not found for pod {why.pod} due to: {details}"
@@ -147,10 +149,30 @@ def misfit(found: Misfit, group: PodGroup, sub_group: str = "") -> str:
             return f"{NOT_ENOUGH}: {found.code.value.replace('_', ' ')}"
 
 
+def _is_too_large(found: Misfit) -> bool:
+    """Whether even all domains together hold too few."""
+    return found.in_all is not None and found.in_all < found.asked * found.unit
+
+
+def _is_told_by_domain(found: Misfit) -> bool:
+    """Whether each domain is too small by itself, though not all of them together."""
+    asked = found.asked * found.unit
+    return bool(found.holds) and not _is_too_large(found) and all(fit < asked for _, fit in found.holds)
+
+
+def _in_no_domain(found: Misfit, group: PodGroup, sub_group: str) -> str:
+    """What each domain holds, line by line."""
+    asked = found.asked * found.unit
+    lines = [f"<{'.'.join(path)}>: {too_few('.'.join(path), fit, asked)}." for path, fit in found.holds]
+    job = f"{group.namespace}/{group.name}"
+    return "\n".join([f"{UNABLE}.", *lines, f"{unsatisfied(found.topology, found.level, job, sub_group)}."])
+
+
 def _no_domain(found: Misfit, group: PodGroup, sub_group: str) -> str:
     near = found.nearest
     where = ".".join(near.domain) if near is not None and near.domain else ""
-    sentence = unsatisfied(found.topology, found.level, f"{group.namespace}/{group.name}", sub_group, where)
+    among = "" if _is_too_large(found) else where
+    sentence = unsatisfied(found.topology, found.level, f"{group.namespace}/{group.name}", sub_group, among)
     if near is None or not where:
         return sentence
     asked = near.fit + near.short
