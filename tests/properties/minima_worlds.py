@@ -52,7 +52,7 @@ class World:
 def world(random: Random) -> World:
     alike = random.random() < 0.6
     nodes = [_node(random, f"n{at}", alike) for at in range(random.randint(1, 6))]
-    names = iter("abcdefgh")
+    names = iter("abcdefghijklmnopqrstuvwxyz")
     kinds = KINDS[:1] if alike else KINDS
     members = tuple(_member(random, names, kinds, 2) for _ in range(random.randint(1, 3)))
     root = Group("root", members, len(members), _locality(random, 0.3))
