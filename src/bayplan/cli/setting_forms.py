@@ -105,6 +105,19 @@ def chosen(field: Field, known: Sequence[str]) -> str:
     return text
 
 
+def several_of(kind: type[StrEnum]) -> Form:
+    """Any words out of several, each once, in an order that counts."""
+    known = [one.value for one in kind]
+
+    def read(field: Field) -> tuple[StrEnum, ...]:
+        found = tuple(kind(text) for item in field.items() if (text := chosen(item, known)))
+        if len(set(found)) < len(found):
+            field.error("must name each only once", value=None)
+        return found
+
+    return Form(f"a list of {', '.join(f'`{word}`' for word in known)}, in an order that counts", read)
+
+
 def fair_rules(names: dict[str, FairRule]) -> Form:
     """A list of rules under which gangs displace others by share; `names` is how they are called."""
     called = {rule: name for name, rule in names.items()}

@@ -19,6 +19,7 @@ from bayplan.cli.setting_forms import (
     choice,
     fair_rules,
     seconds,
+    several_of,
     some_of,
     unknown_keys,
 )
@@ -29,7 +30,7 @@ from bayplan.dialects.kueue.job_statuses import Patience
 from bayplan.dialects.kueue.node_health import HealthRules
 from bayplan.dialects.kueue.rulebook import RULES, Rulebook
 from bayplan.dialects.kueue.scheduled import SCHEDULER
-from bayplan.model.profile import FairRule, LeaderRules, NodeChoice, Profile, Remainder, Strategy
+from bayplan.model.profile import FairRule, LeaderRules, Means, NodeChoice, Profile, Remainder, Strategy
 from bayplan.model.zone import Caution, FitRule, Whose, ZoneCare, ZoneRules, ZoneScore
 from bayplan.runtime.ungating_role import BATCH_SECONDS
 from bayplan.state.zone_book import USUAL_CARE
@@ -218,6 +219,10 @@ OPTIONS = (
     Option(
         "scheduling.preemption", "scheduling", "displace", FLAG,
         "whether pods of lower priority have to go where a gang or pod finds no room otherwise",
+    ),
+    Option(
+        "scheduling.queueMeans", "scheduling", "fair_means", several_of(Means),
+        "how room is made for a pod group of a queue that finds none, by what is tried first",
     ),
     Option(
         "scheduling.healSeconds", "scheduling", "heal_seconds", seconds(above_zero=True),
