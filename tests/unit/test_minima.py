@@ -248,6 +248,10 @@ def test_who_lacks_what() -> None:
     assert short(racks(4), gang(leaf("a", 5))).part == "", "the only one is all of it"
     segments = short(racks(4, 5, 2), gang(leaf("m", 1), cut(12, 12, 4))).misfit
     assert segments is not None and (segments.fit, segments.asked, segments.unit) == (2, 3, 4)
+    none = short(racks(3, 2), gang(leaf("m", 1), cut(12, 12, 4))).misfit
+    assert none is not None and none.nearest is not None
+    assert (none.nearest.domain, none.nearest.fit, none.nearest.short) == (("A", "r0"), 3, 1)
+    assert short(racks(3, 2), gang(leaf("a", 6, locality=Locality()))).resource == "gpu"
     unknown = short(racks(4), gang(leaf("a", 1, locality=Locality(required="row")))).misfit
     assert unknown is not None and (unknown.code, unknown.level) == (Code.UNKNOWN_LEVEL, "row")
 

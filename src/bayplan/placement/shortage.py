@@ -28,6 +28,7 @@ class Shortage:
     minimum: int = 0  # of the part
     fit: int = 0  # pods that would have a place
     pod: Pod | None = None  # the first of the part
+    resource: str = ""  # what runs out first, if nobody asked for a domain
     unsure: bool = False
 
 
@@ -64,6 +65,7 @@ def shortage(
         0 if whole else sum(names[one] for one in below),
         fit if knot.children else before + fit,
         _first_pod(knot),
+        "" if misfit is not None else _scarcest(terrain, knot, EVERYWHERE)[0],
     )
 
 
@@ -83,9 +85,10 @@ def _misfit(
     near, holds = None, tuple[tuple[tuple[str, ...], int], ...]()
     if bound is knot and area[0] >= 0:
         holds = _holds(terrain, supply, knot, area[0])
-        resource, amount = _scarcest(terrain, knot, area)
-        short = asked - fit
-        near = NearMiss(tree.path(*area), tree.levels[area[0]], fit, short, resource, short * amount)
+        near = _near(terrain, supply, knot, area, held)
+    elif cut is not None and cut.need.any() and not fit:  # there is no place for a single segment
+        best, most, size = _closest(terrain, cut, area)
+        near = _near(terrain, supply, cut, best, (most, size)) if most < size and best[0] >= 0 else None
     return Misfit(
         Code.NO_ROOM,
         names,
@@ -98,6 +101,13 @@ def _misfit(
         holds=holds,
         in_all=int(_held(terrain, knot, EVERYWHERE[0])[0]),
     )
+
+
+def _near(terrain: Terrain, supply: Supply, knot: Knot, area: Area, held: tuple[int, int]) -> NearMiss:
+    resource, amount = _scarcest(terrain, knot, area)
+    short = held[1] - held[0]
+    level = supply.tree.levels[area[0]]
+    return NearMiss(supply.tree.path(*area), level, held[0], short, resource, short * amount)
 
 
 def _holds(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bayplan.model.assignment import Code, Misfit
 from bayplan.model.gang import AUTO, Group, PodSet
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile
-from bayplan.model.unfit import Unfit
+from bayplan.model.unfit import Cause, Unfit
 from bayplan.placement.floor import Floor
 from bayplan.placement.seating import seat_all
 from bayplan.placement.seating_domain import Domain, domains, seat_in_domain
@@ -155,8 +155,18 @@ def _by_minima(
     found = minima_seats(floor, supply, wanted, profile=profile, within=within)
     if isinstance(found, Seated):
         return Outcome(found.seats, found.left, None, found.unsure)
-    left = {} if found.pod is None else {found.pod.key: floor.judge(found.pod.wants.shape).why}
+    left = {} if found.pod is None else {found.pod.key: _why(floor, found.pod, found.resource)}
     return Outcome({}, left, found.misfit, found.unsure, found.part, found.minimum, found.fit)
+
+
+def _why(floor: Floor, pod: Pod, resource: str) -> Unfit:
+    """Why a pod has no place; nodes that would take it alone are full with the others of its gang."""
+    verdict = floor.judge(pod.wants.shape)
+    room, why = int(verdict.fits.sum()), verdict.why
+    if not room or not resource:
+        return why
+    lack = (Cause.LACKING, resource)
+    return replace(why, counts={**why.counts, lack: why.counts.get(lack, 0) + room})
 
 
 def supply_for(look: Look, tree: Group) -> Supply:
