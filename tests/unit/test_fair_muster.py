@@ -242,3 +242,11 @@ def test_room_that_was_promised_counts_for_the_queue() -> None:
     assert nominated(step(found)) == {"p-0": "n1"}
     found.apply_all(waits("p2", "poor"))
     assert why(step(found, NOW + 0.5)) == {"p2": Hindrance.OVER_LIMIT}
+
+
+def test_room_is_kept_only_for_whom_it_belongs_to() -> None:
+    held = [*runs("a", "rich", 3, on="n1"), *runs("b", "rich", 3, on="n2")]
+    for quota, kept in ((4, True), (0, False)):
+        found = board(queue("rich", 6), queue("q", quota), node("n1"), node("n2"), *held, *waits("w", "q", 4))
+        told = refusals(step(found, NOW + 1000.0))
+        assert [bool(refused.keeps) for refused in told] == [kept]

@@ -192,16 +192,17 @@ class FairTurns:
         sought = Sought.NO_HELP if self.rooms.pieces.by_queue() else Sought.NOBODY
         if not self.muster.profile.displace or one.turn.candidate.charter.preempts is False:
             sought = Sought.NEVER
-        self._refuse(one.asked, replace(standstill(Hindrance.NO_ROOM, one.asked, one.found), sought=sought))
+        why = replace(standstill(Hindrance.NO_ROOM, one.asked, one.found), sought=sought)
+        fair = self.accounts.within_share(one.turn.queue, one.turn.amounts)  # else nobody waits for it
+        self._refuse(one.asked, why, self.muster.keeps(one.asked) if fair else ())
 
-    def _refuse(self, asked: Asked, why: Standstill) -> None:
+    def _refuse(self, asked: Asked, why: Standstill, keeps: tuple[str, ...] = ()) -> None:
         """It hears why not; what was promised to it is no longer."""
         muster, candidate = self.muster, asked.candidate
         why = replace(why, there=asked.standing + len(candidate.waiting))
         for pod in candidate.waiting:
             if candidate.nominated.get(pod.key):
                 muster.actions.append(Nominate(candidate.charter.source, pod, ""))
-        keeps = muster.keeps(asked) if why.hindrance is Hindrance.NO_ROOM else ()
         muster.refuse(candidate, why, candidate.waiting, keeps)
 
 
