@@ -250,3 +250,11 @@ def test_room_is_kept_only_for_whom_it_belongs_to() -> None:
         found = board(queue("rich", 6), queue("q", quota), node("n1"), node("n2"), *held, *waits("w", "q", 4))
         told = refusals(step(found, NOW + 1000.0))
         assert [bool(refused.keeps) for refused in told] == [kept]
+
+
+def test_who_waits_for_others_to_have_run_long_enough_is_tried_then() -> None:
+    changes = [queue("q", 2, preempt_after=NOW + 20.0), node("n1", gpus=2), *runs("low", "q", 2)]
+    found = board(*changes, *waits("b", "q", priority=3))
+    assert not displaced(step(found))
+    assert found.next_due(NOW) == NOW + 21.0  # it has run since 1.0
+    assert displaced(step(found, NOW + 21.0)) == {"low-0": ""}

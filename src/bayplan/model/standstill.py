@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 
@@ -71,3 +71,4 @@ class Standstill:
     about: str = ""  # the name of what is missing, or what is wrong
     part: str = ""  # the pod set that lacks places or pods, if it is one; `minimum` is its own then
     excess: Excess | None = None  # of its queue, or of one above
+    again: float | None = field(default=None, compare=False)  # when time alone may help

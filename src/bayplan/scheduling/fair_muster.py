@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import TYPE_CHECKING
 
 from bayplan.model.plan import Displace, Nominate
@@ -192,7 +193,8 @@ class FairTurns:
         sought = Sought.NO_HELP if self.rooms.pieces.by_queue() else Sought.NOBODY
         if not self.muster.profile.displace or one.turn.candidate.charter.preempts is False:
             sought = Sought.NEVER
-        why = replace(standstill(Hindrance.NO_ROOM, one.asked, one.found), sought=sought)
+        again = self.rooms.again if self.rooms.again < inf else None
+        why = replace(standstill(Hindrance.NO_ROOM, one.asked, one.found), sought=sought, again=again)
         fair = self.accounts.within_share(one.turn.queue, one.turn.amounts)  # else nobody waits for it
         self._refuse(one.asked, why, self.muster.keeps(one.asked) if fair else ())
 

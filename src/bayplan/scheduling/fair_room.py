@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from math import inf
 
 from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod, PodKey
@@ -46,6 +47,7 @@ class FairRooms:
         self.sent: set[Ref] = set()  # gangs of which somebody has to go
         self.tries = max(TRIES_LEAST, TRIES_BY_NODES // (len(self.floor) + 1))
         self.failed: set[object] = set()  # what was sought in vain since anything changed
+        self.again = inf  # when somebody has run for long enough to go
 
     def find(self, means: Means, turn: Turn, asked: Asked, within: Bools | None) -> FairRoom | None:
         """Room by one means; whoever leaves for it counts as gone from now on."""
@@ -172,7 +174,10 @@ class FairRooms:
 
     def _rests(self, piece: Piece, *, reclaim: bool = True) -> bool:
         """Whether it has not run for as long as it may before it has to go."""
-        return piece.core and rests_until(self.accounts, piece, reclaim=reclaim) > self.now
+        until = rests_until(self.accounts, piece, reclaim=reclaim) if piece.core else 0.0
+        if self.now < until < self.again:
+            self.again = until
+        return until > self.now
 
     def _may_be_taken(self, turn: Turn, queue: str, left: Mapping[str, Use]) -> bool:
         """Whether a queue has more than its share, or more than its quota while the other lacks quota."""

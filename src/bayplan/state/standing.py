@@ -207,7 +207,8 @@ class Standing(Facts):
         for pod in self.waiting(crew.ref):
             self._unpromise(pod.key)
         entry.rest = now + (entry.size / 1000 if entry.size >= LARGE else 0.0)
-        self.line.park(entry, self._kind(crew), _hints_of(crew, why), now + FLUSH_SECONDS)
+        due = now + FLUSH_SECONDS if why.again is None else max(min(now + FLUSH_SECONDS, why.again), now)
+        self.line.park(entry, self._kind(crew), _hints_of(crew, why), due)
 
     def _kind(self, crew: Crew) -> Hashable:
         """Lone pods that differ in nothing that matters are refused together."""
