@@ -29,6 +29,7 @@ class Wanted:
     waiting: Sequence[Pod]  # in the order of pod sets and ranks
     standing: Sequence[Pod] = ()
     extra: int | None = None  # how many more than it lacks of its minima; None: as many as fit
+    brief: bool = False  # nobody will read why there is no place
 
 
 @dataclass(frozen=True, slots=True, eq=False)

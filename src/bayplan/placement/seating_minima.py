@@ -109,7 +109,8 @@ class _Attempt:
             if found is Found.YES:
                 return search
             if found is Found.NO:
-                return shortage(self.terrain, supply, tree, search)
+                brief = self.wanted.brief or not many
+                return Shortage() if brief else shortage(self.terrain, supply, tree, search)
         return shortage(self.terrain, supply, tree, search, unsure=True)
 
     def _seated(self, seats: Sequence[tuple[Pod, int]], *, tried: bool) -> Seated:

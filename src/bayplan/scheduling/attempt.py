@@ -32,6 +32,7 @@ class Asked:
     standing: int  # of its pods, those that have a place
     need: int  # how many more seats make the attempt a success; at least one
     extra: int | None = None  # of a tree: how many beyond what its minima lack; None: as many as fit
+    brief: bool = False  # nobody will read why there is no place
 
     @property
     def lone(self) -> bool:
@@ -151,7 +152,7 @@ def _by_minima(
     look: Look, floor: Floor, asked: Asked, tree: Group, profile: Profile, within: Bools | None
 ) -> Outcome:
     supply = look.supplies.get(asked.candidate.topology) or supply_for(look, tree)
-    wanted = Wanted(tree, asked.waiting, asked.candidate.standing, asked.extra)
+    wanted = Wanted(tree, asked.waiting, asked.candidate.standing, asked.extra, asked.brief)
     found = minima_seats(floor, supply, wanted, profile=profile, within=within)
     if isinstance(found, Seated):
         return Outcome(found.seats, found.left, None, found.unsure)

@@ -34,6 +34,7 @@ class Mover:
         self.tries = 0
         if not self._enough_in_all(asked):
             return None
+        asked = replace(asked, brief=True)
         pool: list[Piece] = []
         for piece in pieces:
             pool.append(piece)
