@@ -200,6 +200,16 @@ def test_getting_a_node_is_no_reason_to_read_a_group_again() -> None:
     assert sum(isinstance(change, CharterSeen) for change in changes) == 1
 
 
+def test_a_pod_that_could_not_be_grouped_waits_even_where_nobody_groups() -> None:
+    site = Site()
+    site.pod("p", notes={"bayplan.dev/flaw": "its job has no workers"})
+    site.run(4)
+    assert site.on("p") == [""] and site.said("p") == "its job has no workers"
+    site.store.patch(PODS, "default", "p", {"metadata": {"annotations": {"bayplan.dev/flaw": None}}})
+    site.run()
+    assert site.on("p")[0]
+
+
 def test_a_pod_may_leave_its_group_for_another() -> None:
     site = Site()
     site.group("g", minMember=2)

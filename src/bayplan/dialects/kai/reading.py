@@ -127,7 +127,8 @@ class GroupReading:
         found = wire.group_of(pod)
         if found is not None:
             return *found, _number(pod)
-        if not self.awaits_grouper or pod.spec.node_name or not wants_group(pod):
+        awaited = self.awaits_grouper or flaw_of(pod)
+        if not awaited or pod.spec.node_name or not wants_group(pod):
             return None
         ref = Ref(DIALECT, ALONE, pod.metadata.namespace or "default", pod.metadata.name)
         if self.flaws.get(ref, "") != flaw_of(pod):
