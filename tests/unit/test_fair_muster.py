@@ -13,7 +13,7 @@ from bayplan.model.pod import PodKey
 from bayplan.model.standstill import Excess, Hindrance
 from bayplan.state.board import Board
 from bayplan.state.line import Place
-from tests.unit.board_scene import NOW, binds, board, gang, node, place_of, pod, pods, refusals, step
+from tests.unit.board_scene import NOW, binds, board, ends, gang, node, place_of, pod, pods, refusals, step
 
 
 def queue(name: str, quota: int | None = 0, limit: int | None = None, **more: Any) -> FairQueueSeen:
@@ -258,3 +258,13 @@ def test_who_waits_for_others_to_have_run_long_enough_is_tried_then() -> None:
     assert not displaced(step(found))
     assert found.next_due(NOW) == NOW + 21.0  # it has run since 1.0
     assert displaced(step(found, NOW + 21.0)) == {"low-0": ""}
+
+
+def test_who_grows_is_not_made_to_go_at_the_same_time_but_a_moment_later() -> None:
+    rich = [gang("r", 2, queue="rich"), *(pod("r", n, on="n1", gpus=1, started=1.0) for n in range(2))]
+    changes = [queue("rich"), queue("poor", 2), node("n1", gpus=2), node("n2", gpus=1), *rich]
+    found = board(*changes, pod("r", 2, gpus=1), *waits("p", "poor", 2))
+    plan = step(found)
+    assert binds(plan) == {"r-2": "n2"} and not displaced(plan)
+    ends(found, plan)
+    assert sorted(displaced(step(found, found.next_due(NOW)))) == ["r-0", "r-1", "r-2"]

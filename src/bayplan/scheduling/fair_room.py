@@ -24,6 +24,7 @@ from bayplan.scheduling.promises import priority_of
 POOL_FIRST = 32  # of those who could go, how many are looked at first
 TRIES_BY_NODES = 200_000  # attempts to seat somebody in one decision, times the number of nodes
 TRIES_LEAST = 64
+SOON = 1.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +79,10 @@ class FairRooms:
         return min(max(self.tries // 4, 12), 100)
 
     def serve(self, gang: Ref) -> None:
-        """A gang gets something: nobody is both given to and taken from."""
+        """A gang gets something: it is not taken from in the same decision, only in a later one."""
         self.served.add(gang)
-        if self._pieces is not None:
-            self._pieces.drop(gang)
+        if self._pieces is not None and self._pieces.drop(gang):
+            self.again = min(self.again, self.now + SOON)
 
     @property
     def pieces(self) -> Pieces:
@@ -89,7 +90,8 @@ class FairRooms:
         if self._pieces is None:
             self._pieces = Pieces(self.look, self.accounts, self.rooms.gone.keys)
             for gang in self.served:
-                self._pieces.drop(gang)
+                if self._pieces.drop(gang):
+                    self.again = min(self.again, self.now + SOON)
         return self._pieces
 
     def _commit(self, turn: Turn, asked: Asked, room: FairRoom) -> None:
@@ -259,7 +261,6 @@ class FairRooms:
         if seats is None:
             return None
         broken = {piece.gang for piece in may_stay if id(piece.unit) in leaving and piece.core}
-        broken |= {piece.gang for piece in forced if piece.core}
         go = [p for p in pool if p in forced or id(p.unit) in leaving or p.gang in broken]
         over = {piece.gang for piece in forced}  # its queue has no room for them, wherever they are
         moves = self.mover.places([piece for piece in go if piece.gang not in over], seats, asked)

@@ -57,11 +57,13 @@ class Pieces:
                 some.sort(key=Piece.rank)  # it is stable: those of one gang keep their order
         return self._by_queue
 
-    def drop(self, gang: Ref) -> None:
-        """It is not made to go any more."""
+    def drop(self, gang: Ref) -> bool:
+        """It is not made to go any more. Whether it could have been."""
         self.dropped.add(gang)
-        if self._by_gang.pop(gang, None) is not None:
-            self._by_queue = None
+        if self._by_gang.pop(gang, None) is None:
+            return False
+        self._by_queue = None
+        return True
 
     def renew(self, gang: Ref) -> None:
         """Some of its pods are gone now."""
