@@ -9,7 +9,7 @@ from bayplan.model.change import CharterSeen, PodLost, PodSeen, TopologySeen
 from bayplan.model.charter import Charter
 from bayplan.model.gang import Group, Locality, PodSet, Segment
 from bayplan.model.node import HOSTNAME, Topology
-from bayplan.model.plan import Displace, Plan
+from bayplan.model.plan import Displace, Nominate, Plan
 from bayplan.model.pod import PodKey
 from bayplan.model.standstill import Hindrance
 from bayplan.state.board import Board
@@ -186,6 +186,16 @@ def test_a_gang_that_has_gone_begins_anew() -> None:
     found.apply_all([member("x", 0, uid="n0"), member("x", 1, uid="n1"), member("y", 0, uid="n2")])
     assert place_of(found, "job") is Place.INCOMPLETE
     assert not found.crews[ref("job")].begun
+
+
+def test_who_grows_makes_room_only_where_it_belongs() -> None:
+    found = board(node("a", gpus=2), node("b", "r2", gpus=2), gang(leaf("x", 2, 1, "rack"), priority=5))
+    found.apply(PodSeen(replace(pod("low", 0, on="b").pod, gang=None)))
+    found.apply_all([member("x", rank, priority=5) for rank in (0, 1)])
+    plan = step(found)
+    assert binds(plan) == {"x0": "a"}
+    others = [one for one in plan.actions if isinstance(one, Displace | Nominate)]
+    assert others == [], "its rack is full of itself"
 
 
 # ── topologies ─────────────────────────────────────────────────────────────────────────────────────

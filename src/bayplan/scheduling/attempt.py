@@ -68,10 +68,15 @@ def asked_of(candidate: Candidate) -> Asked:
     return Asked(candidate, candidate.waiting, standing, max(lack, 1))
 
 
-def rest_of(asked: Asked, seats: Mapping[PodKey, int]) -> Asked:
-    """Those left over once the others have their seats: each counts by itself."""
+def rest_of(asked: Asked, seats: Mapping[PodKey, int], floor: Floor) -> Asked:
+    """Those left over once the others have their seats: each counts by itself, beside those."""
     left = tuple(pod for pod in asked.waiting if pod.key not in seats)
-    return Asked(asked.candidate, left, asked.standing + len(seats), 1)
+    candidate = asked.candidate
+    if candidate.charter.has_minima:
+        seated = (pod for pod in asked.waiting if pod.key in seats)
+        stands = tuple(replace(pod, node=floor.node(seats[pod.key])) for pod in seated)
+        candidate = replace(candidate, waiting=left, standing=candidate.standing + stands)
+    return Asked(candidate, left, asked.standing + len(seats), 1)
 
 
 def attempt(

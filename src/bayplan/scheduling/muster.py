@@ -80,7 +80,8 @@ class Muster:
         if len(found.seats) >= asked.need:
             self.bind(candidate, found)
             if found.left:
-                self._make_room(rest_of(asked, found.seats), found, within, tuple(found.seats.values()))
+                rest = rest_of(asked, found.seats, self.floor)
+                self._make_room(rest, found, within, tuple(found.seats.values()))
             return
         self.floor.undo(mark)
         if within is not None and self.fits(asked):
