@@ -261,7 +261,8 @@ def test_who_waits_for_others_to_have_run_long_enough_is_tried_then() -> None:
 
 
 def test_who_grows_is_not_made_to_go_at_the_same_time_but_a_moment_later() -> None:
-    rich = [gang("r", 2, queue="rich"), *(pod("r", n, on="n1", gpus=1, started=1.0) for n in range(2))]
+    runs_now = (pod("r", n, on="n1", gpus=1, started=1.0) for n in range(2))
+    rich: list[Change] = [gang("r", 2, queue="rich"), *runs_now]
     changes: list[Change] = [queue("rich"), queue("poor", 2), node("n1", gpus=2), node("n2", gpus=1), *rich]
     found = board(*changes, pod("r", 2, gpus=1), *waits("p", "poor", 2))
     plan = step(found)
