@@ -39,7 +39,7 @@ def data_centre(cluster: Cluster) -> Iterator[Cluster]:
     cluster.kubectl("wait", "--for=condition=Ready", "--timeout=120s", "node", *HOSTS)
     yield cluster
     cluster.kubectl("delete", "node", *HOSTS)
-    cluster.kubectl("delete", "topology", "data-centre")
+    cluster.kubectl("delete", "topologies.kueue.x-k8s.io", "data-centre")
 
 
 def rights() -> list[Object]:

@@ -60,12 +60,18 @@ def by_name(objects: list[Object]) -> dict[tuple[str, str], Object]:
     return {(one["kind"], one["metadata"]["name"]): one for one in objects}
 
 
+def is_definition_of_groups(one: Object) -> bool:
+    return one["kind"] == "CustomResourceDefinition" and manifests.is_of_groups(one)
+
+
 @pytest.mark.parametrize("more", [(), ("grouper",)])
 def test_the_chart_makes_what_install_makes(more: tuple[str, ...]) -> None:
     ours = by_name(manifests.manifests(Settings(namespace="here", roles=(*manifests.SERVED_ROLES, *more))))
     del ours["Namespace", "here"]  # Helm has --create-namespace
     theirs = by_name(rendered(chart(), "here", more))
-    for name in definitions.converted():
+    groups = [one["metadata"]["name"] for one in theirs.values() if is_definition_of_groups(one)]
+    assert len(groups) == (3 if more else 0), "kubectl get topologies means what it did, unless asked for"
+    for name in (*definitions.converted(), *groups):
         annotations = theirs["CustomResourceDefinition", name]["metadata"].pop("annotations")
         assert annotations == {"helm.sh/resource-policy": "keep"}, "its objects outlive the release"
     assert theirs == ours

@@ -44,7 +44,8 @@ image: {IMAGE}
 # One leads, the others stand by.
 replicas: 2
 
-# Whether to bring the definitions that the role webhooks converts; helm has --skip-crds for the others.
+# Whether to bring the definitions that the role webhooks converts, or that come with the role grouper;
+# helm has --skip-crds for the others.
 crds: true
 
 # What the replicas do; each role brings the rights that it needs. Known: {", ".join(ALL_ROLES)}.
@@ -61,19 +62,26 @@ def chart() -> dict[str, str]:
     files = {"Chart.yaml": HEADER + dumped(CHART), "values.yaml": VALUES}
     for definition in manifests.custom_resources(PLACEHOLDERS):
         name = definition["metadata"]["name"]
-        if name in converted():  # Helm fills in templates only, and would delete what it made from them
+        of_groups = manifests.is_of_groups(definition)
+        if name in converted() or of_groups:
+            # Helm fills in templates only, and would delete what it made from them.
             kept = {**definition["metadata"], "annotations": {"helm.sh/resource-policy": "keep"}}
             text = template({**definition, "metadata": kept})
-            files[f"templates/{name}.yaml"] = f"{HEADER}{{{{- if .Values.crds }}}}\n{text}{{{{- end }}}}\n"
+            asked = f"{{{{- if .Values.crds }}}}\n{text}{{{{- end }}}}\n"
+            files[f"templates/{name}.yaml"] = HEADER + (_with_role("grouper", asked) if of_groups else asked)
         else:
             files[f"crds/{name}.yaml"] = HEADER + template(definition)
     for one in manifests.common(PLACEHOLDERS):
         files[f"templates/{_file(one)}"] = HEADER + template(one)
     for role in PLACEHOLDERS.roles:
         for one in manifests.of_role(role, PLACEHOLDERS):
-            condition = f'{{{{- if has "{role}" .Values.roles }}}}\n'
-            files[f"templates/{_file(one)}"] = f"{HEADER}{condition}{template(one)}{{{{- end }}}}\n"
+            files[f"templates/{_file(one)}"] = HEADER + _with_role(role, template(one))
     return files
+
+
+def _with_role(role: str, text: str) -> str:
+    """A template that counts only if a role is chosen."""
+    return f'{{{{- if has "{role}" .Values.roles }}}}\n{text}{{{{- end }}}}\n'
 
 
 def write_chart(folder: Path) -> list[Path]:

@@ -14,7 +14,7 @@ from bayplan.cli.definitions import conversion, converted
 from bayplan.cli.in_process import hook_name
 from bayplan.cli.rights import EVERYBODY, ROLES, Right, rules
 from bayplan.cli.webhooks import CONFIGURATION, REVIEWED_AS, SECRET_NAME, SERVICE, registry
-from bayplan.dialects.kai.names import SEGMENT_SIZE
+from bayplan.dialects.kai.names import POD_GROUP, SEGMENT_SIZE, TOPOLOGY
 from bayplan.dialects.kueue.admission import QUEUED, STATUS
 from bayplan.dialects.kueue.annotations import QUEUE, SUSPENDED_BY
 from bayplan.dialects.kueue.scheduled import SCHEDULER
@@ -96,10 +96,16 @@ def manifests(settings: Settings) -> list[Object]:
 
 
 def custom_resources(settings: Settings) -> list[Object]:
-    """The definitions. Those whose versions differ need our webhook to be served in more than one."""
+    """The definitions. Those whose versions differ need our webhook to be served in more than one.
+
+    Those of pod groups come with their role: others have kinds of these names too, and what
+    `kubectl get topologies` means should change for nobody else.
+    """
     found = []
     for one in definitions():
         spec = one["spec"]
+        if is_of_groups(one) and GrouperRole.name not in settings.roles:
+            continue
         if one["metadata"]["name"] in converted():
             if "webhooks" in settings.roles:
                 spec = {**spec, "conversion": conversion(settings.namespace)}
@@ -108,6 +114,11 @@ def custom_resources(settings: Settings) -> list[Object]:
         labels = {**one["metadata"].get("labels", {}), **LABELS}
         found.append({**one, "metadata": {**one["metadata"], "labels": labels}, "spec": spec})
     return found
+
+
+def is_of_groups(definition: Object) -> bool:
+    """Whether a definition is for pod groups, their queues or their topologies."""
+    return definition["spec"]["group"] in (POD_GROUP.group, TOPOLOGY.group)
 
 
 def _only_stored(version: Object) -> Object:
