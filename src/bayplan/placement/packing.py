@@ -54,6 +54,7 @@ def pack(
         if not _has_room(terrain, batch):
             for undone, rows, pods in reversed(taken):
                 terrain.take(undone, rows, -pods)
+            steps.left -= len(lots)  # this was more than one step
             return _one_by_one(terrain, lots, steps)
         domains, counts = _wanted(batch)
         strategy = profile.unconstrained if level < 0 else profile.required
