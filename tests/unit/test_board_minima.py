@@ -159,7 +159,8 @@ def test_one_for_which_there_is_no_place_goes_in_the_end() -> None:
 def test_more_than_the_minimum_may_go() -> None:
     found = runs(leaf("x", 2, 2), leaf("y", 2, 1))
     found.apply(PodLost(PodKey("ns", "y1")))
-    assert displaced(step(found, NOW + 3 * GRACE)) == set()
+    for late in (1, 3 * GRACE):
+        assert displaced(step(found, NOW + late)) == set()
     found.apply(PodLost(PodKey("ns", "y0")))
     step(found, NOW + 3 * GRACE)
     assert displaced(step(found, NOW + 5 * GRACE)) == {"x0", "x1"}
@@ -169,7 +170,22 @@ def test_one_that_has_begun_to_end_is_let_be() -> None:
     found = runs()
     found.apply(PodSeen(replace(found.pods[PodKey("ns", "x0")], over=True, succeeded=True)))
     found.apply(PodLost(PodKey("ns", "y1")))
-    assert displaced(step(found, NOW + 3 * GRACE)) == set()
+    for late in (1, GRACE + 1, 3 * GRACE):
+        assert displaced(step(found, NOW + late)) == set()
+
+
+def test_one_for_which_room_is_being_made_is_waited_for() -> None:
+    found = runs(priority=5)
+    found.apply(PodLost(PodKey("ns", "y1")))
+    step(found, NOW + 1)
+    found.apply(PodSeen(replace(pod("low", 0, on="a").pod, gang=None)))
+    found.apply(member("y", 1, uid="new", priority=5))
+    plan = step(found, NOW + 2 + GRACE)
+    assert [one.pod.key.name for one in plan.actions if isinstance(one, Displace)] == ["low-0"]
+    assert found.next_due(NOW + 3 + GRACE) > NOW + 3 + GRACE, "nothing has to be done meanwhile"
+    assert displaced(step(found, NOW + 5 + GRACE)) == set()
+    found.apply(PodLost(PodKey("ns", "low-0")))
+    assert binds(step(found, NOW + 6 + GRACE)) == {"y1": "a"}
 
 
 def test_other_gangs_never_lose_running_pods_this_way() -> None:

@@ -45,8 +45,7 @@ class Board(Standing):
             if since + self.heal_seconds > now:
                 break
             entry = self.line.entries[ref]
-            waits = entry.place is Place.MAKING_ROOM and not self.crews[ref].spent and self._mends(ref)
-            if entry.place not in (Place.COMMITTED, Place.READY) and not waits:
+            if entry.place is not Place.READY and not self._is_busy(entry):
                 self.line.move(entry, Place.READY)
         return self.line.heads()
 
@@ -54,7 +53,7 @@ class Board(Standing):
         """When something has to be done even if nothing happens."""
         self._flush(now)
         entries = self.line.entries
-        stale = (since for ref, since in self.partial.items() if entries[ref].place is not Place.COMMITTED)
+        stale = (since for ref, since in self.partial.items() if not self._is_busy(entries[ref]))
         doubted = min(self.doubted.values(), default=NEVER)
         healed = min(stale, default=NEVER) + self.heal_seconds
         return max(min(self.line.next_due(now), healed, doubted, self.zones.next_due()), now)
@@ -117,6 +116,11 @@ class Board(Standing):
             entry.since,
             self._topology_of(charter, charter.tree) if charter.tree is not None else FLAT.name,
         )
+
+    def _is_busy(self, entry: Entry) -> bool:
+        """Whether its pods are being bound, or it is being mended and has to wait for that."""
+        waits = entry.place in (Place.MAKING_ROOM, Place.BACKOFF) and not self.crews[entry.ref].spent
+        return entry.place is Place.COMMITTED or (waits and self._mends(entry.ref))
 
     def _mends(self, ref: Ref) -> bool:
         """Whether a gang that has begun and stands in part has all it lacks: it is tried once more then."""
