@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from bayplan.backends.definitions import DEFINITIONS
 from bayplan.backends.embedded.options import Deletion
 from bayplan.backends.stagehands.definitions import of_anything
 from bayplan.dialects.api import Event, Happened, Kind, Verb
+from bayplan.dialects.kai.grouper import KINDS
 from bayplan.dialects.kai.names import POD_GROUP, SEGMENT_REQUIRED, SEGMENT_SIZE, TOPOLOGY_NAME
 from bayplan.dialects.kai.owner_kinds import OWNER_KINDS
+from bayplan.dialects.kai.owners import View
+from bayplan.dialects.kai.pod_group import PodGroup
 from bayplan.dialects.kube.wire import PODS_KIND, Metadata, OwnerReference, PodSpec, PodWire
 from bayplan.runtime.grouper_role import GrouperRole
 from tests.unit.kai_site import PODS, RACK, Object, Site
@@ -186,6 +191,20 @@ def test_a_group_that_somebody_deletes_is_made_again_and_grows_with_its_job() ->
     site.store.patch(kind, "default", "train", {"spec": {"pytorchReplicaSpecs": types}})
     site.run()
     assert len(site.groups()[site.name]["spec"]["subGroups"]) == 3
+
+
+def test_a_bug_in_one_kind_is_told_on_its_pods_and_harms_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    def bug(view: View) -> PodGroup:
+        raise ZeroDivisionError("nobody thought of this")
+
+    monkeypatch.setitem(KINDS, ("kubeflow.org", "PyTorchJob"), bug)
+    site = Trained()
+    site.training()
+    site.worker(0)
+    site.pod("alone")
+    site.run(4)
+    assert "nobody thought of this" in site.said("w0") and site.on("w0", "alone")[0] == ""
+    assert site.on("alone")[0]
 
 
 def test_a_quiet_cluster_is_not_written_to() -> None:

@@ -34,7 +34,8 @@ from bayplan.runtime.roles import Keeper
 OWNER_SECONDS = 10.0  # how long the owner of a pod may be unknown before the pod is grouped without it
 LOOK_SECONDS = 0.5  # meanwhile
 RETRY_SECONDS = 5.0  # after a write that failed
-IGNORED, REFUSED = "SegmentsIgnored", "PodGroupRefused"
+FLAW_MAX = 1000
+IGNORED = "SegmentsIgnored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +113,13 @@ class GrouperRole(Keeper):
         return owners
 
     def _group(self, key: PodKey, pod: PodWire, owners: list[Object]) -> Grouped:
-        found = group_pod(
-            as_object(pod), owners, find=self.shelf.find, pods=self.shelf.pods_with,
-            siblings=self.shelf.namesakes(key, pod), settings=self.settings,
-        )  # fmt: skip
+        try:
+            found = group_pod(
+                as_object(pod), owners, find=self.shelf.find, pods=self.shelf.pods_with,
+                siblings=self.shelf.namesakes(key, pod), settings=self.settings,
+            )  # fmt: skip
+        except Exception as bug:  # one job that nobody foresaw must not keep all others from being grouped
+            found = Grouped(error=f"bayplan could not group it: {type(bug).__name__}: {bug}"[:FLAW_MAX])
         self.shelf.belongs(key, found)
         if found.group is not None and group_named(pod) in ("", found.group.name):
             self._note_flaw(found.group.ref, key, found.error)
@@ -158,7 +162,7 @@ class GrouperRole(Keeper):
             self.shelf.groups.pop(ref, None)  # it is made again
         elif outcome.ended is not Ended.TIMED_OUT and not exists and (pod := self.shelf.pods.get(key)):
             why = f"{POD_GROUP.kind} {ref.name} cannot be written: {outcome.message}"
-            yield from self._written(key, flaw_write(pod, why[:1000]))
+            yield from self._written(key, flaw_write(pod, why[:FLAW_MAX]))
 
     def _note_flaw(self, ref: Ref, key: PodKey, flaw: str) -> None:
         flaws = self.flaws.setdefault(ref, {})
