@@ -20,6 +20,7 @@ from bayplan.model.plan import Bind, Plan, Refuse
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile
 from bayplan.model.wants import Shape, Wants
+from bayplan.runtime.garbage import collect_rarely
 from bayplan.scheduling.muster import decide_gangs
 from bayplan.state.board import Board
 
@@ -178,6 +179,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="segments", description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     rounds = parser.parse_args().rounds
+    collect_rarely()  # as the scheduler does
     good = True
     width = max(len(case.title) for case in CASES)
     print("Milliseconds of CPU time for one decision: median, least")
