@@ -337,3 +337,23 @@ def test_a_pod_that_came_and_went_between_two_reports_leaves_nothing_behind(ends
     names = gang(site, 2, 3, 2)
     site.run(3)
     assert site.on(*names) == ["n0", "n0"]
+
+
+def test_a_complete_search_for_pods_that_differ_knows_how_many_nodes_align() -> None:
+    """One after the other, however sorted, they do not all fit: 5+5, 4+3+3 and 4+3+3 is the only way."""
+    site = Zoned(0)
+    for name in ("n0", "n1", "n2"):
+        amounts = {"cpu": "12", "memory": "64Gi", "pods": "110", GPU: "0"}
+        body = {"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}}
+        site.store.create(NODES, body | {"status": {"allocatable": amounts, "capacity": amounts}})
+        site.tells(name, {"cpu": "10", "memory": "64Gi"}, {"cpu": "2", "memory": "0"})
+    site.group(SECOND, 8)
+    sizes = {f"p{at}": cpu for at, cpu in enumerate((5, 5, 4, 4, 3, 3, 3, 3))}
+    for name, cpu in sizes.items():
+        site.guaranteed(name, cpu, 0, **OF_GROUP)
+    site.run(3)
+    taken = dict.fromkeys(("n0", "n1", "n2"), 0)
+    for name, node in zip(sizes, site.on(*sizes), strict=True):
+        assert node, "everybody has a place"
+        taken[node] += sizes[name]
+    assert set(taken.values()) == {10}
