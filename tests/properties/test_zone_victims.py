@@ -124,7 +124,7 @@ def test_all_nodes_at_once_say_what_each_by_itself_says(seed: int, cpu: int, gpu
 
 @given(seed=st.integers(0, 1 << 30), cpu=st.integers(1, 8), gpus=st.integers(1, 4))
 def test_whoever_goes_is_needed_and_is_enough(seed: int, cpu: int, gpus: int) -> None:
-    """By plain arithmetic on the zones of the node: with all of them gone one has room, with one less none."""
+    """By plain arithmetic on the zones of the node: with all of them gone one has room, else none."""
     made, seats, priorities = board(seed, 4)
     plan = decided(made, cpu, gpus)
     go, where = victims(plan), promised(plan)
