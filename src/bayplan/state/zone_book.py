@@ -143,8 +143,10 @@ class ZoneBook:
             belief = self.beliefs.get(node)
             if belief is None:
                 continue
-            known = [self._running(pod) for pod in self._there(node) if self._counts(pod)]
-            coming = {(pod.key.namespace, pod.key.name) for pod in self._there(node) if not self._counts(pod)}
+            there = self._there(node)
+            known = [self._running(pod) for pod in there if self._counts(pod)]
+            late = (pod.key for pod in there if not (self._counts(pod) or pod.over))
+            coming = {(key.namespace, key.name) for key in late}
             found = reports.caught_up(belief, self.heard[node], known, self.care, coming)
             if found is not None:
                 for pod in self._there(node):  # others' pods that the node has not even heard of
