@@ -74,10 +74,14 @@ class Settings:
     zone_care: ZoneCare = USUAL_CARE
 
     @property
+    def profile(self) -> Profile:
+        """What admission goes by, and every scheduler that we are unless more is said of it."""
+        return replace(self.scheduling, zones=self.zones)
+
+    @property
     def profiles(self) -> dict[str, Profile]:
         """The profile of each scheduler that we are."""
-        usual = replace(self.scheduling, zones=self.zones)
-        return {name: replace(usual, **given) for name, given in self.names.schedulers.items()}
+        return {name: replace(self.profile, **given) for name, given in self.names.schedulers.items()}
 
     @property
     def patience_with_pods(self) -> Patience | None:

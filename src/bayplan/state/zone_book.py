@@ -101,8 +101,11 @@ class ZoneBook:
         belief = self.beliefs.get(pod.node)
         if belief is None:
             return
-        if before is None and not pod.over:
+        unsigned = belief.report is not None and belief.report.sign is None
+        if before is None and not pod.over and not (unsigned and pod.up):  # that one was there before us
             belief = self._joined(belief, pod)
+        elif unsigned and pod.over:  # it came and went between two reports
+            belief = reports.releasing(belief, (pod.key.namespace, pod.key.name), pod.uid)
         if not assumed and belief.binding:
             belief = reports.bound(belief, pod.uid)
         self._note(pod.node, belief)
@@ -114,7 +117,8 @@ class ZoneBook:
         belief = self.beliefs.get(node)
         if pod is None or belief is None:
             return
-        if not was_there:
+        unsigned = belief.report is not None and belief.report.sign is None
+        if not was_there or unsigned:  # a report that did not count it is as good as before
             self._note(node, reports.releasing(belief, (key.namespace, key.name), pod.uid))
         elif pod.uid in belief.binding:
             self._note(node, reports.bound(belief, pod.uid))
