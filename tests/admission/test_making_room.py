@@ -222,3 +222,21 @@ def test_whoever_is_leaving_already_is_waited_for_before_others_are_sent_away() 
     world.settle()
     assert world.evicted() == []
     assert world.running() == {"stays", "next"}
+
+
+@pytest.mark.parametrize(("quota", "gone"), [(80, ["low4"]), (8, ["low1", "low4"])])
+def test_who_stands_elsewhere_goes_only_for_its_quota(quota: int, gone: list[str]) -> None:
+    world = World(
+        RACKS.replace("f/cpu=8", f"f/cpu={quota}")
+        + """
+        gang low1 by q prio=-1 : cpu=2 > f @ n1=1
+        gang low2 by q prio=-1 : cpu=2 > f @ n2=1
+        gang low3 by q prio=-1 : cpu=2 > f @ n3=1
+        gang low4 by q prio=-1 : cpu=2 > f @ n4=1
+        gang late in q : cpu=2 on:kubernetes.io/hostname=n4
+        """
+        + ("gang more by q prio=9 : cpu=2 > f @ n4=0" if quota == 8 else "")
+    )
+    world.settle()
+    assert sorted(world.evicted()) == gone
+    assert world.hosts("late") == {"n4": 1}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,8 +17,7 @@ from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
 from bayplan.dialects.api import Happened, Kind
 from tests.benchmarks.gang_load import ask_all, nodes, priority_class, without_taints
-from tests.benchmarks.jobs_site import _answers, _cpu, until
-from tests.listening import free_address
+from tests.benchmarks.watched_processes import bayplan_run, cpu_seconds, until
 from tools.controlplane import components, processes
 from tools.controlplane.build import build
 from tools.controlplane.cluster import Cluster
@@ -131,7 +128,7 @@ class Running:
     metrics: str = ""
 
     def cpu(self) -> float:
-        return _cpu(self.pid)[1]
+        return cpu_seconds(self.pid)[1]
 
 
 @contextmanager
@@ -143,24 +140,8 @@ def scheduler(cluster: Cluster, name: str, folder: Path) -> Iterator[Running]:
 
 @contextmanager
 def _ours(cluster: Cluster, folder: Path) -> Iterator[Running]:
-    address = free_address()
-    command = [
-        sys.executable,
-        "-m",
-        "bayplan",
-        "run",
-        "--roles=scheduler",
-        "--no-elect",
-        f"--listen={address}",
-    ]
-    with (folder / "bayplan.log").open("a") as out:
-        process = subprocess.Popen([*command, f"--kubeconfig={cluster.kubeconfig}"], stdout=out, stderr=out)
-    try:
-        until(lambda: _answers(f"http://{address}/readyz"), f"Bayplan that is ready ({folder}/bayplan.log)")
-        yield Running(OURS, process.pid, f"http://{address}/metrics")
-    finally:
-        process.terminate()
-        process.wait(30)
+    with bayplan_run(cluster, "scheduler", folder / "bayplan.log") as (process, server):
+        yield Running(OURS, process.pid, f"{server}/metrics")
 
 
 @contextmanager

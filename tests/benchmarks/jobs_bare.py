@@ -16,11 +16,10 @@ import msgspec
 from msgspec import Struct
 
 from bayplan.backends.remote.access import Access
-from bayplan.backends.remote.client import CONNECTIONS_MAX, READ_BUFFER
 from bayplan.backends.remote.decoding import Lines
 from bayplan.backends.remote.kubeconfig import load
 from bayplan.backends.remote.request import MANAGER, MERGE_PATCH
-from bayplan.backends.remote.tls import tls_context
+from tests.benchmarks.bare_connections import Ask, bare_connections, bare_watch
 
 IN_FLIGHT = 64
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -67,38 +66,18 @@ def main() -> None:
 
 
 async def _patch_all(access: Access, job: str, selectors: Selectors) -> None:
-    tls = tls_context(access, access.certificate)
-    assert tls is not None
-    async with aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(ssl=tls, limit=CONNECTIONS_MAX),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False,
-        read_bufsize=READ_BUFFER,
-        skip_auto_headers=("User-Agent", "Accept-Encoding"),
-        timeout=aiohttp.ClientTimeout(total=None),
-    ) as session:
-        pods: asyncio.Queue[Meta] = asyncio.Queue()
-        query = f"watch=true&labelSelector=batch.kubernetes.io/job-name={job}"
-        async with session.get(f"{access.server}/api/v1/pods?{query}") as stream:
-            assert stream.status == 200, await stream.text()
-            await asyncio.gather(*(_greet(session, access) for _ in range(IN_FLIGHT)))
-            print("ready", flush=True)
-            before = time.process_time()
-            async with asyncio.TaskGroup() as group:  # one that fails ends them all
-                workers = [
-                    group.create_task(_work(session, access, pods, selectors)) for _ in range(IN_FLIGHT)
-                ]
-                await _hand_out(stream, pods, len(selectors))
-                await pods.join()
-                print(time.process_time() - before, flush=True)
-                for worker in workers:
-                    worker.cancel()
-
-
-async def _greet(session: aiohttp.ClientSession, access: Access) -> None:
-    """Its connection is there before the pods are."""
-    async with session.get(f"{access.server}/version") as answer:
-        await answer.read()
+    pods: asyncio.Queue[Meta] = asyncio.Queue()
+    path = f"/api/v1/pods?watch=true&labelSelector=batch.kubernetes.io/job-name={job}"
+    async with bare_watch(access, path) as stream, bare_connections(access, IN_FLIGHT) as ask:
+        print("ready", flush=True)
+        before = time.process_time()
+        async with asyncio.TaskGroup() as group:  # one that fails ends them all
+            workers = [group.create_task(_work(ask, pods, selectors)) for _ in range(IN_FLIGHT)]
+            await _hand_out(stream, pods, len(selectors))
+            await pods.join()
+            print(time.process_time() - before, flush=True)
+            for worker in workers:
+                worker.cancel()
 
 
 async def _hand_out(stream: aiohttp.ClientResponse, pods: asyncio.Queue[Meta], count: int) -> None:
@@ -115,18 +94,14 @@ async def _hand_out(stream: aiohttp.ClientResponse, pods: asyncio.Queue[Meta], c
     raise AssertionError(f"the watch ended before the last {count} pods")
 
 
-async def _work(
-    session: aiohttp.ClientSession, access: Access, pods: asyncio.Queue[Meta], selectors: Selectors
-) -> None:
-    headers = {"Content-Type": MERGE_PATCH}
+async def _work(ask: Ask, pods: asyncio.Queue[Meta], selectors: Selectors) -> None:
     while True:
         pod = await pods.get()
         spec = {"schedulingGates": [], "nodeSelector": selectors[pod.labels[INDEX]]}
         body = msgspec.json.encode({"metadata": {"uid": pod.uid}, "spec": spec})
-        url = f"{access.server}/api/v1/namespaces/{pod.namespace}/pods/{pod.name}?fieldManager={MANAGER}"
-        async with session.patch(url, data=body, headers=headers) as answer:
-            text = await answer.read()
-            assert answer.status == 200, text
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}?fieldManager={MANAGER}"
+        answer = await ask("PATCH", path, body, MERGE_PATCH)
+        assert answer.status == 200, answer.body
         pods.task_done()
 
 

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +17,7 @@ from bayplan.backends.remote.kubeconfig import load
 from bayplan.cli.manifests import Settings, custom_resources
 from bayplan.dialects.api import Happened, Kind
 from tests.benchmarks.jobs_bare import INDEX, Selectors, bare_loop
-from tests.listening import free_address
+from tests.benchmarks.watched_processes import bayplan_run, cpu_seconds, until
 from tools.controlplane.cluster import Cluster
 
 Object = dict[str, Any]
@@ -31,7 +26,7 @@ API, NAMESPACE = "kueue.x-k8s.io/v1beta2", "default"
 WORKLOADS = "workloads.kueue.x-k8s.io"
 RACK, HOST, POOL, GPU = "example.com/rack", "kubernetes.io/hostname", "example.com/pool", "nvidia.com/gpu"
 GPUS_OF_HOST, HOSTS_OF_RACK = 8, 16
-READY_SECONDS, RUN_SECONDS = 60.0, 600.0
+RUN_SECONDS = 600.0
 
 
 # ── what is there ──────────────────────────────────────────────────────────────────────────────────
@@ -113,11 +108,12 @@ class Run:
 
 def with_bayplan(cluster: Cluster, folder: Path, name: str, pods: int, *options: str) -> Run:
     """A Job that names a queue: admitted, started and ungated by `bayplan run`."""
-    with _bayplan(cluster, folder, *options) as process:
-        before, served = _cpu(process.pid), _server_cpu(cluster)
+    with bayplan_run(cluster, "admission", folder / "run.log", *options) as (process, _):
+        time.sleep(2.0)  # the queues get their first statuses
+        before, served = cpu_seconds(process.pid), _server_cpu(cluster)
         times = _watched(cluster, queued_job(name, pods), pods, process)
         served = _server_cpu(cluster) - served
-        loop, everything = (now - then for now, then in zip(_cpu(process.pid), before, strict=True))
+        loop, everything = (now - then for now, then in zip(cpu_seconds(process.pid), before, strict=True))
         job = cluster.get("job", name, "-n", NAMESPACE)
         found = cluster.get("pods", "-n", NAMESPACE, "-l", f"batch.kubernetes.io/job-name={name}")["items"]
         _remove(cluster, name)
@@ -200,41 +196,6 @@ def _watched(
         backend.close(0)
 
 
-@contextmanager
-def _bayplan(cluster: Cluster, folder: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """`bayplan run` that knows everything already when the block begins."""
-    address = free_address()
-    command = [
-        sys.executable,
-        "-m",
-        "bayplan",
-        "run",
-        "--roles=admission",
-        "--no-elect",
-        f"--listen={address}",
-    ]
-    log = folder / "run.log"
-    with log.open("a") as out:
-        process = subprocess.Popen(
-            [*command, f"--kubeconfig={cluster.kubeconfig}", *options], stdout=out, stderr=out
-        )
-    try:
-        until(lambda: _answers(f"http://{address}/readyz"), f"Bayplan that is ready ({log})")
-        time.sleep(2.0)  # the queues get their first statuses
-        yield process
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=5) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
-
-
 def _remove(cluster: Cluster, name: str) -> None:
     """Take away a Job with everything it made, and let the control plane come to rest."""
     cluster.kubectl("delete", "job", name, "-n", NAMESPACE, "--cascade=foreground")
@@ -246,23 +207,5 @@ def _remove(cluster: Cluster, name: str) -> None:
     time.sleep(2.0)
 
 
-def _cpu(pid: int) -> tuple[float, float]:
-    """CPU seconds of the thread that decides, and of all threads together."""
-
-    def spent(file: str) -> float:
-        fields = Path(file).read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    return spent(f"/proc/{pid}/task/{pid}/stat"), spent(f"/proc/{pid}/stat")
-
-
 def _server_cpu(cluster: Cluster) -> float:
-    return sum(_cpu(process.pid)[1] for process in cluster.processes)
-
-
-def until(holds: Any, what: str) -> None:
-    """Wait for what somebody else will do."""
-    end = time.monotonic() + READY_SECONDS
-    while not holds():
-        assert time.monotonic() < end, f"no {what} within {READY_SECONDS:g} s"
-        time.sleep(0.2)
+    return sum(cpu_seconds(process.pid)[1] for process in cluster.processes)

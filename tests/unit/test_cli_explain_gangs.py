@@ -60,7 +60,7 @@ def told(cluster: QueuedCluster, name: str) -> list[str]:
 def test_a_gang_that_finds_too_little_room(cluster: QueuedCluster) -> None:
     lines = told(cluster, "default/wide")
     assert lines[:4] == [
-        "Workload default/wide/g/: waits",
+        "Workload default/wide/g: waits",
         "  needs 3 pods at once",
         "  0 pods with a node, 3 without",
         "  3 x 2 cpu, priority 0",
@@ -71,7 +71,7 @@ def test_a_gang_that_finds_too_little_room(cluster: QueuedCluster) -> None:
 
 def test_a_pod_of_a_gang_stands_for_it_and_an_incomplete_gang_says_so(cluster: QueuedCluster) -> None:
     lines = told(cluster, "default/short-1")
-    assert lines[0] == "Workload default/short/g/: not complete"
+    assert lines[0] == "Workload default/short/g: not complete"
     assert any("3 of 4 are there" in line for line in lines)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from bayplan.backends.remote.backend import RemoteBackend, connect
 from bayplan.cli.gang_api import gang_api_words, gang_versions
 from bayplan.cli.live_state import Target, pages
-from bayplan.cli.words import amount_text, counted, short_resources
+from bayplan.cli.words import amount_text, counted, short_resources, shown_name
 from bayplan.cli.zone_drawing import drawn
 from bayplan.dialects.api import Event, Happened
 from bayplan.dialects.errors import NotServed, Trouble
@@ -66,7 +66,7 @@ def _meant(role: SchedulerRole, namespace: str, name: str) -> list[Ref]:
     state = role.state
     known = {entry.ref: None for entry in state.entries()} | dict.fromkeys(state.charters)
     here = [ref for ref in known if ref.namespace == namespace]
-    exact = [ref for ref in here if name in (ref.name, ref.name.partition("/")[0])]
+    exact = [ref for ref in here if name in (ref.name, shown_name(ref), ref.name.partition("/")[0])]
     by_pod = [pod.gang for key, pod in state.pods.items() if (key.namespace, key.name) == (namespace, name)]
     return exact or [ref for ref in by_pod if ref is not None]
 
@@ -75,7 +75,7 @@ def _story(role: SchedulerRole, ref: Ref, now: float, *, zones: bool) -> Iterato
     state = role.state
     charter, place = state.charter_of(ref), state.place_of(ref)
     standing, waiting = state.standing(ref), state.waiting(ref)
-    yield f"{ref.kind} {ref.namespace}/{ref.name}: {STATES.get(place, 'waits') if place else 'runs'}"
+    yield f"{ref.kind} {ref.namespace}/{shown_name(ref)}: {STATES.get(place, 'waits') if place else 'runs'}"
     if charter is not None and charter.minimum > 1:
         yield f"  needs {counted(charter.minimum, 'pod')} at once"
     if charter is not None and charter.locality.required:

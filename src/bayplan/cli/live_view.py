@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bayplan.cli.home_cluster import HomeCluster
+from bayplan.cli.words import shown_name
 from bayplan.simulator.objects import BLOCK, GPU, RACK, TOPOLOGY
 from bayplan.state.line import Place
 
@@ -107,7 +108,7 @@ def _gangs(cluster: HomeCluster) -> Table:
             pods = len(state.members.get(entry.ref, ()))
             refused = state.told(entry.ref) if entry.place in (Place.PARKED, Place.MAKING_ROOM) else None
             table.add_row(
-                Text(f"{entry.ref.kind} {entry.ref.name}", style="bold"),
+                Text(f"{entry.ref.kind} {shown_name(entry.ref)}", style="bold"),
                 "1 pod" if pods == 1 else f"{pods} pods",
                 WORDS[entry.place],
                 Text(cluster.words(refused, entry.ref) if refused else "", style="yellow"),

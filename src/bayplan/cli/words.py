@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME
 
 _BYTES = ("memory", "ephemeral-storage")
@@ -65,3 +66,8 @@ def _bytes_text(amount: float) -> str:
     while abs(amount) >= 1024 and power < len(_BINARY) - 1:
         amount, power = amount / 1024, power + 1
     return f"{amount:.1f}".rstrip("0").rstrip(".") + _BINARY[power]
+
+
+def shown_name(ref: Ref) -> str:
+    """Its name as people write it: a group that is not copied has no key behind it."""
+    return ref.name.rstrip("/")

@@ -10,6 +10,7 @@ import numpy as np
 
 from bayplan.model.rules import NodeRules, Requirement, Taint, Term, Toleration
 from bayplan.placement.fit_tallies import Slots
+from bayplan.placement.memory import recall
 from bayplan.placement.nodes import ABSENT, NodeTable, attracted, selected, tolerated
 from bayplan.placement.tree import Bools, Ints
 
@@ -54,12 +55,7 @@ class Land:
 
     def remember(self, question: Hashable, work_out: Callable[[], T]) -> T:
         """An answer worked out once."""
-        if question not in self.memory:
-            if len(self.memory) >= REMEMBERED_MAX:
-                del self.memory[next(iter(self.memory))]
-            self.memory[question] = work_out()
-        answer: T = self.memory[question]
-        return answer
+        return recall(self.memory, REMEMBERED_MAX, question, work_out)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

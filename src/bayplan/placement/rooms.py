@@ -12,9 +12,10 @@ from bayplan.model.assignment import Assignment, Path
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME
 from bayplan.model.quota import Flavor
+from bayplan.model.rules import NodeRules
 from bayplan.model.zone import ZoneWants
 from bayplan.placement.capacity import with_slot
-from bayplan.placement.nodes import host_row, labelled
+from bayplan.placement.nodes import host_row, labelled, mask
 from bayplan.placement.supply import Supply
 from bayplan.placement.tree import Bools, Ints, Tree, find
 from bayplan.placement.zone_rooms import Move, ZoneRooms
@@ -191,6 +192,14 @@ class Rooms:
         supply = self._now[topology]
         found = [self._located(topology, supply, place)[0].tolist() for place in places]
         return frozenset(itertools.chain.from_iterable(found))
+
+    def usable(self, flavor: str, rules: Iterable[NodeRules]) -> frozenset[int] | None:
+        """The leaves that any of the rules accept; None if leaves hold several nodes, which differ."""
+        supply = self.supply(flavor)
+        if not supply.tree.topology.ends_at_host:
+            return None
+        accepted = [mask(supply.table, each) for each in rules]
+        return frozenset(np.flatnonzero(supply.active & np.logical_or.reduce(accepted)).tolist())
 
     def by_domain(
         self, flavor: str, level: str, places: Mapping[Ref, Iterable[Assignment]]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from bayplan.model.assignment import Path
+from bayplan.placement.memory import recall
 from bayplan.placement.nodes import NodeTable
 from bayplan.placement.tree import Bools, Ints, Tree, find, find_row
 
@@ -54,16 +55,11 @@ class Supply:
     largest: Mapping[str, int]  # the most of a resource that any one node ever had
     claimed: Ints | None = None
     held: Ints | None = None  # of what is not free, the part that placed gangs hold; rows as in `free`
-    memory: dict[object, Any] = field(default_factory=dict)
+    memory: dict[Hashable, Any] = field(default_factory=dict)
 
-    def remember(self, question: object, work_out: Callable[[], T]) -> T:
+    def remember(self, question: Hashable, work_out: Callable[[], T]) -> T:
         """The answer to a question asked before of this very picture, or a fresh one."""
-        if question not in self.memory:
-            if len(self.memory) >= REMEMBERED_MAX:
-                del self.memory[next(iter(self.memory))]
-            self.memory[question] = work_out()
-        answer: T = self.memory[question]
-        return answer
+        return recall(self.memory, REMEMBERED_MAX, question, work_out)
 
     def limited(self, active: Bools) -> Supply:
         """The same with other nodes out of bounds. Asked for so often that it does without `replace`."""

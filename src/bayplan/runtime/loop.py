@@ -121,4 +121,5 @@ class Loop:
 
 def _in_order(kind: Kind) -> tuple[str, ...]:
     """The same order in every process; some kinds are watched twice, in parts or in other words."""
-    return kind.path(), kind.label_selector, kind.field_selector, kind.wire.__name__ if kind.wire else ""
+    wire = kind.wire.__name__ if kind.wire else ""
+    return kind.path(), kind.label_selector, kind.field_selector, wire, str(kind.optional)

@@ -15,6 +15,7 @@ from bayplan.runtime.metrics import Metrics
 from bayplan.runtime.scheduler_role import SchedulerRole
 
 WAIT_SECONDS_MAX = 1.0
+REST_SECONDS_MIN = 0.004
 REST_SECONDS_MAX = 0.02
 COUNT_SECONDS = 1.0  # everyone in line is counted this often, not at every step
 
@@ -113,7 +114,12 @@ class Service:
                 self.counted = self.last_step
                 self.metrics.queues(self._lengths())
             self.loop.backend.wait(max(min(due - self.clock.wall(), WAIT_SECONDS_MAX), 0.0))
-            self.stop.wait(min(spent, REST_SECONDS_MAX))  # what comes in bursts is taken in together
+            self.stop.wait(self._rest(spent))
+
+    def _rest(self, spent: float) -> float:
+        """How long to let news gather: what comes in bursts is taken in together, a lone one at once."""
+        burst = self.clock.monotonic() - self.last_step < REST_SECONDS_MIN
+        return min(max(spent, REST_SECONDS_MIN if burst else 0.0), REST_SECONDS_MAX)
 
     def finish(self, seconds: float) -> None:
         """Wait for the writes under way, and take note of how they ended."""

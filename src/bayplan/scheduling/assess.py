@@ -131,8 +131,18 @@ def _victims(inquiry: Inquiry, offer: Offer, wanted: list[Wanted]) -> list[Victi
     need = Need(
         inquiry.demand, inquiry.queue, cells, quota, find,
         lambda: has_places(inquiry.round, inquiry.demand, wanted), _one_level(inquiry.round, wanted),
+        _ground(inquiry.round, wanted),
     )  # fmt: skip
     return find_victims(inquiry.round, need)
+
+
+def _ground(round_: Round, wanted: list[Wanted]) -> tuple[str, frozenset[int]] | None:
+    """The only leaves on which pods may stand; None if that is not so easily said."""
+    if len(wanted) != 1 or not round_.profile.rules_below_leaf:
+        return None
+    [want] = wanted
+    usable = round_.rooms.usable(want.flavor, (pod_set.rules for pod_set in want.gang.root.pod_sets()))
+    return None if usable is None else (want.flavor, usable)
 
 
 def _one_level(round_: Round, wanted: list[Wanted]) -> tuple[str, str] | None:

@@ -15,6 +15,7 @@ from bayplan.scheduling.yielding import (
     fits,
     fits_quota,
     importance,
+    in_the_way,
     is_within,
     put_back,
     uses,
@@ -161,8 +162,11 @@ def _smallest(round_: Round, need: Need, candidates: list[Candidate], borrowing:
 def _enough(round_: Round, need: Need, candidates: list[Candidate], borrowing: bool) -> list[Candidate]:
     """The first so many candidates whose going is enough; they are removed. None are if all are not enough.
 
-    A place is sought after one, two, four, … have gone, and then between the last two looks.
+    A place is sought after one, two, four, … have gone, and then between the last two looks. If quota is
+    no trouble, only those who stand in the way have to go.
     """
+    if fits_quota(round_, need, borrowing):
+        candidates = [c for c in candidates if in_the_way(round_, need, c.demand)]
     removed: list[Candidate] = []
     look, too_few, found = 1, 0, False
     for candidate in candidates:

@@ -35,6 +35,7 @@ class Need:
     find: Callable[[], Sequence[Spot] | None]  # where it would stand as things are
     has_place: Callable[[], bool]  # whether it would stand anywhere, which is known sooner
     level: tuple[str, str] | None = None  # a flavor, and the level of one domain of it that must hold all
+    ground: tuple[str, frozenset[int]] | None = None  # a flavor, and the only leaves of it that matter
 
 
 def lowest_fit(account: Account, cell: Cell, amount: int) -> tuple[int, bool]:
@@ -74,6 +75,14 @@ def importance(demand: Demand, queue: str) -> tuple[bool, bool, int, float, str]
     own = demand.admission is not None and demand.admission.queue == queue
     identity = demand.gang.uid or f"{demand.gang.source.namespace}/{demand.gang.source.name}"
     return (not demand.evicted, own, demand.gang.priority, -demand.reserved, identity)
+
+
+def in_the_way(round_: Round, need: Need, demand: Demand) -> bool:
+    """Whether a gang stands where the one in need could; if it does not, its going makes no room."""
+    if need.ground is None:
+        return True
+    flavor, leaves = need.ground
+    return not leaves.isdisjoint(round_.rooms.leaves(flavor, [s.place for s in round_.load_of(demand).spots]))
 
 
 def is_within(account: Account, cells: frozenset[Cell]) -> bool:

@@ -8,14 +8,16 @@ import os
 import sys
 import traceback
 from collections import Counter
+from collections.abc import Callable
 
 from bayplan.simulator.jobs_run import JobsSimulation
 from bayplan.simulator.pods_run import PodsSimulation
 from bayplan.simulator.report import Report
 from bayplan.simulator.run import Simulation
+from bayplan.simulator.storm import Storm
 
 GANGS, JOBS, PODS = "gangs", "jobs", "pods"
-PLAYS: dict[str, type[Simulation] | type[JobsSimulation] | type[PodsSimulation]] = {
+PLAYS: dict[str, Callable[[int], Storm]] = {
     GANGS: Simulation,  # gangs of the scheduler and bare Workloads, as the seed says
     JOBS: JobsSimulation,  # jobs that name a queue, their pods, and nodes that fail
     PODS: PodsSimulation,  # gangs of the gang API, plain pods and jobs, with preemption and contention

@@ -25,10 +25,14 @@ class Binder:
         self.store = store
         self.version = -1
 
-    def step(self) -> None:
-        """Bind whatever can be bound."""
-        if self.store.version == self.version:
-            return
+    def step(self, now: float) -> float:
+        """Bind whatever can be bound; nothing is ever due by itself."""
+        if self.store.version != self.version:
+            self._bind_all()
+            self.version = self.store.version
+        return float("inf")
+
+    def _bind_all(self) -> None:
         pods = self.store.list(PLAIN_PODS).items
         waiting = [pod for pod in pods if _waits(pod)]
         if waiting:
@@ -41,7 +45,6 @@ class Binder:
                         here = used.setdefault(name, {})
                         here[resource] = here.get(resource, 0) + amount
                     break
-        self.version = self.store.version
 
     def _bind(self, pod: Object, node: str) -> None:
         namespace, name = name_of(pod)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import ssl
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -17,6 +18,7 @@ from yarl import URL
 
 from bayplan.backends.remote.access import Access
 from bayplan.backends.remote.credentials import Credentials, Presented
+from bayplan.backends.remote.pool import CLOSING_ROUNDS, NoConnection, Pool
 from bayplan.backends.remote.proxies import is_loopback, proxy_for
 from bayplan.dialects.errors import Misconfigured, Trouble, Unreachable
 
@@ -25,7 +27,6 @@ CONNECTIONS_MAX = 256
 CONNECT_SECONDS = 10.0
 READ_BUFFER = 1 << 20
 TRIES_MAX = 10
-CLOSING_ROUNDS = 1000
 BUSY = (429, 500, 503)  # with Retry-After these say: not done, ask again
 
 
@@ -63,6 +64,8 @@ class Client:
             self._fixed["proxy"] = proxy
         if access.server_name:
             self._fixed["server_hostname"] = access.server_name
+        self._pool = None if "proxy" in self._fixed else Pool(access.server, access.server_name)
+        self._heads: dict[str, bytes] = {}
         for warning in _warnings(access):
             log(warning)
         self._session = aiohttp.ClientSession(
@@ -75,6 +78,8 @@ class Client:
 
     async def close(self) -> None:
         """Let go of every connection, also of those that still wait for the server to say goodbye."""
+        if self._pool is not None:
+            await self._pool.close()
         await self._session.close()
         for connection in [*self._sockets]:
             with suppress(OSError):
@@ -154,6 +159,13 @@ class Client:
         timeout: aiohttp.ClientTimeout,
     ) -> Answer:
         try:
+            if self._pool is not None and method != "GET":
+                head = self._head(self._pool, presented, content_type)
+                heard = await self._pool.ask(
+                    method, path, head, body, presented.tls, timeout.total or self.seconds, CONNECT_SECONDS
+                )
+                after = heard.retry_after if heard.status in BUSY else None
+                return Answer(heard.status, heard.body, _seconds(after))
             async with await self._send(method, path, body, content_type, presented, timeout) as response:
                 text = await response.read()
                 after = response.headers.get("Retry-After") if response.status in BUSY else None
@@ -192,10 +204,16 @@ class Client:
             **self._fixed,
         )
 
+    def _head(self, pool: Pool, presented: Presented, content_type: str) -> bytes:
+        headers = self._prepared(presented, content_type)
+        if content_type not in self._heads:
+            self._heads[content_type] = pool.head(headers.items())
+        return self._heads[content_type]
+
     def _prepared(self, presented: Presented, content_type: str) -> CIMultiDict[str]:
         """Headers are made once for each content type and credential."""
         if self._headers_of is not presented:
-            self._headers, self._headers_of = {}, presented
+            self._headers, self._heads, self._headers_of = {}, {}, presented
         found = self._headers.get(content_type)
         if found is None:
             found = CIMultiDict((*presented.headers, ("Accept", "application/json"), ("User-Agent", AGENT)))
@@ -211,8 +229,9 @@ class Client:
         match problem:
             case Trouble():
                 return problem
-            case aiohttp.ClientConnectorCertificateError():
-                reason = getattr(problem.certificate_error, "verify_message", "") or problem.certificate_error
+            case aiohttp.ClientConnectorCertificateError() | ssl.SSLCertVerificationError():
+                failed = getattr(problem, "certificate_error", problem)
+                reason = getattr(failed, "verify_message", "") or failed
                 return Misconfigured(
                     f"{access.origin}: the certificate of {access.server} cannot be trusted ({reason});"
                     " correct certificate-authority or tls-server-name of the cluster"
@@ -222,7 +241,7 @@ class Client:
                     f"{access.origin}: the proxy {self._fixed.get('proxy')} leads nowhere ({_why(problem)});"
                     " check proxy-url, HTTPS_PROXY and NO_PROXY"
                 )
-            case aiohttp.ClientConnectorError() | aiohttp.ConnectionTimeoutError():
+            case aiohttp.ClientConnectorError() | aiohttp.ConnectionTimeoutError() | NoConnection():
                 return Unsent(
                     f"{access.origin}: no connection to {access.server} ({_why(problem)}); check that the"
                     " server runs and that the address is right"

@@ -1,0 +1,186 @@
+"""Connections for many small requests: one question at a time on each, kept open from one to the next.
+
+Writes are most of what a scheduler costs itself. A general client spends several times as long on one as the
+connection and the parser need; lists and watches, which are few and large, do not care.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterable
+from typing import NamedTuple, cast
+from urllib.parse import urlsplit
+
+import httptools
+
+PORTS = {"http": 80, "https": 443}
+CLOSING_ROUNDS = 1000
+
+
+class NoConnection(ConnectionError):
+    """Nothing was asked: there was no connection to ask on."""
+
+
+class Heard(NamedTuple):
+    """What came back."""
+
+    status: int
+    body: bytes
+    retry_after: str | None
+
+
+class Pool:
+    """Made and used inside the loop that runs it. How many connections there are is up to its callers."""
+
+    def __init__(self, server: str, server_name: str = "") -> None:
+        parts = urlsplit(server)
+        self.host = parts.hostname or ""
+        self.port = parts.port or PORTS[parts.scheme]
+        self._server_name = server_name or self.host
+        self._authority, self._prefix = parts.netloc.rpartition("@")[2], parts.path
+        self._secure = parts.scheme == "https"
+        self._free: list[Connection] = []
+        self._open: set[Connection] = set()
+        self._tls: ssl.SSLContext | None = None
+
+    def head(self, headers: Iterable[tuple[str, str]]) -> bytes:
+        """Headers as they are sent, but for the length of what follows."""
+        given = (("Host", self._authority), *headers)
+        return "".join(f"{name}: {value}\r\n" for name, value in given).encode("latin-1")
+
+    async def ask(
+        self, method: str, path: str, head: bytes, body: bytes, tls: ssl.SSLContext | None, seconds: float,
+        connect_seconds: float,
+    ) -> Heard:  # fmt: skip
+        """Ask once. NoConnection: it was not sent; TimeoutError and ConnectionError: it may have been."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + seconds
+        connection = self._idle(tls) or await self._connected(tls, min(seconds, connect_seconds))
+        line = f"{method} {self._prefix}{path} HTTP/1.1\r\n".encode("ascii")
+        length = b"Content-Length: %d\r\n\r\n" % len(body)
+        try:
+            heard = await connection.ask(b"".join((line, head, length, body)), end - clock())
+        except BaseException:
+            connection.drop()
+            raise
+        if connection.reusable:
+            self._free.append(connection)
+        else:
+            connection.drop()
+        return heard
+
+    async def close(self) -> None:
+        """Let go of every connection."""
+        self._free.clear()
+        for connection in [*self._open]:
+            connection.drop()
+        for _ in range(CLOSING_ROUNDS):
+            if not self._open:
+                break
+            await asyncio.sleep(0.001)
+
+    def _idle(self, tls: ssl.SSLContext | None) -> Connection | None:
+        """A connection that is open and shows the credentials of today."""
+        if tls is not self._tls:
+            for old in self._free:
+                old.drop()
+            self._free, self._tls = [], tls
+        while self._free:
+            connection = self._free.pop()
+            if connection.reusable:
+                return connection
+        return None
+
+    async def _connected(self, tls: ssl.SSLContext | None, seconds: float) -> Connection:
+        context = (tls or ssl.create_default_context()) if self._secure else None
+        name = self._server_name if context is not None else None
+        try:
+            async with asyncio.timeout(seconds):
+                _, made = await asyncio.get_running_loop().create_connection(
+                    lambda: Connection(self._open), self.host, self.port, ssl=context, server_hostname=name
+                )
+        except ssl.SSLCertVerificationError:
+            raise
+        except TimeoutError:
+            raise NoConnection("timed out") from None
+        except OSError as problem:
+            raise NoConnection(str(problem.strerror or problem)) from problem
+        return made
+
+
+class Connection(asyncio.Protocol):
+    """One question, then its answer. The methods whose names begin with `on` are the parser's."""
+
+    def __init__(self, known: set[Connection]) -> None:
+        self._known = known
+        self._parser = httptools.HttpResponseParser(self)
+        self._transport: asyncio.Transport | None = None
+        self._answer: asyncio.Future[Heard] | None = None
+        self._body: list[bytes] = []
+        self._retry_after: str | None = None
+        self._keeps = True
+
+    @property
+    def reusable(self) -> bool:
+        """Whether another question can be asked."""
+        return self._keeps and self._transport is not None and not self._transport.is_closing()
+
+    def ask(self, question: bytes, seconds: float) -> asyncio.Future[Heard]:
+        """The answer to come, within so many seconds."""
+        loop = asyncio.get_running_loop()
+        assert self._answer is None and self._transport is not None
+        self._answer = answer = loop.create_future()
+        timer = loop.call_later(seconds, self._fail, TimeoutError())
+        answer.add_done_callback(lambda _: timer.cancel())
+        self._body, self._retry_after = [], None
+        self._transport.write(question)
+        return answer
+
+    def drop(self) -> None:
+        """It is of no more use, whatever may still come."""
+        self._keeps = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._known.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._keeps = False
+        self._known.discard(self)
+        self._fail(ConnectionError(str(exc) if exc else "the server closed the connection"))
+
+    def data_received(self, data: bytes) -> None:
+        if self._answer is None:  # nobody asked: whatever it is, it is not the next answer
+            self.drop()
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as wrong:
+            self._fail(ConnectionError(f"what it said is no HTTP: {wrong}"))
+            self.drop()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() == b"retry-after":
+            self._retry_after = value.decode("latin-1")
+
+    def on_body(self, body: bytes) -> None:
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status < 200:  # only a sign that more is to come
+            self._body = []
+            return
+        self._keeps = self._keeps and self._parser.should_keep_alive()
+        answer, self._answer = self._answer, None
+        if answer is not None and not answer.done():
+            answer.set_result(Heard(status, b"".join(self._body), self._retry_after))
+
+    def _fail(self, problem: Exception) -> None:
+        answer, self._answer = self._answer, None
+        self._keeps = False
+        if answer is not None and not answer.done():
+            answer.set_exception(problem)
