@@ -7,11 +7,11 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import aiohttp
 import msgspec
 
 from bayplan.backends.remote.access import Access
-from tests.benchmarks.slim_session import connect, slim_session
+from tests.benchmarks.bare_connections import JSON, bare_connections
+from tests.benchmarks.bare_connections import Ask as Asking
 
 Object = dict[str, Any]
 Ask = tuple[str, str, Object | None]
@@ -31,25 +31,21 @@ def ask_all(access: Access, asks: Sequence[Ask], in_flight: int = IN_FLIGHT) -> 
 
 
 async def _ask_all(access: Access, asks: Sequence[Ask], in_flight: int) -> float:
-    async with slim_session(access) as session:
+    async with bare_connections(access, in_flight) as ask:
         left = iter(asks)
-        await connect(session, access, in_flight)
         start = time.perf_counter()
         async with asyncio.TaskGroup() as group:  # one that fails ends them all
             for _ in range(in_flight):
-                group.create_task(_work(session, access.server, left))
+                group.create_task(_work(ask, left))
         return time.perf_counter() - start
 
 
-async def _work(session: aiohttp.ClientSession, server: str, left: Iterable[Ask]) -> None:
+async def _work(ask: Asking, left: Iterable[Ask]) -> None:
     for method, path, body in left:
-        kind = MERGE if method == "PATCH" else "application/json"
-        data = None if body is None else msgspec.json.encode(body)
-        async with session.request(
-            method, server + path, data=data, headers={"Content-Type": kind}
-        ) as answer:
-            text = await answer.read()
-            assert answer.status < 300 or (method, answer.status) == ("DELETE", 404), (path, text[:300])
+        data = b"" if body is None else msgspec.json.encode(body)
+        answer = await ask(method, path, data, MERGE if method == "PATCH" else JSON)
+        done = answer.status < 300 or (method, answer.status) == ("DELETE", 404)
+        assert done, (path, answer.body[:300])
 
 
 # ── objects ────────────────────────────────────────────────────────────────────────────────────────

@@ -19,7 +19,7 @@ from bayplan.backends.remote.access import Access
 from bayplan.backends.remote.decoding import Lines
 from bayplan.backends.remote.kubeconfig import load
 from bayplan.backends.remote.request import MANAGER, MERGE_PATCH
-from tests.benchmarks.slim_session import connect, slim_session
+from tests.benchmarks.bare_connections import Ask, bare_connections, bare_watch
 
 IN_FLIGHT = 64
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -66,23 +66,18 @@ def main() -> None:
 
 
 async def _patch_all(access: Access, job: str, selectors: Selectors) -> None:
-    async with slim_session(access) as session:
-        pods: asyncio.Queue[Meta] = asyncio.Queue()
-        query = f"watch=true&labelSelector=batch.kubernetes.io/job-name={job}"
-        async with session.get(f"{access.server}/api/v1/pods?{query}") as stream:
-            assert stream.status == 200, await stream.text()
-            await connect(session, access, IN_FLIGHT)
-            print("ready", flush=True)
-            before = time.process_time()
-            async with asyncio.TaskGroup() as group:  # one that fails ends them all
-                workers = [
-                    group.create_task(_work(session, access, pods, selectors)) for _ in range(IN_FLIGHT)
-                ]
-                await _hand_out(stream, pods, len(selectors))
-                await pods.join()
-                print(time.process_time() - before, flush=True)
-                for worker in workers:
-                    worker.cancel()
+    pods: asyncio.Queue[Meta] = asyncio.Queue()
+    path = f"/api/v1/pods?watch=true&labelSelector=batch.kubernetes.io/job-name={job}"
+    async with bare_watch(access, path) as stream, bare_connections(access, IN_FLIGHT) as ask:
+        print("ready", flush=True)
+        before = time.process_time()
+        async with asyncio.TaskGroup() as group:  # one that fails ends them all
+            workers = [group.create_task(_work(ask, pods, selectors)) for _ in range(IN_FLIGHT)]
+            await _hand_out(stream, pods, len(selectors))
+            await pods.join()
+            print(time.process_time() - before, flush=True)
+            for worker in workers:
+                worker.cancel()
 
 
 async def _hand_out(stream: aiohttp.ClientResponse, pods: asyncio.Queue[Meta], count: int) -> None:
@@ -99,18 +94,14 @@ async def _hand_out(stream: aiohttp.ClientResponse, pods: asyncio.Queue[Meta], c
     raise AssertionError(f"the watch ended before the last {count} pods")
 
 
-async def _work(
-    session: aiohttp.ClientSession, access: Access, pods: asyncio.Queue[Meta], selectors: Selectors
-) -> None:
-    headers = {"Content-Type": MERGE_PATCH}
+async def _work(ask: Ask, pods: asyncio.Queue[Meta], selectors: Selectors) -> None:
     while True:
         pod = await pods.get()
         spec = {"schedulingGates": [], "nodeSelector": selectors[pod.labels[INDEX]]}
         body = msgspec.json.encode({"metadata": {"uid": pod.uid}, "spec": spec})
-        url = f"{access.server}/api/v1/namespaces/{pod.namespace}/pods/{pod.name}?fieldManager={MANAGER}"
-        async with session.patch(url, data=body, headers=headers) as answer:
-            text = await answer.read()
-            assert answer.status == 200, text
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}?fieldManager={MANAGER}"
+        answer = await ask("PATCH", path, body, MERGE_PATCH)
+        assert answer.status == 200, answer.body
         pods.task_done()
 
 

@@ -21,7 +21,7 @@ from bayplan.placement.zone_resources import pinned_containers
 from bayplan.placement.zone_scores import zone_scores
 from bayplan.placement.zone_signs import sign_of_pods
 from bayplan.placement.zones import ZoneColumns, zone_columns
-from tests.conformance.numa_objects import PEER, SCORES, Object, pod_of, topology_of, wants_of, zones_of
+from tests.conformance.numa_objects import SCORES, USUAL, Object, pod_of, topology_of, wants_of, zones_of
 from tests.conformance.numa_parts import compared
 from tests.conformance.registry import Check, ForFile
 
@@ -267,7 +267,7 @@ TABLES: dict[str, Callable[[Object], Any]] = {
 
 def check_story(case: Object) -> list[str]:
     """Pods come and go; those that wait are tried again after a new report where the story has one."""
-    rules = replace(PEER, score=SCORES[case["scoringStrategy"]])
+    rules = replace(USUAL, score=SCORES[case["scoringStrategy"]])
     cache = Cache(replace(PEER_CARE, period=case["cacheResyncPeriodSeconds"]))
     for wire in case["nodeResourceTopologies"]:
         cache.put(zones_of(wire))

@@ -13,7 +13,16 @@ from bayplan.model.zone import FitRule, ZoneRules
 from bayplan.placement.zone_fit import aligned, why_unaligned
 from bayplan.placement.zone_scores import zone_scores
 from bayplan.placement.zones import ZoneColumns
-from tests.conformance.numa_objects import PEER, SCORES, Object, columns_of, nodes_of, wants_of
+from tests.conformance.numa_objects import (
+    FORGETFUL,
+    SCORES,
+    USUAL,
+    Object,
+    columns_of,
+    nodes_of,
+    rules_for,
+    wants_of,
+)
 from tests.conformance.registry import Check, ForFile, NothingToRun
 
 BEST = 100
@@ -31,8 +40,9 @@ def check_score(case: Object) -> list[str]:
     """All nodes as the peer's program answered, and its best node."""
     nodes = nodes_of(case["nodes"].values())
     columns = columns_of(nodes, case["nodeResourceTopologies"])
-    rules = replace(PEER, score=SCORES[case["scoringStrategy"]])
-    scores = zone_scores(columns, wants_of(case["pod"]), rules)
+    wants = wants_of(case["pod"])
+    rules = replace(rules_for(wants), score=SCORES[case["scoringStrategy"]])
+    scores = zone_scores(columns, wants, rules)
     got = {node.name: int(score) for node, score in zip(nodes, scores, strict=True)}
     observed = case.get("observed") or {}
     wrong = [f"{name}: want {want}, got {got[name]}" for name, want in observed.items() if got[name] != want]
@@ -53,7 +63,7 @@ def check_oracle(case: Object) -> list[str]:
         wrong.append(f"service: want {case['qos']}, got {wants.service}")
     weights = tuple(case["weights"].items())
     scores = {
-        name: zone_scores(columns, wants, replace(PEER, score=score, weights=weights))
+        name: zone_scores(columns, wants, replace(rules_for(wants), score=score, weights=weights))
         for name, score in SCORES.items()
     }
     for row, node in enumerate(nodes):
@@ -77,7 +87,7 @@ def _score_differs(label: str, want: Any, got: int) -> list[str]:
 def _stricter(case: Object, columns: ZoneColumns) -> list[str]:
     """Counting sidecars may only refuse more."""
     wants = wants_of(case["pod"])
-    more = aligned(columns, wants).good & ~aligned(columns, wants, PEER).good
+    more = aligned(columns, wants, USUAL).good & ~aligned(columns, wants, FORGETFUL).good
     return ["a node is good only if sidecars are counted"] if more.any() else []
 
 
@@ -85,10 +95,11 @@ def check_integration(case: Object) -> list[str]:
     """Two nodes: where the pods may go, by filter and then by score."""
     nodes = nodes_of(case["nodes"])
     columns = columns_of(nodes, case["nodeResourceTopologies"])
-    rules = replace(PEER, score=SCORES[case["scoringStrategy"]])
     wrong: list[str] = []
     for pod in case["pods"]:
-        scores = zone_scores(columns, wants_of(pod), rules)
+        wants = wants_of(pod)
+        rules = replace(rules_for(wants), score=SCORES[case["scoringStrategy"]])
+        scores = zone_scores(columns, wants, rules)
         good = {}
         for row, node in enumerate(nodes):
             got = _verdict(columns, row, node.name, pod)
@@ -110,7 +121,7 @@ def seed_check(path: Path) -> Check:
     listed = {case["id"] for case in json.loads(path.read_text())["cases"]}
     cases = json.loads(filters.read_text())["cases"] if filters.exists() else []
     beside = {case["id"]: case for case in cases}
-    verdicts = {name: (_good(case, PLAIN), _good(case, PEER)) for name, case in beside.items()}
+    verdicts = {name: (_good(case, PLAIN), _good(case, USUAL)) for name, case in beside.items()}
     others = [name for name, (plain, strict) in verdicts.items() if plain != strict and name not in listed]
 
     def check(case: Object) -> list[str]:
@@ -131,8 +142,9 @@ def _good(case: Object, rules: ZoneRules) -> bool:
 
 def _verdict(columns: ZoneColumns, row: int, name: str, pod: Object) -> Object:
     wants = wants_of(pod)
-    good = bool(aligned(columns, wants, PEER).good[row])
-    why = why_unaligned(columns, row, name, wants, PEER)
+    rules = rules_for(wants)
+    good = bool(aligned(columns, wants, rules).good[row])
+    why = why_unaligned(columns, row, name, wants, rules)
     assert good is (why is None), "the reason and the verdict must agree"
     if why is None:
         return {"code": "Success", "reasons": []}

@@ -12,13 +12,21 @@ from bayplan.dialects.kube.zone_wants import zone_wants
 from bayplan.dialects.nrt.topologies import node_zones
 from bayplan.dialects.nrt.wire import TopologyWire
 from bayplan.model.node import Node
-from bayplan.model.zone import NodeZones, ZoneRules, ZoneScore, ZoneWants
+from bayplan.model.zone import NodeZones, Role, ZoneRules, ZoneScore, ZoneWants
 from bayplan.placement.zones import ZoneColumns, zone_columns
 
 Object = dict[str, Any]
 
-PEER = ZoneRules(sidecars_stay=False)
-"""The peer checks sidecars, and then forgets what they took."""
+USUAL, FORGETFUL = ZoneRules(), ZoneRules(sidecars_stay=False)
+
+
+def rules_for(wants: ZoneWants) -> ZoneRules:
+    """Ours, as nobody has configured anything; for pods with sidecars the option that is the peer's way.
+
+    The peer checks sidecars, and then forgets what they took.
+    """
+    return FORGETFUL if any(one.role is Role.SIDECAR for one in wants.containers) else USUAL
+
 
 SCORES = {
     "LeastAllocated": ZoneScore.LEAST_ALLOCATED,

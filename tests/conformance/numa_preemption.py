@@ -13,7 +13,7 @@ from bayplan.placement.zone_evictions import imagined, without
 from bayplan.placement.zone_fit import why_unaligned
 from bayplan.placement.zone_reports import RunningPod, seats
 from bayplan.placement.zones import zone_columns
-from tests.conformance.numa_objects import PEER, Object, nodes_of, wants_of, zones_of
+from tests.conformance.numa_objects import USUAL, Object, nodes_of, wants_of, zones_of
 from tests.conformance.registry import Check
 
 
@@ -39,7 +39,7 @@ def check_filter(case: Object) -> list[str]:
         reasons = [no_eviction(found)]
     else:
         columns = zone_columns(nodes, {report.node: found})
-        why = why_unaligned(columns, 0, nodes[0].name, wants_of(case["pod"]), PEER)
+        why = why_unaligned(columns, 0, nodes[0].name, wants_of(case["pod"]), USUAL)
         reasons = [] if why is None else [sentence(why.cause)]
     got = {"code": "Unschedulable" if reasons else "Success", "reasons": reasons}
     wrong = [] if got == case["expected"] else [f"want {case['expected']}, got {got}"]
@@ -61,7 +61,7 @@ def check_story(case: Object) -> list[str]:
     found = imagined(report, [victim] if may_yield else [], seats(report, [victim]), care)
     assert not isinstance(found, Unthinkable), found
     columns = zone_columns([Node("n", {}, {"cpu": 6000, "memory": 6 << 30})], {"n": found})
-    good = why_unaligned(columns, 0, "n", wants_of(_guaranteed(case["preemptor"])), PEER) is None
+    good = why_unaligned(columns, 0, "n", wants_of(_guaranteed(case["preemptor"])), USUAL) is None
     want = case["expected"]["victimEvictedAndPreemptorScheduled"]
     return [] if good is want else [f"want {want}, got {good}"]
 

@@ -214,6 +214,15 @@ def running(
             process.wait()
 
 
+@contextmanager
+def with_queue(cluster: Cluster, namespace: str, folder: Path, pool: str) -> Iterator[Site]:
+    """An installation with four hosts, and a queue of their pool's name for all that they have."""
+    with installed(cluster, namespace, folder) as site:
+        site.add_hosts(*hosts(pool))
+        site.apply(flavor(pool), *queue(pool, 16))
+        yield site
+
+
 def admitting(site: Site, folder: Path, *options: str) -> Any:
     """A replica that admits, with a journal."""
     return running(site, folder, "--roles=admission", f"--journal={folder / 'journal'}", *options)

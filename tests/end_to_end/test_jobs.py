@@ -16,11 +16,8 @@ from tests.end_to_end.admission_site import (
     WORKLOADS,
     Site,
     admitting,
-    flavor,
-    hosts,
-    installed,
     made,
-    queue,
+    with_queue,
 )
 from tests.end_to_end.objects import Object, bind, eventually
 
@@ -36,9 +33,7 @@ FOREVER = "100000"
 def site(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A cluster with hosts and a queue, and somebody who admits."""
     folder = tmp_path_factory.mktemp("jobs")
-    with installed(cluster, "jobs-test", folder) as found:
-        found.add_hosts(*hosts("jobs"))
-        found.apply(flavor("jobs"), *queue("jobs", 16))
+    with with_queue(cluster, "jobs-test", folder, "jobs") as found:
         with admitting(found, folder / "run", "--pod-batch-seconds=0.1"):
             yield found
             found.kubectl("delete", "job,jobset", "--all", "-n", "default", "--cascade=foreground")

@@ -13,10 +13,7 @@ from tests.end_to_end.admission_site import (
     WORKLOADS,
     Site,
     admitting,
-    flavor,
-    hosts,
-    installed,
-    queue,
+    with_queue,
 )
 from tests.end_to_end.objects import eventually
 from tests.end_to_end.test_ungating import INDEX, job, pods_of, workload
@@ -29,9 +26,7 @@ if TYPE_CHECKING:
 def site(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A cluster with hosts and a queue, and somebody who admits."""
     folder = tmp_path_factory.mktemp("failures")
-    with installed(cluster, "failures-test", folder) as found:
-        found.add_hosts(*hosts("gate"))
-        found.apply(flavor("gate"), *queue("gate", 16))
+    with with_queue(cluster, "failures-test", folder, "gate") as found:
         with admitting(found, folder / "run"):
             yield found
         found.kubectl("delete", "job", "--all", "-n", "default", "--cascade=foreground")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bayplan.cli.manifests import Settings, custom_resources
-from tests.end_to_end.objects import Object, eventually
+from tests.end_to_end import admission_site as admission
+from tests.end_to_end.objects import Object, eventually, node
 from tests.end_to_end.test_run import rights, scheduler
 from tests.numa_definition import definition, topology
 
@@ -147,3 +148,52 @@ def test_without_the_definition_zones_do_not_matter(site: Cluster, tmp_path: Pat
         more = gang(site, "later", 2, 3)
         eventually(lambda: all(hosts(site, more)), "so is another one", 30)
         remove(site, *more)
+
+
+def test_a_queue_admits_only_where_a_gang_can_be_aligned(cluster: Cluster, tmp_path: Path) -> None:
+    """Pods of eight GPUs that have to lie in one zone, and all pods of a gang in one rack."""
+    whole: Mapping[str, str | int] = {admission.GPU: 8}
+    torn: Mapping[str, str | int] = {admission.GPU: 7}
+    with admission.installed(cluster, "zones-test", tmp_path) as found:
+        racks = {f"q-r{rack}-h{number}": f"r{rack}" for rack in (1, 2) for number in (1, 2)}
+        for name, rack in racks.items():
+            labels = {admission.POOL: "zoned", admission.BLOCK: "b1", admission.RACK: rack}
+            found.add_hosts(node(name, 16, **labels))
+        found.apply(admission.flavor("zoned"), *admission.queue("zoned", 64))
+        with admission.admitting(found, tmp_path / "replica"):
+            found.apply(admission.gang("before", "zoned", 1, 9, required=admission.RACK))
+            found.wait_admitted("before")  # nobody tells of zones yet
+            found.kubectl("delete", admission.WORKLOADS, "before", "-n", "default")
+
+            cluster.apply(definition())
+            cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", f"crd/{CRD}")
+            for name, rack in racks.items():
+                cluster.apply(topology(name, (torn, torn) if rack == "r1" else (whole, whole)))
+            eventually(lambda: _waits(found, "probe", 1, 9), "reports are heard", 60)
+            found.apply(
+                admission.gang("aligned", "zoned", 4, 8, required=admission.RACK),
+                admission.gang("late", "zoned", 2, 8, required=admission.RACK),
+            )
+            found.wait_admitted("aligned")
+            assert found.hosts("aligned") == {"q-r2-h1": 2, "q-r2-h2": 2}
+            eventually(lambda: "cannot align container" in found.told("late")[2], "it hears why it waits")
+            assert found.told("late")[:2] == ("False", "WaitingForQuota"), "it would fit if the first left"
+            said = "container main asks for 8 of nvidia.com/gpu; zone 0 has 7 of nvidia.com/gpu"
+            assert said in found.told("late")[2]
+
+            cluster.apply(topology("q-r1-h1", (whole, whole)))
+            found.wait_admitted("late")
+            assert found.hosts("late") == {"q-r1-h1": 2}
+            cluster.kubectl("delete", "crd", CRD)
+            found.wait_admitted("probe")
+        assert admission.replayed(tmp_path / "replica").endswith("; 0 plans differ when decided again")
+
+
+def _waits(site: admission.Site, name: str, pods: int, gpus: int) -> bool:
+    """Whether a gang that is too large for any zone waits for one; asked anew if it was admitted before."""
+    site.apply(admission.gang(name, "zoned", pods, gpus, required=admission.RACK))
+    eventually(lambda: site.told(name)[0] in ("True", "False"), f"{name} is decided upon")
+    if site.told(name)[0] == "False":
+        return True
+    site.kubectl("delete", admission.WORKLOADS, name, "-n", "default")
+    return False

@@ -15,10 +15,7 @@ from tests.end_to_end.admission_site import (
     WORKLOADS,
     Site,
     admitting,
-    flavor,
-    hosts,
-    installed,
-    queue,
+    with_queue,
 )
 from tests.end_to_end.objects import Object, bind, eventually
 from tools.controlplane.plan import Trouble
@@ -38,13 +35,13 @@ FOREVER = {"bayplan.dev/run-seconds": "100000"}
 def site(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A cluster with hosts and a queue for eight pods, and somebody who admits."""
     folder = tmp_path_factory.mktemp("serving")
-    with installed(cluster, "serving-test", folder) as found:
-        found.add_hosts(*hosts("serve"))
-        found.apply(flavor("serve"), *queue("serve", 16))
-        with admitting(found, folder / "run", "--pod-batch-seconds=0.1"):
-            yield found
-            for kind in ("statefulset,deployment", WORKLOADS, "pod"):
-                found.kubectl("delete", kind, "--all", "-n", "default")
+    with (
+        with_queue(cluster, "serving-test", folder, "serve") as found,
+        admitting(found, folder / "run", "--pod-batch-seconds=0.1"),
+    ):
+        yield found
+        for kind in ("statefulset,deployment", WORKLOADS, "pod"):
+            found.kubectl("delete", kind, "--all", "-n", "default")
 
 
 def template(notes: dict[str, str], labels: dict[str, str], restart: str = "Always") -> Object:

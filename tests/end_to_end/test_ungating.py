@@ -14,11 +14,8 @@ from tests.end_to_end.admission_site import (
     WORKLOADS,
     Site,
     admitting,
-    flavor,
     gang,
-    hosts,
-    installed,
-    queue,
+    with_queue,
 )
 from tests.end_to_end.objects import Object, eventually
 
@@ -32,9 +29,7 @@ GATE = "kueue.x-k8s.io/topology"
 @pytest.fixture(scope="module")
 def site(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A cluster with hosts and a queue, and nobody yet who admits."""
-    with installed(cluster, "ungating-test", tmp_path_factory.mktemp("ungating")) as found:
-        found.add_hosts(*hosts("gate"))
-        found.apply(flavor("gate"), *queue("gate", 16))
+    with with_queue(cluster, "ungating-test", tmp_path_factory.mktemp("ungating"), "gate") as found:
         yield found
         found.kubectl("delete", "job", "--all", "-n", "default", "--cascade=foreground")
         found.kubectl("delete", WORKLOADS, "--all", "-n", "default")

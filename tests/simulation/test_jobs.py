@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -23,11 +20,11 @@ from bayplan.model.quota import Cell
 from bayplan.runtime.node_health_role import NodeHealthRole
 from bayplan.runtime.ungating_role import UngatingRole
 from bayplan.scheduling.admit import decide_admissions
-from bayplan.simulator.faults import NONE
 from bayplan.simulator.jobs_run import JobsSimulation
 from bayplan.simulator.report import Report
 from bayplan.state.holdings import Holding, Holdings
 from bayplan.state.quotas import Books
+from tests.simulation.trying import check_same_bytes, violations
 
 SEEDS = range(10)  # `make sim` runs a thousand
 UNGATINGS = ungating.ungatings
@@ -54,26 +51,14 @@ def test_faults_and_accidents_of_every_kind_happen() -> None:
 
 
 def test_a_seed_gives_the_same_bytes_whatever_the_hash_seed() -> None:
-    def told(hash_seed: str) -> str:
-        command = [sys.executable, "-m", "bayplan.simulator", "--play", "jobs", "--seed", "3"]
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-
-    assert "journal: " in told("0")
-    assert told("0") == told("2") == told("4711")
+    check_same_bytes("jobs", 3)
 
 
 # ── broken one way after the other ─────────────────────────────────────────────────────────────────
 
 
 def first_violation(words: str, seeds: Iterable[int] = range(24), *, calm: bool = False) -> str:
-    """The first violation that says so, or all there were."""
-    found: list[str] = []
-    for seed in seeds:
-        found += JobsSimulation(seed, NONE if calm else None).run().violations
-        if any(words in line for line in found):
-            break
-    return "\n".join(found)
+    return violations(JobsSimulation, words, seeds, calm=calm)
 
 
 def lets_go(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache
@@ -23,13 +20,13 @@ from bayplan.runtime.telling import Teller
 from bayplan.scheduling.importance import units_of
 from bayplan.scheduling.muster import decide_gangs
 from bayplan.scheduling.promises import pod_priority, priority_of
-from bayplan.simulator.faults import NONE
 from bayplan.simulator.pods_run import PodsSimulation
 from bayplan.simulator.report import Report
 from bayplan.state.ledger import Ledger
 from bayplan.state.line import Line
 from bayplan.state.look import Look
 from bayplan.state.standing import Standing
+from tests.simulation.trying import check_same_bytes, violations
 
 SEEDS = range(16)  # `make sim` runs a thousand
 DECIDE = "bayplan.runtime.scheduler_role.decide_gangs"
@@ -59,26 +56,14 @@ def test_faults_and_deeds_of_every_kind_happen() -> None:
 
 
 def test_a_seed_gives_the_same_bytes_whatever_the_hash_seed() -> None:
-    def told(hash_seed: str) -> str:
-        command = [sys.executable, "-m", "bayplan.simulator", "--play", "pods", "--seed", "3"]
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-
-    assert "journal: " in told("0")
-    assert told("0") == told("2") == told("4711")
+    check_same_bytes("pods", 3)
 
 
 # ── broken one way after the other ─────────────────────────────────────────────────────────────────
 
 
 def first_violation(words: str, seeds: Iterable[int] = range(40), *, calm: bool = True) -> str:
-    """The first violation that says so, or all there were."""
-    found: list[str] = []
-    for seed in seeds:
-        found += PodsSimulation(seed, NONE if calm else None).run().violations
-        if any(words in line for line in found):
-            break
-    return "\n".join(found)
+    return violations(PodsSimulation, words, seeds, calm=calm)
 
 
 def test_a_scheduler_that_forgets_what_it_decided_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

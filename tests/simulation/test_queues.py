@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -18,25 +19,18 @@ from bayplan.model.quota import Cell
 from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.scheduling.admit import decide_admissions
 from bayplan.scheduling.round import Load, Round
-from bayplan.simulator.faults import NONE
 from bayplan.simulator.run import Simulation
 from bayplan.state.admissions import AdmissionState
 from bayplan.state.holdings import Holding, Holdings
 from bayplan.state.lines import Lines
 from bayplan.state.quotas import Books
+from tests.simulation.trying import violations
 
 SEEDS = (3, 17, 25, 29, 43, 49)
 
 
 def first_violation(words: str, seeds: Iterable[int] = SEEDS, *, calm: bool = False) -> str:
-    """The first violation that says so, or all there were."""
-    found = []
-    for seed in seeds:
-        report = Simulation(seed, NONE if calm else None, play={"queues"}).run()
-        found += [f"seed {seed}: {line}" for line in report.violations]
-        if any(words in line for line in found):
-            break
-    return "\n".join(found)
+    return violations(partial(Simulation, play={"queues"}), words, seeds, calm=calm)
 
 
 def breaks(monkeypatch: pytest.MonkeyPatch, change: Callable[[Admit], Admit]) -> None:

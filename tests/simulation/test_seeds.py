@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from functools import cache
+from collections.abc import Iterable
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -18,6 +16,7 @@ from bayplan.simulator.run import Simulation
 from bayplan.state.board import Board
 from bayplan.state.ledger import Ledger
 from bayplan.state.line import Line
+from tests.simulation.trying import check_same_bytes, violations
 
 SEEDS = range(24)  # `make sim` runs a thousand
 
@@ -44,29 +43,17 @@ def test_faults_of_every_kind_are_injected() -> None:
 
 @pytest.mark.parametrize("seed", [4, 25, 2])  # jobs only, queues with much going on, and both
 def test_a_seed_gives_the_same_journal_whatever_the_hash_seed(seed: int) -> None:
-    def digest(hash_seed: str) -> str:
-        command = [sys.executable, "-m", "bayplan.simulator", "--seed", str(seed)]
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-
-    first = digest("0")
-    assert first == digest("1") == digest("4711")
-    assert "journal: " in first
+    check_same_bytes("gangs", seed)
 
 
-def violations(words: str = "", seeds: range = range(12)) -> str:
-    """Of the scheduler, up to the first that says so; queues have a file of their own."""
-    found = ""
-    for seed in seeds:
-        found += "\n".join(Simulation(seed, play={"jobs"}).run().violations)
-        if found and words in found:
-            break
-    return found
+def first_violation(words: str, seeds: Iterable[int] = range(12)) -> str:
+    """Of the scheduler; queues have a file of their own."""
+    return violations(partial(Simulation, play={"jobs"}), words, seeds)
 
 
 def test_a_scheduler_that_forgets_what_it_decided_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ledger, "hold", lambda self, claim: [])
-    assert "holds" in violations("holds")
+    assert "holds" in first_violation("holds")
 
 
 def test_a_scheduler_that_starts_half_a_gang_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,13 +63,13 @@ def test_a_scheduler_that_starts_half_a_gang_is_caught(monkeypatch: pytest.Monke
         return Plan(tuple(action for action in plan.actions if action not in binds[1::2]))
 
     monkeypatch.setattr("bayplan.runtime.scheduler_role.decide_gangs", half)
-    assert "would start" in violations("would start")
+    assert "would start" in first_violation("would start")
 
 
 def test_a_scheduler_that_never_wakes_a_gang_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Line, "wake", lambda self, hints, now: None)
     monkeypatch.setattr("bayplan.state.standing.FLUSH_SECONDS", float("inf"))
-    assert "would fit but waits" in violations("would fit but waits")
+    assert "would fit but waits" in first_violation("would fit but waits")
 
 
 def test_a_scheduler_that_forgets_where_pods_of_a_gang_ran_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,15 +77,15 @@ def test_a_scheduler_that_forgets_where_pods_of_a_gang_ran_is_caught(monkeypatch
         return tree_seats(floor, supply, tree, waiting, standing[:0], **options)
 
     monkeypatch.setattr("bayplan.scheduling.attempt.tree_seats", blind)
-    assert "must be in one" in violations("must be in one", range(60))
+    assert "must be in one" in first_violation("must be in one", range(60))
 
 
 def test_a_scheduler_that_never_gives_back_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ledger, "release", lambda self, owner: [])
-    assert "a fresh list gives" in violations("a fresh list gives")
+    assert "a fresh list gives" in first_violation("a fresh list gives")
 
 
 def test_a_scheduler_that_ignores_failed_binds_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Board, "settle", lambda self, action, ended, now: None)
     monkeypatch.setattr("bayplan.state.board.ASSUMED_SECONDS", float("inf"))
-    assert violations()
+    assert first_violation("")

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from bayplan.backends.definitions import DEFINITIONS
 from bayplan.cli.gang_api import gang_api_words, gang_versions
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kube.gangs.gates import FIRST, GROUP, SECOND
+from bayplan.dialects.nrt.wire import TOPOLOGIES
+from tests.numa_definition import definition, topology
 from tests.unit.queued_cluster import Object, QueuedCluster, queued_cluster
 
 NODES = Kind("", "v1", "Node", "nodes", namespaced=False)
@@ -100,3 +103,17 @@ def test_a_cluster_without_the_gang_api_says_what_is_missing() -> None:
     assert "does not serve" in gang_api_words(())
     assert "Workloads of scheduling.k8s.io/v1alpha1" in gang_api_words((FIRST,))
     assert "PodGroups" in gang_api_words((SECOND,))
+
+
+def test_zones_are_drawn_if_asked(cluster: QueuedCluster) -> None:
+    bare = cluster.run("explain", "default/easy", "--zones")
+    assert "without a report of their zones" in bare.output
+    cluster.store.create(DEFINITIONS, definition())
+    for name in ("n1", "n2"):
+        cluster.store.create(TOPOLOGIES, topology(name, ({"cpu": "2"}, {"cpu": "1"})))
+    result = cluster.run("explain", "default/easy", "--zones")
+    assert result.output.splitlines()[-4:-1] == [
+        "n2: insists on one zone for each container",
+        "  zone 0: 2 cpu free",
+        "  zone 1: 1 cpu free",
+    ]

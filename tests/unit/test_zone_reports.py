@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from bayplan.model.pod import Pod, PodKey
+from bayplan.model.wants import Shape, Wants
 from bayplan.model.zone import (
     Caution,
     Container,
@@ -24,6 +26,7 @@ from bayplan.placement.zone_reports import NOTHING_KNOWN, Belief, RunningPod
 from bayplan.placement.zone_resources import pinned_containers
 from bayplan.placement.zone_signs import sign_of_container, sign_of_pods, xxh64
 from bayplan.placement.zones import taken_everywhere
+from bayplan.state.zone_book import ZoneBook
 from tests.unit.zoned_nodes import amounts, columns, container, pod, report
 
 CARE = ZoneCare(Caution.RESERVE)
@@ -235,3 +238,15 @@ def test_evictions_are_imagined_only_if_asked_for_and_reports_are_followed() -> 
     assert imagined(before, [victim], seats, CARE) is before
     assert imagined(before, [victim], seats, ZoneCare(Caution.SKIP, make_room=True)) is before
     assert imagined(before, [victim], seats, replace(CARE, make_room=True)) != before
+
+
+def test_pods_that_ran_before_we_came_are_in_a_report_that_has_no_sign() -> None:
+    """Pods and reports are listed in any order."""
+    for up, free in ((True, [8, 8]), (False, [5, 5])):
+        book = ZoneBook()
+        book.report(report(EIGHT, EIGHT), ())
+        shape = Shape(zones=ASKED)
+        book.came(Pod(PodKey(*A), "u", {}, "n", ours=True, up=up, wants=Wants(shape)), assumed=False)
+        zones = book.zones_of("n")
+        assert zones is not None
+        assert [zone.available["cpu"] // 1000 for zone in zones.zones] == free

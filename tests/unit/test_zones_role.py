@@ -8,6 +8,7 @@ import pytest
 
 from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.backend import EmbeddedBackend
+from bayplan.backends.embedded.options import Deletion
 from bayplan.backends.stagehands.crew import Crew
 from bayplan.dialects.kube.gangs.gates import SECOND
 from bayplan.dialects.kueue import scheduled
@@ -58,9 +59,9 @@ class Zoned(Site):
         whole = {"schedulerName": "bayplan", "containers": [container], **spec}
         self.store.create(PODS, {"metadata": {"name": name}, "spec": whole}, "default")
 
-    def starts(self, name: str) -> None:
+    def starts(self, name: str, phase: str = "Running") -> None:
         pod = self.get(name)
-        status = pod["status"] | {"phase": "Running"}
+        status = pod["status"] | {"phase": phase}
         self.store.update(PODS, "default", name, pod | {"status": status}, "status")
 
 
@@ -318,3 +319,41 @@ def test_a_gang_keeps_its_zones_from_others_of_the_same_decision() -> None:
         site.guaranteed(name, 3, 2)
     site.run(0.1)
     assert sorted(site.on("a", "b", "c")) == ["", "n0", "n0"]
+
+
+@pytest.mark.parametrize("ends", ["gone", "over"])
+def test_a_pod_that_came_and_went_between_two_reports_leaves_nothing_behind(ends: str) -> None:
+    """Nobody will ever tell of it: the report is what it was, and stays that way."""
+    site = Zoned(1)
+    site.tells("n0")
+    site.guaranteed("a", 3, 2)
+    site.run(2)
+    site.starts("a")
+    site.run(1)
+    if ends == "gone":
+        site.store.delete(PODS, "default", "a", Deletion(grace=0))
+    else:
+        site.starts("a", "Succeeded")
+    names = gang(site, 2, 3, 2)
+    site.run(3)
+    assert site.on(*names) == ["n0", "n0"]
+
+
+def test_a_complete_search_for_pods_that_differ_knows_how_many_nodes_align() -> None:
+    """One after the other, however sorted, they do not all fit: 5+5, 4+3+3 and 4+3+3 is the only way."""
+    site = Zoned(0)
+    for name in ("n0", "n1", "n2"):
+        amounts = {"cpu": "12", "memory": "64Gi", "pods": "110", GPU: "0"}
+        body = {"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}}
+        site.store.create(NODES, body | {"status": {"allocatable": amounts, "capacity": amounts}})
+        site.tells(name, {"cpu": "10", "memory": "64Gi"}, {"cpu": "2", "memory": "0"})
+    site.group(SECOND, 8)
+    sizes = {f"p{at}": cpu for at, cpu in enumerate((5, 5, 4, 4, 3, 3, 3, 3))}
+    for name, cpu in sizes.items():
+        site.guaranteed(name, cpu, 0, **OF_GROUP)
+    site.run(3)
+    taken = dict.fromkeys(("n0", "n1", "n2"), 0)
+    for name, node in zip(sizes, site.on(*sizes), strict=True):
+        assert node, "everybody has a place"
+        taken[node] += sizes[name]
+    assert set(taken.values()) == {10}

@@ -14,6 +14,7 @@ from bayplan.dialects.kube.fields import printable
 from bayplan.model.assignment import Misfit, Placement
 from bayplan.model.gang import Gang
 from bayplan.model.node import PODS
+from bayplan.model.zone import ALIGNED
 from bayplan.placement.nodes import mask
 from bayplan.placement.supply import Supply
 from bayplan.placement.tree import Bools
@@ -102,7 +103,7 @@ def draw(picture: Picture, *, full: bool = False) -> list[Text]:
 
 def _columns(gang: Gang) -> tuple[str, ...]:
     """The resources that matter: those asked for, the most telling first."""
-    asked = {name for pod_set in gang.root.pod_sets() for name in pod_set.requests}
+    asked = {n for pod_set in gang.root.pod_sets() for n in pod_set.requests if not n.startswith(ALIGNED)}
     return tuple(sorted(asked, key=importance)[:COLUMNS_MAX])
 
 

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bayplan.cli.words import amount_text, counted, importance, short_levels, short_resources
+from bayplan.dialects.kube.zone_messages import told as of_zones
 from bayplan.model.assignment import Code, Exclusions, Misfit
 from bayplan.model.gang import AUTO, Gang, Group, Locality, PodSet
 from bayplan.model.node import Topology
 from bayplan.model.profile import Profile, Strategy
 from bayplan.model.rules import Toleration
-from bayplan.placement.fences import ALIGNED
+from bayplan.model.zone import ALIGNED
 from bayplan.placement.place import place
 from bayplan.placement.supply import Supply
 
@@ -33,7 +34,7 @@ def explain(
     stuck = [pod_set for pod_set in gang.root.pod_sets() if pod_set.name in misfit.pod_sets]
     return Explanation(
         asked=tuple(wish(pod_set, topology) for pod_set in stuck),
-        found=(*_found(misfit, topology, left_out), *_unheard_of(stuck, supply)),
+        found=(*_found(misfit, topology, left_out), *_unheard_of(stuck, supply), *_unaligned(misfit)),
         advice=tuple(_advice(gang, misfit, supply, profile)),
     )
 
@@ -108,9 +109,15 @@ def _found(misfit: Misfit, topology: Topology, left_out: Mapping[str, int]) -> I
     yield from _excluded(misfit.excluded, topology, left_out)
 
 
+def _unaligned(misfit: Misfit) -> Iterator[str]:
+    """What a node lacks that can align no more."""
+    if misfit.unaligned is not None:
+        yield of_zones(misfit.unaligned)
+
+
 def _unheard_of(stuck: Sequence[PodSet], supply: Supply) -> Iterator[str]:
     for resource in sorted({name for pod_set in stuck for name in pod_set.requests}):
-        if resource not in supply.resources:
+        if resource not in supply.resources and not resource.startswith(ALIGNED):
             yield f"no node offers any {resource}"
 
 
@@ -124,7 +131,9 @@ def _nearest(misfit: Misfit, topology: Topology) -> str:
     closest = "comes closest with room for" if near.domain else "has room for"
     unit = f" (in whole segments of {misfit.unit})" if misfit.unit > 1 else ""
     story = f"{where} {closest} {near.fit} of {counted(asked, 'pod')}{unit}"
-    if near.resource and near.lacking:
+    if near.resource.startswith(ALIGNED):
+        story += "; the zones inside its nodes are in the way"
+    elif near.resource and near.lacking:
         name = short_resources([near.resource])[near.resource]
         story += f"; it lacks {amount_text(near.resource, near.lacking)} {name}"
     return story
@@ -142,7 +151,10 @@ def _excluded(excluded: Exclusions, topology: Topology, left_out: Mapping[str, i
     reasons += [
         (nodes, f"with too little {short[resource]} left for one pod")
         for resource, nodes in excluded.resources.items()
+        if not resource.startswith(ALIGNED)
     ]
+    torn = sum(nodes for resource, nodes in excluded.resources.items() if resource.startswith(ALIGNED))
+    reasons.append((torn, "with room for a pod, but not in one zone"))
     total, leaf = excluded.nodes, short_levels(topology.levels)[topology.levels[-1]]
     if topology.ends_at_host:
         reasons += [(nodes, why) for why, nodes in left_out.items()]
@@ -184,7 +196,7 @@ def _advice(gang: Gang, misfit: Misfit, supply: Supply, profile: Profile) -> Ite
     if near.fit > 0:
         where = f" in that {level[near.level]}" if near.domain else ""
         yield f"ask for {counted(near.fit, 'pod')}, which would fit{where}"
-    if near.lacking:
+    if near.lacking and not near.resource.startswith(ALIGNED):
         name = short_resources([near.resource])[near.resource]
         where = f"{level[near.level]} {'/'.join(near.domain)}" if near.domain else "the cluster"
         yield f"free or add {amount_text(near.resource, near.lacking)} {name} in {where}"

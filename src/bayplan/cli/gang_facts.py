@@ -66,7 +66,7 @@ def outlook(live: Live) -> Outlook:
     """Every gang that is not over, in the order of the lines: those at work first."""
     state, then = live.state, live.imagined()
     positions, supplies = turns(state), state.holdings.supplies()
-    fates = forecast(then.state, live.settings.scheduling, live.now)
+    fates = forecast(then.state, live.settings.profile, live.now)
     shapes = {
         (standing.queue, standing.shape): fates[ref]
         for ref, standing in then.state.lines.standings.items()

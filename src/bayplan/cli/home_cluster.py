@@ -117,7 +117,7 @@ class HomeCluster:
         self.binder = Binder(EmbeddedBackend(self.store, self.lock))
         self.backend = EmbeddedBackend(self.store, self.lock)
         self.scheduler = SchedulerRole(None, settings.profiles, settings.zone_care, awaits_grouper=grouper)
-        self.admission = AdmissionRole(settings.scheduling, settings.resources)
+        self.admission = AdmissionRole(settings.profile, settings.resources, zone_care=settings.zone_care)
         jobs = JobsRole(settings.patience_with_pods, settings.rulebook)
         ungating = UngatingRole(settings.ungating.batch_seconds)
         others = (ProvisioningRole(), jobs, ungating, NodeHealthRole(settings.nodes))

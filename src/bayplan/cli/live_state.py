@@ -19,12 +19,13 @@ from bayplan.backends.remote.request import collection
 from bayplan.cli.configured import takes_configuration
 from bayplan.cli.settings import DEFAULTS, Settings
 from bayplan.dialects.api import Event, Happened, Kind
-from bayplan.dialects.errors import NotServed, Trouble
+from bayplan.dialects.errors import Forbidden, NotServed, Trouble
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.wire import NODES, PODS_KIND
 from bayplan.dialects.kueue import admitting
 from bayplan.dialects.kueue.members import source
 from bayplan.dialects.kueue.versions import PLAIN, convert
+from bayplan.dialects.nrt import reading as zones
 from bayplan.model.change import Change
 from bayplan.model.gang import Ref
 from bayplan.runtime.clock import Clock, SystemClock
@@ -56,7 +57,7 @@ class Live:
 
     def imagined(self) -> Live:
         """The same with a state of its own, to try things on."""
-        state = AdmissionState()
+        state = AdmissionState(self.settings.zone_care)
         state.apply_all(self.changes)
         return replace(self, state=state)
 
@@ -87,7 +88,8 @@ class Target:
             raise click.ClickException(str(trouble)) from None
         try:
             namespace = self.namespace or backend.access.namespace
-            found = Live(backend, self.clock.wall(), namespace, self.settings)
+            state = AdmissionState(self.settings.zone_care)
+            found = Live(backend, self.clock.wall(), namespace, self.settings, state=state)
             read(found)
             yield found
         except Trouble as trouble:
@@ -126,7 +128,19 @@ def read(live: Live) -> None:
         found = workloads if kind is admitting.WORKLOADS else _listed(live.backend, kind)
         for one in found:
             live.changes += admitting.decode(Event(Happened.SEEN, kind, one), live.settings.resources)
+    reading = zones.ZoneReading()
+    for kind in zones.KINDS:
+        for one in _if_any(live.backend, kind):
+            live.changes += reading.decode(Event(Happened.SEEN, kind, one))
     live.state.apply_all(live.changes)
+
+
+def _if_any(backend: RemoteBackend, kind: Kind) -> list[Any]:
+    """All objects of a kind that need not be there, nor be anything that whoever asks may read."""
+    try:
+        return list(pages(backend, kind))
+    except (NotServed, Forbidden):
+        return []
 
 
 def get(backend: RemoteBackend, kind: Kind, namespace: str, name: str) -> Object | None:

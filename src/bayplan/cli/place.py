@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import click
-import numpy as np
 import yaml
 from rich.console import Console
 from rich.text import Text
@@ -22,12 +21,10 @@ from bayplan.cli.read import Problem, read_files
 from bayplan.cli.report import outcome_report, problems_report
 from bayplan.cli.scene import Outcome, Scene, Unfit, Wishes, build_scene, place_all, rows_of
 from bayplan.cli.words import counted, short_levels
-from bayplan.cli.zone_drawing import drawn, guests_of
+from bayplan.cli.zone_drawing import as_found, drawn, guests_of
 from bayplan.dialects.kube.fields import printable
-from bayplan.dialects.kube.zone_messages import told as of_zones
 from bayplan.model.assignment import Code
 from bayplan.model.profile import Profile, Strategy
-from bayplan.placement.zone_fit import aligned, why_unaligned
 
 PLACED, MISFIT, BAD_INPUT = 0, 1, 2
 
@@ -105,7 +102,7 @@ def _status(outcome: Outcome) -> int:
 
 
 def _wishes(options: dict[str, Any]) -> Wishes:
-    profile: Profile = replace(options["settings"].scheduling, zones=options["settings"].zones)
+    profile: Profile = options["settings"].profile
     if options["strategy"]:
         strategy = Strategy(options["strategy"])
         profile = replace(profile, required=strategy, preferred=strategy, unconstrained=strategy)
@@ -115,20 +112,7 @@ def _wishes(options: dict[str, Any]) -> Wishes:
 def _explanation(outcome: Outcome, scene: Scene) -> Explanation | None:
     if outcome.placement.misfit is None:
         return None
-    found = explain(outcome.asked, outcome.placement.misfit, outcome.supply, scene.profile, scene.left_out)
-    return replace(found, found=(*found.found, *_unaligned(outcome, scene)))
-
-
-def _unaligned(outcome: Outcome, scene: Scene) -> Iterator[str]:
-    """The first node that cannot align a pod of each pod set, and what exactly it lacks."""
-    nodes, rules = outcome.supply.tree.nodes, scene.profile.zones
-    for pod_set in outcome.gang.root.pod_sets():
-        if outcome.columns is None or pod_set.zones is None:
-            continue
-        for row in np.flatnonzero(~aligned(outcome.columns, pod_set.zones, rules).good)[:1].tolist():
-            why = why_unaligned(outcome.columns, row, nodes[row].name, pod_set.zones, rules)
-            if why is not None:
-                yield of_zones(why)
+    return explain(outcome.asked, outcome.placement.misfit, outcome.supply, scene.profile, scene.left_out)
 
 
 def _notes(inputs: Inputs, scene: Scene) -> list[str]:
@@ -179,23 +163,23 @@ def _tell_outcome(console: Console, outcome: Outcome, explanation: Explanation |
         for head, sentences in (("found", explanation.found), ("try", explanation.advice)):
             for sentence in sentences:
                 _say(console, f"  {head}: {sentence}")
-    for line in draw(take_picture(outcome.gang, outcome.placement, outcome.supply), full=full):
+    for line in draw(take_picture(outcome.asked, outcome.placement, outcome.supply), full=full):
         console.print(Text("    ") + line)
 
 
 def _zones(scene: Scene, outcome: Outcome) -> list[str]:
-    """The zones of the nodes that the gang uses; of all nodes, if it has no place."""
+    """The zones of the nodes that the gang uses, as it found them; of all nodes, if it has no place."""
     nodes, placement = outcome.supply.tree.nodes, outcome.placement
     if outcome.columns is None:
         return ["no NodeResourceTopology in the input: nothing is known of zones"]
+    names = [node.name for node in nodes]
+    told = as_found(scene.zones, names, outcome.columns)
     if not placement.ok or not scene.topology.ends_at_host:
-        return drawn([node.name for node in nodes], scene.zones, {})
+        return drawn(names, told, {})
     pods = {name: rows_of(outcome.supply, placement, name) for name in placement.assignments}
     used = sorted({row for rows in pods.values() for row in rows})
     guests = guests_of(outcome.gang, pods, outcome.columns, scene.profile.zones)
-    return drawn(
-        [nodes[row].name for row in used], scene.zones, {nodes[row].name: g for row, g in guests.items()}
-    )
+    return drawn([names[row] for row in used], told, {names[row]: there for row, there in guests.items()})
 
 
 def _say(console: Console, text: str, style: str = "") -> None:

@@ -39,7 +39,7 @@ def replay(journal: Path, gang: str | None, quiet: bool, settings: Settings) -> 
     """
     played: tuple[Role, ...] = (
         SchedulerRole(profiles=settings.profiles, zone_care=settings.zone_care),
-        AdmissionRole(settings.scheduling),
+        AdmissionRole(settings.profile, zone_care=settings.zone_care),
         ProvisioningRole(),
         UngatingRole(),
         JobsRole(),

@@ -12,9 +12,9 @@ from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.kinds import KINDS
 from bayplan.dialects.kai.names import POD_GROUP as KAI_GROUP
 from bayplan.dialects.kube.gangs.gates import GROUP as GANGS
-from bayplan.dialects.kueue import admitting
 from bayplan.dialects.kueue.job_defaults import DEFAULT_QUEUE
 from bayplan.dialects.kueue.provisioning_requests import REQUESTS, TEMPLATES
+from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.default_queues import WATCHED as DEFAULT_QUEUES
 from bayplan.runtime.grouper_role import GrouperRole
 from bayplan.runtime.job_shelf import FLAGGED, WATCHED
@@ -89,7 +89,7 @@ ROLES: dict[str, Rights] = {
     # Gives gangs quota and places, and keeps the statuses that show it.
     "admission": Rights(
         everywhere=(
-            *_watching((*admitting.KINDS, *WATCHED, TEMPLATES, REQUESTS)),
+            *_watching((*AdmissionRole.kinds, *WATCHED, TEMPLATES, REQUESTS)),
             _CREATE_EVENTS,
             Right(TEMPLATES.group, (TEMPLATES.plural,), ("create", "delete")),  # of pods to make nodes for
             Right(REQUESTS.group, (REQUESTS.plural,), ("create", "delete")),

@@ -157,7 +157,13 @@ def roles_to_play(
     """What the loop does its rounds for; `watch` is told how queues stand, `removed` of pods let go."""
     known: dict[str, Callable[[], list[Role]]] = {
         "admission": lambda: [
-            AdmissionRole(settings.scheduling, settings.resources, watch),
+            AdmissionRole(
+                settings.profile,
+                settings.resources,
+                watch,
+                settings.zone_care,
+                tells="scheduler" not in names,
+            ),
             ProvisioningRole(),
             JobsRole(settings.patience_with_pods, settings.rulebook),
             UngatingRole(settings.ungating.batch_seconds, removed),

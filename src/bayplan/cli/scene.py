@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from bayplan.model.profile import Profile
 from bayplan.model.quota import Flavor
 from bayplan.model.rules import Taint, Toleration
 from bayplan.model.zone import NodeZones, ZoneRules
-from bayplan.placement.fences import aligned_supply, aligned_use
+from bayplan.placement.fences import aligned_use, place_aligned
 from bayplan.placement.place import place
 from bayplan.placement.request import resolve
 from bayplan.placement.supply import Supply
@@ -109,13 +110,12 @@ def place_all(scene: Scene) -> Iterator[Outcome]:
         cluster.use_node(name, amounts)
     columns: ZoneColumns | None = None
     for gang in scene.gangs:
-        supply, asked = cluster.snapshot(), gang
         if scene.zones and columns is None:
-            columns = zone_columns(supply.tree.nodes.tolist(), scene.zones)
-        if columns is not None:
-            supply, asked = aligned_supply(supply, gang, columns, scene.profile.zones)
-        placement = place(supply, asked, scene.profile)
-        yield Outcome(gang, supply, placement, asked, columns)
+            columns = zone_columns(cluster.snapshot().tree.nodes.tolist(), scene.zones)
+        find = partial(place, profile=scene.profile)
+        aligned = place_aligned(cluster.snapshot(), gang, columns, scene.profile.zones, find)
+        supply, placement = aligned.supply, aligned.placement
+        yield Outcome(gang, supply, placement, aligned.gang, columns)
         if placement.ok:
             _hold(cluster, gang, placement)
             if columns is not None and scene.topology.ends_at_host:

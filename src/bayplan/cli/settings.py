@@ -5,7 +5,7 @@ docs/reference/configuration.md and its example are written from this table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -75,10 +75,14 @@ class Settings:
     zone_care: ZoneCare = USUAL_CARE
 
     @property
+    def profile(self) -> Profile:
+        """What admission goes by, and every scheduler that we are unless more is said of it."""
+        return replace(self.scheduling, zones=self.zones)
+
+    @property
     def profiles(self) -> dict[str, Profile]:
         """The profile of each scheduler that we are."""
-        usual = replace(self.scheduling, zones=self.zones)
-        return {name: replace(usual, **given) for name, given in self.names.schedulers.items()}
+        return {name: replace(self.profile, **given) for name, given in self.names.schedulers.items()}
 
     @property
     def patience_with_pods(self) -> Patience | None:
@@ -134,111 +138,71 @@ _STRATEGY = choice(Strategy)
 _NAMES = Form("names, each with options of `scheduling` that differ for it", _schedulers)
 _FAIR = fair_rules({rule.value: rule for rule in FairRule})
 
+
+def _options(above: str, part: str, *rows: tuple[str, str, Form, str]) -> Iterator[Option]:
+    """Options below one path that go into one part: the rest of the path, field, form, meaning."""
+    for path, name, form, says in rows:
+        yield Option(f"{above}.{path}", part, name, form, says)
+
+
 OPTIONS = (
-    Option(
-        "scheduling.strategies.required", "scheduling", "required", _STRATEGY,
-        "how domains are chosen for pod sets that must stay within one",
+    *_options(
+        "scheduling", "scheduling",
+        ("strategies.required", "required", _STRATEGY,
+         "how domains are chosen for pod sets that must stay within one"),
+        ("strategies.preferred", "preferred", _STRATEGY,
+         "the same for pod sets that would like to stay within one"),
+        ("strategies.unconstrained", "unconstrained", _STRATEGY,
+         "the same for pod sets that may go anywhere"),
+        ("exactSeconds", "exact_seconds", seconds(above_zero=True),
+         "how long one search of the strategy `exact` may take"),
+        ("remainder", "remainder", choice(Remainder),
+         "what becomes of pods that do not fill a whole segment"),
+        ("leaderRules", "leader_rules", choice(LeaderRules),
+         "whose node selectors, tolerations and affinity decide where the leader of a group may go"),
+        ("packSegments", "pack_segments", FLAG,
+         "whether the fullest use comes first inside a segment's domain, too"),
+        ("preferredNodeAffinity", "preferred_affinity", FLAG,
+         "whether preferred node affinity outranks the strategy"),
+        ("rulesBelowLeaf", "rules_below_leaf", FLAG,
+         "whether node rules also count inside the lowest domains of topologies that do not end at the host"),
+        ("selectorAlone", "by_selector_alone", FLAG,
+         "whether a pod set that one domain holds is sent there by a node selector, not pod by pod"),
+        ("reserve", "reserve", FLAG,
+         "whether the first gang that lacks nothing but room keeps the domain it nearly fits"),
+        ("recompute", "recompute", FLAG,
+         "whether a place that an earlier gang of the same round took is looked for again at once"),
+        ("fairSharing.enabled", "fair_sharing", FLAG,
+         "whether queues of a cohort take turns, and yield, by their share of what they borrow"),
+        ("fairSharing.rules", "fair_rules", _FAIR,
+         "when a gang may displace one of a queue further above its share; the second is tried if the first"
+         " does not do"),
+        ("placeBackoff.firstSeconds", "place_first", seconds(above_zero=True),
+         "until a place is sought again for a gang that has quota and no place; doubled each time"),
+        ("placeBackoff.limitSeconds", "place_limit", seconds(above_zero=True),
+         "a gang that would have to wait longer than that is evicted"),
+        ("replaceFast", "replace_fast", FLAG,
+         "whether a gang is evicted if the first attempt to replace its failed nodes finds none"),
+        ("replaceBackoff.firstSeconds", "replace_first", seconds(above_zero=True),
+         "until other nodes are sought again, if not evicted at once; doubled each time"),
+        ("replaceBackoff.limitSeconds", "replace_limit", seconds(above_zero=True),
+         "the longest time between two attempts"),
+        ("gangNodes", "gang_nodes", choice(NodeChoice),
+         "which of the nodes that fit are taken first for the pods of a gang"),
+        ("preemption", "displace", FLAG,
+         "whether pods of lower priority have to go where a gang or pod finds no room otherwise"),
+        ("queueMeans", "fair_means", several_of(Means),
+         "how room is made for a pod group of a queue that finds none, by what is tried first"),
+        ("healSeconds", "heal_seconds", seconds(above_zero=True),
+         "how long a gang that never had its minimum may run in part before what runs of it is taken back"),
+        ("keepAfterSeconds", "keep_after_seconds", seconds(),
+         "from when on room is kept free for the gang that waits longest; 0 is never"),
     ),
-    Option(
-        "scheduling.strategies.preferred", "scheduling", "preferred", _STRATEGY,
-        "the same for pod sets that would like to stay within one",
-    ),
-    Option(
-        "scheduling.strategies.unconstrained", "scheduling", "unconstrained", _STRATEGY,
-        "the same for pod sets that may go anywhere",
-    ),
-    Option(
-        "scheduling.exactSeconds", "scheduling", "exact_seconds", seconds(above_zero=True),
-        "how long one search of the strategy `exact` may take",
-    ),
-    Option(
-        "scheduling.remainder", "scheduling", "remainder", choice(Remainder),
-        "what becomes of pods that do not fill a whole segment",
-    ),
-    Option(
-        "scheduling.leaderRules", "scheduling", "leader_rules", choice(LeaderRules),
-        "whose node selectors, tolerations and affinity decide where the leader of a group may go",
-    ),
-    Option(
-        "scheduling.packSegments", "scheduling", "pack_segments", FLAG,
-        "whether the fullest use comes first inside a segment's domain, too",
-    ),
-    Option(
-        "scheduling.preferredNodeAffinity", "scheduling", "preferred_affinity", FLAG,
-        "whether preferred node affinity outranks the strategy",
-    ),
-    Option(
-        "scheduling.rulesBelowLeaf", "scheduling", "rules_below_leaf", FLAG,
-        "whether node rules also count inside the lowest domains of topologies that do not end at the host",
-    ),
-    Option(
-        "scheduling.selectorAlone", "scheduling", "by_selector_alone", FLAG,
-        "whether a pod set that one domain holds is sent there by a node selector, not pod by pod",
-    ),
-    Option(
-        "scheduling.reserve", "scheduling", "reserve", FLAG,
-        "whether the first gang that lacks nothing but room keeps the domain it nearly fits",
-    ),
-    Option(
-        "scheduling.recompute", "scheduling", "recompute", FLAG,
-        "whether a place that an earlier gang of the same round took is looked for again at once",
-    ),
-    Option(
-        "scheduling.fairSharing.enabled", "scheduling", "fair_sharing", FLAG,
-        "whether queues of a cohort take turns, and yield, by their share of what they borrow",
-    ),
-    Option(
-        "scheduling.fairSharing.rules", "scheduling", "fair_rules", _FAIR,
-        "when a gang may displace one of a queue further above its share; the second is tried if the first"
-        " does not do",
-    ),
-    Option(
-        "scheduling.placeBackoff.firstSeconds", "scheduling", "place_first", seconds(above_zero=True),
-        "until a place is sought again for a gang that has quota and no place; doubled each time",
-    ),
-    Option(
-        "scheduling.placeBackoff.limitSeconds", "scheduling", "place_limit", seconds(above_zero=True),
-        "a gang that would have to wait longer than that is evicted",
-    ),
-    Option(
-        "scheduling.replaceFast", "scheduling", "replace_fast", FLAG,
-        "whether a gang is evicted if the first attempt to replace its failed nodes finds none",
-    ),
-    Option(
-        "scheduling.replaceBackoff.firstSeconds", "scheduling", "replace_first", seconds(above_zero=True),
-        "until other nodes are sought again, if not evicted at once; doubled each time",
-    ),
-    Option(
-        "scheduling.replaceBackoff.limitSeconds", "scheduling", "replace_limit", seconds(above_zero=True),
-        "the longest time between two attempts",
-    ),
-    Option(
-        "scheduling.gangNodes", "scheduling", "gang_nodes", choice(NodeChoice),
-        "which of the nodes that fit are taken first for the pods of a gang",
-    ),
-    Option(
-        "scheduling.preemption", "scheduling", "displace", FLAG,
-        "whether pods of lower priority have to go where a gang or pod finds no room otherwise",
-    ),
-    Option(
-        "scheduling.queueMeans", "scheduling", "fair_means", several_of(Means),
-        "how room is made for a pod group of a queue that finds none, by what is tried first",
-    ),
-    Option(
-        "scheduling.healSeconds", "scheduling", "heal_seconds", seconds(above_zero=True),
-        "how long a gang that never had its minimum may run in part before what runs of it is taken back",
-    ),
-    Option(
-        "scheduling.keepAfterSeconds", "scheduling", "keep_after_seconds", seconds(),
-        "from when on room is kept free for the gang that waits longest; 0 is never",
-    ),
-    Option(
-        "resources.transformations", "resources", "transformations", TRANSFORMATIONS,
-        "resources that count as others in quota",
-    ),
-    Option(
-        "resources.excludePrefixes", "resources", "ignored", PREFIXES,
-        "resources whose names begin like this do not count in quota",
+    *_options(
+        "resources", "resources",
+        ("transformations", "transformations", TRANSFORMATIONS, "resources that count as others in quota"),
+        ("excludePrefixes", "ignored", PREFIXES,
+         "resources whose names begin like this do not count in quota"),
     ),
     Option(
         "resources.ignoreUncovered", "scheduling", "ignore_uncovered", FLAG,
@@ -248,62 +212,44 @@ OPTIONS = (
         "jobs.waitForPodsReady.enabled", "jobs", "await_pods", FLAG,
         "whether a gang whose pods do not get ready in time is evicted, to be admitted again later",
     ),
-    Option(
-        "jobs.waitForPodsReady.timeoutSeconds", "patience", "seconds", seconds(above_zero=True),
-        "from admission until all pods are ready",
+    *_options(
+        "jobs.waitForPodsReady", "patience",
+        ("timeoutSeconds", "seconds", seconds(above_zero=True), "from admission until all pods are ready"),
+        ("recoveryTimeoutSeconds", "recovery_seconds", seconds(above_zero=True),
+         "from the loss of a pod until all are ready again; `null` is as long as it takes"),
+        ("backoff.firstSeconds", "backoff_base_seconds", seconds(),
+         "how long such a gang waits before it is admitted again; doubled each time"),
+        ("backoff.limitSeconds", "backoff_max_seconds", seconds(), "the longest such wait"),
+        ("retriesMax", "retries_max", COUNT,
+         "how often it may try again before it is deactivated; `null` is without end"),
     ),
-    Option(
-        "jobs.waitForPodsReady.recoveryTimeoutSeconds", "patience", "recovery_seconds",
-        seconds(above_zero=True),
-        "from the loss of a pod until all are ready again; `null` is as long as it takes",
-    ),
-    Option(
-        "jobs.waitForPodsReady.backoff.firstSeconds", "patience", "backoff_base_seconds", seconds(),
-        "how long such a gang waits before it is admitted again; doubled each time",
-    ),
-    Option(
-        "jobs.waitForPodsReady.backoff.limitSeconds", "patience", "backoff_max_seconds", seconds(),
-        "the longest such wait",
-    ),
-    Option(
-        "jobs.waitForPodsReady.retriesMax", "patience", "retries_max", COUNT,
-        "how often it may try again before it is deactivated; `null` is without end",
-    ),
-    Option(
-        "nodes.notReadySeconds", "nodes", "not_ready_seconds", seconds(),
-        "how long a node is NotReady before it counts as failed, even if pods are said to run there",
-    ),
-    Option(
-        "nodes.failWhenNotReady", "nodes", "by_time", FLAG,
-        "whether a node that is NotReady for that long has failed",
-    ),
-    Option(
-        "nodes.failWhenPodsEnd", "nodes", "by_pods", FLAG,
-        "whether a NotReady node has failed once no pod of the gang runs there; taints wait for that, too",
-    ),
-    Option(
-        "nodes.failWhenTainted", "nodes", "by_taints", FLAG,
-        "whether taints that a gang does not tolerate, and cordons, are failures",
-    ),
-    Option(
-        "nodes.replaceTogether", "nodes", "together", FLAG,
-        "whether several failed nodes of a gang are replaced together; else the second one evicts it",
+    *_options(
+        "nodes", "nodes",
+        ("notReadySeconds", "not_ready_seconds", seconds(),
+         "how long a node is NotReady before it counts as failed, even if pods are said to run there"),
+        ("failWhenNotReady", "by_time", FLAG, "whether a node that is NotReady for that long has failed"),
+        ("failWhenPodsEnd", "by_pods", FLAG,
+         "whether a NotReady node has failed once no pod of the gang runs there; taints wait for that, too"),
+        ("failWhenTainted", "by_taints", FLAG,
+         "whether taints that a gang does not tolerate, and cordons, are failures"),
+        ("replaceTogether", "together", FLAG,
+         "whether several failed nodes of a gang are replaced together; else the second one evicts it"),
     ),
     Option(
         "ungating.batchSeconds", "ungating", "batch_seconds", seconds(),
         "how long new pods of an admitted gang are gathered before they lose their gate",
     ),
-    Option(
-        "zones.fit", "zones", "fit", choice(FitRule),
-        "what has to lie in one zone of a node that insists on it: all that the node would pin, or the"
-        " containers one by one without memory and huge pages",
+    *_options(
+        "zones", "zones",
+        ("fit", "fit", choice(FitRule),
+         "what has to lie in one zone of a node that insists on it: all that the node would pin, or the"
+         " containers one by one without memory and huge pages"),
+        ("sidecarsStay", "sidecars_stay", FLAG,
+         "whether sidecars keep what they take of a zone; else they are looked at like other init"
+         " containers"),
+        ("score", "score", choice(ZoneScore), "which nodes are liked for their zones"),
+        ("weights", "weights", WEIGHTS, "how much resources count in that; others count 1"),
     ),
-    Option(
-        "zones.sidecarsStay", "zones", "sidecars_stay", FLAG,
-        "whether sidecars keep what they take of a zone; else they are looked at like other init containers",
-    ),
-    Option("zones.score", "zones", "score", choice(ZoneScore), "which nodes are liked for their zones"),
-    Option("zones.weights", "zones", "weights", WEIGHTS, "how much resources count in that; others count 1"),
     Option(
         "zones.hints", "scheduling", "zone_hints", FLAG,
         "whether pods are told, by an annotation, which zones of their node they were meant for",
@@ -312,30 +258,19 @@ OPTIONS = (
         "zones.preemption", "zone_care", "make_room", FLAG,
         "whether zones are thought through when pods have to go, where nodes report which zones they use",
     ),
-    Option(
-        "zones.lateReports.caution", "zone_care", "caution", choice(Caution),
-        "what is done about pods that a node's report cannot know yet: nothing, no further pod until they are"
-        " bound, or their requests are taken from every zone until the report knows them",
-    ),
-    Option(
-        "zones.lateReports.periodSeconds", "zone_care", "period", seconds(),
-        "between two looks at nodes in doubt",
-    ),
-    Option(
-        "zones.lateReports.strangers", "zone_care", "strangers", some_of(Whose, Whose.AS_REPORTED),
-        "which pods of other schedulers cast doubt on a node until its report knows them",
-    ),
-    Option(
-        "zones.lateReports.counted", "zone_care", "counted", some_of(Whose, Whose.NONE),
-        "which pods the fingerprint of a report counts",
-    ),
-    Option(
-        "zones.lateReports.starting", "zone_care", "starting", FLAG,
-        "whether pods count in it as soon as they are no longer pending; else while they run",
-    ),
-    Option(
-        "zones.lateReports.heedSettings", "zone_care", "heed_settings", FLAG,
-        "whether a node that aligns in another way now is believed at once",
+    *_options(
+        "zones.lateReports", "zone_care",
+        ("caution", "caution", choice(Caution),
+         "what is done about pods that a node's report cannot know yet: nothing, no further pod until they"
+         " are bound, or their requests are taken from every zone until the report knows them"),
+        ("periodSeconds", "period", seconds(), "between two looks at nodes in doubt"),
+        ("strangers", "strangers", some_of(Whose, Whose.AS_REPORTED),
+         "which pods of other schedulers cast doubt on a node until its report knows them"),
+        ("counted", "counted", some_of(Whose, Whose.NONE), "which pods the fingerprint of a report counts"),
+        ("starting", "starting", FLAG,
+         "whether pods count in it as soon as they are no longer pending; else while they run"),
+        ("heedSettings", "heed_settings", FLAG,
+         "whether a node that aligns in another way now is believed at once"),
     ),
     Option(
         "schedulers", "names", "schedulers", _NAMES,

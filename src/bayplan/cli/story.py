@@ -17,6 +17,7 @@ from bayplan.cli.places import drawn
 from bayplan.cli.tables import age, moment, say, say_json, table
 from bayplan.cli.waiting import Sections, waiting_sections, wishes
 from bayplan.cli.words import counted
+from bayplan.cli.zone_drawing import drawn as drawn_zones
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.times import seconds
 from bayplan.dialects.kueue.conditions import ADMITTED, FINISHED, condition_of, is_true
@@ -25,6 +26,7 @@ from bayplan.model.gang import Ref
 from bayplan.model.plan import Admit, Decline
 
 EVENTS_MAX = 10
+NO_ZONES = "no node reports any"
 NAMES_MAX = 8
 
 
@@ -42,7 +44,7 @@ def explain_gang(target: Target, gang: str, output: str | None, full: bool, zone
     that would get it admitted. Nothing is changed.
     """
     try:
-        _explain_queued(target, gang, output, full=full)
+        _explain_queued(target, gang, output, full=full, zones=zones)
     except click.ClickException:
         found = scheduled_story(target, gang, zones=zones)
         if found is None:
@@ -53,7 +55,7 @@ def explain_gang(target: Target, gang: str, output: str | None, full: bool, zone
             say(found)
 
 
-def _explain_queued(target: Target, gang: str, output: str | None, *, full: bool) -> None:
+def _explain_queued(target: Target, gang: str, output: str | None, *, full: bool, zones: bool) -> None:
     """A gang that asks for quota."""
     with target.live() as live:
         ref = find_gang(live, gang)
@@ -62,11 +64,26 @@ def _explain_queued(target: Target, gang: str, output: str | None, *, full: bool
         facts = seen.find(ref)
         head = _over(ref, workload, live) if facts is None else _head(live, facts)
         sections = {} if facts is None else _sections(live, facts, seen, full=full)
+        if zones and facts is not None:
+            sections["zones"] = _zones(live, facts)
         sections |= _past(live, ref, workload)
         if output == "json":
             _say_json(live, ref, facts, head, sections)
         else:
             say([*head, *told(sections)])
+
+
+def _zones(live: Live, facts: GangFacts) -> list[str]:
+    """The zones of the hosts that the gang has, or would be given; of all hosts if there are none."""
+    admission = facts.demand.admission
+    if admission is None and facts.fate is not None and isinstance(facts.fate.action, Admit):
+        admission = facts.fate.action.admission
+    places = [given.place for given in admission.given if given.place is not None] if admission else []
+    hosts = {share.values[-1] for place in places for share in place.shares}
+    nodes = {live.state.holdings.hosts.get(host, host) for host in hosts}
+    known = live.state.zones.book.heard
+    chosen = sorted(nodes & live.state.holdings.nodes.keys()) or sorted(known)
+    return drawn_zones(chosen, known, {}) if known else [NO_ZONES]
 
 
 def told(sections: Sections) -> Iterator[str]:

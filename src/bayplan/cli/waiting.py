@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from bayplan.cli.explain import Explanation, explain, wish
 from bayplan.cli.forecast import Fate, pods_by_set, with_fewer_pods
@@ -19,9 +20,11 @@ from bayplan.model.node import HOSTNAME, Topology
 from bayplan.model.plan import Decline
 from bayplan.model.quota import Cell, Queue, Victims
 from bayplan.model.refusal import Obstacle, Obstruction, Refusal, Token, Tried
+from bayplan.placement.fences import place_aligned
 from bayplan.placement.place import place
 from bayplan.placement.rooms import Rooms
 from bayplan.placement.supply import Supply
+from bayplan.placement.zone_rooms import ZoneRooms
 from bayplan.state.queries import Holder, holders, other_pods, users
 
 HOLDERS_MAX = 8
@@ -121,13 +124,16 @@ def _miss(live: Live, demand: Demand, refusal: Refusal) -> Miss | None:
     flavor, rules = _flavor(live, part, misfit), live.state.rules.flavors
     if not flavor:
         return None
-    supply = Rooms(live.state.holdings.supplies(), rules).supply(flavor, empty=found is None)
+    profile, supplies, empty = live.settings.profile, live.state.holdings.supplies(), found is None
+    rooms = Rooms(supplies, rules, zones=ZoneRooms(live.state.zones.stocks(supplies), profile.zones))
+    supply, columns = rooms.supply(flavor, empty=empty), rooms.columns(flavor, empty=empty)
     gang = tolerating(demand.gang, rules[flavor].tolerations)
-    profile = live.settings.scheduling
-    misfit = misfit or place(supply, gang, profile).misfit
+    asked = place_aligned(supply, gang, columns, profile.zones, partial(place, profile=profile))
+    misfit = misfit or asked.placement.misfit
     if misfit is None:
         return None
-    return Miss(gang, misfit, supply, explain(gang, misfit, supply, profile, {}), empty=found is None)
+    told = explain(asked.gang, misfit, asked.supply, profile, {})
+    return Miss(asked.gang, misfit, asked.supply, told, empty)
 
 
 def _flavor(live: Live, part: Tried, misfit: Misfit | None) -> str:
@@ -171,7 +177,7 @@ def _held(live: Live, miss: Miss) -> list[Holder]:
 
 def _changes(live: Live, demand: Demand, queue: str, refusal: Refusal, miss: Miss | None) -> Iterator[str]:
     """The least that would do; what can be tried out has been."""
-    profile = live.settings.scheduling
+    profile = live.settings.profile
     fewer = with_fewer_pods(live.state, profile, demand, queue, live.now) if refusal.tried else None
     if fewer is not None:
         counts = pods_by_set(fewer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,9 +17,9 @@ from bayplan.placement.zones import ZoneColumns, narrowed
 NODES_MAX = 8  # drawn one by one
 POLICIES = {
     Policy.NONE: "does not align",
-    Policy.BEST_EFFORT: "aligns if it can",
-    Policy.RESTRICTED: "aligns, with as few zones as possible",
-    Policy.SINGLE_ZONE: "insists on one zone",
+    Policy.BEST_EFFORT: "aligns {} if it can",
+    Policy.RESTRICTED: "aligns {} with as few zones as possible",
+    Policy.SINGLE_ZONE: "insists on one zone for {}",
 }
 Guests = Mapping[int, Mapping[str, int]]
 """By zone, how many pods of what."""
@@ -26,9 +27,8 @@ Guests = Mapping[int, Mapping[str, int]]
 
 def zone_lines(report: NodeZones, guests: Guests | None = None) -> Iterator[str]:
     """A node with its zones, one line each."""
-    whole = "for the pod" if report.alignment.scope is Scope.POD else "for each container"
-    how = POLICIES[report.alignment.policy]
-    yield f"{report.node}: {how}{f' {whole}' if report.alignment.policy is not Policy.NONE else ''}"
+    what = "the pod" if report.alignment.scope is Scope.POD else "each container"
+    yield f"{report.node}: {POLICIES[report.alignment.policy].format(what)}"
     names = short_resources(sorted(report.resources, key=importance))
     for zone in sorted(report.zones, key=lambda zone: zone.number):
         left = [
@@ -66,6 +66,23 @@ def _seat(
         title = f"{pod_set.name}/{container}" if container else pod_set.name
         here[title] = here.get(title, 0) + 1
     return aligned_use(room, pod_set, np.zeros(1, np.int64), np.ones(1, np.int64), rules)
+
+
+def as_found(
+    reports: Mapping[str, NodeZones], names: Sequence[str], columns: ZoneColumns
+) -> dict[str, NodeZones]:
+    """The reports with what the columns say is left; names are those of the rows."""
+    found = {}
+    for row, name in enumerate(names):
+        report = reports.get(name)
+        if report is not None:
+            left = columns.available[:, :, row].tolist()
+            zones = (
+                replace(zone, available={what: left[columns.resources[what]][at] for what in zone.available})
+                for at, zone in enumerate(report.zones)
+            )
+            found[name] = replace(report, zones=tuple(zones))
+    return found
 
 
 def drawn(nodes: Sequence[str], reports: Mapping[str, NodeZones], guests: Mapping[str, Guests]) -> list[str]:

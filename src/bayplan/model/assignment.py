@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from bayplan.model.zone import Unaligned
+
 Path = tuple[str, ...]
 """A domain's values, one per level from the top."""
 
@@ -107,6 +109,7 @@ class Misfit:
     in_all: int | None = None  # how many of the pods all domains hold together
     domain: str = ""
     sizes: tuple[int, int] = (0, 0)
+    unaligned: Unaligned | None = field(default=None, compare=False)  # a node that can align no more
 
 
 @dataclass(frozen=True, slots=True)

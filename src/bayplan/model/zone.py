@@ -9,6 +9,9 @@ from enum import StrEnum
 ZONES_USUAL = 8
 """How many zones a node is taken to be able to align over, if it does not say."""
 
+ALIGNED = "room in zones"
+"""What a node lacks that can align no more pods, where that is told like a resource."""
+
 Amounts = tuple[tuple[str, int], ...]
 
 

@@ -19,12 +19,12 @@ from bayplan.model.zone import NodeZones, ZoneWants
 from bayplan.placement.nodes import ABSENT
 from bayplan.placement.tree import Ints
 from bayplan.placement.zone_counts import aligned_counts, with_copies
-from bayplan.placement.zone_evictions import imagined
+from bayplan.placement.zone_evictions import Seats, imagined
 from bayplan.placement.zone_fit import assumed_zones
 from bayplan.placement.zone_ground import ZoneGround, minds
 from bayplan.placement.zone_reports import RunningPod
 from bayplan.placement.zone_resources import whole_pod
-from bayplan.placement.zones import ZoneColumns, narrowed, taken_everywhere, with_zones
+from bayplan.placement.zones import ZoneColumns, narrowed, taken_everywhere
 
 VIEWS_MAX = 4
 AT_FIRST, ONE = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
@@ -43,6 +43,8 @@ class FloorZones:
         self.tenants: dict[int, Counter[ZoneWants]] = {}  # what they ask for, by row
         self.in_order = False  # pods come as they were seated
         self.left: dict[int, dict[PodKey, ZoneWants]] = {}  # who ran there and was made to go
+        self.seats: dict[str, Seats | None] = {}  # by node, as far as anybody asked
+        self.thought: dict[tuple[int, frozenset[PodKey]], Ints | None] = {}  # rows without some of their pods
 
     def step(self, shape: Shape, keys: Sequence[PodKey], rows: Ints, *, comes: bool) -> None:
         """Pods came to rows, or left them; said the other way round it is undone."""
@@ -171,21 +173,39 @@ class FloorZones:
 
     def _without_those_who_left(self, part: ZoneColumns, rows: Ints) -> ZoneColumns:
         """They give back what they had to themselves, as far as anybody knows where that was."""
-        ground = self.ground
-        if not self.left or not ground.care.thinks_ahead:
+        if not self.left or not self.ground.care.thinks_ahead:
             return part
         for at, row in enumerate(rows.tolist()):
-            name = self.nodes[row]
-            gone, report = self.left.get(row), ground.believed.get(name)
-            if not gone or report is None:
+            gone = self.left.get(row)
+            if not gone:
                 continue
-            victims = [RunningPod((key.namespace, key.name), wants) for key, wants in gone.items()]
-            found = imagined(report, victims, ground.seats(name), ground.care)
-            if isinstance(found, NodeZones):
-                part = with_zones(part, at, found)
-            else:
+            key = (row, frozenset(gone))
+            if key not in self.thought:
+                self.thought[key] = self._imagined(row, gone)
+            found = self.thought[key]
+            if found is None:
                 part.fresh[at] = False  # nobody can say what would be there
+            else:
+                part.available[:, :, at] = found
         return part
+
+    def _imagined(self, row: int, gone: Mapping[PodKey, ZoneWants]) -> Ints | None:
+        """What a row's zones hold without some pods; None if that cannot be said."""
+        name, available = self.nodes[row], self.before.available[:, :, row]
+        report = self.ground.believed.get(name)
+        if report is None:
+            return available
+        if name not in self.seats:
+            self.seats[name] = self.ground.seats(name)
+        victims = [RunningPod((key.namespace, key.name), wants) for key, wants in gone.items()]
+        found = imagined(report, victims, self.seats[name], self.ground.care)
+        if not isinstance(found, NodeZones):
+            return None
+        available = available.copy()
+        for place, zone in enumerate(found.zones):
+            for resource, amount in zone.available.items():
+                available[self.before.resources[resource], place] = max(amount, 0)
+        return available
 
 
 def _put(columns: ZoneColumns, rows: Ints, part: ZoneColumns) -> None:

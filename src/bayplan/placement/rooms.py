@@ -13,15 +13,19 @@ from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME
 from bayplan.model.quota import Flavor
 from bayplan.model.rules import NodeRules
+from bayplan.model.zone import ZoneWants
 from bayplan.placement.capacity import with_slot
 from bayplan.placement.nodes import host_row, labelled, mask
 from bayplan.placement.supply import Supply
 from bayplan.placement.tree import Bools, Ints, Tree, find
+from bayplan.placement.zone_rooms import Move, ZoneRooms
+from bayplan.placement.zones import ZoneColumns
 
 KNOWN_MAX = 20_000
 
 _Key = tuple[str, int, int]
-_Taken = tuple[int, str, Assignment, Mapping[str, int]]  # how many times, and what; kept, so that ids stay
+_Taken = tuple[int, str, Assignment, Mapping[str, int], ZoneWants | None]
+"""How many times, and what; kept, so that ids stay."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,9 +61,10 @@ class Rooms:
     """Supplies by topology. Flavors see the nodes that carry their labels; a host is free for all or none."""
 
     def __init__(
-        self, supplies: Mapping[str, Supply], flavors: Mapping[str, Flavor], known: Known | None = None
-    ) -> None:
-        self.flavors = flavors
+        self, supplies: Mapping[str, Supply], flavors: Mapping[str, Flavor], known: Known | None = None,
+        zones: ZoneRooms | None = None,
+    ) -> None:  # fmt: skip
+        self.flavors, self.zones = flavors, zones
         self.known = known if known is not None else Known()
         self.known.stay_true(supplies)
         self._begun, self._now = supplies, dict(supplies)
@@ -69,6 +74,7 @@ class Rooms:
         self._empty: dict[str, Supply] = {}
         self._owed: dict[_Key, _Taken] = {}  # not worked out yet
         self._moved: dict[_Key, _Taken] = {}  # worked out
+        self._zoned: dict[str, ZoneColumns | None] = {}
 
     def knows(self, flavor: str) -> bool:
         """Whether gangs can be placed on the flavor's nodes."""
@@ -95,12 +101,34 @@ class Rooms:
             seen[flavor] = supply.emptied() if empty else supply
         return seen[flavor]
 
-    def take(self, flavor: str, place: Assignment, requests: Mapping[str, int], sign: int = 1) -> None:
+    def take(
+        self, flavor: str, place: Assignment, requests: Mapping[str, int], sign: int = 1,
+        zones: ZoneWants | None = None,
+    ) -> None:  # fmt: skip
         """Pods stand where the assignment says (sign -1: they leave). Nodes that are gone do not matter.
 
         Most of what is tried is taken back before anybody looks: only what remains is worked out.
         """
-        _add(self._owed, (flavor, id(place), id(requests)), (sign, flavor, place, requests))
+        _add(self._owed, (flavor, id(place), id(requests)), (sign, flavor, place, requests, zones))
+
+    def columns(self, flavor: str, *, empty: bool = False) -> ZoneColumns | None:
+        """The zones of the nodes under the flavor's topology; None if nobody tells of any."""
+        topology = self.flavors[flavor].topology
+        if self.zones is None:
+            return None
+        if empty:
+            return self.zones.empty(topology)
+        self._settle()
+        if topology not in self._zoned:
+            self._zoned[topology] = self.zones.after(topology, self._moves(topology))
+        return self._zoned[topology]
+
+    def _moves(self, topology: str) -> Iterator[Move]:
+        """What was taken on hosts, or given back; in wider domains nobody knows whose zones it is about."""
+        for times, _, place, requests, wants in self._moved.values():
+            if wants is not None and place.levels[-1] == HOSTNAME:
+                located = self._located(topology, self._now[topology], place)
+                yield Move(times, (id(place), id(requests)), wants, *located)
 
     @property
     def untouched(self) -> bool:
@@ -110,10 +138,12 @@ class Rooms:
     def _settle(self) -> None:
         """Work out what was taken and not given back since the last look."""
         owed, self._owed = self._owed, {}
+        if owed:
+            self._zoned.clear()
         touched: set[str] = set()
         for key, taken in owed.items():
             _add(self._moved, key, taken)
-            touched.update(self._stand(*taken))
+            touched.update(self._stand(*taken[:4]))
         for flavor in [name for name in self._seen if self.flavors[name].topology in touched]:
             del self._seen[flavor]
 
@@ -131,7 +161,9 @@ class Rooms:
                 self._apply(topology, impact, times, on_host)
                 yield topology
 
-    def fits(self, flavor: str, place: Assignment, requests: Mapping[str, int]) -> bool:
+    def fits(
+        self, flavor: str, place: Assignment, requests: Mapping[str, int], zones: ZoneWants | None = None
+    ) -> bool:
         """Whether an assignment found earlier still holds."""
         self._settle()
         topology = self.flavors[flavor].topology
@@ -145,7 +177,14 @@ class Rooms:
             inside = np.where(supply.active, supply.free[impact.rows], 0)
             sums = np.add.reduceat(inside, supply.tree.starts[supply.tree.lowest], axis=1)
             left = (sums - supply.claimed[impact.rows])[:, impact.leaves].ravel()
-        return not (left < impact.amounts).any()
+        return not (left < impact.amounts).any() and self._aligns(flavor, place, zones)
+
+    def _aligns(self, flavor: str, place: Assignment, wants: ZoneWants | None) -> bool:
+        columns = self.columns(flavor) if wants is not None and place.levels[-1] == HOSTNAME else None
+        if columns is None or wants is None or self.zones is None:
+            return True
+        topology = self.flavors[flavor].topology
+        return self.zones.fits(columns, wants, *self._located(topology, self._now[topology], place))
 
     def leaves(self, flavor: str, places: Iterable[Assignment]) -> frozenset[int]:
         """Where the pods of assignments stand."""

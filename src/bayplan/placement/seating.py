@@ -211,11 +211,13 @@ def _try_harder(task: Task, mark: int, seats: dict[PodKey, int]) -> tuple[dict[P
     floor.undo(mark)
     best, best_way = seats, (task.parties, task.within)
     sure = _is_hopeless(task)
-    if not sure and all(_is_counted(floor, party.shape) for party in task.parties):
+    if not sure and all(is_free(party.shape) for party in task.parties):
         found, sure = seats_by_search(floor, task.parties, task.within, task.profile)
         if found is not None:
-            return _seat_found(task, found), False
-        sure = sure and goal == task.asked
+            searched = _seat_found(task, found, mark)
+            if searched is not None:
+                return searched, False
+        sure = sure and found is None and goal == task.asked
     ways = _other_ways(task)
     if sure:  # only so that the count of those who fit is not told too low
         ways = islice(ways, int(len(task.parties) == 1))
@@ -237,15 +239,32 @@ def _try_harder(task: Task, mark: int, seats: dict[PodKey, int]) -> tuple[dict[P
     return _seat(task, *best_way), not sure
 
 
-def _is_counted(floor: Floor, shape: Shape) -> bool:
-    """Whether the search knows all that decides how many such pods a node takes: it knows no zones."""
-    return is_free(shape) and minds(floor.scene.zones, shape) is None
+def _seat_found(task: Task, found: list[Ints], mark: int) -> dict[PodKey, int] | None:
+    """Seats as a search found them; None if zones object, in whatever order the pods come.
+
+    The search knows how many pods of each party a node can align, and not how many of all together.
+    """
+    seats = _seat_if_aligned(task, found)
+    if seats is None:
+        task.floor.undo(mark)
+        with task.floor.in_order():
+            seats = _seat_if_aligned(task, found)
+            if seats is None:
+                task.floor.undo(mark)
+    return seats
 
 
-def _seat_found(task: Task, found: list[Ints]) -> dict[PodKey, int]:
+def _seat_if_aligned(task: Task, found: list[Ints]) -> dict[PodKey, int] | None:
+    floor = task.floor
     seats: dict[PodKey, int] = {}
     for party, rows in zip(task.parties, found, strict=True):
-        seats |= _seat_rows(task.floor, party, rows)
+        if seats and minds(floor.scene.zones, party.shape) is not None:
+            asked = np.bincount(rows, minlength=len(floor))
+            at, room = room_for(floor.scene, party.shape, asked > 0, len(rows))
+            asked[at] -= room
+            if (asked > 0).any():
+                return None
+        seats |= _seat_rows(floor, party, rows)
     return seats
 
 

@@ -17,6 +17,7 @@ from bayplan.placement.scope import scope_of
 from bayplan.placement.seating_parties import Party
 from bayplan.placement.supply import Directory, Supply
 from bayplan.placement.tree import Bools, Ints, Tree
+from bayplan.placement.zone_ground import copies_of, minds
 
 NODES_MAX = 20_000  # beyond that the search takes too long to be worth it
 SECONDS_MAX = 1.0
@@ -28,7 +29,8 @@ def seats_by_search(
 ) -> tuple[list[Ints] | None, bool]:
     """A row per pod of each party if all of them have a place; and whether the answer is sure.
 
-    Only room counts: parties that get in each other's way otherwise are not for this.
+    Only room counts: parties that get in each other's way otherwise are not for this. Of zones it knows how
+    many pods of one party a node aligns, so that they may still object to several parties on one node.
     """
     if solver() is None or len(parties) > PARTIES_MAX or not all(party.shape.amounts for party in parties):
         return None, False
@@ -44,7 +46,7 @@ def seats_by_search(
     search = Search(grid_of(ask, ()), FREE, Budget(min(profile.exact_seconds, SECONDS_MAX)), 0.0, 0.0, True)
     answer, settled = best_at(search, Answer(None))
     if answer.pods is None:
-        return None, settled
+        return None, settled and not any(minds(floor.scene.zones, party.shape) for party in parties)
     return [np.repeat(used, pods) for pods in answer.pods], True
 
 
@@ -58,6 +60,12 @@ def _ask(floor: Floor, parties: Sequence[Party], allowed: Bools, used: Ints, pro
     rooms = np.array([np.maximum(ground.free[ground.resources[name]][used], 0) for name in names], np.int64)
     needs = np.array([[want.get(name, 0) for name in names] for want in wants], np.int64)
     counts = np.array([len(party.keys) for party in parties], np.int64)
+    for at, party in enumerate(parties):
+        zones = minds(floor.scene.zones, party.shape)
+        if zones is not None and floor.scene.zones is not None:
+            aligned = copies_of(floor.scene.zones, zones, len(party.keys))[used]
+            rooms = np.concatenate((rooms, aligned[None]))
+            needs = np.concatenate((needs, (np.arange(len(parties)) == at)[:, None]), axis=1)
     firsts = (np.arange(len(used)),)
     free = (fits(needs[0], rooms, allowed[0]),)
     names_of = tuple(str(number) for number in range(len(parties)))

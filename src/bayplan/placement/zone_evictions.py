@@ -31,22 +31,22 @@ def without(
         return Unthinkable.SEATS_UNKNOWN
     if not seats:
         return Unthinkable.SEATS_EMPTY
-    freed = _freed(report, victims, seats)
-    if not freed:
+    gained = freed(report, victims, seats)
+    if not gained:
         return Unthinkable.NOTHING_FREED
     zones = []
     for zone in report.zones:
-        more = _with_more(zone, freed.get(zone.number, {}))
+        more = _with_more(zone, gained.get(zone.number, {}))
         if more is None:
             return Unthinkable.TOO_MUCH_FREED
         zones.append(more)
     return replace(report, zones=tuple(zones))
 
 
-def _freed(report: NodeZones, victims: Collection[RunningPod], seats: Seats) -> dict[int, dict[str, int]]:
+def freed(report: NodeZones, victims: Collection[RunningPod], seats: Seats) -> dict[int, dict[str, int]]:
     """Amounts by zone. Pods that pinned nothing give nothing back."""
     listed = report.resources
-    freed: dict[int, dict[str, int]] = {}
+    found: dict[int, dict[str, int]] = {}
     for victim in victims:
         if victim.wants.service is not Service.GUARANTEED and not asks_for_devices(victim.wants):
             continue
@@ -56,9 +56,9 @@ def _freed(report: NodeZones, victims: Collection[RunningPod], seats: Seats) -> 
                 continue
             for resource, amount in container.requests:
                 if is_exclusive(victim.wants.service, resource, amount, listed):
-                    total = freed.setdefault(zone, {})
+                    total = found.setdefault(zone, {})
                     total[resource] = total.get(resource, 0) + amount
-    return freed
+    return found
 
 
 def _with_more(zone: Zone, freed: Mapping[str, int]) -> Zone | None:

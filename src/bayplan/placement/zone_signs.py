@@ -26,6 +26,7 @@ def _sign_of_pod(namespace: str, name: str) -> int:
     return xxh64(name.encode(), xxh64(namespace.encode()))
 
 
+@lru_cache(maxsize=65536)
 def sign_of_container(namespace: str, pod: str, container: str) -> int:
     """The sign of one container."""
     return xxh64("\0".join((namespace, pod, container)).encode())

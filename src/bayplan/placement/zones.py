@@ -100,15 +100,6 @@ def changed_rows(
     return replace(wider, layouts=tuple(layouts), ordered=_ordered(wider.numbers))
 
 
-def with_zones(columns: ZoneColumns, row: int, report: NodeZones) -> ZoneColumns:
-    """The same where one node's zones hold something else; in number and names they are what they were."""
-    available = columns.available.copy()
-    for place, zone in enumerate(report.zones):
-        for name, amount in zone.available.items():
-            available[columns.resources[name], place, row] = max(amount, 0)
-    return replace(columns, available=available)
-
-
 def narrowed(columns: ZoneColumns, rows: Ints) -> ZoneColumns:
     """Some nodes by themselves, in the order given: a copy."""
     return replace(

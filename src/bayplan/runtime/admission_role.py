@@ -12,12 +12,14 @@ from bayplan.dialects.kueue import admitting, notices, statuses
 from bayplan.dialects.kueue.conditions import QUOTA_RESERVED, condition_of, is_true
 from bayplan.dialects.kueue.demands import PLAIN, Counting
 from bayplan.dialects.kueue.upkeep import shall_be_deactivated, waits_until
+from bayplan.dialects.nrt import reading as zones
 from bayplan.model.assignment import Path
 from bayplan.model.change import Change
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Admit, Decline, Evict, Plan
 from bayplan.model.profile import Profile
 from bayplan.model.refusal import Token
+from bayplan.model.zone import ZoneCare
 from bayplan.runtime.agenda import Agenda
 from bayplan.runtime.caretaking import QueueChanges, status_due, told_like_others
 from bayplan.runtime.roles import Settled
@@ -27,6 +29,7 @@ from bayplan.state.admissions import AdmissionState
 from bayplan.state.lines import NEVER, Place
 from bayplan.state.queries import holders
 from bayplan.state.turns import AdmissionSnapshot
+from bayplan.state.zone_book import USUAL_CARE
 
 Key = tuple[str, str]
 Object = dict[str, Any]
@@ -68,13 +71,15 @@ class AdmissionRole:
     """Decides on Workloads. What is written to one of them waits until the write before it has ended."""
 
     name = "admission"
-    kinds: tuple[Kind, ...] = admitting.KINDS
+    kinds: tuple[Kind, ...] = (*admitting.KINDS, *zones.KINDS)
 
     def __init__(
-        self, profile: Profile | None = None, counting: Counting = PLAIN, watch: Watcher | None = None
-    ) -> None:
+        self, profile: Profile | None = None, counting: Counting = PLAIN, watch: Watcher | None = None,
+        zone_care: ZoneCare = USUAL_CARE, *, tells: bool = False,
+    ) -> None:  # fmt: skip
         self.profile, self.counting = profile or Profile(), counting
-        self.state = AdmissionState()
+        self.state = AdmissionState(zone_care)
+        self.zones, self.tells = zones.ZoneReading(), tells  # of reports that make no sense: nobody else does
         self.rollups = Rollups(fair=self.profile.fair_sharing, watch=watch)
         self.workloads: dict[Key, Object] = {}
         self.agenda: Agenda[Key] = Agenda()
@@ -85,6 +90,8 @@ class AdmissionRole:
         self.queue_changes = QueueChanges()
 
     def decode(self, event: Event) -> Iterator[Change]:
+        if event.kind in zones.KINDS:
+            return self.zones.decode(event)
         if event.kind == admitting.WORKLOADS:
             self._note(event)
         else:
@@ -116,6 +123,7 @@ class AdmissionRole:
 
     def keep(self, now: float) -> Iterator[Write]:
         """Statuses that have to follow what others wrote."""
+        yield from self.zones.complaints(now) if self.tells else ()
         for key in self.agenda.take(now, self.flying):
             yield from self._looked_after(key, now)
         yield from self.rollups.writes(self.state, now)

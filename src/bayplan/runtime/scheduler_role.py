@@ -12,11 +12,9 @@ from bayplan.dialects.kai import reading as groups
 from bayplan.dialects.kai.names import DIALECT as KAI
 from bayplan.dialects.kai.status import about_group
 from bayplan.dialects.kube import gang_writes, scheduling
-from bayplan.dialects.kube.binding import event_write
 from bayplan.dialects.kube.gang_messages import ERROR, reason, told
 from bayplan.dialects.kube.gang_objects import DIALECT as GANG
 from bayplan.dialects.kube.gang_objects import POD_GROUP
-from bayplan.dialects.kube.times import timestamp
 from bayplan.dialects.kube.wire import PodWire
 from bayplan.dialects.kueue import scheduled
 from bayplan.dialects.kueue.messages import sentence
@@ -37,7 +35,6 @@ from bayplan.state.board import Board
 from bayplan.state.look import Look
 from bayplan.state.zone_book import USUAL_CARE
 
-NOT_UNDERSTOOD = "ZonesNotUnderstood"
 STARTED = "All pods that it needs have nodes"
 ENDS = {Ended.DONE: "done", Ended.TIMED_OUT: "unknown"}  # everything else failed
 
@@ -132,9 +129,7 @@ class SchedulerRole:
                     self._refuse(action, now, begun)
 
     def keep(self, now: float) -> Iterable[Write]:
-        problems, self.zones.problems = self.zones.problems, []
-        for about, words in problems:
-            yield event_write(about, NOT_UNDERSTOOD, words, "Warning", timestamp(now))
+        yield from self.zones.complaints(now)
         for write in self.volumes.ready(now):
             self.binding += isinstance(write.tag, Bind)
             yield write

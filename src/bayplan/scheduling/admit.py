@@ -12,6 +12,7 @@ from bayplan.model.plan import Action, Admit, Again, Decline, Evict, Plan, Why
 from bayplan.model.profile import Profile
 from bayplan.model.refusal import Refusal, Remark, Token
 from bayplan.placement.rooms import Rooms
+from bayplan.placement.zone_rooms import ZoneRooms
 from bayplan.scheduling.assess import assess, may_set_aside
 from bayplan.scheduling.offer import Mode, net_load
 from bayplan.scheduling.order import Entry, in_turn
@@ -23,9 +24,10 @@ from bayplan.state.turns import AdmissionSnapshot, Head
 
 def decide_admissions(snapshot: AdmissionSnapshot, profile: Profile, now: float) -> Plan:
     """Decide on all heads; whoever comes later sees what those before it took."""
+    zones = ZoneRooms(snapshot.zones, profile.zones) if snapshot.zones else None
     round_ = Round(
         snapshot.books,
-        Rooms(snapshot.supplies, snapshot.flavors, snapshot.known),
+        Rooms(snapshot.supplies, snapshot.flavors, snapshot.known, zones),
         snapshot.queues,
         snapshot.flavors,
         snapshot.checks,

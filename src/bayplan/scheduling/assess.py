@@ -115,14 +115,17 @@ def _victims(inquiry: Inquiry, offer: Offer, wanted: list[Wanted]) -> list[Victi
         if choice.mode is Mode.PREEMPT
     )
 
-    requests = {pod_set.name: pod_set.requests for pod_set in inquiry.demand.gang.root.pod_sets()}
+    shapes = {pod_set.name: pod_set for pod_set in inquiry.demand.gang.root.pod_sets()}
     flavors = {p.name: want.flavor for want in wanted for p in want.gang.root.pod_sets()}
 
     def find() -> list[Spot] | None:
         places = find_places(inquiry.round, inquiry.demand, wanted, brief=True)
         if not isinstance(places, dict):
             return None
-        return [Spot(flavors[name], place, requests[name]) for name, place in places.items()]
+        return [
+            Spot(flavors[name], place, shapes[name].requests, shapes[name].zones)
+            for name, place in places.items()
+        ]
 
     quota = {cell: amount for cell, amount in offer.quota.items() if amount}
     need = Need(

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from heapq import heappop, heappush
 from itertools import groupby, islice
 
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.wants import Shape
+from bayplan.model.zone import ZoneWants
 from bayplan.placement.floor import Floor
 from bayplan.placement.tree import Bools
 from bayplan.placement.victims_fit import Columns, Exodus, curable_rows, minds_nobody
+from bayplan.placement.victims_zones import who_goes
+from bayplan.placement.zone_ground import minds
 from bayplan.scheduling.importance import Budgets, Unit
 
 ROWS_MAX = 100  # nodes tried one by one for a pod that minds its neighbours
+SURE_MAX = 16  # nodes that are looked at again, with all that happened in the decision
 AT_ONCE = 256  # nodes whose cost is worked out together; the next ones if none of them will do
 WEIGHT = 2**31  # so that one victim less always counts, whatever its priority
 
@@ -48,6 +53,9 @@ class Nodes:
         """The seat and who goes for it, if anybody's going helps."""
         shape = pod.wants.shape
         if not minds_nobody(self.floor.scene, shape):
+            wants = minds(self.floor.scene.zones, shape)
+            if wants is not None and minds_nobody(self.floor.scene, replace(shape, zones=None)):
+                return self._by_zones(pod, wants, priority, within)
             return self._one_by_one(pod, priority, within)
         key = (shape, priority, within is None)
         if key not in self.searches:
@@ -84,6 +92,33 @@ class Nodes:
                     best = choice, victims
         floor.undo(mark)
         return None if best is None else ({pod.key: best[0][-1]}, best[1])
+
+    def _by_zones(self, pod: Pod, wants: ZoneWants, priority: int, within: Bools | None) -> Found | None:
+        """The same where only room and zones matter: all nodes at once, then the best of them for sure."""
+        floor, shape = self.floor, pod.wants.shape
+        mark = floor.mark()
+        floor.lift_many(self.gone.keys)
+        rows = [row for row in curable_rows(floor, shape, within) if self.below(row, priority)]
+        units = [self._in_turn(self.below(row, priority)) for row in rows]
+        names = [floor.node(row) for row in rows]
+        there = [[_on(unit, name) for unit in mine] for name, mine in zip(names, units, strict=True)]
+        choices: list[tuple[Cost, str, int]] = []
+        for n, go in enumerate(who_goes(floor, shape, wants, rows, there)):
+            if go:
+                choices.append((self.cost([units[n][turn] for turn in go]), names[n], n))
+        found: Found | None = None
+        for _, _, n in sorted(choices)[:SURE_MAX]:
+            victims = self._victims_tried(shape, rows[n], units[n])
+            if victims:
+                found = {pod.key: rows[n]}, victims
+                break
+        floor.undo(mark)
+        return found
+
+    def _in_turn(self, units: Sequence[Unit]) -> list[Unit]:
+        """In the order in which they are asked back."""
+        breaking, others = self.budgets.split(units)
+        return [*breaking, *others]
 
     def _worst(self, row: int, priority: int) -> tuple[int, int]:
         units = self.below(row, priority)
@@ -178,8 +213,9 @@ class _Search:
         return tuple(victims)
 
     def _on(self, unit: Unit, row: int) -> Iterator[Shape]:
-        if not unit.whole:
-            yield unit.pods[0].wants.shape
-            return
-        name = self.nodes.floor.node(row)
-        yield from (pod.wants.shape for pod in unit.pods if pod.node == name)
+        yield from (pod.wants.shape for pod in _on(unit, self.nodes.floor.node(row)))
+
+
+def _on(unit: Unit, node: str) -> Sequence[Pod]:
+    """The pods of a unit that are on a node."""
+    return [pod for pod in unit.pods if pod.node == node] if unit.whole else unit.pods[:1]

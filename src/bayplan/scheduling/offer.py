@@ -188,7 +188,8 @@ def new_spots(offer: Offer, demand: Demand, shapes: Mapping[str, PodSet], round_
         shares = [(share, share.count - known.get(share.values, 0)) for share in _joined(part.place).shares]
         more = tuple(Share(share.values, count) for share, count in shares if count > 0)
         if more:
-            yield Spot(flavor, Assignment(part.place.levels, more), shapes[part.name].requests)
+            shape = shapes[part.name]
+            yield Spot(flavor, Assignment(part.place.levels, more), shape.requests, shape.zones)
 
 
 def _counts(place: Assignment) -> dict[tuple[str, ...], int]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from bayplan.model.assignment import Assignment, Misfit
+from bayplan.model.assignment import Assignment, Misfit, Placement
 from bayplan.model.demand import CheckState, Delayed, Demand
 from bayplan.model.gang import Gang, Group, PodSet
+from bayplan.model.profile import Profile
 from bayplan.model.quota import CheckSort, Flavor
 from bayplan.model.refusal import Obstacle, Obstruction
+from bayplan.placement.fences import place_aligned
 from bayplan.placement.place import has_place, place
 from bayplan.placement.replace import replace_nodes
 from bayplan.placement.resize import resize
@@ -85,7 +88,9 @@ def has_places(round_: Round, demand: Demand, wanted: Sequence[Wanted]) -> bool:
     """Whether there is a place for every pod set; nobody asks where."""
     if len(wanted) == 1 and not wanted[0].grows and not demand.failed_nodes:
         [want] = wanted
-        return has_place(_supply(round_, demand, want.flavor), want.gang, round_.profile)
+        supply, columns = _supply(round_, demand, want.flavor), round_.rooms.columns(want.flavor)
+        if columns is None:
+            return has_place(supply, want.gang, round_.profile)
     return isinstance(find_places(round_, demand, wanted, brief=True), dict)
 
 
@@ -108,15 +113,13 @@ def _find(
     taken: list[tuple[str, Assignment, PodSet]] = []
     failure: tuple[str, Misfit] | None = None
     for want in wanted:
+        columns = round_.rooms.columns(want.flavor, empty=empty)
         if want.grows and not empty:
             _lift(round_, want, -1)
-        supply, profile = _supply(round_, demand, want.flavor, empty=empty), round_.profile
-        if demand.failed_nodes:
-            answer = replace_nodes(supply, want.gang, want.held, demand.failed_nodes, profile)
-        elif want.grows:
-            answer = resize(supply, want.gang, want.held, profile)
-        else:
-            answer = place(supply, want.gang, profile, brief=brief)
+        supply, rules = _supply(round_, demand, want.flavor, empty=empty), round_.profile.zones
+        find = partial(_answer, round_.profile, demand, want, brief)
+        lifted = want.grows and not demand.failed_nodes
+        answer = place_aligned(supply, want.gang, columns, rules, find, want.held, lifted=lifted).placement
         if want.grows and not empty:
             _lift(round_, want, 1)
         if answer.misfit is not None:
@@ -126,17 +129,28 @@ def _find(
         for pod_set in want.gang.root.pod_sets():
             if pod_set.name in answer.assignments and not empty:
                 taken.append((want.flavor, answer.assignments[pod_set.name], pod_set))
-                round_.rooms.take(*taken[-1][:2], pod_set.requests)
+                round_.rooms.take(*taken[-1][:2], pod_set.requests, 1, pod_set.zones)
     for flavor, assignment, pod_set in taken:
-        round_.rooms.take(flavor, assignment, pod_set.requests, -1)
+        round_.rooms.take(flavor, assignment, pod_set.requests, -1, pod_set.zones)
     return failure or found
+
+
+def _answer(
+    profile: Profile, demand: Demand, want: Wanted, brief: bool, supply: Supply, gang: Gang
+) -> Placement:
+    """What the engine says, be it to a new gang, to one that lost nodes, or to one that grows."""
+    if demand.failed_nodes:
+        return replace_nodes(supply, gang, want.held, demand.failed_nodes, profile)
+    if want.grows:
+        return resize(supply, gang, want.held, profile)
+    return place(supply, gang, profile, brief=brief)
 
 
 def _lift(round_: Round, want: Wanted, sign: int) -> None:
     """Leave the places where pods of a gang that grows stand to the gang (sign 1: as they were)."""
     for pod_set in want.gang.root.pod_sets():
         if pod_set.name in want.held:
-            round_.rooms.take(want.flavor, want.held[pod_set.name], pod_set.requests, sign)
+            round_.rooms.take(want.flavor, want.held[pod_set.name], pod_set.requests, sign, pod_set.zones)
 
 
 def put_in(offer: Offer, found: dict[str, Assignment]) -> None:

@@ -76,7 +76,7 @@ class Round:
         """Take what a gang takes (sign -1: give it back)."""
         self.books.use(queue, load.quota, sign)
         for spot in load.spots:
-            self.rooms.take(spot.flavor, spot.place, spot.requests, sign)
+            self.rooms.take(spot.flavor, spot.place, spot.requests, sign, spot.zones)
 
     def remove(self, demands: Iterable[Demand]) -> None:
         """As if these admitted gangs were gone."""
@@ -100,13 +100,13 @@ class Round:
         fits = True
         for spot in wanted:
             for before in taken[-1:]:
-                self.rooms.take(before.flavor, before.place, before.requests)
+                self.rooms.take(before.flavor, before.place, before.requests, 1, before.zones)
             taken.append(spot)
-            fits = self.rooms.fits(spot.flavor, spot.place, spot.requests)
+            fits = self.rooms.fits(spot.flavor, spot.place, spot.requests, spot.zones)
             if not fits:
                 break
         for before in taken[:-1]:
-            self.rooms.take(before.flavor, before.place, before.requests, -1)
+            self.rooms.take(before.flavor, before.place, before.requests, -1, before.zones)
         return fits
 
     def topology_only(self, queue: Queue) -> bool:

@@ -19,35 +19,42 @@ from bayplan.model.change import (
     Started,
     TopologyLost,
     TopologySeen,
+    ZonesLost,
+    ZonesSeen,
 )
 from bayplan.model.demand import Admission, Demand
 from bayplan.model.gang import Ref
 from bayplan.model.node import Node, Topology
 from bayplan.model.plan import Admit, Again, Decline, Evict, Plan
+from bayplan.model.pod import Pod, PodKey
 from bayplan.model.quota import Entrance, Queue
 from bayplan.model.summary import Flaw
+from bayplan.model.zone import ZoneCare
 from bayplan.state.holdings import Holding, Holdings, holding_of
 from bayplan.state.ledger import Shift
 from bayplan.state.lines import BACKOFF_FIRST, BACKOFF_MAX, NEVER, Lines, Place, Standing
 from bayplan.state.reservations import Reservations
 from bayplan.state.rules import Effect, Rules
 from bayplan.state.strangers import Strangers
-from bayplan.state.turns import AdmissionSnapshot, Head
+from bayplan.state.turns import AdmissionSnapshot, Head, head_of
+from bayplan.state.zone_book import USUAL_CARE
+from bayplan.state.zone_lodgings import ZoneLodgings
 
 ASSUMED_SECONDS = 60.0
-ALIKE_MAX = 1000  # told at once; the others of the shape the next time
 
 
 class AdmissionState:
     """Folds changes; hands out heads and snapshots; believes plans until the API says otherwise."""
 
-    def __init__(self) -> None:
+    def __init__(self, zone_care: ZoneCare = USUAL_CARE) -> None:
+        self.zone_care = zone_care
         self.forget()
 
     def forget(self) -> None:
         """Know nothing, as at the start."""
         self.rules = Rules()
-        self.holdings = Holdings()
+        self.zones = ZoneLodgings(self.zone_care)
+        self.holdings = Holdings(watcher=self.zones.lodge)
         self.strangers = Strangers(self.holdings.nodes)
         self.ledger = self.strangers.ledger
         self.lines = Lines()
@@ -66,14 +73,21 @@ class AdmissionState:
                 self.nodes_seen({node.name: node})
             case NodeLost(name):
                 self.holdings.remove_node(name)
+                self.zones.nodes_changed((name,))
             case TopologySeen(topology):
                 self._topology(topology.name, topology)
             case TopologyLost(name):
                 self._topology(name, None)
             case PodSeen(pod):
-                self._shift(self.strangers.seen(pod))
+                self._pod(pod.key, pod)
             case PodLost(key):
-                self._shift(self.strangers.gone(key))
+                self._pod(key, None)
+            case ZonesSeen(report):
+                pods, holdings = self.strangers.pods.values(), self.holdings.by_gang.values()
+                better = self.zones.report(report, pods, holdings)
+                self._wake_topologies(self.holdings.clusters if better else ())
+            case ZonesLost(name):
+                self._wake_topologies(self.holdings.clusters if self.zones.silent(name) else ())
             case DemandSeen(demand):
                 self._demand_seen(demand)
             case DemandLost(ref):
@@ -112,8 +126,13 @@ class AdmissionState:
 
     def nodes_seen(self, nodes: Mapping[str, Node]) -> None:
         """Nodes are there, or changed. Whoever waits for room on such nodes may be helped."""
-        for topology in self.holdings.put_nodes(nodes):
-            self._wake_topology(topology)
+        self._wake_topologies(self.holdings.put_nodes(nodes))
+        self.zones.nodes_changed(nodes)
+
+    def _pod(self, key: PodKey, pod: Pod | None) -> None:
+        if self.zones.active:
+            self.zones.follow(self.strangers.pods.get(key), pod)
+        self._shift(self.strangers.gone(key) if pod is None else self.strangers.seen(pod))
 
     def _topology(self, name: str, topology: Topology | None) -> None:
         if self.holdings.set_topology(name, topology, self.ledger.by_node()):
@@ -125,8 +144,7 @@ class AdmissionState:
         self._wake_all()
 
     def _shift(self, shifts: Iterable[Shift]) -> None:
-        for topology in self.holdings.shift(shifts):
-            self._wake_topology(topology)
+        self._wake_topologies(self.holdings.shift(shifts))
 
     def _demand_seen(self, demand: Demand) -> None:
         standing = self.lines.standings.get(ref := demand.gang.source)
@@ -239,9 +257,13 @@ class AdmissionState:
         for queue in self.rules.queues:
             self.lines.wake(queue)
 
-    def _wake_topology(self, topology: str) -> None:
-        self.lines.hurry(lambda standing: topology in self.rules.topologies_of(standing.demand))
-        for name in self.rules.queues_on(topology):
+    def _wake_topologies(self, topologies: Iterable[str]) -> None:
+        gained = frozenset(topologies)
+        if gained:
+            self.lines.hurry(
+                lambda standing: not gained.isdisjoint(self.rules.topologies_of(standing.demand))
+            )
+        for name in (name for topology in gained for name in self.rules.queues_on(topology)):
             self.lines.wake(name, room=True)
 
     def _wake_beside(self, holding: Holding) -> None:
@@ -250,20 +272,22 @@ class AdmissionState:
         if account is not None:
             for queue in account.root().queues():
                 self.lines.wake(queue.name)
-        for topology in self.holdings.topologies_of(holding):
-            self._wake_topology(topology)
+        self._wake_topologies(self.holdings.topologies_of(holding))
 
     def heads(self, now: float) -> list[Head]:
         """The gangs to decide on now: those that wait for a place, and the first of every line."""
         for standing in self.lines.due(now):
             self._come_due(standing, now)
-        heads = [self._head(s) for s in list(self.lines.holding.values()) if s.due <= now]
+        if self.zones.active and self.zones.catch_up(now):
+            self.generation += 1
+            self._wake_topologies(self.holdings.clusters)
+        heads = [head_of(self.rules, self.lines, s) for s in self.lines.holding.values() if s.due <= now]
         if not heads and not self.lines.is_ready():
             return []
         for name in sorted(self.lines.lines):
             first = self.lines.lines[name].first()
             if first is not None:
-                heads.append(self._head(first))
+                heads.append(head_of(self.rules, self.lines, first))
         return heads
 
     def _come_due(self, standing: Standing, now: float) -> None:
@@ -275,24 +299,12 @@ class AdmissionState:
             case Place.COMMITTED:  # nobody ever said how the write ended
                 self.admission_failed(ref, now)
 
-    def _head(self, standing: Standing) -> Head:
-        line = self.lines.lines.get(standing.queue)
-        alike: Iterable[Demand] = ()
-        if line is not None and standing.place is Place.WAITING and not line.strict:
-            alike = (other.demand for other in line.alike(standing, ALIKE_MAX))
-        barred = self.rules.barred(standing.demand, standing.queue)
-        is_current = line is not None and standing.asked == line.wakings
-        progress = standing.progress if is_current else ()
-        made_room = line is not None and line.sticky is standing
-        return Head(
-            standing.demand, standing.queue, progress, barred, tuple(alike), standing.tries, made_room
-        )
-
     def snapshot(self, heads: Iterable[Head]) -> AdmissionSnapshot:
         """A frozen view for deciding on these gangs."""
+        supplies = self.holdings.supplies()
         return AdmissionSnapshot(
             self.holdings.books().copy(),
-            self.holdings.supplies(),
+            supplies,
             self.rules.flavors,
             self.rules.queues,
             self.rules.checks,
@@ -302,6 +314,7 @@ class AdmissionState:
             dict(self.reservations.by_topology),
             self.holdings.by_gang,
             self.holdings.known,
+            self.zones.stocks(supplies),
         )
 
     def closed_queues(self) -> Iterator[str]:
@@ -384,4 +397,4 @@ class AdmissionState:
         if self.lines.is_ready():
             return now
         placing = min((s.due for s in self.lines.holding.values()), default=NEVER)
-        return min(self.lines.next_due(), placing)
+        return min(self.lines.next_due(), placing, self.zones.next_due())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from bayplan.model.assignment import Assignment, Path, Share
@@ -11,6 +11,7 @@ from bayplan.model.demand import Admission, Demand
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
 from bayplan.model.quota import Cell, Flavor, Queue, QuotaNode
+from bayplan.model.zone import ZoneWants
 from bayplan.placement.rooms import Known
 from bayplan.placement.supply import Supply
 from bayplan.state.cluster import Cluster
@@ -25,6 +26,8 @@ class Spot:
     flavor: str
     place: Assignment
     requests: Mapping[str, int]
+    zones: ZoneWants | None = None
+    pod_set: str = ""
 
     def amounts(self, share: Share) -> dict[str, int]:
         """What the pods of one share take."""
@@ -81,7 +84,8 @@ def _spots(demand: Demand, flavors: Mapping[str, Flavor]) -> Iterator[Spot]:
             continue
         named = sorted(set(given.flavors.values()))
         found = [name for name in named if name in flavors and flavors[name].topology] or named or [""]
-        yield Spot(found[0], given.place, shapes[given.name].requests)
+        shape = shapes[given.name]
+        yield Spot(found[0], given.place, shape.requests, shape.zones, shape.name)
 
 
 def _earlier(demand: Demand) -> Ref | None:
@@ -105,6 +109,7 @@ class Holdings:
     queues: tuple[Queue, ...] = ()
     made: Books | None = None
     known: Known = field(default_factory=Known)
+    watcher: Callable[[Holding, int], None] | None = None  # hears who takes room (1), and who leaves (-1)
 
     def books(self) -> Books:
         """The accounts, made anew after the rules changed."""
@@ -260,6 +265,8 @@ class Holdings:
                 yield name, cluster
 
     def _occupy(self, holding: Holding, sign: int, only: str = "") -> None:
+        if self.watcher is not None and not only:
+            self.watcher(holding, sign)
         for spot in holding.spots:
             for name, cluster in self._under(spot):
                 if only and name != only:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from bayplan.model.demand import Demand
@@ -11,9 +11,14 @@ from bayplan.model.quota import Check, Flavor, Queue
 from bayplan.model.refusal import Refusal
 from bayplan.placement.rooms import Known
 from bayplan.placement.supply import Supply
+from bayplan.placement.zone_rooms import ZoneStock
 from bayplan.state.holdings import Holding
+from bayplan.state.lines import Lines, Place, Standing
 from bayplan.state.quotas import Books
 from bayplan.state.reservations import Reservation
+from bayplan.state.rules import Rules
+
+ALIKE_MAX = 1000  # told at once; the others of the shape the next time
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +49,17 @@ class AdmissionSnapshot:
     reserved: Mapping[str, Reservation] = field(default_factory=dict)  # by topology
     holdings: Mapping[Ref, Holding] = field(default_factory=dict)
     known: Known | None = None  # only what can be worked out anew at any time
+    zones: Mapping[str, ZoneStock] = field(default_factory=dict)  # by topology; none if no node tells of any
+
+
+def head_of(rules: Rules, lines: Lines, standing: Standing) -> Head:
+    """A gang as its turn comes."""
+    line = lines.lines.get(standing.queue)
+    alike: Iterable[Demand] = ()
+    if line is not None and standing.place is Place.WAITING and not line.strict:
+        alike = (other.demand for other in line.alike(standing, ALIKE_MAX))
+    barred = rules.barred(standing.demand, standing.queue)
+    is_current = line is not None and standing.asked == line.wakings
+    progress = standing.progress if is_current else ()
+    made_room = line is not None and line.sticky is standing
+    return Head(standing.demand, standing.queue, progress, barred, tuple(alike), standing.tries, made_room)

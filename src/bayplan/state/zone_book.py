@@ -101,8 +101,11 @@ class ZoneBook:
         belief = self.beliefs.get(pod.node)
         if belief is None:
             return
-        if before is None and not pod.over:
+        unsigned = belief.report is not None and belief.report.sign is None
+        if before is None and not pod.over and not (unsigned and pod.up):  # that one was there before us
             belief = self._joined(belief, pod)
+        elif unsigned and pod.over:  # it came and went between two reports
+            belief = reports.releasing(belief, (pod.key.namespace, pod.key.name), pod.uid)
         if not assumed and belief.binding:
             belief = reports.bound(belief, pod.uid)
         self._note(pod.node, belief)
@@ -114,7 +117,8 @@ class ZoneBook:
         belief = self.beliefs.get(node)
         if pod is None or belief is None:
             return
-        if not was_there:
+        unsigned = belief.report is not None and belief.report.sign is None
+        if not was_there or unsigned:  # a report that did not count it is as good as before
             self._note(node, reports.releasing(belief, (key.namespace, key.name), pod.uid))
         elif pod.uid in belief.binding:
             self._note(node, reports.bound(belief, pod.uid))
@@ -139,8 +143,10 @@ class ZoneBook:
             belief = self.beliefs.get(node)
             if belief is None:
                 continue
-            known = [self._running(pod) for pod in self._there(node) if self._counts(pod)]
-            coming = {(pod.key.namespace, pod.key.name) for pod in self._there(node) if not self._counts(pod)}
+            there = self._there(node)
+            known = [self._running(pod) for pod in there if self._counts(pod)]
+            late = (pod.key for pod in there if not (self._counts(pod) or pod.over))
+            coming = {(key.namespace, key.name) for key in late}
             found = reports.caught_up(belief, self.heard[node], known, self.care, coming)
             if found is not None:
                 for pod in self._there(node):  # others' pods that the node has not even heard of

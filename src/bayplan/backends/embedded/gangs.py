@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from bayplan.backends.embedded.behaviours import Behaviour
-from bayplan.backends.embedded.priorities import established_priority
+from bayplan.backends.embedded.priorities import set_priority
 from bayplan.backends.embedded.resources import Resource, key_of, outward
 from bayplan.backends.embedded.status import Problem, forbidden, from_field
 from bayplan.dialects.kube.gangs.admission import missing_template
@@ -142,23 +142,19 @@ def _reader(inner: Read, path: tuple[str, ...], strange: tuple[str, ...]) -> Rea
     return read
 
 
+_OTHER_PRIORITY = (
+    "priority set in the pod group ({given}) must match the priority computed ({found}) "
+    "based on the priority class set in the spec"
+)
+
+
 def _set_priority(store: Store, group: Object, gates: Gates) -> None:
     """The number behind the priority class, as the admission plugin sets it."""
     spec, version = group["spec"], group["apiVersion"].rpartition("/")[2]
     if version == SECOND and PREEMPTION not in gates:
         return
     resource = store.resources.find(GROUP, version, "podgroups")
-    name = group["metadata"].get("name", "")
-    found = established_priority(store, resource, name, spec.get("priorityClassName", ""))
-    if spec.get("priority", found.value) != found.value:
-        told = (
-            f"priority set in the pod group ({spec['priority']}) must match the priority computed "
-            f"({found.value}) based on the priority class set in the spec"
-        )
-        raise forbidden(resource, name, told)
-    spec["priority"] = found.value
-    if found.name:
-        spec["priorityClassName"] = found.name
+    found = set_priority(store, resource, group, _OTHER_PRIORITY)
     if version == THIRD and POLICY in gates:
         if spec.get("preemptionPolicy", found.policy) != found.policy:
             told = (
@@ -166,7 +162,7 @@ def _set_priority(store: Store, group: Object, gates: Gates) -> None:
                 f"pod group spec; priority admission controller computed {found.policy} from the given "
                 "PriorityClass name"
             )
-            raise forbidden(resource, name, told)
+            raise forbidden(resource, group["metadata"].get("name", ""), told)
         spec["preemptionPolicy"] = found.policy
 
 

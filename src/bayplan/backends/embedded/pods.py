@@ -8,8 +8,8 @@ from bayplan.backends.embedded import scalars
 from bayplan.backends.embedded.behaviours import Behaviour
 from bayplan.backends.embedded.pod_defaults import admit_pod, default_pod, qos_class
 from bayplan.backends.embedded.pod_rules import check_spec
-from bayplan.backends.embedded.priorities import established_priority
-from bayplan.backends.embedded.status import Problem, forbidden, unwanted, wrong
+from bayplan.backends.embedded.priorities import set_priority
+from bayplan.backends.embedded.status import Problem, unwanted, wrong
 
 if TYPE_CHECKING:
     from bayplan.backends.embedded.store import Store
@@ -121,21 +121,16 @@ def _as_before(same: Object, old: Object, key: str) -> None:
         same.pop(key, None)
 
 
+_OTHER_PRIORITY = (
+    "the integer value of priority ({given}) must not be provided in pod spec; "
+    "priority admission controller computed {found} from the given PriorityClass name"
+)
+
+
 def _set_priority(store: Store, pod: Object) -> None:
     """The number behind the priority class, as the admission plugin sets it."""
-    spec, resource = pod["spec"], store.resources.find("", "v1", "pods")
-    name = pod["metadata"].get("name", "")
-    found = established_priority(store, resource, name, spec.get("priorityClassName", ""))
-    if found.name:
-        spec["priorityClassName"] = found.name
-    if spec.get("priority", found.value) != found.value:
-        told = (
-            f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
-            f"priority admission controller computed {found.value} from the given PriorityClass name"
-        )
-        raise forbidden(resource, name, told)
-    spec["priority"] = found.value
-    spec.setdefault("preemptionPolicy", found.policy)
+    found = set_priority(store, store.resources.find("", "v1", "pods"), pod, _OTHER_PRIORITY)
+    pod["spec"].setdefault("preemptionPolicy", found.policy)
 
 
 BEHAVIOURS = {"Pod": Behaviour(default_pod, on_create, on_update, check)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bayplan.backends.embedded.resources import Resource
+from bayplan.backends.embedded.resources import Object, Resource
 from bayplan.backends.embedded.status import forbidden
 
 if TYPE_CHECKING:
@@ -24,8 +24,24 @@ class Priority:
     policy: str = _POLICY
 
 
-def established_priority(store: Store, resource: Resource, name: str, class_name: str) -> Priority:
-    """What an object of this kind and name has by its class; 403 when there is no such class."""
+def set_priority(store: Store, resource: Resource, item: Object, refusal: str) -> Priority:
+    """Give a new object the number of its class, and return all that the class says.
+
+    403 when there is no such class, or when the object brings another number: the refusal says so, with
+    `given` and `found` put in.
+    """
+    spec, name = item["spec"], item["metadata"].get("name", "")
+    found = _established(store, resource, name, spec.get("priorityClassName", ""))
+    given = spec.get("priority", found.value)
+    if given != found.value:
+        raise forbidden(resource, name, refusal.format(given=given, found=found.value))
+    if found.name:
+        spec["priorityClassName"] = found.name
+    spec["priority"] = found.value
+    return found
+
+
+def _established(store: Store, resource: Resource, name: str, class_name: str) -> Priority:
     classes = store.shelf(store.resources.find("scheduling.k8s.io", "v1", "priorityclasses")).objects
     if class_name:
         found = classes.get(class_name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -12,6 +12,8 @@ from bayplan.dialects.kube.wire import PodSpec, Resources, amounts_of
 from bayplan.model.zone import Container, Role, Service, ZoneWants
 
 PROMISED = ("cpu", "memory")
+KNOWN_MAX = 1024
+_known: dict[Hashable, ZoneWants | None] = {}
 CLASSES = {
     "Guaranteed": Service.GUARANTEED,
     "Burstable": Service.BURSTABLE,
@@ -32,9 +34,33 @@ def zone_wants(spec: PodSpec, qos_class: str | None = None) -> ZoneWants:
 
 
 def pod_zone_wants(spec: PodSpec, qos_class: str | None = None) -> ZoneWants | None:
-    """The same, and None for a pod that asks for nothing at all: it is aligned wherever it is."""
-    found = zone_wants(spec, qos_class)
-    return found if any(one.requests for one in found.containers) else None
+    """The same, and None for a pod that asks for nothing at all: it is aligned wherever it is.
+
+    Pods come by the thousand and are of few sorts: what is known of a sort is worked out once.
+    """
+    key = (qos_class, _sort(spec))
+    if key not in _known:
+        if len(_known) >= KNOWN_MAX:
+            _known.clear()
+        found = zone_wants(spec, qos_class)
+        _known[key] = found if any(one.requests for one in found.containers) else None
+    return _known[key]
+
+
+def _sort(spec: PodSpec) -> Hashable:
+    """All of a pod that zones depend on, as it is written."""
+    containers = tuple((one.name, *_written(one.resources)) for one in spec.containers or ())
+    first = tuple(
+        (one.name, one.restart_policy, *_written(one.resources)) for one in spec.init_containers or ()
+    )
+    overhead = tuple(spec.overhead.items()) if spec.overhead else ()
+    return containers, first, overhead, *_written(spec.resources)
+
+
+def _written(resources: Resources | None) -> tuple[Hashable, Hashable]:
+    if resources is None:
+        return ((), ())
+    return tuple((resources.requests or {}).items()), tuple((resources.limits or {}).items())
 
 
 def template_zone_wants(spec: Field) -> ZoneWants | None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.wire import NODES, PODS_KIND, NodeWire, PodWire, node_of, pod_amounts
+from bayplan.dialects.kube.zone_wants import pod_zone_wants
 from bayplan.dialects.kueue import queues
 from bayplan.dialects.kueue.annotations import SLICE_NAME, is_topology_aware
 from bayplan.dialects.kueue.demands import PLAIN, Counting, demand, is_finished
 from bayplan.dialects.kueue.job_defaults import TOPOLOGY_GATE
-from bayplan.dialects.kueue.job_starts import WORKLOAD_NAME
+from bayplan.dialects.kueue.job_starts import POD_SET, WORKLOAD_NAME
 from bayplan.dialects.kueue.members import source
 from bayplan.dialects.kueue.objects import flavor, topology
 from bayplan.dialects.kueue.workload import KIND
@@ -41,9 +43,13 @@ from bayplan.model.change import (
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME
 from bayplan.model.pod import Pod, PodKey
+from bayplan.model.wants import Shape, Wants
+from bayplan.model.zone import ZoneWants
 
 GROUP, VERSION = "kueue.x-k8s.io", "v1beta2"
 OVER = ("Succeeded", "Failed")
+WAITING = (None, "", "Pending")
+SHAPES_MAX = 1024  # remembered
 
 
 def _kind(kind: str, plural: str, *, namespaced: bool = False) -> Kind:
@@ -102,8 +108,17 @@ def _pod(wire: PodWire, gone: bool) -> Iterator[Change]:
                 node=node,
                 over=wire.status.phase in OVER,
                 gang=Ref("kueue", KIND, key.namespace, notes[WORKLOAD_NAME]) if placed else None,
+                pod_set=(meta.labels or {}).get(POD_SET, "") if placed else "",
+                wants=_wants(pod_zone_wants(wire.spec, wire.status.qos_class)),
+                up=bool(wire.spec.node_name) and wire.status.phase not in WAITING,
             )
         )
+
+
+@lru_cache(maxsize=SHAPES_MAX)
+def _wants(zones: ZoneWants | None) -> Wants:
+    """Of all that a pod wants, admission only asks where it lies inside its node."""
+    return Wants(Shape(zones=zones))
 
 
 def _told(wire: PodWire) -> str:

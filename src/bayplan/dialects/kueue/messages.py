@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bayplan.model.assignment import Code, Exclusions, Misfit
+from bayplan.model.zone import ALIGNED
 
 _ESCAPES = {
     '"': '\\"',
@@ -56,7 +57,9 @@ def _excluded(excluded: Exclusions) -> str:
         "topologyDomain": excluded.outside,
     }
     counts |= {f"taint {quoted(taint)}": nodes for taint, nodes in excluded.taints.items()}
-    counts |= {f"resource {quoted(resource)}": nodes for resource, nodes in excluded.resources.items()}
+    for resource, nodes in excluded.resources.items():
+        what = "zone alignment" if resource.startswith(ALIGNED) else f"resource {quoted(resource)}"
+        counts[what] = counts.get(what, 0) + nodes
     reasons = sorted(f"{reason}: {nodes}" for reason, nodes in counts.items() if nodes)
     return f". Total nodes: {excluded.nodes}; excluded: {', '.join(reasons)}" if reasons else ""
 

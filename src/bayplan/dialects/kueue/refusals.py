@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bayplan.dialects.kube.quantity import spelled
+from bayplan.dialects.kube.zone_messages import told as of_zones
 from bayplan.dialects.kueue import messages
 from bayplan.dialects.kueue.messages import quoted
 from bayplan.model.assignment import Exclusions, Misfit, NearMiss
@@ -23,6 +24,7 @@ from bayplan.model.refusal import (
     Tried,
 )
 from bayplan.model.rules import Taint
+from bayplan.model.zone import ALIGNED
 
 CONDITION_BYTES_MAX = 32 * 1024
 EVENT_BYTES_MAX = 1024
@@ -222,6 +224,8 @@ def _details(misfit: Misfit, holders: Sequence[str]) -> Iterator[str]:
     if near is None:
         return
     yield _closest(misfit, near)
+    if misfit.unaligned is not None:
+        yield f"For example: {of_zones(misfit.unaligned)}"
     if holders:
         more = f" and {len(holders) - HOLDERS_MAX} more" if len(holders) > HOLDERS_MAX else ""
         yield f"Held there by {', '.join(holders[:HOLDERS_MAX])}{more}"
@@ -236,12 +240,15 @@ def _closest(misfit: Misfit, near: NearMiss) -> str:
     told = f"Closest is {where}: {near.fit} of {near.fit + near.short} pod(s) fit{units}"
     if not near.resource or _none_is_eligible(misfit.excluded):
         return told
+    if near.resource.startswith(ALIGNED):
+        return f"{told}, limited by the zones inside its nodes"
     return f"{told}, limited by {near.resource}: {spelled(near.resource, near.lacking)} more needed"
 
 
 def _changes(near: NearMiss, excluded: Exclusions) -> Iterator[str]:
     """The least that would do, one way or another."""
-    if near.resource and near.lacking and not _none_is_eligible(excluded):
+    by_amount = near.resource and not near.resource.startswith(ALIGNED)
+    if by_amount and near.lacking and not _none_is_eligible(excluded):
         yield f"free or add {spelled(near.resource, near.lacking)} {near.resource} there"
     if near.fit > 0:
         yield f"ask for {near.fit} pod(s)"

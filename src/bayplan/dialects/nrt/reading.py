@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bayplan.dialects.api import Event, Happened
+from bayplan.dialects.api import Event, Happened, Write
+from bayplan.dialects.kube.binding import event_write
+from bayplan.dialects.kube.times import timestamp
 from bayplan.dialects.nrt.topologies import news, node_zones
 from bayplan.dialects.nrt.wire import GROUP, OLDER_TOPOLOGIES, TOPOLOGIES
 from bayplan.model.change import Change, ZonesLost, ZonesSeen
 from bayplan.model.zone import NodeZones
 
 KINDS = (TOPOLOGIES, OLDER_TOPOLOGIES)
+NOT_UNDERSTOOD = "ZonesNotUnderstood"
 About = dict[str, str]
 """An object as an event names it."""
 
@@ -44,6 +47,12 @@ class ZoneReading:
                 yield ZonesLost(node)
         elif now != before:
             yield ZonesSeen(now)
+
+    def complaints(self, now: float) -> Iterator[Write]:
+        """Events about what made no sense, each once."""
+        problems, self.problems = self.problems, []
+        for about, words in problems:
+            yield event_write(about, NOT_UNDERSTOOD, words, "Warning", timestamp(now))
 
     def _counts(self, node: str) -> NodeZones | None:
         """The report in the newest version."""

@@ -1,0 +1,56 @@
+"""Connections as lean as the remote backend's own, for whoever decides nothing and only has to be fast."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import aiohttp
+
+from bayplan.backends.remote.access import Access
+from bayplan.backends.remote.client import CONNECT_SECONDS, READ_BUFFER
+from bayplan.backends.remote.pool import Heard, Pool
+from bayplan.backends.remote.tls import tls_context
+
+SECONDS = 120.0
+JSON = "application/json"
+
+Ask = Callable[[str, str, bytes, str], Awaitable[Heard]]
+"""Method, path, body and content type."""
+
+
+@asynccontextmanager
+async def bare_connections(access: Access, connections: int) -> AsyncIterator[Ask]:
+    """So many connections, which are there before any clock runs."""
+    pool, tls = Pool(access.server, access.server_name), tls_context(access, access.certificate)
+    heads: dict[str, bytes] = {}
+
+    def ask(method: str, path: str, body: bytes = b"", kind: str = JSON) -> Awaitable[Heard]:
+        if kind not in heads:
+            heads[kind] = pool.head((("Accept", JSON), ("Content-Type", kind)))
+        return pool.ask(method, path, heads[kind], body, tls, SECONDS, CONNECT_SECONDS)
+
+    try:
+        await asyncio.gather(*(ask("GET", "/version") for _ in range(connections)))
+        yield ask
+    finally:
+        await pool.close()
+
+
+@asynccontextmanager
+async def bare_watch(access: Access, path: str) -> AsyncIterator[aiohttp.ClientResponse]:
+    """What the server tells, as it comes."""
+    tls = tls_context(access, access.certificate)
+    assert tls is not None
+    async with (
+        aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=tls),
+            auto_decompress=False,
+            read_bufsize=READ_BUFFER,
+            timeout=aiohttp.ClientTimeout(total=None),
+        ) as session,
+        session.get(access.server + path) as stream,
+    ):
+        assert stream.status == 200, await stream.text()
+        yield stream

@@ -1,0 +1,123 @@
+"""Whole decisions about an aligned gang of 1,000 pods on 5,000 nodes of eight zones, without any API."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import cycle
+
+from bayplan.model.change import (
+    CharterSeen,
+    DemandSeen,
+    EntranceSeen,
+    FlavorSeen,
+    NodeSeen,
+    PodSeen,
+    QueueSeen,
+    TopologySeen,
+    ZonesSeen,
+)
+from bayplan.model.charter import Charter
+from bayplan.model.demand import Ask, Demand
+from bayplan.model.gang import Gang, Group, Locality, PodSet, Ref
+from bayplan.model.node import HOSTNAME, Node, Topology
+from bayplan.model.plan import Admit, Bind, Plan, Refuse
+from bayplan.model.pod import Pod, PodKey
+from bayplan.model.profile import NodeChoice, Profile
+from bayplan.model.quota import Entrance, Flavor, Queue, Quota, QuotaNode, ResourceGroup
+from bayplan.model.wants import Shape, Wants
+from bayplan.model.zone import NodeZones, ZoneWants
+from bayplan.placement.zone_resources import whole_pod
+from bayplan.scheduling.admit import decide_admissions
+from bayplan.scheduling.muster import decide_gangs
+from bayplan.state.admissions import AdmissionState
+from bayplan.state.board import Board
+
+BLOCK = "block"
+NODES_PER_BLOCK = 500
+Supply = tuple[list[Node], dict[str, NodeZones]]
+
+
+def labelled(nodes: list[Node]) -> list[Node]:
+    """The same nodes as members of blocks."""
+    return [
+        Node(node.name, {HOSTNAME: node.name, BLOCK: f"b{at // NODES_PER_BLOCK:03}"}, node.allocatable)
+        for at, node in enumerate(nodes)
+    ]
+
+
+def board_of(supply: Supply) -> Board:
+    """The scheduler's beliefs."""
+    nodes, reports = supply
+    board = Board()
+    board.apply_all(map(NodeSeen, nodes))
+    board.apply_all(map(ZonesSeen, reports.values()))
+    return board
+
+
+def scheduler_turns(
+    board: Board, sorts: Sequence[ZoneWants], pods: int, required: str | None = None, *,
+    fits: bool = True, choice: NodeChoice = NodeChoice.PACK,
+) -> Iterator[float]:  # fmt: skip
+    """Seconds of CPU time from the look at a gang to its plan, again and again; nothing is carried out.
+
+    Its pods are of these sorts by turns.
+    """
+    shapes = [_shape(wants) for wants in sorts]
+    profile = Profile(gang_nodes=choice)
+    number = 0
+    while True:
+        number += 1
+        gang = Ref("bench", "Gang", "default", f"gang-{number}")
+        locality = Locality(required=required)
+        board.apply(CharterSeen(Charter(gang, minimum=pods, uid=gang.name, locality=locality)))
+        board.apply_all(
+            PodSeen(
+                Pod(
+                    PodKey("default", f"{gang.name}-{at}"), f"{at}", dict(shape.amounts),
+                    gang=gang, wants=Wants(shape), ours=True,
+                )
+            )
+            for at, shape in zip(range(pods), cycle(shapes), strict=False)
+        )  # fmt: skip
+        yield _timed(partial(_decided, board, gang, profile), Bind if fits else Refuse)
+
+
+def _decided(board: Board, gang: Ref, profile: Profile) -> Plan:
+    return decide_gangs(board.look([gang], 1.0), profile, 1.0)
+
+
+def _shape(wants: ZoneWants) -> Shape:
+    amounts = {**dict(whole_pod(wants, sidecars_stay=True)), "pods": 1}
+    return Shape("default", amounts=tuple(sorted(amounts.items())), weighs=(4000, 8 << 30), zones=wants)
+
+
+def queue_turns(supply: Supply, wants: ZoneWants, pods: int, required: str | None) -> Iterator[float]:
+    """The same for a gang that asks a queue for quota and hosts."""
+    nodes, reports = supply
+    requests = dict(whole_pod(wants, sidecars_stay=True))
+    state = AdmissionState()
+    state.apply(TopologySeen(Topology("t", (BLOCK, HOSTNAME))))
+    state.apply_all(map(NodeSeen, nodes))
+    state.apply_all(map(ZonesSeen, reports.values()))
+    state.apply(FlavorSeen(Flavor("f", topology="t")))
+    quotas = {("f", name): Quota(amount * pods) for name, amount in requests.items()}
+    state.apply(
+        QueueSeen(Queue(QuotaNode("q", "", quotas), (ResourceGroup(tuple(requests), ("f",)),), namespaces=()))
+    )
+    state.apply(EntranceSeen(Entrance("default", "main", "q")))
+    pod_set = PodSet("main", pods, pods, requests, Locality(required=required), zones=wants)
+    gang = Gang(Ref("kueue", "Workload", "default", "a"), Group("", (pod_set,), 1), uid="a")
+    state.apply(DemandSeen(Demand(gang, (Ask("main", pods, requests, topology=True),), ("default", "main"))))
+    heads = state.heads(1.0)
+    while True:
+        yield _timed(lambda: decide_admissions(state.snapshot(heads), Profile(), 1.0), Admit)
+
+
+def _timed(decide: Callable[[], Plan], wanted: type) -> float:
+    begin = time.process_time()
+    plan = decide()
+    spent = time.process_time() - begin
+    assert plan.actions and isinstance(plan.actions[0], wanted), plan.actions[:1]
+    return spent

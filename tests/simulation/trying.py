@@ -1,0 +1,38 @@
+"""What the tests of every play do: compare processes, and look for what a broken run must show."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+
+from bayplan.simulator.faults import NONE, Chances
+from bayplan.simulator.storm import Storm
+
+HASH_SEEDS = ("0", "2", "4711")
+
+
+def check_same_bytes(play: str, seed: int) -> None:
+    """A seed tells the same story in every process, whatever its hash seed."""
+    first, *others = (_told(play, seed, hash_seed) for hash_seed in HASH_SEEDS)
+    assert "journal: " in first
+    assert others == [first] * len(others)
+
+
+def _told(play: str, seed: int, hash_seed: str) -> str:
+    command = [sys.executable, "-m", "bayplan.simulator", "--play", play, "--seed", str(seed)]
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def violations(
+    play: Callable[[int, Chances | None], Storm], words: str, seeds: Iterable[int], *, calm: bool = False
+) -> str:
+    """All that went wrong up to the first seed where a violation says so; without faults if calm."""
+    found: list[str] = []
+    for seed in seeds:
+        found += play(seed, NONE if calm else None).run().violations
+        if any(words in line for line in found):
+            break
+    return "\n".join(found)
