@@ -203,6 +203,17 @@ def test_elastic_segments_hold_nobody_up_and_come_together_when_there_is_room(si
         site.kubectl("uncordon", *names)
 
 
+def test_an_elastic_segment_whose_pods_come_later_is_together_too(site: Site) -> None:
+    site.apply(training("later", 12, IN_RACKS, elasticPolicy={"minReplicas": 8, "maxReplicas": 12}))
+    operator = Operator(site, "later")
+    operator.operate(8)
+    eventually(lambda: len(places(site, "later")) == 8, "the minimum runs before the rest exists")
+    for count in range(9, 13):
+        operator.operate(count)
+    eventually(lambda: len(places(site, "later")) == 12, "the rest follows")
+    assert len(check_segments(places(site, "later"))) == 1
+
+
 def test_a_bad_size_is_told_on_group_and_pods(site: Site) -> None:
     site.apply(training("wrong", 4, {**IN_RACKS, "kai.scheduler/segment-size": "0"}))
     Operator(site, "wrong").operate()

@@ -87,5 +87,6 @@ def test_a_group_is_explained_part_by_part(cluster: QueuedCluster, name: str) ->
         "  head: 2 there, 0 with a node, 2 needed, in one example.com/rack",
         "  tail: 3 there, 0 with a node, 3 needed, in one example.com/rack",
     ]
-    (reason,) = [line for line in lines if line.startswith("reason: ")]
-    assert "sub-group tail" in reason and "topology hall" in reason, "and not the head, which fits"
+    told = " ".join(lines[next(n for n, line in enumerate(lines) if line.startswith("reason: ")) :])
+    assert "subgroup tail" in told and "topology hall" in told, "and not the head, which fits"
+    assert "can allocate only 2 of 3 required pods" in told, "the nearest miss"

@@ -81,6 +81,18 @@ def test_segments_are_each_in_one_rack_and_a_replacement_goes_where_the_others_a
     assert site.on("w1b") == [gone]
 
 
+def test_optional_pods_that_come_one_by_one_go_where_their_whole_segment_has_room() -> None:
+    site = Site((3, 3, 3))
+    site.topology(levels=(RACK,))
+    last = {"name": "worker-2", "minMember": 0, "parent": "worker", "topologyConstraint": IN_RACK}
+    site.group("g", minMember=8, subGroups=[*SEGMENTS, last])
+    for number in range(12):
+        site.pod(f"w{number}", "g", f"worker-{number // 4}")
+        site.run(0.5)
+    racks = site.racks(*(f"w{number}" for number in range(12)))
+    assert all(racks) and len(set(racks[8:])) == 1 and len(set(racks)) == 3
+
+
 def test_nothing_starts_in_part_and_the_group_says_which_sub_group_lacks_room() -> None:
     site = Site((2, 1))
     site.topology()

@@ -139,7 +139,9 @@ def _outcome(role: SchedulerRole, plan: Plan, ref: Ref) -> Iterator[str]:
         yield f"now: {counted(len(binds), 'pod')} would start on {_named(nodes)}"
     for action in plan.actions:
         if isinstance(action, Refuse):
-            yield f"reason: {role.told(ref, action.why)}"
+            first, *more = role.told(ref, action.why).splitlines()
+            yield f"reason: {first}"
+            yield from (f"  {line}" for line in more)
             if action.why.pod is not None and ref.kind != "Pod":
                 yield f"first pod without a place: {action.why.pod.name}"
     if victims:

@@ -61,7 +61,7 @@ def fair_queue_records(found: Sequence[QueueWire]) -> list[dict[str, Any]]:
 def _facts(live: Live, one: PodGroupWire) -> dict[str, object]:
     meta, status = one.metadata, one.status
     said = next(iter(status.scheduling_conditions or ()), None)
-    waits = "" if said is None else f"{said.reason or ''}: {said.message or ''}"
+    waits = "" if said is None else f"{said.reason or ''}: {' '.join((said.message or '').splitlines())}"
     values = (
         meta.namespace or "default",
         meta.name,

@@ -50,7 +50,7 @@ def share_out(
         path, pods = grower.leaves[-1]
         together = not line or path[-1].segment
         tried = pods[: left if together else 1]
-        seated = seat(path, tried, len(pods))
+        seated = seat(path, tried, max(len(pods), path[-1].size))
         grower.placed += seated
         left -= seated
         del pods[:seated]
@@ -89,7 +89,7 @@ class Growth:
     def _seat(self, path: Path, pods: list[Pod], coming: int) -> int:
         """Seat the first of these pods of one leaf, as many as there is room for. How many?
 
-        `coming` are all that may ever come: a domain is chosen for them.
+        `coming` are all that may ever come, some of them perhaps later: a domain is chosen for them.
         """
         seated = 0
         for kind, alike in groupby(pods, key=lambda pod: self.kinds[pod.key]):

@@ -32,6 +32,7 @@ class Knot:
     bond: Bond = Bond.NONE
     level: int = 0  # where a domain is looked for first
     segment: bool = False  # it is a share of the pod set above it
+    size: int = 0  # pods that a segment nobody waits for has once all of them are there
     children: list[Knot] = field(default_factory=list)
     pods: list[Pod] = field(default_factory=list)  # they have to have a place; only at leaves
     kinds: list[int] = field(default_factory=list)  # of the pods that have to
@@ -93,6 +94,7 @@ class _Tying:
     def __init__(self, topology: Topology, roll: Roll) -> None:
         self.topology, self.roll = topology, roll
         self.kinds = max(roll.kinds.values(), default=-1) + 1
+        self.optional_from = 0  # of the pod set being cut, the rank from which on nobody is waited for
 
     def group(self, group: Group) -> Knot:
         names = tuple(pod_set.name for pod_set in group.pod_sets())
@@ -115,6 +117,7 @@ class _Tying:
         if bond is Bond.NONE:
             bond, level = Bond.WISH, 0  # segments rather stay near each other
         needed = {pod.key for pod in waiting[:first]}
+        self.optional_from = mandatory_ranks(pod_set)
         return self._cut(Knot(pod_set.name, bond, level), pod_set.segments, waiting, stands, needed)
 
     def _cut(
@@ -131,8 +134,9 @@ class _Tying:
             mine.setdefault(pod.rank // layer.size, ([], []))[0].append(pod)
         for rank, row in stands:
             mine.setdefault(rank // layer.size, ([], []))[1].append((rank, row))
-        for _, (pods, there) in sorted(mine.items()):
-            made = Knot(knot.part, bond, level, segment=True)
+        for number, (pods, there) in sorted(mine.items()):
+            size = layer.size if number * layer.size >= self.optional_from else 0
+            made = Knot(knot.part, bond, level, segment=True, size=size)
             if inner:
                 knot.children.append(self._cut(made, inner, pods, there, needed))
                 continue

@@ -219,13 +219,18 @@ class Search:
             yield level, domain
 
     def _in_order(self, knot: Knot, domains: Ints, level: int, outer: Area) -> Ints:
-        """The tightest first, seen from the top: what is wide open stays so for those who need it."""
+        """The tightest first, seen from the top: what is wide open stays so for those who need it.
+
+        Of a segment whose pods come one by one the first should not be where the last has no room.
+        """
         kind = int(np.argmax(knot.need))
         around = [self.terrain.above(level, domains, above) for above in range(level - 1, outer[0], -1)]
         rooms = [self.slack[level][kind, domains]]
         rooms += [self.slack[level - 1 - at][kind, above] for at, above in enumerate(around)]
         if self.profile.required is Strategy.MOST_FREE:
             rooms = [-room for room in rooms]
+        if knot.size and not knot.standing:
+            rooms.append(self.slack[level][kind, domains] < knot.size)
         return domains[np.lexsort(rooms)]
 
     def _unlike(self, domains: Ints, level: int) -> Ints:
