@@ -21,7 +21,6 @@ from bayplan.dialects.kai.rules import (
     check_queue,
     check_topology,
     check_topology_update,
-    queue_cycle,
 )
 from bayplan.dialects.kube.fields import Field
 from bayplan.model.assignment import Code, Misfit, NearMiss
@@ -141,8 +140,6 @@ def test_queues_and_topologies_that_cannot_be() -> None:
     )
     check_queue(fine)
     assert fine.errors == ()
-    assert queue_cycle("a", {"a": "b", "b": "c", "c": "b"}) == ["b", "c", "b"]
-    assert queue_cycle("a", {"a": "b", "b": ""}) == []
     topology = Field(obj(TOPOLOGY, {"levels": [{"nodeLabel": "kubernetes.io/hostname"}, {"nodeLabel": "!"}]}))
     check_topology(topology)
     assert len(topology.errors) >= 2

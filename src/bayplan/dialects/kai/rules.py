@@ -13,7 +13,6 @@ from bayplan.dialects.kube.name_rules import label_value_problems
 from bayplan.model.node import HOSTNAME, LEVELS_MAX
 
 NO_QUEUE_ABOVE_ITSELF = "a queue cannot be its own parent"
-_DEPTH_MAX = 64
 
 
 def check_pod_group(obj: Field) -> list[str]:
@@ -71,17 +70,6 @@ def check_queue(obj: Field) -> None:
         quota, limit = field.at("quota").value, field.at("limit").value
         if _is_number(quota) and _is_number(limit) and 0 < limit < quota:  # type: ignore[operator]
             field.at("limit").error(f"must not be less than the quota, which is {quota}", Fault.INVALID)
-
-
-def queue_cycle(name: str, parents: dict[str, str]) -> list[str]:
-    """The queues from one up to where it meets itself again; none if it ends at a root."""
-    way, at = [name], parents.get(name, "")
-    while at and len(way) <= max(len(parents), _DEPTH_MAX):
-        if at in way:
-            return [*way[way.index(at) :], at]
-        way.append(at)
-        at = parents.get(at, "")
-    return []
 
 
 def check_topology(obj: Field) -> None:
