@@ -279,10 +279,21 @@ def test_facts_that_change_and_change_back_are_not_told_again() -> None:
     found = board(node("a"), gang("job", 4), *pods("job", 3))
     step(found)
     assert len(refusals(step(found, NOW + 5))) == 1
-    found.apply(PodLost(PodKey("ns", "job-0")))
+    found.apply(gang("job", 5))
     step(found, NOW + 6)
-    found.apply(pod("job", 0))
+    found.apply(gang("job", 4))
     assert step(found, NOW + 60) == Plan() and found.next_due(NOW + 60) == NEVER
+
+
+def test_a_pod_that_comes_in_the_place_of_another_is_told_too() -> None:
+    found = board(node("a"), gang("job", 4), *pods("job", 3))
+    step(found)
+    assert len(refusals(step(found, NOW + 5))) == 1
+    found.apply(PodLost(PodKey("ns", "job-0")))
+    found.apply(pod("job", 0))
+    assert step(found, NOW + 6) == Plan()
+    (told,) = refusals(step(found, NOW + 60))
+    assert PodKey("ns", "job-0") in {one.key for one in told.pods} and not told.news
 
 
 def test_a_lower_minimum_lets_it_go_and_a_higher_one_holds_it_back() -> None:

@@ -53,7 +53,7 @@ class GroupStatuses:
         self.shares: dict[Ref, Share] = {}
         self.agenda: Agenda[Ref] = Agenda()
         self.flying: set[Ref] = set()
-        self.written: dict[Ref, Object] = {}  # what was written last: a write that changed nothing is no use
+        self.written: dict[Ref, tuple[str, Object]] = {}  # of which one, what: to write it again is no use
         self.rests: dict[Ref, float] = {}
 
     def waiting(self, ref: Ref, reason: str, message: str, now: float) -> None:
@@ -79,19 +79,19 @@ class GroupStatuses:
                 self.agenda.put(ref)
                 continue
             write = self._queue(ref) if ref.kind == QUEUE.kind else self._group(ref, now)
-            if write is not None and self.written.get(ref) != write.body:
-                self.written[ref] = dict(write.body)
+            if write is not None and self.written.get(ref) != (write.uid, write.body):
+                self.written[ref] = write.uid, dict(write.body)
                 self.flying.add(ref)
                 self.rests[ref] = now + REST_SECONDS
                 yield replace(write, tag=Kept(ref))
 
     def ended(self, outcome: Outcome, now: float) -> None:
-        """A write ended; perhaps one of ours. What nobody answered is written again."""
+        """A write ended; perhaps one of ours. What nobody seems to have taken in is made again."""
         tag = outcome.write.tag
         if not isinstance(tag, Kept):
             return
         self.flying.discard(tag.about)
-        if outcome.ended is Ended.TIMED_OUT:
+        if outcome.ended in (Ended.TIMED_OUT, Ended.CONFLICT):
             self.written.pop(tag.about, None)
             self.agenda.put_early(tag.about, now + AGAIN_SECONDS)
 

@@ -49,7 +49,7 @@ class Loop:
         self.started = False
         self.rests: dict[str, float] = {}  # by role: until when nothing is decided
         kinds = {kind for role in self.roles for kind in role.kinds}
-        self.unsynced = {kind for kind in kinds if not kind.optional}
+        self.unsynced = set(kinds)  # of a kind that the cluster lacks, we hear that there is nothing
         backend.watch(sorted(kinds, key=_in_order))
 
     @property

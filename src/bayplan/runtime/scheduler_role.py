@@ -202,8 +202,9 @@ class SchedulerRole:
         return name if name in self.profiles else next(iter(self.profiles))
 
     def _begin(self, action: Begin, now: float) -> Iterator[Write]:
-        """The gang has what it needs: its object says so, where it can."""
-        self.teller.drop(action.gang)
+        """The gang has what it needs: its object says so, where it can. Why others wait is still told."""
+        if not self.state.waiting(action.gang):
+            self.teller.drop(action.gang)
         version = self.reading.newest(action.gang)
         if action.gang.dialect == GANG and action.gang.kind == POD_GROUP and version:
             write = gang_writes.group_write(action.gang, action.uid, version, "Scheduled", STARTED, now)

@@ -92,13 +92,14 @@ class Teller:
             yield replace(made(), tag=Told(whom, ""))
 
     def ended(self, outcome: Outcome, now: float) -> None:
-        """A write ended; perhaps one of ours. What nobody answered is said again, a few times."""
+        """A write ended; perhaps one of ours. What nobody took in, as far as we know, is said a few times."""
         write, tag = outcome.write, outcome.write.tag
         if not isinstance(tag, Told):
             return
         self.in_flight -= 1
         still = tag.whom not in self.latest and self.said.get(tag.whom) == tag.words
-        if outcome.ended is Ended.TIMED_OUT and still and tag.tries < TRIES_MAX:
+        unheard = outcome.ended in (Ended.TIMED_OUT, Ended.CONFLICT)
+        if unheard and still and tag.tries < TRIES_MAX:
             again = replace(write, tag=replace(tag, tries=tag.tries + 1))
             tell = Tell(tag.whom, tag.words, lambda _: iter((again,)), now + PATIENCE_SECONDS)
             self.latest[tag.whom] = tell

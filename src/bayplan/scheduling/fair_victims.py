@@ -10,7 +10,7 @@ from bayplan.model.charter import Charter
 from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod, PodKey
 from bayplan.scheduling.fair_accounts import NONE, Accounts, Use, amounts_of
-from bayplan.scheduling.importance import Unit
+from bayplan.scheduling.importance import Unit, beyond_minimum
 from bayplan.state.look import Look
 
 
@@ -86,18 +86,9 @@ def _pieces(charter: Charter, pods: list[Pod]) -> Iterator[Piece]:
         unit = Unit(tuple(some), priority, True, min(pod.started or inf for pod in pods))
         return Piece(charter.source, charter.queue, unit, core, amounts_of(some), charter.created)
 
-    pods.sort(key=lambda pod: (pod.rank, pod.created, pod.key.namespace, pod.key.name))
-    minima = {"": charter.minimum}
-    if charter.tree is not None:
-        minima = {pod_set.name: pod_set.minimum for pod_set in charter.tree.pod_sets()}
-    by_set: dict[str, list[Pod]] = {name: [] for name in minima}
-    for pod in pods:
-        by_set.setdefault(pod.pod_set if pod.pod_set in by_set else min(by_set), []).append(pod)
-    if all(len(by_set[name]) >= least for name, least in minima.items()):
-        while spare := [name for name in by_set if len(by_set[name]) > minima[name]]:
-            most = max(spare, key=lambda name: len(by_set[name]) / max(minima[name], 0.5))
-            yield piece([by_set[most].pop()], False)
-    core = [pod for some in by_set.values() for pod in some]
+    spare, core = beyond_minimum(charter, pods)
+    for pod in spare:
+        yield piece([pod], False)
     if core:
         yield piece(core, True)
 

@@ -35,7 +35,8 @@ class Unit(NamedTuple):
 def units_of(pods: Iterable[Pod], charters: Mapping[Ref, Charter], below: int) -> list[Unit]:
     """All that run and are less important than that, the most important first.
 
-    A gang that leaves whole is as important as it says, whatever its pods say.
+    A gang that leaves whole, or does not last below its minimum, is as important as it says, whatever its
+    pods say. Of the latter the pods beyond the minimum go one by one.
     """
     units: list[Unit] = []
     together: dict[Ref, list[Pod]] = {}
@@ -49,18 +50,41 @@ def units_of(pods: Iterable[Pod], charters: Mapping[Ref, Charter], below: int) -
             charter = charters.get(gang)
             if charter is not None and charter.lasting:
                 continue
-            if charter is not None and charter.leaves_whole:
+            if charter is not None and (charter.leaves_whole or charter.is_strict):
                 together.setdefault(gang, []).append(pod)
             elif pod.wants.priority < below:
                 units.append(Unit((pod,), pod.wants.priority, True, pod.started or inf))
     for gang, members in together.items():
-        said = charters[gang].priority
+        charter = charters[gang]
+        said = charter.priority
         priority = said if said is not None else max(pod.wants.priority for pod in members)
         if priority < below:
             members.sort(key=lambda pod: (pod.key.namespace, pod.key.name))
-            units.append(Unit(tuple(members), priority, True, min(pod.started or inf for pod in members)))
+            spare, core = ([], members) if charter.leaves_whole else beyond_minimum(charter, members)
+            started = min(pod.started or inf for pod in members)
+            some = [tuple(core)] if core else []
+            units += [Unit(pods, priority, True, started) for pods in (*((one,) for one in spare), *some)]
     units.sort(key=Unit.rank)
     return units
+
+
+def beyond_minimum(charter: Charter, pods: Iterable[Pod]) -> tuple[list[Pod], list[Pod]]:
+    """The pods that a gang can do without, what has grown most first; and the rest.
+
+    Of one that has less than it needs nobody can be spared.
+    """
+    minima = {"": charter.minimum}
+    if charter.tree is not None:
+        minima = {pod_set.name: pod_set.minimum for pod_set in charter.tree.pod_sets()}
+    by_set: dict[str, list[Pod]] = {name: [] for name in minima}
+    for pod in sorted(pods, key=lambda pod: (pod.rank, pod.created, pod.key.namespace, pod.key.name)):
+        by_set[pod.pod_set if pod.pod_set in by_set else min(by_set)].append(pod)
+    spare: list[Pod] = []
+    if all(len(by_set[name]) >= least for name, least in minima.items()):
+        while more := [name for name in by_set if len(by_set[name]) > minima[name]]:
+            most = max(more, key=lambda name: len(by_set[name]) / max(minima[name], 0.5))
+            spare.append(by_set[most].pop())
+    return spare, [pod for some in by_set.values() for pod in some]
 
 
 class Budgets:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from bayplan.model.gang import Ref
@@ -59,6 +59,7 @@ class Muster:
         """Decide about one."""
         asked = asked_of(candidate)
         if candidate.hindrance is not None:
+            self.take_back_promises(candidate, candidate.waiting)
             self.refuse(candidate, candidate.hindrance, candidate.waiting)
             return
         if candidate.stale:  # even if there is a place: it had time enough, and could not be bound
@@ -131,9 +132,7 @@ class Muster:
         why = replace(standstill(Hindrance.NO_ROOM, asked, found), sought=room.sought)
         if twin is not None and self.kept_from is None:
             self.refused[twin] = why
-        for pod in asked.waiting:
-            if candidate.nominated.get(pod.key):
-                self.actions.append(Nominate(candidate.charter.source, pod, ""))
+        self.take_back_promises(candidate, asked.waiting)
         self.refuse(candidate, why, asked.waiting, self.keeps(asked))
 
     def _nominate(self, asked: Asked, room: Room, found: Outcome) -> None:
@@ -185,6 +184,12 @@ class Muster:
         )
         self.refuse(candidate, why, asked.waiting)
         return True
+
+    def take_back_promises(self, candidate: Candidate, pods: Iterable[Pod]) -> None:
+        """No room is being made for these any more: others may have it."""
+        for pod in pods:
+            if candidate.nominated.get(pod.key):
+                self.actions.append(Nominate(candidate.charter.source, pod, ""))
 
     # ── who goes without ───────────────────────────────────────────────────────────────────────────
 

@@ -15,12 +15,14 @@ from bayplan.simulator.pods_run import PodsSimulation
 from bayplan.simulator.report import Report
 from bayplan.simulator.run import Simulation
 from bayplan.simulator.storm import Storm
+from bayplan.simulator.trees_run import TreesSimulation
 
-GANGS, JOBS, PODS = "gangs", "jobs", "pods"
+GANGS, JOBS, PODS, TREES = "gangs", "jobs", "pods", "trees"
 PLAYS: dict[str, Callable[[int], Storm]] = {
     GANGS: Simulation,  # gangs of the scheduler and bare Workloads, as the seed says
     JOBS: JobsSimulation,  # jobs that name a queue, their pods, and nodes that fail
     PODS: PodsSimulation,  # gangs of the gang API, plain pods and jobs, with preemption and contention
+    TREES: TreesSimulation,  # groups with sub-groups that share nodes by queue, and jobs put into groups
 }
 
 

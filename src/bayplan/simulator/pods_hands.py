@@ -7,18 +7,18 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from bayplan.backends.embedded.options import Deletion
 from bayplan.backends.embedded.status import Refusal
 from bayplan.backends.embedded.store import Store
 from bayplan.backends.stagehands.objects import OVER, is_leaving, phase_of
+from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.running import resource
-from bayplan.dialects.kube.gangs.gates import FIRST
 from bayplan.simulator.checkers import pods_that_hold, use_of, used_by
 from bayplan.simulator.objects import NAMESPACE, Object
 from bayplan.simulator.pods_gangs import gang_of, is_ours
-from bayplan.simulator.pods_world import Coming, PodsWorld, group_kind
+from bayplan.simulator.pods_world import Coming
 from bayplan.simulator.stage import PLAIN_NODES, PLAIN_PODS
 
 T = TypeVar("T")
@@ -28,12 +28,23 @@ SLOW = "example.com/slow"  # a finalizer: the pod takes its time to go
 REMADE_MAX = 6  # so many pods of a gang that are gone come back, where somebody looks after it
 
 
+class Scene(Protocol):
+    """What hands are given: what there is at the start, and what comes when."""
+
+    @property
+    def nodes(self) -> list[Object]: ...
+
+    @property
+    def comings(self) -> list[Coming]: ...
+
+
 class PodHands:
     """Acts on the store at moments that the seed chose; nothing between it and the API fails."""
 
-    def __init__(self, store: Store, rng: Random, world: PodsWorld, start: float, storm: float) -> None:
-        self.store, self.rng, self.world, self.now = store, rng, world, start
-        self.groups = group_kind(world.version)
+    def __init__(
+        self, store: Store, rng: Random, world: Scene, groups: Kind, start: float, storm: float
+    ) -> None:
+        self.store, self.rng, self.groups, self.now = store, rng, groups, start
         self.calm = False
         self.agenda: list[tuple[float, int, Callable[[], None]]] = []
         self.count = 0
@@ -117,7 +128,7 @@ class PodHands:
             name = group["metadata"]["name"]
             self._note("group_deleted")
             for pod in self._pods():
-                self.disturbed.update({gang_of(pod): None} if name in gang_of(pod) else {})
+                self.disturbed.update({self.gang_of(pod): None} if name in self.gang_of(pod) else {})
             self._remove_group(group)
             if self.rng.random() < 0.7:
                 meta = {key: group["metadata"].get(key) for key in ("name", "namespace", "annotations")}
@@ -131,7 +142,8 @@ class PodHands:
 
     def _remove_group(self, group: Object) -> None:
         name = group["metadata"]["name"]
-        self.store.delete(self.groups, NAMESPACE, name)
+        if self.store.find(self.groups, NAMESPACE, name) is not None:  # it may be gone with whom it is for
+            self.store.delete(self.groups, NAMESPACE, name)
         if self.store.find(self.groups, NAMESPACE, name) is not None:
             self.store.patch(self.groups, NAMESPACE, name, {"metadata": {"finalizers": None}})
 
@@ -147,7 +159,7 @@ class PodHands:
                 self.store.delete(resource(thing["kind"]), NAMESPACE, name, WITH_ALL)
                 continue
             for pod in self._pods():
-                if gang_of(pod).split("/")[1:2] == [name]:
+                if self.gang_of(pod).split("/")[1:2] == [name]:
                     self._take_away(pod, "pod_deleted")
             self._remove_group(thing)
 
@@ -155,16 +167,25 @@ class PodHands:
         """A smaller minimum, where the API takes that."""
         for group in self._one_of(self.store.list(self.groups).items):
             name, spec = group["metadata"]["name"], copy.deepcopy(group["spec"])
-            policy = (
-                spec["podGroups"][0]["policy"] if self.world.version == FIRST else spec["schedulingPolicy"]
-            )
-            if policy.get("gang", {}).get("minCount", 1) > 1:
-                policy["gang"]["minCount"] -= 1
+            if self.lowers(spec):
                 try:
                     self.store.patch(self.groups, NAMESPACE, name, {"spec": spec})
                     self._note("minimum_lowered")
                 except Refusal:
                     self.injected["minimum_kept"] += 1
+
+    def lowers(self, spec: Object) -> bool:
+        """Lower a minimum in the rules of a gang; whether there was one to lower."""
+        first = spec["podGroups"][0]["policy"] if "podGroups" in spec else spec["schedulingPolicy"]
+        gang = first.get("gang", {})
+        if gang.get("minCount", 1) <= 1:
+            return False
+        gang["minCount"] -= 1
+        return True
+
+    def gang_of(self, pod: Object) -> str:
+        """The gang of a pod, as kind and name; empty: none."""
+        return gang_of(pod)
 
     def _take_away(self, pod: Object, what: str) -> None:
         self._note(what, pod)
@@ -198,10 +219,11 @@ class PodHands:
             self.remade[whose] += 1
             if self.remade[whose] <= REMADE_MAX:
                 self.plan(
-                    self.now + self.rng.uniform(1, 10), partial(self._make_again, pod, self.remade[whose])
+                    self.now + self.rng.uniform(1, 10), partial(self.make_again, pod, self.remade[whose])
                 )
 
-    def _make_again(self, pod: Object, number: int) -> None:
+    def make_again(self, pod: Object, number: int) -> None:
+        """Another pod that is the same but for its name."""
         meta = {key: pod["metadata"][key] for key in ("labels", "annotations") if key in pod["metadata"]}
         spec = {k: v for k, v in pod["spec"].items() if k not in ("nodeName", "priority", "preemptionPolicy")}
         made = {"metadata": {**meta, "name": f"{pod['metadata']['name']}-{number}"}, "spec": spec}
@@ -289,5 +311,5 @@ class PodHands:
     def _note(self, deed: str, pod: Object | None = None) -> None:
         self.injected[deed] += 1
         self.meddled = self.now
-        if pod is not None and (gang := gang_of(pod)):
+        if pod is not None and (gang := self.gang_of(pod)):
             self.disturbed[gang] = None

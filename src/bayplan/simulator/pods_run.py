@@ -13,6 +13,7 @@ from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.kube.wire import PODS_KIND
 from bayplan.model.plan import Bind, Displace, Plan
+from bayplan.model.pod import Pod
 from bayplan.runtime.journal import MemoryJournal
 from bayplan.runtime.loop import Loop
 from bayplan.runtime.roles import Role
@@ -22,7 +23,7 @@ from bayplan.simulator.faults import NONE, Chances
 from bayplan.simulator.pods_checkers import PodWatchman, everybody_is_told
 from bayplan.simulator.pods_gangs import waits
 from bayplan.simulator.pods_hands import PodHands
-from bayplan.simulator.pods_world import pods_world
+from bayplan.simulator.pods_world import group_kind, pods_world
 from bayplan.simulator.stage import PLAIN_NODES, PLAIN_PODS
 from bayplan.simulator.storm import EPOCH, NEVER, STEP_SECONDS, Storm
 from bayplan.state.board import Board
@@ -50,7 +51,9 @@ class PodsSimulation(Storm):
         self.world = pods_world(rng, COMING_SECONDS)
         super().__init__(seed, rng, Random(f"ids {seed}"), weather, GangApi((self.world.version,)))
         self.furnish(self.world.nodes, self.world.rules)
-        self.hands = PodHands(self.store, rng, self.world, EPOCH, self.storm_seconds)
+        self.hands = PodHands(
+            self.store, rng, self.world, group_kind(self.world.version), EPOCH, self.storm_seconds
+        )
         self.kinds = {"nodes": PLAIN_NODES, "pods": PLAIN_PODS, "groups": self.hands.groups, "events": EVENTS,
                       "jobs": resource("Job"), "jobsets": resource("JobSet")}  # fmt: skip
         self.kept = tuple(self.kinds)
@@ -139,7 +142,7 @@ def same_story(ours: Board, theirs: Board, *, promises: bool) -> Iterator[str]:
     for what, mine, fresh in (
         ("the ledger", ours.ledger.by_node(), theirs.ledger.by_node()),
         ("the index", _indexed(ours), _indexed(theirs)),
-        ("who is on nodes", ours.placed, theirs.placed),
+        ("who is on nodes", _placed(ours), _placed(theirs)),
         ("promised room", _promised(ours) if promises else {}, _promised(theirs) if promises else {}),
         ("the rules", ours.charters, theirs.charters),
         ("who stands where", _standing(ours), _standing(theirs)),
@@ -152,6 +155,13 @@ def same_story(ours: Board, theirs: Board, *, promises: bool) -> Iterator[str]:
 def _one(mine: Any, fresh: Any) -> str:
     key = min({k for k in {*mine, *fresh} if mine.get(k) != fresh.get(k)}, key=str)
     return f"{mine.get(key)} instead of {fresh.get(key)}"
+
+
+def _placed(board: Board) -> dict[Any, Pod]:
+    """Which place in its gang one has that is about to leave is of no account."""
+    return {
+        key: replace(pod, pod_set="", rank=0) if pod.leaving else pod for key, pod in board.placed.items()
+    }
 
 
 def _indexed(board: Board) -> dict[Any, Any]:

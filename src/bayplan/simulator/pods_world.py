@@ -79,7 +79,7 @@ def pods_world(rng: Random, until: float) -> PodsWorld:
         keep_after_seconds=rng.choice((0.0, 20.0, 300.0)),
     )
     comings.sort(key=lambda coming: coming.when)
-    return PodsWorld(version, profile, _nodes(rng), rules, comings)
+    return PodsWorld(version, profile, some_nodes(rng), rules, comings)
 
 
 def _class(name: str, value: int) -> Object:
@@ -92,7 +92,7 @@ def _budget(rng: Random, app: str) -> Object:
     return {"metadata": {"name": app, "namespace": NAMESPACE}, "spec": spec}
 
 
-def _nodes(rng: Random) -> list[Object]:
+def some_nodes(rng: Random) -> list[Object]:
     """One or two blocks of one to three racks of one to three hosts."""
     found: list[Object] = []
     for block in range(rng.randint(1, 2)):
@@ -205,7 +205,7 @@ class Bringing:
             meta = {**pod["metadata"], "name": f"{name}-{number}", "namespace": NAMESPACE}
             spec = {"schedulerName": SCHEDULER, **pod["spec"], **joins}
             if mixed and not number:
-                spec["containers"] = [_container(rng.choice(("1", "3", "4")))]
+                spec["containers"] = [worker(rng.choice(("1", "3", "4")))]
             if least < size and rng.random() < 0.1:
                 spec["schedulingGates"] = [{"name": "example.com/wait"}]
             made = {"metadata": meta, "spec": spec}
@@ -219,7 +219,7 @@ class Bringing:
         notes = {RUN_SECONDS: seconds} if seconds else {}
         if rng.random() < 0.05:
             notes[EXIT] = "1"
-        container = _container(rng.choice(("500m", "1", "1", "2", "2", "4")))
+        container = worker(rng.choice(("500m", "1", "1", "2", "2", "4")))
         spec: Object = {"containers": [container], "terminationGracePeriodSeconds": rng.choice((0, 1, 5, 30))}
         if wanted := rng.choice(("", "", "low", "high", "high", "top", "shy")):
             spec["priorityClassName"] = wanted
@@ -248,6 +248,7 @@ class Bringing:
             spec["topologySpreadConstraints"] = [{**skew, **term}]
 
 
-def _container(cpu: str) -> Object:
+def worker(cpu: str) -> Object:
+    """What runs in a pod, with so much CPU."""
     asked = {"requests": {"cpu": cpu, "memory": "1Gi"}}
     return {"name": "main", "image": "example.invalid/worker", "resources": asked}

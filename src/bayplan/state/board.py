@@ -99,7 +99,7 @@ class Board(Standing):
         if charter is None:
             charter = Charter(crew.ref, priority=entry.priority)
         if why is not None:
-            crew.noted, crew.noted_at = why, now
+            crew.noted, crew.noted_at, crew.noted_for = why, now, crew.newest
         nominated = {}
         if self.nominations:
             found = ((pod.key, self.nominations.get(pod.key)) for pod in waiting)

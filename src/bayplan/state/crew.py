@@ -39,6 +39,7 @@ class Crew:
     told: Standstill | None = None
     noted: Standstill | None = None  # of what is in its way, what was offered to be told
     noted_at: float = float("-inf")
+    noted_for: int = 0  # the last pod that was there then
     begun: bool = False  # it had its minimum once
     recorded: bool = False  # that it has begun was written down, or is being
     broken: bool = False  # a bind failed before it had
@@ -48,6 +49,8 @@ class Crew:
     def rule(self, charter: Charter | None) -> None:
         """What it asks for from now on."""
         before, self.charter = self.charter, charter
+        if before is None or charter is None or before.uid != charter.uid:
+            self.told = self.noted = None  # whatever was said was said of another
         if charter is None or charter.tree is None or not charter.has_minima:
             self.roster = None
         elif self.roster is None or before is None or before.tree != charter.tree:
@@ -109,6 +112,11 @@ class Crew:
         return len(self.standing) >= minimum and (self.roster is None or self.roster.is_whole)
 
     @property
+    def newest(self) -> int:
+        """The number of the pod that came last, of those that are there."""
+        return next(reversed(self.seen.values()), 0)
+
+    @property
     def there(self) -> int:
         return len(self.waiting) + len(self.standing)
 
@@ -164,7 +172,8 @@ def hindrance(crew: Crew) -> Standstill | None:
         return Standstill(Hindrance.TOO_FEW, charter.minimum, there)
     if charter.desired > there and not crew.standing:
         return Standstill(Hindrance.TOO_FEW, charter.desired, there)
-    if crew.gated:  # whoever is let go first must not start without the others
+    spare = charter.is_strict and there - len(crew.gated) >= charter.minimum
+    if crew.gated and not spare:  # whoever is let go first must not start without the others
         return Standstill(Hindrance.GATED, charter.minimum, there, pod=_first(crew.gated))
     return None
 

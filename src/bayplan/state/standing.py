@@ -99,13 +99,18 @@ class Standing(Facts):
     def _hold_back(self, crew: Crew, entry: Entry, why: Standstill, now: float) -> None:
         """It is not to be tried; that is told once, when the facts have come to rest."""
         self._release(crew.ref)
-        if why == crew.noted:
+        heard = why == crew.noted and crew.newest <= crew.noted_for  # by all of them
+        if heard and not self._is_promised_room(crew):
             due = NEVER
         elif entry.place is Place.INCOMPLETE and (entry.due < NEVER or crew.ref in self.line.telling):
             return  # that it has to hear something is noted already
         else:
             due = max(now + TELL_SECONDS, crew.noted_at + TELL_AGAIN_SECONDS)
         self.line.move(entry, Place.INCOMPLETE, due)
+
+    def _is_promised_room(self, crew: Crew) -> bool:
+        """Whether others stay away from room that it was to have when it still could be tried."""
+        return bool(self.nominations) and any(key in self.nominations for key in crew.waiting)
 
     def _after_binding(self, crew: Crew, entry: Entry, now: float) -> None:
         """All binds have come to an end, and pods still wait."""

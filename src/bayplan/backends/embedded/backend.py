@@ -46,6 +46,7 @@ class EmbeddedBackend:
                     self._begin(kind)
                 elif kind.optional:
                     self._awaited.append(kind)
+                    self._pending.append(Event(Happened.SYNCED, kind, None))
                 else:
                     raise NotServed(
                         f"{kind.plural} of {kind.api_version} were asked for and are not served here. "

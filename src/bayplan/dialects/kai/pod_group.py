@@ -78,8 +78,15 @@ class PodGroup:
 
     def topologies(self) -> tuple[str, ...]:
         """Every topology in which something is asked, each once."""
+        return tuple(dict.fromkeys(c.topology for c in self._constraints() if c.is_placed))
+
+    def names(self, topology: str) -> bool:
+        """Whether it names a topology anywhere, whether or not it asks for something in it."""
+        return any(one.topology == topology for one in self._constraints())
+
+    def _constraints(self) -> list[Constraint]:
         asked = (self.constraint, *(one.constraint for one in self.sub_groups))
-        return tuple(dict.fromkeys(c.topology for c in asked if c is not None and c.is_placed))
+        return [one for one in asked if one is not None]
 
 
 def read_pod_group(obj: Field) -> PodGroup:

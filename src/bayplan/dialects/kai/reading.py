@@ -207,7 +207,7 @@ class GroupReading:
             yield TopologySeen(Topology(wire.topology_name(name), made.levels))
         if self.topologies.get(name) != before:
             for ref, known in self.groups.items():
-                if known.group is not None and name in known.group.topologies():
+                if known.group is not None and known.group.names(name):
                     self._dirty[ref] = None
 
     def _priority_class(self, found: PriorityClassWire, gone: bool) -> None:
@@ -287,9 +287,9 @@ def _seated(pod: Pod, known: Known) -> Pod:
 
 
 def _by_sub_group(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
-    """The pods that have a share in their group."""
+    """The pods that have a share in their group; in whatever order they came, the answer is the same."""
     found: dict[str, list[Pod]] = {}
-    for pod in pods:
+    for pod in sorted(pods, key=lambda pod: (pod.pod_set, pod.key.name)):
         if _counts(pod):
             found.setdefault(pod.pod_set, []).append(pod)
     return found

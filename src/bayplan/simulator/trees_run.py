@@ -1,0 +1,224 @@
+"""One seed of groups with sub-groups, queues and jobs: faults, contention, calm, and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import msgspec
+
+from bayplan.backends.embedded.backend import EmbeddedBackend
+from bayplan.dialects.jobs.running import resource
+from bayplan.dialects.kai import names, wire
+from bayplan.dialects.kube.wire import PODS_KIND
+from bayplan.model.gang import Ref
+from bayplan.model.plan import Bind, Displace, Plan
+from bayplan.model.pod import PodKey
+from bayplan.runtime.grouper_role import GrouperRole
+from bayplan.runtime.journal import MemoryJournal
+from bayplan.runtime.loop import Loop
+from bayplan.runtime.roles import Role
+from bayplan.runtime.scheduler_role import SchedulerRole
+from bayplan.simulator.checkers import belief_is_consistent
+from bayplan.simulator.faults import Chances
+from bayplan.simulator.objects import NAMESPACE
+from bayplan.simulator.pods_checkers import everybody_is_told
+from bayplan.simulator.pods_gangs import waits
+from bayplan.simulator.pods_run import (
+    ANY_PLACE,
+    COMING_SECONDS,
+    EVENTS,
+    IN_DOUBT_SECONDS,
+    REST_SECONDS,
+    WEATHER,
+    same_story,
+)
+from bayplan.simulator.stage import PLAIN_NODES, PLAIN_PODS
+from bayplan.simulator.storm import EPOCH, NEVER, STEP_SECONDS, Storm
+from bayplan.simulator.trees_checkers import (
+    TreeWatchman,
+    groups_are_told,
+    nobody_is_stale,
+    queues_are_told,
+)
+from bayplan.simulator.trees_gangs import Grove, books, groves
+from bayplan.simulator.trees_hands import TreeHands
+from bayplan.simulator.trees_queues import CPU, Books, amounts_of_pod
+from bayplan.simulator.trees_room import Ground, has_room
+from bayplan.simulator.trees_world import trees_world
+from bayplan.state.board import Board
+from bayplan.state.standing import FLUSH_SECONDS
+
+Object = dict[str, Any]
+TOLD = {"pods": PODS_KIND, "groups": wire.POD_GROUPS, "queues": wire.QUEUES}
+
+
+class TreesSimulation(Storm):
+    """Groups with trees of sub-groups that share nodes by queue, and jobs that are put into groups."""
+
+    storm_seconds = 80.0
+    calm_seconds = 1200.0
+
+    def __init__(self, seed: int, chances: Chances | None = None) -> None:
+        rng = Random(f"trees {seed}")
+        weather = rng.choice(WEATHER) if chances is None else chances
+        self.world = trees_world(rng, COMING_SECONDS)
+        super().__init__(seed, rng, Random(f"ids {seed}"), weather)
+        self.furnish(self.world.nodes, self.world.rules)
+        self.hands = TreeHands(self.store, rng, self.world, EPOCH, self.storm_seconds)
+        self.kinds = {"nodes": PLAIN_NODES, "pods": PLAIN_PODS, "events": EVENTS} | {
+            "queues": names.QUEUE, "groups": names.POD_GROUP, "jobs": resource("Job"),
+            "jobsets": resource("JobSet"),
+        }  # fmt: skip
+        self.kept = tuple(self.kinds)
+        self.cast = (self.hands.step, self.crew().step)
+        self.watchman = TreeWatchman(self.world.profile.heal_seconds)
+        self.lost = -NEVER  # when a write did something else than we were told, last
+        self.judged = -NEVER
+        self.changed, self.seen = EPOCH, 0  # when any object did, and what that made of the store
+
+    def roles(self) -> Sequence[Role]:
+        self.scheduler = SchedulerRole(self.world.profile, awaits_grouper=True)
+        self.watchman.restarted()
+        return (self.scheduler, GrouperRole())
+
+    def mend(self) -> None:
+        self.hands.mend()
+
+    def act(self) -> None:
+        doubtful = self._doubtful()
+        super().act()
+        if self._doubtful() != doubtful:
+            self.lost = self.now
+        if self.store.version != self.seen:
+            self.changed, self.seen = self.now, self.store.version
+
+    def _doubtful(self) -> int:
+        faults = self.report.faults
+        return faults["conflict"] + faults["timeout_lost"] + faults["timeout_done"]
+
+    # ── what may never be seen ──
+
+    def problems(self) -> Iterator[str]:
+        yield from belief_is_consistent(self.scheduler.state)
+        exact = self.now - max(self.lost, self.begun) > IN_DOUBT_SECONDS and not self._rules_were_lost()
+        told = {key for key, pod in self.scheduler.state.pods.items() if pod.node}
+        yield from self.watchman.check(self.listed, self.now, told, exact=exact)
+
+    def _rules_were_lost(self) -> bool:
+        """Pods of a group that was deleted count for no queue; when it comes back, they do again."""
+        return bool(self.hands.injected["group_deleted"] + self.hands.injected["gang_deleted"])
+
+    def planned(self, plan: Plan) -> Iterator[str]:
+        yield from self.watchman.planned(plan, self.told, self.scheduler.state, self.now)
+
+    def told(self, plural: str) -> list[Object]:
+        """All objects of a kind as we were told of them last."""
+        kind = TOLD[plural]
+        known = (event.object for (of, _, _), event in self.backend.known.items() if of == kind)
+        return [msgspec.to_builtins(found) for found in known]
+
+    # ── what must hold whenever nothing is under way ──
+
+    def at_rest(self) -> Iterator[str]:
+        """A fresh start believes the same and would place nobody; whose minima have room does not wait."""
+        state = self.scheduler.state
+        often = self.now - self.judged < REST_SECONDS and not self.is_quiet()
+        if often or self.due <= self.now + STEP_SECONDS:
+            return
+        if state.doubted or state.partial or any(entry.place not in ANY_PLACE for entry in state.entries()):
+            return  # something is under way, or nobody knows whether it is
+        self.judged = self.now
+        fresh = SchedulerRole(self.world.profile, awaits_grouper=True)
+        Loop(EmbeddedBackend(self.store), (fresh,), MemoryJournal()).take_in(self.now)
+        fresh.state.kept = state.kept
+        view = fresh.look(self.now)
+        yield from same_story(state, fresh.state, promises=self.lost == -NEVER)
+        yield from same_shares(state, fresh.state)
+        yield from self._who_could_start(state)
+        for action in fresh.decide(view, self.now).actions if view is not None else ():
+            if not isinstance(action, Bind | Displace):
+                continue
+            told = state.told(action.gang if isinstance(action, Bind) else action.by)
+            if told is not None and told.unsure:
+                return  # it was told that not everything was tried; the others come after it
+            if isinstance(action, Bind):
+                yield f"pod {action.pod.key.name} would fit on {action.node} but waits"
+            elif self.now - self.changed > FLUSH_SECONDS:  # until then it need not have been looked at again
+                yield f"{action.by.name} could have {action.pod.key.name} make room but waits"
+
+    def _who_could_start(self, state: Board) -> Iterator[str]:
+        """Groups whose minima have room on free nodes, within what their queues may have."""
+        found = groves(self.listed)
+        kept = books(self.listed, found)
+        keeper, spared = ("", frozenset[str]()) if state.kept is None else (state.kept[0].name, state.kept[1])
+        for grove in found.values():
+            told = state.told(Ref(names.DIALECT, names.POD_GROUP.kind, NAMESPACE, grove.name))
+            if (told is not None and told.unsure) or not may_start(grove, kept):
+                continue
+            nodes = self.listed("nodes")
+            if keeper and grove.name != keeper:
+                nodes = [node for node in nodes if node["metadata"]["name"] not in spared]
+            if has_room(grove, Ground.of(nodes, self.listed("pods"))):
+                yield f"{grove.name} waits, though there is room for all that it needs"
+
+    def verdict(self) -> Iterator[str]:
+        for entry in self.scheduler.state.entries():
+            if entry.place not in ANY_PLACE:
+                yield f"{entry.ref.name} is {entry.place} for ever"
+        told = {PodKey(pod["metadata"]["namespace"], pod["metadata"]["name"]) for pod in self.listed("pods")}
+        yield from self.watchman.check(self.listed, self.end, told, exact=False)
+        yield from self.watchman.in_vain(max(self.hands.meddled, self.begun, self.lost) + IN_DOUBT_SECONDS)
+        yield from nobody_is_stale(self.listed)
+        yield from everybody_is_told(self.listed)
+        yield from groups_are_told(self.listed)
+        yield from queues_are_told(self.listed)
+
+    def sum_up(self) -> None:
+        pods = self.listed("pods")
+        self.report.jobs = len(self.watchman.bound) + sum(map(waits, pods))
+        self.report.finished = len(self.watchman.bound)
+        self.report.faults.update(self.hands.injected)
+        self.report.faults["displaced"] += len(self.watchman.sent)
+
+
+def may_start(grove: Grove, kept: Books) -> bool:
+    """Whether nothing but nodes can be in the way of a group's minima."""
+    short = grove.short(grove.standing())
+    if not grove.known or grove.flawed or not short:
+        return False
+    if not kept.queues:
+        return True
+    if not kept.is_leaf(grove.queue):
+        return False
+    then = replace(kept, use=dict(kept.use), lasting=dict(kept.lasting))
+    for leaf, lack in short.items():
+        mine = [pod for pod in grove.waiting() if grove.leaf_of(pod) == leaf]
+        for pod in mine[:lack]:
+            then.take(grove.queue, amounts_of_pod(pod).get(CPU, 0), lasting=grove.lasting)
+    return not any(then.too_much(grove.queue))
+
+
+def same_shares(ours: Board, theirs: Board) -> Iterator[str]:
+    """Two boards at rest believe the same of what queues have and want."""
+    mine, fresh = ours.fair.view(), theirs.fair.view()
+    if (mine is None) != (fresh is None):
+        yield f"queues are known to one of us only: {mine} and {fresh}"
+    if mine is None or fresh is None:
+        return
+    for what in ("has", "lasting", "wants"):
+        one, other = _amounts(getattr(mine, what)), _amounts(getattr(fresh, what))
+        if one != other:
+            yield f"what each queue {what} is not what a fresh list gives: {one}, not {other}"
+    if _some(mine.capacity) != _some(fresh.capacity) or mine.queues != fresh.queues:
+        yield f"capacity or queues are not what a fresh list gives: {mine}, not {fresh}"
+
+
+def _amounts(by_queue: Any) -> dict[str, Any]:
+    return {queue: some for queue, amounts in by_queue.items() if (some := _some(amounts))}
+
+
+def _some(amounts: Any) -> dict[str, int]:
+    return {resource: amount for resource, amount in amounts.items() if amount}
