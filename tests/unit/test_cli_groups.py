@@ -77,7 +77,7 @@ def test_queues_of_groups_are_listed_with_what_is_theirs(cluster: QueuedCluster)
     assert json.loads(run(cluster, "list", "queues", "-o", "json"))["queues"][0]["queue"] == "team"
 
 
-@pytest.mark.parametrize("name", ["pg-train-1", "p3"])
+@pytest.mark.parametrize("name", ["pg-train-1", "p3", "train"])
 def test_a_group_is_explained_part_by_part(cluster: QueuedCluster, name: str) -> None:
     lines = run(cluster, "explain", f"default/{name}").splitlines()
     assert lines[:5] == [

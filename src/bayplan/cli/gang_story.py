@@ -12,6 +12,8 @@ from bayplan.cli.words import amount_text, counted, short_resources, shown_name
 from bayplan.cli.zone_drawing import drawn
 from bayplan.dialects.api import Event, Happened
 from bayplan.dialects.errors import NotServed, Trouble
+from bayplan.dialects.kai.names import DIALECT as KAI
+from bayplan.dialects.kai.names import is_named_after
 from bayplan.model.charter import Charter
 from bayplan.model.gang import Ref
 from bayplan.model.node import PODS
@@ -70,6 +72,8 @@ def _meant(role: SchedulerRole, namespace: str, name: str) -> list[Ref]:
     known = {entry.ref: None for entry in state.entries()} | dict.fromkeys(state.charters)
     here = [ref for ref in known if ref.namespace == namespace]
     exact = [ref for ref in here if name in (ref.name, shown_name(ref), ref.name.partition("/")[0])]
+    if not any(state.members.get(ref) for ref in exact):
+        exact = [ref for ref in here if ref.dialect == KAI and is_named_after(ref.name, name)] or exact
     by_pod = [pod.gang for key, pod in state.pods.items() if (key.namespace, key.name) == (namespace, name)]
     return exact or [ref for ref in by_pod if ref is not None]
 
