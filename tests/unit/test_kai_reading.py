@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from click.testing import CliRunner
 
 from bayplan.backends.definitions import define
-from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.backends.embedded.options import Deletion
 from bayplan.cli.replay import replay
-from bayplan.dialects.api import Ended, Event, Outcome, Write
 from bayplan.dialects.kai.names import POD_GROUP, QUEUE, TOPOLOGY
 from bayplan.dialects.kueue import scheduled
 from bayplan.model.change import Change, CharterSeen
 from bayplan.model.charter import Charter
 from bayplan.model.gang import Ref
 from bayplan.runtime.journal import FileJournal, MemoryJournal
-from bayplan.runtime.loop import Loop
-from bayplan.runtime.scheduler_role import SchedulerRole
 from tests.unit.kai_site import CLASSES, PODS, RACK, ZONE, Site
 
 IN_RACK = {"topology": "hall", "requiredTopologyLevel": RACK}
@@ -303,110 +298,3 @@ def test_a_journal_with_groups_is_replayed_to_the_same_decisions(tmp_path: Path)
     told = CliRunner().invoke(replay, [str(tmp_path), "--quiet"])
     assert told.exit_code == 0 and "0 plans differ" in told.output, told.output
     assert all(site.on(*WORKERS))
-
-
-def test_a_topology_that_is_only_named_may_come_after_the_group() -> None:
-    site = Site()
-    site.group("g", minMember=1, topologyConstraint={"topology": "hall"})
-    site.pod("a", "g")
-    site.run(6)
-    assert site.on("a") == [""] and "hall does not exist" in site.waits("g")[1]
-    site.topology()
-    site.run()
-    assert all(site.on("a"))
-
-
-def test_a_group_of_the_same_name_hears_and_says_anew_how_it_fares() -> None:
-    site = Site()
-    site.group("g", minMember=3)
-    site.pod("a", "g")
-    site.run(6)
-    words = site.waits("g")
-    site.store.delete(POD_GROUP, "default", "g")
-    site.group("g", minMember=3)
-    site.run(12)
-    assert site.waits("g") == words and site.status("g")["pending"] == 1
-
-
-def test_a_group_that_runs_says_why_others_of_it_wait_and_says_it_again_later() -> None:
-    site = Site()
-    site.queue("team", resources={"cpu": {"quota": 1000, "limit": 1000}})
-    site.group("g", minMember=1, queue="team")
-    site.pod("a", "g")
-    site.pod("b", "g")
-    site.run(6)
-    reason, words = site.waits("g")
-    assert site.on("a") != [""] and reason == "OverLimit"
-    site.store.delete(PODS, "default", "b", Deletion.from_body({"gracePeriodSeconds": 0}))
-    site.run(6)
-    assert "schedulingConditions" not in site.status("g")
-    site.pod("c", "g")
-    site.run(12)
-    assert site.waits("g") == (reason, words)
-
-
-def test_an_optional_pod_that_is_held_back_holds_nobody_up() -> None:
-    site = Site()
-    site.group("g", minMember=1)
-    site.pod("a", "g", schedulingGates=[{"name": "example.com/wait"}])
-    site.pod("b", "g")
-    site.run(6)
-    assert site.on("a", "b")[0] == "" and site.on("b") != [""]
-
-
-def test_strays_have_the_same_places_in_whatever_order_they_came() -> None:
-    def places(*names: str) -> dict[str, int]:
-        site = Site((4, 4))
-        site.group("g", minMember=1, subGroups=[{"name": "w", "minMember": 1}])
-        for name in names:
-            site.pod(name, "g", name[:-1])
-            site.run(1)
-        return {key.name: pod.rank for key, pod in site.role.state.pods.items()}
-
-    assert places("w0", "x0", "y0") == places("y0", "w0", "x0")
-
-
-def test_nothing_starts_before_it_is_known_which_queues_there_are() -> None:
-    class Late(EmbeddedBackend):
-        """Hears of queues a moment after everything else."""
-
-        held: tuple[Event, ...] | None = None
-
-        def events(self) -> Iterable[Event]:
-            found = list(super().events())
-            if self.held is None:
-                self.held = tuple(one for one in found if one.kind.plural == QUEUE.plural)
-                return [one for one in found if one not in self.held]
-            held, self.held = self.held, ()
-            return [*held, *found]
-
-    site = Site()
-    site.queue("team", resources={"cpu": {"quota": 0, "limit": 0}})
-    site.group("g", minMember=1, queue="team")
-    site.pod("a", "g")
-    site.loop = Loop(Late(site.store), (SchedulerRole(),), MemoryJournal())
-    site.run()
-    assert site.on("a") == [""]
-
-
-def test_a_status_that_somebody_got_ahead_of_is_written_again() -> None:
-    class Busy(EmbeddedBackend):
-        """The first writes about pod groups meet those of others."""
-
-        met = 0
-
-        def submit(self, writes: Sequence[Write]) -> None:
-            for write in writes:
-                if write.kind.plural == POD_GROUP.plural and self.met < 3:
-                    self.met += 1
-                    self._outcomes.append(Outcome(write, Ended.CONFLICT, 409))
-                else:
-                    super().submit([write])
-
-    site = Site()
-    site.group("g", minMember=2)
-    site.pod("a", "g")
-    backend = Busy(site.store)
-    site.loop = Loop(backend, (SchedulerRole(),), MemoryJournal())
-    site.run(60)
-    assert backend.met == 3 and site.status("g")["pending"] == 1 and site.waits("g")[1]
