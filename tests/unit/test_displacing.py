@@ -12,7 +12,7 @@ from bayplan.model.node import HOSTNAME
 from bayplan.model.plan import Displace
 from bayplan.model.profile import Profile
 from bayplan.model.rules import Requirement
-from bayplan.model.standstill import Hindrance, Sought
+from bayplan.model.standstill import Hindrance, Sought, Standstill
 from bayplan.model.wants import HostPort, Neighbours, NeighbourTerm, Selector
 from tests.unit.gang_looks import Decided, charter, decide, gang, lone, look, node, pod, pods, shape
 
@@ -104,6 +104,25 @@ def test_a_gang_is_as_important_as_its_charter_says() -> None:
     assert decide(look([node("a", 1)], victims, preemptor, charters=[whole])).displaced == ("v",)
     important = replace(whole, priority=100)
     assert not decide(look([node("a", 1)], victims, preemptor, charters=[important])).displaced
+
+
+def test_a_strict_gang_is_as_important_as_its_charter_says_and_its_minimum_goes_whole() -> None:
+    nodes = [node("a", 2), node("b", 1)]
+    victims = [pod(f"v-{number}", on="a" if number < 2 else "b", gang="v") for number in range(3)]
+    single = lone(pod("p", 1, priority=50))
+    important = charter("v", 2, 75, strict=True)
+    assert not decide(look(nodes, victims, single, charters=[important])).displaced
+    lesser = charter("v", 2, 10, strict=True)
+    assert decide(look(nodes, victims, single, charters=[lesser])).displaced == ("v-2",)
+    pair = gang(charter("g", 2, 50), pods("p", 2, gang="g"))
+    assert decide(look(nodes, victims, pair, charters=[lesser])).displaced == ("v-0", "v-1")
+
+
+def test_one_that_can_no_longer_be_tried_keeps_no_promise() -> None:
+    waiting = pods("p", 1, gang="g")
+    held = gang(charter("g", 2, 9), waiting, nominated={waiting[0].key: "a"})
+    held = replace(held, hindrance=Standstill(Hindrance.TOO_FEW, 2, 1))
+    assert decide(look([node("a", 2)], [], held)).nominates == {"p-0": ""}
 
 
 def test_pods_with_a_budget_are_spared_if_others_will_do() -> None:

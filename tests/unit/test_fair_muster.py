@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from bayplan.model.change import Change, FairQueueLost, FairQueueSeen, PodLost
+from bayplan.model.change import Change, FairQueueLost, FairQueueSeen, PodLost, PodSeen
 from bayplan.model.fair_queue import Entitlement, FairQueue
 from bayplan.model.gang import Group, PodSet
 from bayplan.model.plan import Displace, Nominate, Plan
@@ -194,6 +195,15 @@ def test_in_its_own_queue_the_less_important_goes_and_equals_stay() -> None:
     ]
     assert displaced(step(board(*changes, *waits("b", "q", priority=3)))) == {"low-0": ""}
     assert not displaced(step(board(*changes, *waits("b", "q", priority=1))))
+
+
+def test_room_promised_to_one_whose_queue_is_at_its_limit_is_not_in_its_own_way() -> None:
+    changes = [queue("q", 2, limit=2), node("n1", gpus=8), *runs("low", "q", 2)]
+    rules, comes = waits("b", "q", priority=3)
+    assert isinstance(comes, PodSeen)
+    promised = replace(comes.pod, wants=replace(comes.pod.wants, nominated="n1"))
+    found = board(*changes, rules, PodSeen(promised))
+    assert displaced(step(found)) == {"low-0": ""}
 
 
 def test_at_the_limit_of_the_queue_lesser_gangs_of_it_still_go() -> None:

@@ -71,7 +71,10 @@ def test_only_so_many_are_on_their_way_at_a_time(teller: Teller) -> None:
     assert len(said(teller, 1.0)) == 2
 
 
-@pytest.mark.parametrize(("ended", "times"), [(Ended.TIMED_OUT, TRIES_MAX), (Ended.DONE, 1), (Ended.GONE, 1)])
+@pytest.mark.parametrize(
+    ("ended", "times"),
+    [(Ended.TIMED_OUT, TRIES_MAX), (Ended.CONFLICT, TRIES_MAX), (Ended.DONE, 1), (Ended.GONE, 1)],
+)
 def test_what_nobody_answered_is_said_again_a_few_times(teller: Teller, ended: Ended, times: int) -> None:
     tell(teller, key(), "no room")
     count, now = 0, 0.0

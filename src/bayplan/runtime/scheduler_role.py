@@ -219,6 +219,8 @@ class SchedulerRole:
                 continue
             self.teller.tell(pod.key, words, partial(_tell_pod, pod, why, words), now, at_once)
         if action.news and action.gang.kind != "Pod":
+            if action.gang.dialect == KAI and action.gang not in self.statuses.waits:
+                self.teller.drop(action.gang)  # what it was told once stands nowhere any more
             ends = action.gang in begun
             self.teller.tell(
                 action.gang, words, partial(self._tell_gang, action, why, words, ends), now, at_once

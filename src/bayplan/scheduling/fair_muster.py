@@ -83,6 +83,7 @@ class FairTurns:
 
     def _try(self, turn: Turn) -> None:
         muster, charter = self.muster, turn.candidate.charter
+        muster.promises.drop(turn.candidate.nominated)
         asked = _asked(turn)
         excess = self.accounts.beyond_quota(turn.queue, turn.amounts) if charter.lasting else None
         if excess is not None:
@@ -93,7 +94,6 @@ class FairTurns:
             self.late.append(_Late(turn, asked, Outcome(), None, excess))
             return
         priority = priority_of(turn.candidate)
-        muster.promises.drop(turn.candidate.nominated)
         muster.promises.hold(EVERYBODY)
         within = muster.allowed(turn.candidate, priority)
         mark = muster.floor.mark()

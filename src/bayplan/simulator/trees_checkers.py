@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeGuard
 
 from bayplan.backends.stagehands.objects import phase_of
 from bayplan.dialects.kai.messages import CONDITION
-from bayplan.model.plan import Bind, Displace, Plan
+from bayplan.model.plan import Bind, Displace, Nominate, Plan
 from bayplan.model.pod import PodKey
 from bayplan.simulator.checkers import over_committed, pods_that_hold
 from bayplan.simulator.pods_gangs import Object, is_ours, waits
@@ -114,7 +115,7 @@ class TreeWatchman:
         """Nobody starts in part or beyond a limit; nobody yields to a lower claim.
 
         Pods whose binding is under way count as bound, and those who were sent away as leaving; before
-        anything is taken from a queue it also has what is promised to it.
+        anything is taken from a queue it also has what is promised to it, or given to it now.
         """
         assumed = belief.assumed
         binds = [one for one in plan.actions if isinstance(one, Bind)]
@@ -137,7 +138,8 @@ class TreeWatchman:
             if (pod := pods.get(key)) is not None and not holds(pod):
                 _take(kept, found.get(group_of(pod)), pod)
         before = replace(kept, use=dict(kept.use), lasting=dict(kept.lasting))
-        for key in belief.nominations:
+        given = [one.pod.key for one in plan.actions if isinstance(one, Bind) or _promises(one)]
+        for key in dict.fromkeys((*belief.nominations, *given)):
             if (pod := pods.get(key)) is not None:
                 _take(before, found.get(group_of(pod)), pod)
         yield from self._moved(moves, found, pods, kept, standing, before.use, now)
@@ -232,6 +234,10 @@ def _has_the_claim(
     if quota is None or before.get(branch, 0) <= quota:
         has = before.get(branch, 0)
         yield f"pod {name} has to go for {by.name} of {by.queue}, but {branch} has {has} cpu of its {quota}"
+
+
+def _promises(action: object) -> TypeGuard[Nominate]:
+    return isinstance(action, Nominate) and bool(action.node)
 
 
 def _take(kept: Books, grove: Grove | None, pod: Object, sign: int = 1) -> None:

@@ -60,6 +60,7 @@ class TreesSimulation(Storm):
 
     storm_seconds = 80.0
     calm_seconds = 1200.0
+    must_rest = False  # who waits is tried again now and then; but nothing may come of it
 
     def __init__(self, seed: int, chances: Chances | None = None) -> None:
         rng = Random(f"trees {seed}")
@@ -165,6 +166,8 @@ class TreesSimulation(Storm):
                 yield f"{grove.name} waits, though there is room for all that it needs"
 
     def verdict(self) -> Iterator[str]:
+        if not self.is_quiet() and self.now - self.changed < REST_SECONDS:
+            yield f"there is no rest after {self.now - EPOCH:.0f} s"
         for entry in self.scheduler.state.entries():
             if entry.place not in ANY_PLACE:
                 yield f"{entry.ref.name} is {entry.place} for ever"
