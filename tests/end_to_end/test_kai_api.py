@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
-from bayplan.backends.definitions import definitions
+from bayplan.backends.definitions import definitions, is_of_groups
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kai.grouper import group_pod
 from bayplan.dialects.kai.grouper_training import REPLICA_TYPE
-from bayplan.dialects.kai.names import POD_GROUP, QUEUE, TOPOLOGY
+from bayplan.dialects.kai.names import QUEUE, TOPOLOGY
 from bayplan.dialects.kai.pod_group import read_pod_group, written
 from bayplan.dialects.kube.fields import Field
 from tests.kai_api import BAD, Object, obj
@@ -28,11 +29,13 @@ NOTES = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def defined(cluster: Cluster) -> None:
-    ours = [one for one in definitions() if one["spec"]["group"] in (POD_GROUP.group, TOPOLOGY.group)]
+def defined(cluster: Cluster) -> Iterator[None]:
+    ours = [one for one in definitions() if is_of_groups(one)]
     cluster.apply(*ours)
     names = [f"crd/{one['metadata']['name']}" for one in ours]
     cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
+    yield
+    cluster.kubectl("delete", *names)  # to kubectl, `queues` are LocalQueues again
 
 
 @pytest.mark.parametrize(("kind", "spec", "why"), BAD)

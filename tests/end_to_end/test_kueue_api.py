@@ -79,9 +79,10 @@ def real(request: pytest.FixtureRequest, folder: Path) -> Iterator[Server]:
     subprocess.run([sys.executable, "-m", "bayplan.cli.install", *where], check=True, capture_output=True)
     address = free_address()
     point(cluster, f"https://{address}")
-    with replica(cluster, folder, address):
+    with replica(cluster, folder, address) as log:
         eventually(lambda: trusted(cluster), "the cluster trusts the replica wherever it asks")
         yield Server(str(cluster.kubectl_path), cluster.kubeconfig)
+        assert "forbidden" not in log.read_text(), "all rights that it needs were installed"
         remove(cluster)  # while there is somebody to convert what is left
 
 
@@ -93,7 +94,7 @@ def in_memory(request: pytest.FixtureRequest, folder: Path) -> Iterator[Server]:
     store = Store(time.time, lambda: str(uuid.uuid4()), lambda: secrets.token_hex(3))
     for hook in hooks(registry()):
         store.admission.register(hook)
-    define(store)
+    define(store, groups=False)
     face = Face(store, threading.RLock()).start()
     face.write_kubeconfig(folder / "kubeconfig")
     try:
@@ -124,8 +125,8 @@ def point(cluster: Cluster, url: str) -> None:
 
 
 @contextmanager
-def replica(cluster: Cluster, folder: Path, address: Address) -> Iterator[None]:
-    """`bayplan run`, with the rights that were installed and no others."""
+def replica(cluster: Cluster, folder: Path, address: Address) -> Iterator[Path]:
+    """`bayplan run`, with the rights that were installed and no others; what it logs."""
     admin = json.loads(cluster.kubectl("config", "view", "--raw", "-o", "json"))
     token = cluster.kubectl("create", "token", "bayplan", "-n", HOME).strip()
     (folder / "kubeconfig").write_text(
@@ -137,10 +138,9 @@ def replica(cluster: Cluster, folder: Path, address: Address) -> Iterator[None]:
     with log.open("w") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out)
     try:
-        yield
+        yield log
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0, log.read_text()
-        assert "forbidden" not in log.read_text()
     finally:
         if process.poll() is None:
             process.kill()

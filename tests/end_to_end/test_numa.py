@@ -11,7 +11,7 @@ import pytest
 
 from bayplan.cli.manifests import Settings, custom_resources
 from tests.end_to_end import admission_site as admission
-from tests.end_to_end.objects import Object, eventually, node
+from tests.end_to_end.objects import Object, eventually, namespace, node
 from tests.end_to_end.test_run import rights, scheduler
 from tests.numa_definition import definition, topology
 
@@ -39,7 +39,7 @@ def host(name: str, rack: str) -> Object:
 @pytest.fixture(scope="module")
 def site(cluster: Cluster) -> Iterator[Cluster]:
     cluster.apply(*custom_resources(Settings(roles=("scheduler",))))
-    cluster.kubectl("create", "namespace", "bayplan-system")
+    cluster.apply(namespace("bayplan-system"))
     cluster.apply(*rights(), *(host(name, rack) for name, rack in RACKS.items()))
     cluster.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "node", *RACKS)
     yield cluster

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from bayplan.backends.definitions import is_of_groups
 from bayplan.cli import definitions, manifests
 from bayplan.cli.chart import HEADER, chart, write_chart
 from bayplan.cli.manifests import Settings
@@ -61,7 +62,7 @@ def by_name(objects: list[Object]) -> dict[tuple[str, str], Object]:
 
 
 def is_definition_of_groups(one: Object) -> bool:
-    return one["kind"] == "CustomResourceDefinition" and manifests.is_of_groups(one)
+    return one["kind"] == "CustomResourceDefinition" and is_of_groups(one)
 
 
 @pytest.mark.parametrize("more", [(), ("grouper",)])

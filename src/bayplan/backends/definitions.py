@@ -8,6 +8,7 @@ from typing import Any
 
 from bayplan.backends.embedded.store import Store
 from bayplan.dialects.api import Kind
+from bayplan.dialects.kai.names import POD_GROUP, TOPOLOGY
 from bayplan.dialects.kueue import versions
 
 Object = dict[str, Any]
@@ -29,8 +30,17 @@ def definitions() -> list[Object]:
     return sorted(found, key=lambda definition: str(definition["metadata"]["name"]))
 
 
-def define(store: Store) -> None:
-    """Have a cluster in memory serve our kinds, in each of their versions."""
+def is_of_groups(definition: Object) -> bool:
+    """Whether a definition is for pod groups, their queues or their topologies."""
+    return definition["spec"]["group"] in (POD_GROUP.group, TOPOLOGY.group)
+
+
+def define(store: Store, *, groups: bool = True) -> None:
+    """Have a cluster in memory serve our kinds, in each of their versions.
+
+    Those of the pod grouper share words with others, such as `queues`: without it they are left out.
+    """
     store.conversions.update(dict.fromkeys(versions.CONVERTED, versions.convert))
     for definition in definitions():
-        store.create(DEFINITIONS, definition)
+        if groups or not is_of_groups(definition):
+            store.create(DEFINITIONS, definition)

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from bayplan import __version__
+from bayplan.backends.definitions import is_of_groups
 from bayplan.cli import manifests
 from bayplan.cli.configured import EMPTY
 from bayplan.cli.definitions import converted
@@ -62,7 +63,7 @@ def chart() -> dict[str, str]:
     files = {"Chart.yaml": HEADER + dumped(CHART), "values.yaml": VALUES}
     for definition in manifests.custom_resources(PLACEHOLDERS):
         name = definition["metadata"]["name"]
-        of_groups = manifests.is_of_groups(definition)
+        of_groups = is_of_groups(definition)
         if name in converted() or of_groups:
             # Helm fills in templates only, and would delete what it made from them.
             kept = {**definition["metadata"], "annotations": {"helm.sh/resource-policy": "keep"}}

@@ -111,7 +111,7 @@ class HomeCluster:
             lambda: str(uuid.uuid4()),
             lambda: "".join(letters.choices("bcdfghjklmnpqrstvwxz", k=5)),
         )
-        self._furnish()
+        self._furnish(grouper)
         self.ticker = Ticker(self.words)
         self.crew = Crew(EmbeddedBackend(self.store, self.lock))
         self.binder = Binder(EmbeddedBackend(self.store, self.lock))
@@ -176,10 +176,10 @@ class HomeCluster:
             self.trouble = trouble
             raise
 
-    def _furnish(self) -> None:
+    def _furnish(self, grouper: bool) -> None:
         """Kinds, topology, nodes, and the functions of our webhooks."""
         ask_our_functions(self.store)
-        define(self.store)
+        define(self.store, groups=grouper)
         for definition in definitions():
             self.store.create(DEFINITIONS, definition)
         self.store.create(scheduled.TOPOLOGIES, topology())

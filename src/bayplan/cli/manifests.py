@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from bayplan import __version__
-from bayplan.backends.definitions import definitions
+from bayplan.backends.definitions import definitions, is_of_groups
 from bayplan.cli.configured import EMPTY
 from bayplan.cli.definitions import conversion, converted
 from bayplan.cli.in_process import hook_name
 from bayplan.cli.rights import EVERYBODY, ROLES, Right, rules
 from bayplan.cli.webhooks import CONFIGURATION, REVIEWED_AS, SECRET_NAME, SERVICE, registry
-from bayplan.dialects.kai.names import POD_GROUP, SEGMENT_SIZE, TOPOLOGY
+from bayplan.dialects.kai.names import SEGMENT_SIZE
 from bayplan.dialects.kueue.admission import QUEUED, STATUS
 from bayplan.dialects.kueue.annotations import QUEUE, SUSPENDED_BY
 from bayplan.dialects.kueue.scheduled import SCHEDULER
@@ -114,11 +114,6 @@ def custom_resources(settings: Settings) -> list[Object]:
         labels = {**one["metadata"].get("labels", {}), **LABELS}
         found.append({**one, "metadata": {**one["metadata"], "labels": labels}, "spec": spec})
     return found
-
-
-def is_of_groups(definition: Object) -> bool:
-    """Whether a definition is for pod groups, their queues or their topologies."""
-    return definition["spec"]["group"] in (POD_GROUP.group, TOPOLOGY.group)
 
 
 def _only_stored(version: Object) -> Object:
