@@ -28,7 +28,7 @@ from bayplan.state.look import Look
 from bayplan.state.standing import Standing
 from tests.simulation.trying import check_same_bytes, violations
 
-SEEDS = range(16)  # `make sim` runs a thousand
+SEEDS = (*range(16), 355, 368, 415)  # `make sim` runs a thousand; the last ones found something once
 DECIDE = "bayplan.runtime.scheduler_role.decide_gangs"
 
 

@@ -150,6 +150,18 @@ def test_who_makes_room_looks_again_soon_but_not_for_every_pod() -> None:
     assert entry.place is Place.MAKING_ROOM and line.next_due(NOW) == NOW + 1
 
 
+def test_whoever_is_alike_waits_for_what_the_one_that_was_tried_waits_for() -> None:
+    line = Line()
+    first, second = put(line, "first", since=1.0, lone=True), put(line, "second", since=2.0, lone=True)
+    park(line, first, second, hints=frozenset({Hint.NODE}))
+    line.wake([Hint.NODE], NOW)
+    assert names(line) == ["first"]
+    park(line, first, hints=ROOM)  # the node is fine now, but full
+    line.wake([Hint.ROOM], NOW)
+    line.commit(first, NOW + 30)
+    assert names(line) == ["second"], "it is like the first, whatever that one was told last"
+
+
 def test_what_moved_leaves_nothing_behind() -> None:
     line = Line()
     for at in range(50):

@@ -159,6 +159,13 @@ def test_kept_room_is_only_for_its_owner_and_for_the_more_important() -> None:
     assert len(found.binds) == 2
 
 
+def test_room_that_was_made_for_a_pod_is_its_own_even_where_room_is_kept() -> None:
+    owner, one = charter("g", 2, 5), pod("p", 2, priority=5)
+    kept = owner.source, frozenset({"a"})
+    found = decide(look([node("a", 2)], (), lone(one, nominated={one.key: "a"}), kept=kept, charters=[owner]))
+    assert found.binds == {"p": "a"}
+
+
 def test_room_is_kept_for_the_first_that_has_waited_long() -> None:
     nodes = [node("a", 2), node("b", 2), node("c", 2)]
     running = [pod("r-0", 1, on="a"), pod("r-1", 2, on="b"), pod("r-2", 2, on="c")]

@@ -220,10 +220,17 @@ class Muster:
         return nodes_to_keep(self.rooms, asked, priority_of(candidate), before)
 
     def allowed(self, candidate: Candidate, priority: int) -> Bools | None:
-        """The nodes it may use: not those that are kept for one at least as important."""
+        """The nodes it may use: not those kept for one at least as important, unless promised to it."""
         if self.kept_from is None or self.look.kept is None or candidate.charter.source == self.look.kept[0]:
             return None
-        return self.kept_from if priority <= self.kept_priority else None
+        if priority > self.kept_priority:
+            return None
+        rows = [row for node in set(candidate.nominated.values()) if (row := self.floor.row(node)) >= 0]
+        if not rows:
+            return self.kept_from
+        allowed = self.kept_from.copy()
+        allowed[rows] = True  # others had to go from there for its sake
+        return allowed
 
     def _priority_of_keeper(self, keeper: Ref) -> int:
         for candidate in self.look.candidates:

@@ -133,12 +133,27 @@ class Line:
             self._note_due(entry)
 
     def park(self, entry: Entry, key: Hashable, hints: frozenset[Hint], due: float) -> None:
-        """It was tried and does not fit: it waits for one of the hints, beside others that are alike."""
+        """It was tried and does not fit: it waits for one of the hints, beside others that are alike.
+
+        Those in whose stead it was tried would hear the same now: what may help it may help them.
+        """
         kind, entry.kind = entry.kind, None  # it was tried: nobody has to be tried in its stead
         if kind is not None:
             kind.burst = 1
         self.move(entry, Place.PARKED, due)
         self._join(entry, (key, hints), hints)
+        if kind is not None and kind.key != (key, hints) and self.kinds.get(kind.key) is kind:
+            self._go_along(kind, key, hints)
+
+    def _go_along(self, kind: Kind, key: Hashable, hints: frozenset[Hint]) -> None:
+        """Whoever is left of a kind waits for something else from now on, if it is alike still."""
+        alike = isinstance(kind.key, tuple) and kind.key[0] == key
+        for _, stamp, ref in list(kind.parked) if alike else ():
+            other = self.entries.get(ref)
+            if other is not None and other.stamp == stamp and other.place is Place.PARKED:
+                self._join(other, (key, hints), hints)
+        if alike:
+            self._forget_kind(kind)
 
     def make_room(self, entry: Entry, hints: frozenset[Hint], due: float) -> None:
         """Others are leaving for it; it is also woken by the hints."""

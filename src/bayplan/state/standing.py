@@ -216,9 +216,13 @@ class Standing(Facts):
         self.line.park(entry, self._kind(crew), _hints_of(crew, why), due)
 
     def _kind(self, crew: Crew) -> Hashable:
-        """Lone pods that differ in nothing that matters are refused together."""
+        """Lone pods that differ in nothing that matters are refused together.
+
+        One that room is promised to, or kept for, is not like the others: what they may not have it may.
+        """
         waiting = self.waiting(crew.ref)
-        if not crew.lone or not waiting or waiting[0].key in self.nominations:
+        keeps = self.kept is not None and self.kept[0] == crew.ref
+        if not crew.lone or not waiting or waiting[0].key in self.nominations or keeps:
             return crew.ref
         wants = waiting[0].wants
         return self.index.signature(wants.shape), wants.priority, wants.preempts
