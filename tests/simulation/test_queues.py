@@ -76,7 +76,7 @@ def test_two_gangs_of_one_round_that_get_the_same_room_are_caught(monkeypatch: p
     monkeypatch.setattr(Round, "apply", apply)
     monkeypatch.setattr(Round, "fits_quota", lambda self, queue, quota: True)
     monkeypatch.setattr(Round, "fits_spots", lambda self, wanted: True)
-    found = first_violation("promised", (21, 89))
+    found = first_violation("promised", (34, 112, 202))  # rare: few seeds bring two so close together
     assert " uses " in found or "promised" in found
 
 
