@@ -7,15 +7,12 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.backends.embedded.gangs import GangApi
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.kube.wire import PODS_KIND
-from bayplan.model.plan import Bind, Displace, Plan
+from bayplan.model.plan import Bind, Plan
 from bayplan.model.pod import Pod
-from bayplan.runtime.journal import MemoryJournal
-from bayplan.runtime.loop import Loop
 from bayplan.runtime.roles import Role
 from bayplan.runtime.scheduler_role import SchedulerRole
 from bayplan.simulator.checkers import belief_is_consistent
@@ -24,22 +21,21 @@ from bayplan.simulator.pods_checkers import PodWatchman, everybody_is_told
 from bayplan.simulator.pods_gangs import waits
 from bayplan.simulator.pods_hands import PodHands
 from bayplan.simulator.pods_world import group_kind, pods_world
+from bayplan.simulator.scheduling_storm import ANY_PLACE, SchedulingStorm
 from bayplan.simulator.stage import PLAIN_NODES, PLAIN_PODS
-from bayplan.simulator.storm import EPOCH, NEVER, STEP_SECONDS, Storm
+from bayplan.simulator.storm import EPOCH, NEVER
 from bayplan.state.board import Board
 from bayplan.state.line import Place
 
 COMING_SECONDS = 130.0  # some still come when the storm is over
 IN_DOUBT_SECONDS = 40.0  # so long it may take until we know what became of a write that nobody answered
-REST_SECONDS = 15.0  # so often it is looked at closely, while nothing is under way
-ANY_PLACE = (Place.PARKED, Place.INCOMPLETE, Place.RUNNING)
 ROUGH = Chances(missed=0.01, torn=0.002, crash=0.02)
 KNOWN_ENDS = replace(ROUGH, conflict=0.0, timeout_done=0.0, timeout_lost=0.0)
 WEATHER = (ROUGH, ROUGH, replace(ROUGH, crash=0.002, torn=0.0), KNOWN_ENDS, NONE)
 EVENTS = Kind("", "v1", "Event", "events")
 
 
-class PodsSimulation(Storm):
+class PodsSimulation(SchedulingStorm):
     """Gangs, pods and jobs that our scheduler finds nodes for, and others who want the same nodes."""
 
     storm_seconds = 80.0
@@ -59,8 +55,6 @@ class PodsSimulation(Storm):
         self.kept = tuple(self.kinds)
         self.cast = (self.hands.step, self.crew().step)
         self.watchman = PodWatchman(self.world.profile.heal_seconds)
-        self.lost = -NEVER  # when a write did something else than we were told, last
-        self.judged = -NEVER
 
     def roles(self) -> Sequence[Role]:
         self.scheduler = SchedulerRole(self.world.profile)
@@ -69,16 +63,6 @@ class PodsSimulation(Storm):
 
     def mend(self) -> None:
         self.hands.mend()
-
-    def act(self) -> None:
-        doubtful = self._doubtful()
-        super().act()
-        if self._doubtful() != doubtful:
-            self.lost = self.now
-
-    def _doubtful(self) -> int:
-        faults = self.report.faults
-        return faults["conflict"] + faults["timeout_lost"] + faults["timeout_done"]
 
     def problems(self) -> Iterator[str]:
         yield from belief_is_consistent(self.scheduler.state)
@@ -96,23 +80,12 @@ class PodsSimulation(Storm):
     def at_rest(self) -> Iterator[str]:
         """Whenever nothing is under way: a fresh start believes the same, and would place nobody else."""
         state = self.scheduler.state
-        often = self.now - self.judged < REST_SECONDS and not self.is_quiet()
-        if often or self.due <= self.now + STEP_SECONDS:
+        if not self.may_judge():
             return
-        if state.doubted or state.partial or any(entry.place not in ANY_PLACE for entry in state.entries()):
-            return  # something is under way, or nobody knows whether it is
-        self.judged = self.now
         fresh = SchedulerRole(self.world.profile)
-        Loop(EmbeddedBackend(self.store), (fresh,), MemoryJournal()).take_in(self.now)
-        fresh.state.kept = state.kept
-        view = fresh.look(self.now)
+        view = self.begin_afresh(fresh)
         yield from same_story(state, fresh.state, promises=self.lost == -NEVER)
-        for action in fresh.decide(view, self.now).actions if view is not None else ():
-            if not isinstance(action, Bind | Displace):
-                continue
-            told = state.told(action.gang if isinstance(action, Bind) else action.by)
-            if told is not None and told.unsure:
-                return  # it was told that not everything was tried; the others come after it
+        for action in self.would_do(fresh, view):
             if isinstance(action, Bind):
                 yield f"pod {action.pod.key.name} would fit on {action.node} but waits"
             else:

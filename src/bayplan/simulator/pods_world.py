@@ -72,14 +72,19 @@ def pods_world(rng: Random, until: float) -> PodsWorld:
             bring.lone(f"lone-{number}", when)
         else:
             bring.job(f"job-{number}", when)
-    profile = Profile(
+    profile = some_profile(rng)
+    comings.sort(key=lambda coming: coming.when)
+    return PodsWorld(version, profile, some_nodes(rng), rules, comings)
+
+
+def some_profile(rng: Random) -> Profile:
+    """What an administrator may have chosen."""
+    return Profile(
         gang_nodes=rng.choice((NodeChoice.PACK, NodeChoice.SPREAD)),
         displace=rng.random() < 0.9,
         heal_seconds=rng.choice((15.0, 60.0)),
         keep_after_seconds=rng.choice((0.0, 20.0, 300.0)),
     )
-    comings.sort(key=lambda coming: coming.when)
-    return PodsWorld(version, profile, some_nodes(rng), rules, comings)
 
 
 def _class(name: str, value: int) -> Object:

@@ -9,16 +9,13 @@ from typing import Any
 
 import msgspec
 
-from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.kai import names, wire
 from bayplan.dialects.kube.wire import PODS_KIND
 from bayplan.model.gang import Ref
-from bayplan.model.plan import Bind, Displace, Plan
+from bayplan.model.plan import Bind, Plan
 from bayplan.model.pod import PodKey
 from bayplan.runtime.grouper_role import GrouperRole
-from bayplan.runtime.journal import MemoryJournal
-from bayplan.runtime.loop import Loop
 from bayplan.runtime.roles import Role
 from bayplan.runtime.scheduler_role import SchedulerRole
 from bayplan.simulator.checkers import belief_is_consistent
@@ -27,16 +24,15 @@ from bayplan.simulator.objects import NAMESPACE
 from bayplan.simulator.pods_checkers import everybody_is_told
 from bayplan.simulator.pods_gangs import waits
 from bayplan.simulator.pods_run import (
-    ANY_PLACE,
     COMING_SECONDS,
     EVENTS,
     IN_DOUBT_SECONDS,
-    REST_SECONDS,
     WEATHER,
     same_story,
 )
+from bayplan.simulator.scheduling_storm import ANY_PLACE, REST_SECONDS, SchedulingStorm
 from bayplan.simulator.stage import PLAIN_NODES, PLAIN_PODS
-from bayplan.simulator.storm import EPOCH, NEVER, STEP_SECONDS, Storm
+from bayplan.simulator.storm import EPOCH, NEVER
 from bayplan.simulator.trees_checkers import (
     TreeWatchman,
     groups_are_told,
@@ -55,7 +51,7 @@ Object = dict[str, Any]
 TOLD = {"pods": PODS_KIND, "groups": wire.POD_GROUPS, "queues": wire.QUEUES}
 
 
-class TreesSimulation(Storm):
+class TreesSimulation(SchedulingStorm):
     """Groups with trees of sub-groups that share nodes by queue, and jobs that are put into groups."""
 
     storm_seconds = 80.0
@@ -76,8 +72,6 @@ class TreesSimulation(Storm):
         self.kept = tuple(self.kinds)
         self.cast = (self.hands.step, self.crew().step)
         self.watchman = TreeWatchman(self.world.profile.heal_seconds)
-        self.lost = -NEVER  # when a write did something else than we were told, last
-        self.judged = -NEVER
         self.changed, self.seen = EPOCH, 0  # when any object did, and what that made of the store
 
     def roles(self) -> Sequence[Role]:
@@ -89,16 +83,9 @@ class TreesSimulation(Storm):
         self.hands.mend()
 
     def act(self) -> None:
-        doubtful = self._doubtful()
         super().act()
-        if self._doubtful() != doubtful:
-            self.lost = self.now
         if self.store.version != self.seen:
             self.changed, self.seen = self.now, self.store.version
-
-    def _doubtful(self) -> int:
-        faults = self.report.faults
-        return faults["conflict"] + faults["timeout_lost"] + faults["timeout_done"]
 
     # ── what may never be seen ──
 
@@ -126,25 +113,14 @@ class TreesSimulation(Storm):
     def at_rest(self) -> Iterator[str]:
         """A fresh start believes the same and would place nobody; whose minima have room does not wait."""
         state = self.scheduler.state
-        often = self.now - self.judged < REST_SECONDS and not self.is_quiet()
-        if often or self.due <= self.now + STEP_SECONDS:
+        if not self.may_judge():
             return
-        if state.doubted or state.partial or any(entry.place not in ANY_PLACE for entry in state.entries()):
-            return  # something is under way, or nobody knows whether it is
-        self.judged = self.now
         fresh = SchedulerRole(self.world.profile, awaits_grouper=True)
-        Loop(EmbeddedBackend(self.store), (fresh,), MemoryJournal()).take_in(self.now)
-        fresh.state.kept = state.kept
-        view = fresh.look(self.now)
+        view = self.begin_afresh(fresh)
         yield from same_story(state, fresh.state, promises=self.lost == -NEVER)
         yield from same_shares(state, fresh.state)
         yield from self._who_could_start(state)
-        for action in fresh.decide(view, self.now).actions if view is not None else ():
-            if not isinstance(action, Bind | Displace):
-                continue
-            told = state.told(action.gang if isinstance(action, Bind) else action.by)
-            if told is not None and told.unsure:
-                return  # it was told that not everything was tried; the others come after it
+        for action in self.would_do(fresh, view):
             if isinstance(action, Bind):
                 yield f"pod {action.pod.key.name} would fit on {action.node} but waits"
             elif self.now - self.changed > FLUSH_SECONDS:  # until then it need not have been looked at again

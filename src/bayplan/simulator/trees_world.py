@@ -11,7 +11,7 @@ from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.kai import names
 from bayplan.dialects.kueue.scheduled import SCHEDULER
-from bayplan.model.profile import NodeChoice, Profile
+from bayplan.model.profile import Profile
 from bayplan.simulator.objects import BLOCK, NAMESPACE, RACK
 from bayplan.simulator.pods_world import (
     CLASSES,
@@ -23,6 +23,7 @@ from bayplan.simulator.pods_world import (
     RUN_SECONDS,
     Coming,
     some_nodes,
+    some_profile,
     worker,
 )
 from bayplan.simulator.stage import PLAIN_PODS
@@ -64,12 +65,7 @@ def trees_world(rng: Random, until: float) -> TreesWorld:
             bring.job(f"job-{number}", when)
         else:
             bring.lone(f"lone-{number}", when)
-    profile = Profile(
-        gang_nodes=rng.choice((NodeChoice.PACK, NodeChoice.SPREAD)),
-        displace=rng.random() < 0.9,
-        heal_seconds=rng.choice((15.0, 60.0)),
-        keep_after_seconds=rng.choice((0.0, 20.0, 300.0)),
-    )
+    profile = some_profile(rng)
     comings.sort(key=lambda coming: coming.when)
     return TreesWorld(profile, nodes, rules, comings)
 
