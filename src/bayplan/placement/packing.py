@@ -10,7 +10,7 @@ import numpy as np
 from bayplan.model.pod import Pod
 from bayplan.model.profile import Profile
 from bayplan.placement.knots import Knot
-from bayplan.placement.terrain import Area, Terrain
+from bayplan.placement.terrain import Area, Pull, Terrain
 from bayplan.placement.tree import Ints
 
 
@@ -27,6 +27,7 @@ class Job:
 
     knot: Knot
     area: Area
+    wish: Knot | None = None  # which would rather have them nearer to each other
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,6 +37,7 @@ class Lot:
     kind: int
     area: Area
     pods: Sequence[Pod]
+    wish: Knot | None = None
 
 
 def pack(
@@ -58,7 +60,7 @@ def pack(
             return _one_by_one(terrain, lots, steps)
         domains, counts = _wanted(batch)
         strategy = profile.unconstrained if level < 0 else profile.required
-        rows, pods = terrain.spread(kind, level, domains, counts, strategy)
+        rows, pods = terrain.spread(kind, level, domains, counts, strategy, _pull(batch[0]))
         terrain.take(kind, rows, pods)
         taken.append((kind, rows, pods))
         everyone = [pod for lot in batch for pod in lot.pods]
@@ -67,24 +69,36 @@ def pack(
 
 
 def _lots(terrain: Terrain, jobs: Sequence[Job]) -> list[Lot]:
-    """Narrow areas first, then the kinds that fewest rows have room for, then by topology."""
+    """Narrow areas first, then the kinds that fewest rows have room for, those with a wish, by topology."""
     lots: list[Lot] = []
+    wishes: dict[int, int] = {}  # in the order of the tree
     for job in jobs:
         kinds: dict[int, list[Pod]] = {}
         for pod, kind in zip(job.knot.pods, job.knot.kinds, strict=True):
             kinds.setdefault(kind, []).append(pod)
-        lots += (Lot(kind, job.area, pods) for kind, pods in kinds.items())
-    room = terrain.caps.sum(axis=1).tolist()
-    lots.sort(key=lambda lot: (-lot.area[0], room[lot.kind], lot.kind, lot.area[1]))
+        if job.wish is not None:
+            wishes.setdefault(id(job.wish), len(wishes))
+        lots += (Lot(kind, job.area, pods, job.wish) for kind, pods in kinds.items())
+    room, nobody = terrain.caps.sum(axis=1).tolist(), len(wishes)
+    lots.sort(
+        key=lambda lot: (
+            -lot.area[0], room[lot.kind], lot.kind, wishes.get(id(lot.wish), nobody), lot.area[1]
+        )
+    )  # fmt: skip
     return lots
 
 
+def _pull(lot: Lot) -> Pull | None:
+    return None if lot.wish is None else Pull(lot.wish.level, tuple(lot.wish.standing))
+
+
 def _batches(lots: Sequence[Lot]) -> list[list[Lot]]:
-    """Lots of one kind and level together."""
+    """Lots of one kind, level and wish together."""
     batches: list[list[Lot]] = []
     for lot in lots:
         last = batches[-1][0] if batches else None
-        if last is not None and (last.kind, last.area[0]) == (lot.kind, lot.area[0]):
+        alike = last is not None and (last.kind, last.area[0]) == (lot.kind, lot.area[0])
+        if last is not None and alike and last.wish is lot.wish:
             batches[-1].append(lot)
         else:
             batches.append([lot])

@@ -308,12 +308,17 @@ class Search:
         return places
 
 
-def _collect(knot: Knot, area: Area, places: dict[int, Area], jobs: list[Job]) -> None:
+def _collect(
+    knot: Knot, area: Area, places: dict[int, Area], jobs: list[Job], wish: Knot | None = None
+) -> None:
+    """The leaves below with their areas, each with the narrowest wish around it that was not granted."""
     area = places.get(id(knot), area)
+    if knot.bond is Bond.WISH and (wish is None or knot.level >= wish.level):
+        wish = knot
     if knot.pods:
-        jobs.append(Job(knot, area))
+        jobs.append(Job(knot, area, wish if wish is not None and wish.level > area[0] else None))
     for child in knot.children:
-        _collect(child, area, places, jobs)
+        _collect(child, area, places, jobs, wish)
 
 
 def _likeness(knot: Knot) -> object:

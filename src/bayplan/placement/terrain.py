@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from bayplan.model.profile import Strategy
-from bayplan.placement.fill import fill, ranked
+from bayplan.placement.fill import Shared, fill, ranked
 from bayplan.placement.select import is_tight
 from bayplan.placement.tree import Bools, Ints, Tree
 
@@ -15,6 +16,14 @@ Area = tuple[int, int]
 """A level and a domain of it."""
 EVERYWHERE: Area = (-1, 0)
 COUNT_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """Pods that would rather be in one domain of a level, which cannot be: they use few of them."""
+
+    level: int
+    mates: tuple[int, ...] = ()  # rows where others of them stand: they go there first
 
 
 class Terrain:
@@ -100,45 +109,87 @@ class Terrain:
     # ── sharing out ────────────────────────────────────────────────────────────────────────────────
 
     def spread(
-        self, kind: int, level: int, domains: Ints, pods: Ints, strategy: Strategy
+        self, kind: int, level: int, domains: Ints, pods: Ints, strategy: Strategy, pull: Pull | None = None
     ) -> tuple[Ints, Ints]:
-        """Rows, ascending, and pods on them, for so many pods in each of some domains; there is room.
+        """Rows and pods on them, for so many pods in each of some domains; there is room.
 
-        Going down level by level, as few domains as possible are used.
+        Going down level by level, as few domains as possible are used. Rows ascend; with a pull they are in
+        the order in which its domains are filled, so that pods in the order of ranks are near each other.
         """
         strategy = plain(strategy)
-        if level < 0:
-            return self._outside_first(kind, int(pods.sum()), strategy)
+        if level >= 0:
+            return self._down(kind, level, domains, pods, strategy, pull)
+        asked = int(pods.sum())
+        if pull is None:
+            return self._anywhere(kind, asked, strategy)
+        near = min(int(self.caps[kind, : self.inside].sum()), asked)
+        rows, there = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        if near:
+            rows, there = self._down(kind, level, np.zeros(1, np.int64), np.array([near]), strategy, pull)
+        beyond, others = self._among(kind, np.arange(self.inside, self.size), asked - near, strategy)
+        return np.concatenate((rows, beyond)), np.concatenate((there, others))
+
+    def _down(
+        self, kind: int, level: int, domains: Ints, pods: Ints, strategy: Strategy, pull: Pull | None
+    ) -> tuple[Ints, Ints]:
+        """From domains of a level down to rows."""
         for below in range(level + 1, self.rows_level + 1):
             units = self.summed(self.caps[kind], below)
-            edges = np.searchsorted(self.starts[below], np.append(self.starts[below - 1], self.inside))
+            edges = self._edges(below)
             first = edges[domains]
             spans = edges[domains + 1] - first
             owner = np.repeat(np.arange(len(domains)), spans)
             inner = first[owner] + np.arange(len(owner)) - np.repeat(np.cumsum(spans) - spans, spans)
+            if pull is not None and below <= pull.level:
+                mates = self._mates(below, pull)
+                inner = ranked(inner[::-1], units, units, strategy, mates, owner[::-1])  # of equals the last
+                shared = fill(inner, owner, units, pods, is_tight(strategy), mates)
+                domains, pods = shared.domains, shared.units
+                continue
             inner = ranked(inner, units, units, strategy, None, owner)
             shared = fill(inner, owner, units, pods, is_tight(strategy), None)
-            order = np.argsort(shared.domains)
+            order = np.argsort(shared.domains) if pull is None else self._by_owner(below, shared, domains)
             domains, pods = shared.domains[order], shared.units[order]
         return domains, pods
 
-    def _outside_first(self, kind: int, pods: int, strategy: Strategy) -> tuple[Ints, Ints]:
-        """Anywhere: rows outside of the topology are of no use to those who need it."""
+    def _edges(self, level: int) -> Ints:
+        """Where the domains of a level begin, by domain of the level above; and where the last one ends."""
+        if level == 0:
+            return np.array([0, len(self.starts[0])])
+        return np.searchsorted(self.starts[level], np.append(self.starts[level - 1], self.inside))
+
+    def _mates(self, level: int, pull: Pull) -> Ints | None:
+        """By domain of a level, how many mates stand there."""
+        rows = np.array([row for row in pull.mates if row < self.inside], np.int64)
+        if not len(rows):
+            return None
+        owners = np.searchsorted(self.starts[level], rows, side="right") - 1
+        return np.bincount(owners, minlength=len(self.starts[level])).astype(np.int64)
+
+    def _by_owner(self, level: int, shared: Shared, owners: Ints) -> Ints:
+        """Positions in the order of the domains above, as these are given; ascending inside each."""
+        rank = np.zeros(len(self._edges(level)) - 1, np.int64)
+        rank[owners] = np.arange(len(owners))
+        above = self.above(level, shared.domains, level - 1) if level else np.zeros_like(shared.domains)
+        return np.lexsort((shared.domains, rank[above]))
+
+    def _anywhere(self, kind: int, pods: int, strategy: Strategy) -> tuple[Ints, Ints]:
+        """Rows outside of the topology first: they are of no use to those who need it."""
+        outside = min(int(self.caps[kind, self.inside :].sum()), pods)
+        rows, there = self._among(kind, np.arange(self.inside), pods - outside, strategy)
+        beyond, others = self._among(kind, np.arange(self.inside, self.size), outside, strategy)
+        return np.concatenate((rows, beyond)), np.concatenate((there, others))
+
+    def _among(self, kind: int, rows: Ints, pods: int, strategy: Strategy) -> tuple[Ints, Ints]:
+        """So many pods on some rows, which ascend."""
+        if not pods:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
         caps = self.caps[kind]
-        outside = min(int(caps[self.inside :].sum()), pods)
-        parts = ((np.arange(self.inside, self.size), outside), (np.arange(self.inside), pods - outside))
-        found: list[tuple[Ints, Ints]] = []
-        for rows, count in parts:
-            rows = rows[caps[rows] > 0]
-            if count:
-                chosen = ranked(rows, caps, caps, strategy, None)
-                nobody = np.zeros(len(chosen), np.int64)
-                shared = fill(chosen, nobody, caps, np.array([count]), is_tight(strategy), None)
-                found.append((shared.domains, shared.units))
-        rows = np.concatenate([part[0] for part in found] or [np.zeros(0, np.int64)])
-        counts = np.concatenate([part[1] for part in found] or [np.zeros(0, np.int64)])
-        order = np.argsort(rows)
-        return rows[order], counts[order]
+        chosen = ranked(rows[caps[rows] > 0], caps, caps, strategy, None)
+        nobody = np.zeros(len(chosen), np.int64)
+        shared = fill(chosen, nobody, caps, np.array([pods]), is_tight(strategy), None)
+        order = np.argsort(shared.domains)
+        return shared.domains[order], shared.units[order]
 
 
 def plain(strategy: Strategy) -> Strategy:
