@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from bayplan.dialects.kai import messages
 from bayplan.dialects.kai.pod_group import Constraint, PodGroup, SubGroup
 from bayplan.dialects.kai.trees import Pods, charter, decode, levels_tried, wrong_levels
-from bayplan.dialects.kai.wire import TopologyWire, topology
 from bayplan.model.gang import Gang, Group, Locality, PodSet
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
 from bayplan.model.profile import Profile
@@ -23,12 +21,12 @@ from bayplan.placement.nodes import mask
 from bayplan.placement.place import place
 from bayplan.placement.request import Request, resolve
 from bayplan.placement.supply import Supply
-from bayplan.placement.tree import Tree
 from bayplan.state.cluster import Cluster
+from tests.conformance import kai_topology_trees as trees
+from tests.conformance.kai_topology_trees import same
 
 Object = dict[str, Any]
 
-ROOT = "root"
 GPU = "nvidia.com/gpu"
 NO_COUNTERPART = ["no counterpart"]
 
@@ -39,67 +37,6 @@ def check_case(case: Object) -> list[str]:
     return NO_COUNTERPART if check is None else check(case)
 
 
-# ── trees ──────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _is_part(case: Object) -> list[str]:
-    found = _tree([_level(one) for one in case["levels"]], {"n": case["nodeLabels"]})
-    return _same(case["expected"], len(found.nodes) == 1)
-
-
-def _initialised(case: Object) -> list[str]:
-    made = topology(msgspec.convert(case["topologyResource"], TopologyWire))
-    assert made is not None
-    labels = {one["metadata"]["name"]: one["metadata"]["labels"] for one in case["nodes"]}
-    tree = _tree(made.levels, labels)
-    wrong: list[str] = []
-    for depth, level in enumerate(made.levels):
-        wanted = case["observed"]["domainsByLevel"][level]
-        wrong += _same(sorted(wanted), sorted(_id(tree, depth, one) for one in range(tree.size(depth))))
-        for domain in range(tree.size(depth)):
-            inner = wanted[_id(tree, depth, domain)]["children"]
-            if inner:
-                run = range(*tree.below(depth, (domain, domain + 1), depth + 1))
-                wrong += _same(sorted(inner), sorted(_id(tree, depth + 1, one) for one in run))
-    return wrong
-
-
-def _level_domains(case: Object) -> list[str]:
-    """The domains of a level below another, in a topology made of the hand-written one."""
-    nodes: dict[str, dict[str, str]] = {}
-
-    def walk(domain: Object, labels: dict[str, str]) -> None:
-        labels = {**labels, domain["level"]: domain["id"]}
-        for child in domain["children"]:
-            walk(child, labels)
-        if not domain["children"]:
-            nodes[f"node-{len(nodes)}"] = labels
-
-    walk(case["root"], {})
-    levels = list(next(iter(nodes.values())))
-    found: list[str] = []
-    if case["level"] in levels:
-        tree, depth = _tree(levels, nodes), levels.index(case["level"])
-        found = [tree.path(depth, one)[-1] for one in range(*tree.below(0, (0, 1), depth))]
-    return _same(sorted(case["expected"]["ids"] or []), sorted(found))
-
-
-def _common_domain(case: Object) -> list[str]:
-    """The lowest domain that all nodes share, no lower than the level that is preferred, else required."""
-    levels = [_level(one) for one in case["levels"]]
-    tree = _tree(levels, case["nodeLabels"])
-    wish = case["constraint"]["preferredLevel"] or case["constraint"]["requiredLevel"]
-    lowest = levels.index(wish) if wish else tree.lowest
-    rows, found = np.arange(tree.rows), {"id": ROOT, "level": ROOT}
-    for depth in range(lowest + 1):
-        owners = np.unique(np.searchsorted(tree.starts[depth], rows, side="right") - 1)
-        if len(owners) == 1:
-            found = {"id": _id(tree, depth, int(owners[0])), "level": levels[depth]}
-    names = sorted(node.name for node in tree.nodes)
-    return _same(case["expected"] | {"validNodes": sorted(case["expected"]["validNodes"] or [])},
-                 found | {"validNodes": names})  # fmt: skip
-
-
 # ── levels ─────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -108,8 +45,8 @@ def _relevant(case: Object) -> list[str]:
     wanted = case["expected"]
     told = _complaint(constraint, case["subGroup"], given)
     if told or wanted.get("error"):
-        return _same(wanted.get("error"), told)
-    return _same(wanted["levels"], levels_tried(constraint, given["levels"]))
+        return same(wanted.get("error"), told)
+    return same(wanted["levels"], levels_tried(constraint, given["levels"]))
 
 
 def _complaint(constraint: Constraint, sub_group: str, given: Object) -> str:
@@ -140,7 +77,7 @@ def _counts(case: Object) -> list[str]:
         for domain in range(supply.tree.size(depth))
     }
     wanted = {name: one["allocatablePods"] for name, one in (case["expected"].get("domains") or {}).items()}
-    return _same(wanted, {name: count for name, count in found.items() if count})
+    return same(wanted, {name: count for name, count in found.items() if count})
 
 
 def _job_domains(case: Object) -> list[str]:
@@ -148,7 +85,7 @@ def _job_domains(case: Object) -> list[str]:
     wanted = case["expected"]
     if wanted["error"]:
         told = _complaint(_constraint(case["constraint"]), "test", case["topology"])
-        return _same(wanted["error"], told)
+        return same(wanted["error"], told)
     if not wanted["fitErrors"]:
         return _candidates(case)
     level = case["constraint"]["requiredLevel"]
@@ -165,7 +102,7 @@ def _job_domains(case: Object) -> list[str]:
         found += [", ".join(lacks)]
     found += [messages.unsatisfied(case["topology"]["name"], level, name, "test")]
     details = [one["detailed"].rpartition("subgroup test: ")[2] for one in wanted["fitErrors"]]
-    return _same(details, found)
+    return same(details, found)
 
 
 def _candidates(case: Object) -> list[str]:
@@ -196,7 +133,7 @@ def _candidates(case: Object) -> list[str]:
                 (name, count) for name, count in sorted(counts.items()) if _stays(tables, level, name, there)
             ]
     wanted = [(one["id"], one["allocatablePods"]) for one in case["expected"]["domains"]]
-    return _same(wanted, found)
+    return same(wanted, found)
 
 
 def _stays(tables: Object, level: str, name: str, there: set[str]) -> bool:
@@ -222,7 +159,7 @@ def _order(case: Object) -> list[str]:
         if name != "rootChildrenOrder":
             root = next(one for one in root["children"] if name == f"{one['id']}ChildrenOrder")
         asked = root is not None and case["maxDepthLevel"]
-        wrong += _same(wanted, _taken(root["children"], case["tasksResources"]) if asked else None)
+        wrong += same(wanted, _taken(root["children"], case["tasksResources"]) if asked else None)
     return wrong
 
 
@@ -257,12 +194,12 @@ def _subset(case: Object) -> list[str]:
     flaw = charter(group, found, topologies={given["name"]: given["levels"] or []}).flaw
     refused = wanted.get("error") or (wanted.get("jobFitError") if "does not exist" in flaw else "")
     if flaw or refused:  # a root has no name upstream, and is told as a sub-group
-        return _same(refused, flaw.replace(f"workload {group.name} ", "sub-group  "))
+        return same(refused, flaw.replace(f"workload {group.name} ", "sub-group  "))
     supply = _supply(case)
     placed = place(supply, Gang(group.ref, _with_mixed(found.root, job)))
     if wanted.get("jobFitError"):
         told = "" if placed.misfit is None else messages.misfit(placed.misfit, group)
-        return [] if told.startswith(wanted["jobFitError"]) else _same(wanted["jobFitError"], told)
+        return [] if told.startswith(wanted["jobFitError"]) else same(wanted["jobFitError"], told)
     used = {share.values[-1] for one in placed.assignments.values() for share in one.shares}
     allowed = set(wanted.get("nodesFirstSubset") or case["nodes"])
     return [] if placed.ok and used <= allowed else [f"want within {allowed}, got {placed}"]
@@ -326,37 +263,21 @@ def _supply(case: Object) -> Supply:
     return cluster.snapshot()
 
 
-def _tree(levels: Iterable[str], labels: Mapping[str, Mapping[str, str]]) -> Tree:
-    cluster = Cluster(Topology("t", tuple(levels)))
-    cluster.load(Node(name, dict(own), {PODS: 1}) for name, own in labels.items())
-    return cluster.snapshot().tree
-
-
-def _id(tree: Tree, depth: int, domain: int) -> str:
-    return ".".join(tree.path(depth, domain))
-
-
-def _level(one: Object) -> str:
-    return str(one["nodeLabel"])
-
-
 def _constraint(one: Object) -> Constraint:
     return Constraint(one["topology"], one["requiredLevel"], one["preferredLevel"])
 
 
-def _same(wanted: object, got: object) -> list[str]:
-    return [] if (wanted or "") == (got or "") else [f"want {wanted!r}, got {got!r}"]
-
-
 CHECKS: Mapping[str, Callable[[Object], list[str]]] = {
-    "isNodePartOfTopology": _is_part,
-    "initializeTopologyTree": _initialised,
-    "getLevelDomains": _level_domains,
-    "lowestCommonDomainID": _common_domain,
+    "isNodePartOfTopology": trees.is_part,
+    "initializeTopologyTree": trees.initialised,
+    "getLevelDomains": trees.level_domains,
+    "lowestCommonDomainID": trees.common_domain,
     "calculateRelevantDomainLevels": _relevant,
     "calcTreeAllocatable": _counts,
     "getJobAllocatableDomains": _job_domains,
     "subSetNodesFn": _subset,
     "sortTree": _order,
+    "reverseLevelOrder": trees.bottom_up,
+    "calculateNodeScores": trees.fill_order,
 }
 FILES = {"kai/topology_plugin*": check_case}

@@ -136,6 +136,43 @@ def test_what_is_only_preferred_is_given_up_first() -> None:
     assert {node[0] for node in placed(zones, gang(near)).values()} in ({"A"}, {"B"}), "the next wider level"
 
 
+def test_who_cannot_be_together_fills_few_domains_one_after_the_other() -> None:
+    rather = leaf("a", 7, locality=Locality(preferred="rack"))
+    seats = placed(racks(2, 4, 1, 4, 3), gang(rather))
+    assert [seats[f"a{rank}"][:2] for rank in range(7)] == ["A3"] * 4 + ["A4"] * 3, "of equals the last one"
+    zones = [*racks(4, 1, zone="A"), *racks(2, 2, 2, zone="B")]
+    seats = placed(zones, gang(leaf("a", 8, locality=Locality(preferred="rack"))))
+    order = ["B2", "B2", "B1", "B1", "B0", "B0", "A0", "A0"]
+    assert [seats[f"a{rank}"][:2] for rank in range(8)] == order, "the wider level counts first"
+    hosts = placed(racks(4, 4, hosts=2), gang(leaf("a", 6, locality=Locality(preferred="rack"))))
+    assert [hosts[f"a{rank}"] for rank in range(6)] == ["A1-0", "A1-0", "A1-1", "A1-1", "A0-0", "A0-0"]
+
+
+def test_who_cannot_be_together_joins_most_of_those_who_stand() -> None:
+    rather = leaf("a", 6, locality=Locality(preferred="rack"))
+    standing = {"a0": "A0-0", "a1": "A2-0", "a2": "A2-0"}
+    seats = placed(racks(5, 9, 4), gang(rather), standing=standing)
+    assert [seats[f"a{rank}"] for rank in range(3, 6)] == ["A2-0", "A2-0", "A0-0"]
+
+
+def test_every_wish_has_mates_of_its_own_and_the_narrowest_counts() -> None:
+    near = Locality(preferred="rack")
+    two = gang(leaf("a", 3, locality=near), leaf("b", 3, locality=near))
+    standing = {"a0": "A0-0", "a1": "A1-0", "b0": "A2-0", "b1": "A3-0"}
+    found = placed(racks(2, 1, 3, 1, 1), two, standing=standing)
+    assert found == {"a2": "A0-0", "b2": "A2-0"}
+    inner = leaf("a", 8, locality=near)
+    zones = [*racks(3, 3, zone="A", hosts=3), *racks(2, 1, zone="B")]
+    seats = placed(zones, gang(inner, locality=Locality(preferred="zone")))
+    assert [seats[f"a{rank}"][:2] for rank in range(8)] == ["A1"] * 3 + ["A0"] * 3 + ["B0"] * 2
+
+
+def test_who_would_rather_be_together_needs_the_topology() -> None:
+    outside = Node("cpu", {HOSTNAME: "cpu"}, {"gpu": 3, "cpu": 9, "pods": 9})
+    seats = placed([*racks(2, 2), outside], gang(leaf("a", 5, locality=Locality(preferred="rack"))))
+    assert [seats[f"a{rank}"] for rank in range(5)] == ["A1-0", "A1-0", "A0-0", "A0-0", "cpu"]
+
+
 def test_nodes_outside_of_the_topology_take_those_who_do_not_need_it() -> None:
     outside = Node("cpu", {HOSTNAME: "cpu"}, {"gpu": 1, "cpu": 9, "pods": 9})
     seats = placed([*racks(4), outside], gang(leaf("m", 1, locality=Locality()), leaf("w", 4)))

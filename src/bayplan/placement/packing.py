@@ -59,8 +59,11 @@ def pack(
             steps.left -= len(lots)  # this was more than one step
             return _one_by_one(terrain, lots, steps)
         domains, counts = _wanted(batch)
+        pull = _pull(batch[0])
         strategy = profile.unconstrained if level < 0 else profile.required
-        rows, pods = terrain.spread(kind, level, domains, counts, strategy, _pull(batch[0]))
+        if pull is not None:
+            strategy = profile.preferred
+        rows, pods = terrain.spread(kind, level, domains, counts, strategy, pull)
         terrain.take(kind, rows, pods)
         taken.append((kind, rows, pods))
         everyone = [pod for lot in batch for pod in lot.pods]
