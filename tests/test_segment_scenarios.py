@@ -266,3 +266,46 @@ def test_segments(scenario: Play) -> None:
     assert verdicts, "a scenario wants something"
     differing = [f"{v.where}: want {v.want}\n    got  {v.got}" for v in verdicts if v.want != v.got]
     assert not differing, "\n" + "\n".join(differing)
+
+
+ONE_POD = """
+manifest pair
+  apiVersion: example.com/v1
+  kind: Trainer
+  metadata: {name: own}
+  spec:
+    replicas: $PODS
+    template:
+      spec:
+        containers: [{name: c}]
+
+== first
+rack r1
+  - a1 cpu=2
+apply pair PODS=2
+want own-0..1 rack r2
+want own says no room    # or so
+want own tree
+  own 9
+
+== second
+rack r1
+  - a1 cpu=1
+apply pair PODS=1
+want own-0 one rack
+"""
+
+
+def test_a_wrong_expectation_is_noticed_with_its_file_and_line() -> None:
+    first, second = read(ONE_POD, "some.txt")
+    assert [(one.where, one.want, one.got) for one in play(first)] == [
+        ("some.txt:16", "rack r2", "rack r1"),
+        ("some.txt:17", "says no room", "says nothing"),
+        ("some.txt:18", "tree\nown 9", "tree\nown 1: own-0..1"),
+    ]
+    assert [one.where for one in play(second) if one.want == one.got] == ["some.txt:25"]
+
+
+def test_a_line_that_is_none_is_named() -> None:
+    with pytest.raises(AssertionError, match=r"some\.txt:4: 'wants own-0 one rack' is no line"):
+        list(read("== a\n- a1 cpu=1\napply x\nwants own-0 one rack\n", "some.txt"))
