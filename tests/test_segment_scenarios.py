@@ -5,7 +5,7 @@ above. `manifest NAME` before the first scenario is for all of a file.
 
     apply NAME SIZE=4               a manifest with its $SIZE filled in; or `apply` with one indented
     make train-worker-16            the operator makes a pod that the job does not count
-    fail a1 | cordon a1..2 | uncordon a1..2 | kill train-worker-3
+    fail a1 | cordon a1..2 | uncordon a1..2 | kill train-worker-3 | pass 600 (seconds)
 
     want train-worker-0..3 rack r1          where these pods are; or `one rack`, `placed`,
                                             `waiting`, `2 of 4 have a place`, `segment 0` (it is told)
@@ -36,7 +36,7 @@ from tests.segment_stage import HALL, Stage, short
 from tests.unit.kai_site import Object
 
 FOLDER = Path(__file__).parent / "scenarios" / "segments"
-VERBS = ("manifest", "apply", "make", "fail", "cordon", "uncordon", "kill", "want")
+VERBS = ("manifest", "apply", "make", "fail", "cordon", "uncordon", "kill", "pass", "want")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +134,7 @@ def act(stage: Stage, step: Line, manifests: Mapping[str, str]) -> None:
         "kill": stage.kill,
         "cordon": lambda name: stage.cordon(name, closed=True),
         "uncordon": lambda name: stage.cordon(name, closed=False),
+        "pass": lambda seconds: stage.run(float(seconds)),
     }
     for word in words:
         for name in names(word):
