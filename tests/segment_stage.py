@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from bayplan.backends.definitions import DEFINITIONS
+from bayplan.backends.definitions import DEFINITIONS, definitions, is_of_groups
 from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.backends.embedded.options import Deletion
 from bayplan.backends.stagehands.crew import CONTROLLERS, Controller, Crew, Reconcile
@@ -27,6 +27,7 @@ from bayplan.dialects.jobs.part import REPLICA_INDEX
 from bayplan.dialects.kai.grouper_training import JOB_NAME, REPLICA_TYPE
 from bayplan.dialects.kai.names import POD_GROUP, TOPOLOGY
 from bayplan.dialects.kai.owner_kinds import BY_NAME
+from bayplan.dialects.kueue.admitting import LOCAL_QUEUES
 from bayplan.model.node import Node
 from bayplan.runtime.grouper_role import GrouperRole
 from bayplan.testing import World
@@ -47,8 +48,11 @@ class Stage(Site):
     """What users see of it is pods and groups; the drawing is the topology `hall`."""
 
     def __init__(self, drawn: World) -> None:
-        super().__init__((), grouper=GrouperRole())
+        super().__init__((), grouper=GrouperRole(), defined=False)
         ask_our_functions(self.store)
+        for definition in definitions():
+            if is_of_groups(definition) or definition["spec"]["names"]["kind"] == LOCAL_QUEUES.kind:
+                self.store.create(DEFINITIONS, definition)  # the rest takes longer than most scenarios
         for name in (*TRAINING, *FURTHER):
             if name not in OPERATED:
                 self.store.create(DEFINITIONS, of_anything(KINDS[name]))
