@@ -221,11 +221,11 @@ def _hosts(
             key, value = _pair(word)
             target[key] = _number(value, word)
     ready, schedulable = "notready" not in flags, "cordoned" not in flags
-    for name in _names(words[0]):
+    for name in names(words[0]):
         yield Node(name, own | {HOSTNAME: name}, have, tuple(taints), ready, schedulable), dict(used)
 
 
-def _names(word: str) -> list[str]:
+def names(word: str) -> list[str]:
     """`x2..4` is x2, x3, x4; anything else is itself."""
     found = re.fullmatch(r"(.*?)(\d+)\.\.(\d+)", word)
     return [f"{found[1]}{n}" for n in range(int(found[2]), int(found[3]) + 1)] if found else [word]

@@ -20,6 +20,7 @@ from bayplan.backends.stagehands.objects import (
 )
 from bayplan.dialects.api import Write
 from bayplan.dialects.jobs.running import resource
+from bayplan.dialects.kai.grouper_clusters import HEAD_GROUP
 from tests.unit.job_world import LABELS, pod_template
 
 Object = dict[str, Any]
@@ -50,7 +51,7 @@ def reconcile_cluster(cluster: Object, pods: Sequence[Object], now: str) -> Iter
         return
     spec, wanted = cluster["spec"], []
     if not spec.get("suspend"):
-        wanted.append(_pod(cluster, "head", "head", spec["headGroupSpec"]["template"]))
+        wanted.append(_pod(cluster, HEAD_GROUP, "head", spec["headGroupSpec"]["template"]))
         for group in spec.get("workerGroupSpecs") or ():
             name = group["groupName"]
             wanted += [
@@ -63,7 +64,7 @@ def reconcile_cluster(cluster: Object, pods: Sequence[Object], now: str) -> Iter
     yield from (
         delete(PODS, pod) for pod in pods if pod["metadata"]["name"] not in names and not is_leaving(pod)
     )
-    workers = sum(labels_of(pod)[GROUP] != "head" for pod in pods)
+    workers = sum(labels_of(pod)[GROUP] != HEAD_GROUP for pod in pods)
     runs = bool(wanted) and there >= names and all(phase_of(pod) == "Running" for pod in pods)
     status = {
         "state": "ready" if runs else "suspended" if not pods else "",

@@ -205,6 +205,22 @@ def test_segments_of_a_set_of_leaders_and_workers_by_annotation() -> None:
     assert sub_groups(1, 0) == ("leader", [("leader", 1, "")])
 
 
+def test_workers_of_a_set_are_numbered_by_the_label_that_is_named() -> None:
+    notes = NOTES | {POD_INDEX_LABEL: "order"}
+    spec = {"leaderWorkerTemplate": {"size": 9, "workerTemplate": template(notes)}}
+    top = owner("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", spec)
+
+    def home(number: str, order: str | None, **known: Any) -> Grouped:
+        labels = {WORKER_INDEX: number} | ({} if order is None else {"order": order})
+        return group_pod(made_pod(labels, notes), [top], **known)
+
+    assert [home("1", "8").sub_group, home("8", "1").sub_group] == ["segment-1", "workers"]
+    assert home("0", None).sub_group == "leader", "a leader needs no number among workers"
+    assert home("1", None).error == "pod ns/pod has no label order, which would tell its segment"
+    twin = made_pod({"order": "8", SUB_GROUP_NAME: "segment-1"}, {POD_GROUP_NAME: "pg-job-u"}, "twin")
+    assert home("1", "8", siblings=[twin]).error == "pods twin and pod both have order=8"
+
+
 def test_nothing_a_user_may_write_is_a_crash() -> None:
     odd: list[Any] = [None, 0, -1, "x", [], {}, True, [1], {"a": 1}]
     pods = [made_pod({}, NOTES), worker("x"), {"metadata": None}]

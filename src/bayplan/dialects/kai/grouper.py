@@ -141,7 +141,8 @@ def _twin(view: View, group: PodGroup, mine: str, siblings: Iterable[Object]) ->
     """A complaint if another pod of the same segment bears the same number."""
     label = annotations_of(view.pod).get(POD_INDEX_LABEL) or INDEX_LABELS.get(view.kind, "")
     number = view.pod_labels.get(label)
-    if number is None or not any(one.name == mine and one.parent for one in group.sub_groups):
+    own = next((one for one in group.sub_groups if one.name == mine), None)
+    if number is None or own is None or not (own.parent or mine.startswith(f"{serving.SEGMENT}-")):
         return ""
     for other in siblings:
         labels = labels_of(other)

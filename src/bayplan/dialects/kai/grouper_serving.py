@@ -50,6 +50,7 @@ class Cut:
     with_leader: bool  # whether the leader counts as one of the first segment's pods
     apart: bool = False  # the leader is in no segment
     constraint: Constraint | None = None
+    index_label: str = WORKER_INDEX
 
 
 def leader_worker_set(view: View) -> PodGroup:
@@ -74,7 +75,7 @@ def leader_worker_sub_groups(view: View, size: int) -> tuple[SubGroup, ...]:
         leader = SubGroup(LEADER, LEADERS, pods=pod if leads else ())
         workers = SubGroup(WORKERS, size - LEADERS, pods=() if leads else pod)
         return (leader, workers) if size > LEADERS else (leader,)
-    index = segments.read_index(view.pod_labels, WORKER_INDEX, view.pod_name)
+    index = 0 if leads else segments.read_index(view.pod_labels, cut.index_label, view.pod_name)
     counted = size if cut.with_leader else size - LEADERS
     number = index if cut.with_leader else max(segments.normalised(index, LEADERS), 0)
     mine = 0 if leads else segments.segment_of(number, cut.size)
@@ -137,7 +138,7 @@ def _cut(view: View, size: int) -> Cut | None:
     apart = policy.at("subGroupPolicyType").text() == LEADER_EXCLUDED
     if not own:
         plan = segments.read_plan(told, "LeaderWorkerSet", view.warnings)
-        found = None if plan is None else Cut(plan.size, False, apart, plan.constraint)
+        found = None if plan is None else Cut(plan.size, False, apart, plan.constraint, plan.index_label)
     else:
         # The set numbers its sub-groups itself: the leader is one of the first, unless workers divide evenly.
         even = (size - LEADERS) % own == 0
