@@ -73,8 +73,17 @@ def test_groups_are_listed_with_what_they_wait_for(cluster: QueuedCluster) -> No
 
 def test_queues_of_groups_are_listed_with_what_is_theirs(cluster: QueuedCluster) -> None:
     lines = run(cluster, "list", "queues").splitlines()
-    assert lines[-1].split() == ["team", "-", "100", "cpu", "none", "none", "0", "0"]
+    assert lines[-1].split() == ["team", "-", "100", "cpu", "none", "none", "0", "0", "-"]
     assert json.loads(run(cluster, "list", "queues", "-o", "json"))["queues"][0]["queue"] == "team"
+
+
+def test_a_queue_that_leads_nowhere_is_listed_with_why(cluster: QueuedCluster) -> None:
+    cluster.put(QUEUE, {"metadata": {"name": "stray"}, "spec": {"parentQueue": "gone"}})
+    said = {"type": "Active", "status": "False", "reason": "ParentQueueDoesNotExist", "message": "no parent"}
+    cluster.store.patch(QUEUE, "", "stray", {"status": {"conditions": [said]}}, subresource="status")
+    line = next(one for one in run(cluster, "list", "queues").splitlines() if one.startswith("stray"))
+    cluster.store.delete(QUEUE, "", "stray")
+    assert line.split() == ["stray", "gone", *"------", "ParentQueueDoesNotExist:", "no", "parent"]
 
 
 @pytest.mark.parametrize("name", ["pg-train-1", "p3", "train"])

@@ -265,7 +265,8 @@ def test_who_has_no_queue_or_too_small_a_one_hears_so() -> None:
     for number, name in enumerate("gghii"):
         site.pod(f"p{number}", name)
     site.run(6)
-    assert site.waits("h") == ("QueueDoesNotExist", "Queue 'nowhere' does not exist")
+    reason, words = site.waits("h")
+    assert reason == "QueueDoesNotExist" and words.startswith("Queue 'nowhere' does not exist: create it")
     reason, words = site.waits("g")
     assert reason == "OverLimit" and "Limit is 1 CPU cores, currently 0 CPU cores allocated" in words
     reason, words = site.waits("i")
