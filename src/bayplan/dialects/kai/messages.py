@@ -147,8 +147,10 @@ def _details(why: Standstill, group: PodGroup, sub_group: str) -> str:
 def misfit(found: Misfit, group: PodGroup, sub_group: str = "") -> str:
     """Why there is no domain for a group or a sub-group."""
     match found.code:
-        case Code.NO_ROOM | Code.NO_DOMAINS:
+        case Code.NO_ROOM:
             return _no_domain(found, group, sub_group)
+        case Code.NO_DOMAINS:
+            return _no_node_in(found, group, sub_group)
         case Code.UNKNOWN_LEVEL | Code.UNKNOWN_SEGMENT_LEVEL | Code.UNKNOWN_INNER_LEVEL:
             return unknown_level(found.topology, found.level, "required", sub_group, group.name)
         case Code.SEGMENT_ABOVE_LOCALITY:
@@ -190,6 +192,21 @@ def _no_domain(found: Misfit, group: PodGroup, sub_group: str) -> str:
         return sentence
     asked = near.fit + near.short
     return f"{sentence}. {too_few(where, near.fit, asked)}"
+
+
+def _no_node_in(found: Misfit, group: PodGroup, sub_group: str) -> str:
+    """Not one node is in the topology."""
+    sentence = unsatisfied(found.topology, found.level, f"{group.namespace}/{group.name}", sub_group)
+    if not found.unlabelled:
+        return (
+            f"{sentence}: no node has the labels of all levels of topology {found.topology} at once. "
+            "Label the nodes (kubectl label node), or name another topology"
+        )
+    labels = f"{'labels' if len(found.unlabelled) > 1 else 'label'} {', '.join(found.unlabelled)}"
+    return (
+        f"{sentence}: no node has the {labels}, and only nodes with the labels of all levels are in topology "
+        f"{found.topology}. Label the nodes (kubectl label node), or name another topology"
+    )
 
 
 def unsatisfied(topology: str, level: str, job: str, sub_group: str = "", domain: str | None = None) -> str:
