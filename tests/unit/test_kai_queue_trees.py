@@ -7,7 +7,8 @@ import pytest
 from bayplan.dialects.kai.messages import queue_fault, unusable_queue
 from bayplan.dialects.kai.names import QUEUE
 from bayplan.dialects.kai.queues import way_up
-from tests.unit.kai_site import Object, Site
+from tests.unit.kai_site import Site
+from tests.unit.pod_site import Object
 
 AMPLE = {"cpu": {"quota": -1, "limit": -1}}
 

@@ -16,7 +16,8 @@ from bayplan.model.change import Change, CharterSeen
 from bayplan.model.charter import Charter
 from bayplan.model.gang import Ref
 from bayplan.runtime.journal import FileJournal, MemoryJournal
-from tests.unit.kai_site import CLASSES, NODES, PODS, RACK, ZONE, Site
+from tests.unit.kai_site import CLASSES, RACK, ZONE, Site
+from tests.unit.pod_site import NODES, PODS
 
 IN_RACK = {"topology": "hall", "requiredTopologyLevel": RACK}
 IN_ZONE = {"topology": "hall", "requiredTopologyLevel": ZONE}
