@@ -185,7 +185,7 @@ def test_groups_that_do_not_say_why_they_wait_are_caught(monkeypatch: pytest.Mon
 
 
 def test_queues_that_say_nothing_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GroupStatuses, "_queue", lambda self, ref: None)
+    monkeypatch.setattr(GroupStatuses, "_queue", lambda self, ref, now: None)
     assert "says that it has" in first_violation("says that it has")
 
 

@@ -57,7 +57,7 @@ def test_kinds_that_are_absent_at_first_are_told_in_one_line_and_then_as_they_co
         seen.synced(5)
         assert told() == [
             f"{server.url} does not serve boats, cranes, docks of bay.test/v1; waves of sea.test/v2; "
-            "install CRDs or turn APIs on; they are waited for"
+            "of those you need, install the CRD or turn the API on; they are waited for"
         ]
         served.add("waves")
         seen.until(lambda: told()[1:] == [f"{server.url} now serves waves of sea.test/v2"])

@@ -70,7 +70,11 @@ def not_served(kinds: Sequence[Kind], server: str) -> str:
     for kind in sorted(kinds, key=lambda kind: (kind.group, kind.version, kind.plural)):
         by_version.setdefault(kind.api_version, []).append(kind.plural)
     what = "; ".join(f"{', '.join(plurals)} of {version}" for version, plurals in by_version.items())
-    todo = "install its CRD or turn its API on" if len(kinds) == 1 else "install CRDs or turn APIs on"
+    todo = (
+        "install its CRD or turn its API on"
+        if len(kinds) == 1
+        else "of those you need, install the CRD or turn the API on"
+    )
     return f"{server} does not serve {what}; {todo}"
 
 
