@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bayplan.backends.stagehands.definitions import of_anything
-from bayplan.dialects.kai.names import POD_GROUP, TOPOLOGY
+from bayplan.dialects.kai.names import POD_GROUP, QUEUE, TOPOLOGY
 from bayplan.dialects.kai.owner_kinds import BY_NAME
 from tests.end_to_end.admission_site import GPU, POOL, RACK, Site, installed, running
 from tests.end_to_end.objects import Object, eventually, node
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 ZONE = "example.com/zone"
 GROUPS, TOPOLOGIES = f"{POD_GROUP.plural}.{POD_GROUP.group}", f"{TOPOLOGY.plural}.{TOPOLOGY.group}"
+QUEUES = f"{QUEUE.plural}.{QUEUE.group}"
 TRAINING = BY_NAME["kubeflow.org", "PyTorchJob"]
 TYPE, INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
 COMPLETION = "batch.kubernetes.io/job-completion-index"
@@ -259,3 +260,24 @@ def test_a_group_that_makes_no_tree_is_refused(site: Site) -> None:
     body = made(POD_GROUP.api_version, "PodGroup", "loop", {}, {"minMember": 1, "subGroups": parts})
     with pytest.raises(Exception, match="cycle detected in subgroups"):
         site.apply(body)
+
+
+def test_queues_whose_parents_go_round_in_a_circle_say_so_until_they_do_not(site: Site) -> None:
+    def queue(name: str, **spec: Any) -> Object:
+        return {"apiVersion": QUEUE.api_version, "kind": QUEUE.kind, "metadata": {"name": name}, "spec": spec}
+
+    def active(name: str) -> str:
+        path = '{.status.conditions[?(@.type=="Active")].status} {.status.conditions[*].reason}'
+        return site.kubectl("get", QUEUES, name, "-o", f"jsonpath={path}").strip()
+
+    with pytest.raises(
+        Exception, match="a queue cannot be its own parent: name the queue that it is a part of"
+    ):
+        site.apply(queue("own", parentQueue="own"))
+    site.apply(queue("one", parentQueue="two"), queue("two", parentQueue="one"))
+    try:
+        eventually(lambda: active("one") == active("two") == "False ParentQueuesInCircle", "both say so")
+        site.apply(queue("two"))
+        eventually(lambda: active("one") == active("two") == "True Ready", "both say that it is over")
+    finally:
+        site.kubectl("delete", QUEUES, "one", "two")

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
@@ -22,7 +18,6 @@ from bayplan.scheduling.fair_accounts import Accounts
 from bayplan.scheduling.fair_room import FairRooms
 from bayplan.scheduling.muster import decide_gangs
 from bayplan.scheduling.promises import priority_of
-from bayplan.simulator.faults import NONE
 from bayplan.simulator.report import Report
 from bayplan.simulator.trees_run import TreesSimulation
 from bayplan.state.crew import Crew
@@ -31,6 +26,7 @@ from bayplan.state.ledger import Ledger
 from bayplan.state.line import Line
 from bayplan.state.look import Look
 from bayplan.state.standing import Standing
+from tests.simulation.trying import check_same_bytes, check_sound, happened, violations
 
 SEEDS = range(10)  # `make sim` runs a thousand
 DECIDE = "bayplan.runtime.scheduler_role.decide_gangs"
@@ -44,27 +40,18 @@ def report_of(seed: int) -> Report:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_seed(seed: int) -> None:
-    report = report_of(seed)
-    assert report.violations == []
-    assert report.steps > 0
+    check_sound(report_of(seed))
 
 
 def test_faults_and_deeds_of_many_kinds_happen() -> None:
-    kinds = Counter(kind for seed in SEEDS for kind, count in report_of(seed).faults.items() if count)
-    assert set(kinds) >= {
+    assert happened(map(report_of, SEEDS)) >= {
         "conflict", "crash", "delay_events", "delay_outcome", "duplicate", "relist", "timeout_done",
         "timeout_lost", "cordoned", "displaced", "node_lost", "pod_deleted",
     }  # fmt: skip
 
 
 def test_a_seed_gives_the_same_bytes_whatever_the_hash_seed() -> None:
-    def told(hash_seed: str) -> str:
-        command = [sys.executable, "-m", "bayplan.simulator", "--play", "trees", "--seed", "1"]
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-
-    assert "journal: " in told("0")
-    assert told("0") == told("4711")
+    check_same_bytes("trees", 1)
 
 
 # ── broken one way after the other ─────────────────────────────────────────────────────────────────
@@ -72,12 +59,7 @@ def test_a_seed_gives_the_same_bytes_whatever_the_hash_seed() -> None:
 
 def first_violation(words: str, *first: int, seeds: Iterable[int] = range(40), calm: bool = True) -> str:
     """The first violation that says so, or all there were; those seeds come first that showed it once."""
-    found: list[str] = []
-    for seed in dict.fromkeys((*first, *seeds)):
-        found += TreesSimulation(seed, NONE if calm else None).run().violations
-        if any(words in line for line in found):
-            break
-    return "\n".join(found)
+    return violations(TreesSimulation, words, dict.fromkeys((*first, *seeds)), calm=calm)
 
 
 def test_a_scheduler_that_forgets_what_it_decided_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +185,7 @@ def test_groups_that_do_not_say_why_they_wait_are_caught(monkeypatch: pytest.Mon
 
 
 def test_queues_that_say_nothing_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GroupStatuses, "_queue", lambda self, ref: None)
+    monkeypatch.setattr(GroupStatuses, "_queue", lambda self, ref, now: None)
     assert "says that it has" in first_violation("says that it has")
 
 

@@ -8,9 +8,21 @@ import sys
 from collections.abc import Callable, Iterable
 
 from bayplan.simulator.faults import NONE, Chances
+from bayplan.simulator.report import Report
 from bayplan.simulator.storm import Storm
 
 HASH_SEEDS = ("0", "2", "4711")
+
+
+def check_sound(report: Report) -> None:
+    """Something happened, and nothing went wrong."""
+    assert report.violations == []
+    assert report.steps > 0
+
+
+def happened(reports: Iterable[Report]) -> set[str]:
+    """Faults and deeds of which there was at least one."""
+    return {kind for report in reports for kind, count in report.faults.items() if count}
 
 
 def check_same_bytes(play: str, seed: int) -> None:

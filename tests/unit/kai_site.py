@@ -18,18 +18,14 @@ from bayplan.runtime.journal import FileJournal, MemoryJournal
 from bayplan.runtime.loop import Loop
 from bayplan.runtime.roles import Role
 from bayplan.runtime.scheduler_role import SchedulerRole
+from tests.unit.pod_site import NODES, PODS, START, Object, PodSite
 
-Object = dict[str, Any]
-START = 1_800_000_000.0
-NODES = Kind("", "v1", "Node", "nodes", namespaced=False)
-PODS = Kind("", "v1", "Pod", "pods")
-EVENTS = Kind("", "v1", "Event", "events")
 CLASSES = Kind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False)
 OPERATED = ("PyTorchJob", "XGBoostJob")
 ZONE, RACK = "example.com/zone", "example.com/rack"
 
 
-class Site:
+class Site(PodSite):
     """Racks of nodes with 2 CPUs; `racks` gives their number in each rack, two racks to a zone."""
 
     def __init__(
@@ -92,16 +88,7 @@ class Site:
         self.store.patch(PODS, "default", name, {"status": {"phase": phase}}, subresource="status")
 
     def run(self, seconds: float = 2.0) -> None:
-        end = self.now + seconds
-        while self.now < end:
-            self.loop.step(self.now)
-            self.now += 0.1
-
-    def get(self, name: str) -> Object:
-        return self.store.get(PODS, "default", name)
-
-    def on(self, *names: str) -> list[str]:
-        return [self.get(name)["spec"].get("nodeName", "") for name in names]
+        super().run(seconds)
 
     def racks(self, *names: str) -> list[str]:
         return [node.partition("-")[0] for node in self.on(*names)]
@@ -119,10 +106,6 @@ class Site:
         """Why a pod waits."""
         conditions = self.get(name).get("status", {}).get("conditions") or ()
         return next((one["message"] for one in conditions if one["type"] == "PodScheduled"), "")
-
-    def events(self, name: str) -> list[tuple[str, str]]:
-        items = self.store.list(EVENTS).items
-        return [(one["reason"], one["message"]) for one in items if one["involvedObject"]["name"] == name]
 
     def owner(self, kind: str, name: str, spec: Object, **meta: Any) -> Object:
         """Make a job of a kind; a reference to it, for its pods."""

@@ -18,6 +18,9 @@ from bayplan.cli import definitions, manifests
 from bayplan.cli.chart import HEADER, chart, write_chart
 from bayplan.cli.manifests import Settings
 from bayplan.cli.rights import ROLES
+from tests.lacking import lacking
+from tools.controlplane.build import build, find
+from tools.controlplane.plan import DEFAULT_KUBE, HELM
 
 ROOT = Path(__file__).parents[2]
 Object = dict[str, Any]
@@ -88,16 +91,29 @@ def test_writing_the_chart_removes_only_what_it_wrote(tmp_path: Path) -> None:
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.yaml")} == {*chart(), "mine.yaml"}
 
 
-@pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not installed")
-def test_helm_agrees(tmp_path: Path) -> None:
-    write_chart(tmp_path / "bayplan")
-    helm = ["helm", "--namespace=here"]
-    subprocess.run([*helm, "lint", "--strict", str(tmp_path / "bayplan")], check=True, capture_output=True)
+@pytest.fixture(scope="session")
+def helm() -> str:
+    """The program that people install the chart with: the one pinned here, else any."""
+    if find(HELM, DEFAULT_KUBE) or shutil.which("go"):
+        return str(build(DEFAULT_KUBE, (HELM,))[HELM.name])
+    return shutil.which("helm") or lacking("there is neither helm nor a go command to build it")
+
+
+@pytest.mark.parametrize("more", [(), ("grouper",)])
+def test_helm_agrees(helm: str, tmp_path: Path, more: tuple[str, ...]) -> None:
+    folder = tmp_path / "bayplan"
+    write_chart(folder)
+    roles = yaml.safe_load(chart()["values.yaml"])["roles"]
+    given = ["--namespace=here", "--set", f"roles={{{','.join([*roles, *more])}}}"]
+    linted = subprocess.run(
+        [helm, "lint", "--strict", str(folder), *given], check=False, capture_output=True, text=True
+    )
+    assert not linted.returncode, linted.stdout
     made = subprocess.run(
-        [*helm, "template", "release", str(tmp_path / "bayplan"), "--include-crds", "--kube-version=1.35.4"],
+        [helm, "template", "release", str(folder), "--include-crds", "--kube-version=1.35.4", *given],
         check=True,
         capture_output=True,
         text=True,
     )
     found = by_name([document for document in yaml.safe_load_all(made.stdout) if document])
-    assert found == by_name(rendered(chart(), "here"))
+    assert found == by_name(rendered(chart(), "here", more))

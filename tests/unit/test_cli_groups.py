@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,20 +20,23 @@ RACK = "example.com/rack"
 IN_RACK = {"topology": "hall", "requiredTopologyLevel": RACK}
 
 
-def pod(name: str, sub_group: str) -> Object:
+AMPLE = {"cpu": {"quota": -1, "limit": -1}}
+
+
+def pod(name: str, sub_group: str = "", group: str = "pg-train-1", **spec: str) -> Object:
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "2"}}}
-    meta = {"name": name, "namespace": "default", "annotations": {"pod-group-name": "pg-train-1"}}
-    labels = {"kai.scheduler/subgroup-name": sub_group}
+    meta = {"name": name, "namespace": "default", "annotations": {"pod-group-name": group}}
+    labels = {"kai.scheduler/subgroup-name": sub_group} if sub_group else {}
     return {
         "metadata": {**meta, "labels": labels},
-        "spec": {"schedulerName": "bayplan", "containers": [container]},
+        "spec": {"schedulerName": "bayplan", "containers": [container], **spec},
     }
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueuedCluster]:
-    """Two racks of one node for two pods, and a group of two segments of which one is too large."""
-    with queued_cluster(tmp_path_factory.mktemp("groups")) as made:
+@contextmanager
+def two_racks(folder: Path) -> Iterator[QueuedCluster]:
+    """Two racks of one node for two pods."""
+    with queued_cluster(folder) as made:
         for name in ("n1", "n2"):
             amounts = {"cpu": "4", "memory": "8Gi", "pods": "10"}
             ready = [{"type": "Ready", "status": "True"}]
@@ -39,8 +44,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueuedCluster]
             labels = {RACK: f"rack-{name}", "kubernetes.io/hostname": name}
             made.put(NODES, {"metadata": {"name": name, "labels": labels}, "status": status})
         made.put(TOPOLOGY, {"metadata": {"name": "hall"}, "spec": {"levels": [{"nodeLabel": RACK}]}})
-        resources = {"cpu": {"quota": -1, "limit": -1}}
-        made.put(QUEUE, {"metadata": {"name": "team"}, "spec": {"resources": resources}})
+        made.put(QUEUE, {"metadata": {"name": "team"}, "spec": {"resources": AMPLE}})
+        yield made
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueuedCluster]:
+    """A group of two segments of which one is too large."""
+    with two_racks(tmp_path_factory.mktemp("groups")) as made:
         parts = [
             {"name": name, "minMember": count, "topologyConstraint": IN_RACK}
             for name, count in (("head", 2), ("tail", 3))
@@ -73,8 +84,17 @@ def test_groups_are_listed_with_what_they_wait_for(cluster: QueuedCluster) -> No
 
 def test_queues_of_groups_are_listed_with_what_is_theirs(cluster: QueuedCluster) -> None:
     lines = run(cluster, "list", "queues").splitlines()
-    assert lines[-1].split() == ["team", "-", "100", "cpu", "none", "none", "0", "0"]
+    assert lines[-1].split() == ["team", "-", "100", "cpu", "none", "none", "0", "0", "-"]
     assert json.loads(run(cluster, "list", "queues", "-o", "json"))["queues"][0]["queue"] == "team"
+
+
+def test_a_queue_that_leads_nowhere_is_listed_with_why(cluster: QueuedCluster) -> None:
+    cluster.put(QUEUE, {"metadata": {"name": "stray"}, "spec": {"parentQueue": "gone"}})
+    said = {"type": "Active", "status": "False", "reason": "ParentQueueDoesNotExist", "message": "no parent"}
+    cluster.store.patch(QUEUE, "", "stray", {"status": {"conditions": [said]}}, subresource="status")
+    line = next(one for one in run(cluster, "list", "queues").splitlines() if one.startswith("stray"))
+    cluster.store.delete(QUEUE, "", "stray")
+    assert line.split() == ["stray", "gone", *"------", "ParentQueueDoesNotExist:", "no", "parent"]
 
 
 @pytest.mark.parametrize("name", ["pg-train-1", "p3", "train"])
@@ -90,3 +110,40 @@ def test_a_group_is_explained_part_by_part(cluster: QueuedCluster, name: str) ->
     told = " ".join(lines[next(n for n, line in enumerate(lines) if line.startswith("reason: ")) :])
     assert "subgroup tail" in told and "topology hall" in told, "and not the head, which fits"
     assert "can allocate only 2 of 3 required pods" in told, "the nearest miss"
+
+
+def put_group(made: QueuedCluster, name: str, pods: int, flaw: str = "", **spec: Any) -> None:
+    notes = {"bayplan.dev/flaw": flaw} if flaw else {}
+    meta = {"name": name, "namespace": "default", "annotations": notes}
+    made.put(POD_GROUP, {"metadata": meta, "spec": {"queue": "team", "minMember": pods, **spec}})
+    for number in range(pods):
+        made.put(PODS, pod(f"{name}-{number}", group=name))
+
+
+def test_a_stranger_hears_what_was_asked_what_was_found_and_what_to_do(tmp_path: Path) -> None:
+    with two_racks(tmp_path) as made:
+        small = {"cpu": {"quota": 1000, "limit": 1000}}
+        made.put(QUEUE, {"metadata": {"name": "small"}, "spec": {"resources": small}})
+        put_group(made, "elastic", 2, minMember=1)
+        made.put(PODS, pod("elastic-2", group="elastic", nodeName="n1"))
+        put_group(made, "large", 3, topologyConstraint=IN_RACK)
+        put_group(made, "costly", 2, queue="small")
+        put_group(made, "lost", 1, queue="nowhere")
+        put_group(made, "bad", 1, flaw="invalid segment size x on pod default/bad-0, err: no")
+        told = {
+            name: run(made, "explain", f"default/{name}").splitlines()
+            for name in ("elastic", "large", "costly", "lost", "bad")
+        }
+    assert told["elastic"][0] == "PodGroup default/elastic: runs, and more of its pods wait"
+    assert told["elastic"][1] == "  needs 1 pod at once, and takes 2 more if there is room"
+    assert told["bad"][0] == "PodGroup default/bad: cannot start as it is written"
+    assert "reason: Queue 'nowhere' does not exist: create it, or let spec.queue" in " ".join(told["lost"])
+    todo = {name: next((one for one in lines if one.startswith("what")), "") for name, lines in told.items()}
+    assert todo["large"].startswith(f"what to do: wait until there is one {RACK} with room for 3 pods, or ")
+    assert todo["costly"].startswith(
+        "what to do: raise spec.resources.cpu.limit of queue small, or ask for le"
+    )
+    assert todo["bad"].startswith(
+        "what to do: set kai.scheduler/segment-size to a whole number above 0 in the "
+    )
+    assert not any(line.startswith("gang API") for lines in told.values() for line in lines), "another family"

@@ -34,7 +34,7 @@ def test_a_misfit_names_the_closest_domain_if_there_is_one() -> None:
     assert hindrance(Misfit(Code.NO_ROOM, ("main",), nearest=near)).startswith(
         "no room: 3 of 4 pods fit in rack b1/r1"
     )
-    assert "no place" in hindrance(Misfit(Code.NO_DOMAINS, ("main",), "hall"))
+    assert "no usable node is in topology hall" in hindrance(Misfit(Code.NO_DOMAINS, ("main",), "hall"))
 
 
 @pytest.mark.parametrize(

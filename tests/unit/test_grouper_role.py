@@ -18,7 +18,8 @@ from bayplan.dialects.kai.owners import View
 from bayplan.dialects.kai.pod_group import PodGroup
 from bayplan.dialects.kube.wire import PODS_KIND, Metadata, OwnerReference, PodSpec, PodWire
 from bayplan.runtime.grouper_role import GrouperRole
-from tests.unit.kai_site import PODS, RACK, Object, Site
+from tests.unit.kai_site import RACK, Site
+from tests.unit.pod_site import PODS, Object
 
 NOTES = {TOPOLOGY_NAME: "hall", SEGMENT_SIZE: "4", SEGMENT_REQUIRED: RACK}
 INDEX, TYPE = "training.kubeflow.org/replica-index", "training.kubeflow.org/replica-type"

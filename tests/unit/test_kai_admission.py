@@ -11,7 +11,8 @@ from bayplan.cli.in_process import ask_our_functions
 from bayplan.dialects.kai.admission import tell_segment, validate
 from bayplan.dialects.kai.names import SEGMENT_REQUIRED, SEGMENT_SIZE, TOPOLOGY_NAME
 from bayplan.runtime.grouper_role import GrouperRole
-from tests.unit.kai_site import RACK, Object, Site
+from tests.unit.kai_site import RACK, Site
+from tests.unit.pod_site import Object
 
 NOTES = {TOPOLOGY_NAME: "hall", SEGMENT_SIZE: "4", SEGMENT_REQUIRED: RACK}
 INDEX = "training.kubeflow.org/replica-index"

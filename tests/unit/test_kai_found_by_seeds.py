@@ -11,7 +11,8 @@ from bayplan.dialects.kai.names import POD_GROUP, QUEUE
 from bayplan.runtime.journal import MemoryJournal
 from bayplan.runtime.loop import Loop
 from bayplan.runtime.scheduler_role import SchedulerRole
-from tests.unit.kai_site import PODS, Site
+from tests.unit.kai_site import Site
+from tests.unit.pod_site import PODS
 
 
 def test_a_topology_that_is_only_named_may_come_after_the_group() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from bayplan.backends.definitions import define
@@ -15,7 +16,8 @@ from bayplan.model.change import Change, CharterSeen
 from bayplan.model.charter import Charter
 from bayplan.model.gang import Ref
 from bayplan.runtime.journal import FileJournal, MemoryJournal
-from tests.unit.kai_site import CLASSES, PODS, RACK, ZONE, Site
+from tests.unit.kai_site import CLASSES, RACK, ZONE, Site
+from tests.unit.pod_site import NODES, PODS
 
 IN_RACK = {"topology": "hall", "requiredTopologyLevel": RACK}
 IN_ZONE = {"topology": "hall", "requiredTopologyLevel": ZONE}
@@ -265,12 +267,50 @@ def test_who_has_no_queue_or_too_small_a_one_hears_so() -> None:
     for number, name in enumerate("gghii"):
         site.pod(f"p{number}", name)
     site.run(6)
-    assert site.waits("h") == ("QueueDoesNotExist", "Queue 'nowhere' does not exist")
+    reason, words = site.waits("h")
+    assert reason == "QueueDoesNotExist" and words.startswith("Queue 'nowhere' does not exist: create it")
     reason, words = site.waits("g")
     assert reason == "OverLimit" and "Limit is 1 CPU cores, currently 0 CPU cores allocated" in words
     reason, words = site.waits("i")
     assert reason == "NonPreemptibleOverQuota" and "Workload requested 2 CPU cores" in words
     assert site.on(*(f"p{number}" for number in range(5))) == [""] * 5
+
+
+@pytest.mark.parametrize(
+    ("levels", "told"),
+    [
+        ((ZONE, "example.com/row"), "no node has the label example.com/row, and only nodes with"),
+        (("a/b", "a/c"), "no node has the labels a/b, a/c, and only nodes"),
+    ],
+)
+def test_who_requires_a_topology_that_no_node_is_in_hears_which_labels_are_missing(
+    levels: tuple[str, ...], told: str
+) -> None:
+    site = Site()
+    site.topology("bare", levels=levels)
+    within = {"topology": "bare", "requiredTopologyLevel": levels[-1]}
+    site.group("g", minMember=2, topologyConstraint=within)
+    for name in ("p", "q"):
+        site.pod(name, "g")
+    site.run(4)
+    assert told in site.waits("g")[1] and "Label the nodes" in site.waits("g")[1]
+    assert site.said("p") == site.waits("g")[1]
+
+
+def test_labels_that_no_node_has_all_of_are_told() -> None:
+    site = Site((0,))
+    site.node("n", "r0", "z0")
+    site.store.patch(NODES, "", "n", {"metadata": {"labels": {ZONE: None}}})
+    site.node("m", "r0", "z0")
+    site.store.patch(NODES, "", "m", {"metadata": {"labels": {RACK: None}}})
+    site.topology()
+    site.group("g", topologyConstraint={"topology": "hall", "requiredTopologyLevel": RACK})
+    site.pod("p", "g")
+    site.run(4)
+    assert "no node has the labels of all levels of topology hall at once" in site.waits("g")[1]
+    site.store.patch(NODES, "", "n", {"metadata": {"labels": {ZONE: "z0"}}})
+    site.run(4)
+    assert site.on("p") == ["n"]
 
 
 def test_a_quiet_cluster_is_not_written_to() -> None:

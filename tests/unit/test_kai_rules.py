@@ -195,7 +195,13 @@ def test_why_there_is_no_domain() -> None:
         "resources in z1.r1 to allocate the job. node-group z1.r1 can allocate only 1 of 4 required pods"
     )
     nowhere = Misfit(Code.NO_DOMAINS, ("a",), "hall", "rack")
-    assert messages.misfit(nowhere, GROUP).endswith("not enough resources in the cluster to allocate the job")
+    assert "no node has the labels of all levels of topology hall at once" in messages.misfit(nowhere, GROUP)
+    unlabelled = replace(nowhere, unlabelled=("row", "rack"))
+    assert messages.misfit(unlabelled, GROUP, "a") == (
+        "topology hall, requirement rack couldn't be satisfied for job <ns/train>, subgroup a: no node has "
+        "the labels row, rack, and only nodes with the labels of all levels are in topology hall. Label the "
+        "nodes (kubectl label node), or name another topology"
+    )
     unknown = Misfit(Code.UNKNOWN_LEVEL, ("a",), "hall", "row")
     assert messages.misfit(unknown, GROUP) == (
         "topology constraint error: workload train specified 'row' as the required topology constraint "

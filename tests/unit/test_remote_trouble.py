@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from aiohttp import web
 
+from bayplan.backends.remote import absent as absent_kinds
 from bayplan.dialects.api import Kind
 from bayplan.dialects.errors import Forbidden, Misconfigured, NotServed, Unauthorised
 from tests.unit.remote_server import (
@@ -33,6 +35,50 @@ def test_an_optional_kind_is_waited_for_and_mourned(server: Server) -> None:
         seen.synced(4)
         assert seen.told() == ["synced", "seen a@1", "synced", "gone a@1", "synced", "seen a@8", "synced"]
         assert sum("does not serve things of bay.test/v1" in line for line in seen.log) == 2
+
+
+def test_kinds_that_are_absent_at_first_are_told_in_one_line_and_then_as_they_come_and_go(
+    server: Server,
+) -> None:
+    served: set[str] = {"things"}
+    absent, found = answered("404 page not found", 404), page([], 3)
+
+    async def by_kind(request: web.Request) -> web.StreamResponse:
+        there = stream(stay=False) if "watch" in request.query else found
+        return await (there if request.path.rpartition("/")[2] in served else absent)(request)
+
+    def told() -> list[str]:
+        return [line for line in seen.log if "serve" in line]
+
+    server.lists = server.watches = [by_kind]
+    others = [replace(OPTIONAL, plural=name) for name in ("boats", "cranes", "docks")]
+    foreign = Kind("sea.test", "v2", "Wave", "waves", optional=True)
+    with watching(server, OPTIONAL, *others, foreign) as seen:
+        seen.synced(5)
+        assert told() == [
+            f"{server.url} does not serve boats, cranes, docks of bay.test/v1; waves of sea.test/v2; "
+            "of those you need, install the CRD or turn the API on; they are waited for"
+        ]
+        served.add("waves")
+        seen.until(lambda: told()[1:] == [f"{server.url} now serves waves of sea.test/v2"])
+        served.discard("waves")
+        seen.until(lambda: len(told()) > 2)
+        assert "does not serve waves of sea.test/v2; install its CRD" in told()[2]
+
+
+def test_a_kind_without_an_answer_does_not_keep_the_others_from_being_told(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(absent_kinds, "LONGEST_SECONDS", 0.05)
+    absent = answered("404 page not found", 404)
+
+    async def by_kind(request: web.Request) -> web.StreamResponse:
+        return await (quiet if request.path.endswith("things") else absent)(request)
+
+    server.lists = [by_kind]
+    with watching(server, OPTIONAL, replace(OPTIONAL, plural="boats"), patience=HASTY) as seen:
+        seen.until(lambda: bool(seen.log))
+        assert "does not serve boats of bay.test/v1; install its CRD" in seen.log[0]
 
 
 def test_a_kind_that_must_be_there_is_an_error_at_once(server: Server) -> None:

@@ -26,19 +26,15 @@ from bayplan.runtime.journal import FileJournal, MemoryJournal
 from bayplan.runtime.loop import Loop
 from bayplan.runtime.scheduler_role import SchedulerRole
 from bayplan.simulator.objects import job, topology
+from tests.unit.pod_site import NODES, PODS, START, Object, PodSite
 
-Object = dict[str, Any]
-START = 1_800_000_000.0
-NODES = Kind("", "v1", "Node", "nodes", namespaced=False)
-PODS = Kind("", "v1", "Pod", "pods")
-EVENTS = Kind("", "v1", "Event", "events")
 CLASSES = Kind(GROUP, "v1", "PriorityClass", "priorityclasses", namespaced=False)
 WORKLOADS = Kind(GROUP, FIRST, "Workload", "workloads")
 GROUPS = {version: Kind(GROUP, version, "PodGroup", "podgroups") for version in (SECOND, THIRD)}
 CONDITION = {SECOND: "PodGroupScheduled", THIRD: "PodGroupInitiallyScheduled"}
 
 
-class Site:
+class Site(PodSite):
     """A cluster of a few nodes in virtual time, with the gang API of one release."""
 
     def __init__(
@@ -84,28 +80,12 @@ class Site:
         whole = {"schedulingPolicy": {"gang": {"minCount": minimum}}, **spec}
         self.store.create(GROUPS[version], {"metadata": {"name": "g"}, "spec": whole}, "default")
 
-    def run(self, seconds: float = 0.5) -> None:
-        end = self.now + seconds
-        while self.now < end:
-            self.loop.step(self.now)
-            self.now += 0.1
-
-    def get(self, name: str) -> Object:
-        return self.store.get(PODS, "default", name)
-
-    def on(self, *names: str) -> list[str]:
-        return [self.get(name)["spec"].get("nodeName", "") for name in names]
-
     def said(self, name: str, type_: str = "PodScheduled") -> tuple[str, str, str]:
         """Status, reason and message of a condition."""
         return condition(self.get(name), type_)
 
     def group_said(self, version: str) -> tuple[str, str, str]:
         return condition(self.store.get(GROUPS[version], "default", "g"), CONDITION[version])
-
-    def events(self, name: str) -> list[tuple[str, str]]:
-        items = self.store.list(EVENTS).items
-        return [(one["reason"], one["message"]) for one in items if one["involvedObject"]["name"] == name]
 
 
 def condition(item: Object, type_: str) -> tuple[str, str, str]:

@@ -21,7 +21,8 @@ from bayplan.placement.zone_signs import sign_of_container, sign_of_pods
 from bayplan.runtime.scheduler_role import SchedulerRole
 from bayplan.simulator.objects import job
 from tests.numa_definition import definition, topology
-from tests.unit.test_scheduler_role import CLASSES, NODES, OF_GROUP, PODS, Site
+from tests.unit.pod_site import NODES, PODS
+from tests.unit.test_scheduler_role import CLASSES, OF_GROUP, Site
 
 GPU = "example.com/gpu"
 ZONE: dict[str, str | int] = {"cpu": "4", "memory": "32Gi", GPU: 2}

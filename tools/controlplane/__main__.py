@@ -10,8 +10,16 @@ from pathlib import Path
 
 from tools.controlplane.build import build
 from tools.controlplane.cluster import Cluster, down, load
-from tools.controlplane.pin import pin_addons, pin_kubernetes
-from tools.controlplane.plan import DEFAULT_KUBE, NEEDED, SCHEDULER, Trouble, default_state
+from tools.controlplane.pin import pin_addons, pin_helm, pin_kubernetes
+from tools.controlplane.plan import (
+    ADDONS_MODULE,
+    DEFAULT_KUBE,
+    HELM_MODULE,
+    NEEDED,
+    SCHEDULER,
+    Trouble,
+    default_state,
+)
 from tools.controlplane.processes import alive
 from tools.controlplane.start import up
 
@@ -64,8 +72,8 @@ def _build(given: argparse.Namespace) -> int:
 
 
 def _pin(given: argparse.Namespace) -> int:
-    folder = pin_addons() if given.version == "addons" else pin_kubernetes(given.version)
-    sys.stdout.write(f"{folder}\n")
+    pinned = {ADDONS_MODULE: pin_addons, HELM_MODULE: pin_helm}.get(given.version)
+    sys.stdout.write(f"{pin_kubernetes(given.version) if pinned is None else pinned()}\n")
     return 0
 
 
@@ -98,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument(
                 "--state", type=Path, default=default_state(), help="the cluster's own folder"
             )
-    text = "write the Go module files of a Kubernetes version (or `addons`)"
+    text = "write the Go module files of a Kubernetes version (or `addons`, `helm`)"
     commands.add_parser("pin", help=text, description=text).add_argument("version")
     return parser
 

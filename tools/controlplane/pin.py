@@ -1,4 +1,4 @@
-"""Write the Go module files that pin one Kubernetes version, or the add-ons; they are then committed."""
+"""Write the Go module files that pin one Kubernetes version, the add-ons or Helm; they are then committed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from typing import Any
 from tools.controlplane.plan import (
     ADDON_VERSIONS,
     ADDONS_MODULE,
+    DEFAULT_KUBE,
     GO_DIR,
+    HELM,
+    HELM_MODULE,
+    HELM_VERSION,
     NEEDED,
     SCHEDULER,
     Program,
@@ -52,6 +56,18 @@ def pin_addons() -> Path:
         *(f"-require={path}@{version}" for path, version in ADDON_VERSIONS.items()),
     ]
     return _write(ADDONS_MODULE, edits, [program for program in NEEDED if program.module == ADDONS_MODULE])
+
+
+def pin_helm() -> Path:
+    """Pin Helm with the libraries of the default Kubernetes, so that most of it is compiled already."""
+    kubernetes = _go_json("mod", "edit", "-json", f"{GO_DIR}/kubernetes-{DEFAULT_KUBE}/go.mod")
+    staging = {line["Old"]["Path"]: line["New"]["Version"] for line in kubernetes["Replace"]}
+    versions = {line["Path"]: line["Version"] for line in kubernetes["Require"]} | staging
+    del versions["k8s.io/kubernetes"]
+    edits = [f"-go={kubernetes['Go']}", f"-require=helm.sh/helm/v3@{HELM_VERSION}"]
+    edits += [f"-require={path}@{version}" for path, version in versions.items()]
+    edits += [f"-replace={path}={path}@{version}" for path, version in staging.items()]
+    return _write(HELM_MODULE, edits, [HELM])
 
 
 def _write(name: str, edits: list[str], programs: list[Program]) -> Path:

@@ -10,6 +10,7 @@ GO_DIR = Path(__file__).parent / "go"
 STAGES = Path(__file__).parent / "stages.yaml"
 DEFAULT_KUBE = "1.35.4"
 ADDONS_MODULE = "addons"
+HELM_MODULE = "helm"
 
 
 class Trouble(Exception):
@@ -40,11 +41,14 @@ KUBECTL = Program("kubectl", "k8s.io/kubernetes/cmd/kubectl", "")
 SCHEDULER = Program("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler", "")
 KWOK = Program("kwok", "sigs.k8s.io/kwok/cmd/kwok", ADDONS_MODULE)
 JOBSET = Program("jobset", "sigs.k8s.io/jobset", ADDONS_MODULE)
+HELM = Program("helm", "helm.sh/helm/v3/cmd/helm", HELM_MODULE)
 
 NEEDED = (ETCD, APISERVER, CONTROLLERS, KUBECTL, KWOK, JOBSET)
 """In the order in which they are built."""
 
 ADDON_VERSIONS = {"sigs.k8s.io/kwok": "v0.8.0", "sigs.k8s.io/jobset": "v0.12.0"}
+HELM_VERSION = "v3.19.5"
+"""Of those that need no newer libraries than the default Kubernetes: what that one compiled is used again."""
 
 SWITCHES = {
     "1.35": Switches("scheduling.k8s.io/v1alpha1=true", "GenericWorkload=true,GangScheduling=true"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bayplan.backends.remote.backend import RemoteBackend, connect
@@ -12,6 +13,7 @@ from bayplan.cli.words import amount_text, counted, short_resources, shown_name
 from bayplan.cli.zone_drawing import drawn
 from bayplan.dialects.api import Event, Happened
 from bayplan.dialects.errors import NotServed, Trouble
+from bayplan.dialects.kai.advice import advice
 from bayplan.dialects.kai.names import DIALECT as KAI
 from bayplan.dialects.kai.names import is_named_after
 from bayplan.model.charter import Charter
@@ -37,13 +39,11 @@ def scheduled_story(target: Target, text: str, *, zones: bool = False) -> list[s
         namespace = namespace or target.namespace or backend.access.namespace
         role = SchedulerRole(profiles=target.settings.profiles, zone_care=target.settings.zone_care)
         _read(backend, role)
-        found = [
-            line
-            for ref in _meant(role, namespace, name)
-            for line in _story(role, ref, target.clock.wall(), zones=zones)
-        ]
-        api = gang_api_words(gang_versions(backend.request))
-        return [*found, f"gang API: {api}"] if found else None
+        meant, now = _meant(role, namespace, name), target.clock.wall()
+        found = [line for ref in meant for line in _story(role, ref, now, zones=zones)]
+        if any(ref.dialect != KAI for ref in meant):
+            found.append(f"gang API: {gang_api_words(gang_versions(backend.request))}")
+        return found or None
     except Trouble:
         return None
     finally:
@@ -82,9 +82,11 @@ def _story(role: SchedulerRole, ref: Ref, now: float, *, zones: bool) -> Iterato
     state = role.state
     charter, place = state.charter_of(ref), state.place_of(ref)
     standing, waiting = state.standing(ref), state.waiting(ref)
-    yield f"{ref.kind} {ref.namespace}/{shown_name(ref)}: {STATES.get(place, 'waits') if place else 'runs'}"
-    if charter is not None and charter.minimum > 1:
-        yield f"  needs {counted(charter.minimum, 'pod')} at once"
+    yield f"{ref.kind} {ref.namespace}/{shown_name(ref)}: {_state(charter, place, standing)}"
+    extra = len(standing) + len(waiting) - charter.minimum if charter is not None else 0
+    if charter is not None and (charter.minimum > 1 or (charter.minimum and extra > 0)):
+        beyond = f", and takes {extra} more if there is room" if extra > 0 else ""
+        yield f"  needs {counted(charter.minimum, 'pod')} at once{beyond}"
     if charter is not None and charter.locality.required:
         yield f"  all on nodes that share a value of {charter.locality.required}"
     if charter is not None and ref in role.groups.groups:
@@ -102,6 +104,24 @@ def _story(role: SchedulerRole, ref: Ref, now: float, *, zones: bool) -> Iterato
     if zones:
         known = state.zones.heard
         yield from drawn(sorted(nodes) or sorted(known), known, {})
+
+
+def _state(charter: Charter | None, place: Place | None, standing: Sequence[Pod]) -> str:
+    """How a gang fares, in a few words."""
+    if place is None:
+        return "runs"
+    if charter is not None and charter.flaw:
+        return "cannot start as it is written"
+    if charter is not None and place is not Place.RUNNING and _has_minimum(charter, standing):
+        return "runs, and more of its pods wait"
+    return STATES.get(place, "waits")
+
+
+def _has_minimum(charter: Charter, standing: Sequence[Pod]) -> bool:
+    there = Counter(pod.pod_set for pod in standing)
+    parts = charter.tree.pod_sets() if charter.tree is not None else ()
+    enough = all(there[part.name] >= part.minimum for part in parts)
+    return enough and 0 < charter.minimum <= len(standing)
 
 
 def _sub_groups(charter: Charter, pods: tuple[Pod, ...]) -> Iterator[str]:
@@ -146,6 +166,9 @@ def _outcome(role: SchedulerRole, plan: Plan, ref: Ref) -> Iterator[str]:
             first, *more = role.told(ref, action.why).splitlines()
             yield f"reason: {first}"
             yield from (f"  {line}" for line in more)
+            known = role.groups.groups.get(ref)
+            if known is not None and (todo := advice(action.why, known.group)):
+                yield f"what to do: {todo}"
             if action.why.pod is not None and ref.kind != "Pod":
                 yield f"first pod without a place: {action.why.pod.name}"
     if victims:

@@ -9,11 +9,22 @@ from bayplan.cli.live_state import Live, pages
 from bayplan.cli.tables import age, table
 from bayplan.dialects.api import Kind
 from bayplan.dialects.errors import NotServed
+from bayplan.dialects.kai.status import ACTIVE
 from bayplan.dialects.kai.wire import POD_GROUPS, QUEUES, PodGroupWire, QueueWire, ResourceWire
 from bayplan.dialects.kube.times import seconds
 
 GROUP_HEADS = ("NAMESPACE", "PODGROUP", "QUEUE", "STATE", "AGE", "MINIMUM", "RUNNING", "PENDING", "REASON")
-QUEUE_HEADS = ("QUEUE", "PARENT", "PRIORITY", "RESOURCE", "QUOTA", "LIMIT", "ALLOCATED", "REQUESTED")
+QUEUE_HEADS = (
+    "QUEUE",
+    "PARENT",
+    "PRIORITY",
+    "RESOURCE",
+    "QUOTA",
+    "LIMIT",
+    "ALLOCATED",
+    "REQUESTED",
+    "REASON",
+)
 COUNTS = ("MINIMUM", "RUNNING", "PENDING")
 AMOUNTS = ("PRIORITY", "QUOTA", "LIMIT", "ALLOCATED", "REQUESTED")
 NO_LIMIT, UNLIMITED = "none", -1
@@ -78,6 +89,7 @@ def _facts(live: Live, one: PodGroupWire) -> dict[str, object]:
 
 def _uses(one: QueueWire) -> list[dict[str, object]]:
     found: list[dict[str, object]] = []
+    why = _why_closed(one)
     allocated, requested = one.status.allocated or {}, one.status.requested or {}
     for name, resource in RESOURCES.items():
         wire: ResourceWire | None = getattr(one.spec.resources, name, None)
@@ -92,9 +104,19 @@ def _uses(one: QueueWire) -> list[dict[str, object]]:
             _amount(name, wire.limit if wire else None),
             allocated.get(resource, 0),
             requested.get(resource, 0),
+            why,
         )
         found.append(dict(zip(QUEUE_HEADS, values, strict=True)))
+    if why and not found:
+        known = {"QUEUE": one.metadata.name, "PARENT": one.spec.parent_queue or "", "REASON": why}
+        found.append({**dict.fromkeys(QUEUE_HEADS, ""), **known})
     return found
+
+
+def _why_closed(one: QueueWire) -> str:
+    """Why groups in a queue are not served, whatever it has."""
+    said = [condition for condition in one.status.conditions or () if condition.type == ACTIVE]
+    return next((f"{about.reason}: {about.message}" for about in said if about.status == "False"), "")
 
 
 def _amount(name: str, value: float | None) -> str:

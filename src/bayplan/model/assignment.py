@@ -107,6 +107,7 @@ class Misfit:
     nearest: NearMiss | None = None
     holds: tuple[tuple[Path, int], ...] = ()  # by domain, if they are few: how many of the pods it holds
     in_all: int | None = None  # how many of the pods all domains hold together
+    unlabelled: tuple[str, ...] = ()  # without any domain: the levels whose label no node has
     domain: str = ""
     sizes: tuple[int, int] = (0, 0)
     unaligned: Unaligned | None = field(default=None, compare=False)  # a node that can align no more

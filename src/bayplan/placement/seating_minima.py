@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bayplan.model.assignment import Misfit
+from bayplan.model.assignment import Code, Misfit
 from bayplan.model.pod import Pod
 from bayplan.model.profile import Profile
 from bayplan.model.unfit import Cause
@@ -110,8 +110,17 @@ class _Attempt:
                 return search
             if found is Found.NO:
                 brief = self.wanted.brief or not many
-                return Shortage() if brief else shortage(self.terrain, supply, tree, search)
+                return Shortage() if brief else self._labelled(shortage(self.terrain, supply, tree, search))
         return shortage(self.terrain, supply, tree, search, unsure=True)
+
+    def _labelled(self, found: Shortage) -> Shortage:
+        """With the labels that nodes would need, if none of them is in the topology at all."""
+        nodes = self.floor.scene.ground.land.table.nodes
+        if found.misfit is None or found.misfit.code is not Code.NO_DOMAINS or not len(nodes):
+            return found
+        levels = self.members.supply.tree.levels
+        lacking = tuple(level for level in levels if not any(level in node.labels for node in nodes))
+        return replace(found, misfit=replace(found.misfit, unlabelled=lacking))
 
     def _seated(self, seats: Sequence[tuple[Pod, int]], *, tried: bool) -> Seated:
         """Take the seats; if nobody was kept from coming, the others hear why there is none for them."""

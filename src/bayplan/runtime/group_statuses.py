@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from bayplan.dialects.api import Ended, Outcome, Write
+from bayplan.dialects.kai.messages import queue_fault
 from bayplan.dialects.kai.names import QUEUE
+from bayplan.dialects.kai.queues import way_up
 from bayplan.dialects.kai.reading import GroupReading
 from bayplan.dialects.kai.status import (
     NOTHING,
@@ -69,8 +71,7 @@ class GroupStatuses:
         news, self.reading.news = self.reading.news, {}
         for ref in news:
             self._put(ref, now)
-        queues, self.reading.queue_news = self.reading.queue_news, set()
-        for name in sorted(queues):
+        for name in sorted(self._queue_news()):
             self._put(_queue_ref(name), now)
         if len(self.flying) >= IN_FLIGHT_MAX:
             return
@@ -78,7 +79,7 @@ class GroupStatuses:
             if len(self.flying) >= IN_FLIGHT_MAX:
                 self.agenda.put(ref)
                 continue
-            write = self._queue(ref) if ref.kind == QUEUE.kind else self._group(ref, now)
+            write = self._queue(ref, now) if ref.kind == QUEUE.kind else self._group(ref, now)
             if write is not None and self.written.get(ref) != (write.uid, write.body):
                 self.written[ref] = write.uid, dict(write.body)
                 self.flying.add(ref)
@@ -127,29 +128,30 @@ class GroupStatuses:
         if before == Share(queue, held):
             return
         for name in {before.queue, queue} - {""}:
-            for above in self._upwards(name):
+            for above in way_up(name, self.reading.parents):
                 self._put(_queue_ref(above), now)
 
-    def _queue(self, ref: Ref) -> Write | None:
+    def _queue_news(self) -> set[str]:
+        """Queues that something happened to, or to one above them that is now elsewhere."""
+        found, self.reading.queue_news = self.reading.queue_news, set()
+        moved, self.reading.moved_queues = self.reading.moved_queues, set()
+        if moved:
+            parents = self.reading.parents
+            found |= {name for name in parents if not moved.isdisjoint(way_up(name, parents))}
+        return found
+
+    def _queue(self, ref: Ref, now: float) -> Write | None:
         found = self.reading.queues.get(ref.name)
         if found is None:
             self.written.pop(ref, None)
             self.rests.pop(ref, None)
             return None
-        parents = {name: one.spec.parent_queue or "" for name, one in self.reading.queues.items()}
+        parents = self.reading.parents
         children = sorted(name for name, parent in parents.items() if parent == ref.name)
-        mine = {ref.name, *(name for name in parents if ref.name in self._upwards(name))}
+        mine = {ref.name, *(name for name in parents if ref.name in way_up(name, parents))}
         held = summed(share.held for share in self.shares.values() if share.queue in mine)
-        status = queue_status(held, children, found.status)
+        status = queue_status(held, children, queue_fault(ref.name, parents), found.status, now)
         return None if status is None else queue_write(ref.name, found.metadata.uid, status)
-
-    def _upwards(self, name: str) -> list[str]:
-        """A queue and those above it, as far as they exist, each once."""
-        way: list[str] = []
-        while name in self.reading.queues and name not in way:
-            way.append(name)
-            name = self.reading.queues[name].spec.parent_queue or ""
-        return way
 
 
 def _queue_ref(name: str) -> Ref:

@@ -53,13 +53,14 @@ class Accounts:
     def missing(self, name: str) -> str | None:
         """The queue that stands in the way of one that is named by a gang; None: it is as it should be.
 
-        Gangs belong to leaves, and every queue up to the top has to be there.
+        Gangs belong to leaves, and every queue up to the top has to be there. In a circle none is missing:
+        the one that is named stands for all of them.
         """
         if name not in self.queues or name in self.below:
             return name
         if is_rooted(self.queues, name):
             return None
-        return next((at for at in self.up(name) if at not in self.queues), self.queues[name].parent)
+        return next((at for at in self.up(name) if at not in self.queues), name)
 
     def up(self, name: str) -> Iterator[str]:
         """A queue and all above it; ends at one that is not there, and before going round in a circle."""

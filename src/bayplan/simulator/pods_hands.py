@@ -15,10 +15,10 @@ from bayplan.backends.embedded.store import Store
 from bayplan.backends.stagehands.objects import OVER, is_leaving, phase_of
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.running import resource
+from bayplan.simulator.arrivals import Coming
 from bayplan.simulator.checkers import pods_that_hold, use_of, used_by
 from bayplan.simulator.objects import NAMESPACE, Object
 from bayplan.simulator.pods_gangs import gang_of, is_ours
-from bayplan.simulator.pods_world import Coming
 from bayplan.simulator.stage import PLAIN_NODES, PLAIN_PODS
 
 T = TypeVar("T")

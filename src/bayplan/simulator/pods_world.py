@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from random import Random
 
 from bayplan.dialects.api import Kind
-from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.kube.disruption import BUDGETS
 from bayplan.dialects.kube.gang_objects import TOPOLOGY as TOPOLOGY_NOTE
 from bayplan.dialects.kube.gangs.gates import FIRST, GROUP, SECOND, VERSIONS
@@ -14,6 +13,7 @@ from bayplan.dialects.kueue.annotations import PREFERRED, REQUIRED
 from bayplan.dialects.kueue.scheduled import SCHEDULER, TOPOLOGIES
 from bayplan.model.node import HOSTNAME
 from bayplan.model.profile import NodeChoice, Profile
+from bayplan.simulator.arrivals import Coming, job_coming, some_arrivals, some_job
 from bayplan.simulator.objects import BLOCK, NAMESPACE, RACK, Object, topology
 from bayplan.simulator.stage import PLAIN_PODS
 
@@ -31,15 +31,6 @@ def group_kind(version: str) -> Kind:
     if version == FIRST:
         return Kind(GROUP, FIRST, "Workload", "workloads")
     return Kind(GROUP, version, "PodGroup", "podgroups")
-
-
-@dataclass(frozen=True, slots=True)
-class Coming:
-    """An object that somebody creates at a moment."""
-
-    when: float
-    kind: Kind
-    obj: Object
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +53,8 @@ def pods_world(rng: Random, until: float) -> PodsWorld:
     rules += [(PLAIN_BUDGETS, _budget(rng, app)) for app in ("a", "b") if rng.random() < 0.5]
     comings: list[Coming] = []
     bring = Bringing(rng, version, comings)
-    for number in range(rng.randint(6, 16)):
-        when, what = rng.uniform(0, until), rng.random()
-        if what < 0.5:
-            bring.gang(f"gang-{number}", when)
-        elif what < 0.62:
-            bring.basic(f"basic-{number}", when)
-        elif what < 0.88:
-            bring.lone(f"lone-{number}", when)
-        else:
-            bring.job(f"job-{number}", when)
+    ways = (0.5, "gang", bring.gang), (0.62, "basic", bring.basic), (0.88, "lone", bring.lone)
+    some_arrivals(rng, until, (6, 16), (*ways, (1.0, "job", bring.job)))
     profile = some_profile(rng)
     comings.sort(key=lambda coming: coming.when)
     return PodsWorld(version, profile, some_nodes(rng), rules, comings)
@@ -163,20 +146,8 @@ class Bringing:
         pod = self._template(GANG, name)
         wish = rng.choice(({}, {}, {REQUIRED: RACK}, {PREFERRED: BLOCK}))
         notes = {**pod["metadata"]["annotations"], **wish}
-        spec = {**pod["spec"], "schedulerName": SCHEDULER, "restartPolicy": "Never"}
-        template = {"metadata": {"labels": pod["metadata"]["labels"], "annotations": notes}, "spec": spec}
-        inner = {
-            "parallelism": pods, "completions": pods, "completionMode": "Indexed", "backoffLimit": 3,
-            "template": template,
-        }  # fmt: skip
-        kind = resource("Job")
-        if rng.random() < 0.3:
-            kind = resource("JobSet")
-            part = {"name": "part", "replicas": rng.randint(1, 2), "template": {"spec": inner}}
-            inner = {"replicatedJobs": [part]}
-        meta = {"name": name, "namespace": NAMESPACE}
-        made = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": inner}
-        self.comings.append(Coming(when, kind, made))
+        kind, spec = some_job(rng, pod, notes, pods, 0.3)
+        self.comings.append(job_coming(when, kind, name, spec))
 
     def _joins(self, name: str, copy: str) -> Object:
         if self.version != FIRST:

@@ -8,10 +8,10 @@ from random import Random
 from typing import Any
 
 from bayplan.dialects.api import Kind
-from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.kai import names
 from bayplan.dialects.kueue.scheduled import SCHEDULER
 from bayplan.model.profile import Profile
+from bayplan.simulator.arrivals import Coming, job_coming, some_arrivals, some_job
 from bayplan.simulator.objects import BLOCK, NAMESPACE, RACK
 from bayplan.simulator.pods_world import (
     CLASSES,
@@ -21,7 +21,6 @@ from bayplan.simulator.pods_world import (
     OTHER,
     POOL,
     RUN_SECONDS,
-    Coming,
     some_nodes,
     some_profile,
     worker,
@@ -57,14 +56,8 @@ def trees_world(rng: Random, until: float) -> TreesWorld:
     rules += [(names.QUEUE, queue) for queue in queues]
     comings: list[Coming] = []
     bring = Planting(rng, leaves, comings)
-    for number in range(rng.randint(5, 13)):
-        when, what = rng.uniform(0, until), rng.random()
-        if what < 0.7:
-            bring.tree(f"tree-{number}", when)
-        elif what < 0.88:
-            bring.job(f"job-{number}", when)
-        else:
-            bring.lone(f"lone-{number}", when)
+    ways = (0.7, "tree", bring.tree), (0.88, "job", bring.job), (1.0, "lone", bring.lone)
+    some_arrivals(rng, until, (5, 13), ways)
     profile = some_profile(rng)
     comings.sort(key=lambda coming: coming.when)
     return TreesWorld(profile, nodes, rules, comings)
@@ -120,22 +113,10 @@ class Planting:
         if rng.random() < 0.75:
             notes[names.SEGMENT_SIZE] = str(rng.choice((1, 2, 2, 3)))
             notes[names.SEGMENT_REQUIRED] = RACK
-        spec = {**pod["spec"], "schedulerName": SCHEDULER, "restartPolicy": "Never"}
-        template = {"metadata": {"labels": pod["metadata"]["labels"], "annotations": notes}, "spec": spec}
-        inner: Object = {
-            "parallelism": pods, "completions": pods, "completionMode": "Indexed", "backoffLimit": 3,
-            "template": template,
-        }  # fmt: skip
-        kind = resource("Job")
-        if rng.random() < 0.25:
-            kind = resource("JobSet")
-            part = {"name": "part", "replicas": rng.randint(1, 2), "template": {"spec": inner}}
-            inner = {"replicatedJobs": [part]}
-        wishes = rng.choice(({}, {names.REQUIRED: BLOCK}, {names.PREFERRED: BLOCK}))
-        meta = {"name": name, "namespace": NAMESPACE, "labels": self._labels()}
-        meta["annotations"] = {names.TOPOLOGY_NAME: HALL, **wishes}
-        made = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": inner}
-        self.comings.append(Coming(when, kind, made))
+        kind, spec = some_job(rng, pod, notes, pods, 0.25)
+        wishes: Object = rng.choice(({}, {names.REQUIRED: BLOCK}, {names.PREFERRED: BLOCK}))
+        about = {"labels": self._labels(), "annotations": {names.TOPOLOGY_NAME: HALL, **wishes}}
+        self.comings.append(job_coming(when, kind, name, spec, **about))
 
     # ── shapes: the spec of a group, and how many pods come of each part ──
 

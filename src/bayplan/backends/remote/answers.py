@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -64,6 +64,20 @@ def refused_credentials(access: Access) -> str:
     )
 
 
+def not_served(kinds: Sequence[Kind], server: str) -> str:
+    """The sentence for kinds that a server does not know, those of one version of an API together."""
+    by_version: dict[str, list[str]] = {}
+    for kind in sorted(kinds, key=lambda kind: (kind.group, kind.version, kind.plural)):
+        by_version.setdefault(kind.api_version, []).append(kind.plural)
+    what = "; ".join(f"{', '.join(plurals)} of {version}" for version, plurals in by_version.items())
+    todo = (
+        "install its CRD or turn its API on"
+        if len(kinds) == 1
+        else "of those you need, install the CRD or turn the API on"
+    )
+    return f"{server} does not serve {what}; {todo}"
+
+
 def trouble_of(code: int, body: bytes, kind: Kind, access: Access) -> Trouble:
     """Why a list or a watch was not answered with objects."""
     said = status_of(body).message
@@ -74,7 +88,7 @@ def trouble_of(code: int, body: bytes, kind: Kind, access: Access) -> Trouble:
         case 403:
             return Forbidden(f"{server} refuses {what}: {said}; give the user that right (RBAC)")
         case 404:
-            return NotServed(f"{server} does not serve {what}; install its CRD or turn its API on")
+            return NotServed(not_served([kind], server))
         case 410:
             return Stale(f"{server} no longer has the history of {what} asked for: {said}")
         case 408 | 429:

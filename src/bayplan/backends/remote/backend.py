@@ -14,11 +14,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from bayplan.backends.remote.absent import Absent
 from bayplan.backends.remote.access import Access
 from bayplan.backends.remote.answers import refused_credentials, status_of
 from bayplan.backends.remote.client import Client
 from bayplan.backends.remote.kubeconfig import load
-from bayplan.backends.remote.reflector import Patience, Reflector, Restarted
+from bayplan.backends.remote.reflector import Listeners, Patience, Reflector, Restarted
 from bayplan.backends.remote.request import JSON
 from bayplan.backends.remote.writer import Writer
 from bayplan.dialects.api import Event, Kind, Outcome, Write
@@ -64,9 +65,9 @@ class RemoteBackend:
         restarted: Restarted = lambda kind, why: None,
     ) -> None:
         self.access = access
-        self._restarted = restarted
         self._log, self._jitter, self._patience = log, jitter, patience or Patience()
         self._seconds, self._in_flight_max = seconds, in_flight_max
+        self._listeners = Listeners(log, Absent(access.server, log), restarted)
         self._events: deque[Event] = deque()
         self._outcomes: deque[Outcome] = deque()
         self._stirred = threading.Event()
@@ -164,9 +165,10 @@ class RemoteBackend:
         return client, Writer(client, self._report, self._jitter, self._in_flight_max)
 
     async def _begin(self, kinds: Sequence[Kind]) -> None:
+        self._listeners.absent.begin(kinds)
         for kind in kinds:
             reflector = Reflector(
-                self._client, kind, self._emit, self._log, self._jitter, self._patience, self._restarted
+                self._client, kind, self._emit, self._jitter, self._patience, self._listeners
             )
             task = asyncio.create_task(reflector.run())
             self._reflectors.add(task)

@@ -10,6 +10,7 @@ from functools import partial
 
 import msgspec
 
+from bayplan.backends.remote.absent import Absent
 from bayplan.backends.remote.answers import status_of, trouble_of
 from bayplan.backends.remote.client import Answer, Client
 from bayplan.backends.remote.decoding import (
@@ -69,6 +70,15 @@ class Patience:
     steady_seconds: float = 1.0  # a watch that ends sooner is not begun again at once
 
 
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """Who hears of what goes wrong; all reflectors of a backend have the same."""
+
+    log: Callable[[str], None]
+    absent: Absent
+    restarted: Restarted
+
+
 class Reflector:
     """One kind. `run` goes on until it is cancelled or until trying again cannot help."""
 
@@ -77,14 +87,13 @@ class Reflector:
         client: Client,
         kind: Kind,
         emit: Emit,
-        log: Callable[[str], None],
         jitter: Callable[[], float],
         patience: Patience,
-        restarted: Restarted = lambda kind, why: None,
+        listeners: Listeners,
     ) -> None:
-        self._client, self._kind, self._emit, self._log = client, kind, emit, log
-        self._restarted: Callable[[Restart], None] = partial(restarted, kind.kind)
-        self._jitter, self._patience = jitter, patience
+        self._client, self._kind, self._emit, self._log = client, kind, emit, listeners.log
+        self._restarted: Callable[[Restart], None] = partial(listeners.restarted, kind.kind)
+        self._jitter, self._patience, self._register = jitter, patience, listeners.absent
         self._wire = Wire(kind)
         self._known = Known(kind, self._wire.identify)
         self._at = ""  # the version up to which everything was reported; "" until there is a list
@@ -163,6 +172,7 @@ class Reflector:
         self._known.finish_list(version, events)
         self._reached(version)
         self._synced, self._absent, self._pages_next, self._failures = True, False, False, 0
+        self._register.served(self._kind)
 
     # ── watch ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -290,7 +300,7 @@ class Reflector:
         self._start_over()
         if not self._absent:
             self._absent = True
-            self._log(f"{trouble}; it is waited for")
+            self._register.missing(self._kind)
             if self._kind.optional:
                 await self._nothing_there()
         await asyncio.sleep(self._patience.absent_pause * (0.5 + self._jitter()))
@@ -309,6 +319,7 @@ class Reflector:
         events: list[Event] = []
         self._known.all_gone(events)
         self._synced = True
+        self._register.known(self._kind)
         await self._emit(events)
 
     def _trouble(self, code: int, body: bytes) -> Trouble:

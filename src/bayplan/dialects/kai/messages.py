@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
+from types import MappingProxyType
 
 from bayplan.dialects.kai.names import POD_GROUP
 from bayplan.dialects.kai.pod_group import PodGroup
+from bayplan.dialects.kai.queues import way_up
 from bayplan.dialects.kai.trees import DEFAULT
 from bayplan.dialects.kai.wire import shown_topology
 from bayplan.dialects.kube.fit_messages import cause, unavailable
@@ -20,6 +22,8 @@ SCHEDULING_ERRORS = "PodSchedulingErrors"
 OVER_LIMIT = "OverLimit"
 NON_PREEMPTIBLE_OVER_QUOTA = "NonPreemptibleOverQuota"
 NO_QUEUE = "QueueDoesNotExist"
+NO_PARENT = "ParentQueueDoesNotExist"
+CIRCLE = "ParentQueuesInCircle"
 CONDITION = "UnschedulableOnNodePool"
 
 NOT_ENOUGH = "Not enough resources for the workload"
@@ -29,6 +33,9 @@ NOT_DECIDED = "the search for a place ran out of time; one may exist all the sam
 
 _RESOURCES = {"nvidia.com/gpu": "GPUs", "cpu": "CPU cores", "memory": "memory"}
 _ALL_OF_IT = "root"
+_WAITS = "Until that is mended, its pod groups wait"
+NO_PARENTS: Mapping[str, str] = MappingProxyType({})
+QUEUES_TOLD = 5
 
 
 _REASONS = {
@@ -43,11 +50,19 @@ def reason(why: Standstill) -> str:
     return _REASONS.get(why.hindrance, SCHEDULING_ERRORS if why.hindrance.was_tried else UNSCHEDULABLE)
 
 
-def told_of(why: Standstill, gang: Ref, group: PodGroup | None, tree: Group | None) -> str:
-    """What stands on a group and its pods; its object may be gone. Topologies are told by their names."""
+def told_of(
+    why: Standstill, gang: Ref, group: PodGroup | None, tree: Group | None,
+    parents: Mapping[str, str] = NO_PARENTS,
+) -> str:  # fmt: skip
+    """What stands on a group and its pods; its object may be gone. Topologies are told by their names.
+
+    `parents` has the queue above each queue that there is.
+    """
     if gang.kind != POD_GROUP.kind and why.hindrance is Hindrance.NO_CHARTER:
         return NOT_GROUPED
     group = group or PodGroup(gang.name, gang.namespace)
+    if why.hindrance is Hindrance.NO_QUEUE:
+        return unusable_queue(group.queue or why.about, parents)
     parts = {one.name: one for one in tree.pod_sets()} if tree is not None else {}
     alone = why.misfit.pod_sets if why.misfit is not None and len(why.misfit.pod_sets) == 1 else ("",)
     sub_group = why.part or alone[0]
@@ -75,8 +90,6 @@ def told(why: Standstill, group: PodGroup, sub_group: str = "") -> str:
             return f"{UNABLE}: pods of it are held back by scheduling gates{held}"
         case Hindrance.FLAWED:
             return why.about or f"{UNABLE}: what it asks for contradicts itself"
-        case Hindrance.NO_QUEUE:
-            return no_queue(why.about or group.queue)
         case Hindrance.OVER_LIMIT | Hindrance.OVER_QUOTA:
             return _too_much(why, group)
         case Hindrance.MAKING_ROOM:
@@ -134,8 +147,10 @@ def _details(why: Standstill, group: PodGroup, sub_group: str) -> str:
 def misfit(found: Misfit, group: PodGroup, sub_group: str = "") -> str:
     """Why there is no domain for a group or a sub-group."""
     match found.code:
-        case Code.NO_ROOM | Code.NO_DOMAINS:
+        case Code.NO_ROOM:
             return _no_domain(found, group, sub_group)
+        case Code.NO_DOMAINS:
+            return _no_node_in(found, group, sub_group)
         case Code.UNKNOWN_LEVEL | Code.UNKNOWN_SEGMENT_LEVEL | Code.UNKNOWN_INNER_LEVEL:
             return unknown_level(found.topology, found.level, "required", sub_group, group.name)
         case Code.SEGMENT_ABOVE_LOCALITY:
@@ -177,6 +192,21 @@ def _no_domain(found: Misfit, group: PodGroup, sub_group: str) -> str:
         return sentence
     asked = near.fit + near.short
     return f"{sentence}. {too_few(where, near.fit, asked)}"
+
+
+def _no_node_in(found: Misfit, group: PodGroup, sub_group: str) -> str:
+    """Not one node is in the topology."""
+    sentence = unsatisfied(found.topology, found.level, f"{group.namespace}/{group.name}", sub_group)
+    if not found.unlabelled:
+        return (
+            f"{sentence}: no node has the labels of all levels of topology {found.topology} at once. "
+            "Label the nodes (kubectl label node), or name another topology"
+        )
+    labels = f"{'labels' if len(found.unlabelled) > 1 else 'label'} {', '.join(found.unlabelled)}"
+    return (
+        f"{sentence}: no node has the {labels}, and only nodes with the labels of all levels are in topology "
+        f"{found.topology}. Label the nodes (kubectl label node), or name another topology"
+    )
 
 
 def unsatisfied(topology: str, level: str, job: str, sub_group: str = "", domain: str | None = None) -> str:
@@ -228,9 +258,42 @@ def no_levels(sub_group: str, topology: str) -> str:
 # ── queues ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def no_queue(name: str) -> str:
-    """A queue that is not there."""
-    return f"Queue '{name}' does not exist"
+def unusable_queue(name: str, parents: Mapping[str, str]) -> str:
+    """A queue that groups cannot be in: it is not there, or holds other queues, or leads to no top."""
+    if name not in parents:
+        return f"Queue '{name}' does not exist: create it, or let spec.queue of the pod group name another"
+    inside = sorted(one for one, above in parents.items() if above == name and one != name)
+    fault = queue_fault(name, parents)
+    if fault is not None or not inside:
+        return fault[1] if fault is not None else f"Queue '{name}' was not there a moment ago"
+    named = ", ".join(inside[:QUEUES_TOLD]) + (", …" if len(inside) > QUEUES_TOLD else "")
+    return (
+        f"Queue '{name}' takes no pod groups, because it holds other queues: let spec.queue of the pod group "
+        f"name one of those ({named})"
+    )
+
+
+def queue_fault(name: str, parents: Mapping[str, str]) -> tuple[str, str] | None:
+    """Why a queue has no place in the tree: a word for machines and a sentence; None if it has one."""
+    *way, last = way_up(name, parents)
+    if last in way:
+        circle = [*way[way.index(last) :], last]
+        whose, where = (
+            f"The parents of queue '{name}' go round in a circle: {' → '.join(circle)}",
+            "one of these",
+        )
+        if len(circle) == 2:
+            below = f", and queue '{name}' is below it" if name != last else ""
+            whose, where = f"Queue '{last}' is its own parent{below}", f"'{last}'"
+        return CIRCLE, f"{whose}. {_WAITS}: take spec.parentQueue away from {where}, or name another there"
+    if last in parents:
+        return None
+    below = way[-1]
+    whose = f"queue '{below}'" if below == name else f"queue '{below}', which '{name}' is below,"
+    return NO_PARENT, (
+        f"The parent '{last}' of {whose} does not exist. {_WAITS}: create queue '{last}', or change "
+        f"spec.parentQueue of '{below}'"
+    )
 
 
 def over_limit(queue: str, resource: str, limit: str, used: str, asked: str) -> str:

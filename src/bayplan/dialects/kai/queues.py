@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from fractions import Fraction
 
 from bayplan.dialects.kai.wire import QueueWire, ResourcesWire, ResourceWire
@@ -32,6 +33,20 @@ def queue(wire: QueueWire) -> FairQueue:
         preempt_after=_seconds(spec.preempt_min_runtime),
         reclaim_after=_seconds(spec.reclaim_min_runtime),
     )
+
+
+def way_up(name: str, parents: Mapping[str, str]) -> list[str]:
+    """A queue and all above it. The last is not there, or was passed before, if they lead to no top.
+
+    `parents` has the queue above each queue that there is; empty for one on top.
+    """
+    way: list[str] = []
+    while name:
+        way.append(name)
+        if name not in parents or name in way[:-1]:
+            break
+        name = parents[name]
+    return way
 
 
 def _entitlement(name: str, wire: ResourceWire | None) -> Entitlement:

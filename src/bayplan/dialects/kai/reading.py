@@ -84,6 +84,8 @@ class GroupReading:
         self.priorities: dict[str, PriorityClassWire] = {}
         self.news: dict[Ref, None] = {}  # groups whose status may be another than what is written
         self.queue_news: set[str] = set()
+        self.parents: dict[str, str] = {}  # the queue above each; empty for one on top
+        self.moved_queues: set[str] = set()  # that came, went, or got another parent
         self._dirty: dict[Ref, None] = {}  # to be read again
         self._kept: dict[PodKey, None] = {}  # pods that were not handed on yet
 
@@ -192,6 +194,12 @@ class GroupReading:
             if before is None or queues.queue(before) != queues.queue(found):
                 yield FairQueueSeen(queues.queue(found))
         self.queue_news.add(name)
+        was, now = self.parents.pop(name, None), None if gone else found.spec.parent_queue or ""
+        if now is not None:
+            self.parents[name] = now
+        if was != now:
+            self.moved_queues.add(name)
+            self.queue_news |= {above for above in (was, now) if above}  # they tell what is below them
         if had_any != bool(self.queues):
             self._dirty |= dict.fromkeys(self.groups)
 

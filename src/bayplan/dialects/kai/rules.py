@@ -12,7 +12,9 @@ from bayplan.dialects.kube.metadata_rules import check_key
 from bayplan.dialects.kube.name_rules import label_value_problems
 from bayplan.model.node import HOSTNAME, LEVELS_MAX
 
-NO_QUEUE_ABOVE_ITSELF = "a queue cannot be its own parent"
+NO_QUEUE_ABOVE_ITSELF = (
+    "a queue cannot be its own parent: name the queue that it is a part of, or leave this out for one on top"
+)
 
 
 def check_pod_group(obj: Field) -> list[str]:

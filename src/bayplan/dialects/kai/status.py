@@ -6,12 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from bayplan.dialects.api import Kind, Verb, Write
 from bayplan.dialects.kai.messages import CONDITION
 from bayplan.dialects.kai.names import POD_GROUP, QUEUE
 from bayplan.dialects.kai.pod_group import PodGroup
 from bayplan.dialects.kai.wire import (
     PodGroupStatusWire,
+    QueueConditionWire,
     QueueStatusWire,
     ResourcesStatusWire,
     SchedulingConditionWire,
@@ -24,6 +27,8 @@ from bayplan.model.pod import Pod
 
 Object = dict[str, Any]
 NODE_POOL = "default"
+ACTIVE = "Active"  # of a queue: whether groups in it are served
+SOUND = ("Ready", "It has its place among the queues")
 PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
 
 
@@ -96,11 +101,15 @@ def group_status(
     return None if same else found
 
 
-def queue_status(held: Held, children: Sequence[str], known: QueueStatusWire) -> Object | None:
-    """The same for a queue."""
-    if (known.child_queues or []) == list(children) and _same_amounts(known, held):
+def queue_status(
+    held: Held, children: Sequence[str], fault: tuple[str, str] | None, known: QueueStatusWire, now: float
+) -> Object | None:
+    """The same for a queue; `fault`: a word and a sentence on why it has no place among the others."""
+    conditions = _queue_conditions(fault, known.conditions or (), now)
+    if (known.child_queues or []) == list(children) and _same_amounts(known, held) and conditions is None:
         return None
-    return {"childQueues": list(children) or None, **_resources(held, known)}
+    found: Object = {"childQueues": list(children) or None, **_resources(held, known)}
+    return found if conditions is None else found | {"conditions": conditions}
 
 
 def group_write(ref: Ref, uid: str, status: Object) -> Write:
@@ -159,6 +168,23 @@ def _condition(waits: Waits) -> Object:
         "transitionID": str(waits.number),
         "lastTransitionTime": timestamp(waits.since),
     }
+
+
+def _queue_conditions(
+    fault: tuple[str, str] | None, known: Sequence[QueueConditionWire], now: float
+) -> list[Object] | None:
+    """All conditions of a queue, ours among them; None if they are true. That all is well needs no words."""
+    before = next((one for one in known if one.type == ACTIVE), None)
+    if before is None and fault is None:
+        return None
+    status, (reason, message) = ("True", SOUND) if fault is None else ("False", fault)
+    if before is not None and (before.status, before.reason, before.message) == (status, reason, message):
+        return None
+    kept = before is not None and before.status == status and before.last_transition_time
+    since = kept or timestamp(now)
+    ours: Object = {"type": ACTIVE, "status": status, "reason": reason, "message": message}
+    others: list[Object] = [msgspec.to_builtins(one) for one in known if one.type != ACTIVE]
+    return [*others, ours | {"lastTransitionTime": since}]
 
 
 def _resources(held: Held, known: ResourcesStatusWire) -> Object:

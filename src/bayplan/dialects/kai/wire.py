@@ -114,10 +114,22 @@ class QueueSpecWire(Struct, frozen=True):
     reclaim_min_runtime: str | None = None
 
 
+class QueueConditionWire(Struct, frozen=True):
+    """How one aspect of a queue stands. All of it is read: whoever adds one writes the others again."""
+
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+    last_transition_time: str | None = None
+    observed_generation: int | None = None
+
+
 class QueueStatusWire(ResourcesStatusWire, frozen=True):
     """How a queue fares."""
 
     child_queues: list[str] | None = None
+    conditions: list[QueueConditionWire] | None = None
 
 
 class QueueWire(Struct, frozen=True):
