@@ -45,7 +45,6 @@ from bayplan.simulator.trees_queues import CPU, Books, amounts_of_pod
 from bayplan.simulator.trees_room import Ground, has_room
 from bayplan.simulator.trees_world import trees_world
 from bayplan.state.board import Board
-from bayplan.state.standing import FLUSH_SECONDS
 
 Object = dict[str, Any]
 TOLD = {"pods": PODS_KIND, "groups": wire.POD_GROUPS, "queues": wire.QUEUES}
@@ -123,7 +122,7 @@ class TreesSimulation(SchedulingStorm):
         for action in self.would_do(fresh, view):
             if isinstance(action, Bind):
                 yield f"pod {action.pod.key.name} would fit on {action.node} but waits"
-            elif self.now - self.changed > FLUSH_SECONDS:  # until then it need not have been looked at again
+            else:
                 yield f"{action.by.name} could have {action.pod.key.name} make room but waits"
 
     def _who_could_start(self, state: Board) -> Iterator[str]:
