@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bayplan.dialects.kai.names import POD_GROUP
 from bayplan.model.change import (
     BudgetLost,
     BudgetSeen,
@@ -29,6 +30,7 @@ from bayplan.scheduling.muster import decide_gangs
 from bayplan.state.board import Board
 from bayplan.state.line import PACE, SOON, Place
 from tests.unit.board_scene import NOW, board, ends, gang, node, place_of, pod, ref, refusals, step
+from tests.unit.kai_site import CLASSES, Site
 from tests.unit.test_fair_muster import displaced, nominated, queue, runs, waits, why
 
 LATER = NOW + SOON + 0.01
@@ -302,3 +304,38 @@ def test_a_queue_that_says_nothing_of_a_resource_has_no_quota_of_it() -> None:
     found = tight(queue("a", 6), queue("b", 2), FairQueueSeen(FairQueue("c")))
     comes(found, *waits("c", "c"))
     assert refusals(tried(found))
+
+
+# ── by the objects of the API ──────────────────────────────────────────────────────────────────────
+
+
+def site() -> Site:
+    """`runs` fills the only node; `waits` is as important."""
+    found = Site((1,))
+    for name in ("theirs", "ours"):
+        found.store.create(CLASSES, {"metadata": {"name": name}, "value": 60})
+    found.group("runs", minMember=1, priorityClassName="theirs", preemptibility="preemptible")
+    found.pod("runs-0", "runs", cpu=2)
+    found.run()
+    found.group("waits", minMember=1, priorityClassName="ours", preemptibility="preemptible")
+    found.pod("waits-0", "waits", cpu=2)
+    found.run(5.0)
+    assert found.on("runs-0", "waits-0") == ["r0-n0", ""]
+    assert not found.get("runs-0")["metadata"].get("deletionTimestamp")
+    return found
+
+
+def test_a_class_that_is_less_important_from_now_on_is_heard_of() -> None:
+    found = site()
+    found.store.delete(CLASSES, "", "theirs")
+    found.store.create(CLASSES, {"metadata": {"name": "theirs"}, "value": 10})
+    found.run(5.0)
+    assert found.get("runs-0")["metadata"].get("deletionTimestamp")
+
+
+def test_so_is_a_group_of_another_class() -> None:
+    found = site()
+    found.store.create(CLASSES, {"metadata": {"name": "low"}, "value": 10})
+    found.store.patch(POD_GROUP, "default", "runs", {"spec": {"priorityClassName": "low"}})
+    found.run(5.0)
+    assert found.get("runs-0")["metadata"].get("deletionTimestamp")

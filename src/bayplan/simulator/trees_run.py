@@ -63,7 +63,8 @@ class TreesSimulation(SchedulingStorm):
         self.world = trees_world(rng, COMING_SECONDS)
         super().__init__(seed, rng, Random(f"ids {seed}"), weather)
         self.furnish(self.world.nodes, self.world.rules)
-        self.hands = TreeHands(self.store, rng, self.world, EPOCH, self.storm_seconds)
+        minds = Random(f"minds {seed}")
+        self.hands = TreeHands(self.store, rng, self.world, EPOCH, self.storm_seconds, minds)
         self.kinds = {"nodes": PLAIN_NODES, "pods": PLAIN_PODS, "events": EVENTS} | {
             "queues": names.QUEUE, "groups": names.POD_GROUP, "jobs": resource("Job"),
             "jobsets": resource("JobSet"),
@@ -90,7 +91,8 @@ class TreesSimulation(SchedulingStorm):
 
     def problems(self) -> Iterator[str]:
         yield from belief_is_consistent(self.scheduler.state)
-        exact = self.now - max(self.lost, self.begun) > IN_DOUBT_SECONDS and not self._rules_were_lost()
+        sure = self.now - max(self.lost, self.begun, self.hands.ruled) > IN_DOUBT_SECONDS
+        exact = sure and not self._rules_were_lost()
         told = {key for key, pod in self.scheduler.state.pods.items() if pod.node}
         yield from self.watchman.check(self.listed, self.now, told, exact=exact)
 
@@ -176,7 +178,7 @@ def may_start(grove: Grove, kept: Books) -> bool:
         mine = [pod for pod in grove.waiting() if grove.leaf_of(pod) == leaf]
         for pod in mine[:lack]:
             then.take(grove.queue, amounts_of_pod(pod).get(CPU, 0), lasting=grove.lasting)
-    return not any(then.too_much(grove.queue))
+    return not any(then.too_much(grove.queue, lasting=grove.lasting))
 
 
 def same_shares(ours: Board, theirs: Board) -> Iterator[str]:

@@ -202,7 +202,7 @@ class Line:
         for kind in kinds:
             self._wake_kind(kind, kind.burst, now)
         for hint in happened & NO_HURRY:
-            for kind in list(self.by_hint[hint]):
+            for kind in sorted(self.by_hint[hint], key=lambda kind: kind.parked[:1]):
                 self._wake_soon(kind, now)
 
     def wake_soon(self, entry: Entry, now: float) -> None:
