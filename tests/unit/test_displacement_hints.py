@@ -191,6 +191,17 @@ def test_rules_of_gangs_that_do_not_run_are_of_no_interest() -> None:
     assert is_let_wait(found)
 
 
+def test_gangs_that_are_done_go_for_nobody() -> None:
+    found = tight(
+        queue("a", 6),
+        queue("b", 2),
+        gang("done", 1, queue="a"),
+        pod("done", 0, on="n1", over=True, succeeded=True),
+    )
+    found.apply(CharterLost(ref("done")))
+    assert is_let_wait(found)
+
+
 def test_pods_that_are_spared_no_longer_may_move() -> None:
     for change in (BudgetSeen(Budget("ns", "all", EVERYTHING, 1)), BudgetLost("ns", "all")):
         found = board(

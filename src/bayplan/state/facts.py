@@ -213,7 +213,8 @@ class Facts:
         crew = self._crew(ref)
         if self.fair.active:
             self._hint(Hint.SHARE, self.fair.charter(ref, charter))
-        self._hint(Hint.RULES, bool(crew.standing) and yields_more(before, charter))
+        eases = yields_more(before, charter) and any(key in self.placed for key in crew.standing)
+        self._hint(Hint.RULES, eases)
         if before is not None and charter is not None and before.uid != charter.uid:
             crew.begun, crew.told = False, None  # another gang of the same name
         crew.rule(charter)
@@ -390,10 +391,3 @@ class Facts:
                 cluster.use_node(shift.node, shift.amounts, shift.sign)
             if shift.sign < 0:
                 self._hint(Hint.ROOM)
-
-    # ── questions ──────────────────────────────────────────────────────────────────────────────────
-
-    def charter_of(self, ref: Ref) -> Charter | None:
-        """The rules of a gang, or those that a lone pod would have."""
-        found = self.crews.get(ref)
-        return None if found is None else found.charter

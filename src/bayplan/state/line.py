@@ -45,7 +45,7 @@ class Hint(StrEnum):
     SHARE = "share"  # a queue changed, or has or wants less than before
     RULES = "rules"  # a gang that runs has other rules: it may have to go for others now
     GROWN = "grown"  # a queue that has more than is its own has got more, or others want more beside it
-    LOOSE = "loose"  # pods of queues may have to go now: they are where they were promised to be, or spared
+    LOOSE = "loose"  # pods of queues came to where room was promised to them, or are no longer spared
 
 
 NO_HURRY = frozenset({Hint.GROWN, Hint.LOOSE})
@@ -201,9 +201,9 @@ class Line:
         kinds = {kind: None for hint in happened - NO_HURRY for kind in self.by_hint[hint]}
         for kind in kinds:
             self._wake_kind(kind, kind.burst, now)
-        for hint in happened & NO_HURRY:
-            for kind in sorted(self.by_hint[hint], key=lambda kind: kind.parked[:1]):
-                self._wake_soon(kind, now)
+        later = {kind: None for hint in happened & NO_HURRY for kind in self.by_hint[hint]}
+        for kind in sorted(later, key=lambda kind: kind.parked[:1]):
+            self._wake_soon(kind, now)
 
     def wake_soon(self, entry: Entry, now: float) -> None:
         """Something happened that may help this one: it is tried when it is its turn."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from bayplan.model.charter import Charter
 from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.standstill import Hindrance, Standstill
@@ -230,6 +231,11 @@ class Standing(Facts):
             return crew.ref
         wants = waiting[0].wants
         return self.index.signature(wants.shape), wants.priority, wants.preempts
+
+    def charter_of(self, ref: Ref) -> Charter | None:
+        """The rules of a gang, or those that a lone pod would have."""
+        found = self.crews.get(ref)
+        return None if found is None else found.charter
 
     def waiting(self, ref: Ref) -> tuple[Pod, ...]:
         """Its pods that want a node and are not held back, in the order in which they are tried."""
