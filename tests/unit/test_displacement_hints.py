@@ -350,3 +350,28 @@ def test_so_is_a_group_of_another_class() -> None:
     found.store.patch(POD_GROUP, "default", "runs", {"spec": {"priorityClassName": "low"}})
     found.run(5.0)
     assert found.get("runs-0")["metadata"].get("deletionTimestamp")
+
+
+def owns(found: Site, name: str, cpu: int) -> None:
+    free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+    resources = {"cpu": {**free, "quota": 1000 * cpu}, "memory": free, "gpu": free}
+    found.queue(name, resources=resources)
+
+
+def starts(found: Site, name: str, of: str, cpu: int, **spec: Any) -> None:
+    found.group(name, minMember=1, queue=of, preemptibility="preemptible", **spec)
+    found.pod(f"{name}-0", name, cpu=cpu)
+    found.run(5.0)
+
+
+def test_so_is_a_queue_that_has_grown_beyond_its_quota() -> None:
+    found = Site((1, 1))
+    found.store.create(CLASSES, {"metadata": {"name": "high"}, "value": 75})
+    owns(found, "a", 3)
+    owns(found, "b", 2)
+    starts(found, "a1", "a", 2)
+    starts(found, "a2", "a", 1, priorityClassName="high")
+    starts(found, "waits", "b", 2)
+    assert found.on("waits-0") == [""] and not found.get("a1-0")["metadata"].get("deletionTimestamp")
+    starts(found, "a3", "a", 1, priorityClassName="high")
+    assert found.on("a3-0") == ["r1-n0"] and found.get("a1-0")["metadata"].get("deletionTimestamp")
