@@ -135,6 +135,13 @@ def test_a_scheduler_that_does_not_hear_who_may_have_to_go_now_is_caught(
     assert "make room but waits" in first_violation("make room but waits", 13)
 
 
+def test_a_scheduler_that_does_not_hear_of_queues_that_grow_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(FairBook, "outgrown", lambda self: False)
+    assert "make room but waits" in first_violation("make room but waits", 145, calm=False)
+
+
 def test_a_queue_beyond_its_limit_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Accounts, "beyond_limit", lambda self, queue, amounts: None)
     assert "more than its limit" in first_violation("more than its limit")
