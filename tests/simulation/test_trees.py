@@ -46,7 +46,7 @@ def test_seed(seed: int) -> None:
 def test_faults_and_deeds_of_many_kinds_happen() -> None:
     assert happened(map(report_of, SEEDS)) >= {
         "conflict", "crash", "delay_events", "delay_outcome", "duplicate", "relist", "timeout_done",
-        "timeout_lost", "cordoned", "displaced", "node_lost", "pod_deleted",
+        "timeout_lost", "cordoned", "displaced", "group_ranked", "node_lost", "pod_deleted", "queue_changed",
     }  # fmt: skip
 
 
@@ -110,6 +110,20 @@ def test_a_scheduler_that_wakes_nobody_is_caught(monkeypatch: pytest.MonkeyPatch
     assert "though there is room" in first_violation("though there is room")
 
 
+def test_a_scheduler_that_does_not_hear_who_may_have_to_go_now_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bayplan.state.facts.yields_more", lambda before, after: False)
+    assert "make room but waits" in first_violation("make room but waits", 13)
+
+
+def test_a_scheduler_that_does_not_hear_of_queues_that_grow_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(FairBook, "outgrown", lambda self: False)
+    assert "make room but waits" in first_violation("make room but waits", 145, calm=False)
+
+
 def test_a_queue_beyond_its_limit_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Accounts, "beyond_limit", lambda self, queue, amounts: None)
     assert "more than its limit" in first_violation("more than its limit")
@@ -136,7 +150,9 @@ def test_a_queue_that_takes_what_is_anothers_is_caught(monkeypatch: pytest.Monke
 
 def test_one_who_goes_though_it_is_not_preemptible_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PodGroup, "is_preemptible", lambda self, priority: True)
-    monkeypatch.setattr("bayplan.simulator.trees_queues.Books.too_much", lambda self, queue: iter(()))
+    monkeypatch.setattr(
+        "bayplan.simulator.trees_queues.Books.too_much", lambda self, queue, *, lasting: iter(())
+    )
     assert "it is not preemptible" in first_violation("it is not preemptible")
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from bayplan.model.gang import Ref
 from bayplan.model.pod import PodKey
-from bayplan.model.standstill import Hindrance, Standstill
+from bayplan.model.standstill import Hindrance, Hope, Sought, Standstill
 from bayplan.model.unfit import Bar, Cause, Unfit
 from bayplan.state.hints import hints_of
 from bayplan.state.line import (
@@ -12,7 +14,9 @@ from bayplan.state.line import (
     BACKOFF_MAX,
     HEADS_MAX,
     NEVER,
+    PACE,
     PODS_MAX,
+    SOON,
     SPARE,
     Entry,
     Hint,
@@ -193,3 +197,53 @@ def test_hints_follow_from_the_reason() -> None:
     assert hints() == always | {Hint.ROOM}  # there was no node that it was let look at
     assert Hint.KEPT in hints_of(Standstill(Hindrance.KEPT_FREE), lone=True)
     assert hints_of(Standstill(Hindrance.FLAWED), lone=True) == frozenset()
+
+
+def test_what_helps_few_wakes_the_most_important_first_and_so_many_a_second() -> None:
+    line = Line()
+    for at in range(2 * PACE):
+        park(line, put(line, f"g{at:02}", priority=at), key=f"{at}", hints=frozenset({Hint.ROOM, Hint.GROWN}))
+    line.wake({Hint.GROWN}, NOW)
+    assert names(line) == []
+    assert [entry.ref.name for entry in line.expired(NOW + SOON)] == [f"g{2 * PACE - 1:02}"]
+    assert len(list(line.expired(NOW + SOON + 1.0))) == PACE
+
+
+def test_what_happened_is_no_news_until_it_was_tried() -> None:
+    line = Line()
+    entry = put(line, "gang")
+    park(line, entry, hints=frozenset({Hint.LOOSE, Hint.ROOM}))
+    line.wake({Hint.LOOSE}, NOW)
+    line.wake({Hint.LOOSE}, NOW + SOON / 2)
+    assert entry.due == NOW + SOON
+    line.wake({Hint.ROOM}, NOW + SOON / 2)  # that is another matter
+    assert names(line) == ["gang"]
+    park(line, entry, hints=frozenset({Hint.LOOSE, Hint.ROOM}))
+    line.wake({Hint.LOOSE}, NOW + 9)
+    assert entry.due == NOW + 9 + SOON
+
+
+def test_a_gang_that_is_parked_again_for_the_same_hears_of_it_again() -> None:
+    line = Line()
+    entry = put(line, "gang")
+    for now in (NOW, NOW + 20):
+        park(line, entry, hints=frozenset({Hint.GROWN}))
+        line.wake({Hint.GROWN}, now)
+        assert entry.due == now + SOON
+        line.move(entry, Place.READY)  # its own rules changed: it is tried for that
+
+
+def test_hints_of_those_whom_the_going_of_others_may_help() -> None:
+    def hints(**facts: Any) -> frozenset[Hint]:
+        unfit = Unfit(1, {(Cause.LACKING, ""): 1})
+        return hints_of(Standstill(**{"hindrance": Hindrance.NO_ROOM, "unfit": unfit, **facts}), lone=False)
+
+    never = hints(sought=Sought.NEVER)
+    assert not never & {Hint.RULES, Hint.GROWN, Hint.LOOSE}
+    assert hints(sought=Sought.NOBODY) == hints(sought=Sought.NO_HELP) == never | {Hint.RULES}
+    queued = frozenset({Hope.OTHERS, Hope.EXCESS})
+    assert hints(sought=Sought.NO_HELP, hopes=queued) == never | {Hint.RULES, Hint.LOOSE, Hint.GROWN}
+    full = {"hindrance": Hindrance.OVER_LIMIT, "unfit": None}
+    assert hints(**full) == frozenset()
+    assert hints(**full, hopes=frozenset({Hope.OTHERS})) == {Hint.RULES, Hint.LOOSE}
+    assert {Hint.ROOM, Hint.NODE} <= hints(**full, hopes=frozenset({Hope.OTHERS, Hope.PLACE}))

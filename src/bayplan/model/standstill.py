@@ -43,6 +43,14 @@ class Sought(StrEnum):
     FOUND = "found"
 
 
+class Hope(StrEnum):
+    """What would have to become of others so that a gang of a queue has room if some of them go."""
+
+    OTHERS = "others"  # they may be made to go, though now they may not
+    EXCESS = "excess"  # queues have more than is theirs, and it may take that from them
+    PLACE = "place"  # who would have to go for the limit of its queue is there, but a place then is not
+
+
 @dataclass(frozen=True, slots=True)
 class Excess:
     """What a queue would have beyond what it may have of one resource."""
@@ -72,3 +80,4 @@ class Standstill:
     part: str = ""  # the pod set that lacks places or pods, if it is one; `minimum` is its own then
     excess: Excess | None = None  # of its queue, or of one above
     again: float | None = field(default=None, compare=False)  # when time alone may help
+    hopes: frozenset[Hope] = field(default=frozenset(), compare=False)

@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from bayplan.model.plan import Displace, Nominate
-from bayplan.model.standstill import Excess, Hindrance, Sought, Standstill
+from bayplan.model.standstill import Excess, Hindrance, Hope, Sought, Standstill
 from bayplan.placement.tree import Bools
 from bayplan.scheduling.attempt import Asked, Outcome, asked_of, attempt
 from bayplan.scheduling.fair_accounts import Accounts, amounts_of
@@ -170,6 +170,7 @@ class FairTurns:
         charter = one.turn.candidate.charter
         if not profile.displace or charter.preempts is False or charter.source in self.rooms.sent:
             return None
+        self.rooms.placeless = False
         for means in profile.fair_means:
             room = self.rooms.find(means, one.turn, one.asked, one.within)
             if room is not None:
@@ -186,17 +187,32 @@ class FairTurns:
         self.muster.promise(one.asked, room.seats, one.found, len(room.pods))
 
     def _go_without(self, one: _Late) -> None:
+        fair = self.accounts.within_share(one.turn.queue, one.turn.amounts)
+        again = self.rooms.again if self.rooms.again < inf else None
+        hopes = self._hopes(one, fair)
         if one.excess is not None:
             minimum = one.turn.candidate.charter.minimum
-            self._refuse(one.asked, Standstill(Hindrance.OVER_LIMIT, minimum, excess=one.excess))
+            why = Standstill(Hindrance.OVER_LIMIT, minimum, excess=one.excess, again=again, hopes=hopes)
+            self._refuse(one.asked, why)
             return
         sought = Sought.NO_HELP if self.rooms.pieces.by_queue() else Sought.NOBODY
-        if not self.muster.profile.displace or one.turn.candidate.charter.preempts is False:
+        if not hopes:
             sought = Sought.NEVER
-        again = self.rooms.again if self.rooms.again < inf else None
-        why = replace(standstill(Hindrance.NO_ROOM, one.asked, one.found), sought=sought, again=again)
-        fair = self.accounts.within_share(one.turn.queue, one.turn.amounts)  # else nobody waits for it
-        self._refuse(one.asked, why, self.muster.keeps(one.asked) if fair else ())
+        why = standstill(Hindrance.NO_ROOM, one.asked, one.found)
+        why = replace(why, sought=sought, again=again, hopes=hopes)
+        keeps = self.muster.keeps(one.asked) if fair else ()  # else nobody waits for it
+        self._refuse(one.asked, why, keeps)
+
+    def _hopes(self, one: _Late, fair: bool) -> frozenset[Hope]:
+        """What may let it make others go at another time; nothing if it may not at all."""
+        if not self.muster.profile.displace or one.turn.candidate.charter.preempts is False:
+            return frozenset()
+        found = {Hope.OTHERS}
+        if fair:
+            found.add(Hope.EXCESS)
+        if one.excess is not None and self.rooms.placeless:
+            found.add(Hope.PLACE)
+        return frozenset(found)
 
     def _refuse(self, asked: Asked, why: Standstill, keeps: tuple[str, ...] = ()) -> None:
         """It hears why not; what was promised to it is no longer."""

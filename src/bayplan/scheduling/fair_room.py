@@ -47,7 +47,8 @@ class FairRooms:
         self.served: set[Ref] = set()  # gangs that got something
         self.sent: set[Ref] = set()  # gangs of which somebody has to go
         self.tries = max(TRIES_LEAST, TRIES_BY_NODES // (len(self.floor) + 1))
-        self.failed: set[object] = set()  # what was sought in vain since anything changed
+        self.failed: dict[object, bool] = {}  # sought in vain since anything changed; if for want of a place
+        self.placeless = False  # whether a place is what the last one lacked, by any means so far
         self.again = inf  # when somebody has run for long enough to go
 
     def find(self, means: Means, turn: Turn, asked: Asked, within: Bools | None) -> FairRoom | None:
@@ -59,13 +60,16 @@ class FairRooms:
         }
         alike = means, _likeness(turn, within)
         if alike in self.failed:
+            self.placeless |= self.failed[alike]
             return None
+        before, self.placeless = self.placeless, False
         room = by_means[means](turn, asked, within)
         if room is not None:
             self._commit(turn, asked, room)
             self.failed.clear()
         elif not turn.candidate.standing:
-            self.failed.add(alike)
+            self.failed[alike] = self.placeless
+        self.placeless |= before
         return room
 
     @property
@@ -176,7 +180,7 @@ class FairRooms:
 
     def _rests(self, piece: Piece, *, reclaim: bool = True) -> bool:
         """Whether it has not run for as long as it may before it has to go."""
-        until = rests_until(self.accounts, piece, reclaim=reclaim) if piece.core else 0.0
+        until = rests_until(self.accounts, piece, self.now, reclaim=reclaim) if piece.core else 0.0
         if self.now < until < self.again:
             self.again = until
         return until > self.now
@@ -248,6 +252,7 @@ class FairRooms:
         forced = self._forced(turn, pool)
         if forced is None:
             return None
+        self.placeless = True
         may_stay = [piece for piece in reversed(pool) if piece not in forced]
         breaking, others = self.rooms.budgets.split([piece.unit for piece in may_stay])
         mark = self.floor.mark()

@@ -139,11 +139,14 @@ class Victims:
         return None if best is None else best[1]
 
 
-def rests_until(accounts: Accounts, piece: Piece, *, reclaim: bool) -> float:
-    """From when on the core of a gang may go: its queue, or one above, may give it time to run first."""
+def rests_until(accounts: Accounts, piece: Piece, now: float, *, reclaim: bool) -> float:
+    """From when on the core of a gang may go: its queue, or one above, may give it time to run first.
+
+    That of one that has not started yet begins now, or later.
+    """
     for name in accounts.up(piece.queue):
         queue = accounts.queues[name]
         seconds = queue.reclaim_after if reclaim else queue.preempt_after
         if seconds is not None:
-            return piece.unit.started + seconds if seconds > 0 else 0.0
+            return min(piece.unit.started, now) + seconds if seconds > 0 else 0.0
     return 0.0

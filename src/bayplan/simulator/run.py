@@ -6,31 +6,28 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from random import Random
 
-from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.dialects.kueue import scheduled
-from bayplan.model.plan import Bind, Plan
+from bayplan.model.plan import Bind, Displace, Plan
 from bayplan.model.profile import Profile
 from bayplan.runtime.admission_role import AdmissionRole
-from bayplan.runtime.journal import MemoryJournal
-from bayplan.runtime.loop import Loop
 from bayplan.runtime.roles import Role
 from bayplan.runtime.scheduler_role import SchedulerRole
-from bayplan.scheduling.muster import decide_gangs
 from bayplan.simulator import admission_belief, checkers, world
 from bayplan.simulator.admission_checkers import QueueWatchman
 from bayplan.simulator.faults import Chances
 from bayplan.simulator.hands import Hands
 from bayplan.simulator.objects import is_finished, topology
 from bayplan.simulator.queue_world import queue_world
+from bayplan.simulator.scheduling_storm import SchedulingStorm
 from bayplan.simulator.stage import PLAIN_NODES
-from bayplan.simulator.storm import EPOCH, NEVER, Actor, Storm
+from bayplan.simulator.storm import EPOCH, NEVER, Actor
 from bayplan.state.line import Place
 
 ROOMS_EVERY = 8  # busy steps
 PLAYS = ({"jobs"}, {"queues"}, {"jobs", "queues"}, {"queues"})  # by seed
 
 
-class Simulation(Storm):
+class Simulation(SchedulingStorm):
     """Gangs of the scheduler and bare Workloads, together or not."""
 
     calm_seconds = 900.0
@@ -93,6 +90,9 @@ class Simulation(Storm):
     def planned(self, plan: Plan) -> Iterable[str]:
         return checkers.plan_is_whole(plan, self.scheduler.state)
 
+    def at_rest(self) -> Iterable[str]:
+        return self._scheduler_verdict() if "jobs" in self.play and self.may_judge() else ()
+
     def verdict(self) -> list[str]:
         """After the faults: nothing that fits may wait, and what we believe is what a fresh start would."""
         found = self._scheduler_verdict() if "jobs" in self.play else []
@@ -114,13 +114,15 @@ class Simulation(Storm):
         found = [f"gang {entry.ref.name} is still {entry.place}" for entry in state.entries()
                  if entry.place in (Place.READY, Place.COMMITTED, Place.BACKOFF)]  # fmt: skip
         fresh = SchedulerRole()
-        Loop(EmbeddedBackend(self.store), (fresh,), MemoryJournal()).take_in(self.now)
+        view = self.begin_afresh(fresh)
         ours, theirs = state.ledger.by_node(), fresh.state.ledger.by_node()
         if ours != theirs:
             found.append(f"the ledger says {ours}, a fresh list gives {theirs}")
-        plan = decide_gangs(fresh.state.look(fresh.state.heads(self.now), self.now), Profile(), self.now)
-        fits = {action.gang.name for action in plan.actions if isinstance(action, Bind)}
-        return found + [f"gang {name} would fit but waits" for name in sorted(fits)]
+        would = list(self.would_do(fresh, view))
+        fits = {action.gang.name for action in would if isinstance(action, Bind)}
+        displaces = {action.by.name for action in would if isinstance(action, Displace)}
+        found += [f"gang {name} would fit but waits" for name in sorted(fits)]
+        return found + [f"others could make room for gang {name} but it waits" for name in sorted(displaces)]
 
     def shake(self) -> None:
         super().shake()

@@ -84,8 +84,8 @@ class TreeWatchman:
                 yield from bonds_hold(found[name], labels)
             if exact:
                 kept = books(objects, found)
-                for queue in dict.fromkeys(found[name].queue for name in names if found[name].known):
-                    yield from kept.too_much(queue)
+                for grove in (found[name] for name in names if found[name].known):
+                    yield from kept.too_much(grove.queue, lasting=grove.lasting)
         for pod in fresh:
             grove = found.get(group_of(pod), Grove(""))
             bound = Bound(now, grove.name, claim_of(pod, grove), grove.queue)
@@ -155,7 +155,7 @@ class TreeWatchman:
                 continue
             if short := grove.short(standing[name]):
                 yield f"{name} would start while it lacks {short}"
-            yield from kept.too_much(grove.queue)
+            yield from kept.too_much(grove.queue, lasting=grove.lasting)
 
     def _moved(
         self, moves: Sequence[Displace], found: dict[str, Grove], pods: dict[PodKey, Object], kept: Books,

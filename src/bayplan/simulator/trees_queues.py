@@ -46,6 +46,19 @@ def _queue(rng: Random, name: str, parent: str, part: int) -> Object:
     return {"metadata": {"name": name}, "spec": spec}
 
 
+def other_rules(rng: Random, queue: Object) -> Object:
+    """A queue of which somebody thinks anew: what is its own, what it gets beyond, whom it goes before."""
+    cpu = queue["spec"]["resources"][CPU]
+    before = max(cpu["quota"], 1000)
+    quota = rng.choice((0, 1000, before // 2000 * 1000, before + 1000, before * 2, -1))
+    said = {**cpu, "quota": quota, "overQuotaWeight": rng.choice((0, 1, 1, 3))}
+    priority = rng.choice((50, 100, 100, 150))
+    times = {
+        key: rng.choice((None, None, "20s", "90s")) for key in ("preemptMinRuntime", "reclaimMinRuntime")
+    }
+    return {"priority": priority, "resources": {**queue["spec"]["resources"], CPU: said}, **times}
+
+
 def amounts_of_pod(pod: Object) -> Amounts:
     """What a pod asks for."""
     return dict(pod_amounts(msgspec.convert(pod, PodWire).spec))
@@ -92,13 +105,16 @@ class Books:
         said = self.queues[name]["resources"]["cpu"]["limit"]
         return None if said < 0 else max(int(said), self.quota(name) or 0)
 
-    def too_much(self, queue: str) -> Iterator[str]:
-        """The queues, from this one up, that have more than they may."""
+    def too_much(self, queue: str, *, lasting: bool) -> Iterator[str]:
+        """The queues, from this one up, that have more than they may.
+
+        `lasting`: what was given last lasts. Other things do not make too much of that.
+        """
         for name in self.up(queue):
             limit, quota = self.limit(name), self.quota(name)
             if limit is not None and self.use.get(name, 0) > limit:
                 yield f"queue {name} has {self.use[name]} cpu, more than its limit of {limit}"
-            if quota is not None and self.lasting.get(name, 0) > quota:
+            if lasting and quota is not None and self.lasting.get(name, 0) > quota:
                 yield f"queue {name} has {self.lasting[name]} cpu that lasts, more than its quota of {quota}"
 
     def part_ways(self, one: str, other: str) -> tuple[str, str]:

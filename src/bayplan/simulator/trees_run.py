@@ -45,7 +45,6 @@ from bayplan.simulator.trees_queues import CPU, Books, amounts_of_pod
 from bayplan.simulator.trees_room import Ground, has_room
 from bayplan.simulator.trees_world import trees_world
 from bayplan.state.board import Board
-from bayplan.state.standing import FLUSH_SECONDS
 
 Object = dict[str, Any]
 TOLD = {"pods": PODS_KIND, "groups": wire.POD_GROUPS, "queues": wire.QUEUES}
@@ -64,7 +63,8 @@ class TreesSimulation(SchedulingStorm):
         self.world = trees_world(rng, COMING_SECONDS)
         super().__init__(seed, rng, Random(f"ids {seed}"), weather)
         self.furnish(self.world.nodes, self.world.rules)
-        self.hands = TreeHands(self.store, rng, self.world, EPOCH, self.storm_seconds)
+        minds = Random(f"minds {seed}")
+        self.hands = TreeHands(self.store, rng, self.world, EPOCH, self.storm_seconds, minds)
         self.kinds = {"nodes": PLAIN_NODES, "pods": PLAIN_PODS, "events": EVENTS} | {
             "queues": names.QUEUE, "groups": names.POD_GROUP, "jobs": resource("Job"),
             "jobsets": resource("JobSet"),
@@ -91,7 +91,8 @@ class TreesSimulation(SchedulingStorm):
 
     def problems(self) -> Iterator[str]:
         yield from belief_is_consistent(self.scheduler.state)
-        exact = self.now - max(self.lost, self.begun) > IN_DOUBT_SECONDS and not self._rules_were_lost()
+        sure = self.now - max(self.lost, self.begun, self.hands.ruled) > IN_DOUBT_SECONDS
+        exact = sure and not self._rules_were_lost()
         told = {key for key, pod in self.scheduler.state.pods.items() if pod.node}
         yield from self.watchman.check(self.listed, self.now, told, exact=exact)
 
@@ -123,7 +124,7 @@ class TreesSimulation(SchedulingStorm):
         for action in self.would_do(fresh, view):
             if isinstance(action, Bind):
                 yield f"pod {action.pod.key.name} would fit on {action.node} but waits"
-            elif self.now - self.changed > FLUSH_SECONDS:  # until then it need not have been looked at again
+            else:
                 yield f"{action.by.name} could have {action.pod.key.name} make room but waits"
 
     def _who_could_start(self, state: Board) -> Iterator[str]:
@@ -177,7 +178,7 @@ def may_start(grove: Grove, kept: Books) -> bool:
         mine = [pod for pod in grove.waiting() if grove.leaf_of(pod) == leaf]
         for pod in mine[:lack]:
             then.take(grove.queue, amounts_of_pod(pod).get(CPU, 0), lasting=grove.lasting)
-    return not any(then.too_much(grove.queue))
+    return not any(then.too_much(grove.queue, lasting=grove.lasting))
 
 
 def same_shares(ours: Board, theirs: Board) -> Iterator[str]:

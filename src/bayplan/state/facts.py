@@ -43,6 +43,7 @@ from bayplan.state.flat import FLAT, Flat
 from bayplan.state.ledger import Claim, Ledger, Shift
 from bayplan.state.line import Hint
 from bayplan.state.lone import lone_charter, lone_ref
+from bayplan.state.news import asks, asks_the_same, spares_less, yields_more
 from bayplan.state.stores import Stores
 from bayplan.state.zone_book import USUAL_CARE, ZoneBook
 
@@ -115,9 +116,9 @@ class Facts:
                 if name != FLAT.name:
                     self.clusters.pop(name, None)
             case BudgetSeen(budget):
-                self.budgets[budget.namespace, budget.name] = budget
+                self._budget(budget.namespace, budget.name, budget)
             case BudgetLost(namespace, name):
-                self.budgets.pop((namespace, name), None)
+                self._budget(namespace, name, None)
             case ZonesSeen(report):
                 self._hint(Hint.ZONES, self.zones.report(report, self._on_nodes()))
             case ZonesLost(name):
@@ -187,9 +188,8 @@ class Facts:
 
     def _topology_seen(self, topology: Topology) -> None:
         """Pods are bound to hosts, so every topology is continued down to them."""
-        levels = topology.levels
-        if not topology.ends_at_host and len(levels) < LEVELS_MAX:
-            levels = (*levels, HOSTNAME)
+        more = (HOSTNAME,) if not topology.ends_at_host and len(topology.levels) < LEVELS_MAX else ()
+        levels = (*topology.levels, *more)
         known = self.clusters.get(topology.name)
         if topology.name == FLAT.name or (known is not None and known.topology.levels == levels):
             return
@@ -212,14 +212,19 @@ class Facts:
             self.charters[ref] = charter
         crew = self._crew(ref)
         if self.fair.active:
-            self.fair.charter(ref, charter)
+            self._hint(Hint.SHARE, self.fair.charter(ref, charter))
+        eases = yields_more(before, charter) and any(key in self.placed for key in crew.standing)
+        self._hint(Hint.RULES, eases)
         if before is not None and charter is not None and before.uid != charter.uid:
             crew.begun, crew.told = False, None  # another gang of the same name
         crew.rule(charter)
-        same = (
-            before is not None and charter is not None and replace(before, started=charter.started) == charter
-        )
-        self._touch(crew, own=not same)
+        self._touch(crew, own=not asks_the_same(before, charter))
+
+    def _budget(self, namespace: str, name: str, budget: Budget | None) -> None:
+        before = self.budgets.pop((namespace, name), None)
+        if budget is not None:
+            self.budgets[namespace, name] = budget
+        self._hint(Hint.LOOSE, self.fair.active and spares_less(before, budget))
 
     def _fair_queue_seen(self, queue: FairQueue) -> None:
         first = not self.fair.active
@@ -306,8 +311,11 @@ class Facts:
     def _unpromise(self, key: PodKey, comes_to: str = "") -> None:
         """Room is no longer promised to a pod: others may have it, unless it takes it now."""
         promised = self.nominations.pop(key, None)
-        if promised is not None and promised[1] != comes_to:
-            self._hint(Hint.ROOM)
+        if promised is None:
+            return
+        self._hint(Hint.ROOM, promised[1] != comes_to)
+        if self.fair.answers(promised[0].gang):  # it counted for its queue: not any more, or now it runs
+            self._hint(Hint.SHARE if promised[1] != comes_to else Hint.LOOSE)
 
     def _gone(self, key: PodKey) -> None:
         """A pod takes no room any more; whoever made it go may go on."""
@@ -369,7 +377,7 @@ class Facts:
         changed = crew.take(key, part_of(pod), (pod.pod_set, pod.rank))
         if key in crew.waiting:
             crew.ordered = None
-            if before is not None and _asks(before) != _asks(pod):
+            if before is not None and asks(before) != asks(pod):
                 changed = True
                 if lone:
                     crew.charter = lone_charter(pod)
@@ -383,16 +391,3 @@ class Facts:
                 cluster.use_node(shift.node, shift.amounts, shift.sign)
             if shift.sign < 0:
                 self._hint(Hint.ROOM)
-
-    # ── questions ──────────────────────────────────────────────────────────────────────────────────
-
-    def charter_of(self, ref: Ref) -> Charter | None:
-        """The rules of a gang, or those that a lone pod would have."""
-        found = self.crews.get(ref)
-        return None if found is None else found.charter
-
-
-def _asks(pod: Pod) -> tuple[object, ...]:
-    """What a change of makes another try worth while."""
-    wants = pod.wants
-    return wants.shape, wants.priority, wants.preempts, wants.gates, pod.amounts, pod.pod_set

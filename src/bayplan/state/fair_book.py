@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
 from bayplan.model.charter import Charter
-from bayplan.model.fair_queue import FairQueue
+from bayplan.model.fair_queue import Entitlement, FairQueue
 from bayplan.model.gang import Ref
 from bayplan.model.node import Node
 from bayplan.model.pod import Pod, PodKey
 from bayplan.state.crew import Part, part_of
 
 Sums = dict[str, int]
+NOTHING_SAID = Entitlement()
 
 
 class Hold(IntEnum):
@@ -64,6 +65,7 @@ class FairBook:
         self._wants: dict[str, Sums] = {}
         self._nodes: dict[str, Mapping[str, int]] = {}
         self._capacity: Sums = {}
+        self._grown: set[str] = set()  # queues that have more; "": whoever has too much may have to give more
         self.active = False
 
     def begin(self, charters: Mapping[Ref, Charter], pods: Iterable[Pod]) -> None:
@@ -86,21 +88,26 @@ class FairBook:
         """Whether it was known."""
         return self.queues.pop(name, None) is not None
 
-    def charter(self, ref: Ref, charter: Charter | None) -> None:
-        """A gang answers to a queue, to another one, or to none any more."""
+    def charter(self, ref: Ref, charter: Charter | None) -> bool:
+        """A gang answers to a queue, to another one, or to none any more. Whether any has or wants less."""
         account = self._gangs.get(ref)
         if account is None:
             account = self._gangs[ref] = _Account()
         queue, lasting = (charter.queue, charter.lasting) if charter is not None else ("", False)
-        if (account.queue, account.lasting) != (queue, lasting):
+        changed = (account.queue, account.lasting) != (queue, lasting)
+        has, wants = any(account.has.values()), any(account.wants.values())
+        less = changed and (has or (wants and bool(account.queue)))
+        if changed:
             self._book(account, -1)
             account.queue, account.lasting = queue, lasting
             self._book(account, 1)
+            self._grown |= ({queue} if has else set()) | ({""} if wants else set())
         if charter is None:
             self._forget_if_empty(ref)
+        return less
 
     def pod(self, pod: Pod, hold: Hold) -> bool:
-        """A pod as we believe it to be. Whether a queue has less than before."""
+        """A pod as we believe it to be. Whether a queue has or wants less than before."""
         noted = self._pods.get(pod.key)
         if (
             noted is not None
@@ -111,18 +118,22 @@ class FairBook:
         less = self.lost(pod.key)
         if hold is not Hold.NOTHING:
             self._pods[pod.key] = _Noted(pod.gang, pod.amounts, hold)
-            self._count(self._pods[pod.key], 1)
+            account = self._count(self._pods[pod.key], 1)
+            if hold is Hold.HAS:
+                self._grown.add(account.queue)
+            elif account.queue and noted is None:
+                self._grown.add("")
         return less and hold is not Hold.HAS
 
     def lost(self, key: PodKey) -> bool:
-        """A pod is no more. Whether a queue has less than before."""
+        """A pod is no more. Whether a queue has or wants less than before."""
         noted = self._pods.pop(key, None)
         if noted is None:
             return False
         account = self._count(noted, -1)
         if not account.queue:
             self._forget_if_empty(noted.gang)
-        return bool(account.queue) and noted.hold is Hold.HAS
+        return bool(account.queue)
 
     def node(self, name: str, node: Node | None) -> None:
         """A node is there, as it is now, or no more."""
@@ -132,6 +143,43 @@ class FairBook:
             _add(self._capacity, node.allocatable, 1)
 
     # ── asking ─────────────────────────────────────────────────────────────────────────────────────
+
+    def answers(self, gang: Ref | None) -> bool:
+        """Whether a gang answers to a queue."""
+        return gang in self._gangs and bool(self._gangs[gang].queue)
+
+    def outgrown(self) -> bool:
+        """Whether others may take from a queue what they could not when this was asked last.
+
+        It has got more, or its share is less as there is less to share or others want more; and with all
+        below it, it has more than its quota.
+        """
+        grown, self._grown = self._grown, set()
+        if not grown or not self.queues:
+            return False
+        use: dict[str, Sums] = {}
+        affected: set[str] = set(self.queues) if "" in grown else set()
+        for leaf, sums in self._has.items():
+            for name in self._up(leaf):
+                _add(use.setdefault(name, {}), sums, 1)
+                if leaf in grown:
+                    affected.add(name)
+        shared = {resource for queue in self.queues.values() for resource in queue.entitlements}
+        return any(
+            (quota := self.queues[name].entitlements.get(resource, NOTHING_SAID).quota) is not None
+            and amount > quota
+            for name in affected
+            for resource, amount in use.get(name, {}).items()
+            if resource in shared
+        )
+
+    def _up(self, name: str) -> Iterator[str]:
+        """A queue and all above it that are there; nobody goes round in a circle."""
+        seen: set[str] = set()
+        while name in self.queues and name not in seen:
+            yield name
+            seen.add(name)
+            name = self.queues[name].parent
 
     def view(self) -> FairView | None:
         """How things are now; None if there are no queues."""

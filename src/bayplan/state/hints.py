@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bayplan.model.standstill import Standstill
+from bayplan.model.standstill import Hindrance, Hope, Sought, Standstill
 from bayplan.model.unfit import Bar, Cause
 from bayplan.state.line import Hint
 
@@ -12,11 +12,30 @@ _BY_STORAGE = frozenset(
     {Cause.ONE_POD, Cause.ATTACHED, Cause.VOLUME_ELSEWHERE, Cause.NO_VOLUME, Cause.NO_STORE_ROOM}
     | {Cause.VOLUME_GONE, Cause.VOLUME_ZONE}
 )
-ALL = frozenset(Hint)
+_IN_VAIN = (Sought.NOBODY, Sought.NO_HELP)
 
 
 def hints_of(why: Standstill, lone: bool) -> frozenset[Hint]:
     """The events after which a try may end differently. Rather one too many than one too few."""
+    return _by_room(why, lone) | _by_going(why)
+
+
+def _by_going(why: Standstill) -> frozenset[Hint]:
+    """Events after which others may be made to go who could not before."""
+    found = set[Hint]()
+    if why.sought in _IN_VAIN or why.hindrance is Hindrance.KEPT_FREE or Hope.OTHERS in why.hopes:
+        found.add(Hint.RULES)
+    if Hope.OTHERS in why.hopes:
+        found.add(Hint.LOOSE)
+    if Hope.EXCESS in why.hopes:
+        found.add(Hint.GROWN)
+    return frozenset(found)
+
+
+def _by_room(why: Standstill, lone: bool) -> frozenset[Hint]:
+    """Events after which there may be a place, whoever is there."""
+    if Hope.PLACE in why.hopes:
+        return ROOMY | {Hint.KEPT, Hint.STORAGE, Hint.ZONES}
     if not why.hindrance.was_tried:
         return frozenset()
     found = {Hint.NODE, Hint.KEPT}  # whoever is refused may not have been let look at all nodes

@@ -16,6 +16,8 @@ HEADS_MAX = 64  # gangs that are decided on at once
 PODS_MAX = 512  # lone pods, likewise
 WEIGHT_MAX = 10_000  # pods in all, but for the first gang
 SPARE = 64
+SOON = 1.0  # seconds until one is tried again whom the going of others may help
+PACE = 10  # so many of them a second
 NEVER = float("inf")
 
 
@@ -40,7 +42,14 @@ class Hint(StrEnum):
     STORAGE = "storage"  # something about volumes changed
     ZONES = "zones"  # a node reports something else of its inside
     KEPT = "kept"  # room is no longer kept for another
-    SHARE = "share"  # a queue changed, or has less than before
+    SHARE = "share"  # a queue changed, or has or wants less than before
+    RULES = "rules"  # a gang that runs has other rules: it may have to go for others now
+    GROWN = "grown"  # a queue that has more than is its own has got more, or others want more beside it
+    LOOSE = "loose"  # pods of queues came to where room was promised to them, or are no longer spared
+
+
+NO_HURRY = frozenset({Hint.GROWN, Hint.LOOSE})
+"""They happen all the time, and help few: whoever waits for them is tried a little later, one by one."""
 
 
 @dataclass(slots=True)
@@ -88,6 +97,7 @@ class Line:
         self.telling: dict[Ref, None] = {}  # incomplete ones that have something to be told
         self.kinds: dict[Hashable, Kind] = {}
         self.by_hint: dict[Hint, dict[Kind, None]] = {hint: {} for hint in Hint}
+        self._soon: dict[Kind, None] = {}  # to be tried a little later
         self._ready: dict[str, list[Noted]] = {}  # by lane
         self._due: list[tuple[float, int, int, Ref]] = []
         self._count = 0
@@ -124,6 +134,8 @@ class Line:
         entry.stamp = self._count = self._count + 1
         if entry.place is Place.READY and entry.kind is not None:
             self._wake_kind(entry.kind, 1)
+        if entry.kind is not None:
+            self._soon.pop(entry.kind, None)
         entry.kind = None
 
     def postpone(self, entry: Entry, due: float) -> None:
@@ -185,9 +197,29 @@ class Line:
 
     def wake(self, hints: Iterable[Hint], now: float) -> None:
         """Something happened: the first of each kind that it may help is tried."""
-        kinds = {kind: None for hint in hints for kind in self.by_hint[hint]}
+        happened = frozenset(hints)
+        kinds = {kind: None for hint in happened - NO_HURRY for kind in self.by_hint[hint]}
         for kind in kinds:
             self._wake_kind(kind, kind.burst, now)
+        later = {kind: None for hint in happened & NO_HURRY for kind in self.by_hint[hint]}
+        for kind in sorted(later, key=lambda kind: kind.parked[:1]):
+            self._wake_soon(kind, now)
+
+    def wake_soon(self, entry: Entry, now: float) -> None:
+        """Something happened that may help this one: it is tried when it is its turn."""
+        if entry.kind is not None and entry.place is Place.PARKED:
+            self._wake_soon(entry.kind, now)
+
+    def _wake_soon(self, kind: Kind, now: float) -> None:
+        """However often that happens, so many are tried a second; what happens meanwhile is no news then."""
+        for hint in kind.hints & NO_HURRY:
+            self.by_hint[hint].pop(kind, None)
+        first = next((one for noted in kind.parked if (one := self._current(noted)) is not None), None)
+        if first is not None and kind not in self._soon:
+            due = now + SOON + len(self._soon) / PACE
+            self._soon[kind] = None
+            if due < first.due:
+                self.postpone(first, due)
 
     def wake_due(self, entry: Entry, now: float, again: float) -> None:
         """A parked one waited long enough without a hint: the first of its kind is tried, not all."""
@@ -222,8 +254,8 @@ class Line:
         kind = self.kinds.get(key)
         if kind is None:
             kind = self.kinds[key] = Kind(key, hints)
-            for hint in hints:
-                self.by_hint[hint][kind] = None
+        for hint in hints:
+            self.by_hint[hint][kind] = None
         entry.kind = kind
         heapq.heappush(kind.parked, (entry.rank, entry.stamp, entry.ref))
         if len(kind.parked) > 2 * len(self.entries) + SPARE:
@@ -233,6 +265,7 @@ class Line:
     def _forget_kind(self, kind: Kind) -> None:
         if self.kinds.get(kind.key) is kind:
             del self.kinds[kind.key]
+            self._soon.pop(kind, None)
             for hint in kind.hints:
                 self.by_hint[hint].pop(kind, None)
 

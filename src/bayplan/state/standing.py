@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from bayplan.model.charter import Charter
 from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.standstill import Hindrance, Standstill
@@ -11,7 +12,7 @@ from bayplan.model.zone import ZoneCare
 from bayplan.state.crew import Crew, hindrance, in_order, was_whole
 from bayplan.state.facts import Facts
 from bayplan.state.hints import ROOMY, hints_of
-from bayplan.state.line import NEVER, Entry, Hint, Line, Place
+from bayplan.state.line import NEVER, NO_HURRY, Entry, Hint, Line, Place
 from bayplan.state.zone_book import USUAL_CARE
 
 ASSUMED_SECONDS = 30.0  # how long a decided pod may stay unseen before we decide again
@@ -50,6 +51,8 @@ class Standing(Facts):
         touched, self.touched = self.touched, {}
         for ref, own in touched.items():
             self._stand(ref, own, now)
+        if self.fair.outgrown():
+            self.hints.add(Hint.GROWN)
         if self.hints:
             hints, self.hints = self.hints, set()
             for hint in hints:
@@ -119,16 +122,18 @@ class Standing(Facts):
         self._rank(crew, entry)
         if trouble is not None:
             self.line.back_off(entry, trouble)
-        elif left is not None and not fresh and not self._was_helped(crew, left):
+        elif left is not None and not fresh and not (helped := self._helped(crew, left)) - NO_HURRY:
             self._put_off(crew, entry, left, now)
+            if helped:
+                self.line.wake_soon(entry, now)
         else:
             self.line.move(entry, Place.READY)
 
-    def _was_helped(self, crew: Crew, left: Standstill) -> bool:
-        """Whether something happened while it was being bound that those left behind wait for."""
+    def _helped(self, crew: Crew, left: Standstill) -> set[Hint]:
+        """What happened while it was being bound that those left behind wait for."""
         making_room = left.hindrance is Hindrance.MAKING_ROOM
         hints = ROOMY if making_room else _hints_of(crew, left)
-        return any(self.heard[hint] != crew.heard.get(hint) for hint in hints)
+        return {hint for hint in hints if self.heard[hint] != crew.heard.get(hint)}
 
     def _rank(self, crew: Crew, entry: Entry) -> bool:
         """Its place among others. Whether that has changed."""
@@ -226,6 +231,11 @@ class Standing(Facts):
             return crew.ref
         wants = waiting[0].wants
         return self.index.signature(wants.shape), wants.priority, wants.preempts
+
+    def charter_of(self, ref: Ref) -> Charter | None:
+        """The rules of a gang, or those that a lone pod would have."""
+        found = self.crews.get(ref)
+        return None if found is None else found.charter
 
     def waiting(self, ref: Ref) -> tuple[Pod, ...]:
         """Its pods that want a node and are not held back, in the order in which they are tried."""
