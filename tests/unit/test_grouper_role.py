@@ -13,7 +13,7 @@ from bayplan.backends.stagehands.definitions import of_anything
 from bayplan.dialects.api import Event, Happened, Kind, Verb
 from bayplan.dialects.kai.grouper import KINDS
 from bayplan.dialects.kai.names import POD_GROUP, SEGMENT_REQUIRED, SEGMENT_SIZE, TOPOLOGY_NAME
-from bayplan.dialects.kai.owner_kinds import OWNER_KINDS
+from bayplan.dialects.kai.owner_kinds import BY_NAME, OWNER_KINDS
 from bayplan.dialects.kai.owners import View
 from bayplan.dialects.kai.pod_group import PodGroup
 from bayplan.dialects.kube.wire import PODS_KIND, Metadata, OwnerReference, PodSpec, PodWire
@@ -152,6 +152,19 @@ def test_pods_of_nobody_and_of_unknown_kinds_are_groups_of_their_own() -> None:
     site.run(4)
     assert all(site.on("alone", "thing"))
     assert f"pg-t-{uid}" in site.groups() and len(site.groups()) == 2
+
+
+def test_what_stands_on_an_owner_counts_for_every_kind_of_the_table() -> None:
+    assert {key for key in KINDS if key != ("", "Pod")} <= set(BY_NAME)
+    site = Trained()
+    run, task = BY_NAME["tekton.dev", "PipelineRun"], BY_NAME["tekton.dev", "TaskRun"]
+    for kind in (run, task):
+        site.store.create(DEFINITIONS, of_anything(kind))
+    pipeline = site.owner("PipelineRun", "nightly", {}, labels={"kai.scheduler/queue": "builds"})
+    first = site.owner("TaskRun", "first", {}, ownerReferences=[pipeline])
+    site.pod("first-pod", owner=first)
+    site.run(4)
+    assert site.groups()[f"pg-nightly-{pipeline['uid']}"]["spec"]["queue"] == "builds"
 
 
 def test_pods_of_other_families_are_left_alone() -> None:
