@@ -15,7 +15,7 @@ from bayplan.model.change import Change, CharterSeen
 from bayplan.model.charter import Charter
 from bayplan.model.gang import Ref
 from bayplan.runtime.journal import FileJournal, MemoryJournal
-from tests.unit.kai_site import CLASSES, PODS, RACK, ZONE, Site
+from tests.unit.kai_site import CLASSES, NODES, PODS, RACK, ZONE, Site
 
 IN_RACK = {"topology": "hall", "requiredTopologyLevel": RACK}
 IN_ZONE = {"topology": "hall", "requiredTopologyLevel": ZONE}
@@ -101,6 +101,34 @@ def test_nothing_starts_in_part_and_the_group_says_which_sub_group_lacks_room() 
     assert site.on(*WORKERS) == [""] * 8
     reason, words = site.waits("g")
     assert reason == "PodSchedulingErrors" and "topology hall" in words and "worker" in words
+
+
+def test_pods_beyond_the_minimum_hear_why_they_wait_and_do_not_count_for_it() -> None:
+    """Racks of three nodes hold a segment and half of one that is optional."""
+    site = Site((3, 3))
+    site.topology()
+    optional = [{"name": f"worker-{n}", "minMember": 0, "parent": "worker", "topologyConstraint": IN_RACK}
+                for n in (2, 3)]  # fmt: skip
+    site.group("g", minMember=8, topologyConstraint=IN_ZONE, subGroups=[*SEGMENTS, *optional])
+    site.node("far", "r9", "z9", 7)
+    for number in range(16):
+        site.pod(f"w{number}", "g", f"worker-{number // 4}")
+    site.run(6)
+    left = next(f"w{number}" for number in range(16) if not site.on(f"w{number}")[0])
+    assert sum(map(bool, site.on(*(f"w{number}" for number in range(16))))) == 12
+    assert site.waits("g")[1] == (
+        f"Resources were not found for pod default/{left} due to: 0/7 nodes are available: 6 Insufficient "
+        "cpu. The others are not where its group has to be."
+    )
+    for name in [f"w{number}" for number in range(16) if site.on(f"w{number}")[0]]:
+        site.phase(name, "Running")
+    site.store.delete(PODS, "default", "w1", Deletion(grace=0))
+    site.store.delete(NODES, "", site.on("w0")[0], Deletion(grace=0))
+    site.pod("w1b", "g", "worker-0")
+    site.run(8)
+    assert site.waits("g")[1].startswith("Resources were found for 7 pods from all sub-groups while ")
+    site.run(90)
+    assert any("7 of 8 pods had a place, which is too few" in words for _, words in site.events("g"))
 
 
 def test_what_is_wrong_stands_on_the_group_until_it_is_mended() -> None:

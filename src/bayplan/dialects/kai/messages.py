@@ -106,7 +106,8 @@ def _no_room(why: Standstill, group: PodGroup, sub_group: str) -> str:
     if why.misfit is not None and _is_told_by_domain(why.misfit):
         return _in_no_domain(why.misfit, group, sub_group)
     details = _details(why, group, sub_group)
-    if why.pod is not None and why.minimum <= 1:
+    enough = why.minimum <= 1 or (not sub_group and why.fit >= why.minimum)  # only one beyond has no place
+    if why.pod is not None and enough:
         return f"Resources were not found for pod {why.pod} due to: {details}"
     if sub_group:
         return (
@@ -124,7 +125,9 @@ def _details(why: Standstill, group: PodGroup, sub_group: str) -> str:
     if why.misfit is not None:
         return misfit(why.misfit, group, sub_group)
     if why.unfit is not None:
-        return unavailable(why.unfit)
+        others = why.unfit.bar is None and sum(why.unfit.counts.values()) < why.unfit.nodes
+        elsewhere = "The others are not where its group has to be." if others and group.topologies() else ""
+        return unavailable(why.unfit, elsewhere)
     return NOT_ENOUGH
 
 
