@@ -301,6 +301,37 @@ def test_who_has_no_queue_or_too_small_a_one_hears_so() -> None:
     assert site.on(*(f"p{number}" for number in range(5))) == [""] * 5
 
 
+def test_a_queue_that_holds_others_is_not_said_to_be_missing() -> None:
+    site = Site()
+    site.queue("top")
+    site.queue("team", parentQueue="top")
+    site.queue("hen", parentQueue="egg")
+    site.queue("egg", parentQueue="hen")
+    for queue in ("top", "hen"):
+        site.group(f"in-{queue}", queue=queue)
+        site.pod(queue, f"in-{queue}")
+    site.run(4)
+    reason, words = site.waits("in-top")
+    assert reason == "QueueDoesNotExist" and words.startswith("Queue 'top' holds other queues")
+    assert "go round in a circle" in site.waits("in-hen")[1]
+
+
+def test_who_makes_room_hears_for_whom() -> None:
+    site = Site((1,))
+    amounts = {"quota": 1000, "limit": -1, "overQuotaWeight": 1}
+    free = {"quota": -1, "limit": -1}
+    for queue in ("a", "b"):
+        site.queue(queue, resources={"cpu": amounts, "memory": free, "gpu": free})
+    for name, queue in (("a1", "a"), ("a2", "a"), ("b1", "b")):
+        site.group(name, queue=queue)
+        site.pod(f"{name}-pod", name)
+        site.run(4)
+        site.phase(f"{name}-pod", "Running")
+    told = [words for name in ("a1-pod", "a2-pod") for reason, words in site.events(name)
+            if reason == "Preempted"]  # fmt: skip
+    assert told == ["Preempted: it makes room for PodGroup default/b1"]
+
+
 def test_a_quiet_cluster_is_not_written_to() -> None:
     site = Site()
     site.topology()

@@ -232,7 +232,8 @@ class SchedulerRole:
             return told(why, gang, sentence)
         known, charter = self.groups.groups.get(gang), self.state.charter_of(gang)
         group = None if known is None else known.group
-        return of_groups.told_of(why, gang, group, None if charter is None else charter.tree)
+        queues = {name: one.spec.parent_queue or "" for name, one in self.groups.queues.items()}
+        return of_groups.told_of(why, gang, group, None if charter is None else charter.tree, queues)
 
     def _tell_gang(self, action: Refuse, why: str, words: str, begun: bool, now: float) -> Iterator[Write]:
         gang, version = action.gang, self.reading.newest(action.gang)

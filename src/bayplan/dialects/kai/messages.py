@@ -43,11 +43,19 @@ def reason(why: Standstill) -> str:
     return _REASONS.get(why.hindrance, SCHEDULING_ERRORS if why.hindrance.was_tried else UNSCHEDULABLE)
 
 
-def told_of(why: Standstill, gang: Ref, group: PodGroup | None, tree: Group | None) -> str:
-    """What stands on a group and its pods; its object may be gone. Topologies are told by their names."""
+def told_of(
+    why: Standstill, gang: Ref, group: PodGroup | None, tree: Group | None,
+    queues: Mapping[str, str] | None = None,
+) -> str:  # fmt: skip
+    """What stands on a group and its pods; its object may be gone. Topologies are told by their names.
+
+    `queues` are those that exist, each with the one above it.
+    """
     if gang.kind != POD_GROUP.kind and why.hindrance is Hindrance.NO_CHARTER:
         return NOT_GROUPED
     group = group or PodGroup(gang.name, gang.namespace)
+    if why.hindrance is Hindrance.NO_QUEUE:
+        return no_queue(why.about or group.queue, queues or {})
     parts = {one.name: one for one in tree.pod_sets()} if tree is not None else {}
     alone = why.misfit.pod_sets if why.misfit is not None and len(why.misfit.pod_sets) == 1 else ("",)
     sub_group = why.part or alone[0]
@@ -231,9 +239,19 @@ def no_levels(sub_group: str, topology: str) -> str:
 # ── queues ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def no_queue(name: str) -> str:
-    """A queue that is not there."""
-    return f"Queue '{name}' does not exist"
+def no_queue(name: str, queues: Mapping[str, str] | None = None) -> str:
+    """A queue that is not there, or that nobody can wait in."""
+    parents = queues or {}
+    if name not in parents:
+        return f"Queue '{name}' does not exist"
+    above = {name}
+    at = parents[name]
+    while at in parents and at not in above:
+        above.add(at)
+        at = parents[at]
+    if at in above:
+        return f"Queue '{name}' is above itself: its parent queues go round in a circle"
+    return f"Queue '{name}' holds other queues, and jobs only wait in queues that hold none"
 
 
 def over_limit(queue: str, resource: str, limit: str, used: str, asked: str) -> str:
