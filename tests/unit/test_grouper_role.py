@@ -141,6 +141,20 @@ def test_annotations_without_a_topology_are_passed_over_and_that_is_said_once() 
     assert [reason for reason, _ in site.events(site.name)].count("SegmentsIgnored") == 1
 
 
+def test_segments_where_there_can_be_none_or_fewer_are_warned_of_under_the_right_name() -> None:
+    site = Trained()
+    site.training(2)
+    site.worker(0)
+    site.worker(1)
+    site.pod("alone", notes=NOTES)
+    site.run(4)
+    assert all(site.on("w0", "w1", "alone"))
+    assert [reason for reason, _ in site.events(site.name)] == ["SegmentsAdjusted"]
+    name = f"pg-alone-{site.get('alone')['metadata']['uid']}"
+    ((reason, words),) = site.events(name)
+    assert reason == "SegmentsIgnored" and words.endswith("because a Pod has no segments")
+
+
 def test_pods_of_nobody_and_of_unknown_kinds_are_groups_of_their_own() -> None:
     site = Trained()
     site.pod("alone")
