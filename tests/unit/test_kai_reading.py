@@ -298,6 +298,13 @@ def test_who_has_no_queue_or_too_small_a_one_hears_so() -> None:
     assert reason == "OverLimit" and "Limit is 1 CPU cores, currently 0 CPU cores allocated" in words
     reason, words = site.waits("i")
     assert reason == "NonPreemptibleOverQuota" and "Workload requested 2 CPU cores" in words
+    (told,) = site.status("i")["schedulingConditions"][0]["reasons"]
+    assert told["details"]["queueDetails"] == {
+        "name": "small",
+        "queueDeservedResources": {"cpu": "1"},
+        "queueAllocatedNonPreemptibleResources": {"cpu": "0"},
+        "podGroupRequestedResources": {"cpu": "2"},
+    }
     assert site.on(*(f"p{number}" for number in range(5))) == [""] * 5
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 from bayplan.dialects.kai.names import POD_GROUP
 from bayplan.dialects.kai.pod_group import PodGroup
 from bayplan.dialects.kai.trees import DEFAULT
 from bayplan.dialects.kai.wire import shown_topology
 from bayplan.dialects.kube.fit_messages import cause, unavailable
+from bayplan.dialects.kube.quantity import spelled
 from bayplan.model.assignment import Code, Misfit
 from bayplan.model.gang import Group, Ref
 from bayplan.model.standstill import Hindrance, Standstill
@@ -252,6 +254,25 @@ def no_queue(name: str, queues: Mapping[str, str] | None = None) -> str:
     if at in above:
         return f"Queue '{name}' is above itself: its parent queues go round in a circle"
     return f"Queue '{name}' holds other queues, and jobs only wait in queues that hold none"
+
+
+def queue_details(why: Standstill) -> dict[str, Any]:
+    """The same facts for machines; nothing if no queue has too much."""
+    excess = why.excess
+    if excess is None:
+        return {}
+
+    def amount(number: int) -> dict[str, str]:
+        return {excess.resource: spelled(excess.resource, number)}
+
+    limited = why.hindrance is Hindrance.OVER_LIMIT
+    bound, used = (
+        ("queueResourceLimits", "queueAllocatedResources")
+        if limited
+        else ("queueDeservedResources", "queueAllocatedNonPreemptibleResources")
+    )
+    found = {bound: amount(int(excess.bound)), used: amount(excess.used)}
+    return {"name": excess.queue, **found, "podGroupRequestedResources": amount(excess.asked)}
 
 
 def over_limit(queue: str, resource: str, limit: str, used: str, asked: str) -> str:
