@@ -167,6 +167,9 @@ def test_priorities_come_from_classes_and_say_who_stays() -> None:
     site.run()
     assert (charter(site, "g").priority, charter(site, "g").lasting) == (700, True)
     assert (charter(site, "i").priority, charter(site, "i").lasting) == (700, False)
+    site.group("j", priorityClassName="interactive-preemptible")
+    site.run()
+    assert (charter(site, "j").priority, charter(site, "j").lasting) == (75, False)
 
 
 def test_topologies_of_two_families_with_one_name_stay_apart() -> None:
