@@ -181,6 +181,37 @@ def test_what_stands_on_an_owner_counts_for_every_kind_of_the_table() -> None:
     assert site.groups()[f"pg-nightly-{pipeline['uid']}"]["spec"]["queue"] == "builds"
 
 
+def test_a_leader_may_take_its_time_to_be_ready_and_its_workers_follow() -> None:
+    site = Trained()
+    site.store.create(DEFINITIONS, of_anything(BY_NAME["leaderworkerset.x-k8s.io", "LeaderWorkerSet"]))
+    spec = {"startupPolicy": "LeaderReady", "leaderWorkerTemplate": {"size": 3}}
+    ref = site.owner("LeaderWorkerSet", "serve", spec)
+    group = f"pg-serve-{ref['uid']}-group-0"
+
+    def member(number: int) -> None:
+        labels = {"name": "serve", "group-index": "0", "worker-index": str(number)}
+        prefixed = {f"leaderworkerset.sigs.k8s.io/{key}": text for key, text in labels.items()}
+        site.pod(f"s{number}", owner=ref, labels=prefixed)
+
+    member(0)
+    site.run(4)
+    site.phase("s0", "Running")
+    site.run(100)
+    assert site.on("s0")[0] and site.groups()[group]["spec"]["minMember"] == 1
+    ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    site.store.patch(PODS, "default", "s0", ready, subresource="status")
+    site.run()
+    assert site.groups()[group]["spec"]["minMember"] == 3
+    member(1)
+    member(2)
+    site.run(4)
+    assert all(site.on("s0", "s1", "s2"))
+    unready = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+    site.store.patch(PODS, "default", "s0", unready, subresource="status")
+    site.run()
+    assert site.groups()[group]["spec"]["minMember"] == 3, "its workers are there"
+
+
 def test_pods_of_other_families_are_left_alone() -> None:
     site = Trained()
     site.pod("queued", labels={"kueue.x-k8s.io/queue-name": "q"})
