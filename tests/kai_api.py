@@ -13,7 +13,6 @@ HOSTNAME_FIRST = [{"nodeLabel": "kubernetes.io/hostname"}, {"nodeLabel": "a"}]
 BAD: list[tuple[Kind, Object, str]] = [
     (POD_GROUP, {"minMember": 0}, "spec.minMember"),
     (POD_GROUP, {"subGroups": [{"name": "a", "minMember": -1}]}, "subGroups[0].minMember"),
-    (POD_GROUP, {"subGroups": [{"name": "a"}, {"name": "a"}]}, "Duplicate value"),
     (POD_GROUP, {"preemptibility": "maybe"}, "Unsupported value"),
     (POD_GROUP, {"schedulingBackoff": 5}, "spec.schedulingBackoff"),
     (POD_GROUP, {"topologyConstraint": {"requiredTopologyLevel": "rack"}}, "a level needs the topology"),

@@ -32,7 +32,8 @@ from bayplan.model.node import Node
 from bayplan.runtime.grouper_role import GrouperRole
 from bayplan.testing import World
 from tests.unit import ray_hands
-from tests.unit.kai_site import NODES, OPERATED, PODS, Object, Site
+from tests.unit.kai_site import OPERATED, Site
+from tests.unit.pod_site import NODES, PODS, Object
 
 HALL = "hall"
 OWN = Kind("example.com", "v1", "Trainer", "trainers")

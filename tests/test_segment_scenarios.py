@@ -33,7 +33,7 @@ from bayplan.dialects.kai.pod_group import Constraint, PodGroup, read_pod_group
 from bayplan.dialects.kube.fields import Field
 from bayplan.testing import names, world
 from tests.segment_stage import HALL, Stage, short
-from tests.unit.kai_site import Object
+from tests.unit.pod_site import Object
 
 FOLDER = Path(__file__).parent / "scenarios" / "segments"
 VERBS = ("manifest", "apply", "make", "fail", "cordon", "uncordon", "kill", "pass", "want")

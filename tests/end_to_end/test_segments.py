@@ -255,10 +255,17 @@ def test_a_job_set_whose_pods_are_numbered_by_a_label_has_segments(site: Site) -
     check_segments(places(site, "many", COMPLETION))
 
 
-def test_a_group_that_makes_no_tree_is_refused(site: Site) -> None:
-    parts = [{"name": "a", "parent": "b"}, {"name": "b", "parent": "a"}]
+@pytest.mark.parametrize(
+    ("parts", "why"),
+    [
+        ([{"name": "a", "parent": "b"}, {"name": "b", "parent": "a"}], "cycle detected in subgroups"),
+        ([{"name": "a"}, {"name": "a"}], "duplicate subgroup name a"),
+        ([{"name": "a", "parent": "b"}], "parent b of a was not found"),
+    ],
+)
+def test_a_group_that_makes_no_tree_is_refused(site: Site, parts: list[Object], why: str) -> None:
     body = made(POD_GROUP.api_version, "PodGroup", "loop", {}, {"minMember": 1, "subGroups": parts})
-    with pytest.raises(Exception, match="cycle detected in subgroups"):
+    with pytest.raises(Exception, match=why):
         site.apply(body)
 
 

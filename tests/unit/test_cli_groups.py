@@ -110,6 +110,8 @@ def test_a_group_is_explained_part_by_part(cluster: QueuedCluster, name: str) ->
     told = " ".join(lines[next(n for n, line in enumerate(lines) if line.startswith("reason: ")) :])
     assert "subgroup tail" in told and "topology hall" in told, "and not the head, which fits"
     assert "can allocate only 2 of 3 required pods" in told, "the nearest miss"
+    assert "  5 x 2 cpu, priority 50" in lines, "that of the group"
+    assert "closest: rack-n1 has room for 2 of 3 pods; it lacks 2 cpu" in lines
 
 
 def put_group(made: QueuedCluster, name: str, pods: int, flaw: str = "", **spec: Any) -> None:

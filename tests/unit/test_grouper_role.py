@@ -13,7 +13,7 @@ from bayplan.backends.stagehands.definitions import of_anything
 from bayplan.dialects.api import Event, Happened, Kind, Verb
 from bayplan.dialects.kai.grouper import KINDS
 from bayplan.dialects.kai.names import POD_GROUP, SEGMENT_REQUIRED, SEGMENT_SIZE, TOPOLOGY_NAME
-from bayplan.dialects.kai.owner_kinds import OWNER_KINDS
+from bayplan.dialects.kai.owner_kinds import BY_NAME, OWNER_KINDS
 from bayplan.dialects.kai.owners import View
 from bayplan.dialects.kai.pod_group import PodGroup
 from bayplan.dialects.kube.wire import PODS_KIND, Metadata, OwnerReference, PodSpec, PodWire
@@ -142,6 +142,20 @@ def test_annotations_without_a_topology_are_passed_over_and_that_is_said_once() 
     assert [reason for reason, _ in site.events(site.name)].count("SegmentsIgnored") == 1
 
 
+def test_segments_where_there_can_be_none_or_fewer_are_warned_of_under_the_right_name() -> None:
+    site = Trained()
+    site.training(2)
+    site.worker(0)
+    site.worker(1)
+    site.pod("alone", notes=NOTES)
+    site.run(4)
+    assert all(site.on("w0", "w1", "alone"))
+    assert [reason for reason, _ in site.events(site.name)] == ["SegmentsAdjusted"]
+    name = f"pg-alone-{site.get('alone')['metadata']['uid']}"
+    ((reason, words),) = site.events(name)
+    assert reason == "SegmentsIgnored" and words.endswith("because a Pod has no segments")
+
+
 def test_pods_of_nobody_and_of_unknown_kinds_are_groups_of_their_own() -> None:
     site = Trained()
     site.pod("alone")
@@ -153,6 +167,50 @@ def test_pods_of_nobody_and_of_unknown_kinds_are_groups_of_their_own() -> None:
     site.run(4)
     assert all(site.on("alone", "thing"))
     assert f"pg-t-{uid}" in site.groups() and len(site.groups()) == 2
+
+
+def test_what_stands_on_an_owner_counts_for_every_kind_of_the_table() -> None:
+    assert {key for key in KINDS if key != ("", "Pod")} <= set(BY_NAME)
+    site = Trained()
+    run, task = BY_NAME["tekton.dev", "PipelineRun"], BY_NAME["tekton.dev", "TaskRun"]
+    for kind in (run, task):
+        site.store.create(DEFINITIONS, of_anything(kind))
+    pipeline = site.owner("PipelineRun", "nightly", {}, labels={"kai.scheduler/queue": "builds"})
+    first = site.owner("TaskRun", "first", {}, ownerReferences=[pipeline])
+    site.pod("first-pod", owner=first)
+    site.run(4)
+    assert site.groups()[f"pg-nightly-{pipeline['uid']}"]["spec"]["queue"] == "builds"
+
+
+def test_a_leader_may_take_its_time_to_be_ready_and_its_workers_follow() -> None:
+    site = Trained()
+    site.store.create(DEFINITIONS, of_anything(BY_NAME["leaderworkerset.x-k8s.io", "LeaderWorkerSet"]))
+    spec = {"startupPolicy": "LeaderReady", "leaderWorkerTemplate": {"size": 3}}
+    ref = site.owner("LeaderWorkerSet", "serve", spec)
+    group = f"pg-serve-{ref['uid']}-group-0"
+
+    def member(number: int) -> None:
+        labels = {"name": "serve", "group-index": "0", "worker-index": str(number)}
+        prefixed = {f"leaderworkerset.sigs.k8s.io/{key}": text for key, text in labels.items()}
+        site.pod(f"s{number}", owner=ref, labels=prefixed)
+
+    member(0)
+    site.run(4)
+    site.phase("s0", "Running")
+    site.run(100)
+    assert site.on("s0")[0] and site.groups()[group]["spec"]["minMember"] == 1
+    ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    site.store.patch(PODS, "default", "s0", ready, subresource="status")
+    site.run()
+    assert site.groups()[group]["spec"]["minMember"] == 3
+    member(1)
+    member(2)
+    site.run(4)
+    assert all(site.on("s0", "s1", "s2"))
+    unready = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+    site.store.patch(PODS, "default", "s0", unready, subresource="status")
+    site.run()
+    assert site.groups()[group]["spec"]["minMember"] == 3, "its workers are there"
 
 
 def test_pods_of_other_families_are_left_alone() -> None:

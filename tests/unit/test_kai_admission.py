@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 import pytest
 
 from bayplan.backends.embedded.status import Refusal
 from bayplan.cli.in_process import ask_our_functions
+from bayplan.cli.webhooks import registry
 from bayplan.dialects.kai.admission import tell_segment, validate
 from bayplan.dialects.kai.names import SEGMENT_REQUIRED, SEGMENT_SIZE, TOPOLOGY_NAME
 from bayplan.runtime.grouper_role import GrouperRole
+from bayplan.runtime.reviews import admit
 from tests.unit.kai_site import RACK, Site
 from tests.unit.pod_site import Object
 
@@ -90,3 +93,17 @@ def test_a_topology_stays_as_it_is() -> None:
         for label in ("zone", "rack")
     )
     assert "immutable" in str(validate(new, old)[0])
+
+
+def test_a_group_that_asks_for_another_number_than_its_sub_groups_is_accepted_with_a_warning() -> None:
+    def answer(minimum: int) -> Object:
+        spec = {"minMember": minimum, "subGroups": [{"name": "a", "minMember": 2}]}
+        group = {"kind": "PodGroup", "metadata": {"name": "g"}, "spec": spec}
+        what = {"resource": {"group": "scheduling.run.ai", "resource": "podgroups"}, "operation": "CREATE"}
+        request = {"uid": "1", "kind": {"kind": "PodGroup"}, **what, "object": group}
+        review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+        said: Object = admit(json.dumps(review).encode(), registry(), mutating=False).body["response"]
+        return said
+
+    assert answer(2) == {"uid": "1", "allowed": True}
+    assert answer(50)["allowed"] and "its sub-groups need 2 pods" in answer(50)["warnings"][0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from click.testing import CliRunner
 
 from bayplan.backends.definitions import define
@@ -105,6 +104,34 @@ def test_nothing_starts_in_part_and_the_group_says_which_sub_group_lacks_room() 
     assert reason == "PodSchedulingErrors" and "topology hall" in words and "worker" in words
 
 
+def test_pods_beyond_the_minimum_hear_why_they_wait_and_do_not_count_for_it() -> None:
+    """Racks of three nodes hold a segment and half of one that is optional."""
+    site = Site((3, 3))
+    site.topology()
+    optional = [{"name": f"worker-{n}", "minMember": 0, "parent": "worker", "topologyConstraint": IN_RACK}
+                for n in (2, 3)]  # fmt: skip
+    site.group("g", minMember=8, topologyConstraint=IN_ZONE, subGroups=[*SEGMENTS, *optional])
+    site.node("far", "r9", "z9", 7)
+    for number in range(16):
+        site.pod(f"w{number}", "g", f"worker-{number // 4}")
+    site.run(6)
+    left = next(f"w{number}" for number in range(16) if not site.on(f"w{number}")[0])
+    assert sum(map(bool, site.on(*(f"w{number}" for number in range(16))))) == 12
+    assert site.waits("g")[1] == (
+        f"Resources were not found for pod default/{left} due to: 0/7 nodes are available: 6 Insufficient "
+        "cpu. The others are not where its group has to be."
+    )
+    for name in [f"w{number}" for number in range(16) if site.on(f"w{number}")[0]]:
+        site.phase(name, "Running")
+    site.store.delete(PODS, "default", "w1", Deletion(grace=0))
+    site.store.delete(NODES, "", site.on("w0")[0], Deletion(grace=0))
+    site.pod("w1b", "g", "worker-0")
+    site.run(8)
+    assert site.waits("g")[1].startswith("Resources were found for 7 pods from all sub-groups while ")
+    site.run(90)
+    assert any("7 of 8 pods had a place, which is too few" in words for _, words in site.events("g"))
+
+
 def test_what_is_wrong_stands_on_the_group_until_it_is_mended() -> None:
     site = Site()
     two_segments(site)
@@ -141,6 +168,9 @@ def test_priorities_come_from_classes_and_say_who_stays() -> None:
     site.run()
     assert (charter(site, "g").priority, charter(site, "g").lasting) == (700, True)
     assert (charter(site, "i").priority, charter(site, "i").lasting) == (700, False)
+    site.group("j", priorityClassName="interactive-preemptible")
+    site.run()
+    assert (charter(site, "j").priority, charter(site, "j").lasting) == (75, False)
 
 
 def test_topologies_of_two_families_with_one_name_stay_apart() -> None:
@@ -273,44 +303,14 @@ def test_who_has_no_queue_or_too_small_a_one_hears_so() -> None:
     assert reason == "OverLimit" and "Limit is 1 CPU cores, currently 0 CPU cores allocated" in words
     reason, words = site.waits("i")
     assert reason == "NonPreemptibleOverQuota" and "Workload requested 2 CPU cores" in words
+    (told,) = site.status("i")["schedulingConditions"][0]["reasons"]
+    assert told["details"]["queueDetails"] == {
+        "name": "small",
+        "queueDeservedResources": {"cpu": "1"},
+        "queueAllocatedNonPreemptibleResources": {"cpu": "0"},
+        "podGroupRequestedResources": {"cpu": "2"},
+    }
     assert site.on(*(f"p{number}" for number in range(5))) == [""] * 5
-
-
-@pytest.mark.parametrize(
-    ("levels", "told"),
-    [
-        ((ZONE, "example.com/row"), "no node has the label example.com/row, and only nodes with"),
-        (("a/b", "a/c"), "no node has the labels a/b, a/c, and only nodes"),
-    ],
-)
-def test_who_requires_a_topology_that_no_node_is_in_hears_which_labels_are_missing(
-    levels: tuple[str, ...], told: str
-) -> None:
-    site = Site()
-    site.topology("bare", levels=levels)
-    within = {"topology": "bare", "requiredTopologyLevel": levels[-1]}
-    site.group("g", minMember=2, topologyConstraint=within)
-    for name in ("p", "q"):
-        site.pod(name, "g")
-    site.run(4)
-    assert told in site.waits("g")[1] and "Label the nodes" in site.waits("g")[1]
-    assert site.said("p") == site.waits("g")[1]
-
-
-def test_labels_that_no_node_has_all_of_are_told() -> None:
-    site = Site((0,))
-    site.node("n", "r0", "z0")
-    site.store.patch(NODES, "", "n", {"metadata": {"labels": {ZONE: None}}})
-    site.node("m", "r0", "z0")
-    site.store.patch(NODES, "", "m", {"metadata": {"labels": {RACK: None}}})
-    site.topology()
-    site.group("g", topologyConstraint={"topology": "hall", "requiredTopologyLevel": RACK})
-    site.pod("p", "g")
-    site.run(4)
-    assert "no node has the labels of all levels of topology hall at once" in site.waits("g")[1]
-    site.store.patch(NODES, "", "n", {"metadata": {"labels": {ZONE: "z0"}}})
-    site.run(4)
-    assert site.on("p") == ["n"]
 
 
 def test_a_quiet_cluster_is_not_written_to() -> None:

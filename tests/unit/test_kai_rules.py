@@ -140,6 +140,9 @@ def test_queues_and_topologies_that_cannot_be() -> None:
     )
     check_queue(fine)
     assert fine.errors == ()
+    times = Field(obj(QUEUE, {"preemptMinRuntime": "soon", "reclaimMinRuntime": "1h30m"}))
+    check_queue(times)
+    assert [error.path for error in times.errors] == ["spec.preemptMinRuntime"]
     topology = Field(obj(TOPOLOGY, {"levels": [{"nodeLabel": "kubernetes.io/hostname"}, {"nodeLabel": "!"}]}))
     check_topology(topology)
     assert len(topology.errors) >= 2

@@ -16,6 +16,7 @@ from bayplan.dialects.errors import NotServed, Trouble
 from bayplan.dialects.kai.advice import advice
 from bayplan.dialects.kai.names import DIALECT as KAI
 from bayplan.dialects.kai.names import is_named_after
+from bayplan.model.assignment import Misfit
 from bayplan.model.charter import Charter
 from bayplan.model.gang import Ref
 from bayplan.model.node import PODS
@@ -94,7 +95,8 @@ def _story(role: SchedulerRole, ref: Ref, now: float, *, zones: bool) -> Iterato
     gated = len(state.members.get(ref, ())) - len(standing) - len(waiting)
     held = f", {gated} are held back or over" if gated > 0 and ref.kind != "Pod" else ""
     yield f"  {counted(len(standing), 'pod')} with a node, {len(waiting)} without{held}"
-    for shape, count in _parts(waiting).items():
+    group = charter if ref in role.groups.groups else None  # its priority is that of all its pods
+    for shape, count in _parts(waiting, None if group is None else group.priority).items():
         yield f"  {count} x {shape}"
     nodes = {pod.node for pod in standing if pod.node}
     if place not in (None, Place.RUNNING):
@@ -139,7 +141,7 @@ def _sub_groups(charter: Charter, pods: tuple[Pod, ...]) -> Iterator[str]:
         yield f"  {part.name}: {there}, {part.minimum} needed{where}"
 
 
-def _parts(pods: tuple[Pod, ...]) -> dict[str, int]:
+def _parts(pods: tuple[Pod, ...], priority: int | None = None) -> dict[str, int]:
     """Equal pods together, in words."""
     found: dict[str, int] = {}
     for pod in pods:
@@ -149,7 +151,8 @@ def _parts(pods: tuple[Pod, ...]) -> dict[str, int]:
             for name in sorted(pod.amounts)
             if name != PODS
         ]
-        text = f"{', '.join(each) or 'no requests'}, priority {pod.wants.priority}"
+        rank = pod.wants.priority if priority is None else priority
+        text = f"{', '.join(each) or 'no requests'}, priority {rank}"
         found[text] = found.get(text, 0) + 1
     return found
 
@@ -166,6 +169,7 @@ def _outcome(role: SchedulerRole, plan: Plan, ref: Ref) -> Iterator[str]:
             first, *more = role.told(ref, action.why).splitlines()
             yield f"reason: {first}"
             yield from (f"  {line}" for line in more)
+            yield from _nearest(action.why.misfit)
             known = role.groups.groups.get(ref)
             if known is not None and (todo := advice(action.why, known.group)):
                 yield f"what to do: {todo}"
@@ -174,6 +178,16 @@ def _outcome(role: SchedulerRole, plan: Plan, ref: Ref) -> Iterator[str]:
     if victims:
         names = [f"{pod.key} (priority {pod.wants.priority}, on {pod.node})" for pod in victims]
         yield f"would have to go: {_named(names)}"
+
+
+def _nearest(misfit: Misfit | None) -> Iterator[str]:
+    """The domain that came closest, and what runs out there."""
+    near = None if misfit is None else misfit.nearest
+    if near is not None and near.domain and near.resource:
+        name = short_resources([near.resource])[near.resource]
+        room = f"has room for {near.fit} of {near.fit + near.short} pods"
+        lacks = f"{amount_text(near.resource, near.lacking)} {name}"
+        yield f"closest: {'.'.join(near.domain)} {room}; it lacks {lacks}"
 
 
 def _named(names: list[str]) -> str:

@@ -58,7 +58,9 @@ def registry(look_ups: LookUps = KNOWS_NOTHING) -> Registry:
         operations = ("CREATE", "UPDATE") if name in CHANGED_TOO else ("CREATE",)
         made.add(kind.group, kind.plural, Handlers(mutate=(partial(default_written, find=find),)), operations)
     for group, resource in groups.VALIDATED:
-        made.add(group, resource, Handlers(validate=(groups.validate,), fail_open=True))
+        made.add(
+            group, resource, Handlers(validate=(groups.validate,), advise=(groups.advise,), fail_open=True)
+        )
     tell = partial(groups.tell_segment, owner=look_ups.owner)
     made.add("", "pods", Handlers(mutate=(tell,), fail_open=True), ("CREATE",))
     made.conversion.update(dict.fromkeys(CONVERTED, convert))

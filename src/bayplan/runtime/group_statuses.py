@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from bayplan.dialects.api import Ended, Outcome, Write
 from bayplan.dialects.kai.messages import queue_fault
@@ -58,12 +59,14 @@ class GroupStatuses:
         self.written: dict[Ref, tuple[str, Object]] = {}  # of which one, what: to write it again is no use
         self.rests: dict[Ref, float] = {}
 
-    def waiting(self, ref: Ref, reason: str, message: str, now: float) -> None:
-        """Why a group waits."""
+    def waiting(
+        self, ref: Ref, reason: str, message: str, now: float, queue: Mapping[str, Any] | None = None
+    ) -> None:
+        """Why a group waits, and which queue is in the way, if one is."""
         before = self.waits.get(ref)
         if before is None or (before.reason, before.message) != (reason, message):
             number = 1 if before is None else before.number + 1
-            self.waits[ref] = Waits(reason, message, now, number)
+            self.waits[ref] = Waits(reason, message, now, number, queue or {})
             self._put(ref, now)
 
     def keep(self, now: float) -> Iterator[Write]:

@@ -35,7 +35,7 @@ OWNER_SECONDS = 10.0  # how long the owner of a pod may be unknown before the po
 LOOK_SECONDS = 0.5  # meanwhile
 RETRY_SECONDS = 5.0  # after a write that failed
 FLAW_MAX = 1000
-IGNORED = "SegmentsIgnored"
+IGNORED, ADJUSTED = "SegmentsIgnored", "SegmentsAdjusted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,8 @@ class GrouperRole(Keeper):
         for words in found.warnings:
             if known is not None and words not in self.warned.setdefault(ref, set()):
                 self.warned[ref].add(words)
-                yield event_write(about_group(ref, known.uid), IGNORED, words, "Warning", timestamp(now))
+                reason = IGNORED if ": ignored" in words else ADJUSTED
+                yield event_write(about_group(ref, known.uid), reason, words, "Warning", timestamp(now))
         yield from self._written(key, join_write(pod, found))
 
     def _written(self, key: PodKey, write: Write | None) -> Iterator[Write]:

@@ -10,7 +10,7 @@ from bayplan.dialects.jobs.part import WORKER_INDEX
 from bayplan.dialects.kai import wire
 from bayplan.dialects.kai.admission import chain
 from bayplan.dialects.kai.grouper import Grouped, membership
-from bayplan.dialects.kai.joining import as_object, group_named, wants_group
+from bayplan.dialects.kai.joining import as_object, group_named, is_ready, wants_group
 from bayplan.dialects.kai.names import POD_GROUP, POD_GROUP_NAME, POD_INDEX_LABEL, SUB_GROUP_NAME
 from bayplan.dialects.kai.owner_kinds import BY_NAME, LOOKED_UP, OWNER_KINDS
 from bayplan.dialects.kai.pod_group import PodGroup, written
@@ -203,9 +203,9 @@ def number_of(pod: PodWire) -> str:
 
 
 def _says(pod: PodWire) -> tuple[object, ...]:
-    """What the group of a pod depends on; a leader that has its node may have followers from then on."""
+    """What the group of a pod depends on; a leader that has its node, or is ready, may have followers."""
     meta, spec = pod.metadata, pod.spec
-    leads = (meta.labels or {}).get(WORKER_INDEX) == "0" and bool(spec.node_name)
+    leads = (meta.labels or {}).get(WORKER_INDEX) == "0" and (bool(spec.node_name), is_ready(pod))
     labels, notes = (
         {key: text for key, text in (found or {}).items() if key not in (POD_GROUP_NAME, SUB_GROUP_NAME)}
         for found in (meta.labels, meta.annotations)

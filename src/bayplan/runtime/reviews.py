@@ -21,6 +21,8 @@ Mutate = Callable[[Object, Object | None], Object]
 """The object as it should be, given the new and the old one. Doing it twice is doing it once."""
 Validate = Callable[[Object | None, Object | None], Sequence[FieldError]]
 """Everything wrong with a change, given the new object (None: deleted) and the old one (None: created)."""
+Advise = Callable[[Object], Sequence[str]]
+"""What is odd about an object, though it is accepted; the user is warned."""
 Convert = Callable[[Object, str], Object]
 """The object in another version of its API, given the apiVersion wanted."""
 
@@ -50,6 +52,7 @@ class Handlers:
 
     mutate: tuple[Mutate, ...] = ()
     validate: tuple[Validate, ...] = ()
+    advise: tuple[Advise, ...] = ()
     fail_open: bool = False  # a bug in a handler lets the write pass, instead of refusing it
 
 
@@ -73,6 +76,7 @@ class Registry:
             self.admission[group, resource, operation] = Handlers(
                 known.mutate + handlers.mutate,
                 known.validate + handlers.validate,
+                known.advise + handlers.advise,
                 known.fail_open and handlers.fail_open,
             )
 
@@ -90,6 +94,11 @@ class Registry:
         """Everything that any validating handler complains about."""
         handlers = self.admission.get(key, Handlers())
         return [problem for validate in handlers.validate for problem in validate(new, old)]
+
+    def advice(self, key: Key, new: Object | None) -> list[str]:
+        """What is odd about an object that nobody complains about."""
+        handlers = self.admission.get(key, Handlers())
+        return [] if new is None else [words for advise in handlers.advise for words in advise(new)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +154,9 @@ def _mutated(asked: _Asked, registry: Registry, key: Key) -> Answer:
 def _validated(asked: _Asked, registry: Registry, key: Key) -> Answer:
     problems = registry.problems(key, asked.object, asked.oldObject)
     if not problems:
-        return Answer(_reviewed(asked.uid, {"allowed": True}), key[1], "allowed")
+        advice = registry.advice(key, asked.object)
+        response: Object = {"allowed": True} | ({"warnings": advice} if advice else {})
+        return Answer(_reviewed(asked.uid, response), key[1], "allowed")
     causes = [
         {"reason": REASONS.get(one.fault, "FieldValueInvalid"), "field": one.path, "message": one.why}
         for one in problems

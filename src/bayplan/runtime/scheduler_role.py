@@ -239,7 +239,8 @@ class SchedulerRole:
         gang, version = action.gang, self.reading.newest(action.gang)
         if gang.dialect == KAI:
             if action.uid:
-                self.statuses.waiting(gang, of_groups.reason(action.why), words, now)
+                queue = of_groups.queue_details(action.why)
+                self.statuses.waiting(gang, of_groups.reason(action.why), words, now, queue)
                 yield gang_writes.failed_event(about_group(gang, action.uid), words, now)
             return
         if gang.kind in scheduled.API_VERSIONS:

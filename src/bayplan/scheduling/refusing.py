@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from bayplan.model.pod import PodKey
 from bayplan.model.standstill import Hindrance, Standstill
 from bayplan.model.unfit import Unfit
+from bayplan.placement.minima_pods import lacking_in
 from bayplan.scheduling.attempt import Asked, Outcome
 
 
@@ -17,13 +18,22 @@ def standstill(hindrance: Hindrance, asked: Asked, found: Outcome) -> Standstill
         hindrance,
         found.minimum or asked.candidate.charter.minimum,
         asked.standing + len(asked.waiting),
-        asked.standing + max(sum(one.key in found.seats for one in asked.waiting), found.fit),
+        _standing(asked) + max(sum(one.key in found.seats for one in asked.waiting), found.fit),
         pod,
         unfit,
         found.misfit,
         unsure=found.unsure,
         part=found.part,
     )
+
+
+def _standing(asked: Asked) -> int:
+    """Its pods that have a place; while some lack that it cannot do without, those beyond do not help."""
+    candidate, charter = asked.candidate, asked.candidate.charter
+    if not charter.has_minima or charter.tree is None:
+        return asked.standing
+    lack = lacking_in(charter.tree, candidate.waiting, candidate.standing)
+    return min(asked.standing, max(charter.minimum - lack, 0)) if lack else asked.standing
 
 
 def _first_left(asked: Asked, left: Mapping[PodKey, Unfit]) -> tuple[PodKey | None, Unfit | None]:

@@ -11,7 +11,14 @@ from bayplan.dialects.kai.injection import with_index, with_segment_index
 from bayplan.dialects.kai.names import POD_GROUP, POD_INDEX_LABEL, QUEUE, SEGMENT_SIZE, TOPOLOGY
 from bayplan.dialects.kai.owner_kinds import BY_NAME
 from bayplan.dialects.kai.owners import annotations_of, labels_of, meta_text
-from bayplan.dialects.kai.rules import check_pod_group, check_queue, check_topology, check_topology_update
+from bayplan.dialects.kai.pod_group import read_pod_group
+from bayplan.dialects.kai.rules import (
+    check_pod_group,
+    check_queue,
+    check_topology,
+    check_topology_update,
+    warnings,
+)
 from bayplan.dialects.kai.segments import INDEX_LABELS, WrongSegments, read_index, read_size, segment_of
 from bayplan.dialects.kube.fields import Field, FieldError
 
@@ -51,6 +58,11 @@ def validate(new: Object | None, old: Object | None) -> Sequence[FieldError]:
     if found.at("kind").text() == TOPOLOGY.kind:
         check_topology_update(found, before)
     return [error for error in found.errors if str(error) not in known]
+
+
+def advise(new: Object) -> Sequence[str]:
+    """What is odd about a group that is accepted all the same."""
+    return warnings(read_pod_group(Field(new))) if new.get("kind") == POD_GROUP.kind else ()
 
 
 def tell_segment(new: Object, old: Object | None, owner: FindOwner = no_owner) -> Object:

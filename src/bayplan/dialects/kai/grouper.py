@@ -27,7 +27,7 @@ from bayplan.dialects.kai.owners import (
     no_pods,
 )
 from bayplan.dialects.kai.pod_group import PodGroup
-from bayplan.dialects.kai.segments import INDEX_LABELS
+from bayplan.dialects.kai.segments import INDEX_LABELS, SEGMENT_NOTES
 from bayplan.dialects.kube.fields import Field
 
 Grouper = Callable[[View], PodGroup]
@@ -119,6 +119,7 @@ def grouped(view: View, make: Callable[[], PodGroup], siblings: Iterable[Object]
     twin = "" if group.flaw else _twin(view, group, mine, siblings)
     if twin:
         group = replace(group, flaw=twin)
+    _note_passed_over(view, group)
     told = tuple(dict.fromkeys(view.warnings))
     return Grouped(group, mine, group.flaw, told)
 
@@ -153,6 +154,15 @@ def _twin(view: View, group: PodGroup, mine: str, siblings: Iterable[Object]) ->
             names = f"{meta_text(other, 'name')} and {meta_text(view.pod, 'name')}"
             return f"pods {names} both have {label}={number}"
     return ""
+
+
+def _note_passed_over(view: View, group: PodGroup) -> None:
+    """Warn of segments that are asked for where there are none, and nobody has said why yet."""
+    notes = annotations_of(view.pod)
+    asked = [key for key in SEGMENT_NOTES if notes.get(key)]
+    if asked and not (group.sub_groups or group.flaw or view.warnings):
+        kind = view.kind or "Pod"
+        view.warnings.append(f"{', '.join(asked)}: ignored, because a {kind} has no segments")
 
 
 def phase(pod: Object) -> str:

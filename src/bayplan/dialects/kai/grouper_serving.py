@@ -14,6 +14,7 @@ from bayplan.dialects.kai.owners import (
     annotations_of,
     default_group,
     group_name,
+    labels_of,
     meta_text,
     one_pod,
 )
@@ -21,6 +22,7 @@ from bayplan.dialects.kai.pod_group import Constraint, PodGroup, SubGroup
 from bayplan.dialects.kai.segments import Notes, WrongSegments
 from bayplan.dialects.kube.fields import Field
 
+SET_NAME = "leaderworkerset.sigs.k8s.io/name"
 GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
 LEADER, WORKERS, SEGMENT = "leader", "workers", "segment"
 LEADER_READY, LEADER_EXCLUDED = "LeaderReady", "LeaderExcluded"
@@ -120,9 +122,23 @@ def _size(view: View) -> int:
     size = owner.at("spec", "leaderWorkerTemplate", "size").integer(default=1, minimum=0)
     late = owner.at("spec", "startupPolicy").text() == LEADER_READY
     leads = view.pod_labels.get(WORKER_INDEX) == "0"
-    if late and leads and not Field(view.pod).at("spec", "nodeName").text():
-        return LEADERS
-    return max(size, 1)
+    return LEADERS if late and leads and _leads_alone(view) else max(size, 1)
+
+
+def _leads_alone(view: View) -> bool:
+    """Whether a leader has no followers yet: they are made once it is ready, however long that takes."""
+    pod = Field(view.pod)
+    if not pod.at("spec", "nodeName").text():
+        return True
+    ready = any(
+        one.at("type").text() == "Ready" and one.at("status").text() == "True"
+        for one in pod.at("status", "conditions").items()
+    )
+    if ready or not pod.at("status", "phase").text():
+        return False
+    mine = {key: view.pod_labels.get(key, "") for key in (SET_NAME, GROUP_INDEX)}
+    others = view.pods(meta_text(view.pod, "namespace"), mine)
+    return all(labels_of(other).get(WORKER_INDEX) == "0" for other in others)
 
 
 def _cut(view: View, size: int) -> Cut | None:

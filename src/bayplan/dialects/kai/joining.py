@@ -55,7 +55,7 @@ def as_object(pod: PodWire) -> Object:
             "ownerReferences": refs,
         },
         "spec": {},
-        "status": {"phase": pod.status.phase or ""},
+        "status": {"phase": pod.status.phase or "", "conditions": _ready(pod)},
     }
     if meta.deletion_timestamp:
         found["metadata"]["deletionTimestamp"] = meta.deletion_timestamp
@@ -64,6 +64,15 @@ def as_object(pod: PodWire) -> Object:
     if pod.spec.node_name:
         found["spec"]["nodeName"] = pod.spec.node_name
     return found
+
+
+def is_ready(pod: PodWire) -> bool:
+    """Whether a pod says that it is ready."""
+    return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions or ())
+
+
+def _ready(pod: PodWire) -> list[Object]:
+    return [{"type": "Ready", "status": "True"}] if is_ready(pod) else []
 
 
 def wanted_group(known: PodGroup | None, made: PodGroup, flaw: str) -> PodGroup:

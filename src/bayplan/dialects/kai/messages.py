@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from types import MappingProxyType
+from typing import Any
 
 from bayplan.dialects.kai.names import POD_GROUP
 from bayplan.dialects.kai.pod_group import PodGroup
@@ -13,6 +14,7 @@ from bayplan.dialects.kai.queues import way_up
 from bayplan.dialects.kai.trees import DEFAULT
 from bayplan.dialects.kai.wire import shown_topology
 from bayplan.dialects.kube.fit_messages import cause, unavailable
+from bayplan.dialects.kube.quantity import spelled
 from bayplan.model.assignment import Code, Misfit
 from bayplan.model.gang import Group, Ref
 from bayplan.model.standstill import Hindrance, Standstill
@@ -119,7 +121,8 @@ def _no_room(why: Standstill, group: PodGroup, sub_group: str) -> str:
     if why.misfit is not None and _is_told_by_domain(why.misfit):
         return _in_no_domain(why.misfit, group, sub_group)
     details = _details(why, group, sub_group)
-    if why.pod is not None and why.minimum <= 1:
+    enough = why.minimum <= 1 or (not sub_group and why.fit >= why.minimum)  # only one beyond has no place
+    if why.pod is not None and enough:
         return f"Resources were not found for pod {why.pod} due to: {details}"
     if sub_group:
         return (
@@ -137,7 +140,9 @@ def _details(why: Standstill, group: PodGroup, sub_group: str) -> str:
     if why.misfit is not None:
         return misfit(why.misfit, group, sub_group)
     if why.unfit is not None:
-        return unavailable(why.unfit)
+        others = why.unfit.bar is None and sum(why.unfit.counts.values()) < why.unfit.nodes
+        elsewhere = "The others are not where its group has to be." if others and group.topologies() else ""
+        return unavailable(why.unfit, elsewhere)
     return NOT_ENOUGH
 
 
@@ -294,6 +299,25 @@ def queue_fault(name: str, parents: Mapping[str, str]) -> tuple[str, str] | None
         f"The parent '{last}' of {whose} does not exist. {_WAITS}: create queue '{last}', or change "
         f"spec.parentQueue of '{below}'"
     )
+
+
+def queue_details(why: Standstill) -> dict[str, Any]:
+    """The same facts for machines; nothing if no queue has too much."""
+    excess = why.excess
+    if excess is None:
+        return {}
+
+    def amount(number: int) -> dict[str, str]:
+        return {excess.resource: spelled(excess.resource, number)}
+
+    limited = why.hindrance is Hindrance.OVER_LIMIT
+    bound, used = (
+        ("queueResourceLimits", "queueAllocatedResources")
+        if limited
+        else ("queueDeservedResources", "queueAllocatedNonPreemptibleResources")
+    )
+    found = {bound: amount(int(excess.bound)), used: amount(excess.used)}
+    return {"name": excess.queue, **found, "podGroupRequestedResources": amount(excess.asked)}
 
 
 def over_limit(queue: str, resource: str, limit: str, used: str, asked: str) -> str:

@@ -41,6 +41,7 @@ USER_LABEL = "user"
 
 DEFAULT_QUEUE = "default-queue"
 TRAIN, BUILD, INFERENCE = "train", "build", "inference"
+INTERACTIVE_PREEMPTIBLE = "interactive-preemptible"
 PREEMPTIBLE, NON_PREEMPTIBLE = "preemptible", "non-preemptible"
 PREEMPTIBLE_BELOW = 100
 """A group that does not say so itself is preemptible if its priority is lower."""

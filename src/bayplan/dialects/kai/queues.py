@@ -30,8 +30,8 @@ def queue(wire: QueueWire) -> FairQueue:
         priority=PRIORITY if spec.priority is None else spec.priority,
         entitlements={name: _entitlement(name, one) for name, one in found.items()},
         created=seconds(meta.creation_timestamp or ""),
-        preempt_after=_seconds(spec.preempt_min_runtime),
-        reclaim_after=_seconds(spec.reclaim_min_runtime),
+        preempt_after=duration(spec.preempt_min_runtime),
+        reclaim_after=duration(spec.reclaim_min_runtime),
     )
 
 
@@ -67,7 +67,7 @@ def _amount(name: str, value: float | None) -> Fraction | None:
     return None if value == UNLIMITED else max(Fraction(str(value)), Fraction(0)) * _UNITS[name]
 
 
-def _seconds(text: str | None) -> float | None:
+def duration(text: str | None) -> float | None:
     """A duration such as 1h30m; None if none is given, or none that can be read."""
     if not text or _DURATION.sub("", text):
         return None

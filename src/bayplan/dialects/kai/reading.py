@@ -13,7 +13,14 @@ from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.kai import queues, wire
 from bayplan.dialects.kai.joining import flaw_of, wants_group
 from bayplan.dialects.kai.members import known_pods, seats
-from bayplan.dialects.kai.names import BUILD, DIALECT, INFERENCE, POD_INDEX_LABEL, TRAIN
+from bayplan.dialects.kai.names import (
+    BUILD,
+    DIALECT,
+    INFERENCE,
+    INTERACTIVE_PREEMPTIBLE,
+    POD_INDEX_LABEL,
+    TRAIN,
+)
 from bayplan.dialects.kai.pod_group import PodGroup
 from bayplan.dialects.kai.segments import INDEX_LABELS
 from bayplan.dialects.kai.trees import BadTree, Decoded, charter, decode
@@ -35,7 +42,7 @@ from bayplan.model.gang import Ref
 from bayplan.model.node import Topology
 from bayplan.model.pod import Pod, PodKey
 
-USUAL_PRIORITIES = {TRAIN: 50, BUILD: 100, INFERENCE: 125}
+USUAL_PRIORITIES = {TRAIN: 50, INTERACTIVE_PREEMPTIBLE: 75, BUILD: 100, INFERENCE: 125}
 """What the classes that groups get by default mean where nobody has defined them."""
 USUAL_PRIORITY = 50
 ALONE = "Pod"

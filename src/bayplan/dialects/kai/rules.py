@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from bayplan.dialects.kai.pod_group import PodGroup, SubGroup, read_pod_group
+from bayplan.dialects.kai.queues import duration
 from bayplan.dialects.kai.trees import DEPTH_MAX, NAMELESS, TOO_DEEP, depth, has_cycle
 from bayplan.dialects.kube.fields import Fault, Field
 from bayplan.dialects.kube.metadata_rules import check_key
@@ -65,6 +66,10 @@ def check_queue(obj: Field) -> None:
     parent = spec.at("parentQueue")
     if name and parent.text() == name:
         parent.error(NO_QUEUE_ABOVE_ITSELF, Fault.INVALID)
+    for key in ("preemptMinRuntime", "reclaimMinRuntime"):
+        time = spec.at(key)
+        if time.text() and duration(time.text()) is None:
+            time.error("must be a duration such as 90s or 1h30m", Fault.INVALID)
     for resource in ("cpu", "memory", "gpu"):
         field = spec.at("resources", resource)
         for key in ("quota", "limit", "overQuotaWeight"):

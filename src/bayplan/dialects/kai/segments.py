@@ -31,6 +31,8 @@ INDEX_LABELS: Mapping[str, str] = {
 }
 """The label that numbers the pods of a kind, where nothing else is said. All other kinds have none."""
 
+SEGMENT_NOTES = (SEGMENT_SIZE, SEGMENT_REQUIRED, SEGMENT_PREFERRED)
+"""The annotations that ask for segments."""
 SEGMENTS_MAX = 4096
 """More sub-groups than this do not fit into one object."""
 
@@ -73,7 +75,7 @@ def read_plan(notes: Notes, kind: str, warn: list[str], *, indexed: bool = True)
     WrongSegments if the size is none. `indexed` is false for jobs whose pods bear no number after all.
     """
     size = _size(notes)
-    asked = [key for key in (SEGMENT_SIZE, SEGMENT_REQUIRED, SEGMENT_PREFERRED) if notes.get(key)]
+    asked = [key for key in SEGMENT_NOTES if notes.get(key)]
     if not asked:
         return None
     if size is None:

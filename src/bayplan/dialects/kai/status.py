@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -40,6 +40,7 @@ class Waits:
     message: str
     since: float = 0.0
     number: int = 1
+    queue: Mapping[str, Any] = field(default_factory=dict)  # the one in the way, and by how much
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,13 +159,15 @@ def _says(said: Sequence[SchedulingConditionWire], waits: Waits) -> bool:
 
 
 def _condition(waits: Waits) -> Object:
+    told: Object = {"reason": waits.reason, "message": waits.message}
+    details = {"details": {"queueDetails": dict(waits.queue)}} if waits.queue else {}
     return {
         "type": CONDITION,
         "nodePool": NODE_POOL,
         "status": "True",
         "reason": waits.reason,
         "message": waits.message,
-        "reasons": [{"reason": waits.reason, "message": waits.message}],
+        "reasons": [told | details],
         "transitionID": str(waits.number),
         "lastTransitionTime": timestamp(waits.since),
     }

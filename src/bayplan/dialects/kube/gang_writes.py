@@ -8,7 +8,7 @@ from typing import Any
 from bayplan.dialects.api import Kind, Verb, Write
 from bayplan.dialects.kube.binding import event_write
 from bayplan.dialects.kube.gang_messages import UNSCHEDULABLE
-from bayplan.dialects.kube.gang_objects import CONDITIONS, POD_GROUP, POD_GROUPS, WORKLOAD, WORKLOADS
+from bayplan.dialects.kube.gang_objects import CONDITIONS, DIALECT, POD_GROUP, POD_GROUPS, WORKLOAD, WORKLOADS
 from bayplan.dialects.kube.scheduling import SCHEDULED
 from bayplan.dialects.kube.times import timestamp
 from bayplan.dialects.kube.wire import PODS_KIND
@@ -19,6 +19,8 @@ from bayplan.model.pod import Pod
 DISRUPTED = "DisruptionTarget"
 PREEMPTED = "PreemptionByScheduler"
 TAKEN_BACK = "GangNotStarted"
+FAMILY = ("kube", DIALECT)
+"""Pods by themselves and gangs of Kubernetes: only the more important ones make others go."""
 Object = dict[str, Any]
 
 
@@ -118,11 +120,23 @@ def _pod_status(pod: Pod, body: Object, tag: object = None) -> Write:
 def _why_it_goes(action: Displace) -> tuple[str, str]:
     if action.undoes:
         return TAKEN_BACK, "bayplan: its gang could not be started whole; what had started is taken back"
+    if action.by.dialect not in FAMILY:
+        return PREEMPTED, f"bayplan: {_for_whom(action)}"
     other = "podgroup" if action.whole else "pod"
     return PREEMPTED, f"bayplan: preempting to accommodate a higher priority {other}"
 
 
+def _for_whom(action: Displace) -> str:
+    """Other families also move pods, and take back what a queue has too much of: then no priority decides."""
+    whom = f"{action.by.kind} {action.by.namespace}/{action.by.name}"
+    if action.to:
+        return f"moves to make room for {whom}; node {action.to} has room for whatever takes its place"
+    return f"makes room for {whom}"
+
+
 def _preempted(action: Displace) -> str:
+    if action.by.dialect not in FAMILY:
+        return f"Preempted: it {_for_whom(action)}"
     if action.whole:
         return f"Preempted by podgroup {action.by_uid} on node cluster"
     return f"Preempted by pod {action.by_uid} on node {action.pod.node}"
