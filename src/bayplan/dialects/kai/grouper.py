@@ -1,6 +1,7 @@
 """The pod grouper: for every pod the group it starts with, by the kind of what the user made.
 
-One table; a new kind is one entry. Kinds that only wrap others are skipped, and their labels handed down.
+One table; a new kind is one entry. Kinds that only wrap others are skipped;
+their labels and annotations are handed down.
 """
 
 from __future__ import annotations
@@ -39,12 +40,11 @@ def skipped(view: View) -> PodGroup:
 
 
 def below(view: View) -> View:
-    """The view without the topmost owner, whose labels are handed down."""
+    """The view without the topmost owner, whose labels and annotations are handed down."""
     *owners, top = view.owners
-    labels = labels_of(top)
     if not owners:
-        return replace(view, owners=(), pod=_with_labels(view.pod, labels))
-    return replace(view, owners=tuple(_with_labels(one, labels) for one in owners))
+        return replace(view, owners=(), pod=_heir(view.pod, top))
+    return replace(view, owners=tuple(_heir(one, top) for one in owners))
 
 
 def notebook(view: View) -> PodGroup:
@@ -159,8 +159,9 @@ def phase(pod: Object) -> str:
     return Field(pod).at("status", "phase").text()
 
 
-def _with_labels(obj: Object, labels: Mapping[str, str]) -> Object:
-    """The object with labels it does not have itself."""
+def _heir(obj: Object, top: Object) -> Object:
+    """The object with labels and annotations of another that it does not have itself."""
     meta = dict(obj.get("metadata") or {})
-    meta["labels"] = {**labels, **labels_of(obj)}
+    meta["labels"] = {**labels_of(top), **labels_of(obj)}
+    meta["annotations"] = {**annotations_of(top), **annotations_of(obj)}
     return {**obj, "metadata": meta}

@@ -10,13 +10,14 @@ from bayplan.dialects.jobs.training_jobs import LAUNCHER, MPI_SPECS, mpi_parts, 
 from bayplan.dialects.kai import segments
 from bayplan.dialects.kai.owners import CannotGroup, View, annotations_of, default_group, meta_text
 from bayplan.dialects.kai.pod_group import PodGroup, SubGroup
-from bayplan.dialects.kai.segments import Notes, Plan, WrongSegments
-from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kai.segments import Notes, Plan, WrongSegments, whole_number
+from bayplan.dialects.kube.fields import INT32_MAX, Field, shorten
 
 REPLICA_TYPE = "training.kubeflow.org/replica-type"
 JOB_NAME = "training.kubeflow.org/job-name"
 JOB_ROLE = "training.kubeflow.org/job-role"
 LATE_LAUNCHER = "WaitForWorkersReady"
+FIX = "Please fix the replica field"
 ELASTIC = "worker"
 """The replica type that a minimum below the sum of all is taken from."""
 
@@ -42,7 +43,8 @@ def mpi_job(view: View) -> PodGroup:
     role = labels.get(REPLICA_TYPE) or labels.get(JOB_ROLE, "")
     if Field(view.top).at("spec", "launcherCreationPolicy").text() == LATE_LAUNCHER:
         wanted = {JOB_NAME: meta_text(view.top, "name"), JOB_ROLE: LAUNCHER.lower()}
-        if role != LAUNCHER.lower() and not any(view.pods(meta_text(view.pod, "namespace"), wanted)):
+        there = view.pods(meta_text(view.pod, "namespace"), wanted)
+        if role != LAUNCHER.lower() and all(meta_text(pod, "deletionTimestamp") for pod in there):
             launchers = [part for part in parts if part.name == LAUNCHER.lower()]
             minimum -= sum(part.count for part in launchers)
             parts = [part for part in parts if part not in launchers]
@@ -54,10 +56,10 @@ def aml_job(view: View) -> PodGroup:
     count = Field(view.top).at("spec", "job", "options", "envs", "AZUREML_NODE_COUNT").value
     if count is None:
         raise CannotGroup("azureml envs count not found in spec")
-    text = str(count)
-    if not (text.isascii() and text.isdigit()):
-        raise CannotGroup(f'AZUREML_NODE_COUNT must be a whole number, not "{text}"')
-    return replace(default_group(view), minimum=int(text))
+    number = whole_number(count) if isinstance(count, str) else count
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= INT32_MAX:
+        raise CannotGroup(f"AZUREML_NODE_COUNT must be a whole number from 1, not {shorten(count)}")
+    return replace(default_group(view), minimum=number)
 
 
 def by_type(
@@ -146,7 +148,7 @@ def _plan(view: View, part: Part, mine: str) -> Plan | None:
 
 def _parts(view: View, specs: str) -> list[Part]:
     owner = Field(view.top)
-    types = [name for name, _ in owner.at("spec", specs).entries()]
+    types = sorted(name for name, _ in owner.at("spec", specs).entries())  # the order of a map says nothing
     return replica_parts(specs, *types)(owner, view.find)
 
 
@@ -157,17 +159,16 @@ def _minimum(
     stated = spec.at("runPolicy", "schedulingPolicy", "minAvailable")
     if stated.present:
         return stated.integer(minimum=1, default=1)
+    job, types = f"the type of the job {meta_text(view.top, 'name')}", dict(spec.at(specs).entries())
+    if not types:
+        raise CannotGroup(f"{job} doesn't have a {specs} field. {FIX}")
+    for one in mandatory:
+        if one not in types:
+            raise CannotGroup(f"{job} doesn't have a {one} replica spec which is required. {FIX}")
+    for one, field in types.items():
+        if field.at("replicas").value == 0:
+            raise CannotGroup(f"{job} doesn't allow for 0 {one} pods. {FIX}")
     least = spec.at("elasticPolicy", "minReplicas")
     if elastic and least.present:
         return least.integer(minimum=1, default=1)
-    name = meta_text(view.top, "name")
-    types = dict(spec.at(specs).entries())
-    for one in mandatory:
-        if one not in types:
-            why = f"doesn't have a {one} replica spec which is required"
-            raise CannotGroup(f"the type of the job {name} {why}. Please fix the replica field")
-    for one, field in types.items():
-        if field.at("replicas").value == 0:
-            why = f"doesn't allow for 0 {one} pods"
-            raise CannotGroup(f"the type of the job {name} {why}. Please fix the replica field")
     return sum(part.count for part in parts)
