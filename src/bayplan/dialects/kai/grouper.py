@@ -29,7 +29,7 @@ from bayplan.dialects.kai.owners import (
 )
 from bayplan.dialects.kai.pod_group import PodGroup
 from bayplan.dialects.kai.segments import INDEX_LABELS
-from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kube.fields import INT32_MAX, Field
 
 Grouper = Callable[[View], PodGroup]
 
@@ -112,6 +112,8 @@ def grouped(view: View, make: Callable[[], PodGroup], siblings: Iterable[Object]
     """What a way of grouping makes of a pod, with trouble as a value."""
     try:
         group = make()
+        if group.minimum > INT32_MAX:
+            raise CannotGroup(f"{group.minimum} pods are more than a group can have")
     except CannotGroup as trouble:
         return Grouped(error=str(trouble), warnings=tuple(view.warnings))
     name = meta_text(view.pod, "name")

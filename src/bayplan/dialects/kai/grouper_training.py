@@ -17,7 +17,6 @@ REPLICA_TYPE = "training.kubeflow.org/replica-type"
 JOB_NAME = "training.kubeflow.org/job-name"
 JOB_ROLE = "training.kubeflow.org/job-role"
 LATE_LAUNCHER = "WaitForWorkersReady"
-FIX = "Please fix the replica field"
 ELASTIC = "worker"
 """The replica type that a minimum below the sum of all is taken from."""
 
@@ -159,15 +158,19 @@ def _minimum(
     stated = spec.at("runPolicy", "schedulingPolicy", "minAvailable")
     if stated.present:
         return stated.integer(minimum=1, default=1)
-    job, types = f"the type of the job {meta_text(view.top, 'name')}", dict(spec.at(specs).entries())
-    if not types:
-        raise CannotGroup(f"{job} doesn't have a {specs} field. {FIX}")
+    name, types = meta_text(view.top, "name"), dict(spec.at(specs).entries())
+    job, fix = f"the type of the job {name}", "Please fix the replica field"
+    if not spec.at(specs).present:
+        raise CannotGroup(f"{job} doesn't have a {specs} field. {fix}")
     for one in mandatory:
         if one not in types:
-            raise CannotGroup(f"{job} doesn't have a {one} replica spec which is required. {FIX}")
+            raise CannotGroup(f"{job} doesn't have a {one} replica spec which is required. {fix}")
     for one, field in types.items():
-        if field.at("replicas").value == 0:
-            raise CannotGroup(f"{job} doesn't allow for 0 {one} pods. {FIX}")
+        if not field.present or field.at("replicas").value == 0:
+            raise CannotGroup(f"{job} doesn't allow for 0 {one} pods. {fix}")
+    if not parts:
+        why = "Must be greater than 0, but got 0"
+        raise CannotGroup(f"failed calculate number of pods for a distributed job {name}. {why}")
     least = spec.at("elasticPolicy", "minReplicas")
     if elastic and least.present:
         return least.integer(minimum=1, default=1)
