@@ -140,6 +140,13 @@ def test_a_skipped_owner_hands_its_annotations_down_but_never_over_those_below()
     assert group(pod(), below, workflow).constraint == Constraint("attic", "rack")
 
 
+@pytest.mark.parametrize("meta", [5, "x", [], True, None])
+def test_metadata_that_are_none_are_no_reason_to_fall_over(meta: object) -> None:
+    workflow = thing("argoproj.io/v1alpha1", "Workflow", notes=HALL, name="flow")
+    below: Object = {"apiVersion": "a.io/v1", "kind": "Thing", "metadata": meta}
+    assert group(pod(), below, workflow).constraint == Constraint("hall", "rack")
+
+
 def gang(spec: Object | None = None, labels: Object | None = None, notes: Object | None = None) -> Object:
     parts = [{"name": "a", "minReplicas": 2, "podReferences": [{"namespace": "ns", "name": "pod"}]}]
     return thing(

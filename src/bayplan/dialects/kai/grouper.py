@@ -163,7 +163,8 @@ def phase(pod: Object) -> str:
 
 def _heir(obj: Object, top: Object) -> Object:
     """The object with labels and annotations of another that it does not have itself."""
-    meta = dict(obj.get("metadata") or {})
-    meta["labels"] = {**labels_of(top), **labels_of(obj)}
-    meta["annotations"] = {**annotations_of(top), **annotations_of(obj)}
-    return {**obj, "metadata": meta}
+    meta = obj.get("metadata")
+    labels = {**labels_of(top), **labels_of(obj)}
+    annotations = {**annotations_of(top), **annotations_of(obj)}
+    kept = meta if isinstance(meta, dict) else {}
+    return {**obj, "metadata": {**kept, "labels": labels, "annotations": annotations}}
