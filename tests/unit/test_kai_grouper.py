@@ -7,63 +7,20 @@ from typing import Any
 
 import pytest
 
-from bayplan.dialects.kai.grouper import Grouped, group_pod
 from bayplan.dialects.kai.names import (
     PREEMPTIBILITY,
-    PREFERRED,
     PRIORITY_LABEL,
     QUEUE_LABEL,
     REQUIRED,
     TOPOLOGY_NAME,
     USER_LABEL,
 )
-from bayplan.dialects.kai.owners import Settings
-from bayplan.dialects.kai.pod_group import Constraint, PodGroup
-
-Object = dict[str, Any]
+from bayplan.dialects.kai.pod_group import Constraint
+from tests.unit.kai_owners import Object, group, made, named, pod, thing
 
 REVISION = "serving.knative.dev/revision"
 LWS = "leaderworkerset.sigs.k8s.io"
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
-
-
-def thing(
-    api: str, kind: str, spec: Object | None = None, labels: Object | None = None,
-    notes: Object | None = None, name: str = "own", **more: Any,
-) -> Object:  # fmt: skip
-    meta = {"name": name, "namespace": "ns", "uid": f"u-{name}", "labels": labels or {}, **more}
-    return {
-        "apiVersion": api,
-        "kind": kind,
-        "metadata": {**meta, "annotations": notes or {}},
-        "spec": spec or {},
-    }
-
-
-def pod(labels: Object | None = None, notes: Object | None = None, name: str = "pod", **more: Any) -> Object:
-    return thing("v1", "Pod", {}, labels, notes, name, **more)
-
-
-def made(one: Object, *owners: Object, around: tuple[Object, ...] = (), **settings: Any) -> Grouped:
-    """What becomes of a pod, with classes high and low in the cluster and what else is there."""
-    classes = tuple(thing("scheduling.k8s.io/v1", "PriorityClass", name=name) for name in ("high", "low"))
-
-    def find(kind: str, namespace: str, name: str) -> object:
-        for other in (*classes, *around):
-            if (other["kind"], other["metadata"]["name"]) == (kind, name):
-                return other
-        return None
-
-    def pods(namespace: str, labels: Any) -> list[Object]:
-        return [o for o in around if o["kind"] == "Pod" and labels.items() <= o["metadata"]["labels"].items()]
-
-    return group_pod(one, owners, find=find, pods=pods, settings=Settings(**settings))
-
-
-def group(one: Object, *owners: Object, around: tuple[Object, ...] = (), **settings: Any) -> PodGroup:
-    found = made(one, *owners, around=around, **settings)
-    assert found.group is not None and not found.error, found
-    return found.group
 
 
 def defaults(*entries: Object) -> Object:
@@ -147,60 +104,6 @@ def test_metadata_that_are_none_are_no_reason_to_fall_over(meta: object) -> None
     assert group(pod(), below, workflow).constraint == Constraint("hall", "rack")
 
 
-def gang(spec: Object | None = None, labels: Object | None = None, notes: Object | None = None) -> Object:
-    parts = [{"name": "a", "minReplicas": 2, "podReferences": [{"namespace": "ns", "name": "pod"}]}]
-    return thing(
-        "scheduler.grove.io/v1alpha1", "PodGang", {"podgroups": parts, **(spec or {})}, labels, notes, "gang"
-    )
-
-
-CLIQUE = pod({"grove.io/podgang": "gang"})
-SET = thing("grove.io/v1alpha1", "PodCliqueSet", name="set")
-
-
-def test_what_is_written_on_a_set_of_cliques_counts_for_its_gangs() -> None:
-    labels = {PRIORITY_LABEL: "high", PREEMPTIBILITY: "preemptible", "team": "x", "kept": "far"}
-    owner = thing("grove.io/v1alpha1", "PodCliqueSet", labels=labels, notes=HALL)
-    found = group(CLIQUE, owner, around=(gang({"priorityClassName": "low"}, labels={"kept": "near"}),))
-    assert (found.priority_class, found.preemptibility) == ("high", "preemptible")
-    assert found.labels == {**labels, "kept": "near"}
-    assert (found.constraint, found.minimum) == (Constraint("hall", "rack"), 2)
-
-
-def test_what_is_written_on_a_deployment_of_graphs_counts_for_its_gangs_too() -> None:
-    graph = thing("nvidia.com/v1alpha1", "DynamoGraphDeployment", labels={PREEMPTIBILITY: "preemptible"})
-    assert group(CLIQUE, SET, graph, around=(gang(),)).preemptibility == "preemptible"
-
-
-def test_the_levels_of_a_gang_may_be_of_the_topology_of_this_family() -> None:
-    packed = {"topologyConstraint": {"packConstraint": {"preferred": "host"}}}
-    found = group(CLIQUE, SET, around=(gang(packed, notes={TOPOLOGY_NAME: "hall"}),))
-    assert found.constraint == Constraint("hall", "", "host")
-
-
-PART: Object = {"name": "a", "minReplicas": 1, "podReferences": []}
-
-
-@pytest.mark.parametrize(
-    ("part", "wanted"),
-    [
-        ({"minReplicas": None}, "missing required 'minReplicas' field"),
-        ({"minReplicas": 0}, "invalid 'minReplicas' field. Must be greater than 0"),
-        ({"podReferences": None}, "missing required 'podReferences' field"),
-        ({"name": None}, "missing required 'name' field"),
-        (
-            {"podReferences": [{"namespace": "other", "name": "p"}]},
-            "cross-namespace pod reference not allowed",
-        ),
-        ({"topologyConstraint": {"packConstraint": {"required": "rack"}}}, "topology name cannot be empty"),
-    ],
-)
-def test_a_part_of_a_gang_that_cannot_be_is_told_with_its_number(part: Object, wanted: str) -> None:
-    found = made(CLIQUE, SET, around=(gang({"podgroups": [PART, {**PART, **part}]}),))
-    assert found.group is None and wanted in found.error
-    assert found.error.startswith("failed to parse spec.podgroups[1] from PodGang ns/gang. Err: ")
-
-
 # ── names of groups that are there already ─────────────────────────────────────────────────────────
 
 
@@ -255,6 +158,20 @@ def test_a_job_of_no_pods_or_of_far_too_many_is_refused_in_words(
 ) -> None:
     found = made(pod(), thing("kubeflow.org/v1", kind, spec))
     assert found.group is None and wanted in found.error
+
+
+@pytest.mark.parametrize(
+    ("api", "kind"),
+    [
+        *(("kubeflow.org/v1", kind) for kind in ("PyTorchJob", "TFJob", "XGBoostJob", "JAXJob", "MPIJob")),
+        *(("ray.io/v1", kind) for kind in ("RayCluster", "RayJob", "RayService")),
+        ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"),
+        ("jobset.x-k8s.io/v1alpha2", "JobSet"),
+    ],
+)
+def test_a_pod_of_an_owner_of_which_only_the_name_is_known_is_not_lost(api: str, kind: str) -> None:
+    found = group(pod({REPLICATED_JOB: "a"}), named(api, kind))
+    assert found.name.startswith("pg-own-u-own") and found.minimum == 1
 
 
 def test_a_launcher_that_is_going_away_is_no_launcher() -> None:
@@ -347,48 +264,6 @@ def test_a_pod_that_has_a_group_of_its_own_keeps_it() -> None:
     mine = pod({REVISION: "rev"}, {"pod-group-name": "pg-a"})
     alone = thing("scheduling.run.ai/v2alpha2", "PodGroup", name="pg-a", ownerReferences=[{"kind": "Pod"}])
     assert group(mine, SERVICE, around=(revision(), alone, mine)).owner.kind == "Pod"
-
-
-# ── Ray ────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def ray(*workers: Object) -> Object:
-    return thing(
-        "ray.io/v1", "RayCluster", {"headGroupSpec": {}, "workerGroupSpecs": list(workers)}, name="rc"
-    )
-
-
-def test_workers_of_which_there_are_none_yet_are_not_waited_for() -> None:
-    found = group(pod(), ray({"groupName": "a"}, {"groupName": "b", "replicas": 0}, {"replicas": 2}))
-    assert [(one.name, one.minimum) for one in found.sub_groups] == [("headgroup", 1), ("worker-group-2", 2)]
-    assert found.minimum == 3
-
-
-def test_a_level_of_no_topology_is_told_on_the_group() -> None:
-    workers = {
-        "groupName": "a",
-        "replicas": 1,
-        "template": {"metadata": {"annotations": {PREFERRED: "rack"}}},
-    }
-    found = made(pod(), ray(workers))
-    assert found.group is not None and found.group.flaw == found.error
-    assert found.error.startswith(f"topology annotation ({TOPOLOGY_NAME}) is required for workerGroupSpecs.a")
-
-
-def test_the_active_cluster_of_a_service_comes_before_the_pending_one() -> None:
-    status = {f"{state}ServiceStatus": {"rayClusterName": state} for state in ("pending", "active")}
-    owner = {**thing("ray.io/v1", "RayService"), "status": status}
-    active, pending = ray({"replicas": 4}), ray({"replicas": 8})
-    active["metadata"]["name"], pending["metadata"]["name"] = "active", "pending"
-    assert group(pod(), owner, around=(active, pending)).minimum == 5
-
-
-@pytest.mark.parametrize("kind", ["RayJob", "RayService"])
-def test_a_job_without_any_cluster_is_told(kind: str) -> None:
-    found = made(pod(), thing("ray.io/v1", kind))
-    assert found.group is None and found.error.startswith(
-        f"failed to extract rayClusterName for ns/own of kind {kind}."
-    )
 
 
 def test_an_empty_queue_label_is_as_good_as_none() -> None:

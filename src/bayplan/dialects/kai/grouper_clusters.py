@@ -72,7 +72,7 @@ def ray_service(view: View) -> PodGroup:
 
 def _own_cluster(view: View, spec: Field) -> Field:
     """The cluster as it will be made, where none is found that was."""
-    if not spec.present:
+    if not spec.present and not view.only_named:
         where = f"{meta_text(view.top, 'namespace')}/{meta_text(view.top, 'name')} of kind {view.kind}"
         why = "Please make sure that the ray-operator is up and a rayCluster child-object has been created"
         raise CannotGroup(f"failed to extract rayClusterName for {where}. {why}")

@@ -122,6 +122,8 @@ def _size(view: View) -> int:
         f"LWS {meta_text(view.top, 'namespace')}/{meta_text(view.top, 'name')}",
     )
     given = spec.at("leaderWorkerTemplate", "size")
+    if view.only_named:
+        return LEADERS
     if not given.present:
         raise CannotGroup(f"leaderWorkerTemplate.size not found in {where}")
     size = given.integer(minimum=1)

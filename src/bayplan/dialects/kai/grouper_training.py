@@ -158,6 +158,8 @@ def _minimum(
     stated = spec.at("runPolicy", "schedulingPolicy", "minAvailable")
     if stated.present:
         return stated.integer(minimum=1, default=1)
+    if view.only_named:
+        return 1
     name, types = meta_text(view.top, "name"), dict(spec.at(specs).entries())
     job, fix = f"the type of the job {name}", "Please fix the replica field"
     if not spec.at(specs).present:

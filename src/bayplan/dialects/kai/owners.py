@@ -70,6 +70,11 @@ class View:
         return str(self.top.get("kind") or "")
 
     @property
+    def only_named(self) -> bool:
+        """Whether no more is known of the topmost owner than its name; its pods are not lost for that."""
+        return not Field(self.top).at("spec").present
+
+    @property
     def pod_labels(self) -> dict[str, str]:
         return labels_of(self.pod)
 
