@@ -70,7 +70,8 @@ def _found(case: Object, view: View) -> Grouped:
 
 def _view(case: Object) -> View:
     top, around = case["topOwner"], case["clusterObjects"] or []
-    owners = [*(case["allOwners"] or [])[:-1], top] if top else list(case["allOwners"] or ())
+    below = [_whole(one, around) for one in (case["allOwners"] or [])[:-1]]
+    owners = [*below, top] if top else list(case["allOwners"] or ())
     given = case["settings"]
     namespace, _, name = (given.get("defaultsConfigMap") or "/").partition("/")
     settings = Settings(
@@ -98,6 +99,15 @@ def _view(case: Object) -> View:
         ]
 
     return View(case["pod"], tuple(owners), find, pods, settings)
+
+
+def _whole(owner: Object, around: Iterable[Object]) -> Object:
+    """An owner as it is in the cluster; of a case's owners only the metadata is given."""
+    wanted = (owner.get("kind"), owner["metadata"].get("namespace"), owner["metadata"]["name"])
+    for one in around:
+        if (one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]) == wanted:
+            return one
+    return owner
 
 
 def _head(error: str) -> str:

@@ -30,11 +30,11 @@ def check_tree(case: Object) -> list[str]:
         return [] if wanted and wanted in str(trouble) else [f"want {wanted!r}, got {trouble}"]
     if wanted:
         return [f"want error {wanted!r}, got {found}"]
-    tree = case["observed"]["tree"]
+    ours, theirs = _plain(found), _of_case({**case["observed"]["tree"], "name": "group"})
     if not case["podGroupSpec"].get("subGroups"):  # there ours has the pod set that theirs gets later
-        found = Group(found.name, (), 0, found.locality)
-    theirs = _of_case({**tree, "name": "group"})
-    return [] if _plain(found) == theirs else [f"want {theirs}, got {_plain(found)}"]
+        wishes = [one["wishes"] for one in (ours, *ours["members"])]
+        ours |= {"members": [], "wishes": {wish: level for one in wishes for wish, level in one.items()}}
+    return [] if ours == theirs else [f"want {theirs}, got {ours}"]
 
 
 def _read(spec: Object) -> PodGroup:
@@ -66,6 +66,10 @@ def _of_case(node: Object) -> Object:
     if "minAvailable" in node:
         return {"name": node["name"], "min": node["minAvailable"], "wishes": wishes}
     inner = [_of_case(one) for one in (*node["subGroupSets"], *node["podSets"])]
+    alone = inner[0] if len(inner) == 1 else {}
+    if wishes and "min" in alone and not alone["wishes"]:  # the same pods: ours says the nearest wish there
+        nearest = next(wish for wish in ("preferred", "required") if wish in wishes)
+        alone["wishes"][nearest] = wishes.pop(nearest)
     return {
         "name": node["name"],
         "members": sorted(inner, key=lambda one: str(one["name"])),

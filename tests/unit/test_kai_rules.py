@@ -101,6 +101,10 @@ def test_columns_tell_what_people_look_for(store: Store) -> None:
     [
         ([{"name": "a"}, {"name": "a"}], ["duplicate subgroup name a"]),
         (
+            [{"name": "a"}, {"name": "b"}, {"name": "b"}, {"name": "a"}],
+            ["duplicate subgroup name b", "duplicate subgroup name a"],
+        ),
+        (
             [{"name": "Worker"}, {"name": "w", "parent": "worker"}],
             ["parent worker of w was not found: did you mean Worker? Capitals count"],
         ),

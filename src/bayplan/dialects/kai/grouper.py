@@ -1,6 +1,7 @@
 """The pod grouper: for every pod the group it starts with, by the kind of what the user made.
 
-One table; a new kind is one entry. Kinds that only wrap others are skipped, and their labels handed down.
+One table; a new kind is one entry. Kinds that only wrap others are skipped;
+their labels and annotations are handed down.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from bayplan.dialects.kai.owners import (
 )
 from bayplan.dialects.kai.pod_group import PodGroup
 from bayplan.dialects.kai.segments import INDEX_LABELS, SEGMENT_NOTES
-from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kube.fields import INT32_MAX, Field
 
 Grouper = Callable[[View], PodGroup]
 
@@ -39,12 +40,11 @@ def skipped(view: View) -> PodGroup:
 
 
 def below(view: View) -> View:
-    """The view without the topmost owner, whose labels are handed down."""
+    """The view without the topmost owner, whose labels and annotations are handed down."""
     *owners, top = view.owners
-    labels = labels_of(top)
     if not owners:
-        return replace(view, owners=(), pod=_with_labels(view.pod, labels))
-    return replace(view, owners=tuple(_with_labels(one, labels) for one in owners))
+        return replace(view, owners=(), pod=_heir(view.pod, top))
+    return replace(view, owners=tuple(_heir(one, top) for one in owners))
 
 
 def notebook(view: View) -> PodGroup:
@@ -112,6 +112,8 @@ def grouped(view: View, make: Callable[[], PodGroup], siblings: Iterable[Object]
     """What a way of grouping makes of a pod, with trouble as a value."""
     try:
         group = make()
+        if group.minimum > INT32_MAX:
+            raise CannotGroup(f"{group.minimum} pods are more than a group can have")
     except CannotGroup as trouble:
         return Grouped(error=str(trouble), warnings=tuple(view.warnings))
     name = meta_text(view.pod, "name")
@@ -170,8 +172,10 @@ def phase(pod: Object) -> str:
     return Field(pod).at("status", "phase").text()
 
 
-def _with_labels(obj: Object, labels: Mapping[str, str]) -> Object:
-    """The object with labels it does not have itself."""
-    meta = dict(obj.get("metadata") or {})
-    meta["labels"] = {**labels, **labels_of(obj)}
-    return {**obj, "metadata": meta}
+def _heir(obj: Object, top: Object) -> Object:
+    """The object with labels and annotations of another that it does not have itself."""
+    meta = obj.get("metadata")
+    labels = {**labels_of(top), **labels_of(obj)}
+    annotations = {**annotations_of(top), **annotations_of(obj)}
+    kept = meta if isinstance(meta, dict) else {}
+    return {**obj, "metadata": {**kept, "labels": labels, "annotations": annotations}}

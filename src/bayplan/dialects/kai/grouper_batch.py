@@ -15,11 +15,10 @@ from bayplan.dialects.kai.owners import (
     View,
     annotations_of,
     default_group,
-    group_name,
     meta_text,
 )
 from bayplan.dialects.kai.pod_group import PodGroup
-from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kube.fields import INT32_MAX, Field
 
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 SPARK_APP, SPARK_SELECTOR = "spark-app-name", "spark-app-selector"
@@ -31,11 +30,8 @@ def job(view: View) -> PodGroup:
     in_segments = _in_segments(view, view.top)
     if in_segments is not None:
         return in_segments
-    group = default_group(view)
-    if _has_legacy_group(view):
-        return group
-    pod = meta_text(view.pod, "name")
-    return replace(group, name=f"pg-{pod}-{meta_text(view.top, 'uid')}")
+    name = _legacy_name(view) or f"pg-{meta_text(view.pod, 'name')}-{meta_text(view.top, 'uid')}"
+    return replace(default_group(view), name=name)
 
 
 def cron_job(view: View) -> PodGroup:
@@ -66,16 +62,20 @@ def job_set(view: View) -> PodGroup:
     if owner.at("spec", "startupPolicy", "startupPolicyOrder").text("InOrder") == "InOrder":
         parts = [part for part in parts if part.name == mine]
         flat = replace(flat, name=f"{flat.name}-{mine}")
-    return by_type(view, parts, max(sum(part.count for part in parts), 1), mine, flat=flat)
+    pods = sum(part.count for part in parts)
+    if pods > INT32_MAX:
+        where = f"{meta_text(view.top, 'namespace')}/{name}"
+        raise CannotGroup(
+            f"total minAvailable too large ({pods}) for JobSet {where}: exceeds int32 max value"
+        )
+    return by_type(view, parts, max(pods, 1), mine, flat=flat)
 
 
 def runai_job(view: View) -> PodGroup:
     """A RunaiJob: a group for each of its parallel runs, which is in the pod's name before the last dash."""
-    group = default_group(view)
-    if _has_legacy_group(view):
-        return group
     pod = meta_text(view.pod, "name")
-    return replace(group, name=f"pg-{pod.rpartition('-')[0] or pod}-{meta_text(view.top, 'uid')}")
+    name = _legacy_name(view) or f"pg-{pod.rpartition('-')[0] or pod}-{meta_text(view.top, 'uid')}"
+    return replace(default_group(view), name=name)
 
 
 def pod(view: View) -> PodGroup:
@@ -95,11 +95,12 @@ def default(view: View) -> PodGroup:
     """Any other owner: one pod at least; segments if a label of the pods tells their order."""
     owner = Field(view.top)
     notes = annotations_of(view.pod)
+    flat = default_group(view, asked=view.owners)
     if not notes.get(SEGMENT_SIZE) or view.top is view.pod:
-        return default_group(view)
+        return flat
     count = owner.at("spec", "replicas").integer(default=1)
     part = Part("main", count, Field(view.pod), owner, index_label=notes.get(POD_INDEX_LABEL))
-    return by_type(view, [part], 1, "main")
+    return by_type(view, [part], 1, "main", flat=flat)
 
 
 def _in_segments(view: View, owner: Object) -> PodGroup | None:
@@ -124,15 +125,18 @@ def _replicated_jobs(view: View) -> Sequence[tuple[Part, Field]]:
 
 
 def _at_least_one(part: Part, field: Field) -> Part:
-    """A number that cannot be is read as one pod."""
-    parallelism = field.at("template", "spec", "parallelism").value
-    if isinstance(parallelism, int) and parallelism <= 0:
-        replicas = field.at("replicas").integer(default=1)
-        return replace(part, count=replicas)
-    return part
+    """A parallelism that cannot be is read as one. The number is taken as it is, however large."""
+    spec = field.at("template", "spec")
+    pods = spec.at("parallelism").integer(default=1, minimum=1)
+    pods = min(pods, spec.at("completions").integer(default=pods))
+    return replace(part, count=pods * field.at("replicas").integer(default=1))
 
 
-def _has_legacy_group(view: View) -> bool:
-    namespace = meta_text(view.pod, "namespace")
-    known = view.settings.legacy_names
-    return known and view.find(POD_GROUP.kind, namespace, group_name(view.top)) is not None
+def _legacy_name(view: View) -> str:
+    """The name of a group made by an older version: one for the job, or for each pod of a parallel one."""
+    if not view.settings.legacy_names:
+        return ""
+    parallelism = Field(view.top).at("spec", "parallelism").integer(default=1)
+    base = meta_text(view.pod if parallelism > 1 else view.top, "name")
+    name = f"pg-{base}-{meta_text(view.top, 'uid')}"
+    return name if view.find(POD_GROUP.kind, meta_text(view.pod, "namespace"), name) is not None else ""

@@ -20,12 +20,13 @@ from bayplan.dialects.kai.owners import (
 )
 from bayplan.dialects.kai.pod_group import Constraint, PodGroup, SubGroup
 from bayplan.dialects.kai.segments import Notes, WrongSegments
-from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kube.fields import INT32_MAX, Field, shorten
 
 SET_NAME = "leaderworkerset.sigs.k8s.io/name"
 GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
+GROUP_SIZE = "leaderworkerset.sigs.k8s.io/size"
 LEADER, WORKERS, SEGMENT = "leader", "workers", "segment"
-LEADER_READY, LEADER_EXCLUDED = "LeaderReady", "LeaderExcluded"
+LEADER_READY, LEADER_CREATED, LEADER_EXCLUDED = "LeaderReady", "LeaderCreated", "LeaderExcluded"
 LEADERS = 1
 REVISION = "serving.knative.dev/revision"
 MIN_SCALE = "autoscaling.knative.dev/min-scale"
@@ -58,8 +59,9 @@ class Cut:
 def leader_worker_set(view: View) -> PodGroup:
     """One group of a LeaderWorkerSet."""
     group = default_group(view)
-    if GROUP_INDEX in view.pod_labels:
-        group = replace(group, name=f"{group.name}-group-{view.pod_labels[GROUP_INDEX]}")
+    number = segments.whole_number(view.pod_labels.get(GROUP_INDEX, ""))
+    if number is not None:
+        group = replace(group, name=f"{group.name}-group-{number}")
     size = _size(view)
     try:
         made = leader_worker_sub_groups(view, size)
@@ -118,11 +120,28 @@ def _with(found: Sequence[SubGroup], name: str, pod: tuple[str, ...]) -> list[Su
 
 def _size(view: View) -> int:
     """How many pods a group waits for. One whose leader has to be ready first starts with the leader."""
-    owner = Field(view.top)
-    size = owner.at("spec", "leaderWorkerTemplate", "size").integer(default=1, minimum=0)
-    late = owner.at("spec", "startupPolicy").text() == LEADER_READY
+    spec, where = (
+        Field(view.top).at("spec"),
+        f"LWS {meta_text(view.top, 'namespace')}/{meta_text(view.top, 'name')}",
+    )
+    given = spec.at("leaderWorkerTemplate", "size")
+    if view.only_named:
+        return LEADERS
+    if not given.present:
+        raise CannotGroup(f"leaderWorkerTemplate.size not found in {where}")
+    size = given.integer(minimum=1)
+    if not size:
+        raise CannotGroup(f"invalid leaderWorkerTemplate.size {shorten(given.value)} in {where}")
+    policy = spec.at("startupPolicy").text(LEADER_CREATED)
+    if policy not in (LEADER_CREATED, LEADER_READY):
+        raise CannotGroup(f"unknown startupPolicy: {policy}")
+    if policy == LEADER_CREATED:
+        return size
     leads = view.pod_labels.get(WORKER_INDEX) == "0"
-    return LEADERS if late and leads and _leads_alone(view) else max(size, 1)
+    if leads and _leads_alone(view):
+        return LEADERS
+    own = segments.whole_number(annotations_of(view.pod).get(GROUP_SIZE, ""))
+    return own if own is not None and 1 <= own <= INT32_MAX else size
 
 
 def _leads_alone(view: View) -> bool:
@@ -176,16 +195,15 @@ def knative_service(view: View) -> PodGroup:
     """A pod of a revision: the pods of a revision start together, unless earlier ones did not."""
     name = view.pod_labels.get(REVISION)
     if not name:
-        raise CannotGroup(f'pod {view.pod_name} missing required label "{REVISION}"')
+        raise CannotGroup(f"revisionName not found for knative service pod {view.pod_name}")
     found = view.find("Revision", meta_text(view.pod, "namespace"), name)
     if not isinstance(found, dict):
         raise CannotGroup(f'revisions.serving.knative.dev "{name}" not found')
     group = default_group(view, found, INFERENCE)
     if not view.settings.knative_gangs or _start_apart(view, name):
         return one_pod(view, group)
-    scale = annotations_of(found).get(MIN_SCALE, "")
-    least = int(scale) if scale.isascii() and scale.isdigit() else 1
-    return replace(group, name=group_name(found), minimum=max(least, 1))
+    least = segments.whole_number(annotations_of(found).get(MIN_SCALE, "")) or 1
+    return replace(group, name=group_name(found), minimum=least if 1 <= least <= INT32_MAX else 1)
 
 
 def _start_apart(view: View, revision: str) -> bool:
@@ -194,10 +212,10 @@ def _start_apart(view: View, revision: str) -> bool:
     groups = [
         annotations_of(other)[POD_GROUP_NAME]
         for other in view.pods(namespace, {REVISION: revision})
-        if meta_text(other, "name") != meta_text(view.pod, "name") and POD_GROUP_NAME in annotations_of(other)
+        if POD_GROUP_NAME in annotations_of(other)
     ]
     if len(groups) > 1:
-        return len(set(groups)) > 1
+        return len(set(groups)) == len(groups)  # two in one group: they start together
     if not groups:
         return False
     refs = Field(view.find(POD_GROUP.kind, namespace, groups[0])).at("metadata", "ownerReferences").items()

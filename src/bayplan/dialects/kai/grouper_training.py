@@ -10,8 +10,8 @@ from bayplan.dialects.jobs.training_jobs import LAUNCHER, MPI_SPECS, mpi_parts, 
 from bayplan.dialects.kai import segments
 from bayplan.dialects.kai.owners import CannotGroup, View, annotations_of, default_group, meta_text
 from bayplan.dialects.kai.pod_group import PodGroup, SubGroup
-from bayplan.dialects.kai.segments import Notes, Plan, WrongSegments
-from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kai.segments import Notes, Plan, WrongSegments, whole_number
+from bayplan.dialects.kube.fields import INT32_MAX, Field, shorten
 
 REPLICA_TYPE = "training.kubeflow.org/replica-type"
 JOB_NAME = "training.kubeflow.org/job-name"
@@ -42,7 +42,8 @@ def mpi_job(view: View) -> PodGroup:
     role = labels.get(REPLICA_TYPE) or labels.get(JOB_ROLE, "")
     if Field(view.top).at("spec", "launcherCreationPolicy").text() == LATE_LAUNCHER:
         wanted = {JOB_NAME: meta_text(view.top, "name"), JOB_ROLE: LAUNCHER.lower()}
-        if role != LAUNCHER.lower() and not any(view.pods(meta_text(view.pod, "namespace"), wanted)):
+        there = view.pods(meta_text(view.pod, "namespace"), wanted)
+        if role != LAUNCHER.lower() and all(meta_text(pod, "deletionTimestamp") for pod in there):
             launchers = [part for part in parts if part.name == LAUNCHER.lower()]
             minimum -= sum(part.count for part in launchers)
             parts = [part for part in parts if part not in launchers]
@@ -54,10 +55,10 @@ def aml_job(view: View) -> PodGroup:
     count = Field(view.top).at("spec", "job", "options", "envs", "AZUREML_NODE_COUNT").value
     if count is None:
         raise CannotGroup("azureml envs count not found in spec")
-    text = str(count)
-    if not (text.isascii() and text.isdigit()):
-        raise CannotGroup(f'AZUREML_NODE_COUNT must be a whole number, not "{text}"')
-    return replace(default_group(view), minimum=int(text))
+    number = whole_number(count) if isinstance(count, str) else count
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= INT32_MAX:
+        raise CannotGroup(f"AZUREML_NODE_COUNT must be a whole number from 1, not {shorten(count)}")
+    return replace(default_group(view), minimum=number)
 
 
 def by_type(
@@ -146,7 +147,7 @@ def _plan(view: View, part: Part, mine: str) -> Plan | None:
 
 def _parts(view: View, specs: str) -> list[Part]:
     owner = Field(view.top)
-    types = [name for name, _ in owner.at("spec", specs).entries()]
+    types = sorted(name for name, _ in owner.at("spec", specs).entries())  # the order of a map says nothing
     return replica_parts(specs, *types)(owner, view.find)
 
 
@@ -157,17 +158,22 @@ def _minimum(
     stated = spec.at("runPolicy", "schedulingPolicy", "minAvailable")
     if stated.present:
         return stated.integer(minimum=1, default=1)
+    if view.only_named:
+        return 1
+    name, types = meta_text(view.top, "name"), dict(spec.at(specs).entries())
+    job, fix = f"the type of the job {name}", "Please fix the replica field"
+    if not spec.at(specs).present:
+        raise CannotGroup(f"{job} doesn't have a {specs} field. {fix}")
+    for one in mandatory:
+        if one not in types:
+            raise CannotGroup(f"{job} doesn't have a {one} replica spec which is required. {fix}")
+    for one, field in types.items():
+        if not field.present or field.at("replicas").value == 0:
+            raise CannotGroup(f"{job} doesn't allow for 0 {one} pods. {fix}")
+    if not parts:
+        why = "Must be greater than 0, but got 0"
+        raise CannotGroup(f"failed calculate number of pods for a distributed job {name}. {why}")
     least = spec.at("elasticPolicy", "minReplicas")
     if elastic and least.present:
         return least.integer(minimum=1, default=1)
-    name = meta_text(view.top, "name")
-    types = dict(spec.at(specs).entries())
-    for one in mandatory:
-        if one not in types:
-            why = f"doesn't have a {one} replica spec which is required"
-            raise CannotGroup(f"the type of the job {name} {why}. Please fix the replica field")
-    for one, field in types.items():
-        if field.at("replicas").value == 0:
-            why = f"doesn't allow for 0 {one} pods"
-            raise CannotGroup(f"the type of the job {name} {why}. Please fix the replica field")
     return sum(part.count for part in parts)

@@ -70,6 +70,11 @@ class View:
         return str(self.top.get("kind") or "")
 
     @property
+    def only_named(self) -> bool:
+        """Whether no more is known of the topmost owner than its name; its pods are not lost for that."""
+        return not Field(self.top).at("spec").present
+
+    @property
     def pod_labels(self) -> dict[str, str]:
         return labels_of(self.pod)
 
@@ -109,20 +114,29 @@ def owner_of(obj: Object, api_version: str = "", kind: str = "") -> Owner:
     )
 
 
-def default_group(view: View, owner: Object | None = None, priority: str = TRAIN) -> PodGroup:
-    """A group of one pod at least, for the owner (the topmost, unless another is given)."""
+def default_group(
+    view: View, owner: Object | None = None, priority: str = TRAIN, asked: Sequence[Object] = ()
+) -> PodGroup:
+    """A group of one pod at least, for the owner (the topmost, unless another is given).
+
+    `asked` are those whose labels tell how urgent it is, the first one first; the owner alone if empty.
+    """
     owner = view.top if owner is None else owner
+    asked = asked or (owner,)
     labels = labels_of(owner)
     if USER_LABEL in view.pod_labels:
         labels.setdefault(USER_LABEL, view.pod_labels[USER_LABEL])
     annotations = annotations_of(owner)
+    constraint = constraint_of(annotations)
+    if USER_LABEL in annotations_of(view.pod):
+        annotations.setdefault(USER_LABEL, annotations_of(view.pod)[USER_LABEL])
     return PodGroup(
         name=group_name(owner),
         namespace=meta_text(view.pod, "namespace"),
         queue=_queue(view, owner),
-        priority_class=_priority(view, owner, priority),
-        preemptibility=_preemptibility(view, owner),
-        constraint=constraint_of(annotations),
+        priority_class=_priority(view, asked, priority),
+        preemptibility=_preemptibility(view, asked),
+        constraint=constraint,
         labels=labels,
         annotations=annotations,
         owner=owner_of(owner),
@@ -141,12 +155,6 @@ def constraint_of(annotations: Mapping[str, str]) -> Constraint | None:
     return found if found != Constraint() else None
 
 
-def placed_constraint(annotations: Mapping[str, str]) -> Constraint | None:
-    """Where pods of a template belong: only if topology and level are both given."""
-    found = constraint_of(annotations)
-    return found if found is not None and found.topology and found.is_placed else None
-
-
 def _queue(view: View, owner: Object) -> str:
     mine, pods, key = labels_of(owner), view.pod_labels, view.settings.queue_label
     for found in (mine.get(key), pods.get(key)):
@@ -159,13 +167,12 @@ def _queue(view: View, owner: Object) -> str:
     return f"{project}-{pool}" if pool else project
 
 
-def _priority(view: View, owner: Object, default: str) -> str:
+def _priority(view: View, asked: Sequence[Object], default: str) -> str:
     """The first priority class named that exists; the default is not asked whether it does."""
+    defaults = _defaults(view)
     named = (
-        labels_of(owner).get(PRIORITY_LABEL),
-        view.pod_labels.get(PRIORITY_LABEL),
-        Field(view.pod).at("spec", "priorityClassName").text(),
-        _kind_defaults(view, owner).get("priorityName"),
+        *(_named_priority(view, owner) for owner in asked),
+        *(_of_kind(defaults, owner).get("priorityName") for owner in asked),
     )
     for name in named:
         if name and view.find("PriorityClass", "", name) is not None:
@@ -173,35 +180,43 @@ def _priority(view: View, owner: Object, default: str) -> str:
     return default
 
 
-def _preemptibility(view: View, owner: Object) -> str:
+def _named_priority(view: View, owner: Object) -> str:
+    """What the owner says, or else the pod. Who names a class that does not exist has spoken all the same."""
+    labelled = (labels_of(owner).get(PRIORITY_LABEL), view.pod_labels.get(PRIORITY_LABEL))
+    spec = Field(view.pod).at("spec", "priorityClassName").text()
+    return next((name for name in labelled if name is not None), spec)
+
+
+def _preemptibility(view: View, asked: Sequence[Object]) -> str:
+    defaults = _defaults(view)
     named = (
-        labels_of(owner).get(PREEMPTIBILITY),
-        view.pod_labels.get(PREEMPTIBILITY),
-        _kind_defaults(view, owner).get("preemptibility"),
+        *(labels_of(one).get(PREEMPTIBILITY, "") for one in (*asked, view.pod)),
+        *(_of_kind(defaults, owner).get("preemptibility", "").lower() for owner in asked),
     )
-    return next((name for name in named if name in (PREEMPTIBLE, NON_PREEMPTIBLE)), "") or ""
+    return next((name for name in named if name in (PREEMPTIBLE, NON_PREEMPTIBLE)), "")
 
 
-def _kind_defaults(view: View, owner: Object) -> dict[str, str]:
-    """What the ConfigMap says of the owner's kind: of its group, or else of the kind in any group."""
+def _defaults(view: View) -> dict[str, dict[str, str]]:
+    """What the ConfigMap says, by kind; of entries for the same kind the last."""
     namespace, name = view.settings.defaults
-    kind = str(owner.get("kind") or "")
-    if not name or not kind:
+    if not name:
         return {}
-    api_version = str(owner.get("apiVersion") or "")
-    group = api_version.rpartition("/")[0]
     text = Field(view.find("ConfigMap", namespace, name)).at("data", "types").text("[]")
     try:
         entries = Field(json.loads(text)).items()
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
-    of_kind = [
-        entry.texts()
-        for entry in entries
-        if isinstance(entry.value, dict) and entry.at("typeName").text() == kind
-    ]
-    for wanted in (group, ""):
-        for entry in of_kind:
-            if entry.get("group", "") == wanted:
-                return entry
-    return {}
+    found = [entry.texts() for entry in entries]
+    return {_kind_name(one.get("group", ""), one.get("typeName", "")): one for one in found}
+
+
+def _of_kind(defaults: Mapping[str, dict[str, str]], owner: Object) -> dict[str, str]:
+    """What is said of the owner's kind: of its group, or else of the kind in any group."""
+    kind = str(owner.get("kind") or "")
+    group = str(owner.get("apiVersion") or "").rpartition("/")[0]
+    return defaults.get(_kind_name(group, kind)) or defaults.get(kind) or {}
+
+
+def _kind_name(group: str, kind: str) -> str:
+    """A kind with its group, as administrators may also write it in one: Deployment.apps."""
+    return f"{kind}.{group}" if group else kind

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from bayplan.dialects.kai.pod_group import PodGroup, SubGroup, read_pod_group
@@ -30,9 +29,9 @@ def check_pod_group(obj: Field) -> list[str]:
 def sub_group_problems(sub_groups: Sequence[SubGroup]) -> list[str]:
     """What is wrong with sub-groups; in the order in which it has to be mended."""
     names = [one.name for one in sub_groups]
-    doubles = [name for name, times in Counter(names).items() if times > 1]
+    doubles = [name for at, name in enumerate(names) if name in names[:at]]
     if doubles:
-        return [f"duplicate subgroup name {name}" for name in doubles]
+        return [f"duplicate subgroup name {name}" for name in dict.fromkeys(doubles)]
     known = set(names)
     found = [f"parent {one.parent} of {one.name} was not found{_hint(one, names)}" for one in sub_groups
              if one.parent and one.parent not in known]  # fmt: skip

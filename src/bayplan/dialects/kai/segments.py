@@ -33,6 +33,7 @@ INDEX_LABELS: Mapping[str, str] = {
 
 SEGMENT_NOTES = (SEGMENT_SIZE, SEGMENT_REQUIRED, SEGMENT_PREFERRED)
 """The annotations that ask for segments."""
+_DIGITS_MAX = 100
 SEGMENTS_MAX = 4096
 """More sub-groups than this do not fit into one object."""
 
@@ -161,14 +162,22 @@ def read_index(labels: Mapping[str, str], label: str, pod: str) -> int:
 
 def read_size(text: str, where: str) -> int:
     """The size of segments; WrongSegments if it is none."""
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    if not (digits.isascii() and digits.isdigit()):
+    size = whole_number(text)
+    if size is None:
         why = f'strconv.Atoi: parsing "{text}": invalid syntax'
         raise WrongSegments(f"invalid segment size {text} on {where}, err: {why}")
-    if len(digits) > 10 or not 1 <= int(text) <= INT32_MAX:
+    if not 1 <= size <= INT32_MAX:
         why = f"must be between 1 and {INT32_MAX}"
         raise WrongSegments(f"invalid segment size {text} on {where}, err: {why}")
-    return int(text)
+    return size
+
+
+def whole_number(text: str) -> int | None:
+    """A whole number, with or without a sign; None if it is none. Very long ones are as good as endless."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not (digits.isascii() and digits.isdigit()):
+        return None
+    return int(text if len(digits) <= _DIGITS_MAX else text[:1] + "9" * _DIGITS_MAX)
 
 
 def _size(notes: Notes) -> int | None:
