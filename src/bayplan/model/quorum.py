@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from bayplan.model.gang import Group, PodSet
 
@@ -35,3 +36,15 @@ def fewest_more(member: Group | PodSet, counts: Mapping[str, int]) -> int | None
     each = (fewest_more(one, counts) for one in member.members)
     found = sorted(more for more in each if more is not None)
     return sum(found[: member.minimum]) if len(found) >= member.minimum else None
+
+
+def all_of(group: Group, counts: Mapping[str, int]) -> Group:
+    """The same tree, where as many pods as these are needed, and all members."""
+
+    def needs(member: Group | PodSet) -> Group | PodSet:
+        if isinstance(member, Group):
+            return all_of(member, counts)
+        count = counts.get(member.name, 0)
+        return replace(member, count=max(member.count, count), minimum=count)
+
+    return replace(group, members=tuple(map(needs, group.members)), minimum=len(group.members))

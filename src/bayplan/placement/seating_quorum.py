@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from itertools import combinations, islice, product
 
 from bayplan.model.assignment import Code, Misfit
 from bayplan.model.gang import Group, PodSet
 from bayplan.model.pod import Pod
 from bayplan.model.profile import Profile
-from bayplan.model.quorum import is_whole, short_part
+from bayplan.model.quorum import fewest_more, is_whole, short_part
+from bayplan.model.wants import Shape
 from bayplan.placement.floor import Floor
 from bayplan.placement.minima_pods import Wanted
 from bayplan.placement.seating_minima import minima_seats
@@ -73,11 +75,10 @@ class _Choosing:
         able = frozenset(self._able(tree))
         if not any(name in able for name in self.waiting):
             part = short_part(tree, self.there) or self._unable(tree)
-            pod = self.wanted.waiting[0] if self.wanted.waiting else None
-            return Shortage(part="" if part is None or part is tree else part.name, pod=pod)
+            return Shortage() if part is None else Shortage(part=part.name, minimum=part.minimum)
         found = self._seats(able, brief=self.wanted.brief)
-        if isinstance(found, Seated):
-            return found
+        if isinstance(found, Seated) or self._cost(able) == fewest_more(tree, self.standing):
+            return found  # or nobody can be left out
         ways = self._ways(tree, 1)
         if not ways:
             return replace(found, unsure=found.unsure or self.cut_short)
@@ -88,7 +89,7 @@ class _Choosing:
                 return better
         chosen = self._more(tree, ways[0])
         final = self._seats(chosen, brief=False)
-        return final if isinstance(final, Seated) else replace(final, unsure=final.unsure or self.cut_short)
+        return final if isinstance(final, Seated) else replace(found, unsure=self.cut_short)
 
     def _torn(self, member: Group | PodSet) -> Misfit | None:
         """The first that should be in one domain, and stands in several or outside of all."""
@@ -200,8 +201,12 @@ class _Choosing:
         return self.known[key]
 
     def _seats(self, parts: Parts, *, brief: bool) -> Seated | Shortage:
-        waiting = tuple(pod for pod in self.wanted.waiting if pod.pod_set in parts)
-        cut = replace(self.wanted, tree=_cut(self.wanted.tree, parts), waiting=waiting, brief=brief)
+        waiting, cut = self.wanted.waiting, self.wanted
+        if not parts >= self.waiting.keys():
+            waiting = tuple(pod for pod in waiting if pod.pod_set in parts)
+        if not parts >= {one.name for one in cut.tree.pod_sets()}:
+            cut = replace(cut, tree=_cut(cut.tree, parts))
+        cut = replace(cut, waiting=waiting, brief=brief)
         mark = self.floor.mark()
         found = minima_seats(self.floor, self.supply, cut, profile=self.profile, within=self.within)
         if not isinstance(found, Seated):
@@ -256,12 +261,20 @@ def _cut(group: Group, parts: Parts) -> Group:
 
 
 def _easiest_first(floor: Floor, waiting: Sequence[Pod]) -> tuple[Pod, ...]:
-    """Pods of each pod set in the order in which they come, unlike ones with most nodes to choose from first.
+    """Pods of each pod set in the order in which they come, but of unlike ones the easiest to place first.
 
-    A pod set needs so many of them, whichever they are.
+    Those have most nodes to choose from, and take least. A pod set needs so many, whichever they are.
     """
     shapes = {pod.wants.shape for pod in waiting}
     if len(shapes) < 2:
         return tuple(waiting)
-    choice = {shape: int(floor.judge(shape).fits.sum()) for shape in shapes}
-    return tuple(sorted(waiting, key=lambda pod: (pod.pod_set, -choice[pod.wants.shape])))
+    ease = {shape: (-int(floor.judge(shape).fits.sum()), _share(floor, shape)) for shape in shapes}
+    return tuple(sorted(waiting, key=lambda pod: (pod.pod_set, *ease[pod.wants.shape])))
+
+
+def _share(floor: Floor, shape: Shape) -> Fraction:
+    """What a pod takes of the resource that it takes most of, as a share of all there is."""
+    ground = floor.scene.ground
+    totals = {name: int(ground.allocatable[row].sum()) for name, row in ground.resources.items()}
+    asked = ((amount, totals.get(name, 0)) for name, amount in shape.amounts)
+    return max((Fraction(amount, total) for amount, total in asked if total), default=Fraction(0))

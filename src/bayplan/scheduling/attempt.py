@@ -10,7 +10,7 @@ from bayplan.model.assignment import Code, Misfit
 from bayplan.model.gang import AUTO, Group, PodSet
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile
-from bayplan.model.quorum import fewest_more
+from bayplan.model.quorum import all_of, fewest_more
 from bayplan.model.unfit import Cause, Unfit
 from bayplan.placement.floor import Floor
 from bayplan.placement.seating import seat_all
@@ -82,6 +82,18 @@ def rest_of(asked: Asked, seats: Mapping[PodKey, int], floor: Floor) -> Asked:
         stands = tuple(replace(pod, node=floor.node(seats[pod.key])) for pod in seated)
         candidate = replace(candidate, waiting=left, standing=candidate.standing + stands)
     return Asked(candidate, left, asked.standing + len(seats), 1)
+
+
+def narrowed(asked: Asked, seats: Mapping[PodKey, int]) -> Asked:
+    """The same for those who got seats, if that was a choice: from now on it needs all of them."""
+    candidate, tree = asked.candidate, asked.candidate.charter.tree
+    if not candidate.charter.quorum or tree is None:
+        return asked
+    waiting = tuple(pod for pod in asked.waiting if pod.key in seats)
+    counts = Counter(pod.pod_set for pod in (*waiting, *candidate.standing))
+    charter = replace(candidate.charter, tree=all_of(tree, counts))
+    candidate = replace(candidate, charter=charter, waiting=waiting)
+    return replace(asked, candidate=candidate, waiting=waiting, need=max(len(waiting), 1), brief=True)
 
 
 def attempt(

@@ -85,11 +85,10 @@ def _no_charter(gang: Ref) -> str:
 
 
 def _no_quorum(why: Standstill, gang: Ref) -> str:
-    above, _, name = why.part.rpartition("/")
-    if above:
-        lack = f'composite pod group "{name}" has too few groups'
+    if "/" in why.part:
+        lack = f"{_part(why.part)} has too few groups"
     else:
-        lack = f'of pod group "{name}", {why.there} of {why.minimum} pods are there'
+        lack = f"of {_part(why.part)}, {why.there} of {why.minimum} pods are there"
     return f'waiting for composite pod group "{gang.name}" tree to meet quorum: {lack}'
 
 
@@ -108,8 +107,10 @@ def _no_room(why: Standstill, gang: Ref, of_misfit: Sentence) -> str:
         parts = [unavailable(why.unfit, _afterwards(why))]
     else:
         parts = ["no node was found"]
-    if why.minimum > 1 and why.misfit is None:
-        named = f" (pod {why.pod.name})" if why.pod is not None else ""
+    named = f" (pod {why.pod.name})" if why.pod is not None else ""
+    if gang.kind == COMPOSITE and why.part and why.misfit is None:
+        parts = _no_place_for_part(why, named, parts)
+    elif why.minimum > 1 and why.misfit is None:
         parts.insert(0, f"pod group is unschedulable: {why.fit} of {why.minimum} pods fit{named}:")
     if why.unfit is not None and why.unfit.unaligned is not None:
         parts[-1] = parts[-1].removesuffix(".") + "."
@@ -117,6 +118,21 @@ def _no_room(why: Standstill, gang: Ref, of_misfit: Sentence) -> str:
     if why.unsure:
         parts.append(UNSURE)
     return " ".join(parts)
+
+
+def _no_place_for_part(why: Standstill, pod: str, parts: list[str]) -> list[str]:
+    """One of the groups in a tree has no place; or it was not looked for, since too little of it is there."""
+    if why.unfit is not None:
+        return [f"pod group is unschedulable: there is no place for {_part(why.part)}{pod}:", *parts]
+    what = "groups" if "/" in why.part else "pods"
+    lack = f"{_part(why.part)} needs {why.minimum} {what} at once, and fewer are there"
+    return [f"pod group is unschedulable: {lack}"]
+
+
+def _part(name: str) -> str:
+    """A group in a tree, in words."""
+    above, _, name = name.rpartition("/")
+    return f'{"composite " if above else ""}pod group "{name}"'
 
 
 def _is_of_labels(misfit: Misfit) -> bool:
@@ -134,7 +150,9 @@ def _no_domain(why: Standstill, misfit: Misfit) -> list[str]:
     where = f", {misfit.nearest.domain[-1]}," if misfit.nearest is not None and misfit.nearest.domain else ""
     best = f'the best value of node label "{misfit.level}"{where} has room for'
     told = [f"pod group is unschedulable: {best} {misfit.fit} of {misfit.asked} pods:"]
-    return [*told, unavailable(why.unfit, _afterwards(why))] if why.unfit is not None else [told[0][:-1]]
+    if why.unfit is None or not why.unfit.counts:  # each node would take one alone
+        return [told[0][:-1]]
+    return [*told, unavailable(why.unfit, _afterwards(why))]
 
 
 def _afterwards(why: Standstill) -> str:
