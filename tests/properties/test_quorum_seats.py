@@ -1,4 +1,4 @@
-"""Gangs that do with some of their members: a quorum is found if there is one, and no member comes in part."""
+"""Gangs that do with some members: a quorum is found if there is one, and no member comes in part."""
 
 from __future__ import annotations
 

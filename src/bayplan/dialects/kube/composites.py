@@ -26,6 +26,9 @@ from bayplan.model.pod import Pod, PodKey
 from bayplan.model.quorum import fewest_more
 
 CYCLE = "cycle detected in the hierarchy of composite pod groups"
+ODD_PRIORITY = (
+    "all pods in a single pod group should have the same priority as the pod group's priority, got {} and {}"
+)
 TOPOLOGIES = f"{DIALECT}/"
 """How the names of topologies begin that consist of the labels which a tree names, from the top down."""
 
@@ -36,6 +39,7 @@ class Branch:
 
     parent: str = ""
     charter: Charter | None = None  # of the object by itself; `minimum` counts pods, or groups
+    exact: bool = False  # all pods have to have the priority that it says
     below: dict[Ref, None] = field(default_factory=dict)
     pods: dict[PodKey, Pod] = field(default_factory=dict)
 
@@ -48,13 +52,15 @@ class Forest:
         self.told: dict[Ref, Charter] = {}  # what was said of each gang, by the group on top
         self.homes: dict[PodKey, Ref] = {}  # the PodGroup that a pod names
         self.places: dict[PodKey, tuple[Ref, str]] = {}  # gang and pod set, as last told
+        self.odd: set[Ref] = set()  # PodGroups that stand alone, and have pods of another priority
         self._dirty: dict[Ref, None] = {}
 
     # ── what happens ───────────────────────────────────────────────────────────────────────────────
 
-    def seen(self, ref: Ref, parent: str, charter: Charter) -> None:
+    def seen(self, ref: Ref, parent: str, charter: Charter, *, exact: bool = True) -> None:
         """A group is there, as it is now."""
         branch = self._branch(ref)
+        branch.exact = exact
         if branch.parent == parent and branch.charter == charter:
             return
         if branch.parent != parent:
@@ -82,6 +88,7 @@ class Forest:
                     self.homes[pod.key] = pod.gang
                     self._branch(pod.gang).pods[pod.key] = pod
                     change = PodSeen(self._placed(pod))
+                    self._note_priority(change.pod)
                 case PodLost(key):
                     self._leave(key)
             yield change
@@ -134,6 +141,7 @@ class Forest:
     def _tell(self, root: Ref) -> Iterator[Change]:
         """The rules of one gang, if they are others than before."""
         if root.kind != COMPOSITE:
+            yield from self._tell_alone(root)
             return
         before, now = self.told.get(root), self._charter(root)
         if now == before:
@@ -150,6 +158,17 @@ class Forest:
             yield CharterSeen(now)
         if had and all(one.topology != had for one in self.told.values()):
             yield TopologyLost(had)
+
+    def _tell_alone(self, ref: Ref) -> Iterator[Change]:
+        """A PodGroup without one above it was told of when it was seen, but not of its pods."""
+        branch = self.branches.get(ref)
+        if branch is None or branch.charter is None:
+            self.odd.discard(ref)
+            return
+        flaw = self._odd_priority(ref)
+        if flaw or ref in self.odd:
+            yield CharterSeen(replace(branch.charter, flaw=flaw))
+        (self.odd.add if flaw else self.odd.discard)(ref)
 
     def _charter(self, root: Ref) -> Charter | None:
         branch = self.branches.get(root)
@@ -169,6 +188,7 @@ class Forest:
             topology=TOPOLOGIES + ",".join(levels) if levels else "",
             created=mine.created,
             uid=mine.uid,
+            flaw=self._odd_priority(root),
             quorum=True,
             leave_together=dict(self._bundles(root, "")),
             started=any(leaf.started for leaf in self.leaves(root)),
@@ -219,8 +239,30 @@ class Forest:
         home = self.homes.pop(key, None)
         self.places.pop(key, None)
         if home is not None:
+            root = self.root_of(home)
+            if self._is_flawed(root):
+                self._dirty[root] = None
             self.branches[home].pods.pop(key, None)
             self._tidy(home)
+
+    def _note_priority(self, pod: Pod) -> None:
+        """Look at its gang again if it brings another priority, or others did."""
+        assert pod.gang is not None
+        root = self.branches.get(pod.gang)
+        if root is not None and (_is_odd(pod, root) or self._is_flawed(pod.gang)):
+            self._dirty[pod.gang] = None
+
+    def _is_flawed(self, root: Ref) -> bool:
+        return root in self.odd or (root in self.told and bool(self.told[root].flaw))
+
+    def _odd_priority(self, root: Ref) -> str:
+        """What is wrong if a pod has another priority than the group on top."""
+        branch = self.branches[root]
+        odd = [pod for pod in self._pods_below(root) if _is_odd(pod, branch)]
+        if not odd or branch.charter is None:
+            return ""
+        first = min(odd, key=lambda pod: pod.key.name)
+        return ODD_PRIORITY.format(first.wants.priority, branch.charter.priority)
 
     # ── keeping ────────────────────────────────────────────────────────────────────────────────────
 
@@ -243,6 +285,13 @@ class Forest:
 
 def _is_ours(gang: Ref) -> bool:
     return gang.dialect == DIALECT and gang.kind == POD_GROUP
+
+
+def _is_odd(pod: Pod, root: Branch) -> bool:
+    """Whether a pod has another priority than its group says; what is over or leaves does not count."""
+    if root.charter is None or root.charter.priority is None or not root.exact or pod.over or pod.leaving:
+        return False
+    return pod.wants.priority != root.charter.priority
 
 
 def part_name(ref: Ref) -> str:

@@ -20,7 +20,7 @@ from bayplan.dialects.kube.gang_objects import (
     group_charter,
     workload_charter,
 )
-from bayplan.dialects.kube.gangs.gates import VERSIONS
+from bayplan.dialects.kube.gangs.gates import THIRD, VERSIONS
 from bayplan.dialects.kube.pod_shapes import Shapes
 from bayplan.dialects.kube.pod_wants import company_of
 from bayplan.dialects.kube.times import seconds
@@ -264,7 +264,7 @@ class Reading:
             yield CharterLost(ref)
             return
         if version == self.newest(ref):
-            self.forest.seen(ref, parent, now)
+            self.forest.seen(ref, parent, now, exact=version == THIRD)
         if self.forest.root_of(ref) != ref:
             yield CharterLost(ref)  # it is a part of another gang
         elif now != before:
