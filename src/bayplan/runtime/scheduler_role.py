@@ -131,8 +131,9 @@ class SchedulerRole:
                 case Refuse():
                     self._refuse(action, now, begun)
         for gang, pods in out.items():
-            if gang.kind == COMPOSITE and gang not in self.begins:  # each group in it has its own record
-                self.begins[gang] = Begin(gang), pods
+            if gang.kind == COMPOSITE:  # each group in it has its own record
+                begin, awaited = self.begins.get(gang, (Begin(gang), set()))
+                self.begins[gang] = begin, awaited | pods
 
     def keep(self, now: float) -> Iterable[Write]:
         yield from self.zones.complaints(now)
