@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bayplan.dialects.api import Kind
-from bayplan.dialects.kube.gangs.gates import FIRST, GROUP, SECOND, THIRD
+from bayplan.dialects.kube.gangs.gates import FIRST, GROUP, OF_COMPOSITES, SECOND, THIRD
 
 Object = dict[str, Any]
 
@@ -18,6 +18,8 @@ EVENTS = Kind("", "v1", "Event", "events")
 NAMESPACES = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
 BUDGETS = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
 CLASSES = Kind(GROUP, "v1", "PriorityClass", "priorityclasses", namespaced=False)
+
+COMPOSITES = Kind(GROUP, OF_COMPOSITES, "CompositePodGroup", "compositepodgroups")
 
 SCHEDULER = "bayplan"
 VERSIONS = {"v1.35": FIRST, "v1.36": SECOND, "v1.37": THIRD}
@@ -52,15 +54,11 @@ class Dialect:
         name = said["name"]
         if self.version == FIRST:
             return self._made(self.groups, name, {"podGroups": [{"name": name, "policy": said["policy"]}]})
-        spec: Object = {"schedulingPolicy": said["policy"]}
-        for key in ("podGroupTemplateRef", "workloadRef", "disruptionMode"):
-            if key in said:
-                spec[key] = said[key]
-        if "topologyKey" in said:
-            spec["schedulingConstraints"] = {"topology": [{"key": said["topologyKey"]}]}
-        if "priority" in said:
-            spec["priorityClassName"] = class_name(said["priority"], said.get("preemptionPolicy"))
-        return self._made(self.groups, name, spec)
+        return self._made(self.groups, name, _group_spec(said))
+
+    def composite(self, said: Object) -> Object:
+        """A group of groups."""
+        return self._made(COMPOSITES, said["name"], _group_spec(said))
 
     def pod(self, said: Object) -> Object:
         spec: Object = {
@@ -91,6 +89,18 @@ class Dialect:
 
     def _made(self, kind: Kind, name: str, spec: Object) -> Object:
         return _object(kind, name, {"spec": spec})
+
+
+def _group_spec(said: Object) -> Object:
+    spec: Object = {"schedulingPolicy": said["policy"]}
+    for key in ("podGroupTemplateRef", "workloadRef", "disruptionMode", "parentCompositePodGroupName"):
+        if key in said:
+            spec[key] = said[key]
+    if "topologyKey" in said:
+        spec["schedulingConstraints"] = {"topology": [{"key": said["topologyKey"]}]}
+    if "priority" in said:
+        spec["priorityClassName"] = class_name(said["priority"], said.get("preemptionPolicy"))
+    return spec
 
 
 def node(said: Object) -> Object:

@@ -11,7 +11,7 @@ import pytest
 from bayplan.backends.definitions import DEFINITIONS
 from bayplan.cli.gang_api import gang_api_words, gang_versions
 from bayplan.dialects.api import Kind
-from bayplan.dialects.kube.gangs.gates import FIRST, GROUP, SECOND
+from bayplan.dialects.kube.gangs.gates import FIRST, GROUP, OF_COMPOSITES, SECOND, THIRD
 from bayplan.dialects.nrt.wire import TOPOLOGIES
 from tests.numa_definition import definition, topology
 from tests.unit.queued_cluster import Object, QueuedCluster, queued_cluster
@@ -19,6 +19,8 @@ from tests.unit.queued_cluster import Object, QueuedCluster, queued_cluster
 NODES = Kind("", "v1", "Node", "nodes", namespaced=False)
 PODS = Kind("", "v1", "Pod", "pods")
 WORKLOADS = Kind(GROUP, FIRST, "Workload", "workloads")
+COMPOSITES = Kind(GROUP, OF_COMPOSITES, "CompositePodGroup", "compositepodgroups")
+GROUPS = Kind(GROUP, THIRD, "PodGroup", "podgroups")
 CLASSES = Kind(GROUP, "v1", "PriorityClass", "priorityclasses", namespaced=False)
 
 
@@ -26,6 +28,20 @@ def pod(name: str, cpu: int, **spec: Any) -> Object:
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": str(cpu)}}}
     whole = {"schedulerName": "bayplan", "containers": [container], **spec}
     return {"metadata": {"name": name, "namespace": "default"}, "spec": whole}
+
+
+def _put_composite(made: QueuedCluster) -> None:
+    """Two groups, of which one has too few pods."""
+    origin = {"workloadName": "w", "templateName": "t"}
+    policy = {"gang": {"minGroupCount": 2}}
+    meta = {"name": "both", "namespace": "default"}
+    made.put(COMPOSITES, {"metadata": meta, "spec": {"schedulingPolicy": policy, "workloadRef": origin}})
+    for name in ("left", "right"):
+        spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "workloadRef": origin}
+        spec["parentCompositePodGroupName"] = "both"
+        made.put(GROUPS, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
+    for name in ("left-0", "left-1", "right-0"):
+        made.put(PODS, pod(name, 1, schedulingGroup={"podGroupName": name.partition("-")[0]}))
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +59,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueuedCluster]
             made.put(WORKLOADS, {"metadata": meta, "spec": {"podGroups": groups}})
             for number in range(3):
                 made.put(PODS, pod(f"{name}-{number}", 2, workloadRef={"name": name, "podGroup": "g"}))
+        _put_composite(made)
         made.put(PODS, pod("high", 3, priorityClassName="urgent", nodeSelector={"no": "such"}))
         made.put(PODS, pod("easy", 1))
         term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
@@ -73,6 +90,19 @@ def test_a_pod_of_a_gang_stands_for_it_and_an_incomplete_gang_says_so(cluster: Q
     lines = told(cluster, "default/short-1")
     assert lines[0] == "Workload default/short/g: not complete"
     assert any("3 of 4 are there" in line for line in lines)
+
+
+@pytest.mark.parametrize("name", ["both", "right", "left-0"])
+def test_groups_of_groups_are_told_part_by_part(cluster: QueuedCluster, name: str) -> None:
+    lines = told(cluster, f"default/{name}")
+    assert lines[:5] == [
+        "CompositePodGroup default/both: not complete",
+        "  needs 4 pods at once",
+        "  left: 2 there, 0 with a node, 2 needed",
+        "  right: 1 there, 0 with a node, 2 needed",
+        "  0 pods with a node, 3 without",
+    ]
+    assert any('"both" tree to meet quorum: of pod group "right", 1 of 2 pods' in line for line in lines)
 
 
 def test_lone_pods(cluster: QueuedCluster) -> None:

@@ -65,18 +65,26 @@ def _read(backend: RemoteBackend, role: SchedulerRole) -> None:
 
 
 def _meant(role: SchedulerRole, namespace: str, name: str) -> list[Ref]:
-    """A PodGroup, the copies of the groups of a Workload, a job, or a pod; a pod of a gang stands for it.
+    """A group, the copies of the groups of a Workload, a job, or a pod; a pod of a gang stands for it.
 
-    A job that was put into groups stands for them.
+    So does a group that is a part of another one. A job that was put into groups stands for them.
     """
     state = role.state
     known = {entry.ref: None for entry in state.entries()} | dict.fromkeys(state.charters)
     here = [ref for ref in known if ref.namespace == namespace]
     exact = [ref for ref in here if name in (ref.name, shown_name(ref), ref.name.partition("/")[0])]
+    exact = exact or [ref for ref in here if _has_part(state.charters.get(ref), name)]
     if not any(state.members.get(ref) for ref in exact):
         exact = [ref for ref in here if ref.dialect == KAI and is_named_after(ref.name, name)] or exact
     by_pod = [pod.gang for key, pod in state.pods.items() if (key.namespace, key.name) == (namespace, name)]
     return exact or [ref for ref in by_pod if ref is not None]
+
+
+def _has_part(charter: Charter | None, name: str) -> bool:
+    """Whether it is a gang of groups, and one of them has that name."""
+    if charter is None or charter.tree is None or not charter.quorum:
+        return False
+    return any(part.name == name for part in charter.tree.pod_sets())
 
 
 def _story(role: SchedulerRole, ref: Ref, now: float, *, zones: bool) -> Iterator[str]:
@@ -90,7 +98,7 @@ def _story(role: SchedulerRole, ref: Ref, now: float, *, zones: bool) -> Iterato
         yield f"  needs {counted(charter.minimum, 'pod')} at once{beyond}"
     if charter is not None and charter.locality.required:
         yield f"  all on nodes that share a value of {charter.locality.required}"
-    if charter is not None and ref in role.groups.groups:
+    if charter is not None and (ref in role.groups.groups or charter.quorum):
         yield from _sub_groups(charter, (*standing, *waiting))
     gated = len(state.members.get(ref, ())) - len(standing) - len(waiting)
     held = f", {gated} are held back or over" if gated > 0 and ref.kind != "Pod" else ""

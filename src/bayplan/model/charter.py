@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bayplan.model.gang import Group, Locality, Ref
@@ -30,6 +31,8 @@ class Charter:
     created: float = 0.0
     uid: str = ""
     flaw: str = ""  # what is wrong with it; such a gang is never placed
+    quorum: bool = False  # each of its groups does with as many members as its minimum; others may follow
+    leave_together: Mapping[str, str] = field(default_factory=dict)  # by pod set: the part that goes with it
     strict: bool = False  # each pod set has a locality of its own, and the gang goes if one stays too small
     started: bool = False  # it is on record that it had its minimum once
 
@@ -41,7 +44,9 @@ class Charter:
         """
         if self.tree is None:
             return False
-        return self.is_strict or self.minimum < sum(pod_set.count for pod_set in self.tree.pod_sets())
+        if self.is_strict or self.quorum:
+            return True
+        return self.minimum < sum(pod_set.count for pod_set in self.tree.pod_sets())
 
     @property
     def is_strict(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,13 +14,14 @@ from bayplan.dialects.kai.names import DIALECT as KAI
 from bayplan.dialects.kai.status import about_group
 from bayplan.dialects.kube import gang_writes, scheduling
 from bayplan.dialects.kube.gang_messages import ERROR, reason, told
+from bayplan.dialects.kube.gang_objects import COMPOSITE, POD_GROUP
 from bayplan.dialects.kube.gang_objects import DIALECT as GANG
-from bayplan.dialects.kube.gang_objects import POD_GROUP
 from bayplan.dialects.kube.wire import PodWire
 from bayplan.dialects.kueue import scheduled
 from bayplan.dialects.kueue.messages import sentence
 from bayplan.dialects.nrt import reading as zones
 from bayplan.model.change import Change, CharterLost, PodLost, PodSeen
+from bayplan.model.charter import Charter
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Begin, Bind, Displace, Nominate, Plan, Refuse
 from bayplan.model.pod import Pod, PodKey
@@ -86,7 +88,8 @@ class SchedulerRole:
         return self.groups.membership(pod) or scheduled.membership(pod)
 
     def gathered(self) -> Iterator[Change]:
-        return self.groups.gathered()
+        yield from self.groups.follow(self.reading.gathered())
+        yield from self.groups.gathered()
 
     def fold(self, changes: Iterable[Change]) -> None:
         self.state.apply_all(self._noted(changes))
@@ -127,6 +130,10 @@ class SchedulerRole:
                     self.begins[action.gang] = action, out.get(action.gang, set())
                 case Refuse():
                     self._refuse(action, now, begun)
+        for gang, pods in out.items():
+            if gang.kind == COMPOSITE:  # each group in it has its own record
+                begin, awaited = self.begins.get(gang, (Begin(gang), set()))
+                self.begins[gang] = begin, awaited | pods
 
     def keep(self, now: float) -> Iterable[Write]:
         yield from self.zones.complaints(now)
@@ -205,10 +212,24 @@ class SchedulerRole:
         """The gang has what it needs: its object says so, where it can. Why others wait is still told."""
         if not self.state.waiting(action.gang):
             self.teller.drop(action.gang)
+        if action.gang.kind == COMPOSITE:
+            for leaf in self._begun_in(action.gang):
+                version = self.reading.newest(leaf.source)
+                write = gang_writes.group_write(leaf.source, leaf.uid, version, "Scheduled", STARTED, now)
+                yield replace(write, tag=action)
+            return
         version = self.reading.newest(action.gang)
         if action.gang.dialect == GANG and action.gang.kind == POD_GROUP and version:
             write = gang_writes.group_write(action.gang, action.uid, version, "Scheduled", STARTED, now)
             yield replace(write, tag=action)
+
+    def _begun_in(self, gang: Ref) -> list[Charter]:
+        """The groups of a gang that have what they need, and nobody wrote that down yet."""
+        standing = Counter(pod.pod_set for pod in self.state.standing(gang))
+        leaves = self.reading.forest.leaves(gang)
+        return [
+            leaf for leaf in leaves if not leaf.started and standing[leaf.source.name] >= max(leaf.minimum, 1)
+        ]
 
     def _refuse(self, action: Refuse, now: float, begun: set[Ref]) -> None:
         words, why = self.told(action.gang, action.why), reason(action.why)
@@ -256,9 +277,17 @@ class SchedulerRole:
         charter = self.state.charter_of(gang)
         started = begun or (charter is not None and charter.started)
         told_by_condition = action.why.hindrance.was_tried or why == ERROR
+        known = gang_writes.group_reason(why)
         if gang.kind == POD_GROUP and told_by_condition and not started:
-            known = gang_writes.group_reason(why)
             yield gang_writes.group_write(gang, action.uid, version, known, words, now)
+        elif gang.kind == COMPOSITE and told_by_condition:
+            begun_in = {leaf.source for leaf in self._begun_in(gang)}
+            without = {pod.pod_set for pod in action.pods}
+            for leaf in self.reading.forest.leaves(gang):
+                ref = leaf.source
+                if ref.name in without and not leaf.started and ref not in begun_in:
+                    version = self.reading.newest(ref)
+                    yield gang_writes.group_write(ref, leaf.uid, version, known, words, now)
 
 
 def _tell_pod(pod: Pod, why: str, words: str, now: float) -> Iterator[Write]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -9,12 +10,14 @@ from bayplan.model.assignment import Code, Misfit
 from bayplan.model.gang import AUTO, Group, PodSet
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile
+from bayplan.model.quorum import all_of, fewest_more
 from bayplan.model.unfit import Cause, Unfit
 from bayplan.placement.floor import Floor
 from bayplan.placement.seating import seat_all
 from bayplan.placement.seating_domain import Domain, domains, seat_in_domain
 from bayplan.placement.seating_minima import Wanted, lacking_in, minima_seats
 from bayplan.placement.seating_parties import Seated, parties_of
+from bayplan.placement.seating_quorum import quorum_seats
 from bayplan.placement.seating_tree import tree_seats
 from bayplan.placement.supply import Supply
 from bayplan.placement.tree import Bools
@@ -65,6 +68,8 @@ def asked_of(candidate: Candidate) -> Asked:
     lack = charter.minimum - standing
     if charter.has_minima and charter.tree is not None:
         lack = lacking_in(charter.tree, candidate.waiting, candidate.standing)
+        if charter.quorum:
+            lack = fewest_more(charter.tree, Counter(pod.pod_set for pod in candidate.standing)) or 0
     return Asked(candidate, candidate.waiting, standing, max(lack, 1))
 
 
@@ -77,6 +82,18 @@ def rest_of(asked: Asked, seats: Mapping[PodKey, int], floor: Floor) -> Asked:
         stands = tuple(replace(pod, node=floor.node(seats[pod.key])) for pod in seated)
         candidate = replace(candidate, waiting=left, standing=candidate.standing + stands)
     return Asked(candidate, left, asked.standing + len(seats), 1)
+
+
+def narrowed(asked: Asked, seats: Mapping[PodKey, int]) -> Asked:
+    """The same for those who got seats, if that was a choice: from now on it needs all of them."""
+    candidate, tree = asked.candidate, asked.candidate.charter.tree
+    if not candidate.charter.quorum or tree is None:
+        return asked
+    waiting = tuple(pod for pod in asked.waiting if pod.key in seats)
+    counts = Counter(pod.pod_set for pod in (*waiting, *candidate.standing))
+    charter = replace(candidate.charter, tree=all_of(tree, counts))
+    candidate = replace(candidate, charter=charter, waiting=waiting)
+    return replace(asked, candidate=candidate, waiting=waiting, need=max(len(waiting), 1), brief=True)
 
 
 def attempt(
@@ -158,7 +175,8 @@ def _by_minima(
 ) -> Outcome:
     supply = look.supplies.get(asked.candidate.topology) or supply_for(look, tree)
     wanted = Wanted(tree, asked.waiting, asked.candidate.standing, asked.extra, asked.brief)
-    found = minima_seats(floor, supply, wanted, profile=profile, within=within)
+    seats = quorum_seats if asked.candidate.charter.quorum else minima_seats
+    found = seats(floor, supply, wanted, profile=profile, within=within)
     if isinstance(found, Seated):
         return Outcome(found.seats, found.left, None, found.unsure)
     left = {} if found.pod is None else {found.pod.key: _why(floor, found.pod, found.resource)}

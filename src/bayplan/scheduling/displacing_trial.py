@@ -11,7 +11,7 @@ from bayplan.model.pod import PodKey
 from bayplan.placement.floor import Floor
 from bayplan.placement.tree import Bools
 from bayplan.placement.victims_fit import Crowd, let_stay, minds_nobody
-from bayplan.scheduling.attempt import Asked, Outcome, attempt
+from bayplan.scheduling.attempt import Asked, Outcome, attempt, narrowed
 from bayplan.scheduling.importance import Unit
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ class Trial:
         first = self._try(0, 0).seats
         if len(first) < self.asked.need:
             return None
+        self.asked = narrowed(self.asked, first)
         self._ask_back(len(first))
         return self._try(0, 0).seats
 

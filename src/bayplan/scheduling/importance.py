@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ class Unit(NamedTuple):
     priority: int
     of_gang: bool
     started: float  # the earliest; a pod that has not started is the youngest
+    of_groups: bool = False  # a group of groups goes
 
     @property
     def whole(self) -> bool:
@@ -29,7 +30,15 @@ class Unit(NamedTuple):
         """Sorts the most important first."""
         key = self.pods[0].key
         size = len(self.pods) if self.of_gang else 0
-        return -self.priority, not self.of_gang, -size, self.started, key.namespace, key.name
+        return (
+            -self.priority,
+            not self.of_groups,
+            not self.of_gang,
+            -size,
+            self.started,
+            key.namespace,
+            key.name,
+        )
 
 
 def units_of(pods: Iterable[Pod], charters: Mapping[Ref, Charter], below: int) -> list[Unit]:
@@ -40,6 +49,7 @@ def units_of(pods: Iterable[Pod], charters: Mapping[Ref, Charter], below: int) -
     """
     units: list[Unit] = []
     together: dict[Ref, list[Pod]] = {}
+    parts: dict[tuple[Ref, str], list[Pod]] = {}
     for pod in pods:
         gang = pod.gang
         if gang is None:
@@ -52,6 +62,8 @@ def units_of(pods: Iterable[Pod], charters: Mapping[Ref, Charter], below: int) -
                 continue
             if charter is not None and (charter.leaves_whole or charter.is_strict):
                 together.setdefault(gang, []).append(pod)
+            elif charter is not None and pod.pod_set in charter.leave_together:
+                parts.setdefault((gang, charter.leave_together[pod.pod_set]), []).append(pod)
             elif pod.wants.priority < below:
                 units.append(Unit((pod,), pod.wants.priority, True, pod.started or inf))
     for gang, members in together.items():
@@ -64,8 +76,24 @@ def units_of(pods: Iterable[Pod], charters: Mapping[Ref, Charter], below: int) -
             started = min(pod.started or inf for pod in members)
             some = [tuple(core)] if core else []
             units += [Unit(pods, priority, True, started) for pods in (*((one,) for one in spare), *some)]
+    units += _parts_that_go(parts, charters, below)
     units.sort(key=Unit.rank)
     return units
+
+
+def _parts_that_go(
+    parts: Mapping[tuple[Ref, str], list[Pod]], charters: Mapping[Ref, Charter], below: int
+) -> Iterator[Unit]:
+    """Parts of gangs that go whole, as important as the gang is."""
+    for (gang, part), members in parts.items():
+        charter = charters[gang]
+        said = charter.priority
+        priority = said if said is not None else max(pod.wants.priority for pod in members)
+        if priority < below:
+            members.sort(key=lambda pod: (pod.key.namespace, pod.key.name))
+            started = min(pod.started or inf for pod in members)
+            of_groups = not any(pod.pod_set == part for pod in members)
+            yield Unit(tuple(members), priority, True, started, of_groups)
 
 
 def beyond_minimum(charter: Charter, pods: Iterable[Pod]) -> tuple[list[Pod], list[Pod]]:

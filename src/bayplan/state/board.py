@@ -155,12 +155,12 @@ class Board(Standing):
     def _topology_of(self, charter: Charter, tree: Group) -> str:
         """The one the gang names; else the first, by name and open to all, that has every level it names.
 
-        For strict gangs that name no level all nodes are alike.
+        For strict gangs, and those that do with a quorum, all nodes are alike if they name no level.
         """
         wanted = set(_levels(tree)) - {AUTO}
         if charter.topology and charter.topology in self.clusters:
             return charter.topology
-        if charter.is_strict and not wanted:
+        if (charter.is_strict or charter.quorum) and not wanted:
             return FLAT.name
         named = sorted(name for name in self.clusters if name != FLAT.name and OF_ITS_OWN not in name)
         for name in named:

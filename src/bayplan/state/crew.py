@@ -55,7 +55,7 @@ class Crew:
             self.roster = None
         elif self.roster is None or before is None or before.tree != charter.tree:
             pods = ((self.seats[key], part) for key, part in self.parts.items())
-            self.roster = Roster.of(charter.tree, pods)
+            self.roster = Roster.of(charter.tree, pods, quorum=charter.quorum)
 
     def take(self, key: PodKey, part: Part, seat: Seat = NO_SEAT) -> bool:
         """A pod has this part now, in this pod set. Whether it had another."""
@@ -137,8 +137,10 @@ class Crew:
     def is_unrecorded(self) -> bool:
         """Whether it has begun, and that is still to be put on record."""
         charter = self.charter
-        if self.lone or charter is None or charter.started or self.recorded or charter.tree is not None:
+        if self.lone or charter is None or charter.started or self.recorded:
             return False
+        if charter.tree is not None:
+            return charter.quorum and bool(self.standing) and self.is_whole
         return len(self.standing) >= max(charter.minimum, 1)
 
 
@@ -182,7 +184,9 @@ def _short_of(crew: Crew, roster: Roster, minimum: int) -> Standstill | None:
     """The first pod set that lacks pods, or whose pods are held back; those beyond hold nobody up."""
     part = roster.too_small()
     if part is not None:
-        if len(roster.minima) == 1:
+        if part not in roster.minima:
+            return Standstill(Hindrance.TOO_FEW, minimum, crew.there, part=part)
+        if len(roster.minima) == 1 and roster.tree is None:
             return Standstill(Hindrance.TOO_FEW, minimum, roster.there.get(part, 0))
         return Standstill(Hindrance.TOO_FEW, roster.minima[part], roster.there.get(part, 0), part=part)
     part = roster.held_back()

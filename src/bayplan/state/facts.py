@@ -39,7 +39,7 @@ from bayplan.placement.fit_index import PodIndex
 from bayplan.state.cluster import Cluster
 from bayplan.state.crew import Crew, part_of
 from bayplan.state.fair_book import FairBook, hold_of
-from bayplan.state.flat import FLAT, Flat
+from bayplan.state.flat import FLAT, Continued, Flat
 from bayplan.state.ledger import Claim, Ledger, Shift
 from bayplan.state.line import Hint
 from bayplan.state.lone import lone_charter, lone_ref
@@ -193,7 +193,8 @@ class Facts:
         known = self.clusters.get(topology.name)
         if topology.name == FLAT.name or (known is not None and known.topology.levels == levels):
             return
-        cluster = Cluster(Topology(topology.name, levels))
+        kind = Cluster if levels == topology.levels else Continued
+        cluster = kind(Topology(topology.name, levels))
         for name, amounts in self.ledger.by_node().items():
             cluster.use_node(name, amounts)
         cluster.load(self.nodes.values())

@@ -42,6 +42,16 @@ class Hostless(dict[str, str]):
         raise KeyError(key)
 
 
+class Continued(Cluster):
+    """A topology that was continued down to hosts: a node without that label is one all the same."""
+
+    def load(self, nodes: Iterable[Node]) -> None:
+        super().load(map(_with_a_host, nodes))
+
+    def upsert(self, node: Node) -> None:
+        super().upsert(_with_a_host(node))
+
+
 class Flat(Cluster):
     """The cluster without levels. Land and allocatable amounts follow the rows, change by change."""
 

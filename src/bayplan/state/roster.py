@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from bayplan.model.gang import Group
+from bayplan.model.quorum import is_whole, short_part
 from bayplan.placement.knots import mandatory_ranks
 
 Seat = tuple[str, int]
@@ -33,14 +34,16 @@ class Roster:
     there: dict[str, int] = field(default_factory=dict)
     gated: dict[str, int] = field(default_factory=dict)
     standing: dict[str, int] = field(default_factory=dict)
+    tree: Group | None = None  # if some of its members may be missing
 
     @staticmethod
-    def of(tree: Group, pods: Iterable[tuple[Seat, Part]]) -> Roster:
+    def of(tree: Group, pods: Iterable[tuple[Seat, Part]], *, quorum: bool = False) -> Roster:
         """The roster of a gang whose pods are known."""
         sets = list(tree.pod_sets())
         made = Roster(
             {one.name: one.minimum for one in sets},
             {one.name: mandatory_ranks(one) for one in sets if one.segments},
+            tree=tree if quorum else None,
         )
         for seat, part in pods:
             made.count(seat, part, 1)
@@ -59,21 +62,23 @@ class Roster:
             self.standing[name] = self.standing.get(name, 0) + more
 
     def too_small(self) -> str | None:
-        """The first pod set of which too few pods are there."""
+        """The first pod set of which too few pods are there, or group of which too few members are."""
+        if self.tree is not None:
+            part = short_part(self.tree, self.there)
+            return None if part is None else part.name
         return next((name for name, least in self.minima.items() if self.there.get(name, 0) < least), None)
 
     def held_back(self) -> str | None:
         """The first pod set that lacks pods which something holds back."""
-        return next(
-            (
-                name
-                for name, least in self.minima.items()
-                if self.there.get(name, 0) - self.gated.get(name, 0) < least
-            ),
-            None,
-        )
+        free = {name: there - self.gated.get(name, 0) for name, there in self.there.items()}
+        if self.tree is not None and is_whole(self.tree, free):
+            return None
+        held = (name for name, least in self.minima.items() if free.get(name, 0) < least)
+        return next((name for name in held if self.tree is None or self.gated.get(name)), None)
 
     @property
     def is_whole(self) -> bool:
         """Whether so many stand of every pod set as it cannot do without."""
+        if self.tree is not None:
+            return is_whole(self.tree, self.standing)
         return all(self.standing.get(name, 0) >= least for name, least in self.minima.items())

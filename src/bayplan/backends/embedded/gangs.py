@@ -1,4 +1,4 @@
-"""Workload and PodGroup as they are served: which versions, with which features, and what the server does."""
+"""Workloads and groups as they are served: which versions, with which features, and what the server does."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from bayplan.dialects.kube.gangs.defaulting import (
     set_preemption_policy,
 )
 from bayplan.dialects.kube.gangs.gates import (
+    COMPOSITE,
     FIRST,
     GROUP,
+    OF_COMPOSITES,
     POLICY,
     PREEMPTION,
     SECOND,
@@ -39,6 +41,8 @@ Object = dict[str, Any]
 Read = Callable[[Any, list[str]], Object]
 
 _PLURALS = {"workloads", "podgroups"}
+_COMPOSITES = "compositepodgroups"
+_GROUPS = {"PodGroup": "pod group", "CompositePodGroup": "composite pod group"}
 _REFERENCES = {"workloadRef": {FIRST}, "schedulingGroup": {SECOND, THIRD}}
 _TEMPLATE = ("spec", "template", "spec")
 _POD_SPECS = {
@@ -70,6 +74,9 @@ def served(found: Iterable[Resource], api: GangApi) -> list[Resource]:
         if resource.group == GROUP and resource.plural in _PLURALS:
             if resource.version in api.versions:
                 result.append(_converted(resource, kept))
+        elif resource.group == GROUP and resource.plural == _COMPOSITES:
+            if THIRD in api.versions and COMPOSITE in api.gates:
+                result.append(resource)
         elif strange and resource.type in _POD_SPECS:
             result.append(replace(resource, read=_reader(resource.read, _POD_SPECS[resource.type], strange)))
         else:
@@ -84,7 +91,7 @@ def behaviours(api: GangApi) -> dict[str, Behaviour]:
         set_defaults(item)
 
     def create(store: Store, item: Object) -> None:
-        if item["kind"] == "PodGroup":
+        if item["kind"] in _GROUPS:
             item["status"] = {}
             if api.plugins:
                 _set_priority(store, item, api.gates)
@@ -94,7 +101,8 @@ def behaviours(api: GangApi) -> dict[str, Behaviour]:
     def update(_: Store, item: Object, old: Object, subresource: str) -> None:
         if subresource == "status":
             item["metadata"] = dict(old["metadata"])
-            drop_disabled_status(item, api.gates)
+            if item["kind"] == "PodGroup":
+                drop_disabled_status(item, api.gates)
         else:
             set_preemption_policy(item, api.gates)
             drop_disabled(item, defaulted(old), api.gates)
@@ -115,6 +123,7 @@ def behaviours(api: GangApi) -> dict[str, Behaviour]:
         f"{THIRD}.Workload": later,
         f"{SECOND}.PodGroup": second,
         f"{THIRD}.PodGroup": later,
+        f"{OF_COMPOSITES}.CompositePodGroup": later,
     }
 
 
@@ -143,7 +152,7 @@ def _reader(inner: Read, path: tuple[str, ...], strange: tuple[str, ...]) -> Rea
 
 
 _OTHER_PRIORITY = (
-    "priority set in the pod group ({given}) must match the priority computed ({found}) "
+    "priority set in the {what} ({{given}}) must match the priority computed ({{found}}) "
     "based on the priority class set in the spec"
 )
 
@@ -153,13 +162,15 @@ def _set_priority(store: Store, group: Object, gates: Gates) -> None:
     spec, version = group["spec"], group["apiVersion"].rpartition("/")[2]
     if version == SECOND and PREEMPTION not in gates:
         return
-    resource = store.resources.find(GROUP, version, "podgroups")
-    found = set_priority(store, resource, group, _OTHER_PRIORITY)
-    if version == THIRD and POLICY in gates:
+    what = _GROUPS[group["kind"]]
+    plural = _COMPOSITES if group["kind"] == "CompositePodGroup" else "podgroups"
+    resource = store.resources.find(GROUP, version, plural)
+    found = set_priority(store, resource, group, _OTHER_PRIORITY.format(what=what))
+    if version != SECOND and POLICY in gates:
         if spec.get("preemptionPolicy", found.policy) != found.policy:
             told = (
                 f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be provided in "
-                f"pod group spec; priority admission controller computed {found.policy} from the given "
+                f"{what} spec; priority admission controller computed {found.policy} from the given "
                 "PriorityClass name"
             )
             raise forbidden(resource, group["metadata"].get("name", ""), told)

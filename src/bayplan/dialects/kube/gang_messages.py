@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from bayplan.dialects.kube.composites import TOPOLOGIES
 from bayplan.dialects.kube.fit_messages import (
     NEVER_PREEMPTS,
     NO_CLAIMS,
@@ -12,7 +13,7 @@ from bayplan.dialects.kube.fit_messages import (
     no_room_made,
     unavailable,
 )
-from bayplan.dialects.kube.gang_objects import POD_GROUP, WORKLOAD
+from bayplan.dialects.kube.gang_objects import COMPOSITE, POD_GROUP, WORKLOAD
 from bayplan.dialects.kube.zone_messages import told as of_zones
 from bayplan.model.assignment import Code, Misfit
 from bayplan.model.gang import Ref
@@ -28,9 +29,14 @@ Sentence = Callable[[Misfit], str]
 
 def reason(why: Standstill) -> str:
     """The word for machines. Only pods that more nodes may help are unschedulable: autoscalers act on it."""
-    if why.hindrance is Hindrance.FLAWED:
+    if why.hindrance is Hindrance.FLAWED or _is_torn(why):
         return ERROR
     return UNSCHEDULABLE if why.hindrance.was_tried else WAITING
+
+
+def _is_torn(why: Standstill) -> bool:
+    """Whether pods of it stand apart that had to be together: no node can mend that."""
+    return why.misfit is not None and why.misfit.code is Code.STALE_ASSIGNMENT
 
 
 def told(why: Standstill, gang: Ref, of_misfit: Sentence) -> str:
@@ -42,6 +48,8 @@ def told(why: Standstill, gang: Ref, of_misfit: Sentence) -> str:
             name, group = (*gang.name.split("/"), "")[:2]
             return f'pod group "{why.about or group}" doesn\'t exist for a workload "{name}"'
         case Hindrance.TOO_FEW:
+            if gang.kind == COMPOSITE:
+                return _no_quorum(why, gang)
             there = f"{why.there} of {why.minimum} are there"
             return f"waiting for minCount pods from a gang to appear in scheduling queue: {there}"
         case Hindrance.GATED:
@@ -70,18 +78,28 @@ def _no_charter(gang: Ref) -> str:
             return f'waiting for pods\'s workload "{name}" to appear in scheduling queue: create it'
         case "PodGroup":
             return f'waiting for pods\'s pod group "{gang.name}" to appear in scheduling queue: create it'
+        case "CompositePodGroup":
+            return f'waiting for composite pod group "{gang.name}" to appear in scheduling queue: create it'
         case _:
             return f'waiting for {gang.kind} "{gang.name}", which is suspended, over or not there'
 
 
+def _no_quorum(why: Standstill, gang: Ref) -> str:
+    if "/" in why.part:
+        lack = f"{_part(why.part)} has too few groups"
+    else:
+        lack = f"of {_part(why.part)}, {why.there} of {why.minimum} pods are there"
+    return f'waiting for composite pod group "{gang.name}" tree to meet quorum: {lack}'
+
+
 def _making_room(why: Standstill, gang: Ref) -> str:
     going = "1 pod is" if why.displaced == 1 else f"{why.displaced or 'other'} pods are"
-    whose = "pod group is " if gang.kind in (POD_GROUP, WORKLOAD) else ""
+    whose = "pod group is " if gang.kind in (POD_GROUP, COMPOSITE, WORKLOAD) else ""
     return f"{whose}waiting for preemption to complete: {going} on the way out"
 
 
 def _no_room(why: Standstill, gang: Ref, of_misfit: Sentence) -> str:
-    if why.misfit is not None and not why.misfit.topology and why.misfit.level:
+    if why.misfit is not None and why.misfit.level and _is_of_labels(why.misfit):
         parts = _no_domain(why, why.misfit)
     elif why.misfit is not None:
         parts = [of_misfit(why.misfit)]
@@ -89,8 +107,10 @@ def _no_room(why: Standstill, gang: Ref, of_misfit: Sentence) -> str:
         parts = [unavailable(why.unfit, _afterwards(why))]
     else:
         parts = ["no node was found"]
-    if why.minimum > 1 and why.misfit is None:
-        named = f" (pod {why.pod.name})" if why.pod is not None else ""
+    named = f" (pod {why.pod.name})" if why.pod is not None else ""
+    if gang.kind == COMPOSITE and why.part and why.misfit is None:
+        parts = _no_place_for_part(why, named, parts)
+    elif why.minimum > 1 and why.misfit is None:
         parts.insert(0, f"pod group is unschedulable: {why.fit} of {why.minimum} pods fit{named}:")
     if why.unfit is not None and why.unfit.unaligned is not None:
         parts[-1] = parts[-1].removesuffix(".") + "."
@@ -100,14 +120,39 @@ def _no_room(why: Standstill, gang: Ref, of_misfit: Sentence) -> str:
     return " ".join(parts)
 
 
+def _no_place_for_part(why: Standstill, pod: str, parts: list[str]) -> list[str]:
+    """One of the groups in a tree has no place; or it was not looked for, since too little of it is there."""
+    if why.unfit is not None:
+        return [f"pod group is unschedulable: there is no place for {_part(why.part)}{pod}:", *parts]
+    what = "groups" if "/" in why.part else "pods"
+    lack = f"{_part(why.part)} needs {why.minimum} {what} at once, and fewer are there"
+    return [f"pod group is unschedulable: {lack}"]
+
+
+def _part(name: str) -> str:
+    """A group in a tree, in words."""
+    above, _, name = name.rpartition("/")
+    return f'{"composite " if above else ""}pod group "{name}"'
+
+
+def _is_of_labels(misfit: Misfit) -> bool:
+    """Whether domains are values of node labels, and nobody has defined a topology of them."""
+    return not misfit.topology or misfit.topology.startswith(TOPOLOGIES)
+
+
 def _no_domain(why: Standstill, misfit: Misfit) -> list[str]:
     """All pods are to share one value of a node label, and no value has room for them."""
     if misfit.code is Code.NO_DOMAINS:
         return [f'pod group is unschedulable: no node that it may use has the label "{misfit.level}"']
+    if misfit.code is Code.STALE_ASSIGNMENT:
+        apart = f'they do not share a value of node label "{misfit.level}"'
+        return [f"cannot determine domain for already scheduled pods: {apart}"]
     where = f", {misfit.nearest.domain[-1]}," if misfit.nearest is not None and misfit.nearest.domain else ""
     best = f'the best value of node label "{misfit.level}"{where} has room for'
     told = [f"pod group is unschedulable: {best} {misfit.fit} of {misfit.asked} pods:"]
-    return [*told, unavailable(why.unfit, _afterwards(why))] if why.unfit is not None else [told[0][:-1]]
+    if why.unfit is None or not why.unfit.counts:  # each node would take one alone
+        return [told[0][:-1]]
+    return [*told, unavailable(why.unfit, _afterwards(why))]
 
 
 def _afterwards(why: Standstill) -> str:

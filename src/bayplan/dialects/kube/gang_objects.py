@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from bayplan.dialects.api import Kind
-from bayplan.dialects.kube.gangs.gates import FIRST, GROUP, SECOND, THIRD
+from bayplan.dialects.kube.gangs.gates import FIRST, GROUP, OF_COMPOSITES, SECOND, THIRD
 from bayplan.dialects.kube.times import seconds
 from bayplan.dialects.kube.wire import Metadata, PodCondition, PodWire, Struct
 from bayplan.model.charter import Charter
 from bayplan.model.gang import Locality, Ref
 
 DIALECT = "gang"
-WORKLOAD, POD_GROUP = "Workload", "PodGroup"
+WORKLOAD, POD_GROUP, COMPOSITE = "Workload", "PodGroup", "CompositePodGroup"
 DESIRED = "bayplan.dev/desired-count"
 TOPOLOGY = "bayplan.dev/required-topology"
 """What no released version has a field for may be written on the object."""
@@ -74,6 +74,7 @@ class Constraints(Struct, frozen=True):
 class PodGroupSpec(Struct, frozen=True):
     """What a group asks for."""
 
+    parent_composite_pod_group_name: str | None = None
     scheduling_policy: Policy = Policy()
     scheduling_constraints: Constraints | None = None
     disruption_mode: str | dict[str, Any] | None = None  # a word in v1alpha2, a choice since
@@ -95,12 +96,43 @@ class PodGroupWire(Struct, frozen=True):
     status: PodGroupStatus = PodGroupStatus()
 
 
+class CompositeGangPolicy(Struct, frozen=True):
+    """So many groups, or none."""
+
+    min_group_count: int | None = None
+
+
+class CompositePolicy(Struct, frozen=True):
+    """What is not a gang does with one group."""
+
+    gang: CompositeGangPolicy | None = None
+
+
+class CompositeSpec(Struct, frozen=True):
+    """What a group of groups asks for."""
+
+    parent_composite_pod_group_name: str | None = None
+    scheduling_policy: CompositePolicy = CompositePolicy()
+    scheduling_constraints: Constraints | None = None
+    disruption_mode: dict[str, Any] | None = None
+    priority: int | None = None
+    preemption_policy: str | None = None
+
+
+class CompositeWire(Struct, frozen=True):
+    """A CompositePodGroup."""
+
+    metadata: Metadata = Metadata()
+    spec: CompositeSpec = CompositeSpec()
+
+
 WORKLOADS = Kind(GROUP, FIRST, WORKLOAD, "workloads", wire=WorkloadWire, optional=True)
 POD_GROUPS = {
     version: Kind(GROUP, version, POD_GROUP, "podgroups", wire=PodGroupWire, optional=True)
     for version in (SECOND, THIRD)
 }
-GANG_KINDS = (WORKLOADS, *POD_GROUPS.values())
+COMPOSITES = Kind(GROUP, OF_COMPOSITES, COMPOSITE, "compositepodgroups", wire=CompositeWire, optional=True)
+GANG_KINDS = (WORKLOADS, *POD_GROUPS.values(), COMPOSITES)
 
 
 def gang_of(pod: PodWire) -> Ref | None:
@@ -129,12 +161,27 @@ def group_charter(wire: PodGroupWire) -> Charter:
         desired=_desired(spec.scheduling_policy, meta.annotations or {}),
         priority=spec.priority,
         preempts=None if spec.preemption_policy is None else spec.preemption_policy != "Never",
-        leaves_whole=spec.disruption_mode == POD_GROUP
-        or (isinstance(spec.disruption_mode, Mapping) and "all" in spec.disruption_mode),
+        leaves_whole=spec.disruption_mode == POD_GROUP or _all_go(spec.disruption_mode),
         locality=_locality(spec.scheduling_constraints, meta.annotations or {}),
         created=seconds(meta.creation_timestamp or ""),
         uid=meta.uid,
         started=any(one.type in CONDITIONS.values() and one.status == "True" for one in said),
+    )
+
+
+def composite_charter(wire: CompositeWire) -> Charter:
+    """The rules of a CompositePodGroup by itself; its minimum counts groups."""
+    meta, spec = wire.metadata, wire.spec
+    gang = spec.scheduling_policy.gang
+    return Charter(
+        source=Ref(DIALECT, COMPOSITE, meta.namespace or "default", meta.name),
+        minimum=gang.min_group_count or 1 if gang is not None else 1,
+        priority=spec.priority,
+        preempts=None if spec.preemption_policy is None else spec.preemption_policy != "Never",
+        leaves_whole=_all_go(spec.disruption_mode),
+        locality=_locality(spec.scheduling_constraints, {}),
+        created=seconds(meta.creation_timestamp or ""),
+        uid=meta.uid,
     )
 
 
@@ -155,6 +202,10 @@ def workload_charter(wire: WorkloadWire, ref: Ref) -> Charter:
         uid=meta.uid,
         flaw=flaw,
     )
+
+
+def _all_go(mode: object) -> bool:
+    return isinstance(mode, Mapping) and "all" in mode
 
 
 def _minimum(policy: Policy) -> int:

@@ -8,7 +8,16 @@ from typing import Any
 from bayplan.dialects.api import Kind, Verb, Write
 from bayplan.dialects.kube.binding import event_write
 from bayplan.dialects.kube.gang_messages import UNSCHEDULABLE
-from bayplan.dialects.kube.gang_objects import CONDITIONS, DIALECT, POD_GROUP, POD_GROUPS, WORKLOAD, WORKLOADS
+from bayplan.dialects.kube.gang_objects import (
+    COMPOSITE,
+    COMPOSITES,
+    CONDITIONS,
+    DIALECT,
+    POD_GROUP,
+    POD_GROUPS,
+    WORKLOAD,
+    WORKLOADS,
+)
 from bayplan.dialects.kube.scheduling import SCHEDULED
 from bayplan.dialects.kube.times import timestamp
 from bayplan.dialects.kube.wire import PODS_KIND
@@ -89,10 +98,12 @@ def about_pod(pod: Pod) -> Object:
 
 
 def about_gang(ref: Ref, uid: str, version: str) -> Object | None:
-    """A Workload or PodGroup as an event names it."""
+    """A Workload or a group as an event names it."""
     kind: Kind | None = None
     if ref.kind == WORKLOAD:
         kind = WORKLOADS
+    elif ref.kind == COMPOSITE:
+        kind = COMPOSITES
     elif ref.kind == POD_GROUP and version:
         kind = POD_GROUPS[version]
     if kind is None:
@@ -122,8 +133,14 @@ def _why_it_goes(action: Displace) -> tuple[str, str]:
         return TAKEN_BACK, "bayplan: its gang could not be started whole; what had started is taken back"
     if action.by.dialect not in FAMILY:
         return PREEMPTED, f"bayplan: {_for_whom(action)}"
-    other = "podgroup" if action.whole else "pod"
-    return PREEMPTED, f"bayplan: preempting to accommodate a higher priority {other}"
+    return PREEMPTED, f"bayplan: preempting to accommodate a higher priority {_whose(action)}"
+
+
+def _whose(action: Displace) -> str:
+    """What the room is for, in one word."""
+    if action.by.kind == COMPOSITE:
+        return "compositepodgroup"
+    return "podgroup" if action.whole else "pod"
 
 
 def _for_whom(action: Displace) -> str:
@@ -138,5 +155,5 @@ def _preempted(action: Displace) -> str:
     if action.by.dialect not in FAMILY:
         return f"Preempted: it {_for_whom(action)}"
     if action.whole:
-        return f"Preempted by podgroup {action.by_uid} on node cluster"
+        return f"Preempted by {_whose(action)} {action.by_uid} on node cluster"
     return f"Preempted by pod {action.by_uid} on node {action.pod.node}"

@@ -7,17 +7,20 @@ from typing import Any
 
 from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.kube import volumes
+from bayplan.dialects.kube.composites import Forest
 from bayplan.dialects.kube.disruption import BUDGETS, budget_of
 from bayplan.dialects.kube.gang_objects import (
     GANG_KINDS,
     WORKLOAD,
+    CompositeWire,
     PodGroupWire,
     WorkloadWire,
+    composite_charter,
     gang_of,
     group_charter,
     workload_charter,
 )
-from bayplan.dialects.kube.gangs.gates import VERSIONS
+from bayplan.dialects.kube.gangs.gates import THIRD, VERSIONS
 from bayplan.dialects.kube.pod_shapes import Shapes
 from bayplan.dialects.kube.pod_wants import company_of
 from bayplan.dialects.kube.times import seconds
@@ -94,12 +97,20 @@ class Reading:
         self.workloads: dict[Name, WorkloadWire] = {}
         self.copies: dict[Name, dict[Ref, set[PodKey]]] = {}  # of groups of a Workload, as pods name them
         self.groups: dict[Ref, dict[str, Charter]] = {}  # by version: more than one may be served
+        self.forest = Forest()
         self.claim_uids: dict[Name, str] = {}
         self.volume_versions: dict[str, str] = {}
         self.images: dict[str, Mapping[str, int]] = {}  # by node, as last told
 
     def decode(self, event: Event) -> Iterator[Change]:
         """What an event means to us."""
+        return self.forest.follow(self._decode(event))
+
+    def gathered(self) -> Iterator[Change]:
+        """What only all that happened says together. Asked once after many events."""
+        return self.forest.gathered()
+
+    def _decode(self, event: Event) -> Iterator[Change]:
         if event.happened is Happened.SYNCED:
             return
         gone, found, meta = event.happened is Happened.GONE, event.object, event.object.metadata
@@ -112,6 +123,8 @@ class Reading:
                 yield from self._workload(found, gone)
             case "PodGroup":
                 yield from self._group(found, event.kind.version, gone)
+            case "CompositePodGroup":
+                self._composite(found, gone)
             case "PodDisruptionBudget":
                 budget = budget_of(found)
                 yield BudgetLost(budget.namespace, budget.name) if gone else BudgetSeen(budget)
@@ -244,12 +257,25 @@ class Reading:
             known.pop(version, None)
         else:
             known[version] = charter
-        now = self._charter(ref)
+        now, parent = self._charter(ref), wire.spec.parent_composite_pod_group_name or ""
         if now is None:
             del self.groups[ref]
+            self.forest.lost(ref)
             yield CharterLost(ref)
+            return
+        if version == self.newest(ref):
+            self.forest.seen(ref, parent, now, exact=version == THIRD)
+        if self.forest.root_of(ref) != ref:
+            yield CharterLost(ref)  # it is a part of another gang
         elif now != before:
             yield CharterSeen(now)
+
+    def _composite(self, wire: CompositeWire, gone: bool) -> None:
+        charter = composite_charter(wire)
+        if gone:
+            self.forest.lost(charter.source)
+        else:
+            self.forest.seen(charter.source, wire.spec.parent_composite_pod_group_name or "", charter)
 
     def _charter(self, ref: Ref) -> Charter | None:
         return self.groups.get(ref, {}).get(self.newest(ref))

@@ -1,26 +1,27 @@
-"""What a PodGroup gets when it says nothing, and what is left out where its feature is off."""
+"""What a group gets when it says nothing, and what is left out where its feature is off."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from bayplan.dialects.kube.gangs.declared import Rule, Shape, found
-from bayplan.dialects.kube.gangs.gates import POLICY, SECOND, THIRD, Gates
+from bayplan.dialects.kube.gangs.gates import POLICY, SECOND, Gates
 from bayplan.dialects.kube.gangs.rules import SHAPES
 
 Object = dict[str, Any]
+_GROUPS = ("PodGroup", "CompositePodGroup")
 
 
 def set_defaults(item: Object) -> None:
-    """Fill in how a PodGroup is disrupted; a Workload has no defaults."""
-    if item.get("kind") == "PodGroup":
+    """Fill in how a group is disrupted; a Workload has no defaults."""
+    if item.get("kind") in _GROUPS:
         mode: Any = "Pod" if _version(item) == SECOND else {"single": {}}
         item["spec"].setdefault("disruptionMode", mode)
 
 
 def set_preemption_policy(item: Object, gates: Gates) -> None:
-    """Fill in what a PodGroup may do to others; apart, since its priority class has the first word."""
-    if item.get("kind") == "PodGroup" and _version(item) == THIRD and POLICY in gates:
+    """Fill in what a group may do to others; apart, since its priority class has the first word."""
+    if item.get("kind") in _GROUPS and _version(item) != SECOND and POLICY in gates:
         item["spec"].setdefault("preemptionPolicy", "PreemptLowerPriority")
 
 

@@ -6,6 +6,8 @@ GROUP = "scheduling.k8s.io"
 FIRST, SECOND, THIRD = "v1alpha1", "v1alpha2", "v1beta1"
 VERSIONS = (FIRST, SECOND, THIRD)
 """From Kubernetes 1.35, 1.36 and 1.37, the oldest first; upstream never serves two of them at once."""
+OF_COMPOSITES = "v1alpha3"
+"""Beside the third, and only for groups of groups."""
 
 TOPOLOGY = "TopologyAwareWorkloadScheduling"
 CLAIMS = "DRAWorkloadResourceClaims"
@@ -16,5 +18,5 @@ COMPOSITE = "CompositePodGroup"
 Gates = frozenset[str]
 
 EVERY_GATE: Gates = frozenset({TOPOLOGY, CLAIMS, PREEMPTION, POLICY, COMPOSITE})
-USUAL_GATES: Gates = EVERY_GATE - {COMPOSITE}
-"""What our own cluster in memory has: groups of groups are checked where asked for, and never scheduled."""
+USUAL_GATES: Gates = EVERY_GATE
+"""What our own cluster in memory has."""

@@ -10,7 +10,7 @@ from bayplan.dialects.kube.fields import Fault, FieldError
 from bayplan.dialects.kube.gangs import shapes
 from bayplan.dialects.kube.gangs.declared import Shape, Site, check
 from bayplan.dialects.kube.gangs.first_version import check_first_workload
-from bayplan.dialects.kube.gangs.gates import FIRST, SECOND, THIRD, USUAL_GATES, Gates
+from bayplan.dialects.kube.gangs.gates import FIRST, OF_COMPOSITES, SECOND, THIRD, USUAL_GATES, Gates
 from bayplan.dialects.kube.name_rules import label_key_problems
 
 Object = Mapping[str, Any]
@@ -20,6 +20,7 @@ SHAPES: Mapping[tuple[str, str], Shape] = {
     (SECOND, "PodGroup"): shapes.POD_GROUP_2,
     (THIRD, "Workload"): shapes.WORKLOAD_3,
     (THIRD, "PodGroup"): shapes.POD_GROUP_3,
+    (OF_COMPOSITES, "CompositePodGroup"): shapes.COMPOSITE_3,
 }
 """What a specification looks like, by version and kind."""
 

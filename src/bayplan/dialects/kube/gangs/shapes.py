@@ -1,4 +1,4 @@
-"""The tables of Workload and PodGroup in v1alpha2 and v1beta1: every field, and what it must satisfy."""
+"""The tables of Workload and of groups in v1alpha2 and since: every field, and what it must satisfy."""
 
 from __future__ import annotations
 
@@ -211,3 +211,16 @@ POD_GROUP_3 = Shape(
         _PREEMPTION_3,
     )
 )
+COMPOSITE_3 = Shape(
+    (
+        Rule("parentCompositePodGroupName", pointer=True, immutable=True, problems=subdomain_problems),
+        Rule("workloadRef", lambda: _WORKLOAD_REF, required=True, immutable=True),
+        Rule("schedulingPolicy", lambda: _COMPOSITE_POLICY, inline=True, immutable=True),
+        _CONSTRAINTS_3,
+        _MODE_3,
+        _CLASS_3,
+        _PRIORITY_3,
+        _PREEMPTION_3,
+    )
+)
+"""Of v1alpha3, in which PodGroups and Workloads are as in v1beta1."""

@@ -1,0 +1,138 @@
+"""Groups of groups, as their users see them: in memory and in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from bayplan.dialects.kube.gangs.gates import EVERY_GATE, THIRD
+from tests.conformance.gang_steps_objects import COMPOSITES, Dialect
+from tests.conformance.gang_steps_stage import Embedded
+from tests.gangs.composite_scene import Scene, two_groups_start_together_or_not_at_all
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene(Embedded(Dialect(THIRD), EVERY_GATE))
+
+
+def test_two_groups_start_together_or_not_at_all(scene: Scene) -> None:
+    two_groups_start_together_or_not_at_all(scene)
+
+
+def test_a_group_waits_for_the_others_of_its_tree(scene: Scene) -> None:
+    scene.nodes(8, "n1")
+    scene.composite("both", 2)
+    scene.group("left", 2, above="both")
+    scene.pods("left", 1, 1)
+    quorum = 'waiting for composite pod group "both" tree to meet quorum'
+    scene.told("left-0", "WaitingForGang", f'{quorum}: composite pod group "both" has too few groups')
+    scene.group("right", 2, above="both")
+    scene.pods("right", 1)
+    scene.told("left-1", "WaitingForGang", f'{quorum}: of pod group "right", 1 of 2 pods are there')
+    scene.pods("right", 1, start=1)
+    scene.bound("left-0", "left-1", "right-0", "right-1")
+
+
+def test_a_group_waits_for_the_one_that_it_names(scene: Scene) -> None:
+    scene.nodes(8, "n1")
+    scene.group("left", 1, above="both")
+    scene.pods("left", 1)
+    awaited = 'waiting for composite pod group "{}" to appear in scheduling queue: create it'
+    scene.told("left-0", "WaitingForGang", awaited.format("both"))
+    scene.composite("both", above="top")
+    scene.told("left-0", "WaitingForGang", awaited.format("top"))
+    scene.composite("top")
+    scene.bound("left-0")
+
+
+def test_of_three_groups_those_two_come_that_have_a_place_together(scene: Scene) -> None:
+    scene.nodes(4, "n1")
+    scene.composite("two", 2)
+    for name, cpus in {"a": (3,), "b": (2,), "c": (2,)}.items():
+        scene.group(name, 1, above="two")
+        scene.pods(name, *cpus)
+    scene.bound("b-0", "c-0")
+    scene.group_says("a", "False", "Unschedulable")
+    scene.group_says("b", "True", "Scheduled")
+    scene.nodes(3, "n2")
+    scene.bound("a-0", "b-0", "c-0")
+    scene.group_says("a", "True", "Scheduled")
+
+
+def test_whichever_pods_of_a_group_have_a_place_make_up_its_minimum(scene: Scene) -> None:
+    scene.nodes(4, "n1")
+    scene.composite("both", 2)
+    scene.group("left", 2, above="both")
+    scene.pods("left", 9, 1, 1)
+    scene.group("right", 1, above="both")
+    scene.pods("right", 1)
+    scene.bound("left-1", "left-2", "right-0")
+
+
+def test_groups_in_one_domain_choose_the_one_that_takes_them_all(scene: Scene) -> None:
+    scene.nodes(2, "n1", "n2", rack="r1")
+    scene.nodes(3, "n3", "n4", rack="r2")
+    scene.composite("both", 2, topologyKey="rack")
+    for name in ("left", "right"):
+        scene.group(name, 1, above="both")
+        scene.pods(name, 3)
+    scene.bound("left-0", "right-0")
+
+
+def test_a_group_whose_pods_stand_apart_cannot_be_joined(scene: Scene) -> None:
+    scene.nodes(2, "n1", rack="r1")
+    scene.nodes(2, "n2", rack="r2")
+    scene.composite("one", topologyKey="rack")
+    scene.group("left", 3, above="one")
+    scene.pods("left", 1, nodeName="n1")
+    scene.pods("left", 1, start=1, nodeName="n2")
+    scene.pods("left", 1, start=2)
+    scene.told("left-2", "SchedulerError", "cannot determine domain for already scheduled pods")
+
+
+def test_a_circle_of_groups_is_told_and_starts_nobody(scene: Scene) -> None:
+    scene.nodes(2, "n1")
+    scene.composite("a", above="b")
+    scene.composite("b", above="a")
+    scene.group("left", 1, above="a")
+    scene.pods("left", 1)
+    scene.told("left-0", "SchedulerError", "cycle detected in the hierarchy")
+
+
+def test_pods_stay_while_the_group_above_them_is_missing(scene: Scene) -> None:
+    scene.nodes(4, "n1")
+    scene.composite("both", 1)
+    scene.group("left", 1, above="both")
+    scene.pods("left", 1)
+    scene.bound("left-0")
+    scene.stage.delete(COMPOSITES, "both", None)
+    scene.pods("left", 1, start=1)
+    scene.told("left-1", "WaitingForGang", "to appear in scheduling queue")
+    scene.bound("left-0")
+    scene.composite("both", 1)
+    scene.bound("left-0", "left-1")
+
+
+def again(scene: Scene) -> None:
+    assert isinstance(scene.stage, Embedded)
+    scene.stage.start_scheduler()
+
+
+@pytest.mark.parametrize("between", [lambda scene: None, again], ids=["at once", "after a restart"])
+def test_a_late_group_of_a_running_tree_starts_whole(scene: Scene, between: Callable[[Scene], None]) -> None:
+    scene.nodes(4, "n1")
+    scene.composite("any")
+    scene.group("first", 1, above="any")
+    scene.pods("first", 1)
+    scene.bound("first-0")
+    between(scene)
+    scene.group("second", 2, above="any")
+    scene.pods("second", 1)
+    scene.bound("first-0")
+    scene.pods("second", 3, start=1)
+    scene.bound("first-0")
+    scene.pods("second", 1, start=2)
+    scene.bound("first-0", "second-0", "second-2")
+    scene.group_says("second", "True", "Scheduled")
