@@ -70,6 +70,10 @@ def test_of_nodes_that_hold_as_many_pods_the_one_with_less_left_over_is_taken() 
     assert placed([host("n0", 3), host("n1", 2)], gang(pairs("a", 1))) == {"a0": "n1"}
 
 
+def test_who_may_be_anywhere_leaves_over_as_little() -> None:
+    assert placed([host("n0", 3), host("n1", 2)], gang(pairs("a", 1, ANYWHERE))) == {"a0": "n1"}
+
+
 def test_what_is_required_leaves_room_for_what_is_preferred() -> None:
     """A zone that is tighter has no rack for all of them."""
     nodes = [host("n0", 3, "r0"), host("n1", 4, "r1"), host("n2", 8, "r2", "B"), host("n3", 6, "r3", "B")]
