@@ -9,7 +9,9 @@ from click.testing import CliRunner
 from bayplan.backends.definitions import define
 from bayplan.backends.embedded.options import Deletion
 from bayplan.cli.replay import replay
+from bayplan.dialects.kai import queues, wire
 from bayplan.dialects.kai.names import POD_GROUP, QUEUE, TOPOLOGY
+from bayplan.dialects.kube.wire import Metadata
 from bayplan.dialects.kueue import scheduled
 from bayplan.model.change import Change, CharterSeen
 from bayplan.model.charter import Charter
@@ -311,6 +313,15 @@ def test_who_has_no_queue_or_too_small_a_one_hears_so() -> None:
         "podGroupRequestedResources": {"cpu": "2"},
     }
     assert site.on(*(f"p{number}" for number in range(5))) == [""] * 5
+
+
+def test_a_limit_below_the_quota_is_a_limit_and_one_of_0_is_the_quota() -> None:
+    """Our webhook refuses the first; it need not be there."""
+    for limit, bound in ((6, 6), (0, 8), (None, 8), (-1, None)):
+        gpu = wire.ResourceWire(quota=8, limit=limit)
+        spec = wire.QueueSpecWire(resources=wire.ResourcesWire(gpu=gpu))
+        found = queues.queue(wire.QueueWire(Metadata(name="q"), spec))
+        assert found.entitlements["nvidia.com/gpu"].limit == bound
 
 
 def test_a_quiet_cluster_is_not_written_to() -> None:

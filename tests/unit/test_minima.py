@@ -309,3 +309,11 @@ def test_one_floor_is_asked_again_with_another_limit() -> None:
         found = minima_seats(floor, supply, replace(first, extra=extra), profile=Profile())
         assert isinstance(found, Seated) and len(found.seats) == seats
         floor.undo(mark)
+
+
+def test_a_whole_that_fits_no_domain_is_told_before_a_part_of_it() -> None:
+    found = short(racks(3, 3), gang(leaf("a", 4), leaf("b", 1), locality=RACK))
+    assert found.part == "" and found.misfit is not None
+    assert (found.misfit.fit, found.misfit.asked) == (3, 5)
+    loose = short(racks(3, 3), gang(leaf("a", 4), leaf("b", 1)))
+    assert (loose.part, loose.minimum, loose.fit) == ("a", 4, 3)

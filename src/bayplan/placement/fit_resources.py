@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from bayplan.model.node import PODS
@@ -11,8 +13,15 @@ from bayplan.placement.fit_nodes import Ground
 from bayplan.placement.tree import Bools, Ints
 
 CPU, MEMORY = "cpu", "memory"
+COMMON = (MEMORY, "ephemeral-storage", PODS)
 BEST = 100
 EXACT = 1 << 46
+
+
+def leading(resources: Iterable[str]) -> str:
+    """Of all that a pod asks for, what tells how full a node is: a device if it asks for one, else CPU."""
+    found = sorted(resources, key=lambda name: (name in COMMON, name == CPU, name))
+    return found[0] if found else ""
 
 
 def lacking(ground: Ground, shape: Shape) -> dict[str, Bools]:

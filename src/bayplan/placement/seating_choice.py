@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bayplan.model.node import PODS
 from bayplan.model.unfit import Cause
 from bayplan.model.wants import Shape
 from bayplan.placement.fit_nodes import Ground, Land, aversions, preference
-from bayplan.placement.fit_resources import lacking
+from bayplan.placement.fit_resources import lacking, leading
 from bayplan.placement.fit_scores import WEIGHTS, other_views, other_worth, rank, room_worth, weighed
 from bayplan.placement.fit_spread import evenness
 from bayplan.placement.floor import Floor
@@ -185,15 +183,15 @@ def packed_order(floor: Floor, shape: Shape, rows: Ints) -> Ints:
     """These rows, those that the pod's node preferences like best first, then the fullest, then by name."""
     ground = floor.scene.ground
     land = ground.land
-    fullest = _fullness(ground, shape, rows)
+    room = _room_left(ground, shape, rows)
     liked = preference(land, shape.rules)[rows]
     disliked = aversions(land, shape.rules.tolerations)[rows]
     order = by_name(land)
     if order is not None:
         place = np.empty(len(land), dtype=np.int64)
         place[order] = np.arange(len(land))
-        return rows[np.lexsort((place[rows], -fullest, -liked, disliked))]
-    return rows[np.lexsort((-fullest, -liked, disliked))]
+        return rows[np.lexsort((place[rows], room, -liked, disliked))]
+    return rows[np.lexsort((room, -liked, disliked))]
 
 
 def ranked_order(floor: Floor, shape: Shape, fitting: Bools, rows: Ints) -> Ints:
@@ -205,12 +203,7 @@ def ranked_order(floor: Floor, shape: Shape, fitting: Bools, rows: Ints) -> Ints
     return rows[np.argsort(-worth[rows], kind="stable")]
 
 
-def _fullness(ground: Ground, shape: Shape, rows: Ints) -> NDArray[np.float64]:
-    """The share that is in use of all that the pod asks for, summed over resources."""
-    total = np.zeros(len(rows), dtype=np.float64)
-    for resource, amount in shape.amounts:
-        at = ground.resources.get(resource)
-        if amount > 0 and at is not None and resource != PODS:
-            room = ground.allocatable[at][rows]
-            total += 1 - ground.free[at][rows] / np.maximum(room, 1)
-    return total
+def _room_left(ground: Ground, shape: Shape, rows: Ints) -> Ints:
+    """What is free of what counts most for the pod: what is left over on large nodes is of more use."""
+    at = ground.resources.get(leading(name for name, amount in shape.amounts if amount > 0))
+    return np.zeros(len(rows), np.int64) if at is None else ground.free[at][rows]

@@ -135,17 +135,24 @@ def _scarcest(terrain: Terrain, knot: Knot, area: Area) -> tuple[str, int]:
 
 
 def _alone(terrain: Terrain, knot: Knot, area: Area) -> Iterator[tuple[Knot, Area]]:
-    """Every knot that lacks pods, inner ones first, with the area it has to be in by those who stand."""
+    """Every knot that lacks pods, with the area it has to be in by those who stand.
+
+    Who has to be in one domain comes before those inside, any other after them: as long as all of them have
+    no place together, it is no help to know of a part.
+    """
     if not knot.need.any():
         return
     inner = area
     if knot.standing and knot.bond is Bond.MUST and knot.level > area[0]:
         domain = common_domain(terrain, knot.level, knot.standing)
         inner = area if domain is None else (knot.level, domain)
+    if knot.bond is Bond.MUST:
+        yield knot, area
     for child in knot.children:
         if not child.segment:
             yield from _alone(terrain, child, inner)
-    yield knot, area
+    if knot.bond is not Bond.MUST:
+        yield knot, area
 
 
 def _closest(terrain: Terrain, knot: Knot, area: Area) -> tuple[Area, int, int]:

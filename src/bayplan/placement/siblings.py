@@ -65,11 +65,14 @@ class Search:
         self.terrain, self.root, self.profile, self.steps, self.wishes = terrain, root, profile, steps, wishes
         kinds = len(terrain.needs)
         self.weights = np.eye(kinds, dtype=np.int64)
-        base = terrain.caps
-        if kinds > 1:  # pods that differ compete for amounts
+        if kinds == 1:
+            amounts, each, self.leads = terrain.amount(0)[None], terrain.needs[:, terrain.leads], [kinds]
+        else:  # pods that differ compete for amounts
             used = (terrain.caps > 0).any(axis=0)
-            self.weights = np.concatenate((self.weights, terrain.needs), axis=1)
-            base = np.concatenate((base, np.where(used, np.maximum(terrain.free, 0), 0)))
+            amounts, each = np.where(used, np.maximum(terrain.free, 0), 0), terrain.needs
+            self.leads = [kinds + lead for lead in terrain.leads]
+        self.weights = np.concatenate((self.weights, each), axis=1)
+        base = np.concatenate((terrain.caps, amounts))
         levels = range(-1, terrain.rows_level)
         self.slack: dict[int, Ints] = {level: terrain.summed(base, level) for level in levels}
         self.order: list[Choice] = []
@@ -221,17 +224,27 @@ class Search:
     def _in_order(self, knot: Knot, domains: Ints, level: int, outer: Area) -> Ints:
         """The tightest first, seen from the top: what is wide open stays so for those who need it.
 
-        Of a segment whose pods come one by one the first should not be where the last has no room.
+        Of a segment whose pods come one by one the first should not be where the last has no room. Before all
+        come domains in which those who would rather be nearer to each other can be.
         """
         kind = int(np.argmax(knot.need))
-        around = [self.terrain.above(level, domains, above) for above in range(level - 1, outer[0], -1)]
-        rooms = [self.slack[level][kind, domains]]
-        rooms += [self.slack[level - 1 - at][kind, above] for at, above in enumerate(around)]
+        rooms: list[Ints] = []
+        for above in range(level, outer[0], -1):
+            here = self.terrain.above(level, domains, above) if above < level else domains
+            rooms += [self.slack[above][kind, here], self.slack[above][self.leads[kind], here]]
         if self.profile.required is Strategy.MOST_FREE:
             rooms = [-room for room in rooms]
         if knot.size and not knot.standing:
             rooms.append(self.slack[level][kind, domains] < knot.size)
+        wish = knot.children[0] if len(knot.children) == 1 else knot
+        if self.wishes and wish.bond is Bond.WISH and wish.level > level and not wish.standing:
+            rooms.append(-self._could_grant(wish, level)[domains])
         return domains[np.lexsort(rooms)]
+
+    def _could_grant(self, wish: Knot, level: int) -> Ints:
+        """By domain of a level, 1 if one inside it holds all of a knot that would rather be together."""
+        fits: Bools = np.logical_and.reduce(self.slack[wish.level] >= self._load(wish)[:, None], axis=0)
+        return np.minimum(self.terrain.gathered(fits.astype(np.int64), wish.level, level), 1)
 
     def _unlike(self, domains: Ints, level: int) -> Ints:
         """One of each sort: what differs in nothing but its name need not be tried twice."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from bayplan.model.profile import Strategy
 from bayplan.placement.fill import Shared, fill, ranked
+from bayplan.placement.fit_resources import leading
 from bayplan.placement.select import is_tight
 from bayplan.placement.tree import Bools, Ints, Tree
 
@@ -38,6 +39,12 @@ class Terrain:
         self.size = free.shape[1]
         self.starts = (*tree.starts, np.arange(self.inside))  # below the lowest level are the rows
         self.caps = self._count(np.arange(self.size))
+        self.leads = [_lead(need, names) for need in needs]
+
+    def amount(self, kind: int) -> Ints:
+        """By row, what is free of what counts most for a kind."""
+        free: Ints = np.maximum(self.free[self.leads[kind]], 0)
+        return free
 
     @property
     def rows_level(self) -> int:
@@ -113,8 +120,9 @@ class Terrain:
     ) -> tuple[Ints, Ints]:
         """Rows and pods on them, for so many pods in each of some domains; there is room.
 
-        Going down level by level, as few domains as possible are used. Rows ascend; with a pull they are in
-        the order in which its domains are filled, so that pods in the order of ranks are near each other.
+        Going down level by level, as few domains as possible are used. Rows are in the order of the topology,
+        with a pull in the order in which its domains are filled, so that pods in the order of ranks are near
+        each other; of hosts that are in one domain the fullest come first, as they do anywhere.
         """
         strategy = plain(strategy)
         if level >= 0:
@@ -134,7 +142,7 @@ class Terrain:
     ) -> tuple[Ints, Ints]:
         """From domains of a level down to rows."""
         for below in range(level + 1, self.rows_level + 1):
-            units = self.summed(self.caps[kind], below)
+            units, amounts = self.summed(self.caps[kind], below), self.summed(self.amount(kind), below)
             edges = self._edges(below)
             first = edges[domains]
             spans = edges[domains + 1] - first
@@ -142,13 +150,14 @@ class Terrain:
             inner = first[owner] + np.arange(len(owner)) - np.repeat(np.cumsum(spans) - spans, spans)
             if pull is not None and below <= pull.level:
                 mates = self._mates(below, pull)
-                inner = ranked(inner[::-1], units, units, strategy, mates, owner[::-1])  # of equals the last
+                last = inner[::-1], units, -amounts  # of equals the last
+                inner = ranked(*last, strategy, mates, owner[::-1])
                 shared = fill(inner, owner, units, pods, is_tight(strategy), mates)
                 domains, pods = shared.domains, shared.units
                 continue
-            inner = ranked(inner, units, units, strategy, None, owner)
-            shared = fill(inner, owner, units, pods, is_tight(strategy), None)
-            order = np.argsort(shared.domains) if pull is None else self._by_owner(below, shared, domains)
+            shared = _few_and_full(inner, owner, units, amounts, pods, strategy)
+            hosts = len(self.starts[below]) == self.inside
+            order = self._by_owner(below, shared, domains, amounts if hosts else None)
             domains, pods = shared.domains[order], shared.units[order]
         return domains, pods
 
@@ -166,12 +175,13 @@ class Terrain:
         owners = np.searchsorted(self.starts[level], rows, side="right") - 1
         return np.bincount(owners, minlength=len(self.starts[level])).astype(np.int64)
 
-    def _by_owner(self, level: int, shared: Shared, owners: Ints) -> Ints:
-        """Positions in the order of the domains above, as these are given; ascending inside each."""
+    def _by_owner(self, level: int, shared: Shared, owners: Ints, amounts: Ints | None) -> Ints:
+        """Positions in the order of the domains above, as these are given; inside each by amount, or path."""
         rank = np.zeros(len(self._edges(level)) - 1, np.int64)
         rank[owners] = np.arange(len(owners))
         above = self.above(level, shared.domains, level - 1) if level else np.zeros_like(shared.domains)
-        return np.lexsort((shared.domains, rank[above]))
+        first = shared.domains if amounts is None else amounts[shared.domains]
+        return np.lexsort((shared.domains, first, rank[above]))
 
     def _anywhere(self, kind: int, pods: int, strategy: Strategy) -> tuple[Ints, Ints]:
         """Rows outside of the topology first: they are of no use to those who need it."""
@@ -185,11 +195,37 @@ class Terrain:
         if not pods:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         caps = self.caps[kind]
-        chosen = ranked(rows[caps[rows] > 0], caps, caps, strategy, None)
+        chosen = ranked(rows[caps[rows] > 0], caps, self.amount(kind), strategy, None)
         nobody = np.zeros(len(chosen), np.int64)
         shared = fill(chosen, nobody, caps, np.array([pods]), is_tight(strategy), None)
-        order = np.argsort(shared.domains)
-        return shared.domains[order], shared.units[order]
+        return shared.domains, shared.units
+
+
+def _lead(need: Ints, names: tuple[str, ...]) -> int:
+    """The resource that counts most for a kind of pod."""
+    asked = [names[at] for at in np.flatnonzero(need).tolist() if at < len(names)]
+    return names.index(leading(asked)) if asked else 0
+
+
+def _few_and_full(
+    inner: Ints, owner: Ints, units: Ints, amounts: Ints, need: Ints, strategy: Strategy
+) -> Shared:
+    """As the strategy says; of several ways with equally few domains, the one that takes the fullest."""
+    found = fill(ranked(inner, units, amounts, strategy, None, owner), owner, units, need,
+                 is_tight(strategy), None)  # fmt: skip
+    if not is_tight(strategy):
+        return found
+    full = ranked(inner, units, amounts, Strategy.LEAST_FREE, None, owner)
+    fuller = fill(full, owner, units, need, False, None)
+    owners = np.zeros(len(units), np.int64)
+    owners[inner] = owner
+    mine, theirs = owners[found.domains], owners[fuller.domains]
+    as_few = np.bincount(theirs, minlength=len(need)) <= np.bincount(mine, minlength=len(need))
+    keep, take = ~as_few[mine], as_few[theirs]
+    return Shared(
+        np.concatenate((found.domains[keep], fuller.domains[take])),
+        np.concatenate((found.units[keep], fuller.units[take])),
+    )
 
 
 def plain(strategy: Strategy) -> Strategy:
