@@ -167,6 +167,15 @@ def test_every_wish_has_mates_of_its_own_and_the_narrowest_counts() -> None:
     assert [seats[f"a{rank}"][:2] for rank in range(8)] == ["A1"] * 3 + ["A0"] * 3 + ["B0"] * 2
 
 
+def test_equal_wishes_in_several_domains_are_each_granted_as_far_as_can_be() -> None:
+    host = Locality(preferred=HOSTNAME)
+    four = (Group(f"g{name}", (leaf(name, 3, locality=host),), 1, RACK) for name in "abcd")
+    seats = placed(racks(6, 6, hosts=3), gang(*four))
+    for name in "abcd":
+        hosts = [seats[f"{name}{rank}"] for rank in range(3)]
+        assert len({host[:2] for host in hosts}) == 1 and len(set(hosts)) == 2 and hosts[0] == hosts[1], hosts
+
+
 def test_who_would_rather_be_together_needs_the_topology() -> None:
     outside = Node("cpu", {HOSTNAME: "cpu"}, {"gpu": 3, "cpu": 9, "pods": 9})
     seats = placed([*racks(2, 2), outside], gang(leaf("a", 5, locality=Locality(preferred="rack"))))

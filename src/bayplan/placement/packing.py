@@ -37,7 +37,11 @@ class Lot:
     kind: int
     area: Area
     pods: Sequence[Pod]
-    wish: Knot | None = None
+    turn: Turn
+
+
+Turn = tuple[int, Pull | None]
+"""Whose turn it is in an area, and what draws them: those of one turn are dealt with together."""
 
 
 def pack(
@@ -59,7 +63,7 @@ def pack(
             steps.left -= len(lots)  # this was more than one step
             return _one_by_one(terrain, lots, steps)
         domains, counts = _wanted(batch)
-        pull = _pull(batch[0])
+        pull = batch[0].turn[1]
         strategy = profile.unconstrained if level < 0 else profile.required
         if pull is not None:
             strategy = profile.preferred
@@ -74,34 +78,45 @@ def pack(
 def _lots(terrain: Terrain, jobs: Sequence[Job]) -> list[Lot]:
     """Narrow areas first, then the kinds that fewest rows have room for, those with a wish, by topology."""
     lots: list[Lot] = []
-    wishes: dict[int, int] = {}  # in the order of the tree
+    turns = _turns(jobs)
     for job in jobs:
         kinds: dict[int, list[Pod]] = {}
         for pod, kind in zip(job.knot.pods, job.knot.kinds, strict=True):
             kinds.setdefault(kind, []).append(pod)
-        if job.wish is not None:
-            wishes.setdefault(id(job.wish), len(wishes))
-        lots += (Lot(kind, job.area, pods, job.wish) for kind, pods in kinds.items())
-    room, nobody = terrain.caps.sum(axis=1).tolist(), len(wishes)
-    lots.sort(
-        key=lambda lot: (
-            -lot.area[0], room[lot.kind], lot.kind, wishes.get(id(lot.wish), nobody), lot.area[1]
-        )
-    )  # fmt: skip
+        turn = NOBODY if job.wish is None else turns[id(job.wish), job.area]
+        lots += (Lot(kind, job.area, pods, turn) for kind, pods in kinds.items())
+    room = terrain.caps.sum(axis=1).tolist()
+    lots.sort(key=lambda lot: (-lot.area[0], room[lot.kind], lot.kind, lot.turn[0], lot.area[1]))
     return lots
 
 
-def _pull(lot: Lot) -> Pull | None:
-    return None if lot.wish is None else Pull(lot.wish.level, tuple(lot.wish.standing))
+NOBODY: Turn = (2**31, None)
+
+
+def _turns(jobs: Sequence[Job]) -> dict[tuple[int, Area], Turn]:
+    """For every wish, by identity, and area. Wishes in different areas have the same turn if they are alike;
+    of several in one area each has its own, as have those whose mates say where to go."""
+    found: dict[tuple[int, Area], Turn] = {}
+    numbers: dict[object, int] = {}
+    waiting: dict[tuple[Area, Pull], int] = {}
+    for job in jobs:
+        if job.wish is None or (id(job.wish), job.area) in found:
+            continue
+        pull = Pull(job.wish.level, tuple(job.wish.standing))
+        before = waiting.get((job.area, pull), 0)
+        waiting[job.area, pull] = before + 1
+        number = numbers.setdefault((pull, before), len(numbers))
+        found[id(job.wish), job.area] = number, pull
+    return found
 
 
 def _batches(lots: Sequence[Lot]) -> list[list[Lot]]:
-    """Lots of one kind, level and wish together."""
+    """Lots of one kind, level and turn together."""
     batches: list[list[Lot]] = []
     for lot in lots:
         last = batches[-1][0] if batches else None
-        alike = last is not None and (last.kind, last.area[0]) == (lot.kind, lot.area[0])
-        if last is not None and alike and last.wish is lot.wish:
+        sort = lot.kind, lot.area[0], lot.turn[0]
+        if last is not None and (last.kind, last.area[0], last.turn[0]) == sort:
             batches[-1].append(lot)
         else:
             batches.append([lot])
