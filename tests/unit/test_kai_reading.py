@@ -317,8 +317,15 @@ def test_who_has_no_queue_or_too_small_a_one_hears_so() -> None:
 
 def test_a_limit_below_the_quota_is_a_limit_and_one_of_0_is_the_quota() -> None:
     """Our webhook refuses the first; it need not be there."""
-    for limit, bound in ((6, 6), (0, 8), (None, 8), (-1, None)):
-        gpu = wire.ResourceWire(quota=8, limit=limit)
+    for quota, limit, bound in (
+        (8, 6, 6),
+        (8, 0, 8),
+        (8, None, 8),
+        (8, -1, None),
+        (-1, None, None),
+        (-1, 0, None),
+    ):
+        gpu = wire.ResourceWire(quota=quota, limit=limit)
         spec = wire.QueueSpecWire(resources=wire.ResourcesWire(gpu=gpu))
         found = queues.queue(wire.QueueWire(Metadata(name="q"), spec))
         assert found.entitlements["nvidia.com/gpu"].limit == bound

@@ -103,7 +103,7 @@ class Books:
     def limit(self, name: str) -> int | None:
         """What it may have at most; None: no bound."""
         said = self.queues[name]["resources"]["cpu"]["limit"]
-        return None if said < 0 else max(int(said), self.quota(name) or 0)
+        return None if said < 0 else int(said) or self.quota(name)
 
     def too_much(self, queue: str, *, lasting: bool) -> Iterator[str]:
         """The queues, from this one up, that have more than they may.

@@ -56,8 +56,8 @@ def _entitlement(name: str, wire: ResourceWire | None) -> Entitlement:
     weight = Fraction(1) if wire.over_quota_weight is None else Fraction(str(wire.over_quota_weight))
     quota = _amount(name, wire.quota)
     limit = Fraction(0) if wire.limit is None else _amount(name, wire.limit)
-    if limit == 0 and quota is not None:
-        limit = quota  # a limit of 0 is no quota of 0: it only rules out more than the quota
+    if limit == 0:
+        limit = quota  # it only rules out more than the quota
     return Entitlement(quota, limit, max(weight, Fraction(0)))
 
 
