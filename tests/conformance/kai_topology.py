@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from fractions import Fraction
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,15 @@ import numpy as np
 from bayplan.dialects.kai import messages
 from bayplan.dialects.kai.pod_group import Constraint, PodGroup, SubGroup
 from bayplan.dialects.kai.trees import Pods, charter, decode, levels_tried, wrong_levels
+from bayplan.model.assignment import Code, Holding, Lack, Misfit
 from bayplan.model.gang import Gang, Group, Locality, PodSet
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
 from bayplan.model.profile import Profile
 from bayplan.model.rules import ANY_NODE
+from bayplan.model.standstill import Hindrance, Standstill
 from bayplan.placement.capacity import Taken, pods_per_leaf, with_slot
 from bayplan.placement.counts import LeafCounts, count_up
+from bayplan.placement.fit_resources import by_weight
 from bayplan.placement.nodes import mask
 from bayplan.placement.place import place
 from bayplan.placement.request import Request, resolve
@@ -88,21 +91,27 @@ def _job_domains(case: Object) -> list[str]:
         return same(wanted["error"], told)
     if not wanted["fitErrors"]:
         return _candidates(case)
+    told = messages.told(_standstill(case), PodGroup(case["jobName"], case["jobNamespace"]), "test")
+    *details, sentence = [one["detailed"] for one in wanted["fitErrors"]]
+    lines = [*details, sentence.removeprefix("subgroup test: ")]  # the part is named in it already
+    return same("\n".join(["Unable to schedule podgroup.", *(f"{line}." for line in lines)]), told)
+
+
+def _standstill(case: Object) -> Standstill:
+    """Why a gang waits, by the table of what domains have; all of them together have enough."""
     level = case["constraint"]["requiredLevel"]
-    name = f"{case['jobNamespace']}/{case['jobName']}"
-    asked = {"cpu": case["tasksResources"]["milliCPU"], GPU: case["tasksResources"]["gpus"]}
-    found = []
+    asked = _amounts(case["tasksResources"])
+    holds = []
     for domain in case["topology"]["domainsByLevel"][level].values():
-        if domain["allocatablePods"] >= 0:
-            found += [messages.too_few(domain["id"], domain["allocatablePods"], case["tasksCount"])]
-            continue
-        free = {"cpu": domain["idleOrReleasing"]["milliCPU"], GPU: domain["idleOrReleasing"]["gpus"]}
-        lacks = [messages.lacking(domain["id"], one, Fraction(asked[one]), Fraction(str(free[one])))
-                 for one in (GPU, "cpu") if asked[one] > free[one]]  # fmt: skip
-        found += [", ".join(lacks)]
-    found += [messages.unsatisfied(case["topology"]["name"], level, name, "test")]
-    details = [one["detailed"].rpartition("subgroup test: ")[2] for one in wanted["fitErrors"]]
-    return same(details, found)
+        fit, lacks = domain["allocatablePods"], tuple[Lack, ...]()
+        if fit < 0:  # it was not counted, as not all pods ask for the same
+            free = _amounts(domain["idleOrReleasing"])
+            short = (Lack(one, asked[one], free.get(one, 0)) for one in by_weight(asked))
+            lacks = tuple(lack for lack in short if lack.free < lack.asked)
+        holds.append(Holding(tuple(domain["id"].split(".")), fit, lacks))
+    count = case["tasksCount"]
+    found = Misfit(Code.NO_ROOM, ("test",), case["topology"]["name"], level, asked=count, in_all=count)
+    return Standstill(Hindrance.NO_ROOM, minimum=count, misfit=replace(found, holds=tuple(holds)))
 
 
 def _candidates(case: Object) -> list[str]:

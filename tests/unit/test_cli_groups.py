@@ -149,3 +149,21 @@ def test_a_stranger_hears_what_was_asked_what_was_found_and_what_to_do(tmp_path:
         "what to do: set kai.scheduler/segment-size to a whole number above 0 in the "
     )
     assert not any(line.startswith("gang API") for lines in told.values() for line in lines), "another family"
+
+
+def test_what_a_rack_lacks_is_explained_if_pods_ask_for_different_resources(tmp_path: Path) -> None:
+    with two_racks(tmp_path) as made:
+        ample = {**AMPLE, "gpu": AMPLE["cpu"]}
+        made.put(QUEUE, {"metadata": {"name": "devices"}, "spec": {"resources": ample}})
+        put_group(made, "mixed", 2, queue="devices", minMember=3, topologyConstraint=IN_RACK)
+        body = pod("mixed-gpu", group="mixed")
+        body["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
+        made.put(PODS, body)
+        lines = run(made, "explain", "default/mixed").splitlines()
+    told = next(line for line in lines if line.startswith("reason: "))
+    assert (
+        "in the cluster to allocate the job. rack-n1 didn't have enough resource: GPUs, requested: 1, "
+        in told
+    )
+    assert "rack-n1 didn't have enough resources: CPU cores, requested: 6, available: 4" in told
+    assert "closest: rack-n1 has room for 2 of 3 pods; it lacks 1 gpu" in lines

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from bayplan.dialects.kai.rules import (
     check_topology_update,
 )
 from bayplan.dialects.kube.fields import Field
-from bayplan.model.assignment import Code, Misfit, NearMiss
+from bayplan.model.assignment import Code, Holding, Lack, Misfit, NearMiss
 from bayplan.model.pod import PodKey
 from bayplan.model.standstill import Hindrance, Standstill
 from bayplan.model.unfit import Cause, Unfit
@@ -177,7 +176,7 @@ def test_why_a_group_waits() -> None:
 def test_domains_that_are_each_too_small_are_told_one_by_one() -> None:
     near = NearMiss(("r1",), "rack", fit=3, short=1)
     found = Misfit(Code.NO_ROOM, ("a",), "hall", "rack", fit=3, asked=4, nearest=near, in_all=4)
-    found = replace(found, holds=((("r1",), 3), (("r2",), 1)))
+    found = replace(found, holds=(Holding(("r1",), 3), Holding(("r2",), 1)))
     assert messages.told(Standstill(Hindrance.NO_ROOM, minimum=4, fit=3, misfit=found), GROUP) == (
         "Unable to schedule podgroup.\n"
         "<r1>: node-group r1 can allocate only 3 of 4 required pods.\n"
@@ -189,7 +188,9 @@ def test_domains_that_are_each_too_small_are_told_one_by_one() -> None:
     assert (
         "not enough resources in the cluster to allocate the job. node-group r1 can allocate only 3" in said
     )
-    large = replace(found, holds=((("r1",), 4),))  # alone it would fit: others of the gang are in the way
+    large = replace(
+        found, holds=(Holding(("r1",), 4),)
+    )  # alone it would fit: others of the gang are in the way
     said = messages.told(Standstill(Hindrance.NO_ROOM, minimum=4, fit=3, misfit=large), GROUP)
     assert said.startswith("Resources were found for 3 pods while 4 are required")
 
@@ -216,6 +217,28 @@ def test_why_there_is_no_domain() -> None:
     )
     for code in Code:
         assert messages.misfit(Misfit(code, ("a",)), GROUP)
-    assert messages.lacking("z1", "cpu", Fraction(1000), Fraction(500)) == (
-        "z1 didn't have enough resources: CPU cores, requested: 1, available: 0.5"
+
+
+@pytest.mark.parametrize(
+    ("lack", "told"),
+    [
+        (Lack("nvidia.com/gpu", 2, 1), "resource: GPUs, requested: 2, available: 1"),
+        (Lack("cpu", 1500, 1000), "resources: CPU cores, requested: 1.5, available: 1"),
+        (Lack("memory", 3 * 10**6, 2 * 10**6), "resources: memory, requested: 0.003, available: 0.002"),
+        (Lack("nvidia.com/mig-1g.5gb", 2, 1), "resource: nvidia.com/mig-1g.5gb, requested: 2, available: 1"),
+        (Lack("custom.io/res", 5, 3), "resource: custom.io/res, requested: 5, available: 3"),
+    ],
+)
+def test_what_a_domain_lacks(lack: Lack, told: str) -> None:
+    assert messages.lacking("z1", lack) == f"z1 didn't have enough {told}"
+
+
+def test_of_many_domains_it_is_told_how_many_lack_what() -> None:
+    lacks = (("nvidia.com/gpu", 12), ("cpu", 1), ("nvidia.com/mig-1g.5gb", 3))
+    found = Misfit(Code.NO_ROOM, ("a",), "hall", "rack", fit=3, asked=4, in_all=4, lacking=lacks)
+    assert messages.told(Standstill(Hindrance.NO_ROOM, minimum=4, fit=3, misfit=found), GROUP, "a") == (
+        "Unable to schedule podgroup: 12 node-group(s) didn't have enough resources: GPUs. \n"
+        "3 node-group(s) didn't have enough of mig profile: nvidia.com/mig-1g.5gb. \n"
+        "node-group(s) didn't have enough resources: CPU cores. \n"
+        "topology hall, requirement rack couldn't be satisfied for job <ns/train>, subgroup a."
     )

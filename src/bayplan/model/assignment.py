@@ -79,6 +79,24 @@ class LayerFit:
 
 
 @dataclass(frozen=True, slots=True)
+class Lack:
+    """A resource of which a domain has too little in total, wherever in it the pods would be."""
+
+    resource: str
+    asked: int  # by all pods together
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """How many of the pods a domain holds, and what it lacks if not all ask for the same resources."""
+
+    domain: Path
+    fit: int
+    lacks: tuple[Lack, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class NearMiss:
     """The domain that came closest, and what it lacks."""
 
@@ -88,6 +106,7 @@ class NearMiss:
     short: int  # pods
     resource: str = ""  # what runs out first there
     lacking: int = 0  # how much more of it would do
+    lacks: tuple[Lack, ...] = ()  # if not all pods ask for the same resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +124,25 @@ class Misfit:
     layers: tuple[LayerFit, ...] = ()
     excluded: Exclusions = Exclusions()
     nearest: NearMiss | None = None
-    holds: tuple[tuple[Path, int], ...] = ()  # by domain, if they are few: how many of the pods it holds
+    holds: tuple[Holding, ...] = ()  # by domain, if they are few
+    lacking: tuple[tuple[str, int], ...] = ()  # else, if each lacks something: by resource, how many do
     in_all: int | None = None  # how many of the pods all domains hold together
     unlabelled: tuple[str, ...] = ()  # without any domain: the levels whose label no node has
     domain: str = ""
     sizes: tuple[int, int] = (0, 0)
     unaligned: Unaligned | None = field(default=None, compare=False)  # a node that can align no more
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether even all domains together hold too few."""
+        return self.in_all is not None and self.in_all < self.asked * self.unit
+
+    @property
+    def lacked(self) -> frozenset[str]:
+        """The resources of which domains have too little in total, as far as that is told."""
+        near = () if self.nearest is None else self.nearest.lacks
+        found = (lack.resource for lacks in (near, *(one.lacks for one in self.holds)) for lack in lacks)
+        return frozenset((*found, *(resource for resource, _ in self.lacking)))
 
 
 @dataclass(frozen=True, slots=True)

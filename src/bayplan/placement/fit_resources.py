@@ -20,8 +20,12 @@ EXACT = 1 << 46
 
 def leading(resources: Iterable[str]) -> str:
     """Of all that a pod asks for, what tells how full a node is: a device if it asks for one, else CPU."""
-    found = sorted(resources, key=lambda name: (name in COMMON, name == CPU, name))
-    return found[0] if found else ""
+    return next(iter(by_weight(resources)), "")
+
+
+def by_weight(resources: Iterable[str]) -> list[str]:
+    """Devices first, then CPU, then what there is plenty of."""
+    return sorted(resources, key=lambda name: (name in COMMON, name == CPU, name))
 
 
 def lacking(ground: Ground, shape: Shape) -> dict[str, Bools]:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bayplan.model.assignment import Code, Misfit, NearMiss
+from bayplan.model.assignment import Code, Holding, Lack, Misfit, NearMiss
 from bayplan.model.gang import Group
 from bayplan.model.pod import Pod
+from bayplan.placement.fit_resources import CPU, MEMORY, by_weight
 from bayplan.placement.knots import Bond, Knot
 from bayplan.placement.siblings import Search
 from bayplan.placement.supply import Supply
@@ -82,9 +83,9 @@ def _misfit(
         level = tree.levels[bound.level]
         return Misfit(Code.NO_DOMAINS, names, topology=tree.topology.name, level=level, asked=asked)
     unit = int(cut.need.sum()) if cut is not None and not cut.children and cut.need.any() else 1
-    near, holds = None, tuple[tuple[tuple[str, ...], int], ...]()
+    near, holds, lacking = None, tuple[Holding, ...](), tuple[tuple[str, int], ...]()
     if bound is knot and area[0] >= 0:
-        holds = _holds(terrain, supply, knot, area[0])
+        holds, lacking = _by_domain(terrain, supply, knot, area[0])
         near = _near(terrain, supply, knot, area, held)
     elif cut is not None and cut.need.any() and not fit:  # there is no place for a single segment
         best, most, size = _closest(terrain, cut, area)
@@ -99,6 +100,7 @@ def _misfit(
         unit=unit,
         nearest=near,
         holds=holds,
+        lacking=lacking,
         in_all=int(_held(terrain, knot, EVERYWHERE[0])[0]),
     )
 
@@ -107,17 +109,63 @@ def _near(terrain: Terrain, supply: Supply, knot: Knot, area: Area, held: tuple[
     resource, amount = _scarcest(terrain, knot, area)
     short = held[1] - held[0]
     level = supply.tree.levels[area[0]]
-    return NearMiss(supply.tree.path(*area), level, held[0], short, resource, short * amount)
+    lacks = _lacks_at(_lacks(terrain, knot, area[0]), area[1])
+    lacking = short * amount
+    if lacks:
+        resource, lacking = lacks[0].resource, lacks[0].asked - lacks[0].free
+    return NearMiss(supply.tree.path(*area), level, held[0], short, resource, lacking, lacks)
 
 
-def _holds(
+def _by_domain(
     terrain: Terrain, supply: Supply, knot: Knot, level: int
-) -> tuple[tuple[tuple[str, ...], int], ...]:
-    """What each domain of a level holds of a knot; nothing if there are too many to tell, or one is set."""
-    held = _held(terrain, knot, level).tolist()
-    if knot.standing or len(held) > DOMAINS_TOLD:
-        return ()
-    return tuple((supply.tree.path(level, domain), fit) for domain, fit in enumerate(held))
+) -> tuple[tuple[Holding, ...], tuple[tuple[str, int], ...]]:
+    """What each domain of a level holds of a knot; if they are too many to tell, how many lack what.
+
+    Nothing if one is set.
+    """
+    if knot.standing:
+        return (), ()
+    held, lacks = _held(terrain, knot, level).tolist(), _lacks(terrain, knot, level)
+    if len(held) <= DOMAINS_TOLD:
+        path = supply.tree.path
+        return tuple(Holding(path(level, at), fit, _lacks_at(lacks, at)) for at, fit in enumerate(held)), ()
+    if not lacks or not np.any([free < asked for _, asked, free in lacks], axis=0).all():
+        return (), ()
+    counts = ((name, int((free < asked).sum())) for name, asked, free in lacks)
+    return (), tuple((name, count) for name, count in counts if count)
+
+
+Lacks = list[tuple[str, int, Ints]]
+"""What pods ask for together of resources, and what is free of them by domain."""
+
+
+def _lacks(terrain: Terrain, knot: Knot, level: int) -> Lacks:
+    """What weighs most comes first; nothing if all pods ask for the same resources, as they are counted then.
+
+    They all run on processors and in memory, whether they ask for them or not.
+    """
+    asking = {name: {bool(terrain.needs[kind, row]) for kind in np.flatnonzero(knot.need).tolist()}
+              for row, name in enumerate(terrain.names) if name not in (CPU, MEMORY)}  # fmt: skip
+    if not any(len(one) > 1 for one in asking.values()):
+        return []
+    found = {name: (asked, free) for name, asked, free in _totals(terrain, knot, level)}
+    return [(name, *found[name]) for name in by_weight(found)]
+
+
+def _lacks_at(lacks: Lacks, domain: int) -> tuple[Lack, ...]:
+    return tuple(Lack(name, asked, int(free[domain])) for name, asked, free in lacks if free[domain] < asked)
+
+
+def _totals(terrain: Terrain, knot: Knot, level: int) -> Lacks:
+    """What is free counts only where one of those who ask for it may be."""
+    found = []
+    for row, name in enumerate(terrain.names):
+        asked = int(knot.need @ terrain.needs[:, row])
+        if asked:
+            welcome = terrain.allowed[(knot.need > 0) & (terrain.needs[:, row] > 0)].any(axis=0)
+            free = np.where(welcome, np.maximum(terrain.free[row], 0), 0)
+            found.append((name, asked, terrain.summed(free, level)))
+    return found
 
 
 def _scarcest(terrain: Terrain, knot: Knot, area: Area) -> tuple[str, int]:
@@ -179,8 +227,12 @@ def _held(terrain: Terrain, knot: Knot, level: int) -> Ints:
         room = terrain.summed(terrain.caps[kind], cut[0].level) // size * size
         return np.minimum(terrain.gathered(room, cut[0].level, level), int(knot.need.sum()))
     total: Ints = np.zeros(1 if level < 0 else len(terrain.starts[level]), np.int64)
-    for kind in np.flatnonzero(knot.need).tolist():
+    kinds = np.flatnonzero(knot.need).tolist()
+    for kind in kinds:
         total = total + np.minimum(terrain.summed(terrain.caps[kind], level), knot.need[kind])
+    if len(kinds) > 1 and knot.bond is Bond.MUST:  # each kind may have room where not all of them have
+        for _, asked, free in _totals(terrain, knot, level):
+            total = np.where(free < asked, np.minimum(total, knot.need.sum() - 1), total)
     return total
 
 

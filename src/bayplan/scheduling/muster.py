@@ -273,4 +273,5 @@ def _gist(why: Standstill) -> tuple[object, ...]:
         why.hindrance, why.minimum, why.there, why.fit, why.sought, why.about, why.unsure, why.pod,
         unfit and (frozenset(unfit.counts), unfit.bar, unfit.about),
         misfit and (misfit.code, misfit.level, misfit.fit, misfit.asked, misfit.layers),
+        misfit and (misfit.is_too_large, misfit.lacked),
     )  # fmt: skip

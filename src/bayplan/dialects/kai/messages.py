@@ -15,7 +15,7 @@ from bayplan.dialects.kai.trees import DEFAULT
 from bayplan.dialects.kai.wire import shown_topology
 from bayplan.dialects.kube.fit_messages import cause, unavailable
 from bayplan.dialects.kube.quantity import spelled
-from bayplan.model.assignment import Code, Misfit
+from bayplan.model.assignment import Code, Holding, Lack, Misfit
 from bayplan.model.gang import Group, Ref
 from bayplan.model.standstill import Hindrance, Standstill
 
@@ -34,6 +34,7 @@ NOT_GROUPED = "it waits to be put into a pod group"
 NOT_DECIDED = "the search for a place ran out of time; one may exist all the same"
 
 _RESOURCES = {"nvidia.com/gpu": "GPUs", "cpu": "CPU cores", "memory": "memory"}
+_SLICE = "nvidia.com/mig-"  # of a GPU
 _ALL_OF_IT = "root"
 _WAITS = "Until that is mended, its pod groups wait"
 NO_PARENTS: Mapping[str, str] = MappingProxyType({})
@@ -120,6 +121,8 @@ def _too_much(why: Standstill, group: PodGroup) -> str:
 def _no_room(why: Standstill, group: PodGroup, sub_group: str) -> str:
     if why.misfit is not None and _is_told_by_domain(why.misfit):
         return _in_no_domain(why.misfit, group, sub_group)
+    if why.misfit is not None and why.misfit.lacking and not why.misfit.is_too_large:
+        return _in_none_of_many(why.misfit, group, sub_group)
     details = _details(why, group, sub_group)
     enough = why.minimum <= 1 or (not sub_group and why.fit >= why.minimum)  # only one beyond has no place
     if why.pod is not None and enough:
@@ -169,34 +172,42 @@ def misfit(found: Misfit, group: PodGroup, sub_group: str = "") -> str:
             return f"{NOT_ENOUGH}: {found.code.value.replace('_', ' ')}"
 
 
-def _is_too_large(found: Misfit) -> bool:
-    """Whether even all domains together hold too few."""
-    return found.in_all is not None and found.in_all < found.asked * found.unit
-
-
 def _is_told_by_domain(found: Misfit) -> bool:
     """Whether each domain is too small by itself, though not all of them together."""
     asked = found.asked * found.unit
-    return bool(found.holds) and not _is_too_large(found) and all(fit < asked for _, fit in found.holds)
+    return bool(found.holds) and not found.is_too_large and all(one.fit < asked for one in found.holds)
 
 
 def _in_no_domain(found: Misfit, group: PodGroup, sub_group: str) -> str:
-    """What each domain holds, line by line."""
+    """What each domain holds or lacks, line by line."""
+    part = f"subgroup {sub_group}: " if sub_group else ""
     asked = found.asked * found.unit
-    lines = [f"<{'.'.join(path)}>: {too_few('.'.join(path), fit, asked)}." for path, fit in found.holds]
+    lines = [f"<{'.'.join(one.domain)}>: {part}{_too_small(one, asked)}." for one in found.holds]
     job = f"{group.namespace}/{group.name}"
     return "\n".join([f"{UNABLE}.", *lines, f"{unsatisfied(found.topology, found.level, job, sub_group)}."])
+
+
+def _in_none_of_many(found: Misfit, group: PodGroup, sub_group: str) -> str:
+    """How many domains lack what."""
+    lacks = {lacking_in_short(resource): count for resource, count in found.lacking}
+    sentence = unsatisfied(found.topology, found.level, f"{group.namespace}/{group.name}", sub_group)
+    return f"{UNABLE}: {counted({**lacks, sentence: 1})}."
+
+
+def _too_small(one: Holding, asked: int) -> str:
+    """Pods are counted if they are alike. Else it is told what is too little for all of them in total."""
+    where = ".".join(one.domain)
+    return ", ".join(lacking(where, lack) for lack in one.lacks) or too_few(where, one.fit, asked)
 
 
 def _no_domain(found: Misfit, group: PodGroup, sub_group: str) -> str:
     near = found.nearest
     where = ".".join(near.domain) if near is not None and near.domain else ""
-    among = "" if _is_too_large(found) else where
+    among = "" if found.is_too_large else where
     sentence = unsatisfied(found.topology, found.level, f"{group.namespace}/{group.name}", sub_group, among)
     if near is None or not where:
         return sentence
-    asked = near.fit + near.short
-    return f"{sentence}. {too_few(where, near.fit, asked)}"
+    return f"{sentence}. {_too_small(Holding(near.domain, near.fit, near.lacks), near.fit + near.short)}"
 
 
 def _no_node_in(found: Misfit, group: PodGroup, sub_group: str) -> str:
@@ -229,15 +240,18 @@ def too_few(domain: str, fit: int, asked: int) -> str:
     return f"node-group {domain} can allocate only {fit} of {asked} required pods"
 
 
-def lacking(domain: str, resource: str, asked: Fraction, free: Fraction) -> str:
+def lacking(domain: str, lack: Lack) -> str:
     """A domain that has too little of something."""
-    noun = "resource" if resource == "nvidia.com/gpu" else "resources"
-    amounts = f"requested: {_number(resource, asked)}, available: {_number(resource, free)}"
-    return f"{domain} didn't have enough {noun}: {_RESOURCES.get(resource, resource)}, {amounts}"
+    noun = "resources" if lack.resource in ("cpu", "memory") else "resource"
+    asked, free = (_number(lack.resource, Fraction(amount)) for amount in (lack.asked, lack.free))
+    what = _RESOURCES.get(lack.resource, lack.resource)
+    return f"{domain} didn't have enough {noun}: {what}, requested: {asked}, available: {free}"
 
 
 def lacking_in_short(resource: str) -> str:
     """The same for many domains."""
+    if resource.startswith(_SLICE):
+        return f"node-group(s) didn't have enough of mig profile: {resource}"
     return f"node-group(s) didn't have enough resources: {_RESOURCES.get(resource, resource)}"
 
 
@@ -340,8 +354,9 @@ def over_quota(queue: str, resource: str, quota: str, used: str, asked: str) -> 
 
 
 def counted(refusals: Mapping[str, int]) -> str:
-    """Short reasons with how many domains or nodes they hold for."""
-    return ", ".join(f"{count} {reason}" for reason, count in sorted(refusals.items()))
+    """Short reasons with how many domains or nodes they hold for, if they hold for several."""
+    told = (f"{count} {reason}" if count > 1 else reason for reason, count in refusals.items())
+    return ". \n".join(sorted(told))
 
 
 def pod_causes(why: Standstill) -> list[str]:
