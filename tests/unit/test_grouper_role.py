@@ -252,6 +252,51 @@ def test_a_group_that_somebody_deletes_is_made_again_and_grows_with_its_job() ->
     assert len(site.groups()[site.name]["spec"]["subGroups"]) == 3
 
 
+def test_what_is_changed_by_hand_on_a_group_stays_until_its_owner_asks_for_something_else() -> None:
+    site = Trained()
+    site.training(4)
+    for number in range(4):
+        site.worker(number)
+    site.run()
+    kind = next(one for one in OWNER_KINDS if one.kind == "PyTorchJob")
+
+    def spec() -> tuple[str, str, str, int]:
+        found = site.groups()[site.name]["spec"]
+        chosen = (found["queue"], found["priorityClassName"], found.get("preemptibility", ""))
+        return *chosen, found["minMember"]
+
+    def job(replicas: int, **labels: str) -> None:
+        types = {"Worker": {"replicas": replicas, "template": template(NOTES)}}
+        body = {"metadata": {"labels": labels}, "spec": {"pytorchReplicaSpecs": types}}
+        site.store.patch(kind, "default", "train", body)
+        site.run()
+
+    by_hand = {"queue": "urgent", "priorityClassName": "build", "preemptibility": "non-preemptible"}
+    site.store.patch(POD_GROUP, "default", site.name, {"spec": by_hand})
+    site.run()
+    job(8)
+    assert spec() == ("urgent", "build", "non-preemptible", 8), "the job grew, and said nothing of these"
+    job(8, **{"kai.scheduler/queue": "night"})
+    assert spec() == ("night", "build", "non-preemptible", 8), "of the queue it did"
+    job(8, **{"kai.scheduler/preemptibility": "preemptible"})
+    assert spec() == ("night", "build", "preemptible", 8)
+    site.store.patch(POD_GROUP, "default", site.name, {"spec": {"preemptibility": None}})
+    job(4)
+    assert spec() == ("night", "build", "", 4), "taken away by hand is changed by hand, too"
+
+
+def test_a_group_that_tells_not_who_made_it_keeps_what_stands_in_it() -> None:
+    site = Trained()
+    site.training(4)
+    ours = {"metadata": {"name": site.name}, "spec": {"minMember": 1, "queue": "theirs"}}
+    site.store.create(POD_GROUP, ours, "default")
+    for number in range(4):
+        site.worker(number)
+    site.run()
+    found = site.groups()[site.name]["spec"]
+    assert (found["queue"], found["priorityClassName"], found["minMember"]) == ("theirs", "train", 4)
+
+
 def test_a_bug_in_one_kind_is_told_on_its_pods_and_harms_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     def bug(view: View) -> PodGroup:
         raise ZeroDivisionError("nobody thought of this")
