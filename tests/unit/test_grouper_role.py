@@ -14,7 +14,7 @@ from bayplan.dialects.api import Event, Happened, Kind, Verb
 from bayplan.dialects.kai.grouper import KINDS
 from bayplan.dialects.kai.names import POD_GROUP, SEGMENT_REQUIRED, SEGMENT_SIZE, TOPOLOGY_NAME
 from bayplan.dialects.kai.owner_kinds import BY_NAME, OWNER_KINDS
-from bayplan.dialects.kai.owners import View
+from bayplan.dialects.kai.owners import Settings, View
 from bayplan.dialects.kai.pod_group import PodGroup
 from bayplan.dialects.kube.wire import PODS_KIND, Metadata, OwnerReference, PodSpec, PodWire
 from bayplan.runtime.grouper_role import GrouperRole
@@ -33,8 +33,9 @@ def template(notes: Mapping[str, str]) -> Object:
 class Trained(Site):
     """With the grouper, and a PyTorchJob whose pods come as its controller would make them."""
 
-    def __init__(self, *, racks: tuple[int, ...] = (2, 2, 2, 2)) -> None:
-        self.grouper = GrouperRole()
+    def __init__(self, *, racks: tuple[int, ...] = (2, 2, 2, 2), **settings: Any) -> None:
+        self.notes: list[str] = []
+        self.grouper = GrouperRole(settings=Settings(**settings), note=self.notes.append)
         super().__init__(racks, grouper=self.grouper)
         self.topology()
 
