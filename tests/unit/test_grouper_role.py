@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from bayplan.backends.embedded.options import Deletion
 from bayplan.backends.stagehands.definitions import of_anything
 from bayplan.dialects.api import Event, Happened, Kind, Verb
 from bayplan.dialects.kai.grouper import KINDS
+from bayplan.dialects.kai.joining import group_write, wanted_group
 from bayplan.dialects.kai.names import POD_GROUP, SEGMENT_REQUIRED, SEGMENT_SIZE, TOPOLOGY_NAME
 from bayplan.dialects.kai.owner_kinds import BY_NAME, OWNER_KINDS
 from bayplan.dialects.kai.owners import Settings, View
@@ -321,3 +323,12 @@ def test_a_quiet_cluster_is_not_written_to() -> None:
     before = [one["metadata"]["resourceVersion"] for one in site.store.list(PODS).items]
     site.run(60)
     assert [one["metadata"]["resourceVersion"] for one in site.store.list(PODS).items] == before
+
+
+def test_what_stays_is_not_sent_because_somebody_may_change_it_at_that_moment() -> None:
+    known = PodGroup("g", "ns", "theirs", "train", "preemptible", uid="u")
+    made = replace(known, queue="ours", minimum=2)
+    write = group_write(known, wanted_group(known, made, ""))
+    assert write is not None and dict(write.body["spec"]) == {
+        "minMember": 2, "topologyConstraint": None, "subGroups": None,
+    }  # fmt: skip
