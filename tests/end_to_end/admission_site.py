@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bayplan.cli.configured import EMPTY
 from bayplan.cli.definitions import converted
 from bayplan.cli.manifests import Settings, manifests
 from bayplan.cli.webhooks import SECRET_NAME
@@ -164,17 +165,18 @@ TOPOLOGY = made("Topology", "hall", {"levels": [{"nodeLabel": level} for level i
 @contextmanager
 def installed(
     cluster: Cluster, namespace: str, folder: Path, *, may_be_refused: bool = False,
-    roles: tuple[str, ...] = ("admission", "webhooks"),
+    roles: tuple[str, ...] = ("admission", "webhooks"), config: Path | None = None,
 ) -> Iterator[Site]:  # fmt: skip
     """What `bayplan install` makes for some roles, and a replica that serves the webhooks.
 
     It `may_be_refused` its rights where the API server is restarted, which then does not know roles yet.
     """
-    settings = Settings(namespace=namespace, roles=roles)
+    settings = Settings(namespace=namespace, roles=roles, config=config.read_text() if config else EMPTY)
     everything = json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests(settings)})
     remove = ("delete", "--ignore-not-found", "-f", "-")
     cluster.kubectl(*remove, "--wait", stdin=everything)
     where = ["--kubeconfig", str(cluster.kubeconfig), "--namespace", namespace]
+    where += ["--config", str(config)] if config else []
     command = [sys.executable, "-m", "bayplan.cli.install", *where, "--roles", ",".join(roles)]
     subprocess.run(command, check=True, capture_output=True)
     address = free_address()

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bayplan.backends.stagehands.definitions import of_anything
+from bayplan.cli.configured import EMPTY
 from bayplan.dialects.kai.names import POD_GROUP, QUEUE, TOPOLOGY
 from bayplan.dialects.kai.owner_kinds import BY_NAME
 from tests.end_to_end.admission_site import GPU, POOL, RACK, Site, installed, running
 from tests.end_to_end.objects import Object, eventually, node
+from tools.controlplane.plan import Trouble
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
@@ -33,6 +35,8 @@ IN_RACKS = {
     "kai.scheduler/segment-size": "4",
     "kai.scheduler/segment-topology-required-placement": RACK,
 }
+CHOSEN = "segments-settings"
+"""The namespace of the ConfigMap with defaults by kind."""
 HALL = {"z1": ("r1", "r2", "r3", "r4"), "z2": ("r5", "r6", "r7")}
 
 
@@ -40,16 +44,22 @@ HALL = {"z1": ("r1", "r2", "r3", "r4"), "z2": ("r5", "r6", "r7")}
 def site(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A zone of four racks and one of three, each of three hosts for two pods; ours are at work."""
     folder = tmp_path_factory.mktemp("segments")
-    cluster.apply(of_anything(TRAINING))
-    with installed(cluster, "segments-test", folder, roles=("scheduler", "grouper", "webhooks")) as found:
+    config = folder / "configuration.yaml"
+    config.write_text(f"{EMPTY}grouper: {{defaults: {CHOSEN}/by-kind}}\n")
+    cluster.apply(
+        of_anything(TRAINING), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": CHOSEN}}
+    )
+    roles = ("scheduler", "grouper", "webhooks")
+    with installed(cluster, "segments-test", folder, roles=roles, config=config) as found:
         found.add_hosts(*hosts())
         levels = [{"nodeLabel": level} for level in (ZONE, RACK)]
         hall = {"apiVersion": TOPOLOGY.api_version, "kind": "Topology", "metadata": {"name": "hall"}}
         found.apply({**hall, "spec": {"levels": levels}})
-        with running(found, folder / "run", "--roles=scheduler,grouper"):
+        with running(found, folder / "run", "--roles=scheduler,grouper", f"--config={config}"):
             yield found
         found.kubectl("delete", TOPOLOGIES, "--all")
     cluster.kubectl("delete", "crd", f"{TRAINING.plural}.{TRAINING.group}")
+    cluster.kubectl("delete", "namespace", CHOSEN, "--wait=false")
 
 
 @pytest.fixture(autouse=True)
@@ -288,3 +298,48 @@ def test_queues_whose_parents_go_round_in_a_circle_say_so_until_they_do_not(site
         eventually(lambda: active("one") == active("two") == "True Ready", "both say that it is over")
     finally:
         site.kubectl("delete", QUEUES, "one", "two")
+
+
+def test_defaults_by_kind_come_from_one_config_map_and_what_is_changed_by_hand_stays(site: Site) -> None:
+    def defaults(*entries: Object, text: str = "") -> None:
+        data = {"types": text or json.dumps(entries)}
+        meta = {"name": "by-kind", "namespace": CHOSEN}
+        site.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data})
+
+    def preemptibility(name: str) -> str:
+        return str((group_of(site, name).get("spec") or {}).get("preemptibility", "none"))
+
+    def warnings() -> list[str]:
+        found = site.cluster.get("events", "-n", CHOSEN)["items"]
+        return [one["message"] for one in found if one["reason"] == "DefaultsIgnored"]
+
+    def train(name: str) -> None:
+        site.apply(training(name, 2, IN_RACKS))
+        Operator(site, name).operate()
+        eventually(lambda: len(places(site, name)) == 2, f"the pods of {name} have hosts")
+
+    defaults({"typeName": TRAINING.kind, "preemptibility": "perhaps"})
+    eventually(lambda: bool(warnings()), "what is wrong is said")
+    assert warnings() == [
+        f"ConfigMap {CHOSEN}/by-kind: types[0].preemptibility must be preemptible or non-preemptible, "
+        'not "perhaps"'
+    ]
+    train("first")
+    assert preemptibility("first") == "none"
+    defaults({"typeName": TRAINING.kind, "preemptibility": "non-preemptible"})
+    train("second")
+    assert (preemptibility("first"), preemptibility("second")) == ("none", "non-preemptible")
+    second = group_of(site, "second")["metadata"]["name"]
+    change = json.dumps({"spec": {"queue": "urgent", "preemptibility": "preemptible"}})
+    site.kubectl("patch", GROUPS, second, "-n", "default", "--type=merge", "-p", change)
+    site.apply(training("second", 4, IN_RACKS))
+    eventually(lambda: group_of(site, "second")["spec"]["minMember"] == 4, "the group grows with its job")
+    spec = group_of(site, "second")["spec"]
+    assert (spec["queue"], spec["preemptibility"]) == ("urgent", "preemptible")
+    account = f"--as=system:serviceaccount:{site.namespace}:bayplan"
+    assert site.kubectl("auth", "can-i", "watch", "configmaps/by-kind", "-n", CHOSEN, account) == "yes\n"
+    for where in (CHOSEN, "default"):
+        with pytest.raises(Trouble, match="forbidden"):
+            site.kubectl("get", "configmaps", "-n", where, account)
+    with pytest.raises(Trouble):
+        site.kubectl("auth", "can-i", "watch", "configmaps/by-kind", "-n", "default", account)

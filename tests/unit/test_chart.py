@@ -16,6 +16,7 @@ import yaml
 from bayplan.backends.definitions import is_of_groups
 from bayplan.cli import definitions, manifests
 from bayplan.cli.chart import HEADER, chart, write_chart
+from bayplan.cli.configured import EMPTY
 from bayplan.cli.manifests import Settings
 from bayplan.cli.rights import ROLES
 from tests.lacking import lacking
@@ -24,6 +25,7 @@ from tools.controlplane.plan import DEFAULT_KUBE, HELM
 
 ROOT = Path(__file__).parents[2]
 Object = dict[str, Any]
+DEFAULTS = f"{EMPTY}grouper: {{defaults: settings/by.kind}}\n"
 
 
 def test_the_chart_in_the_repository_is_up_to_date() -> None:
@@ -36,10 +38,14 @@ def test_the_chart_in_the_repository_is_up_to_date() -> None:
     assert found == chart(), "write it again: python -m bayplan.cli.install --chart deploy/chart"
 
 
-def rendered(files: dict[str, str], namespace: str, more: tuple[str, ...] = ()) -> list[Object]:
+def rendered(
+    files: dict[str, str], namespace: str, more: tuple[str, ...] = (), config: str = ""
+) -> list[Object]:
     """What Helm would make of the few things that our templates use, with these roles besides the usual."""
     values = yaml.safe_load(files["values.yaml"])
     values["roles"] += more
+    values["config"] = config or values["config"]
+    grouper = yaml.safe_load(values["config"]).get("grouper") or {}
     found = []
     for path, text in files.items():
         if path.startswith(("templates/", "crds/")):
@@ -47,7 +53,12 @@ def rendered(files: dict[str, str], namespace: str, more: tuple[str, ...] = ()) 
             assert needed <= set(ROLES)
             if not needed <= set(values["roles"]):
                 continue
-            text = re.sub(r"{{- (if|end).*?}}\n", "", text)
+            if "{{- if $grouper.defaults }}" in text:
+                if not grouper.get("defaults"):
+                    continue
+                for number, word in enumerate(grouper["defaults"].split("/")):
+                    text = text.replace(f'{{{{ (split "/" $grouper.defaults)._{number} }}}}', word)
+            text = re.sub(r"{{- (if|end|\$grouper).*?}}\n", "", text)
             text = text.replace("{{ .Release.Namespace }}", namespace)
             text = text.replace('{{ join "," .Values.roles }}', ",".join(values["roles"]))
             text = text.replace("{{ .Values.config | toJson }}", json.dumps(values["config"]))
@@ -68,11 +79,16 @@ def is_definition_of_groups(one: Object) -> bool:
     return one["kind"] == "CustomResourceDefinition" and is_of_groups(one)
 
 
-@pytest.mark.parametrize("more", [(), ("grouper",)])
-def test_the_chart_makes_what_install_makes(more: tuple[str, ...]) -> None:
-    ours = by_name(manifests.manifests(Settings(namespace="here", roles=(*manifests.SERVED_ROLES, *more))))
+CHOICES = [((), EMPTY), (("grouper",), EMPTY), ((), DEFAULTS), (("grouper",), DEFAULTS)]
+
+
+@pytest.mark.parametrize(("more", "config"), CHOICES)
+def test_the_chart_makes_what_install_makes(more: tuple[str, ...], config: str) -> None:
+    chosen = Settings(namespace="here", roles=(*manifests.SERVED_ROLES, *more), config=config)
+    ours = by_name(manifests.manifests(chosen))
+    assert (("Role", manifests.DEFAULTS_ROLE) in ours) == bool(more and config == DEFAULTS)
     del ours["Namespace", "here"]  # Helm has --create-namespace
-    theirs = by_name(rendered(chart(), "here", more))
+    theirs = by_name(rendered(chart(), "here", more, config))
     groups = [one["metadata"]["name"] for one in theirs.values() if is_definition_of_groups(one)]
     assert len(groups) == (3 if more else 0), "kubectl get topologies means what it did, unless asked for"
     for name in (*definitions.converted(), *groups):
@@ -99,12 +115,18 @@ def helm() -> str:
     return shutil.which("helm") or lacking("there is neither helm nor a go command to build it")
 
 
-@pytest.mark.parametrize("more", [(), ("grouper",)])
-def test_helm_agrees(helm: str, tmp_path: Path, more: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("more", "config"),
+    [*CHOICES, (("grouper",), f"{EMPTY}grouper:\n"), (("grouper",), f"{EMPTY}grouper: {{}}")],
+)
+def test_helm_agrees(helm: str, tmp_path: Path, more: tuple[str, ...], config: str) -> None:
     folder = tmp_path / "bayplan"
     write_chart(folder)
     roles = yaml.safe_load(chart()["values.yaml"])["roles"]
-    given = ["--namespace=here", "--set", f"roles={{{','.join([*roles, *more])}}}"]
+    file = tmp_path / "configuration.yaml"
+    file.write_text(config)
+    chosen = f"roles={{{','.join([*roles, *more])}}}"
+    given = ["--namespace=here", "--set", chosen, f"--set-file=config={file}"]
     linted = subprocess.run(
         [helm, "lint", "--strict", str(folder), *given], check=False, capture_output=True, text=True
     )
@@ -116,4 +138,4 @@ def test_helm_agrees(helm: str, tmp_path: Path, more: tuple[str, ...]) -> None:
         text=True,
     )
     found = by_name([document for document in yaml.safe_load_all(made.stdout) if document])
-    assert found == by_name(rendered(chart(), "here", more))
+    assert found == by_name(rendered(chart(), "here", more, config))

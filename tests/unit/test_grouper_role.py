@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,9 +13,10 @@ from bayplan.backends.embedded.options import Deletion
 from bayplan.backends.stagehands.definitions import of_anything
 from bayplan.dialects.api import Event, Happened, Kind, Verb
 from bayplan.dialects.kai.grouper import KINDS
+from bayplan.dialects.kai.joining import group_write, wanted_group
 from bayplan.dialects.kai.names import POD_GROUP, SEGMENT_REQUIRED, SEGMENT_SIZE, TOPOLOGY_NAME
 from bayplan.dialects.kai.owner_kinds import BY_NAME, OWNER_KINDS
-from bayplan.dialects.kai.owners import View
+from bayplan.dialects.kai.owners import Settings, View
 from bayplan.dialects.kai.pod_group import PodGroup
 from bayplan.dialects.kube.wire import PODS_KIND, Metadata, OwnerReference, PodSpec, PodWire
 from bayplan.runtime.grouper_role import GrouperRole
@@ -33,8 +35,9 @@ def template(notes: Mapping[str, str]) -> Object:
 class Trained(Site):
     """With the grouper, and a PyTorchJob whose pods come as its controller would make them."""
 
-    def __init__(self, *, racks: tuple[int, ...] = (2, 2, 2, 2)) -> None:
-        self.grouper = GrouperRole()
+    def __init__(self, *, racks: tuple[int, ...] = (2, 2, 2, 2), **settings: Any) -> None:
+        self.notes: list[str] = []
+        self.grouper = GrouperRole(settings=Settings(**settings), note=self.notes.append)
         super().__init__(racks, grouper=self.grouper)
         self.topology()
 
@@ -252,6 +255,51 @@ def test_a_group_that_somebody_deletes_is_made_again_and_grows_with_its_job() ->
     assert len(site.groups()[site.name]["spec"]["subGroups"]) == 3
 
 
+def test_what_is_changed_by_hand_on_a_group_stays_until_its_owner_asks_for_something_else() -> None:
+    site = Trained()
+    site.training(4)
+    for number in range(4):
+        site.worker(number)
+    site.run()
+    kind = next(one for one in OWNER_KINDS if one.kind == "PyTorchJob")
+
+    def spec() -> tuple[str, str, str, int]:
+        found = site.groups()[site.name]["spec"]
+        chosen = (found["queue"], found["priorityClassName"], found.get("preemptibility", ""))
+        return *chosen, found["minMember"]
+
+    def job(replicas: int, **labels: str) -> None:
+        types = {"Worker": {"replicas": replicas, "template": template(NOTES)}}
+        body = {"metadata": {"labels": labels}, "spec": {"pytorchReplicaSpecs": types}}
+        site.store.patch(kind, "default", "train", body)
+        site.run()
+
+    by_hand = {"queue": "urgent", "priorityClassName": "build", "preemptibility": "non-preemptible"}
+    site.store.patch(POD_GROUP, "default", site.name, {"spec": by_hand})
+    site.run()
+    job(8)
+    assert spec() == ("urgent", "build", "non-preemptible", 8), "the job grew, and said nothing of these"
+    job(8, **{"kai.scheduler/queue": "night"})
+    assert spec() == ("night", "build", "non-preemptible", 8), "of the queue it did"
+    job(8, **{"kai.scheduler/preemptibility": "preemptible"})
+    assert spec() == ("night", "build", "preemptible", 8)
+    site.store.patch(POD_GROUP, "default", site.name, {"spec": {"preemptibility": None}})
+    job(4)
+    assert spec() == ("night", "build", "", 4), "taken away by hand is changed by hand, too"
+
+
+def test_a_group_that_tells_not_who_made_it_keeps_what_stands_in_it() -> None:
+    site = Trained()
+    site.training(4)
+    ours = {"metadata": {"name": site.name}, "spec": {"minMember": 1, "queue": "theirs"}}
+    site.store.create(POD_GROUP, ours, "default")
+    for number in range(4):
+        site.worker(number)
+    site.run()
+    found = site.groups()[site.name]["spec"]
+    assert (found["queue"], found["priorityClassName"], found["minMember"]) == ("theirs", "train", 4)
+
+
 def test_a_bug_in_one_kind_is_told_on_its_pods_and_harms_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     def bug(view: View) -> PodGroup:
         raise ZeroDivisionError("nobody thought of this")
@@ -275,3 +323,12 @@ def test_a_quiet_cluster_is_not_written_to() -> None:
     before = [one["metadata"]["resourceVersion"] for one in site.store.list(PODS).items]
     site.run(60)
     assert [one["metadata"]["resourceVersion"] for one in site.store.list(PODS).items] == before
+
+
+def test_what_stays_is_not_sent_because_somebody_may_change_it_at_that_moment() -> None:
+    known = PodGroup("g", "ns", "theirs", "train", "preemptible", uid="u")
+    made = replace(known, queue="ours", minimum=2)
+    write = group_write(known, wanted_group(known, made, ""))
+    assert write is not None and dict(write.body["spec"]) == {
+        "minMember": 2, "topologyConstraint": None, "subGroups": None,
+    }  # fmt: skip

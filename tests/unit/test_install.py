@@ -174,6 +174,27 @@ def test_the_grouper_may_do_only_what_it_does_and_comes_only_when_it_is_asked_fo
     )
 
 
+def test_the_grouper_may_read_the_one_config_map_that_is_configured(tmp_path: Path) -> None:
+    file = tmp_path / "configuration.yaml"
+    file.write_text(f"---\n{EMPTY}grouper: {{defaults: settings/by.kind}}\n")
+    objects = printed("--roles", "scheduler,grouper", "--namespace", "here", "--config", str(file))
+    role = only(objects, "Role", "bayplan-grouper-defaults")
+    assert role["metadata"]["namespace"] == "settings"
+    assert role["rules"] == [
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "resourceNames": ["by.kind"],
+            "verbs": ["list", "watch"],
+        }
+    ]
+    binding = only(objects, "RoleBinding", "bayplan-grouper-defaults")
+    assert binding["metadata"]["namespace"] == "settings"
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "bayplan", "namespace": "here"}]
+    without = printed("--roles", "scheduler", "--config", str(file))
+    assert "configmaps" not in yaml.safe_dump_all([one for one in without if one["kind"].endswith("Role")])
+
+
 def test_names_in_rights_are_names_of_objects() -> None:
     objects = manifests.manifests(ALL)
     names = {one["metadata"]["name"] for one in objects}

@@ -36,7 +36,7 @@ def template(notes: Object | None = None) -> Object:
     return {"metadata": {"annotations": NOTES if notes is None else notes}, "spec": {"containers": []}}
 
 
-def owner(kind: str, api: str, spec: Object, notes: Object | None = None) -> Object:
+def owner(kind: str, api: str, spec: Object | None, notes: Object | None = None) -> Object:
     meta = {"name": "job", "namespace": "ns", "uid": "u", "annotations": notes or {}}
     return {"apiVersion": api, "kind": kind, "metadata": meta, "spec": spec}
 
@@ -187,6 +187,24 @@ def test_kinds_without_numbers_need_a_label_or_are_left_alone() -> None:
     assert found.sub_group == "main-1" and cut(found) == [("main-0", 4), ("main-1", 0)]
     loose = owner("Job", "batch/v1", JOB | {"completionMode": "NonIndexed"})
     assert POD_INDEX_LABEL in group_pod(made_pod({}), [loose]).warnings[0]
+
+
+def test_where_nobody_says_how_many_pods_there_are_the_first_segment_starts_whole() -> None:
+    notes = NOTES | {POD_INDEX_LABEL: "order"}
+    for spec in (None, {}, {"replicas": None}):
+        top = owner("Trainer", "example.com/v1", spec)
+        found = [group_pod(made_pod({"order": number}, notes), [top]) for number in "1234"]
+        assert [one.sub_group for one in found] == ["main-0"] * 3 + ["main-1"]
+        assert cut(found[0]) == [("main-0", 4)] and cut(found[3]) == [("main-0", 4), ("main-1", 0)]
+        assert found[0].group is not None and found[0].group.minimum == 4
+        (words,) = found[0].warnings
+        assert "how many pods a Trainer has cannot be read" in words and "all 4" in words
+    told = group_pod(made_pod({"order": "0"}, notes), [owner("Trainer", "example.com/v1", {"replicas": 3})])
+    assert cut(told) == [("main-0", 3)] and "more than the 3 pods" in told.warnings[0]
+    silent = group_pod(made_pod({"order": "0"}, notes), [owner("StatefulSet", "apps/v1", {"a": 1})])
+    assert cut(silent) == [("main-0", 1)], "one is what a StatefulSet has then"
+    bad = group_pod(made_pod({"order": "0"}, notes | {SEGMENT_SIZE: "-4"}), [owner("Trainer", "a/v1", None)])
+    assert "invalid segment size -4" in bad.error and len(bad.warnings) == 0
 
 
 def test_segments_of_a_set_of_leaders_and_workers_by_annotation() -> None:

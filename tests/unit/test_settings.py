@@ -13,6 +13,7 @@ import yaml
 from bayplan.cli import settings_reference
 from bayplan.cli.configured import EMPTY, Refused, configure
 from bayplan.cli.settings import DEFAULTS, OPTIONS, Settings, Ungating, read_settings
+from bayplan.dialects.kai.owners import Settings as Grouping
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kueue.demands import PLAIN, Transformation, demand
 from bayplan.dialects.kueue.job_statuses import Patience
@@ -43,6 +44,25 @@ def test_what_is_not_said_has_its_default() -> None:
     assert read() == Settings() == DEFAULTS
     assert read(scheduling=None, resources={}).resources is PLAIN
     assert read(scheduling={"reserve": None}) == DEFAULTS, "null is nothing"
+
+
+def test_how_pods_are_grouped_can_be_chosen() -> None:
+    given = {
+        "queueLabel": "team",
+        "nodePoolLabel": "a.io/pool",
+        "defaults": "ns/by.kind",
+        "knativeGangs": False,
+    }
+    assert read(grouper=given).grouper == Grouping("team", "a.io/pool", ("ns", "by.kind"), False)
+    assert read(grouper={"defaults": None}).grouper == Grouping()
+    wrong = problems(
+        grouper={"queueLabel": "a b", "nodePoolLabel": 3, "defaults": "by.kind", "knative": True}
+    )
+    assert [one.partition(":")[0] for one in wrong] == [
+        "grouper.knative", "grouper.queueLabel", "grouper.nodePoolLabel", "grouper.defaults",
+    ]  # fmt: skip
+    for bad in ("/", "", "a/", "/b", "a/b/c", "A/b", 7, ["a", "b"]):
+        assert problems(grouper={"defaults": bad}), bad
 
 
 def test_every_choice_of_a_profile_can_be_made() -> None:

@@ -13,7 +13,7 @@ from bayplan.backends.definitions import is_of_groups
 from bayplan.cli import manifests
 from bayplan.cli.configured import EMPTY
 from bayplan.cli.definitions import converted
-from bayplan.cli.manifests import ALL_ROLES, IMAGE, SERVED_ROLES, Settings
+from bayplan.cli.manifests import ALL_ROLES, DEFAULTS_ROLE, IMAGE, SERVED_ROLES, Settings
 
 PLACEHOLDERS = Settings(
     namespace="{{ .Release.Namespace }}",
@@ -23,6 +23,10 @@ PLACEHOLDERS = Settings(
     config="{{ .Values.config | toJson }}",
     roles_text='{{ join "," .Values.roles }}',
     digest_text="{{ .Values.config | sha256sum }}",
+    defaults_text=(
+        '{{ (split "/" $grouper.defaults)._0 }}',
+        '{{ (split "/" $grouper.defaults)._1 }}',
+    ),
 )
 UNQUOTED = ("{{ .Values.replicas }}", "{{ .Values.config | toJson }}")
 HEADER = (
@@ -76,13 +80,21 @@ def chart() -> dict[str, str]:
         files[f"templates/{_file(one)}"] = HEADER + template(one)
     for role in PLACEHOLDERS.roles:
         for one in manifests.of_role(role, PLACEHOLDERS):
-            files[f"templates/{_file(one)}"] = HEADER + _with_role(role, template(one))
+            text = template(one)
+            asked = _with_defaults(text) if one["metadata"]["name"] == DEFAULTS_ROLE else text
+            files[f"templates/{_file(one)}"] = HEADER + _with_role(role, asked)
     return files
 
 
 def _with_role(role: str, text: str) -> str:
     """A template that counts only if a role is chosen."""
     return f'{{{{- if has "{role}" .Values.roles }}}}\n{text}{{{{- end }}}}\n'
+
+
+def _with_defaults(text: str) -> str:
+    """A template that counts only if the configuration names a ConfigMap with defaults by kind."""
+    named = "{{- $grouper := default dict (fromYaml .Values.config).grouper }}"
+    return f"{named}\n{{{{- if $grouper.defaults }}}}\n{text}{{{{- end }}}}\n"
 
 
 def write_chart(folder: Path) -> list[Path]:

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import IO, Any
 
 import click
+import yaml
 
 from bayplan.cli.inputs import title
 from bayplan.cli.kueue_settings import VERSIONS, read_kueue
 from bayplan.cli.read import STDIN, Document, Problem, read_files
 from bayplan.cli.settings import KIND, VERSION, Settings, read_settings
 from bayplan.cli.words import counted
+from bayplan.dialects.kube.fields import Field
 
 BAD_INPUT = 2
 EMPTY = f"apiVersion: {VERSION}\nkind: {KIND}\n"
@@ -89,6 +91,12 @@ def configuration_text(name: str) -> str:
     """A file as it is, once it is known to be a good one."""
     _told(name)
     return Path(name).read_text(encoding="utf-8-sig")
+
+
+def kind_defaults(text: str) -> tuple[str, str] | None:
+    """The ConfigMap with defaults by kind that a good configuration names: its namespace and name."""
+    body: Any = next((one for one in yaml.safe_load_all(text) if one is not None), {})
+    return read_settings(Field({"grouper": body.get("grouper")})).grouper.defaults
 
 
 def takes_configuration(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -121,7 +121,7 @@ class HomeCluster:
         jobs = JobsRole(settings.patience_with_pods, settings.rulebook)
         ungating = UngatingRole(settings.ungating.batch_seconds)
         others = (ProvisioningRole(), jobs, ungating, NodeHealthRole(settings.nodes))
-        groups = (GrouperRole(settings.profiles),) if grouper else ()
+        groups = (GrouperRole(settings.profiles, settings.grouper),) if grouper else ()
         roles = (*groups, self.scheduler, self.admission, *others)
         self.loop = Loop(self.backend, roles, self.ticker)
         self.face = Face(self.store, self.lock, port=port)

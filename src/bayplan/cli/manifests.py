@@ -9,10 +9,10 @@ from typing import Any
 
 from bayplan import __version__
 from bayplan.backends.definitions import definitions, is_of_groups
-from bayplan.cli.configured import EMPTY
+from bayplan.cli.configured import EMPTY, kind_defaults
 from bayplan.cli.definitions import conversion, converted
 from bayplan.cli.in_process import hook_name
-from bayplan.cli.rights import EVERYBODY, ROLES, Right, rules
+from bayplan.cli.rights import EVERYBODY, ROLES, Right, reading_defaults, rules
 from bayplan.cli.webhooks import CONFIGURATION, REVIEWED_AS, SECRET_NAME, SERVICE, registry
 from bayplan.dialects.kai.names import SEGMENT_SIZE
 from bayplan.dialects.kueue.admission import QUEUED, STATUS
@@ -34,6 +34,7 @@ WEBHOOK_PORT = 9443
 JOURNAL = "/var/lib/bayplan"
 CONFIG_MAP = f"{NAME}-configuration"
 CONFIG_FOLDER, CONFIG_FILE = "/etc/bayplan", "configuration.yaml"
+DEFAULTS_ROLE = f"{NAME}-{GrouperRole.name}-defaults"
 CONFIG_DIGEST = "bayplan.dev/configuration-digest"
 """On the pods: another configuration makes other pods."""
 USER = 65532
@@ -75,6 +76,7 @@ class Settings:
     config: str = EMPTY  # the text of a configuration
     roles_text: str = ""  # for the command line, if not simply the roles
     digest_text: str = ""  # of the configuration, if not to be computed
+    defaults_text: tuple[str, str] | None = None  # the ConfigMap it names, if not to be read out of it
 
     @property
     def role_list(self) -> str:
@@ -83,6 +85,11 @@ class Settings:
     @property
     def digest(self) -> str:
         return self.digest_text or hashlib.sha256(self.config.encode()).hexdigest()
+
+    @property
+    def kind_defaults(self) -> tuple[str, str] | None:
+        """The ConfigMap with defaults by kind, which the grouper may read: its namespace and name."""
+        return self.defaults_text or kind_defaults(self.config)
 
 
 def manifests(settings: Settings) -> list[Object]:
@@ -151,6 +158,9 @@ def common(settings: Settings) -> list[Object]:
 def of_role(role: str, settings: Settings) -> list[Object]:
     """What one role adds."""
     found = _rbac(f"{NAME}-{role}", ROLES[role].everywhere, ROLES[role].at_home, settings)
+    if role == GrouperRole.name and settings.kind_defaults is not None:
+        where, name = settings.kind_defaults
+        found += _rbac(DEFAULTS_ROLE, (), (reading_defaults(name),), settings, where)
     if role == "webhooks":
         found += [
             _service(SERVICE, 443, "webhooks", settings),
@@ -161,7 +171,7 @@ def of_role(role: str, settings: Settings) -> list[Object]:
 
 
 def _rbac(
-    name: str, everywhere: tuple[Right, ...], at_home: tuple[Right, ...], settings: Settings
+    name: str, everywhere: tuple[Right, ...], at_home: tuple[Right, ...], settings: Settings, home: str = ""
 ) -> list[Object]:
     subjects = [{"kind": "ServiceAccount", "name": NAME, "namespace": settings.namespace}]
     found = []
@@ -175,6 +185,8 @@ def _rbac(
                 made = _object("rbac.authorization.k8s.io/v1", kind, name, settings, **fields)
                 if prefix:
                     del made["metadata"]["namespace"]
+                elif home:
+                    made["metadata"]["namespace"] = home
                 found.append(made)
     return found
 

@@ -44,7 +44,7 @@ def replay(journal: Path, gang: str | None, quiet: bool, settings: Settings) -> 
         UngatingRole(),
         JobsRole(),
         NodeHealthRole(),
-        GrouperRole(),
+        GrouperRole(settings.profiles, settings.grouper),
     )
     roles = {role.name: role for role in played}
     seen, different = Counter[str](), 0

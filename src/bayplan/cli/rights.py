@@ -16,6 +16,7 @@ from bayplan.dialects.kueue.job_defaults import DEFAULT_QUEUE
 from bayplan.dialects.kueue.provisioning_requests import REQUESTS, TEMPLATES
 from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.default_queues import WATCHED as DEFAULT_QUEUES
+from bayplan.runtime.grouper_defaults import CONFIG_MAPS
 from bayplan.runtime.grouper_role import GrouperRole
 from bayplan.runtime.job_shelf import FLAGGED, WATCHED
 from bayplan.runtime.scheduler_role import SchedulerRole
@@ -138,6 +139,11 @@ ROLES: dict[str, Rights] = {
         at_home=(Right("", ("secrets",), ("get", "update"), (SECRET_NAME,)),),
     ),
 }
+
+
+def reading_defaults(name: str) -> Right:
+    """What the grouper may do in the namespace of the ConfigMap that has its defaults by kind."""
+    return Right(CONFIG_MAPS.group, (CONFIG_MAPS.plural,), ("list", "watch"), (name,))
 
 
 def rules(rights: Sequence[Right]) -> list[dict[str, Any]]:

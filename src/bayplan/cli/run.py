@@ -169,7 +169,7 @@ def roles_to_play(
             UngatingRole(settings.ungating.batch_seconds, removed),
             NodeHealthRole(settings.nodes),
         ],
-        "grouper": lambda: [grouper or GrouperRole(settings.profiles)],
+        "grouper": lambda: [grouper or GrouperRole(settings.profiles, settings.grouper)],
         "scheduler": lambda: [
             SchedulerRole(None, settings.profiles, settings.zone_care, awaits_grouper="grouper" in names)
         ],
@@ -186,7 +186,12 @@ def _serve(kubeconfig: Path | None, context: str | None, wishes: Wishes) -> int:
         load(kubeconfig, context), log=logs.logger("api").warning, restarted=metrics.watch_restarted
     )
     closing.opened("the connection", backend.close)
-    grouper = GrouperRole(wishes.settings.profiles) if GrouperRole.name in wishes.roles else None
+    chosen = wishes.settings
+    grouper = (
+        GrouperRole(chosen.profiles, chosen.grouper, logs.logger("grouper").warning)
+        if GrouperRole.name in wishes.roles
+        else None
+    )
     try:
         version = backend.server_version()
         log.info("connected", server=backend.access.server, kubernetes=version, shadow=wishes.shadow)

@@ -12,6 +12,7 @@ from math import isfinite
 from typing import Any
 
 from bayplan.dialects.kube.fields import Field, type_name
+from bayplan.dialects.kube.name_rules import dns_label_problems, label_key_problems, subdomain_problems
 from bayplan.dialects.kube.quantity import CPU, parse_quantity
 from bayplan.dialects.kueue.demands import Transformation
 from bayplan.model.profile import FairRule
@@ -78,6 +79,30 @@ def _count(field: Field) -> int:
 
 
 COUNT = Form("a whole number of at least 0", _count)
+
+
+def _label_key(field: Field) -> str:
+    text = field.text()
+    if isinstance(field.value, str):
+        for problem in label_key_problems(text):
+            field.error(f"is no key of a label: {problem}")
+    return text
+
+
+LABEL_KEY = Form("the key of a label", _label_key)
+
+
+def _object_name(field: Field) -> tuple[str, str] | None:
+    text = field.text()
+    namespace, _, name = text.partition("/")
+    if not isinstance(field.value, str):
+        return None
+    if dns_label_problems(namespace) or subdomain_problems(name):
+        field.error("must be a namespace and a name such as bayplan-system/defaults")
+    return namespace, name
+
+
+CONFIG_MAP = Form("a ConfigMap as `NAMESPACE/NAME`", _object_name)
 
 
 def choice(kind: type[StrEnum]) -> Form:

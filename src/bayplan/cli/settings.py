@@ -10,8 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bayplan.cli.setting_forms import (
+    CONFIG_MAP,
     COUNT,
     FLAG,
+    LABEL_KEY,
     PREFIXES,
     TRANSFORMATIONS,
     WEIGHTS,
@@ -23,6 +25,7 @@ from bayplan.cli.setting_forms import (
     some_of,
     unknown_keys,
 )
+from bayplan.dialects.kai.owners import Settings as Grouping
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.name_rules import subdomain_problems
 from bayplan.dialects.kueue.demands import PLAIN, Counting
@@ -73,6 +76,7 @@ class Settings:
     names: Names = field(default_factory=Names)
     zones: ZoneRules = field(default_factory=ZoneRules)
     zone_care: ZoneCare = USUAL_CARE
+    grouper: Grouping = field(default_factory=Grouping)
 
     @property
     def profile(self) -> Profile:
@@ -271,6 +275,17 @@ OPTIONS = (
          "whether pods count in it as soon as they are no longer pending; else while they run"),
         ("heedSettings", "heed_settings", FLAG,
          "whether a node that aligns in another way now is believed at once"),
+    ),
+    *_options(
+        "grouper", "grouper",
+        ("queueLabel", "queue_label", LABEL_KEY,
+         "the label of jobs and pods that names the queue of their pod group"),
+        ("nodePoolLabel", "node_pool_label", LABEL_KEY,
+         "the label of pods that names a node pool; it is added to the queue of a label `project`"),
+        ("defaults", "defaults", CONFIG_MAP,
+         "where priority class and preemptibility are found by kind, for jobs and pods that name none"),
+        ("knativeGangs", "knative_gangs", FLAG,
+         "whether the pods of a Knative revision start together; else each by itself"),
     ),
     Option(
         "schedulers", "names", "schedulers", _NAMES,

@@ -21,6 +21,7 @@ class Kind:
     optional: bool = False  # the cluster may lack it, and may gain it later
     field_selector: str = ""
     label_selector: str = ""
+    within: str = ""  # the one namespace that is looked at; all if empty
 
     @property
     def api_version(self) -> str:
@@ -34,6 +35,7 @@ class Kind:
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """The URL path of the collection, of one object, or of a part of it."""
         parts = [self.root]
+        namespace = namespace or self.within
         if self.namespaced and namespace:
             parts += ["namespaces", namespace]
         parts += [part for part in (self.plural, name, subresource) if part]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from bayplan.dialects.api import Ended, Event, Kind, Outcome, Verb, Write
@@ -28,6 +28,7 @@ from bayplan.model.change import Change
 from bayplan.model.gang import Ref
 from bayplan.model.pod import PodKey
 from bayplan.runtime.agenda import Agenda
+from bayplan.runtime.grouper_defaults import WatchedDefaults
 from bayplan.runtime.grouper_shelf import WATCHED, GrouperShelf, Object
 from bayplan.runtime.roles import Keeper
 
@@ -57,11 +58,16 @@ class GrouperRole(Keeper):
     """Looks after each pod on its own: first its group is made or brought up to date, then it is joined."""
 
     name = "grouper"
-    kinds: tuple[Kind, ...] = WATCHED
+    kinds: tuple[Kind, ...] = WATCHED  # and one ConfigMap if the settings name one
 
-    def __init__(self, names: Iterable[str] = (SCHEDULER,), settings: Settings | None = None) -> None:
+    def __init__(
+        self, names: Iterable[str] = (SCHEDULER,), settings: Settings | None = None,
+        note: Callable[[str], None] = lambda sentence: None,
+    ) -> None:  # fmt: skip
         self.shelf = GrouperShelf(names)
         self.settings = settings or Settings()
+        self.defaults = WatchedDefaults(self.settings.defaults, note)
+        self.kinds = (*WATCHED, *self.defaults.kinds)
         self.agenda: Agenda[PodKey] = Agenda()
         self.writing: set[PodKey] = set()
         self.making: dict[Ref, dict[PodKey, None]] = {}  # groups being written, and who waits for that
@@ -70,11 +76,15 @@ class GrouperRole(Keeper):
         self.warned: dict[Ref, set[str]] = {}
 
     def decode(self, event: Event) -> Iterator[Change]:
-        self.agenda.put_all(self.shelf.note(event))
+        if event.kind in self.defaults.kinds:
+            self.defaults.take(event)  # for pods that are grouped from now on
+        else:
+            self.agenda.put_all(self.shelf.note(event))
         return iter(())
 
     def keep(self, now: float) -> Iterator[Write]:
         """The next writes for every pod that is due. What is wrong with any of them is known before."""
+        yield from self.defaults.warnings(now)
         found: dict[PodKey, tuple[PodWire, Grouped]] = {}
         for key in self.agenda.take(now, self.writing):
             pod = self.shelf.pods.get(key)
@@ -115,7 +125,7 @@ class GrouperRole(Keeper):
     def _group(self, key: PodKey, pod: PodWire, owners: list[Object]) -> Grouped:
         try:
             found = group_pod(
-                as_object(pod), owners, find=self.shelf.find, pods=self.shelf.pods_with,
+                as_object(pod), owners, find=self._find, pods=self.shelf.pods_with,
                 siblings=self.shelf.namesakes(key, pod), settings=self.settings,
             )  # fmt: skip
         except Exception as bug:  # one job that nobody foresaw must not keep all others from being grouped
@@ -124,6 +134,9 @@ class GrouperRole(Keeper):
         if found.group is not None and group_named(pod) in ("", found.group.name):
             self._note_flaw(found.group.ref, key, found.error)
         return found
+
+    def _find(self, kind: str, namespace: str, name: str) -> object:
+        return self.defaults.find(kind, namespace, name) or self.shelf.find(kind, namespace, name)
 
     def _write(self, key: PodKey, pod: PodWire, found: Grouped, now: float) -> Iterator[Write]:
         made = found.group

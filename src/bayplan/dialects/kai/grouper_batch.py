@@ -18,11 +18,14 @@ from bayplan.dialects.kai.owners import (
     meta_text,
 )
 from bayplan.dialects.kai.pod_group import PodGroup
+from bayplan.dialects.kai.segments import whole_number
 from bayplan.dialects.kube.fields import INT32_MAX, Field
 
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 SPARK_APP, SPARK_SELECTOR = "spark-app-name", "spark-app-selector"
 INDEXED = "Indexed"
+ONE_IF_SILENT = (("apps", "ReplicaSet"), ("apps", "StatefulSet"))
+"""Kinds that have one pod if they do not say how many."""
 
 
 def job(view: View) -> PodGroup:
@@ -93,14 +96,31 @@ def spark(view: View) -> PodGroup:
 
 def default(view: View) -> PodGroup:
     """Any other owner: one pod at least; segments if a label of the pods tells their order."""
-    owner = Field(view.top)
     notes = annotations_of(view.pod)
     flat = default_group(view, asked=view.owners)
     if not notes.get(SEGMENT_SIZE) or view.top is view.pod:
         return flat
-    count = owner.at("spec", "replicas").integer(default=1)
-    part = Part("main", count, Field(view.pod), owner, index_label=notes.get(POD_INDEX_LABEL))
-    return by_type(view, [part], 1, "main", flat=flat)
+    owner, count = Field(view.top), _replicas(view)
+    pods = whole_number(notes[SEGMENT_SIZE]) if count is None else count
+    part = Part("main", pods or 1, Field(view.pod), owner, index_label=notes.get(POD_INDEX_LABEL))
+    found = by_type(view, [part], 1, "main", flat=flat)
+    if count is None and found.sub_groups:
+        view.warnings.append(
+            f"{SEGMENT_SIZE}: how many pods a {view.kind} has cannot be read; its first segment starts with "
+            f"all {pods}, and further ones are optional"
+        )
+    return found
+
+
+def _replicas(view: View) -> int | None:
+    """How many pods the topmost owner has; None if it does not say so where others do."""
+    replicas = Field(view.top).at("spec", "replicas")
+    silent = None if view.only_named or (_api_group(view.top), view.kind) not in ONE_IF_SILENT else 1
+    return replicas.integer(default=1) if replicas.present else silent
+
+
+def _api_group(obj: Object) -> str:
+    return str(obj.get("apiVersion") or "").rpartition("/")[0]
 
 
 def _in_segments(view: View, owner: Object) -> PodGroup | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from bayplan.dialects.api import Verb, Write
 from bayplan.dialects.kai.grouper import Grouped, membership
-from bayplan.dialects.kai.names import FLAW, POD_GROUP, POD_GROUP_NAME
+from bayplan.dialects.kai.names import ANSWER, FLAW, POD_GROUP, POD_GROUP_NAME
 from bayplan.dialects.kai.pod_group import PodGroup, SubGroup, merged, written
 from bayplan.dialects.kube.wire import PODS_KIND as WIRE_PODS
 from bayplan.dialects.kube.wire import OwnerReference, PodWire
@@ -19,6 +20,12 @@ OTHERS = "kueue.x-k8s.io/"
 """Labels and annotations of pods that another family looks after."""
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """What belongs to the owner's object alone."""
+CHOSEN = {
+    "queue": "queue",
+    "priority_class": "priorityClassName",
+    "preemptibility": "preemptibility",
+}
+"""What people change on a group by hand: our field, and what it is called in the object."""
 
 
 def wants_group(pod: PodWire) -> bool:
@@ -76,11 +83,36 @@ def _ready(pod: PodWire) -> list[Object]:
 
 
 def wanted_group(known: PodGroup | None, made: PodGroup, flaw: str) -> PodGroup:
-    """The group as it should be: with what earlier pods opened, and with what is wrong with any of them."""
-    made = made if known is None else merged(known, made)
+    """The group as it should be: with what earlier pods opened, and with what is wrong with any of them.
+
+    What somebody changed on it by hand stays until its owner asks for something else.
+    """
+    answer = {key: getattr(made, name) for name, key in CHOSEN.items()}
+    made = made if known is None else replace(merged(known, made), **_kept(known, answer))
     notes = {key: text for key, text in made.annotations.items() if key not in (LAST_APPLIED, FLAW)}
+    notes[ANSWER] = json.dumps(answer, separators=(",", ":"))
     bare = tuple(replace(one, pods=()) if one.pods else one for one in made.sub_groups)
     return replace(made, sub_groups=bare, annotations=notes, flaw=flaw)
+
+
+def _kept(known: PodGroup, answer: Mapping[str, str]) -> dict[str, Any]:
+    """Of what people change by hand, what stays as it is: all for which the owner says what it said before.
+
+    Who made a group that does not tell that is not known; what stands in it is left there.
+    """
+    before = _answered(known)
+    found = {name: getattr(known, name) for name in CHOSEN}
+    if before is None:
+        return {name: text for name, text in found.items() if text}
+    return {name: text for name, text in found.items() if before.get(CHOSEN[name]) == answer[CHOSEN[name]]}
+
+
+def _answered(known: PodGroup) -> dict[str, Any] | None:
+    try:
+        found = json.loads(known.annotations.get(ANSWER, ""))
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def group_write(known: PodGroup | None, wanted: PodGroup) -> Write | None:
@@ -92,6 +124,10 @@ def group_write(known: PodGroup | None, wanted: PodGroup) -> Write | None:
         return None
     spec = written(wanted)["spec"]
     lacking = {key: None for key in ("preemptibility", "topologyConstraint", "subGroups") if key not in spec}
+    for field, key in CHOSEN.items():  # what is to stay is not sent: it may be changed at this moment
+        if getattr(known, field) == getattr(wanted, field):
+            spec.pop(key, None)
+            lacking.pop(key, None)
     notes: Object = {**wanted.annotations, FLAW: wanted.flaw or None}
     meta = {"labels": dict(wanted.labels), "annotations": notes}
     body = {"metadata": meta, "spec": {**spec, **lacking}}

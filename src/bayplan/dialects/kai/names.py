@@ -31,6 +31,8 @@ POD_INDEX_LABEL = "kai.scheduler/pod-index-label"
 SEGMENT_INDEX = "kai.scheduler/segment-index"
 SEGMENT_INDEX_VARIABLE = "KAI_SEGMENT_INDEX"
 FLAW = "bayplan.dev/flaw"
+ANSWER = "bayplan.dev/owner-asks"
+"""On a group that we made: queue, priority and preemptibility as its owner had them when we last wrote."""
 
 QUEUE_LABEL = "kai.scheduler/queue"
 NODE_POOL_LABEL = "kai.scheduler/node-pool"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bayplan.dialects.jobs.part import Find, nothing
+from bayplan.dialects.kai.kind_defaults import PREEMPTIBILITY as PREEMPTIBILITY_OF_KIND
+from bayplan.dialects.kai.kind_defaults import PRIORITY_NAME, Defaults, defaults_of, of_kind
 from bayplan.dialects.kai.names import (
     DEFAULT_QUEUE,
     NODE_POOL_LABEL,
@@ -45,7 +46,7 @@ class Settings:
 
     queue_label: str = QUEUE_LABEL
     node_pool_label: str = NODE_POOL_LABEL
-    defaults: tuple[str, str] = ("", "")  # the ConfigMap with defaults by kind: namespace and name
+    defaults: tuple[str, str] | None = None  # the ConfigMap with defaults by kind: namespace and name
     knative_gangs: bool = True  # the pods of a revision start together
     legacy_names: bool = False  # groups made by older versions keep their names
 
@@ -172,7 +173,7 @@ def _priority(view: View, asked: Sequence[Object], default: str) -> str:
     defaults = _defaults(view)
     named = (
         *(_named_priority(view, owner) for owner in asked),
-        *(_of_kind(defaults, owner).get("priorityName") for owner in asked),
+        *(_of_kind(defaults, owner).get(PRIORITY_NAME) for owner in asked),
     )
     for name in named:
         if name and view.find("PriorityClass", "", name) is not None:
@@ -191,32 +192,16 @@ def _preemptibility(view: View, asked: Sequence[Object]) -> str:
     defaults = _defaults(view)
     named = (
         *(labels_of(one).get(PREEMPTIBILITY, "") for one in (*asked, view.pod)),
-        *(_of_kind(defaults, owner).get("preemptibility", "").lower() for owner in asked),
+        *(_of_kind(defaults, owner).get(PREEMPTIBILITY_OF_KIND, "").lower() for owner in asked),
     )
     return next((name for name in named if name in (PREEMPTIBLE, NON_PREEMPTIBLE)), "")
 
 
-def _defaults(view: View) -> dict[str, dict[str, str]]:
-    """What the ConfigMap says, by kind; of entries for the same kind the last."""
-    namespace, name = view.settings.defaults
-    if not name:
-        return {}
-    text = Field(view.find("ConfigMap", namespace, name)).at("data", "types").text("[]")
-    try:
-        entries = Field(json.loads(text)).items()
-    except (ValueError, RecursionError):
-        return {}
-    found = [entry.texts() for entry in entries]
-    return {_kind_name(one.get("group", ""), one.get("typeName", "")): one for one in found}
+def _of_kind(defaults: Defaults, owner: Object) -> Mapping[str, str]:
+    return of_kind(defaults, str(owner.get("apiVersion") or ""), str(owner.get("kind") or ""))
 
 
-def _of_kind(defaults: Mapping[str, dict[str, str]], owner: Object) -> dict[str, str]:
-    """What is said of the owner's kind: of its group, or else of the kind in any group."""
-    kind = str(owner.get("kind") or "")
-    group = str(owner.get("apiVersion") or "").rpartition("/")[0]
-    return defaults.get(_kind_name(group, kind)) or defaults.get(kind) or {}
-
-
-def _kind_name(group: str, kind: str) -> str:
-    """A kind with its group, as administrators may also write it in one: Deployment.apps."""
-    return f"{kind}.{group}" if group else kind
+def _defaults(view: View) -> Defaults:
+    """What the administrator's ConfigMap says."""
+    namespace, name = view.settings.defaults or ("", "")
+    return defaults_of(view.find("ConfigMap", namespace, name)) if name else {}
