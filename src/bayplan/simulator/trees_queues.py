@@ -101,9 +101,11 @@ class Books:
         return None if said < 0 else int(said)
 
     def limit(self, name: str) -> int | None:
-        """What it may have at most; None: no bound."""
+        """What it may have at most; None: no bound. A limit of 0 rules out more than the quota."""
         said = self.queues[name]["resources"]["cpu"]["limit"]
-        return None if said < 0 else max(int(said), self.quota(name) or 0)
+        if said == 0:
+            return self.quota(name) or 0
+        return None if said < 0 else int(said)
 
     def too_much(self, queue: str, *, lasting: bool) -> Iterator[str]:
         """The queues, from this one up, that have more than they may.
