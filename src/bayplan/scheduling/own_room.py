@@ -23,7 +23,7 @@ class HasPods(Protocol):
 
 
 Found = TypeVar("Found", bound=HasPods)
-DOMAINS_MAX = 8  # of those whose pods are tried by themselves
+DOMAINS_MAX = 16  # of those whose pods are tried by themselves
 
 
 def spare_pods(candidate: Candidate, gone: Collection[PodKey]) -> list[Pod]:
@@ -66,18 +66,10 @@ def fewest_go(
     best = sought(spare)
     if best is None:
         return None
-    order = {pod.key: number for number, pod in enumerate(spare)}
-
-    def cost(found: Found) -> tuple[int, list[int]]:
-        return len(found.pods), sorted(order[pod.key] for pod, _ in found.pods)
-
-    least = cost(best)
     for some in _by_domain(floor, tree, spare):
-        if least[0] < 2:
+        if len(best.pods) < 2:
             break
-        found = sought(some)
-        if found is not None and cost(found) < least:
-            best, least = found, cost(found)
+        best = sought(some[: len(best.pods) - 1]) or best  # pods of one domain are as good as one another
     return best
 
 
