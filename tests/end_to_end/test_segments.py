@@ -130,6 +130,10 @@ def places(site: Site, name: str, label: str = INDEX) -> dict[int, str]:
     }
 
 
+def uids_of(site: Site, name: str) -> dict[int, str]:
+    return {int(pod["metadata"]["labels"][INDEX]): pod["metadata"]["uid"] for pod in pods_of(site, name)}
+
+
 def check_segments(found: dict[int, str], size: int = 4) -> set[str]:
     """Each segment is in one rack; the zones of all."""
     for first in range(0, len(found), size):
@@ -214,7 +218,7 @@ def test_elastic_pods_leave_the_rack_for_those_of_their_job_that_lost_a_host(sit
         operator = Operator(site, "spare")
         operator.operate()
         eventually(lambda: len(places(site, "spare")) == 10, "two run beside the minimum")
-        before = places(site, "spare")
+        before, uids = places(site, "spare"), uids_of(site, "spare")
         lost = next(host for number, host in before.items() if number < 8 and "-r5-" in host)
         site.kubectl("delete", "node", lost)
 
@@ -226,7 +230,9 @@ def test_elastic_pods_leave_the_rack_for_those_of_their_job_that_lost_a_host(sit
         eventually(mended, "what the job cannot do without runs again")
         after = places(site, "spare")
         moved = {number for number in range(8) if before[number] != after[number]}
+        anew = {number for number, uid in uids_of(site, "spare").items() if uids[number] != uid}
         assert moved == {number for number in range(8) if before[number] == lost}, "nobody else moved"
+        assert moved == {number for number in anew if number < 8}, "nor was started again"
         assert {after[number].split("-")[1] for number in moved} == {"r5"}
     finally:
         site.kubectl("uncordon", *(name for name in names if name != lost))
