@@ -140,6 +140,10 @@ def places(site: Site, name: str, label: str = INDEX) -> dict[int, str]:
     }
 
 
+def uids_of(site: Site, name: str) -> dict[int, str]:
+    return {int(pod["metadata"]["labels"][INDEX]): pod["metadata"]["uid"] for pod in pods_of(site, name)}
+
+
 def check_segments(found: dict[int, str], size: int = 4) -> set[str]:
     """Each segment is in one rack; the zones of all."""
     for first in range(0, len(found), size):
@@ -212,6 +216,37 @@ def test_elastic_segments_hold_nobody_up_and_come_together_when_there_is_room(si
         assert check_segments(places(site, "elastic")) == {"z2"}
     finally:
         site.kubectl("uncordon", *names)
+
+
+def test_elastic_pods_leave_the_rack_for_those_of_their_job_that_lost_a_host(site: Site) -> None:
+    names = [one["metadata"]["name"] for one in hosts()]
+    open_ = {"z2-r5-h1", "z2-r5-h2", "z2-r5-h3", "z2-r6-h1", "z2-r6-h2"}
+    site.kubectl("cordon", *(name for name in names if name not in open_))
+    lost = ""
+    try:
+        site.apply(training("spare", 12, IN_RACKS, elasticPolicy={"minReplicas": 8, "maxReplicas": 12}))
+        operator = Operator(site, "spare")
+        operator.operate()
+        eventually(lambda: len(places(site, "spare")) == 10, "two run beside the minimum")
+        before, uids = places(site, "spare"), uids_of(site, "spare")
+        lost = next(host for number, host in before.items() if number < 8 and "-r5-" in host)
+        site.kubectl("delete", "node", lost)
+
+        def mended() -> bool:
+            operator.operate()
+            now = places(site, "spare")
+            return lost not in now.values() and set(range(8)) <= set(now)
+
+        eventually(mended, "what the job cannot do without runs again")
+        after = places(site, "spare")
+        moved = {number for number in range(8) if before[number] != after[number]}
+        anew = {number for number, uid in uids_of(site, "spare").items() if uids[number] != uid}
+        assert moved == {number for number in range(8) if before[number] == lost}, "nobody else moved"
+        assert moved == {number for number in anew if number < 8}, "nor was started again"
+        assert {after[number].split("-")[1] for number in moved} == {"r5"}
+    finally:
+        site.kubectl("uncordon", *(name for name in names if name != lost))
+        site.add_hosts(*(one for one in hosts() if one["metadata"]["name"] == lost))
 
 
 def test_an_elastic_segment_whose_pods_come_later_is_together_too(site: Site) -> None:

@@ -14,7 +14,13 @@ from bayplan.backends.stagehands.definitions import of_anything
 from bayplan.dialects.api import Event, Happened, Kind, Verb
 from bayplan.dialects.kai.grouper import KINDS
 from bayplan.dialects.kai.joining import group_write, wanted_group
-from bayplan.dialects.kai.names import POD_GROUP, SEGMENT_REQUIRED, SEGMENT_SIZE, TOPOLOGY_NAME
+from bayplan.dialects.kai.names import (
+    POD_GROUP,
+    SEGMENT_REQUIRED,
+    SEGMENT_SIZE,
+    SUB_GROUP_NAME,
+    TOPOLOGY_NAME,
+)
 from bayplan.dialects.kai.owner_kinds import BY_NAME, OWNER_KINDS
 from bayplan.dialects.kai.owners import Settings, View
 from bayplan.dialects.kai.pod_group import PodGroup
@@ -25,6 +31,7 @@ from tests.unit.pod_site import PODS, Object
 
 NOTES = {TOPOLOGY_NAME: "hall", SEGMENT_SIZE: "4", SEGMENT_REQUIRED: RACK}
 INDEX, TYPE = "training.kubeflow.org/replica-index", "training.kubeflow.org/replica-type"
+PYTORCH = next(one for one in OWNER_KINDS if one.kind == "PyTorchJob")
 WORKERS = [f"w{number}" for number in range(8)]
 
 
@@ -73,6 +80,51 @@ def test_segments_of_a_training_job_become_sub_groups_and_each_sits_in_one_rack(
     joined = site.get("w5")["metadata"]
     assert joined["labels"]["kai.scheduler/subgroup-name"] == "worker-1"
     assert joined["annotations"]["pod-group-name"] == site.name
+
+
+def test_another_size_counts_once_the_job_is_started_anew() -> None:
+    site = Trained()
+    site.training()
+    for number in range(8):
+        site.worker(number)
+    site.run(4)
+    before, racks = site.groups()[site.name]["spec"], site.racks(*WORKERS)
+    other = {**NOTES, SEGMENT_SIZE: "2"}
+    types = {"Worker": {"replicas": 8, "template": template(other)}}
+    site.store.patch(PYTORCH, "default", "train", {"spec": {"pytorchReplicaSpecs": types}})
+    site.run(4)
+    site.store.delete(PODS, "default", "w5", Deletion(grace=0))
+    site.worker(5, notes=other)
+    site.run(4)
+    assert site.groups()[site.name]["spec"] == before and site.racks(*WORKERS) == racks
+    assert site.get("w5")["metadata"]["labels"][SUB_GROUP_NAME] == "worker-1"
+    (told,) = site.events(site.name)
+    words = (
+        "kai.scheduler/segment-size: 2 counts once the job is started anew, because pods run in segments of 4"
+    )
+    assert told == ("SegmentsAdjusted", words)
+    for name in WORKERS:
+        site.store.delete(PODS, "default", name, Deletion(grace=0))
+    for number in range(8):
+        site.worker(number, notes=other)
+    site.run(4)
+    assert len(site.groups()[site.name]["spec"]["subGroups"]) == 5 and all(site.on(*WORKERS))
+
+
+def test_once_the_last_pod_of_the_old_size_is_gone_all_others_have_the_new_one() -> None:
+    site = Trained()
+    site.training(4)
+    site.worker(0)
+    other = {**NOTES, SEGMENT_SIZE: "2"}
+    for number in range(1, 4):
+        site.worker(number)
+    site.run(4)
+    for number in range(4):
+        site.store.delete(PODS, "default", f"w{number}", Deletion(grace=0))
+        site.worker(number, notes=other)
+        site.run(4)
+    homes = [site.get(name)["metadata"]["labels"][SUB_GROUP_NAME] for name in WORKERS[:4]]
+    assert homes == ["worker-0", "worker-0", "worker-1", "worker-1"] and all(site.on(*WORKERS[:4]))
 
 
 def test_no_pod_starts_before_it_is_in_its_group() -> None:

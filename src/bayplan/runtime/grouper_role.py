@@ -9,10 +9,12 @@ from bayplan.dialects.api import Ended, Event, Kind, Outcome, Verb, Write
 from bayplan.dialects.kai.grouper import Grouped, group_pod
 from bayplan.dialects.kai.joining import (
     as_object,
+    cut_like,
     flaw_write,
     group_named,
     group_write,
     join_write,
+    told_to_wait,
     wanted_group,
 )
 from bayplan.dialects.kai.names import POD_GROUP
@@ -123,13 +125,11 @@ class GrouperRole(Keeper):
         return owners
 
     def _group(self, key: PodKey, pod: PodWire, owners: list[Object]) -> Grouped:
-        try:
-            found = group_pod(
-                as_object(pod), owners, find=self._find, pods=self.shelf.pods_with,
-                siblings=self.shelf.namesakes(key, pod), settings=self.settings,
-            )  # fmt: skip
-        except Exception as bug:  # one job that nobody foresaw must not keep all others from being grouped
-            found = Grouped(error=f"bayplan could not group it: {type(bug).__name__}: {bug}"[:FLAW_MAX])
+        found = self._grouped(key, pod, owners, as_object(pod))
+        elder = self.shelf.cut_otherwise(found)
+        if elder is not None and (words := told_to_wait(pod, elder)):
+            found = self._grouped(key, pod, owners, cut_like(pod, elder))
+            found = replace(found, warnings=(*found.warnings, words))
         self.shelf.belongs(key, found)
         if found.group is not None and group_named(pod) in ("", found.group.name):
             self._note_flaw(found.group.ref, key, found.error)
@@ -137,6 +137,15 @@ class GrouperRole(Keeper):
 
     def _find(self, kind: str, namespace: str, name: str) -> object:
         return self.defaults.find(kind, namespace, name) or self.shelf.find(kind, namespace, name)
+
+    def _grouped(self, key: PodKey, pod: PodWire, owners: list[Object], obj: Object) -> Grouped:
+        try:
+            return group_pod(
+                obj, owners, find=self._find, pods=self.shelf.pods_with,
+                siblings=self.shelf.namesakes(key, pod), settings=self.settings,
+            )  # fmt: skip
+        except Exception as bug:  # one job that nobody foresaw must not keep all others from being grouped
+            return Grouped(error=f"bayplan could not group it: {type(bug).__name__}: {bug}"[:FLAW_MAX])
 
     def _write(self, key: PodKey, pod: PodWire, found: Grouped, now: float) -> Iterator[Write]:
         made = found.group

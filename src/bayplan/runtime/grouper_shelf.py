@@ -10,7 +10,7 @@ from bayplan.dialects.jobs.part import WORKER_INDEX
 from bayplan.dialects.kai import wire
 from bayplan.dialects.kai.admission import chain
 from bayplan.dialects.kai.grouper import Grouped, membership
-from bayplan.dialects.kai.joining import as_object, group_named, is_ready, wants_group
+from bayplan.dialects.kai.joining import as_object, group_named, is_ready, same_parts, size_asked, wants_group
 from bayplan.dialects.kai.names import POD_GROUP, POD_GROUP_NAME, POD_INDEX_LABEL, SUB_GROUP_NAME
 from bayplan.dialects.kai.owner_kinds import BY_NAME, LOOKED_UP, OWNER_KINDS
 from bayplan.dialects.kai.pod_group import PodGroup, written
@@ -94,8 +94,10 @@ class GrouperShelf:
                 del self.made_by[owner]
         if name := group_named(pod):
             ref = _group_ref(key.namespace, name)
-            if ref in self.groups and self.groups[ref].flaw:
-                yield from list(self.members.get(ref, ()))
+            others, size = list(self.members.get(ref, ())), size_asked(pod)
+            flawed = ref in self.groups and self.groups[ref].flaw
+            if flawed or any(size_asked(self.pods[one]) != size for one in others):
+                yield from others
 
     def _unlist(self, key: PodKey, pod: PodWire) -> None:
         ref = _group_ref(key.namespace, group_named(pod))
@@ -186,6 +188,18 @@ class GrouperShelf:
         """Pods that bear the same number, each where it belongs."""
         alike = self.numbered.get((key.namespace, number_of(pod)), {})
         return [self._at_home(one) for one in alike if one != key]
+
+    def cut_otherwise(self, found: Grouped) -> PodWire | None:
+        """Of a group that has other segments than a pod would give it, the oldest pod of those that run."""
+        made = found.group
+        known = None if made is None else self.groups.get(made.ref)
+        if made is None or known is None or same_parts(known, made):
+            return None
+        whole = next((one.parent for one in made.sub_groups if one.name == found.sub_group), "")
+        parts = {one.name for one in known.sub_groups if whole and one.parent == whole}
+        mine = (self.pods[key] for key in self.members.get(made.ref, ()))
+        runs = [pod for pod in mine if pod.spec.node_name and _joined(pod)[1] in parts]
+        return min(runs, key=lambda pod: pod.metadata.creation_timestamp or "", default=None)
 
     def _at_home(self, key: PodKey) -> Object:
         found = as_object(self.pods[key])

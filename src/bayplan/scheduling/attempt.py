@@ -195,15 +195,16 @@ def _why(floor: Floor, pod: Pod, resource: str) -> Unfit:
 
 def supply_for(look: Look, tree: Group) -> Supply:
     """The first topology, by name, that has every level the gang names; all nodes if there is none."""
-    wanted = set(_levels(tree)) - {AUTO}
+    wanted = set(levels_of(tree)) - {AUTO}
     for name in sorted(look.supplies):
         if wanted <= set(look.supplies[name].tree.levels):
             return look.supplies[name]
     return look.supplies[min(look.supplies)] if look.supplies else look.supply
 
 
-def _levels(member: Group | PodSet) -> list[str]:
+def levels_of(member: Group | PodSet) -> list[str]:
+    """Every level that it names, or a part of it."""
     found = [level for level in (member.locality.required, member.locality.preferred) if level]
     if isinstance(member, PodSet):
         return found + [segment.level for segment in member.segments]
-    return found + [level for inner in member.members for level in _levels(inner)]
+    return found + [level for inner in member.members for level in levels_of(inner)]

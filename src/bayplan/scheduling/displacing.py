@@ -5,8 +5,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile
@@ -18,6 +19,7 @@ from bayplan.scheduling.attempt import Asked, attempt, domains_for
 from bayplan.scheduling.displacing_lone import Nodes
 from bayplan.scheduling.displacing_trial import Trial
 from bayplan.scheduling.importance import Budgets, Unit, units_of
+from bayplan.scheduling.own_room import fewest_go, spare_pods
 from bayplan.state.look import Candidate, Look
 
 DOMAINS_MAX = 16
@@ -77,6 +79,26 @@ class Rooms:
             nodes.sent.update(map(id, room.victims))
             self.gone.add(pod.key for pod, _ in room.pods)
             self.budgets.spend(pod for pod, _ in room.pods)
+        return room
+
+    def of_its_own(self, asked: Asked, within: Bools | None) -> Room | None:
+        """Room for what a gang cannot do without, if pods go that it can do without."""
+        candidate = asked.candidate
+        spare = spare_pods(candidate, self.gone.keys)
+        if not spare or candidate.charter.tree is None or not self.profile.displace:
+            return None
+        lacking = replace(asked, extra=0)
+
+        def sought(pods: Sequence[Pod]) -> Room | None:
+            units = [Unit((pod,), pod.wants.priority, True, pod.started or inf) for pod in reversed(pods)]
+            room, _ = self._room_within(lacking, units, within)
+            return room if room.sought is Sought.FOUND else None
+
+        room = fewest_go(self.floor, candidate.charter.tree, spare, sought)
+        if room is not None:
+            self.gone.add(pod.key for pod, _ in room.pods)
+            self.budgets.spend(pod for pod, _ in room.pods)
+            self.nodes = None  # what is left of the gang goes in other units
         return room
 
     def below(self, priority: int, candidate: Candidate, *, or_equal: bool = False) -> list[Unit]:

@@ -168,14 +168,14 @@ class FairTurns:
     def _find(self, one: _Late) -> FairRoom | None:
         profile = self.muster.profile
         charter = one.turn.candidate.charter
-        if not profile.displace or charter.preempts is False or charter.source in self.rooms.sent:
+        if not profile.displace or charter.source in self.rooms.sent:
             return None
         self.rooms.placeless = False
-        for means in profile.fair_means:
+        for means in profile.fair_means if charter.preempts is not False else ():
             room = self.rooms.find(means, one.turn, one.asked, one.within)
             if room is not None:
                 return room
-        return None
+        return self.rooms.of_its_own(one.turn, one.asked, one.within)
 
     def _send_away(self, one: _Late, room: FairRoom) -> None:
         charter, floor = one.turn.candidate.charter, self.muster.floor

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from bayplan.model.gang import PodSet
 from bayplan.model.pod import Pod
+from bayplan.placement.knots import lacking
 from bayplan.scheduling.fair_accounts import NONE, Accounts, amounts_of
 from bayplan.scheduling.promises import priority_of
 from bayplan.state.look import Candidate
@@ -43,9 +44,9 @@ class Turn:
 
 def turn_of(candidate: Candidate, number: int) -> Turn:
     """What it asks for next."""
-    lacking = _lacking(candidate)
-    pods = lacking or _one_more(candidate)
-    return Turn(candidate, pods, amounts_of(pods), not lacking, number)
+    first = _lacking(candidate)
+    pods = first or _one_more(candidate)
+    return Turn(candidate, pods, amounts_of(pods), not first, number)
 
 
 def _lacking(candidate: Candidate) -> tuple[Pod, ...]:
@@ -55,9 +56,9 @@ def _lacking(candidate: Candidate) -> tuple[Pod, ...]:
         return waiting[: max(charter.minimum - len(candidate.standing), 0)]
     found: list[Pod] = []
     for pod_set in charter.tree.pod_sets():
-        short = pod_set.minimum - _standing_in(candidate, pod_set)
-        mine = (pod for pod in waiting if pod.pod_set == pod_set.name)
-        found += [pod for pod, _ in zip(mine, range(short), strict=False)]
+        mine = [pod for pod in waiting if pod.pod_set == pod_set.name]
+        ranks = [pod.rank for pod in candidate.standing if pod.pod_set == pod_set.name]
+        found += mine[: lacking(pod_set, mine, ranks)]
     return tuple(found)
 
 

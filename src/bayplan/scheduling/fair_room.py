@@ -17,8 +17,9 @@ from bayplan.scheduling.displacing_trial import Trial
 from bayplan.scheduling.fair_accounts import Accounts, Use
 from bayplan.scheduling.fair_moves import Mover
 from bayplan.scheduling.fair_order import Turn
-from bayplan.scheduling.fair_victims import Piece, Pieces, Victims, rests_until
+from bayplan.scheduling.fair_victims import Piece, Pieces, Victims, piece_of, rests_until
 from bayplan.scheduling.importance import Unit
+from bayplan.scheduling.own_room import fewest_go, spare_pods
 from bayplan.scheduling.promises import priority_of
 
 POOL_FIRST = 32  # of those who could go, how many are looked at first
@@ -70,6 +71,23 @@ class FairRooms:
         elif not turn.candidate.standing:
             self.failed[alike] = self.placeless
         self.placeless |= before
+        return room
+
+    def of_its_own(self, turn: Turn, asked: Asked, within: Bools | None) -> FairRoom | None:
+        """Pods of the gang go that it can do without, for those that it cannot."""
+        charter = turn.candidate.charter
+        spare = spare_pods(turn.candidate, self.rooms.gone.keys)
+        if not spare or charter.tree is None:
+            return None
+
+        def sought(pods: Sequence[Pod]) -> FairRoom | None:
+            pool = [piece_of(charter, (pod,)) for pod in pods]
+            return self._room(turn, asked, pool, within, lambda _: True)
+
+        room = fewest_go(self.floor, charter.tree, spare, sought)
+        if room is not None:
+            self._commit(turn, asked, room)
+            self.failed.clear()
         return room
 
     @property

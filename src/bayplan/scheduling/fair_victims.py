@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -79,18 +79,22 @@ class Pieces:
 
 def _pieces(charter: Charter, pods: list[Pod]) -> Iterator[Piece]:
     """The pods beyond the minimum of each pod set, what has grown most first; then the core."""
-    said = charter.priority
-    priority = said if said is not None else max(pod.wants.priority for pod in pods)
-
-    def piece(some: list[Pod], core: bool) -> Piece:
-        unit = Unit(tuple(some), priority, True, min(pod.started or inf for pod in pods))
-        return Piece(charter.source, charter.queue, unit, core, amounts_of(some), charter.created)
-
     spare, core = beyond_minimum(charter, pods)
     for pod in spare:
-        yield piece([pod], False)
+        yield piece_of(charter, (pod,), beside=pods)
     if core:
-        yield piece(core, True)
+        yield piece_of(charter, core, core=True, beside=pods)
+
+
+def piece_of(
+    charter: Charter, pods: Sequence[Pod], *, core: bool = False, beside: Sequence[Pod] = ()
+) -> Piece:
+    """Some pods of a gang; `beside`: all of it, if those say how important it is and since when it runs."""
+    every = beside or pods
+    said = charter.priority
+    priority = said if said is not None else max(pod.wants.priority for pod in every)
+    unit = Unit(tuple(pods), priority, True, min(pod.started or inf for pod in every))
+    return Piece(charter.source, charter.queue, unit, core, amounts_of(pods), charter.created)
 
 
 class Victims:

@@ -126,6 +126,8 @@ class Muster:
         """Look for others who could go; nobody goes unless the pods then have their places."""
         candidate = asked.candidate
         room = self.rooms.find(asked, priority_of(candidate), within, beside)
+        if room.sought is not Sought.FOUND:
+            room = self.rooms.of_its_own(asked, within) or room
         if room.sought is Sought.FOUND:
             self._nominate(asked, room, found)
             return

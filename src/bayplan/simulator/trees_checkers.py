@@ -172,14 +172,19 @@ class TreeWatchman:
                 if whose is not None and not whose.short(whose.standing()):
                     yield f"{whose.name} is taken back, though it has all that it needs"
                 continue
-            yield from _has_the_claim(move, victim, whose, by, kept, before)
+            if whose is not by:
+                yield from _has_the_claim(move, victim, whose, by, kept, before)
             waiting = tuple(pod["metadata"]["uid"] for pod in by.waiting())
             of = "" if whose is None else whose.name
             self.claims.append(Claim(now, move.pod.key.name, of, by.name, by.priority, by.queue, waiting))
         moving = {group_of(pods[move.pod.key]) for move in moves if move.to and move.pod.key in pods}
         sent = [pods[move.pod.key] for move in moves if move.pod.key in pods and not move.undoes]
+        helped = {move.by.name for move in moves if move.pod.gang == move.by and not move.undoes}
         for name in dict.fromkeys(map(group_of, sent)):
             grove, left = found.get(name), standing.get(name, [])
+            if name in helped and grove is not None:
+                yield from _can_do_without(grove, left, [pod for pod in sent if group_of(pod) == name])
+                continue
             if grove is None or not grove.known or name in moving or not kept.is_leaf(grove.queue):
                 continue
             if any(map(holds, left)) and grove.short(left) and not grove.short(grove.standing()):
@@ -214,6 +219,15 @@ def stale(grove: Grove) -> bool:
 def holds_or_did(pod: Object, assumed: Collection[PodKey]) -> bool:
     """Whether a pod stands, as far as we know or believe."""
     return holds(pod) or phase_of(pod) == "Succeeded" or (_key(pod) in assumed and waits(pod))
+
+
+def _can_do_without(grove: Grove, left: Sequence[Object], sent: Sequence[Object]) -> Iterator[str]:
+    """A group sends pods of its own away only if it lacks others, and never lacks more for it."""
+    lacks = grove.short([*left, *sent])
+    if not lacks:
+        yield f"{grove.name} sends pods of its own away, though it has all that it needs"
+    if grove.short(left) != lacks:
+        yield f"{grove.name} would lack {grove.short(left)} without pods of its own, not only {lacks}"
 
 
 def _has_the_claim(

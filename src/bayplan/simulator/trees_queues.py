@@ -101,7 +101,7 @@ class Books:
         return None if said < 0 else int(said)
 
     def limit(self, name: str) -> int | None:
-        """What it may have at most; None: no bound."""
+        """What it may have at most; None: no bound. A limit of 0 rules out more than the quota."""
         said = self.queues[name]["resources"]["cpu"]["limit"]
         return None if said < 0 else int(said) or self.quota(name)
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from bayplan.dialects.api import Verb, Write
 from bayplan.dialects.kai.grouper import Grouped, membership
-from bayplan.dialects.kai.names import ANSWER, FLAW, POD_GROUP, POD_GROUP_NAME
+from bayplan.dialects.kai.names import ANSWER, FLAW, POD_GROUP, POD_GROUP_NAME, SEGMENT_SIZE
 from bayplan.dialects.kai.pod_group import PodGroup, SubGroup, merged, written
+from bayplan.dialects.kai.segments import SEGMENT_NOTES
 from bayplan.dialects.kube.wire import PODS_KIND as WIRE_PODS
 from bayplan.dialects.kube.wire import OwnerReference, PodWire
 
@@ -71,6 +72,35 @@ def as_object(pod: PodWire) -> Object:
     if pod.spec.node_name:
         found["spec"]["nodeName"] = pod.spec.node_name
     return found
+
+
+def size_asked(pod: PodWire) -> str:
+    """The size of segments that stands on a pod; empty if none does."""
+    return (pod.metadata.annotations or {}).get(SEGMENT_SIZE, "")
+
+
+def told_to_wait(pod: PodWire, elder: PodWire) -> str:
+    """What is said if a pod comes with another size of segments than one that runs; empty if it does not."""
+    size, runs = size_asked(pod), size_asked(elder)
+    if not runs or size == runs:
+        return ""
+    return (
+        f"{SEGMENT_SIZE}: {size} counts once the job is started anew, because pods run in segments of {runs}"
+    )
+
+
+def cut_like(pod: PodWire, elder: PodWire) -> Object:
+    """The pod as if it asked for the same segments as another one."""
+    found, theirs = as_object(pod), elder.metadata.annotations or {}
+    meta = found["metadata"]
+    own = {key: text for key, text in meta["annotations"].items() if key not in SEGMENT_NOTES}
+    meta["annotations"] = own | {key: theirs[key] for key in SEGMENT_NOTES if key in theirs}
+    return found
+
+
+def same_parts(known: PodGroup, made: PodGroup) -> bool:
+    """Whether a group that is made again has the sub-groups that it had."""
+    return _parts(known.sub_groups) == _parts(merged(known, made).sub_groups)
 
 
 def is_ready(pod: PodWire) -> bool:

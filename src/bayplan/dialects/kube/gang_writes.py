@@ -146,6 +146,8 @@ def _whose(action: Displace) -> str:
 def _for_whom(action: Displace) -> str:
     """Other families also move pods, and take back what a queue has too much of: then no priority decides."""
     whom = f"{action.by.kind} {action.by.namespace}/{action.by.name}"
+    if action.pod.gang == action.by:
+        whom = "the pods that its own gang cannot do without"
     if action.to:
         return f"moves to make room for {whom}; node {action.to} has room for whatever takes its place"
     return f"makes room for {whom}"

@@ -1,0 +1,90 @@
+"""Room that a gang makes for itself: pods that it can do without go for those that it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+from bayplan.model.gang import AUTO, Group, PodSet
+from bayplan.model.pod import Pod, PodKey
+from bayplan.placement.floor import Floor
+from bayplan.placement.knots import mandatory_ranks
+from bayplan.placement.seating_minima import lacking_in
+from bayplan.scheduling.attempt import levels_of
+from bayplan.state.look import Candidate
+
+
+class HasPods(Protocol):
+    """Room that was found."""
+
+    @property
+    def pods(self) -> Sequence[tuple[Pod, bool]]:
+        """Who goes for it, and whether with the whole gang."""
+
+
+Found = TypeVar("Found", bound=HasPods)
+DOMAINS_MAX = 16  # of those whose pods are tried by themselves
+
+
+def spare_pods(candidate: Candidate, gone: Collection[PodKey]) -> list[Pod]:
+    """Of a gang that stands in part, the pods beyond every minimum; who goes first comes first.
+
+    Nobody of a gang that lacks nothing, or of which others have to go already.
+    """
+    charter, standing = candidate.charter, candidate.standing
+    tree = charter.tree
+    if tree is None or not charter.is_strict or charter.quorum or charter.leaves_whole:
+        return []
+    if not lacking_in(tree, candidate.waiting, standing) or any(pod.key in gone for pod in standing):
+        return []
+    found: list[Pod] = []
+    for pod_set in reversed(list(tree.pod_sets())):
+        mine = [pod for pod in standing if pod.pod_set == pod_set.name]
+        found += reversed(_beyond(pod_set, mine))
+    optional = {one.name for one in tree.pod_sets() if one.segments or not one.minimum}
+    found.sort(key=lambda pod: pod.pod_set not in optional)  # others are in one place with those who stay
+    return [pod for pod in found if pod.takes_room and not pod.leaving]
+
+
+def _beyond(pod_set: PodSet, standing: Sequence[Pod]) -> list[Pod]:
+    """The last ranks; of a pod set in segments, those in segments that it does not start without stay."""
+    ordered = sorted(standing, key=lambda pod: (pod.rank, pod.created, pod.key.namespace, pod.key.name))
+    if pod_set.segments:
+        bound = mandatory_ranks(pod_set)
+        return [pod for pod in ordered if pod.rank >= bound]
+    return ordered[pod_set.minimum :]
+
+
+def fewest_go(
+    floor: Floor, tree: Group, spare: Sequence[Pod], sought: Callable[[Sequence[Pod]], Found | None]
+) -> Found | None:
+    """The best that is found if some of all of these go, or some of those in one domain; None if nothing is.
+
+    Asking everybody back in order keeps the first ranks, but perhaps not the most pods: whoever loses a whole
+    domain may take another one, and it matters which.
+    """
+    best = sought(spare)
+    if best is None:
+        return None
+    for some in _by_domain(floor, tree, spare):
+        if len(best.pods) < 2:
+            break
+        best = sought(some[: len(best.pods) - 1]) or best  # pods of one domain are as good as one another
+    return best
+
+
+def _by_domain(floor: Floor, tree: Group, spare: Sequence[Pod]) -> Iterator[list[Pod]]:
+    """The pods of each domain, at each level that somebody of the gang has to stay within."""
+    nodes = floor.scene.ground.land.table.nodes
+    tried: list[list[Pod]] = [list(spare)]
+    for level in dict.fromkeys(levels_of(tree)):
+        domains: dict[str, list[Pod]] = {}
+        for pod in spare:
+            row = floor.row(pod.node)
+            domain = nodes[row].labels.get(level) if row >= 0 and level != AUTO else None
+            if domain is not None:
+                domains.setdefault(domain, []).append(pod)
+        for some in domains.values():
+            if some not in tried and len(tried) <= DOMAINS_MAX:
+                tried.append(some)
+                yield some
