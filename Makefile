@@ -74,7 +74,7 @@ bench-jobs: $(STAMP) ## Measure a Job of 1,000 pods on a real API server, from i
 bench-gang: $(STAMP) ## Measure gangs and plain pods beside kube-scheduler on one API server, and decisions alone
 	@$(BIN)/python -m tests.benchmarks.gang
 
-bench-numa: $(STAMP) ## Measure zones inside 5,000 nodes: one pod, and a gang of 1,000
+bench-numa: $(STAMP) ## Measure zones inside 5,000 nodes: one pod, a gang of 1,000, who goes for one of 20
 	@$(BIN)/python -m tests.benchmarks.numa
 
 bench-segments: $(STAMP) ## Measure decisions on gangs of 1,024 in 64 segments over 10,000 nodes, that fit and that cannot

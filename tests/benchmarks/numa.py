@@ -28,7 +28,9 @@ from bayplan.placement.zone_counts import aligned_counts
 from bayplan.placement.zone_fit import aligned
 from bayplan.placement.zone_scores import zone_scores
 from bayplan.placement.zones import ZoneColumns, zone_columns
+from bayplan.runtime.garbage import collect_rarely
 from tests.benchmarks.numa_decision import BLOCK, board_of, labelled, queue_turns, scheduler_turns
+from tests.benchmarks.numa_displacing import displacing_turns, full_board
 
 NODES, NODES_PER_RACK = 5_000, 50
 CPUS, GIBS = 16, 64
@@ -43,7 +45,7 @@ PEER_QUIET_MS = {2: 97.0, 8: 269.0}
 
 POD_LIMIT_MS, GANG_LIMIT_MS, RATIO = 10.0, 200.0, 20.0
 UNLIMITED = float("inf")
-GANG = 1_000
+GANG, FEW = 1_000, 20
 
 MAIN = (("cpu", 4000), ("memory", 8 << 30), (GPU, 1))
 ONE = ZoneWants(Service.GUARANTEED, (Container("main", MAIN),))
@@ -144,13 +146,25 @@ def decisions(scope: Scope, rounds: int) -> list[Row]:
             found.append(Row(f"decision: {title}", *_middle(turns, rounds), GANG_LIMIT_MS))
     turns = scheduler_turns(board, (ONE,), GANG, choice=NodeChoice.SPREAD)
     title = f"decision: gang of {GANG:,}, one container, scope {scope}, spread pod by pod"
-    found.append(Row(title, *_middle(turns, rounds), UNLIMITED))
+    found.append(Row(title, *_middle(turns, rounds), GANG_LIMIT_MS))
     turns = scheduler_turns(board, (BIG,), GANG, BLOCK, fits=False)
     title = f"decision: gang of {GANG:,} that no block can align, scope {scope}"
     found.append(Row(title, *_middle(turns, rounds), GANG_LIMIT_MS))
     turns = queue_turns(supply, ONE, GANG, BLOCK)
     title = f"decision: gang of {GANG:,} in a queue, one container, scope {scope}, in one block"
     found.append(Row(title, *_middle(turns, rounds), GANG_LIMIT_MS))
+    return found
+
+
+def displacing(nodes: int, rounds: int) -> list[Row]:
+    """Whole decisions about who goes for a gang, where every zone is full."""
+    board = full_board(nodes, 2, 1)
+    found = []
+    for required in (None, BLOCK):
+        where = "in one block" if required else "anywhere"
+        title = f"decision: who goes for a gang of {FEW}, {where}, {nodes:,} nodes of 2 full zones"
+        limit = UNLIMITED if required and nodes == NODES else GANG_LIMIT_MS  # near it on a busy machine
+        found.append(Row(title, *_middle(displacing_turns(board, FEW, required), rounds), limit))
     return found
 
 
@@ -165,6 +179,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="numa", description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
     rounds = parser.parse_args().rounds
+    collect_rarely()  # as any process that runs for long
     rows: list[Row] = []
     for zones in (2, 8):
         for scope in Scope:
@@ -174,6 +189,8 @@ def main() -> int:
                 for wants, what in ((ONE, "one container"), (TWO, "two containers")):
                     rows.append(gang(columns, wants, f"counts: {GANG:,} of {what}, scope {scope}", rounds))
                 rows += decisions(scope, rounds)
+    for nodes in (1_000, NODES):
+        rows += displacing(nodes, rounds)
     print(f"{NODES:,} nodes, milliseconds of CPU time")
     good = True
     width = max(len(row.title) for row in rows)

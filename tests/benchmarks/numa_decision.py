@@ -64,7 +64,7 @@ def scheduler_turns(
 
     Its pods are of these sorts by turns.
     """
-    shapes = [_shape(wants) for wants in sorts]
+    shapes = [shape_of(wants) for wants in sorts]
     profile = Profile(gang_nodes=choice)
     number = 0
     while True:
@@ -81,14 +81,16 @@ def scheduler_turns(
             )
             for at, shape in zip(range(pods), cycle(shapes), strict=False)
         )  # fmt: skip
-        yield _timed(partial(_decided, board, gang, profile), Bind if fits else Refuse)
+        yield timed(partial(decided, board, gang, profile), Bind if fits else Refuse)
 
 
-def _decided(board: Board, gang: Ref, profile: Profile) -> Plan:
+def decided(board: Board, gang: Ref, profile: Profile) -> Plan:
+    """The plan for one gang."""
     return decide_gangs(board.look([gang], 1.0), profile, 1.0)
 
 
-def _shape(wants: ZoneWants) -> Shape:
+def shape_of(wants: ZoneWants) -> Shape:
+    """Pods that ask for nothing else."""
     amounts = {**dict(whole_pod(wants, sidecars_stay=True)), "pods": 1}
     return Shape("default", amounts=tuple(sorted(amounts.items())), weighs=(4000, 8 << 30), zones=wants)
 
@@ -112,10 +114,11 @@ def queue_turns(supply: Supply, wants: ZoneWants, pods: int, required: str | Non
     state.apply(DemandSeen(Demand(gang, (Ask("main", pods, requests, topology=True),), ("default", "main"))))
     heads = state.heads(1.0)
     while True:
-        yield _timed(lambda: decide_admissions(state.snapshot(heads), Profile(), 1.0), Admit)
+        yield timed(lambda: decide_admissions(state.snapshot(heads), Profile(), 1.0), Admit)
 
 
-def _timed(decide: Callable[[], Plan], wanted: type) -> float:
+def timed(decide: Callable[[], Plan], wanted: type) -> float:
+    """Seconds of CPU time of a decision, which begins with such an action."""
     begin = time.process_time()
     plan = decide()
     spent = time.process_time() - begin

@@ -9,8 +9,19 @@ import pytest
 from bayplan.model.node import Node
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.wants import Shape, Wants
-from bayplan.model.zone import Alignment, Caution, NodeZones, Policy, Service, Whose, ZoneCare, ZoneWants
+from bayplan.model.zone import (
+    Alignment,
+    Caution,
+    NodeZones,
+    Policy,
+    Seating,
+    Service,
+    Whose,
+    ZoneCare,
+    ZoneWants,
+)
 from bayplan.placement.tree import objects
+from bayplan.placement.zone_gifts import Gift
 from bayplan.placement.zone_signs import sign_of_pods
 from bayplan.state import zone_book
 from bayplan.state.zone_book import ZoneBook
@@ -142,3 +153,32 @@ def test_looks_at_nodes_in_doubt_have_a_period_and_a_limit(monkeypatch: pytest.M
     assert made.catch_up(15.0)
     made.touched.update(("m", "n"))
     assert all(free(made, name) == [5, 8] for name in ("m", "n"))
+
+
+def test_who_sits_where_is_looked_at_again_once_anything_happened() -> None:
+    """What pods would give back is kept with it."""
+    made = ZoneBook(ZoneCare(Caution.RESERVE, make_room=True))
+    made.came(one("a", ours=True, up=True), assumed=False)
+    made.report(told("a", seating=Seating(1, 1)), ())
+    key, nodes = PodKey("space", "a"), objects([Node("n", {}, {"cpu": 1, "memory": 1})])
+
+    def gift() -> tuple[object, Gift]:
+        ground = made.ground(nodes)
+        assert ground is not None
+        number = ground.gifts.number(ground, "n", key, PINNED)
+        return made.seats("n"), list(ground.gifts.numbers)[number]
+
+    seats, first = gift()
+    assert seats == {("space", "a", "main"): 1}
+    assert {(share.place, share.resource) for share in first.shares} == {(1, "cpu"), (1, "memory")}
+    made.came(one("b", ours=True), assumed=False)
+    assert gift() == (seats, first), "a report cannot know of one that is still coming"
+    made.came(one("b", ours=True, up=True), assumed=False)
+    assert gift() == ({}, Gift()), "there is one more than the report tells of"
+    made.left(PodKey("space", "b"), "n", was_there=False)
+    assert gift() == (seats, first)
+    made.silent("n")
+    made.report(told("a", seating=Seating(1, 0)), [one("a", ours=True, up=True)])
+    moved, now = gift()
+    assert moved == {("space", "a", "main"): 0}
+    assert {share.place for share in now.shares} == {0}

@@ -8,7 +8,6 @@ import numpy as np
 
 from bayplan.model.node import PODS
 from bayplan.model.wants import Shape
-from bayplan.placement.fit_index import PodIndex
 from bayplan.placement.fit_nodes import Ground
 from bayplan.placement.tree import Bools, Ints
 
@@ -48,10 +47,12 @@ def hopeless(ground: Ground, shape: Shape) -> Bools:
     return found
 
 
-def emptiest(ground: Ground, index: PodIndex, shape: Shape) -> Ints:
-    """How much of CPU and memory would be left, in hundredths, pods that ask for nothing counting too."""
+def emptiest(ground: Ground, weight: Ints, shape: Shape) -> Ints:
+    """How much of CPU and memory would be left, in hundredths, pods that ask for nothing counting too.
+
+    `weight` is what the pods on each node weigh: CPU, then memory.
+    """
     land = ground.land
-    weight = index.weight_of(land.slots)
     total = np.zeros(len(land), dtype=np.int64)
     count = np.zeros(len(land), dtype=np.int64)
     for at, resource in enumerate((CPU, MEMORY)):

@@ -9,7 +9,6 @@ import numpy as np
 from bayplan.model.wants import Shape
 from bayplan.placement.fit_filters import Scene
 from bayplan.placement.fit_images import fetched
-from bayplan.placement.fit_index import PodIndex
 from bayplan.placement.fit_neighbours import liking
 from bayplan.placement.fit_nodes import Ground, aversions, preference
 from bayplan.placement.fit_resources import balanced, emptiest
@@ -32,13 +31,14 @@ WEIGHTS = {
 
 def rank(scene: Scene, shape: Shape, fitting: Bools) -> Ints:
     """The worth of each fitting node. Some views compare nodes, so it depends on which others fit."""
-    total = room_worth(scene.ground, scene.index, shape) + other_worth(scene, shape, fitting)
+    weight = scene.index.weight_of(scene.ground.land.slots)
+    total = room_worth(scene.ground, weight, shape) + other_worth(scene, shape, fitting)
     return np.where(fitting, total, -1)
 
 
-def room_worth(ground: Ground, index: PodIndex, shape: Shape) -> Ints:
-    """The part of the worth that only looks at the room on each node by itself."""
-    return weighed(room_views(ground, index, shape), len(ground.land))
+def room_worth(ground: Ground, weight: Ints, shape: Shape) -> Ints:
+    """The part of the worth that only looks at the room on each node, and what its pods weigh, by itself."""
+    return weighed(room_views(ground, weight, shape), len(ground.land))
 
 
 def other_worth(scene: Scene, shape: Shape, fitting: Bools) -> Ints:
@@ -56,12 +56,13 @@ def weighed(views: Mapping[str, Ints], size: int) -> Ints:
 
 def views(scene: Scene, shape: Shape, fitting: Bools) -> dict[str, Ints]:
     """Each view of the nodes by itself, by name; only fitting nodes have a say."""
-    return room_views(scene.ground, scene.index, shape) | other_views(scene, shape, fitting)
+    weight = scene.index.weight_of(scene.ground.land.slots)
+    return room_views(scene.ground, weight, shape) | other_views(scene, shape, fitting)
 
 
-def room_views(ground: Ground, index: PodIndex, shape: Shape) -> dict[str, Ints]:
+def room_views(ground: Ground, weight: Ints, shape: Shape) -> dict[str, Ints]:
     """Those that only look at the room on each node by itself."""
-    return {"emptiest": emptiest(ground, index, shape), "balanced": balanced(ground, shape)}
+    return {"emptiest": emptiest(ground, weight, shape), "balanced": balanced(ground, shape)}
 
 
 def other_views(scene: Scene, shape: Shape, fitting: Bools) -> dict[str, Ints]:

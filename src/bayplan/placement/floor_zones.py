@@ -94,13 +94,20 @@ class FloorZones:
         if not tenants[wants]:
             del tenants[wants]
 
+    def take_in(self, others: FloorZones) -> None:
+        """Those who were seated elsewhere while the decision was made are here, too."""
+        self.seated = set(others.seated)
+        self.tenants = {row: Counter(tenants) for row, tenants in others.tenants.items() if tenants}
+        self._work_out(np.array(sorted(self.tenants), dtype=np.int64))
+
     def _work_out(self, rows: Ints) -> None:
         """What these rows hold now, beginning with what they held before anything was tried."""
         if not len(rows):
             return
         part = self._without_those_who_left(narrowed(self.before, rows), rows)
         if self.in_order:
-            _put(self.ground.columns, rows, self._one_after_the_other(part, rows))
+            here: list[Mapping[ZoneWants, int]] = [self.tenants.get(row, {}) for row in rows.tolist()]
+            _put(self.ground.columns, rows, self._one_after_the_other(part, here))
             return
         taken: dict[ZoneWants, list[tuple[int, int]]] = {}
         alone: dict[ZoneWants, list[tuple[int, int]]] = {}
@@ -127,8 +134,10 @@ class FloorZones:
         self.views.clear()
         self._work_out(np.array(sorted(self.tenants), dtype=np.int64))
 
-    def _one_after_the_other(self, part: ZoneColumns, rows: Ints) -> ZoneColumns:
-        tenants = [list(self.tenants.get(row, {}).items()) for row in rows.tolist()]
+    def _one_after_the_other(
+        self, part: ZoneColumns, by_row: Sequence[Mapping[ZoneWants, int]]
+    ) -> ZoneColumns:
+        tenants = [list(here.items()) for here in by_row]
         for turn in range(max(map(len, tenants))):
             alike: dict[ZoneWants, list[tuple[int, int]]] = {}
             for at, here in enumerate(tenants):
@@ -159,6 +168,42 @@ class FloorZones:
         _put(view, at, self._with_equals(part, narrowed(columns, at), wants, equals))
         self.views[wants] = view
         return view
+
+    def found_after(self, wants: ZoneWants, rows: Ints, more: Ints) -> ZoneColumns:
+        """Some rows as such a pod finds them once so many equals more came to each; a row may come often."""
+        part = self._without_those_who_left(narrowed(self.before, rows), rows)
+        return self.found_in(part, wants, rows, more)
+
+    def found_in(self, part: ZoneColumns, wants: ZoneWants, rows: Ints, more: Ints) -> ZoneColumns:
+        """The same if these rows had been like that before anybody was seated."""
+        if self.in_order:
+            tenants = [Counter(self.tenants.get(row, ())) for row in rows.tolist()]
+            for here, count in zip(tenants, more.tolist(), strict=True):
+                here.update({wants: count} if count else {})
+            return self._one_after_the_other(part, tenants)
+        equals, crowded = more.copy(), part
+        mixed: list[int] = []
+        taken: dict[ZoneWants, list[tuple[int, int]]] = {}
+        inhabited = np.isin(rows, np.fromiter(self.tenants, np.int64)) if self.tenants else rows < 0
+        for at in np.flatnonzero(inhabited).tolist():
+            tenants_here = self.tenants[int(rows[at])]
+            equals[at] += tenants_here.get(wants, 0)
+            if len(tenants_here) > (wants in tenants_here):
+                mixed.append(at)
+            for other, count in tenants_here.items():
+                if other != wants:
+                    taken.setdefault(other, []).append((at, count))
+        some = np.flatnonzero(equals)
+        crowded = _pessimistic(crowded, some, equals[some], wants) if len(some) else crowded
+        for other, found in taken.items():
+            at_rows, counts = np.array(found, dtype=np.int64).T
+            crowded = _pessimistic(crowded, at_rows, counts, other)
+        equals[mixed] = 0
+        alone = np.flatnonzero(equals)
+        if len(alone):
+            filled = self._with_equals(part, crowded, wants, np.stack((alone, equals[alone]), axis=1))
+            _put(crowded, alone, filled)
+        return crowded
 
     def _with_equals(
         self, part: ZoneColumns, crowded: ZoneColumns, wants: ZoneWants, equals: Ints

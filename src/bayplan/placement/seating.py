@@ -32,6 +32,7 @@ from bayplan.placement.seating_counts import (
 )
 from bayplan.placement.seating_exact import seats_by_search
 from bayplan.placement.seating_parties import Party, Seated
+from bayplan.placement.seating_spread import best_rows
 from bayplan.placement.tree import Bools, Ints
 from bayplan.placement.zone_ground import minds
 
@@ -148,6 +149,8 @@ def _seat_party(task: Task, party: Party, within: Bools | None) -> dict[PodKey, 
         return first | _seat_rows(task.floor, rest := party.part(1), _packed(task.floor, rest, within))
     elif len(party.keys) > 1 and not is_free(shape):
         rows = _scattered(task.floor, party, within)
+    elif len(party.keys) > 1:
+        rows = best_rows(task.floor, shape, within, len(party.keys))
     if rows is None:
         return _one_by_one(task.floor, party, within)
     return _seat_rows(task.floor, party, rows)

@@ -49,7 +49,7 @@ def choose(floor: Floor, shape: Shape, within: Bools | None) -> int:
     """The row that is best for one more pod, ties by name; ABSENT if none fits."""
     scene, land = floor.scene, floor.scene.ground.land
     if within is None and is_plain(shape) and next(scene.index.stances_towards(shape), None) is None:
-        known = _kept(floor, shape)
+        known = kept(floor, shape)
         even = evenness(land, scene.index, shape, known.fits)
         worth = known.worth if even is None else known.worth + WEIGHTS["spread"] * even
         return _first(floor, worth, known.fits)
@@ -83,7 +83,7 @@ def _by_name(land: Land) -> Ints | None:
 # ── remembered worth ───────────────────────────────────────────────────────────────────────────────
 
 
-def _kept(floor: Floor, shape: Shape) -> Worth:
+def kept(floor: Floor, shape: Shape) -> Worth:
     """What is remembered of a shape, brought up to date where anything happened."""
     known: Worth | None = floor.remembered.get(shape)
     if known is None:  # nobody looks at its labels: all that differ in nothing else share one answer
@@ -133,7 +133,7 @@ def _look_again(floor: Floor, shape: Shape, known: Worth) -> None:
 def _refresh(floor: Floor, shape: Shape, known: Worth, rows: Ints) -> bool:
     """Look at these rows again; False if the others would have to be looked at, too."""
     fits = known.may_fit[rows]
-    for short in lacking(_part(floor.scene.ground, rows), shape).values():
+    for short in lacking(part(floor.scene.ground, rows), shape).values():
         fits = fits & ~short
     fits = _refresh_zones(floor, shape, known, rows, fits)
     if known.compares and bool((fits != known.fits[rows]).any()):
@@ -149,9 +149,9 @@ def _refresh_zones(floor: Floor, shape: Shape, known: Worth, rows: Ints, fits: B
     zones = floor.scene.zones
     if zones is None or shape.zones is None:
         return fits
-    part = few(zones, shape.zones, rows)
-    known.zoned[rows] = WEIGHTS["zones"] * scored(part, shape.zones)
-    return fits if minds(zones, shape) is None else fits & aligned(part.columns, shape.zones, part.rules).good
+    some = few(zones, shape.zones, rows)
+    known.zoned[rows] = WEIGHTS["zones"] * scored(some, shape.zones)
+    return fits if minds(zones, shape) is None else fits & aligned(some.columns, shape.zones, some.rules).good
 
 
 def _room_worth(floor: Floor, shape: Shape) -> Ints:
@@ -161,15 +161,16 @@ def _room_worth(floor: Floor, shape: Shape) -> Ints:
     scene = floor.scene
     rows = None if known is None else _changed(floor, known.seen)
     if known is None or rows is None:
-        worth = room_worth(scene.ground, scene.index, shape)
+        worth = room_worth(scene.ground, scene.index.weight_of(scene.ground.land.slots), shape)
         known = floor.remembered[key] = RoomWorth(len(floor.touched), worth)
     elif len(rows):
-        known.worth[rows] = room_worth(_part(scene.ground, rows), scene.index, shape)
+        some = part(scene.ground, rows)
+        known.worth[rows] = room_worth(some, scene.index.weight_of(some.land.slots), shape)
         known.seen = len(floor.touched)
     return known.worth
 
 
-def _part(ground: Ground, rows: Ints) -> Ground:
+def part(ground: Ground, rows: Ints) -> Ground:
     """A few rows, for those who only look at room."""
     land = ground.land
     few = Land(land.table, land.slots[rows], land.known, land.cordoned[rows])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,8 @@ from bayplan.placement.nodes import ABSENT
 from bayplan.placement.seating_counts import is_free
 from bayplan.placement.tree import Bools, Ints
 from bayplan.placement.zone_ground import minds
+
+BEFORE = -1  # the unit of those who are gone in any case
 
 
 def minds_nobody(scene: Scene, shape: Shape) -> bool:
@@ -68,7 +71,7 @@ class Crowd:
     """Running pods in units that go or stay together, by number. At first all of them are gone."""
 
     def __init__(self, floor: Floor, units: Sequence[Sequence[Pod]], gone: Exodus) -> None:
-        self.floor, self.size = floor, len(units)
+        self.floor, self.gone, self.size = floor, gone, len(units)
         land = floor.scene.ground.land
         rows = land.remember("row by name", lambda: {n.name: row for row, n in enumerate(land.table.nodes)})
         numbers: dict[int, int] = {}  # by identity: many pods share a shape, and comparing shapes takes long
@@ -88,8 +91,36 @@ class Crowd:
         self.row: Ints = table[:, 1]
         self.shape: Ints = table[:, 2]
         self.amounts = _amounts(floor, shapes)  # by resource and shape
+        self._all_go()
+
+    def _all_go(self) -> None:
         self.stays = np.zeros(self.size, dtype=bool)
-        self.free: Ints = floor.scene.ground.free + gone.gain + self._taken(slice(None))
+        self.free: Ints = self.floor.scene.ground.free + self.gone.gain + self._taken(slice(None))
+
+    def part(self, units: Sequence[int]) -> Crowd:
+        """Some of the units only, in this order, all gone; the others are where they are."""
+        found = copy(self)
+        at, found.unit = picked(self.unit, units, self.size)
+        found.row, found.shape, found.size = self.row[at], self.shape[at], len(units)
+        found._all_go()
+        return found
+
+    def free_if(self, start: int, stop: int, rows: Ints | None = None) -> Ints:
+        """What is free, perhaps only on some rows, if these units stay, too."""
+        if rows is None:
+            return self.free - self._taken(self.between(start, stop)) if stop > start else self.free
+        free: Ints = self.free[:, rows]
+        if stop > start:
+            pods = self.between(start, stop)
+            place = np.full(self.free.shape[1], len(rows), dtype=np.int64)
+            place[rows] = np.arange(len(rows))
+            at, shape = place[self.row[pods]], self.shape[pods]
+            for column, amounts in zip(free, self.amounts, strict=True):
+                if amounts.any():
+                    taken = np.zeros(len(rows) + 1, dtype=np.int64)
+                    np.add.at(taken, at, amounts[shape])
+                    column -= taken[:-1]
+        return free
 
     def _taken(self, pods: Bools | slice) -> Ints:
         """What these pods take; same axes as the free amounts."""
@@ -100,13 +131,14 @@ class Crowd:
                 np.add.at(total[at], row, amounts[shape])
         return total
 
-    def _between(self, start: int, stop: int) -> slice:
+    def between(self, start: int, stop: int) -> slice:
+        """The pods of these units."""
         first, last = np.searchsorted(self.unit, (start, stop))
         return slice(int(first), int(last))
 
     def stay(self, start: int, stop: int) -> None:
         """Units of these numbers are not gone after all."""
-        self.free = self.free - self._taken(self._between(start, stop))
+        self.free = self.free - self._taken(self.between(start, stop))
         self.stays[start:stop] = True
 
     def leave(self, units: Iterable[int]) -> None:
@@ -120,7 +152,7 @@ class Crowd:
         """From this number on, whoever has room on a floor where the gang has its seats stays, one by one."""
         free = [column.tolist() for column in floor.scene.ground.free]
         takes = self.amounts.T.tolist()
-        late = self._between(start, self.size)
+        late = self.between(start, self.size)
         where: dict[int, list[tuple[int, int]]] = {}
         for unit, row, number in zip(
             *(column[late].tolist() for column in (self.unit, self.row, self.shape)), strict=True
@@ -141,7 +173,7 @@ class Crowd:
     def floor_if(self, start: int = 0, stop: int = 0) -> Floor:
         """A floor with the room there is if these units stay, too. For pods that mind nobody; close it."""
         scene = self.floor.scene
-        free = self.free - self._taken(self._between(start, stop)) if stop > start else self.free
+        free = self.free_if(start, stop)
         found = Floor(replace(scene, ground=replace(scene.ground, free=free, memory={})))
         found.before = self.floor.before
         return found
@@ -160,6 +192,20 @@ class Crowd:
         nodes = np.zeros(len(self.floor), dtype=bool)
         nodes[list(rows)] = True
         return self.on(nodes)
+
+
+def picked(unit: Ints, units: Sequence[int], size: int) -> tuple[Ints, Ints]:
+    """Of pods whose units are given, those of some units, in the order of these, and the units' new numbers.
+
+    Those who are gone in any case are always among them.
+    """
+    number = np.full(size + 1, BEFORE - 1, dtype=np.int64)
+    number[list(units)] = np.arange(len(units))
+    number[BEFORE] = BEFORE
+    new = number[unit]
+    at = np.flatnonzero(new >= BEFORE)
+    at = at[np.argsort(new[at], kind="stable")]
+    return at, new[at]
 
 
 def _amounts(floor: Floor, shapes: Sequence[Shape]) -> Ints:
@@ -214,7 +260,7 @@ def let_stay(crowd: Crowd, shape: Shape, wanted: int, within: Bools | None) -> i
     first = _first_to_go(crowd, asked, good, seats)
     crowd.stay(0, first)
     room = np.where(good, counts(crowd.free, asked), 0)
-    late = crowd._between(first, crowd.size)
+    late = crowd.between(first, crowd.size)
     inside = good[crowd.row[late]]
     columns = (column[late][inside].tolist() for column in (crowd.unit, crowd.row, crowd.shape))
     where: dict[int, list[tuple[int, int]]] = {}
@@ -238,7 +284,7 @@ def _first_to_go(crowd: Crowd, asked: Sequence[tuple[int, int]], good: Bools, se
     low, high = 0, crowd.size + 1  # all before low can stay, not all before high
     while high - low > 1:
         middle = (low + high) // 2
-        free = crowd.free - crowd._taken(crowd._between(0, middle))
+        free = crowd.free - crowd._taken(crowd.between(0, middle))
         if int(counts(free, asked)[good].sum()) >= seats:
             low = middle
         else:
@@ -276,72 +322,24 @@ def _who_goes(
     return go
 
 
-class Columns:
-    """What is free on nodes beyond what one pod asks for, node by node. For pods that mind nobody."""
+def emptiest_first(free: Ints, emptied: Floor, shapes: Sequence[Shape]) -> list[Bools]:
+    """More and more nodes, twice as many each time, beginning with those where the least has to end.
 
-    def __init__(self, floor: Floor, shape: Shape, within: Bools | None, gone: Exodus) -> None:
-        self.floor, self.gone = floor, gone
-        self.asked = asked_rows(floor, shape)
-        self.names = [name for name, amount in shape.amounts if amount > 0]
-        self.good = usable(floor, shape, within)
-        self.known: dict[int, tuple[Shape, list[int]]] = {}
-        self.free: Ints = floor.scene.ground.free
-
-    def refresh(self) -> None:
-        """Read the floor again, as if those on the way out were gone."""
-        self.free = self.floor.scene.ground.free + self.gone.gain
-
-    def rows_without(self, pods: Iterable[Pod]) -> list[int]:
-        """The nodes that would have room without these pods; those that lack least come first."""
-        if self.asked is None:
-            return []
-        free = Crowd(self.floor, [tuple(pods)], self.gone).free
-        rows = np.flatnonzero(self.good & (counts(free, self.asked) > 0))
-        lack = np.zeros(len(rows))
-        for at, amount in self.asked:
-            np.maximum(lack, (amount - self.free[at][rows]) / amount, out=lack)
-        found: list[int] = rows[np.lexsort((rows, lack))].tolist()
-        return found
-
-    def room(self, row: int) -> list[int]:
-        """By resource: what would be left on a node, below zero if it is too little."""
-        assert self.asked is not None
-        return [int(self.free[at, row]) - amount for at, amount in self.asked]
-
-    def taken(self, shapes: Iterable[Shape]) -> list[int]:
-        """What pods of these shapes take together, by the resources asked for."""
-        found = [self._one(shape) for shape in shapes]
-        return found[0] if len(found) == 1 else [sum(amounts) for amounts in zip(*found, strict=True)]
-
-    def _one(self, shape: Shape) -> list[int]:
-        known = self.known.get(id(shape))
-        if known is None:
-            amounts = dict(shape.amounts)
-            known = self.known[id(shape)] = shape, [amounts.get(name, 0) for name in self.names]
-        return known[1]
-
-
-def curable_rows(floor: Floor, shape: Shape, within: Bools | None) -> list[int]:
-    """The nodes that a pod might fit if others left."""
-    curable = floor.judge(shape).curable
-    found: list[int] = np.flatnonzero(curable if within is None else curable & within).tolist()
-    return found
-
-
-def emptiest_first(now: Floor, emptied: Floor, shapes: Sequence[Shape]) -> list[Bools]:
-    """More and more nodes, twice as many each time, beginning with those where the least has to end."""
-    most = np.zeros(len(now), dtype=np.int64)
-    have = np.zeros(len(now), dtype=np.int64)
+    `free` is what is free now.
+    """
+    nodes = len(emptied)
+    most = np.zeros(nodes, dtype=np.int64)
+    have = np.zeros(nodes, dtype=np.int64)
     for shape in dict.fromkeys(shapes):
-        asked = asked_rows(now, shape)
+        asked = asked_rows(emptied, shape)
         if asked:
             most += counts(emptied.scene.ground.free, asked)
-            have += counts(now.scene.ground.free, asked)
-    order = np.lexsort((np.arange(len(now)), -most, most - have, most == 0))
+            have += counts(free, asked)
+    order = np.lexsort((np.arange(nodes), -most, most - have, most == 0))
     masks = []
     size = 1
     while True:
-        mask = np.zeros(len(now), dtype=bool)
+        mask = np.zeros(len(order), dtype=bool)
         mask[order[: min(size, len(order))]] = True
         masks.append(mask)
         if size >= len(order):

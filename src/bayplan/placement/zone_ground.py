@@ -13,6 +13,7 @@ from bayplan.placement.tree import Bools, Ints
 from bayplan.placement.zone_counts import aligned_counts
 from bayplan.placement.zone_evictions import Seats
 from bayplan.placement.zone_fit import CAUSES, FITS, STALE, USUAL, aligned, why_unaligned
+from bayplan.placement.zone_gifts import Gifts
 from bayplan.placement.zone_resources import is_indifferent
 from bayplan.placement.zone_scores import zone_scores
 from bayplan.placement.zones import ZoneColumns, narrowed
@@ -33,6 +34,7 @@ class ZoneGround:
     care: ZoneCare = CARELESS
     believed: Mapping[str, NodeZones] = field(default_factory=dict)  # by node, what the columns are made of
     seats: Callable[[str], Seats | None] = _nobody_knows  # by node, which zones pods sit in
+    gifts: Gifts = field(default_factory=Gifts)  # what pods would give back, as far as anybody asked
     beside: Callable[[ZoneWants], ZoneColumns] | None = None  # as they are to pods that ask for this
 
     def columns_for(self, wants: ZoneWants) -> ZoneColumns:

@@ -151,24 +151,31 @@ class Rooms:
         self, asked: Asked, units: Sequence[Unit], within: Bools | None, beside: Sequence[int]
     ) -> Room:
         if asked.candidate.charter.locality.required is None or asked.candidate.charter.tree is not None:
-            return self._room_within(asked, units, within)[0]
+            return self._room_within(asked, self._in_turn(units), within)[0]
         best: tuple[tuple[object, ...], Room] | None = None
         trial = Trial(self, asked, units, within)
         with trial.emptied() as floor:
             areas, first = domains_for(floor, asked, self.profile, within, beside, DOMAINS_MAX)
+        turns: dict[int, int] = {}
+        if self.budgets.budgets and not trial.plain:
+            turns = {id(unit): turn for turn, unit in enumerate(self._in_turn(units))}
         for area in areas:
-            room, worth = self._room_within(asked, trial.near(area.nodes), area.nodes, single=True)
+            near = trial.near(area.nodes)
+            near = sorted(near, key=lambda unit: turns[id(unit)]) if turns else self._in_turn(near)
+            room, worth = self._room_within(asked, near, area.nodes, among=trial)
             order = (*worth, area.value != first, area.value)
             if room.sought is Sought.FOUND and (best is None or order < best[0]):
                 best = order, room
         return best[1] if best is not None else Room(Sought.NO_HELP)
 
     def _room_within(
-        self, asked: Asked, units: Sequence[Unit], within: Bools | None, *, single: bool = False
+        self, asked: Asked, units: Sequence[Unit], within: Bools | None, *, among: Trial | None = None
     ) -> tuple[Room, tuple[object, ...]]:
-        """The room, and what it costs: seats, broken budgets, the most important victim, how many."""
-        breaking, others = self.budgets.split(units)
-        trial = Trial(self, asked, [*breaking, *others], within, single=single)
+        """The room, and what it costs: seats, broken budgets, the most important victim, how many.
+
+        `among`: a trial with all units; these are the ones of a single domain.
+        """
+        trial = Trial(self, asked, units, within, single=among is not None, among=among)
         with trial:
             seats = trial.let_stay()
             go = trial.who_goes() if seats is not None else []
@@ -177,6 +184,11 @@ class Rooms:
         highest = max((unit.priority for unit in go), default=-(2**31))
         size = sum(len(unit.pods) for unit in go)
         return Room(Sought.FOUND, tuple(go), seats), (-len(seats), self.budgets.broken(go), highest, size)
+
+    def _in_turn(self, units: Sequence[Unit]) -> list[Unit]:
+        """In the order in which they are asked back."""
+        breaking, others = self.budgets.split(units)
+        return [*breaking, *others]
 
     @contextmanager
     def _undone(self) -> Iterator[None]:

@@ -13,7 +13,8 @@ from bayplan.model.wants import Shape
 from bayplan.model.zone import ZoneWants
 from bayplan.placement.floor import Floor
 from bayplan.placement.tree import Bools
-from bayplan.placement.victims_fit import Columns, Exodus, curable_rows, minds_nobody
+from bayplan.placement.victims_columns import Columns, curable_rows
+from bayplan.placement.victims_fit import Exodus, minds_nobody
 from bayplan.placement.victims_zones import who_goes
 from bayplan.placement.zone_ground import minds
 from bayplan.scheduling.importance import Budgets, Unit

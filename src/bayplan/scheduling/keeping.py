@@ -18,13 +18,14 @@ def nodes_to_keep(rooms: Rooms, asked: Asked, priority: int, before: Collection[
     Those that are kept already, if they still do; else as few as possible of those that are emptiest now.
     """
     trial = Trial(rooms, asked, rooms.below(priority, asked.candidate, or_equal=True), None)
+    now = rooms.floor.scene.ground.free.copy()  # perhaps it is that floor which is emptied
     with trial.emptied() as floor:
         if before and _rows(rooms, floor, asked, floor.only(before)):
             return tuple(sorted(before))
         found = _rows(rooms, floor, asked, None)
         if not found:
             return ()
-        masks = emptiest_first(rooms.floor, floor, [pod.wants.shape for pod in asked.waiting])
+        masks = emptiest_first(now, floor, [pod.wants.shape for pod in asked.waiting])
         low, high = 0, len(masks) - 1
         while low < high:
             middle = (low + high) // 2

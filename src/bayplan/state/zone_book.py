@@ -15,6 +15,7 @@ from bayplan.model.pod import Pod, PodKey
 from bayplan.model.zone import Caution, NodeZones, Service, ZoneCare, ZoneWants
 from bayplan.placement import zone_reports as reports
 from bayplan.placement.zone_evictions import Seats
+from bayplan.placement.zone_gifts import Gifts
 from bayplan.placement.zone_ground import ZoneGround
 from bayplan.placement.zone_reports import Belief, RunningPod
 from bayplan.placement.zones import ZoneColumns, changed_rows, narrowed, zone_columns
@@ -40,6 +41,8 @@ class ZoneBook:
         self._nodes: object = None
         self._columns: ZoneColumns | None = None
         self._believed: dict[str, NodeZones] = {}
+        self._seats: dict[str, Seats | None] = {}  # of nodes where nothing changed since they were asked for
+        self._gifts = Gifts()  # the same
 
     @property
     def active(self) -> bool:
@@ -53,6 +56,7 @@ class ZoneBook:
         if not self.active:
             for pod in pods:
                 self.pods.setdefault(pod.node, {})[pod.key] = pod
+            self._seats, self._gifts = {}, Gifts()
         node, before = report.node, self.heard.get(report.node)
         if before == report:
             return False
@@ -73,7 +77,7 @@ class ZoneBook:
             return False
         self.beliefs.pop(node, None)
         self.checks.pop(node, None)
-        self.touched.add(node)
+        self._touch(node)
         if not self.active:
             self.pods, self._columns, self._believed = {}, None, {}
             self.touched.clear()
@@ -98,6 +102,7 @@ class ZoneBook:
         there = self.pods.setdefault(pod.node, {})
         before = there.get(pod.key)
         there[pod.key] = pod
+        self._stirred(pod.node)
         belief = self.beliefs.get(pod.node)
         if belief is None:
             return
@@ -114,6 +119,7 @@ class ZoneBook:
     def left(self, key: PodKey, node: str, *, was_there: bool) -> None:
         """A pod is no longer on a node. If it never was there, what was reserved for it is free again."""
         pod = self.pods.get(node, {}).pop(key, None)
+        self._stirred(node)
         belief = self.beliefs.get(node)
         if pod is None or belief is None:
             return
@@ -201,17 +207,28 @@ class ZoneBook:
         """The same where nobody asks whether it makes a difference."""
         if self.beliefs.get(node) is not belief:
             self.beliefs[node] = belief
-            self.touched.add(node)
+            self._touch(node)
 
     def _believe(self, node: str, belief: Belief) -> bool:
         """Whether that makes a difference."""
         before = self.beliefs.get(node)
         self.beliefs[node] = belief
+        self._stirred(node)
         now = reports.believed(belief, self.care)
         if before is not None and reports.believed(before, self.care) == now:
             return False
-        self.touched.add(node)
+        self._touch(node)
         return True
+
+    def _touch(self, node: str) -> None:
+        """A node's zones look different."""
+        self.touched.add(node)
+        self._stirred(node)
+
+    def _stirred(self, node: str) -> None:
+        """Who sits where on a node has to be looked at again."""
+        self._seats.pop(node, None)
+        self._gifts.forget(node)
 
     # ── the view ───────────────────────────────────────────────────────────────────────────────────
 
@@ -222,6 +239,7 @@ class ZoneBook:
         columns = self._laid_out(nodes)
         fresh: dict[str, bool] = {}
         for name in self.touched:
+            self._stirred(name)
             found, good = reports.believed(self.beliefs.get(name, reports.NOTHING_KNOWN), self.care)
             fresh[name] = good
             if found is None:
@@ -236,8 +254,11 @@ class ZoneBook:
             now = [(row, nodes[row], self._believed.get(name), fresh[name]) for name, row in rows.items()]
             columns = changed_rows(columns, now) if now else columns
         self.touched.clear()
+        self._gifts.tidy()
         self._columns = columns
-        return ZoneGround(columns, care=self.care, believed=self._believed, seats=self.seats)
+        return ZoneGround(
+            columns, care=self.care, believed=self._believed, seats=self.seats, gifts=self._gifts
+        )
 
     def _laid_out(self, nodes: NDArray[np.object_]) -> ZoneColumns | None:
         """The columns as they were, with rows as they are now; None if everything has to be laid out."""
@@ -257,10 +278,11 @@ class ZoneBook:
 
     def seats(self, node: str) -> Seats | None:
         """The zone of every pinned container of a node, if its report says where they sit."""
-        report = self.beliefs.get(node, reports.NOTHING_KNOWN).report
-        if report is None:
-            return None
-        return reports.seats(report, [self._running(pod) for pod in self._there(node) if self._counts(pod)])
+        if node not in self._seats:
+            report = self.beliefs.get(node, reports.NOTHING_KNOWN).report
+            there = [self._running(pod) for pod in self._there(node) if self._counts(pod)]
+            self._seats[node] = None if report is None else reports.seats(report, there)
+        return self._seats[node]
 
     def zones_of(self, node: str) -> NodeZones | None:
         """What is believed of one node."""

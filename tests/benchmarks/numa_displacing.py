@@ -1,0 +1,118 @@
+"""Who goes for an aligned gang, on thousands of nodes whose zones are full, without any API."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from functools import cache, partial
+
+from bayplan.model.change import CharterSeen, NodeSeen, PodSeen, ZonesSeen
+from bayplan.model.charter import Charter
+from bayplan.model.gang import Locality, Ref
+from bayplan.model.node import Node
+from bayplan.model.plan import Displace
+from bayplan.model.pod import Pod, PodKey
+from bayplan.model.profile import Profile
+from bayplan.model.wants import Wants
+from bayplan.model.zone import (
+    Alignment,
+    Caution,
+    Container,
+    NodeZones,
+    Policy,
+    Scope,
+    Seating,
+    Service,
+    Zone,
+    ZoneCare,
+    ZoneWants,
+)
+from bayplan.placement.zone_signs import sign_of_container, sign_of_pods
+from bayplan.state.board import Board
+from tests.benchmarks.numa_decision import decided, labelled, shape_of, timed
+
+GPU = "nvidia.com/gpu"
+FULL = {"cpu": 8000, "memory": 32 << 30, GPU: 4}
+URGENT = 100
+SEED = 8
+
+
+@cache
+def asking(cpus: int, gpus: int) -> ZoneWants:
+    """One container to which everything is promised."""
+    asked = (("cpu", 1000 * cpus), ("memory", 1 << 30), (GPU, gpus))
+    return ZoneWants(Service.GUARANTEED, (Container("main", asked),))
+
+
+@cache
+def _wants(cpus: int, gpus: int, priority: int) -> Wants:
+    return Wants(shape_of(asking(cpus, gpus)), priority)
+
+
+def full_board(nodes: int, zones: int, pods: int) -> Board:
+    """Every zone is in use by so many pods of little importance, and reports say who sits where."""
+    chance = random.Random(SEED)
+    board = Board(zone_care=ZoneCare(Caution.RESERVE, make_room=True))
+    whole = {name: zones * amount for name, amount in FULL.items()} | {"pods": 110}
+    for node in labelled([Node(f"node-{at:05}", {}, whole) for at in range(nodes)]):
+        board.apply(NodeSeen(node))
+        seats: dict[str, int] = {}
+        left = [dict(FULL) for _ in range(zones)]
+        for at in range(zones * pods):
+            zone, wants = at // pods, _wants(chance.randrange(1, 3), 4 // pods, chance.randrange(3))
+            name = f"{node.name}-{at}"
+            seats[name] = zone
+            for resource, amount in asking_of(wants).items():
+                left[zone][resource] -= amount
+            amounts = dict(wants.shape.amounts)
+            board.apply(
+                PodSeen(
+                    Pod(
+                        PodKey("default", name), name, amounts, node.name,
+                        wants=wants, ours=True, up=True, started=1.0,
+                    )
+                )
+            )  # fmt: skip
+        board.apply(ZonesSeen(_report(node.name, left, seats)))
+    return board
+
+
+def asking_of(wants: Wants) -> dict[str, int]:
+    """What a pod takes of its zone."""
+    return {name: amount for name, amount in wants.shape.amounts if name in FULL}
+
+
+def _report(node: str, left: list[dict[str, int]], seats: dict[str, int]) -> NodeZones:
+    order = sorted(seats, key=lambda name: sign_of_container("default", name, "main"))
+    places = {
+        zone: tuple(at for at, name in enumerate(order) if seats[name] == zone)
+        for zone in range(1, len(left))
+    }
+    return NodeZones(
+        node,
+        tuple(Zone(number, available, FULL) for number, available in enumerate(left)),
+        Alignment(Policy.SINGLE_ZONE, Scope.CONTAINER),
+        sign=sign_of_pods(("default", name) for name in seats),
+        seating=Seating(len(seats), 0, places),
+    )
+
+
+def displacing_turns(board: Board, pods: int, required: str | None = None) -> Iterator[float]:
+    """Seconds of CPU time until it is known who goes for a gang whose pods take a zone each."""
+    number = 0
+    while True:
+        number += 1
+        gang = Ref("bench", "Gang", "default", f"gang-{number}")
+        charter = Charter(gang, pods, priority=URGENT, uid=gang.name, locality=Locality(required=required))
+        board.apply(CharterSeen(charter))
+        wants = _wants(1, 4, URGENT)
+        board.apply_all(
+            PodSeen(
+                Pod(
+                    PodKey("default", f"{gang.name}-{at}"), f"{at}", dict(wants.shape.amounts),
+                    gang=gang, wants=wants, ours=True,
+                )
+            )
+            for at in range(pods)
+        )  # fmt: skip
+        yield timed(partial(decided, board, gang, Profile()), Displace)
