@@ -6,15 +6,30 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+import pytest
+
 from bayplan.model.change import Change, FairQueueLost, FairQueueSeen, PodLost, PodSeen
 from bayplan.model.fair_queue import Entitlement, FairQueue
-from bayplan.model.gang import Group, PodSet
+from bayplan.model.gang import Group, Locality, PodSet
 from bayplan.model.plan import Displace, Nominate, Plan
 from bayplan.model.pod import PodKey
 from bayplan.model.standstill import Excess, Hindrance
 from bayplan.state.board import Board
 from bayplan.state.line import Place
-from tests.unit.board_scene import NOW, binds, board, ends, gang, node, place_of, pod, pods, refusals, step
+from tests.unit.board_scene import (
+    NOW,
+    binds,
+    board,
+    ends,
+    gang,
+    node,
+    place_of,
+    pod,
+    pods,
+    ref,
+    refusals,
+    step,
+)
 
 
 def queue(name: str, quota: int | None = 0, limit: int | None = None, **more: Any) -> FairQueueSeen:
@@ -225,6 +240,14 @@ def test_others_move_only_if_each_has_a_new_place() -> None:
     assert not displaced(step(board(*two, *held, *runs("d", "q", 1, on="n2"), *waits("c", "q", 4))))
 
 
+def test_who_has_to_be_in_a_rack_moves_for_one_that_knows_of_no_racks() -> None:
+    main = PodSet("main", 1, 1, {"gpu": 2}, Locality(required="rack"))
+    held = gang("a", 1, queue="q", tree=Group("", (main,), 1), topology="dc", strict=True)
+    changes = [queue("q", 8), node("n1"), node("n2"), held, pod("a", 0, on="n1", started=1.0)]
+    plan = step(board(*changes, *runs("b", "q", 2, on="n2", lasting=True), *waits("c", "q", 4)))
+    assert displaced(plan) == {"a-0": "n2"} and nominated(plan) == {"c-0": "n1"}
+
+
 def test_nobody_goes_if_that_does_not_help() -> None:
     changes = [queue("rich"), queue("poor", 9), node("n1", gpus=2), *runs("r", "rich", 2)]
     assert not displaced(step(board(*changes, *waits("p", "poor", 3))))
@@ -260,6 +283,29 @@ def test_room_is_kept_only_for_whom_it_belongs_to() -> None:
         found = board(queue("rich", 6), queue("q", quota), node("n1"), node("n2"), *held, *waits("w", "q", 4))
         told = refusals(step(found, NOW + 1000.0))
         assert [bool(refused.keeps) for refused in told] == [kept]
+
+
+@pytest.mark.parametrize("fair", [True, False])
+def test_whose_room_is_being_made_goes_on_waiting_for_it_though_other_room_is_kept(fair: bool) -> None:
+    of = {"rich": "rich", "poor": "poor"} if fair else {"rich": "", "poor": ""}
+    queues: list[Change] = [queue("rich"), queue("poor", 2)] if fair else []
+    held = [*runs("a", of["rich"], 2), *runs("b", of["rich"], 2, on="n2")]
+    high = {"priority": 5}
+    waiting = [gang("p", 1, queue=of["poor"], **high), pod("p", 0, gpus=2, **high)]
+    found = board(*queues, node("n1", gpus=2), node("n2", gpus=2), *held, *waiting)
+    plan = step(found)
+    (goes,), (node_of_its_own,) = displaced(plan), nominated(plan).values()
+    ends(found, plan)
+    other = "b-0" if goes == "a-0" else "a-0"
+    found.apply_all([gang("k", 1, queue=of["poor"], **high), pod("k", 0, gpus=4, **high)])
+    step(found)
+    told: list[Hindrance] = []
+    for now, gone in ((NOW + 1000.0, other), (NOW + 1001.0, goes)):
+        found.apply(PodLost(PodKey("ns", gone)))
+        found.kept = ref("k"), frozenset({"n1", "n2"})
+        plan = step(found, now)
+        told += [reason for name, reason in why(plan).items() if name == "p"]
+    assert told == [Hindrance.MAKING_ROOM] and binds(plan) == {"p-0": node_of_its_own}
 
 
 def test_who_waits_for_others_to_have_run_long_enough_is_tried_then() -> None:

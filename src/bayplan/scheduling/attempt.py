@@ -162,7 +162,7 @@ def _as_tree(
     candidate = asked.candidate
     if candidate.charter.has_minima:
         return _by_minima(look, floor, asked, tree, profile, within)
-    supply = supply_for(look, tree)
+    supply = look.supplies.get(candidate.topology) or supply_for(look, tree)
     found = tree_seats(floor, supply, tree, asked.waiting, candidate.standing, profile=profile, within=within)
     if not isinstance(found, Misfit):
         return Outcome(found.seats, found.left, None, found.unsure)

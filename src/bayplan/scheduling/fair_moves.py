@@ -121,7 +121,8 @@ class Mover:
         waiting = tuple(
             replace(pod, node="") for pod in sorted(pods, key=lambda pod: (pod.pod_set, pod.rank))
         )
-        candidate = Candidate(self.look.charters[gang], waiting, standing)
+        charter = self.look.charters[gang]
+        candidate = Candidate(charter, waiting, standing, topology=charter.topology)
         mark = self.floor.mark()
         asked = replace(asked_of(candidate), need=len(waiting))
         found = attempt(self.look, self.floor, asked, self.rooms.profile)

@@ -105,11 +105,11 @@ class FairTurns:
             self._took(turn, found)
             return
         muster.floor.undo(mark)
+        if muster.goes_on_making_room(asked, priority):
+            return
         if within is not None and muster.fits(asked):
-            muster.refuse(turn.candidate, standstill(Hindrance.KEPT_FREE, asked, found))
-        elif not muster.goes_on_making_room(asked, priority) and not self._only_waits(
-            turn, asked, found, within
-        ):
+            self._refuse(asked, standstill(Hindrance.KEPT_FREE, asked, found))
+        elif not self._only_waits(turn, asked, found, within):
             self.late.append(_Late(turn, asked, found, within))
 
     def _at_once(self, turn: Turn, asked: Asked, within: Bools | None) -> Outcome | None:

@@ -85,9 +85,12 @@ class Muster:
                 self._make_room(rest, found, within, tuple(found.seats.values()))
             return
         self.floor.undo(mark)
+        if self.goes_on_making_room(asked, priority):
+            return
         if within is not None and self.fits(asked):
+            self.take_back_promises(candidate, candidate.waiting)
             self.refuse(candidate, standstill(Hindrance.KEPT_FREE, asked, found))
-        elif not self.goes_on_making_room(asked, priority):
+        else:
             self._make_room(asked, found, within, twin=twin)
 
     # ── who has a place ────────────────────────────────────────────────────────────────────────────

@@ -67,6 +67,8 @@ class Board(Standing):
         supply, ground = self.flat.view()
         own = {pod.key for candidate in candidates for pod in candidate.waiting} if self.nominations else ()
         topologies = {each.topology for each in candidates if each.charter.tree is not None}
+        if self.fair.active:  # those who make room by moving may be in any
+            topologies |= set(self.clusters)
         return Look(
             scene=Scene(
                 ground,
