@@ -243,7 +243,7 @@ def test_others_move_only_if_each_has_a_new_place() -> None:
 def test_who_has_to_be_in_a_rack_moves_for_one_that_knows_of_no_racks() -> None:
     main = PodSet("main", 1, 1, {"gpu": 2}, Locality(required="rack"))
     held = gang("a", 1, queue="q", tree=Group("", (main,), 1), topology="dc", strict=True)
-    changes = [queue("q", 8), node("n1"), node("n2"), held, pod("a", 0, on="n1", started=1.0)]
+    changes: list[Change] = [queue("q", 8), node("n1"), node("n2"), held, pod("a", 0, on="n1", started=1.0)]
     plan = step(board(*changes, *runs("b", "q", 2, on="n2", lasting=True), *waits("c", "q", 4)))
     assert displaced(plan) == {"a-0": "n2"} and nominated(plan) == {"c-0": "n1"}
 
@@ -290,8 +290,8 @@ def test_whose_room_is_being_made_goes_on_waiting_for_it_though_other_room_is_ke
     of = {"rich": "rich", "poor": "poor"} if fair else {"rich": "", "poor": ""}
     queues: list[Change] = [queue("rich"), queue("poor", 2)] if fair else []
     held = [*runs("a", of["rich"], 2), *runs("b", of["rich"], 2, on="n2")]
-    high = {"priority": 5}
-    waiting = [gang("p", 1, queue=of["poor"], **high), pod("p", 0, gpus=2, **high)]
+    high: dict[str, Any] = {"priority": 5}
+    waiting: list[Change] = [gang("p", 1, queue=of["poor"], **high), pod("p", 0, gpus=2, **high)]
     found = board(*queues, node("n1", gpus=2), node("n2", gpus=2), *held, *waiting)
     plan = step(found)
     (goes,), (node_of_its_own,) = displaced(plan), nominated(plan).values()
