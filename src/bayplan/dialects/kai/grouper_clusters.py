@@ -262,8 +262,3 @@ def _listed(field: Field, trouble: str) -> Sequence[Field]:
         field.items()
         raise CannotGroup(f"{trouble}. Err: {field.errors[-1]}")
     return field.items()
-
-
-def pod_gang_of(pod: Object) -> str:
-    """The PodGang that a pod belongs to, if any."""
-    return Field(pod).at("metadata", "labels").texts().get(POD_GANG, "")

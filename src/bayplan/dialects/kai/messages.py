@@ -13,7 +13,7 @@ from bayplan.dialects.kai.pod_group import PodGroup
 from bayplan.dialects.kai.queues import way_up
 from bayplan.dialects.kai.trees import DEFAULT
 from bayplan.dialects.kai.wire import shown_topology
-from bayplan.dialects.kube.fit_messages import cause, unavailable
+from bayplan.dialects.kube.fit_messages import unavailable
 from bayplan.dialects.kube.quantity import spelled
 from bayplan.model.assignment import Code, Holding, Lack, Misfit
 from bayplan.model.gang import Group, Ref
@@ -255,11 +255,6 @@ def lacking_in_short(resource: str) -> str:
     return f"node-group(s) didn't have enough resources: {_RESOURCES.get(resource, resource)}"
 
 
-def unknown_topology(name: str) -> str:
-    """A topology that is not there."""
-    return f"Requested topology {name} does not exist"
-
-
 def unknown_level(topology: str, level: str, wish: str, sub_group: str = "", group: str = "") -> str:
     """A level that a topology does not have."""
     who = f"sub-group {sub_group}" if sub_group else f"workload {group}"
@@ -357,11 +352,6 @@ def counted(refusals: Mapping[str, int]) -> str:
     """Short reasons with how many domains or nodes they hold for, if they hold for several."""
     told = (f"{count} {reason}" if count > 1 else reason for reason, count in refusals.items())
     return ". \n".join(sorted(told))
-
-
-def pod_causes(why: Standstill) -> list[str]:
-    """What nodes lack for the first pod that fits nowhere, each once."""
-    return [] if why.unfit is None else sorted({cause(lack) for lack in why.unfit.counts})
 
 
 def _number(resource: str, amount: Fraction) -> str:
