@@ -244,6 +244,23 @@ def left(
                 yield f"{queue['metadata']['name']}: {key} is {status[key]}"
 
 
+def forgotten(jobs: Iterable[Object], pods: Iterable[Object]) -> list[str]:
+    """Jobs that may run and have fewer pods than they need; to make them is the Job controller's part."""
+    there = Counter(
+        owner["uid"]
+        for pod in pods
+        if not is_leaving(pod) and pod["status"].get("phase") != "Failed"
+        for owner in pod["metadata"].get("ownerReferences") or ()
+    )
+    return [
+        job["metadata"]["name"]
+        for job in jobs
+        if not job["spec"].get("suspend")
+        and condition(job, "Complete").get("status") != "True"
+        and there[job["metadata"]["uid"]] < job["spec"]["completions"]
+    ]
+
+
 # ── reading ───────────────────────────────────────────────────────────────────────────────────────
 
 

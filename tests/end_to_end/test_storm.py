@@ -40,11 +40,11 @@ from tests.end_to_end.storm import (
     meanwhile,
     submit_all,
 )
-from tests.end_to_end.storm_checker import Checker, left
+from tests.end_to_end.storm_checker import Checker, forgotten, left
 from tests.end_to_end.storm_jobs import QUOTAS, hall, jobs, queues
 from tests.end_to_end.test_kueue_api import CONFIGURATIONS, patch
 from tests.listening import free_address
-from tools.controlplane.plan import APISERVER
+from tools.controlplane.plan import APISERVER, CONTROLLERS
 from tools.controlplane.start import restart
 
 if TYPE_CHECKING:
@@ -58,10 +58,14 @@ KILLS, CUTS = 10, 3
 USERS, PODS_DELETED = 6, 15
 AT_WORK = 0.8
 """How often it is killed once it works; else while it starts."""
-PATIENCE, LIMIT = 360.0, 900.0
-"""Seconds without any change, and in all, until what is missing is given up.
+PATIENCE, LIMIT = 180.0, 900.0
+"""Seconds without any change, and in all, until what is missing is given up."""
+REMINDER = 60.0
+"""Seconds without any change until a Job controller that owes pods is started anew.
 
-A Job controller that was not told how the creation of a pod ended waits five minutes for the pod to appear.
+One that was not told how a creation ended while the API server was away expects it for five minutes, and
+looks again only when something happens to that Job: never, if nothing does. Starting it anew tells Bayplan
+nothing, so what Bayplan has missed stays missed.
 """
 PARTIAL_PATIENCE = 90.0
 """Seconds that a gang may have some pods on their way and others gated, whoever is down meanwhile."""
@@ -197,9 +201,18 @@ def leftovers(api: Api) -> list[str]:
     ]
 
 
-def wait_until_none(missing: Callable[[], list[str]]) -> list[str]:
+def remind(cluster: Cluster, api: Api) -> None:
+    """Let the Job controller begin anew, if there are Jobs whose pods it has forgotten to make."""
+    names = forgotten(api.items(JOBS), api.items(PODS))
+    if names:
+        log.warning("the Job controller owes pods to %s; it is started anew", ", ".join(names))
+        restart(cluster, CONTROLLERS)
+
+
+def wait_until_none(missing: Callable[[], list[str]], remind: Callable[[], None] = lambda: None) -> list[str]:
     """What is still missing when nothing has changed for too long; a slow machine is no reason to give up."""
     before, changed, began = list[str](), time.monotonic(), time.monotonic()
+    reminded = False
     while True:
         try:
             found = missing()
@@ -208,6 +221,9 @@ def wait_until_none(missing: Callable[[], list[str]]) -> list[str]:
         now = time.monotonic()
         if found != before:
             before, changed = found, now
+        if not reminded and now - changed > REMINDER:
+            reminded = True
+            remind()
         if not found or now - changed > PATIENCE or now - began > LIMIT:
             return found
         time.sleep(2.0)  # to look at everything is work for the API server
@@ -239,7 +255,7 @@ def weather(
         with meanwhile(*users, vandal):
             disturb(process, dice)
             log.warning("quiet after %.0f s", time.monotonic() - began)
-            wrong = wait_until_none(partial(unfinished, api, ALL_JOBS))
+            wrong = wait_until_none(partial(unfinished, api, ALL_JOBS), partial(remind, site.cluster, api))
         log.warning("all jobs ended after %.0f s", time.monotonic() - began)
         for path in (JOB_SETS, JOBS):
             api.ask("DELETE", f"{path}?propagationPolicy=Background")

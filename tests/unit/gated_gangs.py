@@ -81,6 +81,7 @@ def pod(
     notes: Mapping[str, str] | None = None,
     of: str = "gang",
     uid: str = "",
+    job: str = "",
 ) -> Object:
     """A pod of the gang; gated unless it is `on` a host."""
     numbered = {} if index is None else {INDEX: str(index)}
@@ -93,6 +94,7 @@ def pod(
             "uid": uid or f"uid-{name}",
             "labels": {"kueue.x-k8s.io/podset": part, **numbered, **(labels or {})},
             "annotations": {"kueue.x-k8s.io/workload": of, **(notes or {})},
+            **({"ownerReferences": [{"kind": "Job", "uid": job, "controller": True}]} if job else {}),
             **gone,
         },
         "spec": spec,

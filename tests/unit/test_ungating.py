@@ -64,6 +64,18 @@ def test_ranks_that_make_no_sense_are_not_used(indices: tuple[str | None, str | 
     assert sorted(where(workload, *pods).values()) == ["x1", "x2"]
 
 
+def test_a_pod_that_its_controller_made_twice_takes_nobodys_place() -> None:
+    workload = gang(("x1", 1), ("x2", 1), request=RANKED)
+    first, double, other = pod("p0-a", 0, job="j"), pod("p0-b", 0, job="j"), pod("p1", 1, job="j")
+    assert where(workload, double, other, first) == {"p0-a": "x1", "p1": "x2"}, "one of the two"
+    stands = pod("p0-a", 0, job="j", on="x1")
+    assert where(workload, stands, double) == {}, "the second host is for rank 1"
+    assert where(workload, stands, double, other) == {"p1": "x2"}
+    over = pod("p0-a", 0, job="j", on="x1", phase="Failed")
+    assert where(workload, over, double) == {"p0-b": "x1"}
+    assert where(workload, stands, pod("p0-b", 0, job="k")) == {"p0-b": "x2"}, "numbers that mean nothing"
+
+
 def test_pods_that_are_over_or_leave_hold_no_slot() -> None:
     workload = gang(("x1", 1), request=RANKED)
     assert where(workload, pod("old", 0, on="x1"), pod("new", 0)) == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -20,21 +21,35 @@ Close = Callable[[float], None]
 
 
 @contextmanager
-def stop_on_signal(stop: threading.Event, wake: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Set `stop` on the first SIGTERM or SIGINT; end the process at once on the second."""
+def stop_on_signal(stop: threading.Event) -> Iterator[None]:
+    """Set `stop` on the first SIGTERM or SIGINT; end the process at once on the second.
 
-    def asked(number: int, frame: FrameType | None) -> None:
-        if stop.is_set():
+    A handler runs in between two steps of the main thread, which may just then hold the lock of `stop`;
+    so the handler only leaves word, with the one put that never waits, and a thread sets the event.
+    """
+    asked = queue.SimpleQueue[bool]()
+    numbers = list[int]()
+
+    def heard(number: int, frame: FrameType | None) -> None:
+        if numbers:
             os._exit(128 + number)
-        stop.set()
-        wake()
+        numbers.append(number)
+        asked.put(True)
 
-    before = {number: signal.signal(number, asked) for number in SIGNALS}
+    def pass_on() -> None:
+        if asked.get():
+            stop.set()
+
+    thread = threading.Thread(target=pass_on, name="signals", daemon=True)
+    thread.start()
+    before = {number: signal.signal(number, heard) for number in SIGNALS}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        asked.put(False)
+        thread.join()
 
 
 class Closing:

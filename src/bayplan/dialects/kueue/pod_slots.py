@@ -42,9 +42,10 @@ class Crowd:
 
 def crowd(part: Part, pods: Sequence[PodWire], standing: Mapping[str, Path]) -> Crowd:
     """The pods of a pod set, those waiting in the order of their numbers as far as they have any."""
-    waiting = [pod for pod in pods if pod.metadata.uid not in standing]
+    living = _made_once(part, pods, standing)
+    waiting = [pod for pod in living if pod.metadata.uid not in standing]
     waiting.sort(key=lambda pod: (*_numbers(pod, part), pod.metadata.name))
-    return Crowd(standing, tuple(waiting), _ranks(part, pods))
+    return Crowd(standing, tuple(waiting), _ranks(part, living))
 
 
 def slots_for(
@@ -97,9 +98,39 @@ def _free(part: Part, pods: Crowd) -> tuple[list[Path], list[int]]:
     return free, [rank for rank in everyone if rank not in housed]
 
 
+def _made_once(part: Part, pods: Sequence[PodWire], standing: Mapping[str, Path]) -> list[PodWire]:
+    """The pods without those that their controller has made twice, as when the API server did not answer.
+
+    The second one would take the slot of a rank that is yet to come, and the gang would never be whole.
+    """
+
+    def turn(pod: PodWire) -> tuple[bool, str, str]:
+        meta = pod.metadata
+        return meta.uid not in standing, meta.creation_timestamp or "", meta.name
+
+    known: set[tuple[str, int]] = set()
+    doubles: set[str] = set()
+    for pod in sorted(pods, key=turn):
+        owner = next((one.uid for one in pod.metadata.owner_references or () if one.controller), "")
+        rank = _rank(part, pod)
+        if owner and rank is not None:
+            if (owner, rank) in known and pod.metadata.uid not in standing:
+                doubles.add(pod.metadata.uid)
+            known.add((owner, rank))
+    return [pod for pod in pods if pod.metadata.uid not in doubles] if doubles else list(pods)
+
+
 def _ranks(part: Part, pods: Sequence[PodWire]) -> dict[str, int] | None:
     """The rank of every pod; None unless all have one, each its own, and there is a slot for each."""
-    offsets = {_offset(pod) for pod in pods}  # read even if not needed: a pod that makes no sense is told of
+    found = {pod.metadata.uid: rank for pod in pods if (rank := _rank(part, pod)) is not None}
+    ranks = set(found.values())
+    usable = len(ranks) == len(found) == len(pods) and max(ranks, default=-1) < len(part.slots)
+    return found if usable and part.numbering.index_label is not None else None
+
+
+def _rank(part: Part, pod: PodWire) -> int | None:
+    """A pod's place in its pod set, if it has a number that makes sense there."""
+    offset = _offset(pod)  # read even if not needed: a pod that makes no sense is told of
     if part.numbering.index_label is None:
         return None
     size, subgroups = part.count, 1
@@ -108,17 +139,11 @@ def _ranks(part: Part, pods: Sequence[PodWire]) -> dict[str, int] | None:
         if subgroups <= 0:
             return None
         size //= subgroups
-    found: dict[str, int] = {}
-    for pod in pods:
-        subgroup, index = _numbers(pod, part)
-        own = _offset(pod) if offsets != {None} else None
-        local = index - (part.first if own is None else own)
-        if index == _UNNUMBERED or not 0 <= local < size or not 0 <= subgroup < subgroups:
-            return None
-        found[pod.metadata.uid] = subgroup * size + local
-    ranks = set(found.values())
-    usable = len(ranks) == len(found) == len(pods) and max(ranks, default=-1) < len(part.slots)
-    return found if usable else None
+    subgroup, index = _numbers(pod, part)
+    local = index - (part.first if offset is None else offset)
+    if index == _UNNUMBERED or not 0 <= local < size or not 0 <= subgroup < subgroups:
+        return None
+    return subgroup * size + local
 
 
 def _numbers(pod: PodWire, part: Part) -> tuple[int, int]:
