@@ -20,6 +20,7 @@ from tests.end_to_end.storm_checker import (
     Checker,
     Object,
     Seen,
+    forgotten,
     left,
 )
 
@@ -252,3 +253,21 @@ def test_what_is_left_at_the_end_is_told() -> None:
         "q: flavorsReservation is 3",
         "q: pendingWorkloads is 2",
     ]
+
+
+def test_jobs_that_may_run_and_lack_pods_are_told() -> None:
+    def owned(rank: int, **other: str) -> Object:
+        made = pod("a", rank, "x1", **other)
+        made["metadata"]["ownerReferences"] = [{"uid": "uid-a"}]
+        return made
+
+    def told(*pods: Object, suspend: bool = False, **conditions: str) -> list[str]:
+        states = [{"type": kind, "status": status} for kind, status in conditions.items()]
+        meta = {"name": "a", "uid": "uid-a"}
+        spec = {"completions": 2, "suspend": suspend}
+        return forgotten([{"metadata": meta, "spec": spec, "status": {"conditions": states}}], pods)
+
+    assert told(owned(0)) == ["a"]
+    assert told(owned(0), leaving(owned(1))) == told(owned(0), owned(1, phase="Failed")) == ["a"]
+    assert told(owned(0), owned(1, phase="Succeeded")) == []
+    assert told(suspend=True) == told(Complete="True") == []
