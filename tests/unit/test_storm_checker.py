@@ -256,18 +256,18 @@ def test_what_is_left_at_the_end_is_told() -> None:
 
 
 def test_jobs_that_may_run_and_lack_pods_are_told() -> None:
-    def owned(rank: int, **other: str) -> Object:
-        made = pod("a", rank, "x1", **other)
+    def owned(rank: int, phase: str = "Running") -> Object:
+        made = pod("a", rank, "x1", phase=phase)
         made["metadata"]["ownerReferences"] = [{"uid": "uid-a"}]
         return made
 
     def told(*pods: Object, suspend: bool = False, **conditions: str) -> list[str]:
         states = [{"type": kind, "status": status} for kind, status in conditions.items()]
-        meta = {"name": "a", "uid": "uid-a"}
-        spec = {"completions": 2, "suspend": suspend}
-        return forgotten([{"metadata": meta, "spec": spec, "status": {"conditions": states}}], pods)
+        job: Object = {"metadata": {"name": "a", "uid": "uid-a"}, "status": {"conditions": states}}
+        job["spec"] = {"completions": 2, "suspend": suspend}
+        return forgotten([job], pods)
 
     assert told(owned(0)) == ["a"]
-    assert told(owned(0), leaving(owned(1))) == told(owned(0), owned(1, phase="Failed")) == ["a"]
-    assert told(owned(0), owned(1, phase="Succeeded")) == []
+    assert told(owned(0), leaving(owned(1))) == told(owned(0), owned(1, "Failed")) == ["a"]
+    assert told(owned(0), owned(1, "Succeeded")) == []
     assert told(suspend=True) == told(Complete="True") == []
