@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from bayplan.model.change import Change, FairQueueSeen, PodLost
+from bayplan.model.change import Change, FairQueueSeen, NodeSeen, PodLost, TopologySeen
 from bayplan.model.gang import Group, PodSet, Segment
+from bayplan.model.node import HOSTNAME, PODS, Node, Topology
 from bayplan.model.plan import Displace
 from bayplan.model.pod import PodKey
 from bayplan.state.line import Place
@@ -57,6 +58,17 @@ def test_nobody_goes_for_those_that_can_be_done_without(kind: Any) -> None:
 def test_as_few_as_possible_go_even_if_these_are_not_the_last(kind: Any) -> None:
     there = [node("n1", "r1", gpus=2), node("n2", "r2", gpus=2)]
     plan = step(board(*segmented(kind, 2, 2, 6), *there, *stand("", "", "n2", "", "n1", "n1")))
+    assert displaced(plan) == {"g-2": ""} and nominated(plan) == {"g-0": "n2", "g-1": "n2"}
+
+
+@everywhere
+def test_racks_of_two_blocks_are_two_even_if_they_have_the_same_name(kind: Any) -> None:
+    nested = TopologySeen(Topology("dc", ("block", "rack", HOSTNAME)))
+    there = [
+        NodeSeen(Node(name, {"block": block, "rack": "r1", HOSTNAME: name}, {"gpu": 2, PODS: 10}))
+        for name, block in (("n1", "b1"), ("n2", "b2"))
+    ]
+    plan = step(board(nested, *segmented(kind, 2, 2, 6), *there, *stand("", "", "n2", "", "n1", "n1")))
     assert displaced(plan) == {"g-2": ""} and nominated(plan) == {"g-0": "n2", "g-1": "n2"}
 
 
