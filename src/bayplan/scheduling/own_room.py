@@ -70,7 +70,10 @@ def fewest_go(
     for some in _by_domain(supply, tree, spare):
         if len(best.pods) < 2:
             break
-        best = sought(some[: len(best.pods) - 1]) or best  # pods of one domain are as good as one another
+        few = len(best.pods) - 1
+        found = sought(some[:few]) or (sought(some) if len(some) > few else None)
+        if found is not None and len(found.pods) <= few:
+            best = found
     return best
 
 
