@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from bayplan.model.gang import Group, Locality, PodSet
+from bayplan.model.node import HOSTNAME, Node
 from bayplan.model.pod import PodKey
 from bayplan.model.profile import Profile
 from bayplan.model.quorum import is_whole
@@ -97,3 +98,15 @@ def check(found: World) -> bool:
 def test_a_quorum_or_nobody_and_then_whoever_else_fits(first: int) -> None:
     outcomes = Counter(check(drawn(Random(seed))) for seed in range(first, first + CHUNK))
     assert min(outcomes[True], outcomes[False]) > CHUNK // 20, outcomes
+
+
+def test_a_quorum_is_found_even_if_the_smallest_members_of_a_group_are_all_in_the_way() -> None:
+    """Only the last and largest member of the group leaves room for the pod set beside it."""
+    small = tuple(PodSet(name, 1, 1, {"gpu": 1}) for name in "abcdefgh")
+    group = Group("some", (*small, PodSet("i", 2, 2, {"cpu": 1})), 1)
+    tree = Group("root", (group, PodSet("j", 1, 1, {"gpu": 4})), 2)
+    nodes = [
+        Node(name, {HOSTNAME: name, "zone": "A", "rack": "x"}, {"gpu": gpus, "cpu": 4, "pods": 9})
+        for name, gpus in (("n1", 4), ("n2", 0))
+    ]
+    assert check(World(nodes, tree, pods_of(tree)))

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from bayplan.model.change import Change, FairQueueSeen, PodLost
-from bayplan.model.gang import Group, PodSet, Segment
+from bayplan.model.change import Change, FairQueueSeen, NodeSeen, PodLost, TopologySeen
+from bayplan.model.gang import Group, Locality, PodSet, Segment
+from bayplan.model.node import HOSTNAME, PODS, Node, Topology
 from bayplan.model.plan import Displace
 from bayplan.model.pod import PodKey
 from bayplan.state.line import Place
@@ -58,6 +59,29 @@ def test_as_few_as_possible_go_even_if_these_are_not_the_last(kind: Any) -> None
     there = [node("n1", "r1", gpus=2), node("n2", "r2", gpus=2)]
     plan = step(board(*segmented(kind, 2, 2, 6), *there, *stand("", "", "n2", "", "n1", "n1")))
     assert displaced(plan) == {"g-2": ""} and nominated(plan) == {"g-0": "n2", "g-1": "n2"}
+
+
+@everywhere
+def test_racks_of_two_blocks_are_two_even_if_they_have_the_same_name(kind: Any) -> None:
+    nested = TopologySeen(Topology("dc", ("block", "rack", HOSTNAME)))
+    there = [
+        NodeSeen(Node(name, {"block": block, "rack": "r1", HOSTNAME: name}, {"gpu": 2, PODS: 10}))
+        for name, block in (("n1", "b1"), ("n2", "b2"))
+    ]
+    plan = step(board(nested, *segmented(kind, 2, 2, 6), *there, *stand("", "", "n2", "", "n1", "n1")))
+    assert displaced(plan) == {"g-2": ""} and nominated(plan) == {"g-0": "n2", "g-1": "n2"}
+
+
+@everywhere
+def test_one_large_pod_goes_rather_than_two_small_ones(kind: Any) -> None:
+    queues, rules = kind
+    sets = (PodSet("a", 1, 1, {"gpu": 2}, Locality(required="rack")), PodSet("b", 4, 0, {"gpu": 1}))
+    group = gang("g", 1, tree=Group("", sets, 2), **rules)
+    there = [node("n1", gpus=2), node("n2", "r2", gpus=2), node("n3", "r2", gpus=1)]
+    places = (("n2", 2), ("n3", 1), ("n1", 1), ("n1", 1))
+    others = [pod("g", at, on=on, gpus=gpus, pod_set="b") for at, (on, gpus) in enumerate(places, 1)]
+    plan = step(board(*queues, group, *there, pod("g", 0, pod_set="a"), *others))
+    assert displaced(plan) == {"g-1": ""} and nominated(plan) == {"g-0": "n2"}
 
 
 @everywhere

@@ -29,7 +29,7 @@ from bayplan.placement.tree import Bools
 
 NOWHERE = -1
 TRIES_MAX = 64  # searches for places, in one attempt
-WAYS_MAX = 4  # in which a group may be whole, that those above it choose from
+WAYS_FIRST = 4  # in which a group may be whole, that those above it choose from at first
 COMBINATIONS_MAX = 500
 Parts = frozenset[str]
 """Pod sets."""
@@ -56,6 +56,8 @@ class _Choosing:
     standing: Counter[str] = field(default_factory=Counter)
     waiting: dict[str, list[Pod]] = field(default_factory=dict)
     ways: dict[int, list[Parts]] = field(default_factory=dict)  # by member (identity)
+    ways_most: int = WAYS_FIRST  # of each member
+    maybe_more: bool = False  # some member may have more ways than were looked at
     known: dict[object, bool] = field(default_factory=dict)  # of what is alike, whether it has a place
     tries: int = 0
     cut_short: bool = False
@@ -79,16 +81,15 @@ class _Choosing:
         found = self._seats(able, brief=self.wanted.brief)
         if isinstance(found, Seated) or self._cost(able) == fewest_more(tree, self.standing):
             return found  # or nobody can be left out
-        ways = self._ways(tree, 1)
-        if not ways:
+        way = self._first_way(tree)
+        if way is None:
             return replace(found, unsure=found.unsure or self.cut_short)
         some = frozenset(self._placeable(tree))
         if some != able:
-            better = self._seats(some, brief=True)
+            better = self._seats(some, brief=self.wanted.brief)
             if isinstance(better, Seated):
                 return better
-        chosen = self._more(tree, ways[0])
-        final = self._seats(chosen, brief=False)
+        final = self._seats(self._more(tree, way), brief=self.wanted.brief)
         return final if isinstance(final, Seated) else replace(found, unsure=self.cut_short)
 
     def _torn(self, member: Group | PodSet) -> Misfit | None:
@@ -134,11 +135,22 @@ class _Choosing:
 
     # ── ways to be whole ───────────────────────────────────────────────────────────────────────────
 
-    def _ways(self, member: Group | PodSet, most: int = WAYS_MAX) -> list[Parts]:
-        """A few sets of pods sets with which a member is whole, if nobody else comes; the smallest first."""
+    def _first_way(self, tree: Group) -> Parts | None:
+        """A quorum. If none is found among a few ways of each member, more and more of them are looked at."""
+        while True:
+            found = next(self._ways_of(tree), None)
+            if found is not None or self.cut_short or not self.maybe_more:
+                self.ways[id(tree)] = [] if found is None else [found]
+                return found
+            self.ways.clear()
+            self.ways_most, self.maybe_more = 4 * self.ways_most, False
+
+    def _ways(self, member: Group | PodSet) -> list[Parts]:
+        """A few sets of pod sets with which a member is whole, if nobody else comes; the smallest first."""
         if id(member) not in self.ways:
             found = self._ways_of_leaf(member) if isinstance(member, PodSet) else self._ways_of(member)
-            self.ways[id(member)] = list(islice(found, most))
+            self.ways[id(member)] = list(islice(found, self.ways_most))
+            self.maybe_more |= len(self.ways[id(member)]) == self.ways_most
         return self.ways[id(member)]
 
     def _ways_of_leaf(self, pod_set: PodSet) -> Iterator[Parts]:

@@ -148,8 +148,12 @@ class Crowd:
         self.free = self.free + self._taken(gone[self.unit])
         self.stays &= ~gone
 
-    def stay_beside(self, floor: Floor, start: int) -> None:
-        """From this number on, whoever has room on a floor where the gang has its seats stays, one by one."""
+    def stay_beside(self, floor: Floor, start: int, seats: Iterable[int]) -> None:
+        """From this number on, whoever has room on a floor where the gang has its seats stays, one by one.
+
+        Away from the seats nobody is in the way, even where there is less than pods have.
+        """
+        taken = frozenset(seats)
         free = [column.tolist() for column in floor.scene.ground.free]
         takes = self.amounts.T.tolist()
         late = self.between(start, self.size)
@@ -163,7 +167,7 @@ class Crowd:
             for row, number in pods:
                 for column, amount in zip(free, takes[number], strict=True):
                     column[row] -= amount
-            if all(column[row] >= 0 for row, _ in pods for column in free):
+            if all(column[row] >= 0 for row, _ in pods if row in taken for column in free):
                 self.stay(unit, unit + 1)
                 continue
             for row, number in pods:

@@ -162,7 +162,7 @@ def _as_tree(
     candidate = asked.candidate
     if candidate.charter.has_minima:
         return _by_minima(look, floor, asked, tree, profile, within)
-    supply = look.supplies.get(candidate.topology) or supply_for(look, tree)
+    supply = supply_of(look, candidate, tree)
     found = tree_seats(floor, supply, tree, asked.waiting, candidate.standing, profile=profile, within=within)
     if not isinstance(found, Misfit):
         return Outcome(found.seats, found.left, None, found.unsure)
@@ -173,7 +173,7 @@ def _as_tree(
 def _by_minima(
     look: Look, floor: Floor, asked: Asked, tree: Group, profile: Profile, within: Bools | None
 ) -> Outcome:
-    supply = look.supplies.get(asked.candidate.topology) or supply_for(look, tree)
+    supply = supply_of(look, asked.candidate, tree)
     wanted = Wanted(tree, asked.waiting, asked.candidate.standing, asked.extra, asked.brief)
     seats = quorum_seats if asked.candidate.charter.quorum else minima_seats
     found = seats(floor, supply, wanted, profile=profile, within=within)
@@ -191,6 +191,11 @@ def _why(floor: Floor, pod: Pod, resource: str) -> Unfit:
         return why
     lack = (Cause.LACKING, resource)
     return replace(why, counts={**why.counts, lack: why.counts.get(lack, 0) + room})
+
+
+def supply_of(look: Look, candidate: Candidate, tree: Group) -> Supply:
+    """The topology whose levels a gang names."""
+    return look.supplies.get(candidate.topology) or supply_for(look, tree)
 
 
 def supply_for(look: Look, tree: Group) -> Supply:

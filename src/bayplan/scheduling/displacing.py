@@ -15,7 +15,7 @@ from bayplan.model.standstill import Sought
 from bayplan.placement.floor import Floor
 from bayplan.placement.tree import Bools
 from bayplan.placement.victims_fit import Exodus
-from bayplan.scheduling.attempt import Asked, attempt, domains_for
+from bayplan.scheduling.attempt import Asked, attempt, domains_for, supply_of
 from bayplan.scheduling.displacing_lone import Nodes
 from bayplan.scheduling.displacing_trial import Trial
 from bayplan.scheduling.importance import Budgets, Unit, units_of
@@ -84,17 +84,17 @@ class Rooms:
     def of_its_own(self, asked: Asked, within: Bools | None) -> Room | None:
         """Room for what a gang cannot do without, if pods go that it can do without."""
         candidate = asked.candidate
-        spare = spare_pods(candidate, self.gone.keys)
-        if not spare or candidate.charter.tree is None or not self.profile.displace:
+        spare, tree = spare_pods(candidate, self.gone.keys), candidate.charter.tree
+        if not spare or tree is None or not self.profile.displace:
             return None
-        lacking = replace(asked, extra=0)
+        lacking, supply = replace(asked, extra=0), supply_of(self.look, candidate, tree)
 
         def sought(pods: Sequence[Pod]) -> Room | None:
             units = [Unit((pod,), pod.wants.priority, True, pod.started or inf) for pod in reversed(pods)]
             room, _ = self._room_within(lacking, units, within)
             return room if room.sought is Sought.FOUND else None
 
-        room = fewest_go(self.floor, candidate.charter.tree, spare, sought)
+        room = fewest_go(supply, tree, spare, sought)
         if room is not None:
             self.gone.add(pod.key for pod, _ in room.pods)
             self.budgets.spend(pod for pod, _ in room.pods)

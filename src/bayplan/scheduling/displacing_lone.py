@@ -58,7 +58,7 @@ class Nodes:
             if wants is not None and minds_nobody(self.floor.scene, replace(shape, zones=None)):
                 return self._by_zones(pod, wants, priority, within)
             return self._one_by_one(pod, priority, within)
-        key = (shape, priority, within is None)
+        key = (shape, priority, None if within is None else within.tobytes())
         if key not in self.searches:
             self.searches[key] = _Search(self, shape, priority, within)
         found = self.searches[key].cheapest()

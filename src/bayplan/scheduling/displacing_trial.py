@@ -156,8 +156,8 @@ class Trial:
         """There are too many for that: the gang keeps its seats, and whoever is not in its way stays."""
         if self.plain:
             with self._floor_if(0, 0) as floor:
-                self._seat(floor)
-                self.crowd.stay_beside(floor, at)
+                taken = self._seat(floor).seats
+                self.crowd.stay_beside(floor, at, taken.values())
             return
         near = [number for number in self.crowd.on_rows(self._try(0, 0).seats.values()) if number >= at]
         mark = self.floor.mark()

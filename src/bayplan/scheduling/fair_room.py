@@ -11,7 +11,7 @@ from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Means
 from bayplan.placement.tree import Bools
-from bayplan.scheduling.attempt import Asked
+from bayplan.scheduling.attempt import Asked, supply_of
 from bayplan.scheduling.displacing import Rooms
 from bayplan.scheduling.displacing_trial import Trial
 from bayplan.scheduling.fair_accounts import Accounts, Use
@@ -79,12 +79,13 @@ class FairRooms:
         spare = spare_pods(turn.candidate, self.rooms.gone.keys)
         if not spare or charter.tree is None:
             return None
+        supply = supply_of(self.look, turn.candidate, charter.tree)
 
         def sought(pods: Sequence[Pod]) -> FairRoom | None:
             pool = [piece_of(charter, (pod,)) for pod in pods]
             return self._room(turn, asked, pool, within, lambda _: True)
 
-        room = fewest_go(self.floor, charter.tree, spare, sought)
+        room = fewest_go(supply, charter.tree, spare, sought)
         if room is not None:
             self._commit(turn, asked, room)
             self.failed.clear()
@@ -321,7 +322,7 @@ def _likeness(turn: Turn, within: Bools | None) -> object:
     charter = turn.candidate.charter
     tree = "" if charter.tree is None else repr(replace(charter.tree, name=""))
     asked = tuple((pod.pod_set, pod.wants.shape) for pod in turn.pods)
-    where = charter.locality, charter.topology, within is None
+    where = charter.locality, charter.topology, None if within is None else within.tobytes()
     return turn.queue, priority_of(turn.candidate), charter.lasting, tree, where, asked
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Protocol, TypeVar
 
+from bayplan.model.assignment import Path
 from bayplan.model.gang import AUTO, Group, PodSet
 from bayplan.model.pod import Pod, PodKey
-from bayplan.placement.floor import Floor
 from bayplan.placement.knots import mandatory_ranks
 from bayplan.placement.seating_minima import lacking_in
+from bayplan.placement.supply import Supply
 from bayplan.scheduling.attempt import levels_of
 from bayplan.state.look import Candidate
 
@@ -56,7 +57,7 @@ def _beyond(pod_set: PodSet, standing: Sequence[Pod]) -> list[Pod]:
 
 
 def fewest_go(
-    floor: Floor, tree: Group, spare: Sequence[Pod], sought: Callable[[Sequence[Pod]], Found | None]
+    supply: Supply, tree: Group, spare: Sequence[Pod], sought: Callable[[Sequence[Pod]], Found | None]
 ) -> Found | None:
     """The best that is found if some of all of these go, or some of those in one domain; None if nothing is.
 
@@ -66,24 +67,30 @@ def fewest_go(
     best = sought(spare)
     if best is None:
         return None
-    for some in _by_domain(floor, tree, spare):
+    for some in _by_domain(supply, tree, spare):
         if len(best.pods) < 2:
             break
-        best = sought(some[: len(best.pods) - 1]) or best  # pods of one domain are as good as one another
+        few = len(best.pods) - 1
+        found = sought(some[:few]) or (sought(some) if len(some) > few else None)
+        if found is not None and len(found.pods) <= few:
+            best = found
     return best
 
 
-def _by_domain(floor: Floor, tree: Group, spare: Sequence[Pod]) -> Iterator[list[Pod]]:
-    """The pods of each domain, at each level that somebody of the gang has to stay within."""
-    nodes = floor.scene.ground.land.table.nodes
+def _by_domain(supply: Supply, tree: Group, spare: Sequence[Pod]) -> Iterator[list[Pod]]:
+    """The pods of each domain, at each level that somebody of the gang has to stay within.
+
+    Domains are told apart by their whole path: racks in two blocks may have the same name.
+    """
+    levels = supply.tree.levels
     tried: list[list[Pod]] = [list(spare)]
-    for level in dict.fromkeys(levels_of(tree)):
-        domains: dict[str, list[Pod]] = {}
+    named = set(levels_of(tree))
+    for depth in (depth for depth, level in enumerate(levels, 1) if level in named or AUTO in named):
+        domains: dict[Path, list[Pod]] = {}
         for pod in spare:
-            row = floor.row(pod.node)
-            domain = nodes[row].labels.get(level) if row >= 0 and level != AUTO else None
-            if domain is not None:
-                domains.setdefault(domain, []).append(pod)
+            path = supply.paths.get(pod.node)
+            if path is not None:
+                domains.setdefault(path[:depth], []).append(pod)
         for some in domains.values():
             if some not in tried and len(tried) <= DOMAINS_MAX:
                 tried.append(some)

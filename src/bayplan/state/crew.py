@@ -53,7 +53,7 @@ class Crew:
             self.told = self.noted = None  # whatever was said was said of another
         if charter is None or charter.tree is None or not charter.has_minima:
             self.roster = None
-        elif self.roster is None or before is None or before.tree != charter.tree:
+        elif self.roster is None or before is None or _tallies(before) != _tallies(charter):
             pods = ((self.seats[key], part) for key, part in self.parts.items())
             self.roster = Roster.of(charter.tree, pods, quorum=charter.quorum)
 
@@ -142,6 +142,11 @@ class Crew:
         if charter.tree is not None:
             return charter.quorum and bool(self.standing) and self.is_whole
         return len(self.standing) >= max(charter.minimum, 1)
+
+
+def _tallies(charter: Charter) -> tuple[object, ...]:
+    """What a roster is made of."""
+    return charter.tree, charter.quorum
 
 
 def part_of(pod: Pod) -> Part:

@@ -137,10 +137,13 @@ class FairBook:
 
     def node(self, name: str, node: Node | None) -> None:
         """A node is there, as it is now, or no more."""
-        _add(self._capacity, self._nodes.pop(name, {}), -1)
-        if node is not None and node.ready:
-            self._nodes[name] = node.allocatable
-            _add(self._capacity, node.allocatable, 1)
+        before, now = self._nodes.pop(name, {}), node.allocatable if node is not None and node.ready else None
+        _add(self._capacity, before, -1)
+        if now is not None:
+            self._nodes[name] = now
+            _add(self._capacity, now, 1)
+        if any(amount > (now or {}).get(resource, 0) for resource, amount in before.items()):
+            self._grown.add("")  # there is less to share
 
     # ── asking ─────────────────────────────────────────────────────────────────────────────────────
 

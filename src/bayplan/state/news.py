@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bayplan.model.charter import Budget, Charter
+from bayplan.model.gang import Group, PodSet
 from bayplan.model.pod import Pod
 
 
@@ -35,12 +36,17 @@ def yields_more(before: Charter | None, after: Charter | None) -> bool:
 
 def _hold(charter: Charter) -> tuple[object, ...]:
     """What decides, apart from its importance, who of a gang may go, for whom, and where to."""
-    sets = charter.tree.pod_sets() if charter.tree is not None else ()
-    minima = ((one.name, one.minimum, one.locality) for one in sets)
     return (
         charter.lasting, charter.queue, charter.leaves_whole, charter.is_strict, charter.minimum,
-        charter.locality, charter.topology, tuple(minima),
+        charter.locality, charter.topology, charter.quorum, charter.leave_together,
+        None if charter.tree is None else _bonds(charter.tree),
     )  # fmt: skip
+
+
+def _bonds(member: Group | PodSet) -> tuple[object, ...]:
+    """A tree but for how many pods there are."""
+    inner = member.segments if isinstance(member, PodSet) else tuple(map(_bonds, member.members))
+    return member.name, member.minimum, member.locality, inner
 
 
 def spares_less(before: Budget | None, after: Budget | None) -> bool:
