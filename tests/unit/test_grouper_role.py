@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bayplan.backends.definitions import DEFINITIONS
+from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.backends.embedded.options import Deletion
 from bayplan.backends.stagehands.definitions import of_anything
 from bayplan.dialects.api import Event, Happened, Kind, Verb
@@ -26,6 +27,8 @@ from bayplan.dialects.kai.owners import Settings, View
 from bayplan.dialects.kai.pod_group import PodGroup
 from bayplan.dialects.kube.wire import PODS_KIND, Metadata, OwnerReference, PodSpec, PodWire
 from bayplan.runtime.grouper_role import GrouperRole
+from bayplan.runtime.journal import MemoryJournal
+from bayplan.runtime.loop import Loop
 from tests.unit.kai_site import RACK, Site
 from tests.unit.pod_site import PODS, Object
 
@@ -195,6 +198,12 @@ def test_annotations_without_a_topology_are_passed_over_and_that_is_said_once() 
     site.run(20)
     assert all(site.on("w0", "w1"))
     assert [reason for reason, _ in site.events(site.name)].count("SegmentsIgnored") == 1
+    site.loop = Loop(EmbeddedBackend(site.store), (GrouperRole(),), MemoryJournal())
+    site.worker(0, name="again", notes=notes)
+    site.run(4)
+    assert site.get("again")["metadata"]["annotations"]["pod-group-name"] == site.name
+    told = [reason for reason, _ in site.events(site.name)]
+    assert told.count("SegmentsIgnored") == 1, "also if another one comes after us"
 
 
 def test_segments_where_there_can_be_none_or_fewer_are_warned_of_under_the_right_name() -> None:

@@ -258,7 +258,9 @@ def test_jobs_without_a_queue_do_not_wait_for_us() -> None:
         assert condition["expression"].startswith("!(has(object.metadata.labels)"), "others are asked about"
     (of_segments,) = [hook for hook in hooks if hook["name"] == "segments.pods.core.bayplan.dev"]
     assert of_segments["failurePolicy"] == "Ignore" and of_segments["rules"][0]["operations"] == ["CREATE"]
-    assert "kai.scheduler/segment-size" in of_segments["matchConditions"][0]["expression"]
+    asked = of_segments["matchConditions"][0]["expression"]
+    assert "kai.scheduler/segment-size" in asked and "leaderworkerset.sigs.k8s.io/name" in asked
+    assert of_segments["reinvocationPolicy"] == "IfNeeded", "others may number pods after us"
     about = (*about_queues, of_segments["name"])
     others = [hook for hook in hooks if hook["name"] not in about and "matchConditions" in hook]
     assert len(others) == len(about_queues) and {hook["failurePolicy"] for hook in others} == {"Fail"}

@@ -75,6 +75,28 @@ def test_an_owner_that_is_not_known_yet_is_not_needed(
     assert tell_segment(pod, pod) is pod, "only new pods are told"
 
 
+def test_pods_of_the_jobs_of_a_cron_job_are_told_their_segment() -> None:
+    ref = {"apiVersion": "batch/v1", "controller": True}
+    notes = {SEGMENT_SIZE: "2", SEGMENT_REQUIRED: RACK}
+    pod = made({"batch.kubernetes.io/job-completion-index": "3"}, notes)
+    pod["metadata"]["ownerReferences"] = [{**ref, "kind": "Job", "name": "run", "uid": "2"}]
+    spec = {"parallelism": 4, "completionMode": "Indexed", "template": {"metadata": {"annotations": notes}}}
+    above = [{**ref, "kind": "CronJob", "name": "cron", "uid": "3"}]
+    run: Object = {"metadata": {"name": "run", "uid": "2", "ownerReferences": above}, "spec": spec}
+    meta = {"name": "cron", "uid": "3", "annotations": {TOPOLOGY_NAME: "hall"}}
+    known: dict[str, Object] = {"Job": run, "CronJob": {"metadata": meta, "spec": {}}}
+
+    def owner(group: str, kind: str, namespace: str, name: str) -> Object | None:
+        return known.get(kind)
+
+    assert variables(tell_segment(pod, None, owner))["KAI_SEGMENT_INDEX"] == "1"
+
+
+def test_a_pod_of_a_set_that_is_not_known_yet_is_let_through() -> None:
+    pod = made({"leaderworkerset.sigs.k8s.io/name": "serve", WORKER_INDEX: "3"}, {}, "LeaderWorkerSet")
+    assert "KAI_SEGMENT_INDEX" not in variables(tell_segment(pod, None))
+
+
 def test_what_was_wrong_before_may_be_changed_otherwise() -> None:
     def group(*names: str, parent: str = "") -> Object:
         parts = [{"name": name, "parent": parent} for name in names]

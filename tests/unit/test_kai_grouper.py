@@ -97,6 +97,18 @@ def test_a_skipped_owner_hands_its_annotations_down_but_never_over_those_below()
     assert group(pod(), below, workflow).constraint == Constraint("attic", "rack")
 
 
+def test_where_the_jobs_of_a_cron_job_belong_may_be_written_on_either() -> None:
+    refs = [{"apiVersion": "batch/v1", "kind": "Job", "name": "run", "uid": "u-run", "controller": True}]
+    one = pod(ownerReferences=refs)
+    cron = thing("batch/v1", "CronJob", labels={"a": "b"}, notes={**HALL, "other": "x"}, name="cron")
+    run = thing("batch/v1", "Job", name="run")
+    made_for_run = group(one, run, cron, around=(run,))
+    assert made_for_run.constraint == Constraint("hall", "rack")
+    assert made_for_run.labels == {} and "other" not in made_for_run.annotations
+    own = thing("batch/v1", "Job", notes={TOPOLOGY_NAME: "attic"}, name="run")
+    assert group(one, own, cron, around=(own,)).constraint == Constraint("attic", "rack")
+
+
 @pytest.mark.parametrize("meta", [5, "x", [], True, None])
 def test_metadata_that_are_none_are_no_reason_to_fall_over(meta: object) -> None:
     workflow = thing("argoproj.io/v1alpha1", "Workflow", notes=HALL, name="flow")

@@ -14,6 +14,7 @@ from bayplan.cli.definitions import conversion, converted
 from bayplan.cli.in_process import hook_name
 from bayplan.cli.rights import EVERYBODY, ROLES, Right, reading_defaults, rules
 from bayplan.cli.webhooks import CONFIGURATION, REVIEWED_AS, SECRET_NAME, SERVICE, registry
+from bayplan.dialects.kai.grouper_serving import SET_NAME
 from bayplan.dialects.kai.names import SEGMENT_SIZE
 from bayplan.dialects.kueue.admission import QUEUED, STATUS
 from bayplan.dialects.kueue.annotations import QUEUE, SUSPENDED_BY
@@ -348,12 +349,18 @@ def _default_queue_hook(key: tuple[str, str], path: str, settings: Settings) -> 
 
 
 def _segment_hook(path: str, settings: Settings) -> Object:
-    """Asked about pods of segments, which are told the number of theirs; they start without it too."""
-    expression = f"has(object.metadata.annotations) && '{SEGMENT_SIZE}' in object.metadata.annotations"
+    """Asked about pods of segments, which are told the number of theirs; they start without it too.
+
+    Others may number them only after we were asked (those of a LeaderWorkerSet), so we are asked again.
+    """
+    sized = f"has(object.metadata.annotations) && '{SEGMENT_SIZE}' in object.metadata.annotations"
+    of_set = f"has(object.metadata.labels) && '{SET_NAME}' in object.metadata.labels"
+    expression = f"{sized} || {of_set}"
     return _hook(("", "pods"), ["CREATE"], path, settings) | {
         "name": f"segments.{hook_name('', 'pods')}",
         "matchConditions": [{"name": "is-of-a-segment", "expression": expression}],
         "failurePolicy": "Ignore",
+        "reinvocationPolicy": "IfNeeded",
     }
 
 

@@ -21,7 +21,7 @@ from bayplan.dialects.kai.names import POD_GROUP
 from bayplan.dialects.kai.owners import Settings
 from bayplan.dialects.kai.pod_group import read_pod_group
 from bayplan.dialects.kai.status import about_group
-from bayplan.dialects.kube.binding import event_write
+from bayplan.dialects.kube.binding import event_once
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.times import timestamp
 from bayplan.dialects.kube.wire import PodWire
@@ -168,7 +168,7 @@ class GrouperRole(Keeper):
             if known is not None and words not in self.warned.setdefault(ref, set()):
                 self.warned[ref].add(words)
                 reason = IGNORED if ": ignored" in words else ADJUSTED
-                yield event_write(about_group(ref, known.uid), reason, words, "Warning", timestamp(now))
+                yield event_once(about_group(ref, known.uid), reason, words, "Warning", timestamp(now))
         yield from self._written(key, join_write(pod, found))
 
     def _written(self, key: PodKey, write: Write | None) -> Iterator[Write]:
@@ -180,7 +180,7 @@ class GrouperRole(Keeper):
         """What the API made of a group is known at once."""
         exists = outcome.write.verb is Verb.CREATE and outcome.ended is Ended.CONFLICT
         if outcome.ended is Ended.DONE and isinstance(outcome.object, dict):
-            list(self.shelf.put_group(read_pod_group(Field(outcome.object))))
+            self.agenda.put_all(self.shelf.put_group(read_pod_group(Field(outcome.object))))
         elif outcome.ended is Ended.GONE and outcome.write.verb is not Verb.CREATE:
             self.shelf.groups.pop(ref, None)  # it is made again
         elif outcome.ended is not Ended.TIMED_OUT and not exists and (pod := self.shelf.pods.get(key)):

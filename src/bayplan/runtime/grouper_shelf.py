@@ -110,12 +110,19 @@ class GrouperShelf:
             del self.numbered[where]
 
     def put_group(self, group: PodGroup, gone: bool = False) -> Iterator[PodKey]:
-        """A group is there, or is no more: then one of its pods has it made again."""
-        if not gone:
-            self.groups[group.ref] = group
+        """A group is there, or is no more: then one of its pods has it made again.
+
+        Pods that are in none of the sub-groups it has by now are looked at again.
+        """
+        before = self.groups.pop(group.ref, None)
+        mine = list(self.members.get(group.ref, ()))
+        if gone:
+            yield from mine[:1]
             return
-        self.groups.pop(group.ref, None)
-        yield from list(self.members.get(group.ref, ()))[:1]
+        self.groups[group.ref] = group
+        names = {one.name for one in group.sub_groups}
+        if before is not None and names and names != {one.name for one in before.sub_groups}:
+            yield from (key for key in mine if _joined(self.pods[key])[1] not in names)
 
     def _owner(self, kind: Kind, obj: Object, gone: bool) -> Iterator[PodKey]:
         meta = obj["metadata"]
@@ -135,12 +142,17 @@ class GrouperShelf:
             yield from self._one_of_each(self.made_by.get(name, ()))
 
     def _one_of_each(self, keys: Iterable[PodKey]) -> Iterator[PodKey]:
-        """Of pods that are joined to one group, one: it brings the group up to date for all."""
-        seen: set[tuple[str, str]] = set()
+        """Of pods that are joined to one group, one: it brings the group up to date for all.
+
+        Where something is wrong all of them: each may fare better now, and nobody else can tell.
+        """
+        seen: set[Ref] = set()
         for key in keys:
-            group = key.namespace, group_named(self.pods[key])
-            if not group[1] or group not in seen:
-                seen.add(group)
+            name = group_named(self.pods[key])
+            ref = _group_ref(key.namespace, name)
+            known = self.groups.get(ref)
+            if not name or ref not in seen or (known is not None and known.flaw):
+                seen.add(ref)
                 yield key
 
     # ── asking ─────────────────────────────────────────────────────────────────────────────────────

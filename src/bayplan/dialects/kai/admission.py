@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from bayplan.dialects.jobs.part import WORKER_INDEX
 from bayplan.dialects.kai.grouper import group_pod
+from bayplan.dialects.kai.grouper_serving import SET_NAME
 from bayplan.dialects.kai.injection import with_index, with_segment_index
 from bayplan.dialects.kai.names import POD_GROUP, POD_INDEX_LABEL, QUEUE, SEGMENT_SIZE, TOPOLOGY
 from bayplan.dialects.kai.owner_kinds import BY_NAME
@@ -70,12 +72,22 @@ def tell_segment(new: Object, old: Object | None, owner: FindOwner = no_owner) -
 
     `owner` looks up what made it. Where that is not known yet, the number on the pod itself tells.
     """
-    if old is not None or SEGMENT_SIZE not in annotations_of(new):
+    if old is not None or not _may_be_in_a_segment(new):
         return new
     owners, complete = chain(new, owner)
     if complete:
-        return with_segment_index(new, group_pod(new, owners))
+        return with_segment_index(new, group_pod(new, owners, find=partial(_among, owners)))
     return with_index(new, _by_itself(new))
+
+
+def _may_be_in_a_segment(pod: Object) -> bool:
+    """Whether to look further: it says so itself, or is of a kind that says so for its pods."""
+    return SEGMENT_SIZE in annotations_of(pod) or SET_NAME in labels_of(pod)
+
+
+def _among(owners: Sequence[Object], kind: str, namespace: str, name: str) -> object:
+    """One of those that made a pod; they are all in its namespace."""
+    return next((one for one in owners if (one["kind"], meta_text(one, "name")) == (kind, name)), None)
 
 
 def chain(pod: Object, owner: FindOwner) -> tuple[list[Object], bool]:
@@ -106,7 +118,7 @@ def _by_itself(pod: Object) -> int | None:
     named = notes.get(POD_INDEX_LABEL)
     label = named or next((one for one in INDEX_LABELS.values() if one in labels), "")
     try:
-        size = read_size(notes[SEGMENT_SIZE], meta_text(pod, "name"))
+        size = read_size(notes.get(SEGMENT_SIZE, ""), meta_text(pod, "name"))
         number = read_index(labels, label, meta_text(pod, "name"))
     except WrongSegments:
         return None

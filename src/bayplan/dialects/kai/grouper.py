@@ -14,7 +14,13 @@ from bayplan.dialects.kai import grouper_batch as batch
 from bayplan.dialects.kai import grouper_clusters as clusters
 from bayplan.dialects.kai import grouper_serving as serving
 from bayplan.dialects.kai.grouper_training import aml_job, mpi_job, training
-from bayplan.dialects.kai.names import BUILD, POD_GROUP_NAME, POD_INDEX_LABEL, SUB_GROUP_NAME
+from bayplan.dialects.kai.names import (
+    BUILD,
+    POD_GROUP_NAME,
+    POD_INDEX_LABEL,
+    SUB_GROUP_NAME,
+    TOPOLOGY_NAME,
+)
 from bayplan.dialects.kai.owners import (
     CannotGroup,
     FindPods,
@@ -111,7 +117,7 @@ def group_pod(
 def grouped(view: View, make: Callable[[], PodGroup], siblings: Iterable[Object] = ()) -> Grouped:
     """What a way of grouping makes of a pod, with trouble as a value."""
     try:
-        group = make()
+        group = _placed_somewhere(make())
         if group.minimum > INT32_MAX:
             raise CannotGroup(f"{group.minimum} pods are more than a group can have")
     except CannotGroup as trouble:
@@ -124,6 +130,15 @@ def grouped(view: View, make: Callable[[], PodGroup], siblings: Iterable[Object]
     _note_passed_over(view, group)
     told = tuple(dict.fromkeys(view.warnings))
     return Grouped(group, mine, group.flaw, told)
+
+
+def _placed_somewhere(group: PodGroup) -> PodGroup:
+    """A level of no topology is nowhere: the group is there to say so, and waits."""
+    asked = group.constraint
+    if asked is None or asked.topology or not asked.is_placed:
+        return group
+    why = f"topology annotation ({TOPOLOGY_NAME}) is required when topology placement annotations are set"
+    return replace(group, constraint=None, flaw=group.flaw or why)
 
 
 def grouper_of(view: View) -> PodGroup:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from bayplan.dialects.jobs.kinds import KINDS
 from bayplan.dialects.jobs.part import Part
 from bayplan.dialects.kai.grouper_training import by_type
-from bayplan.dialects.kai.names import POD_GROUP, POD_INDEX_LABEL, SEGMENT_SIZE
+from bayplan.dialects.kai.names import POD_GROUP, POD_INDEX_LABEL, SEGMENT_SIZE, TOPOLOGY_NOTES
 from bayplan.dialects.kai.owners import (
     CannotGroup,
     Object,
@@ -38,7 +38,7 @@ def job(view: View) -> PodGroup:
 
 
 def cron_job(view: View) -> PodGroup:
-    """A CronJob: a group for each Job it makes."""
+    """A CronJob: a group for each Job it makes. Where it belongs may be written on either."""
     refs = Field(view.pod).at("metadata", "ownerReferences").items()
     name = next((ref.at("name").text() for ref in refs if ref.at("kind").text() == "Job"), None)
     if name is None:
@@ -46,7 +46,10 @@ def cron_job(view: View) -> PodGroup:
     made = view.find("Job", meta_text(view.pod, "namespace"), name)
     if not isinstance(made, dict):
         raise CannotGroup(f'jobs.batch "{name}" not found')
-    child = replace(view, owners=({**made, "apiVersion": "batch/v1", "kind": "Job"},))
+    asked = {key: text for key, text in annotations_of(view.top).items() if key in TOPOLOGY_NOTES}
+    meta = {**(made.get("metadata") or {}), "annotations": {**asked, **annotations_of(made)}}
+    run = {**made, "apiVersion": "batch/v1", "kind": "Job", "metadata": meta}
+    child = replace(view, owners=(run,))
     return _in_segments(child, child.top) or default_group(child)
 
 

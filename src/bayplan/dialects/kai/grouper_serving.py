@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from bayplan.dialects.jobs.part import WORKER_INDEX
 from bayplan.dialects.kai import segments
-from bayplan.dialects.kai.names import INFERENCE, POD_GROUP, POD_GROUP_NAME, SEGMENT_SIZE
+from bayplan.dialects.kai.names import INFERENCE, POD_GROUP, POD_GROUP_NAME
 from bayplan.dialects.kai.owners import (
     CannotGroup,
     View,
@@ -19,7 +19,7 @@ from bayplan.dialects.kai.owners import (
     one_pod,
 )
 from bayplan.dialects.kai.pod_group import Constraint, PodGroup, SubGroup
-from bayplan.dialects.kai.segments import Notes, WrongSegments
+from bayplan.dialects.kai.segments import SEGMENT_NOTES, Notes, WrongSegments
 from bayplan.dialects.kube.fields import INT32_MAX, Field, shorten
 
 SET_NAME = "leaderworkerset.sigs.k8s.io/name"
@@ -166,8 +166,7 @@ def _cut(view: View, size: int) -> Cut | None:
     template = Field(view.top).at("spec", "leaderWorkerTemplate", "workerTemplate", "metadata", "annotations")
     notes = template.texts()
     root = annotations_of(view.top)
-    if SEGMENT_SIZE in root:
-        notes.setdefault(SEGMENT_SIZE, root[SEGMENT_SIZE])
+    notes = {key: root[key] for key in SEGMENT_NOTES if key in root} | notes
     told = Notes(notes, root, annotations_of(view.pod), view.pod_name, "worker")
     own = policy.at("subGroupSize").integer(default=0, minimum=1)
     apart = policy.at("subGroupPolicyType").text() == LEADER_EXCLUDED
@@ -183,8 +182,10 @@ def _cut(view: View, size: int) -> Cut | None:
                 "supported when replicasSize is divisible by segmentSize."
             )
         found = Cut(own, not even and not apart, apart, segments.segment_constraint(told))
-    if found is not None and found.size > size > LEADERS:
-        view.warnings.append(f"segments of {found.size} in a group of {size} pods: one segment")
+    counted = size if found is not None and found.with_leader else size - LEADERS
+    if found is not None and found.size > counted > 0:
+        what = "pods" if found.with_leader else "workers"
+        view.warnings.append(f"segments of {found.size} in a group of {counted} {what}: one segment")
     return found
 
 

@@ -20,6 +20,7 @@ SUB_GROUP_NAME = "kai.scheduler/subgroup-name"
 TOPOLOGY_NAME = "kai.scheduler/topology"
 REQUIRED = "kai.scheduler/topology-required-placement"
 PREFERRED = "kai.scheduler/topology-preferred-placement"
+TOPOLOGY_NOTES = (TOPOLOGY_NAME, REQUIRED, PREFERRED)
 
 # On a pod template.
 SEGMENT_SIZE = "kai.scheduler/segment-size"

@@ -15,12 +15,10 @@ from bayplan.dialects.kai.names import (
     NON_PREEMPTIBLE,
     PREEMPTIBILITY,
     PREEMPTIBLE,
-    PREFERRED,
     PRIORITY_LABEL,
     PROJECT_LABEL,
     QUEUE_LABEL,
-    REQUIRED,
-    TOPOLOGY_NAME,
+    TOPOLOGY_NOTES,
     TRAIN,
     USER_LABEL,
 )
@@ -151,7 +149,7 @@ def one_pod(view: View, group: PodGroup) -> PodGroup:
 
 def constraint_of(annotations: Mapping[str, str]) -> Constraint | None:
     """Where a workload as a whole belongs."""
-    texts = (annotations.get(key, "") for key in (TOPOLOGY_NAME, REQUIRED, PREFERRED))
+    texts = (annotations.get(key, "") for key in TOPOLOGY_NOTES)
     found = Constraint(*texts)
     return found if found != Constraint() else None
 

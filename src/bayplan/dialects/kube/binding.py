@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from bayplan.dialects.api import Kind, Verb, Write
@@ -10,6 +12,7 @@ from bayplan.dialects.kube.wire import PODS_KIND
 from bayplan.model.plan import Bind
 
 EVENTS = Kind("", "v1", "Event", "events")
+_NAME_LENGTH, _HASH_LENGTH = 200, 16
 
 
 def bind_write(action: Bind, notes: Mapping[str, str] | None = None) -> Write:
@@ -43,3 +46,13 @@ def event_write(about: dict[str, Any], reason: str, message: str, kind: str, whe
         "count": 1,
     }
     return Write(Verb.CREATE, EVENTS, namespace, "", body)
+
+
+def event_once(about: dict[str, Any], reason: str, message: str, kind: str, when: str) -> Write:
+    """An Event whose name follows from what it says: whoever says it again finds that it was said."""
+    write = event_write(about, reason, message, kind, when)
+    said = "\n".join((about.get("uid", ""), reason, message))
+    digest = hashlib.sha1(said.encode(), usedforsecurity=False).hexdigest()[:_HASH_LENGTH]
+    name = f"{about['name'][:_NAME_LENGTH].rstrip('-.')}.{digest}"
+    meta = {"name": name, "namespace": write.namespace}
+    return replace(write, name=name, body={**write.body, "metadata": meta})
