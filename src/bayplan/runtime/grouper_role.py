@@ -121,28 +121,29 @@ class GrouperRole(Keeper):
         if not complete and now < self.unknown.setdefault(key, now) + OWNER_SECONDS:
             self.agenda.put(key, now + LOOK_SECONDS)
             return None
-        self.unknown.pop(key, None)
+        if complete:
+            self.unknown.pop(key, None)  # else nobody waits for them once more
         return owners
 
     def _group(self, key: PodKey, pod: PodWire, owners: list[Object]) -> Grouped:
-        found = self._grouped(key, pod, owners, as_object(pod))
+        found = self._grouped(key, owners, as_object(pod))
         elder = self.shelf.cut_otherwise(found)
         if elder is not None and (words := told_to_wait(pod, elder)):
-            found = self._grouped(key, pod, owners, cut_like(pod, elder))
+            found = self._grouped(key, owners, cut_like(pod, elder))
             found = replace(found, warnings=(*found.warnings, words))
         self.shelf.belongs(key, found)
         if found.group is not None and group_named(pod) in ("", found.group.name):
             self._note_flaw(found.group.ref, key, found.error)
         return found
 
-    def _find(self, kind: str, namespace: str, name: str) -> object:
-        return self.defaults.find(kind, namespace, name) or self.shelf.find(kind, namespace, name)
+    def _grouped(self, key: PodKey, owners: list[Object], obj: Object) -> Grouped:
+        def find(kind: str, namespace: str, name: str) -> object:
+            return self.defaults.find(kind, namespace, name) or self.shelf.find(key, kind, namespace, name)
 
-    def _grouped(self, key: PodKey, pod: PodWire, owners: list[Object], obj: Object) -> Grouped:
         try:
             return group_pod(
-                obj, owners, find=self._find, pods=self.shelf.pods_with,
-                siblings=self.shelf.namesakes(key, pod), settings=self.settings,
+                obj, owners, find=find, pods=self.shelf.pods_with, siblings=self.shelf.alike,
+                settings=self.settings,
             )  # fmt: skip
         except Exception as bug:  # one job that nobody foresaw must not keep all others from being grouped
             return Grouped(error=f"bayplan could not group it: {type(bug).__name__}: {bug}"[:FLAW_MAX])
@@ -180,9 +181,11 @@ class GrouperRole(Keeper):
         """What the API made of a group is known at once."""
         exists = outcome.write.verb is Verb.CREATE and outcome.ended is Ended.CONFLICT
         if outcome.ended is Ended.DONE and isinstance(outcome.object, dict):
-            list(self.shelf.put_group(read_pod_group(Field(outcome.object))))
+            self.agenda.put_all(self.shelf.put_group(read_pod_group(Field(outcome.object))))
         elif outcome.ended is Ended.GONE and outcome.write.verb is not Verb.CREATE:
-            self.shelf.groups.pop(ref, None)  # it is made again
+            known = self.shelf.groups.get(ref)
+            if known is not None and known.uid == outcome.write.uid:  # else another has come in its place
+                del self.shelf.groups[ref]  # it is made again
         elif outcome.ended is not Ended.TIMED_OUT and not exists and (pod := self.shelf.pods.get(key)):
             why = f"{POD_GROUP.kind} {ref.name} cannot be written: {outcome.message}"
             yield from self._written(key, flaw_write(pod, why[:FLAW_MAX]))
