@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bayplan.backends.definitions import DEFINITIONS
+from bayplan.backends.embedded.options import Deletion
 from bayplan.backends.stagehands.definitions import of_anything
 from bayplan.dialects.api import Ended, Event, Happened, Outcome
 from bayplan.dialects.kai.names import (
@@ -17,9 +18,9 @@ from bayplan.dialects.kai.names import (
 from bayplan.dialects.kai.owner_kinds import BY_NAME, OWNER_KINDS
 from bayplan.dialects.kube.wire import PODS_KIND, Metadata, OwnerReference, PodSpec, PodWire
 from bayplan.model.pod import PodKey
-from bayplan.runtime.grouper_role import OWNER_SECONDS, GrouperRole
+from bayplan.runtime.grouper_role import OWNER_SECONDS, REFUSED_SECONDS, RETRY_SECONDS, GrouperRole
 from tests.unit.kai_site import RACK, Site
-from tests.unit.pod_site import Object
+from tests.unit.pod_site import PODS, Object
 
 NOTES = {TOPOLOGY_NAME: "hall", SEGMENT_SIZE: "2", SEGMENT_REQUIRED: RACK}
 INDEX, TYPE = "training.kubeflow.org/replica-index", "training.kubeflow.org/replica-type"
@@ -165,3 +166,34 @@ def test_an_answer_about_a_group_that_is_no_more_does_not_hide_the_one_in_its_pl
     object.__setattr__(another, "uid", "new")
     list(role.follow_up(Outcome(write, Ended.GONE, 409, "another"), 2.0))
     assert made["name"] == ref.name and role.shelf.groups[ref].uid == "new"
+
+
+def test_what_was_refused_is_not_tried_again_all_the_time() -> None:
+    role = GrouperRole()
+    role.decode(Event(Happened.SEEN, PYTORCH, training()))
+    role.decode(Event(Happened.SEEN, PODS_KIND, worker(0)))
+    (write,) = role.keep(1.0)
+    (flaw,) = role.follow_up(Outcome(write, Ended.REFUSED, 422, "no"), 1.0)
+    assert "cannot be written: no" in str(flaw.body)
+    list(role.follow_up(Outcome(flaw, Ended.DONE), 1.0))
+    assert list(role.keep(1.0 + RETRY_SECONDS)) == []
+    assert [one.kind.kind for one in role.keep(1.0 + REFUSED_SECONDS)] == ["PodGroup"]
+
+
+def test_segments_that_run_stay_when_nobody_asks_for_segments_any_more() -> None:
+    site = Owned()
+    site.topology()
+    owner = site.owner("PyTorchJob", "train", training()["spec"])
+    for number in range(4):
+        labels = {TYPE: "worker", INDEX: str(number)}
+        site.pod(f"w{number}", labels=labels, owner=owner, notes=NOTES)
+    site.run(3)
+    bare = {"Worker": {"template": {"metadata": {"annotations": None}}}}
+    site.store.patch(PYTORCH, "default", "train", {"spec": {"pytorchReplicaSpecs": bare}})
+    site.store.delete(PODS, "default", "w3", Deletion(grace=0))
+    site.run(1)
+    site.pod("w3", labels={TYPE: "worker", INDEX: "3"}, owner=owner)
+    site.run(3)
+    assert site.sub_groups("w0", "w3") == ["worker-0", "worker-1"] and all(site.on("w3"))
+    told = [message for _, message in site.events(f"pg-train-{owner['uid']}")]
+    assert any(f"that {SEGMENT_SIZE} is taken away counts once" in message for message in told)

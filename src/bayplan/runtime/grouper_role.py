@@ -37,6 +37,7 @@ from bayplan.runtime.roles import Keeper
 OWNER_SECONDS = 10.0  # how long the owner of a pod may be unknown before the pod is grouped without it
 LOOK_SECONDS = 0.5  # meanwhile
 RETRY_SECONDS = 5.0  # after a write that failed
+REFUSED_SECONDS = 60.0  # the same if it was refused: another try helps only if rights or rules have changed
 FLAW_MAX = 1000
 IGNORED, ADJUSTED = "SegmentsIgnored", "SegmentsAdjusted"
 
@@ -74,6 +75,7 @@ class GrouperRole(Keeper):
         self.writing: set[PodKey] = set()
         self.making: dict[Ref, dict[PodKey, None]] = {}  # groups being written, and who waits for that
         self.flaws: dict[Ref, dict[PodKey, str]] = {}  # what is wrong with which pod of a group
+        self.flawed: dict[PodKey, Ref] = {}  # the same the other way round
         self.unknown: dict[PodKey, float] = {}  # pods whose owners are not known, since when
         self.warned: dict[Ref, set[str]] = {}
 
@@ -104,13 +106,13 @@ class GrouperRole(Keeper):
             case Made(ref, key):
                 waiting = self.making.pop(ref, {})
                 yield from self._group_written(outcome, ref, key, now)
-                done = outcome.ended is Ended.DONE
+                due = 0.0 if outcome.ended is Ended.DONE else now + _pause(outcome)
                 for one in waiting:
-                    self.agenda.put(one, 0.0 if done else now + RETRY_SECONDS)
+                    self.agenda.put(one, due)
             case Joined(key):
                 self.writing.discard(key)
                 if outcome.ended not in (Ended.DONE, Ended.GONE):
-                    self.agenda.put_early(key, now + RETRY_SECONDS)
+                    self.agenda.put_early(key, now + _pause(outcome))
 
     def next_due(self, now: float) -> float:
         return self.agenda.next_due(self.writing)
@@ -191,15 +193,21 @@ class GrouperRole(Keeper):
             yield from self._written(key, flaw_write(pod, why[:FLAW_MAX]))
 
     def _note_flaw(self, ref: Ref, key: PodKey, flaw: str) -> None:
-        flaws = self.flaws.setdefault(ref, {})
+        before = self.flawed.pop(key, ref)
+        for known in {before, ref}:
+            if known != ref or not flaw:
+                self.flaws.get(known, {}).pop(key, None)
+            if known in self.flaws and not self.flaws[known]:
+                del self.flaws[known]
         if flaw:
-            flaws[key] = flaw
-        else:
-            flaws.pop(key, None)
-        if not flaws:
-            del self.flaws[ref]
+            self.flaws.setdefault(ref, {})[key] = flaw
+            self.flawed[key] = ref
 
     def _forget(self, key: PodKey) -> None:
         self.unknown.pop(key, None)
-        for ref in [ref for ref, flaws in self.flaws.items() if key in flaws]:
+        if (ref := self.flawed.get(key)) is not None:
             self._note_flaw(ref, key, "")
+
+
+def _pause(outcome: Outcome) -> float:
+    return REFUSED_SECONDS if outcome.ended is Ended.REFUSED else RETRY_SECONDS

@@ -205,6 +205,7 @@ class GrouperShelf:
         if made is None or known is None or same_parts(known, made):
             return None
         whole = next((one.parent for one in made.sub_groups if one.name == found.sub_group), "")
+        whole = whole or found.sub_group  # it asks for no segments any more
         parts = {one.name for one in known.sub_groups if whole and one.parent == whole}
         mine = (self.pods[key] for key in self.index.members.get(made.ref, ()))
         runs = [pod for pod in mine if pod.spec.node_name and _joined(pod)[1] in parts]

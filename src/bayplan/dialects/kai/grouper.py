@@ -14,7 +14,15 @@ from bayplan.dialects.kai import grouper_batch as batch
 from bayplan.dialects.kai import grouper_clusters as clusters
 from bayplan.dialects.kai import grouper_serving as serving
 from bayplan.dialects.kai.grouper_training import aml_job, mpi_job, training
-from bayplan.dialects.kai.names import BUILD, POD_GROUP_NAME, POD_INDEX_LABEL, SUB_GROUP_NAME
+from bayplan.dialects.kai.names import (
+    BUILD,
+    POD_GROUP_NAME,
+    POD_INDEX_LABEL,
+    PREFERRED,
+    REQUIRED,
+    SUB_GROUP_NAME,
+    TOPOLOGY_NAME,
+)
 from bayplan.dialects.kai.owners import (
     CannotGroup,
     FindPods,
@@ -28,6 +36,7 @@ from bayplan.dialects.kai.owners import (
     no_pods,
 )
 from bayplan.dialects.kai.pod_group import PodGroup
+from bayplan.dialects.kai.rules import SUB_GROUPS_MAX, sub_group_problems
 from bayplan.dialects.kai.segments import INDEX_LABELS, SEGMENT_NOTES
 from bayplan.dialects.kube.fields import INT32_MAX, Field
 
@@ -121,6 +130,7 @@ def grouped(view: View, make: Callable[[], PodGroup], siblings: Siblings = no_si
         group = make()
         if group.minimum > INT32_MAX:
             raise CannotGroup(f"{group.minimum} pods are more than a group can have")
+        group = _acceptable(group)
     except CannotGroup as trouble:
         return Grouped(error=str(trouble), warnings=tuple(view.warnings))
     name = meta_text(view.pod, "name")
@@ -131,6 +141,24 @@ def grouped(view: View, make: Callable[[], PodGroup], siblings: Siblings = no_si
     _note_passed_over(view, group)
     told = tuple(dict.fromkeys(view.warnings))
     return Grouped(group, mine, group.flaw, told)
+
+
+def _acceptable(group: PodGroup) -> PodGroup:
+    """The group as the API takes it: what it would refuse is left out, and told as what is wrong."""
+    group = replace(group, minimum=max(group.minimum, 1))
+    wrong = sub_group_problems(group.sub_groups)
+    if len(group.sub_groups) > SUB_GROUPS_MAX:
+        wrong = [
+            f"{len(group.sub_groups)} subgroups are more than the {SUB_GROUPS_MAX} that a group can have"
+        ]
+    if wrong:
+        group = replace(group, sub_groups=(), flaw=group.flaw or wrong[0])
+    asked = group.constraint
+    if asked is not None and asked.is_placed and not asked.topology:
+        level = REQUIRED if asked.required else PREFERRED
+        why = f"{level} names a level, but {TOPOLOGY_NAME} names no topology that it belongs to"
+        group = replace(group, constraint=None, flaw=group.flaw or why)
+    return group
 
 
 def grouper_of(view: View) -> PodGroup:
