@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import convert
 
+from bayplan.cli.list_groups import fair_queue_records
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kai.names import POD_GROUP, QUEUE, TOPOLOGY
+from bayplan.dialects.kai.wire import QueueSpecWire, QueueWire
+from bayplan.dialects.kube.wire import Metadata
 from tests.unit.queued_cluster import Object, QueuedCluster, queued_cluster
 
 NODES = Kind("", "v1", "Node", "nodes", namespaced=False)
@@ -167,3 +171,12 @@ def test_what_a_rack_lacks_is_explained_if_pods_ask_for_different_resources(tmp_
     )
     assert "rack-n1 didn't have enough resources: CPU cores, requested: 6, available: 4" in told
     assert "closest: rack-n1 has room for 2 of 3 pods; it lacks 1 gpu" in lines
+
+
+def test_large_amounts_are_listed_to_the_last_digit() -> None:
+    memory = {"quota": 12345678, "limit": 0.5}
+    made = QueueWire(
+        metadata=Metadata(name="big"), spec=convert({"resources": {"memory": memory}}, QueueSpecWire)
+    )
+    (row,) = fair_queue_records([made])
+    assert (row["quota"], row["limit"]) == ("12345678M", "0.5M")

@@ -144,3 +144,21 @@ def test_those_above_tell_which_queues_are_below_them() -> None:
     put_below(site, "team", "two")
     said = [site.store.get(QUEUE, "", name)["status"].get("childQueues") for name in ("one", "two")]
     assert said == [None, ["team"]]
+
+
+def test_those_far_above_lose_what_is_moved_elsewhere() -> None:
+    site = Site()
+    for name, parent in (("left", None), ("right", None), ("inner", "left"), ("other", "right")):
+        site.queue(name, resources=AMPLE, **({"parentQueue": parent} if parent else {}))
+    site.queue("work", resources=AMPLE, parentQueue="inner")
+    site.group("g", queue="work")
+    site.pod("p", "g")
+    site.run(4)
+
+    def allocated(name: str) -> str:
+        found: Object = site.store.get(QUEUE, "", name).get("status") or {}
+        return str((found.get("allocated") or {}).get("cpu", "0"))
+
+    assert (allocated("left"), allocated("right")) == ("1", "0")
+    put_below(site, "work", "other")
+    assert (allocated("left"), allocated("right")) == ("0", "1")

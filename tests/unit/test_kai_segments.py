@@ -170,10 +170,10 @@ def test_two_pods_of_one_number_are_told_so() -> None:
         pod["metadata"] |= {"name": name, "annotations": {POD_GROUP_NAME: "pg-job-u"}}
         return pod | {"status": status}
 
-    found = group_pod(worker(5), [pytorch()], siblings=[other("twin", phase="Running")])
+    found = group_pod(worker(5), [pytorch()], siblings=lambda *seat: [other("twin", phase="Running")])
     assert found.error == f"pods twin and pod both have {REPLICA_INDEX}=5"
     for fine in (other("pod"), other("twin", phase="Failed")):
-        assert group_pod(worker(5), [pytorch()], siblings=[fine]).error == ""
+        assert group_pod(worker(5), [pytorch()], siblings=lambda *seat, one=fine: [one]).error == ""
 
 
 def test_kinds_without_numbers_need_a_label_or_are_left_alone() -> None:
@@ -236,7 +236,7 @@ def test_workers_of_a_set_are_numbered_by_the_label_that_is_named() -> None:
     assert home("0", None).sub_group == "leader", "a leader needs no number among workers"
     assert home("1", None).error == "pod ns/pod has no label order, which would tell its segment"
     twin = made_pod({"order": "8", SUB_GROUP_NAME: "segment-1"}, {POD_GROUP_NAME: "pg-job-u"}, "twin")
-    assert home("1", "8", siblings=[twin]).error == "pods twin and pod both have order=8"
+    assert home("1", "8", siblings=lambda *seat: [twin]).error == "pods twin and pod both have order=8"
 
 
 def test_nothing_a_user_may_write_is_a_crash() -> None:

@@ -388,3 +388,9 @@ def test_the_snippets_of_the_page_can_be_read() -> None:
     snippets = settings_reference.page().split("```yaml\n")[1:]
     for snippet in snippets:
         read(**yaml.safe_load(snippet.partition("```")[0]) | {"kind": "Configuration"})
+
+
+@pytest.mark.parametrize("value", [10**400, float("inf"), 1e300])
+def test_a_time_without_end_is_told(value: float) -> None:
+    (found,) = problems(ungating={"batchSeconds": value})
+    assert found.endswith("is longer than anybody waits")

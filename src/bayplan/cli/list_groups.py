@@ -116,13 +116,17 @@ def _uses(one: QueueWire) -> list[dict[str, object]]:
 def _why_closed(one: QueueWire) -> str:
     """Why groups in a queue are not served, whatever it has."""
     said = [condition for condition in one.status.conditions or () if condition.type == ACTIVE]
-    return next((f"{about.reason}: {about.message}" for about in said if about.status == "False"), "")
+    return next(
+        (f"{about.reason or ACTIVE}: {about.message or ''}" for about in said if about.status == "False"), ""
+    )
 
 
 def _amount(name: str, value: float | None) -> str:
     if value == UNLIMITED:
         return NO_LIMIT
-    return f"{value or 0:g}{UNITS[name] if value else ''}"
+    number = value or 0
+    shown = f"{number:.3f}".rstrip("0").rstrip(".") if isinstance(number, float) else str(number)
+    return f"{shown}{UNITS[name] if value else ''}"
 
 
 def _listed(live: Live, kind: Kind, namespace: str = "") -> list[Any]:

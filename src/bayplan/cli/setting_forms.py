@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
 from fractions import Fraction
-from math import isfinite
 from typing import Any
 
 from bayplan.dialects.kube.fields import Field, type_name
@@ -27,6 +26,7 @@ FAIR_RULES = (
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _PART = re.compile(r"(\d+\.?\d*|\.\d+)(h|ms|m|s|us|ns)", re.ASCII)
 _DURATION = re.compile(rf"0|({_PART.pattern})+", re.ASCII)
+SECONDS_MAX = 1e11  # some thousand years: what is told in dates ends before
 _LISTED_MAX = 8  # known names that a complaint lists if none is near
 
 
@@ -52,8 +52,10 @@ def seconds(*, above_zero: bool = False) -> Form:
         value = field.value
         if isinstance(value, bool) or not isinstance(value, int | float):
             field.error(f"must be a number of seconds, not {type_name(value)}")
-        elif not isfinite(value) or value < 0 or (above_zero and value == 0):
+        elif not value >= 0 or (above_zero and value == 0):  # what is no number is not above either
             field.error("must be a number of seconds " + ("above 0" if above_zero else "of at least 0"))
+        elif value > SECONDS_MAX:
+            field.error("is longer than anybody waits")
         else:
             return float(value)
         return 0.0
@@ -68,7 +70,11 @@ def _duration(field: Field) -> float:
         if isinstance(field.value, str):
             field.error("must be a time such as 90s, 5m or 1h30m")
         return 0.0
-    return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    found = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    if found > SECONDS_MAX:
+        field.error("is longer than anybody waits")
+        return 0.0
+    return found
 
 
 DURATION = Form("a time such as `90s`, `5m` or `1h30m`", _duration)

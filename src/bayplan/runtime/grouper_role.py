@@ -37,6 +37,7 @@ from bayplan.runtime.roles import Keeper
 OWNER_SECONDS = 10.0  # how long the owner of a pod may be unknown before the pod is grouped without it
 LOOK_SECONDS = 0.5  # meanwhile
 RETRY_SECONDS = 5.0  # after a write that failed
+REFUSED_SECONDS = 60.0  # the same if it was refused: another try helps only if rights or rules have changed
 FLAW_MAX = 1000
 IGNORED, ADJUSTED = "SegmentsIgnored", "SegmentsAdjusted"
 
@@ -74,6 +75,7 @@ class GrouperRole(Keeper):
         self.writing: set[PodKey] = set()
         self.making: dict[Ref, dict[PodKey, None]] = {}  # groups being written, and who waits for that
         self.flaws: dict[Ref, dict[PodKey, str]] = {}  # what is wrong with which pod of a group
+        self.flawed: dict[PodKey, Ref] = {}  # the same the other way round
         self.unknown: dict[PodKey, float] = {}  # pods whose owners are not known, since when
         self.warned: dict[Ref, set[str]] = {}
 
@@ -104,13 +106,13 @@ class GrouperRole(Keeper):
             case Made(ref, key):
                 waiting = self.making.pop(ref, {})
                 yield from self._group_written(outcome, ref, key, now)
-                done = outcome.ended is Ended.DONE
+                due = 0.0 if outcome.ended is Ended.DONE else now + _pause(outcome)
                 for one in waiting:
-                    self.agenda.put(one, 0.0 if done else now + RETRY_SECONDS)
+                    self.agenda.put(one, due)
             case Joined(key):
                 self.writing.discard(key)
                 if outcome.ended not in (Ended.DONE, Ended.GONE):
-                    self.agenda.put_early(key, now + RETRY_SECONDS)
+                    self.agenda.put_early(key, now + _pause(outcome))
 
     def next_due(self, now: float) -> float:
         return self.agenda.next_due(self.writing)
@@ -121,28 +123,29 @@ class GrouperRole(Keeper):
         if not complete and now < self.unknown.setdefault(key, now) + OWNER_SECONDS:
             self.agenda.put(key, now + LOOK_SECONDS)
             return None
-        self.unknown.pop(key, None)
+        if complete:
+            self.unknown.pop(key, None)  # else nobody waits for them once more
         return owners
 
     def _group(self, key: PodKey, pod: PodWire, owners: list[Object]) -> Grouped:
-        found = self._grouped(key, pod, owners, as_object(pod))
+        found = self._grouped(key, owners, as_object(pod))
         elder = self.shelf.cut_otherwise(found)
         if elder is not None and (words := told_to_wait(pod, elder)):
-            found = self._grouped(key, pod, owners, cut_like(pod, elder))
+            found = self._grouped(key, owners, cut_like(pod, elder))
             found = replace(found, warnings=(*found.warnings, words))
         self.shelf.belongs(key, found)
         if found.group is not None and group_named(pod) in ("", found.group.name):
             self._note_flaw(found.group.ref, key, found.error)
         return found
 
-    def _find(self, kind: str, namespace: str, name: str) -> object:
-        return self.defaults.find(kind, namespace, name) or self.shelf.find(kind, namespace, name)
+    def _grouped(self, key: PodKey, owners: list[Object], obj: Object) -> Grouped:
+        def find(kind: str, namespace: str, name: str) -> object:
+            return self.defaults.find(kind, namespace, name) or self.shelf.find(key, kind, namespace, name)
 
-    def _grouped(self, key: PodKey, pod: PodWire, owners: list[Object], obj: Object) -> Grouped:
         try:
             return group_pod(
-                obj, owners, find=self._find, pods=self.shelf.pods_with,
-                siblings=self.shelf.namesakes(key, pod), settings=self.settings,
+                obj, owners, find=find, pods=self.shelf.pods_with, siblings=self.shelf.alike,
+                settings=self.settings,
             )  # fmt: skip
         except Exception as bug:  # one job that nobody foresaw must not keep all others from being grouped
             return Grouped(error=f"bayplan could not group it: {type(bug).__name__}: {bug}"[:FLAW_MAX])
@@ -182,21 +185,29 @@ class GrouperRole(Keeper):
         if outcome.ended is Ended.DONE and isinstance(outcome.object, dict):
             self.agenda.put_all(self.shelf.put_group(read_pod_group(Field(outcome.object))))
         elif outcome.ended is Ended.GONE and outcome.write.verb is not Verb.CREATE:
-            self.shelf.groups.pop(ref, None)  # it is made again
+            known = self.shelf.groups.get(ref)
+            if known is not None and known.uid == outcome.write.uid:  # else another has come in its place
+                del self.shelf.groups[ref]  # it is made again
         elif outcome.ended is not Ended.TIMED_OUT and not exists and (pod := self.shelf.pods.get(key)):
             why = f"{POD_GROUP.kind} {ref.name} cannot be written: {outcome.message}"
             yield from self._written(key, flaw_write(pod, why[:FLAW_MAX]))
 
     def _note_flaw(self, ref: Ref, key: PodKey, flaw: str) -> None:
-        flaws = self.flaws.setdefault(ref, {})
+        before = self.flawed.pop(key, ref)
+        for known in {before, ref}:
+            if known != ref or not flaw:
+                self.flaws.get(known, {}).pop(key, None)
+            if known in self.flaws and not self.flaws[known]:
+                del self.flaws[known]
         if flaw:
-            flaws[key] = flaw
-        else:
-            flaws.pop(key, None)
-        if not flaws:
-            del self.flaws[ref]
+            self.flaws.setdefault(ref, {})[key] = flaw
+            self.flawed[key] = ref
 
     def _forget(self, key: PodKey) -> None:
         self.unknown.pop(key, None)
-        for ref in [ref for ref, flaws in self.flaws.items() if key in flaws]:
+        if (ref := self.flawed.get(key)) is not None:
             self._note_flaw(ref, key, "")
+
+
+def _pause(outcome: Outcome) -> float:
+    return REFUSED_SECONDS if outcome.ended is Ended.REFUSED else RETRY_SECONDS

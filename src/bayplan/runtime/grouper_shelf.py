@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from bayplan.dialects.api import Event, Happened, Kind
@@ -11,21 +12,20 @@ from bayplan.dialects.kai import wire
 from bayplan.dialects.kai.admission import chain
 from bayplan.dialects.kai.grouper import Grouped, membership
 from bayplan.dialects.kai.joining import as_object, group_named, is_ready, same_parts, size_asked, wants_group
-from bayplan.dialects.kai.names import POD_GROUP, POD_GROUP_NAME, POD_INDEX_LABEL, SUB_GROUP_NAME
-from bayplan.dialects.kai.owner_kinds import BY_NAME, LOOKED_UP, OWNER_KINDS
+from bayplan.dialects.kai.names import POD_GROUP, POD_GROUP_NAME, SUB_GROUP_NAME
+from bayplan.dialects.kai.owner_kinds import BY_NAME, LOOKED_UP, OWNER_KINDS, POD_GANG
 from bayplan.dialects.kai.pod_group import PodGroup, written
 from bayplan.dialects.kai.reading import PRIORITY_CLASSES
-from bayplan.dialects.kai.segments import INDEX_LABELS
 from bayplan.dialects.kube.wire import PODS_KIND, PodWire
 from bayplan.model.gang import Ref
 from bayplan.model.pod import PodKey
+from bayplan.runtime.grouper_index import PodIndex, group_ref
 
 Object = dict[str, Any]
 Name = tuple[str, str, str]
 """Kind, namespace and name."""
 WATCHED: tuple[Kind, ...] = (PODS_KIND, wire.POD_GROUPS, PRIORITY_CLASSES, *OWNER_KINDS)
 OVER = ("Succeeded", "Failed")
-_INDEX_LABELS = tuple(dict.fromkeys(INDEX_LABELS.values()))
 
 
 class GrouperShelf:
@@ -36,12 +36,12 @@ class GrouperShelf:
         self.pods: dict[PodKey, PodWire] = {}
         self.owners: dict[Name, Object] = {}
         self.groups: dict[Ref, PodGroup] = {}
-        self.members: dict[Ref, dict[PodKey, None]] = {}  # pods that are joined
+        self.index = PodIndex()
         self.classes: set[str] = set()
-        self.made_by: dict[Name, dict[PodKey, None]] = {}  # pods by each of their owners
+        self.made_by: dict[Name, dict[PodKey, None]] = {}  # pods by each of their owners, and what they need
         self.owners_of: dict[PodKey, dict[Name, None]] = {}
         self.homes: dict[PodKey, tuple[dict[str, str], dict[str, str]]] = {}  # labels and annotations
-        self.numbered: dict[tuple[str, str], dict[PodKey, None]] = {}  # by namespace and number
+        self.reshaped: set[Ref] = set()  # groups whose owner asks for something else
 
     def note(self, event: Event) -> Iterator[PodKey]:
         """Take in an event; which pods it concerns."""
@@ -74,11 +74,9 @@ class GrouperShelf:
         if same and before is not None and _joined(before) == _joined(pod):
             return
         if before is not None:
-            self._unlist(key, before)
-        if name := group_named(pod):
-            self.members.setdefault(_group_ref(key.namespace, name), {})[key] = None
-        if number := number_of(pod):
-            self.numbered.setdefault((key.namespace, number), {})[key] = None
+            self.index.drop(key, before)
+        self.index.put(key, pod)
+        self.index.take_seat(key, pod, *(_home(self.homes.get(key)) or _joined(pod)))
         if not same or _joined(pod) != _home(self.homes.get(key)):
             yield key  # it is not just where we wanted it
 
@@ -86,43 +84,35 @@ class GrouperShelf:
         """A pod is no more; those of its group may fare better without it."""
         del self.pods[key]
         self.homes.pop(key, None)
-        self._unlist(key, pod)
+        alike = self.index.neighbours(key)
+        self.index.drop(key, pod)
         yield key
         for owner in self.owners_of.pop(key, ()):
             self.made_by[owner].pop(key)
             if not self.made_by[owner]:
                 del self.made_by[owner]
         if name := group_named(pod):
-            ref = _group_ref(key.namespace, name)
-            others, size = list(self.members.get(ref, ())), size_asked(pod)
-            flawed = ref in self.groups and self.groups[ref].flaw
-            if flawed or any(size_asked(self.pods[one]) != size for one in others):
-                yield from others
-
-    def _unlist(self, key: PodKey, pod: PodWire) -> None:
-        ref = _group_ref(key.namespace, group_named(pod))
-        self.members.get(ref, {}).pop(key, None)
-        if ref in self.members and not self.members[ref]:
-            del self.members[ref]
-        where = key.namespace, number_of(pod)
-        self.numbered.get(where, {}).pop(key, None)
-        if where in self.numbered and not self.numbered[where]:
-            del self.numbered[where]
+            ref = group_ref(key.namespace, name)
+            if self.index.asks_otherwise(ref, size_asked(pod)):
+                yield from list(self.index.members[ref])  # they may have waited until this one ends
+            elif ref in self.groups and self.groups[ref].flaw:
+                yield from alike
+                mates = self.index.members.get(ref, ())
+                yield from list(islice(mates, 1))  # says what is wrong now, if anything
 
     def put_group(self, group: PodGroup, gone: bool = False) -> Iterator[PodKey]:
-        """A group is there, or is no more: then one of its pods has it made again.
-
-        Pods that are in none of the sub-groups it has by now are looked at again.
-        """
-        before = self.groups.pop(group.ref, None)
-        mine = list(self.members.get(group.ref, ()))
+        """A group is there, or is no more: then one of its pods has it made again."""
+        ref, before = group.ref, self.groups.get(group.ref)
+        members = self.index.members.get(ref, {})
         if gone:
-            yield from mine[:1]
+            self.groups.pop(ref, None)
+            self.reshaped.discard(ref)
+            yield from list(islice(members, 1))
             return
-        self.groups[group.ref] = group
-        names = {one.name for one in group.sub_groups}
-        if before is not None and names and names != {one.name for one in before.sub_groups}:
-            yield from (key for key in mine if _joined(self.pods[key])[1] not in names)
+        self.groups[ref] = group
+        if ref in self.reshaped and before is not None and _leaves(before) - _leaves(group):
+            self.reshaped.discard(ref)
+            yield from list(members)  # where some of them were is no place any more
 
     def _owner(self, kind: Kind, obj: Object, gone: bool) -> Iterator[PodKey]:
         meta = obj["metadata"]
@@ -138,8 +128,11 @@ class GrouperShelf:
             "kind": obj.get("kind") or kind.kind,
             "metadata": slim,
         }
-        if before is None or _asks(before) != _asks(now):
-            yield from self._one_of_each(self.made_by.get(name, ()))
+        concerned = self.made_by.get(name, ())
+        if before is None or (kind.kind == POD_GANG and _asks(before) != _asks(now)):
+            yield from list(concerned)  # nothing was known of it; or it names each pod by itself
+        elif _asks(before) != _asks(now):
+            yield from self._one_of_each(concerned)
 
     def _one_of_each(self, keys: Iterable[PodKey]) -> Iterator[PodKey]:
         """Of pods that are joined to one group, one: it brings the group up to date for all.
@@ -148,12 +141,12 @@ class GrouperShelf:
         """
         seen: set[Ref] = set()
         for key in keys:
-            name = group_named(self.pods[key])
-            ref = _group_ref(key.namespace, name)
+            ref = group_ref(key.namespace, group_named(self.pods[key]))
             known = self.groups.get(ref)
-            if not name or ref not in seen or (known is not None and known.flaw):
+            if not ref.name or ref not in seen or (known is not None and known.flaw):
                 seen.add(ref)
                 yield key
+        self.reshaped |= {ref for ref in seen if ref.name}
 
     # ── asking ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -161,10 +154,13 @@ class GrouperShelf:
         """The owners of a pod, nearest first, and whether all of them that could be are known."""
         found, complete = chain(as_object(pod), self.owner)
         for one in found:
-            name = one["kind"], key.namespace, one["metadata"]["name"]
-            self.made_by.setdefault(name, {})[key] = None
-            self.owners_of.setdefault(key, {})[name] = None
+            self._needs(key, (one["kind"], key.namespace, one["metadata"]["name"]))
         return found, complete
+
+    def _needs(self, key: PodKey, name: Name) -> None:
+        """A pod is looked at again when this comes or changes."""
+        self.made_by.setdefault(name, {})[key] = None
+        self.owners_of.setdefault(key, {})[name] = None
 
     def owner(self, group: str, kind: str, namespace: str, name: str) -> Object | None:
         """What made a pod, which may be a pod itself. May be asked from other threads."""
@@ -173,33 +169,37 @@ class GrouperShelf:
             return None if pod is None else as_object(pod)
         return self.owners.get((kind, namespace, name)) if (group, kind) in BY_NAME else None
 
-    def find(self, kind: str, namespace: str, name: str) -> object:
+    def find(self, key: PodKey, kind: str, namespace: str, name: str) -> object:
         """An object that the group of a pod depends on; None if it is not there."""
+        if kind in LOOKED_UP:
+            self._needs(key, (kind, namespace, name))
         if kind == "PriorityClass":
             return {} if name in self.classes else None
         if kind == POD_GROUP.kind:
-            known = self.groups.get(_group_ref(namespace, name))
+            known = self.groups.get(group_ref(namespace, name))
             return None if known is None else written(known)
         return self.owners.get((kind, namespace, name)) if kind in LOOKED_UP else None
 
     def pods_with(self, namespace: str, labels: Mapping[str, str]) -> Iterator[Object]:
         """Pods of ours that have these labels."""
-        for key, pod in self.pods.items():
-            mine = pod.metadata.labels or {}
-            if key.namespace == namespace and all(mine.get(name) == text for name, text in labels.items()):
-                yield as_object(pod)
+        for key in self.index.with_labels(namespace, labels):
+            mine = self.pods[key].metadata.labels or {}
+            if all(mine.get(name) == text for name, text in labels.items()):
+                yield as_object(self.pods[key])
 
     def belongs(self, key: PodKey, found: Grouped) -> None:
         """A pod belongs there, joined or not yet."""
         if found.group is None:
             self.homes.pop(key, None)
+            self.index.leave_seat(key)
         else:
             self.homes[key] = membership(found)
+            self.index.take_seat(key, self.pods[key], found.group.name, found.sub_group)
 
-    def namesakes(self, key: PodKey, pod: PodWire) -> list[Object]:
-        """Pods that bear the same number, each where it belongs."""
-        alike = self.numbered.get((key.namespace, number_of(pod)), {})
-        return [self._at_home(one) for one in alike if one != key]
+    def alike(self, group: PodGroup, sub_group: str, number: str) -> Iterator[Object]:
+        """Pods of a sub-group that bear a number, each where it belongs."""
+        for key in self.index.seated((group.ref, sub_group, number)):
+            yield self._at_home(key)
 
     def cut_otherwise(self, found: Grouped) -> PodWire | None:
         """Of a group that has other segments than a pod would give it, the oldest pod of those that run."""
@@ -208,8 +208,9 @@ class GrouperShelf:
         if made is None or known is None or same_parts(known, made):
             return None
         whole = next((one.parent for one in made.sub_groups if one.name == found.sub_group), "")
+        whole = whole or found.sub_group  # it asks for no segments any more
         parts = {one.name for one in known.sub_groups if whole and one.parent == whole}
-        mine = (self.pods[key] for key in self.members.get(made.ref, ()))
+        mine = (self.pods[key] for key in self.index.members.get(made.ref, ()))
         runs = [pod for pod in mine if pod.spec.node_name and _joined(pod)[1] in parts]
         return min(runs, key=lambda pod: pod.metadata.creation_timestamp or "", default=None)
 
@@ -219,13 +220,6 @@ class GrouperShelf:
         meta = found["metadata"]
         meta["labels"], meta["annotations"] = meta["labels"] | labels, meta["annotations"] | notes
         return found
-
-
-def number_of(pod: PodWire) -> str:
-    """What numbers a pod; empty if nothing does."""
-    labels = pod.metadata.labels or {}
-    named = (pod.metadata.annotations or {}).get(POD_INDEX_LABEL, "")
-    return next((labels[label] for label in (named, *_INDEX_LABELS) if label in labels), "")
 
 
 def _says(pod: PodWire) -> tuple[object, ...]:
@@ -251,11 +245,14 @@ def _home(found: tuple[dict[str, str], dict[str, str]] | None) -> tuple[str, str
 
 def _asks(obj: Object) -> tuple[object, ...]:
     """What of an owner its groups depend on; its status changes all the time."""
-    meta, status = obj["metadata"], obj.get("status") or {}
+    meta, said = obj["metadata"], obj.get("status")
+    status = said if isinstance(said, dict) else {}
     clusters = [status.get(key) for key in ("rayClusterName", "activeServiceStatus", "pendingServiceStatus")]
     names = [one.get("rayClusterName") if isinstance(one, dict) else one for one in clusters]
     return meta.get("uid"), obj.get("spec"), meta.get("labels"), meta.get("annotations"), names
 
 
-def _group_ref(namespace: str, name: str) -> Ref:
-    return PodGroup(name, namespace).ref
+def _leaves(group: PodGroup) -> set[str]:
+    """Where pods of a group can be: its sub-groups that are not parents of others, or no sub-group."""
+    parents = {one.parent for one in group.sub_groups}
+    return {one.name for one in group.sub_groups if one.name not in parents} or {""}

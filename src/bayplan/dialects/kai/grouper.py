@@ -34,10 +34,18 @@ from bayplan.dialects.kai.owners import (
     no_pods,
 )
 from bayplan.dialects.kai.pod_group import PodGroup
+from bayplan.dialects.kai.rules import SUB_GROUPS_MAX, sub_group_problems
 from bayplan.dialects.kai.segments import INDEX_LABELS, SEGMENT_NOTES
 from bayplan.dialects.kube.fields import INT32_MAX, Field
 
 Grouper = Callable[[View], PodGroup]
+Siblings = Callable[[PodGroup, str, str], Iterable[Object]]
+"""Pods that belong to a sub-group of a group and bear a number."""
+
+
+def no_siblings(group: PodGroup, sub_group: str, number: str) -> Iterable[Object]:
+    """Knows no other pods."""
+    return ()
 
 
 def skipped(view: View) -> PodGroup:
@@ -107,19 +115,20 @@ class Grouped:
 
 def group_pod(
     pod: Object, owners: Sequence[Object] = (), *, find: Find = nothing, pods: FindPods = no_pods,
-    siblings: Iterable[Object] = (), settings: Settings | None = None,
+    siblings: Siblings = no_siblings, settings: Settings | None = None,
 ) -> Grouped:  # fmt: skip
-    """The group of a pod. `owners` stand nearest first; `siblings` are the pods already in groups."""
+    """The group of a pod. `owners` stand nearest first; `siblings` finds pods already in groups."""
     view = View(pod, tuple(owners), find, pods, settings or Settings())
     return grouped(view, lambda: grouper_of(view), siblings)
 
 
-def grouped(view: View, make: Callable[[], PodGroup], siblings: Iterable[Object] = ()) -> Grouped:
+def grouped(view: View, make: Callable[[], PodGroup], siblings: Siblings = no_siblings) -> Grouped:
     """What a way of grouping makes of a pod, with trouble as a value."""
     try:
-        group = _placed_somewhere(make())
+        group = make()
         if group.minimum > INT32_MAX:
             raise CannotGroup(f"{group.minimum} pods are more than a group can have")
+        group = _acceptable(group)
     except CannotGroup as trouble:
         return Grouped(error=str(trouble), warnings=tuple(view.warnings))
     name = meta_text(view.pod, "name")
@@ -132,13 +141,21 @@ def grouped(view: View, make: Callable[[], PodGroup], siblings: Iterable[Object]
     return Grouped(group, mine, group.flaw, told)
 
 
-def _placed_somewhere(group: PodGroup) -> PodGroup:
-    """A level of no topology is nowhere: the group is there to say so, and waits."""
+def _acceptable(group: PodGroup) -> PodGroup:
+    """The group as the API takes it: what it would refuse is left out, and told as what is wrong."""
+    group = replace(group, minimum=max(group.minimum, 1))
+    wrong = sub_group_problems(group.sub_groups)
+    if len(group.sub_groups) > SUB_GROUPS_MAX:
+        wrong = [
+            f"{len(group.sub_groups)} subgroups are more than the {SUB_GROUPS_MAX} that a group can have"
+        ]
+    if wrong:
+        group = replace(group, sub_groups=(), flaw=group.flaw or wrong[0])
     asked = group.constraint
-    if asked is None or asked.topology or not asked.is_placed:
-        return group
-    why = f"topology annotation ({TOPOLOGY_NAME}) is required when topology placement annotations are set"
-    return replace(group, constraint=None, flaw=group.flaw or why)
+    if asked is not None and asked.is_placed and not asked.topology:
+        why = f"topology annotation ({TOPOLOGY_NAME}) is required when topology placement annotations are set"
+        group = replace(group, constraint=None, flaw=group.flaw or why)
+    return group
 
 
 def grouper_of(view: View) -> PodGroup:
@@ -155,14 +172,16 @@ def membership(found: Grouped) -> tuple[dict[str, str], dict[str, str]]:
     return labels, {POD_GROUP_NAME: found.group.name}
 
 
-def _twin(view: View, group: PodGroup, mine: str, siblings: Iterable[Object]) -> str:
+def _twin(view: View, group: PodGroup, mine: str, siblings: Siblings) -> str:
     """A complaint if another pod of the same segment bears the same number."""
-    label = annotations_of(view.pod).get(POD_INDEX_LABEL) or INDEX_LABELS.get(view.kind, "")
+    kinds = [str(one.get("kind") or "") for one in reversed(view.owners)]  # some only wrap others
+    usual = next((INDEX_LABELS[kind] for kind in kinds if kind in INDEX_LABELS), "")
+    label = annotations_of(view.pod).get(POD_INDEX_LABEL) or usual
     number = view.pod_labels.get(label)
     own = next((one for one in group.sub_groups if one.name == mine), None)
     if number is None or own is None or not (own.parent or mine.startswith(f"{serving.SEGMENT}-")):
         return ""
-    for other in siblings:
+    for other in siblings(group, mine, number):
         labels = labels_of(other)
         same = labels.get(SUB_GROUP_NAME) == mine and labels.get(label) == number
         alive = not (phase(other) in ("Succeeded", "Failed") or meta_text(other, "deletionTimestamp"))

@@ -87,7 +87,7 @@ def runai_job(view: View) -> PodGroup:
 def pod(view: View) -> PodGroup:
     """A pod that nobody made; those of one Spark application share a group."""
     labels = view.pod_labels
-    if SPARK_APP in labels and SPARK_SELECTOR in labels:
+    if SPARK_APP in labels and labels.get(SPARK_SELECTOR):
         return spark(view)
     return default_group(view)
 

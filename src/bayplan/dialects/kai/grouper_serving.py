@@ -210,14 +210,14 @@ def knative_service(view: View) -> PodGroup:
 def _start_apart(view: View, revision: str) -> bool:
     """Whether pods of the revision that are there have each a group of their own."""
     namespace = meta_text(view.pod, "namespace")
-    groups = [
-        annotations_of(other)[POD_GROUP_NAME]
-        for other in view.pods(namespace, {REVISION: revision})
-        if POD_GROUP_NAME in annotations_of(other)
-    ]
-    if len(groups) > 1:
-        return len(set(groups)) == len(groups)  # two in one group: they start together
-    if not groups:
-        return False
-    refs = Field(view.find(POD_GROUP.kind, namespace, groups[0])).at("metadata", "ownerReferences").items()
+    groups: dict[str, None] = {}
+    for other in view.pods(namespace, {REVISION: revision}):
+        if name := annotations_of(other).get(POD_GROUP_NAME):
+            if name in groups:
+                return False  # two in one group: they start together
+            groups[name] = None
+    if len(groups) != 1:
+        return bool(groups)
+    (only,) = groups
+    refs = Field(view.find(POD_GROUP.kind, namespace, only)).at("metadata", "ownerReferences").items()
     return any(ref.at("kind").text() == "Pod" for ref in refs)

@@ -9,7 +9,15 @@ from typing import Any
 
 from bayplan.dialects.api import Verb, Write
 from bayplan.dialects.kai.grouper import Grouped, membership
-from bayplan.dialects.kai.names import ANSWER, FLAW, POD_GROUP, POD_GROUP_NAME, SEGMENT_SIZE
+from bayplan.dialects.kai.names import (
+    ANSWER,
+    FLAW,
+    POD_GROUP,
+    POD_GROUP_NAME,
+    POD_INDEX_LABEL,
+    SEGMENT_SIZE,
+    TOPOLOGY_NAME,
+)
 from bayplan.dialects.kai.pod_group import PodGroup, SubGroup, merged, written
 from bayplan.dialects.kai.segments import SEGMENT_NOTES
 from bayplan.dialects.kube.wire import PODS_KIND as WIRE_PODS
@@ -84,17 +92,18 @@ def told_to_wait(pod: PodWire, elder: PodWire) -> str:
     size, runs = size_asked(pod), size_asked(elder)
     if not runs or size == runs:
         return ""
-    return (
-        f"{SEGMENT_SIZE}: {size} counts once the job is started anew, because pods run in segments of {runs}"
-    )
+    asked = f"{SEGMENT_SIZE}: {size}" if size else f"that {SEGMENT_SIZE} is taken away"
+    return f"{asked} counts once the job is started anew, because pods run in segments of {runs}"
 
 
 def cut_like(pod: PodWire, elder: PodWire) -> Object:
     """The pod as if it asked for the same segments as another one."""
     found, theirs = as_object(pod), elder.metadata.annotations or {}
     meta = found["metadata"]
+    asked = {key: theirs[key] for key in SEGMENT_NOTES if key in theirs}
     own = {key: text for key, text in meta["annotations"].items() if key not in SEGMENT_NOTES}
-    meta["annotations"] = own | {key: theirs[key] for key in SEGMENT_NOTES if key in theirs}
+    needed = {key: theirs[key] for key in (TOPOLOGY_NAME, POD_INDEX_LABEL) if key in theirs}
+    meta["annotations"] = needed | own | asked
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from bayplan.dialects.kai.names import POD_GROUP
 from bayplan.dialects.kai.pod_group import PodGroup
 from bayplan.dialects.kai.queues import way_up
-from bayplan.dialects.kai.trees import DEFAULT
+from bayplan.dialects.kai.trees import DEFAULT, unknown_level
 from bayplan.dialects.kai.wire import shown_topology
 from bayplan.dialects.kube.fit_messages import unavailable
 from bayplan.dialects.kube.quantity import spelled
@@ -160,7 +160,8 @@ def misfit(found: Misfit, group: PodGroup, sub_group: str = "") -> str:
         case Code.NO_DOMAINS:
             return _no_node_in(found, group, sub_group)
         case Code.UNKNOWN_LEVEL | Code.UNKNOWN_SEGMENT_LEVEL | Code.UNKNOWN_INNER_LEVEL:
-            return unknown_level(found.topology, found.level, "required", sub_group, group.name)
+            who = f"sub-group {sub_group}" if sub_group else f"workload {group.name}"
+            return unknown_level(found.topology, found.level, "required", who)
         case Code.SEGMENT_ABOVE_LOCALITY:
             return (
                 f"topology constraint error: segments within one '{found.level}' cannot stay within one "
@@ -253,15 +254,6 @@ def lacking_in_short(resource: str) -> str:
     if resource.startswith(_SLICE):
         return f"node-group(s) didn't have enough of mig profile: {resource}"
     return f"node-group(s) didn't have enough resources: {_RESOURCES.get(resource, resource)}"
-
-
-def unknown_level(topology: str, level: str, wish: str, sub_group: str = "", group: str = "") -> str:
-    """A level that a topology does not have."""
-    who = f"sub-group {sub_group}" if sub_group else f"workload {group}"
-    return (
-        f"topology constraint error: {who} specified '{level}' as the {wish} topology constraint level, but "
-        f"the topology tree '{topology}' does not contain a level with this name"
-    )
 
 
 def no_levels(sub_group: str, topology: str) -> str:

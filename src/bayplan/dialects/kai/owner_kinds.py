@@ -69,5 +69,6 @@ def _all() -> Iterator[Kind]:
 OWNER_KINDS = tuple(_all())
 BY_NAME = {(kind.group, kind.kind): kind for kind in OWNER_KINDS}
 """By group and kind; of versions of one kind the last."""
-LOOKED_UP = ("Job", "RayCluster", "Revision", "PodGang")
+POD_GANG = "PodGang"
+LOOKED_UP = ("Job", "RayCluster", "Revision", POD_GANG)
 """Kinds that are also found without being an owner of the pod, by their name alone."""

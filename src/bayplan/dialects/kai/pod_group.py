@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -154,7 +155,31 @@ def merged(known: PodGroup, made: PodGroup) -> PodGroup:
         for one in known.sub_groups
         if one.name not in names and one.minimum == 0 and (not one.parent or one.parent in names)
     )
-    return replace(made, sub_groups=made.sub_groups + opened) if opened else made
+    return replace(made, sub_groups=_in_order(made.sub_groups, opened)) if opened else made
+
+
+def _in_order(made: tuple[SubGroup, ...], opened: tuple[SubGroup, ...]) -> tuple[SubGroup, ...]:
+    """All of them, each of those opened by its number among its like, whichever pod came first.
+
+    Like each other are those of one parent that are called the same but for the number.
+    """
+    like: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for at, one in enumerate(made):
+        stem, number = _numbered(one)
+        like.setdefault((one.parent, stem), []).append((number, at))
+    placed = [(at, -1, "", one) for at, one in enumerate(made)]
+    for one in opened:
+        stem, number = _numbered(one)
+        known = like.get((one.parent, stem), [(-1, len(made))])
+        after = bisect(known, (number,))
+        placed.append((known[after - 1][1] if after else known[0][1] - 1, number + 1, one.name, one))
+    return tuple(one for *_, one in sorted(placed, key=lambda found: found[:3]))
+
+
+def _numbered(one: SubGroup) -> tuple[str, int]:
+    """What a sub-group is called before its number, and the number; -1 if it has none."""
+    stem, dash, number = one.name.rpartition("-")
+    return (stem, int(number)) if dash and number.isascii() and number.isdigit() else (one.name, -1)
 
 
 def _sub_group(field: Field) -> SubGroup:

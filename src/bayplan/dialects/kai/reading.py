@@ -206,7 +206,8 @@ class GroupReading:
             self.parents[name] = now
         if was != now:
             self.moved_queues.add(name)
-            self.queue_news |= {above for above in (was, now) if above}  # they tell what is below them
+            for above in (was, now):  # they tell what is below them
+                self.queue_news |= set(queues.way_up(above or "", self.parents))
         if had_any != bool(self.queues):
             self._dirty |= dict.fromkeys(self.groups)
 

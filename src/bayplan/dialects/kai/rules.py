@@ -12,6 +12,7 @@ from bayplan.dialects.kube.metadata_rules import check_key
 from bayplan.dialects.kube.name_rules import label_value_problems
 from bayplan.model.node import HOSTNAME, LEVELS_MAX
 
+SUB_GROUPS_MAX = 4096  # as the definition of the kind has it
 NO_QUEUE_ABOVE_ITSELF = (
     "a queue cannot be its own parent: name the queue that it is a part of, or leave this out for one on top"
 )
@@ -29,7 +30,8 @@ def check_pod_group(obj: Field) -> list[str]:
 def sub_group_problems(sub_groups: Sequence[SubGroup]) -> list[str]:
     """What is wrong with sub-groups; in the order in which it has to be mended."""
     names = [one.name for one in sub_groups]
-    doubles = [name for at, name in enumerate(names) if name in names[:at]]
+    first: dict[str, int] = {}
+    doubles = [name for at, name in enumerate(names) if first.setdefault(name, at) != at]
     if doubles:
         return [f"duplicate subgroup name {name}" for name in dict.fromkeys(doubles)]
     known = set(names)

@@ -182,6 +182,14 @@ def wrong_levels(group: PodGroup, topologies: Mapping[str, Sequence[str]]) -> li
     return list(dict.fromkeys(found))
 
 
+def unknown_level(topology: str, level: str, wish: str, who: str) -> str:
+    """A level that a topology does not have, and who asks for it."""
+    return (
+        f"topology constraint error: {who} specified '{level}' as the {wish} topology constraint level, but "
+        f"the topology tree '{topology}' does not contain a level with this name"
+    )
+
+
 def levels_tried(constraint: Constraint, levels: Sequence[str]) -> list[str]:
     """The levels at which one domain is looked for, narrowest first; `levels` stand from the top."""
     order = [*reversed(levels), ROOT]
@@ -195,8 +203,7 @@ def levels_tried(constraint: Constraint, levels: Sequence[str]) -> list[str]:
 def _wrong_level(sort: str, name: str, constraint: Constraint, levels: Sequence[str]) -> list[str]:
     asked = (("required", constraint.required), ("preferred", constraint.preferred))
     missing = [
-        f"topology constraint error: {sort} {name} specified '{level}' as the {wish} topology constraint "
-        f"level, but the topology tree '{constraint.topology}' does not contain a level with this name"
+        unknown_level(constraint.topology, level, wish, f"{sort} {name}")
         for wish, level in asked
         if level and level not in levels
     ]
