@@ -251,8 +251,11 @@ class Facts:
         if before is not None:
             if before == pod:
                 return
-            if before.uid != pod.uid or before.gang != pod.gang or before.ours != pod.ours:
+            if before.uid != pod.uid:
                 self._pod_lost(key)
+                before = None
+            elif before.gang != pod.gang or before.ours != pod.ours:
+                self._leave_gang(before, pod)
                 before = None
         self.pods[key] = pod
         if pod.gang is not None:
@@ -284,6 +287,22 @@ class Facts:
         if crew is not None and key in crew.parts:
             crew.lose(key)
             self._touch(crew, own=True)
+
+    def _leave_gang(self, before: Pod, pod: Pod) -> None:
+        """A pod belongs to another gang from now on; what is being done with it goes on all the same."""
+        key, old = pod.key, self.crews.get(before.gang or lone_ref(pod.key))
+        node, by = self.assumed.get(key), self.displaced.pop(key, None)
+        is_bound, since = (key in old.out, old.unsure.get(key)) if old is not None else (False, None)
+        self._pod_lost(key)
+        if by is not None:
+            self.displaced[key] = by
+        if node is not None and pod.waits:
+            self.assumed[key] = node
+            new = self._crew(pod.gang or lone_ref(key), pod.gang is None)
+            if is_bound:
+                new.out[key] = None
+            if since is not None:
+                new.unsure[key] = since
 
     def _arrived(self, pod: Pod) -> None:
         """The API shows a pod on its node, or at its end: nothing has to be assumed of it any more."""
