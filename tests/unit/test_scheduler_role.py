@@ -24,7 +24,7 @@ from bayplan.dialects.kueue import scheduled
 from bayplan.model.profile import NodeChoice, Profile
 from bayplan.runtime.journal import FileJournal, MemoryJournal
 from bayplan.runtime.loop import Loop
-from bayplan.runtime.scheduler_role import SchedulerRole
+from bayplan.runtime.scheduler_role import AGAIN_SECONDS, SchedulerRole
 from bayplan.simulator.objects import job, topology
 from tests.unit.pod_site import NODES, PODS, START, Object, PodSite
 
@@ -167,6 +167,48 @@ def test_that_a_gang_began_is_on_record_only_when_all_of_it_is_bound() -> None:
     assert site.group_said(THIRD)[0] != "True", "half of it is bound"
     site.run(3)
     assert all(site.on("a", "b"))
+    assert site.group_said(THIRD)[:2] == ("True", "Scheduled")
+
+
+def test_a_group_made_again_is_put_on_record_like_the_first() -> None:
+    site = Site(THIRD)
+    site.group(THIRD, 2)
+    site.pod("a", **OF_GROUP)
+    site.pod("b", **OF_GROUP)
+    site.run(3)
+    assert site.group_said(THIRD)[:2] == ("True", "Scheduled")
+    site.store.delete(GROUPS[THIRD], "default", "g")
+    site.group(THIRD, 2)
+    site.run(3)
+    assert site.group_said(THIRD)[:2] == ("True", "Scheduled")
+
+
+def test_a_record_that_is_refused_is_written_again_after_a_while_and_not_all_the_time() -> None:
+    site = Site(THIRD)
+    backend, refused, refuses = site.loop.backend, list[Write](), [True]
+    submit, outcomes = backend.submit, backend.outcomes
+
+    def refuse(writes: Sequence[Write]) -> None:
+        found = [write for write in writes if write.kind.plural == "podgroups" and refuses]
+        refused.extend(found)
+        submit([write for write in writes if write not in found])
+
+    def told() -> Iterator[Outcome]:
+        yield from outcomes()
+        yield from (Outcome(write, Ended.REFUSED, 403) for write in refused[len(said) :])
+        said.extend(refused[len(said) :])
+
+    said: list[Write] = []
+    backend.submit = refuse  # type: ignore[method-assign]
+    backend.outcomes = told  # type: ignore[method-assign]
+    site.group(THIRD, 2)
+    site.pod("a", **OF_GROUP)
+    site.pod("b", **OF_GROUP)
+    site.run(3 * AGAIN_SECONDS + 5)
+    assert all(site.on("a", "b")) and 2 <= len(refused) <= 4
+    assert site.loop.step(site.now) <= site.now + AGAIN_SECONDS
+    refuses.clear()
+    site.run(AGAIN_SECONDS + 5)
     assert site.group_said(THIRD)[:2] == ("True", "Scheduled")
 
 

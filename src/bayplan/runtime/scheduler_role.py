@@ -30,7 +30,7 @@ from bayplan.model.standstill import Hindrance, Standstill
 from bayplan.model.zone import ZoneCare
 from bayplan.runtime.group_statuses import GroupStatuses
 from bayplan.runtime.roles import Settled
-from bayplan.runtime.telling import Teller
+from bayplan.runtime.telling import NEVER, Teller
 from bayplan.runtime.volume_binding import VolumeBinding
 from bayplan.scheduling.muster import decide_gangs
 from bayplan.state.board import Board
@@ -38,6 +38,7 @@ from bayplan.state.look import Look
 from bayplan.state.zone_book import USUAL_CARE
 
 STARTED = "All pods that it needs have nodes"
+AGAIN_SECONDS = 30.0  # until something is put on record again that nobody seems to have taken down
 ENDS = {Ended.DONE: "done", Ended.TIMED_OUT: "unknown"}  # everything else failed
 
 
@@ -73,6 +74,7 @@ class SchedulerRole:
         self.teller = Teller()
         self.binding = 0  # how many bindings are on their way
         self.begins: dict[Ref, tuple[Begin, set[PodKey]]] = {}  # to be recorded once these pods are bound
+        self.unheard: dict[Ref, tuple[Begin, float]] = {}  # to be recorded again, and when
 
     def decode(self, event: Event) -> Iterator[Change]:
         if event.kind in scheduled.KINDS:
@@ -142,12 +144,17 @@ class SchedulerRole:
             yield write
         for gang in [gang for gang, (_, awaited) in self.begins.items() if not awaited]:
             yield from self._begin(self.begins.pop(gang)[0], now)
+        for gang in [gang for gang, (_, due) in self.unheard.items() if due <= now]:
+            yield from self._begin(self.unheard.pop(gang)[0], now)
         yield from self.teller.writes(now, busy=self.binding > 0)
         yield from self.statuses.keep(now)
 
     def settle(self, settled: Settled, now: float) -> None:
         action = settled.action
         if not isinstance(action, Bind | Nominate | Displace | Begin):
+            return
+        if isinstance(action, Begin):
+            self._recorded(action, settled.ended, now)
             return
         ended = ENDS.get(settled.ended, "failed")
         if isinstance(action, Displace) and settled.ended is Ended.GONE:
@@ -159,6 +166,11 @@ class SchedulerRole:
                 self.teller.announce(action.pod.key, partial(gang_writes.bound_event, action, now))
             if action.gang in self.begins:
                 self._bound(action, ended, now)
+
+    def _recorded(self, begin: Begin, ended: Ended, now: float) -> None:
+        """That a gang has begun was written down, or not. A group that is gone needs no record."""
+        if ended not in (Ended.DONE, Ended.GONE) and begin.gang in self.state.charters:
+            self.unheard[begin.gang] = begin, now + AGAIN_SECONDS
 
     def _bound(self, action: Bind, ended: str, now: float) -> None:
         """What is on record stays there: that a gang began is written when all of it is bound, not before."""
@@ -187,7 +199,8 @@ class SchedulerRole:
         return pod.waits and action.node == ("" if promised is None else promised[1])
 
     def next_due(self, now: float) -> float:
-        return min(self.state.next_due(now), self.teller.next_due(), self.statuses.next_due())
+        again = min((due for _, due in self.unheard.values()), default=NEVER)
+        return min(self.state.next_due(now), self.teller.next_due(), self.statuses.next_due(), again)
 
     def _noted(self, changes: Iterable[Change]) -> Iterator[Change]:
         """Who has a node, or is no more, need not be told anything."""
@@ -200,6 +213,7 @@ class SchedulerRole:
                 case CharterLost(ref):
                     self.teller.drop(ref)
                     self.begins.pop(ref, None)
+                    self.unheard.pop(ref, None)
             yield change
 
     def name_of(self, ref: Ref) -> str:
@@ -218,7 +232,9 @@ class SchedulerRole:
                 write = gang_writes.group_write(leaf.source, leaf.uid, version, "Scheduled", STARTED, now)
                 yield replace(write, tag=action)
             return
-        version = self.reading.newest(action.gang)
+        version, charter = self.reading.newest(action.gang), self.state.charter_of(action.gang)
+        if charter is not None and charter.started:
+            return
         if action.gang.dialect == GANG and action.gang.kind == POD_GROUP and version:
             write = gang_writes.group_write(action.gang, action.uid, version, "Scheduled", STARTED, now)
             yield replace(write, tag=action)

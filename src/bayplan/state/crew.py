@@ -50,7 +50,8 @@ class Crew:
         """What it asks for from now on."""
         before, self.charter = self.charter, charter
         if before is None or charter is None or before.uid != charter.uid:
-            self.told = self.noted = None  # whatever was said was said of another
+            self.told = self.noted = None  # whatever was said was said of another, or written on it
+            self.recorded = False
         if charter is None or charter.tree is None or not charter.has_minima:
             self.roster = None
         elif self.roster is None or before is None or before.tree != charter.tree:
@@ -85,6 +86,7 @@ class Crew:
         self.seats.pop(key, None)
         self.seen.pop(key, None)
         self.out.pop(key, None)
+        self.unsure.pop(key, None)
         self.ordered = None
 
     def _drop(self, key: PodKey) -> None:
