@@ -79,6 +79,13 @@ class Crew:
             self.failed[key] = None
         return True
 
+    def take_over(self, key: PodKey, before: Crew | None) -> None:
+        """A pod comes from another gang; if it was being bound there, it is so here."""
+        if before is not None and key in before.out:
+            self.out[key] = None
+            if key in before.unsure:
+                self.unsure[key] = before.unsure[key]
+
     def lose(self, key: PodKey) -> None:
         """A pod is no more, or belongs to another gang."""
         self._drop(key)
