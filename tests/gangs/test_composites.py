@@ -159,6 +159,21 @@ def again(scene: Scene) -> None:
     scene.stage.start_scheduler()
 
 
+def test_a_group_of_a_running_tree_that_nobody_recorded_is_put_on_record_after_a_restart(
+    scene: Scene,
+) -> None:
+    scene.nodes(4, "n1")
+    scene.composite("any")
+    scene.group("first", 1, above="any")
+    scene.pods("first", 1)
+    scene.group_says("first", "True", "Scheduled")
+    scene.group("second", 1, above="any")
+    scene.pods("second", 1, nodeName="n1")  # as by a scheduler that was killed right after
+    scene.bound("first-0", "second-0")
+    again(scene)
+    scene.group_says("second", "True", "Scheduled")
+
+
 @pytest.mark.parametrize("between", [lambda scene: None, again], ids=["at once", "after a restart"])
 def test_a_late_group_of_a_running_tree_starts_whole(scene: Scene, between: Callable[[Scene], None]) -> None:
     scene.nodes(4, "n1")

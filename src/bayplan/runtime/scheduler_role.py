@@ -20,7 +20,7 @@ from bayplan.dialects.kube.wire import PodWire
 from bayplan.dialects.kueue import scheduled
 from bayplan.dialects.kueue.messages import sentence
 from bayplan.dialects.nrt import reading as zones
-from bayplan.model.change import Change, CharterLost, PodLost, PodSeen
+from bayplan.model.change import Change, CharterLost, CharterSeen, PodLost, PodSeen
 from bayplan.model.charter import Charter
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Begin, Bind, Displace, Nominate, Plan, Refuse
@@ -214,6 +214,9 @@ class SchedulerRole:
                     self.teller.drop(ref)
                     self.begins.pop(ref, None)
                     self.unheard.pop(ref, None)
+                case CharterSeen(charter) if charter.source.kind == COMPOSITE:
+                    if charter.source not in self.state.charters:  # groups in it may have begun before us
+                        self.unheard[charter.source] = Begin(charter.source, charter.uid), 0.0
             yield change
 
     def name_of(self, ref: Ref) -> str:
@@ -227,7 +230,7 @@ class SchedulerRole:
         if not self.state.waiting(action.gang):
             self.teller.drop(action.gang)
         if action.gang.kind == COMPOSITE:
-            for leaf in self._begun_in(action.gang):
+            for leaf in self._begun_in(action.gang, bound=True):
                 version = self.reading.newest(leaf.source)
                 write = gang_writes.group_write(leaf.source, leaf.uid, version, "Scheduled", STARTED, now)
                 yield replace(write, tag=action)
@@ -239,9 +242,11 @@ class SchedulerRole:
             write = gang_writes.group_write(action.gang, action.uid, version, "Scheduled", STARTED, now)
             yield replace(write, tag=action)
 
-    def _begun_in(self, gang: Ref) -> list[Charter]:
-        """The groups of a gang that have what they need, and nobody wrote that down yet."""
-        standing = Counter(pod.pod_set for pod in self.state.standing(gang))
+    def _begun_in(self, gang: Ref, *, bound: bool = False) -> list[Charter]:
+        """The groups of a gang that have what they need (`bound`: for sure), and that is written nowhere."""
+        crew, standing = self.state.crews.get(gang), Counter[str]()
+        for pod in self.state.standing(gang):
+            standing[pod.pod_set] += not (bound and crew is not None and pod.key in crew.out)
         leaves = self.reading.forest.leaves(gang)
         return [
             leaf for leaf in leaves if not leaf.started and standing[leaf.source.name] >= max(leaf.minimum, 1)
