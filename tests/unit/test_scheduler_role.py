@@ -26,6 +26,7 @@ from bayplan.runtime.journal import FileJournal, MemoryJournal
 from bayplan.runtime.loop import Loop
 from bayplan.runtime.scheduler_role import AGAIN_SECONDS, SchedulerRole
 from bayplan.simulator.objects import job, topology
+from bayplan.state.board import ASSUMED_SECONDS
 from tests.unit.pod_site import NODES, PODS, START, Object, PodSite
 
 CLASSES = Kind(GROUP, "v1", "PriorityClass", "priorityclasses", namespaced=False)
@@ -295,6 +296,38 @@ def test_a_deletion_that_nobody_answered_is_made_again() -> None:
     site.pod("high", 2, priority=100, priorityClassName="high")
     site.run(3)
     assert len(lost) == 2 and site.on("high") == ["n1"]
+
+
+def test_a_deletion_that_is_never_answered_is_made_again_now_and_then_and_given_up() -> None:
+    site = Site(cpus=(2,))
+    submit, outcomes = site.loop.backend.submit, site.loop.backend.outcomes
+    lost: list[Write] = []
+    ended: list[Outcome] = []
+
+    def lose_deletions(writes: Sequence[Write]) -> None:
+        found = [write for write in writes if write.verb is Verb.DELETE]
+        lost.extend(found)
+        ended.extend(Outcome(write, Ended.TIMED_OUT, 500) for write in found)
+        submit([write for write in writes if write not in found])
+
+    def told() -> Iterator[Outcome]:
+        yield from outcomes()
+        found = ended[:]
+        ended.clear()
+        yield from found
+
+    site.loop.backend.submit = lose_deletions  # type: ignore[method-assign]
+    site.loop.backend.outcomes = told  # type: ignore[method-assign]
+    site.pod("low", 2, terminationGracePeriodSeconds=0)
+    site.run()
+    site.store.create(CLASSES, {"metadata": {"name": "high"}, "value": 100})
+    site.pod("high", 2, priority=100, priorityClassName="high")
+    site.run(20)
+    assert 10 <= len(lost) <= 20 and site.role.state.displaced
+    site.run(ASSUMED_SECONDS)
+    assert isinstance(site.journal, MemoryJournal)
+    plans = [entry for entry in site.journal.entries() if entry.kind == "plan"]
+    assert sum("Displace" in str(entry.body) for entry in plans) == 2, "the first was given up"
 
 
 def test_a_job_hears_on_itself_and_on_its_pods_why_it_waits() -> None:

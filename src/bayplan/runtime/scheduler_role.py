@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -39,6 +39,7 @@ from bayplan.state.zone_book import USUAL_CARE
 
 STARTED = "All pods that it needs have nodes"
 AGAIN_SECONDS = 30.0  # until something is put on record again that nobody seems to have taken down
+REPEAT_SECONDS = 1.0  # until a write that nobody answered is made again
 ENDS = {Ended.DONE: "done", Ended.TIMED_OUT: "unknown"}  # everything else failed
 
 
@@ -74,6 +75,7 @@ class SchedulerRole:
         self.teller = Teller()
         self.binding = 0  # how many bindings are on their way
         self.begins: dict[Ref, tuple[Begin, set[PodKey]]] = {}  # to be recorded once these pods are bound
+        self.repeats: deque[tuple[float, Write]] = deque()  # nobody answered; when they are made again
         self.unheard: dict[Ref, tuple[Begin, float]] = {}  # to be recorded again, and when
 
     def decode(self, event: Event) -> Iterator[Change]:
@@ -146,6 +148,10 @@ class SchedulerRole:
             yield from self._begin(self.begins.pop(gang)[0], now)
         for gang in [gang for gang, (_, due) in self.unheard.items() if due <= now]:
             yield from self._begin(self.unheard.pop(gang)[0], now)
+        while self.repeats and self.repeats[0][0] <= now:
+            write = self.repeats.popleft()[1]
+            if self._is_still_meant(write.tag):
+                yield write
         yield from self.teller.writes(now, busy=self.binding > 0)
         yield from self.statuses.keep(now)
 
@@ -183,8 +189,9 @@ class SchedulerRole:
     def follow_up(self, outcome: Outcome, now: float) -> Iterable[Write]:
         self.teller.ended(outcome, now)
         self.statuses.ended(outcome, now)
-        again = outcome.ended is Ended.TIMED_OUT and self._is_still_meant(outcome.write.tag)
-        return (outcome.write,) if again else ()
+        if outcome.ended is Ended.TIMED_OUT and self._is_still_meant(outcome.write.tag):
+            self.repeats.append((now + REPEAT_SECONDS, outcome.write))
+        return ()
 
     def _is_still_meant(self, action: object) -> bool:
         """Whether a write that nobody answered is worth making again: doing it twice changes nothing."""
@@ -200,6 +207,7 @@ class SchedulerRole:
 
     def next_due(self, now: float) -> float:
         again = min((due for _, due in self.unheard.values()), default=NEVER)
+        again = min(again, self.repeats[0][0]) if self.repeats else again
         return min(self.state.next_due(now), self.teller.next_due(), self.statuses.next_due(), again)
 
     def _noted(self, changes: Iterable[Change]) -> Iterator[Change]:

@@ -287,10 +287,12 @@ class Board(Standing):
                 self._settled = now
                 self._settle_bind(pod, ended, now)
             case Displace(pod):
+                if ended == "unknown":  # perhaps for the second time: that is no reason to wait for longer
+                    self.doubted.setdefault(pod.key, now + ASSUMED_SECONDS)
+                    return
+                self.doubted.pop(pod.key, None)
                 if ended == "failed" and self._is_current(pod):
                     self._stays(pod.key)
-                elif ended == "unknown":
-                    self.doubted[pod.key] = now + ASSUMED_SECONDS
             case Begin(ref):
                 self._record(ref, ended != "failed")
             case Refuse(ref):
