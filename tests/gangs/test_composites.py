@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from bayplan.dialects.kube.gangs.gates import EVERY_GATE, THIRD
-from tests.conformance.gang_steps_objects import COMPOSITES, Dialect
+from tests.conformance.gang_steps_objects import COMPOSITES, PODS, Dialect
 from tests.conformance.gang_steps_stage import Embedded
 from tests.gangs.composite_scene import Scene, two_groups_start_together_or_not_at_all
 
@@ -101,6 +101,45 @@ def test_a_circle_of_groups_is_told_and_starts_nobody(scene: Scene) -> None:
     scene.told("left-0", "SchedulerError", "cycle detected in the hierarchy")
 
 
+def test_a_group_in_front_of_a_circle_is_told_of_the_circle(scene: Scene) -> None:
+    scene.nodes(2, "n1")
+    scene.composite("a", above="b")
+    scene.composite("c", above="b")
+    scene.group("left", 1, above="a")
+    scene.pods("left", 1)
+    scene.told("left-0", "WaitingForGang", 'composite pod group "b" to appear')
+    scene.composite("b", above="c")
+    scene.told("left-0", "SchedulerError", "cycle detected in the hierarchy")
+
+
+def test_a_circle_that_was_deleted_is_forgotten_and_its_groups_can_be_made_again(scene: Scene) -> None:
+    scene.nodes(2, "n1")
+    scene.composite("a", above="b")
+    scene.composite("b", above="a")
+    scene.bound()
+    for name in "ab":
+        scene.stage.delete(COMPOSITES, name, None)
+    scene.bound()
+    scene.composite("a")
+    scene.group("left", 1, above="a")
+    scene.pods("left", 1)
+    scene.bound("left-0")
+
+
+def test_a_group_that_goes_with_its_last_pod_is_no_part_of_the_tree_any_more(scene: Scene) -> None:
+    scene.nodes(4, "n1")
+    scene.composite("both", 2)
+    for name in ("left", "right"):
+        scene.group(name, 1, above="both")
+    scene.pods("left", 1)
+    scene.pods("right", 9)
+    scene.told("left-0", "Unschedulable", "pod group is unschedulable")
+    scene.stage.delete(scene.stage.dialect.groups, "right", None)
+    scene.stage.delete(PODS, "right-0", None)
+    quorum = 'tree to meet quorum: composite pod group "both" has too few groups'
+    scene.told("left-0", "WaitingForGang", quorum)
+
+
 def test_pods_stay_while_the_group_above_them_is_missing(scene: Scene) -> None:
     scene.nodes(4, "n1")
     scene.composite("both", 1)
@@ -118,6 +157,21 @@ def test_pods_stay_while_the_group_above_them_is_missing(scene: Scene) -> None:
 def again(scene: Scene) -> None:
     assert isinstance(scene.stage, Embedded)
     scene.stage.start_scheduler()
+
+
+def test_a_group_of_a_running_tree_that_nobody_recorded_is_put_on_record_after_a_restart(
+    scene: Scene,
+) -> None:
+    scene.nodes(4, "n1")
+    scene.composite("any")
+    scene.group("first", 1, above="any")
+    scene.pods("first", 1)
+    scene.group_says("first", "True", "Scheduled")
+    scene.group("second", 1, above="any")
+    scene.pods("second", 1, nodeName="n1")  # as by a scheduler that was killed right after
+    scene.bound("first-0", "second-0")
+    again(scene)
+    scene.group_says("second", "True", "Scheduled")
 
 
 @pytest.mark.parametrize("between", [lambda scene: None, again], ids=["at once", "after a restart"])

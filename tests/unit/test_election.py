@@ -268,3 +268,18 @@ def test_the_thread_leads_until_it_is_stopped_and_then_releases() -> None:
     thread.stop()
     assert not election.is_leader(clock.monotonic())
     assert store.spec["holderIdentity"] is None
+
+
+def test_a_failure_that_nobody_foresaw_is_told_and_does_not_end_the_election() -> None:
+    class Failing(Store):
+        def get(self, seconds: float) -> dict[str, Any] | None:
+            if not notes:
+                raise RuntimeError("a bug")
+            return super().get(seconds)
+
+    clock, notes = VirtualClock(), list[str]()
+    a = replica(Failing(), "a", clock, notes)
+    assert a.step() == TIMING.retry_seconds
+    assert notes == ["cannot reach the lease: RuntimeError('a bug')"]
+    a.step()
+    assert a.is_leader(clock.monotonic())

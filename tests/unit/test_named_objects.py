@@ -57,6 +57,7 @@ def test_an_update_without_a_precondition_is_a_bug() -> None:
         (404, UNKNOWN, NotServed),
         (500, "what", Unreachable),
         (429, {"message": "too many"}, Unreachable),
+        (200, "a page of a proxy", Unreachable),
     ],
 )
 def test_refusals_are_trouble(status: int, body: object, trouble: type[Exception]) -> None:

@@ -14,6 +14,7 @@ from aiohttp import web
 from bayplan.backends.remote import writer as writer_module
 from bayplan.backends.remote.access import Access
 from bayplan.backends.remote.backend import RemoteBackend
+from bayplan.backends.remote.pool import Pool
 from bayplan.dialects.api import Backend, Ended, Kind, Verb, Write
 from tests.listening import free_address
 from tests.unit.remote_server import (
@@ -248,6 +249,23 @@ def test_a_body_that_is_no_json_is_refused_and_harms_nobody(server: Server) -> N
         bad = Write(Verb.MERGE_PATCH, PODS, "ns", "a", {"x": object()})
         outcomes = seen.write(bad, patch("a", 1))
     assert [outcome.ended for outcome in outcomes] == [Ended.REFUSED, Ended.DONE]
+
+
+def test_a_failure_that_nobody_foresaw_is_told_and_harms_nobody(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = Pool.ask
+
+    async def fail(pool: Pool, method: str, path: str, head: bytes, body: bytes, *given: Any) -> Any:
+        if b'"number":0' in body:
+            raise RuntimeError("a bug")
+        return await ask(pool, method, path, head, body, *given)
+
+    monkeypatch.setattr(Pool, "ask", fail)
+    with watching(server) as seen:
+        outcomes = seen.write(patch("a", 0), patch("a", 1))
+    assert [outcome.ended for outcome in outcomes] == [Ended.TIMED_OUT, Ended.DONE]
+    assert "a bug" in outcomes[0].message
 
 
 # ── closing ────────────────────────────────────────────────────────────────────────────────────────

@@ -24,8 +24,9 @@ from bayplan.dialects.kueue import scheduled
 from bayplan.model.profile import NodeChoice, Profile
 from bayplan.runtime.journal import FileJournal, MemoryJournal
 from bayplan.runtime.loop import Loop
-from bayplan.runtime.scheduler_role import SchedulerRole
+from bayplan.runtime.scheduler_role import AGAIN_SECONDS, SchedulerRole
 from bayplan.simulator.objects import job, topology
+from bayplan.state.board import ASSUMED_SECONDS
 from tests.unit.pod_site import NODES, PODS, START, Object, PodSite
 
 CLASSES = Kind(GROUP, "v1", "PriorityClass", "priorityclasses", namespaced=False)
@@ -170,6 +171,48 @@ def test_that_a_gang_began_is_on_record_only_when_all_of_it_is_bound() -> None:
     assert site.group_said(THIRD)[:2] == ("True", "Scheduled")
 
 
+def test_a_group_made_again_is_put_on_record_like_the_first() -> None:
+    site = Site(THIRD)
+    site.group(THIRD, 2)
+    site.pod("a", **OF_GROUP)
+    site.pod("b", **OF_GROUP)
+    site.run(3)
+    assert site.group_said(THIRD)[:2] == ("True", "Scheduled")
+    site.store.delete(GROUPS[THIRD], "default", "g")
+    site.group(THIRD, 2)
+    site.run(3)
+    assert site.group_said(THIRD)[:2] == ("True", "Scheduled")
+
+
+def test_a_record_that_is_refused_is_written_again_after_a_while_and_not_all_the_time() -> None:
+    site = Site(THIRD)
+    backend, refused, refuses = site.loop.backend, list[Write](), [True]
+    submit, outcomes = backend.submit, backend.outcomes
+
+    def refuse(writes: Sequence[Write]) -> None:
+        found = [write for write in writes if write.kind.plural == "podgroups" and refuses]
+        refused.extend(found)
+        submit([write for write in writes if write not in found])
+
+    def told() -> Iterator[Outcome]:
+        yield from outcomes()
+        yield from (Outcome(write, Ended.REFUSED, 403) for write in refused[len(said) :])
+        said.extend(refused[len(said) :])
+
+    said: list[Write] = []
+    backend.submit = refuse  # type: ignore[method-assign]
+    backend.outcomes = told  # type: ignore[method-assign]
+    site.group(THIRD, 2)
+    site.pod("a", **OF_GROUP)
+    site.pod("b", **OF_GROUP)
+    site.run(3 * AGAIN_SECONDS + 5)
+    assert all(site.on("a", "b")) and 2 <= len(refused) <= 4
+    assert site.loop.step(site.now) <= site.now + AGAIN_SECONDS
+    refuses.clear()
+    site.run(AGAIN_SECONDS + 5)
+    assert site.group_said(THIRD)[:2] == ("True", "Scheduled")
+
+
 def test_a_pod_hears_the_same_only_once() -> None:
     site = Site(cpus=(2,))
     site.pod("large", 3)
@@ -253,6 +296,38 @@ def test_a_deletion_that_nobody_answered_is_made_again() -> None:
     site.pod("high", 2, priority=100, priorityClassName="high")
     site.run(3)
     assert len(lost) == 2 and site.on("high") == ["n1"]
+
+
+def test_a_deletion_that_is_never_answered_is_made_again_now_and_then_and_given_up() -> None:
+    site = Site(cpus=(2,))
+    submit, outcomes = site.loop.backend.submit, site.loop.backend.outcomes
+    lost: list[Write] = []
+    ended: list[Outcome] = []
+
+    def lose_deletions(writes: Sequence[Write]) -> None:
+        found = [write for write in writes if write.verb is Verb.DELETE]
+        lost.extend(found)
+        ended.extend(Outcome(write, Ended.TIMED_OUT, 500) for write in found)
+        submit([write for write in writes if write not in found])
+
+    def told() -> Iterator[Outcome]:
+        yield from outcomes()
+        found = ended[:]
+        ended.clear()
+        yield from found
+
+    site.loop.backend.submit = lose_deletions  # type: ignore[method-assign]
+    site.loop.backend.outcomes = told  # type: ignore[method-assign]
+    site.pod("low", 2, terminationGracePeriodSeconds=0)
+    site.run()
+    site.store.create(CLASSES, {"metadata": {"name": "high"}, "value": 100})
+    site.pod("high", 2, priority=100, priorityClassName="high")
+    site.run(20)
+    assert 10 <= len(lost) <= 20 and site.role.state.displaced
+    site.run(ASSUMED_SECONDS)
+    assert isinstance(site.journal, MemoryJournal)
+    plans = [entry for entry in site.journal.entries() if entry.kind == "plan"]
+    assert sum("Displace" in str(entry.body) for entry in plans) == 2, "the first was given up"
 
 
 def test_a_job_hears_on_itself_and_on_its_pods_why_it_waits() -> None:

@@ -112,10 +112,11 @@ class Election:
             self._trouble = ""
         except Taken:
             pass  # the next attempt looks who it was
-        except Trouble as trouble:
-            if str(trouble) != self._trouble:  # say it once, not every two seconds
-                self._trouble = str(trouble)
-                self._note(f"cannot reach the lease: {trouble}")
+        except Exception as trouble:  # whatever it is: who stops trying never leads again, and nobody notices
+            told = str(trouble) if isinstance(trouble, Trouble) else repr(trouble)
+            if told != self._trouble:  # say it once, not every two seconds
+                self._trouble = told
+                self._note(f"cannot reach the lease: {told}")
         self._notice_loss()
         return self.timing.retry_seconds * (1 + JITTER * self._jitter())
 

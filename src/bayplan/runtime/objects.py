@@ -71,8 +71,10 @@ class ApiObject:
 
     def _read(self, status: int, body: bytes) -> dict[str, Any]:
         if 200 <= status < 300:
-            found: dict[str, Any] = msgspec.json.decode(body)
-            return found
+            try:
+                return msgspec.json.decode(body, type=dict[str, Any])
+            except (msgspec.DecodeError, UnicodeDecodeError):  # somebody on the way answered, not the server
+                raise Unreachable(f"{self._path}: {status}, but no object: {_message(body)}") from None
         kinds: dict[int, type[Trouble]] = {401: Unauthorised, 403: Forbidden, 404: NotServed}
         raise kinds.get(status, Unreachable)(f"{self._path}: {status} {_message(body)}")
 
@@ -80,7 +82,7 @@ class ApiObject:
 def _message(body: bytes) -> str:
     try:
         return str(msgspec.json.decode(body)["message"])
-    except (msgspec.DecodeError, KeyError, TypeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
         return body[:200].decode(errors="replace")
 
 
@@ -88,5 +90,5 @@ def _path_unknown(body: bytes) -> bool:
     """Whether the resource does not exist at all, rather than just this object of it."""
     try:
         return not msgspec.json.decode(body).get("details", {}).get("name")
-    except (msgspec.DecodeError, AttributeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, AttributeError):
         return True

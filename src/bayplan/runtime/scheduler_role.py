@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +20,7 @@ from bayplan.dialects.kube.wire import PodWire
 from bayplan.dialects.kueue import scheduled
 from bayplan.dialects.kueue.messages import sentence
 from bayplan.dialects.nrt import reading as zones
-from bayplan.model.change import Change, CharterLost, PodLost, PodSeen
+from bayplan.model.change import Change, CharterLost, CharterSeen, PodLost, PodSeen
 from bayplan.model.charter import Charter
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Begin, Bind, Displace, Nominate, Plan, Refuse
@@ -30,7 +30,7 @@ from bayplan.model.standstill import Hindrance, Standstill
 from bayplan.model.zone import ZoneCare
 from bayplan.runtime.group_statuses import GroupStatuses
 from bayplan.runtime.roles import Settled
-from bayplan.runtime.telling import Teller
+from bayplan.runtime.telling import NEVER, Teller
 from bayplan.runtime.volume_binding import VolumeBinding
 from bayplan.scheduling.muster import decide_gangs
 from bayplan.state.board import Board
@@ -38,6 +38,8 @@ from bayplan.state.look import Look
 from bayplan.state.zone_book import USUAL_CARE
 
 STARTED = "All pods that it needs have nodes"
+AGAIN_SECONDS = 30.0  # until something is put on record again that nobody seems to have taken down
+REPEAT_SECONDS = 1.0  # until a write that nobody answered is made again
 ENDS = {Ended.DONE: "done", Ended.TIMED_OUT: "unknown"}  # everything else failed
 
 
@@ -73,6 +75,8 @@ class SchedulerRole:
         self.teller = Teller()
         self.binding = 0  # how many bindings are on their way
         self.begins: dict[Ref, tuple[Begin, set[PodKey]]] = {}  # to be recorded once these pods are bound
+        self.repeats: deque[tuple[float, Write]] = deque()  # nobody answered; when they are made again
+        self.unheard: dict[Ref, tuple[Begin, float]] = {}  # to be recorded again, and when
 
     def decode(self, event: Event) -> Iterator[Change]:
         if event.kind in scheduled.KINDS:
@@ -142,12 +146,21 @@ class SchedulerRole:
             yield write
         for gang in [gang for gang, (_, awaited) in self.begins.items() if not awaited]:
             yield from self._begin(self.begins.pop(gang)[0], now)
+        for gang in [gang for gang, (_, due) in self.unheard.items() if due <= now]:
+            yield from self._begin(self.unheard.pop(gang)[0], now)
+        while self.repeats and self.repeats[0][0] <= now:
+            write = self.repeats.popleft()[1]
+            if self._is_still_meant(write.tag):
+                yield write
         yield from self.teller.writes(now, busy=self.binding > 0)
         yield from self.statuses.keep(now)
 
     def settle(self, settled: Settled, now: float) -> None:
         action = settled.action
         if not isinstance(action, Bind | Nominate | Displace | Begin):
+            return
+        if isinstance(action, Begin):
+            self._recorded(action, settled.ended, now)
             return
         ended = ENDS.get(settled.ended, "failed")
         if isinstance(action, Displace) and settled.ended is Ended.GONE:
@@ -160,6 +173,11 @@ class SchedulerRole:
             if action.gang in self.begins:
                 self._bound(action, ended, now)
 
+    def _recorded(self, begin: Begin, ended: Ended, now: float) -> None:
+        """That a gang has begun was written down, or not. A group that is gone needs no record."""
+        if ended not in (Ended.DONE, Ended.GONE) and begin.gang in self.state.charters:
+            self.unheard[begin.gang] = begin, now + AGAIN_SECONDS
+
     def _bound(self, action: Bind, ended: str, now: float) -> None:
         """What is on record stays there: that a gang began is written when all of it is bound, not before."""
         begin, awaited = self.begins[action.gang]
@@ -171,8 +189,9 @@ class SchedulerRole:
     def follow_up(self, outcome: Outcome, now: float) -> Iterable[Write]:
         self.teller.ended(outcome, now)
         self.statuses.ended(outcome, now)
-        again = outcome.ended is Ended.TIMED_OUT and self._is_still_meant(outcome.write.tag)
-        return (outcome.write,) if again else ()
+        if outcome.ended is Ended.TIMED_OUT and self._is_still_meant(outcome.write.tag):
+            self.repeats.append((now + REPEAT_SECONDS, outcome.write))
+        return ()
 
     def _is_still_meant(self, action: object) -> bool:
         """Whether a write that nobody answered is worth making again: doing it twice changes nothing."""
@@ -187,7 +206,9 @@ class SchedulerRole:
         return pod.waits and action.node == ("" if promised is None else promised[1])
 
     def next_due(self, now: float) -> float:
-        return min(self.state.next_due(now), self.teller.next_due(), self.statuses.next_due())
+        again = min((due for _, due in self.unheard.values()), default=NEVER)
+        again = min(again, self.repeats[0][0]) if self.repeats else again
+        return min(self.state.next_due(now), self.teller.next_due(), self.statuses.next_due(), again)
 
     def _noted(self, changes: Iterable[Change]) -> Iterator[Change]:
         """Who has a node, or is no more, need not be told anything."""
@@ -200,6 +221,10 @@ class SchedulerRole:
                 case CharterLost(ref):
                     self.teller.drop(ref)
                     self.begins.pop(ref, None)
+                    self.unheard.pop(ref, None)
+                case CharterSeen(charter) if charter.source.kind == COMPOSITE:
+                    if charter.source not in self.state.charters:  # groups in it may have begun before us
+                        self.unheard[charter.source] = Begin(charter.source, charter.uid), 0.0
             yield change
 
     def name_of(self, ref: Ref) -> str:
@@ -213,19 +238,23 @@ class SchedulerRole:
         if not self.state.waiting(action.gang):
             self.teller.drop(action.gang)
         if action.gang.kind == COMPOSITE:
-            for leaf in self._begun_in(action.gang):
+            for leaf in self._begun_in(action.gang, bound=True):
                 version = self.reading.newest(leaf.source)
                 write = gang_writes.group_write(leaf.source, leaf.uid, version, "Scheduled", STARTED, now)
                 yield replace(write, tag=action)
             return
-        version = self.reading.newest(action.gang)
+        version, charter = self.reading.newest(action.gang), self.state.charter_of(action.gang)
+        if charter is not None and charter.started:
+            return
         if action.gang.dialect == GANG and action.gang.kind == POD_GROUP and version:
             write = gang_writes.group_write(action.gang, action.uid, version, "Scheduled", STARTED, now)
             yield replace(write, tag=action)
 
-    def _begun_in(self, gang: Ref) -> list[Charter]:
-        """The groups of a gang that have what they need, and nobody wrote that down yet."""
-        standing = Counter(pod.pod_set for pod in self.state.standing(gang))
+    def _begun_in(self, gang: Ref, *, bound: bool = False) -> list[Charter]:
+        """The groups of a gang that have what they need (`bound`: for sure), and that is written nowhere."""
+        crew, standing = self.state.crews.get(gang), Counter[str]()
+        for pod in self.state.standing(gang):
+            standing[pod.pod_set] += not (bound and crew is not None and pod.key in crew.out)
         leaves = self.reading.forest.leaves(gang)
         return [
             leaf for leaf in leaves if not leaf.started and standing[leaf.source.name] >= max(leaf.minimum, 1)

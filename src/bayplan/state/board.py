@@ -283,14 +283,16 @@ class Board(Standing):
     def settle(self, action: Action, ended: str, now: float) -> None:
         """The write of an action ended: "done", "failed" (it did not happen) or "unknown"."""
         match action:
-            case Bind(ref, pod):
+            case Bind(_, pod):
                 self._settled = now
-                self._settle_bind(ref, pod, ended, now)
+                self._settle_bind(pod, ended, now)
             case Displace(pod):
+                if ended == "unknown":  # perhaps for the second time: that is no reason to wait for longer
+                    self.doubted.setdefault(pod.key, now + ASSUMED_SECONDS)
+                    return
+                self.doubted.pop(pod.key, None)
                 if ended == "failed" and self._is_current(pod):
                     self._stays(pod.key)
-                elif ended == "unknown":
-                    self.doubted[pod.key] = now + ASSUMED_SECONDS
             case Begin(ref):
                 self._record(ref, ended != "failed")
             case Refuse(ref):
@@ -298,9 +300,11 @@ class Board(Standing):
                     crew.told = crew.noted = None  # it is told again, should it be refused again
                     self._touch(crew, own=False)
 
-    def _settle_bind(self, ref: Ref, pod: Pod, ended: str, now: float) -> None:
-        crew = self.crews.get(ref)
-        if crew is None or pod.key not in crew.out or not self._is_current(pod):
+    def _settle_bind(self, pod: Pod, ended: str, now: float) -> None:
+        if not self._is_current(pod):
+            return
+        crew = self.crews.get(self.pods[pod.key].gang or lone_ref(pod.key))  # perhaps another than it had
+        if crew is None or pod.key not in crew.out:
             return  # the watch told already
         if ended == "unknown":  # the watch will tell, or the assumption runs out
             crew.unsure[pod.key] = now

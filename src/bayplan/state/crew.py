@@ -50,7 +50,8 @@ class Crew:
         """What it asks for from now on."""
         before, self.charter = self.charter, charter
         if before is None or charter is None or before.uid != charter.uid:
-            self.told = self.noted = None  # whatever was said was said of another
+            self.told = self.noted = None  # whatever was said was said of another, or written on it
+            self.recorded = False
         if charter is None or charter.tree is None or not charter.has_minima:
             self.roster = None
         elif self.roster is None or before is None or _tallies(before) != _tallies(charter):
@@ -78,6 +79,13 @@ class Crew:
             self.failed[key] = None
         return True
 
+    def take_over(self, key: PodKey, before: Crew | None) -> None:
+        """A pod comes from another gang; if it was being bound there, it is so here."""
+        if before is not None and key in before.out:
+            self.out[key] = None
+            if key in before.unsure:
+                self.unsure[key] = before.unsure[key]
+
     def lose(self, key: PodKey) -> None:
         """A pod is no more, or belongs to another gang."""
         self._drop(key)
@@ -85,6 +93,7 @@ class Crew:
         self.seats.pop(key, None)
         self.seen.pop(key, None)
         self.out.pop(key, None)
+        self.unsure.pop(key, None)
         self.ordered = None
 
     def _drop(self, key: PodKey) -> None:

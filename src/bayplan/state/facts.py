@@ -31,7 +31,7 @@ from bayplan.model.change import (
 from bayplan.model.charter import Budget, Charter
 from bayplan.model.fair_queue import FairQueue
 from bayplan.model.gang import Ref
-from bayplan.model.node import HOSTNAME, LEVELS_MAX, Node, Topology
+from bayplan.model.node import Node, Topology
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.zone import ZoneCare
 from bayplan.placement.fit_images import ImageIndex
@@ -39,7 +39,7 @@ from bayplan.placement.fit_index import PodIndex
 from bayplan.state.cluster import Cluster
 from bayplan.state.crew import Crew, part_of
 from bayplan.state.fair_book import FairBook, hold_of
-from bayplan.state.flat import FLAT, Continued, Flat
+from bayplan.state.flat import FLAT, Flat, cluster_of
 from bayplan.state.ledger import Claim, Ledger, Shift
 from bayplan.state.line import Hint
 from bayplan.state.lone import lone_charter, lone_ref
@@ -187,14 +187,9 @@ class Facts:
         self._hint(Hint.NODE)  # a spread or a domain may look different without it
 
     def _topology_seen(self, topology: Topology) -> None:
-        """Pods are bound to hosts, so every topology is continued down to them."""
-        more = (HOSTNAME,) if not topology.ends_at_host and len(topology.levels) < LEVELS_MAX else ()
-        levels = (*topology.levels, *more)
-        known = self.clusters.get(topology.name)
-        if topology.name == FLAT.name or (known is not None and known.topology.levels == levels):
+        known, cluster = self.clusters.get(topology.name), cluster_of(topology)
+        if topology.name == FLAT.name or (known is not None and known.topology == cluster.topology):
             return
-        kind = Cluster if levels == topology.levels else Continued
-        cluster = kind(Topology(topology.name, levels))
         for name, amounts in self.ledger.by_node().items():
             cluster.use_node(name, amounts)
         cluster.load(self.nodes.values())
@@ -252,7 +247,7 @@ class Facts:
             if before == pod:
                 return
             if before.uid != pod.uid or before.gang != pod.gang or before.ours != pod.ours:
-                self._pod_lost(key)
+                self._changes(before, pod)
                 before = None
         self.pods[key] = pod
         if pod.gang is not None:
@@ -284,6 +279,17 @@ class Facts:
         if crew is not None and key in crew.parts:
             crew.lose(key)
             self._touch(crew, own=True)
+
+    def _changes(self, before: Pod, pod: Pod) -> None:
+        """It is another pod, or in another gang: then what is being done with it goes on all the same."""
+        key, same = pod.key, before.uid == pod.uid
+        node, by = self.assumed.get(key), self.displaced.pop(key, None) if same else None
+        if same and pod.waits and node is not None:
+            new, old = pod.gang or lone_ref(key), before.gang or lone_ref(key)
+            self._crew(new, pod.gang is None).take_over(key, self.crews.get(old))
+        self._pod_lost(key)
+        self.displaced |= {} if by is None else {key: by}
+        self.assumed |= {key: node} if same and pod.waits and node is not None else {}
 
     def _arrived(self, pod: Pod) -> None:
         """The API shows a pod on its node, or at its end: nothing has to be assumed of it any more."""
@@ -359,10 +365,8 @@ class Facts:
     def _on_nodes(self) -> Iterator[Pod]:
         """Everybody who has a node, as we believe."""
         for key, pod in self.pods.items():
-            if pod.node:
-                yield pod
-            elif key in self.assumed:
-                yield replace(pod, node=self.assumed[key])
+            if node := pod.node or self.assumed.get(key):
+                yield pod if pod.node else replace(pod, node=node)
 
     def _enrol(self, pod: Pod, before: Pod | None) -> None:
         key, lone = pod.key, pod.gang is None

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from bayplan.model.assignment import Path
-from bayplan.model.node import HOSTNAME, Node, Topology
+from bayplan.model.node import HOSTNAME, LEVELS_MAX, Node, Topology
 from bayplan.placement import tree as trees
 from bayplan.placement.fit_nodes import (
     Ground,
@@ -50,6 +50,13 @@ class Continued(Cluster):
 
     def upsert(self, node: Node) -> None:
         super().upsert(_with_a_host(node))
+
+
+def cluster_of(topology: Topology) -> Cluster:
+    """Pods are bound to hosts, so every topology is continued down to them."""
+    if topology.ends_at_host or len(topology.levels) >= LEVELS_MAX:
+        return Cluster(Topology(topology.name, topology.levels))
+    return Continued(Topology(topology.name, (*topology.levels, HOSTNAME)))
 
 
 class Flat(Cluster):

@@ -69,6 +69,8 @@ class Standing(Facts):
             return
         entry = self.line.put(ref, lone=crew.lone)
         if crew.out:
+            if entry.place is not Place.COMMITTED:  # they came from another gang while they were being bound
+                self.line.commit(entry, now + ASSUMED_SECONDS)
             return
         committed = entry.place is Place.COMMITTED
         self._note_partial(crew, now)

@@ -112,6 +112,8 @@ class Writer:
             return Outcome(write, Ended.REFUSED, message=str(trouble))
         except Trouble as trouble:
             return Outcome(write, Ended.TIMED_OUT, message=str(trouble))
+        except Exception as bug:  # nobody would hear of this write, and none to that object be made any more
+            return Outcome(write, Ended.TIMED_OUT, message=f"the answer is not known: {bug!r}")
         return outcome_of(write, answer, self._decoder(write.kind.wire), self._client.access)
 
     async def _send(self, request: Request, end: float) -> Answer:

@@ -63,20 +63,20 @@ class Forest:
         branch.exact = exact
         if branch.parent == parent and branch.charter == charter:
             return
-        if branch.parent != parent:
-            self._dirty[self.root_of(ref)] = None
-            self._unlink(ref, branch)
-            branch.parent = parent
-            if parent:
-                self._branch(_above(ref, parent)).below[ref] = None
         branch.charter = charter
         self._dirty[ref] = None
+        if branch.parent != parent:
+            self._dirty[self.root_of(ref)] = None
+            before, branch.parent = branch.parent, parent
+            self._unlink(ref, before)
+            if parent:
+                self._branch(_above(ref, parent)).below[ref] = None
 
     def lost(self, ref: Ref) -> None:
         """A group is no more."""
         if ref in self.branches:
             self.branches[ref].charter = None
-            self._dirty[ref] = None
+            self._dirty |= {ref: None, self.root_of(ref): None}  # if its last pod goes too, it is forgotten
 
     def follow(self, changes: Iterable[Change]) -> Iterator[Change]:
         """The same changes, with each pod in the gang that its PodGroup is a part of."""
@@ -99,6 +99,7 @@ class Forest:
         roots = dict.fromkeys(self.root_of(ref) for ref in dirty) | {
             ref: None for ref in dirty if ref in self.told
         }
+        self.odd.difference_update(dirty.keys() - roots.keys())  # they stand alone no longer
         for root in roots:
             yield from self._tell(root)
         for ref in dirty:
@@ -110,12 +111,13 @@ class Forest:
     # ── trees ──────────────────────────────────────────────────────────────────────────────────────
 
     def root_of(self, ref: Ref) -> Ref:
-        """The group on top; if they stand in a circle, the first of them by name."""
+        """The group on top; if there is a circle, the first by name of those that stand in it."""
         way = {ref: None}
         while (branch := self.branches.get(ref)) is not None and branch.parent:
             ref = _above(ref, branch.parent)
             if ref in way:
-                return min((one for one in way if one.kind == COMPOSITE), key=lambda one: one.name)
+                circle = list(way)
+                return min(circle[circle.index(ref) :], key=lambda one: one.name)
             way[ref] = None
         return ref
 
@@ -269,18 +271,22 @@ class Forest:
     def _branch(self, ref: Ref) -> Branch:
         return self.branches.setdefault(ref, Branch())
 
-    def _unlink(self, ref: Ref, branch: Branch) -> None:
-        if branch.parent:
-            above = _above(ref, branch.parent)
+    def _unlink(self, ref: Ref, parent: str) -> None:
+        above = _above(ref, parent)
+        if parent and above in self.branches:
             self.branches[above].below.pop(ref, None)
             self._tidy(above)
 
     def _tidy(self, ref: Ref) -> None:
-        """Forget what nobody names any more."""
-        branch = self.branches.get(ref)
-        if branch is not None and branch.charter is None and not branch.pods and not branch.below:
-            del self.branches[ref]
-            self._unlink(ref, branch)
+        """Forget what nobody names any more. Those that stood in a circle name only each other."""
+        known = self.branches
+        if ref not in known or any(known[one].charter or known[one].pods for one in self._below(ref)):
+            return
+        parents = {one: known[one].parent for one in self._below(ref)}
+        for one in parents:
+            del known[one]
+        for one, parent in parents.items():
+            self._unlink(one, parent)
 
 
 def _is_ours(gang: Ref) -> bool:
