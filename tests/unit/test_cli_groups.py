@@ -180,3 +180,13 @@ def test_large_amounts_are_listed_to_the_last_digit() -> None:
     )
     (row,) = fair_queue_records([made])
     assert (row["quota"], row["limit"]) == ("12345678M", "0.5M")
+
+
+def test_a_limit_that_is_not_given_is_the_quota_and_a_queue_without_amounts_is_listed_too() -> None:
+    own = QueueWire(
+        metadata=Metadata(name="own"), spec=convert({"resources": {"gpu": {"quota": 4}}}, QueueSpecWire)
+    )
+    bare = QueueWire(metadata=Metadata(name="bare"))
+    (of_own, of_bare) = fair_queue_records([own, bare])
+    assert (of_own["quota"], of_own["limit"]) == ("4", "4")
+    assert (of_bare["queue"], of_bare["quota"]) == ("bare", "")

@@ -9,6 +9,7 @@ from bayplan.backends.embedded.options import Deletion
 from bayplan.backends.stagehands.definitions import of_anything
 from bayplan.dialects.api import Ended, Event, Happened, Outcome
 from bayplan.dialects.kai.names import (
+    POD_GROUP,
     POD_GROUP_NAME,
     SEGMENT_REQUIRED,
     SEGMENT_SIZE,
@@ -18,9 +19,11 @@ from bayplan.dialects.kai.names import (
 from bayplan.dialects.kai.owner_kinds import BY_NAME, OWNER_KINDS
 from bayplan.dialects.kube.wire import PODS_KIND, Metadata, OwnerReference, PodSpec, PodWire
 from bayplan.model.pod import PodKey
+from bayplan.runtime.grouper_index import group_ref
 from bayplan.runtime.grouper_role import OWNER_SECONDS, REFUSED_SECONDS, RETRY_SECONDS, GrouperRole
 from tests.unit.kai_site import RACK, Site
 from tests.unit.pod_site import PODS, Object
+from tests.unit.test_grouper_role import Trained
 
 NOTES = {TOPOLOGY_NAME: "hall", SEGMENT_SIZE: "2", SEGMENT_REQUIRED: RACK}
 INDEX, TYPE = "training.kubeflow.org/replica-index", "training.kubeflow.org/replica-type"
@@ -197,3 +200,15 @@ def test_segments_that_run_stay_when_nobody_asks_for_segments_any_more() -> None
     assert site.sub_groups("w0", "w3") == ["worker-0", "worker-1"] and all(site.on("w3"))
     told = [message for _, message in site.events(f"pg-train-{owner['uid']}")]
     assert any(f"that {SEGMENT_SIZE} is taken away counts once" in message for message in told)
+
+
+def test_what_was_said_of_a_group_is_forgotten_with_it() -> None:
+    site = Trained()
+    site.training(1, {SEGMENT_SIZE: "4"})
+    site.worker(0, notes={SEGMENT_SIZE: "4"})
+    site.run(4)
+    assert list(site.grouper.warned) == [group_ref("default", site.name)]
+    site.store.delete(PODS, "default", "w0", Deletion(grace=0))
+    site.store.delete(POD_GROUP, "default", site.name)
+    site.run(4)
+    assert site.grouper.warned == {}

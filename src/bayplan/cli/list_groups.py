@@ -59,7 +59,7 @@ def group_records(live: Live, found: Sequence[PodGroupWire]) -> list[dict[str, A
 
 
 def fair_queue_table(found: Sequence[QueueWire]) -> list[str]:
-    """A line for each resource of each queue that it has a say on, or uses."""
+    """A line for each resource of each queue that it has a say on, or uses; one if there is none."""
     rows = [tuple(row.values()) for one in found for row in _uses(one)]
     return table(QUEUE_HEADS, rows, AMOUNTS)
 
@@ -101,13 +101,13 @@ def _uses(one: QueueWire) -> list[dict[str, object]]:
             100 if one.spec.priority is None else one.spec.priority,
             resource,
             _amount(name, wire.quota if wire else None),
-            _amount(name, wire.limit if wire else None),
+            _amount(name, (wire.limit or wire.quota) if wire else None),  # unless given, it is the quota
             allocated.get(resource, 0),
             requested.get(resource, 0),
             why,
         )
         found.append(dict(zip(QUEUE_HEADS, values, strict=True)))
-    if why and not found:
+    if not found:
         known = {"QUEUE": one.metadata.name, "PARENT": one.spec.parent_queue or "", "REASON": why}
         found.append({**dict.fromkeys(QUEUE_HEADS, ""), **known})
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from bayplan.dialects.api import Ended, Event, Kind, Outcome, Verb, Write
+from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Verb, Write
 from bayplan.dialects.kai.grouper import Grouped, group_pod
 from bayplan.dialects.kai.joining import (
     as_object,
@@ -21,6 +21,7 @@ from bayplan.dialects.kai.names import POD_GROUP
 from bayplan.dialects.kai.owners import Settings
 from bayplan.dialects.kai.pod_group import read_pod_group
 from bayplan.dialects.kai.status import about_group
+from bayplan.dialects.kai.wire import POD_GROUPS, pod_group
 from bayplan.dialects.kube.binding import event_once
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.times import timestamp
@@ -84,6 +85,8 @@ class GrouperRole(Keeper):
             self.defaults.take(event)  # for pods that are grouped from now on
         else:
             self.agenda.put_all(self.shelf.note(event))
+        if event.kind == POD_GROUPS and event.happened is Happened.GONE:
+            self.warned.pop(pod_group(event.object).ref, None)
         return iter(())
 
     def keep(self, now: float) -> Iterator[Write]:
