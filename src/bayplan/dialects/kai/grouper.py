@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from bayplan.dialects.jobs.part import Find, nothing
 from bayplan.dialects.kai import grouper_batch as batch
@@ -33,7 +34,7 @@ from bayplan.dialects.kai.owners import (
     meta_text,
     no_pods,
 )
-from bayplan.dialects.kai.pod_group import PodGroup
+from bayplan.dialects.kai.pod_group import PodGroup, SubGroup
 from bayplan.dialects.kai.rules import SUB_GROUPS_MAX, sub_group_problems
 from bayplan.dialects.kai.segments import INDEX_LABELS, SEGMENT_NOTES
 from bayplan.dialects.kube.fields import INT32_MAX, Field
@@ -144,11 +145,11 @@ def grouped(view: View, make: Callable[[], PodGroup], siblings: Siblings = no_si
 def _acceptable(group: PodGroup) -> PodGroup:
     """The group as the API takes it: what it would refuse is left out, and told as what is wrong."""
     group = replace(group, minimum=max(group.minimum, 1))
-    wrong = sub_group_problems(group.sub_groups)
+    wrong = _problems(tuple((one.name, one.minimum, one.parent) for one in group.sub_groups))
     if len(group.sub_groups) > SUB_GROUPS_MAX:
-        wrong = [
-            f"{len(group.sub_groups)} subgroups are more than the {SUB_GROUPS_MAX} that a group can have"
-        ]
+        wrong = (
+            f"{len(group.sub_groups)} subgroups are more than the {SUB_GROUPS_MAX} that a group can have",
+        )
     if wrong:
         group = replace(group, sub_groups=(), flaw=group.flaw or wrong[0])
     asked = group.constraint
@@ -156,6 +157,11 @@ def _acceptable(group: PodGroup) -> PodGroup:
         why = f"topology annotation ({TOPOLOGY_NAME}) is required when topology placement annotations are set"
         group = replace(group, constraint=None, flaw=group.flaw or why)
     return group
+
+
+@lru_cache(maxsize=64)  # every pod of a gang asks for the same, one after the other
+def _problems(parts: tuple[tuple[str, int, str], ...]) -> tuple[str, ...]:
+    return tuple(sub_group_problems([SubGroup(*part) for part in parts]))
 
 
 def grouper_of(view: View) -> PodGroup:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from bayplan.dialects.jobs.part import COMPLETION_INDEX, REPLICA_INDEX, WORKER_INDEX
 from bayplan.dialects.kai.names import (
@@ -144,9 +145,16 @@ def sub_groups(
     """The sub-groups of all segments below the one of a replica type."""
     if replicas and plan.size > replicas:
         warn.append(f"{SEGMENT_SIZE}: {plan.size} is more than the {replicas} pods of {name}: one segment")
+    return _cut(name, replicas, minimum, plan.size, plan.constraint, prefix or name)
+
+
+@lru_cache(maxsize=64)  # every pod of a gang asks for the same, one after the other
+def _cut(
+    name: str, replicas: int, minimum: int, size: int, constraint: Constraint | None, prefix: str
+) -> tuple[SubGroup, ...]:
     return tuple(
-        SubGroup(f"{prefix or name}-{number}", share.minimum, name, plan.constraint)
-        for number, share in enumerate(shares(replicas, minimum, plan.size))
+        SubGroup(f"{prefix}-{number}", share.minimum, name, constraint)
+        for number, share in enumerate(shares(replicas, minimum, size))
     )
 
 
