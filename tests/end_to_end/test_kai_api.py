@@ -58,7 +58,9 @@ def test_a_group_that_was_made_for_a_pod_is_read_as_it_was_written(cluster: Clus
     pod = {"metadata": {"name": "train-worker-9", "namespace": "default", "labels": labels}}
     made = group_pod(pod, [owner]).group
     assert made is not None and len(made.sub_groups) == 257
-    cluster.apply(written(made))
+    orphan = written(made)
+    del orphan["metadata"]["ownerReferences"]  # it is not there, and the garbage collector would notice
+    cluster.apply(orphan)
     kept = read_pod_group(Field(cluster.get("podgroups.scheduling.run.ai", "-n", "default", made.name)))
     assert [(one.name, one.minimum, one.parent, one.constraint) for one in kept.sub_groups] == [
         (one.name, one.minimum, one.parent, one.constraint) for one in made.sub_groups
