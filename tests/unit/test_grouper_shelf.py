@@ -11,23 +11,20 @@ from bayplan.dialects.api import Ended, Event, Happened, Outcome
 from bayplan.dialects.kai.names import (
     POD_GROUP,
     POD_GROUP_NAME,
-    SEGMENT_REQUIRED,
     SEGMENT_SIZE,
     SUB_GROUP_NAME,
-    TOPOLOGY_NAME,
 )
-from bayplan.dialects.kai.owner_kinds import BY_NAME, OWNER_KINDS
+from bayplan.dialects.kai.owner_kinds import OWNER_KINDS
 from bayplan.dialects.kube.wire import PODS_KIND, Metadata, OwnerReference, PodSpec, PodWire
 from bayplan.model.pod import PodKey
 from bayplan.runtime.grouper_index import group_ref
 from bayplan.runtime.grouper_role import OWNER_SECONDS, REFUSED_SECONDS, RETRY_SECONDS, GrouperRole
-from tests.unit.kai_site import RACK, Site
+from tests.unit.kai_site import Site
 from tests.unit.pod_site import PODS, Object
-from tests.unit.test_grouper_role import Trained
+from tests.unit.test_grouper_role import INDEX, PYTORCH, TYPE, Trained
+from tests.unit.test_grouper_role import NOTES as IN_FOURS
 
-NOTES = {TOPOLOGY_NAME: "hall", SEGMENT_SIZE: "2", SEGMENT_REQUIRED: RACK}
-INDEX, TYPE = "training.kubeflow.org/replica-index", "training.kubeflow.org/replica-type"
-PYTORCH = BY_NAME["kubeflow.org", "PyTorchJob"]
+NOTES = {**IN_FOURS, SEGMENT_SIZE: "2"}
 
 
 def training(notes: Mapping[str, str] = NOTES) -> Object:

@@ -272,56 +272,47 @@ def test_who_has_to_go_is_told_and_deleted_and_the_winner_knows_where_to() -> No
     assert site.on("high") == ["n1"]
 
 
-def test_a_deletion_that_nobody_answered_is_made_again() -> None:
-    site = Site(cpus=(2,))
-    submit, outcomes = site.loop.backend.submit, site.loop.backend.outcomes
-    lost: list[Write] = []
-
-    def lose_the_first_deletion(writes: Sequence[Write]) -> None:
-        found = [write for write in writes if write.verb is Verb.DELETE and not lost]
-        lost.extend(found)
-        submit([write for write in writes if write not in found])
-
-    def told() -> Iterator[Outcome]:
-        yield from outcomes()
-        if len(lost) == 1:
-            lost.append(lost[0])
-            yield Outcome(lost[0], Ended.TIMED_OUT)
-
-    site.loop.backend.submit = lose_the_first_deletion  # type: ignore[method-assign]
-    site.loop.backend.outcomes = told  # type: ignore[method-assign]
-    site.pod("low", 2, terminationGracePeriodSeconds=0)
-    site.run()
-    site.store.create(CLASSES, {"metadata": {"name": "high"}, "value": 100})
-    site.pod("high", 2, priority=100, priorityClassName="high")
-    site.run(3)
-    assert len(lost) == 2 and site.on("high") == ["n1"]
-
-
-def test_a_deletion_that_is_never_answered_is_made_again_now_and_then_and_given_up() -> None:
-    site = Site(cpus=(2,))
+def deletions_lost(site: Site, most: int = 10**6) -> list[Write]:
+    """The first deletions get lost on their way, and whoever asked for them hears that nobody answered."""
     submit, outcomes = site.loop.backend.submit, site.loop.backend.outcomes
     lost: list[Write] = []
     ended: list[Outcome] = []
 
-    def lose_deletions(writes: Sequence[Write]) -> None:
-        found = [write for write in writes if write.verb is Verb.DELETE]
+    def lose(writes: Sequence[Write]) -> None:
+        found = [write for write in writes if write.verb is Verb.DELETE][: most - len(lost)]
         lost.extend(found)
         ended.extend(Outcome(write, Ended.TIMED_OUT, 500) for write in found)
         submit([write for write in writes if write not in found])
 
     def told() -> Iterator[Outcome]:
         yield from outcomes()
-        found = ended[:]
-        ended.clear()
-        yield from found
+        while ended:
+            yield ended.pop(0)
 
-    site.loop.backend.submit = lose_deletions  # type: ignore[method-assign]
+    site.loop.backend.submit = lose  # type: ignore[method-assign]
     site.loop.backend.outcomes = told  # type: ignore[method-assign]
+    return lost
+
+
+def someone_has_to_go(site: Site) -> None:
     site.pod("low", 2, terminationGracePeriodSeconds=0)
     site.run()
     site.store.create(CLASSES, {"metadata": {"name": "high"}, "value": 100})
     site.pod("high", 2, priority=100, priorityClassName="high")
+
+
+def test_a_deletion_that_nobody_answered_is_made_again() -> None:
+    site = Site(cpus=(2,))
+    lost = deletions_lost(site, 1)
+    someone_has_to_go(site)
+    site.run(3)
+    assert len(lost) == 1 and site.on("high") == ["n1"]
+
+
+def test_a_deletion_that_is_never_answered_is_made_again_now_and_then_and_given_up() -> None:
+    site = Site(cpus=(2,))
+    lost = deletions_lost(site)
+    someone_has_to_go(site)
     site.run(20)
     assert 10 <= len(lost) <= 20 and site.role.state.displaced
     site.run(ASSUMED_SECONDS)

@@ -54,10 +54,8 @@ def seconds(*, above_zero: bool = False) -> Form:
             field.error(f"must be a number of seconds, not {type_name(value)}")
         elif not value >= 0 or (above_zero and value == 0):  # what is no number is not above either
             field.error("must be a number of seconds " + ("above 0" if above_zero else "of at least 0"))
-        elif value > SECONDS_MAX:
-            field.error("is longer than anybody waits")
         else:
-            return float(value)
+            return _bounded(field, value)
         return 0.0
 
     return Form("seconds" + (", above 0" if above_zero else ""), read)
@@ -70,11 +68,14 @@ def _duration(field: Field) -> float:
         if isinstance(field.value, str):
             field.error("must be a time such as 90s, 5m or 1h30m")
         return 0.0
-    found = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    return _bounded(field, sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text)))
+
+
+def _bounded(field: Field, found: float) -> float:
     if found > SECONDS_MAX:
-        field.error("is longer than anybody waits")
+        field.error(f"must be at most {SECONDS_MAX:.0f} seconds")
         return 0.0
-    return found
+    return float(found)
 
 
 DURATION = Form("a time such as `90s`, `5m` or `1h30m`", _duration)

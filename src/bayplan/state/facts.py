@@ -282,14 +282,16 @@ class Facts:
 
     def _changes(self, before: Pod, pod: Pod) -> None:
         """It is another pod, or in another gang: then what is being done with it goes on all the same."""
-        key, same = pod.key, before.uid == pod.uid
-        node, by = self.assumed.get(key), self.displaced.pop(key, None) if same else None
-        if same and pod.waits and node is not None:
-            new, old = pod.gang or lone_ref(key), before.gang or lone_ref(key)
-            self._crew(new, pod.gang is None).take_over(key, self.crews.get(old))
+        key, same, old = pod.key, before.uid == pod.uid, self.crews.get(before.gang or lone_ref(pod.key))
+        node = self.assumed.get(key) if same and pod.waits else None
+        by = self.displaced.pop(key, None) if same else None  # before it counts as gone
+        if node is not None:
+            self._crew(pod.gang or lone_ref(key), pod.gang is None).take_over(key, old)
         self._pod_lost(key)
-        self.displaced |= {} if by is None else {key: by}
-        self.assumed |= {key: node} if same and pod.waits and node is not None else {}
+        if node is not None:
+            self.assumed[key] = node
+        if by is not None:
+            self.displaced[key] = by
 
     def _arrived(self, pod: Pod) -> None:
         """The API shows a pod on its node, or at its end: nothing has to be assumed of it any more."""

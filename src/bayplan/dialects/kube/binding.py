@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from bayplan.dialects.api import Kind, Verb, Write
+from bayplan.dialects.kube.name_rules import digest
 from bayplan.dialects.kube.wire import PODS_KIND
 from bayplan.model.plan import Bind
 
@@ -52,7 +52,6 @@ def event_once(about: dict[str, Any], reason: str, message: str, kind: str, when
     """An Event whose name follows from what it says: whoever says it again finds that it was said."""
     write = event_write(about, reason, message, kind, when)
     said = "\n".join((about.get("uid", ""), reason, message))
-    digest = hashlib.sha1(said.encode(), usedforsecurity=False).hexdigest()[:_HASH_LENGTH]
-    name = f"{about['name'][:_NAME_LENGTH].rstrip('-.')}.{digest}"
+    name = f"{about['name'][:_NAME_LENGTH].rstrip('-.')}.{digest(said, _HASH_LENGTH)}"
     meta = {"name": name, "namespace": write.namespace}
     return replace(write, name=name, body={**write.body, "metadata": meta})

@@ -1,7 +1,11 @@
-"""How things are named in Kubernetes: what is wrong with a label key, a label value or a DNS name."""
+"""How things are named in Kubernetes: what is wrong with a label key, a label value or a DNS name.
+
+Also what is put behind a name that has to differ.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from functools import lru_cache
 
@@ -78,3 +82,8 @@ def path_segment_problems(name: str) -> list[str]:
     if name in (".", ".."):
         return [f"may not be '{name}'"]
     return [f"may not contain '{sign}'" for sign in ("/", "%") if sign in name]
+
+
+def digest(text: str, length: int) -> str:
+    """Some letters and digits that follow from a text, and differ if it does."""
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:length]

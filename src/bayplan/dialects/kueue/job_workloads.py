@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any
 
 from bayplan.dialects.jobs.kinds import KINDS, Find
 from bayplan.dialects.jobs.part import nothing
 from bayplan.dialects.kube.fields import Field
-from bayplan.dialects.kube.name_rules import LABEL_MAX, label_value_problems
+from bayplan.dialects.kube.name_rules import LABEL_MAX, digest, label_value_problems
 from bayplan.dialects.kueue.annotations import (
     GATED_BY,
     PREFIX,
@@ -49,8 +48,8 @@ NONE = Copied()
 def workload_name(kind: str, name: str, uid: str, extra: str = "") -> str:
     """A name that tells the job and differs for every job there ever was."""
     parts = [kind, KINDS[kind].group, name, uid, *([extra] if extra else [])]
-    digest = hashlib.sha1("\n".join(parts).encode(), usedforsecurity=False).hexdigest()[:_HASH_LENGTH]
-    return f"{f'{kind.lower()}-{name}'[: LABEL_MAX - 1 - _HASH_LENGTH]}-{digest}"
+    end = digest("\n".join(parts), _HASH_LENGTH)
+    return f"{f'{kind.lower()}-{name}'[: LABEL_MAX - 1 - _HASH_LENGTH]}-{end}"
 
 
 def job_workload(

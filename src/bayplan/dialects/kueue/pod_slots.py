@@ -42,10 +42,11 @@ class Crowd:
 
 def crowd(part: Part, pods: Sequence[PodWire], standing: Mapping[str, Path]) -> Crowd:
     """The pods of a pod set, those waiting in the order of their numbers as far as they have any."""
-    living = _made_once(part, pods, standing)
+    ranks = {pod.metadata.uid: _rank(part, pod) for pod in pods}
+    living = _made_once(pods, standing, ranks)
     waiting = [pod for pod in living if pod.metadata.uid not in standing]
     waiting.sort(key=lambda pod: (*_numbers(pod, part), pod.metadata.name))
-    return Crowd(standing, tuple(waiting), _ranks(part, living))
+    return Crowd(standing, tuple(waiting), _usable(part, living, ranks))
 
 
 def slots_for(
@@ -98,7 +99,9 @@ def _free(part: Part, pods: Crowd) -> tuple[list[Path], list[int]]:
     return free, [rank for rank in everyone if rank not in housed]
 
 
-def _made_once(part: Part, pods: Sequence[PodWire], standing: Mapping[str, Path]) -> list[PodWire]:
+def _made_once(
+    pods: Sequence[PodWire], standing: Mapping[str, Path], ranks: Mapping[str, int | None]
+) -> list[PodWire]:
     """The pods without those that their controller has made twice, as when the API server did not answer.
 
     The second one would take the slot of a rank that is yet to come, and the gang would never be whole.
@@ -112,20 +115,20 @@ def _made_once(part: Part, pods: Sequence[PodWire], standing: Mapping[str, Path]
     doubles: set[str] = set()
     for pod in sorted(pods, key=turn):
         owner = next((one.uid for one in pod.metadata.owner_references or () if one.controller), "")
-        rank = _rank(part, pod)
+        rank = ranks[pod.metadata.uid]
         if owner and rank is not None:
             if (owner, rank) in known and pod.metadata.uid not in standing:
                 doubles.add(pod.metadata.uid)
             known.add((owner, rank))
-    return [pod for pod in pods if pod.metadata.uid not in doubles] if doubles else list(pods)
+    return [pod for pod in pods if pod.metadata.uid not in doubles]
 
 
-def _ranks(part: Part, pods: Sequence[PodWire]) -> dict[str, int] | None:
+def _usable(part: Part, pods: Sequence[PodWire], ranks: Mapping[str, int | None]) -> dict[str, int] | None:
     """The rank of every pod; None unless all have one, each its own, and there is a slot for each."""
-    found = {pod.metadata.uid: rank for pod in pods if (rank := _rank(part, pod)) is not None}
-    ranks = set(found.values())
-    usable = len(ranks) == len(found) == len(pods) and max(ranks, default=-1) < len(part.slots)
-    return found if usable and part.numbering.index_label is not None else None
+    found = {uid: rank for uid in (pod.metadata.uid for pod in pods) if (rank := ranks[uid]) is not None}
+    several = set(found.values())
+    fits = len(several) == len(found) == len(pods) and max(several, default=-1) < len(part.slots)
+    return found if fits else None
 
 
 def _rank(part: Part, pod: PodWire) -> int | None:

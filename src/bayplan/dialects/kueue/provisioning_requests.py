@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from hashlib import sha1
 from typing import Any
 
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kube.name_rules import digest
 from bayplan.dialects.kueue.admitting import GROUP, WORKLOADS
 from bayplan.dialects.kueue.job_starts import Injected, injected
 from bayplan.dialects.kueue.job_workloads import PROVISIONING as PARAMETER
@@ -163,7 +163,7 @@ def _cut(name: str) -> str:
     longest = NAME_MAX - 1 - HASH_LENGTH
     if len(name) <= longest:
         return name
-    return f"{name[:longest]}-{sha1(name.encode(), usedforsecurity=False).hexdigest()[:HASH_LENGTH]}"
+    return f"{name[:longest]}-{digest(name, HASH_LENGTH)}"
 
 
 def _metadata(workload: Object, name: str) -> Object:
