@@ -79,6 +79,11 @@ class Metrics:
         self._refusals = Children(
             self._counter("bayplan_placement_refusals", "Gangs that found no place, by reason.", "code")
         )
+        self._contained = Children(
+            self._counter(
+                "bayplan_contained_errors", "Errors kept within one object, gang or thread.", "where", "kind"
+            )
+        )
         self._queues = Children(
             self._gauge("bayplan_queue_gangs", "Gangs in a queue, by what they wait for.", "queue", "state")
         )
@@ -125,6 +130,10 @@ class Metrics:
     def refused(self, code: str) -> None:
         """A gang found no place."""
         self._refusals.of(code).inc()
+
+    def contained(self, where: str, kind: str) -> None:
+        """An error was kept within the unit of work that caused it."""
+        self._contained.of(where, kind).inc()
 
     def queues(self, lengths: Mapping[Queue, int]) -> None:
         """How long all queues are now; the longest are shown by name, the rest as one."""
