@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -234,16 +234,23 @@ class Cluster:
         self.paths = Directory({node.name: path for path, node in placed})
         by_host = {path[-1]: path for path, _ in placed} if self.topology.ends_at_host else {}
         self.hosts = Directory(by_host)
-        self._free = np.zeros((len(self.resources), len(rows)), np.int64)
-        for row, node in enumerate(rows):
-            self._free[:, row] = self._room(node)
+        self._free = self._per_node([node.allocatable for node in rows])
+        if self.used:
+            self._free -= self._per_node([self.used.get(node.name, {}) for node in rows])
         self._held = None
         if self.topology.ends_at_host and self.held:
-            self._held = np.zeros_like(self._free)
-            for row, node in enumerate(rows):
-                self._held[:, row] = self._held_on(node)
+            hosts = [(node.labels.get(HOSTNAME, ""),) for node in rows]
+            self._held = self._per_node([self.held.get(host, {}) for host in hosts])
+            self._free -= self._held
         self._shared = False
         self._reclaim()
+
+    def _per_node(self, amounts: Sequence[Mapping[str, int]]) -> Ints:
+        """Amounts by resource and row."""
+        found = np.zeros((len(self.resources), len(amounts)), np.int64)
+        for name, row in self.resources.items():
+            found[row] = np.fromiter((each.get(name, 0) for each in amounts), np.int64, len(amounts))
+        return found
 
     def _reclaim(self) -> None:
         """Where leaves hold several nodes, gang use is kept per leaf."""
