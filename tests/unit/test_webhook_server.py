@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import re
 import socket
 import ssl
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from contextlib import closing
 from typing import Any
 
 import jsonpatch
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,8 +21,9 @@ from hypothesis import strategies as st
 from bayplan.dialects.kube.fields import FieldError
 from bayplan.runtime.certificates import Certificates, reload, renewed, server_context
 from bayplan.runtime.clock import SystemClock
+from bayplan.runtime.containment import Containment
 from bayplan.runtime.metrics import Metrics
-from bayplan.runtime.reviews import Handlers, Malformed, Object, Registry, admit, convert
+from bayplan.runtime.reviews import OBJECT_BYTES, Handlers, Malformed, Object, Registry, admit, convert
 from bayplan.runtime.serving import Server
 from bayplan.runtime.webhook_server import ADMISSION_BYTES, serve_webhooks
 from tests.listening import free_address
@@ -73,6 +76,14 @@ def rename(obj: Object, version: str) -> Object:
         raise ValueError("spec.bad cannot be said in another version")
     note = {"metadata": {"name": "changed", "annotations": {"from": obj["apiVersion"]}}}
     return {**obj, "apiVersion": version, **note}
+
+
+def deep(levels: int) -> Object:
+    """An object with so many objects and as many lists inside each other."""
+    found: Object = {}
+    for _ in range(levels):
+        found = {"a": [found]}
+    return found
 
 
 def review(
@@ -191,16 +202,59 @@ def test_a_bug_in_a_handler_closes_or_opens_as_configured() -> None:
     assert closed.said == "failed" and isinstance(closed.failure, RuntimeError)
     assert closed.body["response"]["allowed"] is False
     assert closed.body["response"]["status"]["code"] == 500
-    assert closed.body["response"]["status"]["message"] == (
-        'bayplan could not look at pods "j": RuntimeError: oh dear'
+    assert re.fullmatch(
+        r'bayplan could not look at pods "ns/j": internal error [0-9a-f]{8}, see the log of bayplan',
+        closed.body["response"]["status"]["message"],
     )
     nodes: dict[str, Any] = {"resource": {"group": "", "version": "v1", "resource": "nodes"}}
     opened = admit(review(**nodes), registry(), mutating=True)
     assert opened.said == "failed" and opened.body["response"]["allowed"] is True
     assert "patch" not in opened.body["response"]
-    assert opened.body["response"]["warnings"] == [
-        'bayplan could not look at nodes "j": RuntimeError: oh dear'
-    ]
+    (warning,) = opened.body["response"]["warnings"]
+    assert warning.startswith('bayplan could not look at nodes "ns/j": internal error ')
+
+
+def test_an_optional_review_is_allowed_whatever_goes_wrong() -> None:
+    pods: dict[str, Any] = {"resource": {"group": "", "version": "v1", "resource": "pods"}}
+    for mutating in (True, False):
+        answer = admit(review(**pods), registry(), mutating=mutating, optional=True)
+        assert answer.body["response"]["allowed"] is True and "patch" not in answer.body["response"]
+
+
+def test_a_handler_that_no_write_depends_on_counts_as_not_asked_when_it_fails() -> None:
+    def half_done(new: Object, old: Object | None) -> Object:
+        new["metadata"]["labels"] = {"half": "done"}
+        raise KeyError("x")
+
+    def odd(new: Object) -> list[str]:
+        raise KeyError("y")
+
+    made = Registry()
+    made.add("batch", "jobs", Handlers(mutate=(half_done,), validate=(broken,), fail_open=True))
+    made.add("batch", "jobs", Handlers(mutate=(suspend,), validate=(at_least_one,), advise=(odd,)))
+    answer = admit(review(), made, mutating=True)
+    assert answer.said == "failed" and len(answer.body["response"]["warnings"]) == 1
+    assert patched(JOB, answer.body) == {**JOB, "spec": {"parallelism": 2, "suspend": True}}
+    answer = admit(review(), made, mutating=False)
+    assert answer.body["response"]["allowed"] is True and len(answer.body["response"]["warnings"]) == 2
+    wrong = {**JOB, "spec": {"parallelism": 0}}
+    assert admit(review(new=wrong), made, mutating=False).said == "denied"
+    made.add("batch", "jobs", Handlers(validate=(broken,)), ["UPDATE"])
+    assert admit(review("UPDATE", JOB, JOB), made, mutating=False).body["response"]["allowed"] is False
+
+
+def test_what_handlers_raise_is_logged_once_and_counted_with_its_object() -> None:
+    counted, told = list[tuple[str, str]](), list[dict[str, str]]()
+    containment = Containment(
+        lambda sentence, error, **facts: told.append(facts), lambda where, kind: counted.append((where, kind))
+    )
+    pods: dict[str, Any] = {"resource": {"group": "", "version": "v1", "resource": "pods"}}
+    for _ in range(2):
+        answer = admit(review(**pods), registry(), mutating=True, containment=containment)
+    convert(conversion(thing(bad=True)), registry(), containment)
+    assert counted == [("webhook", "pods"), ("webhook", "pods"), ("webhook", "Thing")]
+    assert [(one["kind"], one["object"]) for one in told] == [("pods", "ns/j"), ("Thing", "t")]
+    assert told[0]["id"] in answer.body["response"]["status"]["message"]
 
 
 def test_of_two_handlers_the_stricter_decides_about_bugs() -> None:
@@ -230,6 +284,10 @@ def test_a_handler_that_changes_what_it_is_given_does_no_harm() -> None:
         (review().replace(b'"uid": "u-1", ', b""), r"missing required field `uid` - at `\$.request`"),
         (review("DANCE"), r"DANCE.*\$.request.operation"),
         (review(new=3), r"got `int` - at `\$.request.object`"),  # type: ignore[arg-type]
+        (review().replace(b'"ns"', b'"\xff"'), "utf-8"),
+        (review().replace(b'"j"', b"9" * 5000), "AdmissionReview"),
+        (review(new=deep(150)), "nested more than 200 levels deep"),
+        (review().replace(b'"uid"', b'"x": ' + b"[" * 100_000 + b', "uid"'), "nested more than 200"),
     ],
 )
 def test_what_is_no_review_is_refused_with_the_place(body: bytes, why: str) -> None:
@@ -254,7 +312,7 @@ def thing(version: str = "x.dev/v1", **spec: Any) -> Object:
 def test_objects_are_converted_in_order_and_keep_their_identity() -> None:
     answer = convert(conversion(thing(a=1), thing("x.dev/v2", a=2)), registry())
     assert answer.said == "converted" and answer.resource == "Thing"
-    response = answer.body["response"]
+    response = json.loads(msgspec.json.encode(answer.body))["response"]
     assert response["uid"] == "u-2" and response["result"] == {"status": "Success"}
     first, second = response["convertedObjects"]
     assert first == {
@@ -269,8 +327,8 @@ def test_objects_are_converted_in_order_and_keep_their_identity() -> None:
 @pytest.mark.parametrize(
     ("objects", "why"),
     [
-        ((thing(a=1), thing(bad=True)), "Thing to x.dev/v2: spec.bad cannot be said"),
-        (({**thing(), "kind": "Other"},), "Other to x.dev/v2: there is no way from x.dev/v1"),
+        ((thing(a=1), thing(bad=True)), "Thing t to x.dev/v2: spec.bad cannot be said"),
+        (({**thing(), "kind": "Other"},), "Other t to x.dev/v2: there is no way from x.dev/v1"),
         ((thing("y.dev/v1"),), "there is no way from y.dev/v1"),
         (({"metadata": {}},), "to x.dev/v2"),
     ],
@@ -286,6 +344,15 @@ def test_a_conversion_is_of_all_or_of_none(objects: tuple[Object, ...], why: str
 def test_no_conversion_review() -> None:
     with pytest.raises(Malformed, match="ConversionReview"):
         convert(review(), registry())
+    for body, why in (
+        (conversion(thing(a="b")).replace(b'"b"', b'"\xff"'), "utf-8"),
+        (conversion(thing(a="b")).replace(b'"b"', b"9" * 5000), "out of range"),
+        (conversion(thing(a=deep(150))), "nested more than 200 levels deep"),
+        (conversion(thing(a="b" * OBJECT_BYTES)), "bytes, over"),
+        (conversion(3), "Expected `object`"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(Malformed, match=why):
+            convert(body, registry())
 
 
 # ── over HTTPS ─────────────────────────────────────────────────────────────────────────────────────
@@ -366,7 +433,14 @@ def test_a_body_without_a_length_is_refused(site: Site) -> None:
 def test_a_bug_is_noted_with_what_was_raised(site: Site) -> None:
     pods: dict[str, Any] = {"resource": {"group": "", "version": "v1", "resource": "pods"}}
     assert site.post("/mutate", review(**pods))[1]["response"]["allowed"] is False
-    assert site.notes == ["a webhook handler for pods failed (RuntimeError('oh dear'))"]
+    assert site.post("/validate", review(**pods))[1]["response"]["allowed"] is True
+    assert site.post("/mutate/optional", review(**pods))[1]["response"]["allowed"] is True
+    (note,) = site.notes  # it is the same error
+    assert re.fullmatch(
+        r"contained an error in webhook of pods ns/j \(id [0-9a-f]{8}\) \(RuntimeError\('oh dear'\)\)", note
+    )
+    labels = {"where": "webhook", "kind": "pods"}
+    assert site.metrics.registry.get_sample_value("bayplan_contained_errors_total", labels) == 2
 
 
 def test_a_new_certificate_is_served_without_a_restart(site: Site) -> None:

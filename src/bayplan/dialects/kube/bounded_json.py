@@ -19,7 +19,7 @@ class UnreadableJSON(ValueError):
     """A text that is not read; the message says why."""
 
 
-def bounded_json(raw: bytes, shape: Any = Any, *, depth: int = DEPTH_MAX) -> Any:
+def bounded_json(raw: bytes | bytearray, shape: Any = Any, *, depth: int = DEPTH_MAX) -> Any:
     """The value, in the given shape. Raises UnreadableJSON, whatever is wrong with the bytes."""
     if deeper_than(raw, depth):
         raise UnreadableJSON(f"is nested more than {depth} levels deep")
@@ -31,7 +31,7 @@ def bounded_json(raw: bytes, shape: Any = Any, *, depth: int = DEPTH_MAX) -> Any
         raise UnreadableJSON(f"holds a value that cannot be read: {error}") from None
 
 
-def deeper_than(raw: bytes, depth: int) -> bool:
+def deeper_than(raw: bytes | bytearray, depth: int) -> bool:
     """Whether lists and objects are nested deeper than that; brackets in strings do not count."""
     if raw.count(b"[") + raw.count(b"{") <= depth:
         return False
