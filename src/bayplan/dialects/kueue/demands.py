@@ -14,7 +14,7 @@ import msgspec
 
 from bayplan.dialects.kube.fields import INT32_MAX, Field
 from bayplan.dialects.kube.nodes import amounts
-from bayplan.dialects.kube.quantity import CPU, amount
+from bayplan.dialects.kube.quantity import CPU
 from bayplan.dialects.kube.rules import tolerations
 from bayplan.dialects.kube.times import seconds
 from bayplan.dialects.kueue.assignment_reading import decode_assignment
@@ -269,9 +269,7 @@ def _admission(field: Field, root: Group) -> Admission | None:
 def _given(part: Field, still_needed: Mapping[str, int]) -> Given:
     """What a pod set was given, less what its finished pods no longer need."""
     name = part.at("name").text()
-    usage = {
-        resource: amount(resource, value.value) for resource, value in part.at("resourceUsage").entries()
-    }
+    usage = amounts(part.at("resourceUsage"))
     count = part.at("count").integer(default=1)
     left = min(count, still_needed.get(name, count))
     if count and left < count:
