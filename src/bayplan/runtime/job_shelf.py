@@ -21,6 +21,7 @@ from bayplan.dialects.kueue.pod_keeping import PODS
 from bayplan.dialects.kueue.pod_rules import group_name
 from bayplan.dialects.kueue.rulebook import RULES
 from bayplan.dialects.kueue.serving_keeping import SERVING_KINDS, parent_kind
+from bayplan.model.whole_numbers import whole_number
 
 Object = dict[str, Any]
 Key = tuple[str, str]  # namespace, name
@@ -257,4 +258,4 @@ def _owner_units(workload: Object) -> list[Unit]:
 
 def _version(obj: Object) -> int:
     text = str(obj["metadata"].get("resourceVersion", ""))
-    return int(text) if text.isdigit() else 0
+    return whole_number(text) or 0

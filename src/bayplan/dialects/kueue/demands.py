@@ -23,6 +23,7 @@ from bayplan.dialects.kueue.members import source
 from bayplan.dialects.kueue.workload import KIND, workload_gang
 from bayplan.model.demand import Admission, Ask, CheckState, Delayed, Demand, Given, Tweak, Verdict
 from bayplan.model.gang import Gang, Group, PodSet
+from bayplan.model.whole_numbers import signed_number
 
 JOB_UID = "kueue.x-k8s.io/job-uid"
 BOOST = "kueue.x-k8s.io/priority-boost"
@@ -182,8 +183,7 @@ def _not_before(status: Field, conditions: Mapping[str, Condition]) -> float:
 
 
 def _boost(text: str) -> int:
-    digits = text[1:] if text[:1] == "-" else text
-    return int(text) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0
+    return (signed_number(text, 10**9 - 1) or 0) if text[:1] != "+" else 0
 
 
 def _reclaimed(status: Field) -> dict[str, int]:
