@@ -20,6 +20,7 @@ from bayplan.model.plan import Action, Admit, Decline, Evict, Plan
 from bayplan.model.profile import Profile
 from bayplan.model.refusal import Token
 from bayplan.model.watchdog import Watchdog
+from bayplan.model.whole_numbers import whole_number
 from bayplan.model.zone import ZoneCare
 from bayplan.runtime.admission_faults import refused
 from bayplan.runtime.agenda import Agenda
@@ -306,7 +307,7 @@ def _key(ref: Ref) -> Key:
 
 def _version(workload: Object) -> int:
     text = str(workload["metadata"].get("resourceVersion", ""))
-    return int(text) if text.isdigit() else 0
+    return whole_number(text) or 0
 
 
 def _in_other_words(workload: Object, status: Object) -> bool:
