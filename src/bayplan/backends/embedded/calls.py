@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-import yaml
 
 from bayplan.backends.embedded import protobuf
 from bayplan.backends.embedded.options import Options
 from bayplan.backends.embedded.status import Refusal, bad_request, unsupported, wrong_options
+from bayplan.dialects import yaml_text
+from bayplan.dialects.yaml_text import Unreadable
 
 Object = dict[str, Any]
 
@@ -23,6 +25,10 @@ _OPTIONS = {
     "DELETE": "DeleteOptions",
 }
 _SHOWN_MAX = 30
+_ALIASED_MAX = 200_000  # values that the aliases of a YAML body may make
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_DIGITS_MAX = 20  # more do not fit into 64 bits
+_INT64 = range(-(2**63), 2**63)
 _TRUE = ("1", "true", "True", "TRUE", "t", "T")
 
 
@@ -58,10 +64,11 @@ class Call:
         text = self.query.get(name, "")
         if not text:
             return None
-        try:
-            return int(text)
-        except ValueError:
-            raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+        if not _WHOLE.fullmatch(text):
+            raise bad_request(f'strconv.ParseInt: parsing "{text[:_SHOWN_MAX]}": invalid syntax')
+        if len(text) > _DIGITS_MAX or int(text) not in _INT64:
+            raise bad_request(f'strconv.ParseInt: parsing "{text[:_SHOWN_MAX]}": value out of range')
+        return int(text)
 
     def options(self) -> Options:
         """How a write is to be made."""
@@ -82,9 +89,9 @@ class Call:
             return protobuf.decoded(self.body)
         if form.endswith("yaml"):
             try:
-                return yaml.load(self.body, Loader=yaml.CSafeLoader)
-            except yaml.YAMLError as error:
-                raise bad_request(f"error decoding YAML: {error}") from None
+                return yaml_text.as_json(yaml_text.document(self.body, _ALIASED_MAX))
+            except Unreadable as error:
+                raise bad_request(f"error decoding YAML: the body {_placed(error)}") from None
         if form not in ("", "*/*") and not form.endswith("json"):
             raise Refusal(
                 415,
@@ -92,13 +99,17 @@ class Call:
                 f"{JSON}, application/yaml, {protobuf.FORM}",
             )
         try:
-            return msgspec.json.decode(self.body)
-        except msgspec.DecodeError as error:
+            return yaml_text.as_json(msgspec.json.decode(self.body))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Unreadable) as error:
             shown = shortened(self.body)
             raise bad_request(
                 f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; "
                 f"json parse error: {error} ({shown})"
             ) from None
+
+
+def _placed(error: Unreadable) -> str:
+    return f"{error.why} ({error.where})" if error.where else error.why
 
 
 def shortened(body: bytes) -> str:

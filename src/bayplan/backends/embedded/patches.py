@@ -11,6 +11,7 @@ from bayplan.backends.embedded import strategic
 from bayplan.backends.embedded.reading import Field, copied, types
 from bayplan.backends.embedded.resources import Resource
 from bayplan.backends.embedded.status import Refusal, bad_request
+from bayplan.dialects import yaml_text
 
 Object = dict[str, Any]
 
@@ -78,8 +79,12 @@ def _json(old: Object, patch: Any) -> Object:
         raise bad_request("a JSON patch is a list of operations; for an object send it as " + MERGE)
     try:
         result = jsonpatch.JsonPatch(patch).apply(copied(old), in_place=True)
-    except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException):
+    except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException, TypeError, ValueError, KeyError):
         raise Refusal(422, _REJECTED, None, {}) from None
+    try:
+        yaml_text.as_json(result)  # operations may stack values ever deeper
+    except yaml_text.Unreadable as error:
+        raise bad_request(f"the object after the patch {error.why}") from None
     if not isinstance(result, dict):
         raise Refusal(422, _REJECTED, None, {})
     changed: Object = result

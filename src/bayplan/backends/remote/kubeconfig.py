@@ -11,16 +11,16 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
-import yaml
 
 from bayplan.backends.remote.access import Access, Material
 from bayplan.backends.remote.kubeconfig_user import User, material, user_part
+from bayplan.dialects import yaml_text
 from bayplan.dialects.errors import Misconfigured
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 PROXY_SCHEMES = ("http", "https")
 
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+VALUES_MAX = 1_000_000  # what aliases may make of a kubeconfig
 T = TypeVar("T")
 
 
@@ -164,15 +164,16 @@ def _from_files(paths: Sequence[Path], context: str | None) -> Access:
 
 def _read(path: Path) -> _File:
     try:
-        content = yaml.load(path.read_bytes(), _Loader)
+        content = yaml_text.document(path.read_bytes(), VALUES_MAX)
     except OSError as wrong:
         raise Misconfigured(
             f"the kubeconfig {path} cannot be read ({wrong.strerror}); correct the path or the permissions"
         ) from None
-    except (yaml.YAMLError, ValueError) as wrong:
-        mark = getattr(wrong, "problem_mark", None)
-        line = f" (line {mark.line + 1})" if mark else ""
-        raise Misconfigured(f"the kubeconfig {path} is not YAML{line}; correct or replace it") from None
+    except yaml_text.Unreadable as wrong:
+        what, _, why = wrong.why.partition(": ")
+        where = f" ({wrong.where.partition(',')[0]})" if wrong.where else ""
+        told = f"the kubeconfig {path} {what}{where}{': ' if why else ''}{why}"
+        raise Misconfigured(f"{told}; correct or replace it") from None
     try:
         return msgspec.convert({} if content is None else content, _File)
     except msgspec.ValidationError as wrong:
