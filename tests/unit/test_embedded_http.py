@@ -374,3 +374,45 @@ CLOUD_VOLUME = message((1, b"v"), (2, message((3, b""))))
 def test_protobuf_that_cannot_be_read_asks_for_json(body: bytes) -> None:
     with pytest.raises(Refusal, match="send application/json"):
         protobuf.decoded(body)
+
+
+POD = {"metadata": {"name": "typed"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+LABELS = {"matchLabels": {"app": "a"}}
+DEPLOYMENT = {
+    "metadata": {"name": "typed"},
+    "spec": {"selector": LABELS, "template": {"metadata": {"labels": {"app": "a"}}, "spec": POD["spec"]}},
+}
+
+
+def definition(schema: Any) -> Any:
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"kind": "Odd", "plural": "odds"}
+    return {
+        "metadata": {"name": "odds.example.dev"},
+        "spec": {"group": "example.dev", "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+
+
+@pytest.mark.parametrize("ports", [[7], [None], [{"containerPort": {}}], {"a": "b"}])
+def test_a_strategic_patch_with_values_of_another_type_is_refused(face: Face, ports: Any) -> None:
+    path = "/api/v1/namespaces/default/pods"
+    assert ask(face, "POST", path, POD)[0] in (201, 409)
+    change = {"spec": {"containers": [{"name": "c", "ports": ports}]}}
+    form = "application/strategic-merge-patch+json"
+    assert ask(face, "PATCH", f"{path}/typed", change, Content_Type=form)[0] in (400, 422)
+
+
+@pytest.mark.parametrize("schema", ["text", 7, {"type": 7}, {"properties": []}, {"type": "strange"}])
+def test_a_definition_whose_schema_is_none_is_refused(face: Face, schema: Any) -> None:
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    code, answer = ask(face, "POST", path, definition(schema))
+    assert code in (400, 422) and "openAPIV3Schema" in answer["message"]
+
+
+def test_scales_and_budgets_of_another_type_are_refused(face: Face) -> None:
+    deployments = "/apis/apps/v1/namespaces/default/deployments"
+    assert ask(face, "POST", deployments, DEPLOYMENT)[0] == 201
+    assert ask(face, "PUT", f"{deployments}/typed/scale", {"spec": 7})[0] == 400
+    budget = {"metadata": {"name": "b"}, "spec": {"minAvailable": "many", "selector": LABELS}}
+    code, answer = ask(face, "POST", "/apis/policy/v1/namespaces/default/poddisruptionbudgets", budget)
+    assert code == 422 and "spec.minAvailable" in answer["message"]

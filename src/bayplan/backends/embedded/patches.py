@@ -32,7 +32,11 @@ def patched(resource: Resource, old: Object, patch: Any, form: str) -> Object:
     if form == MERGE:
         return merge(old, patch)
     if form == STRATEGIC and resource.type:
-        return strategic.merge(old, dict(patch), resource.type)
+        try:
+            return strategic.merge(old, dict(patch), resource.type)
+        except (AttributeError, TypeError, KeyError):  # a value of another type than the field has
+            told = "the patch has a value where the object has a list or a map of another form"
+            raise bad_request(f"{told}; correct its types") from None
     if form == STRATEGIC:
         raise Refusal(
             415,
