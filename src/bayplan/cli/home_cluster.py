@@ -14,6 +14,7 @@ from typing import Any
 from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.backends.embedded.http import Face
+from bayplan.backends.embedded.kubeconfig_merge import Merged
 from bayplan.backends.embedded.store import Store
 from bayplan.backends.stagehands.binding import Binder
 from bayplan.backends.stagehands.crew import Crew
@@ -21,6 +22,7 @@ from bayplan.backends.stagehands.definitions import definitions
 from bayplan.cli.explain import brief
 from bayplan.cli.in_process import ask_our_functions
 from bayplan.cli.settings import DEFAULTS, Settings
+from bayplan.dialects.errors import Trouble
 from bayplan.dialects.kai.names import DIALECT as POD_GROUPS_DIALECT
 from bayplan.dialects.kube.gang_messages import told
 from bayplan.dialects.kube.wire import NODES
@@ -125,20 +127,30 @@ class HomeCluster:
         roles = (*groups, self.scheduler, self.admission, *others)
         self.loop = Loop(self.backend, roles, self.ticker)
         self.face = Face(self.store, self.lock, port=port)
+        self._merged: Merged | None = None  # the kubeconfig with our context
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bayplan-loop", daemon=True)
         self.trouble: BaseException | None = None
 
     def start(self, kubeconfig: Path) -> None:
-        """Serve kubectl and begin to schedule."""
+        """Serve kubectl, add the context for it to a kubeconfig, and begin to schedule."""
         self.face.start()
-        self.face.write_kubeconfig(kubeconfig)
+        try:
+            self._merged = self.face.merge_kubeconfig(kubeconfig)
+        except Trouble:
+            self.face.stop()
+            raise
         self._thread.start()
 
     def stop(self) -> None:
+        """Take the context out again, and end."""
         self._stop.set()
-        self._thread.join(10)
+        if self._thread.ident is not None:
+            self._thread.join(10)
         self.face.stop()
+        if self._merged is not None:
+            self._merged.take_out()
+            self._merged = None
 
     def step(self) -> float:
         """Everybody does what is due now; return when something will be."""
