@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
 from collections import deque
@@ -16,7 +17,6 @@ from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.backends.embedded.http import Face
 from bayplan.backends.embedded.kubeconfig_merge import Merged
 from bayplan.backends.embedded.store import Store
-from bayplan.backends.stagehands.binding import Binder
 from bayplan.backends.stagehands.crew import Crew
 from bayplan.backends.stagehands.definitions import definitions
 from bayplan.cli.explain import brief
@@ -34,6 +34,7 @@ from bayplan.model.plan import Bind, Displace, Plan, Refuse
 from bayplan.model.standstill import Standstill
 from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.clock import Clock
+from bayplan.runtime.containment import Containment
 from bayplan.runtime.grouper_role import GrouperRole
 from bayplan.runtime.jobs_role import JobsRole
 from bayplan.runtime.loop import Loop
@@ -45,6 +46,8 @@ from bayplan.simulator.objects import Object, node, topology
 
 IDLE_SECONDS = 0.2
 DECISIONS_KEPT = 200
+DEFAULT_SCHEDULER = "default-scheduler"
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +118,16 @@ class HomeCluster:
         )
         self._furnish(grouper)
         self.ticker = Ticker(self.words)
-        self.crew = Crew(EmbeddedBackend(self.store, self.lock))
-        self.binder = Binder(EmbeddedBackend(self.store, self.lock))
+        self.containment = Containment(_logged)
+        self.crew = Crew(EmbeddedBackend(self.store, self.lock), failed=self._contained)
         self.backend = EmbeddedBackend(self.store, self.lock)
-        self.scheduler = SchedulerRole(None, settings.profiles, settings.zone_care, awaits_grouper=grouper)
+        self.scheduler = SchedulerRole(
+            None,
+            {DEFAULT_SCHEDULER: settings.profile} | settings.profiles,
+            settings.zone_care,
+            awaits_grouper=grouper,
+            one_by_one={DEFAULT_SCHEDULER} - settings.profiles.keys(),
+        )
         self.admission = AdmissionRole(settings.profile, settings.resources, zone_care=settings.zone_care)
         jobs = JobsRole(settings.patience_with_pods, settings.rulebook)
         ungating = UngatingRole(settings.ungating.batch_seconds)
@@ -156,7 +165,7 @@ class HomeCluster:
         """Everybody does what is due now; return when something will be."""
         with self.lock:
             now = self.clock.wall()
-            return min(self.crew.step(now), self.binder.step(now), self.loop.step(now))
+            return min(self.crew.step(now), self.loop.step(now))
 
     def submit(self, job: Object) -> None:
         """Create a job, as a user would."""
@@ -179,6 +188,9 @@ class HomeCluster:
             return self.scheduler.told(gang, why)
         return self.why(why.misfit) if why.misfit is not None else told(why, gang, self.why)
 
+    def _contained(self, error: Exception, kind: str, name: str) -> None:
+        self.containment.failed(error, "controllers", kind, name)
+
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
@@ -198,6 +210,10 @@ class HomeCluster:
         plain = replace(NODES, wire=None)
         for host in nodes(self.shape):
             self.store.create(plain, host)
+
+
+def _logged(sentence: str, error: BaseException, **facts: str) -> None:
+    _LOG.warning("%s (%s): %s", sentence, facts.get("id", ""), error)
 
 
 def nodes(shape: Shape) -> list[Object]:
