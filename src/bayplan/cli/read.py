@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bayplan.dialects.kube.bounded_json import deeper_than
+from bayplan.dialects.kube.bounded_yaml import DEPTH_MAX, UnreadableYAML, bounded_documents
 from bayplan.dialects.kube.fields import Field, printable, type_name
-from bayplan.dialects.yaml_text import Unreadable, decoded
-from bayplan.dialects.yaml_text import documents as yaml_documents
 
 STDIN = "-"
+
 _BLANKS = re.compile(r"\s*")
 
 
@@ -36,6 +37,15 @@ class Problem:
 
     def __str__(self) -> str:
         return printable(": ".join(part for part in (self.file, self.where, self.why) if part))
+
+
+class Unreadable(Exception):
+    """A file that cannot be read at all: where in it, and why."""
+
+    def __init__(self, where: str, why: str) -> None:
+        super().__init__(why)
+        self.where = where
+        self.why = why
 
 
 def read_files(names: Sequence[str], read_stdin: Callable[[], bytes]) -> tuple[list[Document], list[Problem]]:
@@ -72,19 +82,24 @@ def _bytes(name: str, read_stdin: Callable[[], bytes]) -> bytes:
 
 
 def _objects(file: str, raw: bytes) -> Iterator[Document]:
-    for line, value in _documents(decoded(raw)):
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as trouble:
+        why = f"is not text: byte {trouble.start} (0x{raw[trouble.start]:02x}) is not UTF-8"
+        raise Unreadable("", why) from None
+    for line, value in _documents(text):
         yield from _flattened(file, line, value, "")
 
 
 def _documents(text: str) -> list[tuple[int, object]]:
     """(line, value) of each document. What begins like JSON is read as JSON if it is."""
     if text.lstrip()[:1] not in ("{", "["):
-        return yaml_documents(text)
+        return _yaml_documents(text)
     try:
         return _json_documents(text)
     except json.JSONDecodeError as trouble:
         try:
-            return yaml_documents(text)
+            return _yaml_documents(text)
         except Unreadable:
             where = f"line {trouble.lineno}, column {trouble.colno}"
             raise Unreadable(where, f"is not JSON: {trouble.msg}") from None
@@ -92,6 +107,8 @@ def _documents(text: str) -> list[tuple[int, object]]:
 
 def _json_documents(text: str) -> list[tuple[int, object]]:
     """One JSON value after the other."""
+    if deeper_than(text.encode(), DEPTH_MAX):
+        raise Unreadable("", "is nested too deeply")
     found: list[tuple[int, object]] = []
     decoder = json.JSONDecoder()
     line, seen, position = 1, 0, _skip_blanks(text, 0)
@@ -102,8 +119,6 @@ def _json_documents(text: str) -> list[tuple[int, object]]:
             value, end = decoder.raw_decode(text, position)
         except json.JSONDecodeError:
             raise
-        except RecursionError:
-            raise Unreadable(f"line {line}", "is nested too deeply") from None
         except ValueError as trouble:  # a number of more digits than Python reads
             raise Unreadable(f"line {line}", f"holds a number that is too long: {trouble}") from None
         found.append((line, value))
@@ -114,6 +129,13 @@ def _json_documents(text: str) -> list[tuple[int, object]]:
 def _skip_blanks(text: str, start: int) -> int:
     match = _BLANKS.match(text, start)
     return match.end() if match else start
+
+
+def _yaml_documents(text: str) -> list[tuple[int, object]]:
+    try:
+        return bounded_documents(text)
+    except UnreadableYAML as trouble:
+        raise Unreadable(trouble.where, trouble.why) from None
 
 
 def _flattened(file: str, line: int, value: object, path: str, kind: str = "") -> Iterator[Document]:

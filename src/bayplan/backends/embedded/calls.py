@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from bayplan.backends.embedded import protobuf
 from bayplan.backends.embedded.options import Options
+from bayplan.backends.embedded.plain_values import NotPlain, plain
 from bayplan.backends.embedded.status import Refusal, bad_request, unsupported, wrong_options
-from bayplan.dialects import yaml_text
-from bayplan.dialects.yaml_text import Unreadable
+from bayplan.dialects.kube.bounded_json import UnreadableJSON, bounded_json
+from bayplan.dialects.kube.bounded_yaml import UnreadableYAML, bounded_yaml
 
 Object = dict[str, Any]
 
@@ -25,7 +24,6 @@ _OPTIONS = {
     "DELETE": "DeleteOptions",
 }
 _SHOWN_MAX = 30
-_ALIASED_MAX = 200_000  # values that the aliases of a YAML body may make
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _DIGITS_MAX = 20  # more do not fit into 64 bits
 _INT64 = range(-(2**63), 2**63)
@@ -89,9 +87,12 @@ class Call:
             return protobuf.decoded(self.body)
         if form.endswith("yaml"):
             try:
-                return yaml_text.as_json(yaml_text.document(self.body, _ALIASED_MAX))
-            except Unreadable as error:
-                raise bad_request(f"error decoding YAML: the body {_placed(error)}") from None
+                return plain(bounded_yaml(self.body))
+            except UnreadableYAML as error:
+                where = f" ({error.where})" if error.where else ""
+                raise bad_request(f"error decoding YAML: the body {error.why}{where}") from None
+            except NotPlain as error:
+                raise bad_request(f"error decoding YAML: the body {error}") from None
         if form not in ("", "*/*") and not form.endswith("json"):
             raise Refusal(
                 415,
@@ -99,17 +100,13 @@ class Call:
                 f"{JSON}, application/yaml, {protobuf.FORM}",
             )
         try:
-            return yaml_text.as_json(msgspec.json.decode(self.body))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Unreadable) as error:
+            return plain(bounded_json(self.body))
+        except (UnreadableJSON, NotPlain) as error:
             shown = shortened(self.body)
             raise bad_request(
                 f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; "
                 f"json parse error: {error} ({shown})"
             ) from None
-
-
-def _placed(error: Unreadable) -> str:
-    return f"{error.why} ({error.where})" if error.where else error.why
 
 
 def shortened(body: bytes) -> str:

@@ -22,14 +22,13 @@ from urllib.parse import urlsplit
 import yaml
 
 from bayplan.backends.embedded.kubeconfig import CONTEXT, entries
-from bayplan.dialects import yaml_text
 from bayplan.dialects.errors import Misconfigured
+from bayplan.dialects.kube.bounded_yaml import UnreadableYAML, bounded_yaml
 
 EXTENSION = "bayplan.dev/up"
 LOCK_SECONDS = 5.0
 CONNECT_SECONDS = 1.0
 MODE = 0o600  # it holds a token
-VALUES_MAX = 1_000_000
 _LISTS = ("clusters", "contexts", "users")
 _CURRENT = "current-context"
 
@@ -161,13 +160,16 @@ def _write(path: Path, content: bytes, mode: int) -> None:
 
 def _tree(path: Path, content: bytes) -> yaml.MappingNode:
     try:
-        value = yaml_text.document(content, VALUES_MAX)
-    except yaml_text.Unreadable as wrong:
+        value = bounded_yaml(content)
+    except UnreadableYAML as wrong:
         where = f" ({wrong.where})" if wrong.where else ""
-        raise Misconfigured(f"the kubeconfig {path} {wrong.why}{where}; correct it or name another") from None
+        why = (
+            wrong.why if "UTF-8" in wrong.why else wrong.why.partition(":")[0]
+        )  # the rest may quote a secret
+        raise Misconfigured(f"the kubeconfig {path} {why}{where}; correct it or name another") from None
     if value is None:
         return _made({"apiVersion": "v1", "kind": "Config"})
-    root = yaml.compose(yaml_text.decoded(content), Loader=yaml.SafeLoader)
+    root = yaml.compose(content.decode("utf-8-sig"), Loader=yaml.SafeLoader)
     if not isinstance(root, yaml.MappingNode):
         raise Misconfigured(f"the kubeconfig {path} is no kubeconfig: it holds no map; name another file")
     return root
@@ -258,7 +260,7 @@ def _token(item: yaml.Node) -> str:
 
 
 def _value(node: yaml.Node) -> Any:
-    return yaml_text.document(_text(node))
+    return bounded_yaml(_text(node))
 
 
 def _named(item: yaml.Node) -> str:

@@ -8,10 +8,10 @@ from typing import Any
 import jsonpatch
 
 from bayplan.backends.embedded import strategic
+from bayplan.backends.embedded.plain_values import NotPlain, plain
 from bayplan.backends.embedded.reading import Field, copied, types
 from bayplan.backends.embedded.resources import Resource
 from bayplan.backends.embedded.status import Refusal, bad_request
-from bayplan.dialects import yaml_text
 
 Object = dict[str, Any]
 
@@ -86,9 +86,9 @@ def _json(old: Object, patch: Any) -> Object:
     except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException, TypeError, ValueError, KeyError):
         raise Refusal(422, _REJECTED, None, {}) from None
     try:
-        yaml_text.as_json(result)  # operations may stack values ever deeper
-    except yaml_text.Unreadable as error:
-        raise bad_request(f"the object after the patch {error.why}") from None
+        plain(result)  # operations may stack values ever deeper
+    except NotPlain as error:
+        raise bad_request(f"the object after the patch {error}") from None
     if not isinstance(result, dict):
         raise Refusal(422, _REJECTED, None, {})
     changed: Object = result

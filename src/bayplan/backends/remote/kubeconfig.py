@@ -14,13 +14,12 @@ import msgspec
 
 from bayplan.backends.remote.access import Access, Material
 from bayplan.backends.remote.kubeconfig_user import User, material, user_part
-from bayplan.dialects import yaml_text
 from bayplan.dialects.errors import Misconfigured
+from bayplan.dialects.kube.bounded_yaml import UnreadableYAML, bounded_yaml
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 PROXY_SCHEMES = ("http", "https")
 
-VALUES_MAX = 1_000_000  # what aliases may make of a kubeconfig
 T = TypeVar("T")
 
 
@@ -164,16 +163,15 @@ def _from_files(paths: Sequence[Path], context: str | None) -> Access:
 
 def _read(path: Path) -> _File:
     try:
-        content = yaml_text.document(path.read_bytes(), VALUES_MAX)
+        content = bounded_yaml(path.read_bytes())
     except OSError as wrong:
         raise Misconfigured(
             f"the kubeconfig {path} cannot be read ({wrong.strerror}); correct the path or the permissions"
         ) from None
-    except yaml_text.Unreadable as wrong:
-        what, _, why = wrong.why.partition(": ")
-        where = f" ({wrong.where.partition(',')[0]})" if wrong.where else ""
-        told = f"the kubeconfig {path} {what}{where}{': ' if why else ''}{why}"
-        raise Misconfigured(f"{told}; correct or replace it") from None
+    except UnreadableYAML as wrong:
+        line = f" (line {wrong.line})" if wrong.line else ""
+        why = wrong.why.partition(":")[0]  # what follows may quote a credential
+        raise Misconfigured(f"the kubeconfig {path} {why}{line}; correct or replace it") from None
     try:
         return msgspec.convert({} if content is None else content, _File)
     except msgspec.ValidationError as wrong:
