@@ -114,6 +114,24 @@ def test_a_queue_that_cannot_work_says_why(tmp_path: Path) -> None:
         assert told in cluster.run("list", "gangs", "-A").stdout
 
 
+def test_a_gang_that_waits_for_its_stopped_queue_is_listed_and_explained(tmp_path: Path) -> None:
+    with queued_cluster(tmp_path) as cluster:
+        furnish(cluster)
+        policy = {"spec": {"stopPolicy": "HoldAndDrain"}}
+        cluster.store.patch(admitting.CLUSTER_QUEUES, "", "small-queue", policy)
+        drained = [
+            condition("QuotaReserved", 60, "Pending", "The ClusterQueue is stopped", "False"),
+            condition("Evicted", 60, "ClusterQueueStopped", "The ClusterQueue is stopped"),
+            condition("Requeued", 60, "ClusterQueueStopped", "The ClusterQueue is stopped", "False"),
+        ]
+        cluster.submit(workload("drained", 1, 1, "small"), {"conditions": drained})
+        told = "on hold: ClusterQueue small-queue is closed: it is stopped"
+        listed = cluster.run("list", "gangs", "-A")
+        assert listed.exit_code == 0 and told in listed.stdout
+        explained = cluster.run("explain", "drained", "-n", "ml")
+        assert explained.exit_code == 0 and "is stopped" in explained.stdout
+
+
 def test_one_sentence_when_something_is_wrong(cluster: QueuedCluster, tmp_path: Path) -> None:
     assert cluster.run("list", "gangs", "-n", "typo").stderr == "Error: there is no namespace typo\n"
     nowhere = QueuedCluster(cluster.store, tmp_path / "missing")

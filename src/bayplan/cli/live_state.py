@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import click
 
+from bayplan.backends.conversion import convert
 from bayplan.backends.remote.answers import trouble_of
 from bayplan.backends.remote.backend import RemoteBackend, connect
 from bayplan.backends.remote.decoding import Wire
@@ -24,7 +25,7 @@ from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.wire import NODES, PODS_KIND
 from bayplan.dialects.kueue import admitting
 from bayplan.dialects.kueue.members import source
-from bayplan.dialects.kueue.versions import PLAIN, convert
+from bayplan.dialects.kueue.versions import PLAIN
 from bayplan.dialects.nrt import reading as zones
 from bayplan.model.change import Change
 from bayplan.model.gang import Ref

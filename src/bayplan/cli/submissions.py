@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bayplan.backends.conversion import convert
 from bayplan.cli.live_state import RULES, Live, Object
 from bayplan.cli.read import Document, Problem
 from bayplan.cli.scheduled_state import Scheduled
@@ -23,7 +24,7 @@ from bayplan.dialects.kueue.jobs import job_gang
 from bayplan.dialects.kueue.pod_groups import group_size, group_workload
 from bayplan.dialects.kueue.pod_rules import group_name
 from bayplan.dialects.kueue.rulebook import RULES as RULEBOOK
-from bayplan.dialects.kueue.versions import PLAIN, convert
+from bayplan.dialects.kueue.versions import PLAIN
 from bayplan.model.demand import Demand
 from bayplan.runtime.reviews import Registry
 

@@ -11,6 +11,7 @@ from typing import Any
 from bayplan.dialects.kai.names import FLAW, NON_PREEMPTIBLE, POD_GROUP, PREEMPTIBLE, PREEMPTIBLE_BELOW
 from bayplan.dialects.kube.fields import Field
 from bayplan.model.gang import Ref
+from bayplan.model.whole_numbers import whole_number
 
 Object = dict[str, Any]
 _UID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -190,8 +191,9 @@ def _in_order(made: tuple[SubGroup, ...], opened: tuple[SubGroup, ...]) -> tuple
 
 def _numbered(one: SubGroup) -> tuple[str, int]:
     """What a sub-group is called before its number, and the number; -1 if it has none."""
-    stem, dash, number = one.name.rpartition("-")
-    return (stem, int(number)) if dash and number.isascii() and number.isdigit() else (one.name, -1)
+    stem, dash, text = one.name.rpartition("-")
+    number = whole_number(text) if dash else None
+    return (one.name, -1) if number is None else (stem, number)
 
 
 def _sub_group(field: Field) -> SubGroup:

@@ -18,6 +18,7 @@ from bayplan.dialects.kueue.objects import topology
 from bayplan.model.change import Change, CharterLost, CharterSeen, TopologyLost, TopologySeen
 from bayplan.model.charter import Charter
 from bayplan.model.gang import Gang, Ref
+from bayplan.model.whole_numbers import whole_number
 
 DIALECT = "kueue"
 SCHEDULER = "bayplan"
@@ -122,4 +123,4 @@ def _is_settled(job: Field) -> bool:
 
 
 def _number(text: str | None) -> int:
-    return int(text) if text and text.isascii() and text.isdigit() else 0
+    return whole_number(text) or 0
