@@ -17,7 +17,7 @@ from bayplan.backends.embedded.status import Refusal
 from bayplan.backends.embedded.store import Store
 from bayplan.cli.in_process import ask_our_functions
 from tests.fuzz.material import WORDS, everything
-from tests.fuzz.mutator import Mutator, expanded
+from tests.fuzz.mutator import Mutator, encoded
 from tests.fuzz.sizes import sizes_of
 from tests.fuzz.target import Broken, Case
 
@@ -93,6 +93,8 @@ class HttpTarget:
         self.kinds = {
             (one.api_version, one.kind): place for place, one in self.store.resources.by_place.items()
         }
+        for resource in self.store.resources.by_place.values():
+            self.store.shelf(resource)  # those are made when first asked for
         self.known = [one for one in self.material if (one["apiVersion"], one["kind"]) in self.kinds]
 
     def draw(self, rng: Random) -> Case:
@@ -106,9 +108,7 @@ class HttpTarget:
         if rng.random() < 0.8:
             body = obj if rng.random() < 0.5 else self.mutator.changed(rng, obj, typed=rng.random() < 0.7)
             calls.append(["POST", space, "application/json", "application/json", body])
-        for _ in range(rng.randrange(1, 4)):
-            calls.append(self._call(rng, space, obj))
-        return calls
+        return [*calls, *(self._call(rng, space, obj) for _ in range(rng.randrange(1, 4)))]
 
     def _call(self, rng: Random, space: str, obj: Object) -> list[Any]:
         method = rng.choice(("GET", "GET", "PUT", "PATCH", "PATCH", "PATCH", "DELETE", "POST", "HEAD", "X"))
@@ -156,11 +156,7 @@ class HttpTarget:
     def run(self, case: Case) -> int:
         """Every call has an answer that can be sent, or a refusal that is not a failure of ours."""
         for method, path, accept, form, body in case:
-            raw = (
-                body.encode(errors="replace")
-                if isinstance(body, str)
-                else msgspec.json.encode(expanded(body))
-            )
+            raw = body.encode(errors="replace") if isinstance(body, str) else encoded(body)
             where, _, query = path.partition("?")
             pairs = dict(parse_qsl(query, keep_blank_values=True))
             self._answered(Call(method, where, pairs, accept, form, raw))

@@ -30,6 +30,8 @@ def _walk(value: Any, path: str, found: Counter[str], seen: set[int], left: int)
             found[path] += len(value)
             for item in list(value.values())[:_ELEMENTS_LOOKED_AT]:
                 _walk(item, path + "[]", found, seen, left - 1)
+        case deque() if value.maxlen is not None:
+            return  # it has its bounds
         case list() | set() | deque():
             seen.add(id(value))
             found[path] += len(value)
