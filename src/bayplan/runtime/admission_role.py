@@ -19,6 +19,7 @@ from bayplan.model.gang import Ref
 from bayplan.model.plan import Admit, Decline, Evict, Plan
 from bayplan.model.profile import Profile
 from bayplan.model.refusal import Token
+from bayplan.model.whole_numbers import whole_number
 from bayplan.model.zone import ZoneCare
 from bayplan.runtime.agenda import Agenda
 from bayplan.runtime.caretaking import QueueChanges, status_due, told_like_others
@@ -261,7 +262,7 @@ def _key(ref: Ref) -> Key:
 
 def _version(workload: Object) -> int:
     text = str(workload["metadata"].get("resourceVersion", ""))
-    return int(text) if text.isdigit() else 0
+    return whole_number(text) or 0
 
 
 def _in_other_words(workload: Object, status: Object) -> bool:

@@ -25,6 +25,7 @@ from bayplan.dialects.kueue.node_health import (
 )
 from bayplan.dialects.kueue.notices import notice_write, upkeep_events
 from bayplan.model.change import Change
+from bayplan.model.whole_numbers import whole_number
 from bayplan.runtime.agenda import Agenda
 from bayplan.runtime.host_census import HostCensus
 from bayplan.runtime.roles import Keeper
@@ -221,4 +222,4 @@ class NodeHealthRole(Keeper):
 
 def _version(workload: Object) -> int:
     text = str(workload["metadata"].get("resourceVersion", ""))
-    return int(text) if text.isdigit() else 0
+    return whole_number(text) or 0

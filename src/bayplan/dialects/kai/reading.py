@@ -41,6 +41,7 @@ from bayplan.model.charter import Charter
 from bayplan.model.gang import Ref
 from bayplan.model.node import Topology
 from bayplan.model.pod import Pod, PodKey
+from bayplan.model.whole_numbers import whole_number
 
 USUAL_PRIORITIES = {TRAIN: 50, INTERACTIVE_PREEMPTIBLE: 75, BUILD: 100, INFERENCE: 125}
 """What the classes that groups get by default mean where nobody has defined them."""
@@ -331,7 +332,7 @@ def _number(pod: PodWire) -> int:
     labels = pod.metadata.labels or {}
     named = (pod.metadata.annotations or {}).get(POD_INDEX_LABEL, "")
     for label in (named, *_INDEX_LABELS):
-        text = labels.get(label, "")
-        if text.isascii() and text.isdigit() and len(text) <= 10:
-            return int(text)
+        number = whole_number(labels.get(label), 10**10 - 1)
+        if number is not None:
+            return number
     return 0

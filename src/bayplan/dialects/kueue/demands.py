@@ -14,7 +14,7 @@ import msgspec
 
 from bayplan.dialects.kube.fields import INT32_MAX, Field
 from bayplan.dialects.kube.nodes import amounts
-from bayplan.dialects.kube.quantity import CPU, amount
+from bayplan.dialects.kube.quantity import CPU
 from bayplan.dialects.kube.rules import tolerations
 from bayplan.dialects.kube.times import seconds
 from bayplan.dialects.kueue.assignment_reading import decode_assignment
@@ -23,6 +23,7 @@ from bayplan.dialects.kueue.members import source
 from bayplan.dialects.kueue.workload import KIND, workload_gang
 from bayplan.model.demand import Admission, Ask, CheckState, Delayed, Demand, Given, Tweak, Verdict
 from bayplan.model.gang import Gang, Group, PodSet
+from bayplan.model.whole_numbers import signed_number
 
 JOB_UID = "kueue.x-k8s.io/job-uid"
 BOOST = "kueue.x-k8s.io/priority-boost"
@@ -182,8 +183,7 @@ def _not_before(status: Field, conditions: Mapping[str, Condition]) -> float:
 
 
 def _boost(text: str) -> int:
-    digits = text[1:] if text[:1] == "-" else text
-    return int(text) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0
+    return (signed_number(text, 10**9 - 1) or 0) if text[:1] != "+" else 0
 
 
 def _reclaimed(status: Field) -> dict[str, int]:
@@ -269,9 +269,7 @@ def _admission(field: Field, root: Group) -> Admission | None:
 def _given(part: Field, still_needed: Mapping[str, int]) -> Given:
     """What a pod set was given, less what its finished pods no longer need."""
     name = part.at("name").text()
-    usage = {
-        resource: amount(resource, value.value) for resource, value in part.at("resourceUsage").entries()
-    }
+    usage = amounts(part.at("resourceUsage"))
     count = part.at("count").integer(default=1)
     left = min(count, still_needed.get(name, count))
     if count and left < count:
