@@ -9,7 +9,7 @@ from bayplan.dialects.api import Event, Happened
 from tests.fuzz.lax_api import LaxApi
 from tests.fuzz.mutator import expanded
 from tests.fuzz.roles_target import Drawn
-from tests.fuzz.sizes import sizes_of
+from tests.fuzz.sizes import kept_by
 from tests.fuzz.target import Case
 
 NAMES = frozenset({"admission", "scheduler", "grouper"})
@@ -49,7 +49,7 @@ class DecodingTarget:
     def sizes(self) -> dict[str, int]:
         for role in self.roles:
             list(role.keep(2e9))
-        return sizes_of({role.name: role for role in self.roles})
+        return kept_by({role.name: role for role in self.roles})
 
     def _tell(self, events: list[Event]) -> None:
         for event in events:

@@ -47,7 +47,10 @@ class ReviewsTarget:
             for group, plural in self.resources
             if (group, plural.partition("/")[0]) in self.by_group
         ]
-        self.families = [one for one in self.drawn.material if one["apiVersion"] == KUEUE]
+        converted = {kind for _, kind in self.registry.conversion}
+        self.families = [
+            one for one in self.drawn.material if one["apiVersion"] == KUEUE and one["kind"] in converted
+        ]
 
     def reset(self) -> None:
         """Reviews leave nothing behind."""
@@ -133,8 +136,8 @@ class ReviewsTarget:
         except Malformed:
             return 1
         msgspec.json.encode(answer.body)
-        if state == "damaged":
-            return 1
+        if state == "damaged" or (path == "convert" and isinstance(answer.failure, ValueError)):
+            return 1  # it was told what is wrong
         if answer.failure is not None:
             raise answer.failure
         if path == "mutate":

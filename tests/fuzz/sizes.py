@@ -12,6 +12,15 @@ _ELEMENTS_LOOKED_AT = 50  # of one container; the others look alike
 _DEPTH_MAX = 8
 
 
+BOUNDED = ("scheduler.reading.shapes.",)
+"""Caches that begin anew when they hold too much."""
+
+
+def kept_by(roles: Mapping[str, object]) -> dict[str, int]:
+    """What roles keep, without their caches that have bounds."""
+    return {where: size for where, size in sizes_of(roles).items() if not where.startswith(BOUNDED)}
+
+
 def sizes_of(roots: Mapping[str, object]) -> dict[str, int]:
     """Entries by path; entries of a container share the path below it."""
     found: Counter[str] = Counter()
