@@ -1,8 +1,8 @@
 """A tenant with `edit` in one namespace tries everything that ever broke something; nobody else notices.
 
-While it does, another tenant's gangs are admitted, ungated and bound, one after the other. None of them may wait
-longer than five seconds. Where the machine is so slow that gangs take long before anything is tried, the bound is
-three times what the slowest of those took.
+While it does, another tenant's gangs are admitted, ungated and bound, one after the other. None of them may
+wait longer than five seconds. Where the machine is so slow that gangs take long before anything is tried, the
+bound is three times what the slowest of those took.
 """
 
 from __future__ import annotations

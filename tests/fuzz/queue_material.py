@@ -128,6 +128,16 @@ def workloads() -> list[Object]:
         "requeueState": {"count": 3, "requeueAt": ADMITTED_AT},
     }
     bare = {**spec, "podSets": [{"name": "main", "count": 3, "minCount": 1, "template": template()}]}
+    return [
+        made(KUEUE, "Workload", spec),
+        made(KUEUE, "Workload", spec, status=admitted),
+        made(KUEUE, "Workload", bare, status=evicted),
+        *_asked_for(),
+    ]
+
+
+def _asked_for() -> list[Object]:
+    """What an autoscaler is asked for."""
     request_spec = {
         "provisioningClassName": "queued.example.com",
         "podSets": [{"podTemplateRef": {"name": "ppt-alpha"}, "count": 2}],
@@ -136,9 +146,6 @@ def workloads() -> list[Object]:
     asked = {"conditions": [_condition("Provisioned")], "provisioningClassDetails": {"Pool": "gpu"}}
     managed = {"kueue.x-k8s.io/managed": "true"}
     return [
-        made(KUEUE, "Workload", spec),
-        made(KUEUE, "Workload", spec, status=admitted),
-        made(KUEUE, "Workload", bare, status=evicted),
         made(
             "autoscaling.x-k8s.io/v1",
             "ProvisioningRequest",
