@@ -242,6 +242,8 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("a: ]", "is not YAML (line 1)"),
+        ("a: " + "[" * 100_000, "is nested too deeply (line 1); correct or replace it"),
+        ("users: &a [*a]", "holds an alias that contains itself (line 1)"),
         ("just text", "is not as it must be (Expected object, got str)"),
         ("\x00", "is not YAML"),
         (

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bayplan.backends.conversion import convert
 from bayplan.cli.live_state import Live, Object
 from bayplan.cli.read import Document, Problem
 from bayplan.cli.webhooks import LookUps, registry
@@ -17,7 +18,6 @@ from bayplan.dialects.kueue.annotations import PRIORITY_CLASS, QUEUE
 from bayplan.dialects.kueue.demands import demand as read_demand
 from bayplan.dialects.kueue.job_pod_sets import pod_sets
 from bayplan.dialects.kueue.jobs import job_gang
-from bayplan.dialects.kueue.versions import convert
 from bayplan.model.demand import Demand
 from bayplan.runtime.reviews import Registry
 
