@@ -84,7 +84,7 @@ BAD_OBJECTS: dict[str, tuple[list[dict[str, Any]], str]] = {
     "a huge count": ([*FOUR, job(pods=2**40)], "must not be more than 2147483647"),
     "a bad quantity": ([*FOUR, job(gpu="4 GB")], "must be a quantity such as"),
     "a negative quantity": ([*FOUR, job(gpu=-1)], "must not be negative"),
-    "a huge quantity": ([*FOUR, job(gpu=10**30)], "larger than any machine"),
+    "a huge quantity": ([*FOUR, job(gpu=10**30)], "is more than 2^53, the largest amount"),
     "a large quantity": ([*FOUR, job(gpu=2**60)], "more than 2^53"),
     "an unknown level": (
         [*FOUR, job(podset_required_topology="cloud.com/room")],

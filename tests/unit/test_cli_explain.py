@@ -126,7 +126,7 @@ def test_the_story_for_machines(cluster: QueuedCluster) -> None:
     [
         (
             "ml/nobody",
-            "there is no Workload ml/nobody, and no job of that name has one; see: bayplan list gangs -n ml",
+            "there is no Workload, pod group, job or pod ml/nobody; see: bayplan list gangs -n ml",
         ),
         ("mars/train", "there is no namespace mars"),
         ("ml/twins", "ml/twins has several Workloads, name one of them: twin-1, twin-2"),

@@ -69,7 +69,8 @@ def test_gangs_for_machines(cluster: QueuedCluster) -> None:
 
 def test_the_namespace_of_the_context_is_where_to_look(cluster: QueuedCluster) -> None:
     result = cluster.run("list", "gangs")
-    assert result.stdout == "" and result.stderr == "no gangs in namespace default\n"
+    assert result.stdout == ""
+    assert result.stderr == "no gangs in namespace default; -A lists all namespaces\n"
     assert result.exit_code == 0
 
 
@@ -113,6 +114,24 @@ def test_a_queue_that_cannot_work_says_why(tmp_path: Path) -> None:
         assert told in cluster.run("list", "gangs", "-A").stdout
 
 
+def test_a_gang_that_waits_for_its_stopped_queue_is_listed_and_explained(tmp_path: Path) -> None:
+    with queued_cluster(tmp_path) as cluster:
+        furnish(cluster)
+        policy = {"spec": {"stopPolicy": "HoldAndDrain"}}
+        cluster.store.patch(admitting.CLUSTER_QUEUES, "", "small-queue", policy)
+        drained = [
+            condition("QuotaReserved", 60, "Pending", "The ClusterQueue is stopped", "False"),
+            condition("Evicted", 60, "ClusterQueueStopped", "The ClusterQueue is stopped"),
+            condition("Requeued", 60, "ClusterQueueStopped", "The ClusterQueue is stopped", "False"),
+        ]
+        cluster.submit(workload("drained", 1, 1, "small"), {"conditions": drained})
+        told = "on hold: ClusterQueue small-queue is closed: it is stopped"
+        listed = cluster.run("list", "gangs", "-A")
+        assert listed.exit_code == 0 and told in listed.stdout
+        explained = cluster.run("explain", "drained", "-n", "ml")
+        assert explained.exit_code == 0 and "is stopped" in explained.stdout
+
+
 def test_one_sentence_when_something_is_wrong(cluster: QueuedCluster, tmp_path: Path) -> None:
     assert cluster.run("list", "gangs", "-n", "typo").stderr == "Error: there is no namespace typo\n"
     nowhere = QueuedCluster(cluster.store, tmp_path / "missing")
@@ -122,7 +141,7 @@ def test_one_sentence_when_something_is_wrong(cluster: QueuedCluster, tmp_path: 
 
 def test_a_cluster_without_our_kinds_is_told_so(tmp_path: Path) -> None:
     with queued_cluster(tmp_path, defined=False) as bare:
-        result = bare.run("list", "gangs")
+        result = bare.run("list", "queues")
     assert result.exit_code == 1
     assert "has no queues: it does not serve workloads of kueue.x-k8s.io" in result.stderr
     assert "bayplan install" in result.stderr and result.stderr.count("\n") == 1

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from bayplan.backends.conversion import convert
 from bayplan.dialects.kueue.kept_fields import KEPT_BYTES_MAX
-from bayplan.dialects.kueue.versions import convert
 from tests.kueue_api import REFERENCE, made, pod_set
 
 Object = dict[str, Any]
@@ -54,9 +54,8 @@ def test_what_only_the_new_version_can_say_waits_in_an_annotation() -> None:
     request = {"required": "block", "podsetSliceRequiredTopologyConstraints": constraints}
     pod_sets = [pod_set(name="a"), pod_set(name="b", topologyRequest=request)]
     new = made("Workload", "w", {"podSets": pod_sets, "preemptionGates": [{"name": "g"}]})
-    new["status"] = {"preemptionGates": [{"name": "g", "position": "Open", "lastTransitionTime": "x"}]}
     old = convert(new, OLD)
-    assert old["spec"]["podSets"][1]["topologyRequest"] == {"required": "block"} and old["status"] == {}
+    assert old["spec"]["podSets"][1]["topologyRequest"] == {"required": "block"}
     assert list(old["metadata"]["annotations"]) == [NOTE] and "preemptionGates" not in old["spec"]
     assert convert(old, NEW) == new
     del old["spec"]["podSets"][1]["topologyRequest"]
@@ -83,10 +82,72 @@ def test_a_note_that_somebody_wrote_into_is_dropped(text: str) -> None:
     assert convert(old, NEW) == queue(cohortName="all")
 
 
+ADMITTED = {"type": "Admitted", "status": "True", "reason": "x", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+DEEP = "[" * 20_000 + "]" * 20_000
+
+
+def forged(*places: tuple[list[str], Any], **spec: Any) -> Object:
+    """A Workload in v1beta1 with a note that its user wrote: values, each for a path where nothing is."""
+    old = made("Workload", "w", {"podSets": [pod_set(name="main")], **spec}, "v1beta1")
+    note = [{"path": path, "was": value} for path, value in places]
+    old["metadata"]["annotations"] = {NOTE: json.dumps(note)}
+    return old
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (["status", "conditions"], [ADMITTED]),
+        (["status", "admission"], {"clusterQueue": "q", "podSetAssignments": []}),
+        (["status", "preemptionGates"], [{"name": "g", "position": "Open"}]),
+        (["metadata", "finalizers"], ["x"]),
+        (["spec", "active"], False),
+        (["spec", "queueName"], "other"),
+        (["spec", "podSets", "main", "minCount"], 1),
+        (["spec"], {"queueName": "other"}),
+    ],
+)
+def test_a_note_restores_nothing_but_what_the_old_version_cannot_say(path: list[str], value: Any) -> None:
+    old = {**forged((path, value)), "status": {}}
+    wanted = made("Workload", "w", {"podSets": [pod_set(name="main")]}, status={})
+    assert convert(old, NEW) == wanted
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        7,
+        "text",
+        [{"name": 5}],
+        [{}],
+        [{"name": "g", "more": 1}],
+        [{"name": "g"}, {"name": "g"}],
+        {"name": "g"},
+        [{"name": "x" * 400}],
+    ],
+    ids=str,
+)
+def test_a_note_whose_value_breaks_the_schema_is_dropped(value: Any) -> None:
+    new = convert(forged((["spec", "preemptionGates"], value)), NEW)
+    assert "preemptionGates" not in new["spec"] and "annotations" not in new["metadata"]
+
+
+def test_a_note_that_is_nested_too_deep_is_dropped() -> None:
+    old = forged()
+    old["metadata"]["annotations"] = {NOTE: '[{"path":["spec","preemptionGates"],"was":' + DEEP + "}]"}
+    assert "preemptionGates" not in convert(old, NEW)["spec"]
+
+
+def test_a_note_does_not_make_up_for_what_was_wrong_already() -> None:
+    """What the client sent stays as it is: only what the note would add is held to the schema."""
+    gates = [{"name": "g"}]
+    old = forged((["spec", "preemptionGates"], gates), unknown=True)
+    new = convert(old, NEW)
+    assert new["spec"]["preemptionGates"] == gates and new["spec"]["unknown"] is True
+
+
 def test_a_note_too_long_for_the_api_server_is_not_written() -> None:
-    names = [{"name": "x" * KEPT_BYTES_MAX, "namespace": "n"}]
-    old = queue("v1beta1")
-    old["status"] = {"pendingWorkloadsStatus": {"clusterQueuePendingWorkload": names}}
+    old = queue("v1beta1", admissionChecks=["x" * KEPT_BYTES_MAX])
     assert "annotations" not in convert(old, NEW)["metadata"]
 
 
@@ -107,7 +168,8 @@ def test_a_local_queue_says_its_usage_under_another_name() -> None:
         "status": {"flavorUsage": usage, "flavors": [{"name": "f"}]},
     }
     new = convert(old, NEW)
-    assert new["status"] == {"flavorsUsage": usage} and convert(new, OLD) == old
+    assert new["status"] == {"flavorsUsage": usage} and "annotations" not in new["metadata"]
+    assert convert(new, OLD)["status"] == {"flavorUsage": usage}
 
 
 @pytest.mark.parametrize(("minutes", "noted"), [(15, False), (5, True)])

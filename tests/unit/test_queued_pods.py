@@ -5,12 +5,17 @@ from __future__ import annotations
 import copy
 
 from bayplan.backends.embedded.options import Deletion
+from bayplan.dialects.api import Event, Happened
 from bayplan.dialects.jobs.running import resource
+from bayplan.dialects.kube.wire import PODS_KIND, Metadata, PodWire
 from bayplan.dialects.kueue import admitting
 from bayplan.dialects.kueue.job_keeping import Known
+from bayplan.dialects.kueue.pod_keeping import PODS as QUEUED_PODS
 from bayplan.dialects.kueue.rulebook import RULES
 from bayplan.dialects.kueue.serving_keeping import keep_serving
 from bayplan.model.node import HOSTNAME
+from bayplan.runtime.job_shelf import Shelf, Unit
+from bayplan.runtime.jobs_role import JobsRole
 from bayplan.simulator.objects import GPU
 from tests.unit.job_world import (
     LABELS,
@@ -54,6 +59,40 @@ def test_a_group_of_pods_starts_together_and_ends_its_workload() -> None:
         world.store.delete(PODS, "default", name, Deletion.from_body({"gracePeriodSeconds": 0}))
     world.pass_time(2)
     assert world.workloads() == world.pods() == []
+
+
+def test_a_pod_that_changes_its_group_leaves_the_first_one() -> None:
+    role = JobsRole()
+    queued = LABELS | {"kueue.x-k8s.io/managed": "true"}
+
+    def told(group: str, *, gone: bool = False) -> set[Unit]:
+        pod = group_pod("one", group, 2)
+        pod["metadata"]["labels"] |= queued
+        happened = Happened.GONE if gone else Happened.SEEN
+        return set(role.shelf.note(Event(happened, QUEUED_PODS, pod)))
+
+    assert told("first") == {("PodGroup", "default", "first")}
+    both = {("PodGroup", "default", "first"), ("PodGroup", "default", "second")}
+    assert told("second") == both
+    assert role.shelf.groups == {("default", "second"): {("default", "one"): None}}
+    assert told("first", gone=True) == both
+    assert role.shelf.groups == role.shelf.pods == {}
+    list(role.keep(0.0))
+
+
+def test_a_pod_stands_for_the_workload_that_it_names_last() -> None:
+    shelf = Shelf()
+
+    def told(workload: str) -> None:
+        notes = {"kueue.x-k8s.io/workload": workload} if workload else {}
+        meta = Metadata(name="one", namespace="default", annotations=notes)
+        list(shelf.note(Event(Happened.SEEN, PODS_KIND, PodWire(metadata=meta))))
+
+    told("first")
+    told("second")
+    assert not shelf.stands("default", "first") and shelf.stands("default", "second")
+    told("")
+    assert not shelf.standing
 
 
 def test_a_group_that_has_to_leave_loses_its_pods_and_waits_for_others() -> None:

@@ -1,294 +1,25 @@
-"""Webhooks: reviews in, answers out; over TLS, within limits, and clear about what is wrong."""
+"""Webhooks over TLS, within limits, and clear about what is wrong."""
 
 from __future__ import annotations
 
-import base64
 import http.client
 import json
+import re
 import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
-import jsonpatch
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from bayplan.dialects.kube.fields import FieldError
 from bayplan.runtime.certificates import Certificates, reload, renewed, server_context
 from bayplan.runtime.clock import SystemClock
 from bayplan.runtime.metrics import Metrics
-from bayplan.runtime.reviews import Handlers, Malformed, Object, Registry, admit, convert
 from bayplan.runtime.serving import Server
 from bayplan.runtime.webhook_server import ADMISSION_BYTES, serve_webhooks
 from tests.listening import free_address
-
-JOB = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"parallelism": 2}}
-
-
-def suspend(new: Object, old: Object | None) -> Object:
-    return {**new, "spec": {**new["spec"], "suspend": True}}
-
-
-def label(new: Object, old: Object | None) -> Object:
-    new["metadata"].setdefault("labels", {})["was"] = "new" if old is None else "old"
-    return new
-
-
-def at_least_one(new: Object | None, old: Object | None) -> list[FieldError]:
-    count = (new or {"spec": {}})["spec"].get("parallelism")
-    return [FieldError("spec.parallelism", count, "must be at least 1")] if count == 0 else []
-
-
-def unchanged_queue(new: Object | None, old: Object | None) -> list[FieldError]:
-    if new is None or old is None or new["spec"].get("queue") == old["spec"].get("queue"):
-        return []
-    return [FieldError("spec.queue", new["spec"].get("queue"), "must not change")]
-
-
-def kept(new: Object | None, old: Object | None) -> list[FieldError]:
-    return [FieldError("metadata.name", None, "must stay")] if new is None else []
-
-
-def broken(new: Object, old: Object | None) -> Object:
-    raise RuntimeError("oh dear")
-
-
-def registry() -> Registry:
-    made = Registry()
-    made.add("batch", "jobs", Handlers(mutate=(suspend,), validate=(at_least_one,)))
-    made.add("batch", "jobs", Handlers(mutate=(label,), validate=(unchanged_queue,)))
-    made.add("batch", "jobs", Handlers(mutate=(label,), validate=(kept,)), ["DELETE"])
-    made.add("batch", "jobs/status", Handlers(mutate=(label,)), ["UPDATE"])
-    made.add("", "pods", Handlers(mutate=(broken,)))
-    made.add("", "nodes", Handlers(mutate=(broken,), fail_open=True))
-    made.conversion["x.dev", "Thing"] = rename
-    return made
-
-
-def rename(obj: Object, version: str) -> Object:
-    if obj["spec"].get("bad"):
-        raise ValueError("spec.bad cannot be said in another version")
-    note = {"metadata": {"name": "changed", "annotations": {"from": obj["apiVersion"]}}}
-    return {**obj, "apiVersion": version, **note}
-
-
-def review(
-    operation: str = "CREATE", new: Object | None = JOB, old: Object | None = None, **more: Any
-) -> bytes:
-    request = {
-        "uid": "u-1",
-        "kind": {"group": "batch", "version": "v1", "kind": "Job"},
-        "resource": {"group": "batch", "version": "v1", "resource": "jobs"},
-        "operation": operation,
-        "name": "j",
-        "namespace": "ns",
-        "userInfo": {"username": "someone"},
-        "object": new,
-        "oldObject": old,
-        "options": {"kind": "CreateOptions"},
-        **more,
-    }
-    return json.dumps(
-        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    ).encode()
-
-
-def patched(obj: Object, answer: Object) -> Object:
-    response = answer["response"]
-    assert response["allowed"]
-    if "patch" not in response:
-        return obj
-    assert response["patchType"] == "JSONPatch"
-    changed: Object = jsonpatch.apply_patch(obj, base64.b64decode(response["patch"]))
-    return changed
-
-
-# ── mutating ───────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_all_handlers_have_their_say_in_one_patch() -> None:
-    answer = admit(review(), registry(), mutating=True)
-    assert answer.body["apiVersion"] == "admission.k8s.io/v1" and answer.body["kind"] == "AdmissionReview"
-    assert answer.body["response"]["uid"] == "u-1" and answer.said == "patched" and answer.resource == "jobs"
-    assert patched(JOB, answer.body) == {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "j", "labels": {"was": "new"}},
-        "spec": {"parallelism": 2, "suspend": True},
-    }
-
-
-def test_what_is_as_it_should_be_is_left_alone() -> None:
-    once = patched(JOB, admit(review(), registry(), mutating=True).body)
-    answer = admit(review(new=once), registry(), mutating=True)
-    assert answer.body["response"] == {"uid": "u-1", "allowed": True} and answer.said == "allowed"
-
-
-def test_operation_subresource_and_old_object_are_told_apart() -> None:
-    update = admit(review("UPDATE", JOB, JOB), registry(), mutating=True)
-    assert patched(JOB, update.body)["metadata"]["labels"] == {"was": "old"}
-    status = admit(review("UPDATE", JOB, JOB, subResource="status"), registry(), mutating=True)
-    assert "suspend" not in patched(JOB, status.body)["spec"] and status.resource == "jobs/status"
-    delete = admit(review("DELETE", None, JOB), registry(), mutating=True)
-    assert delete.said == "allowed"
-    nobody = admit(
-        review(resource={"group": "", "version": "v1", "resource": "jobs"}), registry(), mutating=True
-    )
-    assert nobody.said == "allowed"
-
-
-WORDS = st.sampled_from(["a", "b", "a/b", "~", "~1", "ä"])
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-2, 2) | WORDS,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(WORDS, inner, max_size=4),
-    max_leaves=12,
-)
-OBJECTS = st.dictionaries(WORDS, JSON, max_size=4)
-
-
-@settings(max_examples=300, deadline=None)
-@given(OBJECTS, OBJECTS)
-def test_the_patch_makes_what_the_handler_wanted(before: Object, wanted: Object) -> None:
-    made = Registry()
-    made.add("batch", "jobs", Handlers(mutate=(lambda new, old: wanted,)))
-    answer = admit(review(new=before), made, mutating=True).body
-    assert json.dumps(patched(before, answer), sort_keys=True) == json.dumps(wanted, sort_keys=True)
-
-
-# ── validating ─────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_everything_wrong_is_said_at_once() -> None:
-    new = {**JOB, "spec": {"parallelism": 0, "queue": "b"}}
-    old = {**JOB, "spec": {"parallelism": 1, "queue": "a"}}
-    answer = admit(review("UPDATE", new, old), registry(), mutating=False)
-    response = answer.body["response"]
-    assert answer.said == "denied" and not response["allowed"] and response["uid"] == "u-1"
-    assert response["status"]["code"] == 422 and response["status"]["reason"] == "Invalid"
-    assert response["status"]["message"] == (
-        'spec.parallelism: 0: must be at least 1; spec.queue: "b": must not change'
-    )
-    assert [cause["field"] for cause in response["status"]["details"]["causes"]] == [
-        "spec.parallelism",
-        "spec.queue",
-    ]
-
-
-def test_what_is_right_is_allowed_and_deletes_are_seen() -> None:
-    assert admit(review(), registry(), mutating=False).body["response"] == {"uid": "u-1", "allowed": True}
-    assert admit(review("DELETE", None, JOB), registry(), mutating=False).said == "denied"
-
-
-# ── trouble ────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_bug_in_a_handler_closes_or_opens_as_configured() -> None:
-    pods: dict[str, Any] = {"resource": {"group": "", "version": "v1", "resource": "pods"}}
-    closed = admit(review(**pods), registry(), mutating=True)
-    assert closed.said == "failed" and isinstance(closed.failure, RuntimeError)
-    assert closed.body["response"]["allowed"] is False
-    assert closed.body["response"]["status"]["code"] == 500
-    assert closed.body["response"]["status"]["message"] == (
-        'bayplan could not look at pods "j": RuntimeError: oh dear'
-    )
-    nodes: dict[str, Any] = {"resource": {"group": "", "version": "v1", "resource": "nodes"}}
-    opened = admit(review(**nodes), registry(), mutating=True)
-    assert opened.said == "failed" and opened.body["response"]["allowed"] is True
-    assert "patch" not in opened.body["response"]
-    assert opened.body["response"]["warnings"] == [
-        'bayplan could not look at nodes "j": RuntimeError: oh dear'
-    ]
-
-
-def test_of_two_handlers_the_stricter_decides_about_bugs() -> None:
-    for first, second in ((True, False), (False, True)):
-        made = Registry()
-        made.add("", "pods", Handlers(mutate=(broken,), fail_open=first))
-        made.add("", "pods", Handlers(mutate=(label,), fail_open=second))
-        assert not made.admission["", "pods", "CREATE"].fail_open
-
-
-def test_a_handler_that_changes_what_it_is_given_does_no_harm() -> None:
-    given_object: Object = {"metadata": {}, "spec": {}}
-    registry().mutated(("batch", "jobs", "CREATE"), given_object, None)
-    assert given_object == {"metadata": {}, "spec": {}}
-
-
-@pytest.mark.parametrize(
-    ("body", "why"),
-    [
-        (b"", "AdmissionReview"),
-        (b"{", "truncated"),
-        (b"[]", "Expected `object`"),
-        (b"\xff", "AdmissionReview"),
-        (b"{}", "missing required field `apiVersion`"),
-        (review().replace(b"k8s.io/v1", b"k8s.io/v1beta1"), r"v1beta1.*\$.apiVersion"),
-        (review().replace(b"AdmissionReview", b"Pod"), r"\$.kind"),
-        (review().replace(b'"uid": "u-1", ', b""), r"missing required field `uid` - at `\$.request`"),
-        (review("DANCE"), r"DANCE.*\$.request.operation"),
-        (review(new=3), r"got `int` - at `\$.request.object`"),  # type: ignore[arg-type]
-    ],
-)
-def test_what_is_no_review_is_refused_with_the_place(body: bytes, why: str) -> None:
-    with pytest.raises(Malformed, match=why):
-        admit(body, registry(), mutating=True)
-
-
-# ── conversion ─────────────────────────────────────────────────────────────────────────────────────
-
-
-def conversion(*objects: Object, version: str = "x.dev/v2") -> bytes:
-    request = {"uid": "u-2", "desiredAPIVersion": version, "objects": list(objects)}
-    return json.dumps(
-        {"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": request}
-    ).encode()
-
-
-def thing(version: str = "x.dev/v1", **spec: Any) -> Object:
-    return {"apiVersion": version, "kind": "Thing", "metadata": {"name": "t", "uid": "1"}, "spec": spec}
-
-
-def test_objects_are_converted_in_order_and_keep_their_identity() -> None:
-    answer = convert(conversion(thing(a=1), thing("x.dev/v2", a=2)), registry())
-    assert answer.said == "converted" and answer.resource == "Thing"
-    response = answer.body["response"]
-    assert response["uid"] == "u-2" and response["result"] == {"status": "Success"}
-    first, second = response["convertedObjects"]
-    assert first == {
-        "apiVersion": "x.dev/v2",
-        "kind": "Thing",
-        "metadata": {"name": "t", "uid": "1", "annotations": {"from": "x.dev/v1"}},
-        "spec": {"a": 1},
-    }
-    assert second == thing("x.dev/v2", a=2)
-
-
-@pytest.mark.parametrize(
-    ("objects", "why"),
-    [
-        ((thing(a=1), thing(bad=True)), "Thing to x.dev/v2: spec.bad cannot be said"),
-        (({**thing(), "kind": "Other"},), "Other to x.dev/v2: there is no way from x.dev/v1"),
-        ((thing("y.dev/v1"),), "there is no way from y.dev/v1"),
-        (({"metadata": {}},), "to x.dev/v2"),
-    ],
-)
-def test_a_conversion_is_of_all_or_of_none(objects: tuple[Object, ...], why: str) -> None:
-    answer = convert(conversion(*objects), registry())
-    assert answer.said == "failed"
-    assert answer.body["response"]["convertedObjects"] == []
-    assert answer.body["response"]["result"]["status"] == "Failure"
-    assert why in answer.body["response"]["result"]["message"]
-
-
-def test_no_conversion_review() -> None:
-    with pytest.raises(Malformed, match="ConversionReview"):
-        convert(review(), registry())
-
-
-# ── over HTTPS ─────────────────────────────────────────────────────────────────────────────────────
+from tests.unit.webhook_reviews import JOB, conversion, patched, registry, review, thing
 
 
 class Site:
@@ -366,7 +97,14 @@ def test_a_body_without_a_length_is_refused(site: Site) -> None:
 def test_a_bug_is_noted_with_what_was_raised(site: Site) -> None:
     pods: dict[str, Any] = {"resource": {"group": "", "version": "v1", "resource": "pods"}}
     assert site.post("/mutate", review(**pods))[1]["response"]["allowed"] is False
-    assert site.notes == ["a webhook handler for pods failed (RuntimeError('oh dear'))"]
+    assert site.post("/validate", review(**pods))[1]["response"]["allowed"] is True
+    assert site.post("/mutate/optional", review(**pods))[1]["response"]["allowed"] is True
+    (note,) = site.notes  # it is the same error
+    assert re.fullmatch(
+        r"contained an error in webhook of pods ns/j \(id [0-9a-f]{8}\) \(RuntimeError\('oh dear'\)\)", note
+    )
+    labels = {"where": "webhook", "kind": "pods"}
+    assert site.metrics.registry.get_sample_value("bayplan_contained_errors_total", labels) == 2
 
 
 def test_a_new_certificate_is_served_without_a_restart(site: Site) -> None:

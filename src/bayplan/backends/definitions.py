@@ -6,10 +6,11 @@ import json
 from importlib.resources import files
 from typing import Any
 
+from bayplan.backends.conversion import convert
 from bayplan.backends.embedded.store import Store
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kai.names import POD_GROUP, TOPOLOGY
-from bayplan.dialects.kueue import versions
+from bayplan.dialects.kueue.versions import CONVERTED
 
 Object = dict[str, Any]
 
@@ -40,7 +41,7 @@ def define(store: Store, *, groups: bool = True) -> None:
 
     Those of the pod grouper share words with others, such as `queues`: without it they are left out.
     """
-    store.conversions.update(dict.fromkeys(versions.CONVERTED, versions.convert))
+    store.conversions.update(dict.fromkeys(CONVERTED, convert))
     for definition in definitions():
         if groups or not is_of_groups(definition):
             store.create(DEFINITIONS, definition)

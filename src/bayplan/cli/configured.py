@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import IO, Any
 
 import click
-import yaml
 
 from bayplan.cli.inputs import title
 from bayplan.cli.kueue_settings import VERSIONS, read_kueue
 from bayplan.cli.read import STDIN, Document, Problem, read_files
 from bayplan.cli.settings import KIND, VERSION, Settings, read_settings
 from bayplan.cli.words import counted
+from bayplan.dialects.kube.bounded_yaml import bounded_documents
 from bayplan.dialects.kube.fields import Field
 
 BAD_INPUT = 2
@@ -95,7 +95,7 @@ def configuration_text(name: str) -> str:
 
 def kind_defaults(text: str) -> tuple[str, str] | None:
     """The ConfigMap with defaults by kind that a good configuration names: its namespace and name."""
-    body: Any = next((one for one in yaml.safe_load_all(text) if one is not None), {})
+    body: Any = next((one for _, one in bounded_documents(text)), {})
     return read_settings(Field({"grouper": body.get("grouper")})).grouper.defaults
 
 

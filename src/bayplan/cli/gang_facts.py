@@ -11,6 +11,7 @@ from bayplan.cli.live_state import Live, Object
 from bayplan.cli.reasons import NOT_TRIED, admitted_words, few_words, unready_checks
 from bayplan.cli.tables import moment
 from bayplan.cli.words import counted, short_levels
+from bayplan.dialects.kube.times import LATEST
 from bayplan.dialects.kueue.conditions import EVICTED, condition_of
 from bayplan.dialects.kueue.refusals import reason
 from bayplan.model.demand import Demand
@@ -133,8 +134,10 @@ def _no_queue(demand: Demand) -> str:
 def _untried(live: Live, standing: Standing, turn: Turn | None) -> tuple[str, str]:
     if standing.place is Place.BACKOFF:
         until = standing.demand.not_before
-        when = f" until {moment(until)}" if until < float("inf") else ""
-        return reason(Token.ON_HOLD), f"put off{when}"
+        if until > LATEST:
+            closed = closed_words(live, standing.queue)
+            return reason(Token.ON_HOLD), f"on hold: {closed}" if closed else "on hold until it is released"
+        return reason(Token.ON_HOLD), f"put off until {moment(until)}"
     if turn is not None and turn.position > 1:
         return reason(Token.TO_BE_EVALUATED), f"waits behind {turn.first.namespace}/{turn.first.name}"
     if standing.queue and standing.queue not in live.state.rules.queues:

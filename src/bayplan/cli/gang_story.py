@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
-from bayplan.backends.remote.backend import RemoteBackend, connect
-from bayplan.cli.gang_api import gang_api_words, gang_versions
-from bayplan.cli.live_state import Target, pages
+from bayplan.cli.live_state import Live
+from bayplan.cli.reasons import NOT_TRIED, TO_COME
+from bayplan.cli.scheduled_state import Scheduled, pods_by_node, since_text
 from bayplan.cli.words import amount_text, counted, short_resources, shown_name
 from bayplan.cli.zone_drawing import drawn
-from bayplan.dialects.api import Event, Happened
-from bayplan.dialects.errors import NotServed, Trouble
 from bayplan.dialects.kai.advice import advice
-from bayplan.dialects.kai.names import DIALECT as KAI
-from bayplan.dialects.kai.names import is_named_after
 from bayplan.model.assignment import Misfit
 from bayplan.model.charter import Charter
 from bayplan.model.gang import Ref
@@ -24,91 +19,34 @@ from bayplan.model.plan import Bind, Displace, Plan, Refuse
 from bayplan.model.pod import Pod
 from bayplan.runtime.scheduler_role import SchedulerRole, Turn
 from bayplan.state.line import Place
+from bayplan.state.lone import lone_ref
 
+HOSTS_MAX = 16
 NAMES_MAX = 8
-STATES = {Place.RUNNING: "runs", Place.INCOMPLETE: "not complete"}
+RUNS, PARTLY, WAITS = "runs", "runs, and more of its pods wait", "waits"
+INCOMPLETE, FLAWED = "not complete", "cannot start as it is written"
+STATES = {Place.RUNNING: RUNS, Place.INCOMPLETE: INCOMPLETE}
 
 
-def scheduled_story(target: Target, text: str, *, zones: bool = False) -> list[str] | None:
-    """All that can be said of the gangs and pods of that name; None if there are none. Nothing is changed."""
-    try:
-        backend = connect(target.kubeconfig, target.context)
-    except Trouble:
-        return None  # whoever asked first has told
-    try:
-        namespace, _, name = text.partition("/") if "/" in text else ("", "", text)
-        namespace = namespace or target.namespace or backend.access.namespace
-        role = SchedulerRole(profiles=target.settings.profiles, zone_care=target.settings.zone_care)
-        _read(backend, role)
-        meant, now = _meant(role, namespace, name), target.clock.wall()
-        found = [line for ref in meant for line in _story(role, ref, now, zones=zones)]
-        if any(ref.dialect != KAI for ref in meant):
-            found.append(f"gang API: {gang_api_words(gang_versions(backend.request))}")
-        return found or None
-    except Trouble:
-        return None
-    finally:
-        backend.close(0)
-
-
-def _read(backend: RemoteBackend, role: SchedulerRole) -> None:
-    for kind in role.kinds:
-        try:
-            listed: list[Any] = list(pages(backend, kind))
-        except NotServed:
-            if not kind.optional:
-                raise
-            continue
-        for one in listed:
-            role.fold(role.decode(Event(Happened.SEEN, kind, one)))
-    role.fold(role.gathered())
-
-
-def _meant(role: SchedulerRole, namespace: str, name: str) -> list[Ref]:
-    """A group, the copies of the groups of a Workload, a job, or a pod; a pod of a gang stands for it.
-
-    So does a group that is a part of another one. A job that was put into groups stands for them.
-    """
-    state = role.state
-    known = {entry.ref: None for entry in state.entries()} | dict.fromkeys(state.charters)
-    here = [ref for ref in known if ref.namespace == namespace]
-    exact = [ref for ref in here if name in (ref.name, shown_name(ref), ref.name.partition("/")[0])]
-    exact = exact or [ref for ref in here if _has_part(state.charters.get(ref), name)]
-    if not any(state.members.get(ref) for ref in exact):
-        exact = [ref for ref in here if ref.dialect == KAI and is_named_after(ref.name, name)] or exact
-    by_pod = [pod.gang for key, pod in state.pods.items() if (key.namespace, key.name) == (namespace, name)]
-    return exact or [ref for ref in by_pod if ref is not None]
-
-
-def _has_part(charter: Charter | None, name: str) -> bool:
-    """Whether it is a gang of groups, and one of them has that name."""
-    if charter is None or charter.tree is None or not charter.quorum:
-        return False
-    return any(part.name == name for part in charter.tree.pod_sets())
-
-
-def _story(role: SchedulerRole, ref: Ref, now: float, *, zones: bool) -> Iterator[str]:
-    state = role.state
+def gang_story(live: Live, found: Scheduled, ref: Ref, *, full: bool, zones: bool) -> Iterator[str]:
+    """All that can be said of a gang, or of a pod that stands for itself. Nothing is changed."""
+    role, state = found.role, found.role.state
     charter, place = state.charter_of(ref), state.place_of(ref)
     standing, waiting = state.standing(ref), state.waiting(ref)
-    yield f"{ref.kind} {ref.namespace}/{shown_name(ref)}: {_state(charter, place, standing)}"
-    extra = len(standing) + len(waiting) - charter.minimum if charter is not None else 0
-    if charter is not None and (charter.minimum > 1 or (charter.minimum and extra > 0)):
-        beyond = f", and takes {extra} more if there is room" if extra > 0 else ""
-        yield f"  needs {counted(charter.minimum, 'pod')} at once{beyond}"
-    if charter is not None and charter.locality.required:
-        yield f"  all on nodes that share a value of {charter.locality.required}"
-    if charter is not None and (ref in role.groups.groups or charter.quorum):
-        yield from _sub_groups(charter, (*standing, *waiting))
+    if not standing and not waiting:  # a pod without a gang is not in line once it has a node
+        standing = tuple(pod for key, pod in state.pods.items() if lone_ref(key) == ref and pod.node)
+    yield f"{ref.kind} {ref.namespace}/{shown_name(ref)}: {state_of(role, ref)}"
+    yield from _asked(role, ref, charter, (*standing, *waiting))
     gated = len(state.members.get(ref, ())) - len(standing) - len(waiting)
     held = f", {gated} are held back or over" if gated > 0 and ref.kind != "Pod" else ""
     yield f"  {counted(len(standing), 'pod')} with a node, {len(waiting)} without{held}"
     group = charter if ref in role.groups.groups else None  # its priority is that of all its pods
-    for shape, count in _parts(waiting, None if group is None else group.priority).items():
+    for shape, count in parts_text(waiting, None if group is None else group.priority).items():
         yield f"  {count} x {shape}"
+    yield from place_lines(live, found, standing, full=full)
     nodes = {pod.node for pod in standing if pod.node}
     if place not in (None, Place.RUNNING):
-        plan = role.decide(Turn(role.name_of(ref), state.look([ref], now)), now)
+        plan = decided(role, ref, live.now)
         yield from _outcome(role, plan, ref)
         nodes |= {action.node for action in plan.actions if isinstance(action, Bind)}
     if zones:
@@ -116,15 +54,58 @@ def _story(role: SchedulerRole, ref: Ref, now: float, *, zones: bool) -> Iterato
         yield from drawn(sorted(nodes) or sorted(known), known, {})
 
 
-def _state(charter: Charter | None, place: Place | None, standing: Sequence[Pod]) -> str:
+def place_lines(live: Live, found: Scheduled, pods: Iterable[Pod], *, full: bool) -> Iterator[str]:
+    """On which nodes pods are, and since when they have been running."""
+    placed = [pod for pod in pods if pod.node]
+    nodes = pods_by_node(placed)
+    if not nodes:
+        return
+    yield f"where: {found.where(nodes)}"
+    shown = list(nodes.items())[: None if full else HOSTS_MAX]
+    yield from (f"  {node}: {counted(count, 'pod')}" for node, count in shown)
+    if len(nodes) > len(shown):
+        yield f"  and {counted(len(nodes) - len(shown), 'more host')}; --full names all of them"
+    started = [pod.started for pod in placed if pod.started]
+    yield f"running since: {since_text(live, min(started))}" if started else "running since: not started yet"
+
+
+def decided(role: SchedulerRole, ref: Ref, now: float) -> Plan:
+    """What the scheduler would do about a gang at this moment."""
+    return role.decide(Turn(role.name_of(ref), role.state.look([ref], now)), now)
+
+
+def reason_now(role: SchedulerRole, ref: Ref, now: float) -> str:
+    """Why a gang would wait if it were looked at now."""
+    actions = decided(role, ref, now).actions
+    refusals = [role.told(ref, action.why) for action in actions if isinstance(action, Refuse)]
+    fits = any(isinstance(action, Bind) for action in actions)
+    return refusals[0] if refusals else TO_COME if fits else NOT_TRIED
+
+
+def _asked(role: SchedulerRole, ref: Ref, charter: Charter | None, pods: tuple[Pod, ...]) -> Iterator[str]:
+    """What the gang needs to start, and where its pods have to be."""
+    if charter is None:
+        return
+    extra = len(pods) - charter.minimum
+    if charter.minimum > 1 or (charter.minimum and extra > 0):
+        beyond = f", and takes {extra} more if there is room" if extra > 0 else ""
+        yield f"  needs {counted(charter.minimum, 'pod')} at once{beyond}"
+    if charter.locality.required:
+        yield f"  all on nodes that share a value of {charter.locality.required}"
+    if ref in role.groups.groups or charter.quorum:
+        yield from _sub_groups(charter, pods)
+
+
+def state_of(role: SchedulerRole, ref: Ref) -> str:
     """How a gang fares, in a few words."""
+    charter, place = role.state.charter_of(ref), role.state.place_of(ref)
     if place is None:
-        return "runs"
+        return RUNS
     if charter is not None and charter.flaw:
-        return "cannot start as it is written"
-    if charter is not None and place is not Place.RUNNING and _has_minimum(charter, standing):
-        return "runs, and more of its pods wait"
-    return STATES.get(place, "waits")
+        return FLAWED
+    if charter is not None and place is not Place.RUNNING and _has_minimum(charter, role.state.standing(ref)):
+        return PARTLY
+    return STATES.get(place, WAITS)
 
 
 def _has_minimum(charter: Charter, standing: Sequence[Pod]) -> bool:
@@ -149,7 +130,7 @@ def _sub_groups(charter: Charter, pods: tuple[Pod, ...]) -> Iterator[str]:
         yield f"  {part.name}: {there}, {part.minimum} needed{where}"
 
 
-def _parts(pods: tuple[Pod, ...], priority: int | None = None) -> dict[str, int]:
+def parts_text(pods: tuple[Pod, ...], priority: int | None = None) -> dict[str, int]:
     """Equal pods together, in words."""
     found: dict[str, int] = {}
     for pod in pods:
@@ -177,7 +158,7 @@ def _outcome(role: SchedulerRole, plan: Plan, ref: Ref) -> Iterator[str]:
             first, *more = role.told(ref, action.why).splitlines()
             yield f"reason: {first}"
             yield from (f"  {line}" for line in more)
-            yield from _nearest(action.why.misfit)
+            yield from nearest_lines(action.why.misfit)
             known = role.groups.groups.get(ref)
             if known is not None and (todo := advice(action.why, known.group)):
                 yield f"what to do: {todo}"
@@ -188,7 +169,7 @@ def _outcome(role: SchedulerRole, plan: Plan, ref: Ref) -> Iterator[str]:
         yield f"would have to go: {_named(names)}"
 
 
-def _nearest(misfit: Misfit | None) -> Iterator[str]:
+def nearest_lines(misfit: Misfit | None) -> Iterator[str]:
     """The domain that came closest, and what runs out there."""
     near = None if misfit is None else misfit.nearest
     if near is not None and near.domain and near.resource:

@@ -41,6 +41,7 @@ def _row(live: Live, one: GangFacts, *, wide: bool) -> list[object]:
 def _record(live: Live, one: GangFacts) -> dict[str, Any]:
     demand, source = one.demand, one.demand.gang.source
     return {
+        "kind": "Workload",
         "namespace": source.namespace,
         "name": source.name,
         "queue": demand.entrance[1],

@@ -18,9 +18,12 @@ from bayplan.cli.list_groups import (
     pod_groups,
 )
 from bayplan.cli.list_queues import queue_records, queue_tables
+from bayplan.cli.list_scheduled import scheduled_records, scheduled_rows, scheduled_table
 from bayplan.cli.list_topologies import topology_records, topology_tables
 from bayplan.cli.live_state import Live, Target, reaches_a_cluster
+from bayplan.cli.scheduled_state import Scheduled, read_scheduled
 from bayplan.cli.tables import say, say_json
+from bayplan.dialects.closest import closest
 
 WIDE, JSON = "wide", "json"
 
@@ -44,18 +47,26 @@ def listing() -> None:
 @_everywhere
 @_output
 def gangs(target: Target, all_namespaces: bool, output: str | None) -> None:
-    """Show every gang in a queue, and every pod group: where it stands, or the reason why it waits."""
+    """Show every gang: Workloads of queues, pod groups, jobs and pods that name bayplan as their scheduler.
+
+    Tells where each stands, or the reason why it waits.
+    """
     with target.live() as live:
         namespace = "" if all_namespaces else checked_namespace(live, live.namespace)
         found = [one for one in outlook(live).gangs if namespace in ("", one.demand.gang.source.namespace)]
-        groups = pod_groups(live, namespace)
+        groups, scheduled = pod_groups(live, namespace), read_scheduled(live)
+        rows = scheduled_rows(live, scheduled, namespace)
+        _say_unread(scheduled)
         if output == JSON:
-            say_json([*gang_records(live, found), *group_records(live, groups)])
-        elif found or groups:
+            say_json([*gang_records(live, found), *group_records(live, groups), *scheduled_records(rows)])
+        elif found or groups or rows:
             tables = [gang_table(live, found, wide=output == WIDE)] if found else []
-            _say_all(*tables, *([group_table(live, groups)] if groups else []))
+            tables += [group_table(live, groups)] if groups else []
+            tables += [scheduled_table(live, rows, wide=output == WIDE)] if rows else []
+            _say_all(*tables)
         else:
-            click.echo(f"no gangs in namespace {namespace}" if namespace else "no gangs", err=True)
+            where = f"no gangs in namespace {namespace}" if namespace else "no gangs"
+            click.echo(where if all_namespaces else f"{where}; -A lists all namespaces", err=True)
 
 
 @listing.command()
@@ -77,6 +88,7 @@ def queues(target: Target, all_namespaces: bool, output: str | None) -> None:
             tables = [queue_tables(live, namespace, wide=output == WIDE)] if known else []
             _say_all(*tables, *([fair_queue_table(fair)] if fair else []))
         else:
+            live.require_queues()
             click.echo("no ClusterQueue is defined", err=True)
 
 
@@ -93,7 +105,14 @@ def topologies(target: Target, all_namespaces: bool, output: str | None) -> None
         elif live.state.holdings.clusters:
             say(topology_tables(live, wide=output == WIDE))
         else:
+            live.require_queues()
             click.echo("no Topology is defined", err=True)
+
+
+def _say_unread(scheduled: Scheduled) -> None:
+    if scheduled.unread:
+        kinds = ", ".join(scheduled.unread)
+        click.echo(f"not counted, for want of the right to list them: {kinds}", err=True)
 
 
 def _say_all(*tables: list[str]) -> None:
@@ -105,5 +124,6 @@ def _say_all(*tables: list[str]) -> None:
 def checked_namespace(live: Live, name: str) -> str:
     """A namespace that exists; one sentence if it does not."""
     if not live.has_namespace(name):
-        raise click.ClickException(f"there is no namespace {name}")
+        near = closest(name, live.state.rules.namespaces)
+        raise click.ClickException(f"there is no namespace {name}{f'; did you mean {near}?' if near else ''}")
     return name

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import click
 
+from bayplan.backends.conversion import convert
 from bayplan.backends.remote.answers import trouble_of
 from bayplan.backends.remote.backend import RemoteBackend, connect
 from bayplan.backends.remote.decoding import Wire
@@ -24,7 +25,7 @@ from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.wire import NODES, PODS_KIND
 from bayplan.dialects.kueue import admitting
 from bayplan.dialects.kueue.members import source
-from bayplan.dialects.kueue.versions import PLAIN, convert
+from bayplan.dialects.kueue.versions import PLAIN
 from bayplan.dialects.nrt import reading as zones
 from bayplan.model.change import Change
 from bayplan.model.gang import Ref
@@ -54,6 +55,8 @@ class Live:
     changes: list[Change] = field(default_factory=list)  # all that there is
     workloads: dict[Ref, Object] = field(default_factory=dict)  # those that are over among them
     state: AdmissionState = field(default_factory=AdmissionState)
+    no_queues: str = ""  # the sentence for a cluster that does not serve the queue API
+    lists: dict[Kind, list[Any]] = field(default_factory=dict)  # what was read already, by kind
 
     def imagined(self) -> Live:
         """The same with a state of its own, to try things on."""
@@ -67,6 +70,17 @@ class Live:
 
     def has_namespace(self, name: str) -> bool:
         return name in self.state.rules.namespaces
+
+    def require_queues(self) -> None:
+        """One sentence if the cluster does not serve the queue API."""
+        if self.no_queues:
+            raise click.ClickException(self.no_queues)
+
+    def listed(self, kind: Kind) -> list[Any]:
+        """All objects of a kind; each kind is read once."""
+        if kind not in self.lists:
+            self.lists[kind] = list(pages(self.backend, kind))
+        return self.lists[kind]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +135,19 @@ def reaches_a_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def read(live: Live) -> None:
-    """List everything that admission looks at, and fold it. Nothing is watched, nothing is written."""
-    workloads = _listed(live.backend, admitting.WORKLOADS)
+    """List everything that admission looks at, and fold it. Nothing is watched, nothing is written.
+
+    A cluster that does not serve the queue API may have gangs of other families: the rest is read.
+    """
+    try:
+        workloads = _listed(live, admitting.WORKLOADS)
+    except NotServed as missing:
+        workloads, live.no_queues = [], str(missing)
     live.workloads = {source(Field(one), "Workload"): one for one in workloads}
     for kind in (*RULES, NODES, PODS_KIND, admitting.WORKLOADS):
-        found = workloads if kind is admitting.WORKLOADS else _listed(live.backend, kind)
+        if kind.group == admitting.GROUP and live.no_queues:
+            continue
+        found = workloads if kind is admitting.WORKLOADS else _listed(live, kind)
         for one in found:
             live.changes += admitting.decode(Event(Happened.SEEN, kind, one), live.settings.resources)
     reading = zones.ZoneReading()
@@ -175,19 +197,19 @@ def event_time(event: Object) -> str:
     return next((str(time) for time in times if time), "")
 
 
-def _listed(backend: RemoteBackend, kind: Kind) -> list[Any]:
+def _listed(live: Live, kind: Kind) -> list[Any]:
     """All objects of a kind. A server that knows only the older version of our API is read in that."""
     try:
-        return list(pages(backend, kind))
+        return live.listed(kind)
     except NotServed:
         if kind.group != admitting.GROUP:
             raise
     older = replace(kind, version=OLDER)
     try:
-        found = list(pages(backend, older))
+        found = live.listed(older)
     except NotServed:
         raise NotServed(
-            f"{backend.access.server} has no queues: it does not serve {kind.plural} of {kind.group};"
+            f"{live.backend.access.server} has no queues: it does not serve {kind.plural} of {kind.group};"
             " install the definitions with: bayplan install"
         ) from None
     return [convert(one, kind.api_version) if kind.kind in PLAIN else one for one in found]

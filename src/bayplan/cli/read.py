@@ -7,20 +7,14 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import yaml
-
+from bayplan.dialects.kube.bounded_json import deeper_than
+from bayplan.dialects.kube.bounded_yaml import DEPTH_MAX, UnreadableYAML, bounded_documents
 from bayplan.dialects.kube.fields import Field, printable, type_name
 
 STDIN = "-"
-DEPTH_MAX = 200  # API objects nest a few dozen levels
-VALUES_MAX = 20_000_000  # what aliases may blow a file up to
 
-# The loader in C is ten times faster; not every build of PyYAML has it.
-_LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BLANKS = re.compile(r"\s*")
-_TIMESTAMP = "tag:yaml.org,2002:timestamp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +107,8 @@ def _documents(text: str) -> list[tuple[int, object]]:
 
 def _json_documents(text: str) -> list[tuple[int, object]]:
     """One JSON value after the other."""
+    if deeper_than(text.encode(), DEPTH_MAX):
+        raise Unreadable("", "is nested too deeply")
     found: list[tuple[int, object]] = []
     decoder = json.JSONDecoder()
     line, seen, position = 1, 0, _skip_blanks(text, 0)
@@ -123,8 +119,6 @@ def _json_documents(text: str) -> list[tuple[int, object]]:
             value, end = decoder.raw_decode(text, position)
         except json.JSONDecodeError:
             raise
-        except RecursionError:
-            raise Unreadable(f"line {line}", "is nested too deeply") from None
         except ValueError as trouble:  # a number of more digits than Python reads
             raise Unreadable(f"line {line}", f"holds a number that is too long: {trouble}") from None
         found.append((line, value))
@@ -138,76 +132,10 @@ def _skip_blanks(text: str, start: int) -> int:
 
 
 def _yaml_documents(text: str) -> list[tuple[int, object]]:
-    found: list[tuple[int, object]] = []
     try:
-        _refuse_depth(text)
-        loader = _plain_loader()(text)
-        while loader.check_node():
-            node = loader.get_node()
-            value = loader.construct_document(node)
-            line = node.start_mark.line + 1
-            if "&" in text:
-                _refuse_loops(value, line)
-            if value is not None:
-                found.append((line, value))
-    except yaml.MarkedYAMLError as trouble:
-        mark = trouble.problem_mark or trouble.context_mark
-        where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise Unreadable(where, f"is not YAML: {trouble.problem or trouble.context}") from None
-    except yaml.YAMLError as trouble:
-        raise Unreadable("", f"is not YAML: {str(trouble).splitlines()[0]}") from None
-    except ValueError as trouble:
-        raise Unreadable("", f"holds a value that cannot be read: {trouble}") from None
-    return found
-
-
-def _refuse_depth(text: str) -> None:
-    """The loader in C does not survive extreme nesting, so look at the events first, if in doubt."""
-    deepest = max((len(line) - len(line.lstrip(" -?")) for line in text.splitlines()), default=0)
-    if deepest + text.count("[") + text.count("{") <= DEPTH_MAX:
-        return
-    depth = 0
-    for event in yaml.parse(text, _LOADER):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > DEPTH_MAX:
-                where = f"line {event.start_mark.line + 1}" if event.start_mark else ""
-                raise Unreadable(where, "is nested too deeply")
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-
-
-def _plain_loader() -> Any:
-    """A safe loader that leaves dates as the text they are, like Kubernetes does."""
-    loader: Any = type("PlainLoader", (_LOADER,), {})
-    loader.yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
-        for first, resolvers in _LOADER.yaml_implicit_resolvers.items()
-    }
-    return loader
-
-
-def _refuse_loops(root: object, line: int) -> None:
-    """Aliases may make a value contain itself, or blow it up; neither can be an API object."""
-    sizes: dict[int, int] = {}
-    inside: set[int] = set()
-    stack: list[tuple[object, bool]] = [(root, False)]
-    while stack:
-        value, left = stack.pop()
-        if not isinstance(value, dict | list):
-            continue
-        below = list(value.values()) if isinstance(value, dict) else value
-        if left:
-            inside.discard(id(value))
-            sizes[id(value)] = 1 + sum(sizes.get(id(child), 1) for child in below)
-        elif id(value) in inside:
-            raise Unreadable(f"line {line}", "holds an alias that contains itself")
-        elif id(value) not in sizes:
-            inside.add(id(value))
-            stack.append((value, True))
-            stack.extend((child, False) for child in below)
-    if sizes.get(id(root), 1) > VALUES_MAX:
-        raise Unreadable(f"line {line}", f"aliases make more than {VALUES_MAX:,} values of it")
+        return bounded_documents(text)
+    except UnreadableYAML as trouble:
+        raise Unreadable(trouble.where, trouble.why) from None
 
 
 def _flattened(file: str, line: int, value: object, path: str, kind: str = "") -> Iterator[Document]:

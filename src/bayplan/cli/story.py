@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
+from bayplan.cli.find_gang import find
 from bayplan.cli.gang_facts import INACTIVE, GangFacts, Outlook, named, outlook, owner_of
-from bayplan.cli.gang_story import scheduled_story
 from bayplan.cli.list_gangs import flavors, gang_records
 from bayplan.cli.list_queues import cohort_path
-from bayplan.cli.listing import checked_namespace
 from bayplan.cli.live_state import Live, Object, Target, event_time, events_about, reaches_a_cluster
 from bayplan.cli.places import drawn
+from bayplan.cli.scheduled_story import scheduled_story
 from bayplan.cli.tables import age, moment, say, say_json, table
 from bayplan.cli.waiting import Sections, waiting_sections, wishes
 from bayplan.cli.words import counted
@@ -31,46 +31,47 @@ NAMES_MAX = 8
 
 
 @click.command("explain")
-@click.argument("gang", metavar="NAMESPACE/NAME")
+@click.argument("gang", metavar="[NAMESPACE/]NAME")
 @reaches_a_cluster
 @click.option("-o", "--output", type=click.Choice(["json"]), help="Everything for machines.")
 @click.option("--full", is_flag=True, help="Draw every host that has a pod of the gang, one by one.")
 @click.option("--zones", is_flag=True, help="Draw the zones of the nodes that it runs on or would start on.")
 def explain_gang(target: Target, gang: str, output: str | None, full: bool, zones: bool) -> None:
-    """Tell why a gang waits, or where it is: a Workload of a queue, or the job that one stands for; or else a
-    PodGroup, a Workload of the gang API, a job or a pod that names us as its scheduler.
+    """Tell why a gang waits, or where it runs.
 
-    Says what was tried flavor by flavor, where the gang nearly fits, who holds that place, and the least
-    that would get it admitted. Nothing is changed.
+    NAME is that of a Workload, a pod group, a job, or a pod, which stands for its gang. If objects of
+    several kinds have it, put the kind before it: ml/job/train.
+
+    Of a gang in a queue it is told what was tried flavor by flavor, where the gang nearly fits, which gangs
+    hold that place, and the least that would get it admitted. Nothing is changed.
     """
-    try:
-        _explain_queued(target, gang, output, full=full, zones=zones)
-    except click.ClickException:
-        found = scheduled_story(target, gang, zones=zones)
-        if found is None:
-            raise
-        if output == "json":
-            say_json({"gang": gang, "story": found})
-        else:
-            say(found)
-
-
-def _explain_queued(target: Target, gang: str, output: str | None, *, full: bool, zones: bool) -> None:
-    """A gang that asks for quota."""
     with target.live() as live:
-        ref = find_gang(live, gang)
-        workload = live.workloads[ref]
-        seen = outlook(live)
-        facts = seen.find(ref)
-        head = _over(ref, workload, live) if facts is None else _head(live, facts)
-        sections = {} if facts is None else _sections(live, facts, seen, full=full)
-        if zones and facts is not None:
-            sections["zones"] = _zones(live, facts)
-        sections |= _past(live, ref, workload)
+        search = find(live, gang)
+        if search.found.workload is not None:
+            _explain_queued(live, search.found.workload, output, full=full, zones=zones)
+            return
+        assert search.scheduled is not None
+        story, record = scheduled_story(live, search.scheduled, search.found, full=full, zones=zones)
         if output == "json":
-            _say_json(live, ref, facts, head, sections)
+            say_json({"gang": gang, **record, "story": story})
         else:
-            say([*head, *told(sections)])
+            say(story)
+
+
+def _explain_queued(live: Live, ref: Ref, output: str | None, *, full: bool, zones: bool) -> None:
+    """A gang that asks for quota."""
+    workload = live.workloads[ref]
+    seen = outlook(live)
+    facts = seen.find(ref)
+    head = _over(ref, workload, live) if facts is None else _head(live, facts)
+    sections = {} if facts is None else _sections(live, facts, seen, full=full)
+    if zones and facts is not None:
+        sections["zones"] = _zones(live, facts)
+    sections |= _past(live, ref, workload)
+    if output == "json":
+        _say_json(live, ref, facts, head, sections)
+    else:
+        say([*head, *told(sections)])
 
 
 def _zones(live: Live, facts: GangFacts) -> list[str]:
@@ -94,26 +95,6 @@ def told(sections: Sections) -> Iterator[str]:
         else:
             yield f"{title}:"
             yield from (f"  {line}" for line in lines)
-
-
-def find_gang(live: Live, text: str) -> Ref:
-    """The Workload of that name, or of the job of that name."""
-    namespace, _, name = text.rpartition("/")
-    namespace = checked_namespace(live, namespace or live.namespace)
-    here = {ref: one for ref, one in live.workloads.items() if ref.namespace == namespace}
-    exact = [ref for ref in here if ref.name == name]
-    owned = [ref for ref, one in here.items() if owner_of(one).partition("/")[2] == name]
-    running = [ref for ref in owned if not is_true(here[ref], FINISHED)]
-    found = exact or running or owned
-    if not found:
-        raise click.ClickException(
-            f"there is no Workload {namespace}/{name}, and no job of that name has one;"
-            f" see: bayplan list gangs -n {namespace}"
-        )
-    if len(found) > 1:
-        names = ", ".join(sorted(ref.name for ref in found))
-        raise click.ClickException(f"{namespace}/{name} has several Workloads, name one of them: {names}")
-    return found[0]
 
 
 def queue_text(live: Live, namespace: str, entrance: str, queue: str) -> str:

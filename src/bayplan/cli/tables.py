@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from bayplan.dialects.kube.fields import printable
+from bayplan.dialects.kube.times import LATEST
 
 NOTHING = "-"
 _STEPS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
@@ -53,8 +54,8 @@ def age(seconds: float) -> str:
 
 
 def moment(seconds: float) -> str:
-    """A time of day with its date, in UTC."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    """A time of day with its date, in UTC; what lies behind the last date is on the last date."""
+    return datetime.fromtimestamp(min(max(seconds, 0.0), LATEST), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def percent(share: float) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from bayplan.backends.conversion import convert
 from bayplan.dialects.errors import Trouble
 from bayplan.dialects.jobs.kinds import KINDS, Find
 from bayplan.dialects.jobs.part import nothing
@@ -16,7 +17,7 @@ from bayplan.dialects.kai.admission import FindOwner, no_owner
 from bayplan.dialects.kueue.admission import VALIDATED, validate
 from bayplan.dialects.kueue.defaulting import DEFAULTED, default
 from bayplan.dialects.kueue.job_defaults import CHANGED_TOO, default_written
-from bayplan.dialects.kueue.versions import CONVERTED, convert
+from bayplan.dialects.kueue.versions import CONVERTED
 from bayplan.dialects.kueue.workload_conversion import GROUP, V1BETA2
 from bayplan.runtime.certificate_keeper import TRUSTING, CertificateKeeper, trusting
 from bayplan.runtime.certificates import Certificates, reload, server_context

@@ -12,6 +12,12 @@ PODS = "pods"
 """The resource every pod takes one of."""
 
 LEVELS_MAX = 16
+ROOM_MAX = 2**50
+"""More of any resource than a machine has: 1 PiB, or 10^12 cores. A pod that asks for so much never fits.
+
+Free amounts are int64 and each is between -ROOM_MAX and ROOM_MAX, so that a sum over 8,191 machines at the
+bound does not wrap; over 100,000 machines it does not as long as they have less than 64 TiB each on average.
+"""
 
 
 @dataclass(frozen=True, slots=True)

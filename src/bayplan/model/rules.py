@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bayplan.model.whole_numbers import signed_number
+
 
 @dataclass(frozen=True, slots=True)
 class Taint:
@@ -53,8 +55,7 @@ def _compares(have: str, bound: str, operator: str) -> bool:
 
 def integer(text: str) -> int | None:
     """The whole number a label or taint value spells, or None."""
-    digits = text[1:] if text[:1] in ("-", "+") else text
-    return int(text) if digits.isascii() and digits.isdigit() else None
+    return signed_number(text)
 
 
 @dataclass(frozen=True, slots=True)

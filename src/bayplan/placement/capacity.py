@@ -16,6 +16,9 @@ COUNT_MAX = 2**31 - 1
 STACKED_MIN = 8  # from here on one large division is cheaper than many small ones
 COMPARISONS_MAX = 3  # up to here counting by comparison is cheaper than dividing
 
+OVERUSED_MAX = -(2**44)
+"""A node that lacks more than this counts as lacking this when nodes are summed: no sum wraps around."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Taken:
@@ -54,7 +57,7 @@ def room(supply: Supply, mask: Bools, resource: str) -> Ints:
     if supply.claimed is None:
         free: Ints = supply.free[row]
         return free
-    inside = np.where(mask, supply.free[row], 0)
+    inside = np.where(mask, np.maximum(supply.free[row], OVERUSED_MAX), 0)
     held: Ints = np.add.reduceat(inside, supply.tree.starts[supply.tree.lowest]) - supply.claimed[row]
     return held
 

@@ -14,7 +14,7 @@ import numpy as np
 from bayplan.model.assignment import Code, Misfit
 from bayplan.model.gang import Gang, Locality
 from bayplan.model.profile import Profile, Strategy
-from bayplan.placement.exact_ask import Ask, Unit, ask_of, holds, located, score
+from bayplan.placement.exact_ask import Ask, Unit, ask_of, exceeds_all_room, holds, located, score
 from bayplan.placement.exact_domains import Answer, Budget, Search, best_at, is_within_one
 from bayplan.placement.exact_grid import grid_of, top_level
 from bayplan.placement.exact_solver import solver
@@ -36,6 +36,8 @@ def place_exactly(scope: Scope, gang: Gang) -> tuple[dict[str, Located], bool] |
     ask = ask_of(scope, gang)
     if isinstance(ask, Misfit):
         return ask
+    if isinstance(greedy, Misfit) and exceeds_all_room(ask):
+        return greedy
     hint = None if isinstance(greedy, Misfit) else _as_array(ask, greedy)
     answer = _search(ask, hint, Budget(scope.profile.exact_seconds))
     if answer.pods is not None:

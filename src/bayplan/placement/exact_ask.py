@@ -105,6 +105,15 @@ def fits(need: Ints, rooms: Ints, allowed: Bools) -> Ints:
     return np.where(allowed, most, 0)
 
 
+def exceeds_all_room(ask: Ask) -> bool:
+    """Whether all pods together ask for more of a resource than all leaves have; exact for any amounts."""
+    counts, rooms = ask.counts.tolist(), ask.rooms.tolist()
+    return any(
+        sum(count * need for count, need in zip(counts, needs, strict=True)) > sum(room)
+        for needs, room in zip(ask.needs.T.tolist(), rooms, strict=True)
+    )
+
+
 def holds(ask: Ask, levels: tuple[int, ...], pods: Ints) -> bool:
     """Whether pods (pod set by leaf) keep to every rule, with each unit within one domain of its level."""
     if (pods.sum(axis=1) != ask.counts).any() or (pods[~ask.allowed] > 0).any():

@@ -10,7 +10,7 @@ import numpy as np
 
 from bayplan.model.assignment import Assignment, Path
 from bayplan.model.gang import Ref
-from bayplan.model.node import HOSTNAME
+from bayplan.model.node import HOSTNAME, ROOM_MAX
 from bayplan.model.quota import Flavor
 from bayplan.model.rules import NodeRules
 from bayplan.model.zone import ZoneWants
@@ -238,7 +238,8 @@ class Rooms:
             rows, each = _vector(supply, with_slot(requests))
             claims = supply.claimed is not None and place.levels[-1] != HOSTNAME
             width = supply.leaves if claims else supply.tree.rows
-            cells, amounts = rows[:, None] * width + leaves, each * pods
+            cells = rows[:, None] * width + leaves
+            amounts = each * np.minimum(pods, ROOM_MAX // each)  # bounded, and the same when given back
             self.known.impacts[key] = Impact(rows, leaves, cells.ravel(), amounts.ravel(), requests)
         return self.known.impacts[key]
 
@@ -265,7 +266,9 @@ def _add(taken: dict[_Key, _Taken], key: _Key, more: _Taken) -> None:
 def _vector(supply: Supply, amounts: Mapping[str, int]) -> tuple[Ints, Ints]:
     """The rows of resources that are asked for, and how much of each, as a column."""
     known = supply.resources
-    asked = [(known[name], value) for name, value in amounts.items() if value and name in known]
+    asked = [
+        (known[name], min(value, ROOM_MAX)) for name, value in amounts.items() if value and name in known
+    ]
     found = np.array(asked, np.int64).reshape(-1, 2)
     return found[:, 0], found[:, 1:]
 

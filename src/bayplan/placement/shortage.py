@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import mul
 
 import numpy as np
 
@@ -160,7 +161,7 @@ def _totals(terrain: Terrain, knot: Knot, level: int) -> Lacks:
     """What is free counts only where one of those who ask for it may be."""
     found = []
     for row, name in enumerate(terrain.names):
-        asked = int(knot.need @ terrain.needs[:, row])
+        asked = sum(map(mul, knot.need.tolist(), terrain.needs[:, row].tolist()))
         if asked:
             welcome = terrain.allowed[(knot.need > 0) & (terrain.needs[:, row] > 0)].any(axis=0)
             free = np.where(welcome, np.maximum(terrain.free[row], 0), 0)

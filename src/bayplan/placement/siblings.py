@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from operator import mul
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from bayplan.placement.terrain import EVERYWHERE, Area, Terrain, common_domain
 from bayplan.placement.tree import Bools, Ints
 
 ROOT = -1
+LOAD_MAX = 2**62  # more than all nodes have of anything
 
 
 class Found(Enum):
@@ -72,6 +74,7 @@ class Search:
             amounts, each = np.where(used, np.maximum(terrain.free, 0), 0), terrain.needs
             self.leads = [kinds + lead for lead in terrain.leads]
         self.weights = np.concatenate((self.weights, each), axis=1)
+        self.heaviest = int(self.weights.max(initial=0))
         base = np.concatenate((terrain.caps, amounts))
         levels = range(-1, terrain.rows_level)
         self.slack: dict[int, Ints] = {level: terrain.summed(base, level) for level in levels}
@@ -123,8 +126,12 @@ class Search:
         return found
 
     def _load(self, knot: Knot) -> Ints:
-        load: Ints = knot.need @ self.weights
-        return load
+        if int(knot.need.sum()) * self.heaviest < LOAD_MAX:
+            load: Ints = knot.need @ self.weights
+            return load
+        columns = self.weights.T.tolist()  # amounts that no node has: exact, and bounded only then
+        sums = [min(sum(map(mul, knot.need.tolist(), column)), LOAD_MAX) for column in columns]
+        return np.array(sums, np.int64)
 
     # ── searching ──────────────────────────────────────────────────────────────────────────────────
 

@@ -21,6 +21,7 @@ from bayplan.dialects.kueue.pod_keeping import PODS
 from bayplan.dialects.kueue.pod_rules import group_name
 from bayplan.dialects.kueue.rulebook import RULES
 from bayplan.dialects.kueue.serving_keeping import SERVING_KINDS, parent_kind
+from bayplan.model.whole_numbers import whole_number
 
 Object = dict[str, Any]
 Key = tuple[str, str]  # namespace, name
@@ -65,6 +66,7 @@ class Shelf:
         self.joining: dict[Key, PodWire] = {}
         self.others: dict[Unit, Object] = {}
         self.standing: dict[Key, set[str]] = {}  # by Workload: pods that are sent to hosts and not over
+        self._stands_for: dict[Key, str] = {}  # the same by pod
         self.groups: dict[Key, dict[Key, None]] = {}
         self.owned: dict[Unit, dict[Key, None]] = {}  # Workloads by the kind and name of their owner
         self.flavors: dict[str, Object] = {}
@@ -113,7 +115,7 @@ class Shelf:
         if kind == WORKLOADS:
             yield from self._note_workload(key, obj, gone)
         elif kind == PODS:
-            yield self._note_pod(key, obj, gone)
+            yield from self._note_pod(key, obj, gone)
         else:
             unit = (kind.kind, *key)
             if gone:
@@ -184,18 +186,22 @@ class Shelf:
         if notes.get(OF_GROUP) == "true" or key in self.groups:
             yield (GROUP, *key)
 
-    def _note_pod(self, key: Key, pod: Object, gone: bool) -> Unit:
+    def _note_pod(self, key: Key, pod: Object, gone: bool) -> Iterator[Unit]:
+        """A pod may name another group than before, also in the last that is told of it."""
+        before = self.pods.pop(key, None)
+        then = "" if before is None else group_name(Field(before), RULES).text()
         group = group_name(Field(pod), RULES).text()
-        if group:
-            below = self.groups.setdefault((key[0], group), {})
-            below.pop(key, None) if gone else below.setdefault(key)
+        if then and (gone or then != group):
+            below = self.groups.get((key[0], then), {})
+            below.pop(key, None)
             if not below:
-                del self.groups[key[0], group]
-        if gone:
-            self.pods.pop(key, None)
-        else:
+                self.groups.pop((key[0], then), None)
+        if not gone:
             self.pods[key] = {**pod, "apiVersion": "v1", "kind": "Pod"}
-        return (GROUP, key[0], group) if group else ("Pod", *key)
+            if group:
+                self.groups.setdefault((key[0], group), {})[key] = None
+        for name in dict.fromkeys((then, group) if before is not None else (group,)):
+            yield (GROUP, key[0], name) if name else ("Pod", *key)
 
     def _note_joining(self, pod: PodWire, gone: bool) -> Iterator[Unit]:
         key = (pod.metadata.namespace or "default", pod.metadata.name)
@@ -206,15 +212,18 @@ class Shelf:
             yield (JOINING, *key)
 
     def _note_standing(self, pod: PodWire, gone: bool) -> Iterator[Unit]:
-        name = (pod.metadata.annotations or {}).get(WORKLOAD_NAME, "")
-        if not name:
-            return
-        key = (pod.metadata.namespace or "default", name)
+        """A pod stands for the Workload that it names now, whatever it named before."""
+        namespace, name = pod.metadata.namespace or "default", pod.metadata.name
         over = gone or pod.metadata.deletion_timestamp is not None or pod.status.phase in OVER
-        if not over and not pod.spec.scheduling_gates:
-            self.standing.setdefault(key, set()).add(pod.metadata.name)
-        elif key in self.standing:
-            self.standing[key].discard(pod.metadata.name)
+        stands = not over and not pod.spec.scheduling_gates
+        workload = (pod.metadata.annotations or {}).get(WORKLOAD_NAME, "") if stands else ""
+        before = self._stands_for.pop((namespace, name), "")
+        if workload:
+            self._stands_for[namespace, name] = workload
+            self.standing.setdefault((namespace, workload), set()).add(name)
+        if before and before != workload:
+            key = (namespace, before)
+            self.standing[key].discard(name)
             if not self.standing[key]:
                 del self.standing[key]
                 yield from _owner_units(self.workloads[key]) if key in self.workloads else ()
@@ -257,4 +266,4 @@ def _owner_units(workload: Object) -> list[Unit]:
 
 def _version(obj: Object) -> int:
     text = str(obj["metadata"].get("resourceVersion", ""))
-    return int(text) if text.isdigit() else 0
+    return whole_number(text) or 0

@@ -8,6 +8,7 @@ from typing import Any
 from bayplan.dialects.api import Kind, Verb, Write
 from bayplan.dialects.kueue import admitting
 from bayplan.dialects.kueue.provisioning_requests import Asked
+from bayplan.model.whole_numbers import whole_number
 
 Key = tuple[str, str]
 Object = dict[str, Any]
@@ -60,7 +61,7 @@ class Owned:
 def version_of(workload: Object) -> int:
     """Its resourceVersion, to tell which of two is newer."""
     text = str(workload["metadata"].get("resourceVersion", ""))
-    return int(text) if text.isdigit() else 0
+    return whole_number(text) or 0
 
 
 def status_write(workload: Object, status: Object, tag: Step) -> Write:

@@ -1,20 +1,25 @@
 """What an API server asks a webhook, and what it is answered: plain functions in, AdmissionReview and back.
 
 The functions know neither HTTP nor reviews. They are registered by group, resource and operation, and the
-embedded backend calls the same ones in process.
+embedded backend calls the same ones in process. What one of them raises is contained: logged and counted with
+the object. Then either the function counts as not asked, if no write depends on it (`fail_open`), or the one
+write is refused with an id to search the log for; an optional review is allowed all the same.
 """
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Literal, TypeVar
 
 import jsonpatch
 import msgspec
 
+from bayplan.dialects.kube.bounded_json import UnreadableJSON, bounded_json
 from bayplan.dialects.kube.fields import Fault, FieldError
+from bayplan.runtime.containment import Containment
 
 Object = dict[str, Any]
 Mutate = Callable[[Object, Object | None], Object]
@@ -28,6 +33,18 @@ Convert = Callable[[Object, str], Object]
 
 Key = tuple[str, str, str]
 """Group, resource (or resource/subresource) and operation."""
+
+OBJECT_BYTES = 8 * 1024 * 1024
+"""What is decoded at once: an API server takes objects of up to 3 MiB, and a review holds two of them."""
+WHERE = "webhook"
+T = TypeVar("T")
+Failed = Callable[[Exception], object]
+"""Told what an optional handler raised."""
+_UNREPORTED = Containment()
+
+
+def _unreported(error: Exception) -> None:
+    """It stays with the one who asked."""
 
 
 REASONS = {
@@ -54,6 +71,7 @@ class Handlers:
     validate: tuple[Validate, ...] = ()
     advise: tuple[Advise, ...] = ()
     fail_open: bool = False  # a bug in a handler lets the write pass, instead of refusing it
+    optional: frozenset[Callable[..., Any]] = frozenset()  # those that a write does not depend on
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,32 +91,76 @@ class Registry:
         """Ask these handlers too, after those that are already asked."""
         for operation in operations:
             known = self.admission.get((group, resource, operation), Handlers(fail_open=True))
+            strict = frozenset((*known.mutate, *known.validate)) - known.optional
+            added = frozenset((*handlers.mutate, *handlers.validate))
+            optional, strict = (added, strict) if handlers.fail_open else (frozenset(), strict | added)
             self.admission[group, resource, operation] = Handlers(
                 known.mutate + handlers.mutate,
                 known.validate + handlers.validate,
                 known.advise + handlers.advise,
                 known.fail_open and handlers.fail_open,
+                (known.optional | optional) - strict,
             )
 
-    def mutated(self, key: Key, new: Object, old: Object | None) -> Object:
+    def mutated(self, key: Key, new: Object, old: Object | None, failed: Failed = _unreported) -> Object:
         """The object as all mutating handlers together want it; the one given is not changed."""
         handlers = self.admission.get(key)
         if handlers is None or not handlers.mutate:
             return new
-        found: Object = msgspec.json.decode(msgspec.json.encode(new))
+        found: Object = _copied(new)
         for mutate in handlers.mutate:
-            found = mutate(found, old)
+            if mutate in handlers.optional:
+                changed = _optional(partial(mutate, _copied(found), old), failed)
+                found = found if changed is None else changed
+            else:
+                found = mutate(found, old)
         return found
 
-    def problems(self, key: Key, new: Object | None, old: Object | None) -> list[FieldError]:
+    def problems(
+        self,
+        key: Key,
+        new: Object | None,
+        old: Object | None,
+        failed: Failed = _unreported,
+    ) -> list[FieldError]:
         """Everything that any validating handler complains about."""
         handlers = self.admission.get(key, Handlers())
-        return [problem for validate in handlers.validate for problem in validate(new, old)]
+        found: list[FieldError] = []
+        for validate in handlers.validate:
+            ask = partial(validate, new, old)
+            optional = validate in handlers.optional
+            found += (_optional(ask, failed) or ()) if optional else ask()
+        return found
 
-    def advice(self, key: Key, new: Object | None) -> list[str]:
+    def advice(self, key: Key, new: Object | None, failed: Failed = _unreported) -> list[str]:
         """What is odd about an object that nobody complains about."""
-        handlers = self.admission.get(key, Handlers())
-        return [] if new is None else [words for advise in handlers.advise for words in advise(new)]
+        found: list[str] = []
+        for advise in self.admission.get(key, Handlers()).advise if new is not None else ():
+            found += _optional(partial(advise, new), failed) or ()
+        return found
+
+
+def _copied(obj: Object) -> Object:
+    found: Object = msgspec.json.decode(msgspec.json.encode(obj))
+    return found
+
+
+def _optional(ask: Callable[[], T], failed: Failed) -> T | None:
+    """The answer, or None if there was an error: then this handler counts as not asked."""
+    try:
+        return ask()
+    except Exception as error:
+        failed(error)
+        return None
+
+
+def called(obj: object) -> str:
+    """The namespace and name of an object, as far as it has them."""
+    metadata = obj.get("metadata") if isinstance(obj, dict) else None
+    if not isinstance(metadata, dict):
+        return ""
+    parts = (metadata.get("namespace"), metadata.get("name") or metadata.get("generateName"))
+    return "/".join(part for part in parts if isinstance(part, str) and part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,50 +173,72 @@ class Answer:
     failure: BaseException | None = None
 
 
-def admit(body: bytes, registry: Registry, *, mutating: bool) -> Answer:
-    """Answer an AdmissionReview."""
+def admit(
+    body: bytes | bytearray,
+    registry: Registry,
+    *,
+    mutating: bool,
+    optional: bool = False,
+    containment: Containment = _UNREPORTED,
+) -> Answer:
+    """Answer an AdmissionReview; an optional one is allowed whatever goes wrong on our side."""
     asked = _decoded(body, _AdmissionReview).request
     resource = (
         f"{asked.resource.resource}/{asked.subResource}" if asked.subResource else asked.resource.resource
     )
     key = (asked.resource.group, resource, asked.operation)
+    failures: list[tuple[str, Exception]] = []  # a sentence for users, and what it is about
+
+    def failed(error: Exception) -> None:
+        failures.append((_failure(asked, resource, error, containment), error))
+
     try:
-        if mutating:
-            return _mutated(asked, registry, key)
-        return _validated(asked, registry, key)
+        answer = (_mutated if mutating else _validated)(asked, registry, key, failed)
     except Exception as bug:
-        return _failed(asked, registry, key, bug)
+        failed(bug)
+        opens = optional or registry.admission.get(key, Handlers()).fail_open
+        answer = _allowed(asked, key) if opens else _refused(asked, key, failures[-1][0])
+    response = answer.body["response"]
+    if failures and response["allowed"]:
+        response["warnings"] = [*response.get("warnings", ()), *(told[:250] for told, _ in failures)]
+        answer = replace(answer, said="failed")
+    return replace(answer, failure=failures[-1][1]) if failures else answer
 
 
-def convert(body: bytes, registry: Registry) -> Answer:
-    """Answer a ConversionReview: all objects, or none and why."""
+def convert(body: bytes | bytearray, registry: Registry, containment: Containment = _UNREPORTED) -> Answer:
+    """Answer a ConversionReview: all objects, or none and why. Only one of them is decoded at a time."""
     asked = _decoded(body, _ConversionReview).request
+    found: list[msgspec.Raw] = []
     kind = "objects"
-    try:
-        found = []
-        for obj in asked.objects:
-            kind = str(obj.get("kind", ""))
-            found.append(_converted(obj, asked.desiredAPIVersion, registry))
-    except Exception as bug:
-        result = {"status": "Failure", "message": f"{kind} to {asked.desiredAPIVersion}: {bug}"}
-        return Answer(_converted_review(asked.uid, [], result), kind, "failed", bug)
+    for raw in asked.objects:
+        obj = _object(raw)
+        kind = str(obj.get("kind", ""))
+        try:
+            found.append(msgspec.Raw(msgspec.json.encode(_converted(obj, asked.desiredAPIVersion, registry))))
+        except Exception as bug:
+            name = called(obj)
+            identity = containment.failed(bug, WHERE, kind, name)
+            why = str(bug) if isinstance(bug, ValueError) else f"internal error {type(bug).__name__}"
+            told = f"{kind} {name} to {asked.desiredAPIVersion}: {why} (id {identity} in the log of bayplan)"
+            result = {"status": "Failure", "message": told}
+            return Answer(_converted_review(asked.uid, [], result), kind, "failed", bug)
     return Answer(_converted_review(asked.uid, found, {"status": "Success"}), kind, "converted")
 
 
-def _mutated(asked: _Asked, registry: Registry, key: Key) -> Answer:
+def _mutated(asked: _Asked, registry: Registry, key: Key, failed: Failed) -> Answer:
     response: Object = {"allowed": True}
     if asked.object is not None:
-        wanted = registry.mutated(key, asked.object, asked.oldObject)
+        wanted = registry.mutated(key, asked.object, asked.oldObject, failed)
         if patch := jsonpatch.make_patch(asked.object, wanted).patch:
             encoded = base64.b64encode(msgspec.json.encode(patch)).decode()
             response |= {"patchType": "JSONPatch", "patch": encoded}
     return Answer(_reviewed(asked.uid, response), key[1], "patched" if "patch" in response else "allowed")
 
 
-def _validated(asked: _Asked, registry: Registry, key: Key) -> Answer:
-    problems = registry.problems(key, asked.object, asked.oldObject)
+def _validated(asked: _Asked, registry: Registry, key: Key, failed: Failed) -> Answer:
+    problems = registry.problems(key, asked.object, asked.oldObject, failed)
     if not problems:
-        advice = registry.advice(key, asked.object)
+        advice = registry.advice(key, asked.object, failed)
         response: Object = {"allowed": True} | ({"warnings": advice} if advice else {})
         return Answer(_reviewed(asked.uid, response), key[1], "allowed")
     causes = [
@@ -167,14 +251,20 @@ def _validated(asked: _Asked, registry: Registry, key: Key) -> Answer:
     return Answer(_reviewed(asked.uid, {"allowed": False, "status": status}), key[1], "denied")
 
 
-def _failed(asked: _Asked, registry: Registry, key: Key, bug: Exception) -> Answer:
-    """A handler raised: a bug of ours. The configuration says whether the write passes all the same."""
-    what = f'bayplan could not look at {key[1]} "{asked.name}": {type(bug).__name__}: {bug}'
-    if registry.admission.get(key, Handlers()).fail_open:
-        response: Object = {"allowed": True, "warnings": [what[:250]]}
-    else:
-        response = {"allowed": False, "status": {"code": 500, "reason": "InternalError", "message": what}}
-    return Answer(_reviewed(asked.uid, response), key[1], "failed", bug)
+def _failure(asked: _Asked, resource: str, error: Exception, containment: Containment) -> str:
+    """A handler raised: a bug of ours. What it was is for the log; users get the id of it."""
+    name = "/".join(part for part in (asked.namespace, asked.name) if part) or called(asked.object)
+    identity = containment.failed(error, WHERE, resource, name)
+    return f'bayplan could not look at {resource} "{name}": internal error {identity}, see the log of bayplan'
+
+
+def _allowed(asked: _Asked, key: Key) -> Answer:
+    return Answer(_reviewed(asked.uid, {"allowed": True}), key[1], "allowed")
+
+
+def _refused(asked: _Asked, key: Key, why: str) -> Answer:
+    response = {"allowed": False, "status": {"code": 500, "reason": "InternalError", "message": why}}
+    return Answer(_reviewed(asked.uid, response), key[1], "failed")
 
 
 def _converted(obj: Object, version: str, registry: Registry) -> Object:
@@ -204,7 +294,7 @@ def _reviewed(uid: str, response: Object) -> Object:
     }
 
 
-def _converted_review(uid: str, objects: list[Object], result: Object) -> Object:
+def _converted_review(uid: str, objects: list[msgspec.Raw], result: Object) -> Object:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "ConversionReview",
@@ -248,7 +338,7 @@ class _AdmissionReview(msgspec.Struct):
 class _ToConvert(msgspec.Struct):
     uid: str
     desiredAPIVersion: str  # noqa: N815
-    objects: list[dict[str, Any]]
+    objects: list[msgspec.Raw]
 
 
 class _ConversionReview(msgspec.Struct):
@@ -257,8 +347,20 @@ class _ConversionReview(msgspec.Struct):
     request: _ToConvert
 
 
-def _decoded(body: bytes, shape: Any) -> Any:
+def _decoded(body: bytes | bytearray, shape: Any) -> Any:
     try:
-        return msgspec.json.decode(body, type=shape)
-    except (msgspec.DecodeError, UnicodeDecodeError) as trouble:
-        raise Malformed(f"this is no {shape.__name__.strip('_')}: {trouble}") from None
+        return bounded_json(body, shape)
+    except UnreadableJSON as trouble:
+        raise Malformed(f"this is no {shape.__name__.strip('_')}: it {trouble}") from None
+
+
+def _object(raw: msgspec.Raw) -> Object:
+    """One object of a ConversionReview; the depth of the whole review has been looked at before."""
+    size = len(memoryview(raw))
+    if size > OBJECT_BYTES:
+        raise Malformed(f"this is no ConversionReview: an object in it has {size} bytes, over {OBJECT_BYTES}")
+    try:
+        found: Object = msgspec.json.decode(raw, type=dict[str, Any])
+    except (msgspec.DecodeError, ValueError, RecursionError) as trouble:
+        raise Malformed(f"this is no ConversionReview: an object in it cannot be read: {trouble}") from None
+    return found

@@ -6,7 +6,8 @@ import asyncio
 import socket
 import ssl
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -25,6 +26,7 @@ class Limits:
     body_bytes: int = 16 * 1024
     seconds: float = 5.0  # for a request, from its last header to the last byte of the answer
     idle_seconds: float = 30.0  # for a connection, until its next request
+    connections: int = 512  # at the same time; one more is closed at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ class Server:
         await runner.setup()
         assert runner.server is not None
         listener = await self._loop.create_server(
-            runner.server,
+            _counted(runner.server, limits),
             sock=self._socket,
             ssl=tls,
             ssl_handshake_timeout=limits.seconds if tls else None,
@@ -111,6 +113,56 @@ class Server:
 def _listen(address: Address) -> socket.socket:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     return socket.create_server((address.host, address.port), family=family, backlog=128)
+
+
+class _Closed(asyncio.Protocol):
+    """A connection too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.abort()
+
+
+def _counted(server: web.Server, limits: Limits) -> Callable[[], asyncio.BaseProtocol]:
+    """Makes what speaks with a client; a client that asks nothing for long loses its connection."""
+
+    def connect() -> asyncio.BaseProtocol:
+        return _Closed() if len(server.connections) >= limits.connections else server()
+
+    return connect
+
+
+class Busy(Exception):
+    """There is more to do than a budget allows."""
+
+
+class Budget:
+    """How many requests are worked on, and how many bytes they hold, at the same time. For one event loop."""
+
+    def __init__(self, bytes_max: int, requests_max: int, wait_seconds: float) -> None:
+        self._bytes_max, self._requests_max, self._wait = bytes_max, requests_max, wait_seconds
+        self._bytes, self._requests = 0, 0
+        self._freed = asyncio.Condition()
+
+    @asynccontextmanager
+    async def hold(self, size: int) -> AsyncIterator[None]:
+        """Wait a while for room, and keep it for the block. Raises Busy if there is none."""
+        assert size <= self._bytes_max
+        try:
+            async with asyncio.timeout(self._wait), self._freed:
+                await self._freed.wait_for(lambda: self._fits(size))
+                self._bytes, self._requests = self._bytes + size, self._requests + 1
+        except TimeoutError:
+            raise Busy from None
+        try:
+            yield
+        finally:
+            self._bytes, self._requests = self._bytes - size, self._requests - 1
+            async with self._freed:
+                self._freed.notify_all()
+
+    def _fits(self, size: int) -> bool:
+        return self._bytes + size <= self._bytes_max and self._requests < self._requests_max
 
 
 def _within(seconds: float) -> Middleware:

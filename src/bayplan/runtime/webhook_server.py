@@ -1,25 +1,57 @@
-"""The webhook server: HTTPS around the answers of `reviews`, with a certificate that can be replaced."""
+"""The webhook server: HTTPS around the answers of `reviews`, with a certificate that can be replaced.
+
+An API server asks at /mutate, /validate and /convert; an error of ours then refuses the write that is asked
+about. Webhooks that must never block a write (`failurePolicy: Ignore`) ask at /mutate/optional and
+/validate/optional, where an error of ours is answered with `allowed`. Bodies that are read at the same time
+have a budget of bytes.
+"""
 
 from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 from aiohttp import web
 
 from bayplan.runtime.clock import Clock, timer
+from bayplan.runtime.containment import Containment
 from bayplan.runtime.metrics import Metrics
-from bayplan.runtime.reviews import Answer, Malformed, Registry, admit, convert
-from bayplan.runtime.serving import Address, Limits, Server
+from bayplan.runtime.reviews import OBJECT_BYTES, Answer, Malformed, Registry, admit, convert
+from bayplan.runtime.serving import Address, Budget, Busy, Limits, Server
 
-ADMISSION_BYTES = 8 * 1024 * 1024
+OPTIONAL = "/optional"
+"""Ends the address of a webhook that must never block."""
+ADMISSION_BYTES = OBJECT_BYTES
 """An API server takes objects of up to 3 MiB, and a review holds the new and the old one."""
 CONVERSION_BYTES = 64 * 1024 * 1024
 """A review holds a whole page of a list."""
+ADMISSION_BYTES_TOTAL = 32 * 1024 * 1024
+CONVERSION_BYTES_TOTAL = 96 * 1024 * 1024
+"""Of all bodies at the same time; conversions have a budget of their own, not to hold up writes."""
+REQUESTS_MAX = 128
+WAIT_SECONDS = 0.5  # for room in the budget
+RETRY_SECONDS = 1
 LIMITS = Limits(body_bytes=CONVERSION_BYTES, seconds=10.0, idle_seconds=90.0)
 
 Note = Callable[[str, BaseException | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """What is asked at an address, how large it may be, and out of which budget."""
+
+    path: str
+    body_bytes: int
+    budget: Budget
+    answer: Callable[[bytearray], Answer]
+
+    @property
+    def review(self) -> str:
+        """The word for it in metrics and log."""
+        return self.path.removesuffix(OPTIONAL)[1:]
 
 
 def serve_webhooks(
@@ -30,20 +62,35 @@ def serve_webhooks(
     address: Address = Address(),  # noqa: B008 - it is frozen
     note: Note = lambda sentence, bug: None,
 ) -> Server:
-    """Start to answer at /mutate, /validate and /convert. To renew the certificate, reload the context."""
+    """Start to answer. To renew the certificate, reload the context."""
 
-    def route(path: str, limit: int, answer: Callable[[bytes], Answer]) -> web.RouteDef:
+    def report(sentence: str, error: BaseException, **facts: str) -> None:
+        note(f"{sentence} (id {facts['id']})", error)
+
+    containment = Containment(report, metrics.contained)
+    writes = Budget(ADMISSION_BYTES_TOTAL, REQUESTS_MAX, WAIT_SECONDS)
+    reads = Budget(CONVERSION_BYTES_TOTAL, REQUESTS_MAX, WAIT_SECONDS)
+
+    def served(route: _Route) -> web.RouteDef:
         async def handle(request: web.Request) -> web.Response:
-            return await _handle(request, limit, answer, _Watch(path[1:], clock, metrics, note))
+            return await _handle(request, route, _Watch(route.review, clock, metrics, note))
 
-        return web.post(path, handle)
+        return web.post(route.path, handle)
 
+    asked = partial(admit, registry=registry, containment=containment)
     routes = [
-        route("/mutate", ADMISSION_BYTES, lambda body: admit(body, registry, mutating=True)),
-        route("/validate", ADMISSION_BYTES, lambda body: admit(body, registry, mutating=False)),
-        route("/convert", CONVERSION_BYTES, lambda body: convert(body, registry)),
+        _Route(
+            f"{path}{suffix}",
+            ADMISSION_BYTES,
+            writes,
+            partial(asked, mutating=mutating, optional=bool(suffix)),
+        )
+        for path, mutating in (("/mutate", True), ("/validate", False))
+        for suffix in ("", OPTIONAL)
     ]
-    return Server("webhooks", routes, address, LIMITS, tls)
+    converted = partial(convert, registry=registry, containment=containment)
+    routes.append(_Route("/convert", CONVERSION_BYTES, reads, converted))
+    return Server("webhooks", [served(route) for route in routes], address, LIMITS, tls)
 
 
 class _Watch:
@@ -55,25 +102,36 @@ class _Watch:
 
     def answered(self, answer: Answer) -> None:
         self._metrics.reviewed(self._review, answer.resource, answer.said, self._elapsed())
-        if answer.failure is not None:
-            self._note(f"a webhook handler for {answer.resource} failed", answer.failure)
 
     def refused(self, why: str) -> None:
         self._metrics.reviewed(self._review, "", "malformed", self._elapsed())
         self._note(f"a review for /{self._review} was refused: {why}", None)
 
 
-async def _handle(
-    request: web.Request, limit: int, answer: Callable[[bytes], Answer], watch: _Watch
-) -> web.Response:
+async def _handle(request: web.Request, route: _Route, watch: _Watch) -> web.Response:
+    size = request.content_length
     if request.content_type != "application/json":
         return _status(415, f"a review is application/json, not {request.content_type}", watch)
-    if request.content_length is None:
+    if size is None:
         return _status(411, "a review must say its length", watch)
-    if request.content_length > limit:
-        return _status(413, f"a review holds at most {limit} bytes, not {request.content_length}", watch)
+    if size > route.body_bytes:
+        return _status(413, f"a review holds at most {route.body_bytes} bytes, not {size}", watch)
     try:
-        found = answer(await request.read())
+        async with route.budget.hold(size):
+            response = await _answered(request, route, watch)
+            await response.prepare(request)  # a client that is slow to take it does so within its budget
+            await response.write_eof()
+            return response
+    except Busy:
+        return _status(429, "too many reviews are under way; ask again", watch)
+
+
+async def _answered(request: web.Request, route: _Route, watch: _Watch) -> web.Response:
+    body = bytearray()
+    async for chunk in request.content.iter_any():
+        body += chunk
+    try:
+        found = route.answer(body)
     except Malformed as trouble:
         return _status(400, str(trouble), watch)
     watch.answered(found)
@@ -86,6 +144,7 @@ def _status(code: int, message: str, watch: _Watch) -> web.Response:
         411: "BadRequest",
         413: "RequestEntityTooLarge",
         415: "UnsupportedMediaType",
+        429: "TooManyRequests",
     }
     watch.refused(message)
     body = {
@@ -97,4 +156,10 @@ def _status(code: int, message: str, watch: _Watch) -> web.Response:
         "code": code,
         "message": message,
     }
-    return web.Response(status=code, body=msgspec.json.encode(body), content_type="application/json")
+    retry = {"Retry-After": str(RETRY_SECONDS)} if code == 429 else {}
+    found = web.Response(
+        status=code, body=msgspec.json.encode(body), content_type="application/json", headers=retry
+    )
+    if code != 400:
+        found.force_close()  # the body was not read, and is not going to be
+    return found

@@ -7,11 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from bayplan.model.assignment import Path
-from bayplan.model.node import HOSTNAME, Node, Topology
+from bayplan.model.node import HOSTNAME, ROOM_MAX, Node, Topology
 from bayplan.placement import nodes as columns
 from bayplan.placement import tree as trees
 from bayplan.placement.supply import Directory, Supply
 from bayplan.placement.tree import Bools, Ints
+
+CLAIMED_MAX = 2**60
+"""The most that gangs are taken to hold in a leaf of several nodes; more than all of these have."""
 
 
 class Cluster:
@@ -98,7 +101,7 @@ class Cluster:
         _add(self.used.setdefault(name, {}), amounts, sign)
         row = self._row(name)
         if row is not None:
-            self._take(row, amounts, sign)
+            self._take(row, amounts)
 
     def use_domain(self, values: Path, amounts: Mapping[str, int], sign: int = 1) -> None:
         """A placed gang takes room in a leaf (sign -1: gives it back)."""
@@ -111,28 +114,33 @@ class Cluster:
         if low == high:
             return
         if self.topology.ends_at_host:
-            self._take(low, amounts, sign)
-            self._hold(low, amounts, sign)
+            self._take(low, amounts)
+            self._hold(low, amounts)
             return
         self._own()
         assert self._claimed is not None
         leaf = int(np.searchsorted(self._tree.starts[-1], low, side="right")) - 1
-        for name, amount in amounts.items():
+        for name in amounts:
             if name in self.resources:
-                self._claimed[self.resources[name], leaf] += sign * amount
+                self._claimed[self.resources[name], leaf] = min(self.held[key][name], CLAIMED_MAX)
 
-    def _take(self, row: int, amounts: Mapping[str, int], sign: int) -> None:
+    def _take(self, row: int, names: Iterable[str]) -> None:
+        """Write down anew what is free of some resources: sums are kept exact, and bounded in the array."""
         self._own()
-        for name, amount in amounts.items():
+        node: Node = self._tree.nodes[row]
+        used, held = self.used.get(node.name, {}), self._gangs_on(node)
+        for name in names:
             if name in self.resources:
-                self._free[self.resources[name], row] -= sign * amount
+                left = node.allocatable.get(name, 0) - used.get(name, 0) - held.get(name, 0)
+                self._free[self.resources[name], row] = _bounded(left)
 
-    def _hold(self, row: int, amounts: Mapping[str, int], sign: int) -> None:
+    def _hold(self, row: int, names: Iterable[str]) -> None:
         if self._held is None:
             self._held = np.zeros_like(self._free)
-        for name, amount in amounts.items():
+        held = self._gangs_on(self._tree.nodes[row])
+        for name in names:
             if name in self.resources:
-                self._held[self.resources[name], row] += sign * amount
+                self._held[self.resources[name], row] = _bounded(held.get(name, 0))
 
     def _row(self, name: str) -> int | None:
         """The row of a node; remembered, since pods come and go far more often than rows move."""
@@ -171,18 +179,21 @@ class Cluster:
 
     def _room(self, node: Node) -> Ints:
         """Allocatable less all use known for the node."""
-        used = self.used.get(node.name, {})
-        left = np.fromiter(
-            (node.allocatable.get(name, 0) - used.get(name, 0) for name in self.resources),
-            np.int64,
-            len(self.resources),
-        )
-        return left - self._held_on(node)
+        has, used, held = node.allocatable, self.used.get(node.name, {}), self._gangs_on(node)
+        left = (_bounded(has.get(name, 0) - used.get(name, 0) - held.get(name, 0)) for name in self.resources)
+        return np.fromiter(left, np.int64, len(self.resources))
 
     def _held_on(self, node: Node) -> Ints:
         """What placed gangs hold on a host."""
-        held = self.held.get((node.labels.get(HOSTNAME, ""),), {}) if self.topology.ends_at_host else {}
-        return np.fromiter((held.get(name, 0) for name in self.resources), np.int64, len(self.resources))
+        held = self._gangs_on(node)
+        found = (_bounded(held.get(name, 0)) for name in self.resources)
+        return np.fromiter(found, np.int64, len(self.resources))
+
+    def _gangs_on(self, node: Node) -> Mapping[str, int]:
+        """The same as an exact sum; none if a leaf is more than a host."""
+        if not self.topology.ends_at_host:
+            return {}
+        return self.held.get((node.labels[HOSTNAME],), {})
 
     def _move(self, name: str, old: Path | None, new: Path | None) -> None:
         """Take a node's row out and put it in where it belongs now."""
@@ -264,7 +275,12 @@ class Cluster:
                 leaf = int(np.searchsorted(leaves, low, side="right")) - 1
                 for name, amount in amounts.items():
                     if name in self.resources:
-                        self._claimed[self.resources[name], leaf] += amount
+                        self._claimed[self.resources[name], leaf] = min(amount, CLAIMED_MAX)
+
+
+def _bounded(amount: int) -> int:
+    """An amount as the array of free amounts holds it."""
+    return max(-ROOM_MAX, min(amount, ROOM_MAX))
 
 
 def _add(total: dict[str, int], amounts: Mapping[str, int], sign: int) -> None:

@@ -103,9 +103,9 @@ class Flat(Cluster):
             self._allocatable = self._allocatable.copy()
             self._allocatable[:, row] = self._amounts(node)
 
-    def _take(self, row: int, amounts: Mapping[str, int], sign: int) -> None:
+    def _take(self, row: int, names: Iterable[str]) -> None:
         self._view = None
-        super()._take(row, amounts, sign)
+        super()._take(row, names)
 
     def _move(self, name: str, old: Path | None, new: Path | None) -> None:
         self._view = None

@@ -11,16 +11,15 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
-import yaml
 
 from bayplan.backends.remote.access import Access, Material
 from bayplan.backends.remote.kubeconfig_user import User, material, user_part
 from bayplan.dialects.errors import Misconfigured
+from bayplan.dialects.kube.bounded_yaml import UnreadableYAML, bounded_yaml
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 PROXY_SCHEMES = ("http", "https")
 
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 T = TypeVar("T")
 
 
@@ -164,15 +163,15 @@ def _from_files(paths: Sequence[Path], context: str | None) -> Access:
 
 def _read(path: Path) -> _File:
     try:
-        content = yaml.load(path.read_bytes(), _Loader)
+        content = bounded_yaml(path.read_bytes())
     except OSError as wrong:
         raise Misconfigured(
             f"the kubeconfig {path} cannot be read ({wrong.strerror}); correct the path or the permissions"
         ) from None
-    except (yaml.YAMLError, ValueError) as wrong:
-        mark = getattr(wrong, "problem_mark", None)
-        line = f" (line {mark.line + 1})" if mark else ""
-        raise Misconfigured(f"the kubeconfig {path} is not YAML{line}; correct or replace it") from None
+    except UnreadableYAML as wrong:
+        line = f" (line {wrong.line})" if wrong.line else ""
+        why = wrong.why.partition(":")[0]  # what follows may quote a credential
+        raise Misconfigured(f"the kubeconfig {path} {why}{line}; correct or replace it") from None
     try:
         return msgspec.convert({} if content is None else content, _File)
     except msgspec.ValidationError as wrong:

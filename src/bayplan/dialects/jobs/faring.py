@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bayplan.dialects.jobs.part import ONLY, RAY_SINGLES, Part
 from bayplan.dialects.kube.fields import Field
+from bayplan.model.whole_numbers import whole_number
 
 Counts = dict[str, int]
 
@@ -79,19 +80,28 @@ def _job_reclaimable(job: Field, parts: Sequence[Part]) -> Counts:
     over = status.at("succeeded").integer()
     if spec.at("completionMode").text() == "Indexed":
         texts = (status.at("completedIndexes").text(), status.at("failedIndexes").text())
-        over = len({index for text in texts for index in _indexes(text, completions)})
+        over = _distinct((run for text in texts for run in _runs(text)), completions)
     left = max(completions - over, 0)
     return {ONLY: parallelism - left} if parallelism > 1 and over and left < parallelism else {}
 
 
-def _indexes(text: str, end: int) -> range | list[int]:
-    """The numbers in a list like 1,3-5, below an end; what cannot be read is passed over."""
-    found: list[int] = []
+def _runs(text: str) -> Iterator[tuple[int, int]]:
+    """First and last of the runs of numbers in a list like 1,3-5; what cannot be read is passed over."""
     for piece in text.split(",") if text else ():
-        first, dash, last = piece.partition("-")
-        if first.isdigit() and (last.isdigit() or not dash):
-            found += range(int(first), min(int(last) if dash else int(first), end - 1) + 1)
-    return found
+        start, dash, stop = piece.partition("-")
+        first, last = whole_number(start), whole_number(stop if dash else start)
+        if first is not None and last is not None:
+            yield first, last
+
+
+def _distinct(runs: Iterable[tuple[int, int]], end: int) -> int:
+    """How many numbers below an end the runs hold. Runs are not listed number by number: they may be long."""
+    count, reached = 0, 0
+    for first, last in sorted(runs):
+        first, behind = max(first, reached), min(last + 1, end)
+        if first < behind:
+            count, reached = count + behind - first, behind
+    return count
 
 
 def _job_left(job: Field, parts: Sequence[Part]) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 from bayplan.dialects.jobs.part import Part
 from bayplan.dialects.jobs.starting import Clash, Injected
 from bayplan.dialects.kube.fields import Field
+from bayplan.model.whole_numbers import INT32_MAX, whole_number
 
 INDEX_LABEL = "workload.codeflare.dev.appwrapper/tas-pod-index-label"
 SUBGROUP_LABEL = "workload.codeflare.dev.appwrapper/tas-sub-group-index-label"
@@ -58,7 +59,6 @@ def _written(extra: Injected) -> dict[str, Any]:
 def _declared(component: Field, field: Field) -> Part:
     steps = [step for step in field.at("path").text().split(".") if step]
     notes = field.at("annotations").texts()
-    count = notes.get(SUBGROUP_COUNT, "")
     return Part(
         name="",
         count=field.at("replicas").integer(default=1),
@@ -66,5 +66,5 @@ def _declared(component: Field, field: Field) -> Part:
         name_field=field,
         index_label=notes.get(INDEX_LABEL),
         subgroup_label=notes.get(SUBGROUP_LABEL),
-        subgroup_count=int(count) if count.isascii() and count.isdigit() else None,
+        subgroup_count=whole_number(notes.get(SUBGROUP_COUNT), INT32_MAX),
     )

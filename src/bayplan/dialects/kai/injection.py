@@ -8,6 +8,7 @@ from typing import Any
 from bayplan.dialects.kai.grouper import Grouped
 from bayplan.dialects.kai.names import SEGMENT_INDEX, SEGMENT_INDEX_VARIABLE
 from bayplan.dialects.kai.pod_group import PodGroup
+from bayplan.model.whole_numbers import whole_number
 
 Object = dict[str, Any]
 
@@ -18,8 +19,9 @@ def segment_index(group: PodGroup, sub_group: str) -> int | None:
     found = by_name.get(sub_group)
     while found is not None:
         stem, dash, number = found.name.rpartition("-")
-        if dash and number.isascii() and number.isdigit() and stem in (found.parent, "segment"):
-            return int(number)
+        index = whole_number(number)
+        if dash and index is not None and stem in (found.parent, "segment"):
+            return index
         found = by_name.get(found.parent)
     return None
 

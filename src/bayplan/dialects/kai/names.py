@@ -48,8 +48,3 @@ INTERACTIVE_PREEMPTIBLE = "interactive-preemptible"
 PREEMPTIBLE, NON_PREEMPTIBLE = "preemptible", "non-preemptible"
 PREEMPTIBLE_BELOW = 100
 """A group that does not say so itself is preemptible if its priority is lower."""
-
-
-def is_named_after(group: str, owner: str) -> bool:
-    """Whether the grouper would call the group, or one of the groups, of an owner so."""
-    return group.startswith(f"pg-{owner}-")

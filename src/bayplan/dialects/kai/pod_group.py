@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -10,8 +11,10 @@ from typing import Any
 from bayplan.dialects.kai.names import FLAW, NON_PREEMPTIBLE, POD_GROUP, PREEMPTIBLE, PREEMPTIBLE_BELOW
 from bayplan.dialects.kube.fields import Field
 from bayplan.model.gang import Ref
+from bayplan.model.whole_numbers import whole_number
 
 Object = dict[str, Any]
+_UID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,16 @@ class PodGroup:
         if self.preemptibility in (PREEMPTIBLE, NON_PREEMPTIBLE):
             return self.preemptibility == PREEMPTIBLE
         return priority < PREEMPTIBLE_BELOW
+
+    def stands_for(self, name: str) -> bool:
+        """Whether it was made for the object of that name; a group that names no owner is known by its own.
+
+        The name of an owner may begin with that of another, as `a-b` does with `a`: a uid ends the name.
+        """
+        if self.owner.name:
+            return self.owner.name == name
+        rest = self.name.removeprefix(f"pg-{name}-")
+        return rest != self.name and ("-" not in rest or bool(_UID.match(rest)))
 
     def topologies(self) -> tuple[str, ...]:
         """Every topology in which something is asked, each once."""
@@ -178,8 +191,9 @@ def _in_order(made: tuple[SubGroup, ...], opened: tuple[SubGroup, ...]) -> tuple
 
 def _numbered(one: SubGroup) -> tuple[str, int]:
     """What a sub-group is called before its number, and the number; -1 if it has none."""
-    stem, dash, number = one.name.rpartition("-")
-    return (stem, int(number)) if dash and number.isascii() and number.isdigit() else (one.name, -1)
+    stem, dash, text = one.name.rpartition("-")
+    number = whole_number(text) if dash else None
+    return (one.name, -1) if number is None else (stem, number)
 
 
 def _sub_group(field: Field) -> SubGroup:

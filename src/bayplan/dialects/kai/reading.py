@@ -41,6 +41,7 @@ from bayplan.model.charter import Charter
 from bayplan.model.gang import Ref
 from bayplan.model.node import Topology
 from bayplan.model.pod import Pod, PodKey
+from bayplan.model.whole_numbers import whole_number
 
 USUAL_PRIORITIES = {TRAIN: 50, INTERACTIVE_PREEMPTIBLE: 75, BUILD: 100, INFERENCE: 125}
 """What the classes that groups get by default mean where nobody has defined them."""
@@ -123,11 +124,19 @@ class GroupReading:
             yield change
 
     def gathered(self) -> Iterator[Change]:
-        """What only all that happened says together. Asked once after many events."""
+        """What only all that happened says together. Asked once after many events.
+
+        After a failure, asked again, it goes on with the others.
+        """
         dirty, self._dirty = self._dirty, {}
-        for ref in dirty:
-            yield from self._read(ref)
-        self._kept.clear()
+        try:
+            while dirty:
+                ref = next(iter(dirty))
+                del dirty[ref]
+                yield from self._read(ref)
+            self._kept.clear()
+        finally:
+            self._dirty = dirty | self._dirty
 
     # ── pods ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -331,7 +340,7 @@ def _number(pod: PodWire) -> int:
     labels = pod.metadata.labels or {}
     named = (pod.metadata.annotations or {}).get(POD_INDEX_LABEL, "")
     for label in (named, *_INDEX_LABELS):
-        text = labels.get(label, "")
-        if text.isascii() and text.isdigit() and len(text) <= 10:
-            return int(text)
+        number = whole_number(labels.get(label), 10**10 - 1)
+        if number is not None:
+            return number
     return 0

@@ -20,6 +20,7 @@ from bayplan.dialects.kai.names import (
 )
 from bayplan.dialects.kai.pod_group import Constraint, SubGroup
 from bayplan.dialects.kube.fields import INT32_MAX
+from bayplan.model.whole_numbers import whole_number as digits_only
 
 INDEX_LABELS: Mapping[str, str] = {
     "Job": COMPLETION_INDEX,
@@ -163,9 +164,10 @@ def read_index(labels: Mapping[str, str], label: str, pod: str) -> int:
     text = labels.get(label)
     if text is None:
         raise WrongSegments(f"pod {pod} has no label {label}, which would tell its segment")
-    if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= INT32_MAX):
+    number = digits_only(text, INT32_MAX)
+    if number is None:
         raise WrongSegments(f'pod {pod}: label {label} must be a whole number, not "{text}"')
-    return int(text)
+    return number
 
 
 def read_size(text: str, where: str) -> int:

@@ -11,6 +11,7 @@ from bayplan.dialects.kube.times import seconds
 from bayplan.dialects.kube.wire import Metadata, PodCondition, PodWire, Struct
 from bayplan.model.charter import Charter
 from bayplan.model.gang import Locality, Ref
+from bayplan.model.whole_numbers import INT32_MAX, whole_number
 
 DIALECT = "gang"
 WORKLOAD, POD_GROUP, COMPOSITE = "Workload", "PodGroup", "CompositePodGroup"
@@ -217,8 +218,7 @@ def _desired(policy: Policy, notes: Mapping[str, str]) -> int:
         return 0
     if policy.basic is not None and policy.basic.desired_count is not None:
         return policy.basic.desired_count
-    text = notes.get(DESIRED, "")
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return whole_number(notes.get(DESIRED), INT32_MAX) or 0
 
 
 def _locality(constraints: Constraints | None, notes: Mapping[str, str]) -> Locality:

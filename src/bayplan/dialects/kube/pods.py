@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.nodes import amounts
+from bayplan.dialects.kube.quantity import REQUEST_MAX
 from bayplan.model.node import PODS
 
 Amounts = dict[str, int]
@@ -83,7 +84,7 @@ def pod_requests(spec: Field) -> Amounts:
     _raise_to(running, starting)
     running |= _of_whole_pod(spec.at("resources"), running)
     _add(running, amounts(spec.at("overhead")))
-    return {resource: amount for resource, amount in running.items() if amount}
+    return {resource: min(amount, REQUEST_MAX) for resource, amount in running.items() if amount}
 
 
 def _own(resources: Field) -> Amounts:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from bayplan.dialects.api import Kind, Verb, Write
 from bayplan.dialects.kube.pod_wants import node_term, selector
-from bayplan.dialects.kube.quantity import amount
+from bayplan.dialects.kube.quantity import AMOUNT_MAX, amount
 from bayplan.dialects.kube.wire import LabelSelector, Metadata, NodeTerms, RequirementWire, Resources, Struct
 from bayplan.model.rules import Requirement, Term
 from bayplan.model.storage import ClaimKey, StorageClass, StoreRoom, Volume, VolumeClaim
@@ -220,7 +220,7 @@ def store_room_of(wire: StoreRoomWire) -> StoreRoom:
     largest = wire.maximum_volume_size if wire.maximum_volume_size is not None else wire.capacity
     return StoreRoom(
         wire.storage_class_name,
-        amount(STORAGE, largest) if largest is not None else -1,
+        _bytes(largest) if largest is not None else -1,
         selector(wire.node_topology),
     )
 
@@ -248,4 +248,12 @@ def _topology(wire: TopologyTerm) -> Term:
 
 
 def _size(amounts: Mapping[str, str | int | float] | None) -> int:
-    return amount(STORAGE, (amounts or {}).get(STORAGE, 0))
+    return _bytes((amounts or {}).get(STORAGE, 0))
+
+
+def _bytes(value: str | int | float) -> int:
+    """A size in bytes; one that cannot be read is larger than any volume."""
+    try:
+        return max(0, amount(STORAGE, value))
+    except ValueError:
+        return AMOUNT_MAX

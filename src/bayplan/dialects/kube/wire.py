@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import msgspec
 
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kube.quantity import amount
-from bayplan.model.node import PODS, Node
+from bayplan.model.node import PODS, ROOM_MAX, Node
 from bayplan.model.rules import Taint
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -318,14 +316,19 @@ NODES = Kind("", "v1", "Node", "nodes", namespaced=False, wire=NodeWire)
 PODS_KIND = Kind("", "v1", "Pod", "pods", wire=PodWire)
 
 
-@lru_cache(maxsize=4096)
-def _known_amount(resource: str, value: str | int | float) -> int:
-    return amount(resource, value)
-
-
 def amounts_of(resources: dict[str, str | int | float] | None) -> dict[str, int]:
-    """A resource list as whole numbers."""
-    return {name: _known_amount(name, value) for name, value in (resources or {}).items()}
+    """A resource list as whole numbers, none larger than what no machine has.
+
+    An amount that cannot be read is such a one, too: a pod that asks for it fits nowhere.
+    """
+    return {name: _bounded(name, value) for name, value in (resources or {}).items()}
+
+
+def _bounded(resource: str, value: str | int | float) -> int:
+    try:
+        return max(0, min(amount(resource, value), ROOM_MAX))
+    except ValueError:
+        return ROOM_MAX
 
 
 def node_of(wire: NodeWire) -> Node:
@@ -334,11 +337,22 @@ def node_of(wire: NodeWire) -> Node:
     return Node(
         name=wire.metadata.name,
         labels=wire.metadata.labels or {},
-        allocatable=amounts_of(wire.status.allocatable),
+        allocatable=_offered(wire.status.allocatable),
         taints=tuple(Taint(t.key, t.value or "", t.effect) for t in wire.spec.taints or ()),
         ready=any(c.type == "Ready" and c.status == "True" for c in conditions),
         schedulable=not wire.spec.unschedulable,
     )
+
+
+def _offered(resources: dict[str, str | int | float] | None) -> dict[str, int]:
+    """What a node has: less than the bound, so that a pod at the bound fits nowhere; unreadable: nothing."""
+    found: dict[str, int] = {}
+    for name, value in (resources or {}).items():
+        try:
+            found[name] = max(0, min(amount(name, value), ROOM_MAX - 1))
+        except ValueError:
+            found[name] = 0
+    return found
 
 
 def pod_amounts(spec: PodSpec) -> dict[str, int]:
@@ -364,7 +378,7 @@ def pod_amounts(spec: PodSpec) -> dict[str, int]:
         running |= amounts_of(spec.resources.requests)
     _add(running, amounts_of(spec.overhead))
     running[PODS] = 1
-    return running
+    return {name: min(value, ROOM_MAX) for name, value in running.items()}
 
 
 def _asked(container: Container) -> dict[str, int]:

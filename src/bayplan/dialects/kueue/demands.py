@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ import msgspec
 
 from bayplan.dialects.kube.fields import INT32_MAX, Field
 from bayplan.dialects.kube.nodes import amounts
-from bayplan.dialects.kube.quantity import CPU, amount
+from bayplan.dialects.kube.quantity import CPU
 from bayplan.dialects.kube.rules import tolerations
 from bayplan.dialects.kube.times import seconds
 from bayplan.dialects.kueue.assignment_reading import decode_assignment
@@ -23,6 +24,7 @@ from bayplan.dialects.kueue.members import source
 from bayplan.dialects.kueue.workload import KIND, workload_gang
 from bayplan.model.demand import Admission, Ask, CheckState, Delayed, Demand, Given, Tweak, Verdict
 from bayplan.model.gang import Gang, Group, PodSet
+from bayplan.model.whole_numbers import signed_number
 
 JOB_UID = "kueue.x-k8s.io/job-uid"
 BOOST = "kueue.x-k8s.io/priority-boost"
@@ -62,6 +64,10 @@ class Counting:
 
 
 PLAIN = Counting()
+_CONTAINERS = ("containers", "initContainers")
+_TOLD = frozenset(
+    ("args", "command", "env", "envFrom", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
+)
 
 
 def demand(workload: Field, counting: Counting = PLAIN) -> Demand:
@@ -101,7 +107,7 @@ def demand(workload: Field, counting: Counting = PLAIN) -> Demand:
         movable=notes.get(POD_GROUP) == "true" or [owner.at("kind").text() for owner in owners] != ["Pod"],
         not_before=_not_before(status, conditions),
         labels={JOB_UID: labels[JOB_UID]} if JOB_UID in labels else {},
-        shape=shape,
+        shape=known.digest,
     )
 
 
@@ -111,6 +117,7 @@ class _Asked:
 
     root: Group
     asks: tuple[Ask, ...]
+    digest: str  # the same for Workloads that ask for the very same
 
 
 @lru_cache(maxsize=1024)
@@ -124,7 +131,8 @@ def _asked(shape: str, counting: Counting) -> _Asked | None:
 def _read(workload: Field, counting: Counting) -> _Asked:
     root = workload_gang(workload).root
     pairs = _pod_sets(workload.at("spec"), root)
-    return _Asked(root, tuple(_ask(field, pod_set, counting) for field, pod_set in pairs))
+    asks = tuple(_ask(field, pod_set, counting) for field, pod_set in pairs)
+    return _Asked(root, asks, _digest(workload.at("spec")))
 
 
 def _fewer(asks: tuple[Ask, ...], root: Group) -> tuple[Ask, ...]:
@@ -144,6 +152,31 @@ def shape_of(spec: Field) -> str:
         return msgspec.json.encode(value, order="sorted").decode()
     except (TypeError, UnicodeEncodeError):  # not what an API server sends; it is told what is wrong later
         return json.dumps(value, sort_keys=True, default=str)
+
+
+def _digest(spec: Field) -> str:
+    """A digest, because what is kept of a Workload goes to the journal, and templates hold passwords.
+
+    What a container is told when it starts is no part of it, so that it cannot be guessed from the digest.
+    """
+    pod_sets: Any = spec.at("podSets").value
+    kept = [_untold(one) for one in pod_sets] if isinstance(pod_sets, list) else []
+    text = shape_of(Field({"podSets": kept}))
+    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()
+
+
+def _untold(pod_set: Any) -> Any:
+    """A pod set without what its containers are told when they start; nothing of it matters to scheduling."""
+    try:
+        spec = pod_set["template"]["spec"]
+        kept = {
+            name: [{key: one[key] for key in one if key not in _TOLD} for one in spec[name] or ()]
+            for name in _CONTAINERS
+            if name in spec
+        }
+        return {**pod_set, "template": {**pod_set["template"], "spec": {**spec, **kept}}}
+    except (KeyError, TypeError):  # not what an API server sends
+        return None
 
 
 Condition = Mapping[str, Any]
@@ -182,8 +215,7 @@ def _not_before(status: Field, conditions: Mapping[str, Condition]) -> float:
 
 
 def _boost(text: str) -> int:
-    digits = text[1:] if text[:1] == "-" else text
-    return int(text) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0
+    return (signed_number(text, 10**9 - 1) or 0) if text[:1] != "+" else 0
 
 
 def _reclaimed(status: Field) -> dict[str, int]:
@@ -269,9 +301,7 @@ def _admission(field: Field, root: Group) -> Admission | None:
 def _given(part: Field, still_needed: Mapping[str, int]) -> Given:
     """What a pod set was given, less what its finished pods no longer need."""
     name = part.at("name").text()
-    usage = {
-        resource: amount(resource, value.value) for resource, value in part.at("resourceUsage").entries()
-    }
+    usage = amounts(part.at("resourceUsage"))
     count = part.at("count").integer(default=1)
     left = min(count, still_needed.get(name, count))
     if count and left < count:

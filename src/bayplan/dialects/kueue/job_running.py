@@ -23,6 +23,7 @@ from bayplan.dialects.kueue.deeds import Deed, changed, told
 from bayplan.dialects.kueue.job_starts import injections
 from bayplan.dialects.kueue.rulebook import Rulebook
 from bayplan.dialects.kueue.topology_request import parse_bool
+from bayplan.model.whole_numbers import whole_number
 
 STOPPING = PREFIX + "stopping"
 """A Job that is suspended and not yet as it was."""
@@ -115,7 +116,7 @@ def _as_before(job: Object, pod_sets: Sequence[Object], find: Find) -> Object:
 def _resize(job: Object, count: int) -> None:
     """A Job that is content with fewer pods has as many as it was given."""
     notes = job["metadata"].get("annotations") or {}
-    if job["kind"] != "Job" or not notes.get(MINIMUM, "").isdigit():
+    if job["kind"] != "Job" or whole_number(notes.get(MINIMUM)) is None:
         return
     job["spec"]["parallelism"] = count
     try:

@@ -19,6 +19,7 @@ from bayplan.dialects.kueue.annotations import (
 from bayplan.dialects.kueue.job_pod_sets import pod_sets
 from bayplan.dialects.kueue.rulebook import RULES, Rulebook
 from bayplan.dialects.kueue.workload_rules import has_reservation
+from bayplan.model.whole_numbers import INT32_MAX, whole_number
 
 JOB_UID = PREFIX + "job-uid"
 OF_GROUP = PREFIX + "is-group-workload"
@@ -109,8 +110,9 @@ def make_workload(name: str, job: Field, sets: list[Object], find: Find, copied:
     spec: Object = {"podSets": sets, **_priority(job, sets, find)}
     if labels.get(QUEUE):
         spec["queueName"] = labels[QUEUE]
-    if labels.get(SECONDS_MAX, "").isdigit():
-        spec["maximumExecutionTimeSeconds"] = int(labels[SECONDS_MAX])
+    seconds_max = whole_number(labels.get(SECONDS_MAX), INT32_MAX)
+    if seconds_max is not None:
+        spec["maximumExecutionTimeSeconds"] = seconds_max
     return {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "Workload",

@@ -4,11 +4,15 @@ The annotation holds JSON: a list of places, each a path with the value that was
 conversion there and back would leave in its stead. A step of a path is a field, or the name of a list's item.
 Somebody who edits the other version is right: values return only where all that were kept below one parent
 still stand as the conversion left them.
+
+Users can write annotations, so what returns is untrusted input. Only listed paths of the spec are kept and
+restored, never the status, which users may not write; and the caller checks the result against the schema,
+because an API server does not look at what a conversion webhook answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -18,8 +22,8 @@ Path = tuple[str, ...]
 
 KEPT_BYTES_MAX = 200_000
 """The API server takes 256 KiB of annotations in all. What is longer is not kept."""
-_ENCODED_ANEW = "topologyAssignment"
-"""Says the same after a conversion, if in other words."""
+ANY = "*"
+"""In a listed path: an item of a list, whatever its name."""
 _NOWHERE = object()
 
 
@@ -31,12 +35,12 @@ class Place(msgspec.Struct, frozen=True):
     left: Any = msgspec.UNSET
 
 
-def keep(made: Object, before: Object, after: Object, annotation: str) -> Object:
+def keep(made: Object, before: Object, after: Object, annotation: str, listed: Collection[Path]) -> Object:
     """The converted object with a note of what `before` has that `after`, its way there and back, has not."""
     places = [
         place
-        for section in ("spec", "status")
-        for place in _differences((section,), before.get(section), after.get(section))
+        for place in _differences(("spec",), before.get("spec"), after.get("spec"))
+        if _is_listed(place.path, listed)
     ]
     places.sort(key=lambda place: place.path)
     text = msgspec.json.encode(places, order="deterministic")
@@ -45,15 +49,25 @@ def keep(made: Object, before: Object, after: Object, annotation: str) -> Object
     return _annotated(made, annotation, text.decode())
 
 
-def restore(made: Object, annotation: str) -> Object:
-    """The object with what the annotation kept for its version, and without the annotation."""
+def forget(made: Object, annotation: str) -> Object:
+    """The object without the annotation, and with nothing of what it says."""
+    known = (made.get("metadata") or {}).get("annotations") or {}
+    return _annotated(made, annotation, None) if annotation in known else made
+
+
+def restore(made: Object, annotation: str, listed: Collection[Path]) -> Object:
+    """The object with what the annotation kept at listed paths of its version, and without the annotation.
+
+    The values are as the annotation has them: whether they fit the schema is for the caller to check.
+    """
     text = ((made.get("metadata") or {}).get("annotations") or {}).get(annotation)
     if text is None:
         return made
-    made = _annotated(made, annotation, None)
+    made = forget(made, annotation)
     families: dict[Path, list[Place]] = {}
     for place in _places(text):
-        families.setdefault(place.path[:-1], []).append(place)
+        if _is_listed(place.path, listed):
+            families.setdefault(place.path[:-1], []).append(place)
     for family in families.values():
         if all(_found(made, place.path) == place.left for place in family):
             for place in family:
@@ -61,13 +75,22 @@ def restore(made: Object, annotation: str) -> Object:
     return made
 
 
-def _places(text: str) -> Iterable[Place]:
-    """What an annotation says; nothing if somebody wrote into it."""
-    try:
-        found = msgspec.json.decode(text, type=list[Place])
-    except msgspec.MsgspecError:
+def _places(text: object) -> Iterable[Place]:
+    """What an annotation says; nothing if it is not one of ours."""
+    if not isinstance(text, str) or len(text) > KEPT_BYTES_MAX:
         return ()
-    return [place for place in found if len(place.path) > 1]
+    try:
+        return msgspec.json.decode(text, type=list[Place])
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        return ()
+
+
+def _is_listed(path: Path, listed: Collection[Path]) -> bool:
+    return any(
+        len(path) == len(known)
+        and all(wanted in (step, ANY) for step, wanted in zip(path, known, strict=True))
+        for known in listed
+    )
 
 
 def _differences(path: Path, was: Any, left: Any) -> Iterator[Place]:
@@ -75,10 +98,7 @@ def _differences(path: Path, was: Any, left: Any) -> Iterator[Place]:
         return
     if isinstance(was, dict) and isinstance(left, dict):
         for key in {**was, **left}:
-            if key != _ENCODED_ANEW or (key in was) != (key in left):
-                yield from _differences(
-                    (*path, key), was.get(key, msgspec.UNSET), left.get(key, msgspec.UNSET)
-                )
+            yield from _differences((*path, key), was.get(key, msgspec.UNSET), left.get(key, msgspec.UNSET))
     elif (names := _names(was)) and names == _names(left):
         for name, one, other in zip(names, was, left, strict=True):
             yield from _differences((*path, name), one, other)
@@ -114,7 +134,10 @@ def _put(value: Any, path: Path, wanted: Any) -> Any:
         return wanted
     step, *rest = path
     if isinstance(value, list):
-        return [_put(item, tuple(rest), wanted) if item.get("name") == step else item for item in value]
+        return [
+            _put(item, tuple(rest), wanted) if isinstance(item, dict) and item.get("name") == step else item
+            for item in value
+        ]
     if rest or wanted is not msgspec.UNSET:
         return {**value, step: _put(value.get(step), tuple(rest), wanted)}
     return {key: item for key, item in value.items() if key != step}

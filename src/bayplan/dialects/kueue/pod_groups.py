@@ -15,8 +15,10 @@ from bayplan.dialects.kueue.job_workloads import NONE, OF_GROUP, Copied, along, 
 from bayplan.dialects.kueue.pod_rules import group_name
 from bayplan.dialects.kueue.role_hashes import role_hash
 from bayplan.dialects.kueue.rulebook import RULES, Rulebook
+from bayplan.model.whole_numbers import whole_number as digits_only
 
 Object = dict[str, Any]
+_SHOWN_MAX = 60
 
 
 def group_size(pod: Field) -> int:
@@ -39,9 +41,10 @@ def check_indexes(pods: Sequence[Field]) -> None:
         index = pod.at("metadata", "labels", GROUP_POD_INDEX)
         if not index.present:
             continue
-        if not index.text().isascii() or not index.text().isdigit():
-            raise ValueError(f"{index.path}: invalid unsigned integer: {index.text()!r}")
-        if int(index.text()) >= group_size(pod):
+        number = digits_only(index.text())
+        if number is None:
+            raise ValueError(f"{index.path}: invalid unsigned integer: {index.text()[:_SHOWN_MAX]!r}")
+        if number >= group_size(pod):
             raise ValueError(f"{index.path}: validation error: {index.text()} is not below {group_size(pod)}")
 
 

@@ -11,6 +11,7 @@ from bayplan.dialects.kueue.annotations import OFFSET
 from bayplan.dialects.kueue.assignment import node_of
 from bayplan.dialects.kueue.topology_request import Numbering
 from bayplan.model.assignment import Path
+from bayplan.model.whole_numbers import signed_number, whole_number
 
 _UNNUMBERED = -1
 
@@ -157,7 +158,8 @@ def _numbers(pod: PodWire, part: Part) -> tuple[int, int]:
 
 
 def _number(text: str | None) -> int:
-    return int(text) if text and len(text) < 19 and text.isascii() and text.isdigit() else _UNNUMBERED
+    number = whole_number(text, 10**18 - 1)
+    return _UNNUMBERED if number is None else number
 
 
 def _offset(pod: PodWire) -> int | None:
@@ -165,10 +167,10 @@ def _offset(pod: PodWire) -> int | None:
     text = (pod.metadata.annotations or {}).get(OFFSET)
     if text is None:
         return None
-    digits = text[1:] if text[:1] in ("-", "+") else text
-    if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
+    number = signed_number(text, 10**9 - 1)
+    if number is None:
         raise UnreadableOffset(
             f'Pod "{pod.metadata.name}" has annotation {OFFSET}: "{text}"; it must be a whole number, '
             "and until it is none of the pods of this Workload starts"
         )
-    return int(text)
+    return number

@@ -13,6 +13,7 @@ from bayplan.dialects.kueue.admitting import GROUP, WORKLOADS
 from bayplan.dialects.kueue.job_starts import Injected, injected
 from bayplan.dialects.kueue.job_workloads import PROVISIONING as PARAMETER
 from bayplan.dialects.kueue.messages import quoted
+from bayplan.model.whole_numbers import whole_number
 
 Object = dict[str, Any]
 
@@ -97,8 +98,9 @@ def template_name(request: str, pod_set: str) -> str:
 def attempt_of(name: str, workload: str, check: str) -> int | None:
     """Which attempt a request is, by its name; None if it is not of this Workload and check."""
     rest = name.removeprefix(f"{workload}-{check}-")
-    if rest != name and rest.isascii() and rest.isdigit():
-        return int(rest)
+    number = whole_number(rest) if rest != name else None
+    if number is not None:
+        return number
     if len(name) < NAME_MAX:
         return None
     names = ((attempt, request_name(workload, check, attempt)) for attempt in range(1, ATTEMPTS_MAX))

@@ -18,6 +18,7 @@ from bayplan.dialects.kueue.objects import topology
 from bayplan.model.change import Change, CharterLost, CharterSeen, TopologyLost, TopologySeen
 from bayplan.model.charter import Charter
 from bayplan.model.gang import Gang, Ref
+from bayplan.model.whole_numbers import whole_number
 
 DIALECT = "kueue"
 SCHEDULER = "bayplan"
@@ -68,7 +69,7 @@ def _job(job: Field, gone: bool, names: Collection[str]) -> Iterator[Change]:
     if any(owner.at("kind").text() == "JobSet" for owner in job.at("metadata", "ownerReferences").items()):
         return
     gang = job_gang(job)
-    if gone or not _wants_us(job, names) or _is_settled(job):
+    if gone or not wants_us(job, names) or _is_settled(job):
         yield CharterLost(gang.source)
     else:
         yield CharterSeen(_charter(job, gang))
@@ -79,7 +80,7 @@ def _charter(job: Field, gang: Gang) -> Charter:
 
     If admission has placed it already, each pod says itself where it belongs, and the tree has done its part.
     """
-    notes = [template.at("metadata", "annotations") for template in _templates(job)]
+    notes = [template.at("metadata", "annotations") for template in templates(job)]
     is_placed = any(note.at(WORKLOAD_NAME).present for note in notes)
     return Charter(
         source=gang.source,
@@ -92,15 +93,17 @@ def _charter(job: Field, gang: Gang) -> Charter:
     )
 
 
-def _templates(job: Field) -> list[Field]:
+def templates(job: Field) -> list[Field]:
+    """The pod templates of a Job or JobSet."""
     if job.at("kind").text() == "JobSet":
         replicated = job.at("spec", "replicatedJobs").items()
         return [part.at("template", "spec", "template") for part in replicated]
     return [job.at("spec", "template")]
 
 
-def _wants_us(job: Field, names: Collection[str]) -> bool:
-    return any(_is_ours(template.at("spec"), names) for template in _templates(job))
+def wants_us(job: Field, names: Collection[str]) -> bool:
+    """Whether pods of a Job or JobSet name one of these schedulers, and no gang of their own."""
+    return any(_is_ours(template.at("spec"), names) for template in templates(job))
 
 
 def _is_ours(spec: Field, names: Collection[str]) -> bool:
@@ -120,4 +123,4 @@ def _is_settled(job: Field) -> bool:
 
 
 def _number(text: str | None) -> int:
-    return int(text) if text and text.isascii() and text.isdigit() else 0
+    return whole_number(text) or 0

@@ -2,7 +2,9 @@
 
 A conversion is made of a plain step that renames and drops fields, and of a memory: what the plain step
 there and back would lose travels along in an annotation, together with what stood in its place. On the way
-back it returns wherever nobody has changed that place since. `kept_fields` has the memory.
+back it returns wherever that place was not changed since. `kept_fields` has the memory. The memory is for
+the spec only: the status is written by controllers, and a user who may not write it must not be able to
+restore one out of an annotation.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bayplan.dialects.kueue.kept_fields import keep, restore
+from bayplan.dialects.kueue.kept_fields import ANY, Path, forget, keep, restore
 from bayplan.dialects.kueue.workload_conversion import GROUP, V1BETA1, V1BETA2, convert_workload
 
 Object = dict[str, Any]
@@ -22,15 +24,51 @@ _OLD_WORDS = {"whenCanBorrow": "Borrow", "whenCanPreempt": "Preempt"}
 _RETRY_MINUTES = 15  # the schema's default
 
 
-def convert(obj: Object, api_version: str) -> Object:
+Fits = Callable[[Object, Object], bool]
+"""Whether an object keeps to the schema of its version wherever it differs from a second one."""
+
+KEPT: dict[tuple[str, str], tuple[Path, ...]] = {
+    ("AdmissionCheck", V1BETA1): (("spec", "retryDelayMinutes"),),
+    ("ClusterQueue", V1BETA1): (
+        ("spec", "admissionChecks"),
+        ("spec", "admissionChecksStrategy"),
+        ("spec", "admissionChecksStrategy", "admissionChecks"),
+        ("spec", "flavorFungibility", "whenCanBorrow"),
+        ("spec", "flavorFungibility", "whenCanPreempt"),
+    ),
+    ("ClusterQueue", V1BETA2): (("spec", "concurrentAdmissionPolicy"),),
+    ("Workload", V1BETA1): (("spec", "priorityClassName"),),
+    ("Workload", V1BETA2): (
+        ("spec", "podSets", ANY, "topologyRequest", "podsetSliceRequiredTopologyConstraints"),
+        ("spec", "preemptionGates"),
+        ("spec", "priorityClassRef"),
+    ),
+}
+"""What one version can say in its spec and the other cannot: only this is kept, and only this returns."""
+
+
+def convert(obj: Object, api_version: str, fits: Fits) -> Object:
     """The object in another version of its API; ValueError when it cannot be read. `obj` stays as it is."""
-    version = api_version.rpartition("/")[2]
+    kind, version = str(obj["kind"]), api_version.rpartition("/")[2]
     other = V1BETA1 if version == V1BETA2 else V1BETA2
-    plain = PLAIN[obj["kind"]]
+    plain = PLAIN[kind]
     made = plain(obj, version)
-    made = keep(made, obj, plain(made, other), f"bayplan.dev/{other}")
-    made = restore(made, f"bayplan.dev/{version}")
+    made = keep(made, obj, plain(made, other), f"bayplan.dev/{other}", KEPT.get((kind, other), ()))
+    made = _restored({**made, "apiVersion": api_version}, kind, version, fits)
     return {**made, "apiVersion": api_version}
+
+
+def _restored(made: Object, kind: str, version: str, fits: Fits) -> Object:
+    """With what was kept for this version, if that fits its schema; users can write into the annotation."""
+    annotation = f"bayplan.dev/{version}"
+    without = forget(made, annotation)
+    if without is made:
+        return made
+    try:
+        restored = restore(made, annotation, KEPT.get((kind, version), ()))
+        return restored if restored == without or fits(restored, without) else without
+    except RecursionError:  # nested deeper than anything that was kept by a conversion
+        return without
 
 
 def cluster_queue(queue: Object, version: str) -> Object:

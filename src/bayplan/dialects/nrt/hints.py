@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from bayplan.model.whole_numbers import whole_number
+
 ASSUMED_ZONES = "bayplan.dev/assumed-zones"
 
 
@@ -17,8 +19,9 @@ def hinted_zones(annotations: Mapping[str, str]) -> dict[str, int]:
     """What an annotation says, by container; the whole pod goes by the empty name. Nonsense says nothing."""
     found = {}
     for part in filter(None, annotations.get(ASSUMED_ZONES, "").split(",")):
-        name, _, number = part.rpartition("=")
-        if not (number.isascii() and number.isdigit()):
+        name, _, text = part.rpartition("=")
+        number = whole_number(text)
+        if number is None:
             return {}
-        found[name] = int(number)
+        found[name] = number
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bayplan.dialects.nrt.wire import Attribute
+from bayplan.model.whole_numbers import signed_number
 from bayplan.model.zone import Seating
 
 METADATA = "topology.node.k8s.io/numaplacement-metadata"
@@ -106,7 +107,7 @@ def _fields(metadata: str) -> dict[str, str]:
 
 
 def _whole(fields: dict[str, str], name: str) -> int:
-    try:
-        return int(fields.get(name, "-1"))
-    except ValueError:
-        raise ValueError(f"malformed metadata: {name} is no number") from None
+    number = signed_number(fields.get(name, "-1"))
+    if number is None:
+        raise ValueError(f"malformed metadata: {name} is no number")
+    return number

@@ -11,6 +11,7 @@ from bayplan.dialects.kube.quantity import amount
 from bayplan.dialects.nrt import fingerprint as prints
 from bayplan.dialects.nrt.seating import METADATA, seating, vector_of
 from bayplan.dialects.nrt.wire import Attribute, Quantity, ResourceWire, TopologyWire, ZoneWire
+from bayplan.model.node import ROOM_MAX
 from bayplan.model.zone import Alignment, NodeZones, Policy, Scope, Seating, Zone
 
 POLICY, SCOPE, ZONES_MAX = "topologyManagerPolicy", "topologyManagerScope", "topologyManagerMaxNUMANodes"
@@ -143,7 +144,7 @@ def _amount(zone: ZoneWire, resource: ResourceWire, field: str, problems: Proble
     if value is None:
         return None
     try:
-        return amount(resource.name, value)
+        return min(amount(resource.name, value), ROOM_MAX - 1)
     except ValueError as wrong:
         problems.append(f"zone {zone.name!r}: {field} of {resource.name} is {value!r}: {wrong}")
         return None

@@ -1,0 +1,1 @@
+"""Fuzzing: valid inputs changed at random, run through the real code, with contracts that must hold."""

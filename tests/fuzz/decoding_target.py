@@ -1,0 +1,65 @@
+"""Decoders alone: each object is told to every role that watches its kind, believed, and taken back."""
+
+from __future__ import annotations
+
+from random import Random
+
+from bayplan.cli.run import roles_to_play
+from bayplan.dialects.api import Event, Happened
+from tests.fuzz.lax_api import LaxApi
+from tests.fuzz.mutator import expanded
+from tests.fuzz.roles_target import Drawn
+from tests.fuzz.sizes import kept_by
+from tests.fuzz.target import Case
+
+LATER = 2e9
+NAMES = frozenset({"admission", "scheduler", "grouper"})
+
+
+class DecodingTarget:
+    """A case is one object."""
+
+    name = "decoding"
+
+    def __init__(self) -> None:
+        self.drawn = Drawn()
+        self.reset()
+
+    def reset(self) -> None:
+        """Roles that know nothing."""
+        self.api, self.now = LaxApi(), LATER
+        self.roles = roles_to_play(NAMES)
+        self.watching = {
+            kind: [role for role in self.roles if kind in role.kinds]
+            for kind in {kind for role in self.roles for kind in role.kinds}
+        }
+        self.api.watch(list(self.watching))
+        self._tell(list(self.api.events()))
+
+    def draw(self, rng: Random) -> Case:
+        return self.drawn.object(rng, typed=rng.random() < 0.4)
+
+    def run(self, case: Case) -> int:
+        """Tell the roles of the object, and that it is gone."""
+        key = self.api.put(expanded(case))
+        self._tell(list(self.api.events()))
+        self.api.drop(key)
+        self._tell(list(self.api.events()))
+        return 1
+
+    def sizes(self) -> dict[str, int]:
+        for _ in range(3):  # what was put off is done, and roles forget what is gone when they look
+            self.now += 1000.0
+            for role in self.roles:
+                role.look(self.now)
+                list(role.keep(self.now))
+                role.next_due(self.now)
+        return kept_by({role.name: role for role in self.roles})
+
+    def _tell(self, events: list[Event]) -> None:
+        for event in events:
+            for role in self.watching[event.kind]:
+                changes = list(role.decode(event))
+                if event.happened is not Happened.SYNCED:
+                    changes += role.gathered()
+                role.fold(changes)
