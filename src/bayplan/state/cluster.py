@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -245,23 +245,22 @@ class Cluster:
         self.paths = Directory({node.name: path for path, node in placed})
         by_host = {path[-1]: path for path, _ in placed} if self.topology.ends_at_host else {}
         self.hosts = Directory(by_host)
-        self._free = self._per_node([node.allocatable for node in rows])
-        if self.used:
-            self._free -= self._per_node([self.used.get(node.name, {}) for node in rows])
-        self._held = None
-        if self.topology.ends_at_host and self.held:
-            hosts = [(node.labels.get(HOSTNAME, ""),) for node in rows]
-            self._held = self._per_node([self.held.get(host, {}) for host in hosts])
-            self._free -= self._held
+        held: list[Mapping[str, int]] = [self._gangs_on(node) for node in rows]
+        used = [self.used.get(node.name, {}) for node in rows]
+        self._free = np.zeros((len(self.resources), len(rows)), np.int64)
+        self._held = np.zeros_like(self._free) if self.topology.ends_at_host and self.held else None
+        for name, row in self.resources.items():
+            left = (
+                _bounded(node.allocatable.get(name, 0) - other.get(name, 0) - gangs.get(name, 0))
+                for node, other, gangs in zip(rows, used, held, strict=True)
+            )
+            self._free[row] = np.fromiter(left, np.int64, len(rows))
+            if self._held is not None:
+                self._held[row] = np.fromiter(
+                    (_bounded(each.get(name, 0)) for each in held), np.int64, len(rows)
+                )
         self._shared = False
         self._reclaim()
-
-    def _per_node(self, amounts: Sequence[Mapping[str, int]]) -> Ints:
-        """Amounts by resource and row."""
-        found = np.zeros((len(self.resources), len(amounts)), np.int64)
-        for name, row in self.resources.items():
-            found[row] = np.fromiter((each.get(name, 0) for each in amounts), np.int64, len(amounts))
-        return found
 
     def _reclaim(self) -> None:
         """Where leaves hold several nodes, gang use is kept per leaf."""
