@@ -8,6 +8,7 @@ from typing import Any
 
 from bayplan.dialects.api import Verb, Write
 from bayplan.dialects.jobs.kinds import copies
+from bayplan.dialects.jobs.soundness import flaws
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.wire import PodWire
 from bayplan.dialects.kueue import job_statuses
@@ -40,8 +41,8 @@ _JOINING = {PARENTS[kind]: kind for kind in SERVING_KINDS}
 
 def keep_serving(job: Object, workloads: Sequence[Object], known: Known, now: float) -> list[Deed]:
     """The next writes for the Workloads of something that serves and names a queue."""
-    if is_leaving(job):
-        return []  # its Workloads go with it
+    if is_leaving(job) or flaws(job, known.find):
+        return []  # its Workloads go with it; what cannot be read waits
     try:
         if job["kind"] == "StatefulSet":
             return _keep_set(job, workloads, known, now)
