@@ -145,7 +145,7 @@ def test_a_job_without_a_specification_stops_no_other(kind: str, spec: object) -
     world.create("JobSet", "sound", suspended("JobSet", SPECS["JobSet"]))
     world.run()
     assert "sound" in world.queued()
-    if flaws(job(kind, "odd", spec)):
+    if flaws(world.store.get(resource(kind), "default", "odd")):
         assert "odd" not in world.queued()
         assert any("cannot be queued as it is written" in one for one in world.told("odd"))
 

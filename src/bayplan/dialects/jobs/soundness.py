@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bayplan.dialects.jobs.kinds import KINDS, Find, parts
+from bayplan.dialects.jobs.kinds import KINDS, Find, copies, parts
 from bayplan.dialects.jobs.part import nothing
 from bayplan.dialects.kube.fields import Field, FieldError
 
@@ -30,6 +30,8 @@ def flaws(job: Mapping[str, Any], find: Find = nothing, *, complete: bool = True
         _object_list(found.at("status", "conditions"))
     if not found.errors:
         _check_flag(found)
+        if complete:
+            copies(found)
         _check_parts(found, find, complete)
     return found.errors
 
