@@ -70,7 +70,10 @@ class SchedulerRole:
         profiles: Mapping[str, Profile] | None = None,
         zone_care: ZoneCare = USUAL_CARE,
         awaits_grouper: bool = False,
+        one_by_one: Collection[str] = (),
     ) -> None:
+        """Pods that name one of `one_by_one` make no gang, whatever made them, as with kube-scheduler."""
+        self.one_by_one = frozenset(one_by_one)
         self.profiles = dict(profiles or {scheduled.SCHEDULER: profile or Profile()})
         heal_seconds = max(profile.heal_seconds for profile in self.profiles.values())
         self.state = Board(heal_seconds, zone_care)
@@ -88,7 +91,7 @@ class SchedulerRole:
 
     def decode(self, event: Event) -> Iterator[Change]:
         if event.kind in scheduled.KINDS:
-            return scheduled.decode(event, self.profiles)
+            return scheduled.decode(event, self.profiles.keys() - self.one_by_one)
         if event.kind in zones.KINDS:
             return self.zones.decode(event)
         if event.kind in groups.KINDS:
@@ -97,6 +100,8 @@ class SchedulerRole:
 
     def membership(self, pod: PodWire) -> scheduling.Membership | None:
         """The group that a pod is joined to, or else the job that made it."""
+        if pod.spec.scheduler_name in self.one_by_one:
+            return None
         return self.groups.membership(pod) or scheduled.membership(pod)
 
     def gathered(self) -> Iterator[Change]:
