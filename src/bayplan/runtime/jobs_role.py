@@ -74,6 +74,8 @@ class JobsRole(Keeper):
             yield from writes
 
     def _kept(self, unit: Unit, now: float) -> Iterator[Write]:
+        if self._is_unread(unit):
+            return  # it is looked at once it is read
         deeds = self._deeds(unit, now)
         if deeds:
             self.flying[unit] = Flight(len(deeds))
@@ -113,6 +115,15 @@ class JobsRole(Keeper):
             self.shelf.leaving(write.kind, (write.namespace, write.name), timestamp(now))
         elif isinstance(outcome.object, dict) and "metadata" in outcome.object:
             self.shelf.answered(write.kind, outcome.object, fresh=write.verb is Verb.CREATE)
+
+    def _is_unread(self, unit: Unit) -> bool:
+        """Whether the job, a pod of the group, or what made the job is there and could not be read."""
+        if unit in self.unread:
+            return True
+        if unit[0] == GROUP:
+            return self.unread.has_any("Pod", unit[1])
+        refs = owners(self.shelf.jobs[unit]) if unit in self.shelf.jobs else ()
+        return any((ref.get("kind"), unit[1], ref.get("name")) in self.unread for ref in refs)
 
     def _deeds(self, unit: Unit, now: float) -> list[Deed]:
         match unit[0]:
