@@ -245,14 +245,20 @@ class Cluster:
         self.paths = Directory({node.name: path for path, node in placed})
         by_host = {path[-1]: path for path, _ in placed} if self.topology.ends_at_host else {}
         self.hosts = Directory(by_host)
+        held: list[Mapping[str, int]] = [self._gangs_on(node) for node in rows]
+        used = [self.used.get(node.name, {}) for node in rows]
         self._free = np.zeros((len(self.resources), len(rows)), np.int64)
-        for row, node in enumerate(rows):
-            self._free[:, row] = self._room(node)
-        self._held = None
-        if self.topology.ends_at_host and self.held:
-            self._held = np.zeros_like(self._free)
-            for row, node in enumerate(rows):
-                self._held[:, row] = self._held_on(node)
+        self._held = np.zeros_like(self._free) if self.topology.ends_at_host and self.held else None
+        for name, row in self.resources.items():
+            left = (
+                _bounded(node.allocatable.get(name, 0) - other.get(name, 0) - gangs.get(name, 0))
+                for node, other, gangs in zip(rows, used, held, strict=True)
+            )
+            self._free[row] = np.fromiter(left, np.int64, len(rows))
+            if self._held is not None:
+                self._held[row] = np.fromiter(
+                    (_bounded(each.get(name, 0)) for each in held), np.int64, len(rows)
+                )
         self._shared = False
         self._reclaim()
 
