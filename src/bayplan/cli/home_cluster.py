@@ -85,16 +85,17 @@ class Ticker:
                 case Bind(gang, _, node):
                     placed.setdefault(gang, []).append(node)
                 case Refuse(gang, why, news=True):
-                    self._say(now, f"{gang.kind} {gang.name} waits: {self.why(why, gang)}")
+                    self.say(now, f"{gang.kind} {gang.name} waits: {self.why(why, gang)}")
                 case Displace(pod, by):
-                    self._say(now, f"Pod {pod.key.name} has to go for {by.kind} {by.name}")
+                    self.say(now, f"Pod {pod.key.name} has to go for {by.kind} {by.name}")
         for gang, nodes in placed.items():
             hosts = sorted(set(nodes))
             where = hosts[0] if len(hosts) == 1 else f"{hosts[0]} … {hosts[-1]} ({len(hosts)} hosts)"
             pods = "1 pod" if len(nodes) == 1 else f"{len(nodes)} pods"
-            self._say(now, f"{gang.kind} {gang.name} starts: {pods} on {where}")
+            self.say(now, f"{gang.kind} {gang.name} starts: {pods} on {where}")
 
-    def _say(self, now: float, line: str) -> None:
+    def say(self, now: float, line: str) -> None:
+        """Keep a line."""
         self.lines.append((now, line))
         self.decided += 1
 
@@ -137,7 +138,7 @@ class HomeCluster:
         others = (ProvisioningRole(), jobs, ungating, NodeHealthRole(settings.nodes))
         groups = (GrouperRole(settings.profiles, settings.grouper),) if grouper else ()
         roles = (*groups, self.scheduler, self.admission, *others)
-        self.loop = Loop(self.backend, roles, self.ticker)
+        self.loop = Loop(self.backend, roles, self.ticker, containment=Containment(self._report))
         self.face = Face(self.store, self.lock, port=port)
         self._merged: Merged | None = None  # the kubeconfig with our context
         self._stop = threading.Event()
@@ -202,6 +203,10 @@ class HomeCluster:
         except BaseException as trouble:
             self.trouble = trouble
             raise
+
+    def _report(self, sentence: str, error: BaseException, **facts: str) -> None:
+        """An error of one object or gang, among the decisions: nothing else shows it here."""
+        self.ticker.say(self.clock.wall(), f"{sentence}: {error!r} (error id {facts['id']})")
 
     def _furnish(self, grouper: bool) -> None:
         """Kinds, topology, nodes, and the functions of our webhooks."""
