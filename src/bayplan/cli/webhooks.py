@@ -69,6 +69,11 @@ def registry(look_ups: LookUps = KNOWS_NOTHING) -> Registry:
     return made
 
 
+def hook_name(group: str, resource: str) -> str:
+    """What the webhook for a resource is called."""
+    return f"{resource.replace('/', '-')}.{group or 'core'}.bayplan.dev"
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """Where the webhooks are served, and under which names they are called."""
