@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +22,8 @@ SIZE_MAX = 64 * 1024 * 1024
 FILES_MAX = 8
 WAITING_MAX = 16 * 1024 * 1024
 """Bytes that wait in memory for a disk that takes nothing."""
+FILE_MODE, FOLDER_MODE = 0o600, 0o700
+"""A journal tells who runs what and where, which is not for everybody on the machine."""
 _PREFIX, _SUFFIX = "journal-", ".jsonl"
 
 
@@ -30,6 +33,8 @@ class Kind(StrEnum):
     CHANGE = "change"
     PLAN = "plan"
     OUTCOME = "outcome"
+    FAILURE = "failure"  # an error while deciding on a gang, just before the plan that refuses it
+    ASSUMED = "assumed"  # what a state that was built anew assumes again, as a plan
 
 
 class Sync(StrEnum):
@@ -117,14 +122,17 @@ class FileJournal:
         note: Callable[[str], None] = lambda sentence: None,
     ) -> None:
         assert size_max > 0 and files_max > 0
-        folder.mkdir(parents=True, exist_ok=True)
+        _make_private(folder)
         self._folder, self._size_max, self._files_max, self._sync = folder, size_max, files_max, sync
         self._note, self._trouble = note, ""
         self._lock = _lock(folder)
         self._waiting = bytearray()
         self._sequence, self._size = _resume(folder)
         files = _files(folder)
-        self._file = os.open(files[-1] if files else _path(folder, 1), _OPEN, 0o640)
+        for path in files:  # an earlier version left them open to the group
+            with suppress(PermissionError):  # another account wrote it
+                path.chmod(FILE_MODE)
+        self._file = os.open(files[-1] if files else _path(folder, 1), _OPEN, FILE_MODE)
 
     @property
     def sequence(self) -> int:
@@ -161,7 +169,7 @@ class FileJournal:
 
     def _rotate(self) -> None:
         self._save()
-        following = os.open(_path(self._folder, self._sequence + 1), _OPEN, 0o640)
+        following = os.open(_path(self._folder, self._sequence + 1), _OPEN, FILE_MODE)
         os.close(self._file)
         self._file, self._size = following, 0
         os.fsync(self._lock)  # the folder itself: the new name in it
@@ -194,7 +202,7 @@ def replay(path: Path) -> Iterator[Entry]:
                 yield entry
 
 
-_OPEN = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+_OPEN = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 _encoder = msgspec.json.Encoder(order="sorted")
@@ -239,6 +247,16 @@ def _first(path: Path) -> str:
 
 def _path(folder: Path, first: int) -> Path:
     return folder / f"{_PREFIX}{first:012d}{_SUFFIX}"
+
+
+def _make_private(folder: Path) -> None:
+    """Make the folder for ourselves alone. One that was there keeps its mode: it may hold other things."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=FOLDER_MODE)
+    except FileExistsError:
+        if not folder.is_dir():
+            raise
 
 
 def _lock(folder: Path) -> int:
