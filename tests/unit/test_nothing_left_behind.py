@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from bayplan.dialects.api import Event, Happened
+from bayplan.dialects.kube.wire import Metadata
+from bayplan.dialects.nrt.wire import TOPOLOGIES, ResourceWire, TopologyWire, ZoneWire
 from bayplan.model.node import HOSTNAME, Node, Topology
+from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.state.cluster import Cluster
 
 RACK = "rack"
@@ -45,3 +49,15 @@ def test_what_a_gang_gives_back_in_a_rack_is_free_again() -> None:
     supply = cluster.snapshot()
     assert supply.claimed is not None and not supply.claimed.any()
     assert cluster.held == {}
+
+
+def test_complaints_that_another_role_tells_are_not_kept() -> None:
+    """Reports of zones that make no sense come in one after the other, each in another way."""
+    role = AdmissionRole(tells=False)
+    for number in range(20):
+        odd = ZoneWire("node-0", "Node", resources=[ResourceWire("cpu", allocatable=f"odd{number}")])
+        meta = Metadata(name="n1", uid="u", resource_version=str(number))
+        list(role.decode(Event(Happened.SEEN, TOPOLOGIES, TopologyWire(meta, ["None"], None, [odd]))))
+        assert role.zones.problems
+        list(role.keep(1e9 + number))
+    assert role.zones.problems == []
