@@ -159,6 +159,8 @@ class AdmissionRole:
         """Statuses that have to follow what others wrote."""
         if self.tells:
             yield from self.containment.attempt(self.zones.complaints(now), "reconcile", self.name)[0]
+        else:
+            self.zones.problems.clear()  # the scheduler tells of them
         for key in self.agenda.take(now, self.flying):
             writes, done = self._attempted("reconcile", key, self._looked_after(key, now))
             if done:
