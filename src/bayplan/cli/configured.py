@@ -49,7 +49,7 @@ def configure(name: str) -> Configured:
     """Read a file; Refused if anything is wrong with it."""
     if name == STDIN:
         raise Refused([Problem(name, "", "is no file; a configuration is not read from standard input")])
-    documents, problems = read_files([name], lambda: b"")
+    documents, problems = read_files([name])
     if problems:
         raise Refused(problems)
     if len(documents) > 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -58,7 +57,7 @@ def plan(ctx: click.Context, target: Target, files: tuple[str, ...], output: str
 
     Exit status: 0 all admitted now, 3 some gang would wait, 2 bad input.
     """
-    documents, problems = read_files(files, sys.stdin.buffer.read)
+    documents, problems = read_files(files)
     if problems:
         ctx.exit(_refused(problems))
     with target.live() as found_live:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -73,7 +72,7 @@ def place(ctx: click.Context, /, **options: Any) -> None:
 
 
 def _run(options: dict[str, Any]) -> int:
-    documents, problems = read_files(options["files"], sys.stdin.buffer.read)
+    documents, problems = read_files(options["files"])
     inputs = gather(documents)
     problems += inputs.problems
     scene = None
