@@ -1,8 +1,8 @@
-"""An API server that stores whatever it is given: names, versions and uids are right, nothing else is checked.
+"""An API server that stores whatever it is given: only names, versions and uids are right.
 
-A real one checks built-in kinds and those with a schema. Many kinds of jobs have none, and what was stored under
-an older schema stays; roles have to live with all of it. Kinds with a wire struct are read as the remote backend
-reads them: an object that does not fit the struct is not reported.
+A real one checks built-in kinds and those with a schema. Many kinds of jobs have none, and what was stored
+under an older schema stays; roles have to live with all of it. Kinds with a wire struct are read as the
+remote backend reads them: an object that does not fit the struct is not reported.
 """
 
 from __future__ import annotations

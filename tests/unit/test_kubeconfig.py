@@ -250,6 +250,9 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         ("users: &a [*a]", "holds an alias that contains itself (line 1)"),
         ("just text", "is not as it must be (Expected object, got str)"),
         ("\x00", "is not YAML"),
+        ("[" * 40_000, "is nested too deeply (line 1)"),
+        ("a: &a [*a]", "holds an alias that contains itself (line 1)"),
+        ("a: b\n---\nc: d\n", "holds more than one document"),
         (
             "users: [{name: u, user: {token: 7}}]",
             "users[0].user.token is not as it must be (Expected str, got int)",

@@ -41,7 +41,7 @@ def gang_story(live: Live, found: Scheduled, ref: Ref, *, full: bool, zones: boo
     held = f", {gated} are held back or over" if gated > 0 and ref.kind != "Pod" else ""
     yield f"  {counted(len(standing), 'pod')} with a node, {len(waiting)} without{held}"
     group = charter if ref in role.groups.groups else None  # its priority is that of all its pods
-    for shape, count in _parts(waiting, None if group is None else group.priority).items():
+    for shape, count in parts_text(waiting, None if group is None else group.priority).items():
         yield f"  {count} x {shape}"
     yield from place_lines(live, found, standing, full=full)
     nodes = {pod.node for pod in standing if pod.node}
@@ -130,7 +130,7 @@ def _sub_groups(charter: Charter, pods: tuple[Pod, ...]) -> Iterator[str]:
         yield f"  {part.name}: {there}, {part.minimum} needed{where}"
 
 
-def _parts(pods: tuple[Pod, ...], priority: int | None = None) -> dict[str, int]:
+def parts_text(pods: tuple[Pod, ...], priority: int | None = None) -> dict[str, int]:
     """Equal pods together, in words."""
     found: dict[str, int] = {}
     for pod in pods:
@@ -158,7 +158,7 @@ def _outcome(role: SchedulerRole, plan: Plan, ref: Ref) -> Iterator[str]:
             first, *more = role.told(ref, action.why).splitlines()
             yield f"reason: {first}"
             yield from (f"  {line}" for line in more)
-            yield from _nearest(action.why.misfit)
+            yield from nearest_lines(action.why.misfit)
             known = role.groups.groups.get(ref)
             if known is not None and (todo := advice(action.why, known.group)):
                 yield f"what to do: {todo}"
@@ -169,7 +169,7 @@ def _outcome(role: SchedulerRole, plan: Plan, ref: Ref) -> Iterator[str]:
         yield f"would have to go: {_named(names)}"
 
 
-def _nearest(misfit: Misfit | None) -> Iterator[str]:
+def nearest_lines(misfit: Misfit | None) -> Iterator[str]:
     """The domain that came closest, and what runs out there."""
     near = None if misfit is None else misfit.nearest
     if near is not None and near.domain and near.resource:

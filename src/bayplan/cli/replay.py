@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from bayplan.cli.configured import takes_configuration
+from bayplan.cli.output import echo
 from bayplan.cli.settings import Settings
 from bayplan.cli.words import counted
 from bayplan.dialects.closest import several_close
@@ -68,7 +69,7 @@ def replay(journal: Path, gang: str | None, quiet: bool, settings: Settings) -> 
     if gang is not None and gang not in gangs:
         raise click.ClickException(_unknown(gang, gangs))
     counts = ", ".join(f"{seen[kind]} {kind}s" for kind in Kind)
-    click.echo(f"{counts}; {different} plans differ when decided again")
+    echo(f"{counts}; {different} plans differ when decided again")
     sys.exit(1 if different else 0)
 
 
@@ -131,14 +132,14 @@ def _tell(entry: Entry, gang: str | None) -> None:
             case Bind(ref, _, node):
                 bound.setdefault(ref.name, []).append(node)
             case Refuse(ref, why, news=True) if gang in (None, ref.name):
-                click.echo(f"{entry.sequence} {ref.name}: {_refused(why)}")
+                echo(f"{entry.sequence} {ref.name}: {_refused(why)}")
             case Displace(pod, ref) if gang in (None, ref.name):
-                click.echo(f"{entry.sequence} {ref.name}: pod {pod.key} has to go")
+                echo(f"{entry.sequence} {ref.name}: pod {pod.key} has to go")
             case Admit() | Evict() | Decline() if gang in (None, action.gang.name):
-                click.echo(f"{entry.sequence} {action.gang.name}: {_about(action)}")
+                echo(f"{entry.sequence} {action.gang.name}: {_about(action)}")
     for name, nodes in bound.items():
         if gang in (None, name):
-            click.echo(f"{entry.sequence} {name}: {len(nodes)} pods on {', '.join(sorted(set(nodes)))}")
+            echo(f"{entry.sequence} {name}: {len(nodes)} pods on {', '.join(sorted(set(nodes)))}")
 
 
 def _refused(why: Standstill) -> str:

@@ -7,7 +7,7 @@ import random
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,7 +28,8 @@ from bayplan.dialects.kai.admission import no_owner
 from bayplan.runtime import health, logs
 from bayplan.runtime.admission_metrics import AdmissionMetrics
 from bayplan.runtime.admission_role import AdmissionRole
-from bayplan.runtime.clock import SystemClock
+from bayplan.runtime.clock import Clock, SystemClock
+from bayplan.runtime.containment import Containment
 from bayplan.runtime.default_queues import DefaultQueues
 from bayplan.runtime.election import Election, ElectionThread
 from bayplan.runtime.garbage import collect_rarely
@@ -131,11 +132,21 @@ def run(
         if pod_batch_seconds is not None:
             settings = replace(settings, ungating=Ungating(pod_batch_seconds))
         addresses = (listen, webhook_listen)
+        _check_addresses(addresses)
         wishes = Wishes(roles, shadow, elect and not shadow, namespace, journal, *addresses, settings)
         status = _serve(kubeconfig, context, wishes)
-    except (Trouble, InUse, ValueError) as trouble:
+    except (Trouble, InUse) as trouble:
         raise click.ClickException(str(trouble)) from None
     sys.exit(status)
+
+
+def _check_addresses(texts: Iterable[str]) -> None:
+    """Say what is wrong with an address before anything is started."""
+    for text in texts:
+        try:
+            Address.parse(text)
+        except ValueError as trouble:
+            raise click.ClickException(str(trouble)) from None
 
 
 def roles_of(text: str) -> frozenset[str]:
@@ -276,7 +287,22 @@ def _loop(
             told.leads(leads)
         return leads
 
-    return Loop(edge, roles, book, may_write=may_write, observer=Meter(clock, metrics, told))
+    meter = Meter(clock, metrics, told, logs.logger("run").warning)
+    contained = containment(metrics, clock)
+    return Loop(edge, roles, book, may_write=may_write, observer=meter, containment=contained)
+
+
+def containment(metrics: Metrics, clock: Clock) -> Containment:
+    """Errors of one object, gang or thread are logged with their traceback, and counted."""
+    log = logs.logger("containment")
+
+    def report(sentence: str, error: BaseException, **facts: str) -> None:
+        log.error(sentence, exc_info=error, **facts)
+
+    def slow(seconds: float, where: str, kind: str, name: str) -> None:
+        log.warning(f"{where} of {kind} {name} took {seconds:.1f} s".replace("  ", " "))
+
+    return Containment(report, metrics.contained, clock, slow)
 
 
 def _elect(backend: RemoteBackend, wishes: Wishes, clock: SystemClock, closing: Closing) -> Election:

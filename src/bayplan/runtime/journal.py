@@ -35,6 +35,8 @@ class Kind(StrEnum):
     CHANGE = "change"
     PLAN = "plan"
     OUTCOME = "outcome"
+    FAILURE = "failure"  # an error while deciding on a gang, just before the plan that refuses it
+    ASSUMED = "assumed"  # what a state that was built anew assumes again, as a plan
 
 
 class Sync(StrEnum):

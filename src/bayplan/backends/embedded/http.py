@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hmac
 import ipaddress
 import logging
@@ -20,6 +21,7 @@ from aiohttp import web
 from bayplan.backends.embedded import certificates, documents, streaming
 from bayplan.backends.embedded.calls import JSON, Call, acceptable, place_of
 from bayplan.backends.embedded.kubeconfig import write_kubeconfig
+from bayplan.backends.embedded.kubeconfig_merge import Merged, merge_into
 from bayplan.backends.embedded.serving import Answer, Stream, serve
 from bayplan.backends.embedded.status import Refusal
 from bayplan.backends.embedded.store import Store
@@ -72,7 +74,9 @@ class Face:
         if not self._started.wait(_START_SECONDS):
             raise Misconfigured(f"The HTTP face did not start at {self.url} within {_START_SECONDS:.0f} s.")
         if self._trouble is not None:
-            raise Misconfigured(f"{self.url} cannot be served: {self._trouble}") from self._trouble
+            in_use = isinstance(self._trouble, OSError) and self._trouble.errno == errno.EADDRINUSE
+            told = f"port {self.port} is in use; choose another one" if in_use else str(self._trouble)
+            raise Misconfigured(f"{self.url} cannot be served: {told}") from None
         return self
 
     def stop(self) -> None:
@@ -84,8 +88,12 @@ class Face:
             self._thread.join(_START_SECONDS)
 
     def write_kubeconfig(self, path: Path) -> None:
-        """Write the kubeconfig with which kubectl finds this face."""
+        """Write a kubeconfig of its own with which kubectl finds this face."""
         write_kubeconfig(path, self.url, self.credentials.authority, self.token)
+
+    def merge_kubeconfig(self, path: Path) -> Merged:
+        """Add the context for this face to a kubeconfig that may hold others."""
+        return merge_into(path, self.url, self.credentials.authority, self.token)
 
     def _run(self) -> None:
         try:
