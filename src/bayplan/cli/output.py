@@ -8,7 +8,7 @@ from typing import IO, Any
 
 import click
 import yaml
-from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from bayplan.dialects.kube.terminal_text import clean, clean_json
@@ -35,26 +35,12 @@ def echo_yaml(data: Any) -> None:
 
 def console(**options: Any) -> Console:
     """A console for tables, drawings and live views; brackets in a text are no markup."""
-    made = Console(**{"markup": False, "emoji": False, "highlight": False, **options})
-    made.push_render_hook(_Cleaning())
-    return made
+    return _CleanConsole(**{"markup": False, "emoji": False, "highlight": False, **options})
 
 
-class _Cleaning(RenderHook):
-    """Cleans what is to be shown, but not what the console itself says to the terminal."""
+class _CleanConsole(Console):
+    """Cleans what is shown, but not what it says to the terminal itself: colours, and where to write."""
 
-    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        return [_Cleaned(one) for one in renderables]
-
-
-class _Cleaned:
-    def __init__(self, shown: ConsoleRenderable) -> None:
-        self._shown = shown
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        return _cleaned(console.render(self._shown, options))
-
-
-def _cleaned(segments: Iterable[Segment]) -> Iterable[Segment]:
-    for one in segments:
-        yield one if one.control else Segment(clean(one.text), one.style)
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for one in super().render(renderable, options):
+            yield one if one.control else Segment(clean(one.text), one.style)

@@ -21,6 +21,7 @@ from bayplan.cli.example_mix import Submission, example_mix
 from bayplan.cli.home_cluster import HomeCluster, Shape
 from bayplan.cli.live_view import clock_text, picture
 from bayplan.cli.output import console as new_console
+from bayplan.cli.output import echo
 from bayplan.cli.settings import DEFAULTS, Settings
 from bayplan.dialects.errors import Trouble
 from bayplan.runtime.clock import SystemClock
@@ -117,7 +118,7 @@ def _stop(cluster: HomeCluster) -> None:
     try:
         cluster.stop()
     except Trouble as trouble:
-        click.echo(f"The context '{CONTEXT}' was not taken out again: {trouble}", err=True)
+        echo(f"The context '{CONTEXT}' was not taken out again: {trouble}", err=True)
 
 
 def demonstrated(settings: Settings) -> Settings:
