@@ -135,7 +135,9 @@ class Registry:
     def advice(self, key: Key, new: Object | None, failed: Failed = _unreported) -> list[str]:
         """What is odd about an object that nobody complains about."""
         found: list[str] = []
-        for advise in self.admission.get(key, Handlers()).advise if new is not None else ():
+        if new is None:
+            return found
+        for advise in self.admission.get(key, Handlers()).advise:
             found += _optional(partial(advise, new), failed) or ()
         return found
 
