@@ -117,7 +117,8 @@ def _answer(live: Live, one: Submission, *, full: bool) -> tuple[Answer, Admit |
     state.lines.wake(queue)  # an earlier one of the same shape may have been refused: ask again
     turn = turns(state).get(ref)
     supplies = state.holdings.supplies()
-    fates = forecast(state, live.settings.profile, live.now, until=ref)
+    with live.progress.stage(f"trying out {one.title}"):
+        fates = forecast(state, live.settings.profile, live.now, until=ref)
     fate = fates.get(ref)
     sections: Sections = {"asks for": wishes(live, one.demand)}
     sections["queue"] = [queue_text(live, *one.demand.entrance, queue)]

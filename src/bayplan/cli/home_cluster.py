@@ -21,6 +21,7 @@ from bayplan.backends.stagehands.crew import Crew
 from bayplan.backends.stagehands.definitions import definitions
 from bayplan.cli.explain import brief
 from bayplan.cli.in_process import ask_our_functions
+from bayplan.cli.manifests import NAME, NAMESPACE
 from bayplan.cli.settings import DEFAULTS, Settings
 from bayplan.dialects.errors import Trouble
 from bayplan.dialects.kai.names import DIALECT as POD_GROUPS_DIALECT
@@ -47,6 +48,8 @@ from bayplan.simulator.objects import Object, node, topology
 IDLE_SECONDS = 0.2
 DECISIONS_KEPT = 200
 DEFAULT_SCHEDULER = "default-scheduler"
+OUR_USER = f"system:serviceaccount:{NAMESPACE}:{NAME}"
+CONTROLLERS_USER = "system:serviceaccount:kube-system:controllers"
 _LOG = logging.getLogger(__name__)
 
 
@@ -120,8 +123,8 @@ class HomeCluster:
         self._furnish(grouper)
         self.ticker = Ticker(self.words)
         self.containment = Containment(_logged)
-        self.crew = Crew(EmbeddedBackend(self.store, self.lock), failed=self._contained)
-        self.backend = EmbeddedBackend(self.store, self.lock)
+        self.crew = Crew(EmbeddedBackend(self.store, self.lock, CONTROLLERS_USER), failed=self._contained)
+        self.backend = EmbeddedBackend(self.store, self.lock, OUR_USER)
         self.scheduler = SchedulerRole(
             None,
             {DEFAULT_SCHEDULER: settings.profile} | settings.profiles,

@@ -199,6 +199,7 @@ def _serve(kubeconfig: Path | None, context: str | None, wishes: Wishes) -> int:
     stop = threading.Event()
     closing = Closing(clock, log.warning)
     metrics = Metrics(__version__)
+    contained = containment(metrics, clock)
     backend = RemoteBackend(
         load(kubeconfig, context), log=logs.logger("api").warning, restarted=metrics.watch_restarted
     )
@@ -222,16 +223,16 @@ def _serve(kubeconfig: Path | None, context: str | None, wishes: Wishes) -> int:
         closing.opened("the journal", lambda _: book.close())
         if "webhooks" in wishes.roles and not wishes.shadow:
             watching = RemoteBackend(load(kubeconfig, context), log=logs.logger("api").warning)
-            queues = DefaultQueues(watching, logs.logger("webhooks").warning)
+            queues = DefaultQueues(watching, logs.logger("webhooks").warning, contained, clock)
             closing.opened("the watch for default queues", lambda _: queues.stop())
-            _offer_webhooks(backend, queues, grouper, wishes, clock, metrics, closing)
+            _offer_webhooks(backend, queues, grouper, wishes, clock, metrics, closing, contained)
         if wishes.guarded is not None:
             page = open_metrics(wishes.guarded, backend.request, metrics, clock)
             closing.opened("the metrics", lambda _: page.stop())
             log.info("serving", metrics=f"https://{page.address}/metrics")
         with stop_on_signal(stop):
             if wishes.roles - {"webhooks"}:
-                _schedule(backend, book, wishes, grouper, clock, metrics, stop, closing)
+                _schedule(backend, book, wishes, grouper, clock, metrics, stop, closing, contained)
             else:
                 server = _probes({}, {}, metrics, wishes)
                 closing.opened("the probes", lambda _: server.stop())
@@ -244,12 +245,12 @@ def _serve(kubeconfig: Path | None, context: str | None, wishes: Wishes) -> int:
 
 def _schedule(
     backend: RemoteBackend, book: Journal, wishes: Wishes, grouper: GrouperRole | None, clock: SystemClock,
-    metrics: Metrics, stop: threading.Event, closing: Closing,
+    metrics: Metrics, stop: threading.Event, closing: Closing, contained: Containment,
 ) -> None:  # fmt: skip
     """Decide and bind until told to stop; writes under way end before the lease is released."""
-    election = _elect(backend, wishes, clock, closing) if wishes.elect else None
+    election = _elect(backend, wishes, clock, closing, contained) if wishes.elect else None
     told = AdmissionMetrics(metrics.registry, __version__) if "admission" in wishes.roles else None
-    loop = _loop(backend, wishes, grouper, book, metrics, told, election, clock)
+    loop = _loop(backend, wishes, grouper, book, metrics, told, election, clock, contained)
     service = Service(loop, clock, metrics, stop)
     closing.opened("the writes under way", service.finish)
     alive = {"loop": health.steps(clock, lambda: service.last_step)}
@@ -264,7 +265,7 @@ def _schedule(
 
 def _offer_webhooks(
     backend: RemoteBackend, queues: DefaultQueues, grouper: GrouperRole | None, wishes: Wishes,
-    clock: SystemClock, metrics: Metrics, closing: Closing,
+    clock: SystemClock, metrics: Metrics, closing: Closing, contained: Containment,
 ) -> None:  # fmt: skip
     log = logs.logger("webhooks")
 
@@ -273,7 +274,7 @@ def _offer_webhooks(
 
     site = Site(wishes.namespace, Address.parse(wishes.webhook_listen), converted())
     look_ups = LookUps(queues.find, no_owner if grouper is None else grouper.shelf.owner)
-    webhooks = Webhooks(backend.request, site, clock, metrics, note, look_ups)
+    webhooks = Webhooks(backend.request, site, clock, metrics, note, look_ups, contained)
     closing.opened("the webhooks", lambda _: webhooks.stop())
     log.info("serving", webhooks=f"https://{webhooks.server.address}")
 
@@ -287,6 +288,7 @@ def _loop(
     told: AdmissionMetrics | None,
     election: Election | None,
     clock: SystemClock,
+    contained: Containment,
 ) -> Loop:
     edge: Backend = Shadow(backend, metrics) if wishes.shadow else Metered(backend, metrics)
     watch, removed = (told.summarised, told.gate_removed) if told else (None, None)
@@ -302,7 +304,6 @@ def _loop(
         return leads
 
     meter = Meter(clock, metrics, told, logs.logger("run").warning)
-    contained = containment(metrics, clock)
     return Loop(edge, roles, book, may_write=may_write, observer=meter, containment=contained)
 
 
@@ -319,12 +320,14 @@ def containment(metrics: Metrics, clock: Clock) -> Containment:
     return Containment(report, metrics.contained, clock, slow)
 
 
-def _elect(backend: RemoteBackend, wishes: Wishes, clock: SystemClock, closing: Closing) -> Election:
+def _elect(
+    backend: RemoteBackend, wishes: Wishes, clock: SystemClock, closing: Closing, contained: Containment
+) -> Election:
     identity = f"{socket.gethostname()}_{os.getpid()}_{random.getrandbits(32):08x}"
     lease = ApiObject(backend.request, LEASE, wishes.namespace, LEASE_NAME)
     election = Election(lease, identity, clock, random.random, note=logs.logger("election").info)
     backend.write_only_while(lambda: election.is_leader(clock.monotonic()), election.timing.write_seconds)
-    thread = ElectionThread(election)
+    thread = ElectionThread(election, contained, clock)
     closing.opened("the lease", lambda _: thread.stop())
     return election
 

@@ -27,7 +27,7 @@ from bayplan.runtime.agenda import Agenda
 from bayplan.runtime.backoff import Backoff
 from bayplan.runtime.caretaking import QueueChanges, status_due, told_like_others
 from bayplan.runtime.containment import UNCONTAINED, Containment
-from bayplan.runtime.roles import Fault, Settled
+from bayplan.runtime.roles import NOTHING_UNREAD, Fault, Settled, Unread
 from bayplan.runtime.rollups import Rollups, Watcher
 from bayplan.scheduling.admit import decide_admissions
 from bayplan.state.admissions import AdmissionState
@@ -78,7 +78,9 @@ class AdmissionRole:
 
     name = "admission"
     kinds: tuple[Kind, ...] = (*admitting.KINDS, *zones.KINDS)
+    believes = True
     containment: Containment = UNCONTAINED
+    unread: Unread = NOTHING_UNREAD
 
     def __init__(
         self, profile: Profile | None = None, counting: Counting = PLAIN, watch: Watcher | None = None,
@@ -157,6 +159,8 @@ class AdmissionRole:
         """Statuses that have to follow what others wrote."""
         if self.tells:
             yield from self.containment.attempt(self.zones.complaints(now), "reconcile", self.name)[0]
+        else:
+            self.zones.problems.clear()  # the scheduler tells of them
         for key in self.agenda.take(now, self.flying):
             writes, done = self._attempted("reconcile", key, self._looked_after(key, now))
             if done:
