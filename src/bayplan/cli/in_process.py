@@ -11,7 +11,7 @@ from bayplan.backends.embedded.store import Store
 from bayplan.cli.webhooks import REVIEWED_AS, LookUps, registry
 from bayplan.dialects.kai.joining import PODS
 from bayplan.dialects.kai.owner_kinds import BY_NAME
-from bayplan.dialects.kueue.admitting import LOCAL_QUEUES
+from bayplan.dialects.kueue.admitting import LOCAL_QUEUES, TOPOLOGIES
 from bayplan.runtime.reviews import Key, Object, Registry
 
 Decide = Callable[[Registry, Review], Verdict]
@@ -29,7 +29,14 @@ def ask_our_functions(store: Store) -> None:
             return None
         return store.find(known, namespace, name)
 
-    for hook in hooks(registry(LookUps(find, owner))):
+    def levels() -> set[str]:
+        """Of all topologies."""
+        if (TOPOLOGIES.group, TOPOLOGIES.version, TOPOLOGIES.plural) not in store.resources.by_place:
+            return set()
+        listed = store.list(TOPOLOGIES).items
+        return {level["nodeLabel"] for one in listed for level in one["spec"]["levels"]}
+
+    for hook in hooks(registry(LookUps(find, owner, levels))):
         store.admission.register(hook)
 
 
@@ -66,8 +73,11 @@ def _mutated(registry: Registry, review: Review) -> Verdict:
 
 
 def _validated(registry: Registry, review: Review) -> Verdict:
-    errors = registry.problems(_key(review), *_shown(registry, review))
-    return Verdict(not errors, "; ".join(str(error) for error in errors), 422 if errors else 200)
+    new, old = _shown(registry, review)
+    errors = registry.problems(_key(review), new, old)
+    if errors:
+        return Verdict(False, "; ".join(str(error) for error in errors), 422)
+    return Verdict(code=200, warnings=tuple(registry.advice(_key(review), new)))
 
 
 def _shown(registry: Registry, review: Review) -> tuple[Any, Object | None]:

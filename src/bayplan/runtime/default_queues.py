@@ -1,4 +1,4 @@
-"""Which namespaces have a LocalQueue for jobs that name none, kept in sight for the webhooks."""
+"""What webhooks need to know of other objects: default queues by namespace, and the levels of topologies."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from dataclasses import replace
 
 from bayplan.dialects.api import Backend, Event, Happened
 from bayplan.dialects.errors import Trouble
-from bayplan.dialects.kueue.admitting import LOCAL_QUEUES
+from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kueue.admitting import LOCAL_QUEUES, TOPOLOGIES
 from bayplan.dialects.kueue.job_defaults import DEFAULT_QUEUE
 
 WATCHED = replace(LOCAL_QUEUES, field_selector=f"metadata.name={DEFAULT_QUEUE}", optional=True)
 """Only queues of this name, so that nothing else of them need be shown to us."""
+LEVELS = replace(TOPOLOGIES, optional=True)
 WAIT_SECONDS = 1.0
 FIRST_SECONDS = 5.0  # a queue that was there before us should count from the first review on
 
@@ -23,8 +25,9 @@ class DefaultQueues:
     def __init__(self, backend: Backend, note: Callable[[str], None] = lambda sentence: None) -> None:
         self._backend, self._note = backend, note
         self._namespaces: frozenset[str] = frozenset()
+        self._levels: dict[str, frozenset[str]] = {}  # by topology
         self._known, self._stop = threading.Event(), threading.Event()
-        backend.watch([WATCHED])
+        backend.watch([WATCHED, LEVELS])
         self._thread = threading.Thread(target=self._keep, name="default-queues", daemon=True)
         self._thread.start()
         if not self._known.wait(FIRST_SECONDS):
@@ -34,6 +37,10 @@ class DefaultQueues:
         """The queue for jobs that name none, as far as it matters that there is one."""
         there = (kind, name) == (WATCHED.kind, DEFAULT_QUEUE) and namespace in self._namespaces
         return {"metadata": {"namespace": namespace, "name": name}} if there else None
+
+    def levels(self) -> frozenset[str]:
+        """The levels of all topologies."""
+        return frozenset().union(*list(self._levels.values()))
 
     def stop(self) -> None:
         """Look no longer."""
@@ -53,9 +60,22 @@ class DefaultQueues:
             self._backend.wait(WAIT_SECONDS)
 
     def _take(self, event: Event) -> None:
+        if event.kind.kind == LEVELS.kind:
+            self._take_levels(event)
+            return
         if event.happened is Happened.SYNCED:
             self._known.set()
             return
         where = {str(event.object["metadata"].get("namespace", "default"))}
         gone = event.happened is Happened.GONE
         self._namespaces = self._namespaces - where if gone else self._namespaces | where
+
+    def _take_levels(self, event: Event) -> None:
+        if event.happened is Happened.SYNCED:
+            return
+        topology = Field(event.object)
+        name, listed = topology.at("metadata", "name").text(), topology.at("spec", "levels").items()
+        known = {k: v for k, v in self._levels.items() if k != name}
+        if event.happened is not Happened.GONE:
+            known[name] = frozenset(level.at("nodeLabel").text() for level in listed)
+        self._levels = known
