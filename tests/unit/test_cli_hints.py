@@ -107,6 +107,18 @@ def test_a_webhook_warns_of_keys_and_levels() -> None:
     assert response["allowed"] and response["warnings"] == [MEANT]
 
 
+def test_advice_that_fails_refuses_nothing() -> None:
+    def broken() -> set[str]:
+        raise KeyError("levels")
+
+    resource = {"group": "batch", "version": "v1", "resource": "jobs"}
+    kind = {"group": "batch", "version": "v1", "kind": "Job"}
+    asked = {"uid": "1", "kind": kind, "resource": resource, "operation": "CREATE", "object": mistyped()}
+    body = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked})
+    answer = admit(body.encode(), registry(LookUps(levels=broken)), mutating=False)
+    assert answer.body["response"]["allowed"] and isinstance(answer.failure, KeyError)
+
+
 def test_the_cluster_in_memory_warns_too(cluster: QueuedCluster) -> None:
     ask_our_functions(cluster.store)
     options = Options()

@@ -126,7 +126,11 @@ def _nearest(misfit: Misfit, topology: Topology) -> str:
     if near is None:
         return f"{misfit.fit} of {misfit.asked} fit"
     level = short_levels(topology.levels)
-    where = f"{level[near.level]} {'/'.join(near.domain)}" if near.domain else "the whole topology"
+    where = (
+        f"{level.get(near.level, near.level)} {'/'.join(near.domain)}"
+        if near.domain
+        else "the whole topology"
+    )
     asked = near.fit + near.short
     closest = "comes closest with room for" if near.domain else "has room for"
     unit = f" (in whole segments of {misfit.unit})" if misfit.unit > 1 else ""
@@ -194,11 +198,13 @@ def _advice(gang: Gang, misfit: Misfit, supply: Supply, profile: Profile) -> Ite
     if near is None:
         return
     if near.fit > 0:
-        where = f" in that {level[near.level]}" if near.domain else ""
+        where = f" in that {level.get(near.level, near.level)}" if near.domain else ""
         yield f"ask for {counted(near.fit, 'pod')}, which would fit{where}"
     if near.lacking and not near.resource.startswith(ALIGNED):
         name = short_resources([near.resource])[near.resource]
-        where = f"{level[near.level]} {'/'.join(near.domain)}" if near.domain else "the cluster"
+        where = (
+            f"{level.get(near.level, near.level)} {'/'.join(near.domain)}" if near.domain else "the cluster"
+        )
         yield f"free or add {amount_text(near.resource, near.lacking)} {name} in {where}"
 
 

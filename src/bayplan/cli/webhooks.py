@@ -24,6 +24,7 @@ from bayplan.dialects.kueue.workload_conversion import GROUP, V1BETA2
 from bayplan.runtime.certificate_keeper import TRUSTING, CertificateKeeper, trusting
 from bayplan.runtime.certificates import Certificates, reload, server_context
 from bayplan.runtime.clock import Clock
+from bayplan.runtime.containment import UNCONTAINED, Containment, SupervisedThread
 from bayplan.runtime.metrics import Metrics
 from bayplan.runtime.objects import SECRET, ApiObject, Request, Taken
 from bayplan.runtime.reviews import Handlers, Registry
@@ -78,6 +79,11 @@ def _advise(levels: Callable[[], Collection[str]], new: dict[str, Any]) -> list[
     return hints.advise(new, levels())
 
 
+def hook_name(group: str, resource: str) -> str:
+    """What the webhook for a resource is called."""
+    return f"{resource.replace('/', '-')}.{group or 'core'}.bayplan.dev"
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """Where the webhooks are served, and under which names they are called."""
@@ -105,6 +111,7 @@ class Webhooks:
         metrics: Metrics,
         note: Note = lambda sentence, bug: None,
         look_ups: LookUps = KNOWS_NOTHING,
+        containment: Containment = UNCONTAINED,
     ) -> None:
         self._note, self._metrics, self._said = note, metrics, ""
         self.certificates: Certificates | None = None
@@ -116,7 +123,7 @@ class Webhooks:
         self.server: Server = serve_webhooks(
             registry(look_ups), self._tls, clock, metrics, site.address, note
         )
-        self._thread = threading.Thread(target=self._keep, name="certificates", daemon=True)
+        self._thread = SupervisedThread("certificates", self._keep, containment, self._stop, clock)
         self._thread.start()
 
     def stop(self) -> None:

@@ -11,6 +11,9 @@ from bayplan.dialects.errors import Trouble
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kueue.admitting import LOCAL_QUEUES, TOPOLOGIES
 from bayplan.dialects.kueue.job_defaults import DEFAULT_QUEUE
+from bayplan.runtime.clock import Clock, SystemClock
+from bayplan.runtime.containment import UNCONTAINED, Containment, SupervisedThread
+from bayplan.runtime.quarantine import title
 
 WATCHED = replace(LOCAL_QUEUES, field_selector=f"metadata.name={DEFAULT_QUEUE}", optional=True)
 """Only queues of this name, so that nothing else of them need be shown to us."""
@@ -22,13 +25,21 @@ FIRST_SECONDS = 5.0  # a queue that was there before us should count from the fi
 class DefaultQueues:
     """Reads a backend of its own in a thread; reviews must not wait for an API server that waits for them."""
 
-    def __init__(self, backend: Backend, note: Callable[[str], None] = lambda sentence: None) -> None:
-        self._backend, self._note = backend, note
+    def __init__(
+        self,
+        backend: Backend,
+        note: Callable[[str], None] = lambda sentence: None,
+        containment: Containment = UNCONTAINED,
+        clock: Clock | None = None,
+    ) -> None:
+        self._backend, self._note, self._containment = backend, note, containment
         self._namespaces: frozenset[str] = frozenset()
         self._levels: dict[str, frozenset[str]] = {}  # by topology
         self._known, self._stop = threading.Event(), threading.Event()
         backend.watch([WATCHED, LEVELS])
-        self._thread = threading.Thread(target=self._keep, name="default-queues", daemon=True)
+        self._thread = SupervisedThread(
+            "default-queues", self._keep, containment, self._stop, clock or SystemClock()
+        )
         self._thread.start()
         if not self._known.wait(FIRST_SECONDS):
             note("it is not known yet which namespaces have a default queue")
@@ -52,7 +63,8 @@ class DefaultQueues:
         while not self._stop.is_set():
             try:
                 for event in self._backend.events():
-                    self._take(event)
+                    with self._containment.unit("decode", event.kind.kind, title(event.object)):
+                        self._take(event)
             except Trouble as trouble:
                 self._note(f"nobody tells which namespaces have a default queue: {trouble}")
                 self._known.set()

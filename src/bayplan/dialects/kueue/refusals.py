@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from bayplan.dialects.kube.fault_messages import INTERNAL_ERROR, OUT_OF_TIME, internal_error, out_of_time
 from bayplan.dialects.kube.quantity import spelled
 from bayplan.dialects.kube.zone_messages import told as of_zones
 from bayplan.dialects.kueue import messages
@@ -43,6 +44,8 @@ _REASONS = {
     Token.ON_HOLD: "OnHold",
     Token.OTHERS_STARTING: "WaitingForPodsReady",
     Token.GATED: "AdmissionGated",
+    Token.INTERNAL: INTERNAL_ERROR,
+    Token.OUT_OF_TIME: OUT_OF_TIME,
 }
 
 
@@ -61,6 +64,10 @@ def sentence(refusal: Refusal) -> str:
         case Remark.LEAVING_FAILED:
             what = f"Preempting {refusal.victims} workload(s) failed, will retry."
             return f"{tried_in_vain(refusal.tried)}. {what}"
+        case Remark.INTERNAL:
+            return internal_error(f"workload {refusal.about}", refusal.fault)
+        case Remark.OUT_OF_TIME:
+            return out_of_time(f"workload {refusal.about}", refusal.fault, tried_in_vain(refusal.tried))
         case remark:
             return _REMARKS[remark].format(queue=refusal.queue)
 
