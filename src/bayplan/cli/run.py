@@ -273,7 +273,7 @@ def _offer_webhooks(
         log.warning(sentence, exc_info=bug) if bug else log.info(sentence)
 
     site = Site(wishes.namespace, Address.parse(wishes.webhook_listen), converted())
-    look_ups = LookUps(queues.find, no_owner if grouper is None else grouper.shelf.owner)
+    look_ups = LookUps(queues.find, no_owner if grouper is None else grouper.shelf.owner, queues.levels)
     webhooks = Webhooks(backend.request, site, clock, metrics, note, look_ups, contained)
     closing.opened("the webhooks", lambda _: webhooks.stop())
     log.info("serving", webhooks=f"https://{webhooks.server.address}")
