@@ -52,6 +52,8 @@ class Rollups:
         if event.happened is Happened.GONE:
             known.pop(key, None)
         else:
+            if key not in known and event.kind in (admitting.CLUSTER_QUEUES, admitting.LOCAL_QUEUES):
+                self.due = 0.0  # a queue is kept from being deleted before it admits the first gang
             known[key] = event.object
         self.stale = True
 
@@ -62,14 +64,14 @@ class Rollups:
         self.due, self.seen, self.stale = now + EVERY_SECONDS, state.generation, False
         found = summaries(state, self.census, fair=self.fair)
         self.watch(found)
-        for kind, key, obj in self._idle(TOLD):
-            status = self._status(kind, key, obj, found, now)
-            if status is not None:
-                yield self._write(kind, key, Verb.UPDATE, {**obj, "status": status}, obj, "status")
         for kind, key, obj in self._idle(USED):
             names = rollup.finalizers(kind.kind, obj, found)
             if names is not None:
                 yield self._write(kind, key, Verb.MERGE_PATCH, {"metadata": {"finalizers": names}}, obj)
+        for kind, key, obj in self._idle(TOLD):
+            status = self._status(kind, key, obj, found, now)
+            if status is not None:
+                yield self._write(kind, key, Verb.UPDATE, {**obj, "status": status}, obj, "status")
 
     def ended(self, outcome: Outcome) -> None:
         """A write of ours has ended. It may have failed, or more may have happened while it was under way."""
