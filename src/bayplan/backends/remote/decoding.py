@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import msgspec
 from msgspec import Raw, Struct
@@ -13,6 +14,14 @@ from msgspec import Raw, Struct
 from bayplan.dialects.api import Kind
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+DEPTH_MAX = 500
+"""Lists and mappings inside each other, in an object that can be read."""
+TOO_DEEP = f"it is nested more than {DEPTH_MAX} levels deep"
+
+T = TypeVar("T")
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}]', re.DOTALL)
+_CUT = b'"bayplan.dev/too-deep"'
+"""Stands for what was cut out of a text."""
 
 Identity = tuple[str, str, str, str]
 """namespace, name, uid, resourceVersion."""
@@ -99,14 +108,19 @@ class Wire:
         self.identify: Callable[[Any], Identity] = _of_struct(kind) if kind.wire else _of_dict
 
     def object(self, text: bytes | Raw) -> Any:
-        """One object; msgspec.ValidationError if it is not as the kind declares."""
-        return self._object.decode(text)
+        """One object; msgspec.ValidationError if it is not as the kind declares, or too deep to be read."""
+        try:
+            if isinstance(text, Raw) and _CUT in bytes(text):
+                raise RecursionError
+            return self._object.decode(text)
+        except RecursionError:
+            raise msgspec.ValidationError(TOO_DEEP) from None
 
     def page(self, text: bytes) -> Page:
         """A page of a list. One object that cannot be read does not take the others with it."""
         try:
             found = self._page.decode(text)
-        except msgspec.ValidationError:
+        except (msgspec.ValidationError, RecursionError):
             return self._one_by_one(text)
         items = found.items or []
         if self._kind.wire is None:
@@ -116,10 +130,12 @@ class Wire:
         return Page(items, found.metadata)
 
     def _one_by_one(self, text: bytes) -> Page:
-        raw = _raw_page.decode(text)
+        raw = _shallow(text, _raw_page)
         items, unreadable = [], []
         for item in raw.items or ():
             try:
+                if _CUT in bytes(item):
+                    raise msgspec.ValidationError(TOO_DEEP)
                 items.append(self._object.decode(item))
             except msgspec.ValidationError as wrong:
                 unreadable.append((key_of(item), str(wrong)))
@@ -127,8 +143,32 @@ class Wire:
 
 
 def line(text: bytes) -> Line:
-    """A line of a watch, its object still unread."""
-    return _line.decode(text)
+    """A line of a watch, its object still unread; one that is too deep is cut, and cannot be read later."""
+    return _shallow(text, _line)
+
+
+def cut(text: bytes, depth: int) -> bytes:
+    """JSON without what is nested deeper. Goes through the text once, so any depth will do."""
+    kept: list[bytes] = []
+    start, level = 0, 0
+    for token in _TOKEN.finditer(text):
+        match token[0]:
+            case b"{" | b"[":
+                level += 1
+                if level == depth + 1:
+                    kept += (text[start : token.start()], _CUT)
+            case b"}" | b"]":
+                if level == depth + 1:
+                    start = token.end()
+                level -= 1
+    return b"".join((*kept, text[start:]))
+
+
+def _shallow(text: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    try:
+        return decoder.decode(text)
+    except RecursionError:
+        return decoder.decode(cut(text, DEPTH_MAX))
 
 
 def bookmark(text: Raw) -> ListMeta:
