@@ -294,3 +294,12 @@ def test_a_decision_on_a_gang_of_the_past_is_not_shown_of_its_namesake(world: Wo
 
 
 _AT = "2027-01-15T08:00:00Z"
+
+
+def test_a_level_that_no_topology_has_is_told_with_the_one_that_was_meant(world: World) -> None:
+    near = RACK.removesuffix("ck") + "k"
+    world.submit(workload("typo", 1, 1, required=near), workload("large", 100, 4, required=RACK))
+    told = world.told("typo")["QuotaReserved"][2]
+    upstream = 'couldn\'t assign flavors to pod set main: Flavor "a100" does not contain the requested level'
+    assert told == f"{upstream}. {near} is no level of a topology; did you mean {RACK}?"
+    assert "did you mean" not in world.told("large")["QuotaReserved"][2]

@@ -182,18 +182,16 @@ def test_each_pod_of_a_deployment_is_queued_by_itself() -> None:
     inner["metadata"]["labels"] = {"app": "web"}
     spec = {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": inner}
     meta = {"name": "web", "namespace": "default", "labels": LABELS}
-    made = world.create({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec})
-    template = made["spec"]["template"]
-    for number in range(2):  # as the controller would
-        own = {**template["metadata"], "name": f"web-{number}", "namespace": "default"}
-        world.create({"apiVersion": "v1", "kind": "Pod", "metadata": own, "spec": template["spec"]})
+    world.create({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec})
     world.pass_time(3)
     assert phases(world) == ["Pending", "Running"]
     assert len(world.workloads()) == 2
     (one,) = [pod for pod in world.pods() if pod["status"]["phase"] == "Running"]
     world.store.delete(PODS, "default", one["metadata"]["name"])
-    world.until(lambda: running(world, 1))
-    assert len(world.workloads()) == 1
+    gone = one["metadata"]["uid"]
+    world.until(lambda: gone not in {pod["metadata"]["uid"] for pod in world.pods()})
+    world.until(lambda: phases(world) == ["Pending", "Running"])  # the controller made another one
+    assert len(world.workloads()) == 2
     assert world.used() == "2"
 
 

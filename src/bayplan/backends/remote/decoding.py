@@ -6,22 +6,19 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 import msgspec
 from msgspec import Raw, Struct
 
 from bayplan.dialects.api import Kind
+from bayplan.dialects.kube.bounded_json import deeper_than
+from bayplan.dialects.kube.bounded_yaml import DEPTH_MAX
 
-INITIAL_EVENTS_END = "k8s.io/initial-events-end"
-DEPTH_MAX = 500
-"""Lists and mappings inside each other, in an object that can be read."""
 TOO_DEEP = f"it is nested more than {DEPTH_MAX} levels deep"
-
-T = TypeVar("T")
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}]', re.DOTALL)
-_CUT = b'"bayplan.dev/too-deep"'
-"""Stands for what was cut out of a text."""
+_DEPTH_KEPT = DEPTH_MAX + 8  # objects stand in lists and lines
+_TOKENS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}]', re.DOTALL)
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 Identity = tuple[str, str, str, str]
 """namespace, name, uid, resourceVersion."""
@@ -108,16 +105,18 @@ class Wire:
         self.identify: Callable[[Any], Identity] = _of_struct(kind) if kind.wire else _of_dict
 
     def object(self, text: bytes | Raw) -> Any:
-        """One object; msgspec.ValidationError if it is not as the kind declares, or too deep to be read."""
-        try:
-            if isinstance(text, Raw) and _CUT in bytes(text):
-                raise RecursionError
-            return self._object.decode(text)
-        except RecursionError:
-            raise msgspec.ValidationError(TOO_DEEP) from None
+        """One object; msgspec.ValidationError if it is not as the kind declares, or nested too deeply.
+
+        Of a kind with a Struct only few fields are read, so that depth elsewhere does not matter.
+        """
+        if self._kind.wire is None and deeper_than(bytes(text), DEPTH_MAX):
+            raise msgspec.ValidationError(TOO_DEEP)
+        return self._object.decode(text)
 
     def page(self, text: bytes) -> Page:
         """A page of a list. One object that cannot be read does not take the others with it."""
+        if self._kind.wire is None and deeper_than(text, DEPTH_MAX):
+            return self._one_by_one(text)
         try:
             found = self._page.decode(text)
         except (msgspec.ValidationError, RecursionError):
@@ -130,45 +129,39 @@ class Wire:
         return Page(items, found.metadata)
 
     def _one_by_one(self, text: bytes) -> Page:
-        raw = _shallow(text, _raw_page)
+        raw = _raw_page.decode(shallow(text))
         items, unreadable = [], []
         for item in raw.items or ():
             try:
-                if _CUT in bytes(item):
-                    raise msgspec.ValidationError(TOO_DEEP)
-                items.append(self._object.decode(item))
+                items.append(self.object(item))
             except msgspec.ValidationError as wrong:
                 unreadable.append((key_of(item), str(wrong)))
         return Page(items, raw.metadata, tuple(unreadable))
 
 
 def line(text: bytes) -> Line:
-    """A line of a watch, its object still unread; one that is too deep is cut, and cannot be read later."""
-    return _shallow(text, _line)
-
-
-def cut(text: bytes, depth: int) -> bytes:
-    """JSON without what is nested deeper. Goes through the text once, so any depth will do."""
-    kept: list[bytes] = []
-    start, level = 0, 0
-    for token in _TOKEN.finditer(text):
-        match token[0]:
-            case b"{" | b"[":
-                level += 1
-                if level == depth + 1:
-                    kept += (text[start : token.start()], _CUT)
-            case b"}" | b"]":
-                if level == depth + 1:
-                    start = token.end()
-                level -= 1
-    return b"".join((*kept, text[start:]))
-
-
-def _shallow(text: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    """A line of a watch, its object still unread."""
     try:
-        return decoder.decode(text)
+        return _line.decode(text)
     except RecursionError:
-        return decoder.decode(cut(text, DEPTH_MAX))
+        return _line.decode(shallow(text))
+
+
+def shallow(text: bytes) -> bytes:
+    """The text with null for what lies deeper than any object that is read, so that it can be decoded."""
+    if not deeper_than(text, _DEPTH_KEPT):
+        return text
+    kept, depth, start = [], 0, 0
+    for token in _TOKENS.finditer(text):
+        if token[0] in (b"{", b"["):
+            depth += 1
+            if depth == _DEPTH_KEPT + 1:
+                kept += [text[start : token.start()], b"null"]
+        elif token[0] in (b"}", b"]"):
+            depth -= 1
+            if depth == _DEPTH_KEPT:
+                start = token.end()
+    return b"".join((*kept, text[start:]))
 
 
 def bookmark(text: Raw) -> ListMeta:

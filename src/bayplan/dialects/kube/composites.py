@@ -6,7 +6,7 @@ belongs to may change when a group above it becomes known. That is told once for
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from bayplan.dialects.kube.gang_objects import COMPOSITE, DIALECT, POD_GROUP
@@ -97,20 +97,38 @@ class Forest:
             yield change
 
     def gathered(self) -> Iterator[Change]:
-        """What only all that happened says together."""
+        """What only all that happened says together.
+
+        After a failure, asked again, it goes on with the others.
+        """
         dirty, self._dirty = self._dirty, {}
+        failing = None
+        try:
+            for ref, change in self._gathered(dirty):
+                failing = ref
+                if change is not None:
+                    yield change
+            dirty = {}
+        finally:
+            self._dirty |= {ref: None for ref in dirty if failing not in (ref, self.root_of(ref))}
+
+    def _gathered(self, dirty: Mapping[Ref, None]) -> Iterator[tuple[Ref, Change | None]]:
+        """Each group before anything is made of it, and then the changes that it means."""
         known: dict[Ref, Ref] = {}
         roots = dict.fromkeys(self.root_of(ref, known) for ref in dirty) | {
             ref: None for ref in dirty if ref in self.told
         }
         self.odd.difference_update(dirty.keys() - roots.keys())  # they stand alone no longer
         for root in roots:
-            yield from self._tell(root)
+            yield root, None
+            for change in self._tell(root):
+                yield root, change
         visited: dict[Ref, None] = {}
         for ref in dirty:
+            yield ref, None
             for pod in self._pods_below(ref, visited):
                 if self.places.get(pod.key) != self._place(pod):
-                    yield PodSeen(self._placed(pod))
+                    yield ref, PodSeen(self._placed(pod))
         for ref in dirty:
             self._tidy(ref)
 

@@ -1,0 +1,167 @@
+"""Which fields of pods and jobs our roles change, as CEL: everything else must be as it was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from bayplan.dialects.jobs.kinds import KINDS
+from bayplan.dialects.jobs.train_runtime import PATCH_MANAGER
+from bayplan.dialects.kueue.annotations import ELASTIC_GATE, MANAGED
+from bayplan.dialects.kueue.job_defaults import TOPOLOGY_GATE
+from bayplan.dialects.kueue.job_rules import SCHEDULING_GATE
+
+NEW, OLD = "object", "oldObject"
+_BY_SERVER = ("managedFields", "resourceVersion", "generation")
+_WHERE = ("nodeSelector", "tolerations", "schedulingGates")
+_GATES = (SCHEDULING_GATE, TOPOLOGY_GATE, ELASTIC_GATE)
+
+
+def every(names: Iterable[str]) -> str:
+    """A CEL list of texts."""
+    return "[" + ", ".join(f"'{name}'" for name in names) + "]"
+
+
+def same_but(new: str, old: str, *keys: str) -> str:
+    """CEL: two maps that are there are the same in all fields but these."""
+    known = every(keys)
+    return (
+        f"dyn({new}).all(key, key in {known} || (key in dyn({old}) && dyn({new})[key] == dyn({old})[key])) && "
+        f"dyn({old}).all(key, key in {known} || key in dyn({new}))"
+    )
+
+
+def either(key: str, check: str, new: str, old: str) -> str:
+    """CEL: a field that both have passes a check, or neither has it."""
+    return f"has({new}.{key}) == has({old}.{key}) && (!has({new}.{key}) || ({check}))"
+
+
+def template(new: str, old: str) -> str:
+    """CEL: a pod template differs only in labels, annotations, and where its pods may run."""
+    spec = same_but(f"{new}.spec", f"{old}.spec", *_WHERE)
+    return f"{same_but(new, old, 'metadata', 'spec')} && {either('spec', spec, new, old)}"
+
+
+def _within(key: str, new: str, old: str) -> str:
+    """CEL: what has a pod template under a key differs in nothing but that template."""
+    inner = template(f"{new}.{key}", f"{old}.{key}")
+    return f"{same_but(new, old, key)} && {either(key, inner, new, old)}"
+
+
+def _listed(path: str, name: str, check: str) -> str:
+    """CEL: the items of a list are as many as before, and each passes a check with the one of its name."""
+    new, old = f"{NEW}.{path}", f"{OLD}.{path}"
+    one = f"{new}.all(now, {old}.exists(before, now.{name} == before.{name} && {check}))"
+    key, parent = path.rpartition(".")[2], path.rpartition(".")[0]
+    return either(key, f"{new}.size() == {old}.size() && {one}", f"{NEW}.{parent}", f"{OLD}.{parent}")
+
+
+def _spec(*keys: str, path: str = "spec") -> str:
+    return same_but(f"{NEW}.{path}", f"{OLD}.{path}", *keys)
+
+
+_METADATA = same_but(f"{NEW}.metadata", f"{OLD}.metadata", "labels", "annotations", *_BY_SERVER)
+_FINALIZERS = (
+    "(has(object.metadata.finalizers) ? object.metadata.finalizers : []) == "
+    "(has(oldObject.metadata.finalizers) ? oldObject.metadata.finalizers : []) || "
+    "(has(object.metadata.finalizers) ? object.metadata.finalizers : []) == "
+    f"oldObject.metadata.finalizers.filter(one, one != '{MANAGED}')"
+)
+_FOREIGN_GATES = (
+    "!has(oldObject.spec.schedulingGates) || oldObject.spec.schedulingGates.all(gate, "
+    f"gate.name in {every(_GATES)} || (has(object.spec.schedulingGates) && "
+    "object.spec.schedulingGates.exists(one, one.name == gate.name)))"
+)
+
+POD = " && ".join(
+    f"({one})"
+    for one in (
+        same_but(f"{NEW}.metadata", f"{OLD}.metadata", "labels", "annotations", "finalizers", *_BY_SERVER),
+        _FINALIZERS,
+        same_but(f"{NEW}.spec", f"{OLD}.spec", *_WHERE),
+        _FOREIGN_GATES,
+    )
+)
+POD_STATUS = (
+    same_but(f"{NEW}.status", f"{OLD}.status", "conditions", "nominatedNodeName", "phase")
+    + " && (object.status.phase == oldObject.status.phase || object.status.phase == 'Failed')"
+)
+
+
+def _training(name: str) -> tuple[str, ...]:
+    specs = KINDS[name].replica_specs
+    new, old = f"{NEW}.spec.{specs}", f"{OLD}.spec.{specs}"
+    each = _within("template", f"dyn({new})[role]", f"dyn({old})[role]")
+    roles = f"{new}.size() == {old}.size() && dyn({new}).all(role, role in dyn({old}) && {each})"
+    policy = _spec("suspend", path="spec.runPolicy")
+    return (
+        _spec("runPolicy", specs),
+        f"!has({OLD}.spec.runPolicy) || (has({NEW}.spec.runPolicy) && {policy})",
+        either(specs, roles, f"{NEW}.spec", f"{OLD}.spec"),
+    )
+
+
+def _ray_cluster(path: str) -> tuple[str, ...]:
+    head = _within("template", f"{NEW}.{path}.headGroupSpec", f"{OLD}.{path}.headGroupSpec")
+    return (
+        _spec("suspend", "headGroupSpec", "workerGroupSpecs", path=path),
+        either("headGroupSpec", head, f"{NEW}.{path}", f"{OLD}.{path}"),
+        _listed(f"{path}.workerGroupSpecs", "groupName", _within("template", "now", "before")),
+    )
+
+
+def _submitter() -> str:
+    """CEL: the pod that hands in a RayJob is the user's, or one that runs what the head runs."""
+    new, old = f"{NEW}.spec.submitterPodTemplate", f"{OLD}.spec.submitterPodTemplate"
+    images = f"{NEW}.spec.rayClusterSpec.headGroupSpec.template.spec.containers"
+    ours = f"{new}.spec.containers.all(one, !has(one.image) || {images}.exists(it, it.image == one.image))"
+    return f"!has({new}) || (has({old}) ? ({template(new, old)}) : ({ours}))"
+
+
+def _spark(role: str) -> str:
+    new, old = f"{NEW}.spec.{role}", f"{OLD}.spec.{role}"
+    known = same_but(new, old, "labels", "annotations", "nodeSelector", "tolerations", "template")
+    containers = [f"(has({one}.template) && has({one}.template.spec) && has({one}.template.spec.containers) ? "
+                  f"{one}.template.spec.containers : [])" for one in (new, old)]  # fmt: skip
+    return either(role, f"{known} && {containers[0]} == {containers[1]}", f"{NEW}.spec", f"{OLD}.spec")
+
+
+_JOB_OF_SET = (
+    f"{same_but('now', 'before', 'template')} && "
+    f"{same_but('now.template', 'before.template', 'spec', 'metadata')} && "
+    f"{_within('template', 'now.template.spec', 'before.template.spec')}"
+)
+_OTHER_PATCHES = [
+    f"(has({one}.spec.runtimePatches) ? {one}.spec.runtimePatches.filter(it, it.manager != {json.dumps(PATCH_MANAGER)})"
+    " : [])"
+    for one in (NEW, OLD)
+]
+_COMPONENTS = [f"{one}.spec.components.map(it, it.template)" for one in (NEW, OLD)]
+
+_BY_KIND: dict[str, tuple[str, ...]] = {
+    "Job": (
+        _spec("suspend", "parallelism", "completions", "template"),
+        template(f"{NEW}.spec.template", f"{OLD}.spec.template"),
+    ),
+    "JobSet": (_spec("suspend", "replicatedJobs"), _listed("spec.replicatedJobs", "name", _JOB_OF_SET)),
+    **{name: _training(name) for name, kind in KINDS.items() if kind.replica_specs},
+    "TrainJob": (_spec("suspend", "runtimePatches"), f"{_OTHER_PATCHES[0]} == {_OTHER_PATCHES[1]}"),
+    "RayCluster": _ray_cluster("spec"),
+    "RayJob": (
+        _spec("suspend", "rayClusterSpec", "submitterPodTemplate"),
+        " && ".join(
+            f"({one})"
+            for one in (
+                f"has({NEW}.spec.rayClusterSpec) == has({OLD}.spec.rayClusterSpec)",
+                f"!has({NEW}.spec.rayClusterSpec) || ("
+                + " && ".join(f"({part})" for part in (*_ray_cluster("spec.rayClusterSpec"), _submitter()))
+                + ")",
+            )
+        ),
+    ),
+    "RayService": (_spec("rayClusterConfig"), *_ray_cluster("spec.rayClusterConfig")),
+    "AppWrapper": (_spec("suspend", "components"), f"{_COMPONENTS[0]} == {_COMPONENTS[1]}"),
+    "SparkApplication": (_spec("suspend", "driver", "executor"), _spark("driver"), _spark("executor")),
+}
+JOBS = {name: " && ".join(f"({one})" for one in (_METADATA, *checks)) for name, checks in _BY_KIND.items()}
+"""For each kind that is held back by a flag: what must hold for a change of ours."""
