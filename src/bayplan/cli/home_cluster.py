@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import uuid
 from collections import deque
@@ -21,6 +20,7 @@ from bayplan.backends.stagehands.crew import Crew
 from bayplan.backends.stagehands.definitions import definitions
 from bayplan.cli.explain import brief
 from bayplan.cli.in_process import ask_our_functions
+from bayplan.cli.manifests import NAME, NAMESPACE
 from bayplan.cli.settings import DEFAULTS, Settings
 from bayplan.dialects.errors import Trouble
 from bayplan.dialects.kai.names import DIALECT as POD_GROUPS_DIALECT
@@ -47,7 +47,8 @@ from bayplan.simulator.objects import Object, node, topology
 IDLE_SECONDS = 0.2
 DECISIONS_KEPT = 200
 DEFAULT_SCHEDULER = "default-scheduler"
-_LOG = logging.getLogger(__name__)
+OUR_USER = f"system:serviceaccount:{NAMESPACE}:{NAME}"
+CONTROLLERS_USER = "system:serviceaccount:kube-system:controllers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +120,9 @@ class HomeCluster:
         )
         self._furnish(grouper)
         self.ticker = Ticker(self.words)
-        self.containment = Containment(_logged)
-        self.crew = Crew(EmbeddedBackend(self.store, self.lock), failed=self._contained)
-        self.backend = EmbeddedBackend(self.store, self.lock)
+        self.containment = Containment(self._report)
+        self.crew = Crew(EmbeddedBackend(self.store, self.lock, CONTROLLERS_USER), failed=self._contained)
+        self.backend = EmbeddedBackend(self.store, self.lock, OUR_USER)
         self.scheduler = SchedulerRole(
             None,
             {DEFAULT_SCHEDULER: settings.profile} | settings.profiles,
@@ -135,7 +136,7 @@ class HomeCluster:
         others = (ProvisioningRole(), jobs, ungating, NodeHealthRole(settings.nodes))
         groups = (GrouperRole(settings.profiles, settings.grouper),) if grouper else ()
         roles = (*groups, self.scheduler, self.admission, *others)
-        self.loop = Loop(self.backend, roles, self.ticker, containment=Containment(self._report))
+        self.loop = Loop(self.backend, roles, self.ticker, containment=self.containment)
         self.face = Face(self.store, self.lock, port=port)
         self._merged: Merged | None = None  # the kubeconfig with our context
         self._stop = threading.Event()
@@ -215,10 +216,6 @@ class HomeCluster:
         plain = replace(NODES, wire=None)
         for host in nodes(self.shape):
             self.store.create(plain, host)
-
-
-def _logged(sentence: str, error: BaseException, **facts: str) -> None:
-    _LOG.warning("%s (%s): %s", sentence, facts.get("id", ""), error)
 
 
 def nodes(shape: Shape) -> list[Object]:

@@ -11,9 +11,8 @@ from bayplan import __version__
 from bayplan.backends.definitions import definitions, is_of_groups
 from bayplan.cli.configured import EMPTY, kind_defaults
 from bayplan.cli.definitions import conversion, converted
-from bayplan.cli.in_process import hook_name
 from bayplan.cli.rights import EVERYBODY, ROLES, Right, reading_defaults, rules
-from bayplan.cli.webhooks import CONFIGURATION, REVIEWED_AS, SECRET_NAME, SERVICE, registry
+from bayplan.cli.webhooks import CONFIGURATION, REVIEWED_AS, SECRET_NAME, SERVICE, hook_name, registry
 from bayplan.dialects.kai.grouper_serving import SET_NAME
 from bayplan.dialects.kai.names import SEGMENT_SIZE
 from bayplan.dialects.kueue.admission import QUEUED, STATUS
@@ -166,7 +165,7 @@ def of_role(role: str, settings: Settings) -> list[Object]:
         found += [
             _service(SERVICE, 443, "webhooks", settings),
             _object("v1", "Secret", SECRET_NAME, settings, type="Opaque"),  # filled by the first replica
-            *_configurations(settings),
+            *webhook_configurations(settings),
         ]
     return found
 
@@ -285,7 +284,7 @@ def _service(name: str, port: int, target: str, settings: Settings) -> Object:
     return _object("v1", "Service", name, settings, spec={"selector": CHOSEN, "ports": ports})
 
 
-def _configurations(settings: Settings) -> Iterable[Object]:
+def webhook_configurations(settings: Settings) -> Iterable[Object]:
     """The webhook configurations, one webhook for each resource that somebody looks at."""
     looked_at = registry().admission
     for kind, path, attribute in (

@@ -9,10 +9,17 @@ from pathlib import Path
 import click
 
 from bayplan.cli.configured import takes_configuration
+from bayplan.cli.output import echo
 from bayplan.cli.replaying import Replaying, Verdict, body_of
 from bayplan.cli.settings import Settings
+from bayplan.cli.words import counted
+from bayplan.dialects.closest import several_close
 from bayplan.dialects.kueue.refusals import reason, sentence
+from bayplan.model.change import Change, CharterSeen, DemandSeen, PodSeen
+from bayplan.model.charter import Charter
+from bayplan.model.gang import Ref
 from bayplan.model.plan import Admit, Bind, Decline, Displace, Evict, Plan, Refuse
+from bayplan.model.pod import Pod
 from bayplan.model.standstill import Standstill
 from bayplan.runtime.deciding import Failure
 from bayplan.runtime.journal import Damaged, Entry, Kind
@@ -41,15 +48,19 @@ def replay(journal: Path, gang: str | None, identity: str | None, quiet: bool, s
     try:
         if identity is not None:
             sys.exit(0 if _only(replaying, journal, identity) else 1)
-        seen, named = Counter[str](), False
+        seen, gangs = Counter[str](), set[str]()
         for entry in entries_of(journal):
             seen[entry.kind] += 1
             replaying.fold(entry)
-            named = _tell(entry, gang, quiet) or named
-    except Damaged as trouble:
+            gangs |= _gangs(entry) if gang is not None else set()
+            if not quiet and entry.kind is Kind.PLAN:
+                _tell_plan(body_of(entry, Plan), entry.sequence, gang)
+    except (Damaged, OSError) as trouble:
         raise click.ClickException(str(trouble)) from None
-    if gang is not None and not named:
-        raise click.ClickException(f"nothing in the journal was decided about a gang {gang}; check its name")
+    if not seen:
+        raise click.ClickException(f"{journal} was to be read as a journal; there is no entry in it")
+    if gang is not None and gang not in gangs:
+        raise click.ClickException(_unknown(gang, gangs))
     _sum_up(seen, replaying.verdict)
     sys.exit(1 if replaying.verdict.different else 0)
 
@@ -58,13 +69,13 @@ def _sum_up(seen: Counter[str], verdict: Verdict) -> None:
     always = (Kind.CHANGE, Kind.PLAN, Kind.OUTCOME)
     counts = [f"{seen[kind]} {kind}s" for kind in always]
     counts += [f"{seen[Kind.FAILURE]} failures"] if seen[Kind.FAILURE] else []
-    click.echo(f"{', '.join(counts)}; {verdict.different} plans differ when decided again")
+    echo(f"{', '.join(counts)}; {verdict.different} plans differ when decided again")
     if verdict.cut_short:
-        click.echo(f"{verdict.cut_short} plans were cut short by decisionSeconds and are not compared")
+        echo(f"{verdict.cut_short} plans were cut short by decisionSeconds and are not compared")
     if verdict.not_again:
-        click.echo(f"{verdict.not_again} errors do not come out again; all other gangs are decided the same")
+        echo(f"{verdict.not_again} errors do not come out again; all other gangs are decided the same")
     if verdict.unfolded:
-        click.echo(f"{verdict.unfolded} changes cannot be folded in; the state was built anew without them")
+        echo(f"{verdict.unfolded} changes cannot be folded in; the state was built anew without them")
 
 
 def _only(replaying: Replaying, journal: Path, identity: str) -> bool:
@@ -84,30 +95,41 @@ def _only(replaying: Replaying, journal: Path, identity: str) -> bool:
 def _again(replaying: Replaying, entry: Entry, failure: Failure) -> bool:
     gang = failure.gang
     about = f"{gang.kind} {gang.namespace}/{gang.name}"
-    click.echo(f"entry {entry.sequence}: deciding on {about} failed: {failure.error}")
+    echo(f"entry {entry.sequence}: deciding on {about} failed: {failure.error}")
     plan, failures = replaying.decide(entry)
     found = next((one for one in failures if one.gang == gang), None)
     if found is None:
-        click.echo(f"decided again, {about} does not fail; the traceback recorded then was:")
-        click.echo(failure.traceback.rstrip())
+        echo(f"decided again, {about} does not fail; the traceback recorded then was:")
+        echo(failure.traceback.rstrip())
         _tell_plan(plan, entry.sequence, gang.name)
         return False
     same = found.id == failure.id
-    click.echo(
-        "decided again, the same error comes out:" if same else "decided again, another error comes out:"
-    )
-    click.echo(found.traceback.rstrip())
+    echo("decided again, the same error comes out:" if same else "decided again, another error comes out:")
+    echo(found.traceback.rstrip())
     return same
 
 
-def _tell(entry: Entry, gang: str | None, quiet: bool) -> bool:
-    """Say what a plan decides; whether it is about the gang."""
-    if entry.kind is not Kind.PLAN:
-        return False
-    plan: Plan = body_of(entry, Plan)
-    if not quiet:
-        _tell_plan(plan, entry.sequence, gang)
-    return any(action.gang.name == gang for action in plan.actions)
+def _gangs(entry: Entry) -> set[str]:
+    """The names of the gangs that an entry is about."""
+    if entry.kind is Kind.PLAN:
+        plan: Plan = body_of(entry, Plan)
+        return {ref.name for action in plan.actions if (ref := getattr(action, "gang", None)) is not None}
+    if entry.kind is not Kind.CHANGE:
+        return set()
+    match body_of(entry, Change):
+        case PodSeen(Pod(gang=Ref(name=name))) | CharterSeen(Charter(source=Ref(name=name))):
+            return {name}
+        case DemandSeen(demand):
+            return {demand.gang.source.name}
+    return set()
+
+
+def _unknown(gang: str, known: set[str]) -> str:
+    near = several_close(gang, known)
+    hint = (
+        f"did you mean {' or '.join(near)}?" if near else f"it is about {counted(len(known), 'other gang')}"
+    )
+    return f"the journal has nothing about a gang {gang}; {hint}"
 
 
 def _tell_plan(plan: Plan, sequence: int, gang: str | None) -> None:
@@ -117,14 +139,14 @@ def _tell_plan(plan: Plan, sequence: int, gang: str | None) -> None:
             case Bind(ref, _, node):
                 bound.setdefault(ref.name, []).append(node)
             case Refuse(ref, why, news=True) if gang in (None, ref.name):
-                click.echo(f"{sequence} {ref.name}: {_refused(why)}")
+                echo(f"{sequence} {ref.name}: {_refused(why)}")
             case Displace(pod, ref) if gang in (None, ref.name):
-                click.echo(f"{sequence} {ref.name}: pod {pod.key} has to go")
+                echo(f"{sequence} {ref.name}: pod {pod.key} has to go")
             case Admit() | Evict() | Decline() if gang in (None, action.gang.name):
-                click.echo(f"{sequence} {action.gang.name}: {_about(action)}")
+                echo(f"{sequence} {action.gang.name}: {_about(action)}")
     for name, nodes in bound.items():
         if gang in (None, name):
-            click.echo(f"{sequence} {name}: {len(nodes)} pods on {', '.join(sorted(set(nodes)))}")
+            echo(f"{sequence} {name}: {len(nodes)} pods on {', '.join(sorted(set(nodes)))}")
 
 
 def _refused(why: Standstill) -> str:

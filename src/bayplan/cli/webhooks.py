@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,7 +14,9 @@ from bayplan.dialects.jobs.kinds import KINDS, Find
 from bayplan.dialects.jobs.part import nothing
 from bayplan.dialects.kai import admission as groups
 from bayplan.dialects.kai.admission import FindOwner, no_owner
-from bayplan.dialects.kueue.admission import VALIDATED, validate
+from bayplan.dialects.kai.hints import advise as of_group_keys
+from bayplan.dialects.kueue import hints
+from bayplan.dialects.kueue.admission import QUEUED, VALIDATED, validate
 from bayplan.dialects.kueue.defaulting import DEFAULTED, default
 from bayplan.dialects.kueue.job_defaults import CHANGED_TOO, default_written
 from bayplan.dialects.kueue.versions import CONVERTED
@@ -44,6 +46,7 @@ class LookUps:
 
     queue: Find = nothing  # the LocalQueue of a namespace that is for jobs that name none
     owner: FindOwner = no_owner  # what made a pod
+    levels: Callable[[], Collection[str]] = tuple  # of all topologies; none: they are not known
 
 
 KNOWS_NOTHING = LookUps()
@@ -54,6 +57,9 @@ def registry(look_ups: LookUps = KNOWS_NOTHING) -> Registry:
     made, find = Registry(), look_ups.queue
     for group, resource in VALIDATED:
         made.add(group, resource, Handlers(validate=(partial(validate, find=find),)))
+    for group, resource in (*QUEUED, (GROUP, "workloads")):
+        advise = partial(_advise, look_ups.levels)
+        made.add(group, resource, Handlers(advise=(advise, of_group_keys)))
     for resource in DEFAULTED:
         made.add(GROUP, resource, Handlers(mutate=(default,), fail_open=True), ("CREATE",))
     for name, kind in KINDS.items():
@@ -67,6 +73,15 @@ def registry(look_ups: LookUps = KNOWS_NOTHING) -> Registry:
     made.add("", "pods", Handlers(mutate=(tell,), fail_open=True), ("CREATE",))
     made.conversion.update(dict.fromkeys(CONVERTED, convert))
     return made
+
+
+def _advise(levels: Callable[[], Collection[str]], new: dict[str, Any]) -> list[str]:
+    return hints.advise(new, levels())
+
+
+def hook_name(group: str, resource: str) -> str:
+    """What the webhook for a resource is called."""
+    return f"{resource.replace('/', '-')}.{group or 'core'}.bayplan.dev"
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,6 +159,8 @@ class AdmissionRole:
         """Statuses that have to follow what others wrote."""
         if self.tells:
             yield from self.containment.attempt(self.zones.complaints(now), "reconcile", self.name)[0]
+        else:
+            self.zones.problems.clear()  # the scheduler tells of them
         for key in self.agenda.take(now, self.flying):
             writes, done = self._attempted("reconcile", key, self._looked_after(key, now))
             if done:
@@ -288,7 +290,9 @@ class AdmissionRole:
                     statuses.evicted(workload, action, now) if is_true(workload, QUOTA_RESERVED) else None
                 )
             case Decline():
-                status = statuses.declined(workload, action, now, self._holders(action))
+                clusters = self.state.holdings.clusters.values()
+                levels = {level for cluster in clusters for level in cluster.topology.levels}
+                status = statuses.declined(workload, action, now, self._holders(action), levels)
         if status is not None and isinstance(action, Decline):
             if _in_other_words(workload, status) and now < self.told.get(key, -NEVER) + AGAIN_SECONDS:
                 self.owed[key] = action

@@ -12,7 +12,7 @@ from bayplan.dialects.kueue.annotations import QUEUE
 from bayplan.dialects.kueue.conditions import ADMITTED, FINISHED, is_true
 from bayplan.dialects.kueue.deeds import Deed, controller, is_leaving, owners
 from bayplan.dialects.kueue.job_keeping import Known, keep_child, keep_job, look_again, orphaned
-from bayplan.dialects.kueue.job_notices import Notice, group_without_workload, waiting_for_checks
+from bayplan.dialects.kueue.job_notices import Notice, group_without_workload, unreadable, waiting_for_checks
 from bayplan.dialects.kueue.job_statuses import NEVER, Patience
 from bayplan.dialects.kueue.pod_keeping import Group, keep_abandoned, keep_pods
 from bayplan.dialects.kueue.pod_rules import group_name
@@ -227,6 +227,10 @@ class JobsRole(Keeper):
             conflict = group_without_workload(Group(unit[2], pods), workload, self.known)
             return conflict or waiting_for_checks(workload, pods)
         job = self.shelf.pods.get(unit[1:]) if unit[0] == "Pod" else self.shelf.jobs.get(unit)
+        if job is not None and unit[0] in (*FLAGGED, *SERVING_KINDS) and _queue(job):
+            conflict = unreadable(job, self.known)
+            if conflict is not None:
+                return conflict
         if job is None or unit[0] in SERVING_KINDS:
             return None
         if unit[0] == "Pod" and group_name(Field(job), self.known.rules).text():

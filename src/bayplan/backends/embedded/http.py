@@ -29,6 +29,7 @@ from bayplan.dialects.errors import Misconfigured
 
 BODY_MAX = 3 * 1024 * 1024  # as upstream
 PORTS = range(20000, 32000)
+USER = "kubernetes-admin"  # whoever has the token
 _LOG = logging.getLogger(__name__)
 _OPEN = {"/healthz", "/livez", "/readyz"}
 _START_SECONDS = 10.0
@@ -145,7 +146,11 @@ class Face:
                 return _document(documents.find(self.store, call, f"{self.host}:{self.port}"))
         form = acceptable(call.accept)
         with self.lock:
-            answer = documents.serve_place(self.store, call, place, serve)
+            self.store.user = USER
+            try:
+                answer = documents.serve_place(self.store, call, place, serve)
+            finally:
+                self.store.user = ""
         if isinstance(answer, Stream):
             return await streaming.send(request, answer, self.store, self.lock, self.hub)
         if isinstance(answer, Answer):
