@@ -84,7 +84,10 @@ class Tenant:
 
 def definitions() -> list[Object]:
     """Kinds of jobs whose schemas keep unknown fields, as those of many operators do."""
-    return [of_anything(_kind(name)) for name in FOREIGN]
+    found = [of_anything(_kind(name)) for name in FOREIGN]
+    for one in found:  # some groups have a name that the API server protects
+        one["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, for a test"}
+    return found
 
 
 def _kind(name: str) -> Kind:

@@ -7,7 +7,7 @@ from random import Random
 from bayplan.cli.run import roles_to_play
 from bayplan.dialects.api import Event, Happened
 from tests.fuzz.lax_api import LaxApi
-from tests.fuzz.mutator import expanded
+from tests.fuzz.mutator import copied
 from tests.fuzz.roles_target import Drawn
 from tests.fuzz.sizes import kept_by
 from tests.fuzz.target import Case
@@ -41,7 +41,7 @@ class DecodingTarget:
 
     def run(self, case: Case) -> int:
         """Tell the roles of the object, and that it is gone."""
-        key = self.api.put(expanded(case))
+        key = self.api.put(copied(case))
         self._tell(list(self.api.events()))
         self.api.drop(key)
         self._tell(list(self.api.events()))

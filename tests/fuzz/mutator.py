@@ -7,6 +7,7 @@ value in every process.
 from __future__ import annotations
 
 import json
+import marshal
 from random import Random
 from typing import Any
 
@@ -143,11 +144,7 @@ def _alike(values: list[Any]) -> bool:
 
 def copied(value: Any) -> Any:
     """A value with fresh lists and dicts all the way down."""
-    if type(value) is dict:
-        return {key: copied(item) for key, item in value.items()}
-    if type(value) is list:
-        return [copied(item) for item in value]
-    return value
+    return marshal.loads(marshal.dumps(value))
 
 
 def expanded(value: Any) -> Any:
@@ -164,7 +161,9 @@ def expanded(value: Any) -> Any:
 def encoded(value: Any) -> bytes:
     """As JSON; deep values are written down without a function that calls itself for each level."""
     marks: list[tuple[int, bool]] = []
-    text = json.dumps(_numbered(value, marks))
+    text = json.dumps(value)
+    if DEEP_MARK in text:
+        text = json.dumps(_numbered(value, marks))
     for at, (levels, lists) in enumerate(marks):
         begin, end = ("[", "]") if lists else ('{"a":', "}")
         text = text.replace(f'"{DEEP_MARK}{at}$"', f'{begin * levels}"x"{end * levels}')

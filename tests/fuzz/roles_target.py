@@ -10,7 +10,7 @@ from bayplan.runtime.loop import Loop
 from tests.fuzz.gatekeeper import Gatekeeper
 from tests.fuzz.lax_api import Key, LaxApi, key_of
 from tests.fuzz.material import KEYS, WORDS, everything
-from tests.fuzz.mutator import Mutator, copied, expanded
+from tests.fuzz.mutator import Mutator, copied
 from tests.fuzz.sizes import kept_by
 from tests.fuzz.target import Broken, Case
 
@@ -149,7 +149,7 @@ class RolesTarget:
         for thing in case:
             match thing:
                 case ["put", obj]:
-                    self.api.put(expanded(obj))
+                    self.api.put(copied(obj))
                 case ["drop", group, namespace, name]:
                     self.api.drop((group, namespace, name))
                 case ["pass", seconds]:

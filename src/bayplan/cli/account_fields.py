@@ -76,9 +76,7 @@ _FOREIGN_GATES = (
 POD = " && ".join(
     f"({one})"
     for one in (
-        same_but(
-            f"{NEW}.metadata", f"{OLD}.metadata", "labels", "annotations", "finalizers", *_BY_SERVER
-        ),
+        same_but(f"{NEW}.metadata", f"{OLD}.metadata", "labels", "annotations", "finalizers", *_BY_SERVER),
         _FINALIZERS,
         same_but(f"{NEW}.spec", f"{OLD}.spec", *_WHERE),
         _FOREIGN_GATES,
@@ -125,9 +123,7 @@ def _spark(role: str) -> str:
     known = same_but(new, old, "labels", "annotations", "nodeSelector", "tolerations", "template")
     containers = [f"(has({one}.template) && has({one}.template.spec) && has({one}.template.spec.containers) ? "
                   f"{one}.template.spec.containers : [])" for one in (new, old)]  # fmt: skip
-    return either(
-        role, f"{known} && {containers[0]} == {containers[1]}", f"{NEW}.spec", f"{OLD}.spec"
-    )
+    return either(role, f"{known} && {containers[0]} == {containers[1]}", f"{NEW}.spec", f"{OLD}.spec")
 
 
 _JOB_OF_SET = (
@@ -167,7 +163,5 @@ _BY_KIND: dict[str, tuple[str, ...]] = {
     "AppWrapper": (_spec("suspend", "components"), f"{_COMPONENTS[0]} == {_COMPONENTS[1]}"),
     "SparkApplication": (_spec("suspend", "driver", "executor"), _spark("driver"), _spark("executor")),
 }
-JOBS = {
-    name: " && ".join(f"({one})" for one in (_METADATA, *checks)) for name, checks in _BY_KIND.items()
-}
+JOBS = {name: " && ".join(f"({one})" for one in (_METADATA, *checks)) for name, checks in _BY_KIND.items()}
 """For each kind that is held back by a flag: what must hold for a change of ours."""

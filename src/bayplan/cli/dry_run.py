@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ import click
 from bayplan.cli.forecast import Fate, forecast
 from bayplan.cli.gang_facts import closed_words, named
 from bayplan.cli.live_state import Live, Target, reaches_a_cluster
+from bayplan.cli.output import echo
 from bayplan.cli.places import drawn
 from bayplan.cli.read import Problem, read_files
 from bayplan.cli.reasons import few_words
@@ -63,7 +63,7 @@ def plan(ctx: click.Context, target: Target, files: tuple[str, ...], output: str
 
     Exit status: 0 all would start now, 3 some gang would wait, 2 bad input, 1 the cluster does not answer.
     """
-    documents, problems = read_files(files, sys.stdin.buffer.read)
+    documents, problems = read_files(files)
     if problems:
         ctx.exit(_refused(problems))
     with target.live() as found_live:
@@ -72,7 +72,7 @@ def plan(ctx: click.Context, target: Target, files: tuple[str, ...], output: str
         if submitted.problems:
             ctx.exit(_refused(submitted.problems))
         for words in submitted.skipped:
-            click.echo(f"skipped: {words}", err=True)
+            echo(f"skipped: {words}", err=True)
         answers = [_tried(live, submitted, one, full=full) for one in submitted.gangs]
         status = max((answer.status for answer in answers), default=ADMITTED)
         if output == "json":
@@ -84,7 +84,7 @@ def plan(ctx: click.Context, target: Target, files: tuple[str, ...], output: str
 
 def _refused(problems: Iterable[Problem]) -> int:
     for problem in problems:
-        click.echo(str(problem), err=True)
+        echo(str(problem), err=True)
     return BAD_INPUT
 
 
@@ -117,16 +117,20 @@ def _answer(live: Live, one: Submission, *, full: bool) -> tuple[Answer, Admit |
     state.lines.wake(queue)  # an earlier one of the same shape may have been refused: ask again
     turn = turns(state).get(ref)
     supplies = state.holdings.supplies()
-    fates = forecast(state, live.settings.profile, live.now, until=ref)
+    with live.progress.stage(f"trying out {one.title}"):
+        fates = forecast(state, live.settings.profile, live.now, until=ref)
     fate = fates.get(ref)
     sections: Sections = {"asks for": wishes(live, one.demand)}
     sections["queue"] = [queue_text(live, *one.demand.entrance, queue)]
+    if one.notes:
+        sections["note"] = list(one.notes)
     record: dict[str, Any] = {
         "gang": one.title,
         "namespace": ref.namespace,
         "name": ref.name,
         "clusterQueue": queue,
         "admitted": False,
+        "notes": list(one.notes),
     }
     if fate is not None and isinstance(fate.action, Admit):
         admission = fate.action.admission

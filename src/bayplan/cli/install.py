@@ -16,6 +16,7 @@ from bayplan.backends.remote.backend import RemoteBackend, connect
 from bayplan.cli.chart import dumped, write_chart
 from bayplan.cli.configured import EMPTY, configuration_text
 from bayplan.cli.manifests import ALL_ROLES, IMAGE, LABELS, NAMESPACE, SERVED_ROLES, Settings, manifests
+from bayplan.cli.output import echo
 from bayplan.cli.rights import ROLES
 from bayplan.dialects.api import Ended, Kind, Outcome, Verb, Write
 from bayplan.dialects.errors import Trouble
@@ -105,15 +106,15 @@ def install(
     alone.
     """
     if chart is not None:
-        click.echo("\n".join(str(path) for path in write_chart(chart)))
+        echo("\n".join(str(path) for path in write_chart(chart)))
         return
     settings = Settings(**chosen)
     objects = [one for one in manifests(settings) if crds or one["kind"] != DEFINITION.kind]
     if output == "yaml":
-        click.echo(dumped(*objects), nl=False)
+        echo(dumped(*objects), nl=False)
     elif dry_run:
         for one in objects:
-            click.echo(f"{_called(one)} would be applied")
+            echo(f"{_called(one)} would be applied")
     else:
         try:
             done = apply(objects, kubeconfig, context)
@@ -166,15 +167,15 @@ def _is_ours(backend: RemoteBackend, obj: Object) -> bool:
     labels = msgspec.json.decode(body)["metadata"].get("labels") or {}
     if LABELS.items() <= labels.items():
         return True
-    click.echo(f"{_called(obj)} is there already and not ours; left as it is")
+    echo(f"{_called(obj)} is there already and not ours; left as it is")
     return False
 
 
 def _report(outcome: Outcome) -> None:
     if outcome.ended is Ended.DONE:
-        click.echo(f"{outcome.write.tag} applied")
+        echo(f"{outcome.write.tag} applied")
     else:
-        click.echo(f"{outcome.write.tag} not applied: {outcome.message}", err=True)
+        echo(f"{outcome.write.tag} not applied: {outcome.message}", err=True)
 
 
 def _called(obj: Object) -> str:

@@ -87,10 +87,7 @@ def policies(account: str, trusted: str) -> list[Object]:
         ),
         *_policy(
             OWN_JOBS,
-            [
-                _rule(KINDS[name].group, KINDS[name].version, [KINDS[name].plural])
-                for name in sorted(FLAGGED)
-            ],
+            [_rule(KINDS[name].group, KINDS[name].version, [KINDS[name].plural]) for name in sorted(FLAGGED)],
             {"is-bayplan": ours},
             [
                 _check(

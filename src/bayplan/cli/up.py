@@ -20,6 +20,8 @@ from bayplan.cli.configured import takes_configuration
 from bayplan.cli.example_mix import Submission, example_mix
 from bayplan.cli.home_cluster import HomeCluster, Shape
 from bayplan.cli.live_view import clock_text, picture
+from bayplan.cli.output import console as new_console
+from bayplan.cli.output import echo
 from bayplan.cli.settings import DEFAULTS, Settings
 from bayplan.dialects.errors import Trouble
 from bayplan.runtime.clock import SystemClock
@@ -65,7 +67,7 @@ def up(
     """
     collect_rarely()
     end_when_asked()
-    clock, console = SystemClock(), Console()
+    clock, console = SystemClock(), new_console()
     shape = shape_for(nodes, gpus) if nodes else checked(Shape(blocks, racks, hosts, gpus))
     began = clock.wall()
     cluster = HomeCluster(shape, clock, port, demonstrated(settings), grouper=grouper)
@@ -116,7 +118,7 @@ def _stop(cluster: HomeCluster) -> None:
     try:
         cluster.stop()
     except Trouble as trouble:
-        click.echo(f"The context '{CONTEXT}' was not taken out again: {trouble}", err=True)
+        echo(f"The context '{CONTEXT}' was not taken out again: {trouble}", err=True)
 
 
 def demonstrated(settings: Settings) -> Settings:

@@ -27,7 +27,7 @@ from bayplan.runtime.agenda import Agenda
 from bayplan.runtime.backoff import Backoff
 from bayplan.runtime.caretaking import QueueChanges, status_due, told_like_others
 from bayplan.runtime.containment import UNCONTAINED, Containment
-from bayplan.runtime.roles import Fault, Settled
+from bayplan.runtime.roles import NOTHING_UNREAD, Fault, Settled, Unread
 from bayplan.runtime.rollups import Rollups, Watcher
 from bayplan.scheduling.admit import decide_admissions
 from bayplan.state.admissions import AdmissionState
@@ -78,7 +78,9 @@ class AdmissionRole:
 
     name = "admission"
     kinds: tuple[Kind, ...] = (*admitting.KINDS, *zones.KINDS)
+    believes = True
     containment: Containment = UNCONTAINED
+    unread: Unread = NOTHING_UNREAD
 
     def __init__(
         self, profile: Profile | None = None, counting: Counting = PLAIN, watch: Watcher | None = None,
@@ -157,6 +159,8 @@ class AdmissionRole:
         """Statuses that have to follow what others wrote."""
         if self.tells:
             yield from self.containment.attempt(self.zones.complaints(now), "reconcile", self.name)[0]
+        else:
+            self.zones.problems.clear()  # the scheduler tells of them
         for key in self.agenda.take(now, self.flying):
             writes, done = self._attempted("reconcile", key, self._looked_after(key, now))
             if done:
@@ -286,7 +290,9 @@ class AdmissionRole:
                     statuses.evicted(workload, action, now) if is_true(workload, QUOTA_RESERVED) else None
                 )
             case Decline():
-                status = statuses.declined(workload, action, now, self._holders(action))
+                clusters = self.state.holdings.clusters.values()
+                levels = {level for cluster in clusters for level in cluster.topology.levels}
+                status = statuses.declined(workload, action, now, self._holders(action), levels)
         if status is not None and isinstance(action, Decline):
             if _in_other_words(workload, status) and now < self.told.get(key, -NEVER) + AGAIN_SECONDS:
                 self.owed[key] = action

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from bayplan.dialects.api import Event, Happened
-from bayplan.model.change import Change, NodeLost, Started
+from bayplan.dialects.kube.wire import PodWire
+from bayplan.model.change import Change, NodeLost, PodLost, PodSeen, Started
 from bayplan.model.plan import Plan
+from bayplan.model.pod import PodKey
 from bayplan.model.subject import Subject, is_loss, is_start, subject_of
 from bayplan.runtime.containment import Containment
-from bayplan.runtime.quarantine import Quarantine, bare, title
+from bayplan.runtime.quarantine import Quarantine, bare, least_known, named, title
 from bayplan.runtime.roles import Recorder, Role
 
 GATHERED_MAX = 1000  # failures in one step; each takes its object off what is to be gathered
@@ -52,17 +54,31 @@ class Intake:
         except Exception as error:
             self.containment.failed(error, "decode", event.kind.kind, title(event.object))
             if event.happened is Happened.GONE:
-                self._decode_loss(event, changes)
+                self._decode_loss(event, now, changes)
             else:
                 self.quarantine.put(event, now)
+                self._count_least(event, changes)
             return
         if self.quarantine:
             self.quarantine.release(event)
 
-    def _decode_loss(self, event: Event, changes: list[Change]) -> None:
-        self.quarantine.release(event)
-        with self.containment.unit("decode", event.kind.kind, title(event.object)):
+    def _count_least(self, event: Event, changes: list[Change]) -> None:
+        if self.role.believes and isinstance(event.object, PodWire):
+            known = self.latest.get(("Pod", _pod_key(event)))
+            with self.containment.unit("decode", event.kind.kind, title(event.object)):
+                least = least_known(event, known if isinstance(known, PodSeen) else None)
+                changes += (least,) if least is not None else ()
+
+    def _decode_loss(self, event: Event, now: float, changes: list[Change]) -> None:
+        """What is gone must not count any longer, whatever is wrong with it."""
+        try:
             changes += self.role.decode(bare(event))
+            self.quarantine.release(event)
+        except Exception as error:
+            self.containment.failed(error, "decode", event.kind.kind, title(event.object))
+            self.quarantine.put(event, now)
+            if self.role.believes and isinstance(event.object, PodWire):
+                changes.append(PodLost(_pod_key(event)))
 
     def _gather(self, changes: list[Change]) -> None:
         for _ in range(GATHERED_MAX):
@@ -166,6 +182,11 @@ class Intake:
                 latest.clear()
             else:
                 latest[subject_of(change)] = change
+
+
+def _pod_key(event: Event) -> PodKey:
+    namespace, name = named(event.object)
+    return PodKey(namespace or "default", name)
 
 
 def _titled(change: Change) -> tuple[str, str]:

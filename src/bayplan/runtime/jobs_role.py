@@ -12,7 +12,7 @@ from bayplan.dialects.kueue.annotations import QUEUE
 from bayplan.dialects.kueue.conditions import ADMITTED, FINISHED, is_true
 from bayplan.dialects.kueue.deeds import Deed, controller, is_leaving, owners
 from bayplan.dialects.kueue.job_keeping import Known, keep_child, keep_job, look_again, orphaned
-from bayplan.dialects.kueue.job_notices import Notice, group_without_workload, waiting_for_checks
+from bayplan.dialects.kueue.job_notices import Notice, group_without_workload, unreadable, waiting_for_checks
 from bayplan.dialects.kueue.job_statuses import NEVER, Patience
 from bayplan.dialects.kueue.pod_keeping import Group, keep_abandoned, keep_pods
 from bayplan.dialects.kueue.pod_rules import group_name
@@ -74,6 +74,8 @@ class JobsRole(Keeper):
             yield from writes
 
     def _kept(self, unit: Unit, now: float) -> Iterator[Write]:
+        if self._is_unread(unit):
+            return  # it is looked at once it is read
         deeds = self._deeds(unit, now)
         if deeds:
             self.flying[unit] = Flight(len(deeds))
@@ -113,6 +115,15 @@ class JobsRole(Keeper):
             self.shelf.leaving(write.kind, (write.namespace, write.name), timestamp(now))
         elif isinstance(outcome.object, dict) and "metadata" in outcome.object:
             self.shelf.answered(write.kind, outcome.object, fresh=write.verb is Verb.CREATE)
+
+    def _is_unread(self, unit: Unit) -> bool:
+        """Whether the job, a pod of the group, or what made the job is there and could not be read."""
+        if unit in self.unread:
+            return True
+        if unit[0] == GROUP:
+            return self.unread.has_any("Pod", unit[1])
+        refs = owners(self.shelf.jobs[unit]) if unit in self.shelf.jobs else ()
+        return any((ref.get("kind"), unit[1], ref.get("name")) in self.unread for ref in refs)
 
     def _deeds(self, unit: Unit, now: float) -> list[Deed]:
         match unit[0]:
@@ -216,6 +227,10 @@ class JobsRole(Keeper):
             conflict = group_without_workload(Group(unit[2], pods), workload, self.known)
             return conflict or waiting_for_checks(workload, pods)
         job = self.shelf.pods.get(unit[1:]) if unit[0] == "Pod" else self.shelf.jobs.get(unit)
+        if job is not None and unit[0] in (*FLAGGED, *SERVING_KINDS) and _queue(job):
+            conflict = unreadable(job, self.known)
+            if conflict is not None:
+                return conflict
         if job is None or unit[0] in SERVING_KINDS:
             return None
         if unit[0] == "Pod" and group_name(Field(job), self.known.rules).text():

@@ -11,15 +11,17 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
-from bayplan.runtime.plain import plain, restore
+from bayplan.runtime.plain import Unrestorable, plain, restore
 
 SIZE_MAX = 64 * 1024 * 1024
 FILES_MAX = 8
+LINE_MAX = 256 * 1024 * 1024
 WAITING_MAX = 16 * 1024 * 1024
 """Bytes that wait in memory for a disk that takes nothing."""
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
@@ -55,8 +57,18 @@ class Entry(msgspec.Struct, frozen=True):
     role: str = ""  # whose entry it is
 
     def body_as(self, shape: Any) -> Any:
-        """The body as the value that it was made from; `shape` is its type or a union of types."""
-        return restore(self.body, shape)
+        """The body as the value that it was made from; `shape` is its type or a union of types.
+
+        Raises Damaged if it is none, as in a journal of another version.
+        """
+        try:
+            if self.body is None:
+                raise Unrestorable("it is empty")
+            return restore(self.body, shape)
+        except Unrestorable as trouble:
+            raise Damaged(
+                f"entry {self.sequence} ({self.kind}) cannot be read: {trouble}; is it of another version?"
+            ) from None
 
 
 class Damaged(Exception):
@@ -191,13 +203,16 @@ def replay(path: Path) -> Iterator[Entry]:
 
     A last line that was never finished is passed over. Anything else that is no entry is damage.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise Damaged(f"{path} is a device or a pipe; name the folder of a journal, or a file of it")
     files = [path] if path.is_file() else _files(path)
     if not files:
         raise Damaged(f"{path} was to be read as a journal; there is no {_PREFIX}*{_SUFFIX} in it")
     after: int | None = None
     for file in files:
         with file.open("rb") as lines:
-            for entry in _entries(lines, str(file), last=file is files[-1], after=after):
+            pieces = iter(partial(lines.readline, LINE_MAX), b"")
+            for entry in _entries(pieces, str(file), last=file is files[-1], after=after):
                 after = entry.sequence
                 yield entry
 
@@ -228,7 +243,7 @@ def _entries(
             return
         try:
             entry = _decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as trouble:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as trouble:
             raise Damaged(f"{source}, line {number}: this is not an entry of a journal ({trouble})") from None
         if after is not None and entry.sequence != after + 1:
             raise Damaged(f"{source}, line {number}: entry {entry.sequence} follows entry {after}")

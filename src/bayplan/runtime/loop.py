@@ -64,6 +64,7 @@ class Loop:
         self.backoff: Backoff[str] = Backoff()
         for role in self.roles:
             role.containment = self.containment
+            role.unread = self.intakes[role.name].quarantine
         kinds = {kind for role in self.roles for kind in role.kinds}
         self.unsynced = set(kinds)  # of a kind that the cluster lacks, we hear that there is nothing
         backend.watch(sorted(kinds, key=_in_order))
@@ -79,7 +80,8 @@ class Loop:
         self.settle_all(now)
         if not self.synced or not self.may_write(now):
             return now + 1.0
-        return min(self._round(role, now) for role in self.roles)
+        again = min((intake.quarantine.next_due() for intake in self.intakes.values()), default=now)
+        return min(again, *(self._round(role, now) for role in self.roles))
 
     def take_in(self, now: float) -> None:
         """Fold in what happened since the last time."""
@@ -126,6 +128,7 @@ class Loop:
         self.observer.decided(plan, taken, elapsed() - taken)
         if not role.is_intact():
             self.intakes[role.name].rebuild(now)
+            role.look(now)  # whose turn it was has to be known to those who are refused
         self.journal.record(now, "plan", plan, role.name)
         try:
             role.assume(plan, now)

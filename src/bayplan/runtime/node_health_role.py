@@ -169,6 +169,8 @@ class NodeHealthRole(Keeper):
 
     def _judge(self, name: str, news: dict[Key, News], now: float) -> Iterator[Member]:
         """Note what a host means to those that stand on it; gives the pods that wait for it in vain."""
+        if (NODES.kind, "", name) in self.unread:
+            return  # it is there, and judged once it is read
         host = self._dated(name, now)
         failed: set[Key] = set()
         for key in self.census.gangs_on(name):

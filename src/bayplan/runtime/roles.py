@@ -29,6 +29,29 @@ class Settled:
     action: Action
 
 
+class Unread(Protocol):
+    """Objects that are there and could not be read; those unknown before must not be taken for gone."""
+
+    def __contains__(self, what: object) -> bool:
+        """Whether it is one of them: kind, namespace and name."""
+
+    def has_any(self, kind: str, namespace: str) -> bool:
+        """Whether any of a kind is one of them."""
+
+
+class _NothingUnread:
+    """All is read."""
+
+    def __contains__(self, what: object) -> bool:
+        return False
+
+    def has_any(self, kind: str, namespace: str) -> bool:
+        return False
+
+
+NOTHING_UNREAD: Unread = _NothingUnread()
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """Why a gang could not be decided on: an error with an id, or it took longer than it may."""
@@ -43,7 +66,9 @@ class Role(Protocol):
 
     name: str
     kinds: tuple[Kind, ...]
+    believes: bool  # changes are folded into a state; else it only keeps objects
     containment: Containment  # set by the loop; every object, action or key is a unit of work of its own
+    unread: Unread  # set by the loop; objects that are there and could not be read
     unwritten: list[Action]  # that could not be encoded; the loop settles them as refused
 
     def decode(self, event: Event) -> Iterator[Change]:
@@ -104,7 +129,9 @@ class Keeper:
     What it has to know it notes when events are decoded.
     """
 
+    believes = False
     containment: Containment = UNCONTAINED
+    unread: Unread = NOTHING_UNREAD
     unwritten: ClassVar[list[Action]] = []  # there are no actions
 
     def gathered(self) -> Iterable[Change]:

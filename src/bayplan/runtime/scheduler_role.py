@@ -31,7 +31,7 @@ from bayplan.model.watchdog import Watchdog
 from bayplan.model.zone import ZoneCare
 from bayplan.runtime.containment import UNCONTAINED, Containment
 from bayplan.runtime.group_statuses import GroupStatuses
-from bayplan.runtime.roles import Fault, Settled
+from bayplan.runtime.roles import NOTHING_UNREAD, Fault, Settled, Unread
 from bayplan.runtime.scheduler_faults import only_asking, refused
 from bayplan.runtime.telling import NEVER, Teller
 from bayplan.runtime.volume_binding import VolumeBinding
@@ -60,7 +60,9 @@ class SchedulerRole:
 
     name = "scheduler"
     kinds: tuple[Kind, ...] = (*scheduling.KINDS, *scheduled.KINDS, *zones.KINDS, *groups.KINDS)
+    believes = True
     containment: Containment = UNCONTAINED
+    unread: Unread = NOTHING_UNREAD
 
     def __init__(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.model.plan import Bind, Displace
@@ -39,7 +40,10 @@ class SchedulingStorm(Storm):
         often = self.now - self.judged < REST_SECONDS and not self.is_quiet()
         if often or self.due <= self.now + STEP_SECONDS:
             return False
-        if state.doubted or state.partial or any(entry.place not in ANY_PLACE for entry in state.entries()):
+        if any(intake.quarantine for intake in self.loop.intakes.values()):
+            return False  # not all was read
+        busy = [one.ref.name for one in state.entries() if one.place not in ANY_PLACE]
+        if state.doubted or state.partial or any(not self._is_excused(name) for name in busy):
             return False  # something is under way, or nobody knows whether it is
         self.judged = self.now
         return True
@@ -52,7 +56,10 @@ class SchedulingStorm(Storm):
 
     def would_do(self, fresh: SchedulerRole, view: Turn | None) -> Iterator[Bind | Displace]:
         """What another scheduler would do now, up to those who were told that not everything was tried."""
-        for action in fresh.decide(view, self.now).actions if view is not None else ():
+        if view is None:
+            return
+        decide = fresh.decide if self.sabotage is None else partial(self.sabotage.decide, fresh)
+        for action in decide(view, self.now).actions:
             if not isinstance(action, Bind | Displace):
                 continue
             told = self.scheduler.state.told(action.gang if isinstance(action, Bind) else action.by)

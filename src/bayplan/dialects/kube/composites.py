@@ -97,11 +97,15 @@ class Forest:
             yield change
 
     def gathered(self) -> Iterator[Change]:
-        """What only all that happened says together. After a failure, asked again, it goes on with the others."""
+        """What only all that happened says together.
+
+        After a failure, asked again, it goes on with the others.
+        """
         dirty, self._dirty = self._dirty, {}
         failing = None
         try:
-            for failing, change in self._gathered(dirty):
+            for ref, change in self._gathered(dirty):
+                failing = ref
                 if change is not None:
                     yield change
             dirty = {}
