@@ -9,9 +9,12 @@ from typing import Any
 from bayplan.backends.embedded.admission import Hook, Review, Verdict
 from bayplan.backends.embedded.store import Store
 from bayplan.cli.webhooks import REVIEWED_AS, LookUps, registry
+from bayplan.dialects.api import Kind
 from bayplan.dialects.kai.joining import PODS
 from bayplan.dialects.kai.owner_kinds import BY_NAME
 from bayplan.dialects.kueue.admitting import LOCAL_QUEUES
+from bayplan.runtime.job_shelf import CLASSES
+from bayplan.runtime.live_objects import CONTROLLERS
 from bayplan.runtime.reviews import Key, Object, Registry
 
 Decide = Callable[[Registry, Review], Verdict]
@@ -29,7 +32,18 @@ def ask_our_functions(store: Store) -> None:
             return None
         return store.find(known, namespace, name)
 
-    for hook in hooks(registry(LookUps(find, owner))):
+    def there(kind: Kind, namespace: str, name: str) -> Object | None:
+        known = (kind.group, kind.version, kind.plural) in store.resources.by_place
+        return store.find(kind, namespace, name) if known else None
+
+    def controller(group: str, kind: str, namespace: str, name: str) -> Object | None:
+        known = CONTROLLERS.get((group, kind))
+        return None if known is None else there(known, namespace, name)
+
+    def has_class(kind: str, name: str) -> bool:
+        return any(there(one, "", name) is not None for one in CLASSES if one.kind == kind)
+
+    for hook in hooks(registry(LookUps(find, owner, controller, has_class))):
         store.admission.register(hook)
 
 

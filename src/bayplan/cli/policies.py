@@ -43,7 +43,7 @@ ANNOTATIONS = (
     *(WORKLOAD_NAME, SLICE_NAME, ROLE_HASH, SUSPENDED_BY, SERVING),
     *(POD_GROUP, POD_GROUP_COUNT, PREBUILT, OFFSET, INDEX_FROM),
 )
-"""What admission reads from pods once they exist. Whoever creates a pod may set them: then they are checked."""
+"""What admission reads from pods that exist. Users may set them when they create a pod, and are checked."""
 
 
 def account_name(namespace: str, account: str) -> str:
@@ -87,10 +87,7 @@ def policies(account: str, trusted: str) -> list[Object]:
         ),
         *_policy(
             OWN_JOBS,
-            [
-                _rule(KINDS[name].group, KINDS[name].version, [KINDS[name].plural])
-                for name in sorted(FLAGGED)
-            ],
+            [_rule(KINDS[name].group, KINDS[name].version, [KINDS[name].plural]) for name in sorted(FLAGGED)],
             {"is-bayplan": ours},
             [
                 _check(
@@ -127,7 +124,7 @@ def _protected() -> list[Object]:
 
 
 def _value(obj: str, part: str) -> str:
-    """CEL for the value of `key` among the labels or annotations, in a list; an empty list if there is none."""
+    """CEL for the value of `key` among labels or annotations, in a list; an empty list if there is none."""
     found = f"{obj}.metadata.{part}"
     return f"(has({found}) && key in {found} ? [{found}[key]] : [])"
 

@@ -19,6 +19,7 @@ from bayplan.runtime.default_queues import WATCHED as DEFAULT_QUEUES
 from bayplan.runtime.grouper_defaults import CONFIG_MAPS
 from bayplan.runtime.grouper_role import GrouperRole
 from bayplan.runtime.job_shelf import FLAGGED, WATCHED
+from bayplan.runtime.live_objects import LOOKED_UP
 from bayplan.runtime.scheduler_role import SchedulerRole
 
 LEASE_NAME = "bayplan"
@@ -57,6 +58,14 @@ def _watching(kinds: Iterable[Kind]) -> tuple[Right, ...]:
     return tuple(
         Right(group, tuple(sorted(set(groups[group]))), ("list", "watch")) for group in sorted(groups)
     )
+
+
+def _looking_up(kinds: Iterable[Kind]) -> tuple[Right, ...]:
+    """Get, for single objects that are named by others."""
+    groups: dict[str, list[str]] = {}
+    for kind in kinds:
+        groups.setdefault(kind.group, []).append(kind.plural)
+    return tuple(Right(group, tuple(sorted(set(groups[group]))), ("get",)) for group in sorted(groups))
 
 
 def _trusted_definitions(names: tuple[str, ...]) -> tuple[Right, ...]:
@@ -135,6 +144,7 @@ ROLES: dict[str, Rights] = {
             ),
             *_trusted_definitions(converted()),
             Right(_KUEUE, (DEFAULT_QUEUES.plural,), ("list", "watch"), (DEFAULT_QUEUE,)),
+            *_looking_up(LOOKED_UP),  # owners that pods and jobs name, and priority classes
         ),
         at_home=(Right("", ("secrets",), ("get", "update"), (SECRET_NAME,)),),
     ),

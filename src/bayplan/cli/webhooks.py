@@ -15,6 +15,8 @@ from bayplan.dialects.jobs.part import nothing
 from bayplan.dialects.kai import admission as groups
 from bayplan.dialects.kai.admission import FindOwner, no_owner
 from bayplan.dialects.kueue.admission import VALIDATED, validate
+from bayplan.dialects.kueue.class_rules import CLASSED, HasClass, check_class, every_class
+from bayplan.dialects.kueue.controllers import FindController, nothing_known
 from bayplan.dialects.kueue.defaulting import DEFAULTED, default
 from bayplan.dialects.kueue.job_defaults import CHANGED_TOO, default_written
 from bayplan.dialects.kueue.versions import CONVERTED
@@ -43,6 +45,8 @@ class LookUps:
 
     queue: Find = nothing  # the LocalQueue of a namespace that is for jobs that name none
     owner: FindOwner = no_owner  # what made a pod
+    controller: FindController = nothing_known  # what a job or pod says it is controlled by
+    has_class: HasClass = every_class  # whether there is a priority class
 
 
 KNOWS_NOTHING = LookUps()
@@ -53,11 +57,15 @@ def registry(look_ups: LookUps = KNOWS_NOTHING) -> Registry:
     made, find = Registry(), look_ups.queue
     for group, resource in VALIDATED:
         made.add(group, resource, Handlers(validate=(partial(validate, find=find),)))
+    known_class = partial(check_class, has_class=look_ups.has_class)
+    for group, resource in CLASSED:
+        made.add(group, resource, Handlers(validate=(known_class,)))
+    written = partial(default_written, find=find, owner=look_ups.controller)
     for resource in DEFAULTED:
         made.add(GROUP, resource, Handlers(mutate=(default,), fail_open=True), ("CREATE",))
     for name, kind in KINDS.items():
         operations = ("CREATE", "UPDATE") if name in CHANGED_TOO else ("CREATE",)
-        made.add(kind.group, kind.plural, Handlers(mutate=(partial(default_written, find=find),)), operations)
+        made.add(kind.group, kind.plural, Handlers(mutate=(written,)), operations)
     for group, resource in groups.VALIDATED:
         made.add(
             group, resource, Handlers(validate=(groups.validate,), advise=(groups.advise,), fail_open=True)
