@@ -74,11 +74,11 @@ def test_what_a_queued_job_makes_is_not_queued_again(world: JobWorld) -> None:
     assert all(queue_of(pod) is None for pod in world.pods()) and world.used() == "8"
 
 
-def owned(name: str, kind: str, owner: Object, **reference: Any) -> Object:
+def owned(pod: str, owner: Object, **reference: Any) -> Object:
     """A pod that says what made it."""
-    made = unqueued(group_pod(name, "p", 1))
+    made = unqueued(group_pod(pod, "p", 1))
     del made["metadata"]["annotations"], made["metadata"]["labels"]
-    about = {"apiVersion": owner["apiVersion"], "kind": kind, "controller": True}
+    about = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": True}
     about |= {key: owner["metadata"][key] for key in ("name", "uid")}
     made["metadata"]["ownerReferences"] = [{**about, **reference}]
     return made
@@ -87,7 +87,7 @@ def owned(name: str, kind: str, owner: Object, **reference: Any) -> Object:
 def test_a_pod_that_a_job_controls_is_left_to_that_job(world: JobWorld) -> None:
     owner = world.create(unqueued(job("train", pods=100)))
     labels = owner["spec"].get("selector", {}).get("matchLabels", {})
-    made = owned("p-0", "Job", owner)
+    made = owned("p-0", owner)
     made["metadata"]["labels"] = labels
     assert queue_of(world.create(made)) is None
 
@@ -99,7 +99,7 @@ def test_a_pod_that_a_job_controls_is_left_to_that_job(world: JobWorld) -> None:
 )
 def test_an_invented_owner_does_not_keep_a_pod_out_of_the_queue(world: JobWorld, invented: Object) -> None:
     owner = world.create(unqueued(job("train", pods=100)))
-    assert queue_of(world.create(owned("p-0", "Job", owner, **invented))) == "default"
+    assert queue_of(world.create(owned("p-0", owner, **invented))) == "default"
 
 
 def test_a_class_that_does_not_exist_is_refused(world: JobWorld) -> None:
