@@ -1,4 +1,4 @@
-"""What a tenant with `edit` in one namespace tries, and what our own account may not do, on a real cluster."""
+"""What a tenant with `edit` in one namespace tries, and what our own account may not do, on a cluster."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from bayplan.cli.install_settings import (
 from bayplan.cli.policies import OWN_JOBS, OWN_PODS, PROTECTED, account_name, policies
 from bayplan.cli.replicas import of_account, selector, service
 from bayplan.cli.rights import EVERYBODY, ROLES, Right, reading_defaults, rules
-from bayplan.cli.webhooks import SECRET_NAME, SERVICE
+from bayplan.cli.webhooks import AUTHORITY_NAME, SECRET_NAME, SERVICE
 from bayplan.runtime.grouper_role import GrouperRole
 
 __all__ = [
@@ -122,6 +122,7 @@ def of_role(role: str, settings: Settings) -> list[Object]:
         found += [
             service(SERVICE, 443, "webhooks", settings, selector(account)),
             made("v1", "Secret", SECRET_NAME, settings, type="Opaque"),  # filled by the first replica
+            made("v1", "Secret", AUTHORITY_NAME, settings, type="Opaque"),
             *configurations(settings.namespace),
         ]
     return found

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bayplan.cli.definitions import converted
-from bayplan.cli.webhooks import CONFIGURATION, SECRET_NAME
+from bayplan.cli.webhooks import AUTHORITY_NAME, CONFIGURATION, SECRET_NAME
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.kinds import KINDS
 from bayplan.dialects.kai.names import POD_GROUP as KAI_GROUP
@@ -146,7 +146,7 @@ ROLES: dict[str, Rights] = {
             Right(_KUEUE, (DEFAULT_QUEUES.plural,), ("list", "watch"), (DEFAULT_QUEUE,)),
             *_looking_up(LOOKED_UP),  # owners that pods and jobs name, and priority classes
         ),
-        at_home=(Right("", ("secrets",), ("get", "update"), (SECRET_NAME,)),),
+        at_home=(Right("", ("secrets",), ("get", "update"), (SECRET_NAME, AUTHORITY_NAME)),),
     ),
 }
 

@@ -22,7 +22,7 @@ from bayplan.dialects.kueue.job_defaults import CHANGED_TOO, default_written
 from bayplan.dialects.kueue.versions import CONVERTED
 from bayplan.dialects.kueue.workload_conversion import GROUP, V1BETA2
 from bayplan.runtime.certificate_keeper import TRUSTING, CertificateKeeper, trusting
-from bayplan.runtime.certificates import Certificates, reload, server_context
+from bayplan.runtime.certificates import Served, reload, server_context
 from bayplan.runtime.clock import Clock
 from bayplan.runtime.metrics import Metrics
 from bayplan.runtime.objects import SECRET, ApiObject, Request, Taken
@@ -32,6 +32,8 @@ from bayplan.runtime.webhook_server import Note, serve_webhooks
 
 SERVICE = "bayplan-webhooks"
 SECRET_NAME = "bayplan-webhook-certificate"
+AUTHORITY_NAME = "bayplan-webhook-authority"
+"""The key that signs certificates; read only by a replica that renews one."""
 CONFIGURATION = "bayplan"
 REVIEWED_AS = {GROUP: V1BETA2}
 """The one version in which our functions see the objects of a group; the API server converts to it."""
@@ -105,9 +107,11 @@ class Webhooks:
         look_ups: LookUps = KNOWS_NOTHING,
     ) -> None:
         self._note, self._metrics, self._said = note, metrics, ""
-        self.certificates: Certificates | None = None
-        secret = ApiObject(request, SECRET, site.namespace, SECRET_NAME)
-        self._keeper = CertificateKeeper(secret, site.names, clock, self._use, self._say)
+        self.certificates: Served | None = None
+        secret, authority = (
+            ApiObject(request, SECRET, site.namespace, name) for name in (SECRET_NAME, AUTHORITY_NAME)
+        )
+        self._keeper = CertificateKeeper(secret, authority, site.names, clock, self._use, self._say)
         self._configurations = list(_configurations(request, site))
         self._stop = threading.Event()
         self._tls = server_context(self._first())
@@ -123,14 +127,14 @@ class Webhooks:
         self._thread.join()
         self.server.stop()
 
-    def _first(self) -> Certificates:
+    def _first(self) -> Served:
         for _ in range(3):  # two replicas may begin at the same time; the second takes what the first made
             self._keeper.step()
             if self._keeper.current is not None:
                 return self._keeper.current
         raise Trouble(f"there is no certificate for the webhooks: {self._said}")
 
-    def _use(self, certificates: Certificates) -> None:
+    def _use(self, certificates: Served) -> None:
         if self.certificates is not None:
             reload(self._tls, certificates)
         self.certificates = certificates
