@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from bayplan.backends.remote.backend import RemoteBackend
+from bayplan.backends.remote.kubeconfig import load
+from bayplan.dialects.api import Ended, Outcome, Verb, Write
+from bayplan.dialects.kube.wire import PODS_KIND
 from bayplan.dialects.kueue.job_defaults import TOPOLOGY_GATE
 from bayplan.dialects.kueue.job_rules import SCHEDULING_GATE
 from tests.end_to_end.admission_site import Site, installed
@@ -87,7 +91,8 @@ def create(site: Site, obj: Object) -> Object:
 
 def tried(site: Site, user: tuple[str, ...], name: str, patch: Object, kind: str = "pod") -> str:
     """What a user is told who changes an object, which stays as it is; nothing if it would be changed."""
-    command = ("patch", kind, name, "-n", SPACE, *user, "--type=merge", "-p", json.dumps(patch))
+    way = "strategic" if "containers" in json.dumps(patch) and kind != "jobset" else "merge"
+    command = ("patch", kind, name, "-n", SPACE, *user, f"--type={way}", "-p", json.dumps(patch))
     return refusal(site, *command, "--dry-run=server")
 
 
@@ -223,26 +228,28 @@ def test_our_account_cannot_change_what_a_pod_runs(site: Site, change: Object) -
 
 def test_our_account_can_ungate_a_pod_and_say_where_it_goes(site: Site) -> None:
     meta = {"labels": {"kueue.x-k8s.io/podset": "main"}, "finalizers": None}
-    spec = {"schedulingGates": None, "nodeSelector": {"x": "y"}, "tolerations": [{"operator": "Exists"}]}
+    known = site.cluster.get("pod", "probe", "-n", SPACE)["spec"].get("tolerations", [])
+    spec = {"nodeSelector": {"x": "y"}, "tolerations": [*known, {"operator": "Exists"}]} | UNGATED["spec"]
     assert not tried(site, ACCOUNT, "probe", {"metadata": meta, "spec": spec})
 
 
 def test_our_account_can_tell_a_pod_why_it_waits_but_not_how_it_is(site: Site) -> None:
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "x"}
-    command = (
-        "patch",
-        "pod",
-        "probe",
-        "-n",
-        SPACE,
-        *ACCOUNT,
-        "--subresource=status",
-        "--dry-run=server",
-        "-p",
-    )
-    assert not refusal(site, *command, json.dumps({"status": {"conditions": [condition]}}))
-    for status in ({"podIP": "10.0.0.1"}, {"phase": "Succeeded"}):
-        assert "of a pod's status" in refusal(site, *command, json.dumps({"status": status}))
+    backend = RemoteBackend(load(site.kubeconfig, None))
+
+    def told(status: Object) -> str:
+        body = {"status": status}
+        backend.submit([Write(Verb.STRATEGIC_PATCH, PODS_KIND, SPACE, "probe", body, "status")])
+        found: list[Outcome] = []
+        eventually(lambda: bool(found.extend(backend.outcomes()) or found), "the write ends")
+        return "" if found[0].ended is Ended.DONE else found[0].message
+
+    try:
+        assert not told({"conditions": [condition]})
+        for status in ({"podIP": "10.0.0.1"}, {"phase": "Succeeded"}):
+            assert "of a pod's status" in told(status)
+    finally:
+        backend.close()
 
 
 @pytest.mark.parametrize(
@@ -276,7 +283,8 @@ def test_our_account_can_start_a_job_set_and_change_nothing_else_of_it(site: Sit
     spec: Object = {"replicatedJobs": [{"name": "a", "template": inner}, {"name": "b", "template": inner}]}
     found = space("jobset.x-k8s.io/v1alpha2", "JobSet", "several", spec=spec)
     found["metadata"]["labels"] = {QUEUE: "default"}
-    kept = create(site, found)["spec"]["replicatedJobs"]
+    site.apply(found)
+    kept = site.cluster.get("jobset", "several", "-n", SPACE)["spec"]["replicatedJobs"]
 
     def changed(**pod: Any) -> Object:
         jobs = json.loads(json.dumps(kept))
