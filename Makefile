@@ -4,6 +4,8 @@ PYTHON ?= python3
 CASES  ?= ../shared/cases
 ONLY   ?= *
 SEEDS  ?= 1000
+SECONDS ?= 60
+SEED   ?= 1
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -15,7 +17,7 @@ CONFORMANCE = $(BIN)/python -m tests.conformance --cases '$(CASES)' --only '$(ON
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-segments sim format clean
+.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-segments sim fuzz test-long format clean
 
 help: ## List the targets
 	@echo 'Usage: make TARGET [VARIABLE=value]'
@@ -23,7 +25,7 @@ help: ## List the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) \
 		| while IFS='|' read -r name text; do printf '  %-16s %s\n' "$$name" "$$text"; done
 	@echo
-	@echo 'Variables: PYTHON=$(PYTHON)  CASES=$(CASES)  ONLY=$(ONLY)  SEEDS=$(SEEDS)'
+	@echo 'Variables: PYTHON=$(PYTHON)  CASES=$(CASES)  ONLY=$(ONLY)  SEEDS=$(SEEDS)  SECONDS=$(SECONDS)  SEED=$(SEED)'
 
 venv: $(STAMP) ## Create .venv with Bayplan and its tools (again only after pyproject.toml changed)
 
@@ -81,6 +83,15 @@ bench-segments: $(STAMP) ## Measure decisions on gangs of 1,024 in 64 segments o
 	@$(BIN)/python -m tests.benchmarks.segments
 
 sim: $(STAMP) ## Run SEEDS simulations in virtual time, with faults and checkers
+	@$(BIN)/python -m bayplan.simulator --seeds $(SEEDS)
+
+fuzz: $(STAMP) ## Run changed inputs through decoders, roles, webhooks, HTTP API, place and the engine for SECONDS
+	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --seed $(SEED)
+
+LONG_INPUTS = 1000000
+
+test-long: $(STAMP) ## What takes too long for every change: a million fuzzed inputs, and SEEDS simulations
+	@$(BIN)/python -m tests.fuzz --inputs $(LONG_INPUTS) --seed $(SEED)
 	@$(BIN)/python -m bayplan.simulator --seeds $(SEEDS)
 
 clean: ## Remove .venv and everything that was generated

@@ -79,9 +79,8 @@ def _tell(target: Target, result: Result, *, shrink: bool) -> None:
     for finding in result.findings.values():
         print(f"  {finding.what} ({result.counts[finding.what]} times)")
         print("\n".join(f"    {line}" for line in finding.told.splitlines()[-LINES_SHOWN:]))
-        print(
-            f"    repeat: python -m tests.fuzz --only {result.target} --seed {result.seed} --repeat {finding.number}"
-        )
+        again = f"--only {result.target} --seed {result.seed} --repeat {finding.number}"
+        print(f"    repeat: python -m tests.fuzz {again}")
         print(f"    kept:   {_kept(target, finding, shrink=shrink)}", flush=True)
 
 

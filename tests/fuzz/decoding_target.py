@@ -7,11 +7,12 @@ from random import Random
 from bayplan.cli.run import roles_to_play
 from bayplan.dialects.api import Event, Happened
 from tests.fuzz.lax_api import LaxApi
-from tests.fuzz.mutator import expanded
+from tests.fuzz.mutator import copied
 from tests.fuzz.roles_target import Drawn
-from tests.fuzz.sizes import sizes_of
+from tests.fuzz.sizes import kept_by
 from tests.fuzz.target import Case
 
+LATER = 2e9
 NAMES = frozenset({"admission", "scheduler", "grouper"})
 
 
@@ -26,7 +27,7 @@ class DecodingTarget:
 
     def reset(self) -> None:
         """Roles that know nothing."""
-        self.api = LaxApi()
+        self.api, self.now = LaxApi(), LATER
         self.roles = roles_to_play(NAMES)
         self.watching = {
             kind: [role for role in self.roles if kind in role.kinds]
@@ -40,16 +41,20 @@ class DecodingTarget:
 
     def run(self, case: Case) -> int:
         """Tell the roles of the object, and that it is gone."""
-        key = self.api.put(expanded(case))
+        key = self.api.put(copied(case))
         self._tell(list(self.api.events()))
         self.api.drop(key)
         self._tell(list(self.api.events()))
         return 1
 
     def sizes(self) -> dict[str, int]:
-        for role in self.roles:
-            list(role.keep(2e9))
-        return sizes_of({role.name: role for role in self.roles})
+        for _ in range(3):  # what was put off is done, and roles forget what is gone when they look
+            self.now += 1000.0
+            for role in self.roles:
+                role.look(self.now)
+                list(role.keep(self.now))
+                role.next_due(self.now)
+        return kept_by({role.name: role for role in self.roles})
 
     def _tell(self, events: list[Event]) -> None:
         for event in events:

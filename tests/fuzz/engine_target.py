@@ -36,7 +36,7 @@ EXACT_SHARE = 0.05  # a complete search takes long
 
 
 class EngineTarget:
-    """A case is a world, pod sets, whether the first leads the second, a strategy and a way to treat a rest."""
+    """A case is a world, pod sets, whether the first leads, a strategy and a way to treat a rest."""
 
     name = "engine"
 

@@ -35,7 +35,7 @@ class Gatekeeper:
         return (obj["apiVersion"], obj["kind"]) in self.resources
 
     def passed(self, obj: Object) -> Object | None:
-        """The object as it would be stored; None if it is refused. What others write below status may stay."""
+        """The object as it would be stored; None if it is refused."""
         resource = self.resources.get((obj["apiVersion"], obj["kind"]))
         if resource is None:
             return obj

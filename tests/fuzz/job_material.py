@@ -69,6 +69,30 @@ def _trainer() -> list[Object]:
     ]
 
 
+def _trained() -> list[Object]:
+    mpi = {
+        "runPolicy": {"suspend": True},
+        "runLauncherAsWorker": True,
+        "slotsPerWorker": 1,
+        "mpiReplicaSpecs": {"Launcher": _replicas(1), "Worker": _replicas()},
+    }
+    ray_job = {"suspend": True, "rayClusterSpec": _ray(), "submissionMode": "K8sJobMode", "entrypoint": "x"}
+    ray_job["submitterPodTemplate"] = template()
+    service = {"rayClusterConfig": _ray(), "serveConfigV2": "a: b"}
+    return [
+        _job("kubeflow.org/v2beta1", "MPIJob", mpi, replicaStatuses={"Worker": {"active": 1}}),
+        _training("PyTorchJob", "pytorchReplicaSpecs", "Master", "Worker"),
+        _training("TFJob", "tfReplicaSpecs", "Chief", "PS", "Worker"),
+        _training("XGBoostJob", "xgbReplicaSpecs", "Master", "Worker"),
+        _training("PaddleJob", "paddleReplicaSpecs", "Master", "Worker"),
+        _training("JAXJob", "jaxReplicaSpecs", "Worker"),
+        _training("MPIJob", "mpiReplicaSpecs", "Launcher", "Worker"),
+        _job("ray.io/v1", "RayJob", ray_job, jobDeploymentStatus="Suspended", jobStatus=""),
+        _job("ray.io/v1", "RayCluster", _ray(), state="ready", conditions=[], readyWorkerReplicas=1),
+        _job("ray.io/v1", "RayService", service, serviceStatus="Running", numServeEndpoints=1),
+    ]
+
+
 def jobs() -> list[Object]:
     """Jobs of every kind that may stand in a queue."""
     batch = {
@@ -95,15 +119,6 @@ def jobs() -> list[Object]:
         "executor": {"instances": 2, "cores": 1, "memory": "1g", "template": template()},
         "dynamicAllocation": {"enabled": False},
     }
-    mpi = {
-        "runPolicy": {"suspend": True},
-        "runLauncherAsWorker": True,
-        "slotsPerWorker": 1,
-        "mpiReplicaSpecs": {"Launcher": _replicas(1), "Worker": _replicas()},
-    }
-    ray_job = {"suspend": True, "rayClusterSpec": _ray(), "submissionMode": "K8sJobMode", "entrypoint": "x"}
-    ray_job["submitterPodTemplate"] = template()
-    service = {"rayClusterConfig": _ray(), "serveConfigV2": "a: b"}
     lasting = template(restartPolicy="Always")
     selector = {"selector": {"matchLabels": {"app": "alpha"}}}
     stateful = {"replicas": 2, "serviceName": "s", "template": lasting, **selector}
@@ -122,17 +137,8 @@ def jobs() -> list[Object]:
         _job(
             "jobset.x-k8s.io/v1alpha2", "JobSet", sets, replicatedJobsStatus=[{"name": "workers", "ready": 1}]
         ),
-        _job("kubeflow.org/v2beta1", "MPIJob", mpi, replicaStatuses={"Worker": {"active": 1}}),
-        _training("PyTorchJob", "pytorchReplicaSpecs", "Master", "Worker"),
-        _training("TFJob", "tfReplicaSpecs", "Chief", "PS", "Worker"),
-        _training("XGBoostJob", "xgbReplicaSpecs", "Master", "Worker"),
-        _training("PaddleJob", "paddleReplicaSpecs", "Master", "Worker"),
-        _training("JAXJob", "jaxReplicaSpecs", "Worker"),
-        _training("MPIJob", "mpiReplicaSpecs", "Launcher", "Worker"),
         *_trainer(),
-        _job("ray.io/v1", "RayJob", ray_job, jobDeploymentStatus="Suspended", jobStatus=""),
-        _job("ray.io/v1", "RayCluster", _ray(), state="ready", conditions=[], readyWorkerReplicas=1),
-        _job("ray.io/v1", "RayService", service, serviceStatus="Running", numServeEndpoints=1),
+        *_trained(),
         _job(
             "workload.codeflare.dev/v1beta2",
             "AppWrapper",
@@ -148,7 +154,7 @@ def jobs() -> list[Object]:
 
 
 def owners() -> list[Object]:
-    """Objects of every kind that pods are grouped by; each says everything that some of them are asked for."""
+    """Objects of every kind that pods are grouped by; each says all that any of them is asked for."""
     clique = {"name": "c", "spec": {"replicas": 2, "minAvailable": 1, "podSpec": template()["spec"]}}
     scaled = {"name": "s", "cliqueNames": ["c"], "replicas": 1, "minAvailable": 1}
     everything = {

@@ -1,8 +1,8 @@
-"""An API server that stores whatever it is given: names, versions and uids are right, nothing else is checked.
+"""An API server that stores whatever it is given: only names, versions and uids are right.
 
-A real one checks built-in kinds and those with a schema. Many kinds of jobs have none, and what was stored under
-an older schema stays; roles have to live with all of it. Kinds with a wire struct are read as the remote backend
-reads them: an object that does not fit the struct is not reported.
+A real one checks built-in kinds and those with a schema. Many kinds of jobs have none, and what was stored
+under an older schema stays; roles have to live with all of it. Objects are read as the remote backend reads
+them: one that does not fit the struct of its kind is not reported.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import Any
 
 import msgspec
 
+from bayplan.backends.remote.decoding import Wire, shallow
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Verb, Write
+from tests.fuzz.mutator import encoded
 
 Object = dict[str, Any]
 Key = tuple[str, str, str]
@@ -28,6 +30,7 @@ class LaxApi:
         self._events: list[Event] = []
         self._outcomes: list[Outcome] = []
         self._reported: dict[Key, dict[Kind, Any]] = {}  # as it was last told
+        self._wires: dict[Kind, Wire] = {}
         self._last = 0
 
     # ── what the fuzzer does ───────────────────────────────────────────────────────────────────────
@@ -126,17 +129,27 @@ class LaxApi:
             self.put(changed)
 
     def _tell(self, key: Key, stored: Object) -> None:
+        text = encoded(stored)
         for kind in self._kinds.get(key[0], ()):
             if kind.version != stored["apiVersion"].rpartition("/")[2] or not _selected(kind, stored):
                 continue
-            shown = _read(kind, stored)
+            shown = self._read(kind, text)
             if shown is not None:
                 self._reported.setdefault(key, {})[kind] = shown
                 self._events.append(Event(Happened.SEEN, kind, shown, stored["metadata"]["resourceVersion"]))
 
     def _shown(self, kind: Kind, key: Key) -> Any:
         stored = self.objects.get(key)
-        return None if stored is None else _read(kind, stored)
+        return None if stored is None else self._read(kind, encoded(stored))
+
+    def _read(self, kind: Kind, text: bytes) -> Any:
+        """As the remote backend reads it: what cannot be read stays as it was."""
+        if kind not in self._wires:
+            self._wires[kind] = Wire(kind)
+        try:
+            return self._wires[kind].object(shallow(text))
+        except msgspec.ValidationError:
+            return None
 
 
 def key_of(obj: Object) -> Key:
@@ -179,12 +192,3 @@ def merged(known: Any, patch: Any) -> Any:
 def _selected(kind: Kind, stored: Object) -> bool:
     name, _, value = kind.label_selector.partition("=")
     return not name or (stored["metadata"].get("labels") or {}).get(name) == value
-
-
-def _read(kind: Kind, stored: Object) -> Any:
-    if kind.wire is None:
-        return stored
-    try:
-        return msgspec.convert(stored, kind.wire)
-    except (msgspec.ValidationError, RecursionError):
-        return None

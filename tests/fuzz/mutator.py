@@ -1,11 +1,13 @@
 """Changes to valid JSON values: odd values of the same type, values of another type, and odd shapes.
 
-Everything is drawn from the `random.Random` that is handed in, so that a seed and a number give the same value
-in every process.
+Everything is drawn from the `random.Random` that is handed in, so that a seed and a number give the same
+value in every process.
 """
 
 from __future__ import annotations
 
+import json
+import marshal
 from random import Random
 from typing import Any
 
@@ -142,23 +144,48 @@ def _alike(values: list[Any]) -> bool:
 
 def copied(value: Any) -> Any:
     """A value with fresh lists and dicts all the way down."""
-    if type(value) is dict:
-        return {key: copied(item) for key, item in value.items()}
-    if type(value) is list:
-        return [copied(item) for item in value]
-    return value
+    return marshal.loads(marshal.dumps(value))
 
 
 def expanded(value: Any) -> Any:
     """As `copied`, with deep values where a case only marks them."""
     if type(value) is dict:
-        if DEEP_MARK in value:
-            levels, lists = value[DEEP_MARK]
-            return nested(levels, lists)
+        if _is_mark(value):
+            return nested(*value[DEEP_MARK])
         return {key: expanded(item) for key, item in value.items()}
     if type(value) is list:
         return [expanded(item) for item in value]
     return value
+
+
+def encoded(value: Any) -> bytes:
+    """As JSON; deep values are written down without a function that calls itself for each level."""
+    marks: list[tuple[int, bool]] = []
+    text = json.dumps(value)
+    if DEEP_MARK in text:
+        text = json.dumps(_numbered(value, marks))
+    for at, (levels, lists) in enumerate(marks):
+        begin, end = ("[", "]") if lists else ('{"a":', "}")
+        text = text.replace(f'"{DEEP_MARK}{at}$"', f'{begin * levels}"x"{end * levels}')
+    return text.encode(errors="replace")
+
+
+def _numbered(value: Any, marks: list[tuple[int, bool]]) -> Any:
+    if type(value) is dict:
+        if _is_mark(value):
+            marks.append((value[DEEP_MARK][0], value[DEEP_MARK][1]))
+            return f"{DEEP_MARK}{len(marks) - 1}$"
+        return {key: _numbered(item, marks) for key, item in value.items()}
+    if type(value) is list:
+        return [_numbered(item, marks) for item in value]
+    return value
+
+
+def _is_mark(value: Object) -> bool:
+    match value.get(DEEP_MARK):
+        case [int(levels), bool()]:
+            return 0 <= levels <= max(DEEP)
+    return False
 
 
 def places(value: Any) -> list[tuple[Any, Any]]:

@@ -1,4 +1,4 @@
-"""Webhooks and conversion: reviews as bytes, with objects as people write them, and bytes that are no review."""
+"""Webhooks and conversion: reviews of objects as people write them, and bytes that are no review."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from bayplan.cli.webhooks import registry
 from bayplan.runtime.reviews import Answer, Malformed, admit, convert
 from tests.fuzz.material import KEYS, KUEUE
-from tests.fuzz.mutator import copied, expanded
+from tests.fuzz.mutator import copied, encoded, expanded
 from tests.fuzz.roles_target import Drawn
 from tests.fuzz.target import Broken, Case
 
@@ -40,9 +40,17 @@ class ReviewsTarget:
         }
         self.by_group: dict[tuple[str, str], list[Object]] = {}
         for one in self.drawn.material:
-            plural = one["kind"].lower() + "s"
-            self.by_group.setdefault((one["apiVersion"].rpartition("/")[0], plural), []).append(one)
-        self.families = [one for one in self.drawn.material if one["apiVersion"] == KUEUE]
+            where = one["apiVersion"].rpartition("/")[0], _plural(one["kind"])
+            self.by_group.setdefault(where, []).append(one)
+        self.resources = [
+            (group, plural)
+            for group, plural in self.resources
+            if (group, plural.partition("/")[0]) in self.by_group
+        ]
+        converted = {kind for _, kind in self.registry.conversion}
+        self.families = [
+            one for one in self.drawn.material if one["apiVersion"] == KUEUE and one["kind"] in converted
+        ]
 
     def reset(self) -> None:
         """Reviews leave nothing behind."""
@@ -56,7 +64,7 @@ class ReviewsTarget:
             return self._conversion(rng)
         where = rng.choice(self.resources)
         plural = where[1].partition("/")[0]
-        known = self.by_group.get((where[0], plural)) or self.drawn.material
+        known = self.by_group[where[0], plural]
         new = self._object(rng, rng.choice(known))
         old = (
             self._object(rng, new if rng.random() < 0.7 else rng.choice(known))
@@ -87,9 +95,7 @@ class ReviewsTarget:
                 kept = self.drawn.mutator.changed(
                     rng, {"spec": known.get("spec"), "status": known.get("status")}, typed=False
                 )
-                text = (
-                    msgspec.json.encode(kept).decode() if rng.random() < 0.8 else self.drawn.mutator.text(rng)
-                )
+                text = encoded(kept).decode() if rng.random() < 0.8 else self.drawn.mutator.text(rng)
                 new["metadata"].setdefault("annotations", {})[KEPT] = text
         target = OLD if new["apiVersion"] == KUEUE else KUEUE
         request = {"uid": "u", "desiredAPIVersion": target, "objects": [new]}
@@ -109,18 +115,19 @@ class ReviewsTarget:
         return found
 
     def _finish(self, rng: Random, path: str, review: Object) -> Case:
+        """The review, perhaps damaged as no API server would."""
         if rng.random() < 0.05:
-            review = self.drawn.mutator.changed(rng, review, typed=False)
+            return [path, self.drawn.mutator.changed(rng, review, typed=False), "damaged"]
         if rng.random() < 0.03:
-            text = msgspec.json.encode(review).decode()
+            text = encoded(review).decode()
             at = rng.randrange(len(text))
-            return [path, text[:at] + self.drawn.mutator.text(rng) + text[at + rng.randrange(5) :]]
-        return [path, review]
+            return [path, text[:at] + self.drawn.mutator.text(rng) + text[at + rng.randrange(5) :], "damaged"]
+        return [path, review, "whole"]
 
     def run(self, case: Case) -> int:
-        """Answered, or refused as no review; never a failure of ours, and a patch that applies."""
-        path, review = case
-        body = review.encode() if isinstance(review, str) else msgspec.json.encode(expanded(review))
+        """Answered, or refused as no review; if it is one, no failure of ours, and a patch that applies."""
+        path, review, state = case
+        body = review.encode(errors="replace") if isinstance(review, str) else encoded(review)
         try:
             if path == "convert":
                 answer = convert(body, self.registry)
@@ -129,11 +136,18 @@ class ReviewsTarget:
         except Malformed:
             return 1
         msgspec.json.encode(answer.body)
-        if answer.failure is not None and not (path == "convert" and isinstance(answer.failure, ValueError)):
+        if state == "damaged" or (path == "convert" and isinstance(answer.failure, ValueError)):
+            return 1  # it was told what is wrong
+        if answer.failure is not None:
             raise answer.failure
-        if path == "mutate" and not isinstance(review, str):
+        if path == "mutate":
             _check_patch(answer, expanded(review))
         return 1
+
+
+def _plural(kind: str) -> str:
+    name = kind.lower()
+    return name[:-1] + "ies" if name.endswith("y") else name + ("es" if name.endswith("s") else "s")
 
 
 def _check_patch(answer: Answer, review: Object) -> None:

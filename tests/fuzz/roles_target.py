@@ -10,8 +10,8 @@ from bayplan.runtime.loop import Loop
 from tests.fuzz.gatekeeper import Gatekeeper
 from tests.fuzz.lax_api import Key, LaxApi, key_of
 from tests.fuzz.material import KEYS, WORDS, everything
-from tests.fuzz.mutator import Mutator, copied, expanded
-from tests.fuzz.sizes import sizes_of
+from tests.fuzz.mutator import Mutator, copied
+from tests.fuzz.sizes import kept_by
 from tests.fuzz.target import Broken, Case
 
 Object = dict[str, Any]
@@ -149,7 +149,7 @@ class RolesTarget:
         for thing in case:
             match thing:
                 case ["put", obj]:
-                    self.api.put(expanded(obj))
+                    self.api.put(copied(obj))
                 case ["drop", group, namespace, name]:
                     self.api.drop((group, namespace, name))
                 case ["pass", seconds]:
@@ -161,7 +161,7 @@ class RolesTarget:
 
     def sizes(self) -> dict[str, int]:
         self._drain()
-        return sizes_of({role.name: role for role in self.roles})
+        return kept_by({role.name: role for role in self.roles})
 
     def _clear(self) -> None:
         """Delete what came; what was there before is as it was."""

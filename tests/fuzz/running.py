@@ -6,7 +6,7 @@ import json
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -147,26 +147,18 @@ def shrunk(target: Target, case: Case, what: str, seconds: float = SHRINK_SECOND
 
     if not still(case):
         return case
-    while time.monotonic() < end:
-        smaller = _one_less(case, still, lambda: time.monotonic() < end)
-        if smaller is None:
-            break
-        case = smaller
-    target.reset()
-    return case
-
-
-def _one_less(case: Case, still: Callable[[Case], bool], may_go_on: Callable[[], bool]) -> Case | None:
-    text = json.dumps(case)
-    for at in range(len(places(case))):
-        if not may_go_on():
-            return None
-        smaller = json.loads(text)
-        holder, step = places(smaller)[at]
+    at, tried = 0, 0
+    while time.monotonic() < end and tried < len(places(case)):
+        smaller = json.loads(json.dumps(case))
+        spots = places(smaller)
+        holder, step = spots[at % len(spots)]
         del holder[step]
         if still(smaller):
-            return smaller
-    return None
+            case, tried = smaller, 0
+        else:
+            at, tried = at + 1, tried + 1
+    target.reset()
+    return case
 
 
 def resident() -> int:

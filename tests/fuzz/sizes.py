@@ -12,6 +12,15 @@ _ELEMENTS_LOOKED_AT = 50  # of one container; the others look alike
 _DEPTH_MAX = 8
 
 
+BOUNDED = ("scheduler.reading.shapes.",)
+"""Caches that begin anew when they hold too much."""
+
+
+def kept_by(roles: Mapping[str, object]) -> dict[str, int]:
+    """What roles keep, without their caches that have bounds."""
+    return {where: size for where, size in sizes_of(roles).items() if not where.startswith(BOUNDED)}
+
+
 def sizes_of(roots: Mapping[str, object]) -> dict[str, int]:
     """Entries by path; entries of a container share the path below it."""
     found: Counter[str] = Counter()
@@ -30,6 +39,8 @@ def _walk(value: Any, path: str, found: Counter[str], seen: set[int], left: int)
             found[path] += len(value)
             for item in list(value.values())[:_ELEMENTS_LOOKED_AT]:
                 _walk(item, path + "[]", found, seen, left - 1)
+        case deque() if value.maxlen is not None:
+            return  # it has its bounds
         case list() | set() | deque():
             seen.add(id(value))
             found[path] += len(value)

@@ -34,7 +34,7 @@ def as_text(rng: Random, documents: list[Any], mutator: Mutator) -> str:
     if what < 0.9:
         at = rng.randrange(len(text) + 1)
         return text[:at] + mutator.text(rng) + text[at + rng.randrange(20) :]
-    if what < 0.98:
+    if what < 0.998:
         return text[: rng.randrange(len(text) + 1)]
     return rng.choice("[{") * rng.choice(DEEP_TEXTS) + text
 

@@ -101,6 +101,28 @@ def test_a_circle_of_groups_is_told_and_starts_nobody(scene: Scene) -> None:
     scene.told("left-0", "SchedulerError", "cycle detected in the hierarchy")
 
 
+@pytest.mark.parametrize("length", [4, 400])
+def test_a_chain_that_is_too_long_is_told_and_starts_no_pod(scene: Scene, length: int) -> None:
+    scene.nodes(2, "n1")
+    scene.composite("c0")
+    for number in range(1, length):
+        scene.composite(f"c{number}", above=f"c{number - 1}")
+    scene.group("left", 1, above=f"c{length - 1}")
+    scene.pods("left", 1)
+    scene.told("left-0", "SchedulerError", "maximum hierarchy depth of composite pod groups is 4")
+    scene.bound()
+
+
+def test_a_chain_of_as_many_groups_as_allowed_starts(scene: Scene) -> None:
+    scene.nodes(2, "n1")
+    scene.composite("c0")
+    scene.composite("c1", above="c0")
+    scene.composite("c2", above="c1")
+    scene.group("left", 1, above="c2")
+    scene.pods("left", 1)
+    scene.bound("left-0")
+
+
 def test_a_group_in_front_of_a_circle_is_told_of_the_circle(scene: Scene) -> None:
     scene.nodes(2, "n1")
     scene.composite("a", above="b")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bayplan.cli import read
 from tests.unit.manifests import FOUR, RACK, Write, data, job, node, place, pod, writer
 
 
@@ -73,6 +74,46 @@ def test_missing_files_and_directories(tmp_path: Path) -> None:
     assert "2 problems" in result.stderr
     assert place("x\0y").exit_code == 2
     assert place("x" * 5000).exit_code == 2
+
+
+def test_what_never_ends_is_refused() -> None:
+    result = place("/dev/zero", "/dev/urandom")
+    assert result.exit_code == 2
+    assert result.stderr.count("cannot be read: it is a device, not a file") == 2
+    command = [sys.executable, "-m", "bayplan", "place", "-f"]
+    with Path("/dev/zero").open("rb") as zeros:
+        piped = subprocess.run([*command, "-"], stdin=zeros, capture_output=True, check=False, text=True)
+    assert piped.returncode == 2 and "stdin: cannot be read: it holds null bytes" in piped.stderr
+
+
+def test_a_pipe_is_read_and_a_closed_standard_input_is_said(file: Write) -> None:
+    good = file(*FOUR, job(), name="good.yaml")
+    command = f"cat {good} | {sys.executable} -m bayplan place -f /dev/stdin"
+    piped = subprocess.run(["sh", "-c", command], capture_output=True, check=False, text=True)
+    assert piped.returncode == 0, piped.stderr
+    closed = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m bayplan place -f - <&-"],
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert closed.returncode == 2 and "stdin: is closed" in closed.stderr
+
+
+@pytest.mark.parametrize("form", ["tree", "json", "yaml"])
+def test_a_reader_that_has_gone_ends_a_command_quietly(file: Write, form: str) -> None:
+    path = file(*(node(f"n{index}") for index in range(400)), job(pods=400), name="good.yaml")
+    command = [sys.executable, "-m", "bayplan", "place", "--full", "-o", form, "-f", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
+        assert started.stdout is not None and started.stderr is not None
+        started.stdout.close()
+        assert started.stderr.read() == b""
+
+
+def test_a_file_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch, file: Write) -> None:
+    monkeypatch.setattr(read, "BYTES_MAX", 1024 * 1024)
+    result = place(file("#" * 2_000_000, name="large.yaml"))
+    assert result.exit_code == 2 and "it is larger than 1 MiB, the most that is read" in result.stderr
 
 
 BAD_OBJECTS: dict[str, tuple[list[dict[str, Any]], str]] = {

@@ -13,6 +13,7 @@ from bayplan.cli.gang_api import gang_api_words, gang_versions
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kube.gangs.gates import FIRST, GROUP, OF_COMPOSITES, SECOND, THIRD
 from bayplan.dialects.nrt.wire import TOPOLOGIES
+from bayplan.state.cluster import Cluster
 from tests.numa_definition import definition, topology
 from tests.unit.queued_cluster import Object, QueuedCluster, queued_cluster
 
@@ -72,6 +73,16 @@ def told(cluster: QueuedCluster, name: str) -> list[str]:
     result = cluster.run("explain", name)
     assert result.exit_code == 0, result.output
     return result.output.splitlines()
+
+
+def test_all_nodes_are_laid_out_together(cluster: QueuedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one by one, which takes time that grows with their square."""
+
+    def moved(*_: object) -> None:
+        raise AssertionError("a node was put in by itself")
+
+    monkeypatch.setattr(Cluster, "_move", moved)
+    assert told(cluster, "default/wide")
 
 
 def test_a_gang_that_finds_too_little_room(cluster: QueuedCluster) -> None:
@@ -147,3 +158,9 @@ def test_zones_are_drawn_if_asked(cluster: QueuedCluster) -> None:
         "  zone 0: 2 cpu free",
         "  zone 1: 1 cpu free",
     ]
+
+
+def test_a_pod_that_is_larger_than_any_node_is_told_the_largest(cluster: QueuedCluster) -> None:
+    cluster.put(PODS, pod("huge", 9))
+    lines = told(cluster, "default/huge")
+    assert "no node that it may use is large enough for one pod: the largest, n1, has 4 of 9 cpu" in lines

@@ -137,10 +137,6 @@ def test_the_older_version_is_understood(cluster: QueuedCluster) -> None:
     assert plan(cluster, old).exit_code == 0
 
 
-def no_queue() -> Object:
-    return job("lonely", 1, 1, "")
-
-
 def hollow() -> Object:
     made = job("x", 1, 1)
     made["spec"]["template"]["spec"]["containers"] = [None]
@@ -154,7 +150,6 @@ def nameless() -> Object:
 @pytest.mark.parametrize(
     ("document", "told"),
     [
-        (no_queue(), "Job ml/lonely names no queue; set the label kueue.x-k8s.io/queue-name"),
         (
             job("x", 1, 1, "left2"),
             "Job ml/x: there is no LocalQueue left2 in namespace ml; there are left, right, small",

@@ -137,3 +137,14 @@ def test_namespaces_with_such_a_queue_are_kept_in_sight(world: JobWorld) -> None
         eventually(lambda: queues.find("LocalQueue", "default", "default") is not None, "it is seen", 10)
     finally:
         queues.stop()
+
+
+def test_the_levels_of_topologies_are_kept_in_sight(world: JobWorld) -> None:
+    queues = DefaultQueues(EmbeddedBackend(world.store))
+    try:
+        world.make(admitting.TOPOLOGIES, "other", {"levels": [{"nodeLabel": "example.com/hall"}]})
+        eventually(lambda: "example.com/hall" in queues.levels(), "it is seen", 10)
+        world.store.delete(admitting.TOPOLOGIES, "", "other")
+        eventually(lambda: "example.com/hall" not in queues.levels(), "it is forgotten", 10)
+    finally:
+        queues.stop()

@@ -138,6 +138,7 @@ def test_nonsense_is_refused_with_a_status(face: Face, body: bytes, form: str, c
     "path",
     [
         "/api/v1/pods/..%2f..",
+        "/api/v1/namespaces/default/pods/%ff%fe",
         "/api/v1/namespaces/x/pods/a/b/c",
         "/apis//v1",
         "/api/v1/namespaces//pods",

@@ -26,6 +26,7 @@ from bayplan.dialects.kai.owner_kinds import BY_NAME, OWNER_KINDS
 from bayplan.dialects.kai.owners import Settings, View
 from bayplan.dialects.kai.pod_group import PodGroup
 from bayplan.dialects.kube.wire import PODS_KIND, Metadata, OwnerReference, PodSpec, PodWire
+from bayplan.runtime.containment import Containment
 from bayplan.runtime.grouper_role import GrouperRole
 from bayplan.runtime.journal import MemoryJournal
 from bayplan.runtime.loop import Loop
@@ -367,6 +368,8 @@ def test_a_bug_in_one_kind_is_told_on_its_pods_and_harms_nobody_else(monkeypatch
 
     monkeypatch.setitem(KINDS, ("kubeflow.org", "PyTorchJob"), bug)
     site = Trained()
+    for role in site.loop.roles:
+        role.containment = Containment()
     site.training()
     site.worker(0)
     site.pod("alone")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -281,3 +282,40 @@ def test_what_a_full_disk_lost_is_told_to_the_reader(tmp_path: Path, monkeypatch
     journal.close()
     with pytest.raises(Damaged, match=r"entry 12 follows entry \d$"):
         sequences(tmp_path)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_journal_is_for_its_writer_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        write(tmp_path / "a" / "journal", 30, size_max=200)
+    finally:
+        os.umask(before)
+    assert mode(tmp_path / "a" / "journal") == 0o700
+    assert len(files(tmp_path / "a" / "journal")) > 2
+    assert {mode(path) for path in files(tmp_path / "a" / "journal")} == {0o600}
+
+
+def test_a_folder_that_was_there_keeps_its_mode_and_files_that_were_there_are_closed(tmp_path: Path) -> None:
+    folder = tmp_path / "journal"
+    folder.mkdir()
+    folder.chmod(0o755)
+    write(folder, 3)
+    for path in files(folder):
+        path.chmod(0o644)
+    write(folder, 3)
+    assert mode(folder) == 0o755
+    assert {mode(path) for path in files(folder)} == {0o600}
+    assert sequences(folder) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_link_in_the_folder_is_not_followed(tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "journal", tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere.write_bytes(b"")
+    (folder / "journal-000000000001.jsonl").symlink_to(elsewhere)
+    with pytest.raises(OSError, match="symbolic links"):
+        FileJournal(folder)

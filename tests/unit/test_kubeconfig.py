@@ -236,6 +236,10 @@ def test_outside_a_pod_or_without_its_token_the_service_account_is_refused(tmp_p
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match=r"nowhere cannot be read \(No such file or directory\)"):
         load(tmp_path / "nowhere")
+    with pytest.raises(Misconfigured, match=r"/dev/zero cannot be read \(it is a device, not a file\)"):
+        load(Path("/dev/zero"))
+    with pytest.raises(Misconfigured, match=r"cannot be read \(Is a directory\)"):
+        load(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -246,6 +250,9 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         ("users: &a [*a]", "holds an alias that contains itself (line 1)"),
         ("just text", "is not as it must be (Expected object, got str)"),
         ("\x00", "is not YAML"),
+        ("[" * 40_000, "is nested too deeply (line 1)"),
+        ("a: &a [*a]", "holds an alias that contains itself (line 1)"),
+        ("a: b\n---\nc: d\n", "holds more than one document"),
         (
             "users: [{name: u, user: {token: 7}}]",
             "users[0].user.token is not as it must be (Expected str, got int)",

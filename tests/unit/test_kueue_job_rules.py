@@ -125,7 +125,7 @@ def test_a_plain_job_of_every_kind_passes() -> None:
             made("LeaderWorkerSet", {"replicas": 1_000_001}),
             "Invalid value",
             "spec.replicas",
-            "must be <= 1000000",
+            "must be <= 10000",
         ),
         (made("Pod", {}, labels={K + "managed": "no"}), "Forbidden", "labels[" + K + "managed]", "'true'"),
         (

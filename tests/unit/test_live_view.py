@@ -5,16 +5,28 @@ from __future__ import annotations
 from io import StringIO
 
 import pytest
+import yaml
 from rich.console import Console
 
 from bayplan.cli.explain import brief
 from bayplan.cli.home_cluster import HomeCluster, Shape
 from bayplan.cli.live_view import picture
+from bayplan.dialects.kueue import scheduled
 from bayplan.dialects.kueue.annotations import REQUIRED
 from bayplan.model.assignment import Code, Exclusions, Misfit
 from bayplan.model.node import HOSTNAME, Topology
 from bayplan.runtime.clock import SystemClock
-from bayplan.simulator.objects import RACK, job
+from bayplan.simulator.objects import BLOCK, RACK, job
+from tests.unit.test_home_cluster import (
+    DEPLOYMENTS,
+    JOBS,
+    NODES,
+    QUEUE_KINDS,
+    QUICKSTART,
+    SAMPLE_JOB,
+    World,
+    deployment,
+)
 
 RACKS = Topology("dc", ("rack", HOSTNAME))
 
@@ -43,6 +55,77 @@ def test_a_gang_that_waits_is_shown_with_what_came_closest_and_what_it_lacks(clu
     assert why in gangs and "waits for room" in gangs
     assert f"Job wide waits: {why}" in decisions
     assert "pod(s)" not in text
+
+
+def drawn(world: World) -> str:
+    console = Console(file=StringIO(), width=250)
+    console.print(picture(world.home, world.home.clock.wall()))
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+def line_of(world: World, name: str) -> str:
+    gangs, _, _ = drawn(world).partition("last decisions")
+    return next((line for line in gangs.splitlines() if f" {name} " in line), "")
+
+
+def test_a_job_that_ended_is_finished_and_one_that_runs_runs() -> None:
+    world = World()
+    world.home.submit(job("short", 2, 1, {}, 2))
+    world.home.submit(job("long", 2, 1, {}, 900))
+    world.play(10)
+    assert "finished" in line_of(world, "short") and "runs" not in line_of(world, "short")
+    assert "runs" in line_of(world, "long")
+    lines = drawn(world).splitlines()
+    order = [next(i for i, line in enumerate(lines) if f"Job {name} " in line) for name in ("long", "short")]
+    assert order == sorted(order), "what is over comes last"
+
+
+def test_a_gang_that_waits_in_a_queue_is_shown_with_the_reason() -> None:
+    world = World()
+    for found in yaml.safe_load_all(QUICKSTART):
+        world.store.create(QUEUE_KINDS[found["kind"]], found, found["metadata"].get("namespace", ""))
+    for _ in range(4):  # 3 CPUs each; the quota is 9
+        world.store.create(JOBS, yaml.safe_load(SAMPLE_JOB), "default")
+    world.play(5)
+    gangs, _, _ = drawn(world).partition("last decisions")
+    rows = [line for line in gangs.splitlines() if "Job sample-job-" in line]
+    assert len(rows) == 4 and sum("3 pods" in line for line in rows) == 4
+    assert sum("runs" in line for line in rows) == 3
+    waits = next(line for line in rows if "waits in queue user-queue" in line)
+    assert "insufficient unused quota" in waits
+
+
+def test_pods_of_a_deployment_are_one_row() -> None:
+    world = World()
+    world.store.create(DEPLOYMENTS, deployment(), "default")
+    world.play(5)
+    assert "3 pods" in line_of(world, "web") and "Deployment web" in line_of(world, "web")
+
+
+def test_nodes_that_come_later_are_shown_whatever_their_labels() -> None:
+    world = World()
+    amounts = {"cpu": "4", "pods": "10", "nvidia.com/gpu": "2"}
+    ready = [{"type": "Ready", "status": "True"}]
+    places: list[dict[str, str]] = [{}, {BLOCK: "b07", RACK: "r09"}, {"hall": "h1", "aisle": "a2"}]
+    levels = [{"nodeLabel": label} for label in ("hall", "aisle", "kubernetes.io/hostname")]
+    topology = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology", "metadata": {"name": "halls"}}
+    world.store.create(scheduled.TOPOLOGIES, {**topology, "spec": {"levels": levels}})
+    for number, labels in enumerate(places):
+        metadata = {"name": f"new{number}", "labels": {"kubernetes.io/hostname": f"new{number}", **labels}}
+        status = {"allocatable": amounts, "capacity": amounts, "conditions": ready}
+        world.store.create(NODES, {"metadata": metadata, "status": status})
+    world.play(1)
+    text = drawn(world)
+    assert "7 nodes, 0 of 22 GPUs in use" in text
+    assert "b07" in text and "r09" in text and "h1" in text and "a2" in text
+    assert "no topology" in text and "1 node " in text
+
+
+def test_a_name_cannot_steer_the_terminal() -> None:
+    world = World()
+    world.home.ticker.lines.append((0.0, "Job \x1b[2Jbad waits: \x07"))
+    assert "\x1b[2J" not in drawn(world) and "\\x1b[2J" in drawn(world)
 
 
 def test_who_is_out_of_the_question_is_told_when_nothing_fits_at_all() -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import copy
 
+import pytest
+
 from bayplan.backends.embedded.options import Deletion
+from bayplan.backends.embedded.status import Refusal
 from bayplan.dialects.api import Event, Happened
 from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.kube.wire import PODS_KIND, Metadata, PodWire
 from bayplan.dialects.kueue import admitting
 from bayplan.dialects.kueue.job_keeping import Known
+from bayplan.dialects.kueue.job_notices import unreadable
 from bayplan.dialects.kueue.pod_keeping import PODS as QUEUED_PODS
 from bayplan.dialects.kueue.rulebook import RULES
 from bayplan.dialects.kueue.serving_keeping import keep_serving
@@ -22,6 +26,7 @@ from tests.unit.job_world import (
     PODS,
     REQUIRED,
     JobWorld,
+    Object,
     evict,
     group_pod,
     hosts,
@@ -177,19 +182,44 @@ def test_each_pod_of_a_deployment_is_queued_by_itself() -> None:
     inner["metadata"]["labels"] = {"app": "web"}
     spec = {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": inner}
     meta = {"name": "web", "namespace": "default", "labels": LABELS}
-    made = world.create({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec})
-    template = made["spec"]["template"]
-    for number in range(2):  # as the controller would
-        own = {**template["metadata"], "name": f"web-{number}", "namespace": "default"}
-        world.create({"apiVersion": "v1", "kind": "Pod", "metadata": own, "spec": template["spec"]})
+    world.create({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec})
     world.pass_time(3)
     assert phases(world) == ["Pending", "Running"]
     assert len(world.workloads()) == 2
     (one,) = [pod for pod in world.pods() if pod["status"]["phase"] == "Running"]
     world.store.delete(PODS, "default", one["metadata"]["name"])
-    world.until(lambda: running(world, 1))
-    assert len(world.workloads()) == 1
+    gone = one["metadata"]["uid"]
+    world.until(lambda: gone not in {pod["metadata"]["uid"] for pod in world.pods()})
+    world.until(lambda: phases(world) == ["Pending", "Running"])  # the controller made another one
+    assert len(world.workloads()) == 2
     assert world.used() == "2"
+
+
+def test_the_groups_of_a_large_leader_worker_set_are_made_a_few_at_a_time() -> None:
+    job = {**leader_worker_set(replicas=250), "apiVersion": "leaderworkerset.x-k8s.io/v1"}
+    job["metadata"] |= {"uid": "u", "namespace": "default"}
+    known = Known(lambda *_: None, {}, RULES, None)
+    there: list[Object] = []
+    steps = []
+    while deeds := keep_serving(job, there, known, 0.0):
+        there += [copy.deepcopy(dict(deed.write.body)) for deed in deeds]
+        steps.append(len(deeds))
+    assert steps == [100, 100, 50]
+    assert len({one["metadata"]["name"] for one in there}) == 250
+    job["spec"]["replicas"] = 0
+    assert len(keep_serving(job, there, known, 0.0)) == 100
+
+
+def test_a_leader_worker_set_with_more_groups_than_can_be_queued_waits_and_says_why() -> None:
+    world = JobWorld()
+    job = leader_worker_set(replicas=50_000)
+    with pytest.raises(Refusal, match="must be <= 10000, got 50000"):
+        world.create(job)
+    known = Known(lambda *_: None, {}, RULES, None)
+    job |= {"apiVersion": "leaderworkerset.x-k8s.io/v1"}
+    assert keep_serving(job, [], known, 0.0) == []
+    notice = unreadable(job, known)
+    assert notice is not None and "spec.replicas: 50000: must not be more than 10000" in notice.message
 
 
 def test_the_groups_of_a_leader_worker_set_are_made_one_after_the_other() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import Raw, Struct
 
 from bayplan.backends.remote import known as known_module
-from bayplan.backends.remote.decoding import Lines, Wire, key_of, version_of
+from bayplan.backends.remote.decoding import TOO_DEEP, Lines, Wire, key_of, line, version_of
 from bayplan.backends.remote.known import Known, newer
 from bayplan.dialects.api import Event, Happened, Kind
 from tests.unit.remote_server import DICTS, THINGS, Thing, thing
@@ -223,3 +223,39 @@ def test_an_unreadable_object_still_has_a_name_and_a_version() -> None:
     raw = Raw(json.dumps(thing("a", 7, size="?")).encode())
     assert (key_of(raw), version_of(raw)) == (("ns", "a"), "7")
     assert (key_of(Raw(b"[]")), version_of(Raw(b"[]"))) == (("", ""), "")
+
+
+# ── objects nested deeply ──────────────────────────────────────────────────────────────────────────
+
+
+def nested(name: str, levels: int, version: int = 1) -> bytes:
+    """A thing with so many levels below its spec; as text, for no encoder writes it."""
+    text = json.dumps({**thing(name, version), "spec": {"x": "DEEP"}})
+    return text.replace('"DEEP"', '{"a":' * levels + '"]}"' + "}" * levels).encode()
+
+
+@pytest.mark.parametrize("levels", [250, 900, 2000, 9000])
+@pytest.mark.parametrize("kind", [DICTS, THINGS])
+def test_an_object_nested_deeply_hides_no_other(kind: Kind, levels: int) -> None:
+    text = b'{"metadata": {"resourceVersion": "7"}, "items": ['
+    text += b",".join((nested("flat", 3), nested("deep", levels), nested("last", 3))) + b"]}"
+    found = Wire(kind).page(text)
+    names = [Wire(kind).identify(one)[1] for one in found.items]
+    if kind == DICTS:
+        assert names == ["flat", "last"]
+        assert found.unreadable == ((("ns", "deep"), TOO_DEEP),)
+    else:  # nothing below spec is read of it
+        assert names == ["flat", "deep", "last"]
+
+
+@pytest.mark.parametrize("levels", [250, 900, 2000, 9000])
+def test_a_line_with_an_object_nested_deeply_is_read(levels: int) -> None:
+    found = line(b'{"type": "ADDED", "object": ' + nested("deep", levels, 5) + b"}")
+    assert (found.type, key_of(found.object), version_of(found.object)) == ("ADDED", ("ns", "deep"), "5")
+    with pytest.raises(msgspec.ValidationError, match="nested more than 200 levels"):
+        Wire(DICTS).object(found.object)
+
+
+def test_an_object_of_some_depth_is_read_whole() -> None:
+    found = Wire(DICTS).object(nested("some", 190))
+    assert json.dumps(found).count('"a"') == 190

@@ -108,6 +108,14 @@ def test_an_object_that_turns_unreadable_is_not_taken_for_gone(server: Server) -
         assert seen.told() == ["seen a@1", "synced", "seen b@6", "synced"]
 
 
+def test_the_end_of_an_object_that_cannot_be_read_is_told(server: Server) -> None:
+    server.lists = [page([thing("a", 1)])]
+    server.watches = [stream(modified(thing("a", 2, size="?")), deleted(thing("a", 3, size="?")))]
+    with watching(server, THINGS) as seen:
+        seen.until(lambda: "gone a@3" in seen.told())
+        assert seen.told() == ["seen a@1", "synced", "gone a@3"]
+
+
 # ── watch ──────────────────────────────────────────────────────────────────────────────────────────
 
 

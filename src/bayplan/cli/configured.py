@@ -11,6 +11,7 @@ import click
 
 from bayplan.cli.inputs import title
 from bayplan.cli.kueue_settings import VERSIONS, read_kueue
+from bayplan.cli.output import echo
 from bayplan.cli.read import STDIN, Document, Problem, read_files
 from bayplan.cli.settings import KIND, VERSION, Settings, read_settings
 from bayplan.cli.words import counted
@@ -40,16 +41,16 @@ class Refused(click.ClickException):
         self.problems = tuple(problems)
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(self.message, file=file, err=file is None)
+        echo(self.message, file=file, err=file is None)
         found = counted(len(self.problems), "problem")
-        click.echo(f"{found} in the configuration: nothing of it is used", file=file, err=file is None)
+        echo(f"{found} in the configuration: nothing of it is used", file=file, err=file is None)
 
 
 def configure(name: str) -> Configured:
     """Read a file; Refused if anything is wrong with it."""
     if name == STDIN:
         raise Refused([Problem(name, "", "is no file; a configuration is not read from standard input")])
-    documents, problems = read_files([name], lambda: b"")
+    documents, problems = read_files([name])
     if problems:
         raise Refused(problems)
     if len(documents) > 1:
@@ -83,7 +84,7 @@ def _told(name: str) -> Settings:
     """The settings in a file; words of it that mean nothing here are told once."""
     found = configure(name)
     if found.unused:
-        click.echo(f"{name}: not used by Bayplan: {', '.join(found.unused)}", err=True)
+        echo(f"{name}: not used by Bayplan: {', '.join(found.unused)}", err=True)
     return found.settings
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +11,14 @@ import click
 from bayplan.cli.forecast import Fate, forecast
 from bayplan.cli.gang_facts import closed_words, named
 from bayplan.cli.live_state import Live, Target, reaches_a_cluster
+from bayplan.cli.output import echo
 from bayplan.cli.places import drawn
 from bayplan.cli.read import Problem, read_files
 from bayplan.cli.reasons import few_words
+from bayplan.cli.scheduled_plan import answer_parts, take_up
+from bayplan.cli.scheduled_submissions import ScheduledSubmission
 from bayplan.cli.story import first_served, queue_text, told
-from bayplan.cli.submissions import Submission, submissions
+from bayplan.cli.submissions import Submission, Submitted, submissions
 from bayplan.cli.tables import say, say_json
 from bayplan.cli.waiting import Sections, waiting_sections, wishes
 from bayplan.cli.words import amount_text, counted, importance, short_resources
@@ -44,7 +46,7 @@ class Answer:
 @click.command()
 @click.option(
     "-f", "--file", "files", multiple=True, required=True, metavar="FILE",
-    help="YAML or JSON with Workloads, or jobs that name a queue; - is standard input. May be repeated.",
+    help="YAML or JSON with Workloads, jobs, pod groups or pods; - is standard input. May be repeated.",
 )  # fmt: skip
 @reaches_a_cluster
 @click.option("-o", "--output", type=click.Choice(["json"]), help="Everything for machines.")
@@ -53,20 +55,25 @@ class Answer:
 def plan(ctx: click.Context, target: Target, files: tuple[str, ...], output: str | None, full: bool) -> None:
     """Try out gangs on a cluster as it is now, each after the other, as if submitted in that order.
 
-    Says whether each would be admitted at once and where, whom it would make leave, or why it would wait.
-    Nothing is written.
+    A gang is a Workload or job that names a queue; a pod group; or a job or pod that names no queue and that
+    the scheduler places. Queues and priority classes in the files count as if they were there.
 
-    Exit status: 0 all admitted now, 3 some gang would wait, 2 bad input.
+    Says whether each gang would start at once and where, which gangs or pods would have to go for it, or why
+    it would wait. Nothing is written.
+
+    Exit status: 0 all would start now, 3 some gang would wait, 2 bad input, 1 the cluster does not answer.
     """
-    documents, problems = read_files(files, sys.stdin.buffer.read)
+    documents, problems = read_files(files)
     if problems:
         ctx.exit(_refused(problems))
     with target.live() as found_live:
         live = found_live.imagined()
-        found, problems = submissions(live, documents)
-        if problems:
-            ctx.exit(_refused(problems))
-        answers = [_answer(live, one, full=full) for one in found]
+        submitted = submissions(live, documents)
+        if submitted.problems:
+            ctx.exit(_refused(submitted.problems))
+        for words in submitted.skipped:
+            echo(f"skipped: {words}", err=True)
+        answers = [_tried(live, submitted, one, full=full) for one in submitted.gangs]
         status = max((answer.status for answer in answers), default=ADMITTED)
         if output == "json":
             say_json({"gangs": [answer.record for answer in answers], "exitStatus": status})
@@ -75,9 +82,9 @@ def plan(ctx: click.Context, target: Target, files: tuple[str, ...], output: str
     ctx.exit(status)
 
 
-def _refused(problems: list[Problem]) -> int:
+def _refused(problems: Iterable[Problem]) -> int:
     for problem in problems:
-        click.echo(str(problem), err=True)
+        echo(str(problem), err=True)
     return BAD_INPUT
 
 
@@ -89,7 +96,20 @@ def _lines(answers: list[Answer]) -> Iterator[str]:
         yield from (f"  {line}" for line in told(answer.sections))
 
 
-def _answer(live: Live, one: Submission, *, full: bool) -> Answer:
+def _tried(live: Live, submitted: Submitted, one: Submission | ScheduledSubmission, *, full: bool) -> Answer:
+    """What would become of one gang; what it is given, those after it no longer find."""
+    scheduled = submitted.scheduled
+    if isinstance(one, ScheduledSubmission):
+        assert scheduled is not None
+        starts, *rest = answer_parts(live, scheduled, one, full=full)
+        return Answer(ADMITTED if starts else WAITS, *rest)
+    answer, action = _answer(live, one, full=full)
+    if scheduled is not None and action is not None:
+        take_up(live, scheduled, one.demand, action)
+    return answer
+
+
+def _answer(live: Live, one: Submission, *, full: bool) -> tuple[Answer, Admit | None]:
     """Put the gang in line and let rounds pass until it is decided upon."""
     state, ref = live.state, one.demand.gang.source
     queue = state.rules.queue_of(one.demand)
@@ -97,16 +117,20 @@ def _answer(live: Live, one: Submission, *, full: bool) -> Answer:
     state.lines.wake(queue)  # an earlier one of the same shape may have been refused: ask again
     turn = turns(state).get(ref)
     supplies = state.holdings.supplies()
-    fates = forecast(state, live.settings.profile, live.now, until=ref)
+    with live.progress.stage(f"trying out {one.title}"):
+        fates = forecast(state, live.settings.profile, live.now, until=ref)
     fate = fates.get(ref)
     sections: Sections = {"asks for": wishes(live, one.demand)}
     sections["queue"] = [queue_text(live, *one.demand.entrance, queue)]
+    if one.notes:
+        sections["note"] = list(one.notes)
     record: dict[str, Any] = {
         "gang": one.title,
         "namespace": ref.namespace,
         "name": ref.name,
         "clusterQueue": queue,
         "admitted": False,
+        "notes": list(one.notes),
     }
     if fate is not None and isinstance(fate.action, Admit):
         admission = fate.action.admission
@@ -117,7 +141,7 @@ def _answer(live: Live, one: Submission, *, full: bool) -> Answer:
         checks = fate.action.checks
         record |= {"admitted": True, "admission": encode_admission(admission), "checks": list(checks)}
         then = f", and start after check {', '.join(checks)}" if checks else ""
-        return Answer(ADMITTED, f"{one.title}: would be admitted now{then}", sections, record)
+        return Answer(ADMITTED, f"{one.title}: would be admitted now{then}", sections, record), fate.action
     others = [gang for gang, other in fates.items() if isinstance(other.action, Admit)]
     if first := first_served(live, others, ref, queue):
         sections["counted as admitted before it"] = [first]
@@ -125,7 +149,7 @@ def _answer(live: Live, one: Submission, *, full: bool) -> Answer:
     sections |= waiting_sections(live, one.demand, queue, fate)
     record |= {"reason": token, "message": why, "position": turn.position if turn else None}
     record |= {"preempts": [named(eviction.gang) for eviction in fate.victims] if fate is not None else []}
-    return Answer(WAITS, f"{one.title}: would wait: {why}", sections, record)
+    return Answer(WAITS, f"{one.title}: would wait: {why}", sections, record), None
 
 
 def _why(live: Live, queue: str, turn: Turn | None, fate: Fate | None) -> tuple[str, str]:

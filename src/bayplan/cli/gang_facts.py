@@ -67,7 +67,8 @@ def outlook(live: Live) -> Outlook:
     """Every gang that is not over, in the order of the lines: those at work first."""
     state, then = live.state, live.imagined()
     positions, supplies = turns(state), state.holdings.supplies()
-    fates = forecast(then.state, live.settings.profile, live.now)
+    with live.progress.stage("working out what admission decides next"):
+        fates = forecast(then.state, live.settings.profile, live.now)
     shapes = {
         (standing.queue, standing.shape): fates[ref]
         for ref, standing in then.state.lines.standings.items()
@@ -156,7 +157,7 @@ FLAWS = {
     Flaw.ELSEWHERE_AND_PROVISIONING: "gangs are sent to other clusters, and nodes are made to order here",
     Flaw.OTHER: "something else is wrong with it: {name}",
     Flaw.CYCLE: "cohort {name} is its own ancestor",
-    Flaw.STOPPED: "it is stopped",
+    Flaw.STOPPED: "it is stopped (spec.stopPolicy)",
 }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from bayplan.cli.live_state import Live
 from bayplan.cli.reasons import NOT_TRIED, TO_COME
 from bayplan.cli.scheduled_state import Scheduled, pods_by_node, since_text
-from bayplan.cli.words import amount_text, counted, short_resources, shown_name
+from bayplan.cli.words import amount_text, counted, oversized_text, short_resources, shown_name
 from bayplan.cli.zone_drawing import drawn
 from bayplan.dialects.kai.advice import advice
 from bayplan.model.assignment import Misfit
@@ -17,6 +17,7 @@ from bayplan.model.gang import Ref
 from bayplan.model.node import PODS
 from bayplan.model.plan import Bind, Displace, Plan, Refuse
 from bayplan.model.pod import Pod
+from bayplan.placement.oversize import oversized
 from bayplan.runtime.scheduler_role import SchedulerRole, Turn
 from bayplan.state.line import Place
 from bayplan.state.lone import lone_ref
@@ -41,7 +42,7 @@ def gang_story(live: Live, found: Scheduled, ref: Ref, *, full: bool, zones: boo
     held = f", {gated} are held back or over" if gated > 0 and ref.kind != "Pod" else ""
     yield f"  {counted(len(standing), 'pod')} with a node, {len(waiting)} without{held}"
     group = charter if ref in role.groups.groups else None  # its priority is that of all its pods
-    for shape, count in _parts(waiting, None if group is None else group.priority).items():
+    for shape, count in parts_text(waiting, None if group is None else group.priority).items():
         yield f"  {count} x {shape}"
     yield from place_lines(live, found, standing, full=full)
     nodes = {pod.node for pod in standing if pod.node}
@@ -130,7 +131,7 @@ def _sub_groups(charter: Charter, pods: tuple[Pod, ...]) -> Iterator[str]:
         yield f"  {part.name}: {there}, {part.minimum} needed{where}"
 
 
-def _parts(pods: tuple[Pod, ...], priority: int | None = None) -> dict[str, int]:
+def parts_text(pods: tuple[Pod, ...], priority: int | None = None) -> dict[str, int]:
     """Equal pods together, in words."""
     found: dict[str, int] = {}
     for pod in pods:
@@ -158,7 +159,7 @@ def _outcome(role: SchedulerRole, plan: Plan, ref: Ref) -> Iterator[str]:
             first, *more = role.told(ref, action.why).splitlines()
             yield f"reason: {first}"
             yield from (f"  {line}" for line in more)
-            yield from _nearest(action.why.misfit)
+            yield from _too_large(role, ref) or nearest_lines(action.why.misfit)
             known = role.groups.groups.get(ref)
             if known is not None and (todo := advice(action.why, known.group)):
                 yield f"what to do: {todo}"
@@ -169,7 +170,17 @@ def _outcome(role: SchedulerRole, plan: Plan, ref: Ref) -> Iterator[str]:
         yield f"would have to go: {_named(names)}"
 
 
-def _nearest(misfit: Misfit | None) -> Iterator[str]:
+def _too_large(role: SchedulerRole, ref: Ref) -> list[str]:
+    """A pod that asks for more than any node has; what other pods leave is no help then."""
+    nodes = role.state.nodes.values()
+    shapes = {tuple(sorted(pod.amounts.items())) for pod in role.state.waiting(ref)}
+    found = [
+        oversized(nodes, "", {name: one for name, one in shape if name != PODS}) for shape in sorted(shapes)
+    ]
+    return [oversized_text(one) for one in found if one is not None]
+
+
+def nearest_lines(misfit: Misfit | None) -> Iterator[str]:
     """The domain that came closest, and what runs out there."""
     near = None if misfit is None else misfit.nearest
     if near is not None and near.domain and near.resource:

@@ -14,13 +14,15 @@ from typing import Any
 from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.backends.embedded.http import Face
+from bayplan.backends.embedded.kubeconfig_merge import Merged
 from bayplan.backends.embedded.store import Store
-from bayplan.backends.stagehands.binding import Binder
 from bayplan.backends.stagehands.crew import Crew
 from bayplan.backends.stagehands.definitions import definitions
 from bayplan.cli.explain import brief
 from bayplan.cli.in_process import ask_our_functions
+from bayplan.cli.manifests import NAME, NAMESPACE
 from bayplan.cli.settings import DEFAULTS, Settings
+from bayplan.dialects.errors import Trouble
 from bayplan.dialects.kai.names import DIALECT as POD_GROUPS_DIALECT
 from bayplan.dialects.kube.gang_messages import told
 from bayplan.dialects.kube.wire import NODES
@@ -32,6 +34,7 @@ from bayplan.model.plan import Bind, Displace, Plan, Refuse
 from bayplan.model.standstill import Standstill
 from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.clock import Clock
+from bayplan.runtime.containment import Containment
 from bayplan.runtime.grouper_role import GrouperRole
 from bayplan.runtime.jobs_role import JobsRole
 from bayplan.runtime.loop import Loop
@@ -43,6 +46,9 @@ from bayplan.simulator.objects import Object, node, topology
 
 IDLE_SECONDS = 0.2
 DECISIONS_KEPT = 200
+DEFAULT_SCHEDULER = "default-scheduler"
+OUR_USER = f"system:serviceaccount:{NAMESPACE}:{NAME}"
+CONTROLLERS_USER = "system:serviceaccount:kube-system:controllers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +83,17 @@ class Ticker:
                 case Bind(gang, _, node):
                     placed.setdefault(gang, []).append(node)
                 case Refuse(gang, why, news=True):
-                    self._say(now, f"{gang.kind} {gang.name} waits: {self.why(why, gang)}")
+                    self.say(now, f"{gang.kind} {gang.name} waits: {self.why(why, gang)}")
                 case Displace(pod, by):
-                    self._say(now, f"Pod {pod.key.name} has to go for {by.kind} {by.name}")
+                    self.say(now, f"Pod {pod.key.name} has to go for {by.kind} {by.name}")
         for gang, nodes in placed.items():
             hosts = sorted(set(nodes))
             where = hosts[0] if len(hosts) == 1 else f"{hosts[0]} … {hosts[-1]} ({len(hosts)} hosts)"
             pods = "1 pod" if len(nodes) == 1 else f"{len(nodes)} pods"
-            self._say(now, f"{gang.kind} {gang.name} starts: {pods} on {where}")
+            self.say(now, f"{gang.kind} {gang.name} starts: {pods} on {where}")
 
-    def _say(self, now: float, line: str) -> None:
+    def say(self, now: float, line: str) -> None:
+        """Keep a line."""
         self.lines.append((now, line))
         self.decided += 1
 
@@ -113,38 +120,54 @@ class HomeCluster:
         )
         self._furnish(grouper)
         self.ticker = Ticker(self.words)
-        self.crew = Crew(EmbeddedBackend(self.store, self.lock))
-        self.binder = Binder(EmbeddedBackend(self.store, self.lock))
-        self.backend = EmbeddedBackend(self.store, self.lock)
-        self.scheduler = SchedulerRole(None, settings.profiles, settings.zone_care, awaits_grouper=grouper)
+        self.containment = Containment(self._report)
+        self.crew = Crew(EmbeddedBackend(self.store, self.lock, CONTROLLERS_USER), failed=self._contained)
+        self.backend = EmbeddedBackend(self.store, self.lock, OUR_USER)
+        self.scheduler = SchedulerRole(
+            None,
+            {DEFAULT_SCHEDULER: settings.profile} | settings.profiles,
+            settings.zone_care,
+            awaits_grouper=grouper,
+            one_by_one={DEFAULT_SCHEDULER} - settings.profiles.keys(),
+        )
         self.admission = AdmissionRole(settings.profile, settings.resources, zone_care=settings.zone_care)
         jobs = JobsRole(settings.patience_with_pods, settings.rulebook)
         ungating = UngatingRole(settings.ungating.batch_seconds)
         others = (ProvisioningRole(), jobs, ungating, NodeHealthRole(settings.nodes))
         groups = (GrouperRole(settings.profiles, settings.grouper),) if grouper else ()
         roles = (*groups, self.scheduler, self.admission, *others)
-        self.loop = Loop(self.backend, roles, self.ticker)
+        self.loop = Loop(self.backend, roles, self.ticker, containment=self.containment)
         self.face = Face(self.store, self.lock, port=port)
+        self._merged: Merged | None = None  # the kubeconfig with our context
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bayplan-loop", daemon=True)
         self.trouble: BaseException | None = None
 
     def start(self, kubeconfig: Path) -> None:
-        """Serve kubectl and begin to schedule."""
+        """Serve kubectl, add the context for it to a kubeconfig, and begin to schedule."""
         self.face.start()
-        self.face.write_kubeconfig(kubeconfig)
+        try:
+            self._merged = self.face.merge_kubeconfig(kubeconfig)
+        except Trouble:
+            self.face.stop()
+            raise
         self._thread.start()
 
     def stop(self) -> None:
+        """Take the context out again, and end."""
         self._stop.set()
-        self._thread.join(10)
+        if self._thread.ident is not None:
+            self._thread.join(10)
         self.face.stop()
+        if self._merged is not None:
+            self._merged.take_out()
+            self._merged = None
 
     def step(self) -> float:
         """Everybody does what is due now; return when something will be."""
         with self.lock:
             now = self.clock.wall()
-            return min(self.crew.step(now), self.binder.step(now), self.loop.step(now))
+            return min(self.crew.step(now), self.loop.step(now))
 
     def submit(self, job: Object) -> None:
         """Create a job, as a user would."""
@@ -167,6 +190,9 @@ class HomeCluster:
             return self.scheduler.told(gang, why)
         return self.why(why.misfit) if why.misfit is not None else told(why, gang, self.why)
 
+    def _contained(self, error: Exception, kind: str, name: str) -> None:
+        self.containment.failed(error, "controllers", kind, name)
+
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
@@ -175,6 +201,10 @@ class HomeCluster:
         except BaseException as trouble:
             self.trouble = trouble
             raise
+
+    def _report(self, sentence: str, error: BaseException, **facts: str) -> None:
+        """An error of one object or gang, among the decisions: nothing else shows it here."""
+        self.ticker.say(self.clock.wall(), f"{sentence}: {error!r} (error id {facts['id']})")
 
     def _furnish(self, grouper: bool) -> None:
         """Kinds, topology, nodes, and the functions of our webhooks."""

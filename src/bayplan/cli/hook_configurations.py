@@ -20,14 +20,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from bayplan.cli.in_process import hook_name
 from bayplan.cli.install_settings import made_clusterwide
-from bayplan.cli.webhooks import CONFIGURATION, REVIEWED_AS, SERVICE, registry
+from bayplan.cli.webhooks import CONFIGURATION, REVIEWED_AS, SERVICE, hook_name, registry
 from bayplan.dialects.kai.grouper_serving import SET_NAME
 from bayplan.dialects.kai.names import SEGMENT_SIZE
 from bayplan.dialects.kueue.admission import QUEUED, STATUS
 from bayplan.dialects.kueue.annotations import QUEUE, SUSPENDED_BY
-from bayplan.dialects.kueue.controllers import CONTROLLERS
 from bayplan.dialects.kueue.scheduled import SCHEDULER
 from bayplan.runtime.webhook_server import OPTIONAL
 
@@ -57,7 +55,9 @@ _HELD_BACK = (  # a pod whose owner names a queue
     f"object != null && has(object.metadata.annotations) && '{SUSPENDED_BY}' in object.metadata.annotations"
 )
 _UNQUEUED = f"!(has(object.metadata.labels) && '{QUEUE}' in object.metadata.labels)"
-_KNOWN_OWNERS = json.dumps([f"{group or 'v1'}/{kind}" for group, kind in sorted(CONTROLLERS)])
+_MAKERS = json.dumps(
+    ["batch/v1/Job", *(f"apps/v1/{kind}" for kind in ("DaemonSet", "ReplicaSet", "StatefulSet"))]
+)
 _BY_KUBERNETES = (
     "(request.userInfo.username == 'system:kube-controller-manager' || "
     "request.userInfo.username.startsWith('system:serviceaccount:kube-system:'))"
@@ -65,7 +65,7 @@ _BY_KUBERNETES = (
 _UNOWNED = (
     f"!({_BY_KUBERNETES} && has(object.metadata.ownerReferences) && "
     "object.metadata.ownerReferences.exists(one, has(one.controller) && one.controller && "
-    f"one.apiVersion.split('/')[0] + '/' + one.kind in {_KNOWN_OWNERS}))"
+    f"one.apiVersion + '/' + one.kind in {_MAKERS}))"
 )
 """Not made by a controller of Kubernetes for a job: we need not be asked about each pod of a cluster. The
 references of all others may be invented; whether their owners exist is for the webhook to find out."""

@@ -7,17 +7,20 @@ from functools import partial
 from typing import Any
 
 from bayplan.backends.embedded.admission import Hook, Review, Verdict
+from bayplan.backends.embedded.matching import matching
 from bayplan.backends.embedded.store import Store
-from bayplan.cli.webhooks import REVIEWED_AS, LookUps, registry
+from bayplan.cli.manifests import Settings, webhook_configurations
+from bayplan.cli.webhooks import REVIEWED_AS, LookUps, hook_name, registry
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kai.joining import PODS
 from bayplan.dialects.kai.owner_kinds import BY_NAME
-from bayplan.dialects.kueue.admitting import LOCAL_QUEUES
+from bayplan.dialects.kueue.admitting import LOCAL_QUEUES, TOPOLOGIES
 from bayplan.runtime.job_shelf import CLASSES
 from bayplan.runtime.live_objects import CONTROLLERS
 from bayplan.runtime.reviews import Key, Object, Registry
 
 Decide = Callable[[Registry, Review], Verdict]
+DEFAULTS = Settings()
 
 
 def ask_our_functions(store: Store) -> None:
@@ -43,12 +46,45 @@ def ask_our_functions(store: Store) -> None:
     def has_class(kind: str, name: str) -> bool:
         return any(there(one, "", name) is not None for one in CLASSES if one.kind == kind)
 
-    for hook in hooks(registry(LookUps(find, owner, controller, has_class))):
+    def levels() -> set[str]:
+        """Of all topologies."""
+        if (TOPOLOGIES.group, TOPOLOGIES.version, TOPOLOGIES.plural) not in store.resources.by_place:
+            return set()
+        listed = store.list(TOPOLOGIES).items
+        return {level["nodeLabel"] for one in listed for level in one["spec"]["levels"]}
+
+    for hook in configured_hooks(registry(LookUps(find, owner, levels, controller, has_class))):
         store.admission.register(hook)
 
 
+def configured_hooks(registry: Registry, settings: Settings = DEFAULTS) -> list[Hook]:
+    """A hook for each webhook that `bayplan install` configures, asked about the same writes only."""
+    found = []
+    for configuration in webhook_configurations(settings):
+        decide = _mutated if configuration["kind"] == "MutatingWebhookConfiguration" else _validated
+        for webhook in configuration["webhooks"]:
+            resources = {
+                (group, resource)
+                for rule in webhook["rules"]
+                for group in rule["apiGroups"]
+                for resource in rule["resources"]
+            }
+            operations = {operation for rule in webhook["rules"] for operation in rule["operations"]}
+            found.append(
+                Hook(
+                    webhook["name"],
+                    partial(decide, registry),
+                    frozenset(resources),
+                    frozenset(operations),
+                    mutating=decide is _mutated,
+                    matching=matching(webhook),
+                )
+            )
+    return found
+
+
 def hooks(registry: Registry) -> list[Hook]:
-    """A hook for each resource that somebody looks at, under the name that it has in a real cluster."""
+    """A hook for each resource that somebody looks at, asked about every write, whoever it is for."""
     asked: dict[tuple[str, str, Decide], set[str]] = {}
     for (group, resource, operation), handlers in registry.admission.items():
         if handlers.mutate:
@@ -67,11 +103,6 @@ def hooks(registry: Registry) -> list[Hook]:
     ]
 
 
-def hook_name(group: str, resource: str) -> str:
-    """What the webhook for a resource is called."""
-    return f"{resource.replace('/', '-')}.{group or 'core'}.bayplan.dev"
-
-
 def _mutated(registry: Registry, review: Review) -> Verdict:
     if review.object is None:
         return Verdict()
@@ -80,8 +111,11 @@ def _mutated(registry: Registry, review: Review) -> Verdict:
 
 
 def _validated(registry: Registry, review: Review) -> Verdict:
-    errors = registry.problems(_key(review), *_shown(registry, review))
-    return Verdict(not errors, "; ".join(str(error) for error in errors), 422 if errors else 200)
+    new, old = _shown(registry, review)
+    errors = registry.problems(_key(review), new, old)
+    if errors:
+        return Verdict(False, "; ".join(str(error) for error in errors), 422)
+    return Verdict(code=200, warnings=tuple(registry.advice(_key(review), new)))
 
 
 def _shown(registry: Registry, review: Review) -> tuple[Any, Object | None]:

@@ -17,6 +17,7 @@ from bayplan.backends.remote.backend import RemoteBackend, connect
 from bayplan.cli.chart import dumped, write_chart
 from bayplan.cli.configured import EMPTY, configuration_text
 from bayplan.cli.manifests import ALL_ROLES, IMAGE, LABELS, NAMESPACE, SERVED_ROLES, Settings, manifests
+from bayplan.cli.output import echo
 from bayplan.cli.policies import ADMINISTRATORS
 from bayplan.cli.rights import ROLES
 from bayplan.dialects.api import Ended, Kind, Outcome, Verb, Write
@@ -150,12 +151,12 @@ def install(
     alone.
     """
     if chart is not None:
-        click.echo("\n".join(str(path) for path in write_chart(chart)))
+        echo("\n".join(str(path) for path in write_chart(chart)))
         return
     settings = Settings(**chosen)
     objects = [one for one in manifests(settings) if crds or one["kind"] != DEFINITION.kind]
     if output == "yaml":
-        click.echo(dumped(*objects), nl=False)
+        echo(dumped(*objects), nl=False)
         return
     try:
         done = apply(objects, kubeconfig, context, dry_run=dry_run)
@@ -197,11 +198,11 @@ def _would_be_applied(backend: RemoteBackend, obj: Object) -> bool:
         body = msgspec.json.encode({**REVIEW.identity, "spec": {"resourceAttributes": asked}})
         status, answer = backend.request("POST", REVIEW.path, body, CALL_SECONDS)
         if status == 201 and not msgspec.json.decode(answer)["status"]["allowed"]:
-            click.echo(f"{_called(obj)} would not be applied: you may not {verb} {kind.plural}", err=True)
+            echo(f"{_called(obj)} would not be applied: you may not {verb} {kind.plural}", err=True)
             return False
     status, _ = backend.request("GET", kind.path(where, metadata["name"]), b"", CALL_SECONDS)
     change = "changed where it differs" if status == 200 else "created"
-    click.echo(f"{_called(obj)} would be applied: {change}")
+    echo(f"{_called(obj)} would be applied: {change}")
     return True
 
 
@@ -236,15 +237,15 @@ def _is_ours(backend: RemoteBackend, obj: Object) -> bool:
     labels = msgspec.json.decode(body)["metadata"].get("labels") or {}
     if LABELS.items() <= labels.items():
         return True
-    click.echo(f"{_called(obj)} is there already and not ours; left as it is")
+    echo(f"{_called(obj)} is there already and not ours; left as it is")
     return False
 
 
 def _report(outcome: Outcome) -> None:
     if outcome.ended is Ended.DONE:
-        click.echo(f"{outcome.write.tag} applied")
+        echo(f"{outcome.write.tag} applied")
     else:
-        click.echo(f"{outcome.write.tag} not applied: {outcome.message}", err=True)
+        echo(f"{outcome.write.tag} not applied: {outcome.message}", err=True)
 
 
 def _called(obj: Object) -> str:

@@ -21,9 +21,10 @@ from bayplan.cli.list_queues import queue_records, queue_tables
 from bayplan.cli.list_scheduled import scheduled_records, scheduled_rows, scheduled_table
 from bayplan.cli.list_topologies import topology_records, topology_tables
 from bayplan.cli.live_state import Live, Target, reaches_a_cluster
+from bayplan.cli.output import echo
 from bayplan.cli.scheduled_state import Scheduled, read_scheduled
 from bayplan.cli.tables import say, say_json
-from bayplan.dialects.closest import closest
+from bayplan.dialects.kube.closest import closest
 
 WIDE, JSON = "wide", "json"
 
@@ -66,7 +67,7 @@ def gangs(target: Target, all_namespaces: bool, output: str | None) -> None:
             _say_all(*tables)
         else:
             where = f"no gangs in namespace {namespace}" if namespace else "no gangs"
-            click.echo(where if all_namespaces else f"{where}; -A lists all namespaces", err=True)
+            echo(where if all_namespaces else f"{where}; -A lists all namespaces", err=True)
 
 
 @listing.command()
@@ -89,7 +90,7 @@ def queues(target: Target, all_namespaces: bool, output: str | None) -> None:
             _say_all(*tables, *([fair_queue_table(fair)] if fair else []))
         else:
             live.require_queues()
-            click.echo("no ClusterQueue is defined", err=True)
+            echo("no ClusterQueue is defined", err=True)
 
 
 @listing.command()
@@ -106,13 +107,13 @@ def topologies(target: Target, all_namespaces: bool, output: str | None) -> None
             say(topology_tables(live, wide=output == WIDE))
         else:
             live.require_queues()
-            click.echo("no Topology is defined", err=True)
+            echo("no Topology is defined", err=True)
 
 
 def _say_unread(scheduled: Scheduled) -> None:
     if scheduled.unread:
         kinds = ", ".join(scheduled.unread)
-        click.echo(f"not counted, for want of the right to list them: {kinds}", err=True)
+        echo(f"not counted, for want of the right to list them: {kinds}", err=True)
 
 
 def _say_all(*tables: list[str]) -> None:

@@ -18,6 +18,7 @@ from bayplan.backends.remote.backend import RemoteBackend, connect
 from bayplan.backends.remote.decoding import Wire
 from bayplan.backends.remote.request import collection
 from bayplan.cli.configured import takes_configuration
+from bayplan.cli.progress import Progress
 from bayplan.cli.settings import DEFAULTS, Settings
 from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.errors import Forbidden, NotServed, Trouble
@@ -57,6 +58,7 @@ class Live:
     state: AdmissionState = field(default_factory=AdmissionState)
     no_queues: str = ""  # the sentence for a cluster that does not serve the queue API
     lists: dict[Kind, list[Any]] = field(default_factory=dict)  # what was read already, by kind
+    progress: Progress = field(default_factory=Progress)
 
     def imagined(self) -> Live:
         """The same with a state of its own, to try things on."""
@@ -76,10 +78,15 @@ class Live:
         if self.no_queues:
             raise click.ClickException(self.no_queues)
 
+    def levels(self) -> set[str]:
+        """The levels of all topologies of queues."""
+        clusters = self.state.holdings.clusters.values()
+        return {level for cluster in clusters for level in cluster.topology.levels}
+
     def listed(self, kind: Kind) -> list[Any]:
         """All objects of a kind; each kind is read once."""
         if kind not in self.lists:
-            self.lists[kind] = list(pages(self.backend, kind))
+            self.lists[kind] = list(self.progress.counted(kind.plural, pages(self.backend, kind)))
         return self.lists[kind]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,24 +13,18 @@ from rich.table import Table
 from rich.text import Text
 
 from bayplan.cli.home_cluster import HomeCluster
-from bayplan.cli.words import shown_name
-from bayplan.simulator.objects import BLOCK, GPU, RACK, TOPOLOGY
-from bayplan.state.line import Place
+from bayplan.cli.live_rows import rows
+from bayplan.cli.words import counted
+from bayplan.dialects.kube.fields import printable
+from bayplan.placement.supply import Supply
+from bayplan.simulator.objects import GPU, TOPOLOGY
+from bayplan.state.flat import FLAT
 
 BLOCKS_SHOWN = 12
 RACKS_SHOWN = 16
 BAR = 8
 DECISIONS_SHOWN = 8
 GANGS_SHOWN = 10
-WORDS = {
-    Place.INCOMPLETE: "its pods are being made",
-    Place.READY: "next",
-    Place.BACKOFF: "tried again soon",
-    Place.PARKED: "waits for room",
-    Place.MAKING_ROOM: "others make room",
-    Place.COMMITTED: "is being bound",
-    Place.RUNNING: "runs",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +38,51 @@ class Rack:
 
 
 def racks(cluster: HomeCluster) -> list[Rack]:
-    """GPU use by rack, read off the arrays the engine works on."""
+    """GPU use by rack of every topology, read off the arrays the engine works on; then the other nodes."""
     with cluster.lock:
-        board = cluster.scheduler.state.clusters.get(TOPOLOGY)
-        if board is None:
-            return []
-        supply = board.snapshot()
-        tree, row = supply.tree, supply.resources.get(GPU)
-        if row is None or not tree.rows:
-            return []
-        free = np.add.reduceat(supply.free[row], tree.starts[1])
-        total = np.add.reduceat([node.allocatable.get(GPU, 0) for node in tree.nodes], tree.starts[1])
-        labels = [tree.nodes[first].labels for first in tree.starts[1]]
-    return [
-        Rack(label[BLOCK], label[RACK], int(all_ - left), int(all_))
-        for label, left, all_ in zip(labels, free, total, strict=True)
-    ]
+        state = cluster.scheduler.state
+        seen: set[str] = set()
+        found: list[Rack] = []
+        for name in sorted(state.clusters, key=lambda name: (name != TOPOLOGY, name)):
+            if name != FLAT.name:
+                found += _of_topology(state.clusters[name].snapshot(), seen)
+        rest = [node for node in state.nodes.values() if node.name not in seen]
+        if rest:
+            used = _used(state.clusters[FLAT.name].snapshot())
+            total = sum(node.allocatable.get(GPU, 0) for node in rest)
+            busy = sum(used.get(node.name, 0) for node in rest)
+            found.append(Rack("no topology", counted(len(rest), "node"), busy, total))
+    return found
+
+
+def _of_topology(supply: Supply, seen: set[str]) -> Iterator[Rack]:
+    """The domains right above the hosts; a node that another topology has shown is not shown again."""
+    tree, row = supply.tree, supply.resources.get(GPU)
+    if not tree.rows:
+        return
+    level = max(tree.lowest - 1, 0)
+    totals = np.add.reduceat([node.allocatable.get(GPU, 0) for node in tree.nodes], tree.starts[level])
+    free = np.add.reduceat(supply.free[row], tree.starts[level]) if row is not None else totals
+    fresh = {node.name for node in tree.nodes} - seen
+    for domain in range(tree.size(level)):
+        first = tree.nodes[tree.starts[level][domain]]
+        if first.name in fresh:
+            *above, own = tree.path(level, domain)
+            total = int(totals[domain])
+            yield Rack("/".join(above) or tree.topology.name, own, total - int(free[domain]), total)
+    seen |= fresh
+
+
+def _used(supply: Supply) -> dict[str, int]:
+    """GPUs in use by node."""
+    row = supply.resources.get(GPU)
+    if row is None:
+        return {}
+    free = supply.free[row]
+    return {
+        node.name: node.allocatable.get(GPU, 0) - int(left)
+        for node, left in zip(supply.tree.nodes, free, strict=True)
+    }
 
 
 def picture(cluster: HomeCluster, started: float) -> Group:
@@ -67,9 +90,11 @@ def picture(cluster: HomeCluster, started: float) -> Group:
     found = racks(cluster)
     used, total = sum(rack.used for rack in found), sum(rack.total for rack in found)
     seconds = cluster.clock.wall() - started
+    with cluster.lock:
+        nodes = len(cluster.scheduler.state.nodes)
     head = Text.assemble(
         ("Bayplan", "bold"),
-        f"  {cluster.shape.nodes:,} nodes, {used:,} of {total:,} GPUs in use, {seconds:.0f} s",
+        f"  {counted(nodes, 'node')}, {used:,} of {total:,} GPUs in use, {seconds:.0f} s",
     )
     return Group(
         head,
@@ -85,45 +110,44 @@ def _racks(found: Iterable[Rack]) -> Table:
     for rack in found:
         blocks.setdefault(rack.block, []).append(rack)
     for name, row in list(blocks.items())[:BLOCKS_SHOWN]:
-        cells = [Text.assemble(f"{rack.name} ", _bar(rack)) for rack in row[:RACKS_SHOWN]]
+        cells = [Text.assemble(printable(f"{rack.name} "), _bar(rack)) for rack in row[:RACKS_SHOWN]]
         more = [Text(f"… {len(row) - RACKS_SHOWN} more")] if len(row) > RACKS_SHOWN else []
-        table.add_row(Text(name, style="bold"), *cells, *more)
+        table.add_row(Text(printable(name), style="bold"), *cells, *more)
     if len(blocks) > BLOCKS_SHOWN:
         table.add_row(Text(f"… {len(blocks) - BLOCKS_SHOWN} more blocks"))
     return table
 
 
 def _bar(rack: Rack) -> tuple[str, str]:
-    filled = round(BAR * rack.used / rack.total) if rack.total else 0
+    if not rack.total:
+        return "no GPUs", "dim"
+    filled = round(BAR * rack.used / rack.total)
     style = "red" if rack.used == rack.total else "yellow" if rack.used else "green"
     return "█" * filled + "░" * (BAR - filled), style
 
 
 def _gangs(cluster: HomeCluster) -> Table:
     table = Table.grid(padding=(0, 2))
-    with cluster.lock:
-        state = cluster.scheduler.state
-        rows = sorted(state.entries(), key=lambda entry: (-entry.priority, entry.since, entry.ref.name))
-        for entry in rows[:GANGS_SHOWN]:
-            pods = len(state.members.get(entry.ref, ()))
-            refused = state.told(entry.ref) if entry.place in (Place.PARKED, Place.MAKING_ROOM) else None
-            table.add_row(
-                Text(f"{entry.ref.kind} {shown_name(entry.ref)}", style="bold"),
-                "1 pod" if pods == 1 else f"{pods} pods",
-                WORDS[entry.place],
-                Text(cluster.words(refused, entry.ref) if refused else "", style="yellow"),
-            )
-        left = len(rows) - GANGS_SHOWN
-    if left > 0:
-        table.add_row(f"… {left} more")
-    return table if rows else _nothing("none")
+    found = rows(cluster)
+    for row in found[:GANGS_SHOWN]:
+        table.add_row(
+            Text(printable(f"{row.kind} {row.name}"), style="dim" if row.over else "bold"),
+            counted(row.pods, "pod"),
+            Text(printable(row.state), style="dim" if row.over else ""),
+            Text(printable(row.why), style="yellow"),
+        )
+    if len(found) > GANGS_SHOWN:
+        left = found[GANGS_SHOWN:]
+        over = sum(row.over for row in left)
+        table.add_row(f"… {len(left)} more", "", f"{over} of them over" if over else "")
+    return table if found else _nothing("none")
 
 
 def _decisions(cluster: HomeCluster) -> Table:
     table = Table.grid(padding=(0, 2))
     lines = list(cluster.ticker.lines)[-DECISIONS_SHOWN:]
     for when, line in lines:
-        table.add_row(Text(clock_text(when), style="dim"), line)
+        table.add_row(Text(clock_text(when), style="dim"), Text(printable(line)))
     return table if lines else _nothing("none yet")
 
 

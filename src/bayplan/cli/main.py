@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from bayplan import __version__
+from bayplan.dialects.kube.terminal_text import clean
 
 # Name → module and the click command in it. Help texts live there; start-up stays fast.
 COMMANDS = {
@@ -47,6 +48,9 @@ class LazyGroup(click.Group):
             sys.stdout.flush()
         except BrokenPipeError:
             raise  # click ends quietly when the reader has gone
+        except click.ClickException as refused:
+            refused.message = clean(refused.message)  # it may quote what others wrote
+            raise
         except OSError as trouble:
             sys.stdout = None  # do not try again at exit
             raise click.ClickException(f"cannot write: {trouble.strerror or trouble}") from None

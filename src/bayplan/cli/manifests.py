@@ -48,6 +48,7 @@ __all__ = [
     "manifests",
     "namespace",
     "of_role",
+    "webhook_configurations",
 ]
 
 Object = dict[str, Any]
@@ -123,9 +124,14 @@ def of_role(role: str, settings: Settings) -> list[Object]:
             service(SERVICE, 443, "webhooks", settings, selector(account)),
             made("v1", "Secret", SECRET_NAME, settings, type="Opaque"),  # filled by the first replica
             made("v1", "Secret", AUTHORITY_NAME, settings, type="Opaque"),
-            *configurations(settings.namespace),
+            *webhook_configurations(settings),
         ]
     return found
+
+
+def webhook_configurations(settings: Settings) -> list[Object]:
+    """What the API server asks our webhooks."""
+    return list(configurations(settings.namespace))
 
 
 def _policies(settings: Settings, *names: str) -> list[Object]:

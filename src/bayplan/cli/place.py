@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import click
-import yaml
 from rich.console import Console
 from rich.text import Text
 
@@ -17,6 +14,8 @@ from bayplan.cli.configured import takes_configuration
 from bayplan.cli.draw import draw, take_picture
 from bayplan.cli.explain import Explanation, explain, wish
 from bayplan.cli.inputs import Inputs, gather
+from bayplan.cli.output import console as new_console
+from bayplan.cli.output import echo, echo_json, echo_yaml
 from bayplan.cli.read import Problem, read_files
 from bayplan.cli.report import outcome_report, problems_report
 from bayplan.cli.scene import Outcome, Scene, Unfit, Wishes, build_scene, place_all, rows_of
@@ -73,7 +72,7 @@ def place(ctx: click.Context, /, **options: Any) -> None:
 
 
 def _run(options: dict[str, Any]) -> int:
-    documents, problems = read_files(options["files"], sys.stdin.buffer.read)
+    documents, problems = read_files(options["files"])
     inputs = gather(documents)
     problems += inputs.problems
     scene = None
@@ -128,8 +127,8 @@ def _notes(inputs: Inputs, scene: Scene) -> list[str]:
 
 def _tell_problems(problems: Sequence[Problem], output: str) -> None:
     for problem in problems:
-        click.echo(str(problem), err=True)
-    click.echo(f"{counted(len(problems), 'problem')}: nothing was placed", err=True)
+        echo(str(problem), err=True)
+    echo(f"{counted(len(problems), 'problem')}: nothing was placed", err=True)
     if output != "tree":
         _print_data(problems_report(problems, BAD_INPUT), output)
 
@@ -138,7 +137,7 @@ def _tell(
     scene: Scene, told: Sequence[tuple[Outcome, Explanation | None]], notes: Sequence[str], *, full: bool,
     zones: bool,
 ) -> None:  # fmt: skip
-    console = Console(highlight=False, soft_wrap=True)
+    console = new_console(soft_wrap=True)
     levels = short_levels(scene.topology.levels)
     steps = " ▸ ".join(levels[level] for level in scene.topology.levels)
     _say(console, f"{counted(len(scene.nodes), 'node')}, topology {scene.topology.name}: {steps}")
@@ -203,9 +202,4 @@ def _summary(outcome: Outcome) -> str:
 
 
 def _print_data(data: dict[str, Any], output: str) -> None:
-    if output == "json":
-        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
-    else:
-        click.echo(
-            yaml.safe_dump(json.loads(json.dumps(data)), sort_keys=False, allow_unicode=True), nl=False
-        )
+    (echo_json if output == "json" else echo_yaml)(data)

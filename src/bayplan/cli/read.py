@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bayplan.backends.bounded_file import read_bounded, read_up_to
 from bayplan.dialects.kube.bounded_json import deeper_than
 from bayplan.dialects.kube.bounded_yaml import DEPTH_MAX, UnreadableYAML, bounded_documents
 from bayplan.dialects.kube.fields import Field, printable, type_name
 
 STDIN = "-"
+BYTES_MAX = 1024 * 1024 * 1024  # of one file; a list of 100,000 pods is smaller
 
 _BLANKS = re.compile(r"\s*")
 
@@ -48,7 +51,7 @@ class Unreadable(Exception):
         self.why = why
 
 
-def read_files(names: Sequence[str], read_stdin: Callable[[], bytes]) -> tuple[list[Document], list[Problem]]:
+def read_files(names: Sequence[str]) -> tuple[list[Document], list[Problem]]:
     """Every object of every file, and every file's trouble."""
     documents: list[Document] = []
     problems: list[Problem] = []
@@ -57,7 +60,7 @@ def read_files(names: Sequence[str], read_stdin: Callable[[], bytes]) -> tuple[l
         try:
             if name in names[:index]:
                 raise Unreadable("", "is given twice")
-            found = list(_objects(file, _bytes(name, read_stdin)))
+            found = list(_objects(file, _bytes(name)))
             if not found:
                 raise Unreadable("", "is empty: there is no object in it")
             documents += found
@@ -66,14 +69,16 @@ def read_files(names: Sequence[str], read_stdin: Callable[[], bytes]) -> tuple[l
     return documents, problems
 
 
-def _bytes(name: str, read_stdin: Callable[[], bytes]) -> bytes:
-    if name == STDIN:
-        return read_stdin()
+def _bytes(name: str) -> bytes:
     path = Path(name)
     try:
+        if name == STDIN:
+            if sys.stdin is None:
+                raise Unreadable("", "is closed: there is nothing to read")
+            return read_up_to(sys.stdin.buffer.read, BYTES_MAX)
         if path.is_dir():
             raise Unreadable("", "is a directory: name the files in it")
-        return path.read_bytes()
+        return read_bounded(path, BYTES_MAX)
     except FileNotFoundError:
         raise Unreadable("", "there is no such file") from None
     except (OSError, ValueError) as trouble:

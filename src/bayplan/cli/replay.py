@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
 from bayplan.cli.configured import takes_configuration
+from bayplan.cli.output import echo
 from bayplan.cli.settings import Settings
+from bayplan.cli.words import counted
+from bayplan.dialects.closest import several_close
 from bayplan.dialects.kueue.refusals import reason, sentence
-from bayplan.model.change import Change
+from bayplan.model.change import Change, CharterSeen, DemandSeen, PodSeen
+from bayplan.model.charter import Charter
+from bayplan.model.gang import Ref
 from bayplan.model.plan import Admit, Bind, Decline, Displace, Evict, Plan, Refuse
+from bayplan.model.pod import Pod
 from bayplan.model.standstill import Standstill
 from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.grouper_role import GrouperRole
@@ -47,18 +54,56 @@ def replay(journal: Path, gang: str | None, quiet: bool, settings: Settings) -> 
         GrouperRole(settings.profiles, settings.grouper),
     )
     roles = {role.name: role for role in played}
-    seen, different = Counter[str](), 0
+    seen, different, gangs = Counter[str](), 0, set[str]()
     try:
         for entry in entries_of(journal):
             seen[entry.kind] += 1
-            different += not _fold(roles[entry.role or SchedulerRole.name], entry)
+            different += not _fold(_role(roles, entry), entry)
+            gangs |= _gangs(entry) if gang is not None else set()
             if not quiet:
                 _tell(entry, gang)
-    except Damaged as trouble:
+    except (Damaged, OSError) as trouble:
         raise click.ClickException(str(trouble)) from None
+    if not seen:
+        raise click.ClickException(f"{journal} was to be read as a journal; there is no entry in it")
+    if gang is not None and gang not in gangs:
+        raise click.ClickException(_unknown(gang, gangs))
     counts = ", ".join(f"{seen[kind]} {kind}s" for kind in Kind)
-    click.echo(f"{counts}; {different} plans differ when decided again")
+    echo(f"{counts}; {different} plans differ when decided again")
     sys.exit(1 if different else 0)
+
+
+def _role(roles: Mapping[str, Role], entry: Entry) -> Role:
+    name = entry.role or SchedulerRole.name
+    if name not in roles:
+        known = ", ".join(sorted(roles))
+        raise Damaged(
+            f"entry {entry.sequence} is of the role {name!r}, which is not known here; known are {known}"
+        )
+    return roles[name]
+
+
+def _gangs(entry: Entry) -> set[str]:
+    """The names of the gangs that an entry is about."""
+    if entry.kind is Kind.PLAN:
+        plan: Plan = entry.body_as(Plan)
+        return {ref.name for action in plan.actions if (ref := getattr(action, "gang", None)) is not None}
+    if entry.kind is not Kind.CHANGE:
+        return set()
+    match entry.body_as(Change):
+        case PodSeen(Pod(gang=Ref(name=name))) | CharterSeen(Charter(source=Ref(name=name))):
+            return {name}
+        case DemandSeen(demand):
+            return {demand.gang.source.name}
+    return set()
+
+
+def _unknown(gang: str, known: set[str]) -> str:
+    near = several_close(gang, known)
+    hint = (
+        f"did you mean {' or '.join(near)}?" if near else f"it is about {counted(len(known), 'other gang')}"
+    )
+    return f"the journal has nothing about a gang {gang}; {hint}"
 
 
 def _fold(role: Role, entry: Entry) -> bool:
@@ -87,14 +132,14 @@ def _tell(entry: Entry, gang: str | None) -> None:
             case Bind(ref, _, node):
                 bound.setdefault(ref.name, []).append(node)
             case Refuse(ref, why, news=True) if gang in (None, ref.name):
-                click.echo(f"{entry.sequence} {ref.name}: {_refused(why)}")
+                echo(f"{entry.sequence} {ref.name}: {_refused(why)}")
             case Displace(pod, ref) if gang in (None, ref.name):
-                click.echo(f"{entry.sequence} {ref.name}: pod {pod.key} has to go")
+                echo(f"{entry.sequence} {ref.name}: pod {pod.key} has to go")
             case Admit() | Evict() | Decline() if gang in (None, action.gang.name):
-                click.echo(f"{entry.sequence} {action.gang.name}: {_about(action)}")
+                echo(f"{entry.sequence} {action.gang.name}: {_about(action)}")
     for name, nodes in bound.items():
         if gang in (None, name):
-            click.echo(f"{entry.sequence} {name}: {len(nodes)} pods on {', '.join(sorted(set(nodes)))}")
+            echo(f"{entry.sequence} {name}: {len(nodes)} pods on {', '.join(sorted(set(nodes)))}")
 
 
 def _refused(why: Standstill) -> str:

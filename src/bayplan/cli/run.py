@@ -7,7 +7,7 @@ import random
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from bayplan.backends.remote.kubeconfig import load
 from bayplan.cli.configured import takes_configuration
 from bayplan.cli.definitions import converted
 from bayplan.cli.gang_api import gang_api_words, gang_versions
+from bayplan.cli.guarded_metrics import GuardedMetrics, guarded_metrics, open_metrics, takes_guarded_metrics
 from bayplan.cli.rights import LEASE_NAME
 from bayplan.cli.settings import DEFAULTS, Settings, Ungating
 from bayplan.cli.webhooks import LookUps, Site, Webhooks
@@ -28,7 +29,8 @@ from bayplan.dialects.kai.admission import no_owner
 from bayplan.runtime import health, logs
 from bayplan.runtime.admission_metrics import AdmissionMetrics
 from bayplan.runtime.admission_role import AdmissionRole
-from bayplan.runtime.clock import SystemClock
+from bayplan.runtime.clock import Clock, SystemClock
+from bayplan.runtime.containment import Containment
 from bayplan.runtime.default_queues import DefaultQueues
 from bayplan.runtime.election import Election, ElectionThread
 from bayplan.runtime.garbage import collect_rarely
@@ -79,6 +81,7 @@ class Wishes:
     listen: str
     webhook_listen: str
     settings: Settings = DEFAULTS
+    guarded: GuardedMetrics | None = None
 
 
 @click.command()
@@ -107,6 +110,7 @@ class Wishes:
 @click.option(
     "--webhook-listen", default="127.0.0.1:0", show_default=True, help="Address of the webhooks, if they run."
 )
+@takes_guarded_metrics
 @click.option(
     "--pod-batch-seconds",
     type=click.FloatRange(min=0.0),
@@ -120,7 +124,8 @@ class Wishes:
 def run(
     kubeconfig: Path | None, context: str | None, roles: frozenset[str], shadow: bool, elect: bool,
     namespace: str, journal: Path | None, listen: str, webhook_listen: str, pod_batch_seconds: float | None,
-    settings: Settings, log_format: str, log_level: str,
+    settings: Settings, metrics_listen: str | None, metrics_cert_file: Path | None,
+    metrics_key_file: Path | None, log_format: str, log_level: str,
 ) -> None:  # fmt: skip
     """Schedule the pods of a cluster that name bayplan as their scheduler, and serve its webhooks.
 
@@ -132,11 +137,23 @@ def run(
         if pod_batch_seconds is not None:
             settings = replace(settings, ungating=Ungating(pod_batch_seconds))
         addresses = (listen, webhook_listen)
-        wishes = Wishes(roles, shadow, elect and not shadow, namespace, journal, *addresses, settings)
+        _check_addresses(addresses)
+        guarded = guarded_metrics(metrics_listen, metrics_cert_file, metrics_key_file)
+        elects = elect and not shadow
+        wishes = Wishes(roles, shadow, elects, namespace, journal, *addresses, settings, guarded)
         status = _serve(kubeconfig, context, wishes)
-    except (Trouble, InUse, ValueError) as trouble:
+    except (Trouble, InUse) as trouble:
         raise click.ClickException(str(trouble)) from None
     sys.exit(status)
+
+
+def _check_addresses(texts: Iterable[str]) -> None:
+    """Say what is wrong with an address before anything is started."""
+    for text in texts:
+        try:
+            Address.parse(text)
+        except ValueError as trouble:
+            raise click.ClickException(str(trouble)) from None
 
 
 def roles_of(text: str) -> frozenset[str]:
@@ -183,6 +200,7 @@ def _serve(kubeconfig: Path | None, context: str | None, wishes: Wishes) -> int:
     stop = threading.Event()
     closing = Closing(clock, log.warning)
     metrics = Metrics(__version__)
+    contained = containment(metrics, clock)
     backend = RemoteBackend(
         load(kubeconfig, context), log=logs.logger("api").warning, restarted=metrics.watch_restarted
     )
@@ -206,14 +224,18 @@ def _serve(kubeconfig: Path | None, context: str | None, wishes: Wishes) -> int:
         closing.opened("the journal", lambda _: book.close())
         if "webhooks" in wishes.roles and not wishes.shadow:
             watching = RemoteBackend(load(kubeconfig, context), log=logs.logger("api").warning)
-            queues = DefaultQueues(watching, logs.logger("webhooks").warning)
+            queues = DefaultQueues(watching, logs.logger("webhooks").warning, contained, clock)
             closing.opened("the watch for default queues", lambda _: queues.stop())
-            _offer_webhooks(backend, queues, grouper, wishes, clock, metrics, closing)
+            _offer_webhooks(backend, queues, grouper, wishes, clock, metrics, closing, contained)
+        if wishes.guarded is not None:
+            page = open_metrics(wishes.guarded, backend.request, metrics, clock)
+            closing.opened("the metrics", lambda _: page.stop())
+            log.info("serving", metrics=f"https://{page.address}/metrics")
         with stop_on_signal(stop):
             if wishes.roles - {"webhooks"}:
-                _schedule(backend, book, wishes, grouper, clock, metrics, stop, closing)
+                _schedule(backend, book, wishes, grouper, clock, metrics, stop, closing, contained)
             else:
-                server = health.serve_health(metrics, {}, {}, Address.parse(wishes.listen))
+                server = _probes({}, {}, metrics, wishes)
                 closing.opened("the probes", lambda _: server.stop())
                 stop.wait()
         log.info("stopping")
@@ -224,15 +246,19 @@ def _serve(kubeconfig: Path | None, context: str | None, wishes: Wishes) -> int:
 
 def _schedule(
     backend: RemoteBackend, book: Journal, wishes: Wishes, grouper: GrouperRole | None, clock: SystemClock,
-    metrics: Metrics, stop: threading.Event, closing: Closing,
+    metrics: Metrics, stop: threading.Event, closing: Closing, contained: Containment,
 ) -> None:  # fmt: skip
     """Decide and bind until told to stop; writes under way end before the lease is released."""
-    election = _elect(backend, wishes, clock, closing) if wishes.elect else None
+    election = _elect(backend, wishes, clock, closing, contained) if wishes.elect else None
     told = AdmissionMetrics(metrics.registry, __version__) if "admission" in wishes.roles else None
-    loop = _loop(backend, wishes, grouper, book, metrics, told, election, clock)
+    loop = _loop(backend, wishes, grouper, book, metrics, told, election, clock, contained)
     service = Service(loop, clock, metrics, stop)
     closing.opened("the writes under way", service.finish)
-    server = _probes(service, metrics, election, clock, wishes.listen)
+    alive = {"loop": health.steps(clock, lambda: service.last_step)}
+    ready = {"watches": health.synced(lambda: service.loop.unsynced)}
+    if election is not None:
+        ready["leader"] = health.leading(clock, election.is_leader)
+    server = _probes(alive, ready, metrics, wishes)
     closing.opened("the probes", lambda _: server.stop())
     logs.logger("run").info("serving", probes=f"http://{server.address}")
     service.run()
@@ -240,7 +266,7 @@ def _schedule(
 
 def _offer_webhooks(
     backend: RemoteBackend, queues: DefaultQueues, grouper: GrouperRole | None, wishes: Wishes,
-    clock: SystemClock, metrics: Metrics, closing: Closing,
+    clock: SystemClock, metrics: Metrics, closing: Closing, contained: Containment,
 ) -> None:  # fmt: skip
     log = logs.logger("webhooks")
 
@@ -250,8 +276,8 @@ def _offer_webhooks(
     site = Site(wishes.namespace, Address.parse(wishes.webhook_listen), converted())
     live = LiveObjects(backend.request, clock)
     owner = no_owner if grouper is None else grouper.shelf.owner
-    look_ups = LookUps(queues.find, owner, live.controller, live.has_class)
-    webhooks = Webhooks(backend.request, site, clock, metrics, note, look_ups)
+    look_ups = LookUps(queues.find, owner, queues.levels, live.controller, live.has_class)
+    webhooks = Webhooks(backend.request, site, clock, metrics, note, look_ups, contained)
     closing.opened("the webhooks", lambda _: webhooks.stop())
     log.info("serving", webhooks=f"https://{webhooks.server.address}")
 
@@ -265,6 +291,7 @@ def _loop(
     told: AdmissionMetrics | None,
     election: Election | None,
     clock: SystemClock,
+    contained: Containment,
 ) -> Loop:
     edge: Backend = Shadow(backend, metrics) if wishes.shadow else Metered(backend, metrics)
     watch, removed = (told.summarised, told.gate_removed) if told else (None, None)
@@ -279,24 +306,37 @@ def _loop(
             told.leads(leads)
         return leads
 
-    return Loop(edge, roles, book, may_write=may_write, observer=Meter(clock, metrics, told))
+    meter = Meter(clock, metrics, told, logs.logger("run").warning)
+    return Loop(edge, roles, book, may_write=may_write, observer=meter, containment=contained)
 
 
-def _elect(backend: RemoteBackend, wishes: Wishes, clock: SystemClock, closing: Closing) -> Election:
+def containment(metrics: Metrics, clock: Clock) -> Containment:
+    """Errors of one object, gang or thread are logged with their traceback, and counted."""
+    log = logs.logger("containment")
+
+    def report(sentence: str, error: BaseException, **facts: str) -> None:
+        log.error(sentence, exc_info=error, **facts)
+
+    def slow(seconds: float, where: str, kind: str, name: str) -> None:
+        log.warning(f"{where} of {kind} {name} took {seconds:.1f} s".replace("  ", " "))
+
+    return Containment(report, metrics.contained, clock, slow)
+
+
+def _elect(
+    backend: RemoteBackend, wishes: Wishes, clock: SystemClock, closing: Closing, contained: Containment
+) -> Election:
     identity = f"{socket.gethostname()}_{os.getpid()}_{random.getrandbits(32):08x}"
     lease = ApiObject(backend.request, LEASE, wishes.namespace, LEASE_NAME)
     election = Election(lease, identity, clock, random.random, note=logs.logger("election").info)
     backend.write_only_while(lambda: election.is_leader(clock.monotonic()), election.timing.write_seconds)
-    thread = ElectionThread(election)
+    thread = ElectionThread(election, contained, clock)
     closing.opened("the lease", lambda _: thread.stop())
     return election
 
 
 def _probes(
-    service: Service, metrics: Metrics, election: Election | None, clock: SystemClock, listen: str
+    alive: Mapping[str, health.Check], ready: Mapping[str, health.Check], metrics: Metrics, wishes: Wishes
 ) -> Server:
-    alive = {"loop": health.steps(clock, lambda: service.last_step)}
-    ready = {"watches": health.synced(lambda: service.loop.unsynced)}
-    if election is not None:
-        ready["leader"] = health.leading(clock, election.is_leader)
-    return health.serve_health(metrics, alive, ready, Address.parse(listen))
+    address = Address.parse(wishes.listen)
+    return health.serve_health(metrics, alive, ready, address, with_metrics=wishes.guarded is None)

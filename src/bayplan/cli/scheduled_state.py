@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.wire import NODES, PODS_KIND, OwnerReference, PodWire
 from bayplan.dialects.kueue.annotations import MANAGED, QUEUE
 from bayplan.dialects.kueue.scheduled import JOB_SETS, JOBS, KINDS, SCHEDULER, TOPOLOGIES, templates
+from bayplan.model.change import Change
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME
 from bayplan.model.pod import Pod, PodKey
@@ -66,8 +67,13 @@ class Scheduled:
 
 def read_scheduled(live: Live) -> Scheduled:
     """List and fold everything that the scheduler looks at. Kinds that the cluster lacks are left out."""
-    role = SchedulerRole(profiles=live.settings.profiles, zone_care=live.settings.zone_care)
-    found = Scheduled(role)
+    found = Scheduled(SchedulerRole(profiles=live.settings.profiles, zone_care=live.settings.zone_care))
+    found.role.fold(_changes(live, found))  # all at once: many nodes are laid out together
+    return found
+
+
+def _changes(live: Live, found: Scheduled) -> Iterator[Change]:
+    role = found.role
     for kind in role.kinds:
         try:
             listed = live.listed(kind)
@@ -82,9 +88,8 @@ def read_scheduled(live: Live) -> Scheduled:
             continue
         for one in listed:
             _note(found, kind.kind, one)
-            role.fold(role.decode(Event(Happened.SEEN, kind, one)))
-    role.fold(role.gathered())
-    return found
+            yield from role.decode(Event(Happened.SEEN, kind, one))
+    yield from role.gathered()
 
 
 def since_text(live: Live, at: float) -> str:

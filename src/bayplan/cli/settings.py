@@ -160,6 +160,9 @@ OPTIONS = (
          "the same for pod sets that may go anywhere"),
         ("exactSeconds", "exact_seconds", seconds(above_zero=True),
          "how long one search of the strategy `exact` may take"),
+        ("decisionSeconds", "decision_seconds", seconds(above_zero=True),
+         "how long a decision may go on about one gang; then the gang is refused with what was found so far,"
+         " and tried again later"),
         ("remainder", "remainder", choice(Remainder),
          "what becomes of pods that do not fill a whole segment"),
         ("leaderRules", "leader_rules", choice(LeaderRules),

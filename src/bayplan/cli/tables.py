@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import click
-
+from bayplan.cli.output import echo, echo_json
 from bayplan.dialects.kube.fields import printable
 from bayplan.dialects.kube.times import LATEST
 
@@ -33,12 +31,12 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], right: Iterabl
 def say(lines: Iterable[str]) -> None:
     """Print lines, with escapes for whatever could steer a terminal."""
     for line in lines:
-        click.echo(printable(line))
+        echo(printable(line))
 
 
 def say_json(data: Any) -> None:
     """Print for machines."""
-    click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    echo_json(data)
 
 
 def age(seconds: float) -> str:

@@ -3,31 +3,39 @@
 from __future__ import annotations
 
 import math
+import shlex
+import signal
 import sys
-import tempfile
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 from rich.console import Console
 from rich.live import Live
 
+from bayplan.backends.embedded.kubeconfig import CONTEXT
 from bayplan.cli.configured import takes_configuration
 from bayplan.cli.example_mix import Submission, example_mix
 from bayplan.cli.home_cluster import HomeCluster, Shape
 from bayplan.cli.live_view import clock_text, picture
+from bayplan.cli.output import console as new_console
+from bayplan.cli.output import echo
 from bayplan.cli.settings import DEFAULTS, Settings
+from bayplan.dialects.errors import Trouble
 from bayplan.runtime.clock import SystemClock
 from bayplan.runtime.garbage import collect_rarely
 from bayplan.simulator.objects import is_finished
 
 FRAME_SECONDS = 0.25
 MIX_SECONDS_MAX = 120.0
+NODES_MAX = 100_000
 
 
 @click.command()
 @click.option(
-    "--nodes", type=click.IntRange(1, 100_000), help="About so many hosts, instead of the shape below."
+    "--nodes", type=click.IntRange(1, NODES_MAX), help="About so many hosts, instead of the shape below."
 )
 @click.option("--blocks", type=click.IntRange(1, 1000), default=4, show_default=True)
 @click.option("--racks", type=click.IntRange(1, 1000), default=4, show_default=True, help="Racks per block.")
@@ -40,7 +48,12 @@ MIX_SECONDS_MAX = 120.0
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, help="Port for kubectl (default: a free one)."
 )
-@click.option("--kubeconfig", type=click.Path(dir_okay=False, path_type=Path), help="Where to write it.")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help=f"Add the context '{CONTEXT}' to this file until the end (default: a new file).",
+)
 @click.option("--for", "seconds", type=click.FloatRange(min=0), help="Stop after so many seconds.")
 @takes_configuration
 def up(
@@ -53,27 +66,59 @@ def up(
     Ctrl-C; without one it stops when the example jobs have run.
     """
     collect_rarely()
-    clock, console = SystemClock(), Console()
-    shape = shape_for(nodes, gpus) if nodes else Shape(blocks, racks, hosts, gpus)
-    path = kubeconfig or Path(tempfile.gettempdir()) / f"bayplan-{clock.wall():.0f}.kubeconfig"
+    end_when_asked()
+    clock, console = SystemClock(), new_console()
+    shape = shape_for(nodes, gpus) if nodes else checked(Shape(blocks, racks, hosts, gpus))
     began = clock.wall()
     cluster = HomeCluster(shape, clock, port, demonstrated(settings), grouper=grouper)
-    cluster.start(path)
-    try:
-        console.print(f"{shape.nodes:,} nodes ready after {clock.wall() - began:.1f} s at {cluster.face.url}")
-        console.print(next_commands(path), soft_wrap=True, highlight=False)
-        submissions = example_mix(shape) if mix else []
-        if console.is_terminal and sys.stdin.isatty():
-            _watch(console, cluster, submissions, began, seconds)
-        else:
-            _log(console, cluster, submissions, began, seconds)
-    except KeyboardInterrupt:
-        console.print("Stopped.")
-    finally:
-        cluster.stop()
-        path.unlink(missing_ok=True)
+    with ExitStack() as undone:
+        folder = None if kubeconfig else Path(undone.enter_context(TemporaryDirectory(prefix="bayplan-")))
+        path = kubeconfig if folder is None else folder / "kubeconfig"
+        assert path is not None
+        try:
+            cluster.start(path)
+        except Trouble as trouble:
+            raise click.ClickException(str(trouble)) from None
+        try:
+            ready = f"{shape.nodes:,} nodes ready after {clock.wall() - began:.1f} s at {cluster.face.url}"
+            console.print(ready, highlight=False)
+            console.print(next_commands(path, mix), soft_wrap=True, highlight=False)
+            submissions = example_mix(shape) if mix else []
+            if console.is_terminal and sys.stdin.isatty():
+                _watch(console, cluster, submissions, began, seconds)
+            else:
+                _log(console, cluster, submissions, began, seconds)
+        except KeyboardInterrupt:
+            console.print("Stopped.")
+        finally:
+            _stop(cluster)
     if cluster.trouble is not None:
         raise click.ClickException(f"the loop ended: {cluster.trouble!r}. This is a bug; please report it.")
+
+
+def end_when_asked() -> None:
+    """A request to end, or a terminal that closes, is like Ctrl-C: what was begun is undone first."""
+    for name in (signal.SIGTERM, signal.SIGHUP):
+        with suppress(ValueError):  # not the main thread: somebody else looks after signals
+            signal.signal(name, signal.default_int_handler)
+
+
+def checked(shape: Shape) -> Shape:
+    """The shape, unless it is more than one process can be."""
+    if shape.nodes > NODES_MAX:
+        size = f"{shape.blocks:,} blocks of {shape.racks:,} racks of {shape.hosts:,} hosts"
+        raise click.UsageError(
+            f"{size} are {shape.nodes:,} nodes; a cluster in memory has at most {NODES_MAX:,}. "
+            "Give smaller numbers, or --nodes."
+        )
+    return shape
+
+
+def _stop(cluster: HomeCluster) -> None:
+    try:
+        cluster.stop()
+    except Trouble as trouble:
+        echo(f"The context '{CONTEXT}' was not taken out again: {trouble}", err=True)
 
 
 def demonstrated(settings: Settings) -> Settings:
@@ -90,15 +135,19 @@ def shape_for(nodes: int, gpus: int) -> Shape:
     return Shape(math.ceil(nodes / (hosts * racks)), racks, hosts, gpus)
 
 
-def next_commands(kubeconfig: Path) -> str:
+def next_commands(kubeconfig: Path, mix: bool) -> str:
     """What to try now."""
-    return (
-        "Try next, in another terminal:\n"
-        f"  export KUBECONFIG={kubeconfig}\n"
-        "  kubectl get jobs,pods -o wide\n"
-        "  kubectl describe job giant\n"
-        "  kubectl cordon b01-r01-h01"
-    )
+    commands = [f"export KUBECONFIG={shlex.quote(str(kubeconfig.expanduser().absolute()))}"]
+    if mix:
+        commands += ["kubectl get jobs,pods -o wide", "kubectl describe job giant"]
+    else:
+        commands += [
+            "kubectl get nodes",
+            "kubectl create deployment web --image=web --replicas=3",
+            "kubectl get deployments,pods -o wide",
+        ]
+    commands += ["kubectl cordon b01-r01-h01", "kubectl uncordon b01-r01-h01"]
+    return "Try next, in another terminal:\n" + "\n".join(f"  {command}" for command in commands)
 
 
 def _watch(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,7 +14,9 @@ from bayplan.dialects.jobs.kinds import KINDS, Find
 from bayplan.dialects.jobs.part import nothing
 from bayplan.dialects.kai import admission as groups
 from bayplan.dialects.kai.admission import FindOwner, no_owner
-from bayplan.dialects.kueue.admission import VALIDATED, validate
+from bayplan.dialects.kai.hints import advise as of_group_keys
+from bayplan.dialects.kueue import hints
+from bayplan.dialects.kueue.admission import QUEUED, VALIDATED, validate
 from bayplan.dialects.kueue.class_rules import CLASSED, HasClass, check_class, every_class
 from bayplan.dialects.kueue.controllers import FindController, nothing_known
 from bayplan.dialects.kueue.defaulting import DEFAULTED, default
@@ -24,6 +26,7 @@ from bayplan.dialects.kueue.workload_conversion import GROUP, V1BETA2
 from bayplan.runtime.certificate_keeper import TRUSTING, CertificateKeeper, trusting
 from bayplan.runtime.certificates import Served, reload, server_context
 from bayplan.runtime.clock import Clock
+from bayplan.runtime.containment import UNCONTAINED, Containment, SupervisedThread
 from bayplan.runtime.metrics import Metrics
 from bayplan.runtime.objects import SECRET, ApiObject, Request, Taken
 from bayplan.runtime.reviews import Handlers, Registry
@@ -47,6 +50,7 @@ class LookUps:
 
     queue: Find = nothing  # the LocalQueue of a namespace that is for jobs that name none
     owner: FindOwner = no_owner  # what made a pod
+    levels: Callable[[], Collection[str]] = tuple  # of all topologies; none: they are not known
     controller: FindController = nothing_known  # what a job or pod says it is controlled by
     has_class: HasClass = every_class  # whether there is a priority class
 
@@ -63,6 +67,9 @@ def registry(look_ups: LookUps = KNOWS_NOTHING) -> Registry:
     for group, resource in CLASSED:
         made.add(group, resource, Handlers(validate=(known_class,)))
     written = partial(default_written, find=find, owner=look_ups.controller)
+    for group, resource in (*QUEUED, (GROUP, "workloads")):
+        advise = partial(_advise, look_ups.levels)
+        made.add(group, resource, Handlers(advise=(advise, of_group_keys)))
     for resource in DEFAULTED:
         made.add(GROUP, resource, Handlers(mutate=(default,), fail_open=True), ("CREATE",))
     for name, kind in KINDS.items():
@@ -76,6 +83,15 @@ def registry(look_ups: LookUps = KNOWS_NOTHING) -> Registry:
     made.add("", "pods", Handlers(mutate=(tell,), fail_open=True), ("CREATE",))
     made.conversion.update(dict.fromkeys(CONVERTED, convert))
     return made
+
+
+def _advise(levels: Callable[[], Collection[str]], new: dict[str, Any]) -> list[str]:
+    return hints.advise(new, levels())
+
+
+def hook_name(group: str, resource: str) -> str:
+    """What the webhook for a resource is called."""
+    return f"{resource.replace('/', '-')}.{group or 'core'}.bayplan.dev"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +121,7 @@ class Webhooks:
         metrics: Metrics,
         note: Note = lambda sentence, bug: None,
         look_ups: LookUps = KNOWS_NOTHING,
+        containment: Containment = UNCONTAINED,
     ) -> None:
         self._note, self._metrics, self._said = note, metrics, ""
         self.certificates: Served | None = None
@@ -118,7 +135,7 @@ class Webhooks:
         self.server: Server = serve_webhooks(
             registry(look_ups), self._tls, clock, metrics, site.address, note
         )
-        self._thread = threading.Thread(target=self._keep, name="certificates", daemon=True)
+        self._thread = SupervisedThread("certificates", self._keep, containment, self._stop, clock)
         self._thread.start()
 
     def stop(self) -> None:

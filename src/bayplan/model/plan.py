@@ -151,3 +151,4 @@ class Plan:
     """The actions of one decision, in the order they were decided."""
 
     actions: tuple[Action, ...] = ()
+    left: tuple[Ref, ...] = ()  # gangs that did not have their turn: they have it in the next decision

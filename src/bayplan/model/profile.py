@@ -86,4 +86,5 @@ class Profile:
     heal_seconds: float = 60.0  # how long a gang may stand in part before what started of it is taken back
     zones: ZoneRules = EVERY_ZONE_COUNTS
     zone_hints: bool = False  # pods are told which zones they were meant for
+    decision_seconds: float = 5.0  # for so long a decision may go on about one gang
     keep_after_seconds: float = 300.0  # from then on room is kept for the first gang that waits; 0: never

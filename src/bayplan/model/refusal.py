@@ -23,6 +23,8 @@ class Token(StrEnum):
     ON_HOLD = "on_hold"
     OTHERS_STARTING = "others_starting"
     GATED = "gated"
+    INTERNAL = "internal"  # deciding on it failed
+    OUT_OF_TIME = "out_of_time"  # deciding on it took longer than it may
 
 
 class Obstruction(StrEnum):
@@ -112,6 +114,8 @@ class Remark(StrEnum):
     OTHERS_STARTING = "others_starting"
     RESERVED = "reserved"  # a gang that waits longer has this room set aside
     ALIKE = "alike"  # another gang of the same shape was just refused
+    INTERNAL = "internal"  # deciding on it failed
+    OUT_OF_TIME = "out_of_time"  # deciding on it took longer than it may
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +127,8 @@ class Refusal:
     tried: tuple[Tried, ...] = ()
     victims: int = 0
     queue: str = ""
+    about: str = ""  # the gang, if deciding on it failed
+    fault: str = ""  # the id of the error, or how many seconds it had
 
     def only_quota_helps(self) -> bool:
         """Whether room would not change anything: quota is short, and nobody can be made to give any back."""

@@ -26,6 +26,13 @@ class Hindrance(StrEnum):
     MAKING_ROOM = "making_room"  # others are on their way out
     KEPT_FREE = "kept_free"  # it would fit, but the room is kept for one that has waited longer
     TAKEN_BACK = "taken_back"  # it could not be started whole, and what had started was taken back
+    INTERNAL = "internal"  # deciding on it failed; `about` is the id of the error
+    OUT_OF_TIME = "out_of_time"  # deciding on it took longer than `about` seconds
+
+    @property
+    def backs_off(self) -> bool:
+        """Whether nothing that happens helps for sure: it is tried again at a certain time."""
+        return self in (Hindrance.TAKEN_BACK, Hindrance.INTERNAL, Hindrance.OUT_OF_TIME)
 
     @property
     def was_tried(self) -> bool:

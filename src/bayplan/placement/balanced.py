@@ -14,6 +14,7 @@ import numpy as np
 
 from bayplan.model.profile import Strategy
 from bayplan.placement.counts import Counts, LeafCounts, count_up_branch
+from bayplan.placement.descend import descend_apart
 from bayplan.placement.fewest import fewest
 from bayplan.placement.fill import NOWHERE, order, ranked
 from bayplan.placement.request import Request
@@ -47,10 +48,23 @@ class Greedy:
     last: int = NOWHERE
 
 
-def choose(tree: Tree, counts: Counts, request: Request) -> Even | None:
-    """An even choice, or None if no domain above the preferred level can hold the request evenly."""
+def place_evenly(tree: Tree, counts: Counts, request: Request) -> Chosen | None:
+    """Leaves with even shares, or None if no domain above the preferred level can hold the request evenly.
+
+    First all the room for pods counts. Where segments below would not fit into what was chosen so, room
+    is counted once more, exactly: in whole segments and whole multiples of the inner layers.
+    """
     if not request.units:
         return None
+    even = _choose(tree, counts, replace(request, inner={}))
+    found = None if even is None else descend_apart(tree, even.counts, request, even.chosen, False)
+    if even is None or found is not None:
+        return found
+    even = _choose(tree, counts, request)
+    return None if even is None else descend_apart(tree, even.counts, request, even.chosen, True)
+
+
+def _choose(tree: Tree, counts: Counts, request: Request) -> Even | None:
     found = _best_branch(tree, counts, request)
     if found is None:
         return None
@@ -197,8 +211,7 @@ def _recounted(
         if level < tree.lowest
     }
     offsets = tuple(ranges[level][0] if level in ranges else 0 for level in range(len(tree.levels)))
-    free_of_layers = replace(request, inner={})
-    return Branch(request.level, offsets, count_up_branch(len(tree.levels), local, free_of_layers, figures))
+    return Branch(request.level, offsets, count_up_branch(len(tree.levels), local, request, figures))
 
 
 def _children(tree: Tree, branch: Branch, level: int, domains: Ints) -> Ints:

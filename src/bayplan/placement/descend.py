@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from bayplan.placement.counts import Counts, has_odd_one
@@ -11,19 +13,36 @@ from bayplan.placement.select import Chosen, chosen, is_tight
 from bayplan.placement.tree import Ints, Tree
 
 
-def descend(tree: Tree, counts: Counts, request: Request, top: Chosen, pooled: bool = True) -> Chosen:
+def descend(tree: Tree, counts: Counts, request: Request, top: Chosen) -> Chosen:
     """Split each domain's pods over its children until the leaves are reached.
 
     Above the segment level all children of the chosen domains stand in one pool, so that as few as
-    possible are used; from there on every parent keeps what it was given (`pooled` False: always).
+    possible are used; from there on every parent keeps what it was given.
     """
     here = _with_last_segment(top, request)
     while here.level < tree.lowest:
-        if pooled and here.level < request.segment_level:
+        if here.level < request.segment_level:
             here = _into_pool(tree, counts, request, here)
         else:
-            here = _into_each(tree, counts, request, here)
+            here = _into_each(tree, counts, request, here, _units_below(counts, request, here.level))
         here = _with_last_segment(here, request)
+    return here
+
+
+def descend_apart(
+    tree: Tree, counts: Counts, request: Request, top: Chosen, by_segments: bool
+) -> Chosen | None:
+    """As `descend`, but every parent keeps what it was given on all levels; None if one cannot hold it.
+
+    Above the segment level a child has room for the segments counted in it (`by_segments`), or for as
+    many as its pods would make, which is more where the room is scattered over several domains below.
+    """
+    here = top
+    while here.level < tree.lowest:
+        units = _units_below(counts, request, here.level, by_segments)
+        if not _suffices(tree, counts, request, here, units):
+            return None
+        here = _into_each(tree, counts, request, here, units)
     return here
 
 
@@ -62,17 +81,48 @@ def _into_pool(tree: Tree, counts: Counts, request: Request, here: Chosen) -> Ch
     return chosen(below, shared, request.size)
 
 
-def _into_each(tree: Tree, counts: Counts, request: Request, here: Chosen) -> Chosen:
+@dataclass(frozen=True, slots=True, eq=False)
+class Units:
+    """What the children on one level are filled with: pods of one unit, and room for units per domain."""
+
+    size: int
+    room: Ints
+    room_led: Ints  # beside the leader
+
+
+def _units_below(counts: Counts, request: Request, level: int, by_segments: bool = False) -> Units:
+    below = level + 1
+    if level < request.segment_level and by_segments:
+        return Units(request.size, counts.segments[below], counts.segments_led[below])
+    size = request.size if level < request.segment_level else request.inner.get(below, 1)
+    pods, led = counts.pods[below], counts.pods_led[below]
+    return Units(size, pods // size, led // size) if size > 1 else Units(size, pods, led)
+
+
+def _suffices(tree: Tree, counts: Counts, request: Request, here: Chosen, units: Units) -> bool:
+    """Whether every domain holds its share in units of the level below."""
+    domains, owner = children_of(tree, here.level, here.domains)
+    room = np.bincount(owner, units.room[domains], len(here.domains)).astype(np.int64)
+    need = -(-here.pods // units.size)
+    led = here.domains == here.leader
+    if (room < need)[~led].any():
+        return False
+    if not led.any():
+        return True
+    domains, _ = children_of(tree, here.level, np.array([here.leader]))
+    left = room[led] - (units.room - units.room_led)[domains]
+    return bool((counts.leads[here.level + 1][domains] & (left >= need[led])).any())
+
+
+def _into_each(tree: Tree, counts: Counts, request: Request, here: Chosen, units: Units) -> Chosen:
     below = here.level + 1
-    size = request.size if here.level < request.segment_level else request.inner.get(below, 1)
-    units = counts.pods[below] // size if size > 1 else counts.pods[below]
     parts: list[Chosen] = []
     led = here.domains == here.leader
     plain = Chosen(here.level, here.domains[~led], here.pods[~led])
     if len(plain.domains):
-        parts.append(_each_plain(tree, counts, request, plain, units, size))
+        parts.append(_each_plain(tree, counts, request, plain, units))
     if led.any():
-        parts.append(_one_led(tree, counts, request, here, units, size))
+        parts.append(_one_led(tree, counts, request, here, units))
     return Chosen(
         below,
         np.concatenate([part.domains for part in parts] or [np.zeros(0, np.int64)]),
@@ -82,18 +132,18 @@ def _into_each(tree: Tree, counts: Counts, request: Request, here: Chosen) -> Ch
     )
 
 
-def _each_plain(tree: Tree, counts: Counts, request: Request, here: Chosen, units: Ints, size: int) -> Chosen:
+def _each_plain(tree: Tree, counts: Counts, request: Request, here: Chosen, units: Units) -> Chosen:
     below, affinity = here.level + 1, counts.affinity_at(here.level + 1)
     here = Chosen(here.level, here.domains[here.pods > 0], here.pods[here.pods > 0])
     if not len(here.domains):
         return Chosen(below, here.domains, here.pods)
     domains, owner = children_of(tree, here.level, here.domains)
-    room = _room_key(counts, request, here.level, units)
+    room = _room_key(counts, request, here.level, units.room)
     domains = ranked(domains, room, counts.pods[below], request.strategy, affinity, owner)
-    need = -(-here.pods // size)
-    shared = fill(domains, owner, units, need, is_tight(request.strategy), affinity)
-    pods = shared.units * size
-    excess = need * size - here.pods
+    need = -(-here.pods // units.size)
+    shared = fill(domains, owner, units.room, need, is_tight(request.strategy), affinity)
+    pods = shared.units * units.size
+    excess = need * units.size - here.pods
     if excess.any():
         pods = _trimmed(tree, shared.domains, pods, here, excess)
     return Chosen(below, shared.domains, pods)
@@ -114,13 +164,13 @@ def _trimmed(tree: Tree, domains: Ints, pods: Ints, here: Chosen, excess: Ints) 
     return trimmed
 
 
-def _one_led(tree: Tree, counts: Counts, request: Request, here: Chosen, units: Ints, size: int) -> Chosen:
+def _one_led(tree: Tree, counts: Counts, request: Request, here: Chosen, units: Units) -> Chosen:
     """The parent with the leader: the leader first, then its share of the workers."""
     below, affinity = here.level + 1, counts.affinity_at(here.level + 1)
     domains, _ = children_of(tree, here.level, np.array([here.leader]))
-    room = _room_key(counts, request, here.level, units)
+    room = _room_key(counts, request, here.level, units.room)
     domains = ranked(domains, room, counts.pods[below], request.strategy, affinity)
-    led = counts.pods_led[below] // size if size > 1 else counts.pods_led[below]
-    need = int(here.pods[here.domains == here.leader][0]) // size
-    shared = fill_led(domains, units, led, counts.leads[below], need, is_tight(request.strategy), affinity)
-    return chosen(below, shared, size)
+    need = int(here.pods[here.domains == here.leader][0]) // units.size
+    tight = is_tight(request.strategy)
+    shared = fill_led(domains, units.room, units.room_led, counts.leads[below], need, tight, affinity)
+    return chosen(below, shared, units.size)

@@ -58,12 +58,16 @@ def ranked(
     return domains[order(*keys)]
 
 
-def fill(domains: Ints, owner: Ints, units: Ints, need: Ints, tight: bool, affinity: Ints | None) -> Shared:
+def fill(
+    domains: Ints, owner: Ints, units: Ints, need: Ints, tight: bool, affinity: Ints | None,
+    keep_empty: bool = False,
+) -> Shared:  # fmt: skip
     """Give each owner's need to its domains, in the order given; owner numbers ascend from 0.
 
     Every domain is used up before the next, until one can hold all that is left. If `tight`, that
     last share goes to the domain, from there on, that it leaves the least room in; a lower affinity
-    than that of the domain whose turn it is never wins.
+    than that of the domain whose turn it is never wins. Domains without room that stood before the last
+    are named as well if `keep_empty`.
     """
     room = units[domains]
     first = np.searchsorted(owner, np.arange(len(need)))
@@ -86,6 +90,8 @@ def fill(domains: Ints, owner: Ints, units: Ints, need: Ints, tight: bool, affin
         last = candidates[np.searchsorted(owner[candidates], np.arange(len(need)))]
     given[last] = left
     used = given > 0
+    if keep_empty:
+        used |= short
     return Shared(domains[used], given[used])
 
 
@@ -104,7 +110,11 @@ def prefer_leader(domains: Ints, units: Ints, units_led: Ints, leads: Bools, nee
 def fill_led(
     domains: Ints, units: Ints, units_led: Ints, leads: Bools, need: int, tight: bool, affinity: Ints | None
 ) -> Shared:
-    """As `fill` for one owner, with the odd one placed first."""
+    """As `fill` for one owner, with the odd one placed first.
+
+    Every domain that was looked at is named, with 0 units if it has no room: a leader needs none for
+    workers, so on the way down it may go to any of them.
+    """
     domains = prefer_leader(domains, units, units_led, leads, need)
     shares: list[tuple[int, int]] = []
     for turn, domain in enumerate(domains.tolist()):
@@ -119,7 +129,8 @@ def fill_led(
             rest = domains[turn + 1 :]
             if not need:
                 return _shared(shares, domain)
-            more = fill(rest, np.zeros(len(rest), np.int64), units, np.array([need]), tight, affinity)
+            alone, left = np.zeros(len(rest), np.int64), np.array([need])
+            more = fill(rest, alone, units, left, tight, affinity, keep_empty=True)
             shares += zip(more.domains.tolist(), more.units.tolist(), strict=True)
             return _shared(shares, domain)
     raise AssertionError("counted room must hold the odd one")
@@ -135,6 +146,5 @@ def _tightest_led(domains: Ints, units_led: Ints, leads: Bools, need: int, affin
 
 
 def _shared(shares: list[tuple[int, int]], leader: int) -> Shared:
-    kept = [(domain, units) for domain, units in shares if units or domain == leader]
-    domains, units = np.array(kept, np.int64).reshape(-1, 2).T
+    domains, units = np.array(shares, np.int64).reshape(-1, 2).T
     return Shared(domains, units, leader)

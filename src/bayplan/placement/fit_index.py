@@ -57,6 +57,7 @@ class PodIndex:
         self.version = 0
         self.changes = 0
         self.namespaces: dict[str, Mapping[str, str]] = {}
+        self.damaged = False  # a change of it did not come to its end
         self.pods: dict[Hashable, _Running] = {}
         self.columns = PodColumns()
         self.questions: dict[Question, Tally] = {}

@@ -12,6 +12,7 @@ import numpy as np
 
 from bayplan.model.pod import PodKey
 from bayplan.model.wants import Shape
+from bayplan.model.watchdog import Watchdog
 from bayplan.placement.fit_filters import Scene, Verdict, judge
 from bayplan.placement.floor_zones import FloorZones
 from bayplan.placement.nodes import ABSENT
@@ -37,7 +38,8 @@ class Floor:
     `with Floor(scene) as floor:` does. What is free is its own copy, and always as the steps so far left it.
     """
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: Scene, watchdog: Watchdog | None = None) -> None:
+        self.watchdog = watchdog or Watchdog()  # asked before each step: no search goes on without them
         self.before = scene.ground.free
         self.zones = None if scene.zones is None else FloorZones(scene.zones, _names(scene))
         self.scene = replace(
@@ -92,6 +94,7 @@ class Floor:
 
     def judge(self, shape: Shape) -> Verdict:
         """Hold a pod against all nodes as they are now."""
+        self.watchdog.check()
         return judge(self.scene, shape)
 
     def seat(self, key: PodKey, shape: Shape, row: int) -> None:
@@ -149,8 +152,9 @@ class Floor:
             self.scene.index.version = self.versions.pop()  # so that answers known then are known again
 
     def close(self) -> None:
-        """Undo everything."""
-        self.undo(0)
+        """Undo everything. An index that a step left half changed is made anew by those who own it."""
+        if not self.scene.index.damaged:
+            self.undo(0)
 
     @contextmanager
     def in_order(self) -> Iterator[None]:
@@ -171,6 +175,7 @@ class Floor:
         zones.take_turns(in_order)
 
     def _do(self, step: Step) -> None:
+        self.watchdog.check()
         self.versions.append(self.scene.index.version)
         self._apply(step, undone=False)
         self.steps.append(step)
@@ -178,6 +183,7 @@ class Floor:
     def _apply(self, step: Step, *, undone: bool) -> None:
         index, ground = self.scene.index, self.scene.ground
         comes = step.comes != undone
+        index.damaged = True  # unless it comes to its end
         if comes:
             index.add_many(step.keys, step.slots, step.shape, step.own, leaving=step.leaving)
         else:
@@ -194,6 +200,7 @@ class Floor:
         if self.zones is not None:
             self.zones.step(step.shape, step.keys, step.rows, comes=comes)
         self.touched.append(known)
+        index.damaged = False
 
     def _rows_of(self, slots: Ints) -> Ints:
         land = self.scene.ground.land

@@ -9,7 +9,8 @@ import numpy as np
 from bayplan.model.assignment import Code, Misfit
 from bayplan.model.gang import AUTO, Group, Locality, PodSet
 from bayplan.model.profile import LeaderRules, Strategy
-from bayplan.placement import balanced, misfit, nodes
+from bayplan.placement import misfit, nodes
+from bayplan.placement.balanced import place_evenly
 from bayplan.placement.capacity import pods_per_leaf, room_beside, with_slot
 from bayplan.placement.counts import Counts, LeafCounts, count_up
 from bayplan.placement.descend import descend
@@ -85,13 +86,11 @@ def place_pod_set(
     request = replace(request, leader=leader is not None)
     inquiry = _inquire(scope, pod_set, names)
     counts = _counted(scope, inquiry, request, leader)
-    even = None
+    found = None
     spreads = not (request.required or request.unconstrained or request.remainder)
     if request.strategy is Strategy.BALANCED and spreads:
-        even = balanced.choose(supply.tree, counts, request)
-    if even is not None:
-        found = descend(supply.tree, even.counts, request, even.chosen, pooled=False)
-    else:
+        found = place_evenly(supply.tree, counts, request)
+    if found is None:
         picked = choose(counts, request)
         if isinstance(picked, Shortfall):
             looser = _with_rest(scope, pod_set, locality, request) if _is_strict(request) else picked
@@ -99,7 +98,7 @@ def place_pod_set(
                 return looser
             if scope.brief:
                 return Misfit(Code.NO_ROOM, names)
-            return misfit.no_room(inquiry, request, counts, picked)
+            return misfit.no_room(inquiry, request, counts, picked, leader)
         found = descend(supply.tree, counts, request, picked)
     return _located(supply, request, pod_set, leader, found)
 

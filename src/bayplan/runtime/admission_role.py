@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Verb, Write
@@ -16,20 +16,25 @@ from bayplan.dialects.nrt import reading as zones
 from bayplan.model.assignment import Path
 from bayplan.model.change import Change
 from bayplan.model.gang import Ref
-from bayplan.model.plan import Admit, Decline, Evict, Plan
+from bayplan.model.plan import Action, Admit, Decline, Evict, Plan
 from bayplan.model.profile import Profile
 from bayplan.model.refusal import Token
+from bayplan.model.watchdog import Watchdog
 from bayplan.model.whole_numbers import whole_number
 from bayplan.model.zone import ZoneCare
+from bayplan.runtime.admission_faults import refused
 from bayplan.runtime.agenda import Agenda
+from bayplan.runtime.backoff import Backoff
 from bayplan.runtime.caretaking import QueueChanges, status_due, told_like_others
-from bayplan.runtime.roles import Settled
+from bayplan.runtime.containment import UNCONTAINED, Containment
+from bayplan.runtime.roles import NOTHING_UNREAD, Fault, Settled, Unread
 from bayplan.runtime.rollups import Rollups, Watcher
 from bayplan.scheduling.admit import decide_admissions
 from bayplan.state.admissions import AdmissionState
 from bayplan.state.lines import NEVER, Place
 from bayplan.state.queries import holders
 from bayplan.state.turns import AdmissionSnapshot
+from bayplan.state.under_way import admissions_under_way
 from bayplan.state.zone_book import USUAL_CARE
 
 Key = tuple[str, str]
@@ -73,6 +78,9 @@ class AdmissionRole:
 
     name = "admission"
     kinds: tuple[Kind, ...] = (*admitting.KINDS, *zones.KINDS)
+    believes = True
+    containment: Containment = UNCONTAINED
+    unread: Unread = NOTHING_UNREAD
 
     def __init__(
         self, profile: Profile | None = None, counting: Counting = PLAIN, watch: Watcher | None = None,
@@ -89,6 +97,8 @@ class AdmissionRole:
         self.flying: dict[Key, Flight] = {}
         self.held: dict[tuple[str, Path], list[str]] = {}  # who stands in a domain, as of the last plan
         self.queue_changes = QueueChanges()
+        self.unwritten: list[Action] = []
+        self.backoff: Backoff[Key] = Backoff()
 
     def decode(self, event: Event) -> Iterator[Change]:
         if event.kind in zones.KINDS:
@@ -110,8 +120,28 @@ class AdmissionRole:
         heads = self.state.heads(now)
         return self.state.snapshot(heads) if heads else None
 
-    def decide(self, view: AdmissionSnapshot, now: float) -> Plan:
-        return decide_admissions(view, self.profile, now)
+    def decide(self, view: AdmissionSnapshot, now: float, watchdog: Watchdog | None = None) -> Plan:
+        return decide_admissions(view, self.profile, now, watchdog)
+
+    def budget(self, view: AdmissionSnapshot) -> float:
+        return self.profile.decision_seconds
+
+    def asking(self, view: AdmissionSnapshot) -> tuple[Ref, ...]:
+        return tuple(head.demand.gang.source for head in view.heads)
+
+    def only(self, view: AdmissionSnapshot, gangs: Collection[Ref]) -> AdmissionSnapshot:
+        """With books of its own: a decision that failed has written into those of the view."""
+        heads = tuple(head for head in view.heads if head.demand.gang.source in gangs)
+        return replace(view, heads=heads, books=self.state.holdings.books().copy())
+
+    def refusal(self, view: AdmissionSnapshot, gang: Ref, fault: Fault) -> tuple[Action, ...]:
+        return refused(view, gang, fault)
+
+    def is_intact(self) -> bool:
+        return True  # whatever is tried is tried on copies
+
+    def under_way(self) -> Plan:
+        return admissions_under_way(self.state)
 
     def assume(self, plan: Plan, now: float) -> None:
         self.state.assume(plan, now)
@@ -120,14 +150,33 @@ class AdmissionRole:
         self.held.clear()
         for action in plan.actions:
             if isinstance(action, Shown):
-                yield from self._shown(action, now)
+                writes, done = self._attempted("encode", _key(action.gang), self._shown(action, now))
+                yield from writes
+                if not done:
+                    self.unwritten.append(action)
 
     def keep(self, now: float) -> Iterator[Write]:
         """Statuses that have to follow what others wrote."""
-        yield from self.zones.complaints(now) if self.tells else ()
+        if self.tells:
+            yield from self.containment.attempt(self.zones.complaints(now), "reconcile", self.name)[0]
+        else:
+            self.zones.problems.clear()  # the scheduler tells of them
         for key in self.agenda.take(now, self.flying):
-            yield from self._looked_after(key, now)
-        yield from self.rollups.writes(self.state, now)
+            writes, done = self._attempted("reconcile", key, self._looked_after(key, now))
+            if done:
+                self.backoff.worked(key)
+            else:
+                self.agenda.put(key, self.backoff.failed(key, now))
+            yield from writes
+        yield from self.rollups.writes(self.state, now, self.containment)
+
+    def _attempted(self, where: str, key: Key, work: Iterable[Write]) -> tuple[list[Write], bool]:
+        """Writes to one Workload. If there are none after a failure, none is under way either."""
+        busy = key in self.flying
+        writes, done = self.containment.attempt(work, where, admitting.WORKLOADS.kind, "/".join(key))
+        if not done and not writes and not busy:
+            self.flying.pop(key, None)
+        return writes, done
 
     def settle(self, settled: Settled, now: float) -> None:
         match settled.action:
@@ -149,7 +198,7 @@ class AdmissionRole:
         if flight is None:
             return
         if outcome.ended is Ended.DONE:
-            yield from (notices.notice_write(one, now) for one in _announced(tag, flight, now))
+            yield from self._attempted("tell", key, _notices(tag, flight, now))[0]
             self._take_answer(key, outcome.object)
             if flight.status is None:  # something may follow from it, and its echo will be no news
                 self.agenda.put(key)
@@ -158,7 +207,7 @@ class AdmissionRole:
             if isinstance(tag, Decline):
                 self.owed[key] = tag
         while flight.waiting and key not in self.flying:
-            yield from self._shown(flight.waiting.popleft(), now)
+            yield from self._attempted("encode", key, self._shown(flight.waiting.popleft(), now))[0]
         if flight.waiting:
             self.flying[key].waiting = flight.waiting
 
@@ -241,7 +290,9 @@ class AdmissionRole:
                     statuses.evicted(workload, action, now) if is_true(workload, QUOTA_RESERVED) else None
                 )
             case Decline():
-                status = statuses.declined(workload, action, now, self._holders(action))
+                clusters = self.state.holdings.clusters.values()
+                levels = {level for cluster in clusters for level in cluster.topology.levels}
+                status = statuses.declined(workload, action, now, self._holders(action), levels)
         if status is not None and isinstance(action, Decline):
             if _in_other_words(workload, status) and now < self.told.get(key, -NEVER) + AGAIN_SECONDS:
                 self.owed[key] = action
@@ -269,6 +320,11 @@ def _in_other_words(workload: Object, status: Object) -> bool:
     """Whether a Workload waits for the same reason as before."""
     before, now = condition_of(workload, QUOTA_RESERVED), condition_of({"status": status}, QUOTA_RESERVED)
     return before is not None and now is not None and before.get("reason") == now.get("reason")
+
+
+def _notices(tag: Written, flight: Flight, now: float) -> Iterator[Write]:
+    for one in _announced(tag, flight, now):
+        yield notices.notice_write(one, now)
 
 
 def _announced(tag: Written, flight: Flight, now: float) -> list[notices.Notice]:

@@ -6,15 +6,19 @@ import hashlib
 import threading
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from bayplan.runtime.clock import Clock
 
 REMEMBERED_MAX = 1000  # failures that were logged and are not logged again
+SLOW_SECONDS = 1.0  # a unit of work that takes longer is named in the log
 RESTART_SECONDS_FIRST = 1.0
 RESTART_SECONDS_MAX = 60.0
+
+
+T = TypeVar("T")
 
 
 class Report(Protocol):
@@ -27,6 +31,16 @@ def _unreported(sentence: str, error: BaseException, **facts: str) -> None:
     """Nobody reads it."""
 
 
+class Slow(Protocol):
+    """Told of a unit of work that took long."""
+
+    def __call__(self, seconds: float, where: str, kind: str, name: str) -> None: ...
+
+
+def _unnoticed(seconds: float, where: str, kind: str, name: str) -> None:
+    """Nobody reads it."""
+
+
 class Containment:
     """Runs units of work. A unit that raises is counted each time and logged once, with an id to search for.
 
@@ -35,9 +49,14 @@ class Containment:
     """
 
     def __init__(
-        self, report: Report = _unreported, count: Callable[[str, str], None] = lambda where, kind: None
+        self,
+        report: Report = _unreported,
+        count: Callable[[str, str], None] = lambda where, kind: None,
+        clock: Clock | None = None,
+        slow: Slow = _unnoticed,
     ) -> None:
-        self._report, self._count = report, count
+        self._report, self._count, self._slow = report, count, slow
+        self._time = clock.monotonic if clock is not None else lambda: 0.0
         self._logged: OrderedDict[str, None] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -64,6 +83,29 @@ class Containment:
             yield
         except Exception as error:
             self.failed(error, where, kind, name)
+
+    def attempt(self, work: Iterable[T], where: str, kind: str = "", name: str = "") -> tuple[list[T], bool]:
+        """What the work gives, and whether it came to its end. What it gave before it failed is kept."""
+        began, found = self._time(), list[T]()
+        try:
+            found += work
+        except Exception as error:
+            self.failed(error, where, kind, name)
+            return found, False
+        finally:
+            if (seconds := self._time() - began) > SLOW_SECONDS:
+                self._slow(seconds, where, kind, name)
+        return found, True
+
+
+class Uncontained(Containment):
+    """Lets every error through, for those who want to see it where it happens."""
+
+    def failed(self, error: Exception, where: str, kind: str = "", name: str = "") -> str:
+        raise error
+
+
+UNCONTAINED = Uncontained()
 
 
 def error_id(error: BaseException, where: str, kind: str, name: str) -> str:

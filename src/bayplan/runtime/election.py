@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bayplan.dialects.errors import Trouble
-from bayplan.runtime.clock import Clock, micro_timestamp
+from bayplan.runtime.clock import Clock, SystemClock, micro_timestamp
+from bayplan.runtime.containment import UNCONTAINED, Containment, SupervisedThread
 from bayplan.runtime.objects import NamedObject, Taken
 
 
@@ -209,10 +210,14 @@ class Election:
 class ElectionThread:
     """Keeps an election going until it is stopped."""
 
-    def __init__(self, election: Election) -> None:
+    def __init__(
+        self, election: Election, containment: Containment = UNCONTAINED, clock: Clock | None = None
+    ) -> None:
         self._election = election
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="election", daemon=True)
+        self._thread = SupervisedThread(
+            "election", self._run, containment, self._stop, clock or SystemClock()
+        )
         self._thread.start()
 
     def stop(self) -> None:

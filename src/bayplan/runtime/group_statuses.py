@@ -25,6 +25,8 @@ from bayplan.dialects.kai.status import (
 )
 from bayplan.model.gang import Ref
 from bayplan.runtime.agenda import Agenda
+from bayplan.runtime.backoff import Backoff
+from bayplan.runtime.containment import UNCONTAINED, Containment
 
 REST_SECONDS = 1.0  # between two writes about one object
 GATHER_SECONDS = 0.5  # what happens together is told together
@@ -58,6 +60,7 @@ class GroupStatuses:
         self.flying: set[Ref] = set()
         self.written: dict[Ref, tuple[str, Object]] = {}  # of which one, what: to write it again is no use
         self.rests: dict[Ref, float] = {}
+        self.backoff: Backoff[Ref] = Backoff()
 
     def waiting(
         self, ref: Ref, reason: str, message: str, now: float, queue: Mapping[str, Any] | None = None
@@ -69,8 +72,8 @@ class GroupStatuses:
             self.waits[ref] = Waits(reason, message, now, number, queue or {})
             self._put(ref, now)
 
-    def keep(self, now: float) -> Iterator[Write]:
-        """Writes that are due."""
+    def keep(self, now: float, containment: Containment = UNCONTAINED) -> Iterator[Write]:
+        """Writes that are due. A status that cannot be worked out is tried again a while later."""
         news, self.reading.news = self.reading.news, {}
         for ref in news:
             self._put(ref, now)
@@ -82,12 +85,21 @@ class GroupStatuses:
             if len(self.flying) >= IN_FLIGHT_MAX:
                 self.agenda.put(ref)
                 continue
-            write = self._queue(ref, now) if ref.kind == QUEUE.kind else self._group(ref, now)
-            if write is not None and self.written.get(ref) != (write.uid, write.body):
-                self.written[ref] = write.uid, dict(write.body)
-                self.flying.add(ref)
-                self.rests[ref] = now + REST_SECONDS
-                yield replace(write, tag=Kept(ref))
+            named = f"{ref.namespace}/{ref.name}" if ref.namespace else ref.name
+            writes, done = containment.attempt(self._due(ref, now), "status", ref.kind, named)
+            if done:
+                self.backoff.worked(ref)
+            else:
+                self.agenda.put_early(ref, self.backoff.failed(ref, now))
+            yield from writes
+
+    def _due(self, ref: Ref, now: float) -> Iterator[Write]:
+        write = self._queue(ref, now) if ref.kind == QUEUE.kind else self._group(ref, now)
+        if write is not None and self.written.get(ref) != (write.uid, write.body):
+            self.written[ref] = write.uid, dict(write.body)
+            self.flying.add(ref)
+            self.rests[ref] = now + REST_SECONDS
+            yield replace(write, tag=Kept(ref))
 
     def ended(self, outcome: Outcome, now: float) -> None:
         """A write ended; perhaps one of ours. What nobody seems to have taken in is made again."""

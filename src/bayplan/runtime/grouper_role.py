@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Verb, Write
 from bayplan.dialects.kai.grouper import Grouped, group_pod
@@ -31,6 +32,7 @@ from bayplan.model.change import Change
 from bayplan.model.gang import Ref
 from bayplan.model.pod import PodKey
 from bayplan.runtime.agenda import Agenda
+from bayplan.runtime.backoff import Backoff
 from bayplan.runtime.grouper_defaults import WatchedDefaults
 from bayplan.runtime.grouper_shelf import WATCHED, GrouperShelf, Object
 from bayplan.runtime.roles import Keeper
@@ -40,6 +42,7 @@ LOOK_SECONDS = 0.5  # meanwhile
 RETRY_SECONDS = 5.0  # after a write that failed
 REFUSED_SECONDS = 60.0  # the same if it was refused: another try helps only if rights or rules have changed
 FLAW_MAX = 1000
+T = TypeVar("T")
 IGNORED, ADJUSTED = "SegmentsIgnored", "SegmentsAdjusted"
 
 
@@ -79,6 +82,7 @@ class GrouperRole(Keeper):
         self.flawed: dict[PodKey, Ref] = {}  # the same the other way round
         self.unknown: dict[PodKey, float] = {}  # pods whose owners are not known, since when
         self.warned: dict[Ref, set[str]] = {}
+        self.backoff: Backoff[PodKey] = Backoff()
 
     def decode(self, event: Event) -> Iterator[Change]:
         if event.kind in self.defaults.kinds:
@@ -91,16 +95,29 @@ class GrouperRole(Keeper):
 
     def keep(self, now: float) -> Iterator[Write]:
         """The next writes for every pod that is due. What is wrong with any of them is known before."""
-        yield from self.defaults.warnings(now)
+        yield from self.containment.attempt(self.defaults.warnings(now), "reconcile", "ConfigMap")[0]
         found: dict[PodKey, tuple[PodWire, Grouped]] = {}
         for key in self.agenda.take(now, self.writing):
-            pod = self.shelf.pods.get(key)
-            if pod is None:
-                self._forget(key)
-            elif (owners := self._owners(key, pod, now)) is not None:
-                found[key] = pod, self._group(key, pod, owners)
+            for pod, grouped in self._attempted(key, self._looked_at(key, now), now):
+                found[key] = pod, grouped
         for key, (pod, grouped) in found.items():
-            yield from self._write(key, pod, grouped, now)
+            yield from self._attempted(key, self._write(key, pod, grouped, now), now)
+
+    def _looked_at(self, key: PodKey, now: float) -> Iterator[tuple[PodWire, Grouped]]:
+        pod = self.shelf.pods.get(key)
+        if pod is None:
+            self._forget(key)
+        elif (owners := self._owners(key, pod, now)) is not None:
+            yield pod, self._group(key, pod, owners)
+
+    def _attempted(self, key: PodKey, work: Iterable[T], now: float) -> list[T]:
+        """What the work gives; should it fail, the pod is looked at again a while later."""
+        found, done = self.containment.attempt(work, "reconcile", "Pod", str(key))
+        if done:
+            self.backoff.worked(key)
+        else:
+            self.agenda.put(key, self.backoff.failed(key, now))
+        return found
 
     def follow_up(self, outcome: Outcome, now: float) -> Iterator[Write]:
         """Go on with those who waited; say so if a group could not be made."""
@@ -108,7 +125,7 @@ class GrouperRole(Keeper):
         match tag:
             case Made(ref, key):
                 waiting = self.making.pop(ref, {})
-                yield from self._group_written(outcome, ref, key, now)
+                yield from self._attempted(key, self._group_written(outcome, ref, key, now), now)
                 due = 0.0 if outcome.ended is Ended.DONE else now + _pause(outcome)
                 for one in waiting:
                     self.agenda.put(one, due)
@@ -151,6 +168,7 @@ class GrouperRole(Keeper):
                 settings=self.settings,
             )  # fmt: skip
         except Exception as bug:  # one job that nobody foresaw must not keep all others from being grouped
+            self.containment.failed(bug, "reconcile", "Pod", str(key))
             return Grouped(error=f"bayplan could not group it: {type(bug).__name__}: {bug}"[:FLAW_MAX])
 
     def _write(self, key: PodKey, pod: PodWire, found: Grouped, now: float) -> Iterator[Write]:

@@ -23,6 +23,8 @@ def serve_health(
     alive: Mapping[str, Check],
     ready: Mapping[str, Check],
     address: Address = Address(),  # noqa: B008
+    *,
+    with_metrics: bool = True,
 ) -> Server:
     """Start to answer; alive or not decides about a restart, ready or not about traffic and roll-outs.
 
@@ -39,7 +41,9 @@ def serve_health(
     async def readyz(request: web.Request) -> web.Response:
         return _report({**alive, **ready}, request)
 
-    routes = [web.get("/metrics", metrics_page), web.get("/healthz", healthz), web.get("/readyz", readyz)]
+    routes = [web.get("/healthz", healthz), web.get("/readyz", readyz)]
+    if with_metrics:  # otherwise they are served elsewhere, to those only who may read them
+        routes.append(web.get("/metrics", metrics_page))
     return Server("health", routes, address, _LIMITS)
 
 

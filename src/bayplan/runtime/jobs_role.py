@@ -12,7 +12,7 @@ from bayplan.dialects.kueue.annotations import QUEUE
 from bayplan.dialects.kueue.conditions import ADMITTED, FINISHED, is_true
 from bayplan.dialects.kueue.deeds import Deed, controller, is_leaving, owners
 from bayplan.dialects.kueue.job_keeping import Known, keep_child, keep_job, look_again, orphaned
-from bayplan.dialects.kueue.job_notices import Notice, group_without_workload, waiting_for_checks
+from bayplan.dialects.kueue.job_notices import Notice, group_without_workload, unreadable, waiting_for_checks
 from bayplan.dialects.kueue.job_statuses import NEVER, Patience
 from bayplan.dialects.kueue.pod_keeping import Group, keep_abandoned, keep_pods
 from bayplan.dialects.kueue.pod_rules import group_name
@@ -21,6 +21,7 @@ from bayplan.dialects.kueue.serving_keeping import SERVING_KINDS, joined, keep_s
 from bayplan.model.change import Change
 from bayplan.runtime.agenda import Agenda
 from bayplan.runtime.announcing import Announcements
+from bayplan.runtime.backoff import Backoff
 from bayplan.runtime.job_shelf import FLAGGED, GROUP, JOINING, WATCHED, Object, Shelf, Unit, named_workload
 from bayplan.runtime.roles import Keeper
 
@@ -55,6 +56,7 @@ class JobsRole(Keeper):
         self.agenda: Agenda[Unit] = Agenda()
         self.flying: dict[Unit, Flight] = {}
         self.announced: Announcements[Unit] = Announcements()
+        self.backoff: Backoff[Unit] = Backoff()
 
     def decode(self, event: Event) -> Iterator[Change]:
         self.agenda.put_all(self.shelf.note(event))
@@ -63,14 +65,25 @@ class JobsRole(Keeper):
     def keep(self, now: float) -> Iterator[Write]:
         """The next writes for everything that is due."""
         for unit in self.agenda.take(now, self.flying):
-            deeds = self._deeds(unit, now)
-            if deeds:
-                self.flying[unit] = Flight(len(deeds))
-                yield from (replace(deed.write, tag=Done(unit, deed.told)) for deed in deeds)
-                continue
-            yield from self.announced.due(unit, self._notice(unit), now)
-            if (when := self._next_look(unit)) < NEVER:
-                self.agenda.put(unit, max(when, now + 1.0))
+            kind, *key = unit
+            writes, done = self.containment.attempt(self._kept(unit, now), "reconcile", kind, "/".join(key))
+            if done:
+                self.backoff.worked(unit)
+            else:
+                self.agenda.put(unit, self.backoff.failed(unit, now))
+            yield from writes
+
+    def _kept(self, unit: Unit, now: float) -> Iterator[Write]:
+        if self._is_unread(unit):
+            return  # it is looked at once it is read
+        deeds = self._deeds(unit, now)
+        if deeds:
+            self.flying[unit] = Flight(len(deeds))
+            yield from (replace(deed.write, tag=Done(unit, deed.told)) for deed in deeds)
+            return
+        yield from self.announced.due(unit, self._notice(unit), now)
+        if (when := self._next_look(unit)) < NEVER:
+            self.agenda.put(unit, max(when, now + 1.0))
 
     def follow_up(self, outcome: Outcome, now: float) -> Iterator[Write]:
         """Announce what was done; look again once nothing is under way."""
@@ -80,7 +93,8 @@ class JobsRole(Keeper):
         flight = self.flying[tag.unit]
         flight.left -= 1
         if outcome.ended is Ended.DONE:
-            self._take_answer(outcome, now)
+            with self.containment.unit("settle", tag.unit[0], "/".join(tag.unit[1:])):
+                self._take_answer(outcome, now)
             flight.failed |= _changed_nothing(outcome)  # doing it again at once would be no use
             yield from tag.told
         elif outcome.ended is not Ended.GONE:
@@ -101,6 +115,15 @@ class JobsRole(Keeper):
             self.shelf.leaving(write.kind, (write.namespace, write.name), timestamp(now))
         elif isinstance(outcome.object, dict) and "metadata" in outcome.object:
             self.shelf.answered(write.kind, outcome.object, fresh=write.verb is Verb.CREATE)
+
+    def _is_unread(self, unit: Unit) -> bool:
+        """Whether the job, a pod of the group, or what made the job is there and could not be read."""
+        if unit in self.unread:
+            return True
+        if unit[0] == GROUP:
+            return self.unread.has_any("Pod", unit[1])
+        refs = owners(self.shelf.jobs[unit]) if unit in self.shelf.jobs else ()
+        return any((ref.get("kind"), unit[1], ref.get("name")) in self.unread for ref in refs)
 
     def _deeds(self, unit: Unit, now: float) -> list[Deed]:
         match unit[0]:
@@ -204,6 +227,10 @@ class JobsRole(Keeper):
             conflict = group_without_workload(Group(unit[2], pods), workload, self.known)
             return conflict or waiting_for_checks(workload, pods)
         job = self.shelf.pods.get(unit[1:]) if unit[0] == "Pod" else self.shelf.jobs.get(unit)
+        if job is not None and unit[0] in (*FLAGGED, *SERVING_KINDS) and _queue(job):
+            conflict = unreadable(job, self.known)
+            if conflict is not None:
+                return conflict
         if job is None or unit[0] in SERVING_KINDS:
             return None
         if unit[0] == "Pod" and group_name(Field(job), self.known.rules).text():

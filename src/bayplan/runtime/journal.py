@@ -9,18 +9,23 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
-from bayplan.runtime.plain import plain, restore
+from bayplan.runtime.plain import Unrestorable, plain, restore
 
 SIZE_MAX = 64 * 1024 * 1024
 FILES_MAX = 8
+LINE_MAX = 256 * 1024 * 1024
 WAITING_MAX = 16 * 1024 * 1024
 """Bytes that wait in memory for a disk that takes nothing."""
+FILE_MODE, FOLDER_MODE = 0o600, 0o700
+"""A journal tells who runs what and where, which is not for everybody on the machine."""
 _PREFIX, _SUFFIX = "journal-", ".jsonl"
 
 
@@ -30,6 +35,8 @@ class Kind(StrEnum):
     CHANGE = "change"
     PLAN = "plan"
     OUTCOME = "outcome"
+    FAILURE = "failure"  # an error while deciding on a gang, just before the plan that refuses it
+    ASSUMED = "assumed"  # what a state that was built anew assumes again, as a plan
 
 
 class Sync(StrEnum):
@@ -50,8 +57,18 @@ class Entry(msgspec.Struct, frozen=True):
     role: str = ""  # whose entry it is
 
     def body_as(self, shape: Any) -> Any:
-        """The body as the value that it was made from; `shape` is its type or a union of types."""
-        return restore(self.body, shape)
+        """The body as the value that it was made from; `shape` is its type or a union of types.
+
+        Raises Damaged if it is none, as in a journal of another version.
+        """
+        try:
+            if self.body is None:
+                raise Unrestorable("it is empty")
+            return restore(self.body, shape)
+        except Unrestorable as trouble:
+            raise Damaged(
+                f"entry {self.sequence} ({self.kind}) cannot be read: {trouble}; is it of another version?"
+            ) from None
 
 
 class Damaged(Exception):
@@ -117,14 +134,17 @@ class FileJournal:
         note: Callable[[str], None] = lambda sentence: None,
     ) -> None:
         assert size_max > 0 and files_max > 0
-        folder.mkdir(parents=True, exist_ok=True)
+        _make_private(folder)
         self._folder, self._size_max, self._files_max, self._sync = folder, size_max, files_max, sync
         self._note, self._trouble = note, ""
         self._lock = _lock(folder)
         self._waiting = bytearray()
         self._sequence, self._size = _resume(folder)
         files = _files(folder)
-        self._file = os.open(files[-1] if files else _path(folder, 1), _OPEN, 0o640)
+        for path in files:  # an earlier version left them open to the group
+            with suppress(PermissionError):  # another account wrote it
+                path.chmod(FILE_MODE)
+        self._file = os.open(files[-1] if files else _path(folder, 1), _OPEN, FILE_MODE)
 
     @property
     def sequence(self) -> int:
@@ -161,7 +181,7 @@ class FileJournal:
 
     def _rotate(self) -> None:
         self._save()
-        following = os.open(_path(self._folder, self._sequence + 1), _OPEN, 0o640)
+        following = os.open(_path(self._folder, self._sequence + 1), _OPEN, FILE_MODE)
         os.close(self._file)
         self._file, self._size = following, 0
         os.fsync(self._lock)  # the folder itself: the new name in it
@@ -183,18 +203,21 @@ def replay(path: Path) -> Iterator[Entry]:
 
     A last line that was never finished is passed over. Anything else that is no entry is damage.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise Damaged(f"{path} is a device or a pipe; name the folder of a journal, or a file of it")
     files = [path] if path.is_file() else _files(path)
     if not files:
         raise Damaged(f"{path} was to be read as a journal; there is no {_PREFIX}*{_SUFFIX} in it")
     after: int | None = None
     for file in files:
         with file.open("rb") as lines:
-            for entry in _entries(lines, str(file), last=file is files[-1], after=after):
+            pieces = iter(partial(lines.readline, LINE_MAX), b"")
+            for entry in _entries(pieces, str(file), last=file is files[-1], after=after):
                 after = entry.sequence
                 yield entry
 
 
-_OPEN = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+_OPEN = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 _encoder = msgspec.json.Encoder(order="sorted")
@@ -220,7 +243,7 @@ def _entries(
             return
         try:
             entry = _decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as trouble:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as trouble:
             raise Damaged(f"{source}, line {number}: this is not an entry of a journal ({trouble})") from None
         if after is not None and entry.sequence != after + 1:
             raise Damaged(f"{source}, line {number}: entry {entry.sequence} follows entry {after}")
@@ -239,6 +262,16 @@ def _first(path: Path) -> str:
 
 def _path(folder: Path, first: int) -> Path:
     return folder / f"{_PREFIX}{first:012d}{_SUFFIX}"
+
+
+def _make_private(folder: Path) -> None:
+    """Make the folder for ourselves alone. One that was there keeps its mode: it may hold other things."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=FOLDER_MODE)
+    except FileExistsError:
+        if not folder.is_dir():
+            raise
 
 
 def _lock(folder: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 from collections.abc import Mapping, MutableMapping
@@ -11,8 +12,10 @@ from typing import Any, TextIO
 import structlog
 from structlog.typing import FilteringBoundLogger, Processor
 
+from bayplan.dialects.kube.terminal_text import clean, clean_json
 from bayplan.runtime.clock import Clock, SystemClock, micro_timestamp
 
+_LEFT = frozenset(("exc_info", "stack_info", "_record", "_from_structlog"))  # for the renderer
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -74,12 +77,32 @@ def _rendering(style: Format, stream: TextIO) -> list[Processor]:
             structlog.processors.format_exc_info,  # without local variables: those may hold a key or a token
             structlog.processors.EventRenamer("message"),
             structlog.processors.JSONRenderer(ensure_ascii=False, default=str),
+            _clean_json,
         ]
     return [
+        _cleaned,
         structlog.dev.ConsoleRenderer(
-            colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback, timestamp_key="time"
-        )
+            colors=stream.isatty(), exception_formatter=_traceback, timestamp_key="time"
+        ),
     ]
+
+
+def _cleaned(_: Any, __: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
+    """Names and messages of others must not steer the terminal that somebody reads the log in."""
+    return {
+        name: clean(value if isinstance(value, str) else repr(value)) if name not in _LEFT else value
+        for name, value in event.items()
+    }
+
+
+def _traceback(stream: TextIO, error: Any) -> None:
+    text = io.StringIO()
+    structlog.dev.plain_traceback(text, error)
+    stream.write(clean(text.getvalue()))
+
+
+def _clean_json(_: Any, __: str, line: Any) -> str:
+    return clean_json(line)
 
 
 def _library(_: Any, __: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Verb, Write
 from bayplan.dialects.kube.wire import NODES, PODS_KIND, PodWire
@@ -27,10 +27,12 @@ from bayplan.dialects.kueue.notices import notice_write, upkeep_events
 from bayplan.model.change import Change
 from bayplan.model.whole_numbers import whole_number
 from bayplan.runtime.agenda import Agenda
+from bayplan.runtime.backoff import Backoff
 from bayplan.runtime.host_census import HostCensus
 from bayplan.runtime.roles import Keeper
 
 Object = dict[str, Any]
+T = TypeVar("T")
 RETRY_SECONDS = 1.0  # after a write that failed
 
 
@@ -80,6 +82,7 @@ class NodeHealthRole(Keeper):
         self.in_vain: dict[str, dict[str, float]] = {}  # by host: pods by uid, and since when they wait so
         self.flying: dict[Key, Flight] = {}
         self.failing: set[str] = set()  # pods by uid
+        self.backoff: Backoff[tuple[str, str]] = Backoff()
 
     # ── what happens ──────────────────────────────────────────────────────────────────────────────
 
@@ -106,12 +109,25 @@ class NodeHealthRole(Keeper):
         lost: dict[str, list[Member]] = {}
         due = sorted(self.agenda.take(now))
         for name in sorted(due, key=lambda host: self.census.host(host) is not None):  # the lost first
-            lost[name] = list(self._judge(name, news, now))
+            lost[name] = self._attempted(self._judge(name, news, now), NODES.kind, name, (name,), now)
         evicted: set[Key] = set()
         for key, found in news.items():
-            yield from self._list(key, found, evicted, now)
+            hosts, work = (*found.failed, *found.recovered), self._list(key, found, evicted, now)
+            yield from self._attempted(work, admitting.WORKLOADS.kind, "/".join(key), hosts, now)
         for name, members in lost.items():
-            yield from self._fail(name, [m for m in members if m.gang not in evicted], now)
+            there = [member for member in members if member.gang not in evicted]
+            yield from self._attempted(self._fail(name, there, now), NODES.kind, name, (name,), now)
+
+    def _attempted(
+        self, work: Iterable[T], kind: str, name: str, hosts: Iterable[str], now: float
+    ) -> list[T]:
+        """What the work gives; should it fail, the hosts are judged again a while later."""
+        found, done = self.containment.attempt(work, "reconcile", kind, name)
+        if done:
+            self.backoff.worked((kind, name))
+        else:
+            self._judge_soon(hosts, self.backoff.failed((kind, name), now))
+        return found
 
     def follow_up(self, outcome: Outcome, now: float) -> Iterator[Write]:
         """Announce what was written; look again at what was not."""
@@ -153,6 +169,8 @@ class NodeHealthRole(Keeper):
 
     def _judge(self, name: str, news: dict[Key, News], now: float) -> Iterator[Member]:
         """Note what a host means to those that stand on it; gives the pods that wait for it in vain."""
+        if (NODES.kind, "", name) in self.unread:
+            return  # it is there, and judged once it is read
         host = self._dated(name, now)
         failed: set[Key] = set()
         for key in self.census.gangs_on(name):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from collections.abc import Mapping
 from collections.abc import Set as AnySet
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from fractions import Fraction
 from functools import cache
@@ -39,29 +39,58 @@ def plain(value: object) -> Any:
     raise TypeError(f"a {kind.__name__} has no plain form")
 
 
+class Unrestorable(ValueError):
+    """Data that `plain` did not make from such a value; the message says what is wrong with it."""
+
+
 def restore(data: Any, shape: Any) -> Any:
-    """The value that `plain` made the data from; `shape` is its type, a union of types, or Any."""
+    """The value that `plain` made the data from; `shape` is its type, a union of types, or Any.
+
+    Raises Unrestorable, for instance if the data is of a version that has other fields.
+    """
+    try:
+        return _restored(data, shape)
+    except Unrestorable:
+        raise
+    except RecursionError:
+        raise Unrestorable("it is nested too deeply") from None
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError) as trouble:
+        raise Unrestorable(
+            f"it holds a value that makes no sense ({type(trouble).__name__}: {trouble})"
+        ) from None
+
+
+def _restored(data: Any, shape: Any) -> Any:
     if shape is Any or shape is object or data is None:
         return data
     origin: Any = get_origin(shape) or shape
     inner = get_args(shape)
     if origin is Union or origin is types.UnionType:
-        return restore(data, _chosen(data, inner))
+        return _restored(data, _chosen(data, inner))
     if _fields(origin) is not None:
-        hints = _hints(origin)
-        found = {name: restore(value, hints[name]) for name, value in data.items() if name != MARK}
-        return origin(**found)
+        return _instance(data, origin)
     if not isinstance(origin, type):
         return data
     if issubclass(origin, tuple):
         each = inner[:1] * len(data) if inner[1:] == (...,) else inner
-        return tuple(restore(item, one) for item, one in zip(data, each, strict=True))
+        return tuple(_restored(item, one) for item, one in zip(data, each, strict=True))
     if issubclass(origin, list | AnySet):
-        return (list if origin is list else frozenset)(restore(item, inner[0]) for item in data)
+        return (list if origin is list else frozenset)(_restored(item, inner[0]) for item in data)
     if issubclass(origin, Mapping):
         pairs = data.items() if isinstance(data, dict) else data
-        return {restore(key, inner[0]): restore(value, inner[1]) for key, value in pairs}
+        return {_restored(key, inner[0]): _restored(value, inner[1]) for key, value in pairs}
     return origin(data) if issubclass(origin, Enum | Fraction) else data
+
+
+def _instance(data: Any, kind: Any) -> Any:
+    if not isinstance(data, dict):
+        raise Unrestorable(f"a {kind.__name__} is needed where there is {str(data)[:40]!r}")
+    hints = _hints(kind)
+    if unknown := sorted(data.keys() - hints.keys() - {MARK}):
+        raise Unrestorable(f"a {kind.__name__} has no field {unknown[0]!r}")
+    if missing := sorted(_needed(kind) - data.keys()):
+        raise Unrestorable(f"a {kind.__name__} lacks the field {missing[0]!r}")
+    return kind(**{name: _restored(value, hints[name]) for name, value in data.items() if name != MARK})
 
 
 def _plain_mapping(value: Mapping[Any, Any]) -> Any:
@@ -75,16 +104,28 @@ def _plain_mapping(value: Mapping[Any, Any]) -> Any:
 def _chosen(data: Any, shapes: tuple[Any, ...]) -> Any:
     """The member of a union that the data is of: by its mark, or else by what it looks like."""
     if isinstance(data, dict) and MARK in data:
-        return next(shape for shape in shapes if getattr(shape, "__name__", "") == data[MARK])
+        found = [shape for shape in shapes if getattr(shape, "__name__", "") == data[MARK]]
+        if not found:
+            raise Unrestorable(f"{str(data[MARK])[:40]!r} is not known here")
+        return found[0]
     unmarked = [shape for shape in shapes if not is_dataclass(shape) and shape is not type(None)]
     exact = [shape for shape in unmarked if shape is type(data)]
-    return (exact or unmarked or [Any])[0]
+    if not unmarked:
+        raise Unrestorable(f"{str(data)[:40]!r} does not say what it is")
+    return (exact or unmarked)[0]
 
 
 @cache
 def _fields(kind: Any) -> tuple[str, ...] | None:
     """The fields that make a value; what is only worked out from them is left out."""
     return tuple(field.name for field in fields(kind) if field.init) if is_dataclass(kind) else None
+
+
+@cache
+def _needed(kind: Any) -> frozenset[str]:
+    """The fields without a default."""
+    found = (one for one in fields(kind) if one.init)
+    return frozenset(one.name for one in found if one.default is MISSING and one.default_factory is MISSING)
 
 
 @cache

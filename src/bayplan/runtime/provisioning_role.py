@@ -76,7 +76,12 @@ class ProvisioningRole(Keeper):
                 continue
             del self.dirty[key]
             workload = self.workloads.get(key)
-            writes = [] if workload is None else list(self._writes(key, workload, now))
+            work = () if workload is None else self._writes(key, workload, now)
+            where = ("reconcile", admitting.WORKLOADS.kind, "/".join(key))
+            writes, done = self.containment.attempt(work, *where)
+            if not done:
+                self._pause(key, now)
+                continue
             if workload is not None and writes:
                 flight = self.flying[key] = Flight(workload, len(writes))
                 for write in writes:
@@ -94,7 +99,10 @@ class ProvisioningRole(Keeper):
             return
         flight = self.flying[step.key]
         flight.open -= 1
-        found = list(self._ended(step, flight, outcome, now))
+        ended = self._ended(step, flight, outcome, now)
+        where = ("settle", admitting.WORKLOADS.kind, "/".join(step.key))
+        found, done = self.containment.attempt(ended, *where)
+        flight.failed |= not done
         flight.open += sum(isinstance(write.tag, Step) for write in found)
         yield from found
         if not flight.open:
@@ -257,11 +265,14 @@ class ProvisioningRole(Keeper):
         if not flight.failed:
             self._unpause(key, now)
         else:
-            _, before = self.paused.get(key, (0.0, 0.0))
-            pause = min(PAUSE_MAX, before * 2 or PAUSE_FIRST)
-            self.paused[key] = (now + pause, pause)
+            self._pause(key, now)
         if key in self.workloads and (not flight.failed or self.trouble.get(key)):
             self.dirty[key] = None
+
+    def _pause(self, key: Key, now: float) -> None:
+        _, before = self.paused.get(key, (0.0, 0.0))
+        pause = min(PAUSE_MAX, before * 2 or PAUSE_FIRST)
+        self.paused[key] = (now + pause, pause)
 
     def _unpause(self, key: Key, now: float) -> None:
         if self.paused.get(key, (NEVER, 0.0))[0] <= now:

@@ -8,11 +8,14 @@ from typing import Any
 from bayplan.dialects.api import Event, Happened, Kind, Outcome, Verb, Write
 from bayplan.dialects.kueue import admitting, rollup
 from bayplan.model.summary import Summaries
+from bayplan.runtime.backoff import Backoff
+from bayplan.runtime.containment import UNCONTAINED, Containment
 from bayplan.state.admissions import AdmissionState
 from bayplan.state.census import Census
 from bayplan.state.summaries import summaries
 
 EVERY_SECONDS = 1.0
+NEVER = float("inf")
 Key = tuple[str, str]
 Object = dict[str, Any]
 Watcher = Callable[[Summaries], None]
@@ -38,6 +41,8 @@ class Rollups:
         self.objects: dict[Kind, dict[Key, Object]] = {kind: {} for kind in KINDS}
         self.census = Census()
         self.flying: set[tuple[Kind, Key]] = set()
+        self.backoff: Backoff[tuple[Kind, Key]] = Backoff()
+        self.put_off: dict[tuple[Kind, Key], float] = {}  # those that failed, until when
         self.seen = -1
         self.stale = True
         self.due = 0.0
@@ -49,27 +54,50 @@ class Rollups:
             return
         meta = event.object["metadata"]
         key = (meta.get("namespace", ""), meta["name"])
+        self.put_off.pop((event.kind, key), None)  # another object may do
         if event.happened is Happened.GONE:
             known.pop(key, None)
         else:
+            if key not in known and event.kind in (admitting.CLUSTER_QUEUES, admitting.LOCAL_QUEUES):
+                self.due = 0.0  # a queue is kept from being deleted before it admits the first gang
             known[key] = event.object
         self.stale = True
 
-    def writes(self, state: AdmissionState, now: float) -> Iterator[Write]:
-        """What has to be written for every object to tell the truth."""
-        if now < self.due or not (self.stale or state.generation != self.seen):
+    def writes(
+        self, state: AdmissionState, now: float, containment: Containment = UNCONTAINED
+    ) -> Iterator[Write]:
+        """What has to be written for every object to tell the truth. One that fails is tried again later."""
+        again = min(self.put_off.values(), default=NEVER)
+        if now < self.due or not (self.stale or state.generation != self.seen or again <= now):
             return
         self.due, self.seen, self.stale = now + EVERY_SECONDS, state.generation, False
         found = summaries(state, self.census, fair=self.fair)
         self.watch(found)
-        for kind, key, obj in self._idle(TOLD):
-            status = self._status(kind, key, obj, found, now)
-            if status is not None:
-                yield self._write(kind, key, Verb.UPDATE, {**obj, "status": status}, obj, "status")
-        for kind, key, obj in self._idle(USED):
-            names = rollup.finalizers(kind.kind, obj, found)
-            if names is not None:
-                yield self._write(kind, key, Verb.MERGE_PATCH, {"metadata": {"finalizers": names}}, obj)
+        for kind, key, obj in self._idle(USED, now):
+            yield from self._attempted(kind, key, self._held(kind, key, obj, found), now, containment)
+        for kind, key, obj in self._idle(TOLD, now):
+            yield from self._attempted(kind, key, self._told(kind, key, obj, found, now), now, containment)
+
+    def _attempted(
+        self, kind: Kind, key: Key, work: Iterator[Write], now: float, containment: Containment
+    ) -> list[Write]:
+        writes, done = containment.attempt(work, "status", kind.kind, "/".join(part for part in key if part))
+        if done:
+            self.backoff.worked((kind, key))
+            self.put_off.pop((kind, key), None)
+        else:
+            self.put_off[kind, key] = self.backoff.failed((kind, key), now)
+        return writes
+
+    def _told(self, kind: Kind, key: Key, obj: Object, found: Summaries, now: float) -> Iterator[Write]:
+        status = self._status(kind, key, obj, found, now)
+        if status is not None:
+            yield self._write(kind, key, Verb.UPDATE, {**obj, "status": status}, obj, "status")
+
+    def _held(self, kind: Kind, key: Key, obj: Object, found: Summaries) -> Iterator[Write]:
+        names = rollup.finalizers(kind.kind, obj, found)
+        if names is not None:
+            yield self._write(kind, key, Verb.MERGE_PATCH, {"metadata": {"finalizers": names}}, obj)
 
     def ended(self, outcome: Outcome) -> None:
         """A write of ours has ended. It may have failed, or more may have happened while it was under way."""
@@ -79,12 +107,14 @@ class Rollups:
             self.stale = True
 
     def next_due(self, state: AdmissionState) -> float:
-        return self.due if self.stale or state.generation != self.seen else float("inf")
+        if self.stale or state.generation != self.seen:
+            return self.due
+        return max(self.due, min(self.put_off.values(), default=NEVER))
 
-    def _idle(self, kinds: tuple[Kind, ...]) -> Iterator[tuple[Kind, Key, Object]]:
+    def _idle(self, kinds: tuple[Kind, ...], now: float) -> Iterator[tuple[Kind, Key, Object]]:
         for kind in kinds:
             for key, obj in self.objects[kind].items():
-                if (kind, key) not in self.flying:
+                if (kind, key) not in self.flying and self.put_off.get((kind, key), now) <= now:
                     yield kind, key, obj
 
     def _status(self, kind: Kind, key: Key, obj: Object, found: Summaries, now: float) -> Object | None:

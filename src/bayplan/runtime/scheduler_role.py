@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -13,7 +13,7 @@ from bayplan.dialects.kai import reading as groups
 from bayplan.dialects.kai.names import DIALECT as KAI
 from bayplan.dialects.kai.status import about_group
 from bayplan.dialects.kube import gang_writes, scheduling
-from bayplan.dialects.kube.gang_messages import ERROR, reason, told
+from bayplan.dialects.kube.gang_messages import ERROR, FAULTS, reason, told
 from bayplan.dialects.kube.gang_objects import COMPOSITE, POD_GROUP
 from bayplan.dialects.kube.gang_objects import DIALECT as GANG
 from bayplan.dialects.kube.wire import PodWire
@@ -23,18 +23,22 @@ from bayplan.dialects.nrt import reading as zones
 from bayplan.model.change import Change, CharterLost, CharterSeen, PodLost, PodSeen
 from bayplan.model.charter import Charter
 from bayplan.model.gang import Ref
-from bayplan.model.plan import Begin, Bind, Displace, Nominate, Plan, Refuse
+from bayplan.model.plan import Action, Begin, Bind, Displace, Nominate, Plan, Refuse
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile
-from bayplan.model.standstill import Hindrance, Standstill
+from bayplan.model.standstill import Standstill
+from bayplan.model.watchdog import Watchdog
 from bayplan.model.zone import ZoneCare
+from bayplan.runtime.containment import UNCONTAINED, Containment
 from bayplan.runtime.group_statuses import GroupStatuses
-from bayplan.runtime.roles import Settled
+from bayplan.runtime.roles import NOTHING_UNREAD, Fault, Settled, Unread
+from bayplan.runtime.scheduler_faults import only_asking, refused
 from bayplan.runtime.telling import NEVER, Teller
 from bayplan.runtime.volume_binding import VolumeBinding
 from bayplan.scheduling.muster import decide_gangs
 from bayplan.state.board import Board
 from bayplan.state.look import Look
+from bayplan.state.under_way import scheduling_under_way
 from bayplan.state.zone_book import USUAL_CARE
 
 STARTED = "All pods that it needs have nodes"
@@ -56,6 +60,9 @@ class SchedulerRole:
 
     name = "scheduler"
     kinds: tuple[Kind, ...] = (*scheduling.KINDS, *scheduled.KINDS, *zones.KINDS, *groups.KINDS)
+    believes = True
+    containment: Containment = UNCONTAINED
+    unread: Unread = NOTHING_UNREAD
 
     def __init__(
         self,
@@ -63,7 +70,10 @@ class SchedulerRole:
         profiles: Mapping[str, Profile] | None = None,
         zone_care: ZoneCare = USUAL_CARE,
         awaits_grouper: bool = False,
+        one_by_one: Collection[str] = (),
     ) -> None:
+        """Pods that name one of `one_by_one` make no gang, whatever made them, as with kube-scheduler."""
+        self.one_by_one = frozenset(one_by_one)
         self.profiles = dict(profiles or {scheduled.SCHEDULER: profile or Profile()})
         heal_seconds = max(profile.heal_seconds for profile in self.profiles.values())
         self.state = Board(heal_seconds, zone_care)
@@ -74,13 +84,14 @@ class SchedulerRole:
         self.volumes = VolumeBinding(self.state, self.reading.claim_uids, self.reading.volume_versions)
         self.teller = Teller()
         self.binding = 0  # how many bindings are on their way
+        self.unwritten: list[Action] = []
         self.begins: dict[Ref, tuple[Begin, set[PodKey]]] = {}  # to be recorded once these pods are bound
         self.repeats: deque[tuple[float, Write]] = deque()  # nobody answered; when they are made again
         self.unheard: dict[Ref, tuple[Begin, float]] = {}  # to be recorded again, and when
 
     def decode(self, event: Event) -> Iterator[Change]:
         if event.kind in scheduled.KINDS:
-            return scheduled.decode(event, self.profiles)
+            return scheduled.decode(event, self.profiles.keys() - self.one_by_one)
         if event.kind in zones.KINDS:
             return self.zones.decode(event)
         if event.kind in groups.KINDS:
@@ -89,6 +100,8 @@ class SchedulerRole:
 
     def membership(self, pod: PodWire) -> scheduling.Membership | None:
         """The group that a pod is joined to, or else the job that made it."""
+        if pod.spec.scheduler_name in self.one_by_one:
+            return None
         return self.groups.membership(pod) or scheduled.membership(pod)
 
     def gathered(self) -> Iterator[Change]:
@@ -109,55 +122,104 @@ class SchedulerRole:
             heads = [ref for ref in heads if names[ref] == name]
         return Turn(name, self.state.look(heads, now))
 
-    def decide(self, view: Turn, now: float) -> Plan:
-        return decide_gangs(view.look, self.profiles[view.name], now)
+    def decide(self, view: Turn, now: float, watchdog: Watchdog | None = None) -> Plan:
+        return decide_gangs(view.look, self.profiles[view.name], now, watchdog)
+
+    def budget(self, view: Turn) -> float:
+        return self.profiles[view.name].decision_seconds
+
+    def asking(self, view: Turn) -> tuple[Ref, ...]:
+        return tuple(candidate.charter.source for candidate in view.look.candidates)
+
+    def only(self, view: Turn, gangs: Collection[Ref]) -> Turn:
+        return replace(view, look=only_asking(view.look, gangs))
+
+    def refusal(self, view: Turn, gang: Ref, fault: Fault) -> tuple[Action, ...]:
+        return refused(view.look, gang, fault)
+
+    def is_intact(self) -> bool:
+        return not self.state.index.damaged
+
+    def under_way(self) -> Plan:
+        return scheduling_under_way(self.state)
 
     def assume(self, plan: Plan, now: float) -> None:
         self.state.assume(plan, now)
 
     def encode(self, plan: Plan, now: float) -> Iterator[Write]:
-        for write in self.volumes.begin(plan, now):
-            self.binding += isinstance(write.tag, Bind)
-            yield write
+        failed = set[Ref]()
+        for gang, binds in self.volumes.binds_of(plan):
+            where = ("encode", gang.kind, f"{gang.namespace}/{gang.name}")
+            writes, done = self.containment.attempt(self.volumes.begin(gang, binds, now), *where)
+            if not done:
+                failed.add(gang)
+                self.binding += len(binds)  # they are settled at once
+                self.unwritten += binds
+                continue
+            self.binding += sum(isinstance(write.tag, Bind) for write in writes)
+            yield from writes
         begun = {action.gang for action in plan.actions if isinstance(action, Begin)}
         out: dict[Ref, set[PodKey]] = {}
         for action in plan.actions:
-            match action:
-                case Bind():
-                    self.teller.drop(action.pod.key)
-                    out.setdefault(action.gang, set()).add(action.pod.key)
-                case Nominate():
-                    yield gang_writes.nominate_write(action)
-                case Displace():
-                    yield from gang_writes.displace_writes(action, now)
-                case Begin():
-                    self.begins[action.gang] = action, out.get(action.gang, set())
-                case Refuse():
-                    self._refuse(action, now, begun)
+            if isinstance(action, Bind):
+                self.teller.drop(action.pod.key)
+                out.setdefault(action.gang, set()).add(action.pod.key)
+                continue
+            where = ("encode", action.gang.kind, f"{action.gang.namespace}/{action.gang.name}")
+            writes, done = self.containment.attempt(self._encoded(action, out, begun, now), *where)
+            yield from writes
+            if not done and not writes:
+                self.unwritten.append(action)
         for gang, pods in out.items():
             if gang.kind == COMPOSITE:  # each group in it has its own record
                 begin, awaited = self.begins.get(gang, (Begin(gang), set()))
                 self.begins[gang] = begin, awaited | pods
 
+    def _encoded(
+        self, action: Action, out: Mapping[Ref, set[PodKey]], begun: set[Ref], now: float
+    ) -> Iterator[Write]:
+        """How one action is carried out."""
+        match action:
+            case Nominate():
+                yield gang_writes.nominate_write(action)
+            case Displace():
+                yield from gang_writes.displace_writes(action, now)
+            case Begin():
+                self.begins[action.gang] = action, out.get(action.gang, set())
+            case Refuse():
+                self._refuse(action, now, begun)
+
     def keep(self, now: float) -> Iterable[Write]:
-        yield from self.zones.complaints(now)
-        for write in self.volumes.ready(now):
+        yield from self._attempted(self.zones.complaints(now), "NodeResourceTopology")
+        for write in self._attempted(self.volumes.ready(now), "volumes"):
             self.binding += isinstance(write.tag, Bind)
             yield write
         for gang in [gang for gang, (_, awaited) in self.begins.items() if not awaited]:
-            yield from self._begin(self.begins.pop(gang)[0], now)
+            yield from self._recorded_begin(self.begins.pop(gang)[0], now)
         for gang in [gang for gang, (_, due) in self.unheard.items() if due <= now]:
-            yield from self._begin(self.unheard.pop(gang)[0], now)
+            yield from self._recorded_begin(self.unheard.pop(gang)[0], now)
         while self.repeats and self.repeats[0][0] <= now:
             write = self.repeats.popleft()[1]
             if self._is_still_meant(write.tag):
                 yield write
-        yield from self.teller.writes(now, busy=self.binding > 0)
-        yield from self.statuses.keep(now)
+        yield from self.teller.writes(now, self.containment, busy=self.binding > 0)
+        yield from self.statuses.keep(now, self.containment)
+
+    def _attempted(self, work: Iterable[Write], kind: str, name: str = "") -> list[Write]:
+        return self.containment.attempt(work, "reconcile", kind, name)[0]
+
+    def _recorded_begin(self, begin: Begin, now: float) -> list[Write]:
+        """That a gang has begun; should that fail, it is written down a while later."""
+        gang = begin.gang
+        where = ("reconcile", gang.kind, f"{gang.namespace}/{gang.name}")
+        writes, done = self.containment.attempt(self._begin(begin, now), *where)
+        if not done:
+            self.unheard[gang] = begin, now + AGAIN_SECONDS
+        return writes
 
     def settle(self, settled: Settled, now: float) -> None:
         action = settled.action
-        if not isinstance(action, Bind | Nominate | Displace | Begin):
+        if not isinstance(action, Bind | Nominate | Displace | Begin | Refuse):
             return
         if isinstance(action, Begin):
             self._recorded(action, settled.ended, now)
@@ -263,7 +325,7 @@ class SchedulerRole:
     def _refuse(self, action: Refuse, now: float, begun: set[Ref]) -> None:
         words, why = self.told(action.gang, action.why), reason(action.why)
         hindrance = action.why.hindrance
-        at_once = hindrance.was_tried or hindrance is Hindrance.TAKEN_BACK or why == ERROR
+        at_once = hindrance.was_tried or hindrance.backs_off or why == ERROR
         for pod in action.pods:
             if pod.gated or pod.told == words or (pod.told and not action.news):
                 continue
@@ -305,7 +367,7 @@ class SchedulerRole:
         yield gang_writes.failed_event(named, words, now)
         charter = self.state.charter_of(gang)
         started = begun or (charter is not None and charter.started)
-        told_by_condition = action.why.hindrance.was_tried or why == ERROR
+        told_by_condition = action.why.hindrance.was_tried or why in (ERROR, *FAULTS.values())
         known = gang_writes.group_reason(why)
         if gang.kind == POD_GROUP and told_by_condition and not started:
             yield gang_writes.group_write(gang, action.uid, version, known, words, now)

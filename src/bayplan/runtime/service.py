@@ -7,9 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from bayplan.dialects.api import Backend, Ended, Event, Kind, Outcome, Write
+from bayplan.dialects.errors import Misconfigured
+from bayplan.model.gang import Ref
 from bayplan.model.plan import Admit, Decline, Evict, Plan, Refuse
+from bayplan.model.watchdog import Watchdog
 from bayplan.runtime.admission_metrics import AdmissionMetrics
+from bayplan.runtime.backoff import Backoff
 from bayplan.runtime.clock import Clock, timer
+from bayplan.runtime.containment import SLOW_SECONDS
 from bayplan.runtime.loop import Loop, Observer
 from bayplan.runtime.metrics import Metrics
 from bayplan.runtime.scheduler_role import SchedulerRole
@@ -17,6 +22,7 @@ from bayplan.runtime.scheduler_role import SchedulerRole
 WAIT_SECONDS_MAX = 1.0
 REST_SECONDS_MIN = 0.004
 REST_SECONDS_MAX = 0.02
+PAUSE_FIRST, PAUSE_MAX = 1.0, 10.0  # seconds after a step that failed
 COUNT_SECONDS = 1.0  # everyone in line is counted this often, not at every step
 
 
@@ -73,8 +79,14 @@ class Shadow(Metered):
 class Meter(Observer):
     """Measures decisions and counts what they say."""
 
-    def __init__(self, clock: Clock, metrics: Metrics, admission: AdmissionMetrics | None = None) -> None:
-        self.clock, self.metrics, self.admission = clock, metrics, admission
+    def __init__(
+        self,
+        clock: Clock,
+        metrics: Metrics,
+        admission: AdmissionMetrics | None = None,
+        slow: Callable[[str], None] = lambda sentence: None,
+    ) -> None:
+        self.clock, self.metrics, self.admission, self.slow = clock, metrics, admission, slow
 
     def stopwatch(self) -> Callable[[], float]:
         return timer(self.clock)
@@ -91,6 +103,16 @@ class Meter(Observer):
         if self.admission is not None and any(isinstance(a, Admit | Evict | Decline) for a in plan.actions):
             self.admission.decided(plan, snapshot_seconds + decision_seconds)
 
+    def watched(self, watchdog: Watchdog, seconds: float) -> None:
+        if seconds > SLOW_SECONDS:
+            longest, gang = watchdog.slowest
+            spent = f", {longest:.1f} s of it on {_title(gang)}" if gang is not None else ""
+            self.slow(f"a decision took {seconds:.1f} s{spent}")
+
+
+def _title(gang: Ref) -> str:
+    return f"{gang.kind} {gang.namespace}/{gang.name}"
+
 
 class Service:
     """Calls `step` when something happened or something is due, until it is told to stop."""
@@ -101,20 +123,35 @@ class Service:
         self.loop, self.clock, self.metrics, self.stop = loop, clock, metrics, stop
         self.last_step = clock.monotonic()
         self.counted = -COUNT_SECONDS
+        self.backoff: Backoff[str] = Backoff(PAUSE_FIRST, PAUSE_MAX)
 
     def run(self) -> None:
-        """Work until stopped; trouble that trying again cannot mend ends it."""
+        """Work until stopped. A step that fails as a whole is tried again after a pause.
+
+        `last_step` is when a step last came to its end: if none does for long, the liveness probe fails.
+        """
         while not self.stop.is_set():
-            elapsed = timer(self.clock)
-            due = self.loop.step(self.clock.wall())
-            spent = elapsed()
-            self.metrics.stepped(spent, self.clock.wall())
-            self.last_step = self.clock.monotonic()
-            if self.last_step >= self.counted + COUNT_SECONDS:
-                self.counted = self.last_step
-                self.metrics.queues(self._lengths())
-            self.loop.backend.wait(max(min(due - self.clock.wall(), WAIT_SECONDS_MAX), 0.0))
-            self.stop.wait(self._rest(spent))
+            try:
+                self._turn()
+                self.backoff.worked("step")
+            except Misconfigured:
+                raise  # trying again cannot mend that
+            except Exception as error:
+                self.loop.containment.failed(error, "step")
+                now = self.clock.monotonic()
+                self.stop.wait(self.backoff.failed("step", now) - now)
+
+    def _turn(self) -> None:
+        elapsed = timer(self.clock)
+        due = self.loop.step(self.clock.wall())
+        spent = elapsed()
+        self.metrics.stepped(spent, self.clock.wall())
+        self.last_step = self.clock.monotonic()
+        if self.last_step >= self.counted + COUNT_SECONDS:
+            self.counted = self.last_step
+            self.metrics.queues(self._lengths())
+        self.loop.backend.wait(max(min(due - self.clock.wall(), WAIT_SECONDS_MAX), 0.0))
+        self.stop.wait(self._rest(spent))
 
     def _rest(self, spent: float) -> float:
         """How long to let news gather: what comes in bursts is taken in together, a lone one at once."""

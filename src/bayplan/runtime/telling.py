@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from bayplan.dialects.api import Ended, Outcome, Write
 from bayplan.model.gang import Ref
 from bayplan.model.pod import PodKey
+from bayplan.runtime.containment import UNCONTAINED, Containment
 
 PATIENCE_SECONDS = 2.0  # pods of a gang come one after the other: only who waits longer is told so
 IN_FLIGHT_MAX = 64
@@ -74,22 +75,31 @@ class Teller:
         """Say this when there is nothing better to do."""
         self.news.append((whom, write))
 
-    def writes(self, now: float, busy: bool = False) -> Iterator[Write]:
-        """As much of what is due as there is room for; good news only while pods need not be bound."""
+    def writes(
+        self, now: float, containment: Containment = UNCONTAINED, busy: bool = False
+    ) -> Iterator[Write]:
+        """As much of what is due as there is room for; good news only while pods need not be bound.
+
+        What cannot be put into a write is said when the same whom is to be told something again.
+        """
         for line in (self.prompt, self.patient):
             while line and line[0].due <= now and self.in_flight < IN_FLIGHT_MAX:
                 tell = line.popleft()
                 if self.latest.get(tell.whom) is tell:
                     del self.latest[tell.whom]
                     self.said[tell.whom] = tell.words
-                    for write in tell.writes(now):
+                    writes, done = containment.attempt(tell.writes(now), "tell", *_titled(tell.whom))
+                    if not done:
+                        del self.said[tell.whom]
+                    for write in writes:
                         self.in_flight += 1
                         marked = isinstance(write.tag, Told)
                         yield write if marked else replace(write, tag=Told(tell.whom, tell.words))
         while self.news and not busy and self.in_flight < IN_FLIGHT_MAX:
             whom, made = self.news.popleft()
-            self.in_flight += 1
-            yield replace(made(), tag=Told(whom, ""))
+            found, _ = containment.attempt(_once(made), "tell", *_titled(whom))
+            self.in_flight += len(found)
+            yield from (replace(write, tag=Told(whom, "")) for write in found)
 
     def ended(self, outcome: Outcome, now: float) -> None:
         """A write ended; perhaps one of ours. What nobody took in, as far as we know, is said a few times."""
@@ -113,3 +123,12 @@ class Teller:
         if self.in_flight >= IN_FLIGHT_MAX:
             return NEVER
         return min((line[0].due for line in (self.prompt, self.patient) if line), default=NEVER)
+
+
+def _titled(whom: Whom) -> tuple[str, str]:
+    kind = whom.kind if isinstance(whom, Ref) else "Pod"
+    return kind, f"{whom.namespace}/{whom.name}"
+
+
+def _once(made: Callable[[], Write]) -> Iterator[Write]:
+    yield made()

@@ -14,6 +14,7 @@ from bayplan.dialects.kueue.notices import WARNING, Notice, notice_write
 from bayplan.dialects.kueue.shrinking import shrunk_places
 from bayplan.dialects.kueue.ungating import Key, Placed, Ungating
 from bayplan.model.change import Change
+from bayplan.runtime.backoff import Backoff
 from bayplan.runtime.roles import Keeper
 
 BATCH_SECONDS = 1.0
@@ -98,6 +99,7 @@ class UngatingRole(Keeper):
         self.stirred: dict[Key, bool] = {}  # since the last round; whether it should not wait
         self.grown: set[Key] = set()  # those of them with a pod that waits for its slot
         self.due: dict[Key, float] = {}
+        self.backoff: Backoff[Key] = Backoff()
 
     def decode(self, event: Event) -> Iterator[Change]:
         if event.happened is not Happened.SYNCED:
@@ -111,14 +113,24 @@ class UngatingRole(Keeper):
     def keep(self, now: float) -> Iterator[Write]:
         """Ungate the pods of the gangs whose turn it is."""
         for key, at_once in self.stirred.items():
-            when = now if at_once or self._is_complete(key) else now + self.batch_seconds
-            self.due[key] = min(when, self.due.get(key, NEVER))
+            complete = at_once
+            with self.containment.unit("reconcile", admitting.WORKLOADS.kind, _titled(key)):
+                complete = at_once or self._is_complete(key)
+            self.due[key] = min(now if complete else now + self.batch_seconds, self.due.get(key, NEVER))
         self.stirred.clear()
         self.grown.clear()
         for key in [key for key, when in self.due.items() if when <= now]:
             del self.due[key]
             if key in self.troops:
-                yield from self._round(key, self.troops[key], now)
+                work = self._round(key, self.troops[key], now)
+                writes, done = self.containment.attempt(
+                    work, "reconcile", admitting.WORKLOADS.kind, _titled(key)
+                )
+                if done:
+                    self.backoff.worked(key)
+                else:
+                    self._call(key, self.backoff.failed(key, now))
+                yield from writes
 
     def follow_up(self, outcome: Outcome, now: float) -> Iterator[Write]:
         """Take note of how a patch ended; what was done stays expected until it is seen."""
@@ -264,6 +276,10 @@ class UngatingRole(Keeper):
     def _call(self, key: Key, when: float) -> None:
         if when < self.due.get(key, NEVER):
             self.due[key] = when
+
+
+def _titled(key: Key) -> str:
+    return "/".join(map(str, key))
 
 
 def _announced(troop: Troop, workload: Object, trouble: str, now: float) -> Iterator[Write]:

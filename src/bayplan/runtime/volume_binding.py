@@ -39,23 +39,27 @@ class VolumeBinding:
         self.board, self.uids, self.versions = board, uids, versions
         self.held: dict[Ref, Held] = {}
 
-    def begin(self, plan: Plan, now: float) -> Iterator[Write]:
-        """The bindings of a plan, or what has to be written before them."""
-        waiting: dict[Ref, dict[ClaimKey, tuple[str, str]]] = {}
+    @staticmethod
+    def binds_of(plan: Plan) -> list[tuple[Ref, list[Bind]]]:
+        """The bindings of a plan by gang."""
         binds: dict[Ref, list[Bind]] = {}
         for action in plan.actions:
             if isinstance(action, Bind):
                 binds.setdefault(action.gang, []).append(action)
-                if action.pod.wants.shape.claims:
-                    waiting.setdefault(action.gang, {}).update(self._waits_for(action))
-        for gang, found in binds.items():
-            self.held.pop(gang, None)
-            claims = waiting.get(gang)
-            if claims:
-                self.held[gang] = Held(tuple(found), frozenset(claims), now + HELD_SECONDS)
-                yield from self._prepare(claims)
-            else:
-                yield from map(_bind_write, found)
+        return list(binds.items())
+
+    def begin(self, gang: Ref, binds: Sequence[Bind], now: float) -> list[Write]:
+        """The bindings of a gang, or what has to be written before them."""
+        self.held.pop(gang, None)
+        claims: dict[ClaimKey, tuple[str, str]] = {}
+        for action in binds:
+            if action.pod.wants.shape.claims:
+                claims.update(self._waits_for(action))
+        if not claims:
+            return [_bind_write(action) for action in binds]
+        writes = list(self._prepare(claims))
+        self.held[gang] = Held(tuple(binds), frozenset(claims), now + HELD_SECONDS)
+        return writes
 
     def ready(self, now: float) -> Iterator[Write]:
         """Bindings whose claims are all bound by now."""

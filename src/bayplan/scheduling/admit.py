@@ -11,6 +11,7 @@ from bayplan.model.gang import Ref
 from bayplan.model.plan import Action, Admit, Again, Decline, Evict, Plan, Why
 from bayplan.model.profile import Profile
 from bayplan.model.refusal import Refusal, Remark, Token
+from bayplan.model.watchdog import Watchdog
 from bayplan.placement.rooms import Rooms
 from bayplan.placement.zone_rooms import ZoneRooms
 from bayplan.scheduling.assess import assess, may_set_aside
@@ -22,8 +23,13 @@ from bayplan.state.quotas import Account
 from bayplan.state.turns import AdmissionSnapshot, Head
 
 
-def decide_admissions(snapshot: AdmissionSnapshot, profile: Profile, now: float) -> Plan:
-    """Decide on all heads; whoever comes later sees what those before it took."""
+def decide_admissions(
+    snapshot: AdmissionSnapshot, profile: Profile, now: float, watchdog: Watchdog | None = None
+) -> Plan:
+    """Decide on all heads; whoever comes later sees what those before it took.
+
+    Those whose turn has not come when the time is up are left for the next decision.
+    """
     zones = ZoneRooms(snapshot.zones, profile.zones) if snapshot.zones else None
     round_ = Round(
         snapshot.books,
@@ -37,6 +43,7 @@ def decide_admissions(snapshot: AdmissionSnapshot, profile: Profile, now: float)
         snapshot.closed,
         snapshot.reserved,
         holdings=snapshot.holdings,
+        watchdog=watchdog or Watchdog(),
     )
     return _Decision(round_).run(snapshot.heads)
 
@@ -51,19 +58,28 @@ class _Decision:
 
     def run(self, heads: Iterable[Head]) -> Plan:
         entries: list[Entry] = []
+        left: list[Ref] = []
+        watchdog = self.round.watchdog
         for head in heads:
+            if watchdog.is_over:
+                left.append(head.demand.gang.source)
+                continue
+            watchdog.turn(head.demand.gang.source)
             refusal = self._barred(head)
             if refusal is not None:
                 self._decline(self._put_off(Decline(head.demand, refusal), head.tries), head.alike)
                 continue
             found = assess(self.round, head.demand, head.queue, head.progress)
             entries.append(Entry(head.demand, head.queue, found, head.alike, head.tries, head.made_room))
+        watchdog.end_turn()
         for entry in in_turn(self.round, entries, self._load):
+            watchdog.turn(entry.demand.gang.source)
             self._process(entry)
             if not entry.done:
                 declined = replace(_declined(entry), reserves=self._reserves(entry))
                 self._decline(self._put_off(declined, entry.tries), entry.alike)
-        return Plan(tuple(self.actions))
+        watchdog.end_turn()
+        return Plan(tuple(self.actions), tuple(left))
 
     def _reserves(self, entry: Entry) -> tuple[str, Path] | None:
         """The domain that a gang nearly fits, if room is all it lacks."""

@@ -38,6 +38,7 @@ def assess(
     inquiry, offer, wanted = _usable_offer(inquiry)
     if offer.mode is Mode.FIT:
         return Assessment(offer)
+    round_.watchdog.so_far = offer.tried
     if offer.mode is Mode.PREEMPT:
         victims = _victims(inquiry, offer, wanted)
         if victims:

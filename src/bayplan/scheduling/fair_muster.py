@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,7 @@ class FairTurns:
             self.rooms = FairRooms(muster.rooms, self.accounts, muster.now)
             self.order = Order(self.accounts)
         for number, candidate in mine:
+            muster.floor.watchdog.turn(candidate.charter.source)
             queue = candidate.charter.queue
             missing = queue if self.order is None else self.accounts.missing(queue)
             if self.order is None or missing is not None:
@@ -75,7 +77,8 @@ class FairTurns:
         """Let gangs grow as long as there is room, then make room for those that have none."""
         if self.order is None:
             return
-        while (turn := self.order.pop()) is not None:
+        watchdog = self.muster.floor.watchdog
+        while not watchdog.is_over and (turn := self.order.pop()) is not None:
             self._try(turn)
         self._make_room()
 
@@ -83,6 +86,8 @@ class FairTurns:
 
     def _try(self, turn: Turn) -> None:
         muster, charter = self.muster, turn.candidate.charter
+        muster.reached.add(charter.source)
+        muster.floor.watchdog.turn(charter.source)
         muster.promises.drop(turn.candidate.nominated)
         asked = _asked(turn)
         excess = self.accounts.beyond_quota(turn.queue, turn.amounts) if charter.lasting else None
@@ -105,6 +110,7 @@ class FairTurns:
             self._took(turn, found)
             return
         muster.floor.undo(mark)
+        muster.floor.watchdog.so_far = partial(standstill, Hindrance.NO_ROOM, asked, found)
         if muster.goes_on_making_room(asked, priority):
             return
         if within is not None and muster.fits(asked):
@@ -156,14 +162,20 @@ class FairTurns:
         """Room by one means or another for everybody in turn: who is first in line also chooses first."""
         by_number = {one.turn.number: one for one in self.late}
         order = Order(self.accounts, [one.turn for one in self.late])
-        while not self.rooms.tired and (turn := order.pop()) is not None:
+        watchdog = self.muster.floor.watchdog
+        while not (self.rooms.tired or watchdog.is_over) and (turn := order.pop()) is not None:
             one = by_number[turn.number]
+            watchdog.turn(turn.candidate.charter.source)
+            watchdog.so_far = partial(standstill, Hindrance.NO_ROOM, one.asked, one.found)
             self.muster.promises.hold(EVERYBODY)
             room = self._find(one)
             if room is None:
                 self._go_without(one)
             else:
                 self._send_away(one, room)
+        if watchdog.is_over:
+            while (turn := order.pop()) is not None:
+                self.muster.reached.discard(turn.candidate.charter.source)
 
     def _find(self, one: _Late) -> FairRoom | None:
         profile = self.muster.profile

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Action, Begin, Bind, Displace, Nominate, Plan, Refuse
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile
 from bayplan.model.standstill import Hindrance, Sought, Standstill
+from bayplan.model.watchdog import Watchdog
 from bayplan.placement.floor import Floor
 from bayplan.placement.tree import Bools
 from bayplan.scheduling.attempt import Asked, Outcome, asked_of, attempt, is_lone, rest_of
@@ -21,21 +23,28 @@ from bayplan.scheduling.refusing import standstill
 from bayplan.state.look import Candidate, Look
 
 
-def decide_gangs(look: Look, profile: Profile, now: float) -> Plan:
-    """Whoever comes first chooses first; each sees what those before it took, and what they were promised."""
+def decide_gangs(look: Look, profile: Profile, now: float, watchdog: Watchdog | None = None) -> Plan:
+    """Whoever comes first chooses first; each sees what those before it took, and what they were promised.
+
+    Those whose turn has not come when the time is up are left for the next decision.
+    """
     scene = look.scene
     if scene.zones is not None:
         scene = replace(scene, zones=replace(scene.zones, rules=profile.zones))
-    with Floor(scene) as floor:
+    with Floor(scene, watchdog) as floor:
         muster = Muster(look, profile, now, floor)
         turns = FairTurns(muster)
         for candidate in look.candidates:
+            if floor.watchdog.is_over:
+                break
             if turns.has(candidate):
                 turns.next()
             else:
+                floor.watchdog.turn(candidate.charter.source)
                 muster.turn(candidate)
         turns.end()
-        return Plan(tuple(muster.actions))
+        floor.watchdog.end_turn()
+        return Plan(tuple(muster.actions), muster.left())
 
 
 class Muster:
@@ -44,6 +53,7 @@ class Muster:
     def __init__(self, look: Look, profile: Profile, now: float, floor: Floor) -> None:
         self.look, self.profile, self.now, self.floor = look, profile, now, floor
         self.actions: list[Action] = []
+        self.reached: set[Ref] = set()  # whose turn has come
         self.promises = Promises(floor, look)
         self.rooms = Rooms(look, profile, floor)
         self.refused: dict[object, Standstill] = {}  # lone pods without a place, by all that matters
@@ -57,6 +67,7 @@ class Muster:
 
     def turn(self, candidate: Candidate) -> None:
         """Decide about one."""
+        self.reached.add(candidate.charter.source)
         asked = asked_of(candidate)
         if candidate.hindrance is not None:
             self.take_back_promises(candidate, candidate.waiting)
@@ -85,6 +96,7 @@ class Muster:
                 self._make_room(rest, found, within, tuple(found.seats.values()))
             return
         self.floor.undo(mark)
+        self.floor.watchdog.so_far = partial(standstill, Hindrance.NO_ROOM, asked, found)
         if self.goes_on_making_room(asked, priority):
             return
         if within is not None and self.fits(asked):
@@ -92,6 +104,13 @@ class Muster:
             self.refuse(candidate, standstill(Hindrance.KEPT_FREE, asked, found))
         else:
             self._make_room(asked, found, within, twin=twin)
+
+    def left(self) -> tuple[Ref, ...]:
+        """Those whose turn has not come, if time was up before."""
+        if len(self.reached) == len(self.look.candidates):
+            return ()
+        refs = (candidate.charter.source for candidate in self.look.candidates)
+        return tuple(ref for ref in refs if ref not in self.reached)
 
     # ── who has a place ────────────────────────────────────────────────────────────────────────────
 
@@ -202,6 +221,7 @@ class Muster:
         self, candidate: Candidate, why: Standstill, pods: tuple[Pod, ...] = (), keeps: tuple[str, ...] = ()
     ) -> None:
         charter = candidate.charter
+        self.reached.add(charter.source)
         news = _is_news(why, candidate.refused)
         pods = pods or candidate.waiting
         self.actions.append(Refuse(charter.source, why, pods, news, charter.uid, keeps))

@@ -68,6 +68,7 @@ def find_places(
     round_: Round, demand: Demand, wanted: Iterable[Wanted], *, empty: bool = False, brief: bool = False
 ) -> dict[str, Assignment] | tuple[str, Misfit]:
     """A place for every pod set, or the flavor where one has none, and why."""
+    round_.watchdog.check()
     wanted = list(wanted)
     if not demand.shape or not (empty or _is_fresh(round_, demand, wanted)):
         return _find(round_, demand, wanted, empty=empty, brief=brief)
@@ -86,6 +87,7 @@ def find_places(
 
 def has_places(round_: Round, demand: Demand, wanted: Sequence[Wanted]) -> bool:
     """Whether there is a place for every pod set; nobody asks where."""
+    round_.watchdog.check()
     if len(wanted) == 1 and not wanted[0].grows and not demand.failed_nodes:
         [want] = wanted
         supply, columns = _supply(round_, demand, want.flavor), round_.rooms.columns(want.flavor)

@@ -11,6 +11,7 @@ from bayplan.model.demand import Demand
 from bayplan.model.gang import Ref
 from bayplan.model.profile import Profile
 from bayplan.model.quota import Cell, Check, CheckSort, Flavor, Queue
+from bayplan.model.watchdog import Watchdog
 from bayplan.placement.rooms import Rooms
 from bayplan.state.holdings import Holding, Spot, holding_of
 from bayplan.state.quotas import Account, Books
@@ -43,6 +44,7 @@ class Round:
     answers: dict[object, Any] = field(default_factory=dict)  # places if empty or untouched, by shape
     holdings: Mapping[Ref, Holding] = field(default_factory=dict)  # of admitted gangs
     absent: set[Ref] = field(default_factory=set)  # admitted gangs taken for gone already
+    watchdog: Watchdog = field(default_factory=Watchdog)  # asked by whatever is tried often
 
     def gangs_of(self, queue: str) -> Iterator[Demand]:
         """Admitted gangs of a queue that are still taken to be there."""
@@ -74,6 +76,7 @@ class Round:
 
     def apply(self, queue: str, load: Load, sign: int = 1) -> None:
         """Take what a gang takes (sign -1: give it back)."""
+        self.watchdog.check()
         self.books.use(queue, load.quota, sign)
         for spot in load.spots:
             self.rooms.take(spot.flavor, spot.place, spot.requests, sign, spot.zones)

@@ -23,7 +23,7 @@ class Witness(MemoryJournal):
 
     def record(self, now: float, what: str, body: object, role: str = "") -> None:
         super().record(now, what, body, role)
-        if isinstance(body, Plan):
+        if what == "plan" and isinstance(body, Plan):
             self.check(body)
 
 

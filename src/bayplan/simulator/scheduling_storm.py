@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.model.plan import Bind, Displace
+from bayplan.runtime.deciding import Deciding
 from bayplan.runtime.journal import MemoryJournal
 from bayplan.runtime.loop import Loop
 from bayplan.runtime.scheduler_role import SchedulerRole, Turn
@@ -39,7 +40,10 @@ class SchedulingStorm(Storm):
         often = self.now - self.judged < REST_SECONDS and not self.is_quiet()
         if often or self.due <= self.now + STEP_SECONDS:
             return False
-        if state.doubted or state.partial or any(entry.place not in ANY_PLACE for entry in state.entries()):
+        if any(intake.quarantine for intake in self.loop.intakes.values()):
+            return False  # not all was read
+        busy = [one.ref.name for one in state.entries() if one.place not in ANY_PLACE]
+        if state.doubted or state.partial or any(not self._is_excused(name) for name in busy):
             return False  # something is under way, or nobody knows whether it is
         self.judged = self.now
         return True
@@ -52,7 +56,12 @@ class SchedulingStorm(Storm):
 
     def would_do(self, fresh: SchedulerRole, view: Turn | None) -> Iterator[Bind | Displace]:
         """What another scheduler would do now, up to those who were told that not everything was tried."""
-        for action in fresh.decide(view, self.now).actions if view is not None else ():
+        if view is None:
+            return
+        if self.sabotage is not None:
+            self.sabotage.work_on([fresh])
+        deciding = Deciding(MemoryJournal(), self.loop.containment, lambda: lambda: 0.0)
+        for action in deciding.plan(fresh, view, self.now).actions:
             if not isinstance(action, Bind | Displace):
                 continue
             told = self.scheduler.state.told(action.gang if isinstance(action, Bind) else action.by)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import msgspec
 
@@ -15,12 +16,14 @@ from bayplan.backends.embedded.gangs import ALL_OF_IT, GangApi
 from bayplan.backends.stagehands.crew import Crew
 from bayplan.dialects.api import Kind
 from bayplan.model.plan import Plan
+from bayplan.runtime.containment import Containment
 from bayplan.runtime.loop import Loop
 from bayplan.runtime.roles import Role
 from bayplan.simulator.faults import NONE, Chances
 from bayplan.simulator.objects import NAMESPACE, Object
 from bayplan.simulator.records import Recorded, Witness
 from bayplan.simulator.report import Report
+from bayplan.simulator.sabotage import Sabotage, Thrown
 from bayplan.simulator.stage import LISTED, PLAIN_NODES, stage
 
 EPOCH = 1_700_000_000.0
@@ -59,6 +62,14 @@ class Storm(ABC):
         self.journal = Witness(self._look_at)
         self.writes: list[bytes] = []
         self.busy = True
+        self.sabotage: Sabotage | None = None
+        self.contains = True
+
+    def throwing(self, *, contained: bool = True) -> Self:
+        """Throw errors at one gang besides, in a loop that contains errors or not."""
+        self.sabotage = Sabotage(Random(f"thrown {self.report.seed}"), self.report.faults)
+        self.contains = contained
+        return self
 
     # ── what a play says ───────────────────────────────────────────────────────────────────────────────
 
@@ -99,7 +110,11 @@ class Storm(ABC):
         """A fresh start that knows nothing but what the API tells it."""
         inner = EmbeddedBackend(self.store)
         self.backend = Recorded(inner, self.rng, self.chances, self.report.faults, self.writes)
-        self.loop = Loop(self.backend, self.roles(), self.journal)
+        roles, containment = self.roles(), None
+        if self.sabotage is not None:
+            self.sabotage.work_on(roles)
+            containment = Containment(self._contained) if self.contains else None
+        self.loop = Loop(self.backend, roles, self.journal, containment=containment)
         self.due = self.begun = self.now
 
     def act(self) -> None:
@@ -149,6 +164,8 @@ class Storm(ABC):
             self.shake()
         self.chances = NONE
         self.backend.calm()
+        if self.sabotage is not None:
+            self.sabotage.calm()
         self.mend()
         while self.now < self.end and not self.report.violations:
             self._step()
@@ -176,12 +193,23 @@ class Storm(ABC):
         self.now = max(min(self.now + pause, self.others_due), self.now + SHORT_SECONDS)
 
     def _judged(self) -> list[str]:
-        if self.must_rest and not self.is_quiet():
+        restless = self.sabotage is not None and self.sabotage.lasts
+        if self.must_rest and not restless and not self.is_quiet():
             return [f"there is no rest after {self.now - EPOCH:.0f} s"]
-        return list(self.verdict())
+        return [one for one in self.verdict() if not self._is_excused(one)]
 
     def _look_at(self, plan: Plan) -> None:
         self._blame(self.planned(plan))
 
     def _blame(self, problems: Iterable[str]) -> None:
-        self.report.violations += [f"{self.now - EPOCH:.1f} s: {one}" for one in problems]
+        blamed = [one for one in problems if not self._is_excused(one)]
+        self.report.violations += [f"{self.now - EPOCH:.1f} s: {one}" for one in blamed]
+
+    def _is_excused(self, problem: str) -> bool:
+        return self.sabotage is not None and self.sabotage.excuses(problem)
+
+    def _contained(self, sentence: str, error: BaseException, **facts: str) -> None:
+        """Only what was thrown on purpose may be contained."""
+        if not isinstance(error, Thrown):
+            told = "".join(traceback.format_exception(error))
+            self.report.violations.append(f"{self.now - EPOCH:.1f} s: {sentence}: {told}")

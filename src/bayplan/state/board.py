@@ -195,7 +195,10 @@ class Board(Standing):
             crew, entry = self.crews.get(ref), self.line.entries.get(ref)
             if crew is not None and entry is not None:
                 self._assumed(crew, entry, refusals.get(ref), now)
+        left = frozenset(plan.left)
         for ref in self._looked:
+            if ref in left:
+                continue
             if self.partial.get(ref, NEVER) + self.heal_seconds <= now:
                 self._had_its_turn(ref, now)
             if ref not in acted and (entry := self.line.entries.get(ref)) is not None:
@@ -268,7 +271,9 @@ class Board(Standing):
         if entry.place in (Place.INCOMPLETE, Place.RUNNING):
             self.line.move(entry, entry.place)
             self._touch(crew, own=False)
-        elif why.hindrance is Hindrance.TAKEN_BACK:
+        elif why.hindrance.backs_off:
+            if why.hindrance is not Hindrance.TAKEN_BACK:
+                crew.victims.clear()  # nobody goes for its sake any more
             self.line.back_off(entry, now)
         else:
             self._put_off(crew, entry, why, now)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TypeVar
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from bayplan.placement import tree as trees
 from bayplan.placement.supply import Directory, Supply
 from bayplan.placement.tree import Bools, Ints
 
+K = TypeVar("K", bound=Hashable)
 CLAIMED_MAX = 2**60
 """The most that gangs are taken to hold in a leaf of several nodes; more than all of these have."""
 
@@ -98,7 +100,7 @@ class Cluster:
 
     def use_node(self, name: str, amounts: Mapping[str, int], sign: int = 1) -> None:
         """Pods outside any placed gang take room on a node (sign -1: give it back)."""
-        _add(self.used.setdefault(name, {}), amounts, sign)
+        _add(self.used, name, amounts, sign)
         row = self._row(name)
         if row is not None:
             self._take(row, amounts)
@@ -106,7 +108,7 @@ class Cluster:
     def use_domain(self, values: Path, amounts: Mapping[str, int], sign: int = 1) -> None:
         """A placed gang takes room in a leaf (sign -1: gives it back)."""
         key = values[-1:] if self.topology.ends_at_host else values
-        _add(self.held.setdefault(key, {}), amounts, sign)
+        _add(self.held, key, amounts, sign)
         path = self.hosts.get(key[-1]) if self.topology.ends_at_host else values
         if path is None:
             return
@@ -120,9 +122,10 @@ class Cluster:
         self._own()
         assert self._claimed is not None
         leaf = int(np.searchsorted(self._tree.starts[-1], low, side="right")) - 1
+        held = self.held.get(key, {})
         for name in amounts:
             if name in self.resources:
-                self._claimed[self.resources[name], leaf] = min(self.held[key][name], CLAIMED_MAX)
+                self._claimed[self.resources[name], leaf] = min(held.get(name, 0), CLAIMED_MAX)
 
     def _take(self, row: int, names: Iterable[str]) -> None:
         """Write down anew what is free of some resources: sums are kept exact, and bounded in the array."""
@@ -245,14 +248,20 @@ class Cluster:
         self.paths = Directory({node.name: path for path, node in placed})
         by_host = {path[-1]: path for path, _ in placed} if self.topology.ends_at_host else {}
         self.hosts = Directory(by_host)
+        held: list[Mapping[str, int]] = [self._gangs_on(node) for node in rows]
+        used = [self.used.get(node.name, {}) for node in rows]
         self._free = np.zeros((len(self.resources), len(rows)), np.int64)
-        for row, node in enumerate(rows):
-            self._free[:, row] = self._room(node)
-        self._held = None
-        if self.topology.ends_at_host and self.held:
-            self._held = np.zeros_like(self._free)
-            for row, node in enumerate(rows):
-                self._held[:, row] = self._held_on(node)
+        self._held = np.zeros_like(self._free) if self.topology.ends_at_host and self.held else None
+        for name, row in self.resources.items():
+            left = (
+                _bounded(node.allocatable.get(name, 0) - other.get(name, 0) - gangs.get(name, 0))
+                for node, other, gangs in zip(rows, used, held, strict=True)
+            )
+            self._free[row] = np.fromiter(left, np.int64, len(rows))
+            if self._held is not None:
+                self._held[row] = np.fromiter(
+                    (_bounded(each.get(name, 0)) for each in held), np.int64, len(rows)
+                )
         self._shared = False
         self._reclaim()
 
@@ -276,6 +285,14 @@ def _bounded(amount: int) -> int:
     return max(-ROOM_MAX, min(amount, ROOM_MAX))
 
 
-def _add(total: dict[str, int], amounts: Mapping[str, int], sign: int) -> None:
+def _add(totals: dict[K, dict[str, int]], key: K, amounts: Mapping[str, int], sign: int) -> None:
+    """Of what is given back nothing is kept: names of resources and nodes come and go without end."""
+    total = totals.setdefault(key, {})
     for name, amount in amounts.items():
-        total[name] = total.get(name, 0) + sign * amount
+        left = total.get(name, 0) + sign * amount
+        if left:
+            total[name] = left
+        else:
+            total.pop(name, None)
+    if not total:
+        del totals[key]

@@ -15,6 +15,7 @@ from bayplan.model.refusal import Remark
 BACKOFF_FIRST = 1.0
 BACKOFF_MAX = 30.0
 NEVER = float("inf")
+_OF_ITS_OWN = (Remark.INTERNAL, Remark.OUT_OF_TIME)  # reasons that are not those of its like
 
 
 class Place(StrEnum):
@@ -203,9 +204,13 @@ class Lines:
         resumed = any(index >= 0 for part in standing.progress for index in part.values())
         standing.progress, standing.asked = tuple(action.progress), line.wakings
         self.crowded = self.crowded or action.crowded
-        if standing.place is Place.WAITING:
+        if standing.place is Place.WAITING and remark not in _OF_ITS_OWN:
             line.tell(standing, action.refusal.token)
         match action.again:
+            case Again.AFTER_A_WHILE if standing.place is Place.WAITING:
+                self.give_up_turn(standing.queue, standing)
+                self.back_off(standing, Place.BACKOFF, now, BACKOFF_FIRST, BACKOFF_MAX)
+                return True
             case Again.AFTER_A_WHILE:
                 standing.tries += standing.due > 0  # what an event made us try does not count
                 self.move(standing, Place.PLACING, now + action.seconds)

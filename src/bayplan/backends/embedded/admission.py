@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bayplan.backends.embedded.matching import Matching, NamespaceLabels
 from bayplan.backends.embedded.status import Refusal
 
 Object = dict[str, Any]
+
+_LOG = logging.getLogger(__name__)
 
 CREATE, UPDATE, DELETE = "CREATE", "UPDATE", "DELETE"
 
@@ -27,6 +31,7 @@ class Review:
     object: Object | None  # as it would be; None for a delete
     old: Object | None
     dry_run: bool = False
+    user: str = ""  # who writes, as far as that is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +54,21 @@ class Hook:
     resources: frozenset[tuple[str, str]]  # (group, plural or plural/subresource)
     operations: frozenset[str] = frozenset({CREATE, UPDATE})
     mutating: bool = False
+    matching: Matching = Matching()  # noqa: RUF009 - it is frozen
 
-    def concerns(self, review: Review) -> bool:
+    def concerns(self, review: Review, labels_of: NamespaceLabels) -> bool:
         """Whether the hook is asked about a write."""
         plural = f"{review.plural}/{review.subresource}" if review.subresource else review.plural
-        return review.operation in self.operations and (review.group, plural) in self.resources
+        named = review.operation in self.operations and (review.group, plural) in self.resources
+        return named and self.matching.concerns(review, labels_of)
 
 
 class Admission:
     """All hooks, in the order in which they were registered; mutating ones first."""
 
-    def __init__(self) -> None:
+    def __init__(self, labels_of: NamespaceLabels = lambda namespace: {}) -> None:
         self.hooks: list[Hook] = []
+        self.labels_of = labels_of
 
     def register(self, hook: Hook) -> None:
         """Ask this hook too."""
@@ -69,7 +77,7 @@ class Admission:
     def mutate(self, review: Review, warnings: list[str]) -> Object | None:
         """The object as the mutating hooks want it."""
         for hook in self.hooks:
-            if hook.mutating and hook.concerns(review):
+            if hook.mutating and hook.concerns(review, self.labels_of):
                 verdict = _asked(hook, review, warnings)
                 if verdict.object is not None:
                     review = replace(review, object=verdict.object)
@@ -78,12 +86,21 @@ class Admission:
     def validate(self, review: Review, warnings: list[str]) -> None:
         """Refusal when a validating hook says no."""
         for hook in self.hooks:
-            if not hook.mutating and hook.concerns(review):
+            if not hook.mutating and hook.concerns(review, self.labels_of):
                 _asked(hook, review, warnings)
 
 
 def _asked(hook: Hook, review: Review, warnings: list[str]) -> Verdict:
-    verdict = hook.decide(review)
+    try:
+        verdict = hook.decide(review)
+    except Refusal:
+        raise
+    except Exception as error:  # as an API server does when a webhook fails
+        _LOG.warning("webhook %s failed on %s %s", hook.name, review.plural, review.name, exc_info=error)
+        if hook.matching.fails_open:
+            return Verdict()
+        told = f"{type(error).__name__}: {error}"
+        raise Refusal(500, f'Internal error occurred: failed calling webhook "{hook.name}": {told}') from None
     warnings += verdict.warnings
     if not verdict.allowed:
         why = verdict.message or "the webhook gave no reason"

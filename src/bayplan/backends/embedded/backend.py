@@ -25,8 +25,8 @@ _OTHER_OBJECT = ("UID in precondition", "UID in the precondition", "metadata.uid
 class EmbeddedBackend:
     """A Backend on a store. Whoever shares the store with other threads hands in the lock they all take."""
 
-    def __init__(self, store: Store, lock: threading.RLock | None = None) -> None:
-        self.store = store
+    def __init__(self, store: Store, lock: threading.RLock | None = None, user: str = "") -> None:
+        self.store, self.user = store, user  # the user is shown to webhooks
         self._lock = lock or threading.RLock()
         self._watches: dict[Kind, Watch] = {}
         self._awaited: list[Kind] = []  # optional, and not served yet
@@ -73,7 +73,11 @@ class EmbeddedBackend:
     def submit(self, writes: Sequence[Write]) -> None:
         """Make these writes, one after the other."""
         with self._lock:
-            self._outcomes += [self._written(write) for write in writes]
+            before, self.store.user = self.store.user, self.user
+            try:
+                self._outcomes += [self._written(write) for write in writes]
+            finally:
+                self.store.user = before
         self._stirred.set()
 
     def outcomes(self) -> Iterable[Outcome]:

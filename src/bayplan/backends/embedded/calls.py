@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-import yaml
-
 from bayplan.backends.embedded import protobuf
 from bayplan.backends.embedded.options import Options
+from bayplan.backends.embedded.plain_values import NotPlain, plain
 from bayplan.backends.embedded.status import Refusal, bad_request, unsupported, wrong_options
+from bayplan.dialects.kube.bounded_json import UnreadableJSON, bounded_json
+from bayplan.dialects.kube.bounded_yaml import UnreadableYAML, bounded_yaml
 
 Object = dict[str, Any]
 
@@ -23,6 +24,9 @@ _OPTIONS = {
     "DELETE": "DeleteOptions",
 }
 _SHOWN_MAX = 30
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_DIGITS_MAX = 20  # more do not fit into 64 bits
+_INT64 = range(-(2**63), 2**63)
 _TRUE = ("1", "true", "True", "TRUE", "t", "T")
 
 
@@ -58,10 +62,11 @@ class Call:
         text = self.query.get(name, "")
         if not text:
             return None
-        try:
-            return int(text)
-        except ValueError:
-            raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+        if not _WHOLE.fullmatch(text):
+            raise bad_request(f'strconv.ParseInt: parsing "{text[:_SHOWN_MAX]}": invalid syntax')
+        if len(text) > _DIGITS_MAX or int(text) not in _INT64:
+            raise bad_request(f'strconv.ParseInt: parsing "{text[:_SHOWN_MAX]}": value out of range')
+        return int(text)
 
     def options(self) -> Options:
         """How a write is to be made."""
@@ -82,9 +87,12 @@ class Call:
             return protobuf.decoded(self.body)
         if form.endswith("yaml"):
             try:
-                return yaml.load(self.body, Loader=yaml.CSafeLoader)
-            except yaml.YAMLError as error:
-                raise bad_request(f"error decoding YAML: {error}") from None
+                return plain(bounded_yaml(self.body))
+            except UnreadableYAML as error:
+                where = f" ({error.where})" if error.where else ""
+                raise bad_request(f"error decoding YAML: the body {error.why}{where}") from None
+            except NotPlain as error:
+                raise bad_request(f"error decoding YAML: the body {error}") from None
         if form not in ("", "*/*") and not form.endswith("json"):
             raise Refusal(
                 415,
@@ -92,8 +100,8 @@ class Call:
                 f"{JSON}, application/yaml, {protobuf.FORM}",
             )
         try:
-            return msgspec.json.decode(self.body)
-        except msgspec.DecodeError as error:
+            return plain(bounded_json(self.body))
+        except (UnreadableJSON, NotPlain) as error:
             shown = shortened(self.body)
             raise bad_request(
                 f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from typing import TYPE_CHECKING, Any
 
 from bayplan.backends.embedded.behaviours import Behaviour
@@ -15,6 +16,11 @@ Object = dict[str, Any]
 
 _RBAC = "rbac.authorization.k8s.io"
 _USER_PRIORITY_MAX = 1_000_000_000
+_PERCENT = re.compile(r"[0-9]{1,9}%")
+_PERCENT_TOLD = (
+    "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%', or '93%', "
+    "regex used for validation is '[0-9]+%')"
+)
 
 
 def _namespace_default(namespace: Object) -> None:
@@ -151,11 +157,13 @@ def _budget_check(budget: Object, _: Object | None) -> list[Problem]:
     spec = budget["spec"]
     if "minAvailable" in spec and "maxUnavailable" in spec:
         return [wrong("spec", spec, "minAvailable and maxUnavailable cannot be both set")]
-    return [
-        wrong(f"spec.{key}", spec[key], "must be greater than or equal to 0")
-        for key in ("minAvailable", "maxUnavailable")
-        if isinstance(spec.get(key), int) and spec[key] < 0
-    ]
+    problems = []
+    for key in ("minAvailable", "maxUnavailable"):
+        if isinstance(spec.get(key), int) and spec[key] < 0:
+            problems.append(wrong(f"spec.{key}", spec[key], "must be greater than or equal to 0"))
+        elif isinstance(spec.get(key), str) and not _PERCENT.fullmatch(spec[key]):
+            problems.append(wrong(f"spec.{key}", spec[key], _PERCENT_TOLD))
+    return problems
 
 
 def _lease_check(lease: Object, _: Object | None) -> list[Problem]:

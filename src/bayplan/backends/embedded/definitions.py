@@ -86,9 +86,12 @@ def check(definition: Object, old: Object | None) -> list[Problem]:
         told = "must have exactly one version marked as storage version"
         problems.append(wrong("spec.versions", [one["name"] for one in versions], told))
     for place, version in enumerate(versions):
-        if not version.get("schema", {}).get("openAPIV3Schema"):
-            path = f"spec.versions[{place}].schema.openAPIV3Schema"
+        path = f"spec.versions[{place}].schema.openAPIV3Schema"
+        schema = (version.get("schema") or {}).get("openAPIV3Schema")
+        if not schema:
             problems.append(required(path))
+        elif why := _unusable(schema):
+            problems.append(wrong(path, "schema", why))
     if old is not None:
         problems += [
             wrong(f"spec.{key}", spec.get(key), "field is immutable")
@@ -96,6 +99,16 @@ def check(definition: Object, old: Object | None) -> list[Problem]:
             if spec.get(key) != old["spec"].get(key)
         ]
     return problems
+
+
+def _unusable(schema: Any) -> str:
+    """Why a schema cannot be used; empty if it can."""
+    try:
+        Checker(schema)
+        walker(schema)
+    except (AttributeError, TypeError, KeyError, ValueError, RecursionError) as error:
+        return f"is not a structural schema: {str(error).partition(chr(10))[0][:200]}"
+    return ""
 
 
 BEHAVIOURS = {"CustomResourceDefinition": Behaviour(default_definition, on_create, check=check)}

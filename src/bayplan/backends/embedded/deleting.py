@@ -103,6 +103,7 @@ def _ask_hooks(store: Store, target: Target, item: Object) -> None:
         None,
         outward(resource, item),
         target.options.dry_run,
+        store.user,
     )
     store.admission.mutate(review, warnings)
     store.admission.validate(review, warnings)

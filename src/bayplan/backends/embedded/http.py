@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hmac
 import ipaddress
 import logging
@@ -20,6 +21,7 @@ from aiohttp import web
 from bayplan.backends.embedded import certificates, documents, streaming
 from bayplan.backends.embedded.calls import JSON, Call, acceptable, place_of
 from bayplan.backends.embedded.kubeconfig import write_kubeconfig
+from bayplan.backends.embedded.kubeconfig_merge import Merged, merge_into
 from bayplan.backends.embedded.serving import Answer, Stream, serve
 from bayplan.backends.embedded.status import Refusal
 from bayplan.backends.embedded.store import Store
@@ -27,6 +29,7 @@ from bayplan.dialects.errors import Misconfigured
 
 BODY_MAX = 3 * 1024 * 1024  # as upstream
 PORTS = range(20000, 32000)
+USER = "kubernetes-admin"  # whoever has the token
 _LOG = logging.getLogger(__name__)
 _OPEN = {"/healthz", "/livez", "/readyz"}
 _START_SECONDS = 10.0
@@ -72,7 +75,9 @@ class Face:
         if not self._started.wait(_START_SECONDS):
             raise Misconfigured(f"The HTTP face did not start at {self.url} within {_START_SECONDS:.0f} s.")
         if self._trouble is not None:
-            raise Misconfigured(f"{self.url} cannot be served: {self._trouble}") from self._trouble
+            in_use = isinstance(self._trouble, OSError) and self._trouble.errno == errno.EADDRINUSE
+            told = f"port {self.port} is in use; choose another one" if in_use else str(self._trouble)
+            raise Misconfigured(f"{self.url} cannot be served: {told}") from None
         return self
 
     def stop(self) -> None:
@@ -84,8 +89,12 @@ class Face:
             self._thread.join(_START_SECONDS)
 
     def write_kubeconfig(self, path: Path) -> None:
-        """Write the kubeconfig with which kubectl finds this face."""
+        """Write a kubeconfig of its own with which kubectl finds this face."""
         write_kubeconfig(path, self.url, self.credentials.authority, self.token)
+
+    def merge_kubeconfig(self, path: Path) -> Merged:
+        """Add the context for this face to a kubeconfig that may hold others."""
+        return merge_into(path, self.url, self.credentials.authority, self.token)
 
     def _run(self) -> None:
         try:
@@ -137,7 +146,11 @@ class Face:
                 return _document(documents.find(self.store, call, f"{self.host}:{self.port}"))
         form = acceptable(call.accept)
         with self.lock:
-            answer = documents.serve_place(self.store, call, place, serve)
+            self.store.user = USER
+            try:
+                answer = documents.serve_place(self.store, call, place, serve)
+            finally:
+                self.store.user = ""
         if isinstance(answer, Stream):
             return await streaming.send(request, answer, self.store, self.lock, self.hub)
         if isinstance(answer, Answer):

@@ -8,6 +8,7 @@ from typing import Any
 import jsonpatch
 
 from bayplan.backends.embedded import strategic
+from bayplan.backends.embedded.plain_values import NotPlain, plain
 from bayplan.backends.embedded.reading import Field, copied, types
 from bayplan.backends.embedded.resources import Resource
 from bayplan.backends.embedded.status import Refusal, bad_request
@@ -31,7 +32,11 @@ def patched(resource: Resource, old: Object, patch: Any, form: str) -> Object:
     if form == MERGE:
         return merge(old, patch)
     if form == STRATEGIC and resource.type:
-        return strategic.merge(old, dict(patch), resource.type)
+        try:
+            return strategic.merge(old, dict(patch), resource.type)
+        except (AttributeError, TypeError, KeyError):  # a value of another type than the field has
+            told = "the patch has a value where the object has a list or a map of another form"
+            raise bad_request(f"{told}; correct its types") from None
     if form == STRATEGIC:
         raise Refusal(
             415,
@@ -78,8 +83,12 @@ def _json(old: Object, patch: Any) -> Object:
         raise bad_request("a JSON patch is a list of operations; for an object send it as " + MERGE)
     try:
         result = jsonpatch.JsonPatch(patch).apply(copied(old), in_place=True)
-    except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException):
+    except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException, TypeError, ValueError, KeyError):
         raise Refusal(422, _REJECTED, None, {}) from None
+    try:
+        plain(result)  # operations may stack values ever deeper
+    except NotPlain as error:
+        raise bad_request(f"the object after the patch {error}") from None
     if not isinstance(result, dict):
         raise Refusal(422, _REJECTED, None, {})
     changed: Object = result

@@ -36,7 +36,7 @@ def decoded(body: bytes) -> Object:
         kind = named.get(2, "")
         known = _type_of(named.get(1, ""), kind)
         return {"apiVersion": named.get(1, ""), "kind": kind, **_message(envelope.get(2, b""), known, known)}
-    except (ValueError, KeyError, IndexError) as error:
+    except (ValueError, KeyError, IndexError, TypeError, OverflowError, OSError, AttributeError) as error:
         raise Refusal(415, f"the protobuf body cannot be read ({error}); send application/json") from None
 
 

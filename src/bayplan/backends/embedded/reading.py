@@ -152,7 +152,7 @@ def _map_reader(type_: str) -> Reader:
         if type(value) is not dict:
             raise _mismatch(value, path, go_type(type_), "")
         inner = reader(item_type)
-        zero = "" if item_type in ("string", "bytes") else None
+        zero = {"string": "", "bytes": "", "quantity": "0"}.get(item_type)
         return {key: zero if item is None else inner(item, path, unknown) for key, item in value.items()}
 
     return read

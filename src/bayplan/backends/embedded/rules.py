@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache, reduce
+from functools import cache, lru_cache, reduce
 from typing import Any
 
 import msgspec
@@ -94,23 +94,36 @@ def available() -> bool:
     return _environment() is not None
 
 
-_known: list[Any] = []
+_RULE_VARIABLES = ("self", "oldSelf", "before")
 
 
 def _environment() -> Any:
-    if not _known:
-        try:
-            cel = importlib.import_module("cel_expr_python.cel")
-            optional = importlib.import_module("cel_expr_python.ext.ext_optional")
-            strings = importlib.import_module("cel_expr_python.ext.ext_strings")
-        except ImportError:
-            _LOG.warning("CEL rules of custom resources are not checked: pip install 'bayplan[cel]'")
-            _known.append(None)
-        else:
-            variables = {"self": cel.Type.DYN, "oldSelf": cel.Type.DYN, "before": cel.Type.DYN}
-            extensions = [optional.ExtOptional(), strings.ExtStrings()]
-            _known.append(cel.NewEnv(variables=variables, extensions=extensions))
-    return _known[0]
+    return environment(_RULE_VARIABLES)
+
+
+@cache
+def environment(variables: tuple[str, ...]) -> Any:
+    """What compiles expressions over variables of any type; None without the library."""
+    library = _library()
+    if library is None:
+        return None
+    cel, extensions = library
+    return cel.NewEnv(variables=dict.fromkeys(variables, cel.Type.DYN), extensions=extensions)
+
+
+@cache
+def _library() -> tuple[Any, list[Any]] | None:
+    try:
+        cel = importlib.import_module("cel_expr_python.cel")
+        optional = importlib.import_module("cel_expr_python.ext.ext_optional")
+        strings = importlib.import_module("cel_expr_python.ext.ext_strings")
+    except ImportError:
+        _LOG.warning(
+            "CEL rules of custom resources are not checked, and webhooks are asked about every write, "
+            "whatever their match conditions say: pip install 'bayplan[cel]'"
+        )
+        return None
+    return cel, [optional.ExtOptional(), strings.ExtStrings()]
 
 
 def _node(schema: Schema, environment: Any) -> _Node | None:

@@ -43,6 +43,9 @@ def update(
     item = store.get(resource, namespace, name)
     if not isinstance(body, dict) or body.get("kind", "Scale") != "Scale":
         raise bad_request("a Scale of autoscaling/v1 is expected here")
+    for part in ("metadata", "spec"):
+        if not isinstance(body.get(part) or {}, dict):
+            raise bad_request(f'Scale in version "v1" cannot be handled as a Scale: {part} must be an object')
     version = (body.get("metadata") or {}).get("resourceVersion")
     if version and version != item["metadata"]["resourceVersion"]:
         raise conflict(resource, name)

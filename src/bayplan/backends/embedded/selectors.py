@@ -17,6 +17,7 @@ _KEY = rf"(?:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/)?{_WORD}"
 _SET = re.compile(rf"\s*({_KEY})\s+(in|notin)\s*\(([^()]*)\)\s*")
 _COMPARED = re.compile(rf"\s*({_KEY})\s*(==|!=|=|<|>)\s*({_WORD})?\s*")
 _EXISTS = re.compile(rf"\s*(!?)\s*({_KEY})\s*")
+_WHOLE = re.compile(r"-?[0-9]{1,19}")
 _FIELD = re.compile(r"([^=!,]+)(==|!=|=)((?:[^,\\]|\\.)*)")
 
 
@@ -138,11 +139,11 @@ def _compared(key: str, operator: str, value: str) -> Matcher:
         return lambda labels: labels.get(key) == value
     if operator == "!=":
         return lambda labels: labels.get(key) != value
-    if not re.fullmatch(r"-?\d+", value):
+    if not _WHOLE.fullmatch(value):
         raise bad_request(f"{key} {operator} {value}: only whole numbers can be compared by size")
     sign, bound = (1 if operator == ">" else -1), int(value)
     return lambda labels: (
-        bool(re.fullmatch(r"-?\d+", labels.get(key, ""))) and sign * (int(labels[key]) - bound) > 0
+        bool(_WHOLE.fullmatch(labels.get(key, ""))) and sign * (int(labels[key]) - bound) > 0
     )
 
 

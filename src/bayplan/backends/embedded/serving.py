@@ -10,7 +10,7 @@ from bayplan.backends.embedded import patches, scaling, tables
 from bayplan.backends.embedded.calls import Call, Place, shortened, wants_metadata, wants_table
 from bayplan.backends.embedded.history import Watch
 from bayplan.backends.embedded.options import Deletion, Options
-from bayplan.backends.embedded.paging import parse_version, version_told
+from bayplan.backends.embedded.paging import is_number, parse_version, version_told
 from bayplan.backends.embedded.resources import Resource
 from bayplan.backends.embedded.status import (
     Refusal,
@@ -142,8 +142,10 @@ def _watch(store: Store, call: Call, place: Place, resource: Resource) -> Stream
     if asked_initial and query.get("resourceVersionMatch") != "NotOlderThan":
         told = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
         raise wrong_options("ListOptions", [unwanted("resourceVersionMatch", told)])
-    if since and not since.isdecimal():
-        raise Refusal(500, version_told(since), "")
+    if since and not is_number(since):
+        raise Refusal(500, version_told(since), "")  # as upstream
+    if since:
+        parse_version(since)
     show, bookmarks = _shower(store, call, resource), call.flag("allowWatchBookmarks")
     seconds = call.number("timeoutSeconds")
     try:
@@ -264,7 +266,9 @@ def _body(call: Call, resource: Resource) -> Any:
     if resource.custom and isinstance(body, dict) and not (body.get("kind") and body.get("apiVersion")):
         missing = "Kind" if not body.get("kind") else "apiVersion"
         told = f"the object provided is unrecognized (must be of type {resource.kind}): Object '{missing}' is"
-        raise bad_request(f"{told} missing in '{call.body.decode()}' ({shortened(call.body)})")
+        raise bad_request(
+            f"{told} missing in '{call.body.decode(errors='replace')}' ({shortened(call.body)})"
+        )
     return body
 
 

@@ -65,7 +65,8 @@ class Store:
         self.version = 1
         self.resources = Resources()
         self.resources.add(gangs.served(builtin(), gang_api))
-        self.admission = Admission()
+        self.admission = Admission(self._namespace_labels)
+        self.user = ""  # who writes just now, for those who look at writes
         self.behaviours = behaviours.builtin(gangs.behaviours(gang_api))
         self.conversions: dict[tuple[str, str], ConvertTo] = {}  # by group and kind
         self.owners = garbage.Owners()
@@ -325,6 +326,10 @@ class Store:
     def _happened(self, resource: Resource, change: Change) -> None:
         self.owners.note(resource.storage, change)
         self._queue.append((resource.storage, change))
+
+    def _namespace_labels(self, name: str) -> Mapping[str, str]:
+        found = self.shelf(self.resources.find("", "v1", "namespaces")).objects.get(name)
+        return ((found or {}).get("metadata") or {}).get("labels") or {}
 
     def _matcher(self, resource: Resource, labels: str, fields: str) -> Callable[[Object], bool] | None:
         by_label = label_matcher(labels)

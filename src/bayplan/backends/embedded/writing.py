@@ -300,7 +300,7 @@ def _existing(store: Store, target: Target) -> Object:
 def _mutated(store: Store, target: Target, operation: str, item: Object, old: Object | None) -> Object:
     if not store.admission.hooks:
         return item
-    review = _review(target, operation, item, old)
+    review = _review(store, target, operation, item, old)
     changed = store.admission.mutate(review, target.options.warnings)
     if changed is None or changed is item:
         return item
@@ -311,10 +311,10 @@ def _mutated(store: Store, target: Target, operation: str, item: Object, old: Ob
 
 def _validate(store: Store, target: Target, operation: str, item: Object, old: Object | None) -> None:
     if store.admission.hooks:
-        store.admission.validate(_review(target, operation, item, old), target.options.warnings)
+        store.admission.validate(_review(store, target, operation, item, old), target.options.warnings)
 
 
-def _review(target: Target, operation: str, item: Object, old: Object | None) -> Review:
+def _review(store: Store, target: Target, operation: str, item: Object, old: Object | None) -> Review:
     resource = target.resource
     return Review(
         operation,
@@ -327,6 +327,7 @@ def _review(target: Target, operation: str, item: Object, old: Object | None) ->
         item,
         old,
         target.options.dry_run,
+        store.user,
     )
 
 

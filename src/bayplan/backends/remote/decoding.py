@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
@@ -11,7 +12,12 @@ import msgspec
 from msgspec import Raw, Struct
 
 from bayplan.dialects.api import Kind
+from bayplan.dialects.kube.bounded_json import deeper_than
+from bayplan.dialects.kube.bounded_yaml import DEPTH_MAX
 
+TOO_DEEP = f"it is nested more than {DEPTH_MAX} levels deep"
+_DEPTH_KEPT = DEPTH_MAX + 8  # objects stand in lists and lines
+_TOKENS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}]', re.DOTALL)
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 Identity = tuple[str, str, str, str]
@@ -99,14 +105,21 @@ class Wire:
         self.identify: Callable[[Any], Identity] = _of_struct(kind) if kind.wire else _of_dict
 
     def object(self, text: bytes | Raw) -> Any:
-        """One object; msgspec.ValidationError if it is not as the kind declares."""
+        """One object; msgspec.ValidationError if it is not as the kind declares, or nested too deeply.
+
+        Of a kind with a Struct only few fields are read, so that depth elsewhere does not matter.
+        """
+        if self._kind.wire is None and deeper_than(bytes(text), DEPTH_MAX):
+            raise msgspec.ValidationError(TOO_DEEP)
         return self._object.decode(text)
 
     def page(self, text: bytes) -> Page:
         """A page of a list. One object that cannot be read does not take the others with it."""
+        if self._kind.wire is None and deeper_than(text, DEPTH_MAX):
+            return self._one_by_one(text)
         try:
             found = self._page.decode(text)
-        except msgspec.ValidationError:
+        except (msgspec.ValidationError, RecursionError):
             return self._one_by_one(text)
         items = found.items or []
         if self._kind.wire is None:
@@ -116,11 +129,11 @@ class Wire:
         return Page(items, found.metadata)
 
     def _one_by_one(self, text: bytes) -> Page:
-        raw = _raw_page.decode(text)
+        raw = _raw_page.decode(shallow(text))
         items, unreadable = [], []
         for item in raw.items or ():
             try:
-                items.append(self._object.decode(item))
+                items.append(self.object(item))
             except msgspec.ValidationError as wrong:
                 unreadable.append((key_of(item), str(wrong)))
         return Page(items, raw.metadata, tuple(unreadable))
@@ -128,7 +141,27 @@ class Wire:
 
 def line(text: bytes) -> Line:
     """A line of a watch, its object still unread."""
-    return _line.decode(text)
+    try:
+        return _line.decode(text)
+    except RecursionError:
+        return _line.decode(shallow(text))
+
+
+def shallow(text: bytes) -> bytes:
+    """The text with null for what lies deeper than any object that is read, so that it can be decoded."""
+    if not deeper_than(text, _DEPTH_KEPT):
+        return text
+    kept, depth, start = [], 0, 0
+    for token in _TOKENS.finditer(text):
+        if token[0] in (b"{", b"["):
+            depth += 1
+            if depth == _DEPTH_KEPT + 1:
+                kept += [text[start : token.start()], b"null"]
+        elif token[0] in (b"}", b"]"):
+            depth -= 1
+            if depth == _DEPTH_KEPT:
+                start = token.end()
+    return b"".join((*kept, text[start:]))
 
 
 def bookmark(text: Raw) -> ListMeta:

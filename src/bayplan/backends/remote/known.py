@@ -70,6 +70,13 @@ class Known:
         out.append(Event(Happened.GONE, self._kind, found, version))
         return version
 
+    def gone_unread(self, key: tuple[str, str], version: str, out: list[Event]) -> None:
+        """An object no longer exists, and its last state cannot be read: the one before stands for it."""
+        before = self._objects.get(key)
+        if before is not None and (before[1] == version or newer(version, before[1])):
+            self._forget(key, version)
+            out.append(Event(Happened.GONE, self._kind, before[2], version))
+
     def finish_list(self, version: str, out: list[Event]) -> None:
         """The list is complete: what it did not have is gone."""
         listed, self._listed = self._listed or set(), None

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from bayplan.backends.bounded_file import read_bounded
 from bayplan.backends.remote.access import Access, Material
 from bayplan.backends.remote.kubeconfig_user import User, material, user_part
 from bayplan.dialects.errors import Misconfigured
@@ -19,6 +20,7 @@ from bayplan.dialects.kube.bounded_yaml import UnreadableYAML, bounded_yaml
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 PROXY_SCHEMES = ("http", "https")
+BYTES_MAX = 16 * 1024 * 1024
 
 T = TypeVar("T")
 
@@ -163,7 +165,7 @@ def _from_files(paths: Sequence[Path], context: str | None) -> Access:
 
 def _read(path: Path) -> _File:
     try:
-        content = bounded_yaml(path.read_bytes())
+        content = bounded_yaml(read_bounded(path, BYTES_MAX))
     except OSError as wrong:
         raise Misconfigured(
             f"the kubeconfig {path} cannot be read ({wrong.strerror}); correct the path or the permissions"

@@ -265,9 +265,12 @@ class Reflector:
                     told = bytes(happened.object)
                     raise self._trouble(status_of(told).code or 500, told)
         except msgspec.ValidationError as wrong:
-            key = key_of(happened.object)
-            self._unreadable(key, str(wrong))
-            self._reached(version_of(happened.object))
+            key, version = key_of(happened.object), version_of(happened.object)
+            if happened.type == "DELETED":
+                self._known.gone_unread(key, version, events)
+            else:
+                self._unreadable(key, str(wrong))
+            self._reached(version)
 
     def _marked(self, metadata: ListMeta, events: list[Event]) -> None:
         if self._known.listing and (metadata.annotations or {}).get(INITIAL_EVENTS_END) == "true":

@@ -6,19 +6,23 @@ import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 
+from bayplan.backends.stagehands.deployments import reconcile_deployment
 from bayplan.backends.stagehands.job_sets import reconcile_job_set
 from bayplan.backends.stagehands.jobs import reconcile_job
 from bayplan.backends.stagehands.kubelet import stage_of
 from bayplan.backends.stagehands.leader_worker_sets import reconcile_leader_worker_set
 from bayplan.backends.stagehands.mpi_jobs import reconcile_mpi_job
 from bayplan.backends.stagehands.objects import (
+    DEPLOYMENTS,
     JOB_SETS,
     JOBS,
     LEADER_WORKER_SETS,
     MPI_JOBS,
     NODES,
     PODS,
+    REPLICA_SETS,
     STATEFUL_SETS,
     Object,
     delete,
@@ -27,12 +31,15 @@ from bayplan.backends.stagehands.objects import (
     name_of,
     uid_of,
 )  # fmt: skip
+from bayplan.backends.stagehands.replica_sets import reconcile_replica_set
 from bayplan.backends.stagehands.stateful_sets import reconcile_stateful_set
 from bayplan.dialects.api import Backend, Event, Happened, Kind, Write
 
 Reconcile = Callable[[Object, Sequence[Object], str], Iterator[Write]]
+Failed = Callable[[Exception, str, str], object]  # told the error, and kind and name of the object
 Key = tuple[str, str, str]  # plural, namespace, name
 RETRY_SECONDS = 1.0
+WRITES_MAX = 500  # for one object in one step; the rest follows in later steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,8 @@ CONTROLLERS = (
     Controller(JOBS, (PODS,), reconcile_job),
     Controller(JOB_SETS, (JOBS,), reconcile_job_set),
     Controller(STATEFUL_SETS, (PODS,), reconcile_stateful_set),
+    Controller(REPLICA_SETS, (PODS,), reconcile_replica_set),
+    Controller(DEPLOYMENTS, (REPLICA_SETS,), reconcile_deployment),
     *OPERATORS,
 )
 
@@ -61,9 +70,14 @@ class Crew:
     """One step after another on a backend of its own; deterministic, and idle when nothing is due."""
 
     def __init__(
-        self, backend: Backend, controllers: Sequence[Controller] = CONTROLLERS, *, hosts: bool = True
+        self,
+        backend: Backend,
+        controllers: Sequence[Controller] = CONTROLLERS,
+        *,
+        hosts: bool = True,
+        failed: Failed | None = None,
     ) -> None:
-        self.backend = backend
+        self.backend, self.failed = backend, failed  # without `failed`, errors of controllers are raised
         self.controllers = {one.kind.plural: one for one in controllers}
         self.hosts = hosts  # whether kubelets are played, and who clears up after a lost node
         self.objects: dict[Key, Object] = {}
@@ -143,7 +157,16 @@ class Crew:
                 if child[0] in made and child in self.objects
             ]
             owned = [child for child in mine if is_owned_by(child, found)]
-            yield from controller.reconcile(found, owned, now)
+            try:
+                writes = list(islice(controller.reconcile(found, owned, now), WRITES_MAX))
+            except Exception as error:  # an object that makes no sense holds up no other
+                if self.failed is None:
+                    raise
+                self.failed(error, controller.kind.kind, "/".join(name_of(found)))
+                continue
+            if len(writes) == WRITES_MAX:
+                self.dirty[key] = None
+            yield from writes
 
     def _lost_node(self, name: str) -> Iterator[Write]:
         """Pods of a node that is no more (or never was) are removed, as the pod garbage collector does."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isnan
 
 from bayplan.backends.stagehands.objects import (
     PODS,
@@ -15,6 +16,7 @@ from bayplan.backends.stagehands.objects import (
     patch_status,
     phase_of,
 )  # fmt: skip
+from bayplan.backends.stagehands.programs import fails, seconds_of
 from bayplan.dialects.api import Write
 
 RUN_SECONDS = "bayplan.dev/run-seconds"
@@ -42,9 +44,10 @@ def stage_of(pod: Object) -> Stage | None:
 
 def _run_seconds(pod: Object) -> float:
     try:
-        return max(float(notes_of(pod).get(RUN_SECONDS, "")), 0.0)
+        told = float(notes_of(pod).get(RUN_SECONDS, ""))
     except ValueError:
-        return float("inf")
+        return seconds_of(pod)
+    return seconds_of(pod) if isnan(told) else max(told, 0.0)
 
 
 def _running(pod: Object, now: str) -> Write:
@@ -55,7 +58,7 @@ def _running(pod: Object, now: str) -> Write:
 
 
 def _ended(pod: Object, now: str) -> Write:
-    phase = "Failed" if notes_of(pod).get(EXIT, "0") not in ("", "0") else "Succeeded"
+    phase = "Failed" if notes_of(pod).get(EXIT, "0") not in ("", "0") or fails(pod) else "Succeeded"
     ready = [condition("Ready", now, "PodCompleted", status="False")]
     reason, code = ("Error", 1) if phase == "Failed" else ("Completed", 0)
     ended = {"terminated": {"exitCode": code, "reason": reason, "finishedAt": now}}

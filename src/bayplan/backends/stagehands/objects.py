@@ -17,6 +17,8 @@ LEADER_WORKER_SETS = Kind(
     "leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets", optional=True
 )
 MPI_JOBS = Kind("kubeflow.org", "v2beta1", "MPIJob", "mpijobs", optional=True)
+DEPLOYMENTS = Kind("apps", "v1", "Deployment", "deployments")
+REPLICA_SETS = Kind("apps", "v1", "ReplicaSet", "replicasets")
 STATEFUL_SETS = Kind("apps", "v1", "StatefulSet", "statefulsets")
 OVER = ("Succeeded", "Failed")
 HASH_LETTERS = "bcdfghjklmnpqrstvwxz2456789"

@@ -18,6 +18,7 @@ from bayplan.dialects.jobs.ray_jobs import (
 )
 from bayplan.dialects.jobs.serving_jobs import (
     deployment_parts,
+    group_count,
     leader_worker_parts,
     pod_parts,
     replicas,
@@ -143,7 +144,7 @@ KINDS: Mapping[str, Kind] = {
         "v1",
         "leaderworkersets",
         leader_worker_parts,
-        copies=replicas,
+        copies=group_count,
         prebuilt=False,
     ),
     "MPIJob": Kind(

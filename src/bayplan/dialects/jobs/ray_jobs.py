@@ -69,7 +69,8 @@ def begin_ray_job(job: dict[str, Any], extras: Sequence[Injected], find: Find) -
     if len(found) != len(extras):
         raise Clash(f"invalid podset infos: expecting {len(found)} podset, got {len(extras)}")
     for part, extra in zip(found, extras, strict=True):
-        assert isinstance(part.template.value, dict)
+        if not isinstance(part.template.value, dict):
+            raise Clash(f"{part.template.path}: a pod set without a template cannot be started")
         add(part.template.value, extra)
         if part.name == SUBMITTER:
             job["spec"]["submitterPodTemplate"] = part.template.value
@@ -81,8 +82,8 @@ def take_back_ray_job(job: dict[str, Any], originals: Sequence[dict[str, Any]]) 
     if len(found) != len(originals):
         return
     for part, original in zip(found, originals, strict=True):
-        assert isinstance(part.template.value, dict)
-        restore(part.template.value, original)
+        if isinstance(part.template.value, dict):
+            restore(part.template.value, original)
     spec = job["spec"]
     if spec.get("submitterPodTemplate") == _submitter(Field(spec)):
         del spec["submitterPodTemplate"]

@@ -36,6 +36,14 @@ def is_suspended(job: Object) -> bool:
     return Field(job).at(*KINDS[job["kind"]].suspend).value is True
 
 
+def is_suspendable(job: Object) -> bool:
+    """Whether the flag can be written: everything above it is a mapping, or not there yet."""
+    found: object = job
+    for key in KINDS[job["kind"]].suspend[:-1]:
+        found = found.get(key) if isinstance(found, dict) else found
+    return found is None or isinstance(found, dict)
+
+
 def suspended(job: Object) -> Object:
     """The job held back, and otherwise as it is."""
     found: Object = copy.deepcopy(job)
@@ -75,7 +83,8 @@ def restored(job: Object, originals: Sequence[Object], find: Find = nothing) -> 
     pods = parts(Field(found), find)
     if len(pods) == len(originals):
         for part, original in zip(pods, originals, strict=True):
-            restore(_template(part), original, entry.kept_labels)
+            if isinstance(part.template.value, dict):
+                restore(part.template.value, original, entry.kept_labels)
     return found
 
 
@@ -83,10 +92,13 @@ def _set(job: Object, value: bool) -> None:
     path = KINDS[job["kind"]].suspend
     below = job
     for key in path[:-1]:
-        below = below.setdefault(key, {})
+        if below.get(key) is None:
+            below[key] = {}
+        below = below[key]
     below[path[-1]] = value
 
 
 def _template(part: Part) -> Object:
-    assert isinstance(part.template.value, dict), "a pod set without a template"
+    if not isinstance(part.template.value, dict):
+        raise Clash(f"{part.template.path}: a pod set without a template cannot be started")
     return part.template.value

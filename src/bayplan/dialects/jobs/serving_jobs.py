@@ -14,6 +14,8 @@ from bayplan.dialects.jobs.part import (
 from bayplan.dialects.kube.fields import INT32_MAX, Field
 
 LEADER, WORKER = "leader", "worker"
+GROUPS_MAX = 10_000
+"""Replicas of a LeaderWorkerSet that is queued: each of them is a gang, and has an object of its own."""
 
 
 def leader_worker_parts(job: Field, find: Find) -> list[Part]:
@@ -49,3 +51,8 @@ def pod_parts(pod: Field, find: Find) -> list[Part]:
 def replicas(job: Field) -> int:
     """How many gangs there are, where each replica is one."""
     return job.at("spec", "replicas").integer(default=1, maximum=INT32_MAX)
+
+
+def group_count(job: Field) -> int:
+    """How many gangs a LeaderWorkerSet is; too many of them are none."""
+    return job.at("spec", "replicas").integer(default=1, maximum=GROUPS_MAX)

@@ -87,22 +87,38 @@ def _write(written: Object, found: Object) -> None:
 
 def _part(spec: Field, role: str, count: int) -> Part:
     field = spec.at(role)
+    _check_types(field)
     written = field.value if isinstance(field.value, dict) else {}
     template = field.derived(_template(written, role), field.path)
     notes = field.derived(template.at("metadata").value, field.path)
     return Part(role, count, template, field, notes=notes)
 
 
+def _check_types(field: Field) -> None:
+    """Note what is not as the kind promises: it is passed over below."""
+    inner = field.at("template")
+    for metadata in (field, inner.at("metadata")):
+        metadata.at("labels").texts()
+        metadata.at("annotations").texts()
+    inner.at("spec").at("containers").items()
+    field.at("sidecars").items()
+    field.at("gpu", "name").text()
+
+
 def _template(written: Object, role: str) -> Object:
     given = written.get("template")
     template: Object = copy.deepcopy(given) if isinstance(given, dict) else {}
-    metadata, spec = template.setdefault("metadata", {}), template.setdefault("spec", {})
+    for key in ("metadata", "spec"):
+        template[key] = template[key] if isinstance(template.get(key), dict) else {}
+    metadata, spec = template["metadata"], template["spec"]
     for key in ("labels", "annotations"):
         if isinstance(written.get(key), dict):
-            metadata[key] = {**(metadata.get(key) or {}), **written[key]}
+            before = metadata.get(key)
+            metadata[key] = {**(before if isinstance(before, dict) else {}), **written[key]}
     spec.update({key: written[key] for key in _POD_FIELDS if written.get(key)})
     container = {"name": _CONTAINERS[role], "resources": _resources(written)}
-    spec["containers"] = [container, *(written.get("sidecars") or ())]
+    sidecars = written.get("sidecars")
+    spec["containers"] = [container, *(sidecars if isinstance(sidecars, list) else ())]
     return template
 
 
@@ -110,7 +126,7 @@ def _resources(written: Object) -> Object:
     requests: Object = {"cpu": written.get("coreRequest"), "memory": _memory(written.get("memory"))}
     limits: Object = {"cpu": written.get("coreLimit"), "memory": _memory(written.get("memoryLimit"))}
     gpu = written.get("gpu")
-    if isinstance(gpu, dict) and gpu.get("name"):
+    if isinstance(gpu, dict) and gpu.get("name") and isinstance(gpu["name"], str):
         requests[gpu["name"]] = limits[gpu["name"]] = gpu.get("quantity", 0)
     found = {"requests": requests, "limits": limits}
     kept = {

@@ -33,7 +33,10 @@ def runtime_of(train_job: Field, find: Find) -> Object:
 def job_set_of(train_job: Field, runtime: Object) -> Object:
     """The JobSet as plain data. A runtime that is not known leaves what the patches themselves say."""
     spec = _mapping(_mapping(_mapping(runtime.get("spec")).get("template")).get("spec"))
-    jobs = [copy.deepcopy(job) for job in spec.get("replicatedJobs") or () if isinstance(job, dict)]
+    written = spec.get("replicatedJobs")
+    jobs = (
+        [copy.deepcopy(job) for job in written if isinstance(job, dict)] if isinstance(written, list) else []
+    )
     nodes = train_job.at("spec", "trainer", "numNodes")
     if nodes.present:
         _resize(jobs, nodes.integer(default=1, minimum=1))
@@ -83,7 +86,8 @@ def _job_patch(extra: Injected) -> Object:
 def _resize(jobs: list[Object], count: int) -> None:
     labelled = [job for job in jobs if _ancestor(job) == TRAINER]
     for job in labelled or [job for job in jobs if job.get("name") == NODE]:
-        job.setdefault("template", {}).setdefault("spec", {}).update(parallelism=count, completions=count)
+        template = job["template"] = _mapping(job.get("template"))
+        template["spec"] = _mapping(template.get("spec")) | {"parallelism": count, "completions": count}
 
 
 def _ancestor(job: Object) -> object:

@@ -30,6 +30,10 @@ def advice(why: Standstill, group: PodGroup | None) -> str:
             return _less_or_more(why.excess, why.hindrance)
         case Hindrance.MAKING_ROOM | Hindrance.KEPT_FREE | Hindrance.TAKEN_BACK:
             return _BY_ITSELF
+        case Hindrance.INTERNAL:
+            return f"search the log of bayplan for {why.about}, and report the error; it is tried again"
+        case Hindrance.OUT_OF_TIME:
+            return "nothing, as it is tried again; if that goes on, raise decisionSeconds or ask for less"
         case Hindrance.NO_ROOM:
             return _room(why)
         case _:

@@ -13,6 +13,7 @@ from bayplan.dialects.kai.pod_group import PodGroup
 from bayplan.dialects.kai.queues import way_up
 from bayplan.dialects.kai.trees import DEFAULT, unknown_level
 from bayplan.dialects.kai.wire import shown_topology
+from bayplan.dialects.kube.fault_messages import INTERNAL_ERROR, OUT_OF_TIME, internal_error, out_of_time
 from bayplan.dialects.kube.fit_messages import unavailable
 from bayplan.dialects.kube.quantity import spelled
 from bayplan.model.assignment import Code, Holding, Lack, Misfit
@@ -45,6 +46,8 @@ _REASONS = {
     Hindrance.NO_QUEUE: NO_QUEUE,
     Hindrance.OVER_LIMIT: OVER_LIMIT,
     Hindrance.OVER_QUOTA: NON_PREEMPTIBLE_OVER_QUOTA,
+    Hindrance.INTERNAL: INTERNAL_ERROR,
+    Hindrance.OUT_OF_TIME: OUT_OF_TIME,
 }
 
 
@@ -104,6 +107,12 @@ def told(why: Standstill, group: PodGroup, sub_group: str = "") -> str:
                 f"{why.fit} of {why.minimum} pods had a place, which is too few for gang scheduling: "
                 "they were taken back after the grace period"
             )
+        case Hindrance.INTERNAL:
+            return internal_error(f"pod group {group.namespace}/{group.name}", why.about)
+        case Hindrance.OUT_OF_TIME:
+            known = why.misfit is not None or why.unfit is not None
+            so_far = _no_room(why, group, sub_group) if known else ""
+            return out_of_time(f"pod group {group.namespace}/{group.name}", why.about, so_far)
         case _:
             return _no_room(why, group, sub_group)
 

@@ -124,11 +124,19 @@ class GroupReading:
             yield change
 
     def gathered(self) -> Iterator[Change]:
-        """What only all that happened says together. Asked once after many events."""
+        """What only all that happened says together. Asked once after many events.
+
+        After a failure, asked again, it goes on with the others.
+        """
         dirty, self._dirty = self._dirty, {}
-        for ref in dirty:
-            yield from self._read(ref)
-        self._kept.clear()
+        try:
+            while dirty:
+                ref = next(iter(dirty))
+                del dirty[ref]
+                yield from self._read(ref)
+            self._kept.clear()
+        finally:
+            self._dirty = dirty | self._dirty
 
     # ── pods ───────────────────────────────────────────────────────────────────────────────────────
 

@@ -12,6 +12,7 @@ from bayplan.dialects.kube.bounded_yaml import DEPTH_MAX
 
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
+_ALIKE = bytes.maketrans(b"{}", b"[]")
 _STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
@@ -36,4 +37,9 @@ def deeper_than(raw: bytes | bytearray, depth: int) -> bool:
     if raw.count(b"[") + raw.count(b"{") <= depth:
         return False
     brackets = _STRING.sub(b"", raw).translate(None, _NO_BRACKETS)
+    left = brackets.translate(_ALIKE)
+    for _ in range(depth):  # each time the innermost go: fast, and a few times are enough for most texts
+        if not left:
+            return False
+        left = left.replace(b"[]", b"")
     return any(there > depth for there in accumulate(map(_STEP.__getitem__, brackets)))

@@ -6,7 +6,7 @@ belongs to may change when a group above it becomes known. That is told once for
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from bayplan.dialects.kube.gang_objects import COMPOSITE, DIALECT, POD_GROUP
@@ -26,6 +26,9 @@ from bayplan.model.pod import Pod, PodKey
 from bayplan.model.quorum import fewest_more
 
 CYCLE = "cycle detected in the hierarchy of composite pod groups"
+DEPTH_MAX = 4
+"""Levels of groups, those of pods included: as many as the templates of a Workload may have."""
+TOO_DEEP = f"maximum hierarchy depth of composite pod groups is {DEPTH_MAX}"
 ODD_PRIORITY = (
     "all pods in a single pod group should have the same priority as the pod group's priority, got {} and {}"
 )
@@ -94,32 +97,60 @@ class Forest:
             yield change
 
     def gathered(self) -> Iterator[Change]:
-        """What only all that happened says together."""
+        """What only all that happened says together.
+
+        After a failure, asked again, it goes on with the others.
+        """
         dirty, self._dirty = self._dirty, {}
-        roots = dict.fromkeys(self.root_of(ref) for ref in dirty) | {
+        failing = None
+        try:
+            for ref, change in self._gathered(dirty):
+                failing = ref
+                if change is not None:
+                    yield change
+            dirty = {}
+        finally:
+            self._dirty |= {ref: None for ref in dirty if failing not in (ref, self.root_of(ref))}
+
+    def _gathered(self, dirty: Mapping[Ref, None]) -> Iterator[tuple[Ref, Change | None]]:
+        """Each group before anything is made of it, and then the changes that it means."""
+        known: dict[Ref, Ref] = {}
+        roots = dict.fromkeys(self.root_of(ref, known) for ref in dirty) | {
             ref: None for ref in dirty if ref in self.told
         }
         self.odd.difference_update(dirty.keys() - roots.keys())  # they stand alone no longer
         for root in roots:
-            yield from self._tell(root)
+            yield root, None
+            for change in self._tell(root):
+                yield root, change
+        visited: dict[Ref, None] = {}
         for ref in dirty:
-            for pod in self._pods_below(ref):
+            yield ref, None
+            for pod in self._pods_below(ref, visited):
                 if self.places.get(pod.key) != self._place(pod):
-                    yield PodSeen(self._placed(pod))
+                    yield ref, PodSeen(self._placed(pod))
+        for ref in dirty:
             self._tidy(ref)
 
     # ── trees ──────────────────────────────────────────────────────────────────────────────────────
 
-    def root_of(self, ref: Ref) -> Ref:
-        """The group on top; if there is a circle, the first by name of those that stand in it."""
+    def root_of(self, ref: Ref, known: dict[Ref, Ref] | None = None) -> Ref:
+        """The group on top; if there is a circle, the first by name of those that stand in it.
+
+        `known` holds what was found before, and is added to: of a long chain each part is gone up once.
+        """
+        found = {} if known is None else known
         way = {ref: None}
-        while (branch := self.branches.get(ref)) is not None and branch.parent:
+        while ref not in found and (branch := self.branches.get(ref)) is not None and branch.parent:
             ref = _above(ref, branch.parent)
             if ref in way:
                 circle = list(way)
-                return min(circle[circle.index(ref) :], key=lambda one: one.name)
+                ref = min(circle[circle.index(ref) :], key=lambda one: one.name)
+                break
             way[ref] = None
-        return ref
+        root = found.get(ref, ref)
+        found |= dict.fromkeys(way, root)
+        return root
 
     def leaves(self, root: Ref) -> Iterator[Charter]:
         """The PodGroups of a gang that are there."""
@@ -128,9 +159,11 @@ class Forest:
             if ref.kind == POD_GROUP and charter is not None:
                 yield charter
 
-    def _below(self, ref: Ref) -> Iterator[Ref]:
-        """A group and all below it, each once."""
-        found, line = {ref: None}, [ref]
+    def _below(self, ref: Ref, visited: dict[Ref, None] | None = None) -> Iterator[Ref]:
+        """A group and all below it, each once; without those that were visited before."""
+        found = {} if visited is None else visited
+        line = [] if ref in found else [ref]
+        found[ref] = None
         while line:
             one = line.pop()
             yield one
@@ -179,6 +212,8 @@ class Forest:
         if branch.parent:
             in_circle = self.root_of(root) == root
             return replace(branch.charter, flaw=CYCLE) if in_circle else None
+        if self._is_too_deep(root):
+            return replace(branch.charter, flaw=TOO_DEEP)
         tree, mine = self._group(root, branch.charter), branch.charter
         levels = _levels(tree)
         return Charter(
@@ -195,6 +230,13 @@ class Forest:
             leave_together=dict(self._bundles(root, "")),
             started=any(leaf.started for leaf in self.leaves(root)),
         )
+
+    def _is_too_deep(self, root: Ref) -> bool:
+        """Whether there are more levels than a tree may have; no deeper ones are looked at."""
+        level = [root]
+        for _ in range(DEPTH_MAX):
+            level = [one for ref in level for one, _ in self._members(ref)]
+        return bool(level)
 
     def _members(self, ref: Ref) -> list[tuple[Ref, Charter]]:
         """The groups right below that are there."""
@@ -232,8 +274,8 @@ class Forest:
         gang, pod_set = self.places[pod.key] = self._place(pod)
         return pod if gang == pod.gang else replace(pod, gang=gang, pod_set=pod_set)
 
-    def _pods_below(self, ref: Ref) -> Iterator[Pod]:
-        for one in self._below(ref):
+    def _pods_below(self, ref: Ref, visited: dict[Ref, None] | None = None) -> Iterator[Pod]:
+        for one in self._below(ref, visited):
             if (branch := self.branches.get(one)) is not None:
                 yield from branch.pods.values()
 

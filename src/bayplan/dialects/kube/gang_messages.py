@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bayplan.dialects.kube.composites import TOPOLOGIES
+from bayplan.dialects.kube.fault_messages import INTERNAL_ERROR, OUT_OF_TIME, internal_error, out_of_time
 from bayplan.dialects.kube.fit_messages import (
     NEVER_PREEMPTS,
     NO_CLAIMS,
@@ -24,11 +25,15 @@ UNSURE = (
     "A place may exist all the same: not every combination was tried, because its pods differ or depend on "
     "each other. Pods that are alike, without affinity or spread between them, are placed for certain."
 )
+FAULTS = {Hindrance.INTERNAL: INTERNAL_ERROR, Hindrance.OUT_OF_TIME: OUT_OF_TIME}
+"""No node can help against these either."""
 Sentence = Callable[[Misfit], str]
 
 
 def reason(why: Standstill) -> str:
     """The word for machines. Only pods that more nodes may help are unschedulable: autoscalers act on it."""
+    if why.hindrance in FAULTS:
+        return FAULTS[why.hindrance]
     if why.hindrance is Hindrance.FLAWED or _is_torn(why):
         return ERROR
     return UNSCHEDULABLE if why.hindrance.was_tried else WAITING
@@ -67,8 +72,17 @@ def told(why: Standstill, gang: Ref, of_misfit: Sentence) -> str:
                 f"the gang could not be started whole: {why.fit} of {why.minimum} pods had a node, and were "
                 "taken back so that others can use the room; it is tried again"
             )
+        case Hindrance.INTERNAL:
+            return internal_error(_named(gang), why.about)
+        case Hindrance.OUT_OF_TIME:
+            known = why.misfit is not None or why.unfit is not None
+            return out_of_time(_named(gang), why.about, _no_room(why, gang, of_misfit) if known else "")
         case _:
             return _no_room(why, gang, of_misfit)
+
+
+def _named(gang: Ref) -> str:
+    return f"{gang.kind} {gang.namespace}/{gang.name}"
 
 
 def _no_charter(gang: Ref) -> str:

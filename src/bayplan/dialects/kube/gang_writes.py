@@ -7,6 +7,7 @@ from typing import Any
 
 from bayplan.dialects.api import Kind, Verb, Write
 from bayplan.dialects.kube.binding import event_write
+from bayplan.dialects.kube.fault_messages import INTERNAL_ERROR, OUT_OF_TIME
 from bayplan.dialects.kube.gang_messages import UNSCHEDULABLE
 from bayplan.dialects.kube.gang_objects import (
     COMPOSITE,
@@ -113,7 +114,7 @@ def about_gang(ref: Ref, uid: str, version: str) -> Object | None:
 
 def group_reason(why: str) -> str:
     """What a PodGroup is told where its pods are told that they wait: it knows fewer words."""
-    return why if why in ("Scheduled", "SchedulerError") else UNSCHEDULABLE
+    return why if why in ("Scheduled", "SchedulerError", INTERNAL_ERROR, OUT_OF_TIME) else UNSCHEDULABLE
 
 
 def _about(version: str, kind: str, namespace: str, name: str, uid: str) -> Object:

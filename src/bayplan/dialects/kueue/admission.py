@@ -8,6 +8,7 @@ from typing import Any
 
 from bayplan.dialects.jobs.kinds import KINDS, Find, is_known
 from bayplan.dialects.jobs.part import nothing
+from bayplan.dialects.jobs.soundness import note_flaws
 from bayplan.dialects.kube.fields import Field, FieldError
 from bayplan.dialects.kueue.flavor_rules import (
     check_flavor,
@@ -117,6 +118,7 @@ def _check(obj: Field, rules: Rulebook, find: Find) -> None:
         if checked.check is not None:
             checked.check(obj, rules)
     elif is_known(obj):
+        note_flaws(obj, find)
         check_job(obj, rules)
         check_kind(obj, rules)
         if not _is_part(obj):

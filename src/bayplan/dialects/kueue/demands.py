@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -63,6 +64,10 @@ class Counting:
 
 
 PLAIN = Counting()
+_CONTAINERS = ("containers", "initContainers")
+_TOLD = frozenset(
+    ("args", "command", "env", "envFrom", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
+)
 
 
 def demand(workload: Field, counting: Counting = PLAIN) -> Demand:
@@ -102,7 +107,7 @@ def demand(workload: Field, counting: Counting = PLAIN) -> Demand:
         movable=notes.get(POD_GROUP) == "true" or [owner.at("kind").text() for owner in owners] != ["Pod"],
         not_before=_not_before(status, conditions),
         labels={JOB_UID: labels[JOB_UID]} if JOB_UID in labels else {},
-        shape=shape,
+        shape=known.digest,
     )
 
 
@@ -112,6 +117,7 @@ class _Asked:
 
     root: Group
     asks: tuple[Ask, ...]
+    digest: str  # the same for Workloads that ask for the very same
 
 
 @lru_cache(maxsize=1024)
@@ -125,7 +131,8 @@ def _asked(shape: str, counting: Counting) -> _Asked | None:
 def _read(workload: Field, counting: Counting) -> _Asked:
     root = workload_gang(workload).root
     pairs = _pod_sets(workload.at("spec"), root)
-    return _Asked(root, tuple(_ask(field, pod_set, counting) for field, pod_set in pairs))
+    asks = tuple(_ask(field, pod_set, counting) for field, pod_set in pairs)
+    return _Asked(root, asks, _digest(workload.at("spec")))
 
 
 def _fewer(asks: tuple[Ask, ...], root: Group) -> tuple[Ask, ...]:
@@ -145,6 +152,31 @@ def shape_of(spec: Field) -> str:
         return msgspec.json.encode(value, order="sorted").decode()
     except (TypeError, UnicodeEncodeError):  # not what an API server sends; it is told what is wrong later
         return json.dumps(value, sort_keys=True, default=str)
+
+
+def _digest(spec: Field) -> str:
+    """A digest, because what is kept of a Workload goes to the journal, and templates hold passwords.
+
+    What a container is told when it starts is no part of it, so that it cannot be guessed from the digest.
+    """
+    pod_sets: Any = spec.at("podSets").value
+    kept = [_untold(one) for one in pod_sets] if isinstance(pod_sets, list) else []
+    text = shape_of(Field({"podSets": kept}))
+    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()
+
+
+def _untold(pod_set: Any) -> Any:
+    """A pod set without what its containers are told when they start; nothing of it matters to scheduling."""
+    try:
+        spec = pod_set["template"]["spec"]
+        kept = {
+            name: [{key: one[key] for key in one if key not in _TOLD} for one in spec[name] or ()]
+            for name in _CONTAINERS
+            if name in spec
+        }
+        return {**pod_set, "template": {**pod_set["template"], "spec": {**spec, **kept}}}
+    except (KeyError, TypeError):  # not what an API server sends
+        return None
 
 
 Condition = Mapping[str, Any]

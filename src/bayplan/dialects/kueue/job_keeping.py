@@ -11,7 +11,8 @@ from typing import Any
 
 from bayplan.dialects.jobs.kinds import Find, parts
 from bayplan.dialects.jobs.part import nothing
-from bayplan.dialects.jobs.running import faring, resource, suspended
+from bayplan.dialects.jobs.running import faring, is_suspendable, resource, suspended
+from bayplan.dialects.jobs.soundness import flaws
 from bayplan.dialects.jobs.starting import Clash
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kueue import job_statuses
@@ -40,7 +41,7 @@ from bayplan.dialects.kueue.deeds import (
 )
 from bayplan.dialects.kueue.job_matching import matches
 from bayplan.dialects.kueue.job_rules import prebuilt_name
-from bayplan.dialects.kueue.job_running import is_held, start, stop
+from bayplan.dialects.kueue.job_running import is_held, kept_back, start, stop
 from bayplan.dialects.kueue.job_slices import (
     Change,
     as_slice,
@@ -90,7 +91,7 @@ def orphaned(workload: Object, now: float) -> list[Deed]:
 def keep_child(job: Object, above: Object | None, now: float) -> list[Deed]:
     """A job that another queued job made runs only while that one's Workload (if any) is admitted."""
     told_status = faring(job["kind"])
-    if told_status.ended(Field(job)) is not None or is_held(job):
+    if told_status.ended(Field(job)) is not None or is_held(job) or not is_suspendable(job):
         return []
     if above is not None and is_true(above, ADMITTED):
         return []
@@ -100,6 +101,8 @@ def keep_child(job: Object, above: Object | None, now: float) -> list[Deed]:
 
 def keep_job(job: Object, workloads: Sequence[Object], known: Known, now: float) -> list[Deed]:
     """The next writes for a job that names a queue; `workloads` are those it owns, or the one it names."""
+    if flaws(job, known.find):
+        return kept_back(job, workloads, now)
     pods = parts(Field(job), known.find)
     if not pods or not all(part.counted for part in pods):
         return []  # it has no pods of its own, or its runtime is not known yet

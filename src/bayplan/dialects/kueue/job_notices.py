@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bayplan.dialects.api import Write
+from bayplan.dialects.jobs.soundness import flaws
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kueue.annotations import FAST_ADMISSION
 from bayplan.dialects.kueue.conditions import ADMITTED, QUOTA_RESERVED, is_true
@@ -20,6 +21,8 @@ from bayplan.dialects.kueue.pod_members import notes_of, runnable
 
 GATHERING_SECONDS = 1.0
 """The pods of a group are made one after the other; nobody need be told that the last is on its way."""
+
+FLAWS_TOLD = 5
 
 Object = dict[str, Any]
 
@@ -37,6 +40,18 @@ class Notice:
     def events(self, now: float) -> list[Write]:
         """The event about each of its objects."""
         return [told(one, self.reason, self.message, now, self.type) for one in self.about]
+
+
+def unreadable(job: Object, known: Known) -> Notice | None:
+    """What has to be corrected in a job before it can be queued."""
+    found = flaws(job, known.find)
+    if not found:
+        return None
+    more = f" (and {len(found) - FLAWS_TOLD} more)" if len(found) > FLAWS_TOLD else ""
+    told_of = "; ".join(str(one) for one in found[:FLAWS_TOLD])
+    return Notice(
+        (job,), "InvalidJob", f"The job cannot be queued as it is written: {told_of}{more}", WARNING
+    )
 
 
 def waiting_for_checks(workload: Object | None, about: tuple[Object, ...]) -> Notice | None:

@@ -10,6 +10,7 @@ from typing import Any
 from bayplan.dialects.jobs.kinds import Find
 from bayplan.dialects.jobs.running import (
     faring,
+    is_suspendable,
     is_suspended,
     prepared,
     resource,
@@ -19,6 +20,7 @@ from bayplan.dialects.jobs.running import (
 )
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kueue.annotations import ELASTIC_GATE, MINIMUM, PREFIX, SYNCED, is_elastic
+from bayplan.dialects.kueue.conditions import ADMITTED, EVICTED, is_true
 from bayplan.dialects.kueue.deeds import Deed, changed, told
 from bayplan.dialects.kueue.job_starts import injections
 from bayplan.dialects.kueue.rulebook import Rulebook
@@ -73,6 +75,15 @@ def stop(job: Object, workload: Object | None, why: str, find: Find, now: float)
     after = restored(job, (), find)
     waits = after == job or faring(job["kind"]).active(Field(job))
     return [] if waits else [changed(kind, job, after)]
+
+
+def kept_back(job: Object, workloads: Sequence[Object], now: float) -> list[Deed]:
+    """A job that cannot be read does not start; if it runs where it was admitted, it runs on."""
+    admitted = any(is_true(one, ADMITTED) and not is_true(one, EVICTED) for one in workloads)
+    if admitted or is_suspended(job) or not is_suspendable(job):
+        return []
+    event = told(job, "Suspended", "The job cannot be read and was not admitted", now)
+    return [changed(resource(job["kind"]), job, suspended(job), event)]
 
 
 def _holds(there: object, wanted: object) -> bool:

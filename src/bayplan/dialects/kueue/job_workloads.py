@@ -53,6 +53,13 @@ def workload_name(kind: str, name: str, uid: str, extra: str = "") -> str:
     return f"{f'{kind.lower()}-{name}'[: LABEL_MAX - 1 - _HASH_LENGTH]}-{end}"
 
 
+def replica_name(job: Field, index: int) -> str:
+    """What the Workload of one replica of a LeaderWorkerSet is called."""
+    metadata = job.at("metadata")
+    owned = f"{metadata.at('name').text()}-{index}"
+    return workload_name("LeaderWorkerSet", owned, metadata.at("uid").text())
+
+
 def job_workload(
     job: Field,
     index: int = 0,

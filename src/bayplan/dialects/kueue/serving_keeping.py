@@ -8,6 +8,8 @@ from typing import Any
 
 from bayplan.dialects.api import Verb, Write
 from bayplan.dialects.jobs.kinds import copies
+from bayplan.dialects.jobs.serving_jobs import GROUPS_MAX
+from bayplan.dialects.jobs.soundness import flaws
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.wire import PodWire
 from bayplan.dialects.kueue import job_statuses
@@ -27,7 +29,7 @@ from bayplan.dialects.kueue.deeds import (
 )
 from bayplan.dialects.kueue.job_defaults import PARENTS
 from bayplan.dialects.kueue.job_keeping import Known, gate_followed, priority_followed, queue_followed
-from bayplan.dialects.kueue.job_workloads import job_workload, owner
+from bayplan.dialects.kueue.job_workloads import job_workload, owner, replica_name
 from bayplan.dialects.kueue.pod_adoption import adopted
 from bayplan.dialects.kueue.pod_keeping import PODS
 from bayplan.dialects.kueue.rulebook import RULES, Rulebook
@@ -35,13 +37,15 @@ from bayplan.dialects.kueue.rulebook import RULES, Rulebook
 Object = dict[str, Any]
 
 SERVING_KINDS = ("StatefulSet", "LeaderWorkerSet")
+DEEDS_MAX = 100
+"""Writes for one object in one step; it is looked at again once they are made."""
 _JOINING = {PARENTS[kind]: kind for kind in SERVING_KINDS}
 
 
 def keep_serving(job: Object, workloads: Sequence[Object], known: Known, now: float) -> list[Deed]:
     """The next writes for the Workloads of something that serves and names a queue."""
-    if is_leaving(job):
-        return []  # its Workloads go with it
+    if is_leaving(job) or flaws(job, known.find):
+        return []  # its Workloads go with it; what cannot be read waits
     try:
         if job["kind"] == "StatefulSet":
             return _keep_set(job, workloads, known, now)
@@ -74,20 +78,22 @@ def _keep_groups(job: Object, workloads: Sequence[Object], known: Known, now: fl
     """Each group of a LeaderWorkerSet is a gang of its own; who comes first should also be admitted first."""
     there = _named(workloads)
     line = f"{job['kind']} {key_of(job)}"
+    first = job_workload(Field(job), 0, known.find, known.rules, known.copied)
     deeds: list[Deed] = []
     for index in range(_groups(job)):
-        wanted = job_workload(Field(job), index, known.find, known.rules, known.copied)
-        found = there.pop(wanted["metadata"]["name"], None)
+        found = there.pop(replica_name(Field(job), index), None)
+        if len(deeds) >= DEEDS_MAX:
+            continue  # only those that nobody wants any more are still looked for
         if found is None:
-            deed = _created(job, wanted, now)
+            deed = _created(job, job_workload(Field(job), index, known.find, known.rules, known.copied), now)
             deeds.append(replace(deed, write=replace(deed.write, line=line)))
         elif not is_leaving(found):
             deeds += (
                 queue_followed(job, found)
                 or gate_followed(job, found, now)
-                or priority_followed(job, found, wanted, now)
+                or priority_followed(job, found, first, now)
             )
-    return deeds + [deed for one in there.values() for deed in removed(one)]
+    return (deeds + [deed for one in there.values() for deed in removed(one)])[:DEEDS_MAX]
 
 
 def _groups(job: Object) -> int:
@@ -97,7 +103,8 @@ def _groups(job: Object) -> int:
     rolling = field.at("spec", "rolloutStrategy", "rollingUpdateConfiguration")
     surge = rolling.at("maxSurge").value
     updated = field.at("status", "updatedReplicas").integer()
-    return there if there > count and surge not in (None, 0, "0") and updated < count else count
+    count = there if there > count and surge not in (None, 0, "0") and updated < count else count
+    return min(count, 2 * GROUPS_MAX)
 
 
 def _created(job: Object, wanted: Object, now: float) -> Deed:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from bayplan.dialects.jobs.serving_jobs import GROUPS_MAX
 from bayplan.dialects.kube.fields import Fault, Field
 from bayplan.dialects.kube.metadata_rules import IMMUTABLE, check_unchanged
 from bayplan.dialects.kueue.annotations import has_queue
 from bayplan.dialects.kueue.rulebook import Rulebook
 
-REPLICAS_MAX = 1_000_000
 _SHAPE = (
     "nodeSelector",
     "affinity",
@@ -27,8 +27,8 @@ def check_leader_worker_set(job: Field, rules: Rulebook) -> None:
     field = job.at("spec", "replicas")
     count = 1 if field.value is None else field.value
     bounds = f"must be >= 0, got {count}" if isinstance(count, int) and count < 0 else ""
-    if isinstance(count, int) and count > REPLICAS_MAX:
-        bounds = f"must be <= {REPLICAS_MAX}, got {count}"
+    if isinstance(count, int) and count > GROUPS_MAX:
+        bounds = f"must be <= {GROUPS_MAX}, got {count}; each replica is a gang: divide it into several sets"
     if bounds:
         field.error(f"invalid LeaderWorkerSet replicas: {bounds}", Fault.INVALID)
 

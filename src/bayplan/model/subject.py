@@ -1,0 +1,77 @@
+"""What a change is about, so that the newest change of every object can be kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from bayplan.model import change as changes
+from bayplan.model.change import Change
+from bayplan.model.storage import NodeVolumes, StoreRoom, VolumeClaim
+
+Subject = tuple[str, Hashable]
+
+
+def subject_of(change: Change) -> Subject:
+    """The family and the key of the object that a change is about."""
+    family, key = _KEYS[type(change)]
+    return family, key(change)
+
+
+def is_loss(change: Change) -> bool:
+    """Whether a change says that its object is no more."""
+    return type(change) in _LOSSES
+
+
+def is_start(change: Change) -> bool:
+    """Whether a change says that nothing from before is known."""
+    return type(change) is changes.Started
+
+
+def _storage_key(change: changes.StorageSeen) -> Hashable:
+    item = change.item
+    match item:
+        case VolumeClaim():
+            return type(item).__name__, f"{item.namespace}/{item.name}"
+        case NodeVolumes():
+            return type(item).__name__, item.node
+        case StoreRoom():
+            return type(item).__name__, change.key
+    return type(item).__name__, item.name
+
+
+_KEYS: dict[type[Any], tuple[str, Callable[[Any], Hashable]]] = {
+    changes.Started: ("Start", lambda change: ""),
+    changes.NodeSeen: ("Node", lambda change: change.node.name),
+    changes.NodeLost: ("Node", lambda change: change.name),
+    changes.TopologySeen: ("Topology", lambda change: change.topology.name),
+    changes.TopologyLost: ("Topology", lambda change: change.name),
+    changes.PodSeen: ("Pod", lambda change: change.pod.key),
+    changes.PodLost: ("Pod", lambda change: change.key),
+    changes.CharterSeen: ("Charter", lambda change: change.charter.source),
+    changes.CharterLost: ("Charter", lambda change: change.ref),
+    changes.BudgetSeen: ("Budget", lambda change: (change.budget.namespace, change.budget.name)),
+    changes.BudgetLost: ("Budget", lambda change: (change.namespace, change.name)),
+    changes.StorageSeen: ("Storage", _storage_key),
+    changes.StorageLost: ("Storage", lambda change: (change.kind, change.key)),
+    changes.ImagesSeen: ("Images", lambda change: change.node),
+    changes.ZonesSeen: ("Zones", lambda change: change.report.node),
+    changes.ZonesLost: ("Zones", lambda change: change.node),
+    changes.FairQueueSeen: ("FairQueue", lambda change: change.queue.name),
+    changes.FairQueueLost: ("FairQueue", lambda change: change.name),
+    changes.FlavorSeen: ("Flavor", lambda change: change.flavor.name),
+    changes.FlavorLost: ("Flavor", lambda change: change.name),
+    changes.QuotaNodeSeen: ("QuotaNode", lambda change: change.node.name),
+    changes.QuotaNodeLost: ("QuotaNode", lambda change: change.name),
+    changes.QueueSeen: ("Queue", lambda change: change.queue.name),
+    changes.QueueLost: ("Queue", lambda change: change.name),
+    changes.EntranceSeen: ("Entrance", lambda change: (change.entrance.namespace, change.entrance.name)),
+    changes.EntranceLost: ("Entrance", lambda change: (change.namespace, change.name)),
+    changes.CheckSeen: ("Check", lambda change: change.check.name),
+    changes.CheckLost: ("Check", lambda change: change.name),
+    changes.NamespaceSeen: ("Namespace", lambda change: change.name),
+    changes.NamespaceLost: ("Namespace", lambda change: change.name),
+    changes.DemandSeen: ("Demand", lambda change: change.demand.gang.source),
+    changes.DemandLost: ("Demand", lambda change: change.ref),
+}
+_LOSSES = frozenset(kind for kind in _KEYS if kind.__name__.endswith("Lost"))

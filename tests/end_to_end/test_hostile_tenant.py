@@ -1,0 +1,304 @@
+"""A tenant with `edit` in one namespace tries everything that ever broke something; nobody else notices.
+
+While it does, another tenant's gangs are admitted, ungated and bound, one after the other. None of them may
+wait longer than five seconds. Where the machine is so slow that gangs take long before anything is tried, the
+bound is three times what the slowest of those took.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bayplan.dialects.kube.quantity import amount
+from tests.end_to_end import hostile_tenant as hostile
+from tests.end_to_end.admission_site import (
+    GPU,
+    POOL,
+    WORKLOADS,
+    Site,
+    flavor,
+    hosts,
+    installed,
+    made,
+    running,
+)
+from tests.end_to_end.hostile_tenant import Tenant
+from tests.end_to_end.objects import Object, eventually
+from tests.end_to_end.steady_tenant import HOME as STEADY
+from tests.end_to_end.steady_tenant import SteadyTenant
+from tests.listening import free_address
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from tools.controlplane.cluster import Cluster
+
+NAMESPACE = "hostile-test"
+STALL_SECONDS = 5.0
+SLOWER = 3.0
+BEFORE = 4  # gangs of the other tenant before anything is tried
+GATE = "kueue.x-k8s.io/admission"
+
+
+def queue(name: str, resources: list[Object]) -> list[Object]:
+    covered = [one["name"] for one in resources]
+    group = {"coveredResources": covered, "flavors": [{"name": hostile.HOME, "resources": resources}]}
+    local = made("LocalQueue", name, {"clusterQueue": name})
+    local["metadata"]["namespace"] = name
+    return [made("ClusterQueue", name, {"namespaceSelector": {}, "resourceGroups": [group]}), local]
+
+
+class Stage:
+    """The cluster, both tenants, and the process that must not end."""
+
+    def __init__(self, site: Site, process: subprocess.Popen[bytes], address: str, log: str) -> None:
+        self.site, self.process, self.address, self.log = site, process, address, log
+        self.cluster = site.cluster
+        self.mallory = Tenant(site.cluster, hostile.HOME)
+        self.steady = SteadyTenant(site.cluster)
+        self.baseline = 0.0
+
+    def contained(self) -> Counter[str]:
+        """Errors that were contained, by where and kind, as the metrics tell."""
+        with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=30) as answer:
+            lines = answer.read().decode().splitlines()
+        found: Counter[str] = Counter()
+        for line in lines:
+            if line.startswith("bayplan_contained_errors_total{"):
+                labels, _, value = line.rpartition(" ")
+                found[labels.partition("{")[2].rstrip("}")] += int(float(value))
+        return found
+
+    def is_as_before(self) -> None:
+        """The process lives, and every error that it contained was counted."""
+        assert self.process.poll() is None, "bayplan ended"
+        assert self.contained() == Counter()
+
+    def tried(self, what: str) -> None:
+        """Everything that is submitted from now on is submitted after this was tried."""
+        self.steady.during = what
+
+
+@pytest.fixture(scope="module")
+def stage(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """Four hosts, a queue for each tenant, and a replica with all roles under the installed account."""
+    folder, address = tmp_path_factory.mktemp("hostile"), free_address()
+    kinds = hostile.definitions()
+    cluster.apply(*kinds)
+    names = [one["metadata"]["name"] for one in kinds]
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", *names)
+    with installed(cluster, NAMESPACE, folder, roles=("admission", "scheduler", "webhooks")) as site:
+        for name in (hostile.HOME, STEADY):
+            Tenant(cluster, name).settle()
+        site.add_hosts(*hosts(hostile.HOME))
+        small = [{"name": "cpu", "nominalQuota": "2"}, {"name": GPU, "nominalQuota": 2}]
+        site.apply(
+            flavor(hostile.HOME),
+            *queue(hostile.HOME, small),
+            *queue(STEADY, [{"name": GPU, "nominalQuota": 8}]),
+        )
+        options = ("--roles=admission,scheduler", "--pod-batch-seconds=0.1", f"--listen={address}")
+        with running(site, folder / "run", *options) as process:
+            found = Stage(site, process, str(address), str(folder / "run" / "log"))
+            found.steady.begin()
+            eventually(lambda: len(found.steady.waited) >= BEFORE, "gangs are bound before anything is tried")
+            found.baseline = max(one.seconds for one in found.steady.waited[1:])
+            yield found
+            if found.steady.error is None:
+                found.steady.end()
+            for kind in ("jobs", "pods", WORKLOADS):
+                for home in (hostile.HOME, STEADY):
+                    cluster.kubectl("delete", kind, "--all", "-n", home, "--wait=false")
+        for home in (hostile.HOME, STEADY):
+            cluster.kubectl("delete", "namespace", home, "--wait=false")
+    cluster.kubectl("delete", "crd", *names, "--wait=false")
+
+
+def until_next_gang(stage: Stage) -> None:
+    """Wait until two gangs that were submitted after this came through, or one gave up."""
+    count = len(stage.steady.waited)
+    eventually(lambda: len(stage.steady.waited) >= count + 2 or stage.steady.error is not None, "gangs go on")
+
+
+def checked(stage: Stage) -> None:
+    until_next_gang(stage)
+    stage.is_as_before()
+    bound = max(STALL_SECONDS, SLOWER * stage.baseline)
+    slow = [one for one in stage.steady.waited[BEFORE:] if one.seconds > bound]
+    assert slow == [], f"bound {bound:.1f} s, before {stage.baseline:.1f} s"
+
+
+# ── what killed it ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_amounts_beyond_all_measure_stop_nobody(stage: Stage) -> None:
+    stage.tried("absurd amounts")
+    for one in hostile.absurd_amounts():
+        stage.mallory.tries_to_create(one)
+    checked(stage)
+
+
+def test_numbers_of_thousands_of_digits_stop_nobody(stage: Stage) -> None:
+    stage.tried("odd numbers")
+    for one in hostile.odd_numbers():
+        stage.mallory.tries_to_create(one)
+    checked(stage)
+
+
+def test_a_pod_that_changes_its_group_stops_nobody(stage: Stage) -> None:
+    stage.tried("a reused group name")
+    counted = {hostile.COUNT: "2"}
+    for name in ("one", "two"):
+        made_pod = hostile.pod(name, queued=True, labels={hostile.GROUP: "first"}, annotations=counted)
+        stage.mallory.tries_to_create(made_pod)
+    for group in ("second", "first", "second"):
+        stage.mallory.tries("label", "--overwrite", "pod", "one", f"{hostile.GROUP}={group}")
+    stage.mallory.tries("delete", "pod", "two", "--wait=false")
+    again = hostile.pod("three-of", queued=True, labels={hostile.GROUP: "first"}, annotations=counted)
+    stage.mallory.tries_to_create(again)
+    checked(stage)
+
+
+def test_jobs_without_templates_stop_nobody(stage: Stage) -> None:
+    stage.tried("jobs without templates")
+    for one in hostile.jobs_without_templates():
+        stage.mallory.tries_to_create(one)
+    checked(stage)
+
+
+def test_objects_nested_deeply_stop_nobody(stage: Stage) -> None:
+    stage.tried("deep objects")
+    for text in hostile.deep():
+        stage.mallory.tries("create", "--validate=false", "-f", "-", stdin=text)
+    checked(stage)
+
+
+def test_a_set_of_50000_groups_stops_nobody(stage: Stage) -> None:
+    stage.tried("a huge set")
+    stage.mallory.tries_to_create(hostile.huge_set())
+    checked(stage)
+
+
+def test_a_long_chain_of_groups_stops_nobody(stage: Stage) -> None:
+    served = stage.cluster.kubectl("api-versions").split()
+    if "scheduling.k8s.io/v1alpha3" not in served:
+        pytest.skip("this version of Kubernetes has no CompositePodGroup")
+    stage.tried("a chain of groups")
+    listed = {"apiVersion": "v1", "kind": "List", "items": hostile.composites(400)}
+    stage.cluster.kubectl("create", "-f", "-", stdin=json.dumps(listed))
+    checked(stage)
+
+
+# ── what is not theirs ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_annotation_admits_nothing(stage: Stage) -> None:
+    stage.tried("an admission by annotation")
+    stage.mallory.tries_to_create(hostile.admitted_by_annotation())
+    checked(stage)
+    found = stage.cluster.get(WORKLOADS, "-n", hostile.HOME)["items"]
+    for one in found:
+        told = {c["type"]: c["status"] for c in (one.get("status") or {}).get("conditions") or []}
+        assert told.get("Admitted") != "True" or _cpu(one) <= 2000, one
+    usage = stage.cluster.get("clusterqueue", hostile.HOME)["status"].get("flavorsReservation") or []
+    held = {one["name"]: amount(one["name"], one["total"]) for part in usage for one in part["resources"]}
+    assert held.get("cpu", 0) <= 2000
+
+
+def _cpu(workload: Object) -> int:
+    parts = workload["spec"]["podSets"]
+    return sum(
+        part["count"] * amount("cpu", one.get("resources", {}).get("requests", {}).get("cpu", "0"))
+        for part in parts
+        for one in part["template"]["spec"]["containers"]
+    )
+
+
+def test_a_status_is_not_for_tenants_to_write(stage: Stage) -> None:
+    name = hostile.admitted_by_annotation()["metadata"]["name"]
+    change = json.dumps({"status": {"conditions": []}})
+    told = stage.mallory.tries("patch", WORKLOADS, name, "--subresource=status", "--type=merge", "-p", change)
+    assert "forbidden" in told.lower() or "not found" in told.lower()
+
+
+def test_a_gate_is_not_for_tenants_to_remove(stage: Stage) -> None:
+    stage.mallory.create(hostile.pod("gated", {"cpu": "64"}, queued=True))
+    found = stage.cluster.get("pod", "gated", "-n", hostile.HOME)
+    assert GATE in [one["name"] for one in found["spec"].get("schedulingGates") or []]
+    told = stage.mallory.tries(
+        "patch", "pod", "gated", "--type=merge", "-p", '{"spec":{"schedulingGates":null}}'
+    )
+    found = stage.cluster.get("pod", "gated", "-n", hostile.HOME)
+    assert GATE in [one["name"] for one in found["spec"].get("schedulingGates") or []], "it was removed"
+    assert told
+
+
+def test_an_unknown_priority_class_is_refused(stage: Stage) -> None:
+    labels = {"kueue.x-k8s.io/priority-class": "no-such-class"}
+    told = stage.mallory.tries_to_create(
+        hostile.job("urgent", hostile.HOME, queue=hostile.HOME, labels=labels)
+    )
+    assert "no-such-class" in told
+
+
+def test_an_invented_owner_does_not_escape_the_default_queue(stage: Stage) -> None:
+    stage.site.apply(_default_queue())
+    owner = {"apiVersion": "example.com/v1", "kind": "Boss", "name": "nobody", "uid": "1", "controller": True}
+    known = {**owner, "apiVersion": "batch/v1", "kind": "Job"}
+
+    def is_queued(name: str, who: Object) -> bool:
+        told = stage.mallory.tries_to_create(hostile.job(name, hostile.HOME, ownerReferences=[who]))
+        if told:
+            return True
+        found = stage.cluster.get("job", name, "-n", hostile.HOME)
+        return found["metadata"].get("labels", {}).get(hostile.QUEUE) == "default"
+
+    tries = iter(range(1000))  # the webhooks learn of the queue by a watch
+    eventually(lambda: is_queued(f"invented-{next(tries)}", owner), "an invented owner does not help")
+    assert is_queued("pretended", known)
+    stage.site.kubectl("delete", "localqueue", "default", "-n", hostile.HOME)
+
+
+def _default_queue() -> Object:
+    local = made("LocalQueue", "default", {"clusterQueue": hostile.HOME})
+    local["metadata"]["namespace"] = hostile.HOME
+    return local
+
+
+def test_no_host_has_more_than_it_can_hold(stage: Stage) -> None:
+    """Pods that claim a place which nobody gave them count all the same."""
+    stage.tried("claimed places")
+    notes = {
+        "kueue.x-k8s.io/workload": "no-such-workload",
+        "kueue.x-k8s.io/podset-required-topology": hostile.RACK,
+    }
+    for number in range(8):
+        claiming = hostile.pod(
+            f"claiming-{number}", {GPU: "2"}, annotations=notes, labels={"kueue.x-k8s.io/tas": "true"}
+        )
+        claiming["spec"]["containers"][0]["resources"]["limits"] = {GPU: "2"}
+        stage.mallory.tries_to_create(claiming)
+    until_next_gang(stage)
+    used: Counter[str] = Counter()
+    for one in stage.cluster.get("pods", "-A")["items"]:
+        if one["spec"].get("nodeName") and one.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
+            for container in one["spec"]["containers"]:
+                asked = container.get("resources", {}).get("requests", {}).get(GPU, "0")
+                used[one["spec"]["nodeName"]] += int(asked)
+    ours = {one["metadata"]["name"] for one in stage.cluster.get("nodes", "-l", POOL)["items"]}
+    assert {name: count for name, count in used.items() if name in ours and count > 4} == {}
+    names = [f"claiming-{number}" for number in range(8)]
+    stage.cluster.kubectl("delete", "pod", *names, "-n", hostile.HOME, "--ignore-not-found", "--wait=false")
+
+
+def test_nobody_waited_and_nothing_ended(stage: Stage) -> None:
+    stage.tried("after everything")
+    checked(stage)
+    stage.steady.end()
+    assert len(stage.steady.waited) > BEFORE + 5

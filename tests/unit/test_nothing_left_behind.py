@@ -1,0 +1,63 @@
+"""What is given back leaves nothing behind: names of nodes and resources come and go without end."""
+
+from __future__ import annotations
+
+from bayplan.dialects.api import Event, Happened
+from bayplan.dialects.kube.wire import Metadata
+from bayplan.dialects.nrt.wire import TOPOLOGIES, ResourceWire, TopologyWire, ZoneWire
+from bayplan.model.node import HOSTNAME, Node, Topology
+from bayplan.runtime.admission_role import AdmissionRole
+from bayplan.state.cluster import Cluster
+
+RACK = "rack"
+
+
+def host(name: str) -> Node:
+    return Node(name, {RACK: "r", HOSTNAME: name}, {"cpu": 8, "pods": 10}, (), True, True)
+
+
+def test_a_resource_that_no_pod_uses_any_more_is_forgotten() -> None:
+    cluster = Cluster(Topology("hall", (RACK, HOSTNAME)))
+    cluster.load([host("n1")])
+    for number in range(100):
+        amounts = {"cpu": 1, f"example.com/{number}": 1}
+        cluster.use_node("n1", amounts)
+        cluster.use_node("n1", amounts, -1)
+    cluster.use_node("n1", {"cpu": 3})
+    assert cluster.used == {"n1": {"cpu": 3}}
+    assert cluster.snapshot().free[cluster.resources["cpu"], 0] == 5
+
+
+def test_hosts_that_came_and_went_are_forgotten() -> None:
+    cluster = Cluster(Topology("hall", (RACK, HOSTNAME)))
+    for number in range(100):
+        name = f"n{number}"
+        cluster.upsert(host(name))
+        cluster.use_node(name, {"cpu": 1})
+        cluster.use_domain((name,), {"cpu": 2})
+        cluster.use_domain((name,), {"cpu": 2}, -1)
+        cluster.use_node(name, {"cpu": 1}, -1)
+        cluster.remove(name)
+    assert (cluster.used, cluster.held) == ({}, {})
+
+
+def test_what_a_gang_gives_back_in_a_rack_is_free_again() -> None:
+    cluster = Cluster(Topology("hall", (RACK,)))
+    cluster.load([host("n1"), host("n2")])
+    cluster.use_domain(("r",), {"cpu": 5})
+    cluster.use_domain(("r",), {"cpu": 5}, -1)
+    supply = cluster.snapshot()
+    assert supply.claimed is not None and not supply.claimed.any()
+    assert cluster.held == {}
+
+
+def test_complaints_that_another_role_tells_are_not_kept() -> None:
+    """Reports of zones that make no sense come in one after the other, each in another way."""
+    role = AdmissionRole(tells=False)
+    for number in range(20):
+        odd = ZoneWire("node-0", "Node", resources=[ResourceWire("cpu", allocatable=f"odd{number}")])
+        meta = Metadata(name="n1", uid="u", resource_version=str(number))
+        list(role.decode(Event(Happened.SEEN, TOPOLOGIES, TopologyWire(meta, ["None"], None, [odd]))))
+        assert role.zones.problems
+        list(role.keep(1e9 + number))
+    assert role.zones.problems == []
