@@ -9,6 +9,7 @@ import pytest
 
 from bayplan.backends.definitions import define
 from bayplan.backends.embedded.backend import EmbeddedBackend
+from bayplan.backends.embedded.status import Refusal
 from bayplan.dialects.api import Ended, Kind, Outcome, Write
 from bayplan.dialects.kube.times import timestamp
 from bayplan.dialects.kueue import admitting
@@ -112,6 +113,43 @@ def test_a_queue_that_drains_is_left_and_comes_back_when_it_starts(
     assert world.says("in", "Requeued") == ("True", f"{told}Restarted")
     assert world.says("in", "Admitted") == ("True", "Admitted")
     assert world.says("in", "Evicted") == ("False", "QuotaReserved")
+
+
+def test_a_queue_is_kept_from_vanishing_before_it_admits_the_first_gang(world: World) -> None:
+    world.pass_time()
+    store = world.cluster.store
+    queue = store.get(admitting.CLUSTER_QUEUES, "", "left-queue")
+    assert queue["metadata"]["finalizers"] == ["kueue.x-k8s.io/resource-in-use"]
+    world.submit(workload("first", 1, 4))
+    assert world.told("first")["Admitted"][0] == "True"
+    store.delete(admitting.CLUSTER_QUEUES, "", "left-queue")
+    world.pass_time(2)
+    assert store.get(admitting.CLUSTER_QUEUES, "", "left-queue")["metadata"]["deletionTimestamp"]
+
+
+def test_a_queue_that_is_being_deleted_admits_nothing_more_and_goes_with_its_last_gang(world: World) -> None:
+    world.submit(workload("first", 1, 4))
+    store = world.cluster.store
+    store.delete(admitting.CLUSTER_QUEUES, "", "left-queue")
+    world.submit(workload("second", 1, 1))
+    world.pass_time(2)
+    assert world.told("first")["Admitted"][0] == "True"
+    assert world.told("second")["Admitted"][0] == "False"
+    assert world.told("second")["QuotaReserved"] == (
+        "False",
+        "Suspended",
+        "ClusterQueue left-queue is inactive",
+    )
+    told = conditions(store.get(admitting.CLUSTER_QUEUES, "", "left-queue")["status"])
+    assert told["Active"] == (
+        "False",
+        "Terminating",
+        "Can't admit new workloads; clusterQueue is terminating",
+    )
+    store.delete(admitting.WORKLOADS, "ml", "first")
+    world.pass_time(2)
+    with pytest.raises(Refusal):
+        store.get(admitting.CLUSTER_QUEUES, "", "left-queue")
 
 
 def test_a_queue_on_hold_keeps_who_is_in_and_lets_nobody_else_in(world: World) -> None:

@@ -158,3 +158,9 @@ def test_zones_are_drawn_if_asked(cluster: QueuedCluster) -> None:
         "  zone 0: 2 cpu free",
         "  zone 1: 1 cpu free",
     ]
+
+
+def test_a_pod_that_is_larger_than_any_node_is_told_the_largest(cluster: QueuedCluster) -> None:
+    cluster.put(PODS, pod("huge", 9))
+    lines = told(cluster, "default/huge")
+    assert "no node that it may use is large enough for one pod: the largest, n1, has 4 of 9 cpu" in lines

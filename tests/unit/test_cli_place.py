@@ -245,3 +245,14 @@ def test_gangs_larger_than_any_cluster_do_not_fit(file: Write) -> None:
     result = place(file(*FOUR, job(pods=2**31 - 1)))
     assert result.exit_code == 1
     assert "has room for 4 of 2147483647 pods" in result.stdout
+
+
+def test_a_pod_that_is_larger_than_any_node_is_told_the_largest(file: Write) -> None:
+    """Room that others leave is no help, so none is asked for."""
+    result = place(file(*FOUR, job("fat", gpu=5, podset_required_topology=RACK)))
+    assert result.exit_code == 1
+    told = [line.strip() for line in result.stdout.splitlines()]
+    sentence = "no node that it may use is large enough for one pod of main: the largest, x1, has 4 of 5 gpu"
+    assert any(sentence in line for line in told), told
+    assert any("ask for less in each pod, at most 4 gpu, or add larger nodes" in line for line in told), told
+    assert not any("free or add" in line or "lacks" in line for line in told), told

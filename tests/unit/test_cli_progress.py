@@ -59,4 +59,3 @@ def test_the_objects_read_so_far_are_counted() -> None:
     assert read == list(range(1200))
     assert "reading 1,000 nodes …" in screen.getvalue()
     assert screen.getvalue().endswith(CLEAR)
-

@@ -13,7 +13,7 @@ from bayplan.dialects.kueue.refusals import (
     reason,
     sentence,
 )
-from bayplan.model.assignment import Code, Exclusions, LayerFit, Misfit, NearMiss
+from bayplan.model.assignment import Code, Exclusions, LayerFit, Misfit, NearMiss, Oversized
 from bayplan.model.refusal import Attempt, Chance, Obstacle, Obstruction, Refusal, Remark, Token, Tried
 from bayplan.model.rules import Taint
 
@@ -242,6 +242,18 @@ def test_details_name_the_nearest_domain_what_it_lacks_who_holds_it_and_what_hel
         "Closest is example.com/rack block-1/rack-2: 3 of 5 pod(s) fit, limited by nvidia.com/gpu: 16 "
         "more needed. Held there by team/a, team/b, team/c and 1 more. To be admitted: free or add 16 "
         "nvidia.com/gpu there, or ask for 3 pod(s)."
+    )
+
+
+def test_details_of_a_pod_larger_than_any_node_name_the_largest() -> None:
+    near = NearMiss((), "", 0, 4, "cpu", 20000)
+    misfit = Misfit(
+        Code.NO_ROOM, ("one",), "default", asked=4, nearest=near,
+        oversized=Oversized("one", "n7", (("cpu", 5000, 4000), ("nvidia.com/gpu", 8, 0))),
+    )  # fmt: skip
+    assert details(Refusal(Token.NO_PLACE, tried=one(misfit)), ["team/a"]) == (
+        "No node that it may use is large enough for one pod of one: the largest, n7, has 4 of 5 cpu and "
+        "0 of 8 nvidia.com/gpu. To be admitted: ask for less in each pod, or add larger nodes."
     )
 
 

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bayplan.cli.words import amount_text, counted, importance, short_levels, short_resources
+from bayplan.cli.words import (
+    amount_text,
+    counted,
+    importance,
+    oversized_text,
+    short_levels,
+    short_resources,
+)
 from bayplan.dialects.kube.zone_messages import told as of_zones
-from bayplan.model.assignment import Code, Exclusions, Misfit
+from bayplan.model.assignment import Code, Exclusions, Misfit, Oversized
 from bayplan.model.gang import AUTO, Gang, Group, Locality, PodSet
 from bayplan.model.node import Topology
 from bayplan.model.profile import Profile, Strategy
@@ -90,6 +97,8 @@ def unplaceable(misfit: Misfit, topology: Topology) -> str:
 
 def _found(misfit: Misfit, topology: Topology, left_out: Mapping[str, int]) -> Iterator[str]:
     match misfit.code:
+        case Code.NO_ROOM if misfit.oversized is not None:
+            yield oversized_text(misfit.oversized)
         case Code.NO_ROOM:
             yield _nearest(misfit, topology)
             level = short_levels(topology.levels)
@@ -195,6 +204,9 @@ def _advice(gang: Gang, misfit: Misfit, supply: Supply, profile: Profile) -> Ite
             helped.add(way)
             yield text
     near = misfit.nearest
+    if misfit.oversized is not None:
+        yield f"ask for less in each pod{_largest(misfit.oversized)}, or add larger nodes"
+        return
     if near is None:
         return
     if near.fit > 0:
@@ -206,6 +218,13 @@ def _advice(gang: Gang, misfit: Misfit, supply: Supply, profile: Profile) -> Ite
             f"{level.get(near.level, near.level)} {'/'.join(near.domain)}" if near.domain else "the cluster"
         )
         yield f"free or add {amount_text(near.resource, near.lacking)} {name} in {where}"
+
+
+def _largest(found: Oversized) -> str:
+    """`, at most 96 cpu`."""
+    names = short_resources(name for name, _, _ in found.lacks)
+    most = [f"{amount_text(name, has)} {names[name]}" for name, _, has in found.lacks if has]
+    return f", at most {' and '.join(most)}" if most else ""
 
 
 def _changes(

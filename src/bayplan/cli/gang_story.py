@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from bayplan.cli.live_state import Live
 from bayplan.cli.reasons import NOT_TRIED, TO_COME
 from bayplan.cli.scheduled_state import Scheduled, pods_by_node, since_text
-from bayplan.cli.words import amount_text, counted, short_resources, shown_name
+from bayplan.cli.words import amount_text, counted, oversized_text, short_resources, shown_name
 from bayplan.cli.zone_drawing import drawn
 from bayplan.dialects.kai.advice import advice
 from bayplan.model.assignment import Misfit
@@ -17,6 +17,7 @@ from bayplan.model.gang import Ref
 from bayplan.model.node import PODS
 from bayplan.model.plan import Bind, Displace, Plan, Refuse
 from bayplan.model.pod import Pod
+from bayplan.placement.oversize import oversized
 from bayplan.runtime.scheduler_role import SchedulerRole, Turn
 from bayplan.state.line import Place
 from bayplan.state.lone import lone_ref
@@ -158,7 +159,7 @@ def _outcome(role: SchedulerRole, plan: Plan, ref: Ref) -> Iterator[str]:
             first, *more = role.told(ref, action.why).splitlines()
             yield f"reason: {first}"
             yield from (f"  {line}" for line in more)
-            yield from nearest_lines(action.why.misfit)
+            yield from _too_large(role, ref) or nearest_lines(action.why.misfit)
             known = role.groups.groups.get(ref)
             if known is not None and (todo := advice(action.why, known.group)):
                 yield f"what to do: {todo}"
@@ -167,6 +168,16 @@ def _outcome(role: SchedulerRole, plan: Plan, ref: Ref) -> Iterator[str]:
     if victims:
         names = [f"{pod.key} (priority {pod.wants.priority}, on {pod.node})" for pod in victims]
         yield f"would have to go: {_named(names)}"
+
+
+def _too_large(role: SchedulerRole, ref: Ref) -> list[str]:
+    """A pod that asks for more than any node has; what other pods leave is no help then."""
+    nodes = role.state.nodes.values()
+    shapes = {tuple(sorted(pod.amounts.items())) for pod in role.state.waiting(ref)}
+    found = [
+        oversized(nodes, "", {name: one for name, one in shape if name != PODS}) for shape in sorted(shapes)
+    ]
+    return [oversized_text(one) for one in found if one is not None]
 
 
 def nearest_lines(misfit: Misfit | None) -> Iterator[str]:

@@ -13,6 +13,8 @@ SHOWN_AFTER = 0.5
 """Seconds after the start of the command: on a terminal, where the line is taken away again."""
 TOLD_AFTER = 2.0
 """The same elsewhere, where it stays."""
+STAGE_SECONDS = 0.5
+"""How long a stage takes at least before it is worth a line of its own."""
 COUNT_STEP = 500
 CLEAR = "\r\x1b[K"
 
@@ -27,7 +29,7 @@ class Progress:
         self.terminal = self.stream.isatty()
         if after is None:
             after = SHOWN_AFTER if self.terminal else TOLD_AFTER
-        self.due = time.monotonic() + after
+        self.due, self.stage_seconds = time.monotonic() + after, min(after, STAGE_SECONDS)
         self.text = ""  # of the stage that runs
         self.shown = False
         self.lock = threading.Lock()
@@ -36,7 +38,7 @@ class Progress:
     def stage(self, text: str) -> Iterator[None]:
         """Something that may take long; told once it does."""
         self.text, self.shown = text, False
-        timer = threading.Timer(max(0.0, self.due - time.monotonic()), self._show)
+        timer = threading.Timer(max(self.stage_seconds, self.due - time.monotonic()), self._show)
         timer.daemon = True
         timer.start()
         try:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from bayplan.cli.words import amount_text, counted, importance, short_levels, short_resources
+from bayplan.cli.words import (
+    amount_text,
+    counted,
+    importance,
+    oversized_text,
+    short_levels,
+    short_resources,
+)
 from bayplan.model.assignment import Code, Misfit
 from bayplan.model.demand import CheckState, Demand
 from bayplan.model.plan import Admit, Evict, Why
@@ -140,6 +147,8 @@ def _misfit(misfit: Misfit) -> str:
     near = misfit.nearest
     if misfit.code is Code.NO_DOMAINS:
         return f"no usable node is in topology {misfit.topology}: it needs the labels of all levels"
+    if misfit.oversized is not None:
+        return oversized_text(misfit.oversized)
     if near is None:
         return f"no place: {misfit.fit} of {misfit.asked} fit in topology {misfit.topology}"
     if not near.domain:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from bayplan.model.assignment import Oversized
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME
 
@@ -29,6 +30,20 @@ def amount_text(resource: str, amount: float) -> str:
     if resource in _BYTES or resource.startswith("hugepages-"):
         return _bytes_text(amount)
     return str(int(amount))
+
+
+def oversized_text(found: Oversized) -> str:
+    """`no node is large enough for one pod: n1 comes closest with 96 of 200 cpu`."""
+    names = short_resources(name for name, _, _ in found.lacks)
+    lacks = [
+        f"{amount_text(name, has)} of {amount_text(name, asked)} {names[name]}"
+        for name, asked, has in sorted(found.lacks, key=lambda lack: importance(lack[0]))
+    ]
+    whose = f" of {found.pod_set}" if found.pod_set else ""
+    return (
+        f"no node that it may use is large enough for one pod{whose}: "
+        f"the largest, {found.node}, has {' and '.join(lacks)}"
+    )
 
 
 def importance(resource: str) -> tuple[int, str]:

@@ -110,6 +110,15 @@ class NearMiss:
 
 
 @dataclass(frozen=True, slots=True)
+class Oversized:
+    """One pod is larger than every node that it may use, even if that were empty."""
+
+    pod_set: str
+    node: str  # the one that comes closest
+    lacks: tuple[tuple[str, int, int], ...]  # resource, how much the pod asks for, how much the node has
+
+
+@dataclass(frozen=True, slots=True)
 class Misfit:
     """A refusal with its facts. Dialects make sentences of it."""
 
@@ -131,6 +140,7 @@ class Misfit:
     domain: str = ""
     sizes: tuple[int, int] = (0, 0)
     unaligned: Unaligned | None = field(default=None, compare=False)  # a node that can align no more
+    oversized: Oversized | None = None  # if not even one pod could be placed on empty nodes
 
     @property
     def is_too_large(self) -> bool:

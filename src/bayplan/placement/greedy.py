@@ -98,7 +98,7 @@ def place_pod_set(
                 return looser
             if scope.brief:
                 return Misfit(Code.NO_ROOM, names)
-            return misfit.no_room(inquiry, request, counts, picked)
+            return misfit.no_room(inquiry, request, counts, picked, leader)
         found = descend(supply.tree, counts, request, picked)
     return _located(supply, request, pod_set, leader, found)
 

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bayplan.model.assignment import Code, Exclusions, LayerFit, Misfit, NearMiss, Path
+from bayplan.model.assignment import Code, Exclusions, LayerFit, Misfit, NearMiss, Oversized, Path
 from bayplan.model.gang import PodSet
+from bayplan.model.zone import ALIGNED
 from bayplan.placement import nodes
 from bayplan.placement.capacity import Taken, copies, room_beside, with_slot
 from bayplan.placement.counts import Counts, has_odd_one
+from bayplan.placement.oversize import oversized
 from bayplan.placement.request import Request
 from bayplan.placement.select import Shortfall, best_single
 from bayplan.placement.supply import Supply
@@ -30,7 +32,9 @@ class Inquiry:
     within: tuple[int, int] | None  # leaves that a replacement may use
 
 
-def no_room(inquiry: Inquiry, request: Request, counts: Counts, short: Shortfall) -> Misfit:
+def no_room(
+    inquiry: Inquiry, request: Request, counts: Counts, short: Shortfall, leader: PodSet | None = None
+) -> Misfit:
     """The misfit for a request that was understood but found no place."""
     tree = inquiry.supply.tree
     usable = _usable(inquiry, short.level)
@@ -45,7 +49,22 @@ def no_room(inquiry: Inquiry, request: Request, counts: Counts, short: Shortfall
         layers=_layers(inquiry, request, counts, short, usable),
         excluded=exclusions(inquiry),
         nearest=_nearest(inquiry, request, counts, short, usable),
+        oversized=_oversized(inquiry, counts, leader),
     )
+
+
+def _oversized(inquiry: Inquiry, counts: Counts, leader: PodSet | None) -> Oversized | None:
+    """A pod that no leaf holds may be larger than any of the nodes."""
+    rows = inquiry.supply.tree.nodes[inquiry.rows]
+    known = [name for name in inquiry.supply.resources if not name.startswith(ALIGNED)]
+    candidates = [] if counts.pods[-1].any() else [inquiry.pod_set]
+    candidates += [leader] if leader is not None and not counts.leads[-1].any() else []
+    for pod_set in candidates:
+        asked = {name: amount for name, amount in pod_set.requests.items() if name in known}
+        found = oversized(rows, pod_set.name, asked)
+        if found is not None:
+            return found
+    return None
 
 
 def _usable(inquiry: Inquiry, level: int) -> Bools:

@@ -12,7 +12,7 @@ from bayplan.dialects.kube.quantity import spelled
 from bayplan.dialects.kube.zone_messages import told as of_zones
 from bayplan.dialects.kueue import messages
 from bayplan.dialects.kueue.messages import quoted
-from bayplan.model.assignment import Exclusions, Misfit, NearMiss
+from bayplan.model.assignment import Exclusions, Misfit, NearMiss, Oversized
 from bayplan.model.refusal import (
     Attempt,
     Chance,
@@ -230,15 +230,23 @@ def _details(misfit: Misfit, holders: Sequence[str]) -> Iterator[str]:
     near = misfit.nearest
     if near is None:
         return
-    yield _closest(misfit, near)
+    yield _closest(misfit, near) if misfit.oversized is None else _too_large(misfit.oversized)
     if misfit.unaligned is not None:
         yield f"For example: {of_zones(misfit.unaligned)}"
-    if holders:
+    if holders and misfit.oversized is None:
         more = f" and {len(holders) - HOLDERS_MAX} more" if len(holders) > HOLDERS_MAX else ""
         yield f"Held there by {', '.join(holders[:HOLDERS_MAX])}{more}"
-    changes = list(_changes(near, misfit.excluded))
+    changes = list(_changes(misfit, near))
     if changes:
         yield f"To be admitted: {', or '.join(changes)}"
+
+
+def _too_large(found: Oversized) -> str:
+    lacks = [f"{spelled(name, has)} of {spelled(name, asked)} {name}" for name, asked, has in found.lacks]
+    return (
+        f"No node that it may use is large enough for one pod of {found.pod_set}: "
+        f"the largest, {found.node}, has {' and '.join(lacks)}"
+    )
 
 
 def _closest(misfit: Misfit, near: NearMiss) -> str:
@@ -252,10 +260,13 @@ def _closest(misfit: Misfit, near: NearMiss) -> str:
     return f"{told}, limited by {near.resource}: {spelled(near.resource, near.lacking)} more needed"
 
 
-def _changes(near: NearMiss, excluded: Exclusions) -> Iterator[str]:
+def _changes(misfit: Misfit, near: NearMiss) -> Iterator[str]:
     """The least that would do, one way or another."""
+    excluded = misfit.excluded
     by_amount = near.resource and not near.resource.startswith(ALIGNED)
-    if by_amount and near.lacking and not _none_is_eligible(excluded):
+    if misfit.oversized is not None:
+        yield "ask for less in each pod, or add larger nodes"
+    elif by_amount and near.lacking and not _none_is_eligible(excluded):
         yield f"free or add {spelled(near.resource, near.lacking)} {near.resource} there"
     if near.fit > 0:
         yield f"ask for {near.fit} pod(s)"
