@@ -20,10 +20,10 @@ import yaml
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LEVEL = "cloud.example.com/topology-"
-GATE = "kueue.x-k8s.io/topology"
 WORKLOADS = "workloads.kueue.x-k8s.io"
 KINDS = "jobs,jobsets,leaderworkersets,mpijobs,pods"
 ASKED = "provisioningrequests,podtemplates"
+BYSTANDER = "bystander"  # in the names of what belongs to others
 ENDED = ("Complete", "Completed", "Succeeded")
 Object = dict[str, Any]
 
@@ -67,6 +67,13 @@ def examples() -> list[Example]:
     return found
 
 
+def commands(example: Example) -> list[str]:
+    """The commands that the page of an example tells to type."""
+    page = (example.folder / "README.md").read_text(encoding="utf-8")
+    block = page.partition("```\n")[2].partition("```")[0]
+    return block.splitlines()
+
+
 @dataclass(frozen=True, slots=True)
 class Walk:
     """One example on one stage."""
@@ -75,18 +82,19 @@ class Walk:
     folder: Path = EXAMPLES
 
     def through(self, example: Example) -> None:
-        """Every step. Nothing may be left of it at the end, nor after something went wrong."""
+        """Every step. Its own commands leave nothing behind, and nothing of others is touched."""
+        before = self.bystanders()
         try:
             self._steps(example)
             self.until(lambda: not self.held(), "the quota is back")
+            self.until(lambda: not self.get(f"{KINDS},{WORKLOADS},{ASKED}"), "nothing is left of it")
+            assert self.bystanders() == before, "others were touched"
         except AssertionError:
             Walk(self.stage).run("kubectl apply -f cluster/nodes.yaml")
             self.run("kubectl uncordon -l example.com/pool")
             self._delete_all()
+            self.until(lambda: not self.get(f"{KINDS},{WORKLOADS},{ASKED}"), "nothing is left")
             raise
-        assert not [pod for pod in self.get("pods") if self._is_gated(pod)], "a pod is still gated"
-        self._delete_all()
-        self.until(lambda: not self.get(f"{KINDS},{WORKLOADS},{ASKED}"), "nothing is left")
 
     def _steps(self, example: Example) -> None:
         before: set[str] = set()
@@ -105,7 +113,9 @@ class Walk:
                 self.run(step["run"], int(step.get("exits", 0)))
 
     def _delete_all(self) -> None:
-        self.run(f"kubectl delete {KINDS} --all --wait=false")
+        found = " ".join(f"{one['kind']}/{one['metadata']['name']}" for one in self.get(KINDS))
+        if found:
+            self.run(f"kubectl delete {found} --wait=false --ignore-not-found")
 
     # ── doing ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -153,14 +163,32 @@ class Walk:
     # ── looking ───────────────────────────────────────────────────────────────────────────────────
 
     def get(self, kind: str) -> list[Object]:
+        """All objects of the kind that are not a bystander's."""
+        return [one for one in self._all(kind) if BYSTANDER not in one["metadata"]["name"]]
+
+    def bystanders(self) -> set[tuple[str, str, bool, str]]:
+        """What others run beside the example: every object, and whether it is on its way out."""
+        return {
+            (
+                one["kind"],
+                one["metadata"]["uid"],
+                "deletionTimestamp" in one["metadata"],
+                str((one["metadata"].get("annotations") or {}).get("bayplan.dev/run-seconds")),
+            )
+            for one in self._all(f"{KINDS},{WORKLOADS}")
+            if BYSTANDER in one["metadata"]["name"]
+        }
+
+    def _all(self, kind: str) -> list[Object]:
         found: list[Object] = json.loads(self.run(f"kubectl get {kind} -o json"))["items"]
         return found
 
     def domains(self, level: str) -> set[str]:
-        """Where the pods are that did not fail."""
+        """Where the pods are that did not fail, of those on hosts that the level has."""
         places = {node["metadata"]["name"]: node["metadata"]["labels"] for node in self.get("nodes")}
         label = "kubernetes.io/hostname" if level == "host" else f"{LEVEL}{level}"
-        return {places[pod["spec"]["nodeName"]][label] for pod in self._alive()}
+        found = [places[pod["spec"]["nodeName"]] for pod in self._alive()]
+        return {labels[label] for labels in found if label in labels}
 
     def _alive(self) -> list[Object]:
         return [pod for pod in self.get("pods") if pod["status"]["phase"] != "Failed"]
@@ -191,7 +219,3 @@ class Walk:
     def _is_true(found: Object, *kinds: str) -> bool:
         conditions = (found.get("status") or {}).get("conditions") or []
         return any(c["type"] in kinds and c["status"] == "True" for c in conditions)
-
-    @staticmethod
-    def _is_gated(pod: Object) -> bool:
-        return any(gate["name"] == GATE for gate in pod["spec"].get("schedulingGates") or ())

@@ -9,6 +9,7 @@ import pytest
 
 from bayplan.backends.definitions import define
 from bayplan.backends.embedded.backend import EmbeddedBackend
+from bayplan.backends.embedded.status import Refusal
 from bayplan.dialects.api import Ended, Kind, Outcome, Write
 from bayplan.dialects.kube.times import timestamp
 from bayplan.dialects.kueue import admitting
@@ -112,6 +113,43 @@ def test_a_queue_that_drains_is_left_and_comes_back_when_it_starts(
     assert world.says("in", "Requeued") == ("True", f"{told}Restarted")
     assert world.says("in", "Admitted") == ("True", "Admitted")
     assert world.says("in", "Evicted") == ("False", "QuotaReserved")
+
+
+def test_a_queue_is_kept_from_vanishing_before_it_admits_the_first_gang(world: World) -> None:
+    world.pass_time()
+    store = world.cluster.store
+    queue = store.get(admitting.CLUSTER_QUEUES, "", "left-queue")
+    assert queue["metadata"]["finalizers"] == ["kueue.x-k8s.io/resource-in-use"]
+    world.submit(workload("first", 1, 4))
+    assert world.told("first")["Admitted"][0] == "True"
+    store.delete(admitting.CLUSTER_QUEUES, "", "left-queue")
+    world.pass_time(2)
+    assert store.get(admitting.CLUSTER_QUEUES, "", "left-queue")["metadata"]["deletionTimestamp"]
+
+
+def test_a_queue_that_is_being_deleted_admits_nothing_more_and_goes_with_its_last_gang(world: World) -> None:
+    world.submit(workload("first", 1, 4))
+    store = world.cluster.store
+    store.delete(admitting.CLUSTER_QUEUES, "", "left-queue")
+    world.submit(workload("second", 1, 1))
+    world.pass_time(2)
+    assert world.told("first")["Admitted"][0] == "True"
+    assert world.told("second")["Admitted"][0] == "False"
+    assert world.told("second")["QuotaReserved"] == (
+        "False",
+        "Suspended",
+        "ClusterQueue left-queue is inactive",
+    )
+    told = conditions(store.get(admitting.CLUSTER_QUEUES, "", "left-queue")["status"])
+    assert told["Active"] == (
+        "False",
+        "Terminating",
+        "Can't admit new workloads; clusterQueue is terminating",
+    )
+    store.delete(admitting.WORKLOADS, "ml", "first")
+    world.pass_time(2)
+    with pytest.raises(Refusal):
+        store.get(admitting.CLUSTER_QUEUES, "", "left-queue")
 
 
 def test_a_queue_on_hold_keeps_who_is_in_and_lets_nobody_else_in(world: World) -> None:
@@ -256,3 +294,12 @@ def test_a_decision_on_a_gang_of_the_past_is_not_shown_of_its_namesake(world: Wo
 
 
 _AT = "2027-01-15T08:00:00Z"
+
+
+def test_a_level_that_no_topology_has_is_told_with_the_one_that_was_meant(world: World) -> None:
+    near = RACK.removesuffix("ck") + "k"
+    world.submit(workload("typo", 1, 1, required=near), workload("large", 100, 4, required=RACK))
+    told = world.told("typo")["QuotaReserved"][2]
+    upstream = 'couldn\'t assign flavors to pod set main: Flavor "a100" does not contain the requested level'
+    assert told == f"{upstream}. {near} is no level of a topology; did you mean {RACK}?"
+    assert "did you mean" not in world.told("large")["QuotaReserved"][2]

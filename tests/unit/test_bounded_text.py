@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import subprocess
 import sys
 from contextlib import suppress
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -118,3 +121,12 @@ def test_any_bytes_are_read_or_refused(raw: bytes | str) -> None:
     for read, refusal in ((bounded_yaml, UnreadableYAML), (bounded_json, UnreadableJSON)):
         with suppress(refusal):
             read(raw if isinstance(raw, bytes) else raw.encode())
+
+
+def test_whatever_reads_yaml_has_it_bounded_first() -> None:
+    reading = re.compile(r"yaml\.(safe_|full_|unsafe_)?(load|compose|parse)\w*")
+    for path in sorted((Path(__file__).parents[2] / "src").rglob("*.py")):
+        found = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        called = {ast.unparse(one.func) for one in found if isinstance(one, ast.Call)}
+        if path.name != "bounded_yaml.py" and any(map(reading.fullmatch, called)):
+            assert "bounded_yaml" in called, path.name

@@ -100,6 +100,16 @@ def test_a_pipe_is_read_and_a_closed_standard_input_is_said(file: Write) -> None
     assert closed.returncode == 2 and "stdin: is closed" in closed.stderr
 
 
+@pytest.mark.parametrize("form", ["tree", "json", "yaml"])
+def test_a_reader_that_has_gone_ends_a_command_quietly(file: Write, form: str) -> None:
+    path = file(*(node(f"n{index}") for index in range(400)), job(pods=400), name="good.yaml")
+    command = [sys.executable, "-m", "bayplan", "place", "--full", "-o", form, "-f", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
+        assert started.stdout is not None and started.stderr is not None
+        started.stdout.close()
+        assert started.stderr.read() == b""
+
+
 def test_a_file_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch, file: Write) -> None:
     monkeypatch.setattr(read, "BYTES_MAX", 1024 * 1024)
     result = place(file("#" * 2_000_000, name="large.yaml"))

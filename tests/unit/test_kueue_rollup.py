@@ -244,6 +244,13 @@ def test_what_others_need_stays_until_they_have_let_go(kind: str) -> None:
     assert told("used", "theirs") is None, "nothing is added to what is going away"
 
 
+def test_a_queue_that_gangs_can_come_to_is_kept_before_the_first_one_comes() -> None:
+    named = Summaries({"q": QueueSummary("q", Counts())}, queues_in_use=frozenset({"q"}))
+    assert rollup.finalizers("ClusterQueue", obj(), named) == [rollup.IN_USE]
+    leaving = obj(finalizers=[rollup.IN_USE], deletionTimestamp=EARLIER)
+    assert rollup.finalizers("ClusterQueue", leaving, named) == [], "nothing has quota from it"
+
+
 @pytest.mark.parametrize("kind", ["LocalQueue", "Cohort", "Workload"])
 def test_nothing_else_is_kept(kind: str) -> None:
     assert rollup.finalizers(kind, obj(), SUMMARIES) is None

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bayplan.dialects.kube.fields import FieldError
 from bayplan.runtime.containment import Containment
 from bayplan.runtime.reviews import OBJECT_BYTES, Handlers, Malformed, Object, Registry, admit, convert
 from tests.unit.webhook_reviews import (
@@ -136,11 +137,14 @@ def test_a_handler_that_no_write_depends_on_counts_as_not_asked_when_it_fails() 
         new["metadata"]["labels"] = {"half": "done"}
         raise KeyError("x")
 
+    def faulty(new: Object | None, old: Object | None) -> list[FieldError]:
+        raise KeyError("z")
+
     def odd(new: Object) -> list[str]:
         raise KeyError("y")
 
     made = Registry()
-    made.add("batch", "jobs", Handlers(mutate=(half_done,), validate=(broken,), fail_open=True))
+    made.add("batch", "jobs", Handlers(mutate=(half_done,), validate=(faulty,), fail_open=True))
     made.add("batch", "jobs", Handlers(mutate=(suspend,), validate=(at_least_one,), advise=(odd,)))
     answer = admit(review(), made, mutating=True)
     assert answer.said == "failed" and len(answer.body["response"]["warnings"]) == 1
@@ -149,7 +153,7 @@ def test_a_handler_that_no_write_depends_on_counts_as_not_asked_when_it_fails() 
     assert answer.body["response"]["allowed"] is True and len(answer.body["response"]["warnings"]) == 2
     wrong = {**JOB, "spec": {"parallelism": 0}}
     assert admit(review(new=wrong), made, mutating=False).said == "denied"
-    made.add("batch", "jobs", Handlers(validate=(broken,)), ["UPDATE"])
+    made.add("batch", "jobs", Handlers(validate=(faulty,)), ["UPDATE"])
     assert admit(review("UPDATE", JOB, JOB), made, mutating=False).body["response"]["allowed"] is False
 
 

@@ -6,6 +6,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -16,7 +17,7 @@ from aiohttp import web
 from bayplan.runtime.certificates import renewed, server_context
 from bayplan.runtime.clock import SystemClock
 from bayplan.runtime.metrics import Metrics
-from bayplan.runtime.reviews import Registry
+from bayplan.runtime.reviews import Convert, Late, Object, Registry, convert
 from bayplan.runtime.serving import Address, Limits, Server
 from bayplan.runtime.webhook_server import (
     ADMISSION_BYTES,
@@ -26,10 +27,12 @@ from bayplan.runtime.webhook_server import (
     serve_webhooks,
 )
 from tests.listening import free_address
+from tests.unit.webhook_reviews import conversion, review, thing
 
 MEBIBYTE = 1024 * 1024
 PROGRAM = """
 import sys
+import threading
 from tests.unit.test_webhook_budget import serve
 from bayplan.runtime.serving import Address
 server = serve(Address("127.0.0.1", int(sys.argv[1])))
@@ -39,9 +42,10 @@ server.stop()
 """
 
 
-def serve(address: Address) -> Server:
+def serve(address: Address, change: Convert = lambda obj, version: obj) -> Server:
     certificates = renewed(None, ["127.0.0.1"], SystemClock().wall())
-    return serve_webhooks(Registry(), server_context(certificates), SystemClock(), Metrics(), address)
+    registry = Registry(conversion={("x.dev", "Thing"): change})
+    return serve_webhooks(registry, server_context(certificates), SystemClock(), Metrics(), address)
 
 
 @pytest.fixture
@@ -185,3 +189,35 @@ def test_a_connection_too_many_is_closed_and_another_served_when_one_has_left(im
             if client.recv(1000).startswith(b"HTTP/1.1 200"):
                 return
     raise AssertionError("nobody is served any more")
+
+
+def test_a_conversion_that_takes_long_does_not_hold_up_reviews_of_writes() -> None:
+    converting, done = threading.Event(), threading.Event()
+
+    def slow(obj: Object, version: str) -> Object:
+        converting.set()
+        assert done.wait(30)
+        return {**obj, "apiVersion": version}
+
+    server = serve(free_address(), slow)
+    try:
+        with ExitStack() as stack:
+            first, second = connect(server.address, stack), connect(server.address, stack)
+            asked = conversion(thing(), thing())
+            first.sendall(head("/convert", len(asked)) + asked)
+            assert converting.wait(30)
+            written = review()
+            second.sendall(head("/validate", len(written)) + written)
+            assert answer(second).startswith(b"HTTP/1.1 200")
+            done.set()
+            assert answer(first).startswith(b"HTTP/1.1 200")
+    finally:
+        done.set()
+        server.stop()
+
+
+def test_a_conversion_ends_when_its_answer_would_come_too_late() -> None:
+    times = iter((False, True))
+    made = Registry(conversion={("x.dev", "Thing"): lambda obj, version: {**obj, "apiVersion": version}})
+    with pytest.raises(Late):
+        convert(conversion(thing(), thing(), thing()), made, late=lambda: next(times))

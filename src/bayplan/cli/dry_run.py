@@ -122,12 +122,15 @@ def _answer(live: Live, one: Submission, *, full: bool) -> tuple[Answer, Admit |
     fate = fates.get(ref)
     sections: Sections = {"asks for": wishes(live, one.demand)}
     sections["queue"] = [queue_text(live, *one.demand.entrance, queue)]
+    if one.notes:
+        sections["note"] = list(one.notes)
     record: dict[str, Any] = {
         "gang": one.title,
         "namespace": ref.namespace,
         "name": ref.name,
         "clusterQueue": queue,
         "admitted": False,
+        "notes": list(one.notes),
     }
     if fate is not None and isinstance(fate.action, Admit):
         admission = fate.action.admission

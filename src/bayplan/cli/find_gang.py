@@ -12,10 +12,10 @@ from bayplan.cli.listing import checked_namespace
 from bayplan.cli.live_state import Live, Object
 from bayplan.cli.scheduled_state import Scheduled, read_scheduled
 from bayplan.cli.words import shown_name
-from bayplan.dialects.closest import several_close
 from bayplan.dialects.jobs.kinds import KINDS
 from bayplan.dialects.kai.names import DIALECT as KAI
 from bayplan.dialects.kai.names import POD_GROUP as KAI_GROUPS
+from bayplan.dialects.kube.closest import several_close
 from bayplan.dialects.kube.gang_objects import GANG_KINDS
 from bayplan.dialects.kube.wire import PODS_KIND, PodWire
 from bayplan.dialects.kueue.annotations import POD_GROUP
@@ -77,7 +77,7 @@ def find(live: Live, text: str) -> Search:
             queued += _namesakes(live, wanted)
         return Search(_only(wanted, queued))
     pod = _pod(live, wanted)
-    if pod is not None and (ref := _workload_of(live, pod)) is not None:
+    if pod is not None and (ref := workload_of(live, pod)) is not None:
         return Search(Found(POD, wanted.name, ref))
     scheduled = read_scheduled(live)
     found = _scheduled(scheduled, wanted) or _parts(scheduled, wanted)
@@ -153,7 +153,7 @@ def _pod(live: Live, wanted: Wanted) -> PodWire | None:
     return None
 
 
-def _workload_of(live: Live, pod: PodWire) -> Ref | None:
+def workload_of(live: Live, pod: PodWire) -> Ref | None:
     """The Workload that accounts for a pod: named by it, or that of its group or job."""
     meta = pod.metadata
     namespace, labels, notes = meta.namespace or "default", meta.labels or {}, meta.annotations or {}

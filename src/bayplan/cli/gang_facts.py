@@ -157,7 +157,7 @@ FLAWS = {
     Flaw.ELSEWHERE_AND_PROVISIONING: "gangs are sent to other clusters, and nodes are made to order here",
     Flaw.OTHER: "something else is wrong with it: {name}",
     Flaw.CYCLE: "cohort {name} is its own ancestor",
-    Flaw.STOPPED: "it is stopped",
+    Flaw.STOPPED: "it is stopped (spec.stopPolicy)",
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import uuid
 from collections import deque
@@ -50,7 +49,6 @@ DECISIONS_KEPT = 200
 DEFAULT_SCHEDULER = "default-scheduler"
 OUR_USER = f"system:serviceaccount:{NAMESPACE}:{NAME}"
 CONTROLLERS_USER = "system:serviceaccount:kube-system:controllers"
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +120,7 @@ class HomeCluster:
         )
         self._furnish(grouper)
         self.ticker = Ticker(self.words)
-        self.containment = Containment(_logged)
+        self.containment = Containment(self._report)
         self.crew = Crew(EmbeddedBackend(self.store, self.lock, CONTROLLERS_USER), failed=self._contained)
         self.backend = EmbeddedBackend(self.store, self.lock, OUR_USER)
         self.scheduler = SchedulerRole(
@@ -138,7 +136,7 @@ class HomeCluster:
         others = (ProvisioningRole(), jobs, ungating, NodeHealthRole(settings.nodes))
         groups = (GrouperRole(settings.profiles, settings.grouper),) if grouper else ()
         roles = (*groups, self.scheduler, self.admission, *others)
-        self.loop = Loop(self.backend, roles, self.ticker, containment=Containment(self._report))
+        self.loop = Loop(self.backend, roles, self.ticker, containment=self.containment)
         self.face = Face(self.store, self.lock, port=port)
         self._merged: Merged | None = None  # the kubeconfig with our context
         self._stop = threading.Event()
@@ -218,10 +216,6 @@ class HomeCluster:
         plain = replace(NODES, wire=None)
         for host in nodes(self.shape):
             self.store.create(plain, host)
-
-
-def _logged(sentence: str, error: BaseException, **facts: str) -> None:
-    _LOG.warning("%s (%s): %s", sentence, facts.get("id", ""), error)
 
 
 def nodes(shape: Shape) -> list[Object]:

@@ -11,9 +11,12 @@ from bayplan.backends.embedded.matching import matching
 from bayplan.backends.embedded.store import Store
 from bayplan.cli.manifests import Settings, webhook_configurations
 from bayplan.cli.webhooks import REVIEWED_AS, LookUps, hook_name, registry
+from bayplan.dialects.api import Kind
 from bayplan.dialects.kai.joining import PODS
 from bayplan.dialects.kai.owner_kinds import BY_NAME
-from bayplan.dialects.kueue.admitting import LOCAL_QUEUES
+from bayplan.dialects.kueue.admitting import LOCAL_QUEUES, TOPOLOGIES
+from bayplan.runtime.job_shelf import CLASSES
+from bayplan.runtime.live_objects import CONTROLLERS
 from bayplan.runtime.reviews import Key, Object, Registry
 
 Decide = Callable[[Registry, Review], Verdict]
@@ -32,7 +35,25 @@ def ask_our_functions(store: Store) -> None:
             return None
         return store.find(known, namespace, name)
 
-    for hook in configured_hooks(registry(LookUps(find, owner))):
+    def there(kind: Kind, namespace: str, name: str) -> Object | None:
+        known = (kind.group, kind.version, kind.plural) in store.resources.by_place
+        return store.find(kind, namespace, name) if known else None
+
+    def controller(group: str, kind: str, namespace: str, name: str) -> Object | None:
+        known = CONTROLLERS.get((group, kind))
+        return None if known is None else there(known, namespace, name)
+
+    def has_class(kind: str, name: str) -> bool:
+        return any(there(one, "", name) is not None for one in CLASSES if one.kind == kind)
+
+    def levels() -> set[str]:
+        """Of all topologies."""
+        if (TOPOLOGIES.group, TOPOLOGIES.version, TOPOLOGIES.plural) not in store.resources.by_place:
+            return set()
+        listed = store.list(TOPOLOGIES).items
+        return {level["nodeLabel"] for one in listed for level in one["spec"]["levels"]}
+
+    for hook in configured_hooks(registry(LookUps(find, owner, levels, controller, has_class))):
         store.admission.register(hook)
 
 
@@ -90,8 +111,11 @@ def _mutated(registry: Registry, review: Review) -> Verdict:
 
 
 def _validated(registry: Registry, review: Review) -> Verdict:
-    errors = registry.problems(_key(review), *_shown(registry, review))
-    return Verdict(not errors, "; ".join(str(error) for error in errors), 422 if errors else 200)
+    new, old = _shown(registry, review)
+    errors = registry.problems(_key(review), new, old)
+    if errors:
+        return Verdict(False, "; ".join(str(error) for error in errors), 422)
+    return Verdict(code=200, warnings=tuple(registry.advice(_key(review), new)))
 
 
 def _shown(registry: Registry, review: Review) -> tuple[Any, Object | None]:

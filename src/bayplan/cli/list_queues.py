@@ -29,11 +29,13 @@ def queue_tables(live: Live, namespace: str, *, wide: bool) -> list[str]:
     rows = [row for name in sorted(found.queues) for row in _rows(live, found.queues[name], wide=wide)]
     lines = table((*HEADS, *WIDE) if wide else HEADS, rows, RIGHT)
     entrances = [
-        (one.namespace, one.name, one.queue, *_counts(one.counts), "no" if one.stopped else "yes")
+        (one.namespace, one.name, one.queue, *_counts(one.counts), "no" if why else "yes", why)
         for one in _entrances(found, namespace)
+        for why in [_why_closed(live, one)]
     ]
     if entrances:
-        lines += ["", *table(("NAMESPACE", "LOCALQUEUE", "CLUSTERQUEUE", *COUNTS, "OPEN"), entrances, COUNTS)]
+        heads = ("NAMESPACE", "LOCALQUEUE", "CLUSTERQUEUE", *COUNTS, "OPEN", "REASON")
+        lines += ["", *table(heads, entrances, COUNTS)]
     closed = [words for name in sorted(found.queues) if (words := closed_words(live, name))]
     return [*lines, "", *closed] if closed else lines
 
@@ -49,11 +51,21 @@ def queue_records(live: Live, namespace: str) -> dict[str, Any]:
                 "name": one.name,
                 "clusterQueue": one.queue,
                 **_counted(one.counts),
-                "open": not one.stopped,
+                "open": one.active,
+                "reason": _why_closed(live, one),
             }
             for one in _entrances(found, namespace)
         ],
     }
+
+
+def _why_closed(live: Live, one: EntranceSummary) -> str:
+    """Why gangs that are handed in at a LocalQueue are not admitted; empty if they are."""
+    if not one.queue_known:
+        return f"there is no ClusterQueue {one.queue}"
+    if one.stopped:
+        return "it is stopped (spec.stopPolicy)"
+    return closed_words(live, one.queue) or ("" if one.active else f"ClusterQueue {one.queue} is not active")
 
 
 def cohort_path(live: Live, queue: str) -> str:

@@ -24,7 +24,7 @@ from bayplan.cli.live_state import Live, Target, reaches_a_cluster
 from bayplan.cli.output import echo
 from bayplan.cli.scheduled_state import Scheduled, read_scheduled
 from bayplan.cli.tables import say, say_json
-from bayplan.dialects.closest import closest
+from bayplan.dialects.kube.closest import closest
 
 WIDE, JSON = "wide", "json"
 

@@ -78,6 +78,11 @@ class Live:
         if self.no_queues:
             raise click.ClickException(self.no_queues)
 
+    def levels(self) -> set[str]:
+        """The levels of all topologies of queues."""
+        clusters = self.state.holdings.clusters.values()
+        return {level for cluster in clusters for level in cluster.topology.levels}
+
     def listed(self, kind: Kind) -> list[Any]:
         """All objects of a kind; each kind is read once."""
         if kind not in self.lists:

@@ -23,8 +23,10 @@ from bayplan.cli.scheduled_state import (
     since_text,
 )
 from bayplan.cli.words import counted
+from bayplan.dialects.kai.hints import advise as of_group_keys
 from bayplan.dialects.kube.gang_objects import DIALECT as GANG_API
 from bayplan.dialects.kube.times import seconds
+from bayplan.dialects.kueue.hints import advise
 from bayplan.dialects.kueue.scheduled import membership
 from bayplan.model.pod import Pod
 from bayplan.state.lone import lone_ref
@@ -38,6 +40,7 @@ def scheduled_story(
     """Lines for people, and the facts in the words of `list gangs -o json`. Nothing is changed."""
     if found.gangs:
         lines = list(_gangs(live, scheduled, found, full=full, zones=zones))
+        lines += _hints(live, scheduled, found)
         if any(ref.dialect == GANG_API for ref in found.gangs):
             lines.append(f"gang API: {gang_api_words(gang_versions(live.backend.request))}")
         return lines, asdict(gang_row(scheduled, found.gangs[0], live.now))
@@ -46,6 +49,16 @@ def scheduled_story(
     pods = [scheduled.role.state.pods[key] for key in found.pods]
     row = asdict(pods_row(scheduled, (found.kind, pods[0].key.namespace, found.name), pods, live.now))
     return list(_pods(live, scheduled, found, pods, full=full)), row
+
+
+def _hints(live: Live, scheduled: Scheduled, found: Found) -> Iterator[str]:
+    """Keys and levels of the job that may be misspelt."""
+    for ref in found.gangs:
+        job = scheduled.jobs.get(ref) or found.job
+        if job is not None:
+            levels = {level for levels in scheduled.levels().values() for level in levels}
+            yield from (f"note: {hint}" for hint in (*advise(job, levels), *of_group_keys(job)))
+            return
 
 
 def _gangs(live: Live, scheduled: Scheduled, found: Found, *, full: bool, zones: bool) -> Iterator[str]:

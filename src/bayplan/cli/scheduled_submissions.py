@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,9 +70,11 @@ class Drafts:
         meta, dialect = obj["metadata"], KAI if kind.group == kai.POD_GROUPS.group else GANG
         self.groups[title] = Ref(dialect, kind.kind, meta["namespace"], meta["name"])
 
-    def add_job(self, obj: Object, title: str, order: int) -> None:
+    def add_job(self, obj: Object, title: str, order: int, notes: Iterable[str] = ()) -> None:
         """A job, or a pod, of which our scheduler places the pods. ValueError if they are too many."""
         self.orders.setdefault(title, order)
+        for words in notes:
+            self._note(title, words)
         count = pod_count(Field(obj), self.find)
         if count > PODS_MAX:
             raise ValueError(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
 
-from bayplan.cli.find_gang import find
+from bayplan.cli.find_gang import find, workload_of
 from bayplan.cli.gang_facts import INACTIVE, GangFacts, Outlook, named, outlook, owner_of
 from bayplan.cli.list_gangs import flavors, gang_records
 from bayplan.cli.list_queues import cohort_path
@@ -20,8 +21,11 @@ from bayplan.cli.words import counted
 from bayplan.cli.zone_drawing import drawn as drawn_zones
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.times import seconds
+from bayplan.dialects.kube.wire import PODS_KIND
+from bayplan.dialects.kueue.admitting import OVER
 from bayplan.dialects.kueue.conditions import ADMITTED, FINISHED, condition_of, is_true
 from bayplan.dialects.kueue.demands import demand as read_demand
+from bayplan.dialects.kueue.hints import workload_hints
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Admit, Decline
 
@@ -67,6 +71,8 @@ def _explain_queued(live: Live, ref: Ref, output: str | None, *, full: bool, zon
     sections = {} if facts is None else _sections(live, facts, seen, full=full)
     if zones and facts is not None:
         sections["zones"] = _zones(live, facts)
+    if hints := workload_hints(workload, live.levels()):
+        sections["note"] = hints
     sections |= _past(live, ref, workload)
     if output == "json":
         _say_json(live, ref, facts, head, sections)
@@ -186,6 +192,8 @@ def _place(live: Live, facts: GangFacts, seen: Outlook, *, full: bool) -> Sectio
     found["flavors"] = [", ".join(flavors(demand)) or "none"]
     if facts.where:
         found["where"] = [facts.where]
+    if running := _running(live, demand.gang.source, full=full):
+        found["its pods run on"] = running
     picture = drawn(
         demand.gang, admission, live.state.rules.flavors, live.state.holdings.supplies(), full=full
     )
@@ -194,6 +202,23 @@ def _place(live: Live, facts: GangFacts, seen: Outlook, *, full: bool) -> Sectio
     if facts.fate is not None and isinstance(facts.fate.action, Decline):
         found |= waiting_sections(seen.then, demand, admission.queue, facts.fate)
     return found
+
+
+def _running(live: Live, ref: Ref, *, full: bool) -> list[str]:
+    """The hosts that its pods have, whoever bound them, and since when the first has been running."""
+    pods = [
+        wire
+        for wire in live.listed(PODS_KIND)
+        if wire.spec.node_name and wire.status.phase not in OVER and workload_of(live, wire) == ref
+    ]
+    nodes = Counter(wire.spec.node_name or "" for wire in pods)
+    shown = sorted(nodes)[: None if full else NAMES_MAX]
+    more = [f"and {len(nodes) - len(shown)} more; --full names all"] if len(shown) < len(nodes) else []
+    lines = [", ".join([*(f"{node} ({counted(nodes[node], 'pod')})" for node in shown), *more])]
+    started = [seconds(wire.status.start_time) for wire in pods if wire.status.start_time]
+    if started:
+        lines.append(f"since {_since(live, min(started))}")
+    return lines if pods else []
 
 
 def _since(live: Live, at: float) -> str:

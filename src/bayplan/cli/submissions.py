@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,8 +13,8 @@ from bayplan.cli.scheduled_state import Scheduled
 from bayplan.cli.scheduled_submissions import Drafts, ScheduledSubmission, kind_of_group
 from bayplan.cli.webhooks import LookUps, registry
 from bayplan.dialects.api import Event, Happened, Kind
-from bayplan.dialects.closest import closest
 from bayplan.dialects.jobs.kinds import KINDS, Find, copies, is_known, parts
+from bayplan.dialects.kube.closest import closest
 from bayplan.dialects.kube.fields import Field, type_name
 from bayplan.dialects.kueue.admitting import GROUP, LOCAL_QUEUES, VERSION, decode
 from bayplan.dialects.kueue.annotations import FAST_ADMISSION, PRIORITY_CLASS, QUEUE, has_queue
@@ -103,7 +103,7 @@ class Intake:
         self.classes: dict[tuple[str, str], Object] = {}  # priority classes of the files, by kind and name
         self.groups: dict[tuple[str, str], list[tuple[int, Object]]] = {}  # pods of groups in queues
         self.find = _finder(live, self.classes)
-        self.rules = registry(LookUps(self.find))
+        self.rules = registry(LookUps(self.find, levels=live.levels))
         self.drafts = Drafts(live, self.find)
         self.seen: set[tuple[str, str]] = set()
 
@@ -122,7 +122,8 @@ class Intake:
         kind = kind_of_group(obj)
         if document.kind == "Workload" and group == GROUP:
             self._once(title, group)
-            self._add(self._workload(obj, title), title, order)
+            made = self._workload(obj, title)
+            self._add(made, title, order, self.rules.advice((GROUP, "workloads", "CREATE"), made))
         elif kind is not None:
             self._once(title, group)
             self._check_place(obj, title)
@@ -177,16 +178,18 @@ class Intake:
         """A job in a queue, a pod of a group in a queue, or a job that the scheduler places."""
         field = Field(job)
         _check_job(field, self.find, title)
+        kind = KINDS[job["kind"]]
+        notes = self.rules.advice((kind.group, kind.plural, "CREATE"), job)
         if has_queue(field):
             group = group_name(field, RULEBOOK).text() if job["kind"] == "Pod" else ""
             if group:
                 self.groups.setdefault((job["metadata"]["namespace"], group), []).append((order, job))
                 return
             for workload, shown in _of_job(self.find, job, title):
-                self._add(workload, shown, order)
+                self._add(workload, shown, order, notes)
             return
         self._check_place(job, title)
-        self.drafts.add_job(job, title, order)
+        self.drafts.add_job(job, title, order, notes)
 
     def _check_place(self, obj: Object, title: str) -> None:
         namespace, name = obj["metadata"]["namespace"], obj["metadata"]["name"]
@@ -197,8 +200,9 @@ class Intake:
             if self.live.get(known, namespace, name) is not None:
                 raise Unwelcome(_there_already(title, namespace, name))
 
-    def _add(self, workload: Object, title: str, order: int) -> None:
-        self.found.append(_submission(self.live, workload, title, order, len(self.found)))
+    def _add(self, workload: Object, title: str, order: int, notes: Sequence[str] = ()) -> None:
+        found = _submission(self.live, workload, title, order, len(self.found))
+        self.found.append(replace(found, notes=tuple(notes)))
 
 
 def _no_gang(document: Document) -> str:

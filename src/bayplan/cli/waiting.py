@@ -8,6 +8,7 @@ from functools import partial
 
 from bayplan.cli.explain import Explanation, explain, wish
 from bayplan.cli.forecast import Fate, pods_by_set, with_fewer_pods
+from bayplan.cli.levels import named_levels
 from bayplan.cli.live_state import Live
 from bayplan.cli.places import drawn_misfit, tolerating
 from bayplan.cli.reasons import amount, attempts, first_misfit, lacks_quota, victim_text
@@ -47,7 +48,10 @@ class Miss:
 
 def wishes(live: Live, demand: Demand) -> list[str]:
     """What is asked for, pod set by pod set."""
-    topology = next((s.tree.topology for s in live.state.holdings.supplies().values()), NO_TOPOLOGY)
+    known = [supply.tree.topology for supply in live.state.holdings.supplies().values()]
+    named = set(named_levels(demand.gang))
+    fitting = (topology for topology in known if named <= set(topology.levels))
+    topology = next(fitting, known[0] if known else NO_TOPOLOGY)
     return [f"{pod_set.name}: {wish(pod_set, topology)}" for pod_set in demand.gang.root.pod_sets()]
 
 

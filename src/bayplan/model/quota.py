@@ -113,6 +113,7 @@ class Queue:
     checks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # name → flavors, () for all
     namespaces: tuple[Requirement, ...] | None = None  # label rules; None: no namespace may enter
     stop: Stop = Stop.OPEN
+    leaving: bool = False  # it is being deleted: what it admitted may finish, nothing else begins
 
     @property
     def name(self) -> str:

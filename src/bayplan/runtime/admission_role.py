@@ -290,7 +290,9 @@ class AdmissionRole:
                     statuses.evicted(workload, action, now) if is_true(workload, QUOTA_RESERVED) else None
                 )
             case Decline():
-                status = statuses.declined(workload, action, now, self._holders(action))
+                clusters = self.state.holdings.clusters.values()
+                levels = {level for cluster in clusters for level in cluster.topology.levels}
+                status = statuses.declined(workload, action, now, self._holders(action), levels)
         if status is not None and isinstance(action, Decline):
             if _in_other_words(workload, status) and now < self.told.get(key, -NEVER) + AGAIN_SECONDS:
                 self.owed[key] = action

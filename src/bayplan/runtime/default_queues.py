@@ -1,4 +1,4 @@
-"""Which namespaces have a LocalQueue for jobs that name none, kept in sight for the webhooks."""
+"""What webhooks need to know of other objects: default queues by namespace, and the levels of topologies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from bayplan.dialects.api import Backend, Event, Happened
 from bayplan.dialects.errors import Trouble
-from bayplan.dialects.kueue.admitting import LOCAL_QUEUES
+from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kueue.admitting import LOCAL_QUEUES, TOPOLOGIES
 from bayplan.dialects.kueue.job_defaults import DEFAULT_QUEUE
 from bayplan.runtime.clock import Clock, SystemClock
 from bayplan.runtime.containment import UNCONTAINED, Containment, SupervisedThread
@@ -16,6 +17,7 @@ from bayplan.runtime.quarantine import title
 
 WATCHED = replace(LOCAL_QUEUES, field_selector=f"metadata.name={DEFAULT_QUEUE}", optional=True)
 """Only queues of this name, so that nothing else of them need be shown to us."""
+LEVELS = replace(TOPOLOGIES, optional=True)
 WAIT_SECONDS = 1.0
 FIRST_SECONDS = 5.0  # a queue that was there before us should count from the first review on
 
@@ -32,8 +34,9 @@ class DefaultQueues:
     ) -> None:
         self._backend, self._note, self._containment = backend, note, containment
         self._namespaces: frozenset[str] = frozenset()
+        self._levels: dict[str, frozenset[str]] = {}  # by topology
         self._known, self._stop = threading.Event(), threading.Event()
-        backend.watch([WATCHED])
+        backend.watch([WATCHED, LEVELS])
         self._thread = SupervisedThread(
             "default-queues", self._keep, containment, self._stop, clock or SystemClock()
         )
@@ -46,6 +49,10 @@ class DefaultQueues:
         there = (kind, name) == (WATCHED.kind, DEFAULT_QUEUE) and namespace in self._namespaces
         return {"metadata": {"namespace": namespace, "name": name}} if there else None
 
+    def levels(self) -> frozenset[str]:
+        """The levels of all topologies."""
+        return frozenset().union(*list(self._levels.values()))
+
     def stop(self) -> None:
         """Look no longer."""
         self._stop.set()
@@ -56,7 +63,7 @@ class DefaultQueues:
         while not self._stop.is_set():
             try:
                 for event in self._backend.events():
-                    with self._containment.unit("decode", WATCHED.kind, title(event.object)):
+                    with self._containment.unit("decode", event.kind.kind, title(event.object)):
                         self._take(event)
             except Trouble as trouble:
                 self._note(f"nobody tells which namespaces have a default queue: {trouble}")
@@ -65,9 +72,22 @@ class DefaultQueues:
             self._backend.wait(WAIT_SECONDS)
 
     def _take(self, event: Event) -> None:
+        if event.kind.kind == LEVELS.kind:
+            self._take_levels(event)
+            return
         if event.happened is Happened.SYNCED:
             self._known.set()
             return
         where = {str(event.object["metadata"].get("namespace", "default"))}
         gone = event.happened is Happened.GONE
         self._namespaces = self._namespaces - where if gone else self._namespaces | where
+
+    def _take_levels(self, event: Event) -> None:
+        if event.happened is Happened.SYNCED:
+            return
+        topology = Field(event.object)
+        name, listed = topology.at("metadata", "name").text(), topology.at("spec", "levels").items()
+        known = {k: v for k, v in self._levels.items() if k != name}
+        if event.happened is not Happened.GONE:
+            known[name] = frozenset(level.at("nodeLabel").text() for level in listed)
+        self._levels = known

@@ -101,7 +101,7 @@ def _traceback(stream: TextIO, error: Any) -> None:
     stream.write(clean(text.getvalue()))
 
 
-def _clean_json(_: Any, __: str, line: str) -> str:
+def _clean_json(_: Any, __: str, line: Any) -> str:
     return clean_json(line)
 
 

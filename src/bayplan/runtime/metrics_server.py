@@ -37,7 +37,7 @@ class OwnCertificate:
 
     def refresh(self) -> None:
         """Serve a certificate that is good for a while."""
-        if self._clock.wall() > self._current.expires - RENEW_SECONDS:
+        if self._clock.wall() > self._current.serving.ends.timestamp() - RENEW_SECONDS:
             self._current = renewed(None, self._names, self._clock.wall())
             reload(self.context, self._current)
 

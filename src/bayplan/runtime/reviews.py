@@ -59,6 +59,10 @@ REASONS = {
 """What clients are told about a field; anything else about it is just invalid."""
 
 
+class Late(Exception):
+    """There is no time left to answer a review."""
+
+
 class Malformed(Exception):
     """This is no review; the message says where it went wrong."""
 
@@ -135,7 +139,9 @@ class Registry:
     def advice(self, key: Key, new: Object | None, failed: Failed = _unreported) -> list[str]:
         """What is odd about an object that nobody complains about."""
         found: list[str] = []
-        for advise in self.admission.get(key, Handlers()).advise if new is not None else ():
+        if new is None:
+            return found
+        for advise in self.admission.get(key, Handlers()).advise:
             found += _optional(partial(advise, new), failed) or ()
         return found
 
@@ -205,12 +211,22 @@ def admit(
     return replace(answer, failure=failures[-1][1]) if failures else answer
 
 
-def convert(body: bytes | bytearray, registry: Registry, containment: Containment = _UNREPORTED) -> Answer:
-    """Answer a ConversionReview: all objects, or none and why. Only one of them is decoded at a time."""
+def convert(
+    body: bytes | bytearray,
+    registry: Registry,
+    containment: Containment = _UNREPORTED,
+    late: Callable[[], bool] = lambda: False,
+) -> Answer:
+    """Answer a ConversionReview: all objects, or none and why. Only one of them is decoded at a time.
+
+    Raises Late as soon as nobody waits for the answer any more.
+    """
     asked = _decoded(body, _ConversionReview).request
     found: list[msgspec.Raw] = []
     kind = "objects"
     for raw in asked.objects:
+        if late():
+            raise Late
         obj = _object(raw)
         kind = str(obj.get("kind", ""))
         try:

@@ -58,6 +58,8 @@ class Rollups:
         if event.happened is Happened.GONE:
             known.pop(key, None)
         else:
+            if key not in known and event.kind in (admitting.CLUSTER_QUEUES, admitting.LOCAL_QUEUES):
+                self.due = 0.0  # a queue is kept from being deleted before it admits the first gang
             known[key] = event.object
         self.stale = True
 
@@ -71,10 +73,10 @@ class Rollups:
         self.due, self.seen, self.stale = now + EVERY_SECONDS, state.generation, False
         found = summaries(state, self.census, fair=self.fair)
         self.watch(found)
-        for kind, key, obj in self._idle(TOLD, now):
-            yield from self._attempted(kind, key, self._told(kind, key, obj, found, now), now, containment)
         for kind, key, obj in self._idle(USED, now):
             yield from self._attempted(kind, key, self._held(kind, key, obj, found), now, containment)
+        for kind, key, obj in self._idle(TOLD, now):
+            yield from self._attempted(kind, key, self._told(kind, key, obj, found, now), now, containment)
 
     def _attempted(
         self, kind: Kind, key: Key, work: Iterator[Write], now: float, containment: Containment

@@ -8,8 +8,10 @@ have a budget of bytes.
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,7 +21,7 @@ from aiohttp import web
 from bayplan.runtime.clock import Clock, timer
 from bayplan.runtime.containment import Containment
 from bayplan.runtime.metrics import Metrics
-from bayplan.runtime.reviews import OBJECT_BYTES, Answer, Malformed, Registry, admit, convert
+from bayplan.runtime.reviews import OBJECT_BYTES, Answer, Late, Malformed, Registry, admit, convert
 from bayplan.runtime.serving import Address, Budget, Busy, Limits, Server
 
 OPTIONAL = "/optional"
@@ -34,6 +36,7 @@ CONVERSION_BYTES_TOTAL = 96 * 1024 * 1024
 REQUESTS_MAX = 128
 WAIT_SECONDS = 0.5  # for room in the budget
 RETRY_SECONDS = 1
+ANSWER_SECONDS = 8.0  # after which an answer would come too late
 LIMITS = Limits(body_bytes=CONVERSION_BYTES, seconds=10.0, idle_seconds=90.0)
 
 Note = Callable[[str, BaseException | None], None]
@@ -46,7 +49,8 @@ class _Route:
     path: str
     body_bytes: int
     budget: Budget
-    answer: Callable[[bytearray], Answer]
+    thread: ThreadPoolExecutor  # not the one that speaks with clients, so that a long answer holds up few
+    answer: Callable[[bytearray, Callable[[], bool]], Answer]  # the second: whether it is too late
 
     @property
     def review(self) -> str:
@@ -68,8 +72,8 @@ def serve_webhooks(
         note(f"{sentence} (id {facts['id']})", error)
 
     containment = Containment(report, metrics.contained)
-    writes = Budget(ADMISSION_BYTES_TOTAL, REQUESTS_MAX, WAIT_SECONDS)
-    reads = Budget(CONVERSION_BYTES_TOTAL, REQUESTS_MAX, WAIT_SECONDS)
+    writes = Budget(ADMISSION_BYTES_TOTAL, REQUESTS_MAX, WAIT_SECONDS), ThreadPoolExecutor(1, "reviews")
+    reads = Budget(CONVERSION_BYTES_TOTAL, REQUESTS_MAX, WAIT_SECONDS), ThreadPoolExecutor(1, "conversions")
 
     def served(route: _Route) -> web.RouteDef:
         async def handle(request: web.Request) -> web.Response:
@@ -77,19 +81,24 @@ def serve_webhooks(
 
         return web.post(route.path, handle)
 
-    asked = partial(admit, registry=registry, containment=containment)
+    def asked(body: bytearray, late: Callable[[], bool], *, mutating: bool, optional: bool) -> Answer:
+        return admit(body, registry, mutating=mutating, optional=optional, containment=containment)
+
     routes = [
         _Route(
             f"{path}{suffix}",
             ADMISSION_BYTES,
-            writes,
+            *writes,
             partial(asked, mutating=mutating, optional=bool(suffix)),
         )
         for path, mutating in (("/mutate", True), ("/validate", False))
         for suffix in ("", OPTIONAL)
     ]
-    converted = partial(convert, registry=registry, containment=containment)
-    routes.append(_Route("/convert", CONVERSION_BYTES, reads, converted))
+
+    def converted(body: bytearray, late: Callable[[], bool]) -> Answer:
+        return convert(body, registry, containment, late)
+
+    routes.append(_Route("/convert", CONVERSION_BYTES, *reads, converted))
     return Server("webhooks", [served(route) for route in routes], address, LIMITS, tls)
 
 
@@ -99,6 +108,10 @@ class _Watch:
     def __init__(self, review: str, clock: Clock, metrics: Metrics, note: Note) -> None:
         self._review, self._metrics, self._note = review, metrics, note
         self._elapsed = timer(clock)
+
+    def late(self) -> bool:
+        """Whether an answer would come too late."""
+        return self._elapsed() > ANSWER_SECONDS
 
     def answered(self, answer: Answer) -> None:
         self._metrics.reviewed(self._review, answer.resource, answer.said, self._elapsed())
@@ -131,11 +144,21 @@ async def _answered(request: web.Request, route: _Route, watch: _Watch) -> web.R
     async for chunk in request.content.iter_any():
         body += chunk
     try:
-        found = route.answer(body)
+        running = asyncio.get_running_loop().run_in_executor(route.thread, _said, route, body, watch)
+        return web.Response(body=await running, content_type="application/json")
     except Malformed as trouble:
         return _status(400, str(trouble), watch)
+    except Late:
+        raise Busy from None
+
+
+def _said(route: _Route, body: bytearray, watch: _Watch) -> bytes:
+    """The answer in bytes; from the thread of its route."""
+    if watch.late():  # it waited for others
+        raise Late
+    found = route.answer(body, watch.late)
     watch.answered(found)
-    return web.Response(body=msgspec.json.encode(found.body), content_type="application/json")
+    return msgspec.json.encode(found.body)
 
 
 def _status(code: int, message: str, watch: _Watch) -> web.Response:

@@ -88,6 +88,8 @@ class Rules:
         self, queue: Queue, topologies: Collection[str], cyclic: Collection[str]
     ) -> Iterator[tuple[Flaw, str]]:
         """What keeps a queue from working, and the name of what is at fault."""
+        if queue.leaving:
+            yield Flaw.LEAVING, queue.name
         if queue.stop is not Stop.OPEN:
             yield Flaw.STOPPED, queue.name
         for name in queue.flavors():

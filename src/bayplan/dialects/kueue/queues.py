@@ -52,6 +52,7 @@ def queue(obj: Field) -> Queue:
         },
         namespaces=label_selector(spec.at("namespaceSelector")),
         stop=_STOPS.get(spec.at("stopPolicy").text(), Stop.OPEN),
+        leaving=obj.at("metadata", "deletionTimestamp").present,
     )
 
 

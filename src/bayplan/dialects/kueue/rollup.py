@@ -111,8 +111,11 @@ def finalizers(kind: str, obj: Object, summaries: Summaries) -> list[str] | None
         return None
     meta = obj.get("metadata") or {}
     there: list[str] = list(meta.get("finalizers") or ())
-    used = _USED[kind](str(meta.get("name", "")), summaries)
-    if used and IN_USE not in there and not meta.get("deletionTimestamp"):
+    name, leaving = str(meta.get("name", "")), bool(meta.get("deletionTimestamp"))
+    used = _USED[kind](name, summaries)
+    if kind == "ClusterQueue" and not leaving:  # before the first gang is admitted, not after
+        used = used or name in summaries.queues_in_use
+    if used and IN_USE not in there and not leaving:
         return [*there, IN_USE]
     if IN_USE in there and not used:
         return [name for name in there if name != IN_USE]

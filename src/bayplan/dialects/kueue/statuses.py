@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from bayplan.dialects.kube.quantity import spelled
 from bayplan.dialects.kube.times import timestamp
@@ -19,6 +19,7 @@ from bayplan.dialects.kueue.conditions import (
     Object,
     is_true,
 )
+from bayplan.dialects.kueue.hints import workload_hints
 from bayplan.dialects.kueue.refusals import details, reason, sentence
 from bayplan.model.demand import Admission, Delayed, Demand, Given
 from bayplan.model.plan import Admit, Decline, Evict, Why
@@ -69,13 +70,25 @@ def _with_quota_of(before: Object, after: Object) -> Object:
     return {**after, "podSetAssignments": parts}
 
 
-def declined(workload: Object, action: Decline, now: float, holders: Iterable[str] = ()) -> Object | None:
-    """No quota, and why. A gang that holds quota and found no place keeps what it has."""
+def declined(
+    workload: Object,
+    action: Decline,
+    now: float,
+    holders: Iterable[str] = (),
+    levels: Collection[str] = (),
+) -> Object | None:
+    """No quota, and why. A gang that holds quota and found no place keeps what it has.
+
+    `levels` are those of all topologies: one that is not among them may be misspelt, and that is told.
+    """
     if keeps_quota(workload, action):
         return None
     draft = Draft.of(workload, now)
     told, more = sentence(action.refusal), details(action.refusal, holders)
-    draft.lose_quota(reason(action.refusal.token), f"{told}. {more}" if more else told)
+    message = f"{told}. {more}" if more else told
+    if hints := workload_hints(workload, levels):
+        message = f"{message.rstrip('.')}. {'; '.join(hints)}"
+    draft.lose_quota(reason(action.refusal.token), message)
     draft.put("resourceRequests", _requests(action.demand))
     return draft.done()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import SequenceMatcher, get_close_matches
+from difflib import get_close_matches
 
 LIKENESS = 0.75
 NAMES_MAX = 10_000
@@ -27,15 +27,14 @@ def several_close(name: str, known: Iterable[str], most: int = 3) -> list[str]:
 
 
 def closest_key(key: str, known: Iterable[str]) -> str:
-    """The same for `prefix/name`: the prefix may be missing or another; then the names decide."""
-    names = list(known)
-    found = closest(key, names)
-    if found or key in names:
-        return found
-    own = key.rpartition("/")[2]
-    for one in names:
-        if one.rpartition("/")[2] == own:
-            return one
-    scored = [(SequenceMatcher(None, own, one.rpartition("/")[2]).ratio(), one) for one in names[:NAMES_MAX]]
-    best = max(scored, default=(0.0, ""))
-    return best[1] if best[0] >= LIKENESS else ""
+    """The same for `prefix/name`: keys of one prefix are alike only if their names are.
+
+    A key of a prefix that none has may be meant by its name alone, or be alike as a whole.
+    """
+    names = list(dict.fromkeys(known))
+    prefix, _, own = key.rpartition("/")
+    mine = {one.rpartition("/")[2]: one for one in names if one.rpartition("/")[0] == prefix}
+    if key in names or mine:
+        return mine.get(closest(own, mine), "")
+    alike = [one for one in names if one == own or one.endswith((f"/{own}", f"-{own}"))]
+    return alike[0] if len(alike) == 1 else closest(key, names)
