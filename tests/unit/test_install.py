@@ -9,7 +9,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from bayplan.cli import definitions, manifests, webhooks
+from bayplan.cli import definitions, manifests, replicas, webhooks
 from bayplan.cli.configured import EMPTY
 from bayplan.cli.install import KINDS, install
 from bayplan.cli.manifests import CHOSEN, LABELS, Settings
@@ -37,7 +37,11 @@ def only(objects: list[Object], kind: str, name: str = "bayplan") -> Object:
 
 
 def container(objects: list[Object]) -> Object:
-    found: Object = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"][0]
+    return container_of(only(objects, "Deployment"))
+
+
+def container_of(deployment: Object) -> Object:
+    found: Object = deployment["spec"]["template"]["spec"]["containers"][0]
     return found
 
 
@@ -89,8 +93,8 @@ def test_replicas_are_started_with_flags_that_run_knows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert manifests.SERVED_ROLES == SERVED
-    monkeypatch.setattr(manifests, "CONFIG_FOLDER", str(tmp_path))
-    (tmp_path / manifests.CONFIG_FILE).write_text(EMPTY)
+    monkeypatch.setattr(replicas, "CONFIG_FOLDER", str(tmp_path))
+    (tmp_path / replicas.CONFIG_FILE).write_text(EMPTY)
     name, *arguments = container(printed("--namespace", "elsewhere", "--roles", "scheduler"))["args"]
     context = run.make_context(name, arguments)
     assert context.params["roles"] == {"scheduler"}
@@ -206,7 +210,7 @@ def test_names_in_rights_are_names_of_objects() -> None:
 def test_every_role_is_bound_to_the_account_of_the_replicas() -> None:
     objects = manifests.manifests(ALL)
     account = only(objects, "Deployment")["spec"]["template"]["spec"]["serviceAccountName"]
-    bindings = [one for one in objects if one["kind"].endswith("Binding")]
+    bindings = [one for one in objects if one["kind"] in ("RoleBinding", "ClusterRoleBinding")]
     assert {one["roleRef"]["name"] for one in bindings} == {
         one["metadata"]["name"] for one in objects if one["kind"] in ("Role", "ClusterRole")
     }
@@ -243,7 +247,17 @@ def test_the_api_server_has_defaults_filled_in() -> None:
     hooks = only(manifests.manifests(ALL), "MutatingWebhookConfiguration")["webhooks"]
     rules = {tuple(hook["rules"][0]["resources"]): hook["rules"][0]["operations"] for hook in hooks}
     assert rules[("workloads",)] == ["CREATE"] and rules[("clusterqueues",)] == ["CREATE"]
-    assert {hook["clientConfig"]["service"]["path"] for hook in hooks} == {"/mutate"}
+    assert {hook["clientConfig"]["service"]["path"] for hook in hooks} == {"/mutate", "/mutate/optional"}
+
+
+@pytest.mark.parametrize("kind", ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"])
+def test_a_webhook_that_must_never_block_is_asked_where_errors_are_allowed_and_not_for_long(
+    kind: str,
+) -> None:
+    for hook in only(manifests.manifests(ALL), kind)["webhooks"]:
+        optional = hook["clientConfig"]["service"]["path"].endswith("/optional")
+        assert optional == (hook["failurePolicy"] == "Ignore"), hook["name"]
+        assert hook["timeoutSeconds"] == (1 if optional else 5), hook["name"]
 
 
 def test_jobs_without_a_queue_do_not_wait_for_us() -> None:
@@ -327,11 +341,81 @@ def test_mistakes_are_explained(arguments: list[str], why: str) -> None:
     assert result.exit_code == 2 and why in result.output
 
 
-def test_a_dry_run_needs_no_cluster_and_lists_everything() -> None:
-    result = CliRunner().invoke(install, ["--dry-run"])
-    assert result.exit_code == 0
-    assert len(result.output.splitlines()) == len(printed())
-    assert "deployment/bayplan would be applied" in result.output
+def test_a_dry_run_without_a_cluster_fails_as_installing_would(tmp_path: Path) -> None:
+    given = ["--kubeconfig", str(tmp_path / "none")]
+    dry, real = (CliRunner().invoke(install, [*given, *more]) for more in (["--dry-run"], []))
+    assert dry.exit_code == real.exit_code == 1 and dry.output == real.output
+
+
+@pytest.mark.parametrize("image", ["", " ", "a b", "a\nb"])
+def test_an_image_without_a_name_is_refused(image: str) -> None:
+    result = CliRunner().invoke(install, ["-o", "yaml", "--image", image])
+    assert result.exit_code == 2 and "cannot be the name of an image" in result.output
+
+
+# ── limits that the API server and the network keep ────────────────────────────────────────────────
+
+
+def test_policies_come_with_the_roles_that_they_are_about() -> None:
+    def names(*roles: str) -> set[str]:
+        objects = manifests.manifests(Settings(roles=roles))
+        bound = {one["metadata"]["name"] for one in objects if one["kind"].endswith("PolicyBinding")}
+        assert bound == {
+            one["metadata"]["name"] for one in objects if one["kind"] == "ValidatingAdmissionPolicy"
+        }
+        return bound
+
+    assert names("scheduler") == {"bayplan-account-pods"}
+    assert names("admission") == {"bayplan-account-pods", "bayplan-account-jobs", "bayplan-protected-pods"}
+
+
+def test_every_kind_that_we_start_has_a_policy_for_our_account() -> None:
+    policy = only(manifests.manifests(ALL), "ValidatingAdmissionPolicy", "bayplan-account-jobs")["spec"]
+    ruled = {
+        (rule["apiGroups"][0], name)
+        for rule in policy["matchConstraints"]["resourceRules"]
+        for name in rule["resources"]
+    }
+    patched = {
+        (right.group, name)
+        for right in ROLES["admission"].everywhere
+        if "patch" in right.verbs
+        for name in right.resources
+    }
+    ours = {"kueue.x-k8s.io", ""}
+    assert ruled == {one for one in patched if one[0] not in ours and "/" not in one[1]}
+    assert len(policy["validations"]) == len(ruled)
+
+
+def test_trusted_groups_and_the_namespaces_that_read_metrics_can_be_chosen() -> None:
+    objects = printed("--trusted-group", "ops", "--metrics-from", "monitoring")
+    policy = only(objects, "ValidatingAdmissionPolicy", "bayplan-protected-pods")
+    assert '["ops"]' in policy["spec"]["matchConditions"][1]["expression"]
+    network = only(objects, "NetworkPolicy")["spec"]["ingress"]
+    (peer,) = network[0]["from"]
+    assert peer["namespaceSelector"]["matchExpressions"][0]["values"] == ["monitoring"]
+    assert "from" not in network[1], "an API server comes from anywhere"
+    assert "NetworkPolicy" not in {one["kind"] for one in printed("--no-network-policy")}
+
+
+def test_separate_webhooks_have_an_account_that_may_do_only_what_webhooks_do() -> None:
+    objects = printed("--webhooks-separate")
+    roles = {
+        one["metadata"]["name"]: container_of(one)["args"][1]
+        for one in objects
+        if one["kind"] == "Deployment"
+    }
+    assert roles == {"bayplan": "--roles=admission,scheduler", "bayplan-webhooks": "--roles=webhooks"}
+    for one in objects:
+        if one["kind"] in ("RoleBinding", "ClusterRoleBinding"):
+            account = one["subjects"][0]["name"]
+            about_webhooks = one["roleRef"]["name"] == "bayplan-webhooks"
+            assert account == ("bayplan-webhooks" if about_webhooks else "bayplan")
+    for name, account in (("bayplan-webhooks", "bayplan-webhooks"), ("bayplan-metrics", "bayplan")):
+        chosen = only(objects, "Service", name)["spec"]["selector"]
+        assert chosen == {"app.kubernetes.io/name": account}
+    alone = printed("--webhooks-separate", "--roles", "webhooks")
+    assert [one["metadata"]["name"] for one in alone if one["kind"] == "Deployment"] == ["bayplan"]
 
 
 def test_a_configuration_goes_to_the_replicas_as_it_is(tmp_path: Path) -> None:

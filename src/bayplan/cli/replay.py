@@ -13,7 +13,7 @@ from bayplan.cli.output import echo
 from bayplan.cli.replaying import Replaying, Verdict, body_of
 from bayplan.cli.settings import Settings
 from bayplan.cli.words import counted
-from bayplan.dialects.closest import several_close
+from bayplan.dialects.kube.closest import several_close
 from bayplan.dialects.kueue.refusals import reason, sentence
 from bayplan.model.change import Change, CharterSeen, DemandSeen, PodSeen
 from bayplan.model.charter import Charter
