@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -75,6 +76,60 @@ def run(cluster: Cluster, *arguments: str, stdin: str | None = None) -> Result:
     found = CliRunner().invoke(main, [*arguments, "--kubeconfig", str(cluster.kubeconfig)], input=stdin)
     assert found.exception is None or isinstance(found.exception, SystemExit), found.exception
     return found
+
+
+def plain_job(name: str, pods: int) -> Object:
+    """A Job that names our scheduler and no queue."""
+    made = job(name, pods, 0, "")
+    made["spec"]["template"]["spec"]["schedulerName"] = "bayplan"
+    return {
+        **made,
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": made["spec"] | {"suspend": False},
+    }
+
+
+def created_pods(cluster: Cluster, name: str) -> list[str]:
+    found = cluster.kubectl("get", "pods", "-n", "default", "-l", f"job-name={name}", "-o", "name")
+    return [line.removeprefix("pod/") for line in found.split()]
+
+
+def test_gangs_without_a_queue_need_no_queue_api(cluster: Cluster) -> None:
+    cluster.kubectl("create", "-f", "-", stdin=json.dumps(plain_job("plain", 2)))
+    try:
+        eventually(lambda: len(created_pods(cluster, "plain")) == 2, "its pods are there")
+        (found,) = [
+            one
+            for one in json.loads(run(cluster, "list", "gangs", "-n", "default", "-o", "json").stdout)
+            if one["name"] == "plain"
+        ]
+        assert (found["kind"], found["state"], found["pods"]) == ("Job", "waiting", 2)
+        told = run(cluster, "explain", "default/plain").stdout
+        assert told.startswith("Job default/plain: waits\n  needs 2 pods at once\n")
+        assert run(cluster, "explain", f"default/{created_pods(cluster, 'plain')[0]}").stdout == told
+        planned = run(cluster, "plan", "-f", "-", stdin=yaml.safe_dump(plain_job("other", 2)))
+        assert planned.stdout.startswith("Job default/other: would "), planned.output
+        refused = run(cluster, "list", "queues")
+        assert refused.exit_code == 1 and "has no queues" in refused.stderr
+    finally:
+        cluster.kubectl("delete", "job", "plain", "-n", "default", "--cascade=foreground")
+
+
+def test_somebody_without_the_rights_is_told_which_to_ask_for(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.kubectl("create", "serviceaccount", "tenant", "-n", "default")
+    try:
+        token = cluster.kubectl("create", "token", "tenant", "-n", "default").strip()
+        config = yaml.safe_load(cluster.kubeconfig.read_text())
+        for user in config["users"]:
+            user["user"] = {"token": token}
+        (tmp_path / "config").write_text(yaml.safe_dump(config))
+        for command in (("list", "gangs"), ("list", "queues"), ("explain", "x")):
+            given = [*command, "--kubeconfig", str(tmp_path / "config")]
+            result = CliRunner().invoke(main, given)
+            assert result.exit_code == 1 and result.stderr.count("\n") == 1, result.output
+            assert "cannot list resource" in result.stderr and "(RBAC)" in result.stderr
+    finally:
+        cluster.kubectl("delete", "serviceaccount", "tenant", "-n", "default")
 
 
 def test_lists_are_read_from_a_real_server(queued: Cluster) -> None:

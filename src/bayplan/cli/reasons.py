@@ -52,6 +52,8 @@ _REMARKS = {
     Remark.OTHERS_STARTING: "waits for admitted gangs to start",
     Remark.RESERVED: "the room is kept for a gang that waits longer",
     Remark.ALIKE: "a gang that asks for the same has just been refused",
+    Remark.INTERNAL: "deciding on it failed, a bug in Bayplan: look for {fault} in its log",
+    Remark.OUT_OF_TIME: "deciding on it took longer than {fault} seconds",
 }
 
 
@@ -61,7 +63,7 @@ def few_words(refusal: Refusal) -> str:
         leave = "has to leave first" if refusal.victims == 1 else "have to leave first"
         return f"{counted(refusal.victims, 'gang')} {leave}" if refusal.victims else f"others {leave}"
     if refusal.remark is not Remark.TRIED:
-        return _REMARKS[refusal.remark].format(queue=refusal.queue)
+        return _REMARKS[refusal.remark].format(queue=refusal.queue, fault=refusal.fault)
     fatal = next((part.fatal for part in refusal.tried if part.fatal is not None), None)
     if fatal is not None:
         return hindrance(fatal)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
 from bayplan.cli.configured import takes_configuration
 from bayplan.cli.output import echo
+from bayplan.cli.replaying import Replaying, Verdict, body_of
 from bayplan.cli.settings import Settings
 from bayplan.cli.words import counted
-from bayplan.dialects.closest import several_close
+from bayplan.dialects.kube.closest import several_close
 from bayplan.dialects.kueue.refusals import reason, sentence
 from bayplan.model.change import Change, CharterSeen, DemandSeen, PodSeen
 from bayplan.model.charter import Charter
@@ -21,76 +21,102 @@ from bayplan.model.gang import Ref
 from bayplan.model.plan import Admit, Bind, Decline, Displace, Evict, Plan, Refuse
 from bayplan.model.pod import Pod
 from bayplan.model.standstill import Standstill
-from bayplan.runtime.admission_role import AdmissionRole
-from bayplan.runtime.grouper_role import GrouperRole
-from bayplan.runtime.jobs_role import JobsRole
+from bayplan.runtime.deciding import Failure
 from bayplan.runtime.journal import Damaged, Entry, Kind
 from bayplan.runtime.journal import replay as entries_of
-from bayplan.runtime.node_health_role import NodeHealthRole
-from bayplan.runtime.provisioning_role import ProvisioningRole
-from bayplan.runtime.roles import Role, Settled
-from bayplan.runtime.scheduler_role import SchedulerRole
-from bayplan.runtime.ungating_role import UngatingRole
 
 
 @click.command()
 @click.argument("journal", type=click.Path(exists=True, path_type=Path))
 @click.option("--gang", help="Show only what concerns this gang (its name).")
+@click.option(
+    "--only",
+    "identity",
+    metavar="ID",
+    help="Fold up to the error with this id, and decide on its gang again.",
+)
 @click.option("--quiet", is_flag=True, help="Only the verdict.")
 @takes_configuration
-def replay(journal: Path, gang: str | None, quiet: bool, settings: Settings) -> None:
+def replay(journal: Path, gang: str | None, identity: str | None, quiet: bool, settings: Settings) -> None:
     """Fold the journal in a folder (or one file of it) again, and decide again at every plan.
 
     Exit status 1 if a decision comes out differently: then the journal is of another version or
-    configuration, is cut at its start, or there is a bug.
+    configuration, is cut at its start, or there is a bug. With --only, exit status 1 if the error
+    does not come out again.
     """
-    played: tuple[Role, ...] = (
-        SchedulerRole(profiles=settings.profiles, zone_care=settings.zone_care),
-        AdmissionRole(settings.profile, zone_care=settings.zone_care),
-        ProvisioningRole(),
-        UngatingRole(),
-        JobsRole(),
-        NodeHealthRole(),
-        GrouperRole(settings.profiles, settings.grouper),
-    )
-    roles = {role.name: role for role in played}
-    seen, different, gangs = Counter[str](), 0, set[str]()
+    replaying = Replaying(settings)
     try:
+        if identity is not None:
+            sys.exit(0 if _only(replaying, journal, identity) else 1)
+        seen, gangs = Counter[str](), set[str]()
         for entry in entries_of(journal):
             seen[entry.kind] += 1
-            different += not _fold(_role(roles, entry), entry)
+            replaying.fold(entry)
             gangs |= _gangs(entry) if gang is not None else set()
-            if not quiet:
-                _tell(entry, gang)
+            if not quiet and entry.kind is Kind.PLAN:
+                _tell_plan(body_of(entry, Plan), entry.sequence, gang)
     except (Damaged, OSError) as trouble:
         raise click.ClickException(str(trouble)) from None
     if not seen:
         raise click.ClickException(f"{journal} was to be read as a journal; there is no entry in it")
     if gang is not None and gang not in gangs:
         raise click.ClickException(_unknown(gang, gangs))
-    counts = ", ".join(f"{seen[kind]} {kind}s" for kind in Kind)
-    echo(f"{counts}; {different} plans differ when decided again")
-    sys.exit(1 if different else 0)
+    _sum_up(seen, replaying.verdict)
+    sys.exit(1 if replaying.verdict.different else 0)
 
 
-def _role(roles: Mapping[str, Role], entry: Entry) -> Role:
-    name = entry.role or SchedulerRole.name
-    if name not in roles:
-        known = ", ".join(sorted(roles))
-        raise Damaged(
-            f"entry {entry.sequence} is of the role {name!r}, which is not known here; known are {known}"
-        )
-    return roles[name]
+def _sum_up(seen: Counter[str], verdict: Verdict) -> None:
+    always = (Kind.CHANGE, Kind.PLAN, Kind.OUTCOME)
+    counts = [f"{seen[kind]} {kind}s" for kind in always]
+    counts += [f"{seen[Kind.FAILURE]} failures"] if seen[Kind.FAILURE] else []
+    echo(f"{', '.join(counts)}; {verdict.different} plans differ when decided again")
+    if verdict.cut_short:
+        echo(f"{verdict.cut_short} plans were cut short by decisionSeconds and are not compared")
+    if verdict.not_again:
+        echo(f"{verdict.not_again} errors do not come out again; all other gangs are decided the same")
+    if verdict.unfolded:
+        echo(f"{verdict.unfolded} changes cannot be folded in; the state was built anew without them")
+
+
+def _only(replaying: Replaying, journal: Path, identity: str) -> bool:
+    """Whether the first error with this id comes out again."""
+    known: list[str] = []
+    for entry in entries_of(journal):
+        if entry.kind is Kind.FAILURE:
+            failure: Failure = body_of(entry, Failure)
+            if failure.id == identity:
+                return _again(replaying, entry, failure)
+            known.append(failure.id)
+        replaying.fold(entry)
+    there = f"it has {', '.join(dict.fromkeys(known))}" if known else "it has none"
+    raise click.ClickException(f"the journal has no error with the id {identity}; {there}")
+
+
+def _again(replaying: Replaying, entry: Entry, failure: Failure) -> bool:
+    gang = failure.gang
+    about = f"{gang.kind} {gang.namespace}/{gang.name}"
+    echo(f"entry {entry.sequence}: deciding on {about} failed: {failure.error}")
+    plan, failures = replaying.decide(entry)
+    found = next((one for one in failures if one.gang == gang), None)
+    if found is None:
+        echo(f"decided again, {about} does not fail; the traceback recorded then was:")
+        echo(failure.traceback.rstrip())
+        _tell_plan(plan, entry.sequence, gang.name)
+        return False
+    same = found.id == failure.id
+    echo("decided again, the same error comes out:" if same else "decided again, another error comes out:")
+    echo(found.traceback.rstrip())
+    return same
 
 
 def _gangs(entry: Entry) -> set[str]:
     """The names of the gangs that an entry is about."""
     if entry.kind is Kind.PLAN:
-        plan: Plan = entry.body_as(Plan)
+        plan: Plan = body_of(entry, Plan)
         return {ref.name for action in plan.actions if (ref := getattr(action, "gang", None)) is not None}
     if entry.kind is not Kind.CHANGE:
         return set()
-    match entry.body_as(Change):
+    match body_of(entry, Change):
         case PodSeen(Pod(gang=Ref(name=name))) | CharterSeen(Charter(source=Ref(name=name))):
             return {name}
         case DemandSeen(demand):
@@ -106,40 +132,21 @@ def _unknown(gang: str, known: set[str]) -> str:
     return f"the journal has nothing about a gang {gang}; {hint}"
 
 
-def _fold(role: Role, entry: Entry) -> bool:
-    """Whether the entry is what we would have written."""
-    match entry.kind:
-        case Kind.CHANGE:
-            role.fold([entry.body_as(Change)])
-        case Kind.OUTCOME:
-            role.settle(entry.body_as(Settled), entry.now)
-        case Kind.PLAN:
-            recorded: Plan = entry.body_as(Plan)
-            view = role.look(entry.now)
-            again = Plan() if view is None else role.decide(view, entry.now)
-            role.assume(recorded, entry.now)
-            return again == recorded
-    return True
-
-
-def _tell(entry: Entry, gang: str | None) -> None:
-    if entry.kind is not Kind.PLAN:
-        return
-    plan: Plan = entry.body_as(Plan)
+def _tell_plan(plan: Plan, sequence: int, gang: str | None) -> None:
     bound: dict[str, list[str]] = {}
     for action in plan.actions:
         match action:
             case Bind(ref, _, node):
                 bound.setdefault(ref.name, []).append(node)
             case Refuse(ref, why, news=True) if gang in (None, ref.name):
-                echo(f"{entry.sequence} {ref.name}: {_refused(why)}")
+                echo(f"{sequence} {ref.name}: {_refused(why)}")
             case Displace(pod, ref) if gang in (None, ref.name):
-                echo(f"{entry.sequence} {ref.name}: pod {pod.key} has to go")
+                echo(f"{sequence} {ref.name}: pod {pod.key} has to go")
             case Admit() | Evict() | Decline() if gang in (None, action.gang.name):
-                echo(f"{entry.sequence} {action.gang.name}: {_about(action)}")
+                echo(f"{sequence} {action.gang.name}: {_about(action)}")
     for name, nodes in bound.items():
         if gang in (None, name):
-            echo(f"{entry.sequence} {name}: {len(nodes)} pods on {', '.join(sorted(set(nodes)))}")
+            echo(f"{sequence} {name}: {len(nodes)} pods on {', '.join(sorted(set(nodes)))}")
 
 
 def _refused(why: Standstill) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from bayplan.dialects.api import Event, Happened
 from bayplan.dialects.kube.wire import PodWire
-from bayplan.model.change import Change, NodeLost, PodSeen, Started
+from bayplan.model.change import Change, NodeLost, PodLost, PodSeen, Started
 from bayplan.model.plan import Plan
 from bayplan.model.pod import PodKey
 from bayplan.model.subject import Subject, is_loss, is_start, subject_of
@@ -64,8 +64,7 @@ class Intake:
 
     def _count_least(self, event: Event, changes: list[Change]) -> None:
         if self.role.believes and isinstance(event.object, PodWire):
-            namespace, name = named(event.object)
-            known = self.latest.get(("Pod", PodKey(namespace or "default", name)))
+            known = self.latest.get(("Pod", _pod_key(event)))
             with self.containment.unit("decode", event.kind.kind, title(event.object)):
                 least = least_known(event, known if isinstance(known, PodSeen) else None)
                 changes += (least,) if least is not None else ()
@@ -73,12 +72,13 @@ class Intake:
     def _decode_loss(self, event: Event, now: float, changes: list[Change]) -> None:
         """What is gone must not count any longer, whatever is wrong with it."""
         try:
-            event = bare(event)
-            changes += self.role.decode(event)
+            changes += self.role.decode(bare(event))
             self.quarantine.release(event)
         except Exception as error:
             self.containment.failed(error, "decode", event.kind.kind, title(event.object))
             self.quarantine.put(event, now)
+            if self.role.believes and isinstance(event.object, PodWire):
+                changes.append(PodLost(_pod_key(event)))
 
     def _gather(self, changes: list[Change]) -> None:
         for _ in range(GATHERED_MAX):
@@ -182,6 +182,11 @@ class Intake:
                 latest.clear()
             else:
                 latest[subject_of(change)] = change
+
+
+def _pod_key(event: Event) -> PodKey:
+    namespace, name = named(event.object)
+    return PodKey(namespace or "default", name)
 
 
 def _titled(change: Change) -> tuple[str, str]:

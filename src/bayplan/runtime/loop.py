@@ -128,6 +128,7 @@ class Loop:
         self.observer.decided(plan, taken, elapsed() - taken)
         if not role.is_intact():
             self.intakes[role.name].rebuild(now)
+            role.look(now)  # whose turn it was has to be known to those who are refused
         self.journal.record(now, "plan", plan, role.name)
         try:
             role.assume(plan, now)

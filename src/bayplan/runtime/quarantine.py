@@ -45,8 +45,10 @@ class Quarantine:
         return any(of.kind == kind and where == namespace for of, where, _ in self._events)
 
     def put(self, event: Event, now: float) -> None:
-        """An event could not be read."""
+        """An event could not be read; each time the same one cannot, it waits longer."""
         key = _key(event)
+        if key in self._events and self._events[key][1] is not event:
+            self._backoff.worked(key)
         self._events[key] = self._backoff.failed(key, now), event
         while len(self._events) > KEPT_MAX:
             self._backoff.worked(self._events.popitem(last=False)[0])

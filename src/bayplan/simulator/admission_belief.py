@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
 
 from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.backends.embedded.store import Store
 from bayplan.model.gang import Ref
-from bayplan.model.plan import Admit, Evict
+from bayplan.model.plan import Admit, Evict, Plan
 from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.journal import MemoryJournal
 from bayplan.runtime.loop import Loop
 from bayplan.simulator.admitted import conditions_of
+from bayplan.simulator.sabotage import Sabotage
 from bayplan.simulator.stage import LISTED
 from bayplan.state.admissions import AdmissionState
 from bayplan.state.holdings import Holdings
@@ -78,11 +81,12 @@ def rooms_add_up(state: AdmissionState) -> Iterator[str]:
                 yield f"topology {name} has {one.free[row]} {resource} free instead of {free}"
 
 
-def verdict(role: AdmissionRole, store: Store, now: float) -> Iterator[str]:
+def verdict(role: AdmissionRole, store: Store, now: float, sabotage: Sabotage | None = None) -> Iterator[str]:
     """After the faults: nothing is under way, and a fresh start would believe and decide the same."""
     state = role.state
-    if role.flying or any(role.agenda):
-        yield f"under way for ever: {sorted(role.flying)} and {sorted(role.agenda)}"
+    spared = {key for key in role.agenda if sabotage is not None and sabotage.excuses(key[1])}
+    if role.flying or set(role.agenda) - spared:
+        yield f"under way for ever: {sorted(role.flying)} and {sorted(set(role.agenda) - spared)}"
     for ref, standing in state.lines.standings.items():
         if standing.place is Place.COMMITTED:
             yield f"gang {ref.name} is still {standing.place}"
@@ -98,7 +102,8 @@ def verdict(role: AdmissionRole, store: Store, now: float) -> Iterator[str]:
         mine = state.lines.standings.get(ref)
         if mine is None or mine.place != standing.place or mine.queue != standing.queue:
             yield f"gang {ref.name} is {mine and mine.place}, a fresh list has it {standing.place}"
-    yield from _stuck(role, fresh, now)
+    decide = fresh.decide if sabotage is None else partial(sabotage.decide, fresh)
+    yield from _stuck(role, fresh, decide, now)
 
 
 def rooms_agree(state: AdmissionState, fresh: AdmissionState) -> Iterator[str]:
@@ -120,13 +125,15 @@ def rooms_agree(state: AdmissionState, fresh: AdmissionState) -> Iterator[str]:
                 yield f"topology {name} has another {resource} free than a fresh list"
 
 
-def _stuck(role: AdmissionRole, fresh: AdmissionRole, now: float) -> Iterator[str]:
+def _stuck(
+    role: AdmissionRole, fresh: AdmissionRole, decide: Callable[[Any, float], Plan], now: float
+) -> Iterator[str]:
     """Rounds of a fresh start, until it has nobody left to try."""
     for _ in range(ROUNDS_MAX):
         view = fresh.look(now)
         if view is None:
             return
-        plan = fresh.decide(view, now)
+        plan = decide(view, now)
         found = []
         for action in plan.actions:
             standing = role.state.lines.standings.get(action.gang)

@@ -75,7 +75,7 @@ class JobsSimulation(Storm):
     def verdict(self) -> Iterator[str]:
         yield from self.queues.check(self._without_gangs, self.end)
         yield from verdict(self.listed, self.hands.written)
-        yield from admission_belief.verdict(self.admission, self.store, self.now)
+        yield from admission_belief.verdict(self.admission, self.store, self.now, self.sabotage)
 
     def sum_up(self) -> None:
         jobs = [*self.listed("jobs"), *self.listed("jobsets")]

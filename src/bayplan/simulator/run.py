@@ -99,7 +99,7 @@ class Simulation(SchedulingStorm):
         if self.hands is not None:
             if self.is_quiet():  # and stays so
                 found += self.queue_watchman.check(self.listed, self.end)
-            found += admission_belief.verdict(self.admission, self.store, self.now)
+            found += admission_belief.verdict(self.admission, self.store, self.now, self.sabotage)
         return found
 
     def sum_up(self) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any
 
+from bayplan.model.plan import Plan
 from bayplan.model.watchdog import Watchdog
 from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.grouper_role import GrouperRole
@@ -20,7 +21,7 @@ from bayplan.runtime.jobs_role import JobsRole
 from bayplan.runtime.node_health_role import NodeHealthRole
 from bayplan.runtime.provisioning_role import ProvisioningRole
 from bayplan.runtime.quarantine import title
-from bayplan.runtime.roles import Role
+from bayplan.runtime.roles import Fault, Role
 from bayplan.runtime.scheduler_role import SchedulerRole
 from bayplan.runtime.ungating_role import UngatingRole
 
@@ -74,6 +75,14 @@ class Sabotage:
     def excuses(self, sentence: str) -> bool:
         """Whether a sentence is about the victim, whose errors never end."""
         return self.lasts and any(number == self.victim for number in NUMBERED.findall(sentence))
+
+    def decide(self, role: Role, view: Any, now: float) -> Plan:
+        """What a role decides that nothing is thrown at; if errors never end, as if the victim failed."""
+        victims = [gang for gang in role.asking(view) if self.lasts and self.is_victim(gang.name)]
+        others = [gang for gang in role.asking(view) if gang not in victims]
+        plan = role.decide(role.only(view, others) if victims else view, now)
+        refused = [action for gang in victims for action in role.refusal(view, gang, Fault("thrown"))]
+        return Plan((*plan.actions, *refused))
 
     def strikes(self, where: str, name: str) -> bool:
         if self.over or where not in self.points or not self.is_victim(name):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.model.plan import Bind, Displace
-from bayplan.runtime.deciding import Deciding
 from bayplan.runtime.journal import MemoryJournal
 from bayplan.runtime.loop import Loop
 from bayplan.runtime.scheduler_role import SchedulerRole, Turn
@@ -58,10 +58,8 @@ class SchedulingStorm(Storm):
         """What another scheduler would do now, up to those who were told that not everything was tried."""
         if view is None:
             return
-        if self.sabotage is not None:
-            self.sabotage.work_on([fresh])
-        deciding = Deciding(MemoryJournal(), self.loop.containment, lambda: lambda: 0.0)
-        for action in deciding.plan(fresh, view, self.now).actions:
+        decide = fresh.decide if self.sabotage is None else partial(self.sabotage.decide, fresh)
+        for action in decide(view, self.now).actions:
             if not isinstance(action, Bind | Displace):
                 continue
             told = self.scheduler.state.told(action.gang if isinstance(action, Bind) else action.by)

@@ -55,7 +55,7 @@ class AdmissionState:
         self.rules = Rules()
         self.zones = ZoneLodgings(self.zone_care)
         self.holdings = Holdings(watcher=self.zones.lodge)
-        self.strangers = Strangers(self.holdings.nodes)
+        self.strangers = Strangers(self.holdings)
         self.ledger = self.strangers.ledger
         self.lines = Lines()
         self.reservations = Reservations()
@@ -127,6 +127,7 @@ class AdmissionState:
     def nodes_seen(self, nodes: Mapping[str, Node]) -> None:
         """Nodes are there, or changed. Whoever waits for room on such nodes may be helped."""
         self._wake_topologies(self.holdings.put_nodes(nodes))
+        self._shift(self.strangers.nodes_changed(nodes))
         self.zones.nodes_changed(nodes)
 
     def _pod(self, key: PodKey, pod: Pod | None) -> None:
@@ -260,9 +261,7 @@ class AdmissionState:
     def _wake_topologies(self, topologies: Iterable[str]) -> None:
         gained = frozenset(topologies)
         if gained:
-            self.lines.hurry(
-                lambda standing: not gained.isdisjoint(self.rules.topologies_of(standing.demand))
-            )
+            self.lines.hurry(lambda other: not gained.isdisjoint(self.rules.topologies_of(other.demand)))
         for name in (name for topology in gained for name in self.rules.queues_on(topology)):
             self.lines.wake(name, room=True)
 

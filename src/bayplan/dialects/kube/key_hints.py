@@ -36,10 +36,9 @@ class Keys:
 def key_hints(metadata: Field, keys: Keys) -> Iterator[str]:
     """What somebody may have meant by the keys of one object's labels and annotations."""
     written = {place: metadata.at(place).value for place in ("labels", "annotations")}
-    both = (keys.labels, keys.notes)
     for place, other, right, wrong in (
-        ("labels", "annotations", *both),
-        ("annotations", "labels", *reversed(both)),
+        ("labels", "annotations", keys.labels, keys.notes),
+        ("annotations", "labels", keys.notes, keys.labels),
     ):
         found, elsewhere = written[place], written[other]
         for key in found if isinstance(found, dict) else ():
