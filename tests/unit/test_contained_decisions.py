@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from bayplan.runtime.metrics import Metrics
 from bayplan.runtime.scheduler_role import SchedulerRole
 from bayplan.runtime.service import Meter, Metered, Service
 from bayplan.scheduling import admit, muster
+from bayplan.scheduling import attempt as trying
 from bayplan.state.turns import AdmissionSnapshot
 from tests.unit.queued_cluster import RACK, workload
 from tests.unit.test_admission_role import Silent, World
@@ -163,7 +164,7 @@ def test_admission_stops_between_heads_when_time_is_up() -> None:
 
 def failing_on(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bug in the core that one gang meets."""
-    attempt = muster.attempt
+    attempt = trying.attempt
 
     def bug(look: Any, floor: Any, asked: Any, *rest: Any) -> Any:
         if asked.candidate.charter.source.name == name:
@@ -239,7 +240,7 @@ def test_replay_of_a_gang_that_is_not_there_fails(tmp_path: Path) -> None:
     site.journal.close()
     assert CliRunner().invoke(replay, [str(tmp_path), "--gang", "good"]).exit_code == 0
     outcome = CliRunner().invoke(replay, [str(tmp_path), "--gang", "nosuch"])
-    assert outcome.exit_code == 1 and "about a gang nosuch; check its name" in outcome.output
+    assert outcome.exit_code == 1 and "nothing about a gang nosuch" in outcome.output
 
 
 UNKNOWN = {
@@ -299,8 +300,13 @@ def test_a_slow_unit_of_work_is_named() -> None:
     told: list[tuple[float, str, str, str]] = []
     clock = VirtualClock()
     containment = Containment(clock=clock, slow=lambda *given: told.append(given))
-    found, done = containment.attempt((clock.sleep(3.0) for _ in range(1)), "reconcile", "Job", "default/a")
-    assert done and len(found) == 1 and told == [(3.0, "reconcile", "Job", "default/a")]
+
+    def work() -> Iterator[str]:
+        clock.sleep(3.0)
+        yield "write"
+
+    found, done = containment.attempt(work(), "reconcile", "Job", "default/a")
+    assert done and found == ["write"] and told == [(3.0, "reconcile", "Job", "default/a")]
 
 
 def test_decisions_without_a_watchdog_never_run_out_of_time() -> None:

@@ -163,6 +163,10 @@ class AdmissionRole:
                 if not done:
                     self.unwritten.append(action)
 
+    def take_unwritten(self) -> list[Action]:
+        unwritten, self.unwritten = self.unwritten, []
+        return unwritten
+
     def keep(self, now: float) -> Iterator[Write]:
         """Statuses that have to follow what others wrote."""
         if self.tells:

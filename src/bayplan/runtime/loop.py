@@ -142,8 +142,7 @@ class Loop:
 
     def _settle_unwritten(self, role: Role, now: float) -> None:
         """What could not be encoded has failed: it is not assumed any longer."""
-        unwritten, role.unwritten = role.unwritten, []
-        for action in unwritten:
+        for action in role.take_unwritten():
             settled = Settled(Ended.REFUSED, "it could not be written down", action)
             self._settle_one(role, settled, now)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from bayplan.dialects.api import Ended, Event, Kind, Outcome, Write
 from bayplan.model.change import Change
@@ -69,7 +69,6 @@ class Role(Protocol):
     believes: bool  # changes are folded into a state; else it only keeps objects
     containment: Containment  # set by the loop; every object, action or key is a unit of work of its own
     unread: Unread  # set by the loop; objects that are there and could not be read
-    unwritten: list[Action]  # that could not be encoded; the loop settles them as refused
 
     def decode(self, event: Event) -> Iterator[Change]:
         """What an event means to this role."""
@@ -107,6 +106,9 @@ class Role(Protocol):
     def encode(self, plan: Plan, now: float) -> Iterable[Write]:
         """How the plan is carried out."""
 
+    def take_unwritten(self) -> list[Action]:
+        """Actions that could not be encoded since the last time; the loop settles them as refused."""
+
     def keep(self, now: float) -> Iterable[Write]:
         """Housekeeping that needs no decision."""
 
@@ -132,7 +134,6 @@ class Keeper:
     believes = False
     containment: Containment = UNCONTAINED
     unread: Unread = NOTHING_UNREAD
-    unwritten: ClassVar[list[Action]] = []  # there are no actions
 
     def gathered(self) -> Iterable[Change]:
         return ()
@@ -171,6 +172,9 @@ class Keeper:
 
     def encode(self, plan: Plan, now: float) -> Iterable[Write]:
         return ()
+
+    def take_unwritten(self) -> list[Action]:
+        return []
 
     def settle(self, settled: Settled, now: float) -> None:
         """There are no actions."""

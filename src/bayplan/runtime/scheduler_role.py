@@ -190,6 +190,10 @@ class SchedulerRole:
             case Refuse():
                 self._refuse(action, now, begun)
 
+    def take_unwritten(self) -> list[Action]:
+        unwritten, self.unwritten = self.unwritten, []
+        return unwritten
+
     def keep(self, now: float) -> Iterable[Write]:
         yield from self._attempted(self.zones.complaints(now), "NodeResourceTopology")
         for write in self._attempted(self.volumes.ready(now), "volumes"):
