@@ -91,7 +91,7 @@ fuzz: $(STAMP) ## Run changed inputs through decoders, roles, webhooks, HTTP API
 LONG_INPUTS = 1000000
 
 test-long: $(STAMP) ## What takes too long for every change: a million fuzzed inputs, and SEEDS simulations
-	@$(BIN)/python -m tests.fuzz --inputs $(LONG_INPUTS) --seed $(SEED)
+	@$(BIN)/python -m tests.fuzz --inputs $(LONG_INPUTS) --seed $(SEED) --processes 2
 	@$(BIN)/python -m bayplan.simulator --seeds $(SEEDS)
 
 clean: ## Remove .venv and everything that was generated

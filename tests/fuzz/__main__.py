@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import multiprocessing
 import sys
 import time
 from pathlib import Path
@@ -22,23 +24,28 @@ def main(arguments: list[str] | None = None) -> int:
     names = [given.only] if given.only else list(TARGETS)
     if given.repeat:
         return _repeat(TARGETS[names[0]](), given.seed, given.repeat)
-    began, results = time.monotonic(), []
+    began = time.monotonic()
     whole = sum(SHARES[name] for name in names)
-    for name in names:
-        part = SHARES[name] / whole
-        target = TARGETS[name]()
-        result = fuzz(
-            target,
-            given.seed,
-            seconds=given.seconds * part,
-            inputs=int(given.inputs * part),
-            first=given.first,
-        )
-        _tell(target, result, shrink=not given.no_shrink)
-        results.append(result)
+    tasks = [(name, SHARES[name] / whole, given) for name in names]
+    if given.processes > 1:
+        with multiprocessing.get_context("spawn").Pool(given.processes, maxtasksperchild=1) as pool:
+            results = pool.map(_one, tasks, chunksize=1)
+    else:
+        results = [_one(task) for task in tasks]
     inputs, found = sum(one.inputs for one in results), sum(len(one.findings) for one in results)
     print(f"{inputs:,} inputs in {time.monotonic() - began:.0f} s, seed {given.seed}: {found} findings")
     return 1 if found else 0
+
+
+def _one(task: tuple[str, float, argparse.Namespace]) -> Result:
+    """Run one target for its part of the time, or of the inputs."""
+    name, part, given = task
+    target, seconds = TARGETS[name](), given.seconds * part * given.processes
+    result = fuzz(
+        target, given.seed, seconds=seconds, inputs=math.ceil(given.inputs * part), first=given.first
+    )
+    _tell(target, result, shrink=not given.no_shrink)
+    return result
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
@@ -47,6 +54,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--inputs", type=int, default=0, help="how many inputs to run, over all targets")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
+    parser.add_argument("--processes", type=int, default=1, help="how many targets to run at a time")
     parser.add_argument("--only", choices=sorted(TARGETS), help="one target")
     parser.add_argument("--repeat", metavar="CASE", help="the number of a case, or a file of the corpus")
     parser.add_argument("--no-shrink", action="store_true", help="keep what was found as it was drawn")

@@ -25,15 +25,16 @@ def happened(reports: Iterable[Report]) -> set[str]:
     return {kind for report in reports for kind, count in report.faults.items() if count}
 
 
-def check_same_bytes(play: str, seed: int) -> None:
+def check_same_bytes(play: str, seed: int, *options: str) -> None:
     """A seed tells the same story in every process, whatever its hash seed."""
-    first, *others = (_told(play, seed, hash_seed) for hash_seed in HASH_SEEDS)
+    first, *others = (_told(play, seed, hash_seed, *options) for hash_seed in HASH_SEEDS)
     assert "journal: " in first
     assert others == [first] * len(others)
 
 
-def _told(play: str, seed: int, hash_seed: str) -> str:
+def _told(play: str, seed: int, hash_seed: str, *options: str) -> str:
     command = [sys.executable, "-m", "bayplan.simulator", "--play", play, "--seed", str(seed)]
+    command += options
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 

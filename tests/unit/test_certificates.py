@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 from cryptography import x509
@@ -23,7 +24,16 @@ from bayplan.runtime.certificate_keeper import (
     CertificateKeeper,
     trusting,
 )
-from bayplan.runtime.certificates import Certificates, read, reload, renewed, server_context
+from bayplan.runtime.certificates import (
+    Certificates,
+    Served,
+    is_due,
+    read,
+    read_authorities,
+    reload,
+    renewed,
+    server_context,
+)
 from bayplan.runtime.clock import VirtualClock
 from bayplan.runtime.objects import Taken
 
@@ -32,16 +42,17 @@ DAY = 86400.0
 NOW = 1_800_000_000.0
 
 
-def verify(certificates: Certificates, bundle: bytes, now: float, name: str = NAMES[0]) -> None:
+def verify(certificates: Certificates | Served, bundle: bytes, now: float, name: str = NAMES[0]) -> None:
     """As a client would; raises if the certificate cannot be trusted."""
     store = Store(x509.load_pem_x509_certificates(bundle))
     moment = datetime.fromtimestamp(now, UTC)
     verifier = PolicyBuilder().store(store).time(moment).build_server_verifier(x509.DNSName(name))
+    assert certificates.serving is not None
     verifier.verify(certificates.serving.certificate, [])
 
 
 def test_the_first_ones_are_good_at_once_and_for_slow_clocks() -> None:
-    made = renewed(None, NAMES, NOW)
+    made = renewed(None, NAMES, NOW).served
     for moment in (NOW - 240, NOW, NOW + 59 * DAY):
         verify(made, made.bundle, moment)
     with pytest.raises(x509.verification.VerificationError):
@@ -57,28 +68,40 @@ def test_nothing_changes_while_nothing_is_due() -> None:
 
 def test_a_secret_gives_back_what_was_put_in() -> None:
     made = renewed(None, NAMES, NOW)
-    again = read({"data": made.data()})
-    assert again is not None and again.data() == made.data()
-    assert renewed(again, NAMES, NOW + 1) is again
+    served, authorities = made.served.data(), made.data()
+    assert set(served) == {"ca.crt", "tls.crt", "tls.key"} and set(authorities) == {"ca.crt", "ca.key"}
+    again = read({"data": served})
+    assert again is not None and again.data() == served
+    both = Certificates(read_authorities({"data": authorities}), again.serving)
+    assert both.data() == authorities and renewed(both, NAMES, NOW + 1) is both
+
+
+def test_what_is_due_can_be_told_without_the_key_that_signs() -> None:
+    made, later = renewed(None, NAMES, NOW), NOW
+    for _ in range(900):
+        later += DAY
+        assert is_due(made.served, NAMES, later) == (renewed(made, NAMES, later) is not made)
+        made = renewed(made, NAMES, later)
+    assert is_due(made.served, ("elsewhere.svc",), later)
 
 
 def test_ten_years_without_a_moment_of_distrust() -> None:
     certificates = renewed(None, NAMES, NOW)
-    yesterday = {certificates.bundle}
-    serving, authorities = {certificates.serving.pem}, {certificates.authorities[0].pem}
+    yesterday = {certificates.served.bundle}
+    serving, authorities = {certificates.served.serving.pem}, {certificates.authorities[0].pem}
     now = NOW
     for day in range(3650):
         now += DAY
         served_before = certificates
         certificates = renewed(certificates, NAMES, now)
         if certificates is not served_before or day % 30 == 0:
-            for bundle in (*yesterday, certificates.bundle):
+            for bundle in (*yesterday, certificates.served.bundle):
                 verify(certificates, bundle, now)  # a bundle of yesterday, a certificate of today
-            verify(served_before, certificates.bundle, now)  # and the other way round
-        assert certificates.serving.ends.timestamp() - now > 29 * DAY
+            verify(served_before, certificates.served.bundle, now)  # and the other way round
+        assert certificates.served.expires - now > 29 * DAY
         assert len(certificates.authorities) <= 2
-        yesterday = {certificates.bundle}
-        serving.add(certificates.serving.pem)
+        yesterday = {certificates.served.bundle}
+        serving.add(certificates.served.serving.pem)
         authorities |= {one.pem for one in certificates.authorities}
     assert len(serving) >= 3650 // 60
     assert len(authorities) >= 5
@@ -88,13 +111,13 @@ def test_other_names_make_another_certificate_by_the_same_authority() -> None:
     made = renewed(None, NAMES, NOW)
     other = renewed(made, ("elsewhere.svc",), NOW)
     assert other.authorities == made.authorities
-    verify(other, made.bundle, NOW, "elsewhere.svc")
+    verify(other, made.served.bundle, NOW, "elsewhere.svc")
 
 
 def test_after_a_long_sleep_everything_is_new() -> None:
     made = renewed(None, NAMES, NOW)
     later = renewed(made, NAMES, NOW + 2000 * DAY)
-    verify(later, later.bundle, NOW + 2000 * DAY)
+    verify(later, later.served.bundle, NOW + 2000 * DAY)
     assert len(later.authorities) == 1 and later.authorities != made.authorities
 
 
@@ -102,23 +125,26 @@ def test_asleep_until_the_authority_is_nearly_over() -> None:
     made = renewed(None, NAMES, NOW)
     now = NOW + 725 * DAY
     later = renewed(made, NAMES, now)
-    verify(later, made.bundle, now)  # nobody knows the new authority yet
-    assert len(later.authorities) == 2 and later.serving.ends <= later.authorities[1].ends
+    verify(later, made.served.bundle, now)  # nobody knows the new authority yet
+    assert len(later.authorities) == 2 and later.served.serving.ends <= later.authorities[1].ends
     settled = renewed(later, NAMES, now + 1.1 * DAY)
-    verify(settled, later.bundle, now + 80 * DAY)
+    verify(settled, later.served.bundle, now + 80 * DAY)
 
 
-@pytest.mark.parametrize("name", ["ca.crt", "ca.key", "tls.crt", "tls.key"])
+@pytest.mark.parametrize("name", ["ca.crt", "tls.crt", "tls.key"])
 @pytest.mark.parametrize("value", [None, "", "%%%", base64.b64encode(b"rubbish").decode()])
 def test_what_cannot_be_read_is_nothing(name: str, value: str | None) -> None:
-    data: dict[str, Any] = {**renewed(None, NAMES, NOW).data(), name: value}
+    made = renewed(None, NAMES, NOW)
+    data: dict[str, Any] = {**made.served.data(), name: value}
     assert read({"data": data}) is None
+    for key in ("ca.crt", "ca.key"):
+        assert read_authorities({"data": {**made.data(), key: value}}) == ()
 
 
 def test_a_key_of_another_certificate_is_not_used() -> None:
     one, other = renewed(None, NAMES, NOW), renewed(None, NAMES, NOW)
-    assert read({"data": {**one.data(), "tls.key": other.data()["tls.key"]}}) is None
-    assert read({"data": {**one.data(), "ca.key": other.data()["ca.key"]}}) is None
+    assert read({"data": {**one.served.data(), "tls.key": other.served.data()["tls.key"]}}) is None
+    assert read_authorities({"data": {**one.data(), "ca.key": other.data()["ca.key"]}}) == ()
 
 
 @pytest.mark.parametrize("secret", [None, {}, {"data": None}, {"data": {}}])
@@ -129,7 +155,7 @@ def test_an_empty_secret_is_nothing(secret: dict[str, Any] | None) -> None:
 def test_a_certificate_of_a_foreign_authority_is_replaced() -> None:
     one, other = renewed(None, NAMES, NOW), renewed(None, NAMES, NOW)
     mixed = Certificates(one.authorities, other.serving)
-    verify(renewed(mixed, NAMES, NOW), one.bundle, NOW)
+    verify(renewed(mixed, NAMES, NOW), one.served.bundle, NOW)
 
 
 def test_keys_are_not_shown() -> None:
@@ -154,15 +180,15 @@ def handshake(server: ssl.SSLContext, bundle: bytes) -> bytes:
 
 def test_a_running_server_takes_a_new_certificate() -> None:
     now = datetime.now(UTC).timestamp()
-    one = renewed(None, NAMES, now)
-    other = renewed(one, (*NAMES, "more"), now)
+    first = renewed(None, NAMES, now)
+    one, other = first.served, renewed(first, (*NAMES, "more"), now).served
     context = server_context(one)
     assert handshake(context, one.bundle) == one.serving.pem
     reload(context, other)
     assert handshake(context, one.bundle) == other.serving.pem != one.serving.pem
 
 
-# ── kept in a Secret that replicas share ───────────────────────────────────────────────────────────
+# ── kept in Secrets that replicas share ───────────────────────────────────────────────────────────
 
 
 class Secret:
@@ -171,10 +197,11 @@ class Secret:
     def __init__(self, body: dict[str, Any] | None = None) -> None:
         self.body = body
         self.version = 1
-        self.writes = 0
+        self.writes = self.reads = 0
         self.before_write: Callable[[], None] = lambda: None
 
     def get(self, seconds: float) -> dict[str, Any] | None:
+        self.reads += 1
         if self.body is None:
             return None
         return copy.deepcopy({**self.body, "metadata": {"resourceVersion": str(self.version)}})
@@ -196,12 +223,17 @@ class Secret:
         return self.body
 
 
+AUTHORITIES: WeakKeyDictionary[Secret, Secret] = WeakKeyDictionary()
+"""The second Secret, shared by those who share the first."""
+
+
 def keeper(
-    secret: Secret, clock: VirtualClock, notes: list[str] | None = None
+    secret: Secret, clock: VirtualClock, notes: list[str] | None = None, authority: Secret | None = None
 ) -> tuple[CertificateKeeper, list[Any]]:
     used: list[Any] = []
     note = notes.append if notes is not None else lambda sentence: None
-    return CertificateKeeper(secret, NAMES, clock, used.append, note), used
+    kept = AUTHORITIES.setdefault(secret, Secret()) if authority is None else authority
+    return CertificateKeeper(secret, kept, NAMES, clock, used.append, note), used
 
 
 @pytest.mark.parametrize("empty", [None, {}, {"data": {"other": "eA=="}, "type": "Opaque"}])
@@ -262,6 +294,44 @@ def test_an_unreadable_secret_is_made_anew_and_that_is_said() -> None:
     one, used = keeper(secret, VirtualClock(wall=NOW), notes)
     one.step()
     assert len(used) == 1 and "unreadable" in notes[0]
+
+
+def test_the_key_that_signs_is_kept_apart_and_read_only_to_renew() -> None:
+    secret, authority, clock = Secret(), Secret(), VirtualClock(wall=NOW)
+    one, _ = keeper(secret, clock, None, authority)
+    one.step()
+    assert secret.body is not None and set(secret.body["data"]) == {"ca.crt", "tls.crt", "tls.key"}
+    assert authority.body is not None and set(authority.body["data"]) == {"ca.crt", "ca.key"}
+    for _ in range(3):
+        one.step()
+    assert authority.reads == 1
+    clock.advance(61 * DAY)
+    one.step()
+    assert [authority.reads, authority.writes, secret.writes] == [2, 1, 2]
+
+
+def test_a_key_that_an_earlier_version_kept_beside_the_certificate_is_moved() -> None:
+    made = renewed(None, NAMES, NOW)
+    secret, authority = Secret({"data": {**made.data(), **made.served.data()}}), Secret({"type": "Opaque"})
+    one, used = keeper(secret, VirtualClock(wall=NOW), None, authority)
+    one.step()
+    assert used[0].data() == made.served.data(), "the same certificate: nothing is distrusted"
+    assert secret.body is not None and secret.body["data"] == made.served.data()
+    assert authority.body is not None and authority.body["data"] == made.data()
+    one.step()
+    assert secret.writes == authority.writes == 1
+
+
+def test_a_lost_key_is_replaced_when_it_is_needed() -> None:
+    secret, authority, clock = Secret(), Secret(), VirtualClock(wall=NOW)
+    one, used = keeper(secret, clock, None, authority)
+    one.step()
+    authority.body = None
+    one.step()
+    assert len(used) == 1
+    clock.advance(61 * DAY)
+    one.step()
+    verify(used[1], used[1].bundle, clock.wall())
 
 
 # ── caBundles ──────────────────────────────────────────────────────────────────────────────────────

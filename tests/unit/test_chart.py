@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ import yaml
 
 from bayplan.backends.definitions import is_of_groups
 from bayplan.cli import definitions, manifests
-from bayplan.cli.chart import HEADER, chart, write_chart
+from bayplan.cli.chart import HEADER, IS_SEPARATE, LITERAL, chart, write_chart
 from bayplan.cli.configured import EMPTY
-from bayplan.cli.manifests import Settings
+from bayplan.cli.install_settings import DEFAULTS_ROLE, Settings
 from bayplan.cli.rights import ROLES
 from tests.lacking import lacking
 from tools.controlplane.build import build, find
@@ -25,6 +26,7 @@ from tools.controlplane.plan import DEFAULT_KUBE, HELM
 
 ROOT = Path(__file__).parents[2]
 Object = dict[str, Any]
+made_chart = cache(chart)
 DEFAULTS = f"{EMPTY}grouper: {{defaults: settings/by.kind}}\n"
 
 
@@ -35,17 +37,18 @@ def test_the_chart_in_the_repository_is_up_to_date() -> None:
         for path in folder.rglob("*")
         if path.is_file()
     }
-    assert found == chart(), "write it again: python -m bayplan.cli.install --chart deploy/chart"
+    assert found == made_chart(), "write it again: python -m bayplan.cli.install --chart deploy/chart"
 
 
 def rendered(
-    files: dict[str, str], namespace: str, more: tuple[str, ...] = (), config: str = ""
+    files: dict[str, str], namespace: str, more: tuple[str, ...] = (), config: str = "", **chosen: Any
 ) -> list[Object]:
     """What Helm would make of the few things that our templates use, with these roles besides the usual."""
     values = yaml.safe_load(files["values.yaml"])
     values["roles"] += more
     values["config"] = config or values["config"]
     grouper = yaml.safe_load(values["config"]).get("grouper") or {}
+    separate = chosen.get("separate", False)
     found = []
     for path, text in files.items():
         if path.startswith(("templates/", "crds/")):
@@ -58,12 +61,22 @@ def rendered(
                     continue
                 for number, word in enumerate(grouper["defaults"].split("/")):
                     text = text.replace(f'{{{{ (split "/" $grouper.defaults)._{number} }}}}', word)
+            if (asked := f"{{{{- if {IS_SEPARATE} }}}}\n") in text:
+                before, _, rest = text.partition(asked)
+                apart, other, shared = rest.partition("{{- else }}\n")
+                text = before + (apart if separate else shared if other else "")
             text = re.sub(r"{{- (if|end|\$grouper).*?}}\n", "", text)
+            if not yaml.safe_load(re.sub("{{.*?}}", "", text.partition("kind:")[0])):
+                continue
             text = text.replace("{{ .Release.Namespace }}", namespace)
             text = text.replace('{{ join "," .Values.roles }}', ",".join(values["roles"]))
+            others = ",".join(role for role in values["roles"] if role != "webhooks")
+            text = text.replace('{{ join "," (without .Values.roles "webhooks") }}', others)
             text = text.replace("{{ .Values.config | toJson }}", json.dumps(values["config"]))
             digest = hashlib.sha256(values["config"].encode()).hexdigest()
             text = text.replace("{{ .Values.config | sha256sum }}", digest)
+            text = text.replace(LITERAL["'@metrics-peers@'"], json.dumps([{"namespaceSelector": {}}]))
+            text = text.replace(LITERAL["@trusted@"], json.dumps(values["trustedGroups"]))
             for name in ("image", "replicas"):
                 text = text.replace(f"{{{{ .Values.{name} }}}}", str(values[name]))
             assert "{{" not in text, path
@@ -82,13 +95,16 @@ def is_definition_of_groups(one: Object) -> bool:
 CHOICES = [((), EMPTY), (("grouper",), EMPTY), ((), DEFAULTS), (("grouper",), DEFAULTS)]
 
 
+@pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize(("more", "config"), CHOICES)
-def test_the_chart_makes_what_install_makes(more: tuple[str, ...], config: str) -> None:
-    chosen = Settings(namespace="here", roles=(*manifests.SERVED_ROLES, *more), config=config)
+def test_the_chart_makes_what_install_makes(more: tuple[str, ...], config: str, separate: bool) -> None:
+    roles = (*manifests.SERVED_ROLES, *more)
+    chosen = Settings(namespace="here", roles=roles, config=config, separate=separate)
     ours = by_name(manifests.manifests(chosen))
-    assert (("Role", manifests.DEFAULTS_ROLE) in ours) == bool(more and config == DEFAULTS)
+    assert (("Deployment", "bayplan-webhooks") in ours) == separate
+    assert (("Role", DEFAULTS_ROLE) in ours) == bool(more and config == DEFAULTS)
     del ours["Namespace", "here"]  # Helm has --create-namespace
-    theirs = by_name(rendered(chart(), "here", more, config))
+    theirs = by_name(rendered(made_chart(), "here", more, config, separate=separate))
     groups = [one["metadata"]["name"] for one in theirs.values() if is_definition_of_groups(one)]
     assert len(groups) == (3 if more else 0), "kubectl get topologies means what it did, unless asked for"
     for name in (*definitions.converted(), *groups):
@@ -104,7 +120,10 @@ def test_writing_the_chart_removes_only_what_it_wrote(tmp_path: Path) -> None:
     foreign.write_text("kind: Mine\n")
     write_chart(tmp_path)
     assert not stale.exists() and foreign.exists()
-    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.yaml")} == {*chart(), "mine.yaml"}
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.yaml")} == {
+        *made_chart(),
+        "mine.yaml",
+    }
 
 
 @pytest.fixture(scope="session")
@@ -115,18 +134,20 @@ def helm() -> str:
     return shutil.which("helm") or lacking("there is neither helm nor a go command to build it")
 
 
+@pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize(
     ("more", "config"),
     [*CHOICES, (("grouper",), f"{EMPTY}grouper:\n"), (("grouper",), f"{EMPTY}grouper: {{}}")],
 )
-def test_helm_agrees(helm: str, tmp_path: Path, more: tuple[str, ...], config: str) -> None:
+def test_helm_agrees(helm: str, tmp_path: Path, more: tuple[str, ...], config: str, separate: bool) -> None:
     folder = tmp_path / "bayplan"
     write_chart(folder)
-    roles = yaml.safe_load(chart()["values.yaml"])["roles"]
+    roles = yaml.safe_load(made_chart()["values.yaml"])["roles"]
     file = tmp_path / "configuration.yaml"
     file.write_text(config)
     chosen = f"roles={{{','.join([*roles, *more])}}}"
     given = ["--namespace=here", "--set", chosen, f"--set-file=config={file}"]
+    given += ["--set", "webhooks.deployment=separate"] if separate else []
     linted = subprocess.run(
         [helm, "lint", "--strict", str(folder), *given], check=False, capture_output=True, text=True
     )
@@ -138,4 +159,4 @@ def test_helm_agrees(helm: str, tmp_path: Path, more: tuple[str, ...], config: s
         text=True,
     )
     found = by_name([document for document in yaml.safe_load_all(made.stdout) if document])
-    assert found == by_name(rendered(chart(), "here", more, config))
+    assert found == by_name(rendered(made_chart(), "here", more, config, separate=separate))

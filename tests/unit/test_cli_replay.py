@@ -52,7 +52,7 @@ def test_a_good_journal_is_replayed(journal: Path) -> None:
     [
         (
             {"role": "astrologer"},
-            "entry 2 is of the role 'astrologer', which is not known here; known are adm",
+            'entry 2 is of the role "astrologer"; this version has adm',
         ),
         ({"body": {"is": "Eclipse"}}, "entry 2 (change) cannot be read: 'Eclipse' is not known here"),
         ({"body": {"is": "NodeLost", "name": "n", "moon": 1}}, "a NodeLost has no field 'moon'"),

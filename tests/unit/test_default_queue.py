@@ -74,12 +74,40 @@ def test_what_a_queued_job_makes_is_not_queued_again(world: JobWorld) -> None:
     assert all(queue_of(pod) is None for pod in world.pods()) and world.used() == "8"
 
 
-def test_a_pod_that_somebody_owns_is_left_to_its_owner(world: JobWorld) -> None:
-    owner: dict[str, Any] = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u"}
-    made = unqueued(group_pod("p-0", "p", 1))
+def owned(pod: str, owner: Object, **reference: Any) -> Object:
+    """A pod that says what made it."""
+    made = unqueued(group_pod(pod, "p", 1))
     del made["metadata"]["annotations"], made["metadata"]["labels"]
-    made["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+    about = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": True}
+    about |= {key: owner["metadata"][key] for key in ("name", "uid")}
+    made["metadata"]["ownerReferences"] = [{**about, **reference}]
+    return made
+
+
+def test_a_pod_that_a_job_controls_is_left_to_that_job(world: JobWorld) -> None:
+    owner = world.create(unqueued(job("train", pods=100)))
+    labels = owner["spec"].get("selector", {}).get("matchLabels", {})
+    made = owned("p-0", owner)
+    made["metadata"]["labels"] = labels
     assert queue_of(world.create(made)) is None
+
+
+@pytest.mark.parametrize(
+    "invented",
+    [{"uid": "another"}, {"name": "none"}, {"controller": False}, {"kind": "Service", "apiVersion": "v1"}],
+    ids=str,
+)
+def test_an_invented_owner_does_not_keep_a_pod_out_of_the_queue(world: JobWorld, invented: Object) -> None:
+    owner = world.create(unqueued(job("train", pods=100)))
+    assert queue_of(world.create(owned("p-0", owner, **invented))) == "default"
+
+
+def test_a_class_that_does_not_exist_is_refused(world: JobWorld) -> None:
+    made = job("train")
+    labels = {**made["metadata"]["labels"], "kueue.x-k8s.io/priority-class": "above-all"}
+    made = {**made, "metadata": {**made["metadata"], "labels": labels}}
+    with pytest.raises(Refusal, match="there is no WorkloadPriorityClass of this name"):
+        world.create(made)
 
 
 def test_a_job_that_was_there_before_is_not_queued_when_it_changes() -> None:

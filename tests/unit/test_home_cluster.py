@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -169,7 +170,8 @@ def test_a_deployment_follows_its_replicas_up_and_down(world: World) -> None:
     world.store.create(DEPLOYMENTS, deployment(), "default")
     for replicas in (5, 1, 0, 2):
         world.store.patch(DEPLOYMENTS, "default", "web", {"spec": {"replicas": replicas}})
-        world.until(lambda replicas=replicas: world.phases() == ["Running"] * replicas)
+        wanted = ["Running"] * replicas
+        world.until(partial(lambda wanted: world.phases() == wanted, wanted))
 
 
 @pytest.mark.parametrize("strategy", ["RollingUpdate", "Recreate"])

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from bayplan.cli import definitions, manifests, webhooks
+from bayplan.cli import definitions, manifests, replicas, webhooks
 from bayplan.cli.configured import EMPTY
 from bayplan.cli.install import KINDS, install
 from bayplan.cli.manifests import CHOSEN, LABELS, Settings
@@ -37,7 +37,11 @@ def only(objects: list[Object], kind: str, name: str = "bayplan") -> Object:
 
 
 def container(objects: list[Object]) -> Object:
-    found: Object = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"][0]
+    return container_of(only(objects, "Deployment"))
+
+
+def container_of(deployment: Object) -> Object:
+    found: Object = deployment["spec"]["template"]["spec"]["containers"][0]
     return found
 
 
@@ -89,8 +93,8 @@ def test_replicas_are_started_with_flags_that_run_knows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert manifests.SERVED_ROLES == SERVED
-    monkeypatch.setattr(manifests, "CONFIG_FOLDER", str(tmp_path))
-    (tmp_path / manifests.CONFIG_FILE).write_text(EMPTY)
+    monkeypatch.setattr(replicas, "CONFIG_FOLDER", str(tmp_path))
+    (tmp_path / replicas.CONFIG_FILE).write_text(EMPTY)
     name, *arguments = container(printed("--namespace", "elsewhere", "--roles", "scheduler"))["args"]
     context = run.make_context(name, arguments)
     assert context.params["roles"] == {"scheduler"}
@@ -206,7 +210,7 @@ def test_names_in_rights_are_names_of_objects() -> None:
 def test_every_role_is_bound_to_the_account_of_the_replicas() -> None:
     objects = manifests.manifests(ALL)
     account = only(objects, "Deployment")["spec"]["template"]["spec"]["serviceAccountName"]
-    bindings = [one for one in objects if one["kind"].endswith("Binding")]
+    bindings = [one for one in objects if one["kind"] in ("RoleBinding", "ClusterRoleBinding")]
     assert {one["roleRef"]["name"] for one in bindings} == {
         one["metadata"]["name"] for one in objects if one["kind"] in ("Role", "ClusterRole")
     }
@@ -243,7 +247,17 @@ def test_the_api_server_has_defaults_filled_in() -> None:
     hooks = only(manifests.manifests(ALL), "MutatingWebhookConfiguration")["webhooks"]
     rules = {tuple(hook["rules"][0]["resources"]): hook["rules"][0]["operations"] for hook in hooks}
     assert rules[("workloads",)] == ["CREATE"] and rules[("clusterqueues",)] == ["CREATE"]
-    assert {hook["clientConfig"]["service"]["path"] for hook in hooks} == {"/mutate"}
+    assert {hook["clientConfig"]["service"]["path"] for hook in hooks} == {"/mutate", "/mutate/optional"}
+
+
+@pytest.mark.parametrize("kind", ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"])
+def test_a_webhook_that_must_never_block_is_asked_where_errors_are_allowed_and_not_for_long(
+    kind: str,
+) -> None:
+    for hook in only(manifests.manifests(ALL), kind)["webhooks"]:
+        optional = hook["clientConfig"]["service"]["path"].endswith("/optional")
+        assert optional == (hook["failurePolicy"] == "Ignore"), hook["name"]
+        assert hook["timeoutSeconds"] == (1 if optional else 5), hook["name"]
 
 
 def test_jobs_without_a_queue_do_not_wait_for_us() -> None:
@@ -327,11 +341,16 @@ def test_mistakes_are_explained(arguments: list[str], why: str) -> None:
     assert result.exit_code == 2 and why in result.output
 
 
-def test_a_dry_run_needs_no_cluster_and_lists_everything() -> None:
-    result = CliRunner().invoke(install, ["--dry-run"])
-    assert result.exit_code == 0
-    assert len(result.output.splitlines()) == len(printed())
-    assert "deployment/bayplan would be applied" in result.output
+def test_a_dry_run_without_a_cluster_fails_as_installing_would(tmp_path: Path) -> None:
+    given = ["--kubeconfig", str(tmp_path / "none")]
+    dry, real = (CliRunner().invoke(install, [*given, *more]) for more in (["--dry-run"], []))
+    assert dry.exit_code == real.exit_code == 1 and dry.output == real.output
+
+
+@pytest.mark.parametrize("image", ["", " ", "a b", "a\nb"])
+def test_an_image_without_a_name_is_refused(image: str) -> None:
+    result = CliRunner().invoke(install, ["-o", "yaml", "--image", image])
+    assert result.exit_code == 2 and "cannot be the name of an image" in result.output
 
 
 def test_a_configuration_goes_to_the_replicas_as_it_is(tmp_path: Path) -> None:

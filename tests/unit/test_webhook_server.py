@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.runtime.certificates import Certificates, reload, renewed, server_context
+from bayplan.runtime.certificates import Served, reload, renewed, server_context
 from bayplan.runtime.clock import SystemClock
 from bayplan.runtime.metrics import Metrics
 from bayplan.runtime.serving import Server
@@ -26,7 +26,7 @@ class Site:
     """A server and what its client needs."""
 
     def __init__(self) -> None:
-        self.certificates = renewed(None, ["127.0.0.1"], SystemClock().wall())
+        self.certificates = renewed(None, ["127.0.0.1"], SystemClock().wall()).served
         self.context = server_context(self.certificates)
         self.metrics, self.notes = Metrics(), list[str]()
         self.server: Server = serve_webhooks(
@@ -41,7 +41,7 @@ class Site:
         path: str,
         body: bytes,
         content_type: str = "application/json",
-        trusted: Certificates | None = None,
+        trusted: Served | None = None,
     ) -> tuple[int, Any]:
         bundle = (trusted or self.certificates).bundle.decode()
         context = ssl.create_default_context(cadata=bundle)
@@ -108,7 +108,7 @@ def test_a_bug_is_noted_with_what_was_raised(site: Site) -> None:
 
 
 def test_a_new_certificate_is_served_without_a_restart(site: Site) -> None:
-    other = renewed(None, ["127.0.0.1"], SystemClock().wall())
+    other = renewed(None, ["127.0.0.1"], SystemClock().wall()).served
     with pytest.raises(ssl.SSLCertVerificationError):
         site.post("/validate", review(), trusted=other)
     reload(site.context, other)

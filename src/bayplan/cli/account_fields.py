@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 
 from bayplan.dialects.jobs.kinds import KINDS
@@ -26,7 +25,8 @@ def same_but(new: str, old: str, *keys: str) -> str:
     """CEL: two maps that are there are the same in all fields but these."""
     known = every(keys)
     return (
-        f"dyn({new}).all(key, key in {known} || (key in dyn({old}) && dyn({new})[key] == dyn({old})[key])) && "
+        f"dyn({new}).all(key, key in {known} || "
+        f"(key in dyn({old}) && dyn({new})[key] == dyn({old})[key])) && "
         f"dyn({old}).all(key, key in {known} || key in dyn({new}))"
     )
 
@@ -118,11 +118,16 @@ def _submitter() -> str:
     return f"!has({new}) || (has({old}) ? ({template(new, old)}) : ({ours}))"
 
 
+def _optional(obj: str, *path: str) -> str:
+    """CEL: the list at a path, or an empty one if it is not there."""
+    steps = [".".join((obj, *path[: depth + 1])) for depth in range(len(path))]
+    return f"({' && '.join(f'has({step})' for step in steps)} ? {steps[-1]} : [])"
+
+
 def _spark(role: str) -> str:
     new, old = f"{NEW}.spec.{role}", f"{OLD}.spec.{role}"
     known = same_but(new, old, "labels", "annotations", "nodeSelector", "tolerations", "template")
-    containers = [f"(has({one}.template) && has({one}.template.spec) && has({one}.template.spec.containers) ? "
-                  f"{one}.template.spec.containers : [])" for one in (new, old)]  # fmt: skip
+    containers = [_optional(one, "template", "spec", "containers") for one in (new, old)]
     return either(role, f"{known} && {containers[0]} == {containers[1]}", f"{NEW}.spec", f"{OLD}.spec")
 
 
@@ -132,8 +137,7 @@ _JOB_OF_SET = (
     f"{_within('template', 'now.template.spec', 'before.template.spec')}"
 )
 _OTHER_PATCHES = [
-    f"(has({one}.spec.runtimePatches) ? {one}.spec.runtimePatches.filter(it, it.manager != {json.dumps(PATCH_MANAGER)})"
-    " : [])"
+    f"{_optional(one, 'spec', 'runtimePatches')}.filter(it, it.manager != '{PATCH_MANAGER}')"
     for one in (NEW, OLD)
 ]
 _COMPONENTS = [f"{one}.spec.components.map(it, it.template)" for one in (NEW, OLD)]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from textwrap import indent
 from typing import Any
@@ -13,7 +16,7 @@ from bayplan.backends.definitions import is_of_groups
 from bayplan.cli import manifests
 from bayplan.cli.configured import EMPTY
 from bayplan.cli.definitions import converted
-from bayplan.cli.manifests import ALL_ROLES, DEFAULTS_ROLE, IMAGE, SERVED_ROLES, Settings
+from bayplan.cli.install_settings import ALL_ROLES, DEFAULTS_ROLE, IMAGE, SERVED_ROLES, Settings
 
 PLACEHOLDERS = Settings(
     namespace="{{ .Release.Namespace }}",
@@ -27,8 +30,29 @@ PLACEHOLDERS = Settings(
         '{{ (split "/" $grouper.defaults)._0 }}',
         '{{ (split "/" $grouper.defaults)._1 }}',
     ),
+    trusted_text="@trusted@",
+    metrics_peers="@metrics-peers@",
 )
-UNQUOTED = ("{{ .Values.replicas }}", "{{ .Values.config | toJson }}")
+SEPARATE = replace(
+    PLACEHOLDERS, separate=True, roles_text='{{ join "," (without .Values.roles "webhooks") }}'
+)
+"""The same with the webhooks in a Deployment of their own."""
+IS_SEPARATE = (
+    '(and (eq .Values.webhooks.deployment "separate") (has "webhooks" .Values.roles) '
+    "(gt (len .Values.roles) 1))"
+)
+LITERAL = {
+    "'{{ .Values.replicas }}'": "{{ .Values.replicas }}",
+    "'{{ .Values.config | toJson }}'": "{{ .Values.config | toJson }}",
+    "@trusted@": "{{ .Values.trustedGroups | toJson }}",
+    "'@metrics-peers@'": (
+        '[{"namespaceSelector": {{ if .Values.networkPolicy.metricsFrom }}{"matchExpressions": [{"key": '
+        '"kubernetes.io/metadata.name", "operator": "In", "values": '
+        "{{ .Values.networkPolicy.metricsFrom | toJson }}}]}{{ else }}{}{{ end }}}]"
+    ),
+}
+"""What is put into a template once it is YAML, with quotes and in lines of its own making."""
+Object = dict[str, Any]
 HEADER = (
     "# Written by `python -m bayplan.cli.install --chart`; change src/bayplan/cli/manifests.py instead.\n"
 )
@@ -56,6 +80,20 @@ crds: true
 # What the replicas do; each role brings the rights that it needs. Known: {", ".join(ALL_ROLES)}.
 roles:
 {"".join(f"  - {role}{chr(10)}" for role in SERVED_ROLES)}
+# Where the webhooks run: "shared" with the other roles, or "separate", in a Deployment of their own under an
+# account that can read and write less.
+webhooks:
+  deployment: shared
+
+# Groups whose users may remove our gates from pods and change our labels, to repair a cluster by hand.
+trustedGroups:
+  - system:masters
+
+# Who may connect to the replicas; metrics are read from pods of these namespaces, of all if there is none.
+networkPolicy:
+  enabled: true
+  metricsFrom: []
+
 # A configuration as text, see docs/reference/configuration.md; helm reads it out of a file with
 # --set-file config=FILE. The replicas are replaced when it changes.
 config: |
@@ -76,14 +114,35 @@ def chart() -> dict[str, str]:
             files[f"templates/{name}.yaml"] = HEADER + (_with_role("grouper", asked) if of_groups else asked)
         else:
             files[f"crds/{name}.yaml"] = HEADER + template(definition)
-    for one in manifests.common(PLACEHOLDERS):
-        files[f"templates/{_file(one)}"] = HEADER + template(one)
+    for shared, apart in _pairs(manifests.common):
+        files[f"templates/{_file(shared or apart)}"] = HEADER + _either(shared, apart)
     for role in PLACEHOLDERS.roles:
-        for one in manifests.of_role(role, PLACEHOLDERS):
-            text = template(one)
+        for shared, apart in _pairs(partial(manifests.of_role, role)):
+            one = shared or apart
+            text = _either(shared, apart)
             asked = _with_defaults(text) if one["metadata"]["name"] == DEFAULTS_ROLE else text
             files[f"templates/{_file(one)}"] = HEADER + _with_role(role, asked)
     return files
+
+
+def _pairs(make: Callable[[Settings], list[Object]]) -> list[tuple[Object, Object]]:
+    """Each object as it is where the webhooks are shared and where they are separate; empty if it is not."""
+    shared, apart = ({_file(one): one for one in make(chosen)} for chosen in (PLACEHOLDERS, SEPARATE))
+    return [(shared.get(name, {}), apart.get(name, {})) for name in {**shared, **apart}]
+
+
+def _either(shared: Object, apart: Object) -> str:
+    """A template for an object that depends on where the webhooks run."""
+    kind = (shared or apart)["kind"]
+    here, there = (template(one) if one else "" for one in (shared, apart))
+    if here == there:
+        text = here
+    else:
+        other = f"{{{{- else }}}}\n{here}" if here else ""
+        text = f"{{{{- if {IS_SEPARATE} }}}}\n{there}{other}{{{{- end }}}}\n"
+    if kind == "NetworkPolicy":
+        return f"{{{{- if .Values.networkPolicy.enabled }}}}\n{text}{{{{- end }}}}\n"
+    return text
 
 
 def _with_role(role: str, text: str) -> str:
@@ -112,8 +171,8 @@ def write_chart(folder: Path) -> list[Path]:
 def template(obj: dict[str, Any]) -> str:
     """An object with Helm's placeholders in it; those without quotes that bring their own, or need none."""
     text = dumped(obj)
-    for placeholder in UNQUOTED:
-        text = text.replace(f"'{placeholder}'", placeholder)
+    for written, meant in LITERAL.items():
+        text = text.replace(written, meant)
     return text
 
 

@@ -11,9 +11,12 @@ from bayplan.backends.embedded.matching import matching
 from bayplan.backends.embedded.store import Store
 from bayplan.cli.manifests import Settings, webhook_configurations
 from bayplan.cli.webhooks import REVIEWED_AS, LookUps, hook_name, registry
+from bayplan.dialects.api import Kind
 from bayplan.dialects.kai.joining import PODS
 from bayplan.dialects.kai.owner_kinds import BY_NAME
 from bayplan.dialects.kueue.admitting import LOCAL_QUEUES, TOPOLOGIES
+from bayplan.runtime.job_shelf import CLASSES
+from bayplan.runtime.live_objects import CONTROLLERS
 from bayplan.runtime.reviews import Key, Object, Registry
 
 Decide = Callable[[Registry, Review], Verdict]
@@ -32,6 +35,17 @@ def ask_our_functions(store: Store) -> None:
             return None
         return store.find(known, namespace, name)
 
+    def there(kind: Kind, namespace: str, name: str) -> Object | None:
+        known = (kind.group, kind.version, kind.plural) in store.resources.by_place
+        return store.find(kind, namespace, name) if known else None
+
+    def controller(group: str, kind: str, namespace: str, name: str) -> Object | None:
+        known = CONTROLLERS.get((group, kind))
+        return None if known is None else there(known, namespace, name)
+
+    def has_class(kind: str, name: str) -> bool:
+        return any(there(one, "", name) is not None for one in CLASSES if one.kind == kind)
+
     def levels() -> set[str]:
         """Of all topologies."""
         if (TOPOLOGIES.group, TOPOLOGIES.version, TOPOLOGIES.plural) not in store.resources.by_place:
@@ -39,7 +53,7 @@ def ask_our_functions(store: Store) -> None:
         listed = store.list(TOPOLOGIES).items
         return {level["nodeLabel"] for one in listed for level in one["spec"]["levels"]}
 
-    for hook in configured_hooks(registry(LookUps(find, owner, levels))):
+    for hook in configured_hooks(registry(LookUps(find, owner, levels, controller, has_class))):
         store.admission.register(hook)
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -17,6 +18,7 @@ from bayplan.cli.chart import dumped, write_chart
 from bayplan.cli.configured import EMPTY, configuration_text
 from bayplan.cli.manifests import ALL_ROLES, IMAGE, LABELS, NAMESPACE, SERVED_ROLES, Settings, manifests
 from bayplan.cli.output import echo
+from bayplan.cli.policies import ADMINISTRATORS
 from bayplan.cli.rights import ROLES
 from bayplan.dialects.api import Ended, Kind, Outcome, Verb, Write
 from bayplan.dialects.errors import Trouble
@@ -29,6 +31,17 @@ Object = dict[str, Any]
 PATIENCE = 60.0
 CALL_SECONDS = 10.0
 _RBAC = "rbac.authorization.k8s.io"
+POLICY = Kind(
+    "admissionregistration.k8s.io",
+    "v1",
+    "ValidatingAdmissionPolicy",
+    "validatingadmissionpolicies",
+    namespaced=False,
+)
+REVIEW = SimpleNamespace(
+    path="/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+    identity={"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"},
+)
 KINDS = {
     kind.kind: kind
     for kind in (
@@ -43,8 +56,11 @@ KINDS = {
         Kind(_RBAC, "v1", "RoleBinding", "rolebindings"),
         Kind("apps", "v1", "Deployment", "deployments"),
         Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
+        Kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
         MUTATING,
         VALIDATING,
+        POLICY,
+        replace(POLICY, kind=f"{POLICY.kind}Binding", plural="validatingadmissionpolicybindings"),
         DEFINITION,
     )
 }
@@ -67,6 +83,15 @@ def _namespace(_: click.Context, __: click.Parameter, value: str) -> str:
     return value
 
 
+def _image(_: click.Context, __: click.Parameter, value: str) -> str:
+    if not value or any(one.isspace() or not one.isprintable() for one in value):
+        raise click.BadParameter(
+            f'"{value}" cannot be the name of an image; give one such as registry.example.com/{IMAGE}, '
+            f"or leave the option out for {IMAGE}"
+        )
+    return value
+
+
 def _config(_: click.Context, __: click.Parameter, name: str | None) -> str:
     return EMPTY if name is None else configuration_text(name)
 
@@ -76,9 +101,13 @@ def _config(_: click.Context, __: click.Parameter, name: str | None) -> str:
     "-o", "--output", type=click.Choice(["apply", "yaml"]), default="apply", show_default=True,
     help="Apply it to the cluster, or print it.",
 )  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Say what would be applied, and change nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="Ask the cluster, say what would be applied, and change nothing."
+)
 @click.option("--namespace", default=NAMESPACE, show_default=True, callback=_namespace, help="Where it runs.")
-@click.option("--image", default=IMAGE, show_default=True, help="The image of every replica.")
+@click.option(
+    "--image", default=IMAGE, show_default=True, callback=_image, help="The image of every replica."
+)
 @click.option(
     "--roles", default=",".join(SERVED_ROLES), show_default=True, callback=_roles, metavar="A,B",
     help=f"What the replicas do, out of {', '.join(ALL_ROLES)}; each brings the rights it needs.",
@@ -87,6 +116,22 @@ def _config(_: click.Context, __: click.Parameter, name: str | None) -> str:
 @click.option(
     "--config", metavar="FILE", callback=_config,
     help="A configuration for the replicas; see docs/reference/configuration.md.",
+)  # fmt: skip
+@click.option(
+    "--webhooks-separate", "separate", is_flag=True,
+    help="Run the webhooks in a Deployment of their own, under an account that can read and write less.",
+)  # fmt: skip
+@click.option(
+    "--trusted-group", "trusted", multiple=True, default=(ADMINISTRATORS,), show_default=True,
+    metavar="GROUP", help="Whose users may remove our gates from pods by hand; may be given several times.",
+)  # fmt: skip
+@click.option(
+    "--network-policy/--no-network-policy", default=True, show_default=True,
+    help="Whether to limit who may connect to the replicas.",
+)  # fmt: skip
+@click.option(
+    "--metrics-from", multiple=True, metavar="NAMESPACE",
+    help="Whose pods may read metrics; may be given several times (default: all namespaces).",
 )  # fmt: skip
 @click.option("--crds/--no-crds", default=True, show_default=True, help="Whether to bring our definitions.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: KUBECONFIG, or ~/.kube/config.")
@@ -112,28 +157,53 @@ def install(
     objects = [one for one in manifests(settings) if crds or one["kind"] != DEFINITION.kind]
     if output == "yaml":
         echo(dumped(*objects), nl=False)
-    elif dry_run:
-        for one in objects:
-            echo(f"{_called(one)} would be applied")
-    else:
-        try:
-            done = apply(objects, kubeconfig, context)
-        except Trouble as trouble:
-            raise click.ClickException(str(trouble)) from None
-        sys.exit(0 if done else 1)
+        return
+    try:
+        done = apply(objects, kubeconfig, context, dry_run=dry_run)
+    except Trouble as trouble:
+        raise click.ClickException(str(trouble)) from None
+    sys.exit(0 if done else 1)
 
 
-def apply(objects: Sequence[Object], kubeconfig: Path | None, context: str | None) -> bool:
-    """Apply everything, what others stand on first; whether all of it was taken."""
+def apply(
+    objects: Sequence[Object], kubeconfig: Path | None, context: str | None, *, dry_run: bool = False
+) -> bool:
+    """Apply everything, what others stand on first; whether all of it was taken.
+
+    A dry run asks the cluster the same questions, and says of the same objects what would become of them.
+    """
     backend = connect(kubeconfig, context)
     try:
         ours = [one for one in objects if _is_ours(backend, one)]
         first = [one for one in ours if one["kind"] in ("Namespace", DEFINITION.kind)]
         rest = [one for one in ours if one not in first]
+        if dry_run:
+            would_be = [_would_be_applied(backend, one) for one in (*first, *rest)]
+            return all(would_be)
         outcomes = [outcome for wave in (first, rest) for outcome in _made(backend, wave)]
         return all(outcome.ended is Ended.DONE for outcome in outcomes)
     finally:
         backend.close()
+
+
+def _would_be_applied(backend: RemoteBackend, obj: Object) -> bool:
+    """Say whether an object would be created or changed, as far as the user may do that."""
+    kind, metadata = KINDS[obj["kind"]], obj["metadata"]
+    where = metadata.get("namespace", "")
+    for verb in ("create", "patch"):
+        asked = {
+            "verb": verb, "group": kind.group, "resource": kind.plural, "namespace": where,
+            "name": metadata["name"],
+        }  # fmt: skip
+        body = msgspec.json.encode({**REVIEW.identity, "spec": {"resourceAttributes": asked}})
+        status, answer = backend.request("POST", REVIEW.path, body, CALL_SECONDS)
+        if status == 201 and not msgspec.json.decode(answer)["status"]["allowed"]:
+            echo(f"{_called(obj)} would not be applied: you may not {verb} {kind.plural}", err=True)
+            return False
+    status, _ = backend.request("GET", kind.path(where, metadata["name"]), b"", CALL_SECONDS)
+    change = "changed where it differs" if status == 200 else "created"
+    echo(f"{_called(obj)} would be applied: {change}")
+    return True
 
 
 def _made(backend: RemoteBackend, objects: Iterable[Object]) -> Iterator[Outcome]:

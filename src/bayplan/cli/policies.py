@@ -37,13 +37,15 @@ PROTECTED, OWN_PODS, OWN_JOBS = "bayplan-protected-pods", "bayplan-account-pods"
 ADMINISTRATORS = "system:masters"
 """May do what the policy for users forbids, to repair a cluster by hand."""
 
+PART = "(has(request.subResource) ? request.subResource : '')"
+"""CEL: the subresource that is written; none if it is the object itself."""
 GATES = (SCHEDULING_GATE, TOPOLOGY_GATE, ELASTIC_GATE)
 LABELS = (MANAGED, POD_SET, LOCAL_QUEUE, CLUSTER_QUEUE, POD_GROUP, PREBUILT, GROUP_INDEX)
 ANNOTATIONS = (
     *(WORKLOAD_NAME, SLICE_NAME, ROLE_HASH, SUSPENDED_BY, SERVING),
     *(POD_GROUP, POD_GROUP_COUNT, PREBUILT, OFFSET, INDEX_FROM),
 )
-"""What admission reads from pods once they exist. Whoever creates a pod may set them: then they are checked."""
+"""What admission reads from pods that exist. Users may set them when they create a pod, and are checked."""
 
 
 def account_name(namespace: str, account: str) -> str:
@@ -70,17 +72,17 @@ def policies(account: str, trusted: str) -> list[Object]:
             {"is-bayplan": ours},
             [
                 _check(
-                    f"request.subResource != '' || ({POD})",
+                    f"{PART} != '' || ({POD})",
                     "bayplan may change only schedulingGates, nodeSelector, tolerations, labels and "
                     "annotations of a pod, and remove its own finalizer",
                 ),
                 _check(
-                    f"request.subResource != 'status' || ({POD_STATUS})",
+                    f"{PART} != 'status' || ({POD_STATUS})",
                     "bayplan may change only conditions and nominatedNodeName of a pod's status, and have "
                     "the pod fail",
                 ),
                 _check(
-                    "request.subResource in ['', 'status']",
+                    f"{PART} in ['', 'status']",
                     "bayplan may change a pod and its status, but none of its other subresources",
                 ),
             ],
@@ -124,7 +126,7 @@ def _protected() -> list[Object]:
 
 
 def _value(obj: str, part: str) -> str:
-    """CEL for the value of `key` among the labels or annotations, in a list; an empty list if there is none."""
+    """CEL for the value of `key` among labels or annotations, in a list; an empty list if there is none."""
     found = f"{obj}.metadata.{part}"
     return f"(has({found}) && key in {found} ? [{found}[key]] : [])"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bayplan.cli.definitions import converted
-from bayplan.cli.webhooks import CONFIGURATION, SECRET_NAME
+from bayplan.cli.webhooks import AUTHORITY_NAME, CONFIGURATION, SECRET_NAME
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.kinds import KINDS
 from bayplan.dialects.kai.names import POD_GROUP as KAI_GROUP
@@ -19,6 +19,7 @@ from bayplan.runtime.default_queues import WATCHED as DEFAULT_QUEUES
 from bayplan.runtime.grouper_defaults import CONFIG_MAPS
 from bayplan.runtime.grouper_role import GrouperRole
 from bayplan.runtime.job_shelf import FLAGGED, WATCHED
+from bayplan.runtime.live_objects import LOOKED_UP
 from bayplan.runtime.scheduler_role import SchedulerRole
 
 LEASE_NAME = "bayplan"
@@ -57,6 +58,14 @@ def _watching(kinds: Iterable[Kind]) -> tuple[Right, ...]:
     return tuple(
         Right(group, tuple(sorted(set(groups[group]))), ("list", "watch")) for group in sorted(groups)
     )
+
+
+def _looking_up(kinds: Iterable[Kind]) -> tuple[Right, ...]:
+    """Get, for single objects that are named by others."""
+    groups: dict[str, list[str]] = {}
+    for kind in kinds:
+        groups.setdefault(kind.group, []).append(kind.plural)
+    return tuple(Right(group, tuple(sorted(set(groups[group]))), ("get",)) for group in sorted(groups))
 
 
 def _trusted_definitions(names: tuple[str, ...]) -> tuple[Right, ...]:
@@ -135,8 +144,9 @@ ROLES: dict[str, Rights] = {
             ),
             *_trusted_definitions(converted()),
             Right(_KUEUE, (DEFAULT_QUEUES.plural,), ("list", "watch"), (DEFAULT_QUEUE,)),
+            *_looking_up(LOOKED_UP),  # owners that pods and jobs name, and priority classes
         ),
-        at_home=(Right("", ("secrets",), ("get", "update"), (SECRET_NAME,)),),
+        at_home=(Right("", ("secrets",), ("get", "update"), (SECRET_NAME, AUTHORITY_NAME)),),
     ),
 }
 

@@ -37,6 +37,7 @@ from bayplan.runtime.garbage import collect_rarely
 from bayplan.runtime.grouper_role import GrouperRole
 from bayplan.runtime.jobs_role import JobsRole
 from bayplan.runtime.journal import FileJournal, InUse, Journal
+from bayplan.runtime.live_objects import LiveObjects
 from bayplan.runtime.loop import Loop
 from bayplan.runtime.metrics import Metrics
 from bayplan.runtime.node_health_role import NodeHealthRole
@@ -273,7 +274,9 @@ def _offer_webhooks(
         log.warning(sentence, exc_info=bug) if bug else log.info(sentence)
 
     site = Site(wishes.namespace, Address.parse(wishes.webhook_listen), converted())
-    look_ups = LookUps(queues.find, no_owner if grouper is None else grouper.shelf.owner, queues.levels)
+    live = LiveObjects(backend.request, clock)
+    owner = no_owner if grouper is None else grouper.shelf.owner
+    look_ups = LookUps(queues.find, owner, queues.levels, live.controller, live.has_class)
     webhooks = Webhooks(backend.request, site, clock, metrics, note, look_ups, contained)
     closing.opened("the webhooks", lambda _: webhooks.stop())
     log.info("serving", webhooks=f"https://{webhooks.server.address}")

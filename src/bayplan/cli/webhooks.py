@@ -17,12 +17,14 @@ from bayplan.dialects.kai.admission import FindOwner, no_owner
 from bayplan.dialects.kai.hints import advise as of_group_keys
 from bayplan.dialects.kueue import hints
 from bayplan.dialects.kueue.admission import QUEUED, VALIDATED, validate
+from bayplan.dialects.kueue.class_rules import CLASSED, HasClass, check_class, every_class
+from bayplan.dialects.kueue.controllers import FindController, nothing_known
 from bayplan.dialects.kueue.defaulting import DEFAULTED, default
 from bayplan.dialects.kueue.job_defaults import CHANGED_TOO, default_written
 from bayplan.dialects.kueue.versions import CONVERTED
 from bayplan.dialects.kueue.workload_conversion import GROUP, V1BETA2
 from bayplan.runtime.certificate_keeper import TRUSTING, CertificateKeeper, trusting
-from bayplan.runtime.certificates import Certificates, reload, server_context
+from bayplan.runtime.certificates import Served, reload, server_context
 from bayplan.runtime.clock import Clock
 from bayplan.runtime.containment import UNCONTAINED, Containment, SupervisedThread
 from bayplan.runtime.metrics import Metrics
@@ -33,6 +35,8 @@ from bayplan.runtime.webhook_server import Note, serve_webhooks
 
 SERVICE = "bayplan-webhooks"
 SECRET_NAME = "bayplan-webhook-certificate"
+AUTHORITY_NAME = "bayplan-webhook-authority"
+"""The key that signs certificates; read only by a replica that renews one."""
 CONFIGURATION = "bayplan"
 REVIEWED_AS = {GROUP: V1BETA2}
 """The one version in which our functions see the objects of a group; the API server converts to it."""
@@ -47,6 +51,8 @@ class LookUps:
     queue: Find = nothing  # the LocalQueue of a namespace that is for jobs that name none
     owner: FindOwner = no_owner  # what made a pod
     levels: Callable[[], Collection[str]] = tuple  # of all topologies; none: they are not known
+    controller: FindController = nothing_known  # what a job or pod says it is controlled by
+    has_class: HasClass = every_class  # whether there is a priority class
 
 
 KNOWS_NOTHING = LookUps()
@@ -57,6 +63,10 @@ def registry(look_ups: LookUps = KNOWS_NOTHING) -> Registry:
     made, find = Registry(), look_ups.queue
     for group, resource in VALIDATED:
         made.add(group, resource, Handlers(validate=(partial(validate, find=find),)))
+    known_class = partial(check_class, has_class=look_ups.has_class)
+    for group, resource in CLASSED:
+        made.add(group, resource, Handlers(validate=(known_class,)))
+    written = partial(default_written, find=find, owner=look_ups.controller)
     for group, resource in (*QUEUED, (GROUP, "workloads")):
         advise = partial(_advise, look_ups.levels)
         made.add(group, resource, Handlers(advise=(advise, of_group_keys)))
@@ -64,7 +74,7 @@ def registry(look_ups: LookUps = KNOWS_NOTHING) -> Registry:
         made.add(GROUP, resource, Handlers(mutate=(default,), fail_open=True), ("CREATE",))
     for name, kind in KINDS.items():
         operations = ("CREATE", "UPDATE") if name in CHANGED_TOO else ("CREATE",)
-        made.add(kind.group, kind.plural, Handlers(mutate=(partial(default_written, find=find),)), operations)
+        made.add(kind.group, kind.plural, Handlers(mutate=(written,)), operations)
     for group, resource in groups.VALIDATED:
         made.add(
             group, resource, Handlers(validate=(groups.validate,), advise=(groups.advise,), fail_open=True)
@@ -114,9 +124,11 @@ class Webhooks:
         containment: Containment = UNCONTAINED,
     ) -> None:
         self._note, self._metrics, self._said = note, metrics, ""
-        self.certificates: Certificates | None = None
-        secret = ApiObject(request, SECRET, site.namespace, SECRET_NAME)
-        self._keeper = CertificateKeeper(secret, site.names, clock, self._use, self._say)
+        self.certificates: Served | None = None
+        secret, authority = (
+            ApiObject(request, SECRET, site.namespace, name) for name in (SECRET_NAME, AUTHORITY_NAME)
+        )
+        self._keeper = CertificateKeeper(secret, authority, site.names, clock, self._use, self._say)
         self._configurations = list(_configurations(request, site))
         self._stop = threading.Event()
         self._tls = server_context(self._first())
@@ -132,14 +144,14 @@ class Webhooks:
         self._thread.join()
         self.server.stop()
 
-    def _first(self) -> Certificates:
+    def _first(self) -> Served:
         for _ in range(3):  # two replicas may begin at the same time; the second takes what the first made
             self._keeper.step()
             if self._keeper.current is not None:
                 return self._keeper.current
         raise Trouble(f"there is no certificate for the webhooks: {self._said}")
 
-    def _use(self, certificates: Certificates) -> None:
+    def _use(self, certificates: Served) -> None:
         if self.certificates is not None:
             reload(self._tls, certificates)
         self.certificates = certificates

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from bayplan.model.assignment import Assignment
-from bayplan.model.gang import Gang
+from bayplan.model.gang import Gang, Ref
 from bayplan.model.quota import Cell
 from bayplan.model.rules import Toleration
 
@@ -111,6 +111,7 @@ class Demand:
     failed_nodes: tuple[str, ...] = ()
     elastic: bool = False  # may grow and shrink while it runs
     replaces: str = ""  # the name of an earlier, admitted version of the same gang
+    lineage: str = ""  # one name for all versions of a gang that may grow; empty: its own
     movable: bool = True  # may be given other nodes for failed ones
     not_before: float = 0.0  # put off until then
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -121,6 +122,11 @@ class Demand:
         """Its place among others: more important first, then whoever waits longer, then by name."""
         source = self.gang.source
         return (-self.gang.priority, self.queued, source.namespace, _counted(source.name))
+
+    @property
+    def family(self) -> Ref:
+        """What pods of any version of the gang name."""
+        return replace(self.gang.source, name=self.lineage) if self.lineage else self.gang.source
 
     @property
     def places_pending(self) -> bool:

@@ -1,4 +1,4 @@
-"""Keeps the webhook certificate good: in the Secret that replicas share, in the server, in the caBundles."""
+"""Keeps the webhook certificate good: in the Secrets that replicas share, in the server, in the caBundles."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from typing import Any
 
 from bayplan.dialects.api import Kind, Verb, Write
 from bayplan.dialects.errors import Trouble
-from bayplan.runtime.certificates import Certificates, read, renewed
+from bayplan.runtime.certificates import (
+    AUTHORITY_KEY,
+    Certificates,
+    Served,
+    is_due,
+    read,
+    read_authorities,
+    renewed,
+)
 from bayplan.runtime.clock import Clock
 from bayplan.runtime.objects import NamedObject, Taken
 
@@ -42,18 +50,24 @@ RETRY_SECONDS = 10.0
 
 
 class CertificateKeeper:
-    """One per replica; they agree through the Secret. `use` is called with the first and each later one."""
+    """One per replica; they agree through two Secrets. `use` is called with the first and each later one.
+
+    One Secret holds what is served. The other holds the authorities with the keys that they sign with, and is
+    read only by a replica that renews.
+    """
 
     def __init__(
         self,
         secret: NamedObject,
+        authority: NamedObject,
         names: Sequence[str],
         clock: Clock,
-        use: Callable[[Certificates], None],
+        use: Callable[[Served], None],
         note: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        self._secret, self._names, self._clock, self._use, self._note = secret, names, clock, use, note
-        self.current: Certificates | None = None
+        self._secret, self._authority, self._names, self._clock = secret, authority, names, clock
+        self._use, self._note = use, note
+        self.current: Served | None = None
 
     def step(self) -> float:
         """Look, renew if it is time, use what is new; return in how many seconds to look again."""
@@ -69,17 +83,38 @@ class CertificateKeeper:
             self._use(found)
         return LOOK_SECONDS
 
-    def _agreed(self) -> Certificates:
+    def _agreed(self) -> Served:
         secret = self._secret.get(CALL_SECONDS)
-        current = read(secret)
-        if current is None and secret is not None and secret.get("data"):
+        known = (secret or {}).get("data") or {}
+        served = read(secret)
+        if served is None and known:
             self._note("the Secret of the webhook certificate is unreadable; it is made anew")
-        wanted = renewed(current, self._names, self._clock.wall())
-        if wanted is not current:
-            body = {**(secret or {}), "data": {**((secret or {}).get("data") or {}), **wanted.data()}}
-            (self._secret.create if secret is None else self._secret.update)(body, CALL_SECONDS)
+        now = self._clock.wall()
+        if served is not None and AUTHORITY_KEY not in known and not is_due(served, self._names, now):
+            return served
+        return self._renewed(secret, served, now)
+
+    def _renewed(self, secret: dict[str, Any] | None, served: Served | None, now: float) -> Served:
+        """Renew, and write what has changed: the authorities first, so that each one served is kept."""
+        kept = self._authority.get(CALL_SECONDS)
+        # An earlier version kept the key beside what it served; it goes to its own Secret.
+        pairs = {one.pem: one for one in (*read_authorities(secret), *read_authorities(kept))}
+        current = Certificates(tuple(pairs.values()), served.serving if served else None)
+        wanted = renewed(current, self._names, now)
+        if wanted.data().items() - ((kept or {}).get("data") or {}).items():
+            self._write(self._authority, kept, wanted.data())
+        before = (secret or {}).get("data") or {}
+        if AUTHORITY_KEY in before or wanted.served.data().items() - before.items():
+            self._write(self._secret, secret, wanted.served.data())
             self._note("made a new webhook certificate")
-        return wanted
+        return wanted.served
+
+    def _write(self, where: NamedObject, found: dict[str, Any] | None, data: dict[str, str]) -> None:
+        others = dict((found or {}).get("data") or {})
+        if where is self._secret:
+            others.pop(AUTHORITY_KEY, None)
+        body = {**(found or {}), "data": {**others, **data}}
+        (where.create if found is None else where.update)(body, CALL_SECONDS)
 
 
 def trusting(kind: Kind, obj: Mapping[str, Any], bundle: bytes) -> Write | None:

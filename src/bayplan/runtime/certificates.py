@@ -1,4 +1,6 @@
-"""The webhook server's certificate: signed by an authority of our own, kept in a Secret, renewed in time.
+"""The webhook server's certificate: signed by an authority of our own, kept in Secrets, renewed in time.
+
+The key that signs is kept apart from what is served: a replica that serves reads it only when it renews.
 
 A new authority is published long before it signs anything, and an old one stays published until it
 expires: whoever holds a bundle that is a day old can still verify whoever serves a certificate of today.
@@ -31,7 +33,9 @@ SETTLE = timedelta(days=1)
 BACKDATED = timedelta(minutes=5)
 """The clock of whoever verifies may be slow."""
 
-_KEYS = ("ca.crt", "ca.key", "tls.crt", "tls.key")
+AUTHORITY_KEY = "ca.key"
+_SERVED = ("ca.crt", "tls.crt", "tls.key")
+_SIGNING = ("ca.crt", AUTHORITY_KEY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +60,16 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Certificates:
-    """What is served, and the authorities that clients are to trust, the newest first."""
+class Served:
+    """What a replica serves, with the authorities that clients are to trust, the newest first."""
 
-    authorities: tuple[Pair, ...]
+    trusted: tuple[x509.Certificate, ...]
     serving: Pair
 
     @property
     def bundle(self) -> bytes:
         """For the caBundle of webhook configurations."""
-        return b"".join(authority.pem for authority in self.authorities)
+        return b"".join(one.public_bytes(serialization.Encoding.PEM) for one in self.trusted)
 
     @property
     def expires(self) -> float:
@@ -74,40 +78,75 @@ class Certificates:
 
     def data(self) -> dict[str, str]:
         """As the `data` of a Secret."""
+        return _encoded(_SERVED, (self.bundle, self.serving.pem, self.serving.key_pem))
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """What is served, and the authorities with the keys that they sign with, the newest first."""
+
+    authorities: tuple[Pair, ...]
+    serving: Pair | None
+
+    @property
+    def served(self) -> Served:
+        """Without the keys of the authorities."""
+        assert self.serving is not None
+        return Served(tuple(one.certificate for one in self.authorities), self.serving)
+
+    def data(self) -> dict[str, str]:
+        """The authorities as the `data` of a Secret."""
+        bundle = b"".join(authority.pem for authority in self.authorities)
         keys = b"".join(authority.key_pem for authority in self.authorities)
-        values = (self.bundle, keys, self.serving.pem, self.serving.key_pem)
-        return {name: base64.b64encode(value).decode() for name, value in zip(_KEYS, values, strict=True)}
+        return _encoded(_SIGNING, (bundle, keys))
 
 
-def read(secret: Mapping[str, Any] | None) -> Certificates | None:
-    """What a Secret holds; None if there is none, or nothing usable in it."""
-    data = (secret or {}).get("data") or {}
+def read(secret: Mapping[str, Any] | None) -> Served | None:
+    """What a Secret holds to be served; None if there is none, or nothing usable in it."""
     try:
-        bundle, keys, certificate, key = (base64.b64decode(data[name], validate=True) for name in _KEYS)
-        authorities = x509.load_pem_x509_certificates(bundle)
-        pairs = [_pair(one, part) for one, part in zip(authorities, _split_keys(keys), strict=True)]
-        serving = _pair(x509.load_pem_x509_certificate(certificate), key)
+        bundle, certificate, key = _decoded(secret, _SERVED)
+        trusted = tuple(x509.load_pem_x509_certificates(bundle))
+        return Served(trusted, _pair(x509.load_pem_x509_certificate(certificate), key))
     except (KeyError, TypeError, ValueError, binascii.Error):
         return None
-    return Certificates(tuple(pairs), serving)
+
+
+def read_authorities(secret: Mapping[str, Any] | None) -> tuple[Pair, ...]:
+    """The authorities that a Secret holds with their keys; none if there is nothing usable in it."""
+    try:
+        bundle, keys = _decoded(secret, _SIGNING)
+        found = x509.load_pem_x509_certificates(bundle)
+        return tuple(_pair(one, part) for one, part in zip(found, _split_keys(keys), strict=True))
+    except (KeyError, TypeError, ValueError, binascii.Error):
+        return ()
+
+
+def is_due(served: Served, names: Sequence[str], now: float) -> bool:
+    """Whether something has to be renewed, as far as can be told without the keys of the authorities."""
+    moment = _moment(now)
+    trusted = [one for one in served.trusted if one.not_valid_after_utc > moment]
+    if len(trusted) != len(served.trusted) or _is_late(trusted, moment):
+        return True
+    return not _good(served.serving, _signer(trusted, moment), names, moment)
 
 
 def renewed(current: Certificates | None, names: Sequence[str], now: float) -> Certificates:
     """The certificates to use from now on; the very same if nothing is due. `now` is wall time."""
-    moment = datetime.fromtimestamp(now, UTC).replace(microsecond=0)
+    moment = _moment(now)
     authorities = [one for one in (current.authorities if current else ()) if one.ends > moment]
-    if not authorities or authorities[0].ends < moment + SERVING_DAYS + 2 * SETTLE:
+    if _is_late([one.certificate for one in authorities], moment):
         authorities.insert(0, _authority(moment))
-    signer = _signer(authorities, moment)
+    known = {one.certificate: one for one in authorities}
+    signer = known[_signer(known, moment)]
     serving = current.serving if current else None
-    if serving is None or not _good(serving, signer, names, moment):
+    if serving is None or not _good(serving, signer.certificate, names, moment):
         serving = _serving(signer, names, moment)
     if current and serving is current.serving and tuple(authorities) == current.authorities:
         return current
     return Certificates(tuple(authorities), serving)
 
 
-def server_context(certificates: Certificates) -> ssl.SSLContext:
+def server_context(certificates: Served) -> ssl.SSLContext:
     """A TLS context that serves them."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -115,7 +154,7 @@ def server_context(certificates: Certificates) -> ssl.SSLContext:
     return context
 
 
-def reload(context: ssl.SSLContext, certificates: Certificates) -> None:
+def reload(context: ssl.SSLContext, certificates: Served) -> None:
     """Serve others from the next connection on; connections that are open keep what they have."""
     with tempfile.TemporaryDirectory(prefix="bayplan-") as folder:  # mode 0700, and gone in a moment
         path = Path(folder) / "serving.pem"
@@ -123,16 +162,25 @@ def reload(context: ssl.SSLContext, certificates: Certificates) -> None:
         context.load_cert_chain(path)
 
 
-def _signer(authorities: Iterable[Pair], moment: datetime) -> Pair:
-    """The newest that everybody knows by now, or else the oldest."""
+def _moment(now: float) -> datetime:
+    return datetime.fromtimestamp(now, UTC).replace(microsecond=0)
+
+
+def _is_late(authorities: Sequence[x509.Certificate], moment: datetime) -> bool:
+    """Whether a new authority has to be published."""
+    return not authorities or authorities[0].not_valid_after_utc < moment + SERVING_DAYS + 2 * SETTLE
+
+
+def _signer(authorities: Iterable[x509.Certificate], moment: datetime) -> x509.Certificate:
+    """The newest that all clients know by now, or else the oldest."""
     listed = list(authorities)
-    settled = [one for one in listed if one.certificate.not_valid_before_utc <= moment - SETTLE - BACKDATED]
+    settled = [one for one in listed if one.not_valid_before_utc <= moment - SETTLE - BACKDATED]
     return settled[0] if settled else listed[-1]
 
 
-def _good(serving: Pair, signer: Pair, names: Sequence[str], moment: datetime) -> bool:
+def _good(serving: Pair, signer: x509.Certificate, names: Sequence[str], moment: datetime) -> bool:
     try:
-        serving.certificate.verify_directly_issued_by(signer.certificate)
+        serving.certificate.verify_directly_issued_by(signer)
         extension = serving.certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except (InvalidSignature, ValueError, TypeError, x509.ExtensionNotFound):
         return False
@@ -191,6 +239,15 @@ def _pair(certificate: x509.Certificate, key: bytes) -> Pair:
     if not isinstance(loaded, ec.EllipticCurvePrivateKey) or loaded.public_key() != certificate.public_key():
         raise ValueError("the key is not that of the certificate")
     return Pair(certificate, loaded)
+
+
+def _encoded(names: Sequence[str], values: Sequence[bytes]) -> dict[str, str]:
+    return {name: base64.b64encode(value).decode() for name, value in zip(names, values, strict=True)}
+
+
+def _decoded(secret: Mapping[str, Any] | None, names: Sequence[str]) -> list[bytes]:
+    data = (secret or {}).get("data") or {}
+    return [base64.b64decode(data[name], validate=True) for name in names]
 
 
 def _split_keys(keys: bytes) -> list[bytes]:

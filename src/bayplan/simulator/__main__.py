@@ -36,12 +36,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--play", choices=list(PLAYS), help=f"only this one (default: all; with --seed {GANGS})"
     )
+    parser.add_argument(
+        "--throw", action="store_true", help="throw errors at the work on one gang of each seed besides"
+    )
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, metavar="P")
     options = parser.parse_args(arguments)
     if options.seed is not None:
-        return _one(options.play or GANGS, options.seed)
+        return _one(options.play or GANGS, options.seed, throw=options.throw)
     plays = [options.play] if options.play else list(PLAYS)
-    runs = [(play, seed) for play in plays for seed in range(options.seeds)]
+    runs = [(play, seed, options.throw) for play in plays for seed in range(options.seeds)]
     with multiprocessing.Pool(max(options.processes, 1)) as pool:
         reports = list(pool.imap_unordered(_run, runs, chunksize=4))
     reports.sort(key=lambda report: (plays.index(report.play), report.seed))
@@ -53,23 +56,24 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if any(failed) else 0
 
 
-def run_seed(seed: int, play: str = GANGS) -> Report:
-    """One seed; an exception is a violation like any other."""
+def run_seed(seed: int, play: str = GANGS, *, throw: bool = False, contained: bool = True) -> Report:
+    """One seed; an exception is a violation like any other, unless it was thrown on purpose and contained."""
     try:
-        report = PLAYS[play](seed).run()
+        storm = PLAYS[play](seed)
+        report = (storm.throwing(contained=contained) if throw else storm).run()
     except Exception:
         report = Report(seed, violations=[traceback.format_exc()])
     report.play = play
     return report
 
 
-def _run(which: tuple[str, int]) -> Report:
-    play, seed = which
-    return run_seed(seed, play)
+def _run(which: tuple[str, int, bool]) -> Report:
+    play, seed, throw = which
+    return run_seed(seed, play, throw=throw)
 
 
-def _one(play: str, seed: int) -> int:
-    report = run_seed(seed, play)
+def _one(play: str, seed: int, *, throw: bool) -> int:
+    report = run_seed(seed, play, throw=throw)
     print("\n".join(report.violations))
     print(
         f"seed {seed}: {report.steps} steps, {report.finished} of {report.jobs} jobs finished, "

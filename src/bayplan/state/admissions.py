@@ -36,7 +36,7 @@ from bayplan.state.lines import BACKOFF_FIRST, BACKOFF_MAX, NEVER, Lines, Place,
 from bayplan.state.reservations import Reservations
 from bayplan.state.rules import Effect, Rules
 from bayplan.state.strangers import Strangers
-from bayplan.state.turns import AdmissionSnapshot, Head, head_of
+from bayplan.state.turns import AdmissionSnapshot, Failed, Head, heads_of
 from bayplan.state.zone_book import USUAL_CARE
 from bayplan.state.zone_lodgings import ZoneLodgings
 
@@ -55,7 +55,7 @@ class AdmissionState:
         self.rules = Rules()
         self.zones = ZoneLodgings(self.zone_care)
         self.holdings = Holdings(watcher=self.zones.lodge)
-        self.strangers = Strangers(self.holdings.nodes)
+        self.strangers = Strangers(self.holdings)
         self.ledger = self.strangers.ledger
         self.lines = Lines()
         self.reservations = Reservations()
@@ -127,6 +127,7 @@ class AdmissionState:
     def nodes_seen(self, nodes: Mapping[str, Node]) -> None:
         """Nodes are there, or changed. Whoever waits for room on such nodes may be helped."""
         self._wake_topologies(self.holdings.put_nodes(nodes))
+        self._shift(self.strangers.nodes_changed(nodes))
         self.zones.nodes_changed(nodes)
 
     def _pod(self, key: PodKey, pod: Pod | None) -> None:
@@ -260,9 +261,7 @@ class AdmissionState:
     def _wake_topologies(self, topologies: Iterable[str]) -> None:
         gained = frozenset(topologies)
         if gained:
-            self.lines.hurry(
-                lambda standing: not gained.isdisjoint(self.rules.topologies_of(standing.demand))
-            )
+            self.lines.hurry(lambda other: not gained.isdisjoint(self.rules.topologies_of(other.demand)))
         for name in (name for topology in gained for name in self.rules.queues_on(topology)):
             self.lines.wake(name, room=True)
 
@@ -274,21 +273,14 @@ class AdmissionState:
                 self.lines.wake(queue.name)
         self._wake_topologies(self.holdings.topologies_of(holding))
 
-    def heads(self, now: float) -> list[Head]:
+    def heads(self, now: float, failed: Failed | None = None) -> list[Head]:
         """The gangs to decide on now: those that wait for a place, and the first of every line."""
         for standing in self.lines.due(now):
             self._come_due(standing, now)
         if self.zones.active and self.zones.catch_up(now):
             self.generation += 1
             self._wake_topologies(self.holdings.clusters)
-        heads = [head_of(self.rules, self.lines, s) for s in self.lines.holding.values() if s.due <= now]
-        if not heads and not self.lines.is_ready():
-            return []
-        for name in sorted(self.lines.lines):
-            first = self.lines.lines[name].first()
-            if first is not None:
-                heads.append(head_of(self.rules, self.lines, first))
-        return heads
+        return heads_of(self.rules, self.lines, now, failed)
 
     def _come_due(self, standing: Standing, now: float) -> None:
         ref = standing.demand.gang.source

@@ -96,7 +96,7 @@ class ZoneLodgings:
 
     def _lodge(self, holding: Holding, sign: int) -> None:
         """In wider domains than hosts nobody knows whose zones it is about."""
-        ref = holding.demand.gang.source
+        ref = holding.demand.family
         for spot in holding.spots:
             if spot.zones is None or spot.place.levels[-1] != HOSTNAME:
                 continue

@@ -289,7 +289,7 @@ def _is_null(node: yaml.Node) -> bool:
 
 def _node(value: Any) -> yaml.Node:
     """A value as nodes: in lines of their own, every text quoted, as readers differ in what needs it."""
-    found = yaml.compose(json.dumps(value), Loader=yaml.SafeLoader)
+    found: yaml.Node | None = yaml.compose(json.dumps(value), Loader=yaml.SafeLoader)
     assert found is not None
     _unfold(found)
     return found

@@ -11,6 +11,7 @@ from bayplan.backends.embedded.calls import Call, Place, shortened, wants_metada
 from bayplan.backends.embedded.history import Watch
 from bayplan.backends.embedded.options import Deletion, Options
 from bayplan.backends.embedded.paging import is_number, parse_version, version_told
+from bayplan.backends.embedded.reading import Unreadable, reader
 from bayplan.backends.embedded.resources import Resource
 from bayplan.backends.embedded.status import (
     Refusal,
@@ -25,6 +26,7 @@ from bayplan.backends.embedded.store import Page, Store
 
 Object = dict[str, Any]
 
+_TYPE = ("apiVersion", "kind")
 _NOT_HERE = {
     "log": "logs are not kept: pods here run no containers. See their events: kubectl describe pod NAME",
     "exec": "commands cannot be run: pods here run no containers",
@@ -244,9 +246,7 @@ def _delete(store: Store, call: Call, place: Place, resource: Resource) -> Answe
 
 
 def _deletion(call: Call) -> tuple[Deletion, Options]:
-    body: Object = {}
-    if call.body:
-        body = call.decoded("DeleteOptions") or {}
+    body: Object = _delete_options(call) if call.body else {}
     for key in ("propagationPolicy", "orphanDependents"):
         if call.query.get(key):
             body[key] = call.flag(key) if key == "orphanDependents" else call.query[key]
@@ -259,6 +259,20 @@ def _deletion(call: Call) -> tuple[Deletion, Options]:
         raise wrong_options("DeleteOptions", [problem])
     options = call.options()
     return Deletion.from_body(body), Options(options.dry_run or bool(body.get("dryRun")))
+
+
+def _delete_options(call: Call) -> Object:
+    given = call.decoded("DeleteOptions")
+    if given is None:
+        return {}
+    kept = (
+        {key: item for key, item in given.items() if key not in _TYPE} if isinstance(given, dict) else given
+    )
+    try:
+        found: Object = reader("DeleteOptions")(kept, (), [])
+    except Unreadable as error:
+        raise bad_request(f'DeleteOptions in version "v1" cannot be handled: {error}') from None
+    return found
 
 
 def _body(call: Call, resource: Resource) -> Any:

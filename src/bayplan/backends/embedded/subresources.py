@@ -32,14 +32,17 @@ _TWO_BUDGETS = (
 )
 
 
-def post(store: Store, target: Target, body: Mapping[str, Any]) -> Object:
+def post(store: Store, target: Target, body: Any) -> Object:
     """Do what is asked of a part; the answer is a Status."""
     resource = target.resource
     if resource.plural != "pods" or resource.group or target.subresource not in ("binding", "eviction"):
         raise method_not_allowed()
     type_ = "Binding" if target.subresource == "binding" else "Eviction"
     try:
-        kept = {key: value for key, value in body.items() if key not in ("apiVersion", "kind")}
+        named = ("apiVersion", "kind")
+        kept: Any = body
+        if isinstance(body, Mapping):
+            kept = {key: value for key, value in body.items() if key not in named}
         read = reader(type_)(kept, (), [])
     except Unreadable as error:
         raise bad_request(f'{type_} in version "v1" cannot be handled as a {type_}: {error}') from None

@@ -25,8 +25,8 @@ class Material:
             return self.data
         try:
             return self.path.read_bytes()
-        except OSError as wrong:
-            reason = wrong.strerror or "unreadable"
+        except (OSError, ValueError) as wrong:  # a path with a null byte is no path
+            reason = getattr(wrong, "strerror", None) or "unreadable"
             raise Misconfigured(
                 f"{self.label} names the file {self.path}, which cannot be read ({reason}); correct the path"
                 " or the permissions"

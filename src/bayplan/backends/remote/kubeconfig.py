@@ -17,6 +17,7 @@ from bayplan.backends.remote.access import Access, Material
 from bayplan.backends.remote.kubeconfig_user import User, material, user_part
 from bayplan.dialects.errors import Misconfigured
 from bayplan.dialects.kube.bounded_yaml import UnreadableYAML, bounded_yaml
+from bayplan.dialects.kube.fields import printable
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 PROXY_SCHEMES = ("http", "https")
@@ -138,6 +139,14 @@ class _Merged:
 
 
 def _from_files(paths: Sequence[Path], context: str | None) -> Access:
+    """As the files say. What they hold does not steer the terminal that shows what is wrong with them."""
+    try:
+        return _access(paths, context)
+    except Misconfigured as wrong:
+        raise Misconfigured(printable(str(wrong))) from None
+
+
+def _access(paths: Sequence[Path], context: str | None) -> Access:
     merged = _merge([(path, _read(path)) for path in paths])
     files = ", ".join(str(path) for path in paths)
     name = context or merged.current

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -95,7 +94,7 @@ def material(label: str, path: str, data: str, folder: Path) -> Material | None:
     if data:
         try:
             return Material(f"{label}-data", data=base64.b64decode("".join(data.split()), validate=True))
-        except binascii.Error:
+        except ValueError:  # binascii.Error is one; so is text that is not ASCII
             raise Misconfigured(
                 f"{label}-data is not base64; encode it anew (base64 -w0) or name the file"
             ) from None

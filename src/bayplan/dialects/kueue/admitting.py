@@ -92,14 +92,15 @@ def _node(node: NodeWire, gone: bool) -> Change:
 
 
 def _pod(wire: PodWire, gone: bool) -> Iterator[Change]:
-    """Pods on nodes, or sent to one. A placed gang accounts for its own, as long as it stands there."""
+    """Pods on nodes, or sent to one. A placed gang accounts for its own, as long as it has slots for them."""
     meta, key = wire.metadata, PodKey(wire.metadata.namespace or "default", wire.metadata.name)
     notes = meta.annotations or {}
     placed = is_topology_aware(notes)
     node = wire.spec.node_name or (_told(wire) if placed else "")
     if gone:
         yield PodLost(key)
-    elif node and not (placed and (SLICE_NAME in notes or WORKLOAD_NAME not in notes)):
+    elif node:
+        named = (notes.get(SLICE_NAME) or notes.get(WORKLOAD_NAME)) if placed else ""
         yield PodSeen(
             Pod(
                 key=key,
@@ -107,8 +108,8 @@ def _pod(wire: PodWire, gone: bool) -> Iterator[Change]:
                 amounts=pod_amounts(wire.spec),
                 node=node,
                 over=wire.status.phase in OVER,
-                gang=Ref("kueue", KIND, key.namespace, notes[WORKLOAD_NAME]) if placed else None,
-                pod_set=(meta.labels or {}).get(POD_SET, "") if placed else "",
+                gang=Ref("kueue", KIND, key.namespace, named) if named else None,
+                pod_set=(meta.labels or {}).get(POD_SET, "") if named else "",
                 wants=_wants(pod_zone_wants(wire.spec, wire.status.qos_class)),
                 up=bool(wire.spec.node_name) and wire.status.phase not in WAITING,
             )

@@ -18,6 +18,7 @@ from bayplan.dialects.kube.nodes import amounts
 from bayplan.dialects.kube.quantity import CPU
 from bayplan.dialects.kube.rules import tolerations
 from bayplan.dialects.kube.times import seconds
+from bayplan.dialects.kueue.annotations import SLICE_NAME
 from bayplan.dialects.kueue.assignment_reading import decode_assignment
 from bayplan.dialects.kueue.conditions import ON_HOLD
 from bayplan.dialects.kueue.members import source
@@ -104,6 +105,7 @@ def demand(workload: Field, counting: Counting = PLAIN) -> Demand:
         failed_nodes=tuple(node.at("name").text() for node in status.at("unhealthyNodes").items()),
         elastic=notes.get(ELASTIC) == "true",
         replaces=earlier,
+        lineage=notes.get(SLICE_NAME, "") if notes.get(ELASTIC) == "true" else "",
         movable=notes.get(POD_GROUP) == "true" or [owner.at("kind").text() for owner in owners] != ["Pod"],
         not_before=_not_before(status, conditions),
         labels={JOB_UID: labels[JOB_UID]} if JOB_UID in labels else {},

@@ -24,6 +24,7 @@ from bayplan.dialects.kueue.annotations import (
     SUSPENDED_BY,
     is_elastic,
 )
+from bayplan.dialects.kueue.controllers import FindController, is_part, nothing_known
 from bayplan.dialects.kueue.job_rules import SCHEDULING_GATE
 from bayplan.dialects.kueue.role_hashes import role_hash
 from bayplan.dialects.kueue.rulebook import RULES, Rulebook
@@ -80,36 +81,29 @@ def default_job(job: Object, around: Around = ALONE, rules: Rulebook = RULES) ->
     return made
 
 
-def default_written(new: Object, old: Object | None = None, find: Find = nothing) -> Object:
+def default_written(
+    new: Object, old: Object | None = None, find: Find = nothing, owner: FindController = nothing_known
+) -> Object:
     """What becomes of a job or pod that somebody writes.
 
     Those that name no queue stay as they are, unless they are new where there is a queue for them; `find`
-    looks it up.
+    looks it up, and `owner` whether a controller that is named exists.
     """
     metadata = new.get("metadata") or {}
     by_parent = SUSPENDED_BY in (metadata.get("annotations") or {})
     named = by_parent or bool((metadata.get("labels") or {}).get(QUEUE))
-    if not named and (old is not None or not _has_default_queue(new, metadata, find)):
+    if not named and (old is not None or not _has_default_queue(metadata, find)):
         return new
-    around = Around(default_queue=not named, owned=not by_parent and _is_part(metadata))
+    owned = not by_parent and is_part(new, owner)
+    if not named and owned and new.get("kind") == "Pod":
+        return new  # left to its owner
+    around = Around(default_queue=not named, owned=owned)
     return default_job(new, around, RULES if new.get("kind") in SCALED else WRITTEN)
 
 
-def _has_default_queue(new: Object, metadata: Object, find: Find) -> bool:
-    """Whether a queue of the namespace is for this job. The pods of others are left to their owners."""
-    if new.get("kind") == "Pod" and metadata.get("ownerReferences"):
-        return False
+def _has_default_queue(metadata: Object, find: Find) -> bool:
+    """Whether the namespace has a queue for jobs that name none."""
     return find("LocalQueue", str(metadata.get("namespace", "")), DEFAULT_QUEUE) is not None
-
-
-def _is_part(metadata: Object) -> bool:
-    """Whether another job made it; whoever looks after that one sees whether it is queued."""
-    bosses = [one for one in metadata.get("ownerReferences") or () if one.get("controller")]
-    return any(
-        one.get("kind") in KINDS
-        and str(one.get("apiVersion", "")).rpartition("/")[0] == KINDS[one["kind"]].group
-        for one in bosses
-    )
 
 
 def _labels(obj: Object) -> dict[str, str]:
