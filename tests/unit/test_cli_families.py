@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bayplan.dialects.api import Kind
 from bayplan.dialects.kai.names import POD_GROUP as KAI_GROUP
 from bayplan.dialects.kube.gangs.gates import GROUP, THIRD
 from bayplan.dialects.kube.times import timestamp
@@ -16,7 +17,6 @@ from bayplan.dialects.kube.wire import PODS_KIND
 from tests.unit.queued_cluster import (
     JOBS,
     NOW,
-    Kind,
     Object,
     QueuedCluster,
     furnish,

@@ -168,7 +168,7 @@ def test_an_admitted_gang_without_topology_says_on_which_hosts_its_pods_run(clus
     for number in range(2):
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"flat-{number}", "namespace": "ml"}}
         body["metadata"]["annotations"] = {"kueue.x-k8s.io/workload": "flat"}  # type: ignore[index]
-        body["spec"] = {"nodeName": "h3", "containers": [{"name": "c", "image": "i"}]}  # type: ignore[assignment]
+        body["spec"] = {"nodeName": "h3", "containers": [{"name": "c", "image": "i"}]}
         cluster.put(PODS_KIND, body)
     assert "its pods run on: h3 (2 pods)" in cluster.run("explain", "ml/flat").stdout
     by_pod = cluster.run("explain", "ml/flat-1")

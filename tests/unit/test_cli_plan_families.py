@@ -11,7 +11,7 @@ import pytest
 import yaml
 from click.testing import Result
 
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kube.wire import PODS_KIND
 from tests.unit.queued_cluster import (
     RACK,
     Object,
@@ -191,6 +191,11 @@ def test_an_absurd_number_of_pods_is_refused_at_once(cluster: QueuedCluster) -> 
     assert "Job ml/huge has 2,000,000,000 pods; without a queue, a plan takes at most 20,000" in result.stderr
 
 
+def test_a_pod_that_is_larger_than_any_node_is_told_so(cluster: QueuedCluster) -> None:
+    result = plan(cluster, pod("giant", 5))
+    assert result.exit_code == 3 and "too large: " in result.stdout, result.output
+
+
 def test_nothing_is_written(cluster: QueuedCluster) -> None:
     before = cluster.store.version
     plan(
@@ -203,17 +208,17 @@ def test_nothing_is_written(cluster: QueuedCluster) -> None:
 
 
 def test_what_is_in_the_cluster_already_is_refused(cluster: QueuedCluster) -> None:
-    cluster.put(admitting.PODS_KIND, pod("here"))
+    cluster.put(PODS_KIND, pod("here"))
     result = plan(cluster, pod("here"))
     assert result.exit_code == 2 and "Pod ml/here is in the cluster already" in result.stderr
-    cluster.store.delete(admitting.PODS_KIND, "ml", "here")
+    cluster.store.delete(PODS_KIND, "ml", "here")
 
 
 def test_priority_classes_of_the_file_count(tmp_path: Path) -> None:
     with queued_cluster(tmp_path) as made:
         furnish(made)
         for number in range(8):
-            made.put(admitting.PODS_KIND, pod(f"low-{number}", nodeName=f"h{number + 1}"))
+            made.put(PODS_KIND, pod(f"low-{number}", nodeName=f"h{number + 1}"))
         urgent = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
         urgent |= {"metadata": {"name": "urgent"}, "value": 100}  # type: ignore[dict-item]
         result = plan(made, pod("high", priorityClassName="urgent"), urgent)

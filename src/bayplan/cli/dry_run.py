@@ -101,8 +101,8 @@ def _tried(live: Live, submitted: Submitted, one: Submission | ScheduledSubmissi
     scheduled = submitted.scheduled
     if isinstance(one, ScheduledSubmission):
         assert scheduled is not None
-        starts, *rest = answer_parts(live, scheduled, one, full=full)
-        return Answer(ADMITTED if starts else WAITS, *rest)
+        starts, head, sections, record = answer_parts(live, scheduled, one, full=full)
+        return Answer(ADMITTED if starts else WAITS, head, sections, record)
     answer, action = _answer(live, one, full=full)
     if scheduled is not None and action is not None:
         take_up(live, scheduled, one.demand, action)

@@ -159,7 +159,8 @@ def _outcome(role: SchedulerRole, plan: Plan, ref: Ref) -> Iterator[str]:
             first, *more = role.told(ref, action.why).splitlines()
             yield f"reason: {first}"
             yield from (f"  {line}" for line in more)
-            yield from _too_large(role, ref) or nearest_lines(action.why.misfit)
+            yield from too_large(role, ref)
+            yield from nearest_lines(action.why.misfit)
             known = role.groups.groups.get(ref)
             if known is not None and (todo := advice(action.why, known.group)):
                 yield f"what to do: {todo}"
@@ -170,7 +171,7 @@ def _outcome(role: SchedulerRole, plan: Plan, ref: Ref) -> Iterator[str]:
         yield f"would have to go: {_named(names)}"
 
 
-def _too_large(role: SchedulerRole, ref: Ref) -> list[str]:
+def too_large(role: SchedulerRole, ref: Ref) -> list[str]:
     """A pod that asks for more than any node has; what other pods leave is no help then."""
     nodes = role.state.nodes.values()
     shapes = {tuple(sorted(pod.amounts.items())) for pod in role.state.waiting(ref)}

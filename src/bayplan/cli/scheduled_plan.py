@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bayplan.cli.gang_story import decided, nearest_lines, parts_text
+from bayplan.cli.gang_story import decided, nearest_lines, parts_text, too_large
 from bayplan.cli.live_state import Live
 from bayplan.cli.reasons import NOT_TRIED
 from bayplan.cli.scheduled_state import Scheduled
@@ -32,6 +32,7 @@ class Outcome:
     victims: list[Pod] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     nearest: list[str] = field(default_factory=list)
+    too_large: list[str] = field(default_factory=list)  # pods that no node could ever take
 
     @property
     def starting(self) -> int:
@@ -56,6 +57,7 @@ def try_out(live: Live, scheduled: Scheduled, one: ScheduledSubmission) -> Outco
                     found.victims.append(pod)
                 case Refuse():
                     found.reasons.append(role.told(ref, action.why))
+                    found.too_large += too_large(role, ref)
                     found.nearest += nearest_lines(action.why.misfit)
     return found
 
@@ -81,8 +83,10 @@ def answer_parts(
         sections["has to go first"] = [
             f"{pod.key}, priority {pod.wants.priority}, on {pod.node}" for pod in found.victims
         ]
+    if found.too_large:
+        sections["too large"] = list(dict.fromkeys(found.too_large))
     if found.nearest:
-        sections["closest"] = list(dict.fromkeys(found.nearest))[:1]
+        sections["closest"] = [found.nearest[0].removeprefix("closest: ")]
     if one.notes:
         sections["note"] = list(one.notes)
     some = "" if found.starting == found.pods else f": {found.starting} of {counted(found.pods, 'pod')}"
