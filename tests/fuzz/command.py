@@ -1,4 +1,4 @@
-"""The command line of the fuzzer: run targets for some time or with some number of inputs, or repeat one input."""
+"""The command line of the fuzzer: targets for some time or with some number of inputs, or one input again."""
 
 from __future__ import annotations
 
