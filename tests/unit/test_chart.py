@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tools.controlplane.plan import DEFAULT_KUBE, HELM
 
 ROOT = Path(__file__).parents[2]
 Object = dict[str, Any]
+made_chart = cache(chart)
 DEFAULTS = f"{EMPTY}grouper: {{defaults: settings/by.kind}}\n"
 
 
@@ -35,7 +37,7 @@ def test_the_chart_in_the_repository_is_up_to_date() -> None:
         for path in folder.rglob("*")
         if path.is_file()
     }
-    assert found == chart(), "write it again: python -m bayplan.cli.install --chart deploy/chart"
+    assert found == made_chart(), "write it again: python -m bayplan.cli.install --chart deploy/chart"
 
 
 def rendered(
@@ -102,7 +104,7 @@ def test_the_chart_makes_what_install_makes(more: tuple[str, ...], config: str, 
     assert (("Deployment", "bayplan-webhooks") in ours) == separate
     assert (("Role", DEFAULTS_ROLE) in ours) == bool(more and config == DEFAULTS)
     del ours["Namespace", "here"]  # Helm has --create-namespace
-    theirs = by_name(rendered(chart(), "here", more, config, separate=separate))
+    theirs = by_name(rendered(made_chart(), "here", more, config, separate=separate))
     groups = [one["metadata"]["name"] for one in theirs.values() if is_definition_of_groups(one)]
     assert len(groups) == (3 if more else 0), "kubectl get topologies means what it did, unless asked for"
     for name in (*definitions.converted(), *groups):
@@ -118,7 +120,10 @@ def test_writing_the_chart_removes_only_what_it_wrote(tmp_path: Path) -> None:
     foreign.write_text("kind: Mine\n")
     write_chart(tmp_path)
     assert not stale.exists() and foreign.exists()
-    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.yaml")} == {*chart(), "mine.yaml"}
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.yaml")} == {
+        *made_chart(),
+        "mine.yaml",
+    }
 
 
 @pytest.fixture(scope="session")
@@ -137,7 +142,7 @@ def helm() -> str:
 def test_helm_agrees(helm: str, tmp_path: Path, more: tuple[str, ...], config: str, separate: bool) -> None:
     folder = tmp_path / "bayplan"
     write_chart(folder)
-    roles = yaml.safe_load(chart()["values.yaml"])["roles"]
+    roles = yaml.safe_load(made_chart()["values.yaml"])["roles"]
     file = tmp_path / "configuration.yaml"
     file.write_text(config)
     chosen = f"roles={{{','.join([*roles, *more])}}}"
@@ -154,4 +159,4 @@ def test_helm_agrees(helm: str, tmp_path: Path, more: tuple[str, ...], config: s
         text=True,
     )
     found = by_name([document for document in yaml.safe_load_all(made.stdout) if document])
-    assert found == by_name(rendered(chart(), "here", more, config, separate=separate))
+    assert found == by_name(rendered(made_chart(), "here", more, config, separate=separate))

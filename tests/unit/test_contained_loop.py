@@ -15,12 +15,16 @@ from bayplan.model.change import Change
 from bayplan.model.plan import Action, Plan
 from bayplan.model.pod import PodKey
 from bayplan.model.watchdog import Watchdog
+from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.containment import Containment
 from bayplan.runtime.loop import Loop
 from bayplan.runtime.quarantine import title
 from bayplan.runtime.scheduler_role import SchedulerRole, Turn
 from bayplan.simulator.checkers import belief_is_consistent
+from bayplan.state import turns
 from tests.unit.pod_site import NODES, PODS
+from tests.unit.queued_cluster import RACK, workload
+from tests.unit.test_admission_role import Silent, World
 from tests.unit.test_scheduler_role import Site
 
 
@@ -315,3 +319,44 @@ def test_nodes_that_cannot_be_read_are_left_out_and_the_others_used(site: Contai
     site.store.patch(NODES, "", "n3", {"metadata": {"labels": {"again": "yes"}}})
     site.run(1)
     assert site.on("large") == ["n3"]
+
+
+# ── look ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("where", ["_candidate", "_stand"])
+def test_a_gang_that_cannot_be_looked_at_keeps_no_other_from_its_turn(
+    site: ContainedSite, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    work = getattr(site.role.state, where)
+
+    def thrown(one: Any, *rest: Any) -> Any:
+        if getattr(one, "ref", one).name == "bad":
+            raise Bug(where)
+        return work(one, *rest)
+
+    monkeypatch.setattr(site.role.state, where, thrown)
+    for name in ("a", "bad", "z"):
+        site.pod(name)
+    site.run(0.3)
+    assert all(site.on("a", "z")) and site.on("bad") == [""]
+    assert sum(site.counted.values()) < 4, "it backs off"
+
+
+def test_a_workload_that_cannot_be_looked_at_keeps_no_other_from_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, found = World(), turns.head_of
+
+    def thrown(rules: Any, lines: Any, standing: Any) -> Any:
+        if standing.demand.gang.source.name == "bad":
+            raise Bug("look")
+        return found(rules, lines, standing)
+
+    monkeypatch.setattr(turns, "head_of", thrown)
+    world.loop = Loop(world.backend, [AdmissionRole()], Silent(), containment=Containment())
+    for name in ("bad", "good"):
+        world.cluster.submit(workload(name, 2, 4, required=RACK))
+    world.pass_time()
+    world.pass_time(1.5)
+    assert world.says("good", "Admitted") == ("True", "Admitted")

@@ -142,11 +142,11 @@ def test_probes_stay_where_they_are_and_show_no_metrics(cluster: Cluster) -> Non
 
 
 def written(folder: Path, name: str) -> tuple[Path, Path, str]:
-    made = renewed(None, ["127.0.0.1"], SystemClock().wall())
+    made = renewed(None, ["127.0.0.1"], SystemClock().wall()).served
     certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
     certificate.write_bytes(made.serving.pem)
     key.write_bytes(made.serving.key_pem)
-    return certificate, key, b"".join(one.pem for one in made.authorities).decode()
+    return certificate, key, made.bundle.decode()
 
 
 def test_a_certificate_out_of_files_is_served_and_read_again_when_it_is_replaced(
@@ -171,7 +171,7 @@ def test_a_certificate_of_our_own_is_renewed_in_time() -> None:
     assert made._current is first
     clock.advance(86400.0 * 89)
     made.refresh()
-    assert made._current.serving.ends.timestamp() > clock.wall() + 86400.0 * 80
+    assert made._current.expires > clock.wall() + 86400.0 * 80
 
 
 @pytest.mark.parametrize(

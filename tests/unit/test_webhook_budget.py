@@ -43,7 +43,7 @@ server.stop()
 
 
 def serve(address: Address, change: Convert = lambda obj, version: obj) -> Server:
-    certificates = renewed(None, ["127.0.0.1"], SystemClock().wall())
+    certificates = renewed(None, ["127.0.0.1"], SystemClock().wall()).served
     registry = Registry(conversion={("x.dev", "Thing"): change})
     return serve_webhooks(registry, server_context(certificates), SystemClock(), Metrics(), address)
 

@@ -6,7 +6,8 @@ import math
 import shlex
 import signal
 import sys
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -66,12 +67,11 @@ def up(
     Ctrl-C; without one it stops when the example jobs have run.
     """
     collect_rarely()
-    end_when_asked()
     clock, console = SystemClock(), new_console()
     shape = shape_for(nodes, gpus) if nodes else checked(Shape(blocks, racks, hosts, gpus))
     began = clock.wall()
     cluster = HomeCluster(shape, clock, port, demonstrated(settings), grouper=grouper)
-    with ExitStack() as undone:
+    with ends_when_asked(), ExitStack() as undone:
         folder = None if kubeconfig else Path(undone.enter_context(TemporaryDirectory(prefix="bayplan-")))
         path = kubeconfig if folder is None else folder / "kubeconfig"
         assert path is not None
@@ -96,11 +96,18 @@ def up(
         raise click.ClickException(f"the loop ended: {cluster.trouble!r}. This is a bug; please report it.")
 
 
-def end_when_asked() -> None:
+@contextmanager
+def ends_when_asked() -> Iterator[None]:
     """A request to end, or a terminal that closes, is like Ctrl-C: what was begun is undone first."""
+    before = {}
     for name in (signal.SIGTERM, signal.SIGHUP):
         with suppress(ValueError):  # not the main thread: somebody else looks after signals
-            signal.signal(name, signal.default_int_handler)
+            before[name] = signal.signal(name, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
 
 
 def checked(shape: Shape) -> Shape:

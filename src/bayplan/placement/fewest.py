@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+WORK_MAX = 500_000_000
+"""Machine words to look at, about half a second; a step costs as much as some words, however few it has."""
+STEP_WORDS = 100
+
 
 @dataclass(slots=True)
 class Layer:
@@ -25,11 +29,16 @@ def fewest(
     """Which `number` domains to take, as positions; None if they cannot hold `need`.
 
     A domain with 0 pods takes no workers; one with -1 in `pods_led` cannot lead. The first choice
-    found, in the order given, wins among equals.
+    found, in the order given, wins among equals. Where there are too many to try, the largest are taken,
+    or None with a leader.
     """
     if not leader and len(set(pods)) == 1:
         suits = number <= len(pods) and pods[0] * (number - 1) < need <= pods[0] * number
         return list(range(number)) if suits else None
+    if len(pods) * number * (need // 64 + STEP_WORDS) > WORK_MAX:
+        largest = sorted(range(len(pods)), key=lambda position: -pods[position])[:number]
+        holds = not leader and len(largest) == number and sum(pods[at] for at in largest) >= need
+        return sorted(largest) if holds else None
     layers = [Layer() for _ in range(number + 1)]
     if leader:
         layers[0].waiting = 1

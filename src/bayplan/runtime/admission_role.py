@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Verb, Write
@@ -31,7 +32,7 @@ from bayplan.runtime.roles import NOTHING_UNREAD, Fault, Settled, Unread
 from bayplan.runtime.rollups import Rollups, Watcher
 from bayplan.scheduling.admit import decide_admissions
 from bayplan.state.admissions import AdmissionState
-from bayplan.state.lines import NEVER, Place
+from bayplan.state.lines import BACKOFF_FIRST, BACKOFF_MAX, NEVER, Place, Standing
 from bayplan.state.queries import holders
 from bayplan.state.turns import AdmissionSnapshot
 from bayplan.state.under_way import admissions_under_way
@@ -117,8 +118,15 @@ class AdmissionRole:
         self.state.apply_all(changes)
 
     def look(self, now: float) -> AdmissionSnapshot | None:
-        heads = self.state.heads(now)
+        heads = self.state.heads(now, partial(self._set_aside, now))
         return self.state.snapshot(heads) if heads else None
+
+    def _set_aside(self, now: float, standing: Standing, error: Exception) -> None:
+        """A gang that cannot even be looked at has its turn later, each time a longer while."""
+        ref = standing.demand.gang.source
+        self.containment.failed(error, "look", ref.kind, f"{ref.namespace}/{ref.name}")
+        place = Place.BACKOFF if standing.place is Place.WAITING else standing.place
+        self.state.lines.back_off(standing, place, now, BACKOFF_FIRST, BACKOFF_MAX)
 
     def decide(self, view: AdmissionSnapshot, now: float, watchdog: Watchdog | None = None) -> Plan:
         return decide_admissions(view, self.profile, now, watchdog)

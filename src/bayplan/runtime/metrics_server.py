@@ -10,7 +10,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from bayplan.runtime.access_reviews import Access, AccessReviews
-from bayplan.runtime.certificates import Certificates, reload, renewed, server_context
+from bayplan.runtime.certificates import Served, reload, renewed, server_context
 from bayplan.runtime.clock import Clock
 from bayplan.runtime.metrics import Metrics
 from bayplan.runtime.serving import Address, Budget, Busy, Limits, Server
@@ -32,13 +32,13 @@ class OwnCertificate:
 
     def __init__(self, names: tuple[str, ...], clock: Clock) -> None:
         self._names, self._clock = names, clock
-        self._current: Certificates = renewed(None, names, clock.wall())
+        self._current: Served = renewed(None, names, clock.wall()).served
         self.context = server_context(self._current)
 
     def refresh(self) -> None:
         """Serve a certificate that is good for a while."""
-        if self._clock.wall() > self._current.serving.ends.timestamp() - RENEW_SECONDS:
-            self._current = renewed(None, self._names, self._clock.wall())
+        if self._clock.wall() > self._current.expires - RENEW_SECONDS:
+            self._current = renewed(None, self._names, self._clock.wall()).served
             reload(self.context, self._current)
 
 

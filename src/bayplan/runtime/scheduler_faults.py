@@ -2,14 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from bayplan.model.gang import Ref
-from bayplan.model.plan import Action, Nominate, Refuse
+from bayplan.model.plan import Action, Nominate, Plan, Refuse
 from bayplan.model.standstill import Hindrance, Standstill
+from bayplan.runtime.containment import Containment
 from bayplan.runtime.roles import Fault
+from bayplan.state.board import Board
 from bayplan.state.look import Look
+
+FAILURES_MAX = 1000  # in one look; each takes its gang off those that are looked at
+
+
+def heads_of(state: Board, now: float, containment: Containment) -> list[Ref]:
+    """Whose turn it is; a gang that cannot be put in line keeps no other from having it."""
+    for _ in range(FAILURES_MAX):
+        try:
+            return state.heads(now)
+        except Exception as error:
+            containment.failed(error, "look")
+    return []
+
+
+def look_at(state: Board, heads: Iterable[Ref], now: float, containment: Containment) -> Look | None:
+    """A view for deciding on these gangs. One that cannot be looked at is refused, and has its turn later."""
+    heads = list(heads)
+    try:
+        return state.look(heads, now)
+    except Exception:
+        heads = [ref for ref in heads if _can_be_looked_at(state, ref, now, containment)]
+        return state.look(heads, now) if heads else None
+
+
+def _can_be_looked_at(state: Board, ref: Ref, now: float, containment: Containment) -> bool:
+    try:
+        state.look((ref,), now)
+    except Exception as error:
+        identity = containment.failed(error, "look", ref.kind, f"{ref.namespace}/{ref.name}")
+        state.assume(Plan((Refuse(ref, Standstill(Hindrance.INTERNAL, about=identity)),)), now)
+        return False
+    return True
 
 
 def only_asking(look: Look, gangs: Collection[Ref]) -> Look:

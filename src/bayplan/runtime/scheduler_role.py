@@ -32,7 +32,7 @@ from bayplan.model.zone import ZoneCare
 from bayplan.runtime.containment import UNCONTAINED, Containment
 from bayplan.runtime.group_statuses import GroupStatuses
 from bayplan.runtime.roles import NOTHING_UNREAD, Fault, Settled, Unread
-from bayplan.runtime.scheduler_faults import only_asking, refused
+from bayplan.runtime.scheduler_faults import heads_of, look_at, only_asking, refused
 from bayplan.runtime.telling import NEVER, Teller
 from bayplan.runtime.volume_binding import VolumeBinding
 from bayplan.scheduling.muster import decide_gangs
@@ -112,7 +112,7 @@ class SchedulerRole:
         self.state.apply_all(self._noted(changes))
 
     def look(self, now: float) -> Turn | None:
-        heads = self.state.heads(now)
+        heads = heads_of(self.state, now, self.containment)
         if not heads:
             return None
         name = next(iter(self.profiles))
@@ -120,7 +120,8 @@ class SchedulerRole:
             names = {ref: self.name_of(ref) for ref in heads}
             name = names[heads[0]]
             heads = [ref for ref in heads if names[ref] == name]
-        return Turn(name, self.state.look(heads, now))
+        look = look_at(self.state, heads, now, self.containment)
+        return None if look is None else Turn(name, look)
 
     def decide(self, view: Turn, now: float, watchdog: Watchdog | None = None) -> Plan:
         return decide_gangs(view.look, self.profiles[view.name], now, watchdog)

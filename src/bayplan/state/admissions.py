@@ -36,7 +36,7 @@ from bayplan.state.lines import BACKOFF_FIRST, BACKOFF_MAX, NEVER, Lines, Place,
 from bayplan.state.reservations import Reservations
 from bayplan.state.rules import Effect, Rules
 from bayplan.state.strangers import Strangers
-from bayplan.state.turns import AdmissionSnapshot, Head, head_of
+from bayplan.state.turns import AdmissionSnapshot, Failed, Head, heads_of
 from bayplan.state.zone_book import USUAL_CARE
 from bayplan.state.zone_lodgings import ZoneLodgings
 
@@ -273,21 +273,14 @@ class AdmissionState:
                 self.lines.wake(queue.name)
         self._wake_topologies(self.holdings.topologies_of(holding))
 
-    def heads(self, now: float) -> list[Head]:
+    def heads(self, now: float, failed: Failed | None = None) -> list[Head]:
         """The gangs to decide on now: those that wait for a place, and the first of every line."""
         for standing in self.lines.due(now):
             self._come_due(standing, now)
         if self.zones.active and self.zones.catch_up(now):
             self.generation += 1
             self._wake_topologies(self.holdings.clusters)
-        heads = [head_of(self.rules, self.lines, s) for s in self.lines.holding.values() if s.due <= now]
-        if not heads and not self.lines.is_ready():
-            return []
-        for name in sorted(self.lines.lines):
-            first = self.lines.lines[name].first()
-            if first is not None:
-                heads.append(head_of(self.rules, self.lines, first))
-        return heads
+        return heads_of(self.rules, self.lines, now, failed)
 
     def _come_due(self, standing: Standing, now: float) -> None:
         ref = standing.demand.gang.source

@@ -48,9 +48,15 @@ class Standing(Facts):
         if not self._now:  # somebody asked before there was a clock
             self.partial = dict.fromkeys(self.partial, now)
         self._now = now
-        touched, self.touched = self.touched, {}
-        for ref, own in touched.items():
-            self._stand(ref, own, now)
+        touched, self.touched = list(self.touched.items()), {}
+        begun = 0
+        try:
+            for ref, own in touched:
+                begun += 1
+                self._stand(ref, own, now)
+        finally:  # should one of them fail, the others have their turn when this is called again
+            for ref, own in touched[begun:]:
+                self.touched[ref] = own or self.touched.get(ref, False)
         if self.fair.outgrown():
             self.hints.add(Hint.GROWN)
         if self.hints:

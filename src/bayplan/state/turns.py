@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from bayplan.model.demand import Demand
@@ -50,6 +50,27 @@ class AdmissionSnapshot:
     holdings: Mapping[Ref, Holding] = field(default_factory=dict)
     known: Known | None = None  # only what can be worked out anew at any time
     zones: Mapping[str, ZoneStock] = field(default_factory=dict)  # by topology; none if no node tells of any
+
+
+Failed = Callable[[Standing, Exception], None]
+
+
+def heads_of(rules: Rules, lines: Lines, now: float, failed: Failed | None = None) -> list[Head]:
+    """The gangs that wait for a place, and the first of every line; `failed` is told of one that fails."""
+    turns = [standing for standing in lines.holding.values() if standing.due <= now]
+    if not turns and not lines.is_ready():
+        return []
+    firsts = (lines.lines[name].first() for name in sorted(lines.lines))
+    turns += [standing for standing in firsts if standing is not None]
+    heads: list[Head] = []
+    for standing in turns:
+        try:
+            heads.append(head_of(rules, lines, standing))
+        except Exception as error:
+            if failed is None:
+                raise
+            failed(standing, error)
+    return heads
 
 
 def head_of(rules: Rules, lines: Lines, standing: Standing) -> Head:

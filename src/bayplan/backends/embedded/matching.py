@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from bayplan.backends.embedded.rules import environment
@@ -90,13 +91,16 @@ def matching(webhook: Mapping[str, Any]) -> Matching:
     """From one webhook of a configuration. Without the library for CEL, match conditions count as true."""
     selectors = [webhook.get(key) for key in ("namespaceSelector", "objectSelector")]
     namespaces, objects = (selector_matcher(one) if one else everything for one in selectors)
-    compiler = environment(_VARIABLES)
-    conditions = []
-    for one in (webhook.get("matchConditions") or ()) if compiler is not None else ():
-        text = str(one["expression"])
-        words = frozenset(_WORD.findall(text))
-        conditions.append(Condition(str(one["name"]), compiler.compile(text), words))
-    return Matching(namespaces, objects, tuple(conditions), webhook.get("failurePolicy") == "Ignore")
+    given = (webhook.get("matchConditions") or ()) if environment(_VARIABLES) is not None else ()
+    conditions = tuple(_compiled(str(one["name"]), str(one["expression"])) for one in given)
+    return Matching(namespaces, objects, conditions, webhook.get("failurePolicy") == "Ignore")
+
+
+@lru_cache(maxsize=256)
+def _compiled(name: str, expression: str) -> Condition:
+    """Compiling takes milliseconds, and many clusters in memory have the same conditions."""
+    program = environment(_VARIABLES).compile(expression)
+    return Condition(name, program, frozenset(_WORD.findall(expression)))
 
 
 def _mentioned(item: Object | None, words: frozenset[str]) -> Object | None:

@@ -128,15 +128,15 @@ class GroupReading:
 
         After a failure, asked again, it goes on with the others.
         """
-        dirty, self._dirty = self._dirty, {}
+        dirty, self._dirty = list(self._dirty), {}
+        begun = 0
         try:
-            while dirty:
-                ref = next(iter(dirty))
-                del dirty[ref]
+            for ref in dirty:
+                begun += 1
                 yield from self._read(ref)
             self._kept.clear()
         finally:
-            self._dirty = dirty | self._dirty
+            self._dirty |= dict.fromkeys(dirty[begun:])
 
     # ── pods ───────────────────────────────────────────────────────────────────────────────────────
 

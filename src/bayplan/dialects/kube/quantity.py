@@ -90,7 +90,7 @@ def _scale(point: int, exponent: str | None, suffix: str) -> Fraction:
     """What the digits are multiplied with."""
     power = _exponent(exponent) if exponent else _DECIMAL.get(suffix, 0)
     power = max(-2 * _POWER_MAX, min(point + power, _POWER_MAX))
-    return Fraction(10) ** power * 2 ** _BINARY.get(suffix, 0)
+    return Fraction(10) ** power * (1 << _BINARY.get(suffix, 0))
 
 
 def _exponent(text: str) -> int:
