@@ -49,11 +49,8 @@ class LazyGroup(click.Group):
         except BrokenPipeError:
             raise  # click ends quietly when the reader has gone
         except click.ClickException as refused:
-            if clean(refused.message) == refused.message:
-                raise
-            told = click.ClickException(clean(refused.message))  # it quotes what others wrote
-            told.exit_code = refused.exit_code
-            raise told from None
+            vars(refused)["message"] = clean(refused.message)  # it may quote what others wrote
+            raise
         except OSError as trouble:
             sys.stdout = None  # do not try again at exit
             raise click.ClickException(f"cannot write: {trouble.strerror or trouble}") from None
