@@ -241,7 +241,12 @@ def test_our_account_can_tell_a_pod_why_it_waits_but_not_how_it_is(site: Site) -
         body = {"status": status}
         backend.submit([Write(Verb.STRATEGIC_PATCH, PODS_KIND, SPACE, "probe", body, "status")])
         found: list[Outcome] = []
-        eventually(lambda: bool(found.extend(backend.outcomes()) or found), "the write ends")
+
+        def has_ended() -> bool:
+            found.extend(backend.outcomes())
+            return bool(found)
+
+        eventually(has_ended, "the write ends")
         return "" if found[0].ended is Ended.DONE else found[0].message
 
     try:

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from bayplan.cli import definitions, manifests, replicas, webhooks
 from bayplan.cli.configured import EMPTY
 from bayplan.cli.install import KINDS, install
+from bayplan.cli.install_settings import CONFIG_FILE
 from bayplan.cli.manifests import CHOSEN, LABELS, Settings
 from bayplan.cli.rights import LEASE_NAME, ROLES, Right
 from bayplan.cli.run import ROLES as SERVED
@@ -94,7 +95,7 @@ def test_replicas_are_started_with_flags_that_run_knows(
 ) -> None:
     assert manifests.SERVED_ROLES == SERVED
     monkeypatch.setattr(replicas, "CONFIG_FOLDER", str(tmp_path))
-    (tmp_path / replicas.CONFIG_FILE).write_text(EMPTY)
+    (tmp_path / CONFIG_FILE).write_text(EMPTY)
     name, *arguments = container(printed("--namespace", "elsewhere", "--roles", "scheduler"))["args"]
     context = run.make_context(name, arguments)
     assert context.params["roles"] == {"scheduler"}

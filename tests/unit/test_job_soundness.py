@@ -39,7 +39,7 @@ SPECS: dict[str, Object] = {
     "SparkApplication": {"driver": {"coreRequest": "1", "template": TEMPLATE}, "executor": {"instances": 1}},
     "AppWrapper": {"components": [{"podSets": [{"path": "template"}], "template": TEMPLATE}]},
 }
-ODD = (
+ODD: tuple[Any, ...] = (
     None,
     "text",
     7,
@@ -110,7 +110,7 @@ def replaced(value: Any, odd: object) -> list[Any]:
 
 def suspended(kind: str, spec: Any) -> Object:
     """As our webhook leaves it."""
-    made = copy.deepcopy(spec)
+    made: Object = copy.deepcopy(spec)
     path = KINDS[kind].suspend[1:]
     below = made
     for key in path[:-1]:

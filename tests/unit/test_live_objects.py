@@ -25,6 +25,9 @@ class Clock:
     def wall(self) -> float:
         return self.now
 
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
 
 class Api:
     """Objects by path; without an answer if it is down."""

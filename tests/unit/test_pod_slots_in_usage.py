@@ -32,7 +32,7 @@ class World:
         told = obj if wire is None else msgspec.convert(obj, wire)
         self.state.apply_all(admitting.decode(Event(happened, kind, told)))
 
-    def gang(self, name: str, hosts: dict[str, int], gpus: int = 1, **notes: str) -> Object:
+    def gang(self, name: str, hosts: dict[str, int], gpus: int = 1, **notes: Any) -> Object:
         pods = sum(hosts.values())
         made = workload(name, pods, gpus)
         made["metadata"]["annotations"] = {
@@ -42,7 +42,7 @@ class World:
         self.tell(admitting.WORKLOADS, made)
         return made
 
-    def pod(self, name: str, on: str, gpus: int = 1, pod_set: str = "main", **notes: str) -> Object:
+    def pod(self, name: str, on: str, gpus: int = 1, pod_set: str = "main", **notes: Any) -> Object:
         meta = {
             "name": name, "namespace": "ml", "uid": name, "labels": {PREFIX + "podset": pod_set},
             "annotations": {PREFIX + key.replace("_", "-"): text for key, text in notes.items()},
@@ -86,7 +86,7 @@ def test_a_pod_that_names_a_gang_that_does_not_exist_is_counted(world: World) ->
 
 @pytest.mark.parametrize("notes", [{}, {"workload_slice_name": "nobody"}, {"workload": "nobody"}])
 def test_a_pod_with_a_topology_annotation_and_whatever_else_is_counted(
-    world: World, notes: dict[str, str]
+    world: World, notes: dict[str, Any]
 ) -> None:
     world.pod("p0", "h1", podset_unconstrained_topology="true", **notes)
     assert world.free() == WHOLE - 1
@@ -135,7 +135,7 @@ def test_the_order_of_events_does_not_matter(world: World) -> None:
 
 
 def test_pods_of_all_versions_of_a_gang_that_grows_have_slots_in_the_last_one(world: World) -> None:
-    name = {"elastic_job": "true", "workload_slice_name": "train"}
+    name: dict[str, Any] = {"elastic_job": "true", "workload_slice_name": "train"}
     first = world.gang("train", {"h1": 1}, **name)
     world.placed("p0", "h1", "train", workload_slice_name="train")
     assert world.free() == WHOLE - 1

@@ -15,6 +15,7 @@ from bayplan.cli import run as command
 from bayplan.dialects.api import Ended
 from bayplan.dialects.errors import Unreachable
 from bayplan.runtime.clock import SystemClock
+from bayplan.runtime.containment import Containment
 from bayplan.runtime.election import Timing
 from bayplan.runtime.shutdown import Closing
 from tests.unit.remote_server import LONG, Server, refused, watching
@@ -114,7 +115,7 @@ def test_bayplan_run_writes_only_while_it_leads_and_within_the_gap_between_two_l
     backend, clock = Far(), SystemClock()
     closing = Closing(clock, lambda _: None)
     wishes = command.Wishes(frozenset(("scheduler",)), False, True, "ns", None, "", "")
-    election = command._elect(backend, wishes, clock, closing)  # type: ignore[arg-type]
+    election = command._elect(backend, wishes, clock, closing, Containment())  # type: ignore[arg-type]
     assert closing.close()
     assert backend.asked == [(False, election.timing.write_seconds)]
     assert election.timing == Timing()

@@ -20,7 +20,7 @@ from bayplan.backends.stagehands.crew import Crew
 from bayplan.backends.stagehands.definitions import definitions
 from bayplan.cli.explain import brief
 from bayplan.cli.in_process import ask_our_functions
-from bayplan.cli.manifests import NAME, NAMESPACE
+from bayplan.cli.install_settings import NAME, NAMESPACE
 from bayplan.cli.settings import DEFAULTS, Settings
 from bayplan.dialects.errors import Trouble
 from bayplan.dialects.kai.names import DIALECT as POD_GROUPS_DIALECT

@@ -49,7 +49,7 @@ class LazyGroup(click.Group):
         except BrokenPipeError:
             raise  # click ends quietly when the reader has gone
         except click.ClickException as refused:
-            refused.message = clean(refused.message)  # it may quote what others wrote
+            vars(refused)["message"] = clean(refused.message)  # it may quote what others wrote
             raise
         except OSError as trouble:
             sys.stdout = None  # do not try again at exit

@@ -155,7 +155,7 @@ class Drafts:
 
     def _fold(self, kind: Kind, obj: Object) -> None:
         state = self.state()
-        found = Wire(kind).object(msgspec.json.encode(obj)) if kind.wire is not None else obj
+        found: Any = Wire(kind).object(msgspec.json.encode(obj)) if kind.wire is not None else obj
         if kind is PODS_KIND:
             state.pods[PodKey(found.metadata.namespace or "default", found.metadata.name)] = found
         state.role.fold(state.role.decode(Event(Happened.SEEN, kind, found)))
