@@ -287,29 +287,46 @@ def _default_queue() -> Object:
 
 
 def test_no_host_has_more_than_it_can_hold(stage: Stage) -> None:
-    """Pods that claim a place which nobody gave them count all the same."""
+    """Pods that claim a place which nobody gave them count all the same.
+
+    They are bound while no gang is under way: a host that pods outside queues take between the admission of a
+    gang and its start is ordinary competition.
+    """
     stage.tried("claimed places")
     notes = {
         "kueue.x-k8s.io/workload": "no-such-workload",
         "kueue.x-k8s.io/podset-required-topology": hostile.RACK,
     }
-    for number in range(CLAIMING):
-        claiming = hostile.pod(
-            f"claiming-{number}", {GPU: "2"}, annotations=notes, labels={"kueue.x-k8s.io/tas": "true"}
-        )
-        claiming["spec"]["containers"][0]["resources"]["limits"] = {GPU: "2"}
-        stage.mallory.tries_to_create(claiming)
-    until_next_gang(stage)
+    names = [f"claiming-{number}" for number in range(CLAIMING)]
+    try:
+        with stage.steady.turn:
+            for name in names:
+                marked = {"kueue.x-k8s.io/tas": "true"}
+                claiming = hostile.pod(name, {GPU: "2"}, annotations=notes, labels=marked)
+                claiming["spec"]["containers"][0]["resources"]["limits"] = {GPU: "2"}
+                stage.mallory.create(claiming)
+            eventually(lambda: all(_host(stage, name) for name in names), "pods outside queues are bound")
+        checked(stage)
+        assert {name: count for name, count in _gpus_used(stage).items() if count > 4} == {}
+    finally:
+        gone = ("delete", "pod", *names, "-n", hostile.HOME, "--ignore-not-found", "--wait=false")
+        stage.cluster.kubectl(*gone)
+
+
+def _gpus_used(stage: Stage) -> Counter[str]:
+    """GPUs of pods that run, by host."""
+    ours = {one["metadata"]["name"] for one in stage.cluster.get("nodes", "-l", POOL)["items"]}
     used: Counter[str] = Counter()
     for one in stage.cluster.get("pods", "-A")["items"]:
         if one["spec"].get("nodeName") and one.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
             for container in one["spec"]["containers"]:
                 asked = container.get("resources", {}).get("requests", {}).get(GPU, "0")
                 used[one["spec"]["nodeName"]] += int(asked)
-    ours = {one["metadata"]["name"] for one in stage.cluster.get("nodes", "-l", POOL)["items"]}
-    assert {name: count for name, count in used.items() if name in ours and count > 4} == {}
-    names = [f"claiming-{number}" for number in range(CLAIMING)]
-    stage.cluster.kubectl("delete", "pod", *names, "-n", hostile.HOME, "--ignore-not-found", "--wait=false")
+    return Counter({name: count for name, count in used.items() if name in ours})
+
+
+def _host(stage: Stage, pod: str) -> str:
+    return str(stage.cluster.get("pod", pod, "-n", hostile.HOME)["spec"].get("nodeName", ""))
 
 
 def test_nobody_waited_and_nothing_ended(stage: Stage) -> None:
