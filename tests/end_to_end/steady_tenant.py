@@ -35,6 +35,8 @@ class SteadyTenant:
     during: str = "before"
     waited: list[Waited] = field(default_factory=list)
     error: BaseException | None = None
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a gang is under way; whoever takes it keeps the next one from being submitted."""
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -55,7 +57,9 @@ class SteadyTenant:
         try:
             while not self._stop.is_set():
                 number += 1
-                self.waited.append(self._one(f"steady-{number}"))
+                with self.turn:
+                    self.waited.append(self._one(f"steady-{number}"))
+                time.sleep(PAUSE_SECONDS)
         except BaseException as error:
             self.error = error
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import tempfile
 from pathlib import Path
 from random import Random
@@ -56,8 +58,9 @@ class KubeconfigTarget:
 
     def __init__(self) -> None:
         self.mutator = Mutator(WORDS, deep=(20, 150, 300))
-        self.folder = tempfile.TemporaryDirectory(prefix="kubeconfig-")
-        self.path = Path(self.folder.name) / "config"
+        folder = tempfile.mkdtemp(prefix="kubeconfig-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        self.path = Path(folder) / "config"
 
     def reset(self) -> None:
         """Reading leaves nothing behind."""

@@ -103,7 +103,7 @@ class ReviewsTarget:
 
     def _object(self, rng: Random, known: Object) -> Object:
         """What an API server has read, but its schema has not checked: mutating webhooks come before that."""
-        found = copied(known)
+        found: Object = copied(known)
         parts = {
             name: value for name, value in found.items() if name not in ("apiVersion", "kind", "metadata")
         }

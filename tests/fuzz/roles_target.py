@@ -64,7 +64,7 @@ class Drawn:
         return known
 
     def _changed(self, rng: Random, known: Object, *, typed: bool) -> Object:
-        found = copied(known)
+        found: Object = copied(known)
         meta = found["metadata"]
         if found["kind"] not in FIXTURES and rng.random() < 0.5:
             meta["name"] = rng.choice(NAMES)

@@ -21,6 +21,10 @@ from bayplan.placement.select import Chosen, Shortfall, choose
 from bayplan.placement.supply import Supply
 from bayplan.placement.tree import Bools, Ints
 
+DOMAINS_TRIED = 64
+"""How many domains of a level a group of other shapes is tried in, the tightest first."""
+SUM_MAX = 2**44  # of a resource on one leaf; more is not needed, and no sum wraps around
+
 
 def place_members(
     scope: Scope, members: tuple[Group | PodSet, ...]
@@ -273,11 +277,16 @@ def _group_within(scope: Scope, group: Group, level: int) -> dict[str, Located] 
         total = np.add.reduceat(pods, tree.first_leaves(level, np.arange(tree.size(level))))
         room = np.minimum(room, total - pod_set.count)
         spare += total
+    room = np.where(_holds_in_sum(scope, group, level), room, -1)
     refusal: Misfit | None = None
+    tries = 0
     for domain in np.lexsort((spare, room < 0)).tolist():
         inner = replace(scope, within=_both(tree.leaf_range(level, domain), scope.within))
         if inner.within is None:
             continue
+        tries += 1
+        if tries > DOMAINS_TRIED and refusal is not None:
+            break
         located, misfit_here = place_members(inner, group.members)
         if misfit_here is None:
             return located
@@ -287,6 +296,23 @@ def _group_within(scope: Scope, group: Group, level: int) -> dict[str, Located] 
             break  # from here on not even a single member fits
     assert refusal is not None
     return refusal
+
+
+def _holds_in_sum(scope: Scope, group: Group, level: int) -> Bools:
+    """Domains of a level with enough of every resource for all members, wherever in them it is."""
+    supply, tree = scope.supply, scope.supply.tree
+    asked: dict[str, int] = {}
+    for pod_set in group.pod_sets():
+        for name, amount in with_slot(pod_set.requests).items():
+            asked[name] = asked.get(name, 0) + amount * pod_set.count
+    first = tree.first_leaves(level, np.arange(tree.size(level)))
+    holds = np.ones(tree.size(level), dtype=bool)
+    for name, amount in asked.items():
+        if amount:
+            left = room_beside(supply, supply.active, name, scope.taken)
+            usable = np.where(_clip(supply.active_leaves(), scope.within), left.clip(0, SUM_MAX), 0)
+            holds &= np.add.reduceat(usable, first) >= min(amount, SUM_MAX)
+    return holds
 
 
 def _both(area: tuple[int, int], outer: tuple[int, int] | None) -> tuple[int, int] | None:

@@ -79,7 +79,8 @@ def cluster_queue(queue: Object, version: str) -> Object:
     for field, word in _OLD_WORDS.items():
         if _at(made, "spec", "flavorFungibility", field) == word:
             made = _with(made, "MayStopSearch", "spec", "flavorFungibility", field)
-    if checks := _at(made, "spec", "admissionChecks"):
+    checks = _at(made, "spec", "admissionChecks")
+    if checks and isinstance(checks, list):
         rules = [{"name": name} for name in checks]
         made = _with(made, {"admissionChecks": rules}, "spec", "admissionChecksStrategy")
     made = _without(made, ("spec", "admissionChecks"))

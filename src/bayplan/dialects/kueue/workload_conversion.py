@@ -57,7 +57,8 @@ def _priority_as_reference(spec: Object) -> Object:
     new = {
         key: value for key, value in spec.items() if key not in ("priorityClassName", "priorityClassSource")
     }
-    source = _PRIORITY_SOURCES.get(spec.get("priorityClassSource", ""))
+    named = spec.get("priorityClassSource", "")
+    source = _PRIORITY_SOURCES.get(named) if isinstance(named, str) else None
     if source is not None:
         new["priorityClassRef"] = dict(zip(("group", "kind"), source, strict=True))
         if spec.get("priorityClassName"):
@@ -67,7 +68,8 @@ def _priority_as_reference(spec: Object) -> Object:
 
 def _priority_as_names(spec: Object) -> Object:
     new = {key: value for key, value in spec.items() if key != "priorityClassRef"}
-    reference = spec.get("priorityClassRef") or {}
+    given = spec.get("priorityClassRef")
+    reference = given if isinstance(given, dict) else {}
     for source, (group, kind) in _PRIORITY_SOURCES.items():
         if (reference.get("group"), reference.get("kind")) == (group, kind):
             new["priorityClassSource"] = source
