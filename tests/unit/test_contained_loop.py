@@ -297,7 +297,7 @@ def test_a_binding_that_cannot_be_written_down_is_given_back_and_tried_again(
         site.run(0.3)
         assert site.on("bad", "good") == ["", "n2"]
         assert not site.role.state.assumed and site.role.binding == 0
-    site.run(5)
+    site.run(20)
     assert site.on("bad") == ["n1"]
 
 

@@ -57,12 +57,13 @@ class Containment:
     ) -> None:
         self._report, self._count, self._slow = report, count, slow
         self._time = clock.monotonic if clock is not None else lambda: 0.0
+        self.last = ""  # the id of the last failure
         self._logged: OrderedDict[str, None] = OrderedDict()
         self._lock = threading.Lock()
 
     def failed(self, error: Exception, where: str, kind: str = "", name: str = "") -> str:
         """Count a failure, log it unless it was logged before, and return its id."""
-        identity = error_id(error, where, kind, name)
+        identity = self.last = error_id(error, where, kind, name)
         self._count(where, kind)
         with self._lock:
             known = identity in self._logged

@@ -1,7 +1,8 @@
 """Decides with one view. A gang that makes deciding fail, or take too long, is refused; the others go on.
 
 The gang whose turn it was is taken out, and the rest is decided on afresh, as if it did not ask. If no gang
-had its turn, the first with which deciding fails is sought.
+had its turn, the first with which deciding fails is sought. A gang whose actions could not be written down is
+not decided on for a while, each time a longer one: else others might leave for its sake again and again.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from typing import Any
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Action, Plan
 from bayplan.model.watchdog import OutOfTime, Watchdog
+from bayplan.runtime.backoff import Backoff
 from bayplan.runtime.containment import Containment
 from bayplan.runtime.roles import Fault, Recorder, Role
 
 TRACEBACK_MAX = 20_000  # characters
+MUTED_SECONDS, MUTED_SECONDS_MAX = 5.0, 3600.0  # after actions of a gang could not be written down
+MUTED_MAX = 1000  # gangs
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +50,34 @@ class Deciding:
             stopwatch,
             watched,
         )
+        self.muted: dict[tuple[str, Ref], tuple[float, str]] = {}  # by role and gang: until when, and why
+        self.backoff: Backoff[tuple[str, Ref]] = Backoff(MUTED_SECONDS, MUTED_SECONDS_MAX)
+
+    def written(self, role: Role, plan: Plan, unwritten: Sequence[Action], now: float) -> None:
+        """The plan was encoded, but for some actions."""
+        failed = {action.gang for action in unwritten}
+        for gang in failed:
+            key = role.name, gang
+            self.muted[key] = self.backoff.failed(key, now), self.containment.last
+            if len(self.muted) > MUTED_MAX:
+                self.backoff.worked(oldest := next(iter(self.muted)))
+                del self.muted[oldest]
+        if self.muted:
+            for gang in {action.gang for action in plan.actions} - failed:
+                key = role.name, gang
+                if key in self.muted and self.muted[key][0] <= now:
+                    del self.muted[key]
+                    self.backoff.worked(key)
 
     def plan(self, role: Role, view: Any, now: float) -> Plan:
         """What the role decides, and a refusal for each gang that it cannot decide on."""
         every = role.asking(view)
         asking, refusals = list(every), list[Action]()
+        for gang in [gang for gang in every if self.muted.get((role.name, gang), (now, ""))[0] > now]:
+            refusals += role.refusal(view, gang, Fault(self.muted[role.name, gang][1]))
+            asking.remove(gang)
+        if every and not asking:
+            return Plan(tuple(refusals))
         while True:
             seen = view if len(asking) == len(every) else role.only(view, asking)
             watchdog = self._watchdog(role, view)

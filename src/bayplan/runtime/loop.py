@@ -137,12 +137,14 @@ class Loop:
             raise
         writes, _ = self.containment.attempt(_lazily(role.encode, plan, now), "encode", role.name)
         self.backend.submit(writes)
-        self._settle_unwritten(role, now)
+        self._settle_unwritten(role, plan, now)
         return True
 
-    def _settle_unwritten(self, role: Role, now: float) -> None:
+    def _settle_unwritten(self, role: Role, plan: Plan, now: float) -> None:
         """What could not be encoded has failed: it is not assumed any longer."""
-        for action in role.take_unwritten():
+        unwritten = role.take_unwritten()
+        self.deciding.written(role, plan, unwritten, now)
+        for action in unwritten:
             settled = Settled(Ended.REFUSED, "it could not be written down", action)
             self._settle_one(role, settled, now)
 
