@@ -12,8 +12,8 @@ _ELEMENTS_LOOKED_AT = 50  # of one container; the others look alike
 _DEPTH_MAX = 8
 
 
-BOUNDED = ("scheduler.reading.shapes.",)
-"""Caches that begin anew when they hold too much."""
+BOUNDED = ("scheduler.reading.shapes.", "scheduler.state.index.columns.columns")
+"""A cache that begins anew when it holds too much; rows for as many pods as there ever were at a time."""
 
 
 def kept_by(roles: Mapping[str, object]) -> dict[str, int]:

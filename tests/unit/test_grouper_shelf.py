@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from bayplan.backends.definitions import DEFINITIONS
 from bayplan.backends.embedded.options import Deletion
 from bayplan.backends.stagehands.definitions import of_anything
@@ -15,6 +17,7 @@ from bayplan.dialects.kai.names import (
     SUB_GROUP_NAME,
 )
 from bayplan.dialects.kai.owner_kinds import OWNER_KINDS
+from bayplan.dialects.kai.wire import POD_GROUPS, PodGroupWire
 from bayplan.dialects.kube.wire import PODS_KIND, Metadata, OwnerReference, PodSpec, PodWire
 from bayplan.model.pod import PodKey
 from bayplan.runtime.grouper_index import group_ref
@@ -166,6 +169,20 @@ def test_an_answer_about_a_group_that_is_no_more_does_not_hide_the_one_in_its_pl
     object.__setattr__(another, "uid", "new")
     list(role.follow_up(Outcome(write, Ended.GONE, 409, "another"), 2.0))
     assert made["name"] == ref.name and role.shelf.groups[ref].uid == "new"
+
+
+def test_a_group_that_went_before_its_making_was_answered_is_not_taken_for_there() -> None:
+    role = GrouperRole()
+    role.decode(Event(Happened.SEEN, PYTORCH, training()))
+    role.decode(Event(Happened.SEEN, PODS_KIND, worker(0)))
+    (write,) = [one for one in role.keep(1.0) if one.kind.kind == "PodGroup"]
+    meta = {"name": write.name, "namespace": "ns", **write.body["metadata"], "uid": "g"}
+    made = {**write.body, "metadata": meta}
+    for happened in (Happened.SEEN, Happened.GONE):
+        role.decode(Event(happened, POD_GROUPS, msgspec.convert(made, PodGroupWire)))
+    list(role.follow_up(Outcome(write, Ended.DONE, 201, "", made), 1.0))
+    assert role.shelf.groups == {}
+    assert [one.name for one in role.keep(2.0) if one.kind.kind == "PodGroup"] == [write.name]
 
 
 def test_what_was_refused_is_not_tried_again_all_the_time() -> None:

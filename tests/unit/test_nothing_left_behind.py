@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bayplan.dialects.api import Event, Happened
 from bayplan.dialects.kube.wire import Metadata
 from bayplan.dialects.nrt.wire import TOPOLOGIES, ResourceWire, TopologyWire, ZoneWire
@@ -39,6 +41,13 @@ def test_hosts_that_came_and_went_are_forgotten() -> None:
         cluster.use_node(name, {"cpu": 1}, -1)
         cluster.remove(name)
     assert (cluster.used, cluster.held) == ({}, {})
+
+
+def test_names_of_resources_that_no_node_has_any_more_are_forgotten() -> None:
+    cluster = Cluster(Topology("hall", (RACK, HOSTNAME)))
+    for number in range(100):
+        cluster.upsert(replace(host("n1"), allocatable={"cpu": 8, f"example.com/{number}": 1}))
+    assert cluster.largest == {"cpu": 8, "example.com/99": 1}
 
 
 def test_what_a_gang_gives_back_in_a_rack_is_free_again() -> None:

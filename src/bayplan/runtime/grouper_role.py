@@ -204,7 +204,7 @@ class GrouperRole(Keeper):
         """What the API made of a group is known at once."""
         exists = outcome.write.verb is Verb.CREATE and outcome.ended is Ended.CONFLICT
         if outcome.ended is Ended.DONE and isinstance(outcome.object, dict):
-            self.agenda.put_all(self.shelf.put_group(read_pod_group(Field(outcome.object))))
+            self.agenda.put_all(self.shelf.answered(read_pod_group(Field(outcome.object))))
         elif outcome.ended is Ended.GONE and outcome.write.verb is not Verb.CREATE:
             known = self.shelf.groups.get(ref)
             if known is not None and known.uid == outcome.write.uid:  # else another has come in its place

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
@@ -26,6 +27,7 @@ Name = tuple[str, str, str]
 """Kind, namespace and name."""
 WATCHED: tuple[Kind, ...] = (PODS_KIND, wire.POD_GROUPS, PRIORITY_CLASSES, *OWNER_KINDS)
 OVER = ("Succeeded", "Failed")
+GONE_KEPT = 1000
 
 
 class GrouperShelf:
@@ -41,6 +43,7 @@ class GrouperShelf:
         self.made_by: dict[Name, dict[PodKey, None]] = {}  # pods by each of their owners, and what they need
         self.owners_of: dict[PodKey, dict[Name, None]] = {}
         self.homes: dict[PodKey, tuple[dict[str, str], dict[str, str]]] = {}  # labels and annotations
+        self._gone: deque[str] = deque(maxlen=GONE_KEPT)  # uids of groups
         self.reshaped: set[Ref] = set()  # groups whose owner asks for something else
 
     def note(self, event: Event) -> Iterator[PodKey]:
@@ -105,6 +108,7 @@ class GrouperShelf:
         ref, before = group.ref, self.groups.get(group.ref)
         members = self.index.members.get(ref, {})
         if gone:
+            self._gone.append(group.uid)
             self.groups.pop(ref, None)
             self.reshaped.discard(ref)
             yield from list(islice(members, 1))
@@ -113,6 +117,11 @@ class GrouperShelf:
         if ref in self.reshaped and before is not None and _leaves(before) - _leaves(group):
             self.reshaped.discard(ref)
             yield from list(members)  # where some of them were is no place any more
+
+    def answered(self, group: PodGroup) -> Iterator[PodKey]:
+        """The API made this of a write; if the group went since then, the watch has told already."""
+        if group.uid not in self._gone:
+            yield from self.put_group(group)
 
     def _owner(self, kind: Kind, obj: Object, gone: bool) -> Iterator[PodKey]:
         meta = obj["metadata"]

@@ -241,6 +241,9 @@ class Cluster:
         self.resources = {
             name: row for row, name in enumerate(sorted({n for _, node in placed for n in node.allocatable}))
         }
+        self.largest = {}
+        for node in self.nodes.values():
+            self._measure(node)
         self._tree = trees.build(self.topology, [node for _, node in placed])
         rows = self._tree.nodes
         self._table = columns.table_of(rows)
