@@ -305,8 +305,15 @@ def test_our_account_can_start_a_job_set_and_change_nothing_else_of_it(site: Sit
 
 
 def test_the_api_server_finds_nothing_wrong_with_the_expressions(site: Site) -> None:
-    for one in site.cluster.get("validatingadmissionpolicies", "-l", "app.kubernetes.io/part-of=bayplan")[
-        "items"
-    ]:
-        checking = one.get("status", {}).get("typeChecking", {})
+    def listed() -> list[Object]:
+        found = site.cluster.get("validatingadmissionpolicies", "-l", "app.kubernetes.io/part-of=bayplan")
+        return list(found["items"])
+
+    def is_checked(one: Object) -> bool:
+        """A status that is too large is never written: kube-controller-manager then tries again for ever."""
+        return bool(one.get("status", {}).get("observedGeneration") == one["metadata"]["generation"])
+
+    eventually(lambda: all(is_checked(one) for one in listed()), "every policy is checked", 60)
+    for one in listed():
+        checking = one["status"].get("typeChecking", {})
         assert not checking.get("expressionWarnings"), one["metadata"]["name"]

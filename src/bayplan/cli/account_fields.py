@@ -10,7 +10,9 @@ from bayplan.dialects.kueue.annotations import ELASTIC_GATE, MANAGED
 from bayplan.dialects.kueue.job_defaults import TOPOLOGY_GATE
 from bayplan.dialects.kueue.job_rules import SCHEDULING_GATE
 
-NEW, OLD = "object", "oldObject"
+NEW, OLD = "variables.now", "variables.before"
+VARIABLES = {"now": "dyn(object)", "before": "dyn(oldObject)"}
+"""Untyped: each expression is for one kind, and type checks against all others make statuses too large."""
 _BY_SERVER = ("managedFields", "resourceVersion", "generation")
 _WHERE = ("nodeSelector", "tolerations", "schedulingGates")
 _GATES = (SCHEDULING_GATE, TOPOLOGY_GATE, ELASTIC_GATE)

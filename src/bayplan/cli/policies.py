@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from bayplan.cli.account_fields import JOBS, POD, POD_STATUS, every
+from bayplan.cli.account_fields import JOBS, POD, POD_STATUS, VARIABLES, every
 from bayplan.dialects.jobs.kinds import KINDS
 from bayplan.dialects.kueue.annotations import (
     ELASTIC_GATE,
@@ -140,6 +140,8 @@ def _policy(
         "matchConditions": [{"name": key, "expression": text} for key, text in conditions.items()],
         "validations": list(validations),
     }
+    if any("variables." in one["expression"] for one in validations):
+        spec["variables"] = [{"name": key, "expression": text} for key, text in VARIABLES.items()]
     yield {"apiVersion": API, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name}, "spec": spec}
     bound = {"policyName": name, "validationActions": ["Deny"]}
     kind = "ValidatingAdmissionPolicyBinding"
