@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bayplan.dialects.api import Verb
-from bayplan.dialects.kueue.ungating import placed, ungating_write, ungatings
+from bayplan.dialects.kueue.annotations import ELASTIC
+from bayplan.dialects.kueue.ungating import SLOTS_MAX, placed, ungating_write, ungatings
 from tests.unit.gated_gangs import INDEX, RANKED, SUBGROUP, gang, groups, pod, where, wire
 
 OFFSET = "kueue.x-k8s.io/pod-index-offset"
@@ -117,6 +118,17 @@ def test_only_a_gang_that_is_admitted_and_stays_has_places() -> None:
         known[kind] = {"type": kind, "status": status}
         workload["status"]["conditions"] = list(known.values())
         assert placed(workload) is None
+
+
+@pytest.mark.parametrize("elastic", [False, True])
+def test_a_gang_of_billions_of_pods_has_a_bounded_number_of_slots(elastic: bool) -> None:
+    workload = gang(("a", 2**31 - 1))
+    if elastic:
+        workload["metadata"]["annotations"] = {ELASTIC: "true"}
+        del workload["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"]
+    found = placed(workload)
+    assert found is not None
+    assert (found.parts[0].count, len(found.parts[0].slots)) == (2**31 - 1, SLOTS_MAX)
 
 
 def test_an_offset_that_is_no_number_is_told_and_holds_all_back() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from bayplan.dialects.api import Verb, Write
@@ -20,6 +21,8 @@ from bayplan.dialects.kueue.topology_request import Numbering
 from bayplan.model.assignment import Path
 
 GATES = (TOPOLOGY_GATE, ELASTIC_GATE)
+SLOTS_MAX = 1_000_000
+"""Of one pod set: no cluster holds more pods, and a number in an object must not fill our memory."""
 
 Key = tuple[str, str]
 Object = dict[str, Any]
@@ -214,7 +217,7 @@ def _part(given: Field, requests: Mapping[str, Field], firsts: Mapping[str, int]
         request.at("subGroupIndexLabel").text() or None,
         subgroups.integer() if subgroups.present else None,
     )
-    slots = tuple(assignment.ranks())
+    slots = tuple(islice(assignment.ranks(), SLOTS_MAX))
     count = given.at("count").integer(default=len(slots))
     return Part(name, count, assignment.levels, slots, numbering, firsts.get(name, 0))
 
@@ -222,7 +225,8 @@ def _part(given: Field, requests: Mapping[str, Field], firsts: Mapping[str, int]
 def _crew(given: Field) -> Part:
     """So many pods, anywhere."""
     count = given.at("count").integer(default=1)
-    return Part(given.at("name").text(), count, (), ((),) * count, Numbering(None, None, None))
+    slots = ((),) * min(count, SLOTS_MAX)
+    return Part(given.at("name").text(), count, (), slots, Numbering(None, None, None))
 
 
 def _firsts(given: Iterable[Field], requests: Mapping[str, Field]) -> dict[str, int]:
