@@ -12,13 +12,14 @@ _ELEMENTS_LOOKED_AT = 50  # of one container; the others look alike
 _DEPTH_MAX = 8
 
 
-BOUNDED = ("scheduler.reading.shapes.", "scheduler.state.index.columns.columns")
-"""A cache that begins anew when it holds too much; rows for as many pods as there ever were at a time."""
+BOUNDED = ("scheduler.reading.shapes.", "scheduler.state.index.columns.columns", "._table.")
+"""Caches that begin anew when they hold too much, and rows for as many pods as there ever were at a time."""
 
 
 def kept_by(roles: Mapping[str, object]) -> dict[str, int]:
     """What roles keep, without their caches that have bounds."""
-    return {where: size for where, size in sizes_of(roles).items() if not where.startswith(BOUNDED)}
+    found = sizes_of(roles).items()
+    return {where: size for where, size in found if not any(part in where for part in BOUNDED)}
 
 
 def sizes_of(roots: Mapping[str, object]) -> dict[str, int]:

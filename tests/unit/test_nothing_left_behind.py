@@ -8,6 +8,8 @@ from bayplan.dialects.api import Event, Happened
 from bayplan.dialects.kube.wire import Metadata
 from bayplan.dialects.nrt.wire import TOPOLOGIES, ResourceWire, TopologyWire, ZoneWire
 from bayplan.model.node import HOSTNAME, Node, Topology
+from bayplan.model.rules import NodeRules, Taint, Toleration
+from bayplan.placement.nodes import REMEMBERED_MAX, mask
 from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.state.cluster import Cluster
 
@@ -70,3 +72,25 @@ def test_complaints_that_another_role_tells_are_not_kept() -> None:
         assert role.zones.problems
         list(role.keep(1e9 + number))
     assert role.zones.problems == []
+
+
+def test_taints_that_tell_the_time_are_forgotten() -> None:
+    cluster = Cluster(Topology("hall", (RACK, HOSTNAME)))
+    cluster.load([host("n1"), replace(host("n2"), taints=(Taint("x", "", "NoSchedule"),))])
+    for second in range(500):
+        cluster.upsert(replace(host("n1"), taints=(Taint("candidate", str(second), "NoSchedule"),)))
+    table = cluster.snapshot().table
+    assert len(table.taint_sets) < 100
+    assert [table.taint_sets[code] for code in table.taints] == [node.taints for node in table.nodes]
+    accepts = NodeRules(tolerations=(Toleration("candidate", "Equal", "499", "NoSchedule"),))
+    assert list(mask(table, accepts)) == [True, False]
+
+
+def test_answers_to_rules_that_nobody_asks_any_more_are_forgotten() -> None:
+    cluster = Cluster(Topology("hall", (RACK, HOSTNAME)))
+    cluster.load([host("n1"), host("n2")])
+    table = cluster.snapshot().table
+    for number in range(REMEMBERED_MAX + 10):
+        assert not mask(table, NodeRules(selector=((f"key-{number}", "x"),))).any()
+    assert len(table.masks) <= REMEMBERED_MAX and len(table.columns) <= REMEMBERED_MAX
+    assert list(mask(table, NodeRules(selector=((HOSTNAME, "n2"),)))) == [False, True]

@@ -15,6 +15,8 @@ from bayplan.placement.tree import Bools, Ints, Objects, spliced
 Codes = NDArray[np.int32]
 ABSENT = -1
 REPELLING = ("NoSchedule", "NoExecute")
+REMEMBERED_MAX = 4096  # answers to rules, and labels that rules ask for: pods may ask without end
+SETS_SPARE = 64  # sets of taints that may be out of use, beside as many as there are nodes
 
 
 @dataclass(slots=True, eq=False)
@@ -43,6 +45,8 @@ class NodeTable:
         """The label's value code of every node."""
         found = self.columns.get(key)
         if found is None:
+            if len(self.columns) >= REMEMBERED_MAX:
+                self.columns.clear()
             code = self.words.setdefault(key, Vocabulary()).code
             found = np.fromiter(
                 (code(node.labels.get(key)) for node in self.nodes), np.int32, len(self.nodes)
@@ -86,9 +90,18 @@ def _code_of_set(table: NodeTable, taints: tuple[Taint, ...]) -> int:
     return table.taint_sets.index(taints)
 
 
+def _tidied(table: NodeTable) -> NodeTable:
+    """Without sets of taints that no node has any more, once they are many: some taints tell the time."""
+    if len(table.taint_sets) <= 2 * len(table.taints) + SETS_SPARE:
+        return table
+    used, codes = np.unique(table.taints, return_inverse=True)
+    sets = [table.taint_sets[code] for code in used]
+    return replace(table, taints=codes.astype(np.int32), taint_sets=sets, masks={}, rows={})
+
+
 def inserted(table: NodeTable, nodes: Objects, row: int) -> NodeTable:
     """The table for nodes with one more row."""
-    node = nodes[row]
+    table, node = _tidied(table), nodes[row]
     columns = {
         key: spliced(codes, row, table.words[key].code(node.labels.get(key)))
         for key, codes in table.columns.items()
@@ -105,7 +118,7 @@ def removed(table: NodeTable, nodes: Objects, row: int) -> NodeTable:
 
 def changed(table: NodeTable, nodes: Objects, row: int) -> NodeTable:
     """The table for nodes with another one at that row; only the columns that differ are copied."""
-    node = nodes[row]
+    table, node = _tidied(table), nodes[row]
     taints, code = table.taints, _code_of_set(table, node.taints)
     if taints[row] != code:
         taints = taints.copy()
@@ -126,6 +139,8 @@ def mask(table: NodeTable, rules: NodeRules) -> Bools:
     found = table.masks.get(key)
     if found is None:
         found = tolerated(table, rules.tolerations) & selected(table, rules) & attracted(table, rules)
+        if len(table.masks) >= REMEMBERED_MAX:
+            table.masks.clear()
         table.masks[key] = found
     return found
 

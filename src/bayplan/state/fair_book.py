@@ -234,5 +234,10 @@ def hold_of(pod: Pod) -> Hold:
 
 
 def _add(sums: Sums, amounts: Mapping[str, int], sign: int) -> None:
+    """Of what is given back nothing is kept: names of resources come and go without end."""
     for resource, amount in amounts.items():
-        sums[resource] = sums.get(resource, 0) + sign * amount
+        left = sums.get(resource, 0) + sign * amount
+        if left:
+            sums[resource] = left
+        else:
+            sums.pop(resource, None)
