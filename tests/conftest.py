@@ -23,6 +23,7 @@ REAL = "control plane"
 """The group of all tests that share the real control plane: with several workers, one worker has them all."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of one file stay together, and so do all that use the real control plane."""
     real = {
