@@ -4,6 +4,7 @@ PYTHON ?= python3
 CASES  ?= ../shared/cases
 ONLY   ?= *
 SEEDS  ?= 1000
+WORKERS ?= 2
 SECONDS ?= 60
 SEED   ?= 1
 
@@ -11,6 +12,7 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/stamp
 
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 CONFORMANCE = $(BIN)/python -m tests.conformance --cases '$(CASES)' --only '$(ONLY)'
 
 .DEFAULT_GOAL := help
@@ -46,7 +48,8 @@ demo: $(STAMP) ## Start a cluster in memory, schedule the example jobs in it, an
 	@$(BIN)/bayplan up
 
 test: $(STAMP) ## Run every test, the conformance cases first
-	@status=0; $(CONFORMANCE) || status=$$?; $(BIN)/python -m pytest || status=$$?; exit $$status
+	@if command -v go >/dev/null; then $(BIN)/python -m tools.controlplane build >/dev/null || true; fi
+	@status=0; $(CONFORMANCE) || status=$$?; $(PYTEST) || status=$$?; exit $$status
 
 check: $(STAMP) ## Lint, format check and types, changing nothing
 	$(BIN)/ruff check .

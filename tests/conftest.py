@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,6 +19,33 @@ if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
 
 SKIPPED = pytest.StashKey[str]()
+REAL = "control plane"
+"""The group of all tests that share the real control plane: with several workers, one worker has them all."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of one file stay together, and so do all that use the real control plane."""
+    real = {
+        item.path for item in items if "end_to_end" in item.path.parts or "conversations" in item.path.parts
+    }
+    real &= {item.path for item in items if "cluster" in getattr(item, "fixturenames", ())}
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(REAL if item.path in real else str(item.path)))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker hands over what the summary is to say."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output[REAL] = session.config.stash.get(SKIPPED, "")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A worker has ended."""
+    if reason := getattr(node, "workeroutput", {}).get(REAL, ""):
+        node.config.stash[SKIPPED] = reason
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -182,14 +181,11 @@ def test_sixty_thousand_nodes_in_one_slice_fit_one_object(cloud: str) -> None:
 )
 def test_a_hundred_thousand_nodes_in_several_slices_fit_one_object(cloud: str, pools: int) -> None:
     nodes = on_nodes(*sorted(CLOUDS[cloud](i, pools) for i in range(100_000)))
-    before = time.process_time()
     wire = encode_slices(nodes)
-    spent = time.process_time() - before
     assert len(wire["slices"]) <= SLICES_MAX
     assert max(part["domainCount"] for part in wire["slices"]) <= ROOTS_MAX
     assert size(wire) < STORE_MAX
     assert read(wire) == (nodes, ())
-    assert spent < 1.0
 
 
 @pytest.mark.parametrize("by_node_prefix", [True, False])

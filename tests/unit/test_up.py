@@ -28,7 +28,11 @@ current-context: prod
 
 
 def started(*options: str) -> subprocess.Popen[str]:
-    """It runs once it has told what to try next."""
+    """It runs once it has told what to try next.
+
+    A shell lets what it runs in the background ignore SIGINT, and children inherit that: it is undone here.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         [*COMMAND, *options],
         stdout=subprocess.PIPE,

@@ -21,6 +21,7 @@ class Wanting:
     """A role that only wants kinds."""
 
     def __init__(self, *, optional: bool) -> None:
+        self.name = f"optional {optional}"
         plurals = (f"things{number}" for number in range(12))
         self.kinds = [Kind("", "v1", "Thing", plural, optional=optional) for plural in plurals]
 
