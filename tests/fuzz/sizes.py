@@ -15,8 +15,7 @@ _DEPTH_MAX = 8
 BOUNDED = ("scheduler.reading.shapes.", "scheduler.state.index.columns.columns", "._table.")
 """Caches that begin anew when they hold too much, and rows for as many pods as there ever were at a time."""
 KEPT_ON_PURPOSE = ("scheduler.state.index.slots.",)
-"""A number for every node name that a node or a pod ever had: some hundred bytes each, so that counts stay right
-when rows move."""
+"""A number for every node name that a node or a pod ever had, so that counts stay right when rows move."""
 
 
 def kept_by(roles: Mapping[str, object]) -> dict[str, int]:
