@@ -22,16 +22,16 @@ SKIPPED = pytest.StashKey[str]()
 REAL = "control plane"
 """The group of all tests that share the real control plane: with several workers, one worker has them all."""
 
+IN_MEMORY = {"test_embedded_kubectl.py", "test_examples_embedded.py", "test_up.py"}
+"""End-to-end tests that need no real control plane."""
+
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of one file stay together, and so do all that use the real control plane."""
-    real = {
-        item.path for item in items if "end_to_end" in item.path.parts or "conversations" in item.path.parts
-    }
-    real &= {item.path for item in items if "cluster" in getattr(item, "fixturenames", ())}
     for item in items:
-        item.add_marker(pytest.mark.xdist_group(REAL if item.path in real else str(item.path)))
+        real = {"end_to_end", "conversations"} & set(item.path.parts) and item.path.name not in IN_MEMORY
+        item.add_marker(pytest.mark.xdist_group(REAL if real else str(item.path)))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
