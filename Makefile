@@ -12,7 +12,7 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/stamp
 
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope
 CONFORMANCE = $(BIN)/python -m tests.conformance --cases '$(CASES)' --only '$(ONLY)'
 
 .DEFAULT_GOAL := help

@@ -6,10 +6,11 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from tests.lacking import lacking
 from tools.controlplane.build import build, unavailable
@@ -26,12 +27,17 @@ IN_MEMORY = {"test_embedded_kubectl.py", "test_examples_embedded.py", "test_up.p
 """End-to-end tests that need no real control plane."""
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of one file stay together, and so do all that use the real control plane."""
-    for item in items:
-        real = {"end_to_end", "conversations"} & set(item.path.parts) and item.path.name not in IN_MEMORY
-        item.add_marker(pytest.mark.xdist_group(REAL if real else str(item.path)))
+class Sharing(LoadScopeScheduling):  # type: ignore[misc]
+    """Several workers share the tests: those of a file stay together, and so do all on the control plane."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = PurePosixPath(nodeid.partition("::")[0])
+        real = {"end_to_end", "conversations"} & set(path.parts) and path.name not in IN_MEMORY
+        return REAL if real else str(path)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Sharing:
+    return Sharing(config, log)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
