@@ -13,6 +13,7 @@ from bayplan.model.gang import Locality
 from bayplan.model.plan import Bind, Displace, Plan, Refuse
 from bayplan.model.profile import Profile
 from bayplan.model.standstill import Hindrance
+from bayplan.model.watchdog import Watchdog
 from bayplan.placement.fit_neighbours import NeighbourFit
 from bayplan.placement.fit_spread import SpreadFit
 from bayplan.runtime.telling import Teller
@@ -68,9 +69,9 @@ def test_a_scheduler_that_forgets_what_it_decided_is_caught(monkeypatch: pytest.
 
 
 def test_a_scheduler_that_starts_gangs_in_part_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def most(look: Look, profile: Profile, now: float) -> Plan:
+    def most(look: Look, profile: Profile, now: float, watchdog: Watchdog) -> Plan:
         """The second pod of each gang is never bound."""
-        plan = decide_gangs(look, profile, now)
+        plan = decide_gangs(look, profile, now, watchdog)
         kept = [a for a in plan.actions if not (isinstance(a, Bind) and a.pod.key.name.endswith("-1"))]
         return Plan(tuple(kept))
 
@@ -122,9 +123,9 @@ def test_a_gang_that_should_leave_whole_and_does_not_is_caught(monkeypatch: pyte
 
 
 def test_those_who_are_sent_away_in_vain_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def hasty(look: Look, profile: Profile, now: float) -> Plan:
+    def hasty(look: Look, profile: Profile, now: float, watchdog: Watchdog) -> Plan:
         """Whoever does not fit sends somebody away, whether that helps or not."""
-        plan = decide_gangs(look, profile, now)
+        plan = decide_gangs(look, profile, now, watchdog)
         more: list[Displace] = []
         for action in plan.actions:
             if isinstance(action, Refuse) and action.why.hindrance is Hindrance.NO_ROOM:
