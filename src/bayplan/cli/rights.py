@@ -15,6 +15,7 @@ from bayplan.dialects.kube.gangs.gates import GROUP as GANGS
 from bayplan.dialects.kueue.job_defaults import DEFAULT_QUEUE
 from bayplan.dialects.kueue.provisioning_requests import REQUESTS, TEMPLATES
 from bayplan.runtime.admission_role import AdmissionRole
+from bayplan.runtime.default_queues import LEVELS
 from bayplan.runtime.default_queues import WATCHED as DEFAULT_QUEUES
 from bayplan.runtime.grouper_defaults import CONFIG_MAPS
 from bayplan.runtime.grouper_role import GrouperRole
@@ -144,6 +145,7 @@ ROLES: dict[str, Rights] = {
             ),
             *_trusted_definitions(converted()),
             Right(_KUEUE, (DEFAULT_QUEUES.plural,), ("list", "watch"), (DEFAULT_QUEUE,)),
+            Right(LEVELS.group, (LEVELS.plural,), ("list", "watch")),  # to warn of levels that none has
             *_looking_up(LOOKED_UP),  # owners that pods and jobs name, and priority classes
         ),
         at_home=(Right("", ("secrets",), ("get", "update"), (SECRET_NAME, AUTHORITY_NAME)),),
