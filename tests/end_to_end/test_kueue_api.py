@@ -199,7 +199,7 @@ def test_what_the_old_version_cannot_say_survives_a_write_in_it(api: Server) -> 
         new = api.get("clusterqueues", "kept")
         assert new["spec"]["concurrentAdmissionPolicy"] == policy and new["spec"]["stopPolicy"] == "Hold"
         assert new["status"] == {"pendingWorkloads": 3}
-        assert api.get(old_queue, "kept")["status"] == {"pendingWorkloads": 3}, "no status comes out of a note"
+        assert api.get(old_queue, "kept")["status"] == {"pendingWorkloads": 3}
     finally:
         api.kubectl("delete", "clusterqueue", "kept")
 
