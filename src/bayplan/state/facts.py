@@ -107,14 +107,14 @@ class Facts:
                 self._begin()
             case _:
                 self._surroundings(change)
+        self.index.slots.tidy()
 
     def _surroundings(self, change: Change) -> None:
         match change:
             case TopologySeen(topology):
                 self._topology_seen(topology)
-            case TopologyLost(name):
-                if name != FLAT.name:
-                    self.clusters.pop(name, None)
+            case TopologyLost(name) if name != FLAT.name:
+                self.clusters.pop(name, None)
             case BudgetSeen(budget):
                 self._budget(budget.namespace, budget.name, budget)
             case BudgetLost(namespace, name):

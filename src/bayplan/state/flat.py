@@ -65,6 +65,7 @@ class Flat(Cluster):
     def __init__(self, slots: Slots) -> None:
         super().__init__(FLAT)
         self.slots = slots
+        slots.users.append(self.nodes.__contains__)
         self._land: Land | None = None
         self._allocatable: Ints | None = None
         self._view: tuple[Supply, Ground] | None = None
@@ -102,6 +103,10 @@ class Flat(Cluster):
         if self._allocatable is not None and before.allocatable != node.allocatable:
             self._allocatable = self._allocatable.copy()
             self._allocatable[:, row] = self._amounts(node)
+
+    def remove(self, name: str) -> None:
+        super().remove(name)
+        self.slots.drop(name)
 
     def _take(self, row: int, names: Iterable[str]) -> None:
         self._view = None
