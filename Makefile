@@ -93,9 +93,11 @@ fuzz: $(STAMP) ## Run changed inputs through decoders, roles, webhooks, HTTP API
 
 LONG_INPUTS = 1000000
 
-test-long: $(STAMP) ## What takes too long for every change: a million fuzzed inputs, and SEEDS simulations
+test-long: $(STAMP) ## What takes too long for every change: a million fuzzed inputs, SEEDS simulations, a tenth with --throw
 	@$(BIN)/python -m tests.fuzz --inputs $(LONG_INPUTS) --seed $(SEED) --processes 2
 	@$(BIN)/python -m bayplan.simulator --seeds $(SEEDS)
+	@$(BIN)/python -m bayplan.simulator --throw --seeds $$(( ($(SEEDS) + 9) / 10 ))
+	@CHURN_NAMES=100000 $(PYTEST) tests/properties/test_node_churn.py
 
 clean: ## Remove .venv and everything that was generated
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist reports
