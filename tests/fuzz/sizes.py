@@ -15,9 +15,10 @@ _DEPTH_MAX = 8
 BOUNDED = (
     *("scheduler.reading.shapes.", "scheduler.state.index.columns.columns", "._table."),
     *("scheduler.state.index.slots.names", "scheduler.state.index.slots.spare"),
+    *(".hosts.changed", ".paths.changed", "admission.queue_changes.gone"),
 )
-"""Caches that begin anew when they hold too much, and rows and numbers that are used again: for as many pods
-and node names as there ever were at a time.
+"""Caches that begin anew when they hold too much, changes that are settled once they are many, and rows and
+numbers that are used again: for as many pods and node names as there ever were at a time.
 """
 
 

@@ -142,6 +142,7 @@ class AdmissionState:
     def _rules_changed(self) -> None:
         rules = self.rules
         self.holdings.set_rules(rules.flavors, rules.shared.values(), rules.queues.values())
+        self.lines.drop_unused(rules.queues)
         self._wake_all()
 
     def _shift(self, shifts: Iterable[Shift]) -> None:
