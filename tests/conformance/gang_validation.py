@@ -12,7 +12,7 @@ from typing import Any
 from bayplan.backends.embedded import metadata
 from bayplan.backends.embedded.gangs import GangApi
 from bayplan.backends.embedded.pod_rules import check_spec
-from bayplan.backends.embedded.resources import Resource
+from bayplan.backends.embedded.resource import Resource
 from bayplan.backends.embedded.status import Problem, Refusal, from_field
 from bayplan.backends.embedded.store import Store
 from bayplan.dialects.api import Kind

@@ -10,7 +10,7 @@ from typing import Any
 
 from bayplan.backends.definitions import define
 from bayplan.backends.embedded.options import Options
-from bayplan.backends.embedded.resources import Resource
+from bayplan.backends.embedded.resource import Resource
 from bayplan.backends.embedded.status import Refusal
 from bayplan.backends.embedded.store import Store
 from bayplan.backends.embedded.writing import read

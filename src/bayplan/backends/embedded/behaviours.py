@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bayplan.backends.embedded.resources import Resource
+from bayplan.backends.embedded.resource import Resource
 from bayplan.backends.embedded.status import Problem
 
 if TYPE_CHECKING:

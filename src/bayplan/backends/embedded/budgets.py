@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from bayplan.backends.embedded import scalars
 from bayplan.backends.embedded.history import DELETED, Change
-from bayplan.backends.embedded.resources import Resource
+from bayplan.backends.embedded.resource import Resource
 from bayplan.backends.embedded.selectors import selector_matcher
 
 if TYPE_CHECKING:

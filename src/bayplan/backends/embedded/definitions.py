@@ -10,7 +10,8 @@ from bayplan.backends.embedded import rules, scalars
 from bayplan.backends.embedded.behaviours import Behaviour
 from bayplan.backends.embedded.history import DELETED, Change
 from bayplan.backends.embedded.reading import reader
-from bayplan.backends.embedded.resources import Convert, ConvertTo, Resource, version_rank
+from bayplan.backends.embedded.resource import Convert, ConvertTo, Resource
+from bayplan.backends.embedded.resources import version_rank
 from bayplan.backends.embedded.status import Problem, required, unsupported, wrong
 from bayplan.backends.embedded.structural import Checker, walker
 from bayplan.backends.embedded.tables import Column, custom_columns

@@ -8,7 +8,7 @@ from bayplan.backends.embedded import definitions, scalars
 from bayplan.backends.embedded.admission import DELETE, Review
 from bayplan.backends.embedded.garbage import FOREGROUND, ORPHAN
 from bayplan.backends.embedded.options import Deletion, Target
-from bayplan.backends.embedded.resources import Resource, outward
+from bayplan.backends.embedded.resource import Resource, outward
 from bayplan.backends.embedded.status import failed_precondition, forbidden, not_found, success
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bayplan.backends.embedded.behaviours import Behaviour
 from bayplan.backends.embedded.priorities import set_priority
-from bayplan.backends.embedded.resources import Resource, key_of, outward
+from bayplan.backends.embedded.resource import Resource, key_of, outward
 from bayplan.backends.embedded.status import Problem, forbidden, from_field
 from bayplan.dialects.kube.gangs.admission import missing_template
 from bayplan.dialects.kube.gangs.conversion import converter

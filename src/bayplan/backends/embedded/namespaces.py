@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from bayplan.backends.embedded import deleting
 from bayplan.backends.embedded.history import DELETED, Change
 from bayplan.backends.embedded.options import Deletion, Target
-from bayplan.backends.embedded.resources import Resource
+from bayplan.backends.embedded.resource import Resource
 
 if TYPE_CHECKING:
     from bayplan.backends.embedded.store import Store

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bayplan.backends.embedded.resources import Object, Resource
+from bayplan.backends.embedded.resource import Object, Resource
 from bayplan.backends.embedded.status import forbidden
 
 if TYPE_CHECKING:

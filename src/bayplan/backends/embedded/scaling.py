@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from bayplan.backends.embedded import patches
 from bayplan.backends.embedded.cells_of_controllers import selector_text
 from bayplan.backends.embedded.options import Options
-from bayplan.backends.embedded.resources import Resource
+from bayplan.backends.embedded.resource import Resource
 from bayplan.backends.embedded.status import bad_request, conflict, invalid, wrong
 
 if TYPE_CHECKING:

@@ -27,7 +27,8 @@ from bayplan.backends.embedded.admission import Admission
 from bayplan.backends.embedded.history import Change, Watch, with_version
 from bayplan.backends.embedded.options import Deletion, Options, Target
 from bayplan.backends.embedded.paging import TOO_OLD, parse_version, read_token, write_token
-from bayplan.backends.embedded.resources import ConvertTo, Resource, Resources, builtin, key_of, outward
+from bayplan.backends.embedded.resource import ConvertTo, Resource, key_of, outward
+from bayplan.backends.embedded.resources import Resources, builtin
 from bayplan.backends.embedded.selectors import everything, field_matcher, label_matcher
 from bayplan.backends.embedded.shelf import Shelf
 from bayplan.backends.embedded.status import Refusal, expired, not_found

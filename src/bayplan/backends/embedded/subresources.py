@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bayplan.backends.embedded import budgets, deleting, scalars
 from bayplan.backends.embedded.options import Deletion, Target
 from bayplan.backends.embedded.reading import Unreadable, reader
-from bayplan.backends.embedded.resources import key_of
+from bayplan.backends.embedded.resource import key_of
 from bayplan.backends.embedded.status import (
     Refusal,
     bad_request,

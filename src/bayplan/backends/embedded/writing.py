@@ -10,7 +10,7 @@ from bayplan.backends.embedded import patches, scalars
 from bayplan.backends.embedded.admission import CREATE, UPDATE, Review
 from bayplan.backends.embedded.options import Options, Target
 from bayplan.backends.embedded.reading import Unreadable, copied
-from bayplan.backends.embedded.resources import Resource, inward, key_of, outward
+from bayplan.backends.embedded.resource import Resource, inward, key_of, outward
 from bayplan.backends.embedded.status import (
     Refusal,
     already_exists,
