@@ -22,6 +22,7 @@ from pathlib import Path
 
 from bayplan.backends.definitions import define
 from bayplan.backends.embedded.backend import EmbeddedBackend
+from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.store import Store
 from bayplan.dialects.kube.wire import NODES
 from bayplan.dialects.kueue import admitting
@@ -65,7 +66,7 @@ class Nowhere(MemoryJournal):
 def throughput(share: float) -> Figure:
     """All Workloads through the cluster in memory, in real time."""
     numbers = itertools.count(1)
-    store = Store(time.time, lambda: f"uid-{next(numbers):08d}", lambda: f"{next(numbers):05x}")
+    store = new_store(time.time, lambda: f"uid-{next(numbers):08d}", lambda: f"{next(numbers):05x}")
     define(store)
     kinds = {kind.kind: kind for kind in admitting.KINDS}
     for rule in rules():

@@ -8,7 +8,7 @@ from typing import Any
 
 from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.backend import EmbeddedBackend
-from bayplan.backends.embedded.store import Store
+from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.stagehands.crew import CONTROLLERS, Controller, Crew
 from bayplan.backends.stagehands.definitions import definitions, of_anything
 from bayplan.cli.in_process import ask_our_functions
@@ -51,7 +51,7 @@ class JobWorld:
     ) -> None:
         self.clock = VirtualClock()
         uids, endings = count(1), count(1)
-        self.store = Store(self.clock.wall, lambda: f"uid-{next(uids)}", lambda: f"{next(endings):05d}")
+        self.store = new_store(self.clock.wall, lambda: f"uid-{next(uids)}", lambda: f"{next(endings):05d}")
         ask_our_functions(self.store)
         define(self.store)
         for definition in (*definitions(), *(of_anything(one.kind) for one in operators)):

@@ -9,7 +9,7 @@ from typing import Any
 
 from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.backend import EmbeddedBackend
-from bayplan.backends.embedded.store import Store
+from bayplan.backends.embedded.cluster import new_store
 from bayplan.dialects.api import Ended, Kind, Outcome, Write
 from bayplan.dialects.kube.wire import NODES
 from bayplan.dialects.kueue import admitting
@@ -66,7 +66,9 @@ class World:
 
     def __init__(self, definition: Object | None = None) -> None:
         numbers, self.now = itertools.count(1), NOW
-        self.store = Store(lambda: self.now, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers):05d}")
+        self.store = new_store(
+            lambda: self.now, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers):05d}"
+        )
         define(self.store)
         if definition is not None:
             self.store.create(DEFINITIONS, definition)

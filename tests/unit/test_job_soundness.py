@@ -9,7 +9,7 @@ import pytest
 
 from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.backend import EmbeddedBackend
-from bayplan.backends.embedded.store import Store
+from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.stagehands.definitions import of_anything
 from bayplan.dialects.jobs.kinds import KINDS
 from bayplan.dialects.jobs.running import resource
@@ -58,7 +58,9 @@ class World:
     def __init__(self) -> None:
         self.now = 1_800_000_000.0
         numbers = iter(range(1, 10_000))
-        self.store = Store(lambda: self.now, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers):05d}")
+        self.store = new_store(
+            lambda: self.now, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers):05d}"
+        )
         define(self.store)
         for kind in SPECS:
             self.store.create(DEFINITIONS, of_anything(resource(kind)))

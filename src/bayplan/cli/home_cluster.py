@@ -13,9 +13,9 @@ from typing import Any
 
 from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.backend import EmbeddedBackend
+from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.http import Face
 from bayplan.backends.embedded.kubeconfig_merge import Merged
-from bayplan.backends.embedded.store import Store
 from bayplan.backends.stagehands.crew import Crew
 from bayplan.backends.stagehands.definitions import definitions
 from bayplan.cli.explain import brief
@@ -113,7 +113,7 @@ class HomeCluster:
         self.clock, self.shape = clock, shape
         self.lock = threading.RLock()
         letters = Random(uuid.uuid4().int)
-        self.store = Store(
+        self.store = new_store(
             clock.wall,
             lambda: str(uuid.uuid4()),
             lambda: "".join(letters.choices("bcdfghjklmnpqrstvwxz", k=5)),
