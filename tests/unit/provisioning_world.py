@@ -12,8 +12,8 @@ from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.backends.embedded.cluster import new_store
 from bayplan.dialects.api import Ended, Kind, Outcome, Write
 from bayplan.dialects.kube.wire import NODES
-from bayplan.dialects.kueue import admitting
-from bayplan.dialects.kueue.admitting import CONFIGS
+from bayplan.dialects.kueue import api_kinds
+from bayplan.dialects.kueue.api_kinds import CONFIGS
 from bayplan.dialects.kueue.provisioning_requests import REQUESTS, TEMPLATES
 from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.loop import Loop
@@ -85,13 +85,13 @@ class World:
         for kind, obj in (
             ruled(CONFIGS, "slow", config()),
             ruled(
-                admitting.CHECKS,
+                api_kinds.CHECKS,
                 "prov",
                 {"controllerName": "kueue.x-k8s.io/provisioning-request", "parameters": parameters},
             ),
-            ruled(admitting.FLAVORS, "made", flavor),
-            ruled(admitting.CLUSTER_QUEUES, "made-queue", {**queue, "admissionChecksStrategy": checks}),
-            ruled(admitting.LOCAL_QUEUES, "made", {"clusterQueue": "made-queue"}, "ml"),
+            ruled(api_kinds.FLAVORS, "made", flavor),
+            ruled(api_kinds.CLUSTER_QUEUES, "made-queue", {**queue, "admissionChecksStrategy": checks}),
+            ruled(api_kinds.LOCAL_QUEUES, "made", {"clusterQueue": "made-queue"}, "ml"),
         ):
             self.cluster.put(kind, obj)
         self.begin()
@@ -114,7 +114,7 @@ class World:
         self.pass_time()
 
     def workload(self, name: str = "train") -> Object:
-        return self.store.get(admitting.WORKLOADS, "ml", name)
+        return self.store.get(api_kinds.WORKLOADS, "ml", name)
 
     def told(self, kind: str) -> tuple[str, str]:
         return conditions(self.workload()["status"])[kind][:2]

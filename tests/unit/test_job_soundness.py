@@ -14,7 +14,7 @@ from bayplan.backends.stagehands.definitions import of_anything
 from bayplan.dialects.jobs.kinds import KINDS
 from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.jobs.soundness import DEPTH_MAX, flaws
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from bayplan.dialects.kueue.admission import errors
 from bayplan.runtime.jobs_role import JobsRole
 from bayplan.runtime.loop import Loop
@@ -76,7 +76,7 @@ class World:
 
     def queued(self) -> set[str]:
         """The jobs that have Workloads."""
-        found = self.store.list(admitting.WORKLOADS, "default").items
+        found = self.store.list(api_kinds.WORKLOADS, "default").items
         return {one["metadata"]["ownerReferences"][0]["name"] for one in found}
 
     def told(self, name: str) -> list[str]:

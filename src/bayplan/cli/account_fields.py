@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from bayplan.dialects.jobs.kinds import KINDS
 from bayplan.dialects.jobs.train_runtime import PATCH_MANAGER
-from bayplan.dialects.kueue.annotations import ELASTIC_GATE, MANAGED
-from bayplan.dialects.kueue.job_defaults import TOPOLOGY_GATE
+from bayplan.dialects.kueue.annotations import ELASTIC_GATE, MANAGED, TOPOLOGY_GATE
 from bayplan.dialects.kueue.job_rules import SCHEDULING_GATE
 
 NEW, OLD = "variables.now", "variables.before"

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import click
 
 from bayplan.cli.gang_facts import owner_of
-from bayplan.cli.listing import checked_namespace
-from bayplan.cli.live_state import Live, Object
+from bayplan.cli.live_state import Live, Object, checked_namespace
 from bayplan.cli.scheduled_state import Scheduled, read_scheduled
 from bayplan.cli.words import shown_name
 from bayplan.dialects.jobs.kinds import KINDS
@@ -18,9 +17,8 @@ from bayplan.dialects.kai.names import POD_GROUP as KAI_GROUPS
 from bayplan.dialects.kube.closest import several_close
 from bayplan.dialects.kube.gang_objects import GANG_KINDS
 from bayplan.dialects.kube.wire import PODS_KIND, PodWire
-from bayplan.dialects.kueue.annotations import POD_GROUP
+from bayplan.dialects.kueue.annotations import POD_GROUP, WORKLOAD_NAME
 from bayplan.dialects.kueue.conditions import FINISHED, is_true
-from bayplan.dialects.kueue.job_starts import WORKLOAD_NAME
 from bayplan.dialects.kueue.scheduled import JOB_SET_NAME
 from bayplan.model.charter import Charter
 from bayplan.model.gang import Ref

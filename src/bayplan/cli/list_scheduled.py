@@ -27,8 +27,7 @@ from bayplan.dialects.kai.names import POD_GROUP
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.times import seconds, timestamp
 from bayplan.dialects.kueue.annotations import POD_GROUP as QUEUED_GROUP
-from bayplan.dialects.kueue.annotations import POD_GROUP_COUNT
-from bayplan.dialects.kueue.job_starts import WORKLOAD_NAME
+from bayplan.dialects.kueue.annotations import POD_GROUP_COUNT, WORKLOAD_NAME
 from bayplan.dialects.kueue.scheduled import wants_us
 from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod, PodKey

@@ -12,7 +12,7 @@ from bayplan.cli.home_cluster import HomeCluster
 from bayplan.cli.words import counted, shown_name
 from bayplan.dialects.kube.times import seconds
 from bayplan.dialects.kube.wire import PODS_KIND
-from bayplan.dialects.kueue.admitting import WORKLOADS
+from bayplan.dialects.kueue.api_kinds import WORKLOADS
 from bayplan.dialects.kueue.scheduled import JOB_SET_NAME
 from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod, PodKey

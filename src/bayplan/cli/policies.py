@@ -13,21 +13,25 @@ from typing import Any
 from bayplan.cli.account_fields import JOBS, POD, POD_STATUS, VARIABLES, every
 from bayplan.dialects.jobs.kinds import KINDS
 from bayplan.dialects.kueue.annotations import (
+    CLUSTER_QUEUE,
     ELASTIC_GATE,
+    GROUP_INDEX,
     INDEX_FROM,
+    LOCAL_QUEUE,
     MANAGED,
     OFFSET,
     POD_GROUP,
     POD_GROUP_COUNT,
+    POD_SET,
     PREBUILT,
     ROLE_HASH,
     SERVING,
     SLICE_NAME,
     SUSPENDED_BY,
+    TOPOLOGY_GATE,
+    WORKLOAD_NAME,
 )
-from bayplan.dialects.kueue.job_defaults import GROUP_INDEX, TOPOLOGY_GATE
 from bayplan.dialects.kueue.job_rules import SCHEDULING_GATE
-from bayplan.dialects.kueue.job_starts import CLUSTER_QUEUE, LOCAL_QUEUE, POD_SET, WORKLOAD_NAME
 from bayplan.runtime.job_shelf import FLAGGED
 
 Object = dict[str, Any]

@@ -12,7 +12,7 @@ from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.kinds import KINDS
 from bayplan.dialects.kai.names import POD_GROUP as KAI_GROUP
 from bayplan.dialects.kube.gangs.gates import GROUP as GANGS
-from bayplan.dialects.kueue.job_defaults import DEFAULT_QUEUE
+from bayplan.dialects.kueue.annotations import DEFAULT_QUEUE
 from bayplan.dialects.kueue.provisioning_requests import REQUESTS, TEMPLATES
 from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.default_queues import LEVELS

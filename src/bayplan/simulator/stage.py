@@ -12,18 +12,18 @@ from bayplan.backends.embedded.gangs import ALL_OF_IT, GangApi
 from bayplan.backends.embedded.store import Store
 from bayplan.backends.stagehands.definitions import definitions
 from bayplan.dialects.kube.wire import NODES, PODS_KIND
-from bayplan.dialects.kueue import admitting, scheduled
+from bayplan.dialects.kueue import api_kinds, scheduled
 
 PLAIN_NODES = replace(NODES, wire=None)
 PLAIN_PODS = replace(PODS_KIND, wire=None)
 LISTED = {"nodes": PLAIN_NODES, "pods": PLAIN_PODS, "jobs": scheduled.JOBS} | {
     kind.plural: kind
     for kind in (
-        admitting.TOPOLOGIES,
-        admitting.FLAVORS,
-        admitting.COHORTS,
-        admitting.CLUSTER_QUEUES,
-        admitting.WORKLOADS,
+        api_kinds.TOPOLOGIES,
+        api_kinds.FLAVORS,
+        api_kinds.COHORTS,
+        api_kinds.CLUSTER_QUEUES,
+        api_kinds.WORKLOADS,
     )
 }
 
