@@ -20,13 +20,14 @@ class NodeStore:
         self.by_name: dict[str, Node] = {}
         self.images = ImageIndex(slots)
         self.flat = Flat(slots)
-        self.clusters: dict[str, Cluster] = {FLAT.name: self.flat}
+        self.clusters: dict[str, Cluster] = {FLAT.name: self.flat.cluster}
         self.ledger = Ledger()
 
     def load(self, fresh: Mapping[str, Node]) -> None:
         """Nodes that were not known before, laid out together."""
         self.by_name |= fresh
-        for cluster in self.clusters.values():
+        self.flat.load(fresh.values())
+        for cluster in self._with_levels():
             cluster.load(fresh.values())
 
     def seen(self, node: Node) -> bool:
@@ -34,7 +35,8 @@ class NodeStore:
         if self.by_name.get(node.name) == node:
             return False
         self.by_name[node.name] = node
-        for cluster in self.clusters.values():
+        self.flat.upsert(node)
+        for cluster in self._with_levels():
             cluster.upsert(node)
         return True
 
@@ -42,7 +44,8 @@ class NodeStore:
         """Whether the node that is gone was known."""
         if self.by_name.pop(name, None) is None:
             return False
-        for cluster in self.clusters.values():
+        self.flat.remove(name)
+        for cluster in self._with_levels():
             cluster.remove(name)
         self.images.note(name, {})
         return True
@@ -70,6 +73,10 @@ class NodeStore:
     def release(self, key: PodKey) -> bool:
         """A pod uses no capacity any more. Whether it used any."""
         return self._shift(self.ledger.release(key))
+
+    def _with_levels(self) -> list[Cluster]:
+        """All but the view by name, whose columns follow the changes of nodes as well."""
+        return [cluster for name, cluster in self.clusters.items() if name != FLAT.name]
 
     def _shift(self, shifts: Iterable[Shift]) -> bool:
         freed = False
