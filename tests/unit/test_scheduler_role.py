@@ -314,7 +314,7 @@ def test_a_deletion_that_is_never_answered_is_made_again_now_and_then_and_given_
     lost = deletions_lost(site)
     someone_has_to_go(site)
     site.run(20)
-    assert 10 <= len(lost) <= 20 and site.role.state.displaced
+    assert 10 <= len(lost) <= 20 and site.role.state.store.displaced
     site.run(ASSUMED_SECONDS)
     assert isinstance(site.journal, MemoryJournal)
     plans = [entry for entry in site.journal.entries() if entry.kind == "plan"]

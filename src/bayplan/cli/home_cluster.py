@@ -180,7 +180,7 @@ class HomeCluster:
 
     def why(self, misfit: Misfit) -> str:
         """A refusal in the words of `bayplan place`."""
-        clusters = self.scheduler.state.clusters
+        clusters = self.scheduler.state.store.nodes.clusters
         cluster = clusters.get(misfit.topology)
         return brief(misfit, Topology("", (HOSTNAME,)) if cluster is None else cluster.topology)
 
