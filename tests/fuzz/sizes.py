@@ -13,8 +13,8 @@ _DEPTH_MAX = 8
 
 
 BOUNDED = (
-    *("scheduler.reading.shapes.", "scheduler.state.index.columns.columns", "._table."),
-    *("scheduler.state.index.slots.names", "scheduler.state.index.slots.spare"),
+    *("scheduler.reading.shapes.", "scheduler.state.store.index.columns.columns", "._table."),
+    *("scheduler.state.store.index.slots.names", "scheduler.state.store.index.slots.spare"),
     *(".hosts.changed", ".paths.changed", "admission.queue_changes.gone"),
 )
 """Caches that begin anew when they hold too much, changes that are settled once they are many, and rows and

@@ -28,7 +28,7 @@ from bayplan.placement.fit_filters import judge
 from bayplan.placement.fit_scores import rank
 from bayplan.placement.floor import Floor
 from bayplan.state.admissions import AdmissionState
-from bayplan.state.board import Board
+from bayplan.state.board import SchedulingState
 from tests.fuzz.sizes import sizes_of
 from tests.properties.seating_worlds import key, shape
 
@@ -48,7 +48,7 @@ class World:
         self.images: dict[str, dict[str, int]] = {}
         self.pods: dict[PodKey, Pod] = {}
         self.gone: list[str] = []  # names that nodes had
-        self.board = Board()
+        self.board = SchedulingState()
         self.board.apply_all([TopologySeen(RACKS), NamespaceSeen("ns", {"team": "a"})])
         self.shapes = [
             replace(shape(self.random, interacting=True), images=(self.random.choice(list(IMAGES)),))
@@ -123,9 +123,9 @@ class World:
             self.images[name] = some
             self.board.apply(ImagesSeen(name, some))
 
-    def fresh(self) -> Board:
+    def fresh(self) -> SchedulingState:
         """A board that hears only of what is there now."""
-        board = Board()
+        board = SchedulingState()
         board.apply_all([TopologySeen(RACKS), NamespaceSeen("ns", {"team": "a"})])
         board.apply_all([NodeSeen(node) for node in self.nodes.values()])
         board.apply_all([ImagesSeen(name, some) for name, some in self.images.items()])
@@ -133,7 +133,7 @@ class World:
         return board
 
 
-def answers(board: Board, shapes: list[Shape], now: float) -> list[Any]:
+def answers(board: SchedulingState, shapes: list[Shape], now: float) -> list[Any]:
     """What is answered about every node, and still is after everything was lifted and put back."""
     scene = board.look([], now).scene
     names = [node.name for node in scene.ground.land.table.nodes]
@@ -141,15 +141,15 @@ def answers(board: Board, shapes: list[Shape], now: float) -> list[Any]:
     found: list[Any] = [names, free if names else {}]
     with Floor(scene) as floor:
         for _ in range(2):
-            places = {one: floor.place_of(one) for one in board.placed}
+            places = {one: floor.place_of(one) for one in board.store.placed}
             found.append({one: names[row] if row >= 0 else "" for one, row in places.items()})
             for wanted in shapes:
                 verdict = judge(floor.scene, wanted)
                 found += [verdict.fits.tolist(), verdict.curable.tolist(), verdict.why]
                 found.append(rank(floor.scene, wanted, verdict.fits).tolist())
-            floor.lift_many(list(board.placed))
+            floor.lift_many(list(board.store.placed))
             found += [judge(floor.scene, wanted).fits.tolist() for wanted in shapes]
-            floor.put_back(list(board.placed))
+            floor.put_back(list(board.store.placed))
     return found
 
 
@@ -162,10 +162,10 @@ def test_nodes_that_come_go_and_come_back_leave_the_answers_of_a_fresh_state(see
             asked = answers(world.board, world.shapes, world.now)
             assert asked == answers(world.fresh(), world.shapes, world.now), step
     known = {*world.nodes, *(pod.node for pod in world.pods.values())}
-    assert set(world.board.index.slots.numbers) <= known
+    assert set(world.board.store.index.slots.numbers) <= known
 
 
-def churned(state: Board | AdmissionState, numbers: range) -> None:
+def churned(state: SchedulingState | AdmissionState, numbers: range) -> None:
     """Nodes come with a pod and images, zones are told of, and all of it goes again, in either order."""
     wants = shape(Random(1), interacting=True)
     for number in numbers:
@@ -176,17 +176,19 @@ def churned(state: Board | AdmissionState, numbers: range) -> None:
         state.apply(ImagesSeen(name, {f"image-{number}": 40 << 20}))
         state.apply(ZonesSeen(NodeZones(name, ())))
         state.apply(PodSeen(Pod(one, f"uid-{number}", {"cpu": 1}, name, wants=Wants(wants), ours=True)))
-        if isinstance(state, Board) and number % 100 == 0:
+        if isinstance(state, SchedulingState) and number % 100 == 0:
             answers(state, [shape(Random(seed), interacting=True) for seed in range(8)], float(number))
         gone = [NodeLost(name), ZonesLost(name), PodLost(one)]
         for change in gone if number % 2 else reversed(gone):
             state.apply(change)
-        if isinstance(state, Board):
+        if isinstance(state, SchedulingState):
             state.heads(float(number))
 
 
-@pytest.mark.parametrize("made", [Board, AdmissionState])
-def test_names_of_nodes_that_are_gone_leave_nothing_behind(made: type[Board | AdmissionState]) -> None:
+@pytest.mark.parametrize("made", [SchedulingState, AdmissionState])
+def test_names_of_nodes_that_are_gone_leave_nothing_behind(
+    made: type[SchedulingState | AdmissionState],
+) -> None:
     state = made()
     stays = {HOSTNAME: "stays", "rack": "r", "zone": "z", "disk": "ssd"}
     state.apply_all([TopologySeen(RACKS), NodeSeen(Node("stays", stays, {"cpu": 4, "pods": 9}))])
