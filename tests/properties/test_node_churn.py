@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bayplan.model.change import (
+    Change,
     ImagesSeen,
     NamespaceSeen,
     NodeLost,
@@ -178,7 +179,7 @@ def churned(state: SchedulingState | AdmissionState, numbers: range) -> None:
         state.apply(PodSeen(Pod(one, f"uid-{number}", {"cpu": 1}, name, wants=Wants(wants), ours=True)))
         if isinstance(state, SchedulingState) and number % 100 == 0:
             answers(state, [shape(Random(seed), interacting=True) for seed in range(8)], float(number))
-        gone = [NodeLost(name), ZonesLost(name), PodLost(one)]
+        gone: list[Change] = [NodeLost(name), ZonesLost(name), PodLost(one)]
         for change in gone if number % 2 else reversed(gone):
             state.apply(change)
         if isinstance(state, SchedulingState):

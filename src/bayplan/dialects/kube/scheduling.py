@@ -170,29 +170,43 @@ class Reading:
             return
         if before is not None and before.uid != pod.uid:
             yield from self._pod_gone(wire)
+        elif before is not None and before.gang != pod.gang:
+            yield from self._copy_left(before)
         self.pods[key] = pod
         if pod.waits:
             self.waiting.setdefault(key.namespace, {})[key] = wire
         else:
-            self.waiting.get(key.namespace, {}).pop(key, None)
+            self._waits_no_more(key)
         if pod.gang is not None and pod.gang.kind == WORKLOAD:
             yield from self._copy(pod.gang, key)
         yield PodSeen(pod)
 
     def _pod_gone(self, wire: PodWire) -> Iterator[Change]:
         key = _key(wire)
-        self.waiting.get(key.namespace, {}).pop(key, None)
+        self._waits_no_more(key)
         pod = self.pods.pop(key, None)
         yield PodLost(key)
-        if pod is not None and pod.gang is not None and pod.gang.kind == WORKLOAD:
-            name = _workload_name(pod.gang)
-            copies = self.copies.get(name, {})
-            pods = copies.get(pod.gang, set())
-            pods.discard(key)
-            if not pods and copies.pop(pod.gang, None) is not None:
-                if not copies:
-                    del self.copies[name]
-                yield CharterLost(pod.gang)
+        if pod is not None:
+            yield from self._copy_left(pod)
+
+    def _waits_no_more(self, key: PodKey) -> None:
+        there = self.waiting.get(key.namespace, {})
+        there.pop(key, None)
+        if not there:
+            self.waiting.pop(key.namespace, None)
+
+    def _copy_left(self, pod: Pod) -> Iterator[Change]:
+        """A pod names its copy of a group no more; the last one to do so takes the rules with it."""
+        if pod.gang is None or pod.gang.kind != WORKLOAD:
+            return
+        name = _workload_name(pod.gang)
+        copies = self.copies.get(name, {})
+        pods = copies.get(pod.gang, set())
+        pods.discard(pod.key)
+        if not pods and copies.pop(pod.gang, None) is not None:
+            if not copies:
+                del self.copies[name]
+            yield CharterLost(pod.gang)
 
     def _read(self, key: PodKey, wire: PodWire) -> Pod:
         meta, spec, status = wire.metadata, wire.spec, wire.status
