@@ -26,6 +26,8 @@ from bayplan.model.rules import Requirement
 
 PROVISIONING = "kueue.x-k8s.io/provisioning-request"
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
+IN_USE = "kueue.x-k8s.io/resource-in-use"
+"""The finalizer of what others depend on."""
 
 _SORTS = {PROVISIONING: CheckSort.PROVISIONING, MULTIKUEUE: CheckSort.ELSEWHERE}
 _STOPS = {"Hold": Stop.HOLD, "HoldAndDrain": Stop.DRAIN}
@@ -37,9 +39,10 @@ _VICTIMS = {
 _GO_ON = "TryNextFlavor"
 
 
-def queue(obj: Field) -> Queue:
-    """A ClusterQueue."""
-    spec = obj.at("spec")
+def queue(obj: Field, *, protects: bool = False) -> Queue:
+    """A ClusterQueue. A caller that `protects` queues with the finalizer also learns which lack it still."""
+    spec, leaving = obj.at("spec"), obj.at("metadata", "deletionTimestamp").present
+    finalizers = [name.text() for name in obj.at("metadata", "finalizers").items()] if protects else []
     return Queue(
         node=QuotaNode(_name(obj), spec.at("cohortName").text(), _quotas(spec), _weight(spec)),
         groups=tuple(_group(group) for group in spec.at("resourceGroups").items()),
@@ -52,7 +55,8 @@ def queue(obj: Field) -> Queue:
         },
         namespaces=label_selector(spec.at("namespaceSelector")),
         stop=_STOPS.get(spec.at("stopPolicy").text(), Stop.OPEN),
-        leaving=obj.at("metadata", "deletionTimestamp").present,
+        leaving=leaving,
+        unprotected=protects and not leaving and IN_USE not in finalizers,
     )
 
 
