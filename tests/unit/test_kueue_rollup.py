@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from bayplan.dialects.kueue import queues, rollup
+from bayplan.dialects.kueue import rollup
+from bayplan.dialects.kueue.annotations import IN_USE
 from bayplan.model.quota import Quota
 from bayplan.model.summary import (
     CellUse,
@@ -235,20 +236,20 @@ def test_what_others_need_stays_until_they_have_let_go(kind: str) -> None:
         meta: Object = {"deletionTimestamp": EARLIER} if leaving else {}
         return rollup.finalizers(kind, obj(name=name, finalizers=list(there), **meta), SUMMARIES)
 
-    assert told("used", "theirs", leaving=False) == ["theirs", queues.IN_USE]
-    assert told("used", queues.IN_USE, leaving=False) is None
-    assert told("used", queues.IN_USE) is None
-    assert told("free", "theirs", queues.IN_USE) == ["theirs"]
+    assert told("used", "theirs", leaving=False) == ["theirs", IN_USE]
+    assert told("used", IN_USE, leaving=False) is None
+    assert told("used", IN_USE) is None
+    assert told("free", "theirs", IN_USE) == ["theirs"]
     if kind != "ClusterQueue":  # which is protected before gangs come
-        assert told("free", queues.IN_USE, leaving=False) == [], "what nobody uses can be deleted without us"
+        assert told("free", IN_USE, leaving=False) == [], "what nobody uses can be deleted without us"
         assert told("free", leaving=False) is None
     assert told("used", "theirs") is None, "nothing is added to what is going away"
 
 
 def test_every_queue_is_protected_before_the_first_gang_comes_to_it() -> None:
     unused = Summaries({"q": QueueSummary("q", Counts())})
-    assert rollup.finalizers("ClusterQueue", obj(), unused) == [queues.IN_USE]
-    leaving = obj(finalizers=[queues.IN_USE], deletionTimestamp=EARLIER)
+    assert rollup.finalizers("ClusterQueue", obj(), unused) == [IN_USE]
+    leaving = obj(finalizers=[IN_USE], deletionTimestamp=EARLIER)
     assert rollup.finalizers("ClusterQueue", leaving, unused) == [], "nothing has quota from it"
 
 

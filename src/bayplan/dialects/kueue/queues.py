@@ -6,6 +6,7 @@ from fractions import Fraction
 
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.quantity import amount, parse_quantity
+from bayplan.dialects.kueue.annotations import IN_USE
 from bayplan.model.quota import (
     Cell,
     Check,
@@ -26,8 +27,6 @@ from bayplan.model.rules import Requirement
 
 PROVISIONING = "kueue.x-k8s.io/provisioning-request"
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
-IN_USE = "kueue.x-k8s.io/resource-in-use"
-"""The finalizer of what others depend on."""
 
 _SORTS = {PROVISIONING: CheckSort.PROVISIONING, MULTIKUEUE: CheckSort.ELSEWHERE}
 _STOPS = {"Hold": Stop.HOLD, "HoldAndDrain": Stop.DRAIN}

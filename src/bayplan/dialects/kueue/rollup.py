@@ -10,9 +10,10 @@ from itertools import groupby
 from math import ceil, isinf
 
 from bayplan.dialects.kube.quantity import spelled
+from bayplan.dialects.kueue.annotations import IN_USE
 from bayplan.dialects.kueue.conditions import Draft, Object
 from bayplan.dialects.kueue.messages import quoted
-from bayplan.dialects.kueue.queues import IN_USE, PROVISIONING
+from bayplan.dialects.kueue.queues import PROVISIONING
 from bayplan.model.summary import (
     CellUse,
     Counts,
