@@ -134,6 +134,7 @@ def helm() -> str:
     return shutil.which("helm") or lacking("there is neither helm nor a go command to build it")
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize(
     ("more", "config"),
