@@ -48,7 +48,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say once for each thing that this machine lacks how many tests were not run for want of it."""
+    """Count conformance cases, and say once for each thing that this machine lacks what was not run."""
+    ended = [report for outcome in ("passed", "failed") for report in terminalreporter.getreports(outcome)]
+    tallies = [value for report in ended for name, value in report.user_properties if name == "cases"]
+    if tallies:
+        passed, failed = (sum(counts) for counts in zip(*tallies, strict=True))
+        terminalreporter.write_line(f"Conformance: {passed} cases passed, {failed} failed")
     skipped = terminalreporter.getreports("skipped")
     for line in not_run(str(report.longrepr[2]) for report in skipped if isinstance(report.longrepr, tuple)):
         terminalreporter.write_line(line)
