@@ -113,7 +113,8 @@ test-long: $(STAMP) ## A million fuzzed inputs, SEEDS simulations, storms, check
 	@$(BIN)/python -m tests.fuzz --inputs $(LONG_INPUTS) --seed $(SEED) --processes 2
 	@$(BIN)/python -m bayplan.simulator --seeds $(SEEDS)
 	@$(BIN)/python -m bayplan.simulator --throw --seeds $(SEEDS)
-	@HYPOTHESIS_PROFILE=thorough $(PYTEST) --dist loadfile --no-loadscope-reorder --tier long
+	@HYPOTHESIS_PROFILE=thorough $(PYTEST) --dist worksteal tests/properties
+	@$(PYTEST) --tier long --dist loadfile --no-loadscope-reorder
 
 test-long-slice: $(STAMP) ## A few minutes of test-long: some inputs, some seeds, one test of SLICE
 	@$(BIN)/python -m tests.fuzz --inputs $(SLICE_INPUTS) --seed $(SEED) --processes 2
