@@ -34,8 +34,8 @@ def test_kubectl_runs_it_as_a_plugin(program: str, tmp_path: Path) -> None:
 
         def kubectl(*arguments: str) -> str:
             return subprocess.run(
-                [program, "bayplan", *arguments], env=environment, text=True, capture_output=True, timeout=PATIENCE,
-                check=True,
+                [program, "bayplan", *arguments], env=environment, text=True, capture_output=True, check=True,
+                timeout=PATIENCE,
             ).stdout  # fmt: skip
 
         assert "fits; its turn has come" in kubectl("list", "gangs", "-A")
