@@ -44,10 +44,10 @@ def rendered(
     files: dict[str, str], namespace: str, more: tuple[str, ...] = (), config: str = "", **chosen: Any
 ) -> list[Object]:
     """What Helm would make of the few things that our templates use, with these roles besides the usual."""
-    values = yaml.safe_load(files["values.yaml"])
+    values = yaml.load(files["values.yaml"], Loader=yaml.CSafeLoader)
     values["roles"] += more
     values["config"] = config or values["config"]
-    grouper = yaml.safe_load(values["config"]).get("grouper") or {}
+    grouper = yaml.load(values["config"], Loader=yaml.CSafeLoader).get("grouper") or {}
     separate = chosen.get("separate", False)
     found = []
     for path, text in files.items():
@@ -66,7 +66,7 @@ def rendered(
                 apart, other, shared = rest.partition("{{- else }}\n")
                 text = before + (apart if separate else shared if other else "")
             text = re.sub(r"{{- (if|end|\$grouper).*?}}\n", "", text)
-            if not yaml.safe_load(re.sub("{{.*?}}", "", text.partition("kind:")[0])):
+            if not yaml.load(re.sub("{{.*?}}", "", text.partition("kind:")[0]), Loader=yaml.CSafeLoader):
                 continue
             text = text.replace("{{ .Release.Namespace }}", namespace)
             text = text.replace('{{ join "," .Values.roles }}', ",".join(values["roles"]))
@@ -80,7 +80,7 @@ def rendered(
             for name in ("image", "replicas"):
                 text = text.replace(f"{{{{ .Values.{name} }}}}", str(values[name]))
             assert "{{" not in text, path
-            found.append(yaml.safe_load(text))
+            found.append(yaml.load(text, Loader=yaml.CSafeLoader))
     return found
 
 
@@ -143,7 +143,7 @@ def helm() -> str:
 def test_helm_agrees(helm: str, tmp_path: Path, more: tuple[str, ...], config: str, separate: bool) -> None:
     folder = tmp_path / "bayplan"
     write_chart(folder)
-    roles = yaml.safe_load(made_chart()["values.yaml"])["roles"]
+    roles = yaml.load(made_chart()["values.yaml"], Loader=yaml.CSafeLoader)["roles"]
     file = tmp_path / "configuration.yaml"
     file.write_text(config)
     chosen = f"roles={{{','.join([*roles, *more])}}}"
@@ -159,5 +159,7 @@ def test_helm_agrees(helm: str, tmp_path: Path, more: tuple[str, ...], config: s
         capture_output=True,
         text=True,
     )
-    found = by_name([document for document in yaml.safe_load_all(made.stdout) if document])
+    found = by_name(
+        [document for document in yaml.load_all(made.stdout, Loader=yaml.CSafeLoader) if document]
+    )
     assert found == by_name(rendered(made_chart(), "here", more, config, separate=separate))
