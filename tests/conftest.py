@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.lacking import lacking
-from tests.tiers import FAST, TIERS, longest_first, not_run, shuffled, tier_of_test
+from tests.tiers import FAST, TIERS, longest_first, not_run, sample, shuffled, tier_of_test
 from tools.controlplane.build import build, unavailable
 from tools.controlplane.plan import DEFAULT_KUBE, cache_root
 
@@ -28,14 +28,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--tier", choices=list(TIERS), help="; ".join(f"{name}: {told}" for name, told in TIERS.items())
     )
     parser.addoption("--shuffle", type=int, metavar="SEED", help="a random order, the same for a seed")
-    parser.addoption("--one-in", type=int, default=1, metavar="N", help="run one of N tests of the tier")
+    parser.addoption("--one-in", type=int, default=1, metavar="N", help="one of N tests of the tier")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests of the tier that was asked for, in the order in which they are to start."""
     if tier := config.getoption("tier"):
-        kept = [item for item in items if tier_of_test(item) == tier][:: config.getoption("one_in")]
+        kept = sample([item for item in items if tier_of_test(item) == tier], config.getoption("one_in"))
         chosen = set(kept)
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = kept

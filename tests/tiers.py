@@ -33,6 +33,13 @@ def tier_of_test(item: pytest.Item) -> str:
     return tier_of((mark.name for mark in item.iter_markers()), getattr(item, "fixturenames", ()))
 
 
+def sample(items: Sequence[pytest.Item], one_in: int) -> Sequence[pytest.Item]:
+    """Each test of a number `one_in`, of those that need no control plane; with 1, all tests."""
+    if one_in == 1:
+        return items
+    return [item for item in items if CONTROL_PLANE not in getattr(item, "fixturenames", ())][::one_in]
+
+
 def longest_first(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """Files with a mark `minutes` come first, the longest at the head: none of them starts last of all."""
 
