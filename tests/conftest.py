@@ -74,7 +74,7 @@ def control_plane(
         return
     kube = os.environ.get("KUBE") or DEFAULT_KUBE
     if reason := unavailable(kube):
-        lacking(f"no real control plane: {reason}")
+        lacking(f"No real control plane: {reason}")
     capture = request.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
         build(kube, out=sys.stderr)  # the first time takes long: show how far it is
@@ -96,6 +96,6 @@ def program() -> str:
     found = str(built) if built.exists() else shutil.which("kubectl")
     if found is None:
         lacking(
-            "kubectl is needed to ask the embedded API server; install it, or run `make control-plane` once"
+            "Kubectl is needed to ask the embedded API server; install it, or run `make control-plane` once"
         )
     return found

@@ -51,9 +51,9 @@ def test_contributing_says_which_tier_a_test_belongs_to() -> None:
 
 
 def test_what_a_machine_lacks_is_told_once_with_the_number_of_tests() -> None:
-    reason = f"Skipped: {LACKING}no real control plane: install Go"
+    reason = f"Skipped: {LACKING}No real control plane: install Go"
     assert not_run([reason, reason, "Skipped: the extra cel is not installed"]) == [
-        "2 tests were not run: no real control plane: install Go"
+        "Tests that were not run: 2. No real control plane: install Go"
     ]
 
 

@@ -66,4 +66,4 @@ def shuffled(items: Sequence[pytest.Item], seed: int) -> list[pytest.Item]:
 def not_run(skipped: Iterable[str]) -> list[str]:
     """One line for each thing that the machine lacks, from the reasons of the tests that were skipped."""
     reasons = Counter(told.partition(LACKING)[2] for told in skipped if LACKING in told)
-    return [f"{count} tests were not run: {reason}" for reason, count in reasons.items()]
+    return [f"Tests that were not run: {count}. {reason}" for reason, count in reasons.items()]
