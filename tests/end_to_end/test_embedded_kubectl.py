@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from bayplan.backends.embedded.backend import EmbeddedBackend
+from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.http import Face
 from bayplan.backends.embedded.store import Store
 from bayplan.backends.stagehands.crew import Crew
@@ -66,7 +67,7 @@ class Machine:
 @pytest.fixture(scope="module")
 def machine(program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     letters = "bcdfghjklmnpqrstvwxz2456789"
-    store = Store(
+    store = new_store(
         time.time, lambda: str(uuid.uuid4()), lambda: "".join(secrets.choice(letters) for _ in range(5))
     )
     lock = threading.RLock()

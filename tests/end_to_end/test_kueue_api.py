@@ -20,8 +20,8 @@ import pytest
 
 from bayplan.backends.definitions import define
 from bayplan.backends.embedded import rules
+from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.http import Face
-from bayplan.backends.embedded.store import Store
 from bayplan.cli.definitions import converted
 from bayplan.cli.in_process import hooks
 from bayplan.cli.manifests import Settings, manifests
@@ -91,7 +91,7 @@ def in_memory(request: pytest.FixtureRequest, folder: Path) -> Iterator[Server]:
     """A cluster in memory that asks the functions behind the webhooks."""
     if not rules.available():
         pytest.skip("the extra cel is not installed")
-    store = Store(time.time, lambda: str(uuid.uuid4()), lambda: secrets.token_hex(3))
+    store = new_store(time.time, lambda: str(uuid.uuid4()), lambda: secrets.token_hex(3))
     for hook in hooks(registry()):
         store.admission.register(hook)
     define(store, groups=False)

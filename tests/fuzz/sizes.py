@@ -12,9 +12,9 @@ _ELEMENTS_LOOKED_AT = 50  # of one container; the others look alike
 _DEPTH_MAX = 8
 
 
-BOUNDED = ("scheduler.reading.shapes.", "scheduler.state.index.columns.columns", "._table.")
+BOUNDED = ("scheduler.reading.shapes.", "scheduler.state.store.index.columns.columns", "._table.")
 """Caches that begin anew when they hold too much, and rows for as many pods as there ever were at a time."""
-KEPT_ON_PURPOSE = ("scheduler.state.index.slots.",)
+KEPT_ON_PURPOSE = ("scheduler.state.store.index.slots.",)
 """A number for every node name that a node or a pod ever had, so that counts stay right when rows move."""
 
 

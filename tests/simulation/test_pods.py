@@ -25,7 +25,7 @@ from bayplan.simulator.report import Report
 from bayplan.state.ledger import Ledger
 from bayplan.state.line import Line
 from bayplan.state.look import Look
-from bayplan.state.standing import Standing
+from bayplan.state.standing import GangStateMachine
 from tests.simulation.trying import check_same_bytes, check_sound, happened, violations
 
 SEEDS = (*range(16), 355, 368, 415)  # `make sim` runs a thousand; the last ones found something once
@@ -78,7 +78,9 @@ def test_a_scheduler_that_starts_gangs_in_part_is_caught(monkeypatch: pytest.Mon
         return Plan(tuple(kept))
 
     monkeypatch.setattr(DECIDE, most)
-    monkeypatch.setattr(Standing, "_note_partial", lambda self, crew, now: None)  # and nothing is taken back
+    monkeypatch.setattr(
+        GangStateMachine, "_note_partial", lambda self, crew, now: None
+    )  # and nothing is taken back
     assert "pods for" in first_violation("pods for")
 
 

@@ -13,7 +13,7 @@ from bayplan.placement.seating_tree import tree_seats
 from bayplan.scheduling.muster import decide_gangs
 from bayplan.simulator.report import Report
 from bayplan.simulator.run import Simulation
-from bayplan.state.board import Board
+from bayplan.state.board import SchedulingState
 from bayplan.state.ledger import Ledger
 from bayplan.state.line import Line
 from tests.simulation.trying import check_same_bytes, violations
@@ -93,6 +93,6 @@ def test_a_scheduler_that_never_gives_back_is_caught(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.long
 def test_a_scheduler_that_ignores_failed_binds_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Board, "settle", lambda self, action, ended, now: None)
-    monkeypatch.setattr("bayplan.state.board.ASSUMED_SECONDS", float("inf"))
+    monkeypatch.setattr(SchedulingState, "settle", lambda self, action, ended, now: None)
+    monkeypatch.setattr("bayplan.state.standing.ASSUMED_SECONDS", float("inf"))
     assert first_violation("")

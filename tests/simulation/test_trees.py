@@ -26,7 +26,7 @@ from bayplan.state.fair_book import FairBook
 from bayplan.state.ledger import Ledger
 from bayplan.state.line import Line
 from bayplan.state.look import Look
-from bayplan.state.standing import Standing
+from bayplan.state.standing import GangStateMachine
 from tests.simulation.trying import check_same_bytes, check_sound, happened, violations
 
 SEEDS = range(10)  # `make sim` runs a thousand
@@ -203,7 +203,7 @@ def test_those_who_are_sent_away_in_vain_are_caught(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.long
 def test_a_group_that_stays_below_its_minimum_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Standing, "_note_partial", lambda self, crew, now: None)
+    monkeypatch.setattr(GangStateMachine, "_note_partial", lambda self, crew, now: None)
     assert "lacks {" in first_violation("lacks {", 20, calm=False)
 
 

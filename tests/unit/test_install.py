@@ -17,7 +17,7 @@ from bayplan.cli.manifests import CHOSEN, LABELS, Settings
 from bayplan.cli.rights import LEASE_NAME, ROLES, Right
 from bayplan.cli.run import ROLES as SERVED
 from bayplan.cli.run import run
-from bayplan.dialects.kueue.job_defaults import DEFAULT_QUEUE
+from bayplan.dialects.kueue.annotations import DEFAULT_QUEUE
 from bayplan.runtime.grouper_role import GrouperRole
 from bayplan.runtime.scheduler_role import SchedulerRole
 

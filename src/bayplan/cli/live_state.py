@@ -22,9 +22,10 @@ from bayplan.cli.progress import Progress
 from bayplan.cli.settings import DEFAULTS, Settings
 from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.errors import Forbidden, NotServed, Trouble
+from bayplan.dialects.kube.closest import closest
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.wire import NODES, PODS_KIND
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import admitting, api_kinds
 from bayplan.dialects.kueue.members import source
 from bayplan.dialects.kueue.versions import PLAIN
 from bayplan.dialects.nrt import reading as zones
@@ -38,8 +39,8 @@ SECONDS = 60.0
 OLDER = "v1beta1"
 EVENTS = Kind("", "v1", "Event", "events")
 RULES = (
-    admitting.NAMESPACES, admitting.TOPOLOGIES, admitting.FLAVORS, admitting.COHORTS,
-    admitting.CLUSTER_QUEUES, admitting.LOCAL_QUEUES, admitting.CHECKS,
+    api_kinds.NAMESPACES, api_kinds.TOPOLOGIES, api_kinds.FLAVORS, api_kinds.COHORTS,
+    api_kinds.CLUSTER_QUEUES, api_kinds.LOCAL_QUEUES, api_kinds.CHECKS,
 )  # fmt: skip
 
 Object = dict[str, Any]
@@ -147,14 +148,14 @@ def read(live: Live) -> None:
     A cluster that does not serve the queue API may have gangs of other families: the rest is read.
     """
     try:
-        workloads = _listed(live, admitting.WORKLOADS)
+        workloads = _listed(live, api_kinds.WORKLOADS)
     except NotServed as missing:
         workloads, live.no_queues = [], str(missing)
     live.workloads = {source(Field(one), "Workload"): one for one in workloads}
-    for kind in (*RULES, NODES, PODS_KIND, admitting.WORKLOADS):
-        if kind.group == admitting.GROUP and live.no_queues:
+    for kind in (*RULES, NODES, PODS_KIND, api_kinds.WORKLOADS):
+        if kind.group == api_kinds.GROUP and live.no_queues:
             continue
-        found = workloads if kind is admitting.WORKLOADS else _listed(live, kind)
+        found = workloads if kind is api_kinds.WORKLOADS else _listed(live, kind)
         for one in found:
             live.changes += admitting.decode(Event(Happened.SEEN, kind, one), live.settings.resources)
     reading = zones.ZoneReading()
@@ -162,6 +163,14 @@ def read(live: Live) -> None:
         for one in _if_any(live.backend, kind):
             live.changes += reading.decode(Event(Happened.SEEN, kind, one))
     live.state.apply_all(live.changes)
+
+
+def checked_namespace(live: Live, name: str) -> str:
+    """A namespace that exists; one sentence if it does not."""
+    if not live.has_namespace(name):
+        near = closest(name, live.state.rules.namespaces)
+        raise click.ClickException(f"there is no namespace {name}{f'; did you mean {near}?' if near else ''}")
+    return name
 
 
 def _if_any(backend: RemoteBackend, kind: Kind) -> list[Any]:
@@ -209,7 +218,7 @@ def _listed(live: Live, kind: Kind) -> list[Any]:
     try:
         return live.listed(kind)
     except NotServed:
-        if kind.group != admitting.GROUP:
+        if kind.group != api_kinds.GROUP:
             raise
     older = replace(kind, version=OLDER)
     try:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Verb, Write
-from bayplan.dialects.kueue import admitting, notices, statuses
+from bayplan.dialects.kueue import admitting, api_kinds, notices, statuses
 from bayplan.dialects.kueue.conditions import QUOTA_RESERVED, condition_of, is_true
 from bayplan.dialects.kueue.demands import PLAIN, Counting
 from bayplan.dialects.kueue.upkeep import shall_be_deactivated, waits_until
@@ -78,7 +78,7 @@ class AdmissionRole:
     """Decides on Workloads. What is written to one of them waits until the write before it has ended."""
 
     name = "admission"
-    kinds: tuple[Kind, ...] = (*admitting.KINDS, *zones.KINDS)
+    kinds: tuple[Kind, ...] = (*api_kinds.KINDS, *zones.KINDS)
     believes = True
     containment: Containment = UNCONTAINED
     unread: Unread = NOTHING_UNREAD
@@ -104,7 +104,7 @@ class AdmissionRole:
     def decode(self, event: Event) -> Iterator[Change]:
         if event.kind in zones.KINDS:
             return self.zones.decode(event)
-        if event.kind == admitting.WORKLOADS:
+        if event.kind == api_kinds.WORKLOADS:
             self._note(event)
         else:
             self.rollups.note(event)
@@ -185,7 +185,7 @@ class AdmissionRole:
     def _attempted(self, where: str, key: Key, work: Iterable[Write]) -> tuple[list[Write], bool]:
         """Writes to one Workload. If there are none after a failure, none is under way either."""
         busy = key in self.flying
-        writes, done = self.containment.attempt(work, where, admitting.WORKLOADS.kind, "/".join(key))
+        writes, done = self.containment.attempt(work, where, api_kinds.WORKLOADS.kind, "/".join(key))
         if not done and not writes and not busy:
             self.flying.pop(key, None)
         return writes, done
@@ -353,7 +353,7 @@ def _announced(tag: Written, flight: Flight, now: float) -> list[notices.Notice]
 def _deactivation(workload: Object, tag: Deactivated) -> Write:
     meta, body = workload["metadata"], {"spec": {"active": False}}
     return Write(
-        Verb.MERGE_PATCH, admitting.WORKLOADS, *tag.key, body, version=meta["resourceVersion"], tag=tag
+        Verb.MERGE_PATCH, api_kinds.WORKLOADS, *tag.key, body, version=meta["resourceVersion"], tag=tag
     )
 
 
@@ -361,7 +361,7 @@ def _write(workload: Object, status: Object, tag: object) -> Write:
     meta = workload["metadata"]
     return Write(
         Verb.UPDATE,
-        admitting.WORKLOADS,
+        api_kinds.WORKLOADS,
         meta.get("namespace", "default"),
         meta["name"],
         {**workload, "status": status},

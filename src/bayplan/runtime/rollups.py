@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from bayplan.dialects.api import Event, Happened, Kind, Outcome, Verb, Write
-from bayplan.dialects.kueue import admitting, rollup
+from bayplan.dialects.kueue import api_kinds, rollup
 from bayplan.model.summary import Summaries
 from bayplan.runtime.backoff import Backoff
 from bayplan.runtime.containment import UNCONTAINED, Containment
@@ -20,9 +20,9 @@ Key = tuple[str, str]
 Object = dict[str, Any]
 Watcher = Callable[[Summaries], None]
 
-TOLD = (admitting.CLUSTER_QUEUES, admitting.LOCAL_QUEUES, admitting.COHORTS, admitting.CHECKS)
-USED = (admitting.CLUSTER_QUEUES, admitting.FLAVORS, admitting.TOPOLOGIES, admitting.CHECKS)
-KINDS = tuple(dict.fromkeys((*TOLD, *USED, admitting.CONFIGS)))
+TOLD = (api_kinds.CLUSTER_QUEUES, api_kinds.LOCAL_QUEUES, api_kinds.COHORTS, api_kinds.CHECKS)
+USED = (api_kinds.CLUSTER_QUEUES, api_kinds.FLAVORS, api_kinds.TOPOLOGIES, api_kinds.CHECKS)
+KINDS = tuple(dict.fromkeys((*TOLD, *USED, api_kinds.CONFIGS)))
 
 
 class Rolled:
@@ -58,7 +58,7 @@ class Rollups:
         if event.happened is Happened.GONE:
             known.pop(key, None)
         else:
-            if key not in known and event.kind in (admitting.CLUSTER_QUEUES, admitting.LOCAL_QUEUES):
+            if key not in known and event.kind in (api_kinds.CLUSTER_QUEUES, api_kinds.LOCAL_QUEUES):
                 self.due = 0.0  # a queue is kept from being deleted before it admits the first gang
             known[key] = event.object
         self.stale = True
@@ -126,7 +126,7 @@ class Rollups:
             case "Cohort" if key[1] in found.shared:
                 return rollup.cohort(obj, found.shared[key[1]], now)
             case "AdmissionCheck":
-                configs = {name for _, name in self.objects[admitting.CONFIGS]}
+                configs = {name for _, name in self.objects[api_kinds.CONFIGS]}
                 return rollup.admission_check(obj, configs, now)
         return None
 

@@ -115,7 +115,7 @@ class Simulation(SchedulingStorm):
                  if entry.place in (Place.READY, Place.COMMITTED, Place.BACKOFF)]  # fmt: skip
         fresh = SchedulerRole()
         view = self.begin_afresh(fresh)
-        ours, theirs = state.ledger.by_node(), fresh.state.ledger.by_node()
+        ours, theirs = state.store.nodes.ledger.by_node(), fresh.state.store.nodes.ledger.by_node()
         if ours != theirs:
             found.append(f"the ledger says {ours}, a fresh list gives {theirs}")
         would = list(self.would_do(fresh, view))

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
-from bayplan.dialects.api import Event, Happened, Kind
+from bayplan.dialects.api import Event, Happened
 from bayplan.dialects.kube.fields import Field
-from bayplan.dialects.kube.wire import NODES, PODS_KIND, NodeWire, PodWire, node_of, pod_amounts
+from bayplan.dialects.kube.wire import NodeWire, PodWire, node_of, pod_amounts
 from bayplan.dialects.kube.zone_wants import pod_zone_wants
 from bayplan.dialects.kueue import queues
-from bayplan.dialects.kueue.annotations import SLICE_NAME, is_topology_aware
+from bayplan.dialects.kueue.annotations import (
+    POD_SET,
+    SLICE_NAME,
+    TOPOLOGY_GATE,
+    WORKLOAD_NAME,
+    is_topology_aware,
+)
 from bayplan.dialects.kueue.demands import PLAIN, Counting, demand, is_finished
-from bayplan.dialects.kueue.job_defaults import TOPOLOGY_GATE
-from bayplan.dialects.kueue.job_starts import POD_SET, WORKLOAD_NAME
 from bayplan.dialects.kueue.members import source
 from bayplan.dialects.kueue.objects import flavor, topology
 from bayplan.dialects.kueue.workload import KIND
@@ -46,29 +50,9 @@ from bayplan.model.pod import Pod, PodKey
 from bayplan.model.wants import Shape, Wants
 from bayplan.model.zone import ZoneWants
 
-GROUP, VERSION = "kueue.x-k8s.io", "v1beta2"
 OVER = ("Succeeded", "Failed")
 WAITING = (None, "", "Pending")
 SHAPES_MAX = 1024  # remembered
-
-
-def _kind(kind: str, plural: str, *, namespaced: bool = False) -> Kind:
-    return Kind(GROUP, VERSION, kind, plural, namespaced=namespaced)
-
-
-TOPOLOGIES = _kind("Topology", "topologies")
-FLAVORS = _kind("ResourceFlavor", "resourceflavors")
-COHORTS = _kind("Cohort", "cohorts")
-CLUSTER_QUEUES = _kind("ClusterQueue", "clusterqueues")
-LOCAL_QUEUES = _kind("LocalQueue", "localqueues", namespaced=True)
-CHECKS = _kind("AdmissionCheck", "admissionchecks")
-WORKLOADS = _kind("Workload", "workloads", namespaced=True)
-CONFIGS = _kind("ProvisioningRequestConfig", "provisioningrequestconfigs")
-NAMESPACES = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
-KINDS = (
-    NODES, PODS_KIND, NAMESPACES, TOPOLOGIES, FLAVORS, COHORTS, CLUSTER_QUEUES, LOCAL_QUEUES, CHECKS,
-    CONFIGS, WORKLOADS,
-)  # fmt: skip
 
 
 def decode(event: Event, counting: Counting = PLAIN) -> Iterator[Change]:

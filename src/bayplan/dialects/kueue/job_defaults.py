@@ -12,8 +12,10 @@ from bayplan.dialects.jobs.part import nothing
 from bayplan.dialects.jobs.train_runtime import PATCH_MANAGER
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kueue.annotations import (
+    DEFAULT_QUEUE,
     ELASTIC_GATE,
     GROUP,
+    GROUP_INDEX,
     INDEX_FROM,
     MANAGED,
     OFFSET,
@@ -22,22 +24,14 @@ from bayplan.dialects.kueue.annotations import (
     ROLE_HASH,
     SERVING,
     SUSPENDED_BY,
+    TOPOLOGY_GATE,
     is_elastic,
 )
 from bayplan.dialects.kueue.controllers import FindController, is_part, nothing_known
+from bayplan.dialects.kueue.job_kinds import PARENTS, SCALED
 from bayplan.dialects.kueue.job_rules import SCHEDULING_GATE
 from bayplan.dialects.kueue.role_hashes import role_hash
 from bayplan.dialects.kueue.rulebook import RULES, Rulebook
-
-DEFAULT_QUEUE = "default"
-TOPOLOGY_GATE = "kueue.x-k8s.io/topology"
-GROUP_INDEX = "kueue.x-k8s.io/pod-group-pod-index"
-PARENTS = {
-    "LeaderWorkerSet": "leaderworkerset.x-k8s.io/leaderworkerset",
-    "StatefulSet": "statefulset",
-    "Deployment": "deployment",
-}
-"""Kinds whose pods are held back one by one, with the name that the pods know them by."""
 
 Object = dict[str, Any]
 
@@ -53,8 +47,6 @@ class Around:
 ALONE = Around()
 WRITTEN = replace(RULES, elastic=False)
 """Most jobs that change their size are started anew, as others are: nobody would take their gate away."""
-SCALED = ("Job", "RayCluster", "RayJob")
-"""Kinds that may change their size while they run."""
 CHANGED_TOO = tuple(PARENTS)
 """Kinds whose pods are marked whenever their template changes."""
 

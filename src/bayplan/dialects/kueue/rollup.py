@@ -10,6 +10,7 @@ from itertools import groupby
 from math import ceil, isinf
 
 from bayplan.dialects.kube.quantity import spelled
+from bayplan.dialects.kueue.annotations import IN_USE
 from bayplan.dialects.kueue.conditions import Draft, Object
 from bayplan.dialects.kueue.messages import quoted
 from bayplan.dialects.kueue.queues import PROVISIONING
@@ -25,7 +26,6 @@ from bayplan.model.summary import (
 )
 
 ACTIVE = "Active"
-IN_USE = "kueue.x-k8s.io/resource-in-use"
 GROUP, CONFIG = "kueue.x-k8s.io", "ProvisioningRequestConfig"
 SHARE_MAX = 2**63 - 1
 """What an infinite share is written as."""
