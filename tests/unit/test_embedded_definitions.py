@@ -285,11 +285,13 @@ def test_without_the_library_rules_are_skipped_with_a_note(
 
 
 def test_a_schema_is_compiled_once_however_many_clusters_serve_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled = []
-    monkeypatch.setattr(
-        "bayplan.backends.embedded.definitions.Checker",
-        lambda schema: compiled.append(schema) or Checker(schema),
-    )
+    compiled: list[Object] = []
+
+    def counted(schema: Object) -> Checker:
+        compiled.append(schema)
+        return Checker(schema)
+
+    monkeypatch.setattr("bayplan.backends.embedded.definitions.Checker", counted)
     schema = {"type": "object", "properties": {"spec": {"type": "object", "maxProperties": 4711}}}
     for _ in range(2):
         store_at(0.0).create(DEFINITIONS, definition(schema))
