@@ -151,7 +151,7 @@ def read(live: Live) -> None:
     except NotServed as missing:
         workloads, live.no_queues = [], str(missing)
     live.workloads = {source(Field(one), "Workload"): one for one in workloads}
-    for kind in (*RULES, NODES, PODS_KIND, admitting.WORKLOADS):
+    for kind in (*RULES, NODES, admitting.WORKLOADS, PODS_KIND):  # gangs first: they account for their pods
         if kind.group == admitting.GROUP and live.no_queues:
             continue
         found = workloads if kind is admitting.WORKLOADS else _listed(live, kind)
@@ -186,7 +186,7 @@ def get(backend: RemoteBackend, kind: Kind, namespace: str, name: str) -> Object
 def events_about(live: Live, namespace: str, names: set[tuple[str, str]]) -> list[Object]:
     """The events of a namespace about objects given by kind and name, in the order they happened."""
     found = []
-    for kind, name in names:
+    for kind, name in sorted(names):  # events of one second keep this order
         chosen = replace(EVENTS, field_selector=f"involvedObject.kind={kind},involvedObject.name={name}")
         found += list(pages(live.backend, chosen, namespace))
     return sorted(found, key=event_time)

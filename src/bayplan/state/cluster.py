@@ -11,6 +11,7 @@ from bayplan.model.assignment import Path
 from bayplan.model.node import HOSTNAME, ROOM_MAX, Node, Topology
 from bayplan.placement import nodes as columns
 from bayplan.placement import tree as trees
+from bayplan.placement.fit_nodes import allocatable_of
 from bayplan.placement.supply import Directory, Supply
 from bayplan.placement.tree import Bools, Ints
 
@@ -20,7 +21,11 @@ CLAIMED_MAX = 2**60
 
 
 class Cluster:
-    """Folds node and usage changes into arrays. A snapshot shares them; the next change copies first."""
+    """Folds node and usage changes into arrays. A snapshot shares them; the next change copies first.
+
+    Nodes that come in bulk are laid out when the arrays are first looked at: until then, what pods and gangs
+    take is only added up.
+    """
 
     def __init__(self, topology: Topology, labels: Mapping[str, str] | None = None) -> None:
         self.topology = topology
@@ -40,16 +45,21 @@ class Cluster:
         self._usable: Bools = np.zeros(0, dtype=bool)
         self._shared = False
         self._rows: tuple[trees.Tree, dict[str, int | None]] = self._tree, {}
+        self._stale = False  # nodes have come that the arrays do not know
 
     def load(self, nodes: Iterable[Node]) -> None:
         """Take in many nodes at once."""
-        for node in nodes:
-            self.nodes[node.name] = node
-            self._measure(node)
-        self._rebuild()
+        self.nodes.update((node.name, node) for node in nodes)
+        self._stale = True
+
+    def _settle(self) -> None:
+        """Lay out what was loaded."""
+        if self._stale:
+            self._rebuild()
 
     def snapshot(self, labels: Mapping[str, str] | None = None) -> Supply:
         """A frozen view, limited to the nodes that carry the labels."""
+        self._settle()
         wanted = self.labels if labels is None else labels
         active = self._usable & columns.labelled(self._table, wanted) if wanted else self._usable
         self._shared = True
@@ -70,6 +80,9 @@ class Cluster:
         """Add a node or note what changed on it."""
         before = self.nodes.get(node.name)
         if before == node:
+            return
+        if self._stale:
+            self.nodes[node.name] = node
             return
         old, new = self._path(before), self._path(node)
         self.nodes[node.name] = node
@@ -95,13 +108,13 @@ class Cluster:
     def remove(self, name: str) -> None:
         """Forget a node. What was used on it is kept, should it come back."""
         node = self.nodes.pop(name, None)
-        if node is not None:
+        if node is not None and not self._stale:
             self._move(name, self._path(node), None)
 
     def use_node(self, name: str, amounts: Mapping[str, int], sign: int = 1) -> None:
         """Pods outside any placed gang take room on a node (sign -1: give it back)."""
         _add(self.used, name, amounts, sign)
-        row = self._row(name)
+        row = None if self._stale else self._row(name)
         if row is not None:
             self._take(row, amounts)
 
@@ -109,6 +122,8 @@ class Cluster:
         """A placed gang takes room in a leaf (sign -1: gives it back)."""
         key = values[-1:] if self.topology.ends_at_host else values
         _add(self.held, key, amounts, sign)
+        if self._stale:
+            return
         path = self.hosts.get(key[-1]) if self.topology.ends_at_host else values
         if path is None:
             return
@@ -168,7 +183,7 @@ class Cluster:
         if node is None:
             return None
         try:
-            return tuple(node.labels[level] for level in self.topology.levels)
+            return tuple([node.labels[level] for level in self.topology.levels])  # a list is faster here
         except KeyError:
             return None
 
@@ -237,12 +252,13 @@ class Cluster:
 
     def _rebuild(self) -> None:
         """Lay everything out afresh, as after a bulk load or a resource never seen before."""
+        self._stale = False
         placed = [(path, node) for node in self.nodes.values() if (path := self._path(node)) is not None]
-        self.resources = {
-            name: row for row, name in enumerate(sorted({n for _, node in placed for n in node.allocatable}))
-        }
+        offers = {id(node.allocatable): node.allocatable for _, node in placed}
+        names = sorted({name for offer in offers.values() for name in offer})
+        self.resources = {name: row for row, name in enumerate(names)}
         self.largest = {}
-        for node in self.nodes.values():
+        for node in {id(node.allocatable): node for node in self.nodes.values()}.values():
             self._measure(node)
         self._tree = trees.build(self.topology, [node for _, node in placed])
         rows = self._tree.nodes
@@ -251,20 +267,15 @@ class Cluster:
         self.paths = Directory({node.name: path for path, node in placed})
         by_host = {path[-1]: path for path, _ in placed} if self.topology.ends_at_host else {}
         self.hosts = Directory(by_host)
-        held: list[Mapping[str, int]] = [self._gangs_on(node) for node in rows]
-        used = [self.used.get(node.name, {}) for node in rows]
-        self._free = np.zeros((len(self.resources), len(rows)), np.int64)
+        self._free = allocatable_of(self._table, self.resources)
         self._held = np.zeros_like(self._free) if self.topology.ends_at_host and self.held else None
-        for name, row in self.resources.items():
-            left = (
-                _bounded(node.allocatable.get(name, 0) - other.get(name, 0) - gangs.get(name, 0))
-                for node, other, gangs in zip(rows, used, held, strict=True)
-            )
-            self._free[row] = np.fromiter(left, np.int64, len(rows))
-            if self._held is not None:
-                self._held[row] = np.fromiter(
-                    (_bounded(each.get(name, 0)) for each in held), np.int64, len(rows)
-                )
+        if self.used or self._held is not None:
+            for row, node in enumerate(rows):
+                gangs = self._gangs_on(node)
+                if gangs or node.name in self.used:
+                    self._free[:, row] = self._room(node)
+                if gangs and self._held is not None:
+                    self._held[:, row] = self._held_on(node)
         self._shared = False
         self._reclaim()
 

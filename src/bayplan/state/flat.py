@@ -71,6 +71,7 @@ class Flat(Cluster):
 
     def view(self) -> tuple[Supply, Ground]:
         """Room and nodes as they are now, row by row the same; the same objects until something changes."""
+        self._settle()
         if self._view is None:
             supply = self.snapshot()
             if self._allocatable is None:
@@ -80,6 +81,7 @@ class Flat(Cluster):
 
     def land(self) -> Land:
         """The nodes; the same object until one of them changes in more than amounts."""
+        self._settle()
         if self._land is None:
             self._land = land_of(self._table, self.slots)
         return self._land
@@ -88,6 +90,7 @@ class Flat(Cluster):
         super().load(map(_with_a_host, nodes))
 
     def upsert(self, node: Node) -> None:
+        self._settle()
         before, land, table = self.nodes.get(node.name), self._land, self._table
         if before == node:
             return

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
+
 import msgspec
 
 from bayplan.dialects.api import Kind
@@ -11,6 +14,8 @@ from bayplan.model.rules import Taint
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+MODELS_MAX = 256
+"""Of so many models of machines it is remembered what they offer."""
 
 
 class Struct(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
@@ -344,10 +349,16 @@ def node_of(wire: NodeWire) -> Node:
     )
 
 
-def _offered(resources: dict[str, str | int | float] | None) -> dict[str, int]:
-    """What a node has: less than the bound, so that a pod at the bound fits nowhere; unreadable: nothing."""
+def _offered(resources: dict[str, str | int | float] | None) -> Mapping[str, int]:
+    """What a node has. Machines of one model share the answer, laid out once for all."""
+    return _offer(tuple((resources or {}).items()))
+
+
+@lru_cache(maxsize=MODELS_MAX)
+def _offer(resources: tuple[tuple[str, str | int | float], ...]) -> Mapping[str, int]:
+    """Less than the bound, so that a pod at the bound fits nowhere; of what is unreadable nothing."""
     found: dict[str, int] = {}
-    for name, value in (resources or {}).items():
+    for name, value in resources:
         try:
             found[name] = max(0, min(amount(name, value), ROOM_MAX - 1))
         except ValueError:
