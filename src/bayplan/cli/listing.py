@@ -20,11 +20,10 @@ from bayplan.cli.list_groups import (
 from bayplan.cli.list_queues import queue_records, queue_tables
 from bayplan.cli.list_scheduled import scheduled_records, scheduled_rows, scheduled_table
 from bayplan.cli.list_topologies import topology_records, topology_tables
-from bayplan.cli.live_state import Live, Target, reaches_a_cluster
+from bayplan.cli.live_state import Target, checked_namespace, reaches_a_cluster
 from bayplan.cli.output import echo
 from bayplan.cli.scheduled_state import Scheduled, read_scheduled
 from bayplan.cli.tables import say, say_json
-from bayplan.dialects.kube.closest import closest
 
 WIDE, JSON = "wide", "json"
 
@@ -120,11 +119,3 @@ def _say_all(*tables: list[str]) -> None:
     """Tables with an empty line between them."""
     for number, lines in enumerate(tables):
         say(["", *lines] if number else lines)
-
-
-def checked_namespace(live: Live, name: str) -> str:
-    """A namespace that exists; one sentence if it does not."""
-    if not live.has_namespace(name):
-        near = closest(name, live.state.rules.namespaces)
-        raise click.ClickException(f"there is no namespace {name}{f'; did you mean {near}?' if near else ''}")
-    return name

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import click
 
-from bayplan.backends.conversion import convert
 from bayplan.backends.remote.answers import trouble_of
 from bayplan.backends.remote.backend import RemoteBackend, connect
 from bayplan.backends.remote.decoding import Wire
 from bayplan.backends.remote.request import collection
 from bayplan.cli.configured import takes_configuration
+from bayplan.cli.paused_collector import collector_paused
 from bayplan.cli.progress import Progress
+from bayplan.cli.reading_ahead import Pages, ReadingAhead
 from bayplan.cli.settings import DEFAULTS, Settings
 from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.errors import Forbidden, NotServed, Trouble
+from bayplan.dialects.kube.closest import closest
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.wire import NODES, PODS_KIND
 from bayplan.dialects.kueue import admitting
@@ -59,6 +61,10 @@ class Live:
     no_queues: str = ""  # the sentence for a cluster that does not serve the queue API
     lists: dict[Kind, list[Any]] = field(default_factory=dict)  # what was read already, by kind
     progress: Progress = field(default_factory=Progress)
+    ahead: ReadingAhead = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ahead = ReadingAhead(partial(pages, self.backend))
 
     def imagined(self) -> Live:
         """The same with a state of its own, to try things on."""
@@ -86,7 +92,7 @@ class Live:
     def listed(self, kind: Kind) -> list[Any]:
         """All objects of a kind; each kind is read once."""
         if kind not in self.lists:
-            self.lists[kind] = list(self.progress.counted(kind.plural, pages(self.backend, kind)))
+            self.lists[kind] = list(self.progress.counted(kind.plural, self.ahead.items(kind)))
         return self.lists[kind]
 
 
@@ -111,8 +117,9 @@ class Target:
             namespace = self.namespace or backend.access.namespace
             state = AdmissionState(self.settings.zone_care)
             found = Live(backend, self.clock.wall(), namespace, self.settings, state=state)
-            read(found)
-            yield found
+            with collector_paused(), closing(found.ahead):
+                read(found)
+                yield found
         except Trouble as trouble:
             raise click.ClickException(str(trouble)) from None
         finally:
@@ -146,6 +153,7 @@ def read(live: Live) -> None:
 
     A cluster that does not serve the queue API may have gangs of other families: the rest is read.
     """
+    live.ahead.begin((NODES, PODS_KIND, admitting.WORKLOADS, *RULES, *zones.KINDS))  # the long ones first
     try:
         workloads = _listed(live, admitting.WORKLOADS)
     except NotServed as missing:
@@ -159,15 +167,23 @@ def read(live: Live) -> None:
             live.changes += admitting.decode(Event(Happened.SEEN, kind, one), live.settings.resources)
     reading = zones.ZoneReading()
     for kind in zones.KINDS:
-        for one in _if_any(live.backend, kind):
+        for one in _if_any(live, kind):
             live.changes += reading.decode(Event(Happened.SEEN, kind, one))
     live.state.apply_all(live.changes)
 
 
-def _if_any(backend: RemoteBackend, kind: Kind) -> list[Any]:
+def checked_namespace(live: Live, name: str) -> str:
+    """A namespace that exists; one sentence if it does not."""
+    if not live.has_namespace(name):
+        near = closest(name, live.state.rules.namespaces)
+        raise click.ClickException(f"there is no namespace {name}{f'; did you mean {near}?' if near else ''}")
+    return name
+
+
+def _if_any(live: Live, kind: Kind) -> list[Any]:
     """All objects of a kind that need not be there, nor be anything that whoever asks may read."""
     try:
-        return list(pages(backend, kind))
+        return live.listed(kind)
     except (NotServed, Forbidden):
         return []
 
@@ -188,7 +204,7 @@ def events_about(live: Live, namespace: str, names: set[tuple[str, str]]) -> lis
     found = []
     for kind, name in sorted(names):  # events of one second keep this order
         chosen = replace(EVENTS, field_selector=f"involvedObject.kind={kind},involvedObject.name={name}")
-        found += list(pages(live.backend, chosen, namespace))
+        found += [one for page in pages(live.backend, chosen, namespace) for one in page]
     return sorted(found, key=event_time)
 
 
@@ -219,11 +235,13 @@ def _listed(live: Live, kind: Kind) -> list[Any]:
             f"{live.backend.access.server} has no queues: it does not serve {kind.plural} of {kind.group};"
             " install the definitions with: bayplan install"
         ) from None
+    from bayplan.backends.conversion import convert  # noqa: PLC0415 — few servers need it
+
     return [convert(one, kind.api_version) if kind.kind in PLAIN else one for one in found]
 
 
-def pages(backend: RemoteBackend, kind: Kind, namespace: str = "") -> Iterator[Any]:
-    """All objects of a kind; Trouble if the server does not give them."""
+def pages(backend: RemoteBackend, kind: Kind, namespace: str = "") -> Pages:
+    """All objects of a kind, page by page; Trouble if the server does not give them."""
     wire, token = Wire(kind), ""
     whole = kind.path(quote(namespace))
     while True:
@@ -232,7 +250,7 @@ def pages(backend: RemoteBackend, kind: Kind, namespace: str = "") -> Iterator[A
         if status != 200:
             raise trouble_of(status, body, kind, backend.access)
         page = wire.page(body)
-        yield from page.items
+        yield page.items
         token = page.metadata.next_page
         if not token:
             return

@@ -14,8 +14,6 @@ from bayplan.model.rules import Taint
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-MODELS_MAX = 256
-"""Of so many models of machines it is remembered what they offer."""
 
 
 class Struct(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
@@ -342,21 +340,16 @@ def node_of(wire: NodeWire) -> Node:
     return Node(
         name=wire.metadata.name,
         labels=wire.metadata.labels or {},
-        allocatable=_offered(wire.status.allocatable),
+        allocatable=_offered(tuple((wire.status.allocatable or {}).items())),
         taints=tuple(Taint(t.key, t.value or "", t.effect) for t in wire.spec.taints or ()),
         ready=any(c.type == "Ready" and c.status == "True" for c in conditions),
         schedulable=not wire.spec.unschedulable,
     )
 
 
-def _offered(resources: dict[str, str | int | float] | None) -> Mapping[str, int]:
-    """What a node has. Machines of one model share the answer, laid out once for all."""
-    return _offer(tuple((resources or {}).items()))
-
-
-@lru_cache(maxsize=MODELS_MAX)
-def _offer(resources: tuple[tuple[str, str | int | float], ...]) -> Mapping[str, int]:
-    """Less than the bound, so that a pod at the bound fits nowhere; of what is unreadable nothing."""
+@lru_cache(maxsize=256)  # machines of one model share the answer, which is then laid out once for all of them
+def _offered(resources: tuple[tuple[str, str | int | float], ...]) -> Mapping[str, int]:
+    """What a node has: less than the bound, so that a pod at the bound fits nowhere; unreadable: nothing."""
     found: dict[str, int] = {}
     for name, value in resources:
         try:
