@@ -26,7 +26,7 @@ NOT_RUN  = Not run: $(if $(filter test-real,$(MAKECMDGOALS)),,$(NOT_REAL); )$(NO
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-segments sim fuzz control-plane test-real test-long test-long-slice format clean
+.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-segments bench-cli sim fuzz control-plane test-real test-long test-long-slice format clean
 
 help: ## List the targets
 	@echo 'Usage: make TARGET [VARIABLE=value]'
@@ -97,6 +97,9 @@ bench-numa: $(STAMP) ## Measure zones inside 5,000 nodes: one pod, a gang of 1,0
 
 bench-segments: $(STAMP) ## Measure decisions on gangs of 1,024 in 64 segments over 10,000 nodes, that fit and that cannot
 	@$(BIN)/python -m tests.benchmarks.segments
+
+bench-cli: $(STAMP) ## Measure explain and list at 10,000 nodes, beside a bare loop that lists the same objects
+	@$(BIN)/python -m tests.benchmarks.cli
 
 sim: $(STAMP) ## Run SEEDS simulations in virtual time, with faults and checkers
 	@$(BIN)/python -m bayplan.simulator --seeds $(SEEDS)
