@@ -115,7 +115,8 @@ SLICE = 10
 test-long: $(STAMP) ## A million fuzzed inputs, SEEDS simulations, storms, checkers that have to catch what is broken
 	@$(BIN)/python -m tests.fuzz --inputs $(LONG_INPUTS) --seed $(SEED) --processes 2
 	@$(BIN)/python -m bayplan.simulator --seeds $(SEEDS)
-	@$(BIN)/python -m bayplan.simulator --throw --seeds $(SEEDS)
+	@$(BIN)/python -m bayplan.simulator --throw --seeds $$(( ($(SEEDS) + 9) / 10 ))
+	@CHURN_NAMES=100000 $(PYTEST) tests/properties/test_node_churn.py
 	@HYPOTHESIS_PROFILE=thorough $(PYTEST) --dist worksteal tests/properties
 	@$(PYTEST) --tier long --dist loadfile --no-loadscope-reorder
 

@@ -9,7 +9,7 @@ import pytest
 from bayplan.backends.definitions import DEFINITIONS
 from bayplan.backends.embedded.options import Deletion
 from bayplan.backends.stagehands.definitions import provisioning_requests
-from bayplan.dialects.api import Ended, Kind
+from bayplan.dialects.api import Ended, Kind, Outcome
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kueue import api_kinds, provisioning
 from bayplan.dialects.kueue.api_kinds import CONFIGS
@@ -283,3 +283,27 @@ def test_requests_of_others_are_left_alone(world: World) -> None:
     world.store.delete(api_kinds.WORKLOADS, "ml", "train", Deletion())
     world.pass_time()
     assert "theirs" in world.requests()
+
+
+def test_a_request_that_is_deleted_before_we_hear_of_its_creation_is_made_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[Outcome] = []
+    heard = world.backend.outcomes
+
+    def late() -> list[Outcome]:
+        found = list(heard())
+        held.extend(one for one in found if one.write.kind == REQUESTS)
+        return [one for one in found if one.write.kind != REQUESTS]
+
+    monkeypatch.setattr(world.backend, "outcomes", late)
+    world.submit()
+    assert world.requests() == [NAME] and len(held) == 1
+    world.store.delete(REQUESTS, "ml", NAME)
+    world.pass_time(1)
+    assert world.requests() == []
+
+    monkeypatch.setattr(world.backend, "outcomes", heard)
+    world.backend._outcomes.extend(held)
+    world.pass_time(60)
+    assert world.requests() == [NAME]

@@ -119,8 +119,11 @@ class AdmissionRole:
         self.state.apply_all(changes)
 
     def look(self, now: float) -> AdmissionSnapshot | None:
-        heads = self.state.heads(now, partial(self._set_aside, now))
+        heads = self.state.heads(now, partial(self._set_aside, now), self._is_unread)
         return self.state.snapshot(heads) if heads else None
+
+    def _is_unread(self, ref: Ref) -> bool:
+        return (ref.kind, ref.namespace, ref.name) in self.unread
 
     def _set_aside(self, now: float, standing: Standing, error: Exception) -> None:
         """A gang that cannot even be looked at has its turn later, each time a longer while."""

@@ -159,6 +159,8 @@ class ProvisioningRole(Keeper):
             return
         if event.happened is Happened.GONE:
             self.owned[event.kind].drop(key, event.object)
+            if key in self.flying:
+                self.flying[key].gone.add(event.object["metadata"].get("uid", ""))
         else:
             self.owned[event.kind].put(key, event.object)
         if key in self.workloads:
@@ -237,7 +239,8 @@ class ProvisioningRole(Keeper):
                 yield create_write(self._kind() or REQUESTS, asked.request, Step(step.key, request=asked))
         elif step.request is not None and done:
             self.trouble.get(step.key, {}).pop(step.request.check, None)
-            self.owned[outcome.write.kind].put(step.key, outcome.object)
+            if outcome.object["metadata"].get("uid", "") not in flight.gone:  # the watch may be ahead
+                self.owned[outcome.write.kind].put(step.key, outcome.object)
             told = f"Created ProvisioningRequest: {quoted(step.request.name)}"
             made = provisioning.notice(flight.before, "ProvisioningRequestCreated", told)
             yield notice_write(made, now)

@@ -33,6 +33,7 @@ class Flight:
     open: int
     templates: dict[str, int] = field(default_factory=dict)  # still to be made, by request
     failed: bool = False
+    gone: set[str] = field(default_factory=set)  # uids that the watch says are deleted already
 
 
 class Owned:

@@ -45,7 +45,7 @@ class Simulation(SchedulingStorm):
             self._furnish_queues(Random(seed + 2))
         cast: list[Actor] = [self._hand_in, self.crew().step]
         self.cast = cast if self.hands is None else [*cast, self.hands.step]
-        self.watchman, self.queue_watchman = checkers.Watchman(), QueueWatchman()
+        self.watchman, self.queue_watchman = checkers.Watchman(), QueueWatchman(held_up=self.is_held_up)
         self.looks = 0
 
     def _furnish_jobs(self) -> None:

@@ -115,6 +115,7 @@ class SchedulingStore:
                 self.notes.hint(Hint.STORAGE, self.stores.lost(kind, key))
             case _:
                 self._surroundings(change)
+        self.index.slots.tidy()
 
     def _surroundings(self, change: Change) -> None:
         match change:

@@ -40,6 +40,7 @@ class Flat:
     def __init__(self, slots: Slots) -> None:
         self.cluster = Cluster(FLAT, hosts_by_name=True)
         self.slots = slots
+        slots.users.append(self.cluster.nodes.__contains__)
         self._land: Land | None = None
         self._allocatable: Ints | None = None
         self._view: tuple[Supply, Ground] | None = None
@@ -93,6 +94,7 @@ class Flat:
         row, layouts = self.cluster.row_of(name), self.cluster.layouts
         self.cluster.remove(name)
         self._follow(name, row, layouts)
+        self.slots.drop(name)
 
     def _follow(self, name: str, before: int | None, layouts: int) -> None:
         """The row of a node was taken out, put in, or both."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Container, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -173,6 +173,14 @@ class Lines:
 
     def line(self, queue: str) -> Line:
         return self.lines.setdefault(queue, Line())
+
+    def drop_unused(self, queues: Container[str]) -> None:
+        """Forget the lines of queues that are gone and that no gang goes to."""
+        gone = [name for name in self.lines if name not in queues]
+        named = {standing.queue for standing in self.standings.values()} if gone else set()
+        for name in gone:
+            if name not in named:
+                del self.lines[name]
 
     def is_ready(self) -> bool:
         """Whether it is anybody's turn."""

@@ -114,6 +114,14 @@ def _within(obj: Object, *keys: str) -> Object:
     return obj
 
 
+def _listed(obj: Object, key: str) -> list[Any]:
+    """A list to add to; what stands in its place and is none counts as absent, as for `_within`."""
+    if not isinstance(obj.get(key), list):
+        obj[key] = []
+    found: list[Any] = obj[key]
+    return found
+
+
 def _set(obj: Object, path: tuple[str, ...]) -> None:
     _within(obj, *path[:-1])[path[-1]] = True
 
@@ -121,7 +129,7 @@ def _set(obj: Object, path: tuple[str, ...]) -> None:
 def _gate(template: object, name: str) -> None:
     """Hold pods back until somebody takes the gate away."""
     if isinstance(template, dict):
-        gates = _within(template, "spec").setdefault("schedulingGates", [])
+        gates = _listed(_within(template, "spec"), "schedulingGates")
         if {"name": name} not in gates:
             gates.append({"name": name})
 
@@ -173,7 +181,7 @@ def _pod(pod: Object, rules: Rulebook) -> None:
     notes, labels = _notes(pod), _labels(pod)
     if SUSPENDED_BY not in notes:
         labels[MANAGED] = "true"
-        finalizers = pod["metadata"].setdefault("finalizers", [])
+        finalizers = _listed(pod["metadata"], "finalizers")
         if MANAGED not in finalizers:
             finalizers.append(MANAGED)
     _gate(pod, SCHEDULING_GATE)
@@ -187,8 +195,8 @@ def _pod(pod: Object, rules: Rulebook) -> None:
 def _train_job(job: Object, rules: Rulebook) -> None:
     """A place of ours among the patches, to be filled when the job starts."""
     del rules
-    patches = _within(job, "spec").setdefault("runtimePatches", [])
-    if all(patch.get("manager") != PATCH_MANAGER for patch in patches):
+    patches = _listed(_within(job, "spec"), "runtimePatches")
+    if all(Field(patch).at("manager").text() != PATCH_MANAGER for patch in patches):
         ours: Object = {"trainingRuntimeSpec": {"template": {"spec": {}}}}
         patches.append({"manager": PATCH_MANAGER, **ours})
 
