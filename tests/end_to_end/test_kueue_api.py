@@ -62,7 +62,7 @@ class Server:
         return found
 
 
-@pytest.fixture(scope="module", params=["real", "in-memory"])
+@pytest.fixture(scope="module", params=[pytest.param("real", marks=pytest.mark.real), "in-memory"])
 def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The API as a real control plane serves it, and as the cluster in memory does."""
     serve = real if request.param == "real" else in_memory

@@ -45,6 +45,7 @@ def test_a_loop_that_does_not_contain_errors_is_found_out(play: str) -> None:
     assert any("Thrown" in one for one in told)
 
 
+@pytest.mark.long
 def test_a_seed_gives_the_same_bytes_whatever_the_hash_seed() -> None:
     check_same_bytes("pods", 3, "--throw")
 

@@ -104,11 +104,17 @@ class JobWorld:
             self._work()
 
     def _work(self) -> None:
+        """Everybody works until nothing is written any more; three times, as some work takes two turns."""
+        idle = 0
         for _ in range(25):
+            before = self.store.version
             now = self.clock.wall()
             self.loop.step(now)
             self.crew.step(now)
             self._bind()
+            idle = idle + 1 if self.store.version == before else 0
+            if idle == 3:
+                return
 
     def _bind(self) -> None:
         """What kube-scheduler does with pods that nobody holds back."""

@@ -52,13 +52,13 @@ class Flaky(EmbeddedBackend):
 class World:
     """A furnished cluster with a loop that admits in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, role: AdmissionRole | None = None) -> None:
         store = store_at(NOW)
         define(store)
         self.cluster = QueuedCluster(store, Path("unused"))
         furnish(self.cluster)
         self.backend = Flaky(store)
-        self.loop = Loop(self.backend, [AdmissionRole()], Silent())
+        self.loop = Loop(self.backend, [role or AdmissionRole()], Silent())
         self.now = NOW
 
     def pass_time(self, seconds: float = 0.0) -> None:
@@ -125,6 +125,56 @@ def test_a_queue_is_kept_from_vanishing_before_it_admits_the_first_gang(world: W
     store.delete(api_kinds.CLUSTER_QUEUES, "", "left-queue")
     world.pass_time(2)
     assert store.get(api_kinds.CLUSTER_QUEUES, "", "left-queue")["metadata"]["deletionTimestamp"]
+
+
+def test_no_gang_is_admitted_before_its_queue_is_protected(world: World) -> None:
+    world.backend.ended = Ended.TIMED_OUT
+    world.backend.lose = lambda write: write.kind == api_kinds.CLUSTER_QUEUES and not write.subresource
+    world.submit(workload("early", 1, 4))
+    world.pass_time(1)
+    assert "status" not in world.cluster.store.get(api_kinds.WORKLOADS, "ml", "early")
+    world.backend.lose = lambda write: False
+    world.pass_time(2)
+    assert world.says("early", "Admitted") == ("True", "Admitted")
+
+
+def test_a_queue_that_is_deleted_before_it_is_protected_admitted_nothing(world: World) -> None:
+    world.backend.lose = lambda write: write.kind == api_kinds.CLUSTER_QUEUES and not write.subresource
+    world.submit(workload("early", 1, 4))
+    world.cluster.store.delete(api_kinds.CLUSTER_QUEUES, "", "left-queue")
+    world.pass_time(2)
+    assert world.told("early")["QuotaReserved"] == (
+        "False",
+        "Misconfigured",
+        "ClusterQueue left-queue doesn't exist",
+    )
+    assert "Admitted" not in {reason for reason, _ in world.events("early")}
+
+
+def test_a_queue_whose_finalizer_is_refused_tells_why_and_admits_once_it_is_allowed(world: World) -> None:
+    world.backend.ended = Ended.REFUSED
+    world.backend.lose = lambda write: write.kind == api_kinds.CLUSTER_QUEUES and not write.subresource
+    world.submit(workload("early", 1, 4))
+    world.pass_time(2)
+    world.pass_time(2)
+
+    def active() -> tuple[str, str]:
+        queue = world.cluster.store.get(api_kinds.CLUSTER_QUEUES, "", "left-queue")
+        return conditions(queue["status"])["Active"][:2]
+
+    assert active() == ("False", "NotProtected")
+    world.backend.lose = lambda write: False
+    for _ in range(5):
+        world.pass_time(2)
+    assert active() == ("True", "Ready")
+    assert world.says("early", "Admitted") == ("True", "Admitted")
+
+
+def test_in_the_shadow_a_queue_without_a_finalizer_admits_as_well() -> None:
+    world = World(AdmissionRole(shadow=True))
+    world.backend.lose = lambda write: write.kind == api_kinds.CLUSTER_QUEUES
+    world.submit(workload("early", 1, 4))
+    assert world.says("early", "Admitted") == ("True", "Admitted")
 
 
 def test_a_queue_that_is_being_deleted_admits_nothing_more_and_goes_with_its_last_gang(world: World) -> None:

@@ -178,6 +178,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize(
     ("more", "config", "metrics"),

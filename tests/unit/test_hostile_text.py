@@ -20,7 +20,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from bayplan.cli.output import console
+from bayplan.cli.console import console
 from bayplan.dialects.kube.terminal_text import clean, clean_json
 from bayplan.dialects.kueue import api_kinds
 from bayplan.model.change import NodeLost, Started

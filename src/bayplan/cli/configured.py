@@ -9,8 +9,6 @@ from typing import IO, Any
 
 import click
 
-from bayplan.cli.inputs import title
-from bayplan.cli.kueue_settings import VERSIONS, read_kueue
 from bayplan.cli.output import echo
 from bayplan.cli.read import STDIN, Document, Problem, read_files
 from bayplan.cli.settings import KIND, VERSION, Settings, read_settings
@@ -48,6 +46,8 @@ class Refused(click.ClickException):
 
 def configure(name: str) -> Configured:
     """Read a file; Refused if anything is wrong with it."""
+    from bayplan.cli.inputs import title  # noqa: PLC0415 — only who gives a file needs it
+
     if name == STDIN:
         raise Refused([Problem(name, "", "is no file; a configuration is not read from standard input")])
     documents, problems = read_files([name])
@@ -64,6 +64,8 @@ def configure(name: str) -> Configured:
 
 
 def _read(document: Document) -> Configured:
+    from bayplan.cli.kueue_settings import VERSIONS, read_kueue  # noqa: PLC0415 — only who gives a file needs it
+
     version, kind = document.body.at("apiVersion"), document.body.at("kind")
     if document.kind != KIND:
         kind.error(f"must be {KIND}")

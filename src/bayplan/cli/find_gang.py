@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
 from bayplan.cli.gang_facts import owner_of
 from bayplan.cli.live_state import Live, Object, checked_namespace
-from bayplan.cli.scheduled_state import Scheduled, read_scheduled
 from bayplan.cli.words import shown_name
 from bayplan.dialects.jobs.kinds import KINDS
 from bayplan.dialects.kai.names import DIALECT as KAI
@@ -24,6 +24,9 @@ from bayplan.model.charter import Charter
 from bayplan.model.gang import Ref
 from bayplan.model.pod import PodKey
 from bayplan.state.lone import lone_ref
+
+if TYPE_CHECKING:
+    from bayplan.cli.scheduled_state import Scheduled
 
 WORKLOAD, POD = "Workload", "Pod"
 OTHER_KINDS = (WORKLOAD, "PodGroup", "CompositePodGroup", "ReplicaSet")
@@ -77,6 +80,8 @@ def find(live: Live, text: str) -> Search:
     pod = _pod(live, wanted)
     if pod is not None and (ref := workload_of(live, pod)) is not None:
         return Search(Found(POD, wanted.name, ref))
+    from bayplan.cli.scheduled_state import read_scheduled  # noqa: PLC0415 — gangs of queues do without
+
     scheduled = read_scheduled(live)
     found = _scheduled(scheduled, wanted) or _parts(scheduled, wanted)
     if not found:

@@ -131,6 +131,6 @@ def _amount(name: str, value: float | None) -> str:
 
 def _listed(live: Live, kind: Kind, namespace: str = "") -> list[Any]:
     try:
-        return list(pages(live.backend, kind, namespace))
+        return [one for page in pages(live.backend, kind, namespace) for one in page]
     except NotServed:
         return []

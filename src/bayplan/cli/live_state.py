@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import click
 
-from bayplan.backends.conversion import convert
 from bayplan.backends.remote.answers import trouble_of
 from bayplan.backends.remote.backend import RemoteBackend, connect
 from bayplan.backends.remote.decoding import Wire
 from bayplan.backends.remote.request import collection
 from bayplan.cli.configured import takes_configuration
+from bayplan.cli.paused_collector import collector_paused
 from bayplan.cli.progress import Progress
+from bayplan.cli.reading_ahead import Pages, ReadingAhead
 from bayplan.cli.settings import DEFAULTS, Settings
 from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.errors import Forbidden, NotServed, Trouble
@@ -60,6 +61,10 @@ class Live:
     no_queues: str = ""  # the sentence for a cluster that does not serve the queue API
     lists: dict[Kind, list[Any]] = field(default_factory=dict)  # what was read already, by kind
     progress: Progress = field(default_factory=Progress)
+    ahead: ReadingAhead = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ahead = ReadingAhead(partial(pages, self.backend))
 
     def imagined(self) -> Live:
         """The same with a state of its own, to try things on."""
@@ -87,7 +92,7 @@ class Live:
     def listed(self, kind: Kind) -> list[Any]:
         """All objects of a kind; each kind is read once."""
         if kind not in self.lists:
-            self.lists[kind] = list(self.progress.counted(kind.plural, pages(self.backend, kind)))
+            self.lists[kind] = list(self.progress.counted(kind.plural, self.ahead.items(kind)))
         return self.lists[kind]
 
 
@@ -112,8 +117,9 @@ class Target:
             namespace = self.namespace or backend.access.namespace
             state = AdmissionState(self.settings.zone_care)
             found = Live(backend, self.clock.wall(), namespace, self.settings, state=state)
-            read(found)
-            yield found
+            with collector_paused(), closing(found.ahead):
+                read(found)
+                yield found
         except Trouble as trouble:
             raise click.ClickException(str(trouble)) from None
         finally:
@@ -147,12 +153,13 @@ def read(live: Live) -> None:
 
     A cluster that does not serve the queue API may have gangs of other families: the rest is read.
     """
+    live.ahead.begin((NODES, PODS_KIND, api_kinds.WORKLOADS, *RULES, *zones.KINDS))  # the long ones first
     try:
         workloads = _listed(live, api_kinds.WORKLOADS)
     except NotServed as missing:
         workloads, live.no_queues = [], str(missing)
     live.workloads = {source(Field(one), "Workload"): one for one in workloads}
-    for kind in (*RULES, NODES, PODS_KIND, api_kinds.WORKLOADS):
+    for kind in (*RULES, NODES, api_kinds.WORKLOADS, PODS_KIND):  # gangs first: they account for their pods
         if kind.group == api_kinds.GROUP and live.no_queues:
             continue
         found = workloads if kind is api_kinds.WORKLOADS else _listed(live, kind)
@@ -160,7 +167,7 @@ def read(live: Live) -> None:
             live.changes += admitting.decode(Event(Happened.SEEN, kind, one), live.settings.resources)
     reading = zones.ZoneReading()
     for kind in zones.KINDS:
-        for one in _if_any(live.backend, kind):
+        for one in _if_any(live, kind):
             live.changes += reading.decode(Event(Happened.SEEN, kind, one))
     live.state.apply_all(live.changes)
 
@@ -173,10 +180,10 @@ def checked_namespace(live: Live, name: str) -> str:
     return name
 
 
-def _if_any(backend: RemoteBackend, kind: Kind) -> list[Any]:
+def _if_any(live: Live, kind: Kind) -> list[Any]:
     """All objects of a kind that need not be there, nor be anything that whoever asks may read."""
     try:
-        return list(pages(backend, kind))
+        return live.listed(kind)
     except (NotServed, Forbidden):
         return []
 
@@ -195,9 +202,9 @@ def get(backend: RemoteBackend, kind: Kind, namespace: str, name: str) -> Object
 def events_about(live: Live, namespace: str, names: set[tuple[str, str]]) -> list[Object]:
     """The events of a namespace about objects given by kind and name, in the order they happened."""
     found = []
-    for kind, name in names:
+    for kind, name in sorted(names):  # events of one second keep this order
         chosen = replace(EVENTS, field_selector=f"involvedObject.kind={kind},involvedObject.name={name}")
-        found += list(pages(live.backend, chosen, namespace))
+        found += [one for page in pages(live.backend, chosen, namespace) for one in page]
     return sorted(found, key=event_time)
 
 
@@ -228,11 +235,13 @@ def _listed(live: Live, kind: Kind) -> list[Any]:
             f"{live.backend.access.server} has no queues: it does not serve {kind.plural} of {kind.group};"
             " install the definitions with: bayplan install"
         ) from None
+    from bayplan.backends.conversion import convert  # noqa: PLC0415 — few servers need it
+
     return [convert(one, kind.api_version) if kind.kind in PLAIN else one for one in found]
 
 
-def pages(backend: RemoteBackend, kind: Kind, namespace: str = "") -> Iterator[Any]:
-    """All objects of a kind; Trouble if the server does not give them."""
+def pages(backend: RemoteBackend, kind: Kind, namespace: str = "") -> Pages:
+    """All objects of a kind, page by page; Trouble if the server does not give them."""
     wire, token = Wire(kind), ""
     whole = kind.path(quote(namespace))
     while True:
@@ -241,7 +250,7 @@ def pages(backend: RemoteBackend, kind: Kind, namespace: str = "") -> Iterator[A
         if status != 200:
             raise trouble_of(status, body, kind, backend.access)
         page = wire.page(body)
-        yield from page.items
+        yield page.items
         token = page.metadata.next_page
         if not token:
             return

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from bayplan import __version__
+from bayplan.cli.paused_collector import collector_paused
 from bayplan.dialects.kube.terminal_text import clean
 
 # Name → module and the click command in it. Help texts live there; start-up stays fast.
@@ -23,6 +24,21 @@ COMMANDS = {
     "replay": "bayplan.cli.replay:replay",
     "install": "bayplan.cli.install:install",
 }
+# The first sentence of each help text, so that the list of commands is shown without importing them.
+SUMMARIES = {
+    "up": "Start a cluster in memory, schedule in it, and watch racks fill up.",
+    "place": "Place the gangs in the files on the nodes in the files, one after the other.",
+    "plan": "Try out gangs on a cluster as it is now, each after the other, as if submitted in that order.",
+    "list": "Show gangs, queues or topologies of a cluster.",
+    "explain": "Tell why a gang waits, or where it runs.",
+    "run": "Schedule the pods of a cluster that name bayplan as their scheduler, and serve its webhooks.",
+    "replay": "Fold the journal in a folder (or one file of it) again, and decide again at every plan.",
+    "install": (
+        "Install Bayplan in a cluster: definitions, RBAC, the replicas, and the webhooks if asked for."
+    ),
+}
+COLUMNS_BESIDE = 6
+"""What click leaves free beside a command's name and summary."""
 
 
 class LazyGroup(click.Group):
@@ -37,9 +53,16 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _, name = COMMANDS[cmd_name].partition(":")
-        command = getattr(import_module(module), name)
+        with collector_paused():
+            command = getattr(import_module(module), name)
         assert isinstance(command, click.Command)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Names and summaries, as click would write them of the imported commands."""
+        width = formatter.width - COLUMNS_BESIDE - max(map(len, COMMANDS))
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary(name, width)) for name in COMMANDS])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; a full disk or a lost terminal is said, not thrown."""
@@ -55,6 +78,11 @@ class LazyGroup(click.Group):
             sys.stdout = None  # do not try again at exit
             raise click.ClickException(f"cannot write: {trouble.strerror or trouble}") from None
         return result
+
+
+def summary(name: str, width: int) -> str:
+    """What a command does, in as many columns."""
+    return click.Command(name, help=SUMMARIES[name]).get_short_help_str(width)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -1,15 +1,14 @@
-"""The only way out to a terminal: everything that commands print goes through here, and is cleaned."""
+"""The way out to a terminal: every text that commands print goes through here, and is cleaned.
+
+Drawings go through `console`.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from typing import IO, Any
 
 import click
-import yaml
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
 
 from bayplan.dialects.kube.terminal_text import clean, clean_json
 
@@ -26,21 +25,10 @@ def echo_json(data: Any) -> None:
 
 def echo_yaml(data: Any) -> None:
     """The same as YAML."""
+    import yaml  # noqa: PLC0415 — few commands print it
+
     value = json.loads(json.dumps(data))
     text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
     if clean(text) != text:  # YAML takes more for printable than a terminal should get
         text = yaml.safe_dump(value, sort_keys=False, allow_unicode=False)
     click.echo(text, nl=False)
-
-
-def console(**options: Any) -> Console:
-    """A console for tables, drawings and live views; brackets in a text are no markup."""
-    return _CleanConsole(**{"markup": False, "emoji": False, "highlight": False, **options})
-
-
-class _CleanConsole(Console):
-    """Cleans what is shown, but not what it says to the terminal itself: colours, and where to write."""
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        for one in super().render(renderable, options):
-            yield one if one.control else Segment(clean(one.text), one.style)

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.text import Text
 
 from bayplan.cli.configured import takes_configuration
+from bayplan.cli.console import console as new_console
 from bayplan.cli.draw import draw, take_picture
 from bayplan.cli.explain import Explanation, explain, wish
 from bayplan.cli.inputs import Inputs, gather
-from bayplan.cli.output import console as new_console
 from bayplan.cli.output import echo, echo_json, echo_yaml
 from bayplan.cli.read import Problem, read_files
 from bayplan.cli.report import outcome_report, problems_report

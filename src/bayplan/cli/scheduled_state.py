@@ -74,6 +74,7 @@ def read_scheduled(live: Live) -> Scheduled:
 
 def _changes(live: Live, found: Scheduled) -> Iterator[Change]:
     role = found.role
+    live.ahead.begin(role.kinds)
     for kind in role.kinds:
         try:
             listed = live.listed(kind)

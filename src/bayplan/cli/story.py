@@ -14,7 +14,6 @@ from bayplan.cli.list_gangs import flavors, gang_records
 from bayplan.cli.list_queues import cohort_path
 from bayplan.cli.live_state import Live, Object, Target, event_time, events_about, reaches_a_cluster
 from bayplan.cli.places import drawn
-from bayplan.cli.scheduled_story import scheduled_story
 from bayplan.cli.tables import age, moment, say, say_json, table
 from bayplan.cli.waiting import Sections, waiting_sections, wishes
 from bayplan.cli.words import counted
@@ -55,6 +54,8 @@ def explain_gang(target: Target, gang: str, output: str | None, full: bool, zone
             _explain_queued(live, search.found.workload, output, full=full, zones=zones)
             return
         assert search.scheduled is not None
+        from bayplan.cli.scheduled_story import scheduled_story  # noqa: PLC0415 — gangs of queues do without
+
         story, record = scheduled_story(live, search.scheduled, search.found, full=full, zones=zones)
         if output == "json":
             say_json({"gang": gang, **record, "story": story})

@@ -18,10 +18,10 @@ from rich.live import Live
 
 from bayplan.backends.embedded.kubeconfig import CONTEXT
 from bayplan.cli.configured import takes_configuration
+from bayplan.cli.console import console as new_console
 from bayplan.cli.example_mix import Submission, example_mix
 from bayplan.cli.home_cluster import HomeCluster, Shape
 from bayplan.cli.live_view import clock_text, picture
-from bayplan.cli.output import console as new_console
 from bayplan.cli.output import echo
 from bayplan.cli.settings import DEFAULTS, Settings
 from bayplan.dialects.errors import Trouble

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from bayplan.model.node import ROOM_MAX
 from bayplan.model.rules import NodeRules, Requirement, Taint, Term, Toleration
 from bayplan.placement.fit_tallies import Slots
 from bayplan.placement.memory import recall
@@ -102,14 +103,26 @@ def land_without(land: Land, table: NodeTable, row: int) -> Land:
 
 
 def allocatable_of(table: NodeTable, resources: Mapping[str, int]) -> Ints:
-    """What each node has in all; same axes as the free amounts."""
-    found = np.zeros((len(resources), len(table.nodes)), dtype=np.int64)
+    """What each node has in all: resources by first axis, nodes by second.
+
+    Machines of one model share what they offer, so that it is read once.
+    """
+    kinds: dict[int, int] = {}
+    offers: list[Mapping[str, int]] = []
+    which = np.zeros(len(table.nodes), dtype=np.int64)
     for row, node in enumerate(table.nodes):
-        for resource, amount in node.allocatable.items():
+        offer = node.allocatable
+        kind = kinds.setdefault(id(offer), len(offers))
+        if kind == len(offers):
+            offers.append(offer)
+        which[row] = kind
+    found = np.zeros((len(resources), len(offers)), dtype=np.int64)
+    for kind, offer in enumerate(offers):
+        for resource, amount in offer.items():
             at = resources.get(resource)
             if at is not None:
-                found[at, row] = amount
-    return found
+                found[at, kind] = max(-ROOM_MAX, min(amount, ROOM_MAX))
+    return found[:, which]
 
 
 def welcomed(land: Land, tolerations: tuple[Toleration, ...]) -> Bools:

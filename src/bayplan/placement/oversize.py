@@ -13,7 +13,7 @@ def oversized(nodes: Iterable[Node], pod_set: str, requests: Mapping[str, int]) 
     """What the largest node lacks even if it is empty; None if a node is large enough, or there is none."""
     asked = {name: amount for name, amount in with_slot(requests).items() if amount}
     best: tuple[tuple[int, float, str], Oversized] | None = None
-    for node in nodes:
+    for node in _first_of_each_model(nodes):
         has = node.allocatable
         lacks = [
             (name, amount, has.get(name, 0)) for name, amount in asked.items() if has.get(name, 0) < amount
@@ -25,3 +25,13 @@ def oversized(nodes: Iterable[Node], pod_set: str, requests: Mapping[str, int]) 
         if best is None or rank < best[0]:
             best = rank, Oversized(pod_set, node.name, tuple(lacks))
     return None if best is None else best[1]
+
+
+def _first_of_each_model(nodes: Iterable[Node]) -> Iterable[Node]:
+    """Of nodes that share what they offer the first by name; it stands for all of them."""
+    found: dict[int, Node] = {}
+    for node in nodes:
+        known = found.setdefault(id(node.allocatable), node)
+        if node.name < known.name:
+            found[id(node.allocatable)] = node
+    return found.values()

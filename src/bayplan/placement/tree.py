@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -93,12 +94,14 @@ class Tree:
 
 def build(topology: Topology, nodes: Iterable[Node]) -> Tree:
     """Sort nodes by path (then name) and cut the rows into domains."""
-    order = sorted(nodes, key=lambda node: ([node.labels[level] for level in topology.levels], node.name))
-    rows = objects(order)
+    levels = topology.levels
+    placed = [([node.labels[level] for level in levels], node.name, node) for node in nodes]
+    placed.sort(key=itemgetter(0, 1))
+    rows = objects([node for _, _, node in placed])
     opens: list[Bools] = []
     differs = np.zeros(max(len(rows) - 1, 0), dtype=bool)
-    for level in topology.levels:
-        column = objects([node.labels[level] for node in order])
+    for number in range(len(levels)):
+        column = objects([path[number] for path, _, _ in placed])
         differs = differs | (column[1:] != column[:-1])
         opens.append(np.concatenate((np.ones(min(len(rows), 1), dtype=bool), differs)))
     if topology.ends_at_host:  # a host is a leaf of its own, even if its label is not unique
@@ -142,6 +145,14 @@ def changed(tree: Tree, row: int, node: Node) -> Tree:
     nodes = tree.nodes.copy()
     nodes[row] = node
     return Tree(tree.topology, nodes, tree.opens, tree.starts, tree.children, tree.spans)
+
+
+def part(tree: Tree, rows: tuple[int, int]) -> Tree:
+    """A range of rows as a tree of its own."""
+    opens = tuple(column[slice(*rows)].copy() for column in tree.opens)
+    for column in opens:
+        column[:1] = True
+    return _ranged(tree.topology, tree.nodes[slice(*rows)], opens)
 
 
 def objects(items: list[Any]) -> Objects:

@@ -85,11 +85,12 @@ class AdmissionRole:
 
     def __init__(
         self, profile: Profile | None = None, counting: Counting = PLAIN, watch: Watcher | None = None,
-        zone_care: ZoneCare = USUAL_CARE, *, tells: bool = False,
+        zone_care: ZoneCare = USUAL_CARE, *, tells: bool = False, shadow: bool = False,
     ) -> None:  # fmt: skip
         self.profile, self.counting = profile or Profile(), counting
         self.state = AdmissionState(zone_care)
         self.zones, self.tells = zones.ZoneReading(), tells  # of reports that make no sense: nobody else does
+        self.protects = not shadow  # else nothing is written, and a finalizer would be waited for in vain
         self.rollups = Rollups(fair=self.profile.fair_sharing, watch=watch)
         self.workloads: dict[Key, Object] = {}
         self.agenda: Agenda[Key] = Agenda()
@@ -109,7 +110,7 @@ class AdmissionRole:
         else:
             self.rollups.note(event)
             self.agenda.put_all(self.queue_changes.concerns(event, self.workloads))
-        return admitting.decode(event, self.counting)
+        return admitting.decode(event, self.counting, protects=self.protects)
 
     def gathered(self) -> Iterable[Change]:
         return ()
@@ -204,7 +205,7 @@ class AdmissionRole:
 
     def follow_up(self, outcome: Outcome, now: float) -> Iterator[Write]:
         """Announce what was written, and write what waited for it."""
-        self.rollups.ended(outcome)
+        self.rollups.ended(outcome, now)
         tag = outcome.write.tag
         if not isinstance(tag, Written):
             return

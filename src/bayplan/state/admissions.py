@@ -15,6 +15,7 @@ from bayplan.model.change import (
     NodeSeen,
     PodLost,
     PodSeen,
+    QueueLost,
     QueueSeen,
     Started,
     TopologyLost,
@@ -99,9 +100,13 @@ class AdmissionState:
         effect = self.rules.apply(change)
         match change:
             case QueueSeen(queue):
-                self.lines.line(queue.name).strict = queue.strict
+                line = self.lines.line(queue.name)
+                line.strict = queue.strict
+                line.hold(queue.unprotected)
                 if effect is not Effect.NONE:
                     self._stand_again(lambda standing: standing.queue == queue.name)
+            case QueueLost(name):
+                self.lines.line(name).hold(False)  # its gangs are told that it is missing
             case EntranceSeen(Entrance(namespace, name)) | EntranceLost(namespace, name):
                 if effect is not Effect.NONE:
                     self._stand_again(lambda standing: standing.demand.entrance == (namespace, name))

@@ -12,6 +12,7 @@ from bayplan.model.assignment import Path
 from bayplan.model.node import HOSTNAME, ROOM_MAX, Node, Topology
 from bayplan.placement import nodes as columns
 from bayplan.placement import tree as trees
+from bayplan.placement.fit_nodes import allocatable_of
 from bayplan.placement.supply import Directory, Supply
 from bayplan.placement.tree import Bools, Ints
 
@@ -38,7 +39,8 @@ class Hostless(dict[str, str]):
 class Cluster:
     """Folds node and usage changes into arrays. A snapshot shares them; the next change copies first.
 
-    `hosts_by_name`: a node without a host label is a host under its own name, instead of none.
+    Nodes that come in bulk are laid out when the arrays are first looked at: until then, what pods and gangs
+    take is only added up. `hosts_by_name`: a node without a host label is a host under its own name.
     """
 
     def __init__(
@@ -63,21 +65,27 @@ class Cluster:
         self._rows: tuple[trees.Tree, dict[str, int | None]] = self._tree, {}
         self.version = 0  # grows when anything about rows or amounts changes
         self.layouts = 0  # grows when all rows are laid out afresh
+        self._stale = False  # nodes have come that the arrays do not know
 
     @property
     def table(self) -> columns.NodeTable:
         """The nodes by row, as they are now."""
+        self.settle()
         return self._table
 
     def load(self, nodes: Iterable[Node]) -> None:
         """Take in many nodes at once."""
-        for node in map(self._with_a_host, nodes):
-            self.nodes[node.name] = node
-            self._measure(node)
-        self._rebuild()
+        self.nodes.update((node.name, node) for node in map(self._with_a_host, nodes))
+        self.version, self._stale = self.version + 1, True
+
+    def settle(self) -> None:
+        """Lay out what was loaded."""
+        if self._stale:
+            self._rebuild()
 
     def snapshot(self, labels: Mapping[str, str] | None = None) -> Supply:
         """A frozen view, limited to the nodes that carry the labels."""
+        self.settle()
         wanted = self.labels if labels is None else labels
         active = self._usable & columns.labelled(self._table, wanted) if wanted else self._usable
         self._shared = True
@@ -100,6 +108,9 @@ class Cluster:
         if before == node:
             return
         node, self.version = self._with_a_host(node), self.version + 1
+        if self._stale:
+            self.nodes[node.name] = node
+            return
         old, new = self.path_of(before), self.path_of(node)
         self.nodes[node.name] = node
         self._measure(node)
@@ -124,13 +135,13 @@ class Cluster:
     def remove(self, name: str) -> None:
         """Forget a node. What was used on it is kept, should it come back."""
         node = self.nodes.pop(name, None)
-        if node is not None:
+        if node is not None and not self._stale:
             self._move(name, self.path_of(node), None)
 
     def use_node(self, name: str, amounts: Mapping[str, int], sign: int = 1) -> None:
         """Pods outside any placed gang take room on a node (sign -1: give it back)."""
         _add(self.used, name, amounts, sign)
-        row = self.row_of(name)
+        row = None if self._stale else self.row_of(name)
         if row is not None:
             self._take(row, amounts)
 
@@ -138,6 +149,8 @@ class Cluster:
         """A placed gang takes room in a leaf (sign -1: gives it back)."""
         key = values[-1:] if self.topology.ends_at_host else values
         _add(self.held, key, amounts, sign)
+        if self._stale:
+            return
         path = self.hosts.get(key[-1]) if self.topology.ends_at_host else values
         if path is None:
             return
@@ -198,7 +211,7 @@ class Cluster:
         if node is None:
             return None
         try:
-            return tuple(node.labels[level] for level in self.topology.levels)
+            return tuple([node.labels[level] for level in self.topology.levels])  # a list is faster here
         except KeyError:
             return None
 
@@ -273,13 +286,13 @@ class Cluster:
 
     def _rebuild(self) -> None:
         """Lay everything out afresh, as after a bulk load or a resource never seen before."""
-        self.version, self.layouts = self.version + 1, self.layouts + 1
+        self._stale, self.version, self.layouts = False, self.version + 1, self.layouts + 1
         placed = [(path, node) for node in self.nodes.values() if (path := self.path_of(node)) is not None]
-        self.resources = {
-            name: row for row, name in enumerate(sorted({n for _, node in placed for n in node.allocatable}))
-        }
+        offers = {id(node.allocatable): node.allocatable for _, node in placed}
+        names = sorted({name for offer in offers.values() for name in offer})
+        self.resources = {name: row for row, name in enumerate(names)}
         self.largest = {}
-        for node in self.nodes.values():
+        for node in {id(node.allocatable): node for node in self.nodes.values()}.values():
             self._measure(node)
         self._tree = trees.build(self.topology, [node for _, node in placed])
         rows = self._tree.nodes
@@ -288,20 +301,15 @@ class Cluster:
         self.paths = Directory({node.name: path for path, node in placed})
         by_host = {path[-1]: path for path, _ in placed} if self.topology.ends_at_host else {}
         self.hosts = Directory(by_host)
-        held: list[Mapping[str, int]] = [self._gangs_on(node) for node in rows]
-        used = [self.used.get(node.name, {}) for node in rows]
-        self._free = np.zeros((len(self.resources), len(rows)), np.int64)
+        self._free = allocatable_of(self._table, self.resources)
         self._held = np.zeros_like(self._free) if self.topology.ends_at_host and self.held else None
-        for name, row in self.resources.items():
-            left = (
-                _bounded(node.allocatable.get(name, 0) - other.get(name, 0) - gangs.get(name, 0))
-                for node, other, gangs in zip(rows, used, held, strict=True)
-            )
-            self._free[row] = np.fromiter(left, np.int64, len(rows))
-            if self._held is not None:
-                self._held[row] = np.fromiter(
-                    (_bounded(each.get(name, 0)) for each in held), np.int64, len(rows)
-                )
+        if self.used or self._held is not None:
+            for row, node in enumerate(rows):
+                gangs = self._gangs_on(node)
+                if gangs or node.name in self.used:
+                    self._free[:, row] = self._room(node)
+                if gangs and self._held is not None:
+                    self._held[:, row] = self._held_on(node)
         self._shared = False
         self._reclaim()
 

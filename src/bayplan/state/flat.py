@@ -48,6 +48,7 @@ class Flat:
 
     def view(self) -> tuple[Supply, Ground]:
         """Room and nodes as they are now, row by row the same; the same objects until something changes."""
+        self.cluster.settle()
         if self._view is None or self._viewed != self.cluster.version:
             supply = self.cluster.snapshot()
             if self._allocatable is None:
@@ -58,6 +59,7 @@ class Flat:
 
     def land(self) -> Land:
         """The nodes; the same object until one of them changes in more than amounts."""
+        self.cluster.settle()
         if self._land is None:
             self._land = land_of(self.cluster.table, self.slots)
         return self._land
@@ -70,6 +72,7 @@ class Flat:
     def upsert(self, node: Node) -> None:
         """Add a node or note what changed on it."""
         cluster, name = self.cluster, node.name
+        cluster.settle()
         before, row, table = cluster.nodes.get(name), cluster.row_of(name), cluster.table
         if before == node:
             return
@@ -87,6 +90,7 @@ class Flat:
 
     def remove(self, name: str) -> None:
         """Forget a node."""
+        self.cluster.settle()
         row, layouts = self.cluster.row_of(name), self.cluster.layouts
         self.cluster.remove(name)
         self._follow(name, row, layouts)

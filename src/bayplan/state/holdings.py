@@ -185,16 +185,19 @@ class Holdings:
     def _name_host(self, host: str, name: str | None) -> None:
         """A host is another node than before, or none: what gangs hold there is accounted to that node."""
         before, after = self.hosts.get(host, host), name or host
-        wider = [cluster for cluster in self.clusters.values() if not cluster.topology.ends_at_host]
-        if before != after and wider:
-            for amounts in self._held_at(host):
-                for cluster in wider:
-                    cluster.use_node(before, amounts, -1)
-                    cluster.use_node(after, amounts)
+        if before != after:
+            self._move_host(host, before, after)
         if name is None:
             self.hosts.pop(host, None)
         else:
             self.hosts[host] = name
+
+    def _move_host(self, host: str, before: str, after: str) -> None:
+        wider = [cluster for cluster in self.clusters.values() if not cluster.topology.ends_at_host]
+        for amounts in self._held_at(host) if wider else ():
+            for cluster in wider:
+                cluster.use_node(before, amounts, -1)
+                cluster.use_node(after, amounts)
 
     def _held_at(self, host: str) -> Iterator[dict[str, int]]:
         for holding in self.by_gang.values():

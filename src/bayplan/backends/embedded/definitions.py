@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from bayplan.backends.embedded import rules, scalars
@@ -104,7 +106,7 @@ def check(definition: Object, old: Object | None) -> list[Problem]:
 def _unusable(schema: Any) -> str:
     """Why a schema cannot be used; empty if it can."""
     try:
-        Checker(schema)
+        _checker(_Schema.of(schema))
         walker(schema)
     except (AttributeError, TypeError, KeyError, ValueError, RecursionError) as error:
         return f"is not a structural schema: {str(error).partition(chr(10))[0][:200]}"
@@ -220,9 +222,37 @@ def _reader(group: str, version: str, kind: str, schema: Schema) -> Callable[[An
     return read
 
 
+@dataclass(frozen=True, slots=True)
+class _Schema:
+    """A schema that is equal to another of the same text, so that what is compiled from it is kept."""
+
+    digest: bytes
+    content: Mapping[str, Any] = field(compare=False)
+
+    @classmethod
+    def of(cls, schema: Mapping[str, Any]) -> _Schema:
+        return cls(hashlib.sha256(repr(schema).encode()).digest(), schema)
+
+
+# Compiling a schema takes longer than everything else that a definition needs. A schema is needed when the
+# definition is checked and when it is served, and clusters in memory of one process serve the same kinds.
+_SCHEMAS_KEPT = 128
+
+
+@lru_cache(maxsize=_SCHEMAS_KEPT)
+def _checker(schema: _Schema) -> Checker:
+    return Checker(schema.content)
+
+
+@lru_cache(maxsize=_SCHEMAS_KEPT)
+def _expressions(schema: _Schema) -> rules.Rules | None:
+    return rules.compiled(schema.content)
+
+
 def _behaviour(schema: Mapping[str, Any]) -> Behaviour:
-    checker = Checker(schema)
-    expressions = rules.compiled(schema)
+    known = _Schema.of(schema)
+    checker = _checker(known)
+    expressions = _expressions(known) if rules.has_rules(schema) and rules.available() else None
 
     def check_object(item: Object, old: Object | None) -> list[Problem]:
         problems = checker.check(item, old)

@@ -18,11 +18,11 @@ _encode = msgspec.msgpack.Encoder().encode
 
 @dataclass(slots=True)
 class Mould:
-    """What pods made alike have in common, and the shapes of it by labels."""
+    """What pods made alike have in common, and the shapes of it by labels, node selector and company."""
 
     shape: Shape
     amounts: Mapping[str, int]
-    shapes: dict[tuple[Labels, Selector | None], Shape] = field(default_factory=dict)
+    shapes: dict[tuple[Labels, Labels, Selector | None], Shape] = field(default_factory=dict)
 
 
 class Shapes:
@@ -36,10 +36,12 @@ class Shapes:
         """The shape and the amounts of a pod. Where it runs is no part of its shape."""
         mould = self._mould(pod)
         labels = tuple(sorted((pod.metadata.labels or {}).items()))
-        shape = mould.shapes.get((labels, company))
+        chosen = tuple(sorted((pod.spec.node_selector or {}).items()))
+        shape = mould.shapes.get((labels, chosen, company))
         if shape is None:
-            shape = replace(mould.shape, labels=labels, company=company)
-            mould.shapes[labels, company] = shape
+            rules = replace(mould.shape.rules, selector=chosen)
+            shape = replace(mould.shape, labels=labels, rules=rules, company=company)
+            mould.shapes[labels, chosen, company] = shape
             self._count()
         return shape, mould.amounts
 
@@ -47,9 +49,9 @@ class Shapes:
         spec, meta = pod.spec, pod.metadata
         telling: list[object] = [
             meta.namespace, spec.containers, spec.init_containers, spec.overhead, spec.resources,
-            spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints,
-            spec.volumes, pod.status.qos_class,
-        ]  # fmt: skip
+            spec.affinity, spec.tolerations, spec.topology_spread_constraints, spec.volumes,
+            pod.status.qos_class,
+        ]  # fmt: skip  # pods that were told their host differ in nothing but the node selector
         if spec.affinity is not None or spec.topology_spread_constraints:
             telling.append(meta.labels)  # its terms may speak of its own labels
         if any(volume.ephemeral is not None for volume in spec.volumes or ()):
@@ -57,7 +59,8 @@ class Shapes:
         key = _encode(telling)
         mould = self.moulds.get(key)
         if mould is None:
-            free = msgspec.structs.replace(pod, spec=msgspec.structs.replace(spec, node_name=None))
+            anywhere = msgspec.structs.replace(spec, node_name=None, node_selector=None)
+            free = msgspec.structs.replace(pod, spec=anywhere)
             mould = self.moulds[key] = Mould(pod_shape(free), pod_amounts(spec))
             self._count()
         return mould

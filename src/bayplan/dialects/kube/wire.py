@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
+
 import msgspec
 
 from bayplan.dialects.api import Kind
@@ -337,17 +340,18 @@ def node_of(wire: NodeWire) -> Node:
     return Node(
         name=wire.metadata.name,
         labels=wire.metadata.labels or {},
-        allocatable=_offered(wire.status.allocatable),
+        allocatable=_offered(tuple((wire.status.allocatable or {}).items())),
         taints=tuple(Taint(t.key, t.value or "", t.effect) for t in wire.spec.taints or ()),
         ready=any(c.type == "Ready" and c.status == "True" for c in conditions),
         schedulable=not wire.spec.unschedulable,
     )
 
 
-def _offered(resources: dict[str, str | int | float] | None) -> dict[str, int]:
+@lru_cache(maxsize=256)  # machines of one model share the answer, which is then laid out once for all of them
+def _offered(resources: tuple[tuple[str, str | int | float], ...]) -> Mapping[str, int]:
     """What a node has: less than the bound, so that a pod at the bound fits nowhere; unreadable: nothing."""
     found: dict[str, int] = {}
-    for name, value in (resources or {}).items():
+    for name, value in resources:
         try:
             found[name] = max(0, min(amount(name, value), ROOM_MAX - 1))
         except ValueError:

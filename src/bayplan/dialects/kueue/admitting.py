@@ -55,8 +55,11 @@ WAITING = (None, "", "Pending")
 SHAPES_MAX = 1024  # remembered
 
 
-def decode(event: Event, counting: Counting = PLAIN) -> Iterator[Change]:
-    """What an event means to admission. An object that cannot be read changes nothing."""
+def decode(event: Event, counting: Counting = PLAIN, *, protects: bool = False) -> Iterator[Change]:
+    """What an event means to admission. An object that cannot be read changes nothing.
+
+    A caller that `protects` ClusterQueues from deletion also learns which are not protected yet.
+    """
     gone = event.happened is Happened.GONE
     if event.happened is Happened.SYNCED:
         return
@@ -68,7 +71,7 @@ def decode(event: Event, counting: Counting = PLAIN) -> Iterator[Change]:
         case "Workload":
             yield from _workload(Field(event.object), gone, counting)
         case kind if kind in _RULES:
-            yield from _rule(kind, Field(event.object), gone)
+            yield from _rule(kind, Field(event.object), gone, protects)
 
 
 def _node(node: NodeWire, gone: bool) -> Change:
@@ -142,7 +145,7 @@ _RULES: dict[str, tuple[_Seen, Callable[[str], Change]]] = {
 }
 
 
-def _rule(kind: str, obj: Field, gone: bool) -> Iterator[Change]:
+def _rule(kind: str, obj: Field, gone: bool, protects: bool) -> Iterator[Change]:
     seen, lost = _RULES[kind]
     meta = obj.at("metadata")
     if gone and kind == "LocalQueue":
@@ -150,6 +153,7 @@ def _rule(kind: str, obj: Field, gone: bool) -> Iterator[Change]:
     elif gone:
         yield lost(meta.at("name").text())
     else:
-        change = seen(obj)
+        queue = protects and kind == "ClusterQueue"
+        change = QueueSeen(queues.queue(obj, protects=True)) if queue else seen(obj)
         if change is not None and not obj.errors:
             yield change
