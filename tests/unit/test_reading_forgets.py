@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from bayplan.dialects.api import Event, Happened
-from bayplan.dialects.kube.scheduling import PODS_KIND, Reading
-from bayplan.dialects.kube.wire import PodWire
+from bayplan.dialects.kube.scheduling import Reading
+from bayplan.dialects.kube.wire import PODS_KIND, PodWire
 from bayplan.model.change import Change, CharterLost
 
 
