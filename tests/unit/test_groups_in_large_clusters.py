@@ -70,7 +70,7 @@ def test_the_only_rack_that_holds_a_group_is_found_among_many_that_nearly_do(whe
 
 
 def test_a_search_through_many_domains_ends_when_its_time_is_used_up() -> None:
-    asked = []
+    asked: list[None] = []
 
     def check() -> None:
         asked.append(None)

@@ -277,12 +277,12 @@ def test_a_group_that_fits_in_no_domain_of_the_label_it_names_is_told_so_and_oth
     constraints = {"topology": [{"key": key}]}
     spec = {"schedulingPolicy": {"gang": {"minCount": pods}}, "schedulingConstraints": constraints}
     world.store.create(POD_GROUPS, {"metadata": {"name": "large"}, "spec": spec}, "default")
-    limits = {"resources": {"limits": {"nvidia.com/gpu": "4"}}}
+    main = container(resources={"limits": {"nvidia.com/gpu": "4"}})
     for number in range(pods):
-        pod = {"schedulingGroup": {"podGroupName": "large"}, "containers": [container(**limits)]}
+        pod = {"schedulingGroup": {"podGroupName": "large"}, "containers": [main]}
         world.store.create(PODS, waiting(f"large-{number}", pod), "default")
     world.play(2)
-    world.store.create(PODS, waiting("other", {"containers": [container(**limits)]}), "default")
+    world.store.create(PODS, waiting("other", {"containers": [main]}), "default")
     world.until(lambda: "Running" in world.phases())
     lines = [line for _, line in world.home.ticker.lines]
     assert any(line.startswith("PodGroup large waits: ") and told in line for line in lines), lines
