@@ -7,9 +7,12 @@ from typing import NoReturn
 
 import pytest
 
+LACKING = "this machine lacks something: "
+"""How the reason of such a skip begins; the summary of a run repeats what follows, once."""
+
 
 def lacking(reason: str) -> NoReturn:
     """Leave the test out; on a CI machine, which must have everything, fail it."""
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
-    pytest.skip(reason)
+    pytest.skip(f"{LACKING}{reason}")

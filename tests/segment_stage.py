@@ -27,7 +27,7 @@ from bayplan.dialects.jobs.part import REPLICA_INDEX
 from bayplan.dialects.kai.grouper_training import JOB_NAME, REPLICA_TYPE
 from bayplan.dialects.kai.names import POD_GROUP, TOPOLOGY
 from bayplan.dialects.kai.owner_kinds import BY_NAME
-from bayplan.dialects.kueue.admitting import LOCAL_QUEUES
+from bayplan.dialects.kueue.api_kinds import LOCAL_QUEUES
 from bayplan.model.node import Node
 from bayplan.runtime.grouper_role import GrouperRole
 from bayplan.testing import World

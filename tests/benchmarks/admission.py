@@ -22,9 +22,10 @@ from pathlib import Path
 
 from bayplan.backends.definitions import define
 from bayplan.backends.embedded.backend import EmbeddedBackend
+from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.store import Store
 from bayplan.dialects.kube.wire import NODES
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from bayplan.model.plan import Admit, Evict
 from bayplan.model.profile import Profile
 from bayplan.runtime.admission_role import AdmissionRole
@@ -65,9 +66,9 @@ class Nowhere(MemoryJournal):
 def throughput(share: float) -> Figure:
     """All Workloads through the cluster in memory, in real time."""
     numbers = itertools.count(1)
-    store = Store(time.time, lambda: f"uid-{next(numbers):08d}", lambda: f"{next(numbers):05x}")
+    store = new_store(time.time, lambda: f"uid-{next(numbers):08d}", lambda: f"{next(numbers):05x}")
     define(store)
-    kinds = {kind.kind: kind for kind in admitting.KINDS}
+    kinds = {kind.kind: kind for kind in api_kinds.KINDS}
     for rule in rules():
         store.create(kinds[rule["kind"]], rule)
     for node in nodes():
@@ -98,7 +99,7 @@ class _Runner:
         self.store, self.coming = store, coming
         self.sizes = {obj["metadata"]["name"]: size for _, obj, size in coming}
         self.watch = EmbeddedBackend(store)
-        self.watch.watch([admitting.WORKLOADS])
+        self.watch.watch([api_kinds.WORKLOADS])
         self.running: list[tuple[float, str]] = []
         self.admitted: set[str] = set()
 
@@ -107,7 +108,7 @@ class _Runner:
         while done < len(self.coming):
             now = time.time()
             while handed_in < len(self.coming) and self.coming[handed_in][0] * SHORTENED <= now - start:
-                self.store.create(admitting.WORKLOADS, self.coming[handed_in][1])
+                self.store.create(api_kinds.WORKLOADS, self.coming[handed_in][1])
                 handed_in += 1
             self._look(now)
             while self.running and self.running[0][0] <= now:
@@ -131,11 +132,11 @@ class _Runner:
         if name not in self.admitted:
             return 0  # it was preempted meanwhile
         self.admitted.discard(name)
-        held = self.store.get(admitting.WORKLOADS, NAMESPACE, name)["status"]["conditions"]
+        held = self.store.get(api_kinds.WORKLOADS, NAMESPACE, name)["status"]["conditions"]
         over = {"type": "Finished", "status": "True", "reason": "Succeeded", "message": ""}
         over["lastTransitionTime"] = "2026-01-01T00:00:00Z"
         patch = {"status": {"conditions": [*held, over]}}
-        self.store.patch(admitting.WORKLOADS, NAMESPACE, name, patch, subresource="status")
+        self.store.patch(api_kinds.WORKLOADS, NAMESPACE, name, patch, subresource="status")
         return 1
 
 

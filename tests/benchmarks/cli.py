@@ -20,7 +20,7 @@ from bayplan.cli.live_state import pages
 from bayplan.dialects.api import Kind
 from bayplan.dialects.errors import Trouble
 from bayplan.dialects.kube.wire import PODS_KIND
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from bayplan.dialects.kueue.scheduled import JOBS
 from tests.benchmarks.cli_server import POOL
 
@@ -63,11 +63,11 @@ def objects() -> Iterator[tuple[Kind, dict[str, Any]]]:
     quotas = [{"name": name, "nominalQuota": 10_000_000} for name in RESOURCES]
     group = {"coveredResources": [*RESOURCES], "flavors": [{"name": "all", "resources": quotas}]}
     for kind, spec in (
-        (admitting.FLAVORS, {"topologyName": "data-centre", "nodeLabels": POOL}),
-        (admitting.CLUSTER_QUEUES, {"namespaceSelector": {}, "resourceGroups": [group]}),
-        (admitting.LOCAL_QUEUES, {"clusterQueue": QUEUE}),
+        (api_kinds.FLAVORS, {"topologyName": "data-centre", "nodeLabels": POOL}),
+        (api_kinds.CLUSTER_QUEUES, {"namespaceSelector": {}, "resourceGroups": [group]}),
+        (api_kinds.LOCAL_QUEUES, {"clusterQueue": QUEUE}),
     ):
-        name = "all" if kind is admitting.FLAVORS else QUEUE
+        name = "all" if kind is api_kinds.FLAVORS else QUEUE
         meta = {"name": name} | ({"namespace": "default"} if kind.namespaced else {})
         yield kind, {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": spec}
     for number in range(JOBS_COUNT):

@@ -14,7 +14,7 @@ from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile
 from bayplan.model.wants import Shape, Wants
 from bayplan.scheduling.muster import decide_gangs
-from bayplan.state.board import Board
+from bayplan.state.board import SchedulingState
 
 NODE = {"cpu": 32_000, "memory": 256 << 30, "pods": 110, "gpu": 8}
 ROUNDS = 5
@@ -38,8 +38,8 @@ def _told(what: str, nodes: int, pods: int, gpus: int, limit: float) -> bool:
     return middle <= limit
 
 
-def _board(nodes: int) -> Board:
-    board = Board()
+def _board(nodes: int) -> SchedulingState:
+    board = SchedulingState()
     board.apply_all(
         NodeSeen(Node(f"n{at:06d}", {HOSTNAME: f"n{at:06d}", "rack": f"r{at // 16}"}, NODE))
         for at in range(nodes)
@@ -47,7 +47,7 @@ def _board(nodes: int) -> Board:
     return board
 
 
-def _once(board: Board, pods: int, gpus: int, number: int) -> float:
+def _once(board: SchedulingState, pods: int, gpus: int, number: int) -> float:
     """The seconds from the look at the gang to its plan; nothing of it is carried out."""
     gang = Ref(GANG.dialect, GANG.kind, GANG.namespace, f"{GANG.name}-{number}")
     board.apply(CharterSeen(Charter(gang, minimum=pods, uid=gang.name)))

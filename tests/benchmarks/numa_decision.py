@@ -32,7 +32,7 @@ from bayplan.placement.zone_resources import whole_pod
 from bayplan.scheduling.admit import decide_admissions
 from bayplan.scheduling.muster import decide_gangs
 from bayplan.state.admissions import AdmissionState
-from bayplan.state.board import Board
+from bayplan.state.board import SchedulingState
 
 BLOCK = "block"
 NODES_PER_BLOCK = 500
@@ -47,17 +47,17 @@ def labelled(nodes: list[Node]) -> list[Node]:
     ]
 
 
-def board_of(supply: Supply) -> Board:
+def board_of(supply: Supply) -> SchedulingState:
     """The scheduler's beliefs."""
     nodes, reports = supply
-    board = Board()
+    board = SchedulingState()
     board.apply_all(map(NodeSeen, nodes))
     board.apply_all(map(ZonesSeen, reports.values()))
     return board
 
 
 def scheduler_turns(
-    board: Board, sorts: Sequence[ZoneWants], pods: int, required: str | None = None, *,
+    board: SchedulingState, sorts: Sequence[ZoneWants], pods: int, required: str | None = None, *,
     fits: bool = True, choice: NodeChoice = NodeChoice.PACK,
 ) -> Iterator[float]:  # fmt: skip
     """Seconds of CPU time from the look at a gang to its plan, again and again; nothing is carried out.
@@ -84,7 +84,7 @@ def scheduler_turns(
         yield timed(partial(decided, board, gang, profile), Bind if fits else Refuse)
 
 
-def decided(board: Board, gang: Ref, profile: Profile) -> Plan:
+def decided(board: SchedulingState, gang: Ref, profile: Profile) -> Plan:
     """The plan for one gang."""
     return decide_gangs(board.look([gang], 1.0), profile, 1.0)
 

@@ -28,7 +28,7 @@ from bayplan.model.zone import (
     ZoneWants,
 )
 from bayplan.placement.zone_signs import sign_of_container, sign_of_pods
-from bayplan.state.board import Board
+from bayplan.state.board import SchedulingState
 from tests.benchmarks.numa_decision import decided, labelled, shape_of, timed
 
 GPU = "nvidia.com/gpu"
@@ -49,10 +49,10 @@ def _wants(cpus: int, gpus: int, priority: int) -> Wants:
     return Wants(shape_of(asking(cpus, gpus)), priority)
 
 
-def full_board(nodes: int, zones: int, pods: int) -> Board:
+def full_board(nodes: int, zones: int, pods: int) -> SchedulingState:
     """Every zone is in use by so many pods of little importance, and reports say who sits where."""
     chance = random.Random(SEED)
-    board = Board(zone_care=ZoneCare(Caution.RESERVE, make_room=True))
+    board = SchedulingState(zone_care=ZoneCare(Caution.RESERVE, make_room=True))
     whole = {name: zones * amount for name, amount in FULL.items()} | {"pods": 110}
     for node in labelled([Node(f"node-{at:05}", {}, whole) for at in range(nodes)]):
         board.apply(NodeSeen(node))
@@ -97,7 +97,7 @@ def _report(node: str, left: list[dict[str, int]], seats: dict[str, int]) -> Nod
     )
 
 
-def displacing_turns(board: Board, pods: int, required: str | None = None) -> Iterator[float]:
+def displacing_turns(board: SchedulingState, pods: int, required: str | None = None) -> Iterator[float]:
     """Seconds of CPU time until it is known who goes for a gang whose pods take a zone each."""
     number = 0
     while True:

@@ -22,7 +22,7 @@ from bayplan.model.profile import Profile
 from bayplan.model.wants import Shape, Wants
 from bayplan.runtime.garbage import collect_rarely
 from bayplan.scheduling.muster import decide_gangs
-from bayplan.state.board import Board
+from bayplan.state.board import SchedulingState
 
 LEVELS = ("zone", "rack", HOSTNAME)
 HALL = Topology("hall", LEVELS)
@@ -80,9 +80,9 @@ CASES = (
 )
 
 
-def board_of(case: Case) -> Board:
+def board_of(case: Case) -> SchedulingState:
     """The cluster: zones of racks of hosts, a queue, and what runs in it."""
-    board = Board()
+    board = SchedulingState()
     without_bound = {name: Entitlement(None, None) for name in ("cpu", "memory", "gpu")}
     board.apply_all([
         TopologySeen(HALL),
@@ -122,7 +122,7 @@ def _pod(name: str, gang: Ref, of: str, rank: int, amounts: dict[str, int]) -> P
     return Pod(key, name, amounts, gang=gang, pod_set=of, rank=rank, wants=Wants(shape), ours=True)
 
 
-def arrive(board: Board, case: Case, number: int) -> Ref:
+def arrive(board: SchedulingState, case: Case, number: int) -> Ref:
     """A gang comes, read as it is read from the API."""
     count = case.workers // SIZE
     cut = tuple(
@@ -150,7 +150,7 @@ def arrive(board: Board, case: Case, number: int) -> Ref:
     return group.ref
 
 
-def once(board: Board, case: Case, number: int) -> float:
+def once(board: SchedulingState, case: Case, number: int) -> float:
     """Milliseconds of CPU time from the look at the gang to its plan; nothing of it is carried out."""
     ref = arrive(board, case, number)
     start = time.process_time()

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bayplan.backends.embedded.backend import EmbeddedBackend
+from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.gangs import GangApi
-from bayplan.backends.embedded.store import Store
 from bayplan.backends.stagehands.crew import Crew
 from bayplan.dialects.api import Backend, Ended, Event, Happened, Kind, Outcome, Verb, Write
 from bayplan.dialects.kube.gangs.gates import EVERY_GATE
@@ -226,7 +226,7 @@ class Embedded(Stage):
         self.make_role = role
         numbers = itertools.count(1)
         api = GangApi((dialect.version,), frozenset(gates) & EVERY_GATE)
-        self.store = Store(
+        self.store = new_store(
             lambda: self.now, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers):05d}", gang_api=api
         )
         self.store.create(NAMESPACES, {"metadata": {"name": "gangs"}})

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from bayplan.backends.embedded import metadata
+from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.gangs import GangApi
 from bayplan.backends.embedded.pod_rules import check_spec
-from bayplan.backends.embedded.resources import Resource
+from bayplan.backends.embedded.resource import Resource
 from bayplan.backends.embedded.status import Problem, Refusal, from_field
 from bayplan.backends.embedded.store import Store
 from bayplan.dialects.api import Kind
@@ -158,7 +159,9 @@ def _answer(given: Object, api: GangApi) -> tuple[int, str, Iterable[Object]]:
 
 def _store(api: GangApi) -> Store:
     numbers = itertools.count(1)
-    store = Store(lambda: 0.0, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers):05d}", gang_api=api)
+    store = new_store(
+        lambda: 0.0, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers):05d}", gang_api=api
+    )
     store.create(Kind("", "v1", "Namespace", "namespaces", namespaced=False), {"metadata": {"name": "ns"}})
     return store
 

@@ -10,7 +10,7 @@ from bayplan.dialects.kai.messages import reason, told_of
 from bayplan.model.plan import Bind, Displace, Nominate, Plan, Refuse
 from bayplan.model.profile import Means, NodeChoice, Profile
 from bayplan.scheduling.muster import decide_gangs
-from bayplan.state.board import Board
+from bayplan.state.board import SchedulingState
 from tests.conformance.kai_scenarios_stage import (
     NAMESPACE,
     NOW,
@@ -73,7 +73,7 @@ def _round(case: Case, before: Standings) -> tuple[Standings, dict[str, str]]:
     Gangs that are not whole have their last chance in it; who comes too late for that goes afterwards.
     """
     actions = case["actions"]
-    board = Board(heal_seconds=NEVER)
+    board = SchedulingState(heal_seconds=NEVER)
     board.apply_all(changes_of(case, before))
     means = tuple(MEANS[action] for action in actions if action in MEANS)
     profile = replace(_profile(case), fair_means=means, displace=bool(means), keep_after_seconds=0.0)
@@ -95,7 +95,7 @@ def _profile(case: Case) -> Profile:
 def _without_stale(case: Case, before: Standings) -> Standings:
     """Without the gangs that were not whole for too long; where nobody says how long, that is at once."""
     waited = [job.get("staleDurationSeconds") for job in case["input"]["jobs"]]
-    board = Board(heal_seconds=0.0 if len(case["actions"]) > 1 else GRACE)
+    board = SchedulingState(heal_seconds=0.0 if len(case["actions"]) > 1 else GRACE)
     board.apply_all(changes_of(case, before))
     board.heads(NOW - max((seconds or 0 for seconds in waited), default=0))
     plan = decide_gangs(board.look(board.heads(NOW), NOW), Profile(displace=False), NOW)
@@ -136,11 +136,11 @@ def _afterwards(case: Case, now: Standings) -> Standings:
     return found
 
 
-def _told(board: Board, plan: Plan) -> dict[str, str]:
+def _told(board: SchedulingState, plan: Plan) -> dict[str, str]:
     refused = [action for action in plan.actions if isinstance(action, Refuse)]
     found: dict[str, str] = {}
     for action in refused:
-        charter = board.charters.get(action.gang)
+        charter = board.store.charters.get(action.gang)
         tree = charter.tree if charter is not None else None
         sentence = told_of(action.why, action.gang, None, tree)
         found[action.gang.name] = f"{reason(action.why)}: {sentence}"

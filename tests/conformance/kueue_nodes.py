@@ -13,13 +13,13 @@ import msgspec
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Write
 from bayplan.dialects.kube.times import seconds
 from bayplan.dialects.kube.wire import NODES, PODS_KIND
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from bayplan.dialects.kueue.node_health import HealthRules
 from bayplan.runtime.node_health_role import NodeHealthRole
 
 Case = dict[str, Any]
 KINDS: dict[str, Kind] = {
-    "Node": NODES, "Pod": PODS_KIND, "Workload": admitting.WORKLOADS, "ResourceFlavor": admitting.FLAVORS,
+    "Node": NODES, "Pod": PODS_KIND, "Workload": api_kinds.WORKLOADS, "ResourceFlavor": api_kinds.FLAVORS,
 }  # fmt: skip
 UNHEALTHY = 1
 
@@ -96,7 +96,7 @@ class _Done:
 
     def _do(self, role: NodeHealthRole, write: Write, now: float) -> None:
         answer: Any = None
-        if write.kind == admitting.WORKLOADS:
+        if write.kind == api_kinds.WORKLOADS:
             self.statuses[write.name] = write.body["status"]
             answer = {**write.body, "metadata": {**write.body["metadata"], "resourceVersion": "1000"}}
         elif write.kind == PODS_KIND:

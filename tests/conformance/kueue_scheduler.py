@@ -15,7 +15,7 @@ from bayplan.dialects.kube.nodes import node
 from bayplan.dialects.kube.quantity import parse_quantity
 from bayplan.dialects.kube.times import seconds
 from bayplan.dialects.kube.wire import PODS_KIND, PodWire
-from bayplan.dialects.kueue import admitting, notices
+from bayplan.dialects.kueue import admitting, api_kinds, notices
 from bayplan.dialects.kueue.demands import PLAIN, Counting, Transformation, demand
 from bayplan.model.assignment import Assignment
 from bayplan.model.change import NodeSeen
@@ -29,13 +29,13 @@ from tests.conformance.kueue_placement import profile_of
 Case = dict[str, Any]
 
 OBJECTS = {
-    "topologies": admitting.TOPOLOGIES,
-    "resourceFlavors": admitting.FLAVORS,
-    "admissionChecks": admitting.CHECKS,
-    "cohorts": admitting.COHORTS,
-    "clusterQueues": admitting.CLUSTER_QUEUES,
-    "localQueues": admitting.LOCAL_QUEUES,
-    "workloads": admitting.WORKLOADS,
+    "topologies": api_kinds.TOPOLOGIES,
+    "resourceFlavors": api_kinds.FLAVORS,
+    "admissionChecks": api_kinds.CHECKS,
+    "cohorts": api_kinds.COHORTS,
+    "clusterQueues": api_kinds.CLUSTER_QUEUES,
+    "localQueues": api_kinds.LOCAL_QUEUES,
+    "workloads": api_kinds.WORKLOADS,
 }
 
 

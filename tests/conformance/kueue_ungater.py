@@ -10,7 +10,7 @@ import msgspec
 from bayplan.dialects.api import Ended, Event, Happened, Outcome
 from bayplan.dialects.kube.times import seconds
 from bayplan.dialects.kube.wire import PODS_KIND, PodWire
-from bayplan.dialects.kueue.admitting import WORKLOADS
+from bayplan.dialects.kueue.api_kinds import WORKLOADS
 from bayplan.dialects.kueue.conditions import ADMITTED, condition_of
 from bayplan.dialects.kueue.ungating import (
     Ungating,

@@ -8,7 +8,7 @@ from typing import Any
 from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.nodes import node
-from bayplan.dialects.kueue import admitting, rollup
+from bayplan.dialects.kueue import admitting, api_kinds, rollup
 from bayplan.model.assignment import Assignment, Share
 from bayplan.model.node import Topology
 from bayplan.placement.resize import _truncated
@@ -71,11 +71,11 @@ def _around(queue: Object, *, without_topology: bool) -> Iterator[tuple[Kind, Ob
     """What the table makes besides the queue: its flavor, the topology of that, and its checks."""
     if not without_topology:
         levels = [{"nodeLabel": "tas-level-0"}]
-        yield admitting.TOPOLOGIES, {"metadata": {"name": "example-topology"}, "spec": {"levels": levels}}
+        yield api_kinds.TOPOLOGIES, {"metadata": {"name": "example-topology"}, "spec": {"levels": levels}}
     for group in queue["spec"]["resourceGroups"]:
         for flavor in group["flavors"]:
             yield (
-                admitting.FLAVORS,
+                api_kinds.FLAVORS,
                 {
                     "metadata": {"name": flavor["name"]},
                     "spec": {"topologyName": "example-topology", "nodeLabels": {"tas-node-group": "tas"}},
@@ -85,10 +85,10 @@ def _around(queue: Object, *, without_topology: bool) -> Iterator[tuple[Kind, Ob
         active = [{"type": "Active", "status": "True", "reason": "Active"}]
         spec = {"controllerName": "example.com/any"}
         yield (
-            admitting.CHECKS,
+            api_kinds.CHECKS,
             {"metadata": {"name": check["name"]}, "spec": spec, "status": {"conditions": active}},
         )
-    yield admitting.CLUSTER_QUEUES, queue
+    yield api_kinds.CLUSTER_QUEUES, queue
 
 
 TABLES: dict[str, Callable[[Given], list[str]]] = {

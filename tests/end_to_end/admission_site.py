@@ -181,7 +181,7 @@ def installed(
     subprocess.run(command, check=True, capture_output=True)
     address = free_address()
     point(cluster, f"https://{address}")
-    site = Site(cluster, namespace, _account(cluster, namespace, folder))
+    site = Site(cluster, namespace, account_file(cluster, namespace, folder))
     options = ("--roles=webhooks", f"--webhook-listen={address}")
     with running(site, folder / "webhooks", *options, may_be_refused=True):  # once its rights are taken away
         eventually(lambda: _trusted(site), "the cluster trusts the webhooks")
@@ -236,7 +236,8 @@ def replayed(folder: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()[-1]
 
 
-def _account(cluster: Cluster, namespace: str, folder: Path) -> Path:
+def account_file(cluster: Cluster, namespace: str, folder: Path) -> Path:
+    """A kubeconfig of the account that the replicas run under."""
     admin = json.loads(cluster.kubectl("config", "view", "--raw", "-o", "json"))
     token = cluster.kubectl("create", "token", "bayplan", "-n", namespace).strip()
     path = folder / "kubeconfig"

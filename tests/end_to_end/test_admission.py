@@ -264,6 +264,28 @@ def test_queues_stop_drain_and_start(site: Site) -> None:
     assert site.told("flows", "Requeued") == ("True", "LocalQueueRestarted", told)
 
 
+def test_a_queue_that_is_deleted_at_once_stays_as_long_as_a_gang_has_quota_from_it(site: Site) -> None:
+    site.add_hosts(*hosts("brief"))
+    site.apply(flavor("brief"))
+    for number in range(5):
+        name = f"brief-{number}"
+        site.apply(*queue(name, 8, "brief"), gang(name, name, 1, 1))
+        if number % 2:  # as soon as the gang has quota; else before anything is known
+            eventually(lambda name=name: site.told(name)[0] == "True", f"{name} has quota")
+        site.kubectl("delete", "clusterqueue", name, "--wait=false")
+        eventually(lambda name=name: site.told(name)[0] != "", f"{name} is told how it stands")
+        if site.told(name)[0] == "True":
+            meta = site.cluster.get("clusterqueue", name)["metadata"]
+            assert meta["deletionTimestamp"] and meta["finalizers"] == ["kueue.x-k8s.io/resource-in-use"]
+            site.finish(name)
+        else:
+            assert number % 2 == 0
+        eventually(
+            lambda name=name: not site.kubectl("get", "clusterqueue", name, "--ignore-not-found"),
+            f"the queue {name} is gone",
+        )
+
+
 def test_a_deactivated_gang_gives_back_its_quota_and_comes_back_when_it_is_active(site: Site) -> None:
     site.add_hosts(*hosts("idle"))
     site.apply(flavor("idle"), *queue("idle", 4), gang("sleeper", "idle", 1, 4))

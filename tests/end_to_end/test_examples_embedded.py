@@ -33,6 +33,11 @@ apiVersion: kueue.x-k8s.io/v1beta2
 kind: LocalQueue
 metadata: {name: bystander, namespace: default}
 spec: {clusterQueue: bystander}
+---
+apiVersion: autoscaling.x-k8s.io/v1
+kind: ProvisioningRequest
+metadata: {name: job-a-bystander-12345-order-1, namespace: default}
+spec: {provisioningClassName: other.example.com, podSets: [{podTemplateRef: {name: none}, count: 7}]}
 """
 BYSTANDER = """---
 apiVersion: batch/v1

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import http.client
+import json
 import ssl
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bayplan.cli.manifests import Settings, manifests
 from bayplan.runtime.serving import Address
+from tests.end_to_end.admission_site import Site, account_file, running
 from tests.end_to_end.objects import eventually, namespace
 from tests.end_to_end.test_run import rights, scheduler
 from tests.listening import free_address
@@ -65,3 +70,37 @@ def test_the_cluster_says_who_reads_metrics(cluster: Cluster, tmp_path: Path) ->
     finally:
         cluster.kubectl("delete", "clusterrolebinding", "reads", "asks")
         cluster.kubectl("delete", "clusterrole", "metrics-reader")
+
+
+def test_metrics_are_guarded_where_the_installation_asks_for_it(cluster: Cluster, tmp_path: Path) -> None:
+    home, roles = "secure-metrics", "scheduler"
+    settings = Settings(namespace=home, roles=(roles,), metrics_secure=True)
+    everything = {"apiVersion": "v1", "kind": "List", "items": manifests(settings)}
+    remove = ("delete", "--ignore-not-found", "-f", "-")
+    cluster.kubectl(*remove, "--wait", stdin=json.dumps(everything))
+    command = [sys.executable, "-m", "bayplan.cli.install", "--kubeconfig", str(cluster.kubeconfig)]
+    options = ["--namespace", home, "--roles", roles, "--metrics-secure"]
+    subprocess.run([*command, *options], check=True, capture_output=True)
+    try:
+        for name in ("reader", "stranger"):
+            cluster.kubectl("create", "serviceaccount", name, "-n", home)
+        bound = ("--clusterrole=bayplan-metrics-reader", f"--serviceaccount={home}:reader")
+        cluster.kubectl("create", "clusterrolebinding", "secure-metrics-reads", *bound)
+        reader, stranger = (
+            cluster.kubectl("create", "token", name, "-n", home).strip() for name in ("reader", "stranger")
+        )
+        guarded, probes = free_address(), free_address()
+        given = cluster.get("deployment", "bayplan", "-n", home)["spec"]["template"]["spec"]["containers"][0]
+        addresses = {"--listen": probes, "--metrics-listen": guarded}
+        written = [one.partition("=")[0] for one in given["args"]]
+        assert set(addresses) <= set(written), "the replica serves both"
+        site = Site(cluster, home, account_file(cluster, home, tmp_path))
+        started = (f"{option}={address}" for option, address in addresses.items())
+        with running(site, tmp_path / "run", f"--roles={roles}", *started):
+            eventually(lambda: status(guarded) == 401, "metrics are served, and not without a token")
+            eventually(lambda: status(guarded, reader) == 200, "the reader reads")
+            assert status(guarded, stranger) == 403
+            assert plain_status(probes, "/metrics") == 404
+    finally:
+        cluster.kubectl("delete", "clusterrolebinding", "secure-metrics-reads", "--ignore-not-found")
+        cluster.kubectl(*remove, "--wait=false", stdin=json.dumps(everything))

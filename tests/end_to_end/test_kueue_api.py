@@ -20,8 +20,8 @@ import pytest
 
 from bayplan.backends.definitions import define
 from bayplan.backends.embedded import rules
+from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.http import Face
-from bayplan.backends.embedded.store import Store
 from bayplan.cli.definitions import converted
 from bayplan.cli.in_process import hooks
 from bayplan.cli.manifests import Settings, manifests
@@ -62,7 +62,7 @@ class Server:
         return found
 
 
-@pytest.fixture(scope="module", params=["real", "in-memory"])
+@pytest.fixture(scope="module", params=[pytest.param("real", marks=pytest.mark.real), "in-memory"])
 def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The API as a real control plane serves it, and as the cluster in memory does."""
     serve = real if request.param == "real" else in_memory
@@ -91,7 +91,7 @@ def in_memory(request: pytest.FixtureRequest, folder: Path) -> Iterator[Server]:
     """A cluster in memory that asks the functions behind the webhooks."""
     if not rules.available():
         pytest.skip("the extra cel is not installed")
-    store = Store(time.time, lambda: str(uuid.uuid4()), lambda: secrets.token_hex(3))
+    store = new_store(time.time, lambda: str(uuid.uuid4()), lambda: secrets.token_hex(3))
     for hook in hooks(registry()):
         store.admission.register(hook)
     define(store, groups=False)

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from bayplan.runtime.serving import Address
     from tools.controlplane.cluster import Cluster
 
+pytestmark = pytest.mark.long
 log = logging.getLogger(__name__)
 SEED = int(os.environ.get("BAYPLAN_STORM_SEED") or secrets.randbelow(1_000_000))
 ALL_JOBS, JOB_SETS_AMONG_THEM = 200, 8

@@ -166,16 +166,17 @@ class Walk:
         """All objects of the kind that are not a bystander's."""
         return [one for one in self._all(kind) if BYSTANDER not in one["metadata"]["name"]]
 
-    def bystanders(self) -> set[tuple[str, str, bool, str]]:
-        """What others run beside the example: every object, and whether it is on its way out."""
+    def bystanders(self) -> set[tuple[str, str, bool, str, str]]:
+        """What others run beside the example: every object, and whether it is changed or on its way out."""
         return {
             (
                 one["kind"],
                 one["metadata"]["uid"],
                 "deletionTimestamp" in one["metadata"],
                 str((one["metadata"].get("annotations") or {}).get("bayplan.dev/run-seconds")),
+                json.dumps(one.get("status", {})) if one["kind"] == "ProvisioningRequest" else "",
             )
-            for one in self._all(f"{KINDS},{WORKLOADS}")
+            for one in self._all(f"{KINDS},{WORKLOADS},{ASKED}")
             if BYSTANDER in one["metadata"]["name"]
         }
 

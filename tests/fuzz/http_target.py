@@ -12,9 +12,9 @@ import msgspec
 from bayplan.backends.definitions import define
 from bayplan.backends.embedded import documents
 from bayplan.backends.embedded.calls import Call, acceptable, place_of
+from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.serving import Answer, Stream, serve
 from bayplan.backends.embedded.status import Refusal
-from bayplan.backends.embedded.store import Store
 from bayplan.cli.in_process import ask_our_functions
 from tests.fuzz.material import WORDS, everything
 from tests.fuzz.mutator import Mutator, encoded
@@ -86,7 +86,7 @@ class HttpTarget:
     def reset(self) -> None:
         """An empty cluster."""
         numbers = count(1)
-        self.store = Store(lambda: START, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers):05d}")
+        self.store = new_store(lambda: START, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers):05d}")
         ask_our_functions(self.store)
         define(self.store)
         self.resources = sorted(self.store.resources.by_place)

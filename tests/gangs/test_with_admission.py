@@ -9,7 +9,7 @@ import pytest
 
 from bayplan.cli.home_cluster import HomeCluster, Shape
 from bayplan.dialects.api import Event, Happened, Kind
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from bayplan.dialects.kueue.scheduled import JOBS, decode
 from bayplan.model.change import CharterSeen
 from bayplan.runtime.clock import VirtualClock
@@ -32,12 +32,12 @@ def home() -> HomeCluster:
     cells = [{"name": GPU, "nominalQuota": HOSTS * GPUS * RACKS}]
     groups = [{"coveredResources": [GPU], "flavors": [{"name": "gpu", "resources": cells}]}]
     found.store.create(
-        admitting.FLAVORS,
+        api_kinds.FLAVORS,
         made("gpu", {"topologyName": "data-centre", "nodeLabels": {"topology.bayplan.dev/block": "b01"}}),
     )
     queue = {"namespaceSelector": {}, "resourceGroups": groups}
-    found.store.create(admitting.CLUSTER_QUEUES, made("all", queue))
-    found.store.create(admitting.LOCAL_QUEUES, made("all", {"clusterQueue": "all"}), "default")
+    found.store.create(api_kinds.CLUSTER_QUEUES, made("all", queue))
+    found.store.create(api_kinds.LOCAL_QUEUES, made("all", {"clusterQueue": "all"}), "default")
     return found
 
 

@@ -27,7 +27,7 @@ from bayplan.model.pod import Pod, PodKey
 from bayplan.model.standstill import Hindrance, Standstill
 from bayplan.model.unfit import Cause, Unfit
 from bayplan.model.wants import Shape, Wants
-from bayplan.state.board import Board
+from bayplan.state.board import SchedulingState
 from bayplan.state.look import Candidate, Look
 
 RACKS = Topology("racks", ("rack", HOSTNAME))
@@ -49,7 +49,7 @@ class World:
         self.events: deque[Change] = deque()
         self.writes: deque[Action] = deque()
         self.made = 0
-        self.board = Board(heal_seconds=20.0)
+        self.board = SchedulingState(heal_seconds=20.0)
         self.board.apply(TopologySeen(RACKS))
 
     # ── what others do ─────────────────────────────────────────────────────────────────────────────
@@ -239,9 +239,9 @@ class World:
                     self._lose(pod.key)
         return True
 
-    def fresh(self) -> Board:
+    def fresh(self) -> SchedulingState:
         """A board that hears only of what is there now."""
-        found = Board(heal_seconds=20.0)
+        found = SchedulingState(heal_seconds=20.0)
         found.apply(TopologySeen(RACKS))
         found.apply_all([NodeSeen(node) for node in self.nodes.values()])
         found.apply_all([PodSeen(pod) for pod in self._in_order()])

@@ -17,7 +17,7 @@ from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile
 from bayplan.model.wants import Shape, Wants
 from bayplan.scheduling.muster import decide_gangs
-from bayplan.state.board import Board
+from bayplan.state.board import SchedulingState
 
 NOW = 1000.0
 PROFILE = Profile(keep_after_seconds=0.0)
@@ -41,7 +41,7 @@ class World:
 
     def decide(self) -> Plan:
         """One decision on all there is."""
-        board = Board(heal_seconds=1e9)
+        board = SchedulingState(heal_seconds=1e9)
         board.apply_all(self.changes())
         return decide_gangs(board.look(board.heads(NOW), NOW), PROFILE, NOW)
 

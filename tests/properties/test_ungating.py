@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bayplan.dialects.api import Ended, Event, Happened, Outcome, Write
 from bayplan.dialects.kube.wire import PODS_KIND
-from bayplan.dialects.kueue.admitting import WORKLOADS
+from bayplan.dialects.kueue.api_kinds import WORKLOADS
 from bayplan.model.node import HOSTNAME
 from bayplan.runtime.ungating_role import RETRY_SECONDS, UngatingRole
 from tests.unit.gated_gangs import INDEX, RANKED, gang, pod, wire

@@ -32,7 +32,7 @@ from bayplan.model.zone import (
 from bayplan.placement.zone_signs import sign_of_container, sign_of_pods
 from bayplan.scheduling.displacing_lone import Nodes
 from bayplan.scheduling.muster import decide_gangs
-from bayplan.state.board import Board
+from bayplan.state.board import SchedulingState
 
 GPU = "nvidia.com/gpu"
 CARE = ZoneCare(Caution.RESERVE, make_room=True)
@@ -55,10 +55,10 @@ def pod(name: str, cpu: int, gpus: int, priority: int, node: str = "") -> Pod:
     )  # fmt: skip
 
 
-def board(seed: int, nodes: int, told: float = 0.9) -> tuple[Board, Seats, dict[str, int]]:
+def board(seed: int, nodes: int, told: float = 0.9) -> tuple[SchedulingState, Seats, dict[str, int]]:
     """Nodes of two zones with pods in them, most of which report who sits where."""
     random = Random(seed)
-    made = Board(zone_care=CARE)
+    made = SchedulingState(zone_care=CARE)
     seats: Seats = {}
     priorities: dict[str, int] = {}
     for number in range(nodes):
@@ -99,7 +99,7 @@ def report(
     )
 
 
-def decided(made: Board, cpu: int, gpus: int) -> Plan:
+def decided(made: SchedulingState, cpu: int, gpus: int) -> Plan:
     gang = Ref("kube", "Pod", "ns", "high")
     made.apply(PodSeen(pod("high", cpu, gpus, 100)))
     return decide_gangs(made.look([gang], 1.0), Profile(), 1.0)
@@ -149,7 +149,7 @@ def test_whoever_goes_is_needed_and_is_enough(seed: int, cpu: int, gpus: int) ->
 
 def test_the_best_of_many_nodes_is_found() -> None:
     """Only the last of them can be freed with one pod of no importance; the others take two."""
-    made = Board(zone_care=CARE)
+    made = SchedulingState(zone_care=CARE)
     for number in range(150):
         node = f"n{number:03}"
         last = number == 149
@@ -166,7 +166,7 @@ def test_the_best_of_many_nodes_is_found() -> None:
 
 
 def test_a_gang_makes_room_in_zones() -> None:
-    made = Board(zone_care=CARE)
+    made = SchedulingState(zone_care=CARE)
     for number in range(4):
         node = f"n{number}"
         whole = {"cpu": 2000 * ZONE_CPU, "memory": 64 << 30, GPU: 2 * ZONE_GPUS, "pods": 110}

@@ -34,7 +34,7 @@ from bayplan.model.zone import (
 from bayplan.placement.zone_resources import pinned_containers, whole_pod
 from bayplan.placement.zone_signs import sign_of_container, sign_of_pods
 from bayplan.scheduling.muster import decide_gangs
-from bayplan.state.board import Board
+from bayplan.state.board import SchedulingState
 
 GPU, BLOCK = "nvidia.com/gpu", "block"
 FULL = {"cpu": 8000, "memory": 32 << 30, GPU: 4}
@@ -46,7 +46,7 @@ Left = list[dict[str, int]]
 class Question:
     """What is to be decided."""
 
-    board: Board
+    board: SchedulingState
     gangs: tuple[Ref, ...]
     profile: Profile
 
@@ -57,7 +57,7 @@ class Question:
 def question(seed: int) -> Question:
     """The same for the same seed."""
     random = Random(seed)
-    board = Board(zone_care=ZoneCare(Caution.RESERVE, make_room=random.random() < 0.95))
+    board = SchedulingState(zone_care=ZoneCare(Caution.RESERVE, make_room=random.random() < 0.95))
     for at in range(random.randint(2, 5)):
         _furnish(board, random, f"n{random.randrange(10)}{at}")
     for name in ("v0", "v1"):
@@ -79,7 +79,7 @@ def question(seed: int) -> Question:
     return Question(board, gangs, Profile(gang_nodes=choice, zones=rules, zone_hints=random.random() < 0.5))
 
 
-def _furnish(board: Board, random: Random, name: str) -> None:
+def _furnish(board: SchedulingState, random: Random, name: str) -> None:
     """A node, pods that run there, and what it tells of its zones."""
     count = random.choice((1, 2, 2, 3))
     numbers = list(range(count)) if random.random() < 0.7 else random.sample(range(5), count)
@@ -170,7 +170,7 @@ def _shape(wants: ZoneWants, app: str, *, tells: bool = True) -> Shape:
     )  # fmt: skip
 
 
-def _gang(board: Board, random: Random, name: str, sorts: list[ZoneWants]) -> Ref:
+def _gang(board: SchedulingState, random: Random, name: str, sorts: list[ZoneWants]) -> Ref:
     ref = Ref("g", "Gang", "ns", name)
     size = random.randint(1, 6)
     locality = random.choice(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bayplan.backends.embedded.options import Deletion
 from bayplan.dialects.kube.wire import Metadata, PodWire
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from bayplan.dialects.kueue.conditions import ADMITTED, is_true
 from bayplan.dialects.kueue.node_health import HealthRules
 from bayplan.dialects.kueue.pod_slots import Part
@@ -86,7 +86,7 @@ def test_a_node_is_replaced_under_a_gang_of_which_some_pods_are_over() -> None: 
     ask_functions(world.store)
     lost = start(world)
     over = {"status": {"reclaimablePods": [{"name": "main", "count": 1}]}}
-    world.store.patch(admitting.WORKLOADS, "ml", "train", over, subresource="status")
+    world.store.patch(api_kinds.WORKLOADS, "ml", "train", over, subresource="status")
     world.pass_time(1.0)
     (before,) = world.workload("train")["status"]["admission"]["podSetAssignments"]
     world.fail(lost)
@@ -100,7 +100,7 @@ def test_places_of_pods_that_are_all_over_may_fail() -> None:  # seed 44
     world = World()
     lost = start(world)
     over = {"status": {"reclaimablePods": [{"name": "main", "count": 2}]}}
-    world.store.patch(admitting.WORKLOADS, "ml", "train", over, subresource="status")
+    world.store.patch(api_kinds.WORKLOADS, "ml", "train", over, subresource="status")
     world.pass_time(1.0)
     before = world.workload("train")
     world.fail(lost)
@@ -128,7 +128,7 @@ def test_a_workload_that_is_made_again_hears_why_it_waits() -> None:  # seed 432
         world.pass_time(10.0)
         told = conditions(world.workload("large")["status"])["QuotaReserved"]
         assert told[0] == "False"
-        world.store.delete(admitting.WORKLOADS, "ml", "large")
+        world.store.delete(api_kinds.WORKLOADS, "ml", "large")
         world.pass_time(10.0)
 
 

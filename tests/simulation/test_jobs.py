@@ -50,6 +50,7 @@ def test_faults_and_accidents_of_every_kind_happen() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_seed_gives_the_same_bytes_whatever_the_hash_seed() -> None:
     check_same_bytes("jobs", 3)
 
@@ -87,11 +88,13 @@ def test_a_slot_that_is_used_twice_is_caught(monkeypatch: pytest.MonkeyPatch) ->
     assert "slots on" in first_violation("slots on")
 
 
+@pytest.mark.long
 def test_pods_that_are_sent_astray_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     lets_go(monkeypatch, lambda pods: [replace(one, place=("n099",)) for one in pods])
     assert "where its gang has no place" in first_violation("has no place", calm=True)
 
 
+@pytest.mark.long
 def test_ranks_in_the_wrong_order_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def turned(pods: tuple[Ungating, ...]) -> list[Ungating]:
         places = [one.place for one in reversed(pods)]
@@ -101,16 +104,19 @@ def test_ranks_in_the_wrong_order_are_caught(monkeypatch: pytest.MonkeyPatch) ->
     assert "has rank" in first_violation("has rank", calm=True)
 
 
+@pytest.mark.long
 def test_a_gang_that_is_started_in_part_for_ever_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     lets_go(monkeypatch, lambda pods: [one for one in pods if not one.pod.metadata.name.count("-1-")])
     assert "gated for ever" in first_violation("gated for ever", calm=True)
 
 
+@pytest.mark.long
 def test_pods_that_are_gated_for_ever_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(UngatingRole, "keep", lambda self, now: iter(()))
     assert "gated for ever" in first_violation("gated for ever", calm=True)
 
 
+@pytest.mark.long
 def test_a_node_that_is_booked_twice_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def occupy(self: Holdings, holding: Holding, sign: int, only: str = "") -> None:
         """Gangs take no room."""
@@ -119,6 +125,7 @@ def test_a_node_that_is_booked_twice_is_caught(monkeypatch: pytest.MonkeyPatch) 
     assert "holds" in first_violation("holds", calm=True)
 
 
+@pytest.mark.long
 def test_quota_that_is_not_counted_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def use(self: Books, queue: str, amounts: Mapping[Cell, int], sign: int = 1) -> None:
         """Nothing is ever counted."""
@@ -127,6 +134,7 @@ def test_quota_that_is_not_counted_is_caught(monkeypatch: pytest.MonkeyPatch) ->
     assert " uses " in first_violation(" uses ")
 
 
+@pytest.mark.long
 def test_survivors_that_are_moved_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def moved(action: Admit) -> Admit:
         if action.demand.admission is None:
@@ -148,16 +156,19 @@ def test_survivors_that_are_moved_are_caught(monkeypatch: pytest.MonkeyPatch) ->
     assert "which has not failed" in first_violation("which has not failed")
 
 
+@pytest.mark.long
 def test_a_job_that_is_not_restored_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bayplan.dialects.kueue.job_running._as_before", lambda job, pod_sets, find: job)
     assert "is not what it was" in first_violation("is not what it was")
 
 
+@pytest.mark.long
 def test_workloads_that_keep_their_finalizer_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bayplan.dialects.kueue.job_keeping.without_finalizer", lambda kind, obj: [])
     assert "is finished and keeps" in first_violation("is finished and keeps", calm=True)
 
 
+@pytest.mark.long
 def test_pods_that_wait_for_a_lost_node_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def spare(self: NodeHealthRole, host: str, members: list[Any], now: float) -> Iterator[Write]:
         yield from ()
@@ -167,6 +178,7 @@ def test_pods_that_wait_for_a_lost_node_are_caught(monkeypatch: pytest.MonkeyPat
     assert "waits in vain" in first_violation("waits in vain", range(12), calm=True)
 
 
+@pytest.mark.long
 def test_jobs_that_are_never_started_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bayplan.dialects.kueue.job_keeping.start", lambda *arguments: [])
     assert "does not come to its end" in first_violation("does not come to its end", calm=True)

@@ -25,7 +25,7 @@ from bayplan.simulator.report import Report
 from bayplan.state.ledger import Ledger
 from bayplan.state.line import Line
 from bayplan.state.look import Look
-from bayplan.state.standing import Standing
+from bayplan.state.standing import GangStateMachine
 from tests.simulation.trying import check_same_bytes, check_sound, happened, violations
 
 SEEDS = (*range(16), 355, 368, 415)  # `make sim` runs a thousand; the last ones found something once
@@ -52,6 +52,7 @@ def test_faults_and_deeds_of_every_kind_happen() -> None:
     assert any(report_of(seed).faults.get("torn") for seed in rare)
 
 
+@pytest.mark.long
 def test_a_seed_gives_the_same_bytes_whatever_the_hash_seed() -> None:
     check_same_bytes("pods", 3)
 
@@ -68,6 +69,7 @@ def test_a_scheduler_that_forgets_what_it_decided_is_caught(monkeypatch: pytest.
     assert "cpu of" in first_violation("cpu of")
 
 
+@pytest.mark.long
 def test_a_scheduler_that_starts_gangs_in_part_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def most(look: Look, profile: Profile, now: float, watchdog: Watchdog) -> Plan:
         """The second pod of each gang is never bound."""
@@ -76,16 +78,20 @@ def test_a_scheduler_that_starts_gangs_in_part_is_caught(monkeypatch: pytest.Mon
         return Plan(tuple(kept))
 
     monkeypatch.setattr(DECIDE, most)
-    monkeypatch.setattr(Standing, "_note_partial", lambda self, crew, now: None)  # and nothing is taken back
+    monkeypatch.setattr(
+        GangStateMachine, "_note_partial", lambda self, crew, now: None
+    )  # and nothing is taken back
     assert "pods for" in first_violation("pods for")
 
 
+@pytest.mark.long
 def test_a_port_that_two_want_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     free = "bayplan.placement.fit_filters._port_taken"
     monkeypatch.setattr(free, lambda land, index, ports: np.zeros(len(land), dtype=bool))
     assert "want the same port" in first_violation("want the same port")
 
 
+@pytest.mark.long
 def test_neighbours_that_must_be_apart_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def anywhere(land: Any, *_: Any) -> NeighbourFit:
         good = np.ones(len(land), dtype=bool)
@@ -95,6 +101,7 @@ def test_neighbours_that_must_be_apart_are_caught(monkeypatch: pytest.MonkeyPatc
     assert "must not be in one" in first_violation("must not be in one")
 
 
+@pytest.mark.long
 def test_an_uneven_spread_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def anywhere(land: Any, *_: Any) -> SpreadFit:
         never = np.zeros(len(land), dtype=bool)
@@ -104,11 +111,13 @@ def test_an_uneven_spread_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "spread" in first_violation("spread")
 
 
+@pytest.mark.long
 def test_a_gang_in_two_domains_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bayplan.dialects.kube.gang_objects._locality", lambda *_: Locality())
     assert "must be in one" in first_violation("must be in one")
 
 
+@pytest.mark.long
 def test_those_who_yield_to_their_equals_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "bayplan.scheduling.muster.priority_of", lambda candidate: priority_of(candidate) + 200
@@ -116,12 +125,14 @@ def test_those_who_yield_to_their_equals_are_caught(monkeypatch: pytest.MonkeyPa
     assert "has to go for" in first_violation("has to go for")
 
 
+@pytest.mark.long
 def test_a_gang_that_should_leave_whole_and_does_not_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     alone = "bayplan.scheduling.displacing.units_of"
     monkeypatch.setattr(alone, lambda pods, charters, below: units_of(pods, {}, below))
     assert "leaves whole or not at all" in first_violation("leaves whole or not at all", range(120))
 
 
+@pytest.mark.long
 def test_those_who_are_sent_away_in_vain_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def hasty(look: Look, profile: Profile, now: float, watchdog: Watchdog) -> Plan:
         """Whoever does not fit sends somebody away, whether that helps or not."""
@@ -138,16 +149,19 @@ def test_those_who_are_sent_away_in_vain_are_caught(monkeypatch: pytest.MonkeyPa
     assert "was sent away for" in first_violation("was sent away for")
 
 
+@pytest.mark.long
 def test_pods_that_are_told_nothing_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Teller, "tell", lambda self, *_: None)
     assert "nobody says why" in first_violation("nobody says why")
 
 
+@pytest.mark.long
 def test_a_scheduler_that_wakes_nobody_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Line, "wake", lambda self, hints, now: None)
     assert "would fit" in first_violation("would fit")
 
 
+@pytest.mark.long
 def test_a_scheduler_that_never_gives_back_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ledger, "release", lambda self, owner: [])
     assert "the ledger is not" in first_violation("the ledger is not")

@@ -51,6 +51,7 @@ def test_an_admission_that_takes_no_quota_is_caught(monkeypatch: pytest.MonkeyPa
     assert " uses " in first_violation(" uses ")
 
 
+@pytest.mark.long
 def test_quota_that_is_never_given_back_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     give_back = Holdings.give_back
 
@@ -64,11 +65,13 @@ def test_quota_that_is_never_given_back_is_caught(monkeypatch: pytest.MonkeyPatc
     assert "the books say" in first_violation("the books say")
 
 
+@pytest.mark.long
 def test_a_gang_that_is_never_woken_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Lines, "wake", lambda self, queue, *, room=False: None)
     assert "would be admitted but waits" in first_violation("would be admitted", calm=True)
 
 
+@pytest.mark.long
 def test_two_gangs_of_one_round_that_get_the_same_room_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def apply(self: Round, queue: str, load: Load, sign: int = 1) -> None:
         """Whoever comes later does not see what those before it took."""
@@ -80,6 +83,7 @@ def test_two_gangs_of_one_round_that_get_the_same_room_are_caught(monkeypatch: p
     assert " uses " in found or "promised" in found
 
 
+@pytest.mark.long
 def test_an_admission_that_is_forgotten_before_it_is_seen_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     assume = AdmissionState._assume_admitted
 
@@ -91,6 +95,7 @@ def test_an_admission_that_is_forgotten_before_it_is_seen_is_caught(monkeypatch:
     assert "its quota is not accounted for" in first_violation("its quota is not")
 
 
+@pytest.mark.long
 def test_a_gang_that_is_admitted_in_part_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def half(action: Admit) -> Admit:
         given = tuple(replace(part, count=max(1, part.count // 2)) for part in action.admission.given)
@@ -100,6 +105,7 @@ def test_a_gang_that_is_admitted_in_part_is_caught(monkeypatch: pytest.MonkeyPat
     assert "workload" in first_violation("workload")
 
 
+@pytest.mark.long
 def test_places_where_a_gang_must_not_stand_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def astray(action: Admit) -> Admit:
         given = []
@@ -115,11 +121,13 @@ def test_places_where_a_gang_must_not_stand_are_caught(monkeypatch: pytest.Monke
     assert "not of its flavor" in first_violation("not of its flavor")
 
 
+@pytest.mark.long
 def test_a_gang_that_was_told_to_leave_and_stays_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bayplan.dialects.kueue.upkeep.released", lambda workload, now: None)
     assert "keeps its quota" in first_violation("keeps its quota", SEEDS)
 
 
+@pytest.mark.long
 def test_a_gang_that_leaves_in_vain_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def only_evict(self: AdmissionRole, plan: Plan, now: float) -> Iterator[Write]:
         """Those that others left for are never admitted."""
@@ -135,6 +143,7 @@ def test_a_gang_that_leaves_in_vain_is_caught(monkeypatch: pytest.MonkeyPatch) -
     assert "in vain" in found
 
 
+@pytest.mark.long
 def test_conditions_that_contradict_each_other_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     told = statuses.admitted
 

@@ -26,7 +26,7 @@ from bayplan.state.fair_book import FairBook
 from bayplan.state.ledger import Ledger
 from bayplan.state.line import Line
 from bayplan.state.look import Look
-from bayplan.state.standing import Standing
+from bayplan.state.standing import GangStateMachine
 from tests.simulation.trying import check_same_bytes, check_sound, happened, violations
 
 SEEDS = range(10)  # `make sim` runs a thousand
@@ -51,6 +51,7 @@ def test_faults_and_deeds_of_many_kinds_happen() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_seed_gives_the_same_bytes_whatever_the_hash_seed() -> None:
     check_same_bytes("trees", 1)
 
@@ -68,6 +69,7 @@ def test_a_scheduler_that_forgets_what_it_decided_is_caught(monkeypatch: pytest.
     assert "cpu of" in first_violation("cpu of")
 
 
+@pytest.mark.long
 def test_a_scheduler_that_starts_groups_in_part_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def most(look: Look, profile: Profile, now: float, watchdog: Watchdog) -> Plan:
         """The second pod of each leaf is never bound."""
@@ -79,6 +81,7 @@ def test_a_scheduler_that_starts_groups_in_part_is_caught(monkeypatch: pytest.Mo
     assert "would start while it lacks" in first_violation("would start while it lacks")
 
 
+@pytest.mark.long
 def test_parts_of_a_tree_that_are_in_two_domains_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def anywhere(found: wire.PodGroupWire) -> PodGroup:
         """The group itself stays in its domain, its sub-groups do not."""
@@ -89,12 +92,14 @@ def test_parts_of_a_tree_that_are_in_two_domains_are_caught(monkeypatch: pytest.
     assert "worker-0 must be in one" in first_violation("worker-0 must be in one", 8)
 
 
+@pytest.mark.long
 def test_a_group_in_two_domains_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "pod_group", lambda found: replace(READ(found), constraint=None))
     found = first_violation("must be in one", 3)
     assert any(f"tree-{number} must be in one" in found for number in range(16))
 
 
+@pytest.mark.long
 def test_elastic_segments_that_hold_up_their_group_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def eager(found: wire.PodGroupWire) -> PodGroup:
         """Every sub-group needs a pod."""
@@ -106,11 +111,13 @@ def test_elastic_segments_that_hold_up_their_group_are_caught(monkeypatch: pytes
     assert "though there is room" in first_violation("though there is room")
 
 
+@pytest.mark.long
 def test_a_scheduler_that_wakes_nobody_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Line, "wake", lambda self, hints, now: None)
     assert "though there is room" in first_violation("though there is room")
 
 
+@pytest.mark.long
 def test_a_scheduler_that_does_not_hear_who_may_have_to_go_now_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -118,6 +125,7 @@ def test_a_scheduler_that_does_not_hear_who_may_have_to_go_now_is_caught(
     assert "make room but waits" in first_violation("make room but waits", 13)
 
 
+@pytest.mark.long
 def test_a_scheduler_that_does_not_hear_of_queues_that_grow_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -125,16 +133,19 @@ def test_a_scheduler_that_does_not_hear_of_queues_that_grow_is_caught(
     assert "make room but waits" in first_violation("make room but waits", 145, calm=False)
 
 
+@pytest.mark.long
 def test_a_queue_beyond_its_limit_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Accounts, "beyond_limit", lambda self, queue, amounts: None)
     assert "more than its limit" in first_violation("more than its limit")
 
 
+@pytest.mark.long
 def test_what_lasts_beyond_quota_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Accounts, "beyond_quota", lambda self, queue, amounts: None)
     assert "more than its quota" in first_violation("more than its quota")
 
 
+@pytest.mark.long
 def test_those_who_yield_to_their_equals_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     for where in ("fair_room", "muster"):
         monkeypatch.setattr(
@@ -143,12 +154,14 @@ def test_those_who_yield_to_their_equals_are_caught(monkeypatch: pytest.MonkeyPa
     assert "of priority" in first_violation("of priority", 9)
 
 
+@pytest.mark.long
 def test_a_queue_that_takes_what_is_anothers_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FairRooms, "_may_be_taken", lambda self, turn, queue, left: True)
     monkeypatch.setattr(FairRooms, "_is_fair", lambda self, turn, go: True)
     assert "cpu of its" in first_violation("cpu of its", 22)
 
 
+@pytest.mark.long
 def test_one_who_goes_though_it_is_not_preemptible_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PodGroup, "is_preemptible", lambda self, priority: True)
     monkeypatch.setattr(
@@ -157,12 +170,14 @@ def test_one_who_goes_though_it_is_not_preemptible_is_caught(monkeypatch: pytest
     assert "it is not preemptible" in first_violation("it is not preemptible")
 
 
+@pytest.mark.long
 def test_a_group_that_is_broken_up_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     one_by_one = "bayplan.scheduling.fair_victims.beyond_minimum"
     monkeypatch.setattr(one_by_one, lambda charter, pods: (list(pods), []))
     assert "and the rest stays" in first_violation("and the rest stays", 12)
 
 
+@pytest.mark.long
 def test_those_who_are_sent_away_in_vain_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def hasty(look: Look, profile: Profile, now: float, watchdog: Watchdog) -> Plan:
         """Whoever does not fit sends a less important gang away, whether that helps or not."""
@@ -186,31 +201,37 @@ def test_those_who_are_sent_away_in_vain_are_caught(monkeypatch: pytest.MonkeyPa
     assert "was sent away for" in first_violation("was sent away for", 13)
 
 
+@pytest.mark.long
 def test_a_group_that_stays_below_its_minimum_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Standing, "_note_partial", lambda self, crew, now: None)
+    monkeypatch.setattr(GangStateMachine, "_note_partial", lambda self, crew, now: None)
     assert "lacks {" in first_violation("lacks {", 20, calm=False)
 
 
+@pytest.mark.long
 def test_a_group_that_is_taken_back_though_it_is_whole_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Crew, "has_fallen", property(lambda crew: bool(crew.standing)))
     assert "is taken back, though" in first_violation("is taken back, though")
 
 
+@pytest.mark.long
 def test_groups_that_do_not_say_why_they_wait_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GroupStatuses, "waiting", lambda self, *_: None)
     assert "waits and does not say why" in first_violation("waits and does not say why")
 
 
+@pytest.mark.long
 def test_queues_that_say_nothing_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GroupStatuses, "_queue", lambda self, ref, now: None)
     assert "says that it has" in first_violation("says that it has")
 
 
+@pytest.mark.long
 def test_a_scheduler_that_never_gives_back_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ledger, "release", lambda self, owner: [])
     assert "the ledger is not" in first_violation("the ledger is not")
 
 
+@pytest.mark.long
 def test_shares_that_are_never_given_back_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FairBook, "lost", lambda self, key: False)
     assert "what each queue has" in first_violation("what each queue has")

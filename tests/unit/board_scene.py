@@ -21,7 +21,7 @@ from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile
 from bayplan.model.wants import Shape, Wants
 from bayplan.scheduling.muster import decide_gangs
-from bayplan.state.board import Board
+from bayplan.state.board import SchedulingState
 from bayplan.state.line import Place
 
 RACKS = Topology("dc", ("rack", HOSTNAME))
@@ -67,13 +67,13 @@ def pods(of: str, count: int, **more: Any) -> Iterable[PodSeen]:
     return (pod(of, rank, **more) for rank in range(count))
 
 
-def board(*changes: Change) -> Board:
-    found = Board()
+def board(*changes: Change) -> SchedulingState:
+    found = SchedulingState()
     found.apply_all([TopologySeen(RACKS), *changes])
     return found
 
 
-def step(found: Board, now: float = NOW) -> Plan:
+def step(found: SchedulingState, now: float = NOW) -> Plan:
     heads = found.heads(now)
     plan = decide_gangs(found.look(heads, now), Profile(), now) if heads else Plan()
     found.assume(plan, now)
@@ -84,16 +84,16 @@ def binds(plan: Plan) -> dict[str, str]:
     return {action.pod.key.name: action.node for action in plan.actions if isinstance(action, Bind)}
 
 
-def place_of(found: Board, name: str) -> Place | None:
+def place_of(found: SchedulingState, name: str) -> Place | None:
     return found.place_of(ref(name))
 
 
-def ends(found: Board, plan: Plan, now: float = NOW, ended: str = "done") -> None:
+def ends(found: SchedulingState, plan: Plan, now: float = NOW, ended: str = "done") -> None:
     """The writes of a plan end, and the API shows the pods where they were bound."""
     for action in plan.actions:
         found.settle(action, ended, now)
         if isinstance(action, Bind) and ended == "done":
-            found.apply(PodSeen(replace(found.pods[action.pod.key], node=action.node)))
+            found.apply(PodSeen(replace(found.store.pods[action.pod.key], node=action.node)))
 
 
 def refusals(plan: Plan) -> list[Refuse]:

@@ -11,7 +11,7 @@ from bayplan.backends.definitions import define
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.times import timestamp
 from bayplan.dialects.kube.wire import NODES, PODS_KIND
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from bayplan.dialects.kueue.assignment_reading import decode_assignment
 from bayplan.dialects.kueue.node_health import HealthRules
 from bayplan.model.node import HOSTNAME
@@ -77,7 +77,7 @@ class World:
         self.store.patch(PLAIN_PODS, "ml", pod, {"status": status}, subresource="status")
 
     def workload(self, name: str) -> Object:
-        return self.store.get(admitting.WORKLOADS, "ml", name)
+        return self.store.get(api_kinds.WORKLOADS, "ml", name)
 
     def places(self, name: str) -> dict[str, int]:
         """Pods by host, in the order of their ranks."""

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from bayplan.dialects.kube.wire import PodWire
-from bayplan.dialects.kueue.job_defaults import TOPOLOGY_GATE
+from bayplan.dialects.kueue.annotations import TOPOLOGY_GATE
 from bayplan.dialects.kueue.ungating import Placed, placed, ungatings
 from bayplan.model.assignment import Path
 from bayplan.model.node import HOSTNAME

@@ -8,13 +8,13 @@ from typing import Any
 
 from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.backend import EmbeddedBackend
-from bayplan.backends.embedded.store import Store
+from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.stagehands.crew import CONTROLLERS, Controller, Crew
 from bayplan.backends.stagehands.definitions import definitions, of_anything
 from bayplan.cli.in_process import ask_our_functions
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.running import resource
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from bayplan.dialects.kueue.job_statuses import Patience
 from bayplan.model.node import HOSTNAME
 from bayplan.runtime.admission_role import AdmissionRole
@@ -51,7 +51,7 @@ class JobWorld:
     ) -> None:
         self.clock = VirtualClock()
         uids, endings = count(1), count(1)
-        self.store = Store(self.clock.wall, lambda: f"uid-{next(uids)}", lambda: f"{next(endings):05d}")
+        self.store = new_store(self.clock.wall, lambda: f"uid-{next(uids)}", lambda: f"{next(endings):05d}")
         ask_our_functions(self.store)
         define(self.store)
         for definition in (*definitions(), *(of_anything(one.kind) for one in operators)):
@@ -68,7 +68,7 @@ class JobWorld:
         self.loop = Loop(self.backend, (AdmissionRole(), self.jobs_role, UngatingRole(0.0)), Silent())
 
     def _furnish(self, gpus: int, tas: bool) -> None:
-        self.store.create(admitting.TOPOLOGIES, topology())
+        self.store.create(api_kinds.TOPOLOGIES, topology())
         for rack in ("r1", "r2"):
             for host in ("h1", "h2"):
                 made = node(f"{rack}-{host}", "b1", rack, 4)
@@ -76,16 +76,16 @@ class JobWorld:
                 self.store.create(NODES, made)
         spec: Object = {"nodeLabels": {POOL: "gpu"}} | ({"topologyName": "data-centre"} if tas else {})
         spec["tolerations"] = [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}]
-        self.make(admitting.FLAVORS, "gpu", spec)
+        self.make(api_kinds.FLAVORS, "gpu", spec)
         resources = [{"name": GPU, "nominalQuota": gpus}]
         groups = [{"coveredResources": [GPU], "flavors": [{"name": "gpu", "resources": resources}]}]
         preemption = {"withinClusterQueue": "LowerPriority"}
         self.make(
-            admitting.CLUSTER_QUEUES,
+            api_kinds.CLUSTER_QUEUES,
             "all",
             {"namespaceSelector": {}, "resourceGroups": groups, "preemption": preemption},
         )
-        self.make(admitting.LOCAL_QUEUES, "main", {"clusterQueue": "all"})
+        self.make(api_kinds.LOCAL_QUEUES, "main", {"clusterQueue": "all"})
 
     def make(self, kind: Kind, name: str, spec: Object) -> None:
         meta = {"name": name} | ({"namespace": "default"} if kind.namespaced else {})
@@ -104,11 +104,17 @@ class JobWorld:
             self._work()
 
     def _work(self) -> None:
+        """Everybody works until nothing is written any more; three times, as some work takes two turns."""
+        idle = 0
         for _ in range(25):
+            before = self.store.version
             now = self.clock.wall()
             self.loop.step(now)
             self.crew.step(now)
             self._bind()
+            idle = idle + 1 if self.store.version == before else 0
+            if idle == 3:
+                return
 
     def _bind(self) -> None:
         """What kube-scheduler does with pods that nobody holds back."""
@@ -143,7 +149,7 @@ class JobWorld:
         return self.store.list(PODS, "default").items
 
     def workloads(self) -> list[Object]:
-        return self.store.list(admitting.WORKLOADS, "default").items
+        return self.store.list(api_kinds.WORKLOADS, "default").items
 
     def workload(self) -> Object:
         (found,) = self.workloads()
@@ -164,7 +170,7 @@ class JobWorld:
     def used(self) -> str:
         """How much of the quota is taken, as the queue tells."""
         self.pass_time(2.0)
-        status = self.store.get(admitting.CLUSTER_QUEUES, "", "all").get("status") or {}
+        status = self.store.get(api_kinds.CLUSTER_QUEUES, "", "all").get("status") or {}
         usage = status.get("flavorsReservation") or [{"resources": [{"total": "0"}]}]
         return str(usage[0]["resources"][0]["total"])
 
@@ -265,4 +271,4 @@ def running(world: JobWorld, count: int) -> bool:
 def evict(world: JobWorld) -> None:
     """An administrator deactivates the only Workload."""
     name = world.workload()["metadata"]["name"]
-    world.store.patch(admitting.WORKLOADS, "default", name, {"spec": {"active": False}})
+    world.store.patch(api_kinds.WORKLOADS, "default", name, {"spec": {"active": False}})

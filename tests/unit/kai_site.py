@@ -8,7 +8,7 @@ from typing import Any
 
 from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.backend import EmbeddedBackend
-from bayplan.backends.embedded.store import Store
+from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.stagehands.definitions import of_anything
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kai.names import POD_GROUP, POD_GROUP_NAME, QUEUE, SUB_GROUP_NAME, TOPOLOGY
@@ -38,7 +38,9 @@ class Site(PodSite):
     ) -> None:
         self.now = START
         numbers = itertools.count(1)
-        self.store = Store(lambda: self.now, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers):05d}")
+        self.store = new_store(
+            lambda: self.now, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers):05d}"
+        )
         if defined:
             define(self.store)
         for rack, count in enumerate(racks):

@@ -9,11 +9,11 @@ from typing import Any
 
 from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.backend import EmbeddedBackend
-from bayplan.backends.embedded.store import Store
+from bayplan.backends.embedded.cluster import new_store
 from bayplan.dialects.api import Ended, Kind, Outcome, Write
 from bayplan.dialects.kube.wire import NODES
-from bayplan.dialects.kueue import admitting
-from bayplan.dialects.kueue.admitting import CONFIGS
+from bayplan.dialects.kueue import api_kinds
+from bayplan.dialects.kueue.api_kinds import CONFIGS
 from bayplan.dialects.kueue.provisioning_requests import REQUESTS, TEMPLATES
 from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.loop import Loop
@@ -66,7 +66,9 @@ class World:
 
     def __init__(self, definition: Object | None = None) -> None:
         numbers, self.now = itertools.count(1), NOW
-        self.store = Store(lambda: self.now, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers):05d}")
+        self.store = new_store(
+            lambda: self.now, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers):05d}"
+        )
         define(self.store)
         if definition is not None:
             self.store.create(DEFINITIONS, definition)
@@ -83,13 +85,13 @@ class World:
         for kind, obj in (
             ruled(CONFIGS, "slow", config()),
             ruled(
-                admitting.CHECKS,
+                api_kinds.CHECKS,
                 "prov",
                 {"controllerName": "kueue.x-k8s.io/provisioning-request", "parameters": parameters},
             ),
-            ruled(admitting.FLAVORS, "made", flavor),
-            ruled(admitting.CLUSTER_QUEUES, "made-queue", {**queue, "admissionChecksStrategy": checks}),
-            ruled(admitting.LOCAL_QUEUES, "made", {"clusterQueue": "made-queue"}, "ml"),
+            ruled(api_kinds.FLAVORS, "made", flavor),
+            ruled(api_kinds.CLUSTER_QUEUES, "made-queue", {**queue, "admissionChecksStrategy": checks}),
+            ruled(api_kinds.LOCAL_QUEUES, "made", {"clusterQueue": "made-queue"}, "ml"),
         ):
             self.cluster.put(kind, obj)
         self.begin()
@@ -112,7 +114,7 @@ class World:
         self.pass_time()
 
     def workload(self, name: str = "train") -> Object:
-        return self.store.get(admitting.WORKLOADS, "ml", name)
+        return self.store.get(api_kinds.WORKLOADS, "ml", name)
 
     def told(self, kind: str) -> tuple[str, str]:
         return conditions(self.workload()["status"])[kind][:2]

@@ -23,7 +23,7 @@ from bayplan.cli.main import main
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kube.times import timestamp
 from bayplan.dialects.kube.wire import NODES
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from bayplan.model.node import HOSTNAME
 from bayplan.runtime.clock import VirtualClock
 from tests.unit.test_embedded_store import store_at
@@ -164,11 +164,11 @@ class QueuedCluster:
 
     def submit(self, obj: Object, status: Object | None = None) -> None:
         """Make a Workload by hand, running if it has a status."""
-        self.put(admitting.WORKLOADS, obj)
+        self.put(api_kinds.WORKLOADS, obj)
         if status is not None:
             meta = obj["metadata"]
             self.store.patch(
-                admitting.WORKLOADS, meta["namespace"], meta["name"], {"status": status}, subresource="status"
+                api_kinds.WORKLOADS, meta["namespace"], meta["name"], {"status": status}, subresource="status"
             )
 
     def run(self, *arguments: str, stdin: str | None = None) -> Result:
@@ -202,7 +202,7 @@ def furnish(cluster: QueuedCluster) -> None:
 
 def furniture() -> Iterator[tuple[Kind, Object]]:
     """What others stand on first."""
-    yield admitting.NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}}
+    yield api_kinds.NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}}
     for number in range(8):
         block, rack = f"b{number // 4 + 1}", f"r{number // 2 % 2 + 1}"
         yield NODES, host(f"h{number + 1}", block, rack, {"gpu": "yes"})
@@ -212,16 +212,16 @@ def furniture() -> Iterator[tuple[Kind, Object]]:
     left = {"resourceGroups": [quota("a100", 16)], "preemption": {"withinClusterQueue": "LowerPriority"}}
     right = {"resourceGroups": [quota("a100", 16, borrowingLimit="8")]}
     small = {"queueingStrategy": "StrictFIFO", "resourceGroups": [quota("plain", 4)]}
-    yield ruled(admitting.TOPOLOGIES, "hall", {"levels": levels})
-    yield ruled(admitting.FLAVORS, "a100", flavor)
-    yield ruled(admitting.FLAVORS, "plain", {})
-    yield ruled(admitting.COHORTS, "all", {})
-    yield ruled(admitting.COHORTS, "team", {"parentName": "all"})
-    yield ruled(admitting.CLUSTER_QUEUES, "left-queue", shared | left)
-    yield ruled(admitting.CLUSTER_QUEUES, "right-queue", shared | right)
-    yield ruled(admitting.CLUSTER_QUEUES, "small-queue", {"namespaceSelector": {}} | small)
+    yield ruled(api_kinds.TOPOLOGIES, "hall", {"levels": levels})
+    yield ruled(api_kinds.FLAVORS, "a100", flavor)
+    yield ruled(api_kinds.FLAVORS, "plain", {})
+    yield ruled(api_kinds.COHORTS, "all", {})
+    yield ruled(api_kinds.COHORTS, "team", {"parentName": "all"})
+    yield ruled(api_kinds.CLUSTER_QUEUES, "left-queue", shared | left)
+    yield ruled(api_kinds.CLUSTER_QUEUES, "right-queue", shared | right)
+    yield ruled(api_kinds.CLUSTER_QUEUES, "small-queue", {"namespaceSelector": {}} | small)
     for name in ("left", "right", "small"):
-        yield ruled(admitting.LOCAL_QUEUES, name, {"clusterQueue": f"{name}-queue"}, "ml")
+        yield ruled(api_kinds.LOCAL_QUEUES, name, {"clusterQueue": f"{name}-queue"}, "ml")
 
 
 def golden(name: str, printed: str) -> None:

@@ -12,7 +12,7 @@ from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.backends.embedded.status import Refusal
 from bayplan.dialects.api import Ended, Kind, Outcome, Write
 from bayplan.dialects.kube.times import timestamp
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from bayplan.model.plan import Admit, Plan
 from bayplan.runtime.admission_role import AGAIN_SECONDS, RETRY_SECONDS, AdmissionRole
 from bayplan.runtime.loop import Loop
@@ -52,13 +52,13 @@ class Flaky(EmbeddedBackend):
 class World:
     """A furnished cluster with a loop that admits in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, role: AdmissionRole | None = None) -> None:
         store = store_at(NOW)
         define(store)
         self.cluster = QueuedCluster(store, Path("unused"))
         furnish(self.cluster)
         self.backend = Flaky(store)
-        self.loop = Loop(self.backend, [AdmissionRole()], Silent())
+        self.loop = Loop(self.backend, [role or AdmissionRole()], Silent())
         self.now = NOW
 
     def pass_time(self, seconds: float = 0.0) -> None:
@@ -77,7 +77,7 @@ class World:
         self.pass_time()
 
     def told(self, name: str) -> dict[str, tuple[str, str, str]]:
-        return conditions(self.cluster.store.get(admitting.WORKLOADS, "ml", name)["status"])
+        return conditions(self.cluster.store.get(api_kinds.WORKLOADS, "ml", name)["status"])
 
     def says(self, name: str, kind: str) -> tuple[str, str]:
         status, reason, _ = self.told(name)[kind]
@@ -96,8 +96,8 @@ def world() -> World:
 @pytest.mark.parametrize(
     ("kind", "name", "told"),
     [
-        (admitting.CLUSTER_QUEUES, "left-queue", "ClusterQueue"),
-        (admitting.LOCAL_QUEUES, "left", "LocalQueue"),
+        (api_kinds.CLUSTER_QUEUES, "left-queue", "ClusterQueue"),
+        (api_kinds.LOCAL_QUEUES, "left", "LocalQueue"),
     ],
 )
 def test_a_queue_that_drains_is_left_and_comes_back_when_it_starts(
@@ -118,19 +118,69 @@ def test_a_queue_that_drains_is_left_and_comes_back_when_it_starts(
 def test_a_queue_is_kept_from_vanishing_before_it_admits_the_first_gang(world: World) -> None:
     world.pass_time()
     store = world.cluster.store
-    queue = store.get(admitting.CLUSTER_QUEUES, "", "left-queue")
+    queue = store.get(api_kinds.CLUSTER_QUEUES, "", "left-queue")
     assert queue["metadata"]["finalizers"] == ["kueue.x-k8s.io/resource-in-use"]
     world.submit(workload("first", 1, 4))
     assert world.told("first")["Admitted"][0] == "True"
-    store.delete(admitting.CLUSTER_QUEUES, "", "left-queue")
+    store.delete(api_kinds.CLUSTER_QUEUES, "", "left-queue")
     world.pass_time(2)
-    assert store.get(admitting.CLUSTER_QUEUES, "", "left-queue")["metadata"]["deletionTimestamp"]
+    assert store.get(api_kinds.CLUSTER_QUEUES, "", "left-queue")["metadata"]["deletionTimestamp"]
+
+
+def test_no_gang_is_admitted_before_its_queue_is_protected(world: World) -> None:
+    world.backend.ended = Ended.TIMED_OUT
+    world.backend.lose = lambda write: write.kind == api_kinds.CLUSTER_QUEUES and not write.subresource
+    world.submit(workload("early", 1, 4))
+    world.pass_time(1)
+    assert "status" not in world.cluster.store.get(api_kinds.WORKLOADS, "ml", "early")
+    world.backend.lose = lambda write: False
+    world.pass_time(2)
+    assert world.says("early", "Admitted") == ("True", "Admitted")
+
+
+def test_a_queue_that_is_deleted_before_it_is_protected_admitted_nothing(world: World) -> None:
+    world.backend.lose = lambda write: write.kind == api_kinds.CLUSTER_QUEUES and not write.subresource
+    world.submit(workload("early", 1, 4))
+    world.cluster.store.delete(api_kinds.CLUSTER_QUEUES, "", "left-queue")
+    world.pass_time(2)
+    assert world.told("early")["QuotaReserved"] == (
+        "False",
+        "Misconfigured",
+        "ClusterQueue left-queue doesn't exist",
+    )
+    assert "Admitted" not in {reason for reason, _ in world.events("early")}
+
+
+def test_a_queue_whose_finalizer_is_refused_tells_why_and_admits_once_it_is_allowed(world: World) -> None:
+    world.backend.ended = Ended.REFUSED
+    world.backend.lose = lambda write: write.kind == api_kinds.CLUSTER_QUEUES and not write.subresource
+    world.submit(workload("early", 1, 4))
+    world.pass_time(2)
+    world.pass_time(2)
+
+    def active() -> tuple[str, str]:
+        queue = world.cluster.store.get(api_kinds.CLUSTER_QUEUES, "", "left-queue")
+        return conditions(queue["status"])["Active"][:2]
+
+    assert active() == ("False", "NotProtected")
+    world.backend.lose = lambda write: False
+    for _ in range(5):
+        world.pass_time(2)
+    assert active() == ("True", "Ready")
+    assert world.says("early", "Admitted") == ("True", "Admitted")
+
+
+def test_in_the_shadow_a_queue_without_a_finalizer_admits_as_well() -> None:
+    world = World(AdmissionRole(shadow=True))
+    world.backend.lose = lambda write: write.kind == api_kinds.CLUSTER_QUEUES
+    world.submit(workload("early", 1, 4))
+    assert world.says("early", "Admitted") == ("True", "Admitted")
 
 
 def test_a_queue_that_is_being_deleted_admits_nothing_more_and_goes_with_its_last_gang(world: World) -> None:
     world.submit(workload("first", 1, 4))
     store = world.cluster.store
-    store.delete(admitting.CLUSTER_QUEUES, "", "left-queue")
+    store.delete(api_kinds.CLUSTER_QUEUES, "", "left-queue")
     world.submit(workload("second", 1, 1))
     world.pass_time(2)
     assert world.told("first")["Admitted"][0] == "True"
@@ -140,25 +190,25 @@ def test_a_queue_that_is_being_deleted_admits_nothing_more_and_goes_with_its_las
         "Suspended",
         "ClusterQueue left-queue is inactive",
     )
-    told = conditions(store.get(admitting.CLUSTER_QUEUES, "", "left-queue")["status"])
+    told = conditions(store.get(api_kinds.CLUSTER_QUEUES, "", "left-queue")["status"])
     assert told["Active"] == (
         "False",
         "Terminating",
         "Can't admit new workloads; clusterQueue is terminating",
     )
-    store.delete(admitting.WORKLOADS, "ml", "first")
+    store.delete(api_kinds.WORKLOADS, "ml", "first")
     world.pass_time(2)
     with pytest.raises(Refusal):
-        store.get(admitting.CLUSTER_QUEUES, "", "left-queue")
+        store.get(api_kinds.CLUSTER_QUEUES, "", "left-queue")
 
 
 def test_a_queue_on_hold_keeps_who_is_in_and_lets_nobody_else_in(world: World) -> None:
     world.submit(workload("in", 1, 4))
-    world.change(admitting.CLUSTER_QUEUES, "left-queue", {"stopPolicy": "Hold"})
+    world.change(api_kinds.CLUSTER_QUEUES, "left-queue", {"stopPolicy": "Hold"})
     world.submit(workload("out", 1, 4))
     assert world.says("in", "Admitted") == ("True", "Admitted")
     assert world.told("out")["QuotaReserved"] == ("False", "Suspended", "ClusterQueue left-queue is inactive")
-    world.change(admitting.CLUSTER_QUEUES, "left-queue", {"stopPolicy": "None"})
+    world.change(api_kinds.CLUSTER_QUEUES, "left-queue", {"stopPolicy": "None"})
     assert world.says("out", "Admitted") == ("True", "Admitted")
 
 
@@ -167,17 +217,17 @@ def test_a_queue_that_is_not_there_is_named_until_it_comes(world: World) -> None
     assert world.told("lost")["QuotaReserved"] == ("False", "Misconfigured", "LocalQueue late doesn't exist")
     spec = {"clusterQueue": "left-queue"}
     meta = {"name": "late", "namespace": "ml"}
-    world.cluster.put(admitting.LOCAL_QUEUES, {"metadata": meta, "spec": spec})
+    world.cluster.put(api_kinds.LOCAL_QUEUES, {"metadata": meta, "spec": spec})
     world.pass_time()
     assert world.says("lost", "Admitted") == ("True", "Admitted")
 
 
 def test_a_reason_that_was_not_written_is_written_later(world: World) -> None:
     for pods, ended in enumerate((Ended.TIMED_OUT, Ended.CONFLICT), start=9):
-        world.backend.ended, world.backend.lose = ended, lambda write: write.kind == admitting.WORKLOADS
+        world.backend.ended, world.backend.lose = ended, lambda write: write.kind == api_kinds.WORKLOADS
         name = f"big-{ended.replace('_', '-')}"
         world.submit(workload(name, pods, 4, required=RACK))
-        assert not world.cluster.store.get(admitting.WORKLOADS, "ml", name).get("status")
+        assert not world.cluster.store.get(api_kinds.WORKLOADS, "ml", name).get("status")
         world.backend.lose = lambda write: False
         world.pass_time(RETRY_SECONDS)
         assert world.told(name)["QuotaReserved"][0] == "False"
@@ -215,8 +265,8 @@ def test_an_eviction_that_was_lost_is_made_again(world: World) -> None:
 
 def test_quota_that_could_not_be_given_back_is_given_back_later(world: World) -> None:
     world.submit(workload("in", 1, 4))
-    world.backend.lose = lambda write: write.kind == admitting.WORKLOADS
-    world.change(admitting.WORKLOADS, "in", {"active": False})
+    world.backend.lose = lambda write: write.kind == api_kinds.WORKLOADS
+    world.change(api_kinds.WORKLOADS, "in", {"active": False})
     assert world.says("in", "QuotaReserved")[0] == "True"
     world.backend.lose = lambda write: False
     world.pass_time(RETRY_SECONDS)
@@ -225,25 +275,25 @@ def test_quota_that_could_not_be_given_back_is_given_back_later(world: World) ->
 
 def test_whoever_is_to_be_deactivated_is(world: World) -> None:
     world.submit(workload("in", 1, 4))
-    found = world.cluster.store.get(admitting.WORKLOADS, "ml", "in")
+    found = world.cluster.store.get(api_kinds.WORKLOADS, "ml", "in")
     target = {"type": "DeactivationTarget", "status": "True", "reason": "AdmissionCheck", "message": "no"}
     status = {"conditions": [*found["status"]["conditions"], target | {"lastTransitionTime": _AT}]}
-    world.cluster.store.patch(admitting.WORKLOADS, "ml", "in", {"status": status}, subresource="status")
+    world.cluster.store.patch(api_kinds.WORKLOADS, "ml", "in", {"status": status}, subresource="status")
     world.pass_time()
-    assert world.cluster.store.get(admitting.WORKLOADS, "ml", "in")["spec"]["active"] is False
+    assert world.cluster.store.get(api_kinds.WORKLOADS, "ml", "in")["spec"]["active"] is False
     assert world.says("in", "Evicted") == ("True", "DeactivatedDueToAdmissionCheck")
 
 
 def test_a_gang_that_was_put_off_is_back_in_line_in_time_though_it_is_not_tried(world: World) -> None:
     """Others just like it were refused, so nothing is decided on it that would be written."""
     world.submit(workload("first", 9, 4, required=RACK), workload("second", 9, 4, required=RACK))
-    found = world.cluster.store.get(admitting.WORKLOADS, "ml", "second")
+    found = world.cluster.store.get(api_kinds.WORKLOADS, "ml", "second")
     off = {"type": "Requeued", "status": "False", "reason": "AdmissionCheck", "message": "not now"}
     status = {
         "conditions": [*found["status"]["conditions"], off | {"lastTransitionTime": _AT}],
         "requeueState": {"requeueAt": timestamp(world.now + 100.0)},
     }
-    world.cluster.store.patch(admitting.WORKLOADS, "ml", "second", {"status": status}, subresource="status")
+    world.cluster.store.patch(api_kinds.WORKLOADS, "ml", "second", {"status": status}, subresource="status")
     world.pass_time(99.0)
     assert world.says("second", "Requeued")[0] == "False"
     world.pass_time(1.0)
@@ -254,7 +304,7 @@ def test_the_same_reason_in_other_figures_is_told_after_a_while(world: World) ->
     world.submit(workload("in", 2, 4), workload("also", 1, 4), workload("big", 8, 4))
     first = world.told("big")["QuotaReserved"]
     assert first[:2] == ("False", "WaitingForQuota")
-    world.cluster.store.delete(admitting.WORKLOADS, "ml", "also")
+    world.cluster.store.delete(api_kinds.WORKLOADS, "ml", "also")
     world.pass_time()
     assert world.told("big")["QuotaReserved"] == first
     world.pass_time(AGAIN_SECONDS)
@@ -266,7 +316,7 @@ def test_the_same_reason_in_other_figures_is_told_after_a_while(world: World) ->
 def test_a_queue_tells_the_truth_though_it_changed_while_its_status_was_being_written(world: World) -> None:
     def used() -> int:
         return int(
-            world.cluster.store.get(admitting.CLUSTER_QUEUES, "", "left-queue")["status"]["admittedWorkloads"]
+            world.cluster.store.get(api_kinds.CLUSTER_QUEUES, "", "left-queue")["status"]["admittedWorkloads"]
         )
 
     world.submit(workload("in", 1, 4))
@@ -275,7 +325,7 @@ def test_a_queue_tells_the_truth_though_it_changed_while_its_status_was_being_wr
     world.submit(workload("also", 1, 4))
     world.backend.late = True
     world.pass_time(2.0)
-    world.cluster.store.delete(admitting.WORKLOADS, "ml", "also")
+    world.cluster.store.delete(api_kinds.WORKLOADS, "ml", "also")
     world.pass_time(2.0)
     world.backend.late = False
     world.pass_time(2.0)
@@ -287,7 +337,7 @@ def test_a_decision_on_a_gang_of_the_past_is_not_shown_of_its_namesake(world: Wo
     assert isinstance(role, AdmissionRole)
     world.submit(workload("twin", 1, 4))
     action = next(iter(role.state.holdings.by_gang.values())).demand
-    world.cluster.store.delete(admitting.WORKLOADS, "ml", "twin")
+    world.cluster.store.delete(api_kinds.WORKLOADS, "ml", "twin")
     world.submit(workload("twin", 9, 4, required=RACK))
     assert action.admission is not None
     assert list(role.encode(Plan((Admit(action, action.admission),)), world.now)) == []

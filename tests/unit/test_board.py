@@ -17,7 +17,7 @@ from bayplan.model.node import HOSTNAME, PODS, Node, Topology
 from bayplan.model.plan import Begin, Bind, Plan
 from bayplan.model.pod import PodKey
 from bayplan.model.standstill import Hindrance
-from bayplan.state.board import ASSUMED_SECONDS, Board
+from bayplan.state.board import ASSUMED_SECONDS, SchedulingState
 from bayplan.state.line import NEVER, Place
 from tests.unit.board_scene import (
     NOW,
@@ -87,7 +87,7 @@ def test_a_failed_bind_gives_back_its_room_and_is_tried_later() -> None:
     found.apply(pod("job", 0, on="a"))
     found.settle(plan.actions[1], "failed", NOW)
     assert place_of(found, "job") is Place.BACKOFF
-    assert found.ledger.by_node() == {"a": {"gpu": 2, PODS: 1}}
+    assert found.store.nodes.ledger.by_node() == {"a": {"gpu": 2, PODS: 1}}
     assert step(found, NOW) == Plan()
     assert binds(step(found, NOW + 5)) == {"job-1": "a"}
 
@@ -106,7 +106,7 @@ def test_a_bind_that_nobody_heard_of_and_that_is_seen_after_all_is_believed() ->
     found.apply(pod("job", 0, on="a"))
     assert place_of(found, "job") is Place.RUNNING
     assert step(found, NOW + 2 * ASSUMED_SECONDS) == Plan()
-    assert found.ledger.by_node() == {"a": {"gpu": 2, PODS: 1}}
+    assert found.store.nodes.ledger.by_node() == {"a": {"gpu": 2, PODS: 1}}
 
 
 def test_binds_that_take_long_are_not_given_up_while_others_end() -> None:
@@ -133,7 +133,7 @@ def test_a_bind_that_was_done_holds_although_the_api_shows_it_late() -> None:
     found.apply(pod("job", 0, told="something from before"))
     assert place_of(found, "job") is Place.RUNNING
     assert step(found, NOW + 100) == Plan()
-    assert found.ledger.by_node() == {"a": {"gpu": 2, PODS: 1}}
+    assert found.store.nodes.ledger.by_node() == {"a": {"gpu": 2, PODS: 1}}
 
 
 def test_lost_pods_are_placed_beside_those_that_stand() -> None:
@@ -198,7 +198,7 @@ def test_pods_that_failed_or_are_leaving_hold_nobody() -> None:
 def test_a_recreated_pod_is_another_pod() -> None:
     found = board(node("a"), tree("job", 1), pod("job", 0, on="a"))
     found.apply(pod("job", 0, uid="new"))
-    assert found.ledger.by_node() == {}
+    assert found.store.nodes.ledger.by_node() == {}
     assert binds(step(found)) == {"job-0": "a"}
 
 
@@ -214,13 +214,26 @@ def test_everything_can_go_away_again() -> None:
     ):
         found.apply(change)
     assert not list(found.entries())
-    for what in (found.members, found.pods, found.placed, found.crews, found.ledger.claims, found.index.pods):
+    for what in (
+        found.store.members,
+        found.store.pods,
+        found.store.placed,
+        found.store.crews,
+        found.store.nodes.ledger.claims,
+        found.store.index.pods,
+    ):
         assert not what
-    assert not (found.assumed or found.nominations or found.displaced or found.charters or found.partial)
+    assert not (
+        found.store.assumed
+        or found.store.nominations
+        or found.store.displaced
+        or found.store.charters
+        or found.gangs.partial
+    )
 
 
 def test_a_topology_that_comes_later_knows_what_is_used() -> None:
-    found = Board()
+    found = SchedulingState()
     changes: list[Change] = [
         node("a"),
         pod("old", 0, on="a", gpus=3),
@@ -233,7 +246,7 @@ def test_a_topology_that_comes_later_knows_what_is_used() -> None:
 
 
 def test_a_topology_is_continued_down_to_the_host() -> None:
-    found = Board()
+    found = SchedulingState()
     racks = TopologySeen(Topology("dc", ("rack",)))
     found.apply_all([racks, node("a"), tree("job", 2, required="rack"), *pods("job", 2)])
     assert binds(step(found)) == {"job-0": "a", "job-1": "a"}
@@ -311,7 +324,7 @@ def test_a_gang_that_runs_stays_as_it_is_when_its_minimum_grows() -> None:
     assert place_of(found, "job") is Place.RUNNING
     found.apply(pod("job", 2))
     step(found)
-    assert not found.partial and place_of(found, "job") is Place.INCOMPLETE
+    assert not found.gangs.partial and place_of(found, "job") is Place.INCOMPLETE
 
 
 def test_later_pods_of_a_running_gang_join_it_at_once() -> None:

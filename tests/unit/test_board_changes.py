@@ -18,7 +18,7 @@ from bayplan.model.plan import Displace, Plan, Refuse
 from bayplan.model.pod import PodKey
 from bayplan.model.standstill import Hindrance, Standstill
 from bayplan.placement.nodes import ABSENT
-from bayplan.state.board import Board, lone_ref
+from bayplan.state.board import SchedulingState, lone_ref
 from bayplan.state.line import NEVER, Place
 from bayplan.state.standing import FLUSH_SECONDS
 from tests.unit.board_scene import (
@@ -46,14 +46,14 @@ def test_a_lone_pod_is_its_own_gang_until_it_has_a_node() -> None:
     assert (candidate.charter.minimum, candidate.charter.priority) == (1, 7)
     assert head == lone_ref(PodKey("ns", "alone-0"))
     ends(found, step(found))
-    assert found.place_of(head) is None and not found.crews
-    assert set(found.placed) == {PodKey("ns", "alone-0")}
+    assert found.place_of(head) is None and not found.store.crews
+    assert set(found.store.placed) == {PodKey("ns", "alone-0")}
 
 
 def test_nodes_without_a_host_label_take_pods_but_no_rule_finds_the_label() -> None:
     bare = NodeSeen(Node("bare", {}, {"gpu": 4, PODS: 10}))
     found = board(bare, pod("alone", 0, gang=None))
-    land = found.flat.land()
+    land = found.store.nodes.flat.land()
     assert land.table.column(HOSTNAME).tolist() == [ABSENT]
     assert binds(step(found)) == {"alone-0": "bare"}
 
@@ -82,12 +82,13 @@ def test_an_update_that_changes_nothing_we_read_wakes_nobody() -> None:
     found = board(node("a", gpus=2), pod("one", 0, gang=None), pod("two", 0, gang=None))
     ends(found, step(found))
     found.heads(NOW)
-    version, bound = found.index.version, next(iter(found.placed.values()))
+    version, bound = found.store.index.version, next(iter(found.store.placed.values()))
     found.apply(PodSeen(replace(bound, told="why it waited", started=NOW)))
-    waits = next(pod for pod in found.pods.values() if pod.waits)
+    waits = next(pod for pod in found.store.pods.values() if pod.waits)
     found.apply(PodSeen(replace(waits, told="no room")))
     found.apply(node("a", gpus=2))
-    assert found.index.version == version and found.heads(NOW + 1) == [] and not found.touched
+    assert not found.store.notes.take_touched()
+    assert found.store.index.version == version and found.heads(NOW + 1) == []
     assert found.waiting(lone_ref(waits.key))[0].told == "no room"
 
 
@@ -108,7 +109,7 @@ def test_who_was_refused_is_tried_again_after_a_while_whatever_happened() -> Non
 # ── others make room ───────────────────────────────────────────────────────────────────────────────────
 
 
-def making_room(*more: Change) -> tuple[Board, Plan]:
+def making_room(*more: Change) -> tuple[SchedulingState, Plan]:
     low = [pod("low", rank, on="a", gang=None, priority=0) for rank in (0, 1)]
     found = board(node("a"), *low, gang("high", 2, priority=9), *pods("high", 2, priority=9), *more)
     plan = step(found)
@@ -119,7 +120,7 @@ def making_room(*more: Change) -> tuple[Board, Plan]:
 
 def test_room_that_is_no_longer_promised_to_one_may_help_another() -> None:
     found = board(node("a"), node("b"), pod("high", 0, gang=None, gpus=4, priority=9))
-    high = found.pods[PodKey("ns", "high-0")]
+    high = found.store.pods[PodKey("ns", "high-0")]
     found.apply(PodSeen(replace(high, wants=replace(high.wants, nominated="a", gates=("wait",)))))
     found.apply_all([gang("job", 4), *pods("job", 4)])
     assert binds(step(found)) == {} and place_of(found, "job") is Place.PARKED
@@ -131,7 +132,7 @@ def test_room_is_not_kept_from_a_more_important_one() -> None:
     busy = pod("busy", 0, on="a", gang=None)
     found = board(node("a"), busy, pod("low", 0, gang=None, gpus=4))
     step(found, NOW + 1000)
-    assert found.kept == (lone_ref(PodKey("ns", "low-0")), frozenset({"a"}))
+    assert found.gangs.kept == (lone_ref(PodKey("ns", "low-0")), frozenset({"a"}))
     found.apply(pod("equal", 0, gang=None, created=NOW + 1000))
     assert binds(step(found, NOW + 1001)) == {}
     found.apply(pod("high", 0, gang=None, priority=5, created=NOW + 1001))
@@ -140,14 +141,16 @@ def test_room_is_not_kept_from_a_more_important_one() -> None:
 
 def test_who_makes_room_is_waited_for() -> None:
     found, plan = making_room()
-    assert all(found.placed[PodKey("ns", f"low-{at}")].leaving for at in (0, 1))
-    assert found.ledger.by_node() == {"a": {"gpu": 4, PODS: 2}}  # they take room until they are gone
+    assert all(found.store.placed[PodKey("ns", f"low-{at}")].leaving for at in (0, 1))
+    assert found.store.nodes.ledger.by_node() == {
+        "a": {"gpu": 4, PODS: 2}
+    }  # they take room until they are gone
     ends(found, plan)
     found.apply(PodLost(PodKey("ns", "low-0")))
     assert step(found, NOW + 0.5) == Plan()
     found.apply(PodLost(PodKey("ns", "low-1")))
     assert set(binds(step(found, NOW + 1))) == {"high-0", "high-1"}
-    assert not found.nominations and not found.displaced
+    assert not found.store.nominations and not found.store.displaced
 
 
 def test_room_that_is_promised_is_shown_to_others() -> None:
@@ -163,7 +166,7 @@ def test_a_pod_that_would_not_go_is_a_pod_like_any_other_again() -> None:
     found, plan = making_room()
     for action in plan.actions:
         found.settle(action, "failed" if isinstance(action, Displace) else "done", NOW)
-    assert not found.displaced and not found.placed[PodKey("ns", "low-0")].leaving
+    assert not found.store.displaced and not found.store.placed[PodKey("ns", "low-0")].leaving
     assert place_of(found, "high") is Place.READY
 
 
@@ -177,21 +180,21 @@ def test_a_pod_made_to_go_and_made_again_under_its_name_is_another() -> None:
 def test_a_promise_to_a_pod_that_is_gone_is_off() -> None:
     found, _ = making_room()
     found.apply(PodLost(PodKey("ns", "high-0")))
-    assert set(found.nominations) == {PodKey("ns", "high-1")}
+    assert set(found.store.nominations) == {PodKey("ns", "high-1")}
     found.apply(CharterLost(ref("high")))
     found.apply(PodLost(PodKey("ns", "high-1")))
-    assert not found.nominations and place_of(found, "high") is None
+    assert not found.store.nominations and place_of(found, "high") is None
     found.apply(PodLost(PodKey("ns", "low-0")))  # for whom it went does not matter any more
-    assert found.displaced == {PodKey("ns", "low-1"): ref("high")}
+    assert found.store.displaced == {PodKey("ns", "low-1"): ref("high")}
 
 
 def test_promises_are_known_again_after_a_restart() -> None:
     waits = pod("high", 0, priority=9).pod
     waits = replace(waits, wants=replace(waits.wants, nominated="a"))
     found = board(node("a"), gang("high", 1), PodSeen(waits))
-    assert found.nominations == {waits.key: (waits, "a")}
+    assert found.store.nominations == {waits.key: (waits, "a")}
     found.apply(PodSeen(replace(waits, wants=replace(waits.wants, nominated=""))))
-    assert not found.nominations
+    assert not found.store.nominations
 
 
 # ── trouble ────────────────────────────────────────────────────────────────────────────────────────────
@@ -201,7 +204,7 @@ def test_a_pod_that_goes_while_it_is_bound_gives_back_its_room() -> None:
     found = board(node("a"), gang("job", 2), *pods("job", 2))
     plan = step(found)
     found.apply(PodLost(PodKey("ns", "job-0")))
-    assert found.ledger.by_node() == {"a": {"gpu": 2, PODS: 1}}
+    assert found.store.nodes.ledger.by_node() == {"a": {"gpu": 2, PODS: 1}}
     ends(found, Plan((plan.actions[1],)))
     found.settle(plan.actions[0], "failed", NOW)
     found.apply(pod("job", 0, uid="again"))
@@ -212,11 +215,11 @@ def test_a_pod_made_again_while_its_name_is_bound_is_not_taken_for_the_other() -
     found = board(node("a"), gang("job", 1), pod("job", 0))
     plan = step(found)
     found.apply(pod("job", 0, uid="again"))
-    assert found.ledger.by_node() == {} and place_of(found, "job") is Place.READY
+    assert found.store.nodes.ledger.by_node() == {} and place_of(found, "job") is Place.READY
     again = step(found, NOW + 1)
     found.settle(plan.actions[0], "failed", NOW + 1)
     assert binds(again) == {"job-0": "a"} and place_of(found, "job") is Place.COMMITTED
-    assert found.ledger.by_node() == {"a": {"gpu": 2, PODS: 1}}
+    assert found.store.nodes.ledger.by_node() == {"a": {"gpu": 2, PODS: 1}}
 
 
 def test_a_node_that_goes_while_pods_are_bound_to_it_is_no_more_for_the_next_try() -> None:
@@ -226,7 +229,7 @@ def test_a_node_that_goes_while_pods_are_bound_to_it_is_no_more_for_the_next_try
     found.apply(node("b"))
     found.settle(plan.actions[0], "failed", NOW)
     assert binds(step(found, NOW + 5)) == {"job-0": "b"}
-    assert found.ledger.by_node() == {"b": {"gpu": 2, PODS: 1}}
+    assert found.store.nodes.ledger.by_node() == {"b": {"gpu": 2, PODS: 1}}
 
 
 def test_a_gang_that_stands_in_part_for_too_long_is_taken_back() -> None:
@@ -243,7 +246,7 @@ def test_a_gang_that_stands_in_part_for_too_long_is_taken_back() -> None:
     assert due == NOW + found.heal_seconds
     assert refusals(plan)[0].why.hindrance is Hindrance.TAKEN_BACK
     found.apply(PodLost(PodKey("ns", "job-0")))
-    assert place_of(found, "job") is Place.INCOMPLETE and not found.partial
+    assert place_of(found, "job") is Place.INCOMPLETE and not found.gangs.partial
 
 
 def test_a_gang_that_was_taken_back_in_part_only_still_stands_in_part() -> None:
@@ -259,7 +262,7 @@ def test_a_gang_that_was_taken_back_in_part_only_still_stands_in_part() -> None:
     found.apply(PodLost(moves[0].pod.key))
     found.settle(moves[1], "failed", late)
     found.heads(late)
-    assert list(found.partial) == [ref("job")]  # that others have gone is our own doing
+    assert list(found.gangs.partial) == [ref("job")]  # that others have gone is our own doing
 
 
 def test_after_a_restart_it_is_the_same() -> None:
@@ -272,7 +275,7 @@ def test_after_a_restart_it_is_the_same() -> None:
     found.apply(PodLost(moves[0].pod.key))
     found.settle(moves[1], "failed", late)
     found.heads(late)
-    assert list(found.partial) == [ref("job")]
+    assert list(found.gangs.partial) == [ref("job")]
 
 
 def test_a_gang_whose_pods_are_all_done_has_nothing_to_be_taken_back() -> None:
@@ -281,10 +284,10 @@ def test_a_gang_whose_pods_are_all_done_has_nothing_to_be_taken_back() -> None:
     found.settle(plan.actions[1], "failed", NOW)
     found.apply(pod("job", 0, on="a"))
     step(found)
-    assert list(found.partial) == [ref("job")]
+    assert list(found.gangs.partial) == [ref("job")]
     found.apply(pod("job", 0, on="a", over=True, succeeded=True))
     step(found)
-    assert not found.partial
+    assert not found.gangs.partial
 
 
 def test_a_gang_that_had_begun_is_never_taken_back() -> None:
@@ -293,11 +296,11 @@ def test_a_gang_that_had_begun_is_never_taken_back() -> None:
     found.apply(node("a", gpus=2))
     found.apply(pod("job", 1, uid="again"))
     step(found, NOW + 1)
-    assert not found.partial
+    assert not found.gangs.partial
     late = pod("job", 1, uid="again", created=50.0)
     again = board(node("a", gpus=2), gang("job", 2), pod("job", 0, on="a", started=20.0), late)
     step(again)
-    assert not again.partial  # after a restart: the pod that waits is younger than the start
+    assert not again.gangs.partial  # after a restart: the pod that waits is younger than the start
 
 
 def test_everything_twice_is_as_good_as_once() -> None:
@@ -309,14 +312,20 @@ def test_everything_twice_is_as_good_as_once() -> None:
     ]
     found, twice = board(*changes), board(*(change for change in changes for _ in (0, 1)))
     assert binds(step(found)) == binds(step(twice)) != {}
-    assert found.ledger.by_node() == twice.ledger.by_node()
-    assert twice.index.version == found.index.version
+    assert found.store.nodes.ledger.by_node() == twice.store.nodes.ledger.by_node()
+    assert twice.store.index.version == found.store.index.version
 
 
 def test_a_board_that_begins_anew_knows_nothing() -> None:
     found, _ = making_room()
     found.apply(Started())
-    assert not (found.pods or found.placed or found.crews or found.index.pods or found.nodes)
+    assert not (
+        found.store.pods
+        or found.store.placed
+        or found.store.crews
+        or found.store.index.pods
+        or found.store.nodes.by_name
+    )
     assert found.heads(NOW) == [] and found.next_due(NOW) == NEVER
 
 
@@ -374,11 +383,11 @@ def test_those_left_behind_hear_of_room_that_was_made_while_the_others_were_boun
         "low-0",
         "low-1",
     }
-    first = next(key for key in found.displaced if found.pods[key].node == "a")
+    first = next(key for key in found.store.displaced if found.store.pods[key].node == "a")
     found.apply_all([PodLost(first), pod("job", 1)])
     plan = step(found, NOW + 2)
     assert binds(plan) == {"job-0": "a"}
-    found.apply(PodLost(next(iter(found.displaced))))
+    found.apply(PodLost(next(iter(found.store.displaced))))
     found.next_due(NOW + 2)
     ends(found, plan, NOW + 2)
     assert binds(step(found, NOW + 3)) == {"job-1": "b"}

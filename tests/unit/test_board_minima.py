@@ -12,7 +12,7 @@ from bayplan.model.node import HOSTNAME, Topology
 from bayplan.model.plan import Displace, Nominate, Plan
 from bayplan.model.pod import PodKey
 from bayplan.model.standstill import Hindrance
-from bayplan.state.board import Board
+from bayplan.state.board import SchedulingState
 from bayplan.state.flat import FLAT
 from bayplan.state.line import Place
 from tests.unit.board_scene import NOW, binds, board, ends, node, place_of, pod, ref, refusals, step
@@ -40,13 +40,13 @@ def displaced(plan: Plan) -> set[str]:
     return {action.pod.key.name for action in plan.actions if isinstance(action, Displace) and action.undoes}
 
 
-def told(found: Board) -> tuple[object, ...]:
+def told(found: SchedulingState) -> tuple[object, ...]:
     why = found.told(ref("job"))
     assert why is not None
     return why.hindrance, why.part, why.there, why.minimum
 
 
-def runs(*charter: PodSet, **more: Any) -> Board:
+def runs(*charter: PodSet, **more: Any) -> SchedulingState:
     """Two of each of two pod sets run, and have done so for a while."""
     found = board(node("a", gpus=8), gang(*(charter or (leaf("x", 2, 2), leaf("y", 2, 2))), **more))
     found.apply_all([member(of, rank) for of in "xy" for rank in (0, 1)])
@@ -168,7 +168,7 @@ def test_more_than_the_minimum_may_go() -> None:
 
 def test_one_that_has_begun_to_end_is_let_be() -> None:
     found = runs()
-    found.apply(PodSeen(replace(found.pods[PodKey("ns", "x0")], over=True, succeeded=True)))
+    found.apply(PodSeen(replace(found.store.pods[PodKey("ns", "x0")], over=True, succeeded=True)))
     found.apply(PodLost(PodKey("ns", "y1")))
     for late in (1, GRACE + 1, 3 * GRACE):
         assert displaced(step(found, NOW + late)) == set()
@@ -201,7 +201,7 @@ def test_a_gang_that_has_gone_begins_anew() -> None:
         found.apply(PodLost(PodKey("ns", name)))
     found.apply_all([member("x", 0, uid="n0"), member("x", 1, uid="n1"), member("y", 0, uid="n2")])
     assert place_of(found, "job") is Place.INCOMPLETE
-    assert not found.crews[ref("job")].begun
+    assert not found.store.crews[ref("job")].begun
 
 
 def test_who_grows_makes_room_only_where_it_belongs() -> None:

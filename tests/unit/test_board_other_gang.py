@@ -8,7 +8,7 @@ from bayplan.model.change import CharterLost, PodLost
 from bayplan.model.node import PODS
 from bayplan.model.plan import Displace, Plan
 from bayplan.model.pod import PodKey
-from bayplan.state.board import ASSUMED_SECONDS, Board, lone_ref
+from bayplan.state.board import ASSUMED_SECONDS, SchedulingState, lone_ref
 from bayplan.state.line import Place
 from tests.unit.board_scene import NOW, binds, board, gang, node, place_of, pod, pods, ref, step
 
@@ -16,16 +16,16 @@ TAKEN = {"a": {"gpu": 4, PODS: 2}}
 OTHER = [ref("other"), None]
 
 
-def being_bound() -> tuple[Board, Plan]:
+def being_bound() -> tuple[SchedulingState, Plan]:
     """Two pods are being bound to all that the node has, and one more waits for room."""
     found = board(node("a"), gang("job", 2), *pods("job", 2))
     plan = step(found)
     found.apply(pod("late", 0, gang=None))
-    assert binds(plan) == {"job-0": "a", "job-1": "a"} and found.ledger.by_node() == TAKEN
+    assert binds(plan) == {"job-0": "a", "job-1": "a"} and found.store.nodes.ledger.by_node() == TAKEN
     return found, plan
 
 
-def change_gang(found: Board, to: object, on: str = "") -> None:
+def change_gang(found: SchedulingState, to: object, on: str = "") -> None:
     found.apply_all([gang("other", 2), CharterLost(ref("job")), *pods("job", 2, gang=to, on=on)])
 
 
@@ -33,12 +33,12 @@ def change_gang(found: Board, to: object, on: str = "") -> None:
 def test_room_is_held_for_pods_that_change_their_gang_while_they_are_bound(to: object) -> None:
     found, plan = being_bound()
     change_gang(found, to)
-    assert found.ledger.by_node() == TAKEN
+    assert found.store.nodes.ledger.by_node() == TAKEN
     assert binds(step(found, NOW + 1)) == {}
     for action in plan.actions:
         found.settle(action, "done", NOW + 1)
     change_gang(found, to, on="a")
-    assert found.ledger.by_node() == TAKEN and place_of(found, "job") is None
+    assert found.store.nodes.ledger.by_node() == TAKEN and place_of(found, "job") is None
     assert found.place_of(ref("other")) is (Place.INCOMPLETE if to is None else Place.RUNNING)
 
 
@@ -49,7 +49,7 @@ def test_a_bind_that_fails_gives_back_room_though_the_pod_changed_its_gang(to: o
     assert binds(step(found, NOW + 0.5)) == {}
     for action in plan.actions:
         found.settle(action, "failed", NOW + 1)
-    assert found.ledger.by_node() == {}
+    assert found.store.nodes.ledger.by_node() == {}
     assert binds(step(found, NOW + 1)) == {"late-0": "a"}  # the others rest for a moment
 
 
@@ -60,7 +60,7 @@ def test_a_bind_that_nobody_heard_of_is_given_up_in_the_other_gang(ended: str) -
         found.settle(action, ended, NOW)
     change_gang(found, ref("other"))
     assert binds(step(found, NOW + 1)) == {} and place_of(found, "other") is Place.COMMITTED
-    assert found.ledger.by_node() == TAKEN
+    assert found.store.nodes.ledger.by_node() == TAKEN
     assert set(binds(step(found, NOW + ASSUMED_SECONDS + 2))) == {"late-0"}
 
 
@@ -71,7 +71,7 @@ def test_who_is_on_the_way_out_stays_so_in_another_gang() -> None:
     plan = step(found)
     assert sum(isinstance(action, Displace) for action in plan.actions) == 2
     found.apply(pod("low", 0, on="a", gang=ref("other")))
-    assert found.placed[PodKey("ns", "low-0")].leaving
+    assert found.store.placed[PodKey("ns", "low-0")].leaving
     assert place_of(found, "high") is Place.MAKING_ROOM
     found.apply(PodLost(PodKey("ns", "low-0")))
     assert binds(step(found, NOW + 1.5)) == {}

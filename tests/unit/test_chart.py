@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
-import re
 import shutil
 import subprocess
 from functools import cache
@@ -16,7 +16,7 @@ import yaml
 
 from bayplan.backends.definitions import is_of_groups
 from bayplan.cli import definitions, manifests
-from bayplan.cli.chart import HEADER, IS_SEPARATE, LITERAL, chart, write_chart
+from bayplan.cli.chart import HEADER, IS_CERTIFIED, IS_SECURE, IS_SEPARATE, LITERAL, chart, write_chart
 from bayplan.cli.configured import EMPTY
 from bayplan.cli.install_settings import DEFAULTS_ROLE, Settings
 from bayplan.cli.rights import ROLES
@@ -47,41 +47,68 @@ def rendered(
     values = yaml.safe_load(files["values.yaml"])
     values["roles"] += more
     values["config"] = config or values["config"]
-    grouper = yaml.safe_load(values["config"]).get("grouper") or {}
-    separate = chosen.get("separate", False)
+    defaults = (yaml.safe_load(values["config"]).get("grouper") or {}).get("defaults", "")
+    secret = chosen.get("metrics_certificate", "")
+    holds = {
+        **{f'has "{role}" .Values.roles': role in values["roles"] for role in ROLES},
+        "$grouper.defaults": bool(defaults),
+        ".Values.crds": values["crds"],
+        ".Values.networkPolicy.enabled": values["networkPolicy"]["enabled"],
+        IS_SEPARATE: chosen.get("separate", False),
+        IS_SECURE: chosen.get("metrics_secure", False),
+        IS_CERTIFIED: bool(secret),
+    }
+    others = ",".join(role for role in values["roles"] if role != "webhooks")
+    filled = {
+        **{f'(split "/" $grouper.defaults)._{n}': word for n, word in enumerate(defaults.split("/"))},
+        ".Release.Namespace": namespace,
+        'join "," .Values.roles': ",".join(values["roles"]),
+        'join "," (without .Values.roles "webhooks")': others,
+        ".Values.config | toJson": json.dumps(values["config"]),
+        ".Values.config | sha256sum": hashlib.sha256(values["config"].encode()).hexdigest(),
+        ".Values.image": values["image"],
+        ".Values.replicas": str(values["replicas"]),
+        IS_CERTIFIED: secret,
+    }
     found = []
     for path, text in files.items():
         if path.startswith(("templates/", "crds/")):
-            needed = set(re.findall(r'{{- if has "(\w+)" .Values.roles }}', text))
-            assert needed <= set(ROLES)
-            if not needed <= set(values["roles"]):
-                continue
-            if "{{- if $grouper.defaults }}" in text:
-                if not grouper.get("defaults"):
-                    continue
-                for number, word in enumerate(grouper["defaults"].split("/")):
-                    text = text.replace(f'{{{{ (split "/" $grouper.defaults)._{number} }}}}', word)
-            if (asked := f"{{{{- if {IS_SEPARATE} }}}}\n") in text:
-                before, _, rest = text.partition(asked)
-                apart, other, shared = rest.partition("{{- else }}\n")
-                text = before + (apart if separate else shared if other else "")
-            text = re.sub(r"{{- (if|end|\$grouper).*?}}\n", "", text)
-            if not yaml.safe_load(re.sub("{{.*?}}", "", text.partition("kind:")[0])):
-                continue
-            text = text.replace("{{ .Release.Namespace }}", namespace)
-            text = text.replace('{{ join "," .Values.roles }}', ",".join(values["roles"]))
-            others = ",".join(role for role in values["roles"] if role != "webhooks")
-            text = text.replace('{{ join "," (without .Values.roles "webhooks") }}', others)
-            text = text.replace("{{ .Values.config | toJson }}", json.dumps(values["config"]))
-            digest = hashlib.sha256(values["config"].encode()).hexdigest()
-            text = text.replace("{{ .Values.config | sha256sum }}", digest)
-            text = text.replace(LITERAL["'@metrics-peers@'"], json.dumps([{"namespaceSelector": {}}]))
-            text = text.replace(LITERAL["@trusted@"], json.dumps(values["trustedGroups"]))
-            for name in ("image", "replicas"):
-                text = text.replace(f"{{{{ .Values.{name} }}}}", str(values[name]))
-            assert "{{" not in text, path
-            found.append(yaml.safe_load(text))
+            left = chosen_lines(text, holds)
+            left = left.replace(LITERAL["'@metrics-peers@'"], json.dumps([{"namespaceSelector": {}}]))
+            left = left.replace(LITERAL["@trusted@"], json.dumps(values["trustedGroups"]))
+            for asked, answer in filled.items():
+                left = left.replace(f"{{{{ {asked} }}}}", answer)
+            assert "{{" not in left, path
+            found.append(copy.deepcopy(loaded(left)))
+    return [one for one in found if one]
+
+
+@cache
+def loaded(text: str) -> Object:
+    """Definitions are long, and the same whatever is chosen."""
+    found: Object = yaml.load(text, yaml.CSafeLoader)
     return found
+
+
+def chosen_lines(text: str, holds: dict[str, bool]) -> str:
+    """The lines of a template that are left, given which conditions hold."""
+    open_blocks: list[bool] = []
+    kept = []
+    for line in text.splitlines(keepends=True):
+        word, _, rest = line.removeprefix("{{- ").removesuffix(" }}\n").partition(" ")
+        if not line.startswith("{{- "):
+            kept += [line] if all(open_blocks) else []
+        elif word == "if":
+            negated = rest.startswith("not ")
+            open_blocks.append(holds[rest.removeprefix("not ")] != negated)
+        elif word == "else":
+            open_blocks[-1] = not open_blocks[-1]
+        elif word == "end":
+            open_blocks.pop()
+        else:
+            assert word == "$grouper", line
+    assert not open_blocks, text
+    return "".join(kept)
 
 
 def by_name(objects: list[Object]) -> dict[tuple[str, str], Object]:
@@ -95,16 +122,25 @@ def is_definition_of_groups(one: Object) -> bool:
 CHOICES = [((), EMPTY), (("grouper",), EMPTY), ((), DEFAULTS), (("grouper",), DEFAULTS)]
 
 
+SECURE: list[tuple[tuple[str, ...], str, Object]] = [
+    ((), EMPTY, {"metrics_secure": True}),
+    ((), EMPTY, {"metrics_secure": True, "metrics_certificate": "metrics.tls"}),
+]
+
+
 @pytest.mark.parametrize("separate", [False, True])
-@pytest.mark.parametrize(("more", "config"), CHOICES)
-def test_the_chart_makes_what_install_makes(more: tuple[str, ...], config: str, separate: bool) -> None:
+@pytest.mark.parametrize(("more", "config", "metrics"), [*((*one, {}) for one in CHOICES), *SECURE])
+def test_the_chart_makes_what_install_makes(
+    more: tuple[str, ...], config: str, separate: bool, metrics: Object
+) -> None:
     roles = (*manifests.SERVED_ROLES, *more)
-    chosen = Settings(namespace="here", roles=roles, config=config, separate=separate)
+    chosen = Settings(namespace="here", roles=roles, config=config, separate=separate, **metrics)
     ours = by_name(manifests.manifests(chosen))
     assert (("Deployment", "bayplan-webhooks") in ours) == separate
+    assert (("ClusterRole", "bayplan-metrics") in ours) == bool(metrics)
     assert (("Role", DEFAULTS_ROLE) in ours) == bool(more and config == DEFAULTS)
     del ours["Namespace", "here"]  # Helm has --create-namespace
-    theirs = by_name(rendered(made_chart(), "here", more, config, separate=separate))
+    theirs = by_name(rendered(made_chart(), "here", more, config, separate=separate, **metrics))
     groups = [one["metadata"]["name"] for one in theirs.values() if is_definition_of_groups(one)]
     assert len(groups) == (3 if more else 0), "kubectl get topologies means what it did, unless asked for"
     for name in (*definitions.converted(), *groups):
@@ -134,20 +170,43 @@ def helm() -> str:
     return shutil.which("helm") or lacking("there is neither helm nor a go command to build it")
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The chart as files."""
+    found = tmp_path_factory.mktemp("chart") / "bayplan"
+    write_chart(found)
+    return found
+
+
+@pytest.mark.real
 @pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize(
-    ("more", "config"),
-    [*CHOICES, (("grouper",), f"{EMPTY}grouper:\n"), (("grouper",), f"{EMPTY}grouper: {{}}")],
+    ("more", "config", "metrics"),
+    [
+        *((*one, {}) for one in CHOICES),
+        (("grouper",), f"{EMPTY}grouper:\n", {}),
+        (("grouper",), f"{EMPTY}grouper: {{}}", {}),
+        *SECURE,
+    ],
 )
-def test_helm_agrees(helm: str, tmp_path: Path, more: tuple[str, ...], config: str, separate: bool) -> None:
-    folder = tmp_path / "bayplan"
-    write_chart(folder)
+def test_helm_agrees(
+    helm: str,
+    folder: Path,
+    tmp_path: Path,
+    more: tuple[str, ...],
+    config: str,
+    separate: bool,
+    metrics: Object,
+) -> None:
     roles = yaml.safe_load(made_chart()["values.yaml"])["roles"]
     file = tmp_path / "configuration.yaml"
     file.write_text(config)
     chosen = f"roles={{{','.join([*roles, *more])}}}"
     given = ["--namespace=here", "--set", chosen, f"--set-file=config={file}"]
     given += ["--set", "webhooks.deployment=separate"] if separate else []
+    given += ["--set", "metrics.secure=true"] if metrics else []
+    if secret := metrics.get("metrics_certificate"):
+        given += ["--set", f"metrics.certificateSecret={secret}"]
     linted = subprocess.run(
         [helm, "lint", "--strict", str(folder), *given], check=False, capture_output=True, text=True
     )
@@ -158,5 +217,5 @@ def test_helm_agrees(helm: str, tmp_path: Path, more: tuple[str, ...], config: s
         capture_output=True,
         text=True,
     )
-    found = by_name([document for document in yaml.safe_load_all(made.stdout) if document])
-    assert found == by_name(rendered(made_chart(), "here", more, config, separate=separate))
+    found = by_name([document for document in yaml.load_all(made.stdout, yaml.CSafeLoader) if document])
+    assert found == by_name(rendered(made_chart(), "here", more, config, separate=separate, **metrics))

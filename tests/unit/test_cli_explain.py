@@ -9,7 +9,7 @@ import pytest
 
 from bayplan.dialects.kube.times import timestamp
 from bayplan.dialects.kube.wire import PODS_KIND
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from tests.unit.queued_cluster import (
     EVENTS,
     GPU,
@@ -139,7 +139,7 @@ def test_one_sentence_for_what_cannot_be_explained(cluster: QueuedCluster, asked
 
 def test_checks_that_are_not_ready_are_named(cluster: QueuedCluster) -> None:
     check = {"controllerName": "example.com/budget"}
-    cluster.put(*ruled(admitting.CHECKS, "budget", check))
+    cluster.put(*ruled(api_kinds.CHECKS, "budget", check))
     status = admitted("small-queue", "plain", {"cpu": "8"}, {"h1": 1})
     status["conditions"] = status["conditions"][:1]
     del status["admission"]["podSetAssignments"][0]["topologyAssignment"]

@@ -15,7 +15,7 @@ from bayplan.cli.webhooks import LookUps, registry
 from bayplan.dialects.kai import hints as kai
 from bayplan.dialects.kube.closest import closest, closest_key
 from bayplan.dialects.kube.wire import PODS_KIND
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from bayplan.dialects.kueue.hints import advise
 from bayplan.runtime.reviews import admit
 from tests.unit.queued_cluster import (
@@ -149,9 +149,9 @@ def test_a_local_queue_is_open_only_if_its_cluster_queue_admits(cluster: QueuedC
         return {one["name"]: one for one in found["localQueues"]}
 
     assert all(one["open"] and not one["reason"] for one in entrances().values())
-    cluster.store.patch(admitting.CLUSTER_QUEUES, "", "left-queue", {"spec": {"stopPolicy": "Hold"}})
-    cluster.store.patch(admitting.LOCAL_QUEUES, "ml", "right", {"spec": {"stopPolicy": "Hold"}})
-    cluster.store.delete(admitting.CLUSTER_QUEUES, "", "small-queue")
+    cluster.store.patch(api_kinds.CLUSTER_QUEUES, "", "left-queue", {"spec": {"stopPolicy": "Hold"}})
+    cluster.store.patch(api_kinds.LOCAL_QUEUES, "ml", "right", {"spec": {"stopPolicy": "Hold"}})
+    cluster.store.delete(api_kinds.CLUSTER_QUEUES, "", "small-queue")
     found = entrances()
     assert not any(one["open"] for one in found.values())
     assert found["left"]["reason"] == "ClusterQueue left-queue is closed: it is stopped (spec.stopPolicy)"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from tests.unit.queued_cluster import (
     GPU,
     RACK,
@@ -107,7 +107,7 @@ def test_topologies_for_machines(cluster: QueuedCluster) -> None:
 def test_a_queue_that_cannot_work_says_why(tmp_path: Path) -> None:
     with queued_cluster(tmp_path) as cluster:
         furnish(cluster)
-        cluster.store.delete(admitting.FLAVORS, "", "plain")
+        cluster.store.delete(api_kinds.FLAVORS, "", "plain")
         cluster.submit(workload("stuck", 1, 1, "small"))
         told = "ClusterQueue small-queue is closed: there is no ResourceFlavor plain"
         assert told in cluster.run("list", "queues").stdout
@@ -118,7 +118,7 @@ def test_a_gang_that_waits_for_its_stopped_queue_is_listed_and_explained(tmp_pat
     with queued_cluster(tmp_path) as cluster:
         furnish(cluster)
         policy = {"spec": {"stopPolicy": "HoldAndDrain"}}
-        cluster.store.patch(admitting.CLUSTER_QUEUES, "", "small-queue", policy)
+        cluster.store.patch(api_kinds.CLUSTER_QUEUES, "", "small-queue", policy)
         drained = [
             condition("QuotaReserved", 60, "Pending", "The ClusterQueue is stopped", "False"),
             condition("Evicted", 60, "ClusterQueueStopped", "The ClusterQueue is stopped"),

@@ -12,7 +12,7 @@ import yaml
 from click.testing import Result
 
 from bayplan.dialects.api import Kind
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from tests.unit.queued_cluster import (
     GPU,
     RACK,
@@ -95,7 +95,7 @@ def test_a_strict_queue_keeps_its_order(cluster: QueuedCluster) -> None:
             "Workload ml/tiny: would wait: behind ml/greedy, at position 3 of 3\n"
         )
     finally:
-        cluster.store.delete(admitting.WORKLOADS, "ml", "greedy")
+        cluster.store.delete(api_kinds.WORKLOADS, "ml", "greedy")
 
 
 def test_fewer_pods_that_fit_are_told(cluster: QueuedCluster) -> None:
@@ -187,10 +187,10 @@ def test_files_that_cannot_be_read(cluster: QueuedCluster, tmp_path: Path) -> No
 def test_a_check_in_between_is_told(tmp_path: Path) -> None:
     with queued_cluster(tmp_path) as cluster:
         furnish(cluster)
-        cluster.put(*ruled(admitting.CHECKS, "budget", {"controllerName": "example.com/budget"}))
-        queue: Any = cluster.store.get(admitting.CLUSTER_QUEUES, "", "small-queue")
+        cluster.put(*ruled(api_kinds.CHECKS, "budget", {"controllerName": "example.com/budget"}))
+        queue: Any = cluster.store.get(api_kinds.CLUSTER_QUEUES, "", "small-queue")
         queue["spec"]["admissionChecksStrategy"] = {"admissionChecks": [{"name": "budget"}]}
-        cluster.store.update(admitting.CLUSTER_QUEUES, "", "small-queue", queue)
+        cluster.store.update(api_kinds.CLUSTER_QUEUES, "", "small-queue", queue)
         result = plan(cluster, workload("x", 1, 0, "small"))
     assert result.exit_code == 0
     assert result.stdout.startswith("Workload ml/x: would be admitted now, and start after check budget\n")

@@ -14,7 +14,7 @@ from bayplan.cli.configured import EMPTY, configure
 from bayplan.cli.main import main
 from bayplan.cli.run import roles_to_play
 from bayplan.cli.settings import DEFAULTS, Settings
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from bayplan.dialects.kueue.job_statuses import Patience
 from bayplan.runtime.jobs_role import JobsRole
 from bayplan.runtime.loop import Loop
@@ -50,9 +50,9 @@ def cluster(tmp_path: Path) -> Iterator[QueuedCluster]:
         furnish(made)
         for name in ("left", "right"):
             groups = {"resourceGroups": [quota("a100", 8)]}
-            made.store.patch(admitting.CLUSTER_QUEUES, "", f"{name}-queue", {"spec": groups})
+            made.store.patch(api_kinds.CLUSTER_QUEUES, "", f"{name}-queue", {"spec": groups})
         shared = {"cohortName": "team", "namespaceSelector": {}, "resourceGroups": [quota("a100", 8)]}
-        made.put(*ruled(admitting.CLUSTER_QUEUES, "spare-queue", shared))
+        made.put(*ruled(api_kinds.CLUSTER_QUEUES, "spare-queue", shared))
         for name, queue, hosts in (
             ("greedy", "left", {"h1": 1, "h2": 1, "h3": 1}),
             ("modest", "right", {"h4": 1, "h5": 1}),
@@ -83,7 +83,7 @@ def first_admitted(cluster: QueuedCluster, settings: Settings) -> list[str]:
         loop.step(NOW)
     found = {}
     for name in ("older", "newer"):
-        status = cluster.store.get(admitting.WORKLOADS, "ml", name).get("status") or {}
+        status = cluster.store.get(api_kinds.WORKLOADS, "ml", name).get("status") or {}
         found[name] = "admission" in status
     return [name for name, there in found.items() if there]
 

@@ -22,6 +22,9 @@ from bayplan.runtime.quarantine import title
 from bayplan.runtime.scheduler_role import SchedulerRole, Turn
 from bayplan.simulator.checkers import belief_is_consistent
 from bayplan.state import turns
+from bayplan.state.facts import SchedulingStore
+from bayplan.state.look import SnapshotBuilder
+from bayplan.state.standing import GangStateMachine
 from tests.unit.pod_site import NODES, PODS
 from tests.unit.queued_cluster import RACK, workload
 from tests.unit.test_admission_role import Silent, World
@@ -168,16 +171,16 @@ def test_a_pod_that_cannot_be_read_takes_no_room_once_it_is_deleted() -> None:
 # ── fold ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def failing_fold(role: SchedulerRole, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def failing_fold(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A change that raises when half of it is done."""
-    enrol = role.state._enrol
+    enrol = SchedulingStore._enrol
 
-    def thrown(pod: Any, before: Any) -> None:
+    def thrown(store: SchedulingStore, pod: Any, before: Any) -> None:
         if pod.key.name == name:
             raise Bug("fold")
-        enrol(pod, before)
+        enrol(store, pod, before)
 
-    monkeypatch.setattr(role.state, "_enrol", thrown)
+    monkeypatch.setattr(SchedulingStore, "_enrol", thrown)
 
 
 def test_a_change_that_cannot_be_folded_in_leaves_nothing_behind(
@@ -185,11 +188,11 @@ def test_a_change_that_cannot_be_folded_in_leaves_nothing_behind(
 ) -> None:
     site.pod("before")
     site.run(1)
-    failing_fold(site.role, "bad", monkeypatch)
+    failing_fold("bad", monkeypatch)
     site.pod("bad", cpu=4, nodeName="n2")
     site.pod("good", cpu=4)
     site.run(1)
-    assert PodKey("default", "bad") not in site.role.state.pods
+    assert PodKey("default", "bad") not in site.role.state.store.pods
     assert not list(belief_is_consistent(site.role.state))
     assert site.on("before", "good") == ["n1", "n2"]
     assert site.counted == {("fold", "Pod"): 1}
@@ -203,11 +206,11 @@ def test_what_was_being_bound_is_still_assumed_when_the_state_is_built_anew(
     view = site.role.look(site.now)
     assert view is not None
     site.role.assume(site.role.decide(view, site.now), site.now)  # and the write is on its way
-    failing_fold(site.role, "bad", monkeypatch)
+    failing_fold("bad", monkeypatch)
     site.pod("bad")
     site.loop.take_in(site.now)
-    assert site.role.state.assumed == {PodKey("default", "first"): "n1"}
-    assert site.role.state.ledger.by_node()["n1"]["cpu"] == 4000
+    assert site.role.state.store.assumed == {PodKey("default", "first"): "n1"}
+    assert site.role.state.store.nodes.ledger.by_node()["n1"]["cpu"] == 4000
 
 
 # ── decide ─────────────────────────────────────────────────────────────────────────────────────────
@@ -258,7 +261,7 @@ def test_gangs_that_fail_only_together_are_decided_on_one_after_the_other(site: 
 def test_a_trial_that_breaks_off_in_the_middle_leaves_nothing_in_the_state(
     site: ContainedSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count = site.role.state.index._count
+    count = site.role.state.store.index._count
 
     def thrown(counts: Any, shape: Any, *rest: Any) -> None:
         if dict(shape.labels).get("app") == "bad":
@@ -267,11 +270,11 @@ def test_a_trial_that_breaks_off_in_the_middle_leaves_nothing_in_the_state(
 
     site.pod("before")
     site.run(1)
-    monkeypatch.setattr(site.role.state.index, "_count", thrown)
+    monkeypatch.setattr(site.role.state.store.index, "_count", thrown)
     site.pod("bad")
     site.run(0.2)
-    assert PodKey("default", "bad") not in site.role.state.index.pods
-    assert not site.role.state.index.damaged and not list(belief_is_consistent(site.role.state))
+    assert PodKey("default", "bad") not in site.role.state.store.index.pods
+    assert not site.role.state.store.index.damaged and not list(belief_is_consistent(site.role.state))
     site.pod("good", cpu=4)
     site.run(2)
     assert site.on("before", "good") == ["n1", "n2"]
@@ -296,7 +299,7 @@ def test_a_binding_that_cannot_be_written_down_is_given_back_and_tried_again(
         site.pod("good", cpu=1)
         site.run(0.3)
         assert site.on("bad", "good") == ["", "n2"]
-        assert not site.role.state.assumed and site.role.binding == 0
+        assert not site.role.state.store.assumed and site.role.binding == 0
     site.run(20)
     assert site.on("bad") == ["n1"]
 
@@ -324,18 +327,20 @@ def test_nodes_that_cannot_be_read_are_left_out_and_the_others_used(site: Contai
 # ── look ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("where", ["_candidate", "_stand"])
+@pytest.mark.parametrize(
+    ("part", "where"), [(SnapshotBuilder, "_candidate"), (GangStateMachine, "_stand")], ids=["look", "state"]
+)
 def test_a_gang_that_cannot_be_looked_at_keeps_no_other_from_its_turn(
-    site: ContainedSite, monkeypatch: pytest.MonkeyPatch, where: str
+    site: ContainedSite, monkeypatch: pytest.MonkeyPatch, part: type, where: str
 ) -> None:
-    work = getattr(site.role.state, where)
+    work = getattr(part, where)
 
-    def thrown(one: Any, *rest: Any) -> Any:
+    def thrown(self: Any, one: Any, *rest: Any) -> Any:
         if getattr(one, "ref", one).name == "bad":
             raise Bug(where)
-        return work(one, *rest)
+        return work(self, one, *rest)
 
-    monkeypatch.setattr(site.role.state, where, thrown)
+    monkeypatch.setattr(part, where, thrown)
     for name in ("a", "bad", "z"):
         site.pod(name)
     site.run(0.3)

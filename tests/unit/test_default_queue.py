@@ -11,7 +11,7 @@ from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.backends.embedded.status import Refusal
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.running import resource
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from bayplan.runtime.default_queues import DefaultQueues
 from tests.end_to_end.objects import eventually
 from tests.unit.job_world import JobWorld, Object, group_pod, job, job_set, running, stateful_set
@@ -23,7 +23,7 @@ NAMESPACES = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
 @pytest.fixture
 def world() -> JobWorld:
     found = JobWorld()
-    found.make(admitting.LOCAL_QUEUES, "default", {"clusterQueue": "all"})
+    found.make(api_kinds.LOCAL_QUEUES, "default", {"clusterQueue": "all"})
     return found
 
 
@@ -113,7 +113,7 @@ def test_a_class_that_does_not_exist_is_refused(world: JobWorld) -> None:
 def test_a_job_that_was_there_before_is_not_queued_when_it_changes() -> None:
     world = JobWorld()
     world.create(unqueued(stateful_set("serve")))
-    world.make(admitting.LOCAL_QUEUES, "default", {"clusterQueue": "all"})
+    world.make(api_kinds.LOCAL_QUEUES, "default", {"clusterQueue": "all"})
     after = world.store.patch(resource("StatefulSet"), "default", "serve", {"spec": {"replicas": 1}})
     assert queue_of(after) is None
 
@@ -131,9 +131,9 @@ def test_namespaces_with_such_a_queue_are_kept_in_sight(world: JobWorld) -> None
         assert queues.find("LocalQueue", "default", "main") is None
         assert queues.find("LocalQueue", "far", "default") is None
         assert queues.find("TrainingRuntime", "default", "default") is None
-        world.store.delete(admitting.LOCAL_QUEUES, "default", "default")
+        world.store.delete(api_kinds.LOCAL_QUEUES, "default", "default")
         eventually(lambda: queues.find("LocalQueue", "default", "default") is None, "it is forgotten", 10)
-        world.make(admitting.LOCAL_QUEUES, "default", {"clusterQueue": "all"})
+        world.make(api_kinds.LOCAL_QUEUES, "default", {"clusterQueue": "all"})
         eventually(lambda: queues.find("LocalQueue", "default", "default") is not None, "it is seen", 10)
     finally:
         queues.stop()
@@ -142,9 +142,9 @@ def test_namespaces_with_such_a_queue_are_kept_in_sight(world: JobWorld) -> None
 def test_the_levels_of_topologies_are_kept_in_sight(world: JobWorld) -> None:
     queues = DefaultQueues(EmbeddedBackend(world.store))
     try:
-        world.make(admitting.TOPOLOGIES, "other", {"levels": [{"nodeLabel": "example.com/hall"}]})
+        world.make(api_kinds.TOPOLOGIES, "other", {"levels": [{"nodeLabel": "example.com/hall"}]})
         eventually(lambda: "example.com/hall" in queues.levels(), "it is seen", 10)
-        world.store.delete(admitting.TOPOLOGIES, "", "other")
+        world.store.delete(api_kinds.TOPOLOGIES, "", "other")
         eventually(lambda: "example.com/hall" not in queues.levels(), "it is forgotten", 10)
     finally:
         queues.stop()

@@ -27,7 +27,7 @@ from bayplan.model.profile import Profile
 from bayplan.model.standstill import Hindrance
 from bayplan.model.wants import EVERYTHING
 from bayplan.scheduling.muster import decide_gangs
-from bayplan.state.board import Board
+from bayplan.state.board import SchedulingState
 from bayplan.state.line import PACE, SOON, Place
 from tests.unit.board_scene import NOW, board, ends, gang, node, place_of, pod, ref, refusals, step
 from tests.unit.kai_site import CLASSES, Site
@@ -36,7 +36,7 @@ from tests.unit.test_fair_muster import displaced, nominated, queue, runs, waits
 LATER = NOW + SOON + 0.01
 
 
-def tight(*changes: Change) -> Board:
+def tight(*changes: Change) -> SchedulingState:
     """Queue `a` has three of four on each of two nodes; `b` of queue `b` wants two and waits."""
     found = board(
         node("n1"),
@@ -51,20 +51,20 @@ def tight(*changes: Change) -> Board:
     return found
 
 
-def comes(found: Board, *changes: Change) -> None:
+def comes(found: SchedulingState, *changes: Change) -> None:
     """Others come, and whoever of them fits starts; the one that waited was not looked at again for that."""
     found.apply_all(changes)
     ends(found, step(found))
     assert found.next_due(NOW) > NOW
 
 
-def tried(found: Board, now: float = LATER) -> Plan:
+def tried(found: SchedulingState, now: float = LATER) -> Plan:
     """What becomes of it, if it is tried at all."""
     assert ref("b") in found.heads(now), "nobody told it"
     return step(found, now)
 
 
-def is_let_wait(found: Board) -> bool:
+def is_let_wait(found: SchedulingState) -> bool:
     found.next_due(NOW)
     return ref("b") not in found.heads(LATER)
 
@@ -97,7 +97,7 @@ def test_who_has_its_share_already_or_makes_nobody_go_takes_nothing_from_others(
         tight(queue("a", 6), queue("b", 2), queue("c"), gang("b", 1, queue="b", preempts=False)),
     ):
         comes(found, *waits("c", "c"))
-        assert found.pods[PodKey("ns", "c-0")].node and is_let_wait(found)
+        assert found.store.pods[PodKey("ns", "c-0")].node and is_let_wait(found)
 
 
 def test_if_a_third_wants_something_the_share_of_others_is_less() -> None:
@@ -227,7 +227,7 @@ def test_one_that_got_its_promised_room_may_go_for_a_more_important_one() -> Non
     found.assume(plan, NOW)
     assert why(plan)["b"] is Hindrance.NO_ROOM
     comes(found)
-    assert found.pods[PodKey("ns", "low-0")].node == "n1"
+    assert found.store.pods[PodKey("ns", "low-0")].node == "n1"
     assert list(displaced(tried(found))) == ["low-0"]
 
 
@@ -247,7 +247,7 @@ def test_at_the_limit_of_its_queue_one_waits_for_a_place_if_others_would_go() ->
 def test_at_the_limit_of_its_queue_one_waits_until_others_have_run_long_enough() -> None:
     rests = queue("q", limit=4, preempt_after=60.0)
     found = board(rests, node("n1", gpus=8), *runs("x", "q", 2), *waits("b", "q", 4, priority=5))
-    found.apply(PodSeen(replace(found.pods[PodKey("ns", "x-0")], started=NOW - 10)))
+    found.apply(PodSeen(replace(found.store.pods[PodKey("ns", "x-0")], started=NOW - 10)))
     assert why(step(found)) == {"b": Hindrance.OVER_LIMIT}
     assert list(displaced(tried(found, NOW + 50))) == ["x-0"]
 
@@ -255,9 +255,9 @@ def test_at_the_limit_of_its_queue_one_waits_until_others_have_run_long_enough()
 def test_who_has_not_started_yet_is_not_let_rest_for_ever() -> None:
     rests = queue("q", preempt_after=60.0)
     found = board(rests, node("n1"), *runs("x", "q", 4), *waits("b", "q", 4, priority=5))
-    found.apply(PodSeen(replace(found.pods[PodKey("ns", "x-0")], started=0.0)))
+    found.apply(PodSeen(replace(found.store.pods[PodKey("ns", "x-0")], started=0.0)))
     assert why(step(found)) == {"b": Hindrance.NO_ROOM}
-    found.apply(PodSeen(replace(found.pods[PodKey("ns", "x-0")], started=NOW + 1)))
+    found.apply(PodSeen(replace(found.store.pods[PodKey("ns", "x-0")], started=NOW + 1)))
     assert not displaced(tried(found, NOW + 60)), "a second is missing"
     assert list(displaced(tried(found, NOW + 61))) == ["x-0"]
 
@@ -269,14 +269,14 @@ def test_a_promise_that_is_taken_back_counts_for_its_queue_no_more() -> None:
     assert nominated(step(found)) == {"p-0": "n1"}
     found.apply_all(waits("b", "poor", 2))
     assert why(step(found)) == {"b": Hindrance.OVER_LIMIT}
-    found.assume(Plan((Nominate(ref("p"), found.pods[PodKey("ns", "p-0")], ""),)), NOW)
+    found.assume(Plan((Nominate(ref("p"), found.store.pods[PodKey("ns", "p-0")], ""),)), NOW)
     assert ref("b") in found.heads(NOW)
 
 
 # ── how often ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def many(count: int) -> Board:
+def many(count: int) -> SchedulingState:
     """So many wait for the same."""
     waiting = [change for n in range(count) for change in waits(f"b{n:02}", "b", 2)]
     found = tight(queue("a", 6), queue("b", 2 * count + 2), *waiting)

@@ -14,6 +14,7 @@ from bayplan.scheduling.displacing import Rooms
 from bayplan.scheduling.fair_accounts import Accounts
 from bayplan.scheduling.fair_order import turn_of
 from bayplan.scheduling.fair_room import FairRooms
+from bayplan.scheduling.preemption_context import PreemptionContext
 from tests.unit.board_scene import NOW, board, gang, node, pod, step
 from tests.unit.test_fair_muster import displaced, queue, runs, waits
 
@@ -24,7 +25,7 @@ def test_alike_pods_that_may_use_different_nodes_do_not_share_an_answer() -> Non
     found = board(node("n1"), node("n2"), *low, *high)
     look = found.look(found.heads(NOW), NOW)
     with Floor(look.scene) as floor:
-        rooms = Rooms(look, Profile(), floor)
+        rooms = Rooms(PreemptionContext(look, Profile(), floor))
         for candidate, may_use in zip(look.candidates, ("n1", "n2"), strict=True):
             room = rooms.find(asked_of(candidate), 9, floor.only({may_use}))
             assert [floor.node(row) for row in room.seats.values()] == [may_use]
@@ -38,7 +39,7 @@ def test_nor_do_alike_gangs_of_a_queue() -> None:
     look = found.look(found.heads(NOW), NOW)
     assert look.fair is not None
     with Floor(look.scene) as floor:
-        rooms = FairRooms(Rooms(look, Profile(), floor), Accounts(look.fair), NOW)
+        rooms = FairRooms(PreemptionContext(look, Profile(), floor), Accounts(look.fair), NOW)
         waiting = [candidate for candidate in look.candidates if candidate.waiting]
         first, second = (turn_of(candidate, at) for at, candidate in enumerate(waiting))
         for turn, may_use, helps in ((first, "n1", False), (second, "n2", True)):

@@ -10,7 +10,7 @@ import pytest
 
 from bayplan.backends.embedded.options import Deletion
 from bayplan.dialects.jobs.running import resource
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.simulator.objects import GPU
 from bayplan.state.holdings import holding_of
@@ -237,10 +237,10 @@ def test_a_job_that_is_evicted_while_it_waits_to_grow_comes_back_in_its_new_size
         if one["metadata"]["name"].startswith("job-train") and world.told("Admitted", one)[0] == "True"
     ]
     name = mine["metadata"]["name"]
-    world.store.patch(admitting.WORKLOADS, "default", name, {"spec": {"active": False}})
+    world.store.patch(api_kinds.WORKLOADS, "default", name, {"spec": {"active": False}})
     world.until(lambda: running(world, 6))
     assert world.get("Job", "train")["spec"]["suspend"] is True and world.used() == "12"
-    world.store.patch(admitting.WORKLOADS, "default", name, {"spec": {"active": True}})
+    world.store.patch(api_kinds.WORKLOADS, "default", name, {"spec": {"active": True}})
     world.store.delete(resource("Job"), "default", "other", BACKGROUND)
     world.until(lambda: running(world, 4))
     assert len(active(world)) == 1 and world.used() == "8"
@@ -254,10 +254,10 @@ def test_a_job_that_grew_and_has_to_leave_is_as_it_was_and_comes_back() -> None:
         scale(world, size)
         world.until(lambda size=size: running(world, size))  # type: ignore[misc]
     name = active(world)[0]["metadata"]["name"]
-    world.store.patch(admitting.WORKLOADS, "default", name, {"spec": {"active": False}})
+    world.store.patch(api_kinds.WORKLOADS, "default", name, {"spec": {"active": False}})
     world.until(lambda: not world.pods())
     assert world.used() == "0" and world.get("Job", "train")["spec"]["template"] == before
-    world.store.patch(admitting.WORKLOADS, "default", name, {"spec": {"active": True}})
+    world.store.patch(api_kinds.WORKLOADS, "default", name, {"spec": {"active": True}})
     world.until(lambda: running(world, 4))
     assert len(active(world)) == 1 and world.used() == "8"
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bayplan.dialects.jobs.running import resource
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from tests.unit.job_world import JobWorld, Object, job, phases, running
 from tests.unit.ray_hands import OPERATORS, ray_cluster, ray_job
 from tests.unit.test_elastic_jobs import (
@@ -133,10 +133,10 @@ def test_one_that_has_to_leave_comes_back(kind: str) -> None:
     world.until(lambda: running(world, 4))
     (workload,) = active(world)
     name = workload["metadata"]["name"]
-    world.store.patch(admitting.WORKLOADS, "default", name, {"spec": {"active": False}})
+    world.store.patch(api_kinds.WORKLOADS, "default", name, {"spec": {"active": False}})
     world.until(lambda: not world.pods())
     assert world.used() == "0" and world.get(kind, "train")["spec"]["suspend"] is True
-    world.store.patch(admitting.WORKLOADS, "default", name, {"spec": {"active": True}})
+    world.store.patch(api_kinds.WORKLOADS, "default", name, {"spec": {"active": True}})
     pods = 4 if kind == "RayCluster" else 2  # the cluster of a job begins anew, as the job says
     world.until(lambda: running(world, pods))
     assert len(active(world)) == 1 and world.used() == str(2 * pods)

@@ -282,3 +282,17 @@ def test_without_the_library_rules_are_skipped_with_a_note(
         store.create(DEFINITIONS, definition(schema))
         store.create(FOOS, {"metadata": {"name": "f"}}, "default")
     assert caplog.text.count("pip install 'bayplan[cel]'") == 1
+
+
+def test_a_schema_is_compiled_once_however_many_clusters_serve_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[Object] = []
+
+    def counted(schema: Object) -> Checker:
+        compiled.append(schema)
+        return Checker(schema)
+
+    monkeypatch.setattr("bayplan.backends.embedded.definitions.Checker", counted)
+    schema = {"type": "object", "properties": {"spec": {"type": "object", "maxProperties": 4711}}}
+    for _ in range(2):
+        store_at(0.0).create(DEFINITIONS, definition(schema))
+    assert len(compiled) == 1

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.options import Deletion, Options
 from bayplan.backends.embedded.patches import JSON, STRATEGIC
 from bayplan.backends.embedded.status import Refusal
@@ -29,7 +30,7 @@ CORE_EVENTS = Kind("", "v1", "Event", "events")
 
 def store_at(now: float = 1_800_000_000.0, **settings: Any) -> Store:
     numbers = itertools.count(1)
-    return Store(lambda: now, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers):05d}", **settings)
+    return new_store(lambda: now, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers):05d}", **settings)
 
 
 @pytest.fixture
@@ -113,14 +114,14 @@ def test_a_dry_run_leaves_no_trace(store: Store) -> None:
 def test_generated_names_avoid_those_taken() -> None:
     endings = iter(["aaaaa", "aaaaa", "bbbbb"])
     numbers = itertools.count()
-    store = Store(lambda: 0.0, lambda: str(next(numbers)), lambda: next(endings))
+    store = new_store(lambda: 0.0, lambda: str(next(numbers)), lambda: next(endings))
     made = [store.create(CONFIGS, {"metadata": {"generateName": "x-"}}, "default") for _ in range(2)]
     assert [one["metadata"]["name"] for one in made] == ["x-aaaaa", "x-bbbbb"]
 
 
 def test_generated_names_give_up_at_last() -> None:
     numbers = itertools.count()
-    store = Store(lambda: 0.0, lambda: str(next(numbers)), lambda: "aaaaa")
+    store = new_store(lambda: 0.0, lambda: str(next(numbers)), lambda: "aaaaa")
     store.create(CONFIGS, {"metadata": {"generateName": "x-"}}, "default")
     with refused(409, "AlreadyExists"):
         store.create(CONFIGS, {"metadata": {"generateName": "x-"}}, "default")

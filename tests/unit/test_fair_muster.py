@@ -14,7 +14,7 @@ from bayplan.model.gang import Group, Locality, PodSet
 from bayplan.model.plan import Displace, Nominate, Plan
 from bayplan.model.pod import PodKey
 from bayplan.model.standstill import Excess, Hindrance
-from bayplan.state.board import Board
+from bayplan.state.board import SchedulingState
 from bayplan.state.line import Place
 from tests.unit.board_scene import (
     NOW,
@@ -130,7 +130,7 @@ def test_what_lasts_stays_within_the_quota() -> None:
     assert why(plan) == {"b": Hindrance.OVER_QUOTA} and not binds(plan)
 
 
-def woken(found: Board, *changes: Change) -> bool:
+def woken(found: SchedulingState, *changes: Change) -> bool:
     assert place_of(found, "b") is Place.PARKED
     found.apply_all(changes)
     return place_of(found, "b") is Place.READY
@@ -302,7 +302,7 @@ def test_whose_room_is_being_made_goes_on_waiting_for_it_though_other_room_is_ke
     told: list[Hindrance] = []
     for now, gone in ((NOW + 1000.0, other), (NOW + 1001.0, goes)):
         found.apply(PodLost(PodKey("ns", gone)))
-        found.kept = ref("k"), frozenset({"n1", "n2"})
+        found.gangs.kept = ref("k"), frozenset({"n1", "n2"})
         plan = step(found, now)
         told += [reason for name, reason in why(plan).items() if name == "p"]
     assert told == [Hindrance.MAKING_ROOM] and binds(plan) == {"p-0": node_of_its_own}

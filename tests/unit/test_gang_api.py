@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bayplan.backends.embedded import discovery
+from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.gangs import GangApi
 from bayplan.backends.embedded.options import Options
 from bayplan.backends.embedded.status import Refusal
@@ -30,7 +31,9 @@ LARGER = {"gang": {"minCount": 3}}
 def store_of(*versions: str, **settings: Any) -> Store:
     numbers = itertools.count(1)
     api = GangApi(versions, **settings) if versions else GangApi(**settings)
-    return Store(lambda: 0.0, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers):05d}", gang_api=api)
+    return new_store(
+        lambda: 0.0, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers):05d}", gang_api=api
+    )
 
 
 def first_workload(*names: str, **spec: Any) -> Object:
@@ -93,7 +96,7 @@ def test_a_cluster_has_the_version_it_was_made_with(version: str) -> None:
 
 def test_a_store_serves_every_version_unless_told_otherwise() -> None:
     numbers = itertools.count(1)
-    store = Store(lambda: 0.0, lambda: f"uid-{next(numbers)}", lambda: "abcde")
+    store = new_store(lambda: 0.0, lambda: f"uid-{next(numbers)}", lambda: "abcde")
     assert all(store.resources.serves(kind) for kind in (*WORKLOADS.values(), *GROUPS.values()))
 
 

@@ -20,6 +20,7 @@ PODS = Kind("", "v1", "Pod", "pods")
 NODES = Kind("", "v1", "Node", "nodes", namespaced=False)
 JOBS = Kind("batch", "v1", "Job", "jobs")
 JOB_SETS = Kind("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")
+POD_GROUPS = Kind("scheduling.k8s.io", "v1alpha2", "PodGroup", "podgroups")
 DEPLOYMENTS = Kind("apps", "v1", "Deployment", "deployments")
 REPLICA_SETS = Kind("apps", "v1", "ReplicaSet", "replicasets")
 QUEUE_KINDS = {
@@ -261,3 +262,32 @@ def test_a_running_time_that_is_no_number_is_for_ever(world: World) -> None:
     world.store.create(PODS, {"metadata": metadata, "spec": {"containers": [container()]}}, "default")
     world.play(5)
     assert world.phases() == ["Running"]
+
+
+@pytest.mark.parametrize(
+    ("key", "pods", "told"),
+    [
+        ("topology.bayplan.dev/rack", 3, "rack r01 comes closest with room for 2 of 3 pods"),
+        ("example.com/row", 1, "no usable node"),
+    ],
+)
+def test_a_group_that_fits_in_no_domain_of_the_label_it_names_is_told_so_and_others_start(
+    world: World, key: str, pods: int, told: str
+) -> None:
+    constraints = {"topology": [{"key": key}]}
+    spec = {"schedulingPolicy": {"gang": {"minCount": pods}}, "schedulingConstraints": constraints}
+    world.store.create(POD_GROUPS, {"metadata": {"name": "large"}, "spec": spec}, "default")
+    limits = {"resources": {"limits": {"nvidia.com/gpu": "4"}}}
+    for number in range(pods):
+        pod = {"schedulingGroup": {"podGroupName": "large"}, "containers": [container(**limits)]}
+        world.store.create(PODS, waiting(f"large-{number}", pod), "default")
+    world.play(2)
+    world.store.create(PODS, waiting("other", {"containers": [container(**limits)]}), "default")
+    world.until(lambda: "Running" in world.phases())
+    lines = [line for _, line in world.home.ticker.lines]
+    assert any(line.startswith("PodGroup large waits: ") and told in line for line in lines), lines
+    assert not world.home.containment.last
+
+
+def waiting(name: str, spec: Object) -> Object:
+    return {"metadata": {"name": name}, "spec": {"schedulerName": "bayplan", **spec}}

@@ -22,7 +22,7 @@ from rich.text import Text
 
 from bayplan.cli.console import console
 from bayplan.dialects.kube.terminal_text import clean, clean_json
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from bayplan.model.change import NodeLost, Started
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Bind, Plan
@@ -80,10 +80,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueuedCluster]
         waits["metadata"]["annotations"] = {"a": EVIL}
         waits["spec"]["podSets"][0]["template"]["spec"]["nodeSelector"] = {"x": EVIL}
         made.submit(waits, {"conditions": [condition("QuotaReserved", 9, "Pending", EVIL, "False")]})
-        for obj in made.store.list(admitting.CLUSTER_QUEUES).items[:1]:
+        for obj in made.store.list(api_kinds.CLUSTER_QUEUES).items[:1]:
             status = {"conditions": [condition("Active", 9, "Ready", EVIL)]}
             made.store.patch(
-                admitting.CLUSTER_QUEUES,
+                api_kinds.CLUSTER_QUEUES,
                 "",
                 obj["metadata"]["name"],
                 {"status": status},

@@ -17,7 +17,7 @@ from bayplan.cli.manifests import CHOSEN, LABELS, Settings
 from bayplan.cli.rights import LEASE_NAME, ROLES, Right
 from bayplan.cli.run import ROLES as SERVED
 from bayplan.cli.run import run
-from bayplan.dialects.kueue.job_defaults import DEFAULT_QUEUE
+from bayplan.dialects.kueue.annotations import DEFAULT_QUEUE
 from bayplan.runtime.grouper_role import GrouperRole
 from bayplan.runtime.scheduler_role import SchedulerRole
 
@@ -29,7 +29,7 @@ Object = dict[str, Any]
 def printed(*arguments: str) -> list[Object]:
     result = CliRunner().invoke(install, ["-o", "yaml", *arguments])
     assert result.exit_code == 0, result.output
-    return [document for document in yaml.safe_load_all(result.output) if document]
+    return [document for document in yaml.load_all(result.output, Loader=yaml.CSafeLoader) if document]
 
 
 def only(objects: list[Object], kind: str, name: str = "bayplan") -> Object:
@@ -85,7 +85,7 @@ def test_no_two_objects_have_one_name() -> None:
 
 def test_what_is_chosen_is_used_everywhere() -> None:
     objects = printed("--namespace", "elsewhere", "--image", "registry/x:1", "--replicas", "3")
-    assert "bayplan-system" not in yaml.safe_dump_all(objects)
+    assert "bayplan-system" not in yaml.dump_all(objects, Dumper=yaml.CSafeDumper)
     assert container(objects)["image"] == "registry/x:1"
     assert only(objects, "Deployment")["spec"]["replicas"] == 3
 
@@ -171,7 +171,7 @@ def test_the_grouper_may_do_only_what_it_does_and_comes_only_when_it_is_asked_fo
     watched = {(kind.group, kind.plural, verb) for kind in GrouperRole.kinds for verb in ("list", "watch")}
     written = {("scheduling.run.ai", "podgroups", verb) for verb in ("create", "patch")}
     assert granted == watched | written | {("", "pods", "patch"), ("", "events", "create")}
-    assert "bayplan-grouper" not in yaml.safe_dump_all(printed())
+    assert "bayplan-grouper" not in yaml.dump_all(printed(), Dumper=yaml.CSafeDumper)
     asked = printed("--roles", "scheduler,grouper")
     assert (
         only(asked, "ClusterRole", "bayplan-grouper")
@@ -197,7 +197,9 @@ def test_the_grouper_may_read_the_one_config_map_that_is_configured(tmp_path: Pa
     assert binding["metadata"]["namespace"] == "settings"
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "bayplan", "namespace": "here"}]
     without = printed("--roles", "scheduler", "--config", str(file))
-    assert "configmaps" not in yaml.safe_dump_all([one for one in without if one["kind"].endswith("Role")])
+    assert "configmaps" not in yaml.dump_all(
+        [one for one in without if one["kind"].endswith("Role")], Dumper=yaml.CSafeDumper
+    )
 
 
 def test_names_in_rights_are_names_of_objects() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from tests.unit.job_world import EVENTS, JobWorld, Object, group_pod, job, pod_template, running
 
 COMPOSE = "ErrWorkloadCompose"
@@ -40,7 +40,7 @@ def test_pods_that_come_one_after_the_other_are_not_complained_about() -> None:
 
 def test_pods_of_a_group_must_name_one_queue_and_one_size() -> None:
     world = JobWorld()
-    world.make(admitting.LOCAL_QUEUES, "other", {"clusterQueue": "all"})
+    world.make(api_kinds.LOCAL_QUEUES, "other", {"clusterQueue": "all"})
     stray = group_pod("two", "gang", 2)
     stray["metadata"]["labels"] = {**stray["metadata"]["labels"], "kueue.x-k8s.io/queue-name": "other"}
     for pod in (group_pod("one", "gang", 2), stray, group_pod("a", "band", 2), group_pod("b", "band", 1)):
@@ -57,7 +57,7 @@ def test_pods_of_a_group_must_name_one_queue_and_one_size() -> None:
 def test_a_group_does_not_take_over_a_workload_of_its_name() -> None:
     world = JobWorld()
     pod_set = {"name": "main", "count": 1, "template": pod_template()}
-    world.make(admitting.WORKLOADS, "gang", {"queueName": "main", "podSets": [pod_set]})
+    world.make(api_kinds.WORKLOADS, "gang", {"queueName": "main", "podSets": [pod_set]})
     for name in ("one", "two"):
         world.create(group_pod(name, "gang", 2))
     world.pass_time(20)
@@ -75,12 +75,12 @@ def test_a_group_does_not_take_over_a_workload_of_its_name() -> None:
 def checked() -> JobWorld:
     """A queue where somebody has to agree."""
     world = JobWorld()
-    world.make(admitting.CHECKS, "budget", {"controllerName": "example.com/budget"})
+    world.make(api_kinds.CHECKS, "budget", {"controllerName": "example.com/budget"})
     yes = {"type": "Active", "status": "True", "reason": "Active", "message": ""}
     status = {"conditions": [{**yes, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
-    world.store.patch(admitting.CHECKS, "", "budget", {"status": status}, subresource="status")
+    world.store.patch(api_kinds.CHECKS, "", "budget", {"status": status}, subresource="status")
     checks = {"admissionChecksStrategy": {"admissionChecks": [{"name": "budget"}]}}
-    world.store.patch(admitting.CLUSTER_QUEUES, "", "all", {"spec": checks})
+    world.store.patch(api_kinds.CLUSTER_QUEUES, "", "all", {"spec": checks})
     return world
 
 
@@ -88,7 +88,7 @@ def say(world: JobWorld, message: str, state: str = "Pending") -> None:
     name, when = world.workload()["metadata"]["name"], "2026-01-01T00:00:00Z"
     check = {"name": "budget", "state": state, "message": message, "lastTransitionTime": when}
     body: Object = {"status": {"admissionChecks": [check]}}
-    world.store.patch(admitting.WORKLOADS, "default", name, body, subresource="status")
+    world.store.patch(api_kinds.WORKLOADS, "default", name, body, subresource="status")
     world.pass_time(5)
 
 

@@ -9,12 +9,12 @@ import pytest
 
 from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.backend import EmbeddedBackend
-from bayplan.backends.embedded.store import Store
+from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.stagehands.definitions import of_anything
 from bayplan.dialects.jobs.kinds import KINDS
 from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.jobs.soundness import DEPTH_MAX, flaws
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from bayplan.dialects.kueue.admission import errors
 from bayplan.runtime.jobs_role import JobsRole
 from bayplan.runtime.loop import Loop
@@ -58,7 +58,9 @@ class World:
     def __init__(self) -> None:
         self.now = 1_800_000_000.0
         numbers = iter(range(1, 10_000))
-        self.store = Store(lambda: self.now, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers):05d}")
+        self.store = new_store(
+            lambda: self.now, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers):05d}"
+        )
         define(self.store)
         for kind in SPECS:
             self.store.create(DEFINITIONS, of_anything(resource(kind)))
@@ -74,7 +76,7 @@ class World:
 
     def queued(self) -> set[str]:
         """The jobs that have Workloads."""
-        found = self.store.list(admitting.WORKLOADS, "default").items
+        found = self.store.list(api_kinds.WORKLOADS, "default").items
         return {one["metadata"]["ownerReferences"][0]["name"] for one in found}
 
     def told(self, name: str) -> list[str]:

@@ -11,7 +11,7 @@ from bayplan.backends.embedded.options import Deletion
 from bayplan.backends.stagehands.definitions import of_anything as definition
 from bayplan.dialects.api import Ended, Outcome, Write
 from bayplan.dialects.jobs.running import resource
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from bayplan.dialects.kueue.job_statuses import Patience
 from bayplan.runtime.jobs_role import Done
 from tests.unit.job_world import (
@@ -91,7 +91,7 @@ def test_a_job_that_has_to_leave_is_as_it_was_before_and_comes_back(made: Object
     assert world.used() == "0"
     assert ("Stopped", "The workload is deactivated") in world.events("train")
     name = world.workload()["metadata"]["name"]
-    world.store.patch(admitting.WORKLOADS, "default", name, {"spec": {"active": True}})
+    world.store.patch(api_kinds.WORKLOADS, "default", name, {"spec": {"active": True}})
     world.until(lambda: running(world, 4))
     assert world.used() == "8"
 
@@ -169,7 +169,7 @@ def test_a_workload_that_is_deleted_takes_the_pods_along_and_is_made_again() -> 
     world.create(job(seconds=None))
     world.until(lambda: running(world, 4))
     first = world.workload()["metadata"]
-    world.store.delete(admitting.WORKLOADS, "default", first["name"], BACKGROUND)
+    world.store.delete(api_kinds.WORKLOADS, "default", first["name"], BACKGROUND)
     world.until(lambda: bool(world.workloads()) and world.workload()["metadata"]["uid"] != first["uid"])
     assert ("Stopped", "Workload is deleted") in world.events("train")
     world.until(lambda: running(world, 4))
@@ -257,7 +257,7 @@ def test_a_job_may_not_run_for_longer_than_it_said() -> None:
 
 def test_pods_that_do_not_get_ready_in_time_make_room_and_try_again_later() -> None:
     world = JobWorld(patience=Patience(seconds=10, backoff_base_seconds=30, retries_max=1))
-    world.store.patch(admitting.FLAVORS, "", "gpu", {"spec": {"tolerations": []}})
+    world.store.patch(api_kinds.FLAVORS, "", "gpu", {"spec": {"tolerations": []}})
     world._bind = lambda: None  # type: ignore[method-assign]  # nobody binds pods
     world.create(job(seconds=None))
     world.pass_time(1)

@@ -8,7 +8,7 @@ import pytest
 
 from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.dialects.kube.fields import Field
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from bayplan.dialects.kueue.demands import demand
 from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.grouper_role import GrouperRole
@@ -88,7 +88,7 @@ def test_environments_commands_and_annotations_of_jobs_are_not_in_the_journal(
     world.create({"apiVersion": "v1", "kind": "Pod", **pod, "metadata": {"name": "alone", **pod["metadata"]}})
     world.pass_time(30.0)
     workload = world.workloads()[0]["spec"]
-    world.make(admitting.WORKLOADS, "by-hand", {"queueName": "main", "podSets": workload["podSets"]})
+    world.make(api_kinds.WORKLOADS, "by-hand", {"queueName": "main", "podSets": workload["podSets"]})
     world.pass_time(30.0)
     written = b"".join(journal.lines)
     for name in (b"fits", b"waits", b"ours", b"alone", b"by-hand"):

@@ -71,7 +71,7 @@ def test_strays_have_the_same_places_in_whatever_order_they_came() -> None:
         for name in names:
             site.pod(name, "g", name[:-1])
             site.run(1)
-        return {key.name: pod.rank for key, pod in site.role.state.pods.items()}
+        return {key.name: pod.rank for key, pod in site.role.state.store.pods.items()}
 
     assert places("w0", "x0", "y0") == places("y0", "w0", "x0")
 

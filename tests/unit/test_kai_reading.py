@@ -187,7 +187,7 @@ def test_topologies_of_two_families_with_one_name_stay_apart() -> None:
     assert all(site.on(*WORKERS))
     site.store.delete(TOPOLOGY, "", "hall", Deletion())
     site.run()
-    assert "hall" in site.role.state.clusters and charter(site, "g").flaw
+    assert "hall" in site.role.state.store.nodes.clusters and charter(site, "g").flaw
 
 
 def test_gangs_of_another_family_are_not_placed_by_our_topologies() -> None:

@@ -11,6 +11,7 @@ from bayplan.placement.floor import Floor
 from bayplan.scheduling.attempt import asked_of
 from bayplan.scheduling.displacing import Rooms
 from bayplan.scheduling.keeping import nodes_to_keep
+from bayplan.scheduling.preemption_context import PreemptionContext
 from tests.unit.gang_looks import charter, gang, look, node, pod, shape
 
 OTHERS = Selector((Requirement("app", "In", ("nobody",)),))
@@ -25,4 +26,4 @@ def test_where_the_least_has_to_end(neighbours: Neighbours) -> None:
     waits = gang(charter("g", 2), [pod(f"g-{at}", gang="g", like=like) for at in range(2)])
     seen = look([node("a", 4), node("b", 4)], running, waits)
     with Floor(seen.scene) as floor:
-        assert nodes_to_keep(Rooms(seen, Profile(), floor), asked_of(waits), 0) == ("b",)
+        assert nodes_to_keep(Rooms(PreemptionContext(seen, Profile(), floor)), asked_of(waits), 0) == ("b",)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.dialects.kueue.job_defaults import TOPOLOGY_GATE
+from bayplan.dialects.kueue.annotations import TOPOLOGY_GATE
 from bayplan.dialects.kueue.job_starts import injections
 from bayplan.dialects.kueue.rulebook import RULES
 

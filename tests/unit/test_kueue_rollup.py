@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bayplan.dialects.kueue import rollup
+from bayplan.dialects.kueue.annotations import IN_USE
 from bayplan.model.quota import Quota
 from bayplan.model.summary import (
     CellUse,
@@ -235,20 +236,31 @@ def test_what_others_need_stays_until_they_have_let_go(kind: str) -> None:
         meta: Object = {"deletionTimestamp": EARLIER} if leaving else {}
         return rollup.finalizers(kind, obj(name=name, finalizers=list(there), **meta), SUMMARIES)
 
-    assert told("used", "theirs", leaving=False) == ["theirs", rollup.IN_USE]
-    assert told("used", rollup.IN_USE, leaving=False) is None
-    assert told("used", rollup.IN_USE) is None
-    assert told("free", "theirs", rollup.IN_USE) == ["theirs"]
-    assert told("free", rollup.IN_USE, leaving=False) == [], "what nobody uses can be deleted without us"
-    assert told("free", leaving=False) is None
+    assert told("used", "theirs", leaving=False) == ["theirs", IN_USE]
+    assert told("used", IN_USE, leaving=False) is None
+    assert told("used", IN_USE) is None
+    assert told("free", "theirs", IN_USE) == ["theirs"]
+    if kind != "ClusterQueue":  # which is protected before gangs come
+        assert told("free", IN_USE, leaving=False) == [], "what nobody uses can be deleted without us"
+        assert told("free", leaving=False) is None
     assert told("used", "theirs") is None, "nothing is added to what is going away"
 
 
-def test_a_queue_that_gangs_can_come_to_is_kept_before_the_first_one_comes() -> None:
-    named = Summaries({"q": QueueSummary("q", Counts())}, queues_in_use=frozenset({"q"}))
-    assert rollup.finalizers("ClusterQueue", obj(), named) == [rollup.IN_USE]
-    leaving = obj(finalizers=[rollup.IN_USE], deletionTimestamp=EARLIER)
-    assert rollup.finalizers("ClusterQueue", leaving, named) == [], "nothing has quota from it"
+def test_every_queue_is_protected_before_the_first_gang_comes_to_it() -> None:
+    unused = Summaries({"q": QueueSummary("q", Counts())})
+    assert rollup.finalizers("ClusterQueue", obj(), unused) == [IN_USE]
+    leaving = obj(finalizers=[IN_USE], deletionTimestamp=EARLIER)
+    assert rollup.finalizers("ClusterQueue", leaving, unused) == [], "nothing has quota from it"
+
+
+def test_a_queue_whose_finalizer_is_refused_says_so() -> None:
+    status = rollup.cluster_queue(obj(), QueueSummary("q", Counts()), NOW, "patching is forbidden")
+    assert conditions(status)["Active"] == (
+        "False",
+        "NotProtected",
+        "Can't admit new workloads: its finalizer kueue.x-k8s.io/resource-in-use was refused "
+        "(patching is forbidden); let Bayplan patch ClusterQueues.",
+    )
 
 
 @pytest.mark.parametrize("kind", ["LocalQueue", "Cohort", "Workload"])

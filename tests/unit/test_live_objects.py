@@ -104,6 +104,12 @@ def test_a_replica_set_counts_only_as_part_of_a_deployment() -> None:
     assert is_part(pod(reference("ReplicaSet", "made", version="apps/v1")), objects.controller)
 
 
+def test_an_owner_that_is_nested_too_deeply_to_be_read_exempts_nothing() -> None:
+    deep = b'{"metadata": {"uid": "u"}, "spec": ' + b"[" * 5000 + b"]" * 5000 + b"}"
+    found = LiveObjects(lambda *_: (200, deep), Clock())
+    assert not is_part(pod(reference("Job", "boss")), found.controller)
+
+
 def test_owners_in_a_circle_come_to_an_end() -> None:
     one = reference("ReplicaSet", "one", version="apps/v1")
     objects, api, _ = live(**{f"{SETS}one": owner("u", None, one)})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bayplan.dialects.kueue.job_defaults import TOPOLOGY_GATE
+from bayplan.dialects.kueue.annotations import TOPOLOGY_GATE
 from bayplan.model.node import HOSTNAME, Node, Topology
 from bayplan.runtime.ungating_role import UngatingRole
 from bayplan.state.cluster import Cluster

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bayplan.dialects.api import Ended
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from bayplan.dialects.kueue.node_health import HealthRules
 from bayplan.model.profile import Profile
 from bayplan.runtime.admission_role import AdmissionRole
@@ -128,7 +128,7 @@ def test_a_node_deleted_and_made_again_is_free_for_others(world: World) -> None:
 
 def test_more_failures_than_can_be_listed_are_replaced_in_turns(world: World) -> None:
     spec = {"resourceGroups": [quota("a100", 999)], "cohortName": None}
-    world.store.patch(admitting.CLUSTER_QUEUES, "", "left-queue", {"spec": spec})
+    world.store.patch(api_kinds.CLUSTER_QUEUES, "", "left-queue", {"spec": spec})
     world.add(*(f"x{number:02d}" for number in range(20)), rack="r9")
     lost = list(world.start("train", 12, 4))[:10]
     world.fail(*lost)
@@ -232,11 +232,11 @@ def test_a_taint_moves_only_gangs_that_do_not_tolerate_it(world: World, effect: 
     world.change(lost, {"taints": [{"key": "hot", "effect": effect}]})
     assert world.places("train") == before, "its pod runs"
     world.store.patch(
-        admitting.FLAVORS, "", "a100", {"spec": {"tolerations": [{"key": "hot", "operator": "Exists"}]}}
+        api_kinds.FLAVORS, "", "a100", {"spec": {"tolerations": [{"key": "hot", "operator": "Exists"}]}}
     )
     world.remove_pods(lost)
     assert world.places("train") == before, "the flavor tolerates it"
-    world.store.patch(admitting.FLAVORS, "", "a100", {"spec": {"tolerations": []}})
+    world.store.patch(api_kinds.FLAVORS, "", "a100", {"spec": {"tolerations": []}})
     world.pass_time()
     assert lost not in world.places("train")
 

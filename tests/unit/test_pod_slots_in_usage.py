@@ -9,7 +9,7 @@ import pytest
 
 from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.kube.wire import NODES, PODS_KIND, NodeWire, PodWire
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import admitting, api_kinds
 from bayplan.state.admissions import AdmissionState
 from tests.unit.queued_cluster import GPU, admitted, furniture, host, template, workload
 
@@ -39,7 +39,7 @@ class World:
             PREFIX + key.replace("_", "-"): text for key, text in notes.items()
         }
         made["status"] = admitted("left-queue", "a100", {GPU: str(gpus * pods)}, hosts)
-        self.tell(admitting.WORKLOADS, made)
+        self.tell(api_kinds.WORKLOADS, made)
         return made
 
     def pod(self, name: str, on: str, gpus: int = 1, pod_set: str = "main", **notes: Any) -> Object:
@@ -118,7 +118,7 @@ def test_pods_count_from_the_moment_their_gang_holds_nothing(world: World) -> No
     gang = world.gang("train", {"h1": 2})
     world.placed("p0", "h1", "train")
     world.placed("p1", "h1", "train")
-    world.tell(admitting.WORKLOADS, gang, Happened.GONE)
+    world.tell(api_kinds.WORKLOADS, gang, Happened.GONE)
     assert world.free() == WHOLE - 2
     world.gang("train", {"h2": 2})
     assert (world.free("h1"), world.free("h2")) == (WHOLE - 2, WHOLE - 2)
@@ -142,7 +142,7 @@ def test_pods_of_all_versions_of_a_gang_that_grows_have_slots_in_the_last_one(wo
     world.gang("train-2", {"h1": 2}, workload_slice_replacement_for="ml/train", **name)
     world.placed("p1", "h1", "train-2", workload_slice_name="train")
     assert world.free() == WHOLE - 2
-    world.tell(admitting.WORKLOADS, first, Happened.GONE)
+    world.tell(api_kinds.WORKLOADS, first, Happened.GONE)
     assert world.free() == WHOLE - 2
     world.placed("p2", "h1", "train", workload_slice_name="train")
     assert world.free() == WHOLE - 3

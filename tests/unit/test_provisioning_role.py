@@ -9,10 +9,10 @@ import pytest
 from bayplan.backends.definitions import DEFINITIONS
 from bayplan.backends.embedded.options import Deletion
 from bayplan.backends.stagehands.definitions import provisioning_requests
-from bayplan.dialects.api import Ended, Kind
+from bayplan.dialects.api import Ended, Kind, Outcome
 from bayplan.dialects.kube.fields import Field
-from bayplan.dialects.kueue import admitting, provisioning
-from bayplan.dialects.kueue.admitting import CONFIGS
+from bayplan.dialects.kueue import api_kinds, provisioning
+from bayplan.dialects.kueue.api_kinds import CONFIGS
 from bayplan.dialects.kueue.assignment_reading import decode_assignment
 from bayplan.dialects.kueue.provisioning_requests import OLDER_REQUESTS, REQUESTS, TEMPLATES
 from bayplan.model.profile import Profile
@@ -157,7 +157,7 @@ def test_a_gang_that_finished_needs_no_request(world: World) -> None:
     done = condition("Finished", "done")
     there = world.workload()["status"]["conditions"]
     patch = {"status": {"conditions": [*there, done]}}
-    world.store.patch(admitting.WORKLOADS, "ml", "train", patch, subresource="status")
+    world.store.patch(api_kinds.WORKLOADS, "ml", "train", patch, subresource="status")
     world.pass_time()
     assert world.requests() == [] and world.templates() == []
 
@@ -228,7 +228,7 @@ def test_what_the_api_refuses_is_told_and_tried_again(world: World) -> None:
     world.pass_time(2)
     assert world.reasons().count("FailedCreate") == 2
     world.store.patch(
-        admitting.WORKLOADS,
+        api_kinds.WORKLOADS,
         "ml",
         "train",
         {"metadata": {"annotations": {"provreq.kueue.x-k8s.io/long": None}}},
@@ -250,7 +250,7 @@ def test_an_answer_that_never_came_is_found_out(world: World, kind: Kind, happen
 
 def test_a_state_that_somebody_else_wrote_over_is_written_again(world: World) -> None:
     world.submit()
-    world.backend.kind, world.backend.ended = admitting.WORKLOADS, Ended.CONFLICT
+    world.backend.kind, world.backend.ended = api_kinds.WORKLOADS, Ended.CONFLICT
     world.answer("Provisioned", "here")
     assert world.check()["state"] == "Pending"
     world.backend.kind = None
@@ -280,6 +280,30 @@ def test_requests_of_others_are_left_alone(world: World) -> None:
     theirs["spec"]["podSets"] = [{"count": 1, "podTemplateRef": {"name": "t"}}]  # type: ignore[assignment]
     world.cluster.put(replace(REQUESTS, optional=False), theirs)
     world.submit()
-    world.store.delete(admitting.WORKLOADS, "ml", "train", Deletion())
+    world.store.delete(api_kinds.WORKLOADS, "ml", "train", Deletion())
     world.pass_time()
     assert "theirs" in world.requests()
+
+
+def test_a_request_that_is_deleted_before_we_hear_of_its_creation_is_made_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[Outcome] = []
+    heard = world.backend.outcomes
+
+    def late() -> list[Outcome]:
+        found = list(heard())
+        held.extend(one for one in found if one.write.kind == REQUESTS)
+        return [one for one in found if one.write.kind != REQUESTS]
+
+    monkeypatch.setattr(world.backend, "outcomes", late)
+    world.submit()
+    assert world.requests() == [NAME] and len(held) == 1
+    world.store.delete(REQUESTS, "ml", NAME)
+    world.pass_time(1)
+    assert world.requests() == []
+
+    monkeypatch.setattr(world.backend, "outcomes", heard)
+    world.backend._outcomes.extend(held)
+    world.pass_time(60)
+    assert world.requests() == [NAME]

@@ -11,7 +11,7 @@ from bayplan.backends.embedded.status import Refusal
 from bayplan.dialects.api import Event, Happened
 from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.kube.wire import PODS_KIND, Metadata, PodWire
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from bayplan.dialects.kueue.job_keeping import Known
 from bayplan.dialects.kueue.job_notices import unreadable
 from bayplan.dialects.kueue.pod_keeping import PODS as QUEUED_PODS
@@ -133,10 +133,10 @@ def test_each_group_of_a_leader_worker_set_is_a_gang() -> None:
     assert len(world.workloads()) == 2
     world.pass_time(5)
     assert phases(world) == ["Pending", "Pending", "Running", "Running"]
-    cluster_queue = world.store.get(admitting.CLUSTER_QUEUES, "", "all")
+    cluster_queue = world.store.get(api_kinds.CLUSTER_QUEUES, "", "all")
     groups = copy.deepcopy(cluster_queue["spec"]["resourceGroups"])
     groups[0]["flavors"][0]["resources"] = [{"name": GPU, "nominalQuota": 8}]
-    world.store.patch(admitting.CLUSTER_QUEUES, "", "all", {"spec": {"resourceGroups": groups}})
+    world.store.patch(api_kinds.CLUSTER_QUEUES, "", "all", {"spec": {"resourceGroups": groups}})
     world.until(lambda: running(world, 4))
     world.store.patch(resource("LeaderWorkerSet"), "default", "serve", {"spec": {"replicas": 1}})
     world.until(lambda: running(world, 2))

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 
 from bayplan.backends.definitions import define
 from bayplan.backends.embedded.backend import EmbeddedBackend
+from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.gangs import GangApi
 from bayplan.backends.embedded.options import Deletion
-from bayplan.backends.embedded.store import Store
 from bayplan.backends.stagehands.crew import Crew
 from bayplan.cli.replay import replay
 from bayplan.dialects.api import Ended, Kind, Outcome, Verb, Write
@@ -47,7 +47,7 @@ class Site(PodSite):
     ) -> None:
         self.now = START
         numbers = itertools.count(1)
-        self.store = Store(
+        self.store = new_store(
             lambda: self.now, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers):05d}",
             gang_api=GangApi(versions),
         )  # fmt: skip
@@ -314,7 +314,7 @@ def test_a_deletion_that_is_never_answered_is_made_again_now_and_then_and_given_
     lost = deletions_lost(site)
     someone_has_to_go(site)
     site.run(20)
-    assert 10 <= len(lost) <= 20 and site.role.state.displaced
+    assert 10 <= len(lost) <= 20 and site.role.state.store.displaced
     site.run(ASSUMED_SECONDS)
     assert isinstance(site.journal, MemoryJournal)
     plans = [entry for entry in site.journal.entries() if entry.kind == "plan"]

@@ -39,7 +39,7 @@ def test_every_manifest_of_the_guide_can_be_applied_and_its_segments_are_in_rack
         home.clock.advance(0.5)
     pods = store.list(PODS, "default").items
     racks: dict[str, set[str]] = {}
-    nodes = {node.name: node.labels[RACK] for node in home.scheduler.state.nodes.values()}
+    nodes = {node.name: node.labels[RACK] for node in home.scheduler.state.store.nodes.by_name.values()}
     for pod in pods:
         racks.setdefault(pod["metadata"]["annotations"][SEGMENT], set()).add(nodes[pod["spec"]["nodeName"]])
     assert len(pods) == 16 and [len(rack) for rack in racks.values()] == [1, 1, 1, 1]

@@ -10,8 +10,8 @@ import pytest
 
 from bayplan.backends.definitions import DEFINITIONS
 from bayplan.backends.embedded.backend import EmbeddedBackend
+from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.options import Deletion
-from bayplan.backends.embedded.store import Store
 from bayplan.backends.stagehands.crew import OPERATORS, Crew
 from bayplan.backends.stagehands.definitions import definitions
 from bayplan.backends.stagehands.objects import JOB_SETS, JOBS, LEADER_WORKER_SETS, MPI_JOBS, NODES, PODS
@@ -28,7 +28,7 @@ class Stage:
     def __init__(self) -> None:
         self.now = START
         numbers = count()
-        self.store = Store(lambda: self.now, lambda: f"uid-{next(numbers)}", lambda: "abcde")
+        self.store = new_store(lambda: self.now, lambda: f"uid-{next(numbers)}", lambda: "abcde")
         for definition in definitions():
             self.store.create(DEFINITIONS, definition)
         for number in range(2):

@@ -17,9 +17,9 @@ from bayplan.backends.stagehands.definitions import definitions
 from bayplan.dialects.api import Ended, Event, Happened, Outcome, Write
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.wire import PODS_KIND, PodWire
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
+from bayplan.dialects.kueue.annotations import TOPOLOGY_GATE
 from bayplan.dialects.kueue.assignment_reading import decode_assignment
-from bayplan.dialects.kueue.job_defaults import TOPOLOGY_GATE
 from bayplan.model.node import HOSTNAME
 from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.loop import Loop
@@ -132,7 +132,7 @@ class World:
 
     def slots(self, name: str) -> dict[int, str]:
         """Where each rank belongs, as the Workload says."""
-        status = self.store.get(admitting.WORKLOADS, "ml", name)["status"]
+        status = self.store.get(api_kinds.WORKLOADS, "ml", name)["status"]
         given = status["admission"]["podSetAssignments"][0]["topologyAssignment"]
         read = decode_assignment(Field(given))
         assert read is not None
@@ -231,7 +231,7 @@ def test_who_may_not_be_ungated_is_put_off_and_does_not_hold_up_others(world: Wo
 
 def test_a_gang_that_has_to_leave_lets_nobody_else_go(world: World) -> None:
     world.admit("train", 4)
-    world.store.patch(admitting.CLUSTER_QUEUES, "", "left-queue", {"spec": {"stopPolicy": "HoldAndDrain"}})
+    world.store.patch(api_kinds.CLUSTER_QUEUES, "", "left-queue", {"spec": {"stopPolicy": "HoldAndDrain"}})
     world.play(1)
     world.start("train", 4)
     world.play(3)
@@ -259,7 +259,7 @@ def test_nothing_is_remembered_of_gangs_that_are_gone(world: World) -> None:
     world.store.delete(JOBS, "ml", "train")
     for pod in world.pods():
         world.store.delete(PODS, "ml", pod["metadata"]["name"])
-    world.store.delete(admitting.WORKLOADS, "ml", "train")
+    world.store.delete(api_kinds.WORKLOADS, "ml", "train")
     world.play(3)
     assert world.role.troops == {} and world.role.homes == {}
     assert world.role.next_due(world.now) == float("inf")
@@ -283,7 +283,7 @@ def test_gangs_do_not_mix(world: World) -> None:
 def test_a_slot_in_doubt_is_nobody_elses() -> None:
     """The first patch may have arrived, so that what becomes of the second proves nothing."""
     role, one, two = UngatingRole(), wire(gated("a")), wire(gated("b"))
-    for event in (Event(Happened.SEEN, admitting.WORKLOADS, gang(("x1", 1))), _seen(one)):
+    for event in (Event(Happened.SEEN, api_kinds.WORKLOADS, gang(("x1", 1))), _seen(one)):
         list(role.decode(event))
     (first,) = role.keep(NOW)
     list(role.follow_up(Outcome(first, Ended.TIMED_OUT), NOW))
@@ -300,7 +300,7 @@ def test_a_slot_in_doubt_is_nobody_elses() -> None:
 def test_a_pod_may_be_told_to_belong_elsewhere() -> None:
     role = UngatingRole()
     for name, host in (("gang", "x1"), ("other", "x2")):
-        list(role.decode(Event(Happened.SEEN, admitting.WORKLOADS, gang((host, 1), name=name))))
+        list(role.decode(Event(Happened.SEEN, api_kinds.WORKLOADS, gang((host, 1), name=name))))
     list(role.decode(_seen(wire(gated("a")))))
     list(role.decode(_seen(wire(gated("a", of="other")))))
     (write,) = role.keep(NOW)

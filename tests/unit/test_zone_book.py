@@ -165,7 +165,7 @@ def test_who_sits_where_is_looked_at_again_once_anything_happened() -> None:
     def gift() -> tuple[object, Gift]:
         ground = made.ground(nodes)
         assert ground is not None
-        number = ground.gifts.number(ground, "n", key, PINNED)
+        number = ground.gift_number("n", key, PINNED)
         return made.seats("n"), list(ground.gifts.numbers)[number]
 
     seats, first = gift()

@@ -11,7 +11,7 @@ from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.wire import PODS_KIND
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from bayplan.dialects.kueue.assignment_reading import decode_assignment
 from bayplan.dialects.nrt.fingerprint import ATTRIBUTE, spelled
 from bayplan.dialects.nrt.wire import TOPOLOGIES
@@ -79,7 +79,7 @@ class Zoned:
         self.run()
 
     def get(self, name: str) -> Object:
-        return self.store.get(admitting.WORKLOADS, "ml", name)
+        return self.store.get(api_kinds.WORKLOADS, "ml", name)
 
     def hosts(self, name: str) -> dict[str, int]:
         """How many pods of a Workload each host was given."""
@@ -191,7 +191,7 @@ def test_pods_to_come_keep_their_zones_until_the_report_counts_them() -> None:
     world.tells("h8", zones=(ZONE, {**USED}), sign=sign_of_pods([("ml", "a-0")]))
     world.run(2)
     assert world.hosts("b") == {}, "the pod sits in the other zone, and the gang c takes from the first"
-    world.store.delete(admitting.WORKLOADS, "ml", "c")
+    world.store.delete(api_kinds.WORKLOADS, "ml", "c")
     world.run(2)
     assert world.hosts("b") == {"h8": 1}
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from bayplan.dialects.jobs.kinds import KINDS
 from bayplan.dialects.jobs.train_runtime import PATCH_MANAGER
-from bayplan.dialects.kueue.annotations import ELASTIC_GATE, MANAGED
-from bayplan.dialects.kueue.job_defaults import TOPOLOGY_GATE
+from bayplan.dialects.kueue.annotations import ELASTIC_GATE, MANAGED, TOPOLOGY_GATE
 from bayplan.dialects.kueue.job_rules import SCHEDULING_GATE
 
 NEW, OLD = "variables.now", "variables.before"
@@ -95,10 +94,10 @@ def _training(name: str) -> tuple[str, ...]:
     new, old = f"{NEW}.spec.{specs}", f"{OLD}.spec.{specs}"
     each = _within("template", f"dyn({new})[role]", f"dyn({old})[role]")
     roles = f"{new}.size() == {old}.size() && dyn({new}).all(role, role in dyn({old}) && {each})"
-    policy = _spec("suspend", path="spec.runPolicy")
+    policies = [_or_empty(f"{one}.spec.runPolicy") for one in (NEW, OLD)]
     return (
         _spec("runPolicy", specs),
-        f"!has({OLD}.spec.runPolicy) || (has({NEW}.spec.runPolicy) && {policy})",
+        same_but(*policies, "suspend"),
         either(specs, roles, f"{NEW}.spec", f"{OLD}.spec"),
     )
 
@@ -113,11 +112,24 @@ def _ray_cluster(path: str) -> tuple[str, ...]:
 
 
 def _submitter() -> str:
-    """CEL: the pod that hands in a RayJob is the user's, or one that runs what the head runs."""
+    """CEL: the pod that submits a RayJob is the user's, or one of ours that runs what the head runs."""
     new, old = f"{NEW}.spec.submitterPodTemplate", f"{OLD}.spec.submitterPodTemplate"
+    return (
+        f"has({new}) && has({old}) ? ({template(new, old)}) : "
+        f"((!has({new}) || ({_own_submitter(new)})) && (!has({old}) || ({_own_submitter(old)})))"
+    )
+
+
+def _own_submitter(pod: str) -> str:
+    """CEL: a template has nothing but what we write for a user who wrote none."""
     images = f"{NEW}.spec.rayClusterSpec.headGroupSpec.template.spec.containers"
-    ours = f"{new}.spec.containers.all(one, !has(one.image) || {images}.exists(it, it.image == one.image))"
-    return f"!has({new}) || (has({old}) ? ({template(new, old)}) : ({ours}))"
+    runs = f"(!has(one.image) || {images}.exists(it, has(it.image) && it.image == one.image))"
+    return (
+        f"dyn({pod}).all(key, key in {every(('metadata', 'spec'))}) && "
+        f"dyn({pod}.spec).all(key, key in {every(('containers', 'restartPolicy', *_WHERE))}) && "
+        f"{pod}.spec.containers.size() == 1 && {pod}.spec.containers.all(one, {runs} && "
+        f"dyn(one).all(key, key in {every(('name', 'image', 'resources'))}))"
+    )
 
 
 def _optional(obj: str, *path: str) -> str:
@@ -126,11 +138,21 @@ def _optional(obj: str, *path: str) -> str:
     return f"({' && '.join(f'has({step})' for step in steps)} ? {steps[-1]} : [])"
 
 
+def _or_empty(path: str) -> str:
+    """CEL: the map at a path, or an empty one if it is not there."""
+    return f"(has({path}) ? dyn({path}) : dyn({{}}))"
+
+
 def _spark(role: str) -> str:
     new, old = f"{NEW}.spec.{role}", f"{OLD}.spec.{role}"
     known = same_but(new, old, "labels", "annotations", "nodeSelector", "tolerations", "template")
-    containers = [_optional(one, "template", "spec", "containers") for one in (new, old)]
-    return either(role, f"{known} && {containers[0]} == {containers[1]}", f"{NEW}.spec", f"{OLD}.spec")
+    templates = [_or_empty(f"{one}.template") for one in (new, old)]
+    specs = [
+        f"(has({one}.template) && has({one}.template.spec) ? dyn({one}.template.spec) : dyn({{}}))"
+        for one in (new, old)
+    ]
+    inner = f"{same_but(*templates, 'spec')} && {same_but(*specs, 'schedulingGates')}"
+    return either(role, f"{known} && {inner}", f"{NEW}.spec", f"{OLD}.spec")
 
 
 _JOB_OF_SET = (
@@ -138,11 +160,41 @@ _JOB_OF_SET = (
     f"{same_but('now.template', 'before.template', 'spec', 'metadata')} && "
     f"{_within('template', 'now.template.spec', 'before.template.spec')}"
 )
+_MANAGED_BY_US = f"has(it.manager) && it.manager == '{PATCH_MANAGER}'"
 _OTHER_PATCHES = [
-    f"{_optional(one, 'spec', 'runtimePatches')}.filter(it, it.manager != '{PATCH_MANAGER}')"
-    for one in (NEW, OLD)
+    f"{_optional(one, 'spec', 'runtimePatches')}.filter(it, !({_MANAGED_BY_US}))" for one in (NEW, OLD)
 ]
-_COMPONENTS = [f"{one}.spec.components.map(it, it.template)" for one in (NEW, OLD)]
+
+
+def _own_patch() -> str:
+    """CEL: our patch of a TrainJob says nothing but where the pods of its jobs may run."""
+    steps = ["it", "trainingRuntimeSpec", "template", "spec"]
+    paths = [".".join(steps[: depth + 1]) for depth in range(len(steps))]
+    only = [
+        f"!has({path}) || dyn({path}).all(key, key in ['{key}'])"
+        for path, key in zip(paths[1:], (*steps[2:], "replicatedJobs"), strict=True)
+    ]
+    named = "dyn(it).all(key, key in ['manager', 'time', 'trainingRuntimeSpec'])"
+    pod = "job.template.spec.template"
+    job = " && ".join(
+        (
+            "dyn(job).all(key, key in ['name', 'template'])",
+            "dyn(job.template).all(key, key in ['spec'])",
+            "dyn(job.template.spec).all(key, key in ['template'])",
+            f"dyn({pod}).all(key, key in ['metadata', 'spec'])",
+            f"(!has({pod}.spec) || dyn({pod}.spec).all(key, key in {every(_WHERE)}))",
+        )
+    )
+    jobs = f"{_optional('it', *steps[1:], 'replicatedJobs')}.all(job, {job})"
+    ours = f"{_optional(NEW, 'spec', 'runtimePatches')}.filter(it, {_MANAGED_BY_US})"
+    return f"{ours}.all(it, {' && '.join(f'({one})' for one in (named, *only, jobs))})"
+
+
+def _components(key: str, absent: str) -> str:
+    """CEL: a field is the same in all components of an AppWrapper."""
+    new, old = (f"{one}.spec.components.map(it, has(it.{key}) ? it.{key} : {absent})" for one in (NEW, OLD))
+    return f"{new} == {old}"
+
 
 _BY_KIND: dict[str, tuple[str, ...]] = {
     "Job": (
@@ -151,7 +203,11 @@ _BY_KIND: dict[str, tuple[str, ...]] = {
     ),
     "JobSet": (_spec("suspend", "replicatedJobs"), _listed("spec.replicatedJobs", "name", _JOB_OF_SET)),
     **{name: _training(name) for name, kind in KINDS.items() if kind.replica_specs},
-    "TrainJob": (_spec("suspend", "runtimePatches"), f"{_OTHER_PATCHES[0]} == {_OTHER_PATCHES[1]}"),
+    "TrainJob": (
+        _spec("suspend", "runtimePatches"),
+        f"{_OTHER_PATCHES[0]} == {_OTHER_PATCHES[1]}",
+        _own_patch(),
+    ),
     "RayCluster": _ray_cluster("spec"),
     "RayJob": (
         _spec("suspend", "rayClusterSpec", "submitterPodTemplate"),
@@ -166,8 +222,14 @@ _BY_KIND: dict[str, tuple[str, ...]] = {
         ),
     ),
     "RayService": (_spec("rayClusterConfig"), *_ray_cluster("spec.rayClusterConfig")),
-    "AppWrapper": (_spec("suspend", "components"), f"{_COMPONENTS[0]} == {_COMPONENTS[1]}"),
+    "AppWrapper": (
+        _spec("suspend", "components"),
+        either("components", _components("template", "{}"), f"{NEW}.spec", f"{OLD}.spec"),
+        either("components", _components("podSets", "[]"), f"{NEW}.spec", f"{OLD}.spec"),
+    ),
     "SparkApplication": (_spec("suspend", "driver", "executor"), _spark("driver"), _spark("executor")),
 }
 JOBS = {name: " && ".join(f"({one})" for one in (_METADATA, *checks)) for name, checks in _BY_KIND.items()}
 """For each kind that is held back by a flag: what must hold for a change of ours."""
+JOB_STATUS = same_but(_or_empty(f"{NEW}.status"), _or_empty(f"{OLD}.status"), "startTime")
+"""A Job that was stopped begins anew, and the server counts its time from then."""

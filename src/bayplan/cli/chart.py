@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from difflib import SequenceMatcher
 from functools import partial
 from pathlib import Path
 from textwrap import indent
@@ -33,10 +34,11 @@ PLACEHOLDERS = Settings(
     trusted_text="@trusted@",
     metrics_peers="@metrics-peers@",
 )
-SEPARATE = replace(
-    PLACEHOLDERS, separate=True, roles_text='{{ join "," (without .Values.roles "webhooks") }}'
-)
-"""The same with the webhooks in a Deployment of their own."""
+SEPARATE = {"separate": True, "roles_text": '{{ join "," (without .Values.roles "webhooks") }}'}
+"""What differs if the webhooks have a Deployment of their own."""
+SECURE = {"metrics_secure": True}
+CERTIFIED = {**SECURE, "metrics_certificate": "{{ .Values.metrics.certificateSecret }}"}
+IS_SECURE, IS_CERTIFIED = ".Values.metrics.secure", ".Values.metrics.certificateSecret"
 IS_SEPARATE = (
     '(and (eq .Values.webhooks.deployment "separate") (has "webhooks" .Values.roles) '
     "(gt (len .Values.roles) 1))"
@@ -94,6 +96,13 @@ networkPolicy:
   enabled: true
   metricsFrom: []
 
+# How metrics are read: over HTTP by every client that reaches the port, or, if "secure", over HTTPS by those
+# only who may get /metrics in the cluster. The certificate is self-signed, or that of a TLS Secret in the
+# namespace of the release.
+metrics:
+  secure: false
+  certificateSecret: ""
+
 # A configuration as text, see docs/reference/configuration.md; helm reads it out of a file with
 # --set-file config=FILE. The replicas are replaced when it changes.
 config: |
@@ -110,50 +119,75 @@ def chart() -> dict[str, str]:
             # Helm fills in templates only, and would delete what it made from them.
             kept = {**definition["metadata"], "annotations": {"helm.sh/resource-policy": "keep"}}
             text = template({**definition, "metadata": kept})
-            asked = f"{{{{- if .Values.crds }}}}\n{text}{{{{- end }}}}\n"
+            asked = _block(".Values.crds", text)
             files[f"templates/{name}.yaml"] = HEADER + (_with_role("grouper", asked) if of_groups else asked)
         else:
             files[f"crds/{name}.yaml"] = HEADER + template(definition)
-    for shared, apart in _pairs(manifests.common):
-        files[f"templates/{_file(shared or apart)}"] = HEADER + _either(shared, apart)
+    for name, text in _templates(manifests.common).items():
+        files[f"templates/{name}"] = HEADER + text
     for role in PLACEHOLDERS.roles:
-        for shared, apart in _pairs(partial(manifests.of_role, role)):
-            one = shared or apart
-            text = _either(shared, apart)
-            asked = _with_defaults(text) if one["metadata"]["name"] == DEFAULTS_ROLE else text
-            files[f"templates/{_file(one)}"] = HEADER + _with_role(role, asked)
+        for name, text in _templates(partial(manifests.of_role, role)).items():
+            asked = _with_defaults(text) if DEFAULTS_ROLE in name else text
+            files[f"templates/{name}"] = HEADER + _with_role(role, asked)
     return files
 
 
-def _pairs(make: Callable[[Settings], list[Object]]) -> list[tuple[Object, Object]]:
-    """Each object as it is where the webhooks are shared and where they are separate; empty if it is not."""
-    shared, apart = ({_file(one): one for one in make(chosen)} for chosen in (PLACEHOLDERS, SEPARATE))
-    return [(shared.get(name, {}), apart.get(name, {})) for name in {**shared, **apart}]
+def _templates(make: Callable[[Settings], list[Object]]) -> dict[str, str]:
+    """Each object by its file, as it is with every choice that the values leave open."""
+
+    def chosen(**choice: Any) -> dict[str, list[str]]:
+        objects = make(replace(PLACEHOLDERS, **choice))
+        return {_file(one): template(one).splitlines() for one in objects}
+
+    def with_metrics(**choice: Any) -> dict[str, list[str]]:
+        secure = _merged(IS_CERTIFIED, chosen(**choice, **CERTIFIED), chosen(**choice, **SECURE))
+        return _merged(IS_SECURE, secure, chosen(**choice))
+
+    found = _merged(IS_SEPARATE, with_metrics(**SEPARATE), with_metrics())
+    texts = {name: "".join(f"{part}\n" for part in parts) for name, parts in found.items()}
+    return {
+        name: _block(".Values.networkPolicy.enabled", text) if name.startswith("networkpolicy-") else text
+        for name, text in texts.items()
+    }
 
 
-def _either(shared: Object, apart: Object) -> str:
-    """A template for an object that depends on where the webhooks run."""
-    kind = (shared or apart)["kind"]
-    here, there = (template(one) if one else "" for one in (shared, apart))
-    if here == there:
-        text = here
-    else:
-        other = f"{{{{- else }}}}\n{here}" if here else ""
-        text = f"{{{{- if {IS_SEPARATE} }}}}\n{there}{other}{{{{- end }}}}\n"
-    if kind == "NetworkPolicy":
-        return f"{{{{- if .Values.networkPolicy.enabled }}}}\n{text}{{{{- end }}}}\n"
-    return text
+def _merged(condition: str, yes: dict[str, list[str]], no: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Templates that give the first if a condition holds and else the second.
+
+    A template is a list of parts: lines, and blocks between an if and its end, which are never cut in two.
+    Only the parts that differ depend on the condition.
+    """
+    found = {}
+    for name in {**no, **yes}:
+        there, here = yes.get(name, []), no.get(name, [])
+        parts: list[str] = []
+        for what, a, b, c, d in SequenceMatcher(None, there, here, autojunk=False).get_opcodes():
+            if what == "equal":
+                parts += there[a:b]
+            else:
+                texts = ["".join(f"{part}\n" for part in some) for some in (there[a:b], here[c:d])]
+                parts.append(_block(condition, *texts).removesuffix("\n"))
+        found[name] = parts
+    return found
+
+
+def _block(condition: str, yes: str, no: str = "") -> str:
+    """Text that depends on a condition."""
+    if not yes:
+        return f"{{{{- if not {condition} }}}}\n{no}{{{{- end }}}}\n"
+    other = f"{{{{- else }}}}\n{no}" if no else ""
+    return f"{{{{- if {condition} }}}}\n{yes}{other}{{{{- end }}}}\n"
 
 
 def _with_role(role: str, text: str) -> str:
     """A template that counts only if a role is chosen."""
-    return f'{{{{- if has "{role}" .Values.roles }}}}\n{text}{{{{- end }}}}\n'
+    return _block(f'has "{role}" .Values.roles', text)
 
 
 def _with_defaults(text: str) -> str:
     """A template that counts only if the configuration names a ConfigMap with defaults by kind."""
     named = "{{- $grouper := default dict (fromYaml .Values.config).grouper }}"
-    return f"{named}\n{{{{- if $grouper.defaults }}}}\n{text}{{{{- end }}}}\n"
+    return f"{named}\n{_block('$grouper.defaults', text)}"
 
 
 def write_chart(folder: Path) -> list[Path]:

@@ -14,7 +14,7 @@ from bayplan.cli.words import (
     short_resources,
 )
 from bayplan.dialects.kube.zone_messages import told as of_zones
-from bayplan.model.assignment import Code, Exclusions, Misfit, Oversized
+from bayplan.model.assignment import Code, Exclusions, Misfit, NearMiss, Oversized
 from bayplan.model.gang import AUTO, Gang, Group, Locality, PodSet
 from bayplan.model.node import Topology
 from bayplan.model.profile import Profile, Strategy
@@ -134,12 +134,7 @@ def _nearest(misfit: Misfit, topology: Topology) -> str:
     near = misfit.nearest
     if near is None:
         return f"{misfit.fit} of {misfit.asked} fit"
-    level = short_levels(topology.levels)
-    where = (
-        f"{level.get(near.level, near.level)} {'/'.join(near.domain)}"
-        if near.domain
-        else "the whole topology"
-    )
+    where = f"{_level_of(near, topology)} {'/'.join(near.domain)}" if near.domain else "the whole topology"
     asked = near.fit + near.short
     closest = "comes closest with room for" if near.domain else "has room for"
     unit = f" (in whole segments of {misfit.unit})" if misfit.unit > 1 else ""
@@ -150,6 +145,11 @@ def _nearest(misfit: Misfit, topology: Topology) -> str:
         name = short_resources([near.resource])[near.resource]
         story += f"; it lacks {amount_text(near.resource, near.lacking)} {name}"
     return story
+
+
+def _level_of(near: NearMiss, topology: Topology) -> str:
+    """A gang may have named a label that is no level of the topology its nodes are known by."""
+    return short_levels([*dict.fromkeys((*topology.levels, near.level))])[near.level]
 
 
 def _excluded(excluded: Exclusions, topology: Topology, left_out: Mapping[str, int]) -> Iterator[str]:
@@ -210,13 +210,11 @@ def _advice(gang: Gang, misfit: Misfit, supply: Supply, profile: Profile) -> Ite
     if near is None:
         return
     if near.fit > 0:
-        where = f" in that {level.get(near.level, near.level)}" if near.domain else ""
+        where = f" in that {_level_of(near, topology)}" if near.domain else ""
         yield f"ask for {counted(near.fit, 'pod')}, which would fit{where}"
     if near.lacking and not near.resource.startswith(ALIGNED):
         name = short_resources([near.resource])[near.resource]
-        where = (
-            f"{level.get(near.level, near.level)} {'/'.join(near.domain)}" if near.domain else "the cluster"
-        )
+        where = f"{_level_of(near, topology)} {'/'.join(near.domain)}" if near.domain else "the cluster"
         yield f"free or add {amount_text(near.resource, near.lacking)} {name} in {where}"
 
 

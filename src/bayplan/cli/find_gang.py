@@ -17,9 +17,8 @@ from bayplan.dialects.kai.names import POD_GROUP as KAI_GROUPS
 from bayplan.dialects.kube.closest import several_close
 from bayplan.dialects.kube.gang_objects import GANG_KINDS
 from bayplan.dialects.kube.wire import PODS_KIND, PodWire
-from bayplan.dialects.kueue.annotations import POD_GROUP
+from bayplan.dialects.kueue.annotations import POD_GROUP, WORKLOAD_NAME
 from bayplan.dialects.kueue.conditions import FINISHED, is_true
-from bayplan.dialects.kueue.job_starts import WORKLOAD_NAME
 from bayplan.dialects.kueue.scheduled import JOB_SET_NAME
 from bayplan.model.charter import Charter
 from bayplan.model.gang import Ref
@@ -180,7 +179,7 @@ def workload_of(live: Live, pod: PodWire) -> Ref | None:
 def _scheduled(found: Scheduled, wanted: Wanted) -> list[Found]:
     """Gangs and jobs of that name; a job whose pods were put into groups stands for those."""
     state = found.role.state
-    known = {entry.ref: None for entry in state.entries()} | dict.fromkeys(state.charters)
+    known = {entry.ref: None for entry in state.entries()} | dict.fromkeys(state.store.charters)
     here = [ref for ref in known if ref.namespace == wanted.namespace and wanted.takes(ref.kind)]
     named: dict[str, list[Ref]] = {}
     for ref in here:
@@ -195,7 +194,7 @@ def _scheduled(found: Scheduled, wanted: Wanted) -> list[Found]:
     matches = []
     for kind, refs in named.items():
         job = found.jobs.get(Ref("kueue", kind, wanted.namespace, wanted.name))
-        if job is not None and groups and not any(state.members.get(ref) for ref in refs):
+        if job is not None and groups and not any(state.store.members.get(ref) for ref in refs):
             matches.append(Found(kind, wanted.name, gangs=groups))
         else:
             matches.append(Found(kind, wanted.name, gangs=tuple(refs), job=job))
@@ -229,12 +228,12 @@ def _parts(found: Scheduled, wanted: Wanted) -> list[Found]:
     state = found.role.state
     whole = [
         ref
-        for ref, charter in state.charters.items()
+        for ref, charter in state.store.charters.items()
         if ref.namespace == wanted.namespace and _has_part(charter, wanted.name)
     ]
     if whole and wanted.kind != POD:
         return [Found(whole[0].kind, wanted.name, gangs=tuple(whole))]
-    pod = state.pods.get(PodKey(wanted.namespace, wanted.name)) if wanted.takes(POD) else None
+    pod = state.store.pods.get(PodKey(wanted.namespace, wanted.name)) if wanted.takes(POD) else None
     if pod is None:
         return []
     if pod.gang is not None:
@@ -269,7 +268,7 @@ def _names(live: Live, found: Scheduled) -> Iterable[tuple[str, str]]:
     for ref, one in live.workloads.items():
         yield ref.namespace, ref.name
         yield ref.namespace, owner_of(one).partition("/")[2]
-    for ref in (*found.jobs, *found.role.state.charters):
+    for ref in (*found.jobs, *found.role.state.store.charters):
         yield ref.namespace, ref.name.partition("/")[0]
     for key in found.pods:
         yield key.namespace, key.name

@@ -35,10 +35,10 @@ def gang_story(live: Live, found: Scheduled, ref: Ref, *, full: bool, zones: boo
     charter, place = state.charter_of(ref), state.place_of(ref)
     standing, waiting = state.standing(ref), state.waiting(ref)
     if not standing and not waiting:  # a pod without a gang is not in line once it has a node
-        standing = tuple(pod for key, pod in state.pods.items() if lone_ref(key) == ref and pod.node)
+        standing = tuple(pod for key, pod in state.store.pods.items() if lone_ref(key) == ref and pod.node)
     yield f"{ref.kind} {ref.namespace}/{shown_name(ref)}: {state_of(role, ref)}"
     yield from _asked(role, ref, charter, (*standing, *waiting))
-    gated = len(state.members.get(ref, ())) - len(standing) - len(waiting)
+    gated = len(state.store.members.get(ref, ())) - len(standing) - len(waiting)
     held = f", {gated} are held back or over" if gated > 0 and ref.kind != "Pod" else ""
     yield f"  {counted(len(standing), 'pod')} with a node, {len(waiting)} without{held}"
     group = charter if ref in role.groups.groups else None  # its priority is that of all its pods
@@ -51,7 +51,7 @@ def gang_story(live: Live, found: Scheduled, ref: Ref, *, full: bool, zones: boo
         yield from _outcome(role, plan, ref)
         nodes |= {action.node for action in plan.actions if isinstance(action, Bind)}
     if zones:
-        known = state.zones.heard
+        known = state.store.zones.heard
         yield from drawn(sorted(nodes) or sorted(known), known, {})
 
 
@@ -173,7 +173,7 @@ def _outcome(role: SchedulerRole, plan: Plan, ref: Ref) -> Iterator[str]:
 
 def too_large(role: SchedulerRole, ref: Ref) -> list[str]:
     """A pod that asks for more than any node has; what other pods leave is no help then."""
-    nodes = role.state.nodes.values()
+    nodes = role.state.store.nodes.by_name.values()
     shapes = {tuple(sorted(pod.amounts.items())) for pod in role.state.waiting(ref)}
     found = [
         oversized(nodes, "", {name: one for name, one in shape if name != PODS}) for shape in sorted(shapes)

@@ -13,9 +13,9 @@ from typing import Any
 
 from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.backend import EmbeddedBackend
+from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.http import Face
 from bayplan.backends.embedded.kubeconfig_merge import Merged
-from bayplan.backends.embedded.store import Store
 from bayplan.backends.stagehands.crew import Crew
 from bayplan.backends.stagehands.definitions import definitions
 from bayplan.cli.explain import brief
@@ -113,7 +113,7 @@ class HomeCluster:
         self.clock, self.shape = clock, shape
         self.lock = threading.RLock()
         letters = Random(uuid.uuid4().int)
-        self.store = Store(
+        self.store = new_store(
             clock.wall,
             lambda: str(uuid.uuid4()),
             lambda: "".join(letters.choices("bcdfghjklmnpqrstvwxz", k=5)),
@@ -180,7 +180,7 @@ class HomeCluster:
 
     def why(self, misfit: Misfit) -> str:
         """A refusal in the words of `bayplan place`."""
-        clusters = self.scheduler.state.clusters
+        clusters = self.scheduler.state.store.nodes.clusters
         cluster = clusters.get(misfit.topology)
         return brief(misfit, Topology("", (HOSTNAME,)) if cluster is None else cluster.topology)
 

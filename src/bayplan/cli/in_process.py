@@ -14,7 +14,7 @@ from bayplan.cli.webhooks import REVIEWED_AS, LookUps, hook_name, registry
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kai.joining import PODS
 from bayplan.dialects.kai.owner_kinds import BY_NAME
-from bayplan.dialects.kueue.admitting import LOCAL_QUEUES, TOPOLOGIES
+from bayplan.dialects.kueue.api_kinds import LOCAL_QUEUES, TOPOLOGIES
 from bayplan.runtime.job_shelf import CLASSES
 from bayplan.runtime.live_objects import CONTROLLERS
 from bayplan.runtime.reviews import Key, Object, Registry

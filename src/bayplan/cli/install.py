@@ -65,6 +65,7 @@ KINDS = {
     )
 }
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_DNS_NAME = re.compile(rf"(?=.{{1,253}}$){_DNS_LABEL.pattern}(\.{_DNS_LABEL.pattern})*")
 
 
 def _roles(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]:
@@ -89,6 +90,12 @@ def _image(_: click.Context, __: click.Parameter, value: str) -> str:
             f'"{value}" cannot be the name of an image; give one such as registry.example.com/{IMAGE}, '
             f"or leave the option out for {IMAGE}"
         )
+    return value
+
+
+def _certificate(_: click.Context, __: click.Parameter, value: str) -> str:
+    if value and not _DNS_NAME.fullmatch(value):
+        raise click.BadParameter(f'"{value}" cannot be the name of a Secret: a-z, 0-9, - and ., at most 253')
     return value
 
 
@@ -133,6 +140,14 @@ def _config(_: click.Context, __: click.Parameter, name: str | None) -> str:
     "--metrics-from", multiple=True, metavar="NAMESPACE",
     help="Whose pods may read metrics; may be given several times (default: all namespaces).",
 )  # fmt: skip
+@click.option(
+    "--metrics-secure", is_flag=True,
+    help="Serve metrics over HTTPS, and only to tokens whose owner may get /metrics in the cluster.",
+)  # fmt: skip
+@click.option(
+    "--metrics-certificate", default="", metavar="SECRET", callback=_certificate,
+    help="A TLS Secret in the namespace of Bayplan, for --metrics-secure (default: self-signed).",
+)  # fmt: skip
 @click.option("--crds/--no-crds", default=True, show_default=True, help="Whether to bring our definitions.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: KUBECONFIG, or ~/.kube/config.")
 @click.option("--context", help="A context of the kubeconfig (default: its current one).")
@@ -154,6 +169,8 @@ def install(
         echo("\n".join(str(path) for path in write_chart(chart)))
         return
     settings = Settings(**chosen)
+    if settings.metrics_certificate and not settings.metrics_secure:
+        raise click.UsageError("--metrics-certificate is for --metrics-secure; give that too")
     objects = [one for one in manifests(settings) if crds or one["kind"] != DEFINITION.kind]
     if output == "yaml":
         echo(dumped(*objects), nl=False)

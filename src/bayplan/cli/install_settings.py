@@ -24,9 +24,14 @@ SERVED_ROLES = tuple(role for role in ROLES if role != GrouperRole.name)
 """What they do by default: who has no pod groups sees nothing of them."""
 HEALTH_PORT = 8081
 WEBHOOK_PORT = 9443
+METRICS_PORT = 8443
+"""Of metrics over HTTPS, if they are asked for."""
 JOURNAL = "/var/lib/bayplan"
 CONFIG_MAP = f"{NAME}-configuration"
 CONFIG_FOLDER, CONFIG_FILE = "/etc/bayplan", "configuration.yaml"
+CERTIFICATE_FOLDER = "/etc/bayplan-metrics"
+"""Where the Secret with the certificate for metrics is mounted."""
+METRICS_READER = f"{NAME}-metrics-reader"
 DEFAULTS_ROLE = f"{NAME}-{GrouperRole.name}-defaults"
 CONFIG_DIGEST = "bayplan.dev/configuration-digest"
 """On the pods: another configuration makes other pods."""
@@ -54,6 +59,8 @@ class Settings:
     trusted: tuple[str, ...] = (ADMINISTRATORS,)  # groups that may change pods by hand
     network_policy: bool = True
     metrics_from: tuple[str, ...] = ()  # namespaces whose pods may read metrics; none: all namespaces
+    metrics_secure: bool = False  # metrics over HTTPS, to tokens that may read them
+    metrics_certificate: str = ""  # a Secret with the certificate for that; none: a self-signed one
     trusted_text: str = ""  # the groups as a CEL list, if not simply these
     metrics_peers: str | None = None  # the peers of the metrics port, if not simply these namespaces
 

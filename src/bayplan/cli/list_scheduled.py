@@ -27,8 +27,7 @@ from bayplan.dialects.kai.names import POD_GROUP
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.times import seconds, timestamp
 from bayplan.dialects.kueue.annotations import POD_GROUP as QUEUED_GROUP
-from bayplan.dialects.kueue.annotations import POD_GROUP_COUNT
-from bayplan.dialects.kueue.job_starts import WORKLOAD_NAME
+from bayplan.dialects.kueue.annotations import POD_GROUP_COUNT, WORKLOAD_NAME
 from bayplan.dialects.kueue.scheduled import wants_us
 from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod, PodKey
@@ -103,10 +102,10 @@ def _cells(live: Live, row: Row, *, wide: bool) -> list[object]:
 def _gangs(live: Live, found: Scheduled) -> Iterator[Row]:
     """What has more than one pod, or says so; a job whose pods were put into groups is told by those."""
     state, queued = found.role.state, queued_owners(live)
-    known = {entry.ref: None for entry in state.entries()} | dict.fromkeys(state.charters)
+    known = {entry.ref: None for entry in state.entries()} | dict.fromkeys(state.store.charters)
     grouped = {ref for ref in known if (ref.dialect, ref.kind) == (KAI, POD_GROUP.kind)}
     for ref in known:
-        members = state.members.get(ref, ())
+        members = state.store.members.get(ref, ())
         if ref in grouped or ref.kind == "Pod" or (ref.kind, ref.namespace, ref.name) in queued:
             continue
         if not members and any(_stands_for(found, one, ref) for one in grouped):
@@ -124,7 +123,7 @@ def gang_row(found: Scheduled, ref: Ref, now: float) -> Row:
     """One gang of the scheduler."""
     state = found.role.state
     charter, standing, waiting = state.charter_of(ref), state.standing(ref), state.waiting(ref)
-    pods = [state.pods[key] for key in state.members.get(ref, ())]
+    pods = [state.store.pods[key] for key in state.store.members.get(ref, ())]
     created = charter.created if charter is not None and charter.created else _oldest(pods)
     priority = charter.priority if charter is not None else None
     if priority is None:
@@ -155,7 +154,7 @@ def _why(found: Scheduled, ref: Ref, waiting: Sequence[Pod], now: float) -> str:
 def _lone_pods(live: Live, found: Scheduled) -> Iterator[Row]:
     """Pods without a gang, those of one controller together."""
     kinds: dict[Name, list[Pod]] = {}
-    for pod in found.role.state.pods.values():
+    for pod in found.role.state.store.pods.values():
         wire = found.pods[pod.key]
         alone = pod.gang is None or (pod.gang.dialect == KAI and pod.gang.kind == "Pod")
         if not pod.ours or pod.over or not alone or is_queued(wire) or _has_workload(live, wire.metadata):

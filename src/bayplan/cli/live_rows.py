@@ -12,7 +12,7 @@ from bayplan.cli.home_cluster import HomeCluster
 from bayplan.cli.words import counted, shown_name
 from bayplan.dialects.kube.times import seconds
 from bayplan.dialects.kube.wire import PODS_KIND
-from bayplan.dialects.kueue.admitting import WORKLOADS
+from bayplan.dialects.kueue.api_kinds import WORKLOADS
 from bayplan.dialects.kueue.scheduled import JOB_SET_NAME
 from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod, PodKey
@@ -70,7 +70,7 @@ def rows(cluster: HomeCluster) -> list[Row]:
             if not entry.lone:
                 owner = entry.ref.kind, entry.ref.namespace, entry.ref.name
                 groups.setdefault(owner, _Group()).gang = entry.ref
-        for key, pod in state.pods.items():
+        for key, pod in state.store.pods.items():
             if pod.ours:
                 group = groups.setdefault(_owner_of_pod(cluster, key, pod), _Group())
                 group.pods.append(pod)
@@ -86,7 +86,7 @@ def rows(cluster: HomeCluster) -> list[Row]:
 def _row(cluster: HomeCluster, owner: Owner, group: _Group) -> Row:
     state, pods = cluster.scheduler.state, group.pods
     refs = [group.gang] if group.gang is not None else [lone_ref(pod.key) for pod in pods if not pod.over]
-    entries = [entry for ref in refs if (entry := state.line.entries.get(ref)) is not None]
+    entries = [entry for ref in refs if (entry := state.gangs.queue.entries.get(ref)) is not None]
     entry = next((one for one in entries if one.place is not Place.RUNNING), None)
     told = state.told(entry.ref) if entry is not None and entry.place in _REFUSED else None
     since = entry.since if entry is not None else min((pod.created for pod in pods), default=0.0)

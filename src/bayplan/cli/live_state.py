@@ -26,7 +26,7 @@ from bayplan.dialects.errors import Forbidden, NotServed, Trouble
 from bayplan.dialects.kube.closest import closest
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.wire import NODES, PODS_KIND
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import admitting, api_kinds
 from bayplan.dialects.kueue.members import source
 from bayplan.dialects.kueue.versions import PLAIN
 from bayplan.dialects.nrt import reading as zones
@@ -40,8 +40,8 @@ SECONDS = 60.0
 OLDER = "v1beta1"
 EVENTS = Kind("", "v1", "Event", "events")
 RULES = (
-    admitting.NAMESPACES, admitting.TOPOLOGIES, admitting.FLAVORS, admitting.COHORTS,
-    admitting.CLUSTER_QUEUES, admitting.LOCAL_QUEUES, admitting.CHECKS,
+    api_kinds.NAMESPACES, api_kinds.TOPOLOGIES, api_kinds.FLAVORS, api_kinds.COHORTS,
+    api_kinds.CLUSTER_QUEUES, api_kinds.LOCAL_QUEUES, api_kinds.CHECKS,
 )  # fmt: skip
 
 Object = dict[str, Any]
@@ -153,16 +153,16 @@ def read(live: Live) -> None:
 
     A cluster that does not serve the queue API may have gangs of other families: the rest is read.
     """
-    live.ahead.begin((NODES, PODS_KIND, admitting.WORKLOADS, *RULES, *zones.KINDS))  # the long ones first
+    live.ahead.begin((NODES, PODS_KIND, api_kinds.WORKLOADS, *RULES, *zones.KINDS))  # the long ones first
     try:
-        workloads = _listed(live, admitting.WORKLOADS)
+        workloads = _listed(live, api_kinds.WORKLOADS)
     except NotServed as missing:
         workloads, live.no_queues = [], str(missing)
     live.workloads = {source(Field(one), "Workload"): one for one in workloads}
-    for kind in (*RULES, NODES, admitting.WORKLOADS, PODS_KIND):  # gangs first: they account for their pods
-        if kind.group == admitting.GROUP and live.no_queues:
+    for kind in (*RULES, NODES, api_kinds.WORKLOADS, PODS_KIND):  # gangs first: they account for their pods
+        if kind.group == api_kinds.GROUP and live.no_queues:
             continue
-        found = workloads if kind is admitting.WORKLOADS else _listed(live, kind)
+        found = workloads if kind is api_kinds.WORKLOADS else _listed(live, kind)
         for one in found:
             live.changes += admitting.decode(Event(Happened.SEEN, kind, one), live.settings.resources)
     reading = zones.ZoneReading()
@@ -225,7 +225,7 @@ def _listed(live: Live, kind: Kind) -> list[Any]:
     try:
         return live.listed(kind)
     except NotServed:
-        if kind.group != admitting.GROUP:
+        if kind.group != api_kinds.GROUP:
             raise
     older = replace(kind, version=OLDER)
     try:

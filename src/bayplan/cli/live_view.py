@@ -43,12 +43,12 @@ def racks(cluster: HomeCluster) -> list[Rack]:
         state = cluster.scheduler.state
         seen: set[str] = set()
         found: list[Rack] = []
-        for name in sorted(state.clusters, key=lambda name: (name != TOPOLOGY, name)):
+        for name in sorted(state.store.nodes.clusters, key=lambda name: (name != TOPOLOGY, name)):
             if name != FLAT.name:
-                found += _of_topology(state.clusters[name].snapshot(), seen)
-        rest = [node for node in state.nodes.values() if node.name not in seen]
+                found += _of_topology(state.store.nodes.clusters[name].snapshot(), seen)
+        rest = [node for node in state.store.nodes.by_name.values() if node.name not in seen]
         if rest:
-            used = _used(state.clusters[FLAT.name].snapshot())
+            used = _used(state.store.nodes.clusters[FLAT.name].snapshot())
             total = sum(node.allocatable.get(GPU, 0) for node in rest)
             busy = sum(used.get(node.name, 0) for node in rest)
             found.append(Rack("no topology", counted(len(rest), "node"), busy, total))
@@ -91,7 +91,7 @@ def picture(cluster: HomeCluster, started: float) -> Group:
     used, total = sum(rack.used for rack in found), sum(rack.total for rack in found)
     seconds = cluster.clock.wall() - started
     with cluster.lock:
-        nodes = len(cluster.scheduler.state.nodes)
+        nodes = len(cluster.scheduler.state.store.nodes.by_name)
     head = Text.assemble(
         ("Bayplan", "bold"),
         f"  {counted(nodes, 'node')}, {used:,} of {total:,} GPUs in use, {seconds:.0f} s",

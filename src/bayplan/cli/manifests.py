@@ -16,6 +16,7 @@ from bayplan.cli.install_settings import (
     HEALTH_PORT,
     IMAGE,
     LABELS,
+    METRICS_READER,
     NAME,
     NAMESPACE,
     SERVED_ROLES,
@@ -27,7 +28,15 @@ from bayplan.cli.install_settings import (
 )
 from bayplan.cli.policies import OWN_JOBS, OWN_PODS, PROTECTED, account_name, policies
 from bayplan.cli.replicas import of_account, selector, service
-from bayplan.cli.rights import EVERYBODY, ROLES, Right, reading_defaults, rules
+from bayplan.cli.rights import (
+    ASKING_WHO_MAY,
+    EVERYBODY,
+    READING_METRICS,
+    ROLES,
+    Right,
+    reading_defaults,
+    rules,
+)
 from bayplan.cli.webhooks import AUTHORITY_NAME, SECRET_NAME, SERVICE
 from bayplan.runtime.grouper_role import GrouperRole
 
@@ -52,6 +61,7 @@ __all__ = [
 ]
 
 Object = dict[str, Any]
+_RBAC = "rbac.authorization.k8s.io"
 
 
 def manifests(settings: Settings) -> list[Object]:
@@ -103,6 +113,8 @@ def common(settings: Settings) -> list[Object]:
     """What is there whatever the roles are."""
     return [
         *of_account(settings),
+        *_metrics_access(settings, NAME),
+        *([_metrics_reader()] if settings.metrics_secure else []),
         *_rbac(NAME, (), EVERYBODY.at_home, settings),
         made("v1", "ConfigMap", CONFIG_MAP, settings, data={CONFIG_FILE: settings.config}),
         *_policies(settings, OWN_PODS),
@@ -112,7 +124,9 @@ def common(settings: Settings) -> list[Object]:
 def of_role(role: str, settings: Settings) -> list[Object]:
     """What one role adds."""
     account = settings.account(role)
-    found = of_account(settings, account) if role in settings.apart else []
+    found: list[Object] = []
+    if role in settings.apart:
+        found += [*of_account(settings, account), *_metrics_access(settings, account)]
     found += _rbac(f"{NAME}-{role}", ROLES[role].everywhere, ROLES[role].at_home, settings, account=account)
     if role == GrouperRole.name and settings.kind_defaults is not None:
         where, name = settings.kind_defaults
@@ -127,6 +141,18 @@ def of_role(role: str, settings: Settings) -> list[Object]:
             *webhook_configurations(settings),
         ]
     return found
+
+
+def _metrics_access(settings: Settings, account: str) -> list[Object]:
+    """The right of the replicas under an account to ask the cluster who may read their metrics."""
+    if not settings.metrics_secure:
+        return []
+    return _rbac(f"{account}-metrics", ASKING_WHO_MAY, (), settings, account=account)
+
+
+def _metrics_reader() -> Object:
+    """A role for those who read metrics; an administrator binds it to the account that scrapes."""
+    return made_clusterwide(f"{_RBAC}/v1", "ClusterRole", METRICS_READER, rules=[READING_METRICS])
 
 
 def webhook_configurations(settings: Settings) -> list[Object]:
@@ -151,12 +177,12 @@ def _rbac(
     found = []
     for prefix, rights in (("Cluster", everywhere), ("", at_home)):
         if rights:
-            role = {"apiGroup": "rbac.authorization.k8s.io", "kind": f"{prefix}Role", "name": name}
+            role = {"apiGroup": _RBAC, "kind": f"{prefix}Role", "name": name}
             for kind, fields in (
                 (f"{prefix}Role", {"rules": rules(rights)}),
                 (f"{prefix}RoleBinding", {"roleRef": role, "subjects": subjects}),
             ):
-                one = made("rbac.authorization.k8s.io/v1", kind, name, settings, **fields)
+                one = made(f"{_RBAC}/v1", kind, name, settings, **fields)
                 if prefix:
                     del one["metadata"]["namespace"]
                 elif home:

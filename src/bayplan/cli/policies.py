@@ -10,24 +10,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from bayplan.cli.account_fields import JOBS, POD, POD_STATUS, VARIABLES, every
+from bayplan.cli.account_fields import JOB_STATUS, JOBS, POD, POD_STATUS, VARIABLES, every
 from bayplan.dialects.jobs.kinds import KINDS
 from bayplan.dialects.kueue.annotations import (
+    CLUSTER_QUEUE,
     ELASTIC_GATE,
+    GROUP_INDEX,
     INDEX_FROM,
+    LOCAL_QUEUE,
     MANAGED,
     OFFSET,
     POD_GROUP,
     POD_GROUP_COUNT,
+    POD_SET,
     PREBUILT,
     ROLE_HASH,
     SERVING,
     SLICE_NAME,
     SUSPENDED_BY,
+    TOPOLOGY_GATE,
+    WORKLOAD_NAME,
 )
-from bayplan.dialects.kueue.job_defaults import GROUP_INDEX, TOPOLOGY_GATE
 from bayplan.dialects.kueue.job_rules import SCHEDULING_GATE
-from bayplan.dialects.kueue.job_starts import CLUSTER_QUEUE, LOCAL_QUEUE, POD_SET, WORKLOAD_NAME
 from bayplan.runtime.job_shelf import FLAGGED
 
 Object = dict[str, Any]
@@ -89,14 +93,27 @@ def policies(account: str, trusted: str) -> list[Object]:
         ),
         *_policy(
             OWN_JOBS,
-            [_rule(KINDS[name].group, KINDS[name].version, [KINDS[name].plural]) for name in sorted(FLAGGED)],
+            [
+                *(
+                    _rule(KINDS[name].group, KINDS[name].version, [KINDS[name].plural])
+                    for name in sorted(FLAGGED)
+                ),
+                _rule("batch", "v1", ["jobs/status"]),
+            ],
             {"is-bayplan": ours},
             [
+                *(
+                    _check(
+                        f"{PART} != '' || request.resource.resource != '{KINDS[name].plural}' "
+                        f"|| ({JOBS[name]})",
+                        f"bayplan may change only what holds a {name} back and where its pods may run",
+                    )
+                    for name in sorted(FLAGGED)
+                ),
                 _check(
-                    f"request.resource.resource != '{KINDS[name].plural}' || ({JOBS[name]})",
-                    f"bayplan may change only what holds a {name} back and where its pods may run",
-                )
-                for name in sorted(FLAGGED)
+                    f"{PART} != 'status' || ({JOB_STATUS})",
+                    "bayplan may change only when a Job started in its status, so that the Job begins anew",
+                ),
             ],
         ),
     ]

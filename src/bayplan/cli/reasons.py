@@ -51,8 +51,6 @@ _REMARKS = {
     Remark.ENTRANCE_CLOSED: "LocalQueue {queue} is closed",
     Remark.OTHERS_STARTING: "waits for admitted gangs to start",
     Remark.RESERVED: "the room is kept for a gang that waits longer",
-    Remark.INTERNAL: "deciding on it failed; the log names the error",
-    Remark.OUT_OF_TIME: "deciding on it took longer than it may; that is tried again",
     Remark.ALIKE: "a gang that asks for the same has just been refused",
     Remark.INTERNAL: "deciding on it failed, a bug in Bayplan: look for {fault} in its log",
     Remark.OUT_OF_TIME: "deciding on it took longer than {fault} seconds",

@@ -6,6 +6,7 @@ from typing import Any
 
 from bayplan import __version__
 from bayplan.cli.install_settings import (
+    CERTIFICATE_FOLDER,
     CHOSEN,
     CONFIG_DIGEST,
     CONFIG_FILE,
@@ -14,6 +15,7 @@ from bayplan.cli.install_settings import (
     HEALTH_PORT,
     JOURNAL,
     LABELS,
+    METRICS_PORT,
     NAME,
     USER,
     WEBHOOK_PORT,
@@ -38,9 +40,14 @@ def of_account(settings: Settings, account: str = NAME) -> list[Object]:
         made("v1", "ServiceAccount", account, settings),
         deployment(settings, account),
         made("policy/v1", "PodDisruptionBudget", account, settings, spec=budget),
-        service(f"{account}-metrics", HEALTH_PORT, "health", settings, chosen),
+        service(f"{account}-metrics", *metrics_port(settings), settings, chosen),
         *([network_policy(settings, account)] if settings.network_policy else []),
     ]
+
+
+def metrics_port(settings: Settings) -> tuple[int, str]:
+    """Where metrics are read: number and name of the port."""
+    return (METRICS_PORT, "metrics") if settings.metrics_secure else (HEALTH_PORT, "health")
 
 
 def service(name: str, port: int, target: str, settings: Settings, chosen: Object) -> Object:
@@ -57,7 +64,8 @@ def network_policy(settings: Settings, account: str) -> Object:
     which a NetworkPolicy does not keep out.
     """
     peers: Any = settings.metrics_peers or [{"namespaceSelector": _namespaces(settings.metrics_from)}]
-    ingress: list[Object] = [{"ports": [{"port": "health", "protocol": "TCP"}], "from": peers}]
+    _, metrics = metrics_port(settings)
+    ingress: list[Object] = [{"ports": [{"port": metrics, "protocol": "TCP"}], "from": peers}]
     if account == settings.account(WEBHOOKS):
         ingress.append({"ports": [{"port": "webhooks", "protocol": "TCP"}]})
     spec = {
@@ -86,7 +94,18 @@ def arguments(settings: Settings, roles: str) -> list[str]:
         f"--journal={JOURNAL}",
         f"--config={CONFIG_FOLDER}/{CONFIG_FILE}",
         "--log-format=json",
+        *_metrics_arguments(settings),
     ]
+
+
+def _metrics_arguments(settings: Settings) -> list[str]:
+    if not settings.metrics_secure:
+        return []
+    files = (
+        f"--metrics-cert-file={CERTIFICATE_FOLDER}/tls.crt",
+        f"--metrics-key-file={CERTIFICATE_FOLDER}/tls.key",
+    )
+    return [f"--metrics-listen=0.0.0.0:{METRICS_PORT}", *(files if settings.metrics_certificate else ())]
 
 
 def deployment(settings: Settings, account: str = NAME) -> Object:
@@ -114,6 +133,7 @@ def deployment(settings: Settings, account: str = NAME) -> Object:
                 {"name": "journal", "emptyDir": {"sizeLimit": "1Gi"}},
                 {"name": "tmp", "emptyDir": {"sizeLimit": "16Mi"}},
                 {"name": "configuration", "configMap": {"name": CONFIG_MAP}},
+                *_certificate_volume(settings),
             ],
         },
     }
@@ -126,6 +146,12 @@ def deployment(settings: Settings, account: str = NAME) -> Object:
     return made("apps/v1", "Deployment", account, settings, spec=spec)
 
 
+def _certificate_volume(settings: Settings) -> list[Object]:
+    if not (settings.metrics_secure and settings.metrics_certificate):
+        return []
+    return [{"name": "metrics-certificate", "secret": {"secretName": settings.metrics_certificate}}]
+
+
 def _container(settings: Settings, account: str) -> Object:
     roles = settings.role_list if account == NAME else ",".join(settings.apart)
     return {
@@ -135,6 +161,7 @@ def _container(settings: Settings, account: str) -> Object:
         "ports": [
             {"name": "health", "containerPort": HEALTH_PORT},
             {"name": "webhooks", "containerPort": WEBHOOK_PORT},
+            *([{"name": "metrics", "containerPort": METRICS_PORT}] if settings.metrics_secure else []),
         ],
         "livenessProbe": _probe("/healthz", initialDelaySeconds=10, periodSeconds=20, failureThreshold=3),
         # A standby does not lead, and is ready all the same: a roll-out must not wait for it to lead.
@@ -149,6 +176,10 @@ def _container(settings: Settings, account: str) -> Object:
             {"name": "journal", "mountPath": JOURNAL},
             {"name": "tmp", "mountPath": "/tmp"},
             {"name": "configuration", "mountPath": CONFIG_FOLDER, "readOnly": True},
+            *(
+                {"name": volume["name"], "mountPath": CERTIFICATE_FOLDER, "readOnly": True}
+                for volume in _certificate_volume(settings)
+            ),
         ],
     }
 

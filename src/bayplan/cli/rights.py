@@ -12,7 +12,7 @@ from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.kinds import KINDS
 from bayplan.dialects.kai.names import POD_GROUP as KAI_GROUP
 from bayplan.dialects.kube.gangs.gates import GROUP as GANGS
-from bayplan.dialects.kueue.job_defaults import DEFAULT_QUEUE
+from bayplan.dialects.kueue.annotations import DEFAULT_QUEUE
 from bayplan.dialects.kueue.provisioning_requests import REQUESTS, TEMPLATES
 from bayplan.runtime.admission_role import AdmissionRole
 from bayplan.runtime.default_queues import LEVELS
@@ -21,6 +21,7 @@ from bayplan.runtime.grouper_defaults import CONFIG_MAPS
 from bayplan.runtime.grouper_role import GrouperRole
 from bayplan.runtime.job_shelf import FLAGGED, WATCHED
 from bayplan.runtime.live_objects import LOOKED_UP
+from bayplan.runtime.metrics_server import PATH as METRICS_PATH
 from bayplan.runtime.scheduler_role import SchedulerRole
 
 LEASE_NAME = "bayplan"
@@ -151,6 +152,15 @@ ROLES: dict[str, Rights] = {
         at_home=(Right("", ("secrets",), ("get", "update"), (SECRET_NAME, AUTHORITY_NAME)),),
     ),
 }
+
+
+ASKING_WHO_MAY = (
+    Right("authentication.k8s.io", ("tokenreviews",), ("create",)),
+    Right("authorization.k8s.io", ("subjectaccessreviews",), ("create",)),
+)
+"""What a replica needs that serves metrics only to those who may read them."""
+READING_METRICS = {"nonResourceURLs": [METRICS_PATH], "verbs": ["get"]}
+"""What those need who read them, as a rule of a ClusterRole."""
 
 
 def reading_defaults(name: str) -> Right:

@@ -171,6 +171,8 @@ def roles_to_play(
     removed: Removed | None = None,
     settings: Settings = DEFAULTS,
     grouper: GrouperRole | None = None,
+    *,
+    shadow: bool = False,
 ) -> list[Role]:
     """What the loop does its rounds for; `watch` is told how queues stand, `removed` of pods let go."""
     known: dict[str, Callable[[], list[Role]]] = {
@@ -181,6 +183,7 @@ def roles_to_play(
                 watch,
                 settings.zone_care,
                 tells="scheduler" not in names,
+                shadow=shadow,
             ),
             ProvisioningRole(),
             JobsRole(settings.patience_with_pods, settings.rulebook),
@@ -295,7 +298,7 @@ def _loop(
 ) -> Loop:
     edge: Backend = Shadow(backend, metrics) if wishes.shadow else Metered(backend, metrics)
     watch, removed = (told.summarised, told.gate_removed) if told else (None, None)
-    roles = roles_to_play(wishes.roles, watch, removed, wishes.settings, grouper)
+    roles = roles_to_play(wishes.roles, watch, removed, wishes.settings, grouper, shadow=wishes.shadow)
     led: list[bool] = []
 
     def may_write(_: float) -> bool:

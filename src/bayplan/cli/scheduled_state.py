@@ -42,7 +42,7 @@ class Scheduled:
 
     def levels(self) -> dict[str, tuple[str, ...]]:
         """The levels of every topology."""
-        clusters = self.role.state.clusters
+        clusters = self.role.state.store.nodes.clusters
         return {name: one.topology.levels for name, one in sorted(clusters.items()) if name != FLAT.name}
 
     def where(self, nodes: Iterable[str]) -> str:

@@ -46,7 +46,7 @@ def scheduled_story(
         return lines, asdict(gang_row(scheduled, found.gangs[0], live.now))
     if found.job is not None:
         return list(_job(live, scheduled, found.job, full=full)), {"kind": found.kind, "name": found.name}
-    pods = [scheduled.role.state.pods[key] for key in found.pods]
+    pods = [scheduled.role.state.store.pods[key] for key in found.pods]
     row = asdict(pods_row(scheduled, (found.kind, pods[0].key.namespace, found.name), pods, live.now))
     return list(_pods(live, scheduled, found, pods, full=full)), row
 
@@ -101,7 +101,7 @@ def _job(live: Live, scheduled: Scheduled, job: Object, *, full: bool) -> Iterat
 def _pods_of_job(scheduled: Scheduled, job: Object) -> list[Pod]:
     ref, state = job_ref(job), scheduled.role.state
     mine = [key for key, wire in scheduled.pods.items() if (membership(wire) or (None,))[0] == ref]
-    return [state.pods[key] for key in mine if key in state.pods]
+    return [state.store.pods[key] for key in mine if key in state.store.pods]
 
 
 def _pods(live: Live, scheduled: Scheduled, found: Found, pods: list[Pod], *, full: bool) -> Iterator[str]:

@@ -97,7 +97,7 @@ class Drafts:
         role.fold(role.gathered())
         seen: dict[Ref, list[str]] = {}
         for title, keys in self.members.items():
-            pods = [role.state.pods[key] for key in keys if key in role.state.pods]
+            pods = [role.state.store.pods[key] for key in keys if key in role.state.store.pods]
             for pod in pods:
                 if pod.gang is not None:
                     seen.setdefault(pod.gang, []).append(title)

@@ -16,8 +16,9 @@ from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.jobs.kinds import KINDS, Find, copies, is_known, parts
 from bayplan.dialects.kube.closest import closest
 from bayplan.dialects.kube.fields import Field, type_name
-from bayplan.dialects.kueue.admitting import GROUP, LOCAL_QUEUES, VERSION, decode
+from bayplan.dialects.kueue.admitting import decode
 from bayplan.dialects.kueue.annotations import FAST_ADMISSION, PRIORITY_CLASS, QUEUE, has_queue
+from bayplan.dialects.kueue.api_kinds import GROUP, LOCAL_QUEUES, VERSION
 from bayplan.dialects.kueue.demands import demand as read_demand
 from bayplan.dialects.kueue.job_pod_sets import pod_sets
 from bayplan.dialects.kueue.jobs import job_gang

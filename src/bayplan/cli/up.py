@@ -213,5 +213,5 @@ def _all_settled(cluster: HomeCluster) -> bool:
     with cluster.lock:
         state = cluster.scheduler.state
         refused = {entry.ref.name for entry in state.entries() if state.told(entry.ref) is not None}
-        running = any(pod.takes_room for pod in state.pods.values())
+        running = any(pod.takes_room for pod in state.store.pods.values())
     return bool(jobs) and not running and all(job["metadata"]["name"] in refused for job in active)

@@ -114,6 +114,7 @@ class Queue:
     namespaces: tuple[Requirement, ...] | None = None  # label rules; None: no namespace may enter
     stop: Stop = Stop.OPEN
     leaving: bool = False  # it is being deleted: what it admitted may finish, nothing else begins
+    unprotected: bool = False  # could vanish any moment: gangs wait until deleting it has to wait for them
 
     @property
     def name(self) -> str:

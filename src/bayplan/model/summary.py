@@ -158,7 +158,6 @@ class Summaries:
     entrances: Mapping[tuple[str, str], EntranceSummary] = field(default_factory=dict)
     shared: Mapping[str, SharedSummary] = field(default_factory=dict)
     levels: tuple[LevelSummary, ...] = ()
-    queues_in_use: frozenset[str] = frozenset()  # named by an entrance
     flavors_in_use: frozenset[str] = frozenset()  # named by a queue
     checks_in_use: frozenset[str] = frozenset()  # named by a queue
     topologies_in_use: frozenset[str] = frozenset()  # named by a flavor

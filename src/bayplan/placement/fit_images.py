@@ -25,12 +25,14 @@ class ImageIndex:
         self.places: dict[str, Tally] = {}
         self.nodes: dict[str, frozenset[str]] = {}
         self.version = 0
+        slots.users.append(self.nodes.__contains__)
 
     def note(self, node: str, images: Mapping[str, int]) -> None:
         """A node has exactly these images, by name and size; none at all if it is gone."""
-        slot, before, now = self.slots.number(node), self.nodes.get(node, frozenset()), frozenset(images)
+        before, now = self.nodes.get(node, frozenset()), frozenset(images)
         if before == now:
             return
+        slot = self.slots.number(node)
         self.version += 1
         for name in now - before:
             self.sizes.setdefault(name, images[name])
@@ -43,6 +45,7 @@ class ImageIndex:
             self.nodes[node] = now
         else:
             self.nodes.pop(node, None)
+            self.slots.drop(node)
 
 
 def fetched(land: Land, images: ImageIndex, shape: Shape) -> Ints:

@@ -54,11 +54,13 @@ class PodIndex:
 
     def __init__(self) -> None:
         self.slots = Slots()
+        self.slots.users.append(self._has_pods)
         self.version = 0
         self.changes = 0
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.damaged = False  # a change of it did not come to its end
         self.pods: dict[Hashable, _Running] = {}
+        self.crowds: dict[int, int] = {}  # how many pods are on each slot
         self.columns = PodColumns()
         self.questions: dict[Question, Tally] = {}
         self.asked: ByLabel[Question] = ByLabel()
@@ -154,9 +156,18 @@ class PodIndex:
             _bump(self.claims, (shape.namespace, claim.name), counts, sign)
         self.claims_version += bool(shape.claims)
 
+    def _has_pods(self, node: str) -> bool:
+        return self.slots.numbers[node] in self.crowds
+
     def _weigh(self, counts: Mapping[int, int], shape: Shape, sign: int) -> None:
         cpu, memory = sign * shape.weighs[0], sign * shape.weighs[1]
         for slot, count in counts.items():
+            there = self.crowds.get(slot, 0) + sign * count
+            if there:
+                self.crowds[slot] = there
+            else:
+                del self.crowds[slot]
+                self.slots.idle.add(slot)
             if slot >= self.weight.shape[1]:
                 self._widen(slot)
             self.weight[0, slot] += cpu * count

@@ -217,7 +217,7 @@ def _answered(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
 def domains(land: Land, key: str) -> tuple[Ints, int]:
     """The number of each node's value of a label (ABSENT: no label), and how many numbers there are."""
     column = land.remember(("domain", key), lambda: land.table.column(key).astype(np.int64))
-    return column, len(land.table.words[key].codes)
+    return column, len(land.table.codes(key))
 
 
 def by_domain(domain: Ints, size: int, counts: Ints) -> Ints:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -16,18 +16,48 @@ GROWTH = 64
 
 
 class Slots:
-    """A number for every node name ever seen, so that counts stay right when rows move."""
+    """A number for every node name in use, so that counts stay right when rows move.
 
-    __slots__ = ("numbers",)
+    Names come without end, so the number of a name that is out of use is given to another. That happens only
+    in `tidy`: while a decision is made, a pod may leave a node for trial and has to find its number again.
+    """
+
+    __slots__ = ("idle", "names", "numbers", "spare", "users")
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
+        self.names: list[str] = []  # by number; of a spare one the name it had last
+        self.spare: list[int] = []
+        self.idle: set[int] = set()  # numbers that something stopped using since the last tidying
+        self.users: list[Callable[[str], bool]] = []  # each says whether it uses the number of a name
 
     def number(self, node: str) -> int:
-        return self.numbers.setdefault(node, len(self.numbers))
+        """The number of a node name. Nothing is counted at a number that is given for the first time."""
+        found = self.numbers.get(node)
+        if found is None:
+            found = self.spare.pop() if self.spare else len(self.names)
+            self.names[found : found + 1] = [node]
+            self.numbers[node] = found
+        return found
+
+    def drop(self, node: str) -> None:
+        """One of those that used the number of a name, if it has one, does so no more."""
+        number = self.numbers.get(node)
+        if number is not None:
+            self.idle.add(number)
+
+    def tidy(self) -> None:
+        """Take back the numbers of names that are out of use. Whatever was counted there is zero again."""
+        while self.idle:
+            number = self.idle.pop()
+            name = self.names[number]
+            if not any(uses(name) for uses in self.users):
+                del self.numbers[name]
+                self.spare.append(number)
 
     def __len__(self) -> int:
-        return len(self.numbers)
+        """All numbers that were ever given are below it: as many as names were in use at a time."""
+        return len(self.names)
 
 
 class Tally:

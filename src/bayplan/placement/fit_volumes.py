@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ from bayplan.model.wants import ClaimUse, Disk, Selector, Shape
 from bayplan.placement.fit_attached import too_many_attached
 from bayplan.placement.fit_index import PodIndex
 from bayplan.placement.fit_nodes import Land, terms_mask
-from bayplan.placement.nodes import ABSENT
+from bayplan.placement.nodes import ABSENT, NodeTable
 from bayplan.placement.tree import Bools
 
 NO_PROVISIONER = ("", "kubernetes.io/no-provisioner")
@@ -219,13 +220,16 @@ def _wrong_zone(land: Land, volumes: list[Volume]) -> Bools:
     for volume in volumes:
         for key in ZONE_LABELS.keys() & volume.labels.keys():
             zones = set(volume.labels[key].split("__"))
-            column, words = table.column(key), table.words
-            good = np.isin(column, [words[key].codes[z] for z in zones if z in words[key].codes])
-            newer = ZONE_LABELS[key]
-            fallback = table.column(newer)
-            known = [words[newer].codes[z] for z in zones if z in words[newer].codes]
-            wrong |= ~np.where(column != ABSENT, good, np.isin(fallback, known))
+            column, newer = table.column(key), table.column(ZONE_LABELS[key])
+            good = np.isin(column, _codes(table, key, zones))
+            fallback = np.isin(newer, _codes(table, ZONE_LABELS[key], zones))
+            wrong |= ~np.where(column != ABSENT, good, fallback)
     if wrong.any():
         placed = [table.column(key) != ABSENT for key in ZONE_LABELS]
         wrong &= np.logical_or.reduce(placed)
     return wrong
+
+
+def _codes(table: NodeTable, key: str, values: Iterable[str]) -> list[int]:
+    known = table.codes(key)
+    return [known[value] for value in values if value in known]

@@ -21,8 +21,6 @@ from bayplan.placement.select import Chosen, Shortfall, choose
 from bayplan.placement.supply import Supply
 from bayplan.placement.tree import Bools, Ints
 
-DOMAINS_TRIED = 64
-"""How many domains of a level a group of other shapes is tried in, the tightest first."""
 SUM_MAX = 2**44  # of a resource on one leaf; more is not needed, and no sum wraps around
 
 
@@ -267,7 +265,10 @@ def _place_group(scope: Scope, group: Group) -> dict[str, Located] | Misfit:
 
 
 def _group_within(scope: Scope, group: Group, level: int) -> dict[str, Located] | Misfit:
-    """Try the domains of a level, tightest first, that have room for each member by itself."""
+    """Try the domains of a level that have room for each member and for all in sum, the tightest first.
+
+    The first is tried for the reason as well; each of the others takes no longer than it is large.
+    """
     tree = scope.supply.tree
     room = np.full(tree.size(level), np.iinfo(np.int64).max)
     spare = np.zeros(tree.size(level), np.int64)
@@ -279,39 +280,46 @@ def _group_within(scope: Scope, group: Group, level: int) -> dict[str, Located] 
         spare += total
     room = np.where(_holds_in_sum(scope, group, level), room, -1)
     refusal: Misfit | None = None
-    tries = 0
     for domain in np.lexsort((spare, room < 0)).tolist():
-        inner = replace(scope, within=_both(tree.leaf_range(level, domain), scope.within))
-        if inner.within is None:
+        area = _both(tree.leaf_range(level, domain), scope.within)
+        if area is None:
             continue
-        tries += 1
-        if tries > DOMAINS_TRIED and refusal is not None:
-            break
-        located, misfit_here = place_members(inner, group.members)
+        scope.check()
+        if refusal is not None and room[domain] >= 0:
+            located, misfit_here = place_members(scope.inside(area), group.members)
+            if misfit_here is None:
+                return {name: replace(part, leaves=part.leaves + area[0]) for name, part in located.items()}
+            continue
+        located, misfit_here = place_members(replace(scope, within=area), group.members)
         if misfit_here is None:
             return located
-        if refusal is None or room[domain] < 0:
-            refusal = replace(misfit_here, pod_sets=tuple(p.name for p in group.pod_sets()))
-        if room[domain] < 0:
-            break  # from here on not even a single member fits
+        refusal = replace(misfit_here, pod_sets=tuple(p.name for p in group.pod_sets()))
+        if room[domain] < 0 or refusal.code is not Code.NO_ROOM:
+            break  # from here on not even a single member fits, or what is asked for makes no sense anywhere
     assert refusal is not None
     return refusal
 
 
 def _holds_in_sum(scope: Scope, group: Group, level: int) -> Bools:
-    """Domains of a level with enough of every resource for all members, wherever in them it is."""
+    """Domains of a level with enough of every resource for all members, wherever in them it is.
+
+    Their pods are also counted as if each were as small as the smallest of them: what is left over on a leaf
+    that is too little for any pod helps none.
+    """
     supply, tree = scope.supply, scope.supply.tree
-    asked: dict[str, int] = {}
-    for pod_set in group.pod_sets():
-        for name, amount in with_slot(pod_set.requests).items():
-            asked[name] = asked.get(name, 0) + amount * pod_set.count
+    shapes = [(with_slot(pod_set.requests), pod_set.count) for pod_set in group.pod_sets()]
     first = tree.first_leaves(level, np.arange(tree.size(level)))
     holds = np.ones(tree.size(level), dtype=bool)
-    for name, amount in asked.items():
-        if amount:
-            left = room_beside(supply, supply.active, name, scope.taken)
-            usable = np.where(_clip(supply.active_leaves(), scope.within), left.clip(0, SUM_MAX), 0)
-            holds &= np.add.reduceat(usable, first) >= min(amount, SUM_MAX)
+    for resource in {name: None for shape, _ in shapes for name in shape}:
+        asking = [(shape[resource], count) for shape, count in shapes if shape.get(resource)]
+        if not asking:
+            continue
+        left = room_beside(supply, supply.active, resource, scope.taken)
+        usable = np.where(_clip(supply.active_leaves(), scope.within), left.clip(0, SUM_MAX), 0)
+        amount, pods = sum(each * count for each, count in asking), sum(count for _, count in asking)
+        holds &= np.add.reduceat(usable, first) >= min(amount, SUM_MAX)
+        smallest = min(each for each, _ in asking)
+        holds &= np.add.reduceat(usable // smallest, first) >= pods
     return holds
 
 

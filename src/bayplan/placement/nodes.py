@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bayplan.model.node import HOSTNAME
+from bayplan.model.node import HOSTNAME, Node
 from bayplan.model.rules import NodeRules, Requirement, Taint, Term, Toleration, integer
 from bayplan.placement.tree import Bools, Ints, Objects, spliced
 
@@ -16,12 +16,15 @@ Codes = NDArray[np.int32]
 ABSENT = -1
 REPELLING = ("NoSchedule", "NoExecute")
 REMEMBERED_MAX = 4096  # answers to rules, and labels that rules ask for: pods may ask without end
-SETS_SPARE = 64  # sets of taints that may be out of use, beside as many as there are nodes
+SPARE = 64  # sets of taints, and values of a label, that may be out of use beside as many as there are nodes
 
 
 @dataclass(slots=True, eq=False)
 class Vocabulary:
-    """Numbers for the values of one label key. Only grows, so older columns stay readable."""
+    """Numbers for the values of one label key. Only grows, so older columns stay readable.
+
+    Once it holds far more values than there are nodes, the table that follows begins another one.
+    """
 
     codes: dict[str, int] = field(default_factory=dict)
 
@@ -47,12 +50,24 @@ class NodeTable:
         if found is None:
             if len(self.columns) >= REMEMBERED_MAX:
                 self.columns.clear()
-            code = self.words.setdefault(key, Vocabulary()).code
+            words = self.words.get(key) or Vocabulary()
             found = np.fromiter(
-                (code(node.labels.get(key)) for node in self.nodes), np.int32, len(self.nodes)
+                (words.code(node.labels.get(key)) for node in self.nodes), np.int32, len(self.nodes)
             )
             self.columns[key] = found
+            if words.codes:  # pods may ask for any number of labels that no node has
+                self.words[key] = words
         return found
+
+    def codes(self, key: str) -> Mapping[str, int]:
+        """The number of each value of a label, in the order of numbers."""
+        words = self.words.get(key)
+        return {} if words is None else words.codes
+
+    def code(self, key: str, node: Node) -> int:
+        """The number of a node's value of a label."""
+        value = node.labels.get(key)
+        return ABSENT if value is None else self.words.setdefault(key, Vocabulary()).code(value)
 
 
 def host_row(table: NodeTable, host: str) -> int | None:
@@ -91,21 +106,31 @@ def _code_of_set(table: NodeTable, taints: tuple[Taint, ...]) -> int:
 
 
 def _tidied(table: NodeTable) -> NodeTable:
-    """Without sets of taints that no node has any more, once they are many: some taints tell the time."""
-    if len(table.taint_sets) <= 2 * len(table.taints) + SETS_SPARE:
+    """Without what no node has any more, once it is much: some taints tell the time, and names never end."""
+    table, most = _without_old_words(table), 2 * len(table.taints) + SPARE
+    if len(table.taint_sets) <= most:
         return table
     used, codes = np.unique(table.taints, return_inverse=True)
     sets = [table.taint_sets[code] for code in used]
     return replace(table, taints=codes.astype(np.int32), taint_sets=sets, masks={}, rows={})
 
 
+def _without_old_words(table: NodeTable) -> NodeTable:
+    """Columns whose words are far more than the nodes are made anew when they are asked for."""
+    most = 2 * len(table.taints) + SPARE
+    words = {
+        key: known for key, known in table.words.items() if key in table.columns and len(known.codes) <= most
+    }
+    if len(words) == len(table.words):
+        return table
+    columns = {key: codes for key, codes in table.columns.items() if key in words or key not in table.words}
+    return replace(table, words=words, columns=columns, masks={}, rows={})
+
+
 def inserted(table: NodeTable, nodes: Objects, row: int) -> NodeTable:
     """The table for nodes with one more row."""
     table, node = _tidied(table), nodes[row]
-    columns = {
-        key: spliced(codes, row, table.words[key].code(node.labels.get(key)))
-        for key, codes in table.columns.items()
-    }
+    columns = {key: spliced(codes, row, table.code(key, node)) for key, codes in table.columns.items()}
     taints = spliced(table.taints, row, _code_of_set(table, node.taints))
     return NodeTable(nodes, taints, table.taint_sets, table.words, columns)
 
@@ -125,7 +150,7 @@ def changed(table: NodeTable, nodes: Objects, row: int) -> NodeTable:
         taints[row] = code
     columns = {}
     for key, codes in table.columns.items():
-        word = table.words[key].code(node.labels.get(key))
+        word = table.code(key, node)
         if codes[row] != word:
             codes = codes.copy()
             codes[row] = word
@@ -164,7 +189,7 @@ def labelled(table: NodeTable, labels: Mapping[str, str]) -> Bools:
     good = np.ones(len(table.nodes), dtype=bool)
     for key, value in labels.items():
         column = table.column(key)
-        good &= column == table.words[key].codes.get(value, ABSENT - 1)
+        good &= column == table.codes(key).get(value, ABSENT - 1)
     return good
 
 
@@ -203,7 +228,7 @@ def _meets(table: NodeTable, requirement: Requirement) -> Bools:
         named = np.asarray([node.name in requirement.values for node in table.nodes], dtype=bool)
         return ~named if requirement.operator == "NotIn" else named
     column = table.column(requirement.key)
-    words = table.words[requirement.key].codes
+    words = table.codes(requirement.key)
     match requirement.operator:
         case "In" | "NotIn":
             wanted = [words[value] for value in requirement.values if value in words]

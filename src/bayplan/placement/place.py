@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from bayplan.model.assignment import Misfit, Placement
@@ -13,17 +14,23 @@ from bayplan.placement.scope import Located, Scope, assignment, scope_of
 from bayplan.placement.supply import Supply
 
 
-def place(supply: Supply, gang: Gang, profile: Profile | None = None, *, brief: bool = False) -> Placement:
-    """Say where every pod of the gang goes, or exactly why it cannot (only that it cannot, if `brief`)."""
-    scope = replace(scope_of(supply, profile or Profile()), brief=brief)
+def place(
+    supply: Supply, gang: Gang, profile: Profile | None = None, *, brief: bool = False,
+    check: Callable[[], None] = lambda: None,
+) -> Placement:  # fmt: skip
+    """Say where every pod of the gang goes, or exactly why it cannot (only that it cannot, if `brief`).
+
+    `check` is called whenever another domain is tried; it raises to end a search that goes on for too long.
+    """
+    scope = replace(scope_of(supply, profile or Profile()), brief=brief, check=check)
     located, refusal, proven = _locate(scope, gang)
     found = {name: replace(assignment(supply, part), proven=proven) for name, part in located.items()}
     return Placement(found, refusal)
 
 
-def has_place(supply: Supply, gang: Gang, profile: Profile) -> bool:
+def has_place(supply: Supply, gang: Gang, profile: Profile, check: Callable[[], None] = lambda: None) -> bool:
     """Whether every pod of the gang has a place; nobody asks which."""
-    return _locate(replace(scope_of(supply, profile), brief=True), gang)[1] is None
+    return _locate(replace(scope_of(supply, profile), brief=True, check=check), gang)[1] is None
 
 
 def place_in(scope: Scope, gang: Gang) -> dict[str, Located] | Misfit:

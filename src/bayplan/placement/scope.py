@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,10 +25,19 @@ class Scope:
     within: tuple[int, int] | None = None  # a range of leaves
     barred: frozenset[int] = frozenset()  # leaves not to use
     brief: bool = False  # nobody will read why there is no place
+    check: Callable[[], None] = lambda: None  # raises when the time for this gang is used up
 
     def after(self, found: Located, requests: Mapping[str, int]) -> Scope:
         """The same, with those pods in place."""
         return replace(self, taken=self.taken.plus(self.supply, found.leaves, found.pods, requests))
+
+    def inside(self, leaves: tuple[int, int]) -> Scope:
+        """A range of leaves by itself, counted from its first; why there is no place is not told."""
+        first, last = leaves
+        kept = (self.taken.leaves >= first) & (self.taken.leaves < last)
+        taken = Taken(self.taken.leaves[kept] - first, self.taken.amounts[:, kept])
+        barred = frozenset(leaf - first for leaf in self.barred if first <= leaf < last)
+        return Scope(self.supply.part(leaves), self.profile, taken, None, barred, True, self.check)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

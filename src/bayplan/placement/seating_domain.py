@@ -69,7 +69,7 @@ def _best(
         open_to &= np.isin(np.arange(size), list(stands))
     numbers = np.flatnonzero(open_to).tolist()
     full = _fullness(floor, parties, value, size)
-    names = list(land.table.words[key].codes)
+    names = list(land.table.codes(key))
     numbers.sort(key=lambda number: (-most[number], -full[number], names[number]))
     found = [Domain(names[number], value == number, int(most[number])) for number in numbers[:TRIES_MAX]]
     return found, int(most[numbers[TRIES_MAX]]) if len(numbers) > TRIES_MAX else 0

@@ -11,7 +11,7 @@ import numpy as np
 from bayplan.model.assignment import Path
 from bayplan.placement.memory import recall
 from bayplan.placement.nodes import NodeTable
-from bayplan.placement.tree import Bools, Ints, Tree, find, find_row
+from bayplan.placement.tree import Bools, Ints, Tree, find, find_row, part
 
 T = TypeVar("T")
 CHANGES_MAX = 256
@@ -66,6 +66,23 @@ class Supply:
         return Supply(
             self.tree, self.table, self.resources, self.free, active, self.hosts, self.paths, self.largest,
             self.claimed, self.held,
+        )  # fmt: skip
+
+    def part(self, leaves: tuple[int, int]) -> Supply:
+        """A range of leaves as a supply of its own: what is asked of it takes no longer than it is large."""
+        starts = self.tree.starts[self.tree.lowest]
+        first, last = leaves
+        rows = slice(int(starts[first]), int(starts[last]) if last < len(starts) else self.tree.rows)
+        table = NodeTable(
+            self.table.nodes[rows], self.table.taints[rows], self.table.taint_sets, self.table.words,
+            {key: column[rows] for key, column in self.table.columns.items()},
+            {rules: mask[rows] for rules, mask in self.table.masks.items()},
+        )  # fmt: skip
+        claimed = None if self.claimed is None else self.claimed[:, slice(*leaves)]
+        held = None if self.held is None else self.held[:, rows]
+        return Supply(
+            part(self.tree, (rows.start, rows.stop)), table, self.resources, self.free[:, rows],
+            self.active[rows], self.hosts, self.paths, self.largest, claimed, held,
         )  # fmt: skip
 
     def emptied(self) -> Supply:

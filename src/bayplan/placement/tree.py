@@ -147,6 +147,14 @@ def changed(tree: Tree, row: int, node: Node) -> Tree:
     return Tree(tree.topology, nodes, tree.opens, tree.starts, tree.children, tree.spans)
 
 
+def part(tree: Tree, rows: tuple[int, int]) -> Tree:
+    """A range of rows as a tree of its own."""
+    opens = tuple(column[slice(*rows)].copy() for column in tree.opens)
+    for column in opens:
+        column[:1] = True
+    return _ranged(tree.topology, tree.nodes[slice(*rows)], opens)
+
+
 def objects(items: list[Any]) -> Objects:
     """An array of Python objects."""
     column = np.empty(len(items), dtype=object)

@@ -152,7 +152,7 @@ def _leavers(
 ) -> Iterator[Leaver]:
     """Everybody who is gone, or might go, in the order of units. A pod that is gone already counts once."""
     ground, scene = zones.ground, floor.scene
-    land, number = scene.ground.land, ground.gifts.number
+    land, number = scene.ground.land, ground.gift_number
     seen: set[PodKey] = set()
     before = [(key, row, wants) for row, pods in zones.left.items() for key, wants in pods.items()]
     rows = land.rows()
@@ -165,7 +165,7 @@ def _leavers(
         if row == ABSENT or key in seen:
             continue
         seen.add(key)
-        gift = number(ground, floor.node(row), key, wants)
+        gift = number(floor.node(row), key, wants)
         if gift != SILENT:
             yield BEFORE, row, gift
     by_name = land.remember("row by name", lambda: {n.name: row for row, n in enumerate(land.table.nodes)})
@@ -178,7 +178,7 @@ def _leavers(
             wants = asks[id(shape)]
             if wants is None or row == ABSENT or (seen and pod.key in seen):
                 continue
-            gift = number(ground, pod.node, pod.key, wants)
+            gift = number(pod.node, pod.key, wants)
             if gift != SILENT:
                 yield unit, row, gift
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from bayplan.model.pod import PodKey
-from bayplan.model.zone import ZoneWants
-from bayplan.placement.zone_evictions import freed
+from bayplan.model.zone import NodeZones, ZoneWants
+from bayplan.placement.zone_evictions import Seats, freed
 from bayplan.placement.zone_reports import RunningPod
-
-if TYPE_CHECKING:
-    from bayplan.placement.zone_ground import ZoneGround
 
 SILENT = -1
 """A pod that may leave without anybody thinking of zones: its node does not say who sits where."""
@@ -50,24 +47,24 @@ class Gifts:
         if len(self.numbers) > KINDS_MAX:
             self.numbers, self.by_node = {}, {}
 
-    def number(self, ground: ZoneGround, node: str, key: PodKey, wants: ZoneWants) -> int:
-        """The number of the gift of a pod that runs on a node; SILENT if nobody can say anything there."""
+    def known(self, node: str, key: PodKey) -> int | None:
+        """The number that a pod on a node was given since anything changed there."""
         here = self.by_node.get(node)
-        known = None if here is None else here.get(key)
-        if known is None:
-            known = self.by_node.setdefault(node, {})[key] = self._learn(ground, node, key, wants)
-        return known
+        return None if here is None else here.get(key)
 
-    def _learn(self, ground: ZoneGround, node: str, key: PodKey, wants: ZoneWants) -> int:
-        report = ground.believed.get(node)
-        seats = None if report is None else ground.seats(node)
-        if report is None or seats is None:
-            return SILENT
-        found = freed(report, (RunningPod((key.namespace, key.name), wants),), seats)
-        shares = tuple(
-            Share(resource, place, amount, zone.allocatable.get(resource, 0))
-            for place, zone in enumerate(report.zones)
-            for resource, amount in found.get(zone.number, {}).items()
-            if resource in zone.available
-        )
-        return self.numbers.setdefault(Gift(shares, bool(found)), len(self.numbers))
+    def number(
+        self, node: str, key: PodKey, wants: ZoneWants, report: NodeZones | None, seats: Seats | None
+    ) -> int:
+        """Number what a pod releases by the report of its node; SILENT if its zones are unknown."""
+        number = SILENT
+        if report is not None and seats is not None:
+            released = freed(report, (RunningPod((key.namespace, key.name), wants),), seats)
+            shares = tuple(
+                Share(resource, place, amount, zone.allocatable.get(resource, 0))
+                for place, zone in enumerate(report.zones)
+                for resource, amount in released.get(zone.number, {}).items()
+                if resource in zone.available
+            )
+            number = self.numbers.setdefault(Gift(shares, bool(released)), len(self.numbers))
+        self.by_node.setdefault(node, {})[key] = number
+        return number

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bayplan.model.pod import PodKey
 from bayplan.model.wants import Shape
 from bayplan.model.zone import Cause, NodeZones, Role, Unaligned, ZoneCare, ZoneRules, ZoneWants
 from bayplan.placement.tree import Bools, Ints
@@ -40,6 +41,15 @@ class ZoneGround:
     def columns_for(self, wants: ZoneWants) -> ZoneColumns:
         """The zones as such a pod finds them."""
         return self.columns if self.beside is None else self.beside(wants)
+
+    def gift_number(self, node: str, key: PodKey, wants: ZoneWants) -> int:
+        """The number of what a pod that runs on a node would release; SILENT if that is unknown."""
+        known = self.gifts.known(node, key)
+        if known is not None:
+            return known
+        report = self.believed.get(node)
+        seats = None if report is None else self.seats(node)
+        return self.gifts.number(node, key, wants, report, seats)
 
 
 def minds(zones: ZoneGround | None, shape: Shape) -> ZoneWants | None:

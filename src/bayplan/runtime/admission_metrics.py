@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from bayplan.dialects.kueue.job_defaults import TOPOLOGY_GATE
+from bayplan.dialects.kueue.annotations import TOPOLOGY_GATE
 from bayplan.dialects.kueue.statuses import PREEMPTIONS, eviction_reason
 from bayplan.model.demand import CheckState, Delayed, Demand
 from bayplan.model.plan import Admit, Decline, Evict, Plan

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Verb, Write
-from bayplan.dialects.kueue import admitting, notices, statuses
+from bayplan.dialects.kueue import admitting, api_kinds, notices, statuses
 from bayplan.dialects.kueue.conditions import QUOTA_RESERVED, condition_of, is_true
 from bayplan.dialects.kueue.demands import PLAIN, Counting
 from bayplan.dialects.kueue.upkeep import shall_be_deactivated, waits_until
@@ -78,18 +78,19 @@ class AdmissionRole:
     """Decides on Workloads. What is written to one of them waits until the write before it has ended."""
 
     name = "admission"
-    kinds: tuple[Kind, ...] = (*admitting.KINDS, *zones.KINDS)
+    kinds: tuple[Kind, ...] = (*api_kinds.KINDS, *zones.KINDS)
     believes = True
     containment: Containment = UNCONTAINED
     unread: Unread = NOTHING_UNREAD
 
     def __init__(
         self, profile: Profile | None = None, counting: Counting = PLAIN, watch: Watcher | None = None,
-        zone_care: ZoneCare = USUAL_CARE, *, tells: bool = False,
+        zone_care: ZoneCare = USUAL_CARE, *, tells: bool = False, shadow: bool = False,
     ) -> None:  # fmt: skip
         self.profile, self.counting = profile or Profile(), counting
         self.state = AdmissionState(zone_care)
         self.zones, self.tells = zones.ZoneReading(), tells  # of reports that make no sense: nobody else does
+        self.protects = not shadow  # else nothing is written, and a finalizer would be waited for in vain
         self.rollups = Rollups(fair=self.profile.fair_sharing, watch=watch)
         self.workloads: dict[Key, Object] = {}
         self.agenda: Agenda[Key] = Agenda()
@@ -104,12 +105,12 @@ class AdmissionRole:
     def decode(self, event: Event) -> Iterator[Change]:
         if event.kind in zones.KINDS:
             return self.zones.decode(event)
-        if event.kind == admitting.WORKLOADS:
+        if event.kind == api_kinds.WORKLOADS:
             self._note(event)
         else:
             self.rollups.note(event)
             self.agenda.put_all(self.queue_changes.concerns(event, self.workloads))
-        return admitting.decode(event, self.counting)
+        return admitting.decode(event, self.counting, protects=self.protects)
 
     def gathered(self) -> Iterable[Change]:
         return ()
@@ -118,8 +119,11 @@ class AdmissionRole:
         self.state.apply_all(changes)
 
     def look(self, now: float) -> AdmissionSnapshot | None:
-        heads = self.state.heads(now, partial(self._set_aside, now))
+        heads = self.state.heads(now, partial(self._set_aside, now), self._is_unread)
         return self.state.snapshot(heads) if heads else None
+
+    def _is_unread(self, ref: Ref) -> bool:
+        return (ref.kind, ref.namespace, ref.name) in self.unread
 
     def _set_aside(self, now: float, standing: Standing, error: Exception) -> None:
         """A gang that cannot even be looked at has its turn later, each time a longer while."""
@@ -185,7 +189,7 @@ class AdmissionRole:
     def _attempted(self, where: str, key: Key, work: Iterable[Write]) -> tuple[list[Write], bool]:
         """Writes to one Workload. If there are none after a failure, none is under way either."""
         busy = key in self.flying
-        writes, done = self.containment.attempt(work, where, admitting.WORKLOADS.kind, "/".join(key))
+        writes, done = self.containment.attempt(work, where, api_kinds.WORKLOADS.kind, "/".join(key))
         if not done and not writes and not busy:
             self.flying.pop(key, None)
         return writes, done
@@ -201,7 +205,7 @@ class AdmissionRole:
 
     def follow_up(self, outcome: Outcome, now: float) -> Iterator[Write]:
         """Announce what was written, and write what waited for it."""
-        self.rollups.ended(outcome)
+        self.rollups.ended(outcome, now)
         tag = outcome.write.tag
         if not isinstance(tag, Written):
             return
@@ -353,7 +357,7 @@ def _announced(tag: Written, flight: Flight, now: float) -> list[notices.Notice]
 def _deactivation(workload: Object, tag: Deactivated) -> Write:
     meta, body = workload["metadata"], {"spec": {"active": False}}
     return Write(
-        Verb.MERGE_PATCH, admitting.WORKLOADS, *tag.key, body, version=meta["resourceVersion"], tag=tag
+        Verb.MERGE_PATCH, api_kinds.WORKLOADS, *tag.key, body, version=meta["resourceVersion"], tag=tag
     )
 
 
@@ -361,7 +365,7 @@ def _write(workload: Object, status: Object, tag: object) -> Write:
     meta = workload["metadata"]
     return Write(
         Verb.UPDATE,
-        admitting.WORKLOADS,
+        api_kinds.WORKLOADS,
         meta.get("namespace", "default"),
         meta["name"],
         {**workload, "status": status},

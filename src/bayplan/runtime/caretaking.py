@@ -23,6 +23,7 @@ Object = dict[str, Any]
 
 _BEFORE_A_DECISION = {"Deactivated", "Misconfigured", "PendingEvaluation", "Suspended"}
 _OPEN = ("None", None)  # a queue that is not stopped and asks for no checks
+GONE_MAX = 1024  # queues that are remembered after they were removed, should they be made again
 
 
 def status_due(workload: Object, rules: Rules, now: float) -> Object | None:
@@ -52,10 +53,11 @@ def told_like_others(workload: Object, lines: Lines) -> Decline | None:
 
 
 class QueueChanges:
-    """Notices when a queue is stopped, started, made or removed; its status does not count."""
+    """Notices when a queue is stopped, started, made again or removed; its status does not count."""
 
     def __init__(self) -> None:
         self.known: dict[tuple[str, str, str], object] = {}
+        self.gone: dict[tuple[str, str, str], None] = {}  # the last that were removed
 
     def concerns(self, event: Event, workloads: Mapping[Key, Object]) -> Iterable[Key]:
         """The Workloads to be looked after because of an event."""
@@ -67,12 +69,23 @@ class QueueChanges:
         gone = event.happened is Happened.GONE
         rule = None if gone else (spec.get("stopPolicy") or "None", spec.get("admissionChecksStrategy"))
         key = (kind, namespace, name)
-        before, self.known[key] = self.known.get(key, _OPEN), rule
+        before = None if key in self.gone else self.known.get(key, _OPEN)
+        self._note(key, rule)
         if before == rule:
             return ()
         if kind == "LocalQueue":
             return _of_entrance(namespace, name, workloads)
         return list(workloads)  # which LocalQueues lead to it may change in this very moment
+
+    def _note(self, key: tuple[str, str, str], rule: object) -> None:
+        self.gone.pop(key, None)
+        if rule is not None:
+            self.known[key] = rule
+            return
+        self.known.pop(key, None)
+        self.gone[key] = None
+        if len(self.gone) > GONE_MAX:
+            del self.gone[next(iter(self.gone))]
 
 
 def _of_entrance(namespace: str, name: str, workloads: Mapping[Key, Object]) -> list[Key]:

@@ -9,8 +9,8 @@ from dataclasses import replace
 from bayplan.dialects.api import Backend, Event, Happened
 from bayplan.dialects.errors import Trouble
 from bayplan.dialects.kube.fields import Field
-from bayplan.dialects.kueue.admitting import LOCAL_QUEUES, TOPOLOGIES
-from bayplan.dialects.kueue.job_defaults import DEFAULT_QUEUE
+from bayplan.dialects.kueue.annotations import DEFAULT_QUEUE
+from bayplan.dialects.kueue.api_kinds import LOCAL_QUEUES, TOPOLOGIES
 from bayplan.runtime.clock import Clock, SystemClock
 from bayplan.runtime.containment import UNCONTAINED, Containment, SupervisedThread
 from bayplan.runtime.quarantine import title

@@ -11,12 +11,10 @@ from bayplan.dialects.jobs.kinds import KINDS
 from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.wire import PODS_KIND, PodWire
-from bayplan.dialects.kueue.admitting import FLAVORS, WORKLOADS
-from bayplan.dialects.kueue.annotations import QUEUE
+from bayplan.dialects.kueue.annotations import OF_GROUP, QUEUE, WORKLOAD_NAME
+from bayplan.dialects.kueue.api_kinds import FLAVORS, WORKLOADS
 from bayplan.dialects.kueue.deeds import controller, owners
 from bayplan.dialects.kueue.job_rules import prebuilt_name
-from bayplan.dialects.kueue.job_starts import WORKLOAD_NAME
-from bayplan.dialects.kueue.job_workloads import OF_GROUP
 from bayplan.dialects.kueue.pod_keeping import PODS
 from bayplan.dialects.kueue.pod_rules import group_name
 from bayplan.dialects.kueue.rulebook import RULES

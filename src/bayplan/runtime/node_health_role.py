@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Verb, Write
 from bayplan.dialects.kube.wire import NODES, PODS_KIND, PodWire
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from bayplan.dialects.kueue.node_failures import fail_pod, pod_notice, with_failures
 from bayplan.dialects.kueue.node_health import (
     NEVER,
@@ -71,7 +71,7 @@ class NodeHealthRole(Keeper):
     """Makes no plans. Judges the hosts that news concerns, each for every Workload that stands on it."""
 
     name = "node_health"
-    kinds: tuple[Kind, ...] = (NODES, PODS_KIND, admitting.FLAVORS, admitting.WORKLOADS)
+    kinds: tuple[Kind, ...] = (NODES, PODS_KIND, api_kinds.FLAVORS, api_kinds.WORKLOADS)
 
     def __init__(self, rules: HealthRules | None = None) -> None:
         self.rules = rules or HealthRules()
@@ -95,9 +95,9 @@ class NodeHealthRole(Keeper):
             self._judge_soon(self.census.node(event))
         elif event.kind == PODS_KIND:
             self._judge_soon(self.census.pod(event.object, gone=gone))
-        elif event.kind == admitting.WORKLOADS:
+        elif event.kind == api_kinds.WORKLOADS:
             self._judge_soon(self.census.workload(event.object, gone=gone))
-        elif event.kind == admitting.FLAVORS:
+        elif event.kind == api_kinds.FLAVORS:
             self._flavor(event.object, gone)
         return iter(())
 
@@ -113,7 +113,7 @@ class NodeHealthRole(Keeper):
         evicted: set[Key] = set()
         for key, found in news.items():
             hosts, work = (*found.failed, *found.recovered), self._list(key, found, evicted, now)
-            yield from self._attempted(work, admitting.WORKLOADS.kind, "/".join(key), hosts, now)
+            yield from self._attempted(work, api_kinds.WORKLOADS.kind, "/".join(key), hosts, now)
         for name, members in lost.items():
             there = [member for member in members if member.gang not in evicted]
             yield from self._attempted(self._fail(name, there, now), NODES.kind, name, (name,), now)
@@ -218,7 +218,7 @@ class NodeHealthRole(Keeper):
         self.flying[key] = Flight(workload, {*news.failed, *news.recovered})
         meta, tag = workload["metadata"], Listed(key, status)
         body, version = {**workload, "status": status}, meta.get("resourceVersion", "")
-        yield Write(Verb.UPDATE, admitting.WORKLOADS, *key, body, "status", version=version, tag=tag)
+        yield Write(Verb.UPDATE, api_kinds.WORKLOADS, *key, body, "status", version=version, tag=tag)
 
     def _fail(self, host: str, members: list[Member], now: float) -> Iterator[Write]:
         """Who waits in vain for long enough is failed."""

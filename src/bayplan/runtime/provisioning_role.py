@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Write
-from bayplan.dialects.kueue import admitting, provisioning
+from bayplan.dialects.kueue import api_kinds, provisioning
 from bayplan.dialects.kueue.messages import quoted
 from bayplan.dialects.kueue.notices import notice_write
 from bayplan.dialects.kueue.provisioning_requests import OLDER_REQUESTS, REQUESTS, TEMPLATES
@@ -54,13 +54,13 @@ class ProvisioningRole(Keeper):
 
     def decode(self, event: Event) -> Iterator[Change]:
         """All is kept here; nothing of it is a change to decide on."""
-        if event.kind == admitting.WORKLOADS:
+        if event.kind == api_kinds.WORKLOADS:
             self._workload(event)
-        elif event.kind == admitting.CHECKS:
+        elif event.kind == api_kinds.CHECKS:
             self._named(event, self.checks)
-        elif event.kind == admitting.CONFIGS:
+        elif event.kind == api_kinds.CONFIGS:
             self._named(event, self.configs)
-        elif event.kind == admitting.FLAVORS:
+        elif event.kind == api_kinds.FLAVORS:
             self._named(event, self.flavors)
         elif event.kind in self.owned:
             self._owned(event)
@@ -77,7 +77,7 @@ class ProvisioningRole(Keeper):
             del self.dirty[key]
             workload = self.workloads.get(key)
             work = () if workload is None else self._writes(key, workload, now)
-            where = ("reconcile", admitting.WORKLOADS.kind, "/".join(key))
+            where = ("reconcile", api_kinds.WORKLOADS.kind, "/".join(key))
             writes, done = self.containment.attempt(work, *where)
             if not done:
                 self._pause(key, now)
@@ -100,7 +100,7 @@ class ProvisioningRole(Keeper):
         flight = self.flying[step.key]
         flight.open -= 1
         ended = self._ended(step, flight, outcome, now)
-        where = ("settle", admitting.WORKLOADS.kind, "/".join(step.key))
+        where = ("settle", api_kinds.WORKLOADS.kind, "/".join(step.key))
         found, done = self.containment.attempt(ended, *where)
         flight.failed |= not done
         flight.open += sum(isinstance(write.tag, Step) for write in found)
@@ -143,7 +143,7 @@ class ProvisioningRole(Keeper):
             return
         name = event.object["metadata"]["name"]
         before = there.pop(name, None)
-        theirs = event.kind == admitting.CHECKS and not provisioning.is_ours(event.object)
+        theirs = event.kind == api_kinds.CHECKS and not provisioning.is_ours(event.object)
         if event.happened is Happened.SEEN and not theirs:
             there[name] = event.object
         after = there.get(name)
@@ -159,6 +159,8 @@ class ProvisioningRole(Keeper):
             return
         if event.happened is Happened.GONE:
             self.owned[event.kind].drop(key, event.object)
+            if key in self.flying:
+                self.flying[key].gone.add(event.object["metadata"].get("uid", ""))
         else:
             self.owned[event.kind].put(key, event.object)
         if key in self.workloads:
@@ -237,7 +239,8 @@ class ProvisioningRole(Keeper):
                 yield create_write(self._kind() or REQUESTS, asked.request, Step(step.key, request=asked))
         elif step.request is not None and done:
             self.trouble.get(step.key, {}).pop(step.request.check, None)
-            self.owned[outcome.write.kind].put(step.key, outcome.object)
+            if outcome.object["metadata"].get("uid", "") not in flight.gone:  # the watch may be ahead
+                self.owned[outcome.write.kind].put(step.key, outcome.object)
             told = f"Created ProvisioningRequest: {quoted(step.request.name)}"
             made = provisioning.notice(flight.before, "ProvisioningRequestCreated", told)
             yield notice_write(made, now)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bayplan.dialects.api import Kind, Verb, Write
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from bayplan.dialects.kueue.provisioning_requests import Asked
 from bayplan.model.whole_numbers import whole_number
 
@@ -33,6 +33,7 @@ class Flight:
     open: int
     templates: dict[str, int] = field(default_factory=dict)  # still to be made, by request
     failed: bool = False
+    gone: set[str] = field(default_factory=set)  # uids that the watch says are deleted already
 
 
 class Owned:
@@ -69,7 +70,7 @@ def status_write(workload: Object, status: Object, tag: Step) -> Write:
     namespace, name = tag.key
     body, version = {**workload, "status": status}, workload["metadata"].get("resourceVersion", "")
     return Write(
-        Verb.UPDATE, admitting.WORKLOADS, namespace, name, body, "status", version=version, tag=tag
+        Verb.UPDATE, api_kinds.WORKLOADS, namespace, name, body, "status", version=version, tag=tag
     )  # fmt: skip
 
 

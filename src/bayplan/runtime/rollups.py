@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bayplan.dialects.api import Event, Happened, Kind, Outcome, Verb, Write
-from bayplan.dialects.kueue import admitting, rollup
+from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Verb, Write
+from bayplan.dialects.kueue import api_kinds, rollup
 from bayplan.model.summary import Summaries
 from bayplan.runtime.backoff import Backoff
 from bayplan.runtime.containment import UNCONTAINED, Containment
@@ -15,14 +15,15 @@ from bayplan.state.census import Census
 from bayplan.state.summaries import summaries
 
 EVERY_SECONDS = 1.0
+REFUSED_SECONDS = 5.0  # after which a finalizer that was refused is tried again
 NEVER = float("inf")
 Key = tuple[str, str]
 Object = dict[str, Any]
 Watcher = Callable[[Summaries], None]
 
-TOLD = (admitting.CLUSTER_QUEUES, admitting.LOCAL_QUEUES, admitting.COHORTS, admitting.CHECKS)
-USED = (admitting.CLUSTER_QUEUES, admitting.FLAVORS, admitting.TOPOLOGIES, admitting.CHECKS)
-KINDS = tuple(dict.fromkeys((*TOLD, *USED, admitting.CONFIGS)))
+TOLD = (api_kinds.CLUSTER_QUEUES, api_kinds.LOCAL_QUEUES, api_kinds.COHORTS, api_kinds.CHECKS)
+USED = (api_kinds.CLUSTER_QUEUES, api_kinds.FLAVORS, api_kinds.TOPOLOGIES, api_kinds.CHECKS)
+KINDS = tuple(dict.fromkeys((*TOLD, *USED, api_kinds.CONFIGS)))
 
 
 class Rolled:
@@ -43,6 +44,7 @@ class Rollups:
         self.flying: set[tuple[Kind, Key]] = set()
         self.backoff: Backoff[tuple[Kind, Key]] = Backoff()
         self.put_off: dict[tuple[Kind, Key], float] = {}  # those that failed, until when
+        self.refused: dict[tuple[Kind, Key], tuple[float, str]] = {}  # finalizers: until when, and why
         self.seen = -1
         self.stale = True
         self.due = 0.0
@@ -57,9 +59,10 @@ class Rollups:
         self.put_off.pop((event.kind, key), None)  # another object may do
         if event.happened is Happened.GONE:
             known.pop(key, None)
+            self.refused.pop((event.kind, key), None)
         else:
-            if key not in known and event.kind in (admitting.CLUSTER_QUEUES, admitting.LOCAL_QUEUES):
-                self.due = 0.0  # a queue is kept from being deleted before it admits the first gang
+            if key not in known and event.kind == api_kinds.CLUSTER_QUEUES:
+                self.due = 0.0  # gangs wait until it is kept from being deleted
             known[key] = event.object
         self.stale = True
 
@@ -67,13 +70,15 @@ class Rollups:
         self, state: AdmissionState, now: float, containment: Containment = UNCONTAINED
     ) -> Iterator[Write]:
         """What has to be written for every object to tell the truth. One that fails is tried again later."""
-        again = min(self.put_off.values(), default=NEVER)
+        again = self._again()
         if now < self.due or not (self.stale or state.generation != self.seen or again <= now):
             return
         self.due, self.seen, self.stale = now + EVERY_SECONDS, state.generation, False
         found = summaries(state, self.census, fair=self.fair)
         self.watch(found)
         for kind, key, obj in self._idle(USED, now):
+            if self.refused.get((kind, key), (now, ""))[0] > now:
+                continue
             yield from self._attempted(kind, key, self._held(kind, key, obj, found), now, containment)
         for kind, key, obj in self._idle(TOLD, now):
             yield from self._attempted(kind, key, self._told(kind, key, obj, found, now), now, containment)
@@ -99,17 +104,29 @@ class Rollups:
         if names is not None:
             yield self._write(kind, key, Verb.MERGE_PATCH, {"metadata": {"finalizers": names}}, obj)
 
-    def ended(self, outcome: Outcome) -> None:
+    def ended(self, outcome: Outcome, now: float) -> None:
         """A write of ours has ended. It may have failed, or more may have happened while it was under way."""
         tag = outcome.write.tag
-        if isinstance(tag, Rolled):
-            self.flying.discard((tag.kind, tag.key))
-            self.stale = True
+        if not isinstance(tag, Rolled):
+            return
+        where = (tag.kind, tag.key)
+        self.flying.discard(where)
+        self.stale = True
+        if outcome.write.subresource:
+            return
+        if outcome.ended is Ended.REFUSED and tag.key in self.objects[tag.kind]:
+            self.refused[where] = (now + REFUSED_SECONDS, outcome.message or outcome.ended)
+        elif outcome.ended is Ended.DONE:
+            self.refused.pop(where, None)
 
     def next_due(self, state: AdmissionState) -> float:
         if self.stale or state.generation != self.seen:
             return self.due
-        return max(self.due, min(self.put_off.values(), default=NEVER))
+        return max(self.due, self._again())
+
+    def _again(self) -> float:
+        """When something that failed is tried again."""
+        return min((*self.put_off.values(), *(until for until, _ in self.refused.values())), default=NEVER)
 
     def _idle(self, kinds: tuple[Kind, ...], now: float) -> Iterator[tuple[Kind, Key, Object]]:
         for kind in kinds:
@@ -120,13 +137,14 @@ class Rollups:
     def _status(self, kind: Kind, key: Key, obj: Object, found: Summaries, now: float) -> Object | None:
         match kind.kind:
             case "ClusterQueue" if key[1] in found.queues:
-                return rollup.cluster_queue(obj, found.queues[key[1]], now)
+                _, refused = self.refused.get((kind, key), (0.0, ""))
+                return rollup.cluster_queue(obj, found.queues[key[1]], now, refused)
             case "LocalQueue" if key in found.entrances:
                 return rollup.local_queue(obj, found.entrances[key], now)
             case "Cohort" if key[1] in found.shared:
                 return rollup.cohort(obj, found.shared[key[1]], now)
             case "AdmissionCheck":
-                configs = {name for _, name in self.objects[admitting.CONFIGS]}
+                configs = {name for _, name in self.objects[api_kinds.CONFIGS]}
                 return rollup.admission_check(obj, configs, now)
         return None
 

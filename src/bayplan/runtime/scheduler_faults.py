@@ -10,13 +10,13 @@ from bayplan.model.plan import Action, Nominate, Plan, Refuse
 from bayplan.model.standstill import Hindrance, Standstill
 from bayplan.runtime.containment import Containment
 from bayplan.runtime.roles import Fault
-from bayplan.state.board import Board
+from bayplan.state.board import SchedulingState
 from bayplan.state.look import Look
 
 FAILURES_MAX = 1000  # in one look; each takes its gang off those that are looked at
 
 
-def heads_of(state: Board, now: float, containment: Containment) -> list[Ref]:
+def heads_of(state: SchedulingState, now: float, containment: Containment) -> list[Ref]:
     """Whose turn it is; a gang that cannot be put in line keeps no other from having it."""
     for _ in range(FAILURES_MAX):
         try:
@@ -26,7 +26,9 @@ def heads_of(state: Board, now: float, containment: Containment) -> list[Ref]:
     return []
 
 
-def look_at(state: Board, heads: Iterable[Ref], now: float, containment: Containment) -> Look | None:
+def look_at(
+    state: SchedulingState, heads: Iterable[Ref], now: float, containment: Containment
+) -> Look | None:
     """A view for deciding on these gangs. One that cannot be looked at is refused, and has its turn later."""
     heads = list(heads)
     try:
@@ -36,7 +38,7 @@ def look_at(state: Board, heads: Iterable[Ref], now: float, containment: Contain
         return state.look(heads, now) if heads else None
 
 
-def _can_be_looked_at(state: Board, ref: Ref, now: float, containment: Containment) -> bool:
+def _can_be_looked_at(state: SchedulingState, ref: Ref, now: float, containment: Containment) -> bool:
     try:
         state.look((ref,), now)
     except Exception as error:

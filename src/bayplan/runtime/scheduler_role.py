@@ -36,7 +36,7 @@ from bayplan.runtime.scheduler_faults import heads_of, look_at, only_asking, ref
 from bayplan.runtime.telling import NEVER, Teller
 from bayplan.runtime.volume_binding import VolumeBinding
 from bayplan.scheduling.muster import decide_gangs
-from bayplan.state.board import Board
+from bayplan.state.board import SchedulingState
 from bayplan.state.look import Look
 from bayplan.state.under_way import scheduling_under_way
 from bayplan.state.zone_book import USUAL_CARE
@@ -76,7 +76,7 @@ class SchedulerRole:
         self.one_by_one = frozenset(one_by_one)
         self.profiles = dict(profiles or {scheduled.SCHEDULER: profile or Profile()})
         heal_seconds = max(profile.heal_seconds for profile in self.profiles.values())
-        self.state = Board(heal_seconds, zone_care)
+        self.state = SchedulingState(heal_seconds, zone_care)
         self.groups = groups.GroupReading(awaits_grouper)
         self.reading = scheduling.Reading(self.profiles, self.membership)
         self.statuses = GroupStatuses(self.groups)
@@ -139,7 +139,7 @@ class SchedulerRole:
         return refused(view.look, gang, fault)
 
     def is_intact(self) -> bool:
-        return not self.state.index.damaged
+        return not self.state.store.index.damaged
 
     def under_way(self) -> Plan:
         return scheduling_under_way(self.state)
@@ -242,7 +242,7 @@ class SchedulerRole:
 
     def _recorded(self, begin: Begin, ended: Ended, now: float) -> None:
         """That a gang has begun was written down, or not. A group that is gone needs no record."""
-        if ended not in (Ended.DONE, Ended.GONE) and begin.gang in self.state.charters:
+        if ended not in (Ended.DONE, Ended.GONE) and begin.gang in self.state.store.charters:
             self.unheard[begin.gang] = begin, now + AGAIN_SECONDS
 
     def _bound(self, action: Bind, ended: str, now: float) -> None:
@@ -264,12 +264,12 @@ class SchedulerRole:
         """Whether a write that nobody answered is worth making again: doing it twice changes nothing."""
         if not isinstance(action, Displace | Nominate):
             return False
-        pod = self.state.pods.get(action.pod.key)
+        pod = self.state.store.pods.get(action.pod.key)
         if pod is None or pod.uid != action.pod.uid or pod.leaving or pod.over:
             return False
         if isinstance(action, Displace):
-            return pod.key in self.state.displaced
-        promised = self.state.nominations.get(pod.key)
+            return pod.key in self.state.store.displaced
+        promised = self.state.store.nominations.get(pod.key)
         return pod.waits and action.node == ("" if promised is None else promised[1])
 
     def next_due(self, now: float) -> float:
@@ -290,7 +290,9 @@ class SchedulerRole:
                     self.begins.pop(ref, None)
                     self.unheard.pop(ref, None)
                 case CharterSeen(charter) if charter.source.kind == COMPOSITE:
-                    if charter.source not in self.state.charters:  # groups in it may have begun before us
+                    if (
+                        charter.source not in self.state.store.charters
+                    ):  # groups in it may have begun before us
                         self.unheard[charter.source] = Begin(charter.source, charter.uid), 0.0
             yield change
 
@@ -319,7 +321,7 @@ class SchedulerRole:
 
     def _begun_in(self, gang: Ref, *, bound: bool = False) -> list[Charter]:
         """The groups of a gang that have what they need (`bound`: for sure), and that is written nowhere."""
-        crew, standing = self.state.crews.get(gang), Counter[str]()
+        crew, standing = self.state.store.crews.get(gang), Counter[str]()
         for pod in self.state.standing(gang):
             standing[pod.pod_set] += not (bound and crew is not None and pod.key in crew.out)
         leaves = self.reading.forest.leaves(gang)

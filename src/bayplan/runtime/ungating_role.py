@@ -8,7 +8,7 @@ from typing import Any
 
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Write
 from bayplan.dialects.kube.wire import PODS_KIND, PodWire
-from bayplan.dialects.kueue import admitting, ungating
+from bayplan.dialects.kueue import api_kinds, ungating
 from bayplan.dialects.kueue.deeds import with_status
 from bayplan.dialects.kueue.notices import WARNING, Notice, notice_write
 from bayplan.dialects.kueue.shrinking import shrunk_places
@@ -89,7 +89,7 @@ class UngatingRole(Keeper):
     """
 
     name = "ungating"
-    kinds: tuple[Kind, ...] = (PODS_KIND, admitting.WORKLOADS)
+    kinds: tuple[Kind, ...] = (PODS_KIND, api_kinds.WORKLOADS)
 
     def __init__(self, batch_seconds: float = BATCH_SECONDS, removed: Removed | None = None) -> None:
         self.batch_seconds = batch_seconds
@@ -114,7 +114,7 @@ class UngatingRole(Keeper):
         """Ungate the pods of the gangs whose turn it is."""
         for key, at_once in self.stirred.items():
             complete = at_once
-            with self.containment.unit("reconcile", admitting.WORKLOADS.kind, _titled(key)):
+            with self.containment.unit("reconcile", api_kinds.WORKLOADS.kind, _titled(key)):
                 complete = at_once or self._is_complete(key)
             self.due[key] = min(now if complete else now + self.batch_seconds, self.due.get(key, NEVER))
         self.stirred.clear()
@@ -124,7 +124,7 @@ class UngatingRole(Keeper):
             if key in self.troops:
                 work = self._round(key, self.troops[key], now)
                 writes, done = self.containment.attempt(
-                    work, "reconcile", admitting.WORKLOADS.kind, _titled(key)
+                    work, "reconcile", api_kinds.WORKLOADS.kind, _titled(key)
                 )
                 if done:
                     self.backoff.worked(key)

@@ -17,7 +17,7 @@ from bayplan.dialects.nrt.hints import zone_hint
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Bind, Plan
 from bayplan.model.storage import ClaimKey
-from bayplan.state.board import ASSUMED_SECONDS, Board
+from bayplan.state.board import ASSUMED_SECONDS, SchedulingState
 from bayplan.state.volume_choice import volumes_for
 
 HELD_SECONDS = ASSUMED_SECONDS - 1.0  # then the gang is decided on anew
@@ -35,7 +35,9 @@ class Held:
 class VolumeBinding:
     """What is held back, by gang. `uids` and `versions` are those of claims and volumes, as last seen."""
 
-    def __init__(self, board: Board, uids: Mapping[ClaimKey, str], versions: Mapping[str, str]) -> None:
+    def __init__(
+        self, board: SchedulingState, uids: Mapping[ClaimKey, str], versions: Mapping[str, str]
+    ) -> None:
         self.board, self.uids, self.versions = board, uids, versions
         self.held: dict[Ref, Held] = {}
 
@@ -63,7 +65,7 @@ class VolumeBinding:
 
     def ready(self, now: float) -> Iterator[Write]:
         """Bindings whose claims are all bound by now."""
-        claims = self.board.stores.claims
+        claims = self.board.store.stores.claims
         for gang, held in list(self.held.items()):
             if all(key in claims and claims[key].bound for key in held.claims):
                 del self.held[gang]
@@ -72,21 +74,23 @@ class VolumeBinding:
                 del self.held[gang]
 
     def _current(self, binds: Sequence[Bind]) -> list[Bind]:
-        pods = self.board.pods
+        pods = self.board.store.pods
         return [one for one in binds if one.pod.key in pods and pods[one.pod.key].uid == one.pod.uid]
 
     def _waits_for(self, action: Bind) -> dict[ClaimKey, tuple[str, str]]:
         """Each claim that is not bound, with the volume it is to get, if there is one, and the node."""
-        _, ground = self.board.flat.view()
-        found = volumes_for(ground.land, self.board.stores.picture(), action.pod.wants.shape, action.node)
+        _, ground = self.board.store.nodes.flat.view()
+        found = volumes_for(
+            ground.land, self.board.store.stores.picture(), action.pod.wants.shape, action.node
+        )
         return {key: (volume, action.node) for key, volume in found.items()}
 
     def _prepare(self, claims: Mapping[ClaimKey, tuple[str, str]]) -> Iterator[Write]:
         for key, (volume, node) in claims.items():
             if volume:
-                if self.board.stores.volumes[volume].claim != key:
+                if self.board.store.stores.volumes[volume].claim != key:
                     yield volume_write(volume, self.versions.get(volume, ""), key, self.uids.get(key, ""))
-            elif self.board.stores.claims[key].selected_node != node:
+            elif self.board.store.stores.claims[key].selected_node != node:
                 yield claim_write(key, self.uids.get(key, ""), node)
 
 

@@ -6,21 +6,18 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from math import inf
 
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.profile import Profile
 from bayplan.model.standstill import Sought
-from bayplan.placement.floor import Floor
 from bayplan.placement.tree import Bools
-from bayplan.placement.victims_fit import Exodus
 from bayplan.scheduling.attempt import Asked, attempt, domains_for, supply_of
 from bayplan.scheduling.displacing_lone import Nodes
 from bayplan.scheduling.displacing_trial import Trial
-from bayplan.scheduling.importance import Budgets, Unit, units_of
+from bayplan.scheduling.importance import Unit, units_of
 from bayplan.scheduling.own_room import fewest_go, spare_pods
-from bayplan.state.look import Candidate, Look
+from bayplan.scheduling.preemption_context import PreemptionContext
+from bayplan.state.look import Candidate
 
 DOMAINS_MAX = 16
 
@@ -42,18 +39,11 @@ class Room:
 class Rooms:
     """Everybody who could go, during one decision. Whoever was chosen is gone for those who come later."""
 
-    def __init__(self, look: Look, profile: Profile, floor: Floor) -> None:
-        self.look, self.profile, self.floor = look, profile, floor
-        self.budgets = Budgets(look.budgets)
+    def __init__(self, context: PreemptionContext) -> None:
+        self.context = context
+        self.look, self.profile, self.floor = context.look, context.profile, context.floor
         self.nodes: Nodes | None = None
         self.limit = 0  # the nodes know all units of a lower priority
-
-    @cached_property
-    def gone(self) -> Exodus:
-        """Everybody who is on the way out, whatever for."""
-        leaving = [key for key, pod in self.look.pods.items() if pod.leaving]
-        making = (key for candidate in self.look.candidates for key in candidate.making_room)
-        return Exodus(self.floor, (*leaving, *making))
 
     def find(
         self, asked: Asked, priority: int, within: Bools | None = None, beside: Sequence[int] = ()
@@ -77,14 +67,14 @@ class Rooms:
             room = self._room_for_gang(asked, units, within, beside)
         if room.victims:
             nodes.sent.update(map(id, room.victims))
-            self.gone.add(pod.key for pod, _ in room.pods)
-            self.budgets.spend(pod for pod, _ in room.pods)
+            self.context.leaving.add(pod.key for pod, _ in room.pods)
+            self.context.budgets.spend(pod for pod, _ in room.pods)
         return room
 
     def of_its_own(self, asked: Asked, within: Bools | None) -> Room | None:
         """Room for what a gang cannot do without, if pods go that it can do without."""
         candidate = asked.candidate
-        spare, tree = spare_pods(candidate, self.gone.keys), candidate.charter.tree
+        spare, tree = spare_pods(candidate, self.context.leaving.keys), candidate.charter.tree
         if not spare or tree is None or not self.profile.displace:
             return None
         lacking, supply = replace(asked, extra=0), supply_of(self.look, candidate, tree)
@@ -96,8 +86,8 @@ class Rooms:
 
         room = fewest_go(supply, tree, spare, sought)
         if room is not None:
-            self.gone.add(pod.key for pod, _ in room.pods)
-            self.budgets.spend(pod for pod, _ in room.pods)
+            self.context.leaving.add(pod.key for pod, _ in room.pods)
+            self.context.budgets.spend(pod for pod, _ in room.pods)
             self.nodes = None  # what is left of the gang goes in other units
         return room
 
@@ -116,11 +106,11 @@ class Rooms:
 
     def _nodes(self, priority: int) -> Nodes:
         if self.nodes is None or priority > self.limit:
-            gone = self.gone.keys
+            gone = self.context.leaving.keys
             pods = (pod for key, pod in self.look.pods.items() if key not in gone)
             units = units_of(pods if gone else self.look.pods.values(), self.look.charters, priority)
             self.limit = priority
-            self.nodes = Nodes(self.floor, self.budgets, units, self.gone)
+            self.nodes = Nodes(self.floor, self.context.budgets, units, self.context.leaving)
         return self.nodes
 
     def still_promised(self, candidate: Candidate) -> dict[PodKey, int]:
@@ -128,7 +118,7 @@ class Rooms:
         floor = self.floor
         found: dict[PodKey, int] = {}
         with self._undone():
-            floor.lift_many(self.gone.keys)
+            floor.lift_many(self.context.leaving.keys)
             for pod in candidate.waiting:
                 row = floor.row(candidate.nominated.get(pod.key, ""))
                 if row >= 0 and floor.judge(pod.wants.shape).fits[row]:
@@ -138,10 +128,10 @@ class Rooms:
 
     def room_of_those_going(self, asked: Asked, within: Bools | None, beside: Sequence[int]) -> Room | None:
         """If those who leave anyway make room enough, it is only a matter of time."""
-        if not self.gone.keys:
+        if not self.context.leaving.keys:
             return None
-        trial = Trial(self, asked, (), within)
-        if trial.plain and trial.shape and self.gone.makes_room(trial.shape, within) < asked.need:
+        trial = Trial(self.context, asked, (), within)
+        if trial.plain and trial.shape and self.context.leaving.makes_room(trial.shape, within) < asked.need:
             return None
         with trial.emptied() as floor:
             found = attempt(self.look, floor, asked, self.profile, within, beside)
@@ -153,11 +143,11 @@ class Rooms:
         if asked.candidate.charter.locality.required is None or asked.candidate.charter.tree is not None:
             return self._room_within(asked, self._in_turn(units), within)[0]
         best: tuple[tuple[object, ...], Room] | None = None
-        trial = Trial(self, asked, units, within)
+        trial = Trial(self.context, asked, units, within)
         with trial.emptied() as floor:
             areas, first = domains_for(floor, asked, self.profile, within, beside, DOMAINS_MAX)
         turns: dict[int, int] = {}
-        if self.budgets.budgets and not trial.plain:
+        if self.context.budgets.budgets and not trial.plain:
             turns = {id(unit): turn for turn, unit in enumerate(self._in_turn(units))}
         for area in areas:
             near = trial.near(area.nodes)
@@ -175,19 +165,19 @@ class Rooms:
 
         `among`: a trial with all units; these are the ones of a single domain.
         """
-        trial = Trial(self, asked, units, within, single=among is not None, among=among)
+        trial = Trial(self.context, asked, units, within, single=among is not None, among=among)
         with trial:
             seats = trial.let_stay()
             go = trial.who_goes() if seats is not None else []
         if seats is None:
             return Room(Sought.NO_HELP), ()
         highest = max((unit.priority for unit in go), default=-(2**31))
-        size = sum(len(unit.pods) for unit in go)
-        return Room(Sought.FOUND, tuple(go), seats), (-len(seats), self.budgets.broken(go), highest, size)
+        broken, size = self.context.budgets.broken(go), sum(len(unit.pods) for unit in go)
+        return Room(Sought.FOUND, tuple(go), seats), (-len(seats), broken, highest, size)
 
     def _in_turn(self, units: Sequence[Unit]) -> list[Unit]:
         """In the order in which they are asked back."""
-        breaking, others = self.budgets.split(units)
+        breaking, others = self.context.budgets.split(units)
         return [*breaking, *others]
 
     @contextmanager

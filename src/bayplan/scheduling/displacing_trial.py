@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from bayplan.model.pod import PodKey
 from bayplan.model.profile import NodeChoice
@@ -21,9 +20,7 @@ from bayplan.placement.victims_fit import Crowd, let_stay, minds_nobody
 from bayplan.placement.zone_ground import minds
 from bayplan.scheduling.attempt import Asked, Outcome, attempt, narrowed
 from bayplan.scheduling.importance import Unit
-
-if TYPE_CHECKING:
-    from bayplan.scheduling.displacing import Rooms
+from bayplan.scheduling.preemption_context import PreemptionContext
 
 TRIES_MAX = 400  # attempts to seat the gang again, each over all nodes
 MANY = 256  # units; from there on fewer attempts are made
@@ -37,12 +34,12 @@ class Trial:
     """
 
     def __init__(
-        self, rooms: Rooms, asked: Asked, units: Sequence[Unit], within: Bools | None, *,
+        self, context: PreemptionContext, asked: Asked, units: Sequence[Unit], within: Bools | None, *,
         single: bool = False, tries_max: int | None = None, among: Trial | None = None,
     ) -> None:  # fmt: skip
         """`among`: a trial for the same pods with these units, and more, in which nothing was tried yet."""
-        self.rooms, self.asked, self.units, self.within, self.single = rooms, asked, units, within, single
-        self.floor = rooms.floor
+        self.context, self.asked, self.units, self.within, self.single = context, asked, units, within, single
+        self.floor = context.floor
         shapes = dict.fromkeys(pod.wants.shape for pod in asked.waiting)
         self.shape = next(iter(shapes)) if len(shapes) == 1 else None
         self.plain = all(minds_nobody(self.floor.scene, shape) for shape in shapes)
@@ -59,7 +56,7 @@ class Trial:
 
     def _crowd(self) -> tuple[Crowd, Leavers | None]:
         pods = [unit.pods for unit in self.units]
-        crowd, zones = Crowd(self.floor, pods, self.rooms.gone), self.floor.zones
+        crowd, zones = Crowd(self.floor, pods, self.context.leaving), self.floor.zones
         return crowd, leavers(crowd, zones, pods) if self.zoned and zones is not None else None
 
     def _part(self, units: Sequence[Unit]) -> tuple[Crowd, Leavers | None]:
@@ -88,13 +85,13 @@ class Trial:
 
     def _is_swift(self, shapes: Collection[Shape]) -> bool:
         """Whether nothing about those who go but room and zones has a say in where the gang's pods sit."""
-        packs = self.rooms.profile.gang_nodes is NodeChoice.PACK and not self.asked.lone
+        packs = self.context.profile.gang_nodes is NodeChoice.PACK and not self.asked.lone
         alike = len(shapes) == 1 or not self.floor.scene.index.keys
         return packs and alike and all(map(is_plain, shapes))
 
     def __enter__(self) -> Trial:
         if self.lifts:
-            self.floor.lift_many(self.rooms.gone.keys)
+            self.floor.lift_many(self.context.leaving.keys)
             self.floor.lift_many(pod.key for unit in self.units for pod in unit.pods)
         return self
 
@@ -188,8 +185,8 @@ class Trial:
             return self._seat(floor)
 
     def _seat(self, floor: Floor) -> Outcome:
-        rooms = self.rooms
-        return attempt(rooms.look, floor, self.asked, rooms.profile, self.within, single=self.single)
+        context = self.context
+        return attempt(context.look, floor, self.asked, context.profile, self.within, single=self.single)
 
     @contextmanager
     def _floor_if(self, start: int, stop: int) -> Iterator[Floor]:
@@ -204,7 +201,7 @@ class Trial:
         mark = self.floor.mark()
         try:
             if not self.lifts:
-                self.floor.lift_many(self.rooms.gone.keys)
+                self.floor.lift_many(self.context.leaving.keys)
                 self.floor.lift_many(pod.key for unit in self.who_goes() for pod in unit.pods)
             self.floor.put_back(pod.key for unit in self.units[start:stop] for pod in unit.pods)
             yield self.floor

@@ -9,9 +9,9 @@ from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod, PodKey
 from bayplan.placement.tree import Bools
 from bayplan.scheduling.attempt import Asked, asked_of, attempt
-from bayplan.scheduling.displacing import Rooms
 from bayplan.scheduling.fair_accounts import amounts_of
 from bayplan.scheduling.fair_victims import Piece
+from bayplan.scheduling.preemption_context import PreemptionContext
 from bayplan.state.look import Candidate
 
 PIECES_MAX = 256  # that are looked at
@@ -23,8 +23,8 @@ Seats = Mapping[PodKey, int]
 class Mover:
     """New places on the floor of one decision."""
 
-    def __init__(self, rooms: Rooms) -> None:
-        self.rooms, self.floor, self.look = rooms, rooms.floor, rooms.look
+    def __init__(self, context: PreemptionContext) -> None:
+        self.context, self.floor, self.look = context, context.floor, context.look
         self.tries = 0  # of the last search
 
     def room(
@@ -50,13 +50,13 @@ class Mover:
     def _enough_in_all(self, asked: Asked) -> bool:
         """Whether all nodes together have room for it: who moves takes room elsewhere."""
         pods = sorted(asked.waiting, key=_size)[: asked.need]
-        free = self.rooms.gone.in_all()
+        free = self.context.leaving.in_all()
         return all(amount <= free.get(resource, 0) for resource, amount in amounts_of(pods).items())
 
     def places(self, go: Sequence[Piece], seats: Seats, asked: Asked) -> dict[PodKey, int]:
         """Of those who have to go, the gangs that have room elsewhere, at least for their core."""
         mark = self.floor.mark()
-        self.floor.lift_many(self.rooms.gone.keys)
+        self.floor.lift_many(self.context.leaving.keys)
         self.floor.lift_many(pod.key for piece in go for pod in piece.unit.pods)
         for pod in asked.waiting:
             if pod.key in seats:
@@ -81,9 +81,9 @@ class Mover:
         """
         mark = self.floor.mark()
         try:
-            self.floor.lift_many(self.rooms.gone.keys)
+            self.floor.lift_many(self.context.leaving.keys)
             self.floor.lift_many(pod.key for pod in lifted)
-            found = attempt(self.look, self.floor, asked, self.rooms.profile, within)
+            found = attempt(self.look, self.floor, asked, self.context.profile, within)
             if len(found.seats) < asked.need:
                 return None
             seated = self.floor.mark()
@@ -115,7 +115,7 @@ class Mover:
 
     def _elsewhere(self, gang: Ref, pods: Sequence[Pod]) -> dict[PodKey, int] | None:
         """Seats for these pods of a gang, all of them, beside those of it that stay."""
-        keys = {pod.key for pod in pods} | self.rooms.gone.keys
+        keys = {pod.key for pod in pods} | self.context.leaving.keys
         mine = (self.look.pods.get(key) for key in self.look.members.get(gang, ()) if key not in keys)
         standing = tuple(pod for pod in mine if pod is not None and not pod.leaving)
         waiting = tuple(
@@ -125,7 +125,7 @@ class Mover:
         candidate = Candidate(charter, waiting, standing, topology=charter.topology)
         mark = self.floor.mark()
         asked = replace(asked_of(candidate), need=len(waiting))
-        found = attempt(self.look, self.floor, asked, self.rooms.profile)
+        found = attempt(self.look, self.floor, asked, self.context.profile)
         if len(found.seats) == len(waiting):
             return dict(found.seats)
         self.floor.undo(mark)

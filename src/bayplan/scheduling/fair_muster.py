@@ -5,21 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING
 
-from bayplan.model.plan import Displace, Nominate
 from bayplan.model.standstill import Excess, Hindrance, Hope, Sought, Standstill
 from bayplan.placement.tree import Bools
 from bayplan.scheduling.attempt import Asked, Outcome, asked_of, attempt
 from bayplan.scheduling.fair_accounts import Accounts, amounts_of
 from bayplan.scheduling.fair_order import Order, Turn, turn_of
 from bayplan.scheduling.fair_room import FairRoom, FairRooms
+from bayplan.scheduling.plan_builder import PlanBuilder
 from bayplan.scheduling.promises import priority_of
 from bayplan.scheduling.refusing import standstill
 from bayplan.state.look import Candidate
-
-if TYPE_CHECKING:
-    from bayplan.scheduling.muster import Muster
 
 EVERYBODY = -(2**31)  # whatever is promised to anybody is respected
 
@@ -38,11 +34,11 @@ class _Late:
 class FairTurns:
     """The part of one decision that is about queues. Who answers to none is not touched by it."""
 
-    def __init__(self, muster: Muster) -> None:
-        self.muster = muster
+    def __init__(self, builder: PlanBuilder) -> None:
+        self.builder = builder
         self.order: Order | None = None
         self.late: list[_Late] = []
-        look = muster.look
+        look = builder.look
         mine = [(number, one) for number, one in enumerate(look.candidates) if self.has(one)]
         if not mine:
             return
@@ -50,10 +46,10 @@ class FairTurns:
             promised = [(look.charters[pod.gang], pod) for pod, _ in look.nominations.values()
                         if pod.gang is not None and pod.gang in look.charters]  # fmt: skip
             self.accounts = Accounts(look.fair, promised)
-            self.rooms = FairRooms(muster.rooms, self.accounts, muster.now)
+            self.rooms = FairRooms(builder.rooms.context, self.accounts, builder.now)
             self.order = Order(self.accounts)
         for number, candidate in mine:
-            muster.floor.watchdog.turn(candidate.charter.source)
+            builder.floor.watchdog.turn(candidate.charter.source)
             queue = candidate.charter.queue
             missing = queue if self.order is None else self.accounts.missing(queue)
             if self.order is None or missing is not None:
@@ -77,7 +73,7 @@ class FairTurns:
         """Let gangs grow as long as there is room, then make room for those that have none."""
         if self.order is None:
             return
-        watchdog = self.muster.floor.watchdog
+        watchdog = self.builder.floor.watchdog
         while not watchdog.is_over and (turn := self.order.pop()) is not None:
             self._try(turn)
         self._make_room()
@@ -85,10 +81,10 @@ class FairTurns:
     # ── who has a place ────────────────────────────────────────────────────────────────────────────
 
     def _try(self, turn: Turn) -> None:
-        muster, charter = self.muster, turn.candidate.charter
-        muster.reached.add(charter.source)
-        muster.floor.watchdog.turn(charter.source)
-        muster.promises.drop(turn.candidate.nominated)
+        builder, charter = self.builder, turn.candidate.charter
+        builder.reached.add(charter.source)
+        builder.floor.watchdog.turn(charter.source)
+        builder.promises.drop(turn.candidate.nominated)
         asked = _asked(turn)
         excess = self.accounts.beyond_quota(turn.queue, turn.amounts) if charter.lasting else None
         if excess is not None:
@@ -99,28 +95,28 @@ class FairTurns:
             self.late.append(_Late(turn, asked, Outcome(), None, excess))
             return
         priority = priority_of(turn.candidate)
-        muster.promises.hold(EVERYBODY)
-        within = muster.allowed(turn.candidate, priority)
-        mark = muster.floor.mark()
+        builder.promises.hold(EVERYBODY)
+        within = builder.reservation.allowed(turn.candidate, priority)
+        mark = builder.floor.mark()
         found = self._at_once(turn, asked, within)
         if found is None:
-            found = attempt(muster.look, muster.floor, asked, muster.profile, within)
+            found = attempt(builder.look, builder.floor, asked, builder.profile, within)
         if found.seats and (turn.grows or len(found.seats) >= asked.need):
-            muster.bind(turn.candidate, found)
+            builder.bind(turn.candidate, found)
             self._took(turn, found)
             return
-        muster.floor.undo(mark)
-        muster.floor.watchdog.so_far = partial(standstill, Hindrance.NO_ROOM, asked, found)
-        if muster.goes_on_making_room(asked, priority):
+        builder.floor.undo(mark)
+        builder.floor.watchdog.so_far = partial(standstill, Hindrance.NO_ROOM, asked, found)
+        if builder.goes_on_making_room(asked, priority):
             return
-        if within is not None and muster.fits(asked):
+        if within is not None and builder.fits(asked):
             self._refuse(asked, standstill(Hindrance.KEPT_FREE, asked, found))
         elif not self._only_waits(turn, asked, found, within):
             self.late.append(_Late(turn, asked, found, within))
 
     def _at_once(self, turn: Turn, asked: Asked, within: Bools | None) -> Outcome | None:
         """If nobody else waits, a gang grows as far as it can; None if it may not or there is no room."""
-        candidate, muster = turn.candidate, self.muster
+        candidate, builder = turn.candidate, self.builder
         if not turn.grows or len(candidate.waiting) == len(turn.pods) or self.order:
             return None
         amounts = amounts_of(candidate.waiting)
@@ -128,12 +124,12 @@ class FairTurns:
         if beyond is not None or self.accounts.beyond_limit(turn.queue, amounts) is not None:
             return None
         wide = replace(asked, waiting=candidate.waiting, need=1, extra=None)
-        found = attempt(muster.look, muster.floor, wide, muster.profile, within)
+        found = attempt(builder.look, builder.floor, wide, builder.profile, within)
         return found if found.seats else None
 
     def _took(self, turn: Turn, found: Outcome) -> None:
         """Its queue has more now; what is left of it has another turn, after those that have less."""
-        candidate, floor = turn.candidate, self.muster.floor
+        candidate, floor = turn.candidate, self.builder.floor
         rows, charter = found.seats, candidate.charter
         seated = tuple(pod for pod in candidate.waiting if pod.key in rows)
         self.rooms.serve(charter.source)
@@ -147,10 +143,10 @@ class FairTurns:
 
     def _only_waits(self, turn: Turn, asked: Asked, found: Outcome, within: Bools | None) -> bool:
         """Whether those who leave anyway make room enough for it."""
-        room = self.muster.rooms.room_of_those_going(asked, within, ())
+        room = self.builder.rooms.room_of_those_going(asked, within, ())
         if room is None:
             return False
-        self.muster.promise(asked, room.seats, found, 0)
+        self.builder.promise(asked, room.seats, found, 0)
         self.rooms.serve(turn.candidate.charter.source)
         seated = [pod for pod in asked.waiting if pod.key in room.seats]
         self.accounts.take(turn.queue, amounts_of(seated), lasting=turn.candidate.charter.lasting)
@@ -162,12 +158,12 @@ class FairTurns:
         """Room by one means or another for everybody in turn: who is first in line also chooses first."""
         by_number = {one.turn.number: one for one in self.late}
         order = Order(self.accounts, [one.turn for one in self.late])
-        watchdog = self.muster.floor.watchdog
+        watchdog = self.builder.floor.watchdog
         while not (self.rooms.tired or watchdog.is_over) and (turn := order.pop()) is not None:
             one = by_number[turn.number]
             watchdog.turn(turn.candidate.charter.source)
             watchdog.so_far = partial(standstill, Hindrance.NO_ROOM, one.asked, one.found)
-            self.muster.promises.hold(EVERYBODY)
+            self.builder.promises.hold(EVERYBODY)
             room = self._find(one)
             if room is None:
                 self._go_without(one)
@@ -175,10 +171,10 @@ class FairTurns:
                 self._send_away(one, room)
         if watchdog.is_over:
             while (turn := order.pop()) is not None:
-                self.muster.reached.discard(turn.candidate.charter.source)
+                self.builder.reached.discard(turn.candidate.charter.source)
 
     def _find(self, one: _Late) -> FairRoom | None:
-        profile = self.muster.profile
+        profile = self.builder.profile
         charter = one.turn.candidate.charter
         if not profile.displace or charter.source in self.rooms.sent:
             return None
@@ -190,13 +186,11 @@ class FairTurns:
         return self.rooms.of_its_own(one.turn, one.asked, one.within)
 
     def _send_away(self, one: _Late, room: FairRoom) -> None:
-        charter, floor = one.turn.candidate.charter, self.muster.floor
+        charter, floor = one.turn.candidate.charter, self.builder.floor
         for pod, together in room.pods:
             to = floor.node(room.moves[pod.key]) if pod.key in room.moves else ""
-            self.muster.actions.append(
-                Displace(pod, charter.source, charter.uid, whole=together or len(one.turn.pods) > 1, to=to)
-            )
-        self.muster.promise(one.asked, room.seats, one.found, len(room.pods))
+            self.builder.displace(pod, charter, whole=together or len(one.turn.pods) > 1, to=to)
+        self.builder.promise(one.asked, room.seats, one.found, len(room.pods))
 
     def _go_without(self, one: _Late) -> None:
         fair = self.accounts.within_share(one.turn.queue, one.turn.amounts)
@@ -212,12 +206,12 @@ class FairTurns:
             sought = Sought.NEVER
         why = standstill(Hindrance.NO_ROOM, one.asked, one.found)
         why = replace(why, sought=sought, again=again, hopes=hopes)
-        keeps = self.muster.keeps(one.asked) if fair else ()  # else nobody waits for it
+        keeps = self.builder.reservation.keeps(one.asked) if fair else ()  # else nobody waits for it
         self._refuse(one.asked, why, keeps)
 
     def _hopes(self, one: _Late, fair: bool) -> frozenset[Hope]:
         """What may let it make others go at another time; nothing if it may not at all."""
-        if not self.muster.profile.displace or one.turn.candidate.charter.preempts is False:
+        if not self.builder.profile.displace or one.turn.candidate.charter.preempts is False:
             return frozenset()
         found = {Hope.OTHERS}
         if fair:
@@ -228,12 +222,10 @@ class FairTurns:
 
     def _refuse(self, asked: Asked, why: Standstill, keeps: tuple[str, ...] = ()) -> None:
         """It hears why not; what was promised to it is no longer."""
-        muster, candidate = self.muster, asked.candidate
+        builder, candidate = self.builder, asked.candidate
         why = replace(why, there=asked.standing + len(candidate.waiting))
-        for pod in candidate.waiting:
-            if candidate.nominated.get(pod.key):
-                muster.actions.append(Nominate(candidate.charter.source, pod, ""))
-        muster.refuse(candidate, why, candidate.waiting, keeps)
+        builder.take_back_promises(candidate, candidate.waiting)
+        builder.refuse(candidate, why, candidate.waiting, keeps)
 
 
 def _asked(turn: Turn) -> Asked:

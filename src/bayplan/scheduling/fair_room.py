@@ -12,7 +12,6 @@ from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Means
 from bayplan.placement.tree import Bools
 from bayplan.scheduling.attempt import Asked, supply_of
-from bayplan.scheduling.displacing import Rooms
 from bayplan.scheduling.displacing_trial import Trial
 from bayplan.scheduling.fair_accounts import Accounts, Use
 from bayplan.scheduling.fair_moves import Mover
@@ -20,6 +19,7 @@ from bayplan.scheduling.fair_order import Turn
 from bayplan.scheduling.fair_victims import Piece, Pieces, Victims, piece_of, rests_until
 from bayplan.scheduling.importance import Unit
 from bayplan.scheduling.own_room import fewest_go, spare_pods
+from bayplan.scheduling.preemption_context import PreemptionContext
 from bayplan.scheduling.promises import priority_of
 
 POOL_FIRST = 32  # of those who could go, how many are looked at first
@@ -40,10 +40,10 @@ class FairRoom:
 class FairRooms:
     """Everybody of queues who could go, during one decision. Whoever was chosen is gone for the others."""
 
-    def __init__(self, rooms: Rooms, accounts: Accounts, now: float) -> None:
-        self.rooms, self.accounts, self.now = rooms, accounts, now
-        self.floor, self.look = rooms.floor, rooms.look
-        self.mover = Mover(rooms)
+    def __init__(self, context: PreemptionContext, accounts: Accounts, now: float) -> None:
+        self.context, self.accounts, self.now = context, accounts, now
+        self.floor, self.look = context.floor, context.look
+        self.mover = Mover(context)
         self._pieces: Pieces | None = None
         self.served: set[Ref] = set()  # gangs that got something
         self.sent: set[Ref] = set()  # gangs of which somebody has to go
@@ -76,7 +76,7 @@ class FairRooms:
     def of_its_own(self, turn: Turn, asked: Asked, within: Bools | None) -> FairRoom | None:
         """Pods of the gang go that it can do without, for those that it cannot."""
         charter = turn.candidate.charter
-        spare = spare_pods(turn.candidate, self.rooms.gone.keys)
+        spare = spare_pods(turn.candidate, self.context.leaving.keys)
         if not spare or charter.tree is None:
             return None
         supply = supply_of(self.look, turn.candidate, charter.tree)
@@ -111,7 +111,7 @@ class FairRooms:
     def pieces(self) -> Pieces:
         """All that could go; worked out once it matters."""
         if self._pieces is None:
-            self._pieces = Pieces(self.look, self.accounts, self.rooms.gone.keys)
+            self._pieces = Pieces(self.look, self.accounts, self.context.leaving.keys)
             for gang in self.served:
                 if self._pieces.drop(gang):
                     self.again = min(self.again, self.now + SOON)
@@ -120,11 +120,11 @@ class FairRooms:
     def _commit(self, turn: Turn, asked: Asked, room: FairRoom) -> None:
         charter = turn.candidate.charter
         self.serve(charter.source)
-        self.rooms.gone.add(pod.key for pod, _ in room.pods)
+        self.context.leaving.add(pod.key for pod, _ in room.pods)
         for gang in {pod.gang for pod, _ in room.pods if pod.gang is not None}:
             self.sent.add(gang)
             self.pieces.renew(gang)
-        self.rooms.budgets.spend(pod for pod, _ in room.pods)
+        self.context.budgets.spend(pod for pod, _ in room.pods)
         for pod, _ in room.pods:
             if pod.key in room.moves:  # whatever takes its place is not known yet: hold it open
                 stand_in = PodKey(pod.key.namespace, f"{pod.key.name} (moved)")
@@ -154,7 +154,7 @@ class FairRooms:
             return None
         seats, moves, pods = found
         units = [Unit((pod,), pod.wants.priority, True, pod.started) for pod in pods]
-        if self.rooms.budgets.broken(units):
+        if self.context.budgets.broken(units):
             return None
         return FairRoom(seats, tuple((pod, False) for pod in pods), moves)
 
@@ -273,10 +273,10 @@ class FairRooms:
             return None
         self.placeless = True
         may_stay = [piece for piece in reversed(pool) if piece not in forced]
-        breaking, others = self.rooms.budgets.split([piece.unit for piece in may_stay])
+        breaking, others = self.context.budgets.split([piece.unit for piece in may_stay])
         mark = self.floor.mark()
         self.floor.lift_many(pod.key for piece in forced for pod in piece.unit.pods)
-        trial = Trial(self.rooms, asked, [*breaking, *others], within, tries_max=self.tries_each)
+        trial = Trial(self.context, asked, [*breaking, *others], within, tries_max=self.tries_each)
         with trial:
             seats = trial.let_stay()
             leaving = {id(unit) for unit in trial.who_goes()} if seats is not None else set()

@@ -9,7 +9,6 @@ from functools import partial
 from bayplan.model.assignment import Assignment, Misfit, Placement
 from bayplan.model.demand import CheckState, Delayed, Demand
 from bayplan.model.gang import Gang, Group, PodSet
-from bayplan.model.profile import Profile
 from bayplan.model.quota import CheckSort, Flavor
 from bayplan.model.refusal import Obstacle, Obstruction
 from bayplan.placement.fences import place_aligned
@@ -92,7 +91,7 @@ def has_places(round_: Round, demand: Demand, wanted: Sequence[Wanted]) -> bool:
         [want] = wanted
         supply, columns = _supply(round_, demand, want.flavor), round_.rooms.columns(want.flavor)
         if columns is None:
-            return has_place(supply, want.gang, round_.profile)
+            return has_place(supply, want.gang, round_.profile, round_.watchdog.check)
     return isinstance(find_places(round_, demand, wanted, brief=True), dict)
 
 
@@ -119,7 +118,7 @@ def _find(
         if want.grows and not empty:
             _lift(round_, want, -1)
         supply, rules = _supply(round_, demand, want.flavor, empty=empty), round_.profile.zones
-        find = partial(_answer, round_.profile, demand, want, brief)
+        find = partial(_answer, round_, demand, want, brief)
         lifted = want.grows and not demand.failed_nodes
         answer = place_aligned(supply, want.gang, columns, rules, find, want.held, lifted=lifted).placement
         if want.grows and not empty:
@@ -138,14 +137,15 @@ def _find(
 
 
 def _answer(
-    profile: Profile, demand: Demand, want: Wanted, brief: bool, supply: Supply, gang: Gang
+    round_: Round, demand: Demand, want: Wanted, brief: bool, supply: Supply, gang: Gang
 ) -> Placement:
     """What the engine says, be it to a new gang, to one that lost nodes, or to one that grows."""
+    profile = round_.profile
     if demand.failed_nodes:
         return replace_nodes(supply, gang, want.held, demand.failed_nodes, profile)
     if want.grows:
         return resize(supply, gang, want.held, profile)
-    return place(supply, gang, profile, brief=brief)
+    return place(supply, gang, profile, brief=brief, check=round_.watchdog.check)
 
 
 def _lift(round_: Round, want: Wanted, sign: int) -> None:

@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
     with multiprocessing.Pool(max(options.processes, 1)) as pool:
         reports = list(pool.imap_unordered(_run, runs, chunksize=4))
     reports.sort(key=lambda report: (plays.index(report.play), report.seed))
-    failed = [_summary(play, [one for one in reports if one.play == play]) for play in plays]
+    failed = [_summary(play, [one for one in reports if one.play == play], options.throw) for play in plays]
     print(
         f"{len(reports):,} runs, {sum(one.steps for one in reports):,} steps, "
         f"{sum(sum(one.faults.values()) for one in reports):,} faults injected, {sum(failed)} violations"
@@ -84,14 +84,15 @@ def _one(play: str, seed: int, *, throw: bool) -> int:
     return 1 if report.violations else 0
 
 
-def _summary(play: str, reports: list[Report]) -> int:
+def _summary(play: str, reports: list[Report], throw: bool) -> int:
     """Say what came of the seeds of a play; how many of them show a violation."""
     faults: Counter[str] = Counter()
     for report in reports:
         faults.update(report.faults)
         if report.violations:
             print(f"{play} {report.seed}: {report.violations[0]}")
-            print(f"  again: python -m bayplan.simulator --play {play} --seed {report.seed}")
+            again = f"--play {play} --seed {report.seed}{' --throw' if throw else ''}"
+            print(f"  again: python -m bayplan.simulator {again}")
     failed = sum(bool(report.violations) for report in reports)
     admissions, workloads = sum(r.admissions for r in reports), sum(r.workloads for r in reports)
     finished, jobs = sum(r.finished for r in reports), sum(r.jobs for r in reports)

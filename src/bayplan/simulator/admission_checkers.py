@@ -51,6 +51,7 @@ class QueueWatchman:
     promised: dict[str, tuple[str, float]] = field(default_factory=dict)  # victim → for whom, and when
     read: dict[str, tuple[str, Admitted]] = field(default_factory=dict)  # by uid, for a resourceVersion
     admissions: int = 0
+    held_up: Callable[[str], bool] = lambda _: False  # whether errors keep a Workload from being read
 
     def check(self, objects: List, now: float) -> Iterator[str]:
         """Everything that is wrong right now."""
@@ -130,7 +131,7 @@ class QueueWatchman:
         checks = status.get("admissionChecks") or []
         if admitted and not evicted and any(check["state"] != "Ready" for check in checks):
             yield f"workload {name} is admitted before its checks are ready"
-        if not (reserved and evicted):
+        if not (reserved and evicted) or self.held_up(name):
             self.leaving.pop(meta["uid"], None)
         elif now - self.leaving.setdefault(meta["uid"], now) > EVICTED_SECONDS:
             yield f"workload {name} was told to leave and keeps its quota"

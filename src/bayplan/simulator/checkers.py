@@ -13,7 +13,7 @@ from bayplan.dialects.kube.wire import PodWire, amounts_of, pod_amounts
 from bayplan.dialects.kueue.jobs import job_gang
 from bayplan.model.gang import PodSet, Ref, Segment
 from bayplan.model.plan import Bind, Plan
-from bayplan.state.board import Board
+from bayplan.state.board import SchedulingState
 from bayplan.state.line import Place
 
 Object = dict[str, Any]
@@ -119,7 +119,7 @@ def _segments(
         yield f"job {name} has broken segments of {segment.size} in {segment.level} {odd}"
 
 
-def plan_is_whole(plan: Plan, state: Board) -> Iterator[str]:
+def plan_is_whole(plan: Plan, state: SchedulingState) -> Iterator[str]:
     """A gang is bound whole or not at all: every waiting pod of it is in the plan."""
     bound: dict[Ref, int] = {}
     for action in plan.actions:
@@ -131,15 +131,15 @@ def plan_is_whole(plan: Plan, state: Board) -> Iterator[str]:
             yield f"gang {ref.name} would start {count} of {waiting} pods"
 
 
-def belief_is_consistent(state: Board) -> Iterator[str]:
+def belief_is_consistent(state: SchedulingState) -> Iterator[str]:
     """The ledger, the room on nodes and the queues agree with each other."""
-    sums = state.ledger.by_node()
-    for cluster in state.clusters.values():
+    sums = state.store.nodes.ledger.by_node()
+    for cluster in state.store.nodes.clusters.values():
         for name, used in cluster.used.items():
             held = {resource: amount for resource, amount in used.items() if amount}
             if held != {r: a for r, a in sums.get(name, {}).items() if a}:
                 yield f"node {name}: the ledger says {sums.get(name, {})}, the cluster {held}"
-    for ref in state.charters:
+    for ref in state.store.charters:
         if state.place_of(ref) is None:
             yield f"gang {ref} is in no queue"
     for entry in state.entries():

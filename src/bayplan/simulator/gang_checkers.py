@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bayplan.backends.stagehands.objects import OVER, is_leaving, phase_of
-from bayplan.dialects.kueue.job_defaults import TOPOLOGY_GATE
-from bayplan.dialects.kueue.job_running import STOPPING
-from bayplan.dialects.kueue.job_starts import POD_SET, WORKLOAD_NAME
+from bayplan.dialects.kueue.annotations import POD_SET, STOPPING, TOPOLOGY_GATE, WORKLOAD_NAME
 from bayplan.model.node import HOSTNAME
 from bayplan.simulator.admitted import conditions_of
 from bayplan.simulator.checkers import over_committed

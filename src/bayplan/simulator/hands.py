@@ -12,7 +12,7 @@ from bayplan.backends.embedded.store import Store
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.times import timestamp
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from bayplan.dialects.kueue.assignment_reading import decode_assignment
 from bayplan.dialects.kueue.conditions import ADMITTED, DEACTIVATION_TARGET, EVICTED, QUOTA_RESERVED, is_true
 from bayplan.model.node import HOSTNAME
@@ -23,7 +23,7 @@ from bayplan.simulator.stage import PLAIN_NODES, PLAIN_PODS
 T = TypeVar("T")
 
 NEVER = float("inf")
-WORKLOADS = admitting.WORKLOADS
+WORKLOADS = api_kinds.WORKLOADS
 ANSWERS = ("Ready", "Ready", "Ready", "Ready", "Retry", "Rejected")
 UNHEALTHY_AFTER = 5.0
 
@@ -163,15 +163,15 @@ class Hands:
             self._patch(workload, {"spec": {"active": True}})
 
     def _change_quota(self) -> None:
-        for queue in self._one_of(self._rules(admitting.CLUSTER_QUEUES)):
-            self._resize(admitting.CLUSTER_QUEUES, queue)
+        for queue in self._one_of(self._rules(api_kinds.CLUSTER_QUEUES)):
+            self._resize(api_kinds.CLUSTER_QUEUES, queue)
 
     def _resize_cohort(self) -> None:
         with_quota = [
-            cohort for cohort in self._rules(admitting.COHORTS) if cohort["spec"].get("resourceGroups")
+            cohort for cohort in self._rules(api_kinds.COHORTS) if cohort["spec"].get("resourceGroups")
         ]
         for cohort in self._one_of(with_quota):
-            self._resize(admitting.COHORTS, cohort)
+            self._resize(api_kinds.COHORTS, cohort)
 
     def _resize(self, kind: Kind, obj: Object) -> None:
         groups = copy.deepcopy(obj["spec"]["resourceGroups"])
@@ -180,10 +180,10 @@ class Hands:
         self.store.patch(kind, "", obj["metadata"]["name"], {"spec": {"resourceGroups": groups}})
 
     def _take_away_flavor(self) -> None:
-        self._take_away(admitting.FLAVORS)
+        self._take_away(api_kinds.FLAVORS)
 
     def _take_away_topology(self) -> None:
-        self._take_away(admitting.TOPOLOGIES)
+        self._take_away(api_kinds.TOPOLOGIES)
 
     def _take_away(self, kind: Kind) -> None:
         """Delete a definition, and have it back a little later."""
@@ -200,12 +200,12 @@ class Hands:
             self.store.create(kind, obj)
 
     def _stop_queue(self) -> None:
-        for queue in self._one_of(self._rules(admitting.CLUSTER_QUEUES)):
-            self._stop(admitting.CLUSTER_QUEUES, "", queue["metadata"]["name"])
+        for queue in self._one_of(self._rules(api_kinds.CLUSTER_QUEUES)):
+            self._stop(api_kinds.CLUSTER_QUEUES, "", queue["metadata"]["name"])
 
     def _stop_door(self) -> None:
-        for door in self._one_of(self._rules(admitting.LOCAL_QUEUES)):
-            self._stop(admitting.LOCAL_QUEUES, NAMESPACE, door["metadata"]["name"])
+        for door in self._one_of(self._rules(api_kinds.LOCAL_QUEUES)):
+            self._stop(api_kinds.LOCAL_QUEUES, NAMESPACE, door["metadata"]["name"])
 
     def _stop(self, kind: Kind, namespace: str, name: str) -> None:
         policy = {"spec": {"stopPolicy": self.rng.choice(("Hold", "HoldAndDrain"))}}

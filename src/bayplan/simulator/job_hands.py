@@ -14,7 +14,7 @@ from bayplan.backends.stagehands.objects import OVER, is_leaving, phase_of
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.kube.times import timestamp
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from bayplan.dialects.kueue.conditions import FINISHED, is_true
 from bayplan.model.rules import Taint
 from bayplan.simulator.binder import bears
@@ -24,7 +24,7 @@ from bayplan.simulator.stage import PLAIN_NODES, PLAIN_PODS
 
 T = TypeVar("T")
 NEVER = float("inf")
-WORKLOADS = admitting.WORKLOADS
+WORKLOADS = api_kinds.WORKLOADS
 AT_ONCE = Deletion.from_body({"gracePeriodSeconds": 0})
 WITH_ALL = Deletion.from_body({"propagationPolicy": "Background"})
 
@@ -231,21 +231,21 @@ class JobHands:
         return [one for one in found if not is_leaving(one) and not is_true(one, FINISHED)]
 
     def _change_quota(self) -> None:
-        for queue in self._one_of(self.store.list(admitting.CLUSTER_QUEUES).items):
+        for queue in self._one_of(self.store.list(api_kinds.CLUSTER_QUEUES).items):
             groups = copy.deepcopy(queue["spec"]["resourceGroups"])
             flavor = self.rng.choice(groups[0]["flavors"])
             flavor["resources"][1]["nominalQuota"] = self.rng.choice(("4", "12", "32"))
             name = queue["metadata"]["name"]
-            self._patch(admitting.CLUSTER_QUEUES, "", name, {"spec": {"resourceGroups": groups}})
+            self._patch(api_kinds.CLUSTER_QUEUES, "", name, {"spec": {"resourceGroups": groups}})
 
     def _stop_queue(self) -> None:
-        for queue in self._one_of(self.store.list(admitting.CLUSTER_QUEUES).items):
+        for queue in self._one_of(self.store.list(api_kinds.CLUSTER_QUEUES).items):
             name, how = queue["metadata"]["name"], self.rng.choice(("Hold", "HoldAndDrain"))
-            self._patch(admitting.CLUSTER_QUEUES, "", name, {"spec": {"stopPolicy": how}})
+            self._patch(api_kinds.CLUSTER_QUEUES, "", name, {"spec": {"stopPolicy": how}})
             again = {"spec": {"stopPolicy": "None"}}
             self.plan(
                 self.now + self.rng.uniform(2, 40),
-                partial(self._patch, admitting.CLUSTER_QUEUES, "", name, again),
+                partial(self._patch, api_kinds.CLUSTER_QUEUES, "", name, again),
             )
 
     # ── the store ──

@@ -47,7 +47,7 @@ class JobsSimulation(Storm):
         if self.chances.crash and rng.random() < 0.5:  # what a restart would hide
             self.chances = replace(self.chances, crash=self.chances.crash / 10, torn=self.chances.torn / 10)
         self.cast = (self.hands.step, self.crew().step, Binder(self.store).step)
-        self.gangs, self.queues = GangWatchman(self.hands.written), QueueWatchman()
+        self.gangs, self.queues = GangWatchman(self.hands.written), QueueWatchman(held_up=self.is_held_up)
         self.looks = 0
 
     def roles(self) -> Sequence[Role]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.running import resource
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from bayplan.dialects.kueue.annotations import (
     MINIMUM,
     PREFERRED,
@@ -65,19 +65,19 @@ def jobs_world(rng: Random, until: float) -> JobsWorld:
     nodes = _nodes(rng)
     pools = sorted({made["metadata"]["labels"][POOL] for made in nodes})
     levels = [{"nodeLabel": level} for level in (BLOCK, RACK, HOSTNAME)]
-    rules = [_named(admitting.TOPOLOGIES, "hall", {"levels": levels})]
+    rules = [_named(api_kinds.TOPOLOGIES, "hall", {"levels": levels})]
     for pool in pools:
         spec: Object = {"nodeLabels": {POOL: pool}, "topologyName": "hall"}
         if rng.random() < 0.3:
             spec["tolerations"] = [{"key": "example.com/new", "operator": "Exists", "effect": "NoSchedule"}]
-        rules.append(_named(admitting.FLAVORS, pool, spec))
+        rules.append(_named(api_kinds.FLAVORS, pool, spec))
     rules += [_priority_class(name, value) for name, value in PRIORITIES.items()]
     doors = []
     together = rng.random() < 0.5
     for number in range(rng.randint(1, 3)):
         rules.append(_queue(rng, f"queue-{number}", pools, shared=together))
         doors.append(f"door-{number}")
-        rules.append(_named(admitting.LOCAL_QUEUES, doors[-1], {"clusterQueue": f"queue-{number}"}))
+        rules.append(_named(api_kinds.LOCAL_QUEUES, doors[-1], {"clusterQueue": f"queue-{number}"}))
     arrivals = [
         Arrival(rng.uniform(0, until * 0.8), _job(rng, f"job-{number}", doors))
         for number in range(rng.randint(3, 9))
@@ -144,7 +144,7 @@ def _queue(rng: Random, name: str, pools: list[str], *, shared: bool) -> tuple[K
             "reclaimWithinCohort": rng.choice(("Never", "LowerPriority", "Any")),
         },
     }
-    return _named(admitting.CLUSTER_QUEUES, name, {**spec, **({"cohortName": "all"} if shared else {})})
+    return _named(api_kinds.CLUSTER_QUEUES, name, {**spec, **({"cohortName": "all"} if shared else {})})
 
 
 # ── what people bring ──────────────────────────────────────────────────────────────────────────────

@@ -24,7 +24,7 @@ from bayplan.simulator.pods_world import group_kind, pods_world
 from bayplan.simulator.scheduling_storm import ANY_PLACE, SchedulingStorm
 from bayplan.simulator.stage import PLAIN_NODES, PLAIN_PODS
 from bayplan.simulator.storm import EPOCH, NEVER
-from bayplan.state.board import Board
+from bayplan.state.board import SchedulingState
 from bayplan.state.line import Place
 
 COMING_SECONDS = 130.0  # some still come when the storm is over
@@ -107,17 +107,17 @@ class PodsSimulation(SchedulingStorm):
         self.report.faults["displaced"] += len(self.watchman.sent)
 
 
-def same_story(ours: Board, theirs: Board, *, promises: bool) -> Iterator[str]:
+def same_story(ours: SchedulingState, theirs: SchedulingState, *, promises: bool) -> Iterator[str]:
     """Two boards at rest believe the same, whichever way they came to it.
 
     That a promise is taken back is written once; if that write was lost, the API still has it.
     """
     for what, mine, fresh in (
-        ("the ledger", ours.ledger.by_node(), theirs.ledger.by_node()),
+        ("the ledger", ours.store.nodes.ledger.by_node(), theirs.store.nodes.ledger.by_node()),
         ("the index", _indexed(ours), _indexed(theirs)),
         ("who is on nodes", _placed(ours), _placed(theirs)),
         ("promised room", _promised(ours) if promises else {}, _promised(theirs) if promises else {}),
-        ("the rules", ours.charters, theirs.charters),
+        ("the rules", ours.store.charters, theirs.store.charters),
         ("who stands where", _standing(ours), _standing(theirs)),
     ):
         if mine != fresh:
@@ -130,23 +130,24 @@ def _one(mine: Any, fresh: Any) -> str:
     return f"{mine.get(key)} instead of {fresh.get(key)}"
 
 
-def _placed(board: Board) -> dict[Any, Pod]:
+def _placed(board: SchedulingState) -> dict[Any, Pod]:
     """Which place in its gang one has that is about to leave is of no account."""
     return {
-        key: replace(pod, pod_set="", rank=0) if pod.leaving else pod for key, pod in board.placed.items()
+        key: replace(pod, pod_set="", rank=0) if pod.leaving else pod
+        for key, pod in board.store.placed.items()
     }
 
 
-def _indexed(board: Board) -> dict[Any, Any]:
-    names = {slot: name for name, slot in board.index.slots.numbers.items()}
-    return {key: (names[one.node], one.shape, one.leaving) for key, one in board.index.pods.items()}
+def _indexed(board: SchedulingState) -> dict[Any, Any]:
+    names = {slot: name for name, slot in board.store.index.slots.numbers.items()}
+    return {key: (names[one.node], one.shape, one.leaving) for key, one in board.store.index.pods.items()}
 
 
-def _promised(board: Board) -> dict[Any, str]:
-    return {key: node for key, (_, node) in board.nominations.items()}
+def _promised(board: SchedulingState) -> dict[Any, str]:
+    return {key: node for key, (_, node) in board.store.nominations.items()}
 
 
-def _standing(board: Board) -> dict[Any, Any]:
+def _standing(board: SchedulingState) -> dict[Any, Any]:
     return {
         entry.ref: (
             "waits" if entry.place in (Place.PARKED, Place.READY) else str(entry.place),

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from bayplan.dialects.api import Kind
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from bayplan.dialects.kueue.queues import PROVISIONING
 from bayplan.model.node import HOSTNAME
 from bayplan.simulator.objects import BLOCK, GPU, NAMESPACE, RACK, Object, node
@@ -38,13 +38,13 @@ def queue_world(rng: Random, until: float) -> QueueWorld:
     queues = [
         _queue(rng, f"queue-{number}", names, len(cohorts), check) for number in range(rng.randint(1, 4))
     ]
-    entrances = [_named(admitting.LOCAL_QUEUES, f"door-{n}", {"clusterQueue": f"queue-{n}"}, NAMESPACE)
+    entrances = [_named(api_kinds.LOCAL_QUEUES, f"door-{n}", {"clusterQueue": f"queue-{n}"}, NAMESPACE)
                  for n in range(len(queues))]  # fmt: skip
-    entrances.append(_named(admitting.LOCAL_QUEUES, "side-door", {"clusterQueue": "queue-0"}, NAMESPACE))
+    entrances.append(_named(api_kinds.LOCAL_QUEUES, "side-door", {"clusterQueue": "queue-0"}, NAMESPACE))
     rules = [*_topologies(names), *flavors, *cohorts, *queues, *entrances]
     if check:
         controller = rng.choice(("example.com/gate", PROVISIONING))
-        rules.insert(0, _named(admitting.CHECKS, CHECK, {"controllerName": controller}))
+        rules.insert(0, _named(api_kinds.CHECKS, CHECK, {"controllerName": controller}))
     arrivals, seconds = _arrivals(rng, [obj["metadata"]["name"] for _, obj in entrances], until)
     return QueueWorld(_nodes(rng), rules, arrivals, seconds)
 
@@ -86,7 +86,7 @@ def _topologies(flavors: list[str]) -> list[tuple[Kind, Object]]:
     levels = {"hall": (BLOCK, RACK, HOSTNAME), "racks": (RACK, HOSTNAME), "coarse": (BLOCK, RACK)}
     used = {"hall": {"gold", "any"}, "racks": {"flat"}, "coarse": {"coarse"}}
     return [
-        _named(admitting.TOPOLOGIES, name, {"levels": [{"nodeLabel": level} for level in levels[name]]})
+        _named(api_kinds.TOPOLOGIES, name, {"levels": [{"nodeLabel": level} for level in levels[name]]})
         for name in levels
         if used[name].intersection(flavors)
     ]
@@ -103,7 +103,7 @@ def _flavors(rng: Random) -> list[tuple[Kind, Object]]:
     first = rng.choice(("gold", "any"))
     names = [first, *rng.sample([name for name in known if name != first], rng.randint(0, 2))]
     rng.shuffle(names)
-    return [_named(admitting.FLAVORS, name, {**known[name], "tolerations": [TOLERATED]}) for name in names]
+    return [_named(api_kinds.FLAVORS, name, {**known[name], "tolerations": [TOLERATED]}) for name in names]
 
 
 def _cohorts(rng: Random, flavors: list[str]) -> list[tuple[Kind, Object]]:
@@ -114,7 +114,7 @@ def _cohorts(rng: Random, flavors: list[str]) -> list[tuple[Kind, Object]]:
         )
         if rng.random() < 0.4:
             spec["resourceGroups"] = [_group(rng, flavors, limited="parentName" in spec)]
-        found.append(_named(admitting.COHORTS, f"cohort-{number}", spec))
+        found.append(_named(api_kinds.COHORTS, f"cohort-{number}", spec))
     return found
 
 
@@ -137,7 +137,7 @@ def _queue(rng: Random, name: str, flavors: list[str], cohorts: int, check: bool
     if check and rng.random() < 0.6:
         some = {"onFlavors": [mine[0]]} if rng.random() < 0.3 else {}
         spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": CHECK, **some}]}
-    return _named(admitting.CLUSTER_QUEUES, name, spec)
+    return _named(api_kinds.CLUSTER_QUEUES, name, spec)
 
 
 def _group(rng: Random, flavors: list[str], *, limited: bool) -> Object:
@@ -189,7 +189,7 @@ def _arrivals(rng: Random, doors: list[str], until: float) -> tuple[list[Arrival
             "active": True,
             "podSets": _pod_sets(rng),
         }
-        found.append(Arrival(rng.uniform(0, until), _named(admitting.WORKLOADS, name, spec, NAMESPACE)[1]))
+        found.append(Arrival(rng.uniform(0, until), _named(api_kinds.WORKLOADS, name, spec, NAMESPACE)[1]))
         seconds[name] = rng.choice((10.0, 30.0, 90.0, 300.0, 300.0, float("inf")))
     return sorted(found, key=lambda arrival: arrival.when), seconds
 

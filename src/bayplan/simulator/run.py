@@ -45,7 +45,7 @@ class Simulation(SchedulingStorm):
             self._furnish_queues(Random(seed + 2))
         cast: list[Actor] = [self._hand_in, self.crew().step]
         self.cast = cast if self.hands is None else [*cast, self.hands.step]
-        self.watchman, self.queue_watchman = checkers.Watchman(), QueueWatchman()
+        self.watchman, self.queue_watchman = checkers.Watchman(), QueueWatchman(held_up=self.is_held_up)
         self.looks = 0
 
     def _furnish_jobs(self) -> None:
@@ -115,7 +115,7 @@ class Simulation(SchedulingStorm):
                  if entry.place in (Place.READY, Place.COMMITTED, Place.BACKOFF)]  # fmt: skip
         fresh = SchedulerRole()
         view = self.begin_afresh(fresh)
-        ours, theirs = state.ledger.by_node(), fresh.state.ledger.by_node()
+        ours, theirs = state.store.nodes.ledger.by_node(), fresh.state.store.nodes.ledger.by_node()
         if ours != theirs:
             found.append(f"the ledger says {ours}, a fresh list gives {theirs}")
         would = list(self.would_do(fresh, view))

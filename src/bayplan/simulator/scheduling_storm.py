@@ -43,7 +43,7 @@ class SchedulingStorm(Storm):
         if any(intake.quarantine for intake in self.loop.intakes.values()):
             return False  # not all was read
         busy = [one.ref.name for one in state.entries() if one.place not in ANY_PLACE]
-        if state.doubted or state.partial or any(not self._is_excused(name) for name in busy):
+        if state.gangs.doubted or state.gangs.partial or any(not self._is_excused(name) for name in busy):
             return False  # something is under way, or nobody knows whether it is
         self.judged = self.now
         return True
@@ -51,7 +51,7 @@ class SchedulingStorm(Storm):
     def begin_afresh(self, fresh: SchedulerRole) -> Turn | None:
         """Have another scheduler learn all that the API tells, and whom room is kept for; what it sees."""
         Loop(EmbeddedBackend(self.store), (fresh,), MemoryJournal()).take_in(self.now)
-        fresh.state.kept = self.scheduler.state.kept
+        fresh.state.gangs.kept = self.scheduler.state.gangs.kept
         return fresh.look(self.now)
 
     def would_do(self, fresh: SchedulerRole, view: Turn | None) -> Iterator[Bind | Displace]:

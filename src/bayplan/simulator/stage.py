@@ -7,29 +7,30 @@ from dataclasses import replace
 from random import Random
 
 from bayplan.backends.definitions import DEFINITIONS, define
+from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.gangs import ALL_OF_IT, GangApi
 from bayplan.backends.embedded.store import Store
 from bayplan.backends.stagehands.definitions import definitions
 from bayplan.dialects.kube.wire import NODES, PODS_KIND
-from bayplan.dialects.kueue import admitting, scheduled
+from bayplan.dialects.kueue import api_kinds, scheduled
 
 PLAIN_NODES = replace(NODES, wire=None)
 PLAIN_PODS = replace(PODS_KIND, wire=None)
 LISTED = {"nodes": PLAIN_NODES, "pods": PLAIN_PODS, "jobs": scheduled.JOBS} | {
     kind.plural: kind
     for kind in (
-        admitting.TOPOLOGIES,
-        admitting.FLAVORS,
-        admitting.COHORTS,
-        admitting.CLUSTER_QUEUES,
-        admitting.WORKLOADS,
+        api_kinds.TOPOLOGIES,
+        api_kinds.FLAVORS,
+        api_kinds.COHORTS,
+        api_kinds.CLUSTER_QUEUES,
+        api_kinds.WORKLOADS,
     )
 }
 
 
 def stage(clock: Callable[[], float], ids: Random, gang_api: GangApi = ALL_OF_IT) -> Store:
     """An API where nothing exists yet, with everything that can be defined in it; names come from `ids`."""
-    store = Store(
+    store = new_store(
         clock,
         lambda: f"{ids.getrandbits(64):016x}",
         lambda: "".join(ids.choice("bcdfghjklm") for _ in range(5)),

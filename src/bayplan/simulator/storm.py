@@ -208,6 +208,12 @@ class Storm(ABC):
     def _is_excused(self, problem: str) -> bool:
         return self.sabotage is not None and self.sabotage.excuses(problem)
 
+    def is_held_up(self, name: str) -> bool:
+        """Whether some of the victim's objects still wait to be read again, after errors thrown at it."""
+        if self.sabotage is None or not self.sabotage.is_victim(name):
+            return False
+        return any(len(intake.quarantine) for intake in self.loop.intakes.values())
+
     def _contained(self, sentence: str, error: BaseException, **facts: str) -> None:
         """Only what was thrown on purpose may be contained."""
         if not isinstance(error, Thrown):

@@ -26,7 +26,7 @@ from bayplan.simulator.trees_gangs import (
     holds,
 )
 from bayplan.simulator.trees_queues import CPU, Books, amounts_of_pod
-from bayplan.state.board import Board
+from bayplan.state.board import SchedulingState
 
 SLACK_SECONDS = 60.0  # writes that nobody answers, backoff, pods that take their time to go
 
@@ -111,13 +111,13 @@ class TreeWatchman:
 
     # ── what is decided ──
 
-    def planned(self, plan: Plan, told: List, belief: Board, now: float) -> Iterator[str]:
+    def planned(self, plan: Plan, told: List, belief: SchedulingState, now: float) -> Iterator[str]:
         """Nobody starts in part or beyond a limit; nobody yields to a lower claim.
 
         Pods whose binding is under way count as bound, and those who were sent away as leaving; before
         anything is taken from a queue it also has what is promised to it, or given to it now.
         """
-        assumed = belief.assumed
+        assumed = belief.store.assumed
         binds = [one for one in plan.actions if isinstance(one, Bind)]
         moves = [one for one in plan.actions if isinstance(one, Displace)]
         if not binds and not moves:
@@ -125,7 +125,7 @@ class TreeWatchman:
         objects = {plural: told(plural) for plural in ("pods", "groups", "queues")}
         found = groves(objects.__getitem__)
         pods = {_key(pod): pod for pod in objects["pods"]}
-        for key in belief.displaced:
+        for key in belief.store.displaced:
             if key in pods:
                 pods[key]["metadata"]["deletionTimestamp"] = "soon"
         going = {move.pod.key for move in moves}
@@ -139,7 +139,7 @@ class TreeWatchman:
                 _take(kept, found.get(group_of(pod)), pod)
         before = replace(kept, use=dict(kept.use), lasting=dict(kept.lasting))
         given = [one.pod.key for one in plan.actions if isinstance(one, Bind) or _promises(one)]
-        for key in dict.fromkeys((*belief.nominations, *given)):
+        for key in dict.fromkeys((*belief.store.nominations, *given)):
             if (pod := pods.get(key)) is not None:
                 _take(before, found.get(group_of(pod)), pod)
         yield from self._moved(moves, found, pods, kept, standing, before.use, now)

@@ -44,7 +44,7 @@ from bayplan.simulator.trees_hands import TreeHands
 from bayplan.simulator.trees_queues import CPU, Books, amounts_of_pod
 from bayplan.simulator.trees_room import Ground, has_room
 from bayplan.simulator.trees_world import trees_world
-from bayplan.state.board import Board
+from bayplan.state.board import SchedulingState
 
 Object = dict[str, Any]
 TOLD = {"pods": PODS_KIND, "groups": wire.POD_GROUPS, "queues": wire.QUEUES}
@@ -93,7 +93,7 @@ class TreesSimulation(SchedulingStorm):
         yield from belief_is_consistent(self.scheduler.state)
         sure = self.now - max(self.lost, self.begun, self.hands.ruled) > IN_DOUBT_SECONDS
         exact = sure and not self._rules_were_lost()
-        told = {key for key, pod in self.scheduler.state.pods.items() if pod.node}
+        told = {key for key, pod in self.scheduler.state.store.pods.items() if pod.node}
         yield from self.watchman.check(self.listed, self.now, told, exact=exact)
 
     def _rules_were_lost(self) -> bool:
@@ -127,11 +127,12 @@ class TreesSimulation(SchedulingStorm):
             else:
                 yield f"{action.by.name} could have {action.pod.key.name} make room but waits"
 
-    def _who_could_start(self, state: Board) -> Iterator[str]:
+    def _who_could_start(self, state: SchedulingState) -> Iterator[str]:
         """Groups whose minima have room on free nodes, within what their queues may have."""
         found = groves(self.listed)
         kept = books(self.listed, found)
-        keeper, spared = ("", frozenset[str]()) if state.kept is None else (state.kept[0].name, state.kept[1])
+        reserved = state.gangs.kept
+        keeper, spared = ("", frozenset[str]()) if reserved is None else (reserved[0].name, reserved[1])
         for grove in found.values():
             told = state.told(Ref(names.DIALECT, names.POD_GROUP.kind, NAMESPACE, grove.name))
             if (told is not None and told.unsure) or not may_start(grove, kept):
@@ -181,9 +182,9 @@ def may_start(grove: Grove, kept: Books) -> bool:
     return not any(then.too_much(grove.queue, lasting=grove.lasting))
 
 
-def same_shares(ours: Board, theirs: Board) -> Iterator[str]:
+def same_shares(ours: SchedulingState, theirs: SchedulingState) -> Iterator[str]:
     """Two boards at rest believe the same of what queues have and want."""
-    mine, fresh = ours.fair.view(), theirs.fair.view()
+    mine, fresh = ours.store.fair.view(), theirs.store.fair.view()
     if (mine is None) != (fresh is None):
         yield f"queues are known to one of us only: {mine} and {fresh}"
     if mine is None or fresh is None:

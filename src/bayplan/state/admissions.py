@@ -15,6 +15,7 @@ from bayplan.model.change import (
     NodeSeen,
     PodLost,
     PodSeen,
+    QueueLost,
     QueueSeen,
     Started,
     TopologyLost,
@@ -99,9 +100,13 @@ class AdmissionState:
         effect = self.rules.apply(change)
         match change:
             case QueueSeen(queue):
-                self.lines.line(queue.name).strict = queue.strict
+                line = self.lines.line(queue.name)
+                line.strict = queue.strict
+                line.hold(queue.unprotected)
                 if effect is not Effect.NONE:
                     self._stand_again(lambda standing: standing.queue == queue.name)
+            case QueueLost(name):
+                self.lines.line(name).hold(False)  # its gangs are told that it is missing
             case EntranceSeen(Entrance(namespace, name)) | EntranceLost(namespace, name):
                 if effect is not Effect.NONE:
                     self._stand_again(lambda standing: standing.demand.entrance == (namespace, name))
@@ -142,6 +147,7 @@ class AdmissionState:
     def _rules_changed(self) -> None:
         rules = self.rules
         self.holdings.set_rules(rules.flavors, rules.shared.values(), rules.queues.values())
+        self.lines.drop_unused(rules.queues)
         self._wake_all()
 
     def _shift(self, shifts: Iterable[Shift]) -> None:
@@ -273,21 +279,25 @@ class AdmissionState:
                 self.lines.wake(queue.name)
         self._wake_topologies(self.holdings.topologies_of(holding))
 
-    def heads(self, now: float, failed: Failed | None = None) -> list[Head]:
+    def heads(
+        self, now: float, failed: Failed | None = None, unread: Callable[[Ref], bool] = lambda _: False
+    ) -> list[Head]:
         """The gangs to decide on now: those that wait for a place, and the first of every line."""
         for standing in self.lines.due(now):
-            self._come_due(standing, now)
+            self._come_due(standing, now, unread)
         if self.zones.active and self.zones.catch_up(now):
             self.generation += 1
             self._wake_topologies(self.holdings.clusters)
         return heads_of(self.rules, self.lines, now, failed)
 
-    def _come_due(self, standing: Standing, now: float) -> None:
+    def _come_due(self, standing: Standing, now: float, unread: Callable[[Ref], bool]) -> None:
         ref = standing.demand.gang.source
         match standing.place:
             case Place.BACKOFF:
                 standing.shape = self.rules.shape_of(standing.demand, standing.queue, standing.rank)
                 self.lines.move(standing, Place.WAITING)
+            case Place.COMMITTED if unread(ref):  # its newest version may say that it is admitted
+                self.lines.move(standing, Place.COMMITTED, now + ASSUMED_SECONDS)
             case Place.COMMITTED:  # nobody ever said how the write ended
                 self.admission_failed(ref, now)
 

@@ -33,6 +33,10 @@ class Stock:
     shapes: dict[tuple[bool, Hashable], int] = field(default_factory=dict)  # parked or not, and which
     lined: dict[tuple[str, bool, Hashable], int] = field(default_factory=dict)  # queue, put off, and shape
 
+    def is_empty(self) -> bool:
+        """Whether no gang waits or holds anything here."""
+        return not (self.reserving or self.lined)
+
     def sort(self, refused: Mapping[str, Container[Hashable]]) -> None:
         """Tell those that wait for something to happen from the others. They change by whole shapes."""
         self.ready, self.parked, self.shapes = 0, 0, {}
@@ -100,8 +104,8 @@ class Census:
         for gone in before.values():
             self._wait(gone, -1)
         self._waiting = now
-        for stock in (*self.queues.values(), *self.entrances.values()):
-            stock.sort(refused)
+        _sort_all(self.queues, refused)
+        _sort_all(self.entrances, refused)
 
     def _hold(self, holding: Holding, sign: int) -> None:
         for stock in self._stocks(holding.queue, holding.demand):
@@ -118,6 +122,15 @@ class Census:
         if way not in self.entrances:
             self.entrances[way] = Stock()
         return self.queues[queue], self.entrances[way]
+
+
+def _sort_all(stocks: dict[K, Stock], refused: Mapping[str, Container[Hashable]]) -> None:
+    """Bring every stock up to date; of a queue or entrance without gangs nothing is kept."""
+    for name, stock in list(stocks.items()):
+        if stock.is_empty():
+            del stocks[name]
+        else:
+            stock.sort(refused)
 
 
 def _is_same(before: _Waiting, standing: Standing, later: bool) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -20,15 +21,32 @@ CLAIMED_MAX = 2**60
 """The most that gangs are taken to hold in a leaf of several nodes; more than all of these have."""
 
 
+class Hostless(dict[str, str]):
+    """Labels of a node without a host label: it stands under its own name, but no rule finds that label."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, labels: Mapping[str, str], name: str) -> None:
+        super().__init__(labels)
+        self.name = name
+
+    def __missing__(self, key: str) -> str:
+        if key == HOSTNAME:
+            return self.name
+        raise KeyError(key)
+
+
 class Cluster:
     """Folds node and usage changes into arrays. A snapshot shares them; the next change copies first.
 
     Nodes that come in bulk are laid out when the arrays are first looked at: until then, what pods and gangs
-    take is only added up.
+    take is only added up. `hosts_by_name`: a node without a host label is a host under its own name.
     """
 
-    def __init__(self, topology: Topology, labels: Mapping[str, str] | None = None) -> None:
-        self.topology = topology
+    def __init__(
+        self, topology: Topology, labels: Mapping[str, str] | None = None, *, hosts_by_name: bool = False
+    ) -> None:
+        self.topology, self.hosts_by_name = topology, hosts_by_name
         self.labels = dict(labels or {})
         self.nodes: dict[str, Node] = {}
         self.used: dict[str, dict[str, int]] = {}  # by node name: everything but placed gangs
@@ -45,21 +63,29 @@ class Cluster:
         self._usable: Bools = np.zeros(0, dtype=bool)
         self._shared = False
         self._rows: tuple[trees.Tree, dict[str, int | None]] = self._tree, {}
+        self.version = 0  # grows when anything about rows or amounts changes
+        self.layouts = 0  # grows when all rows are laid out afresh
         self._stale = False  # nodes have come that the arrays do not know
+
+    @property
+    def table(self) -> columns.NodeTable:
+        """The nodes by row, as they are now."""
+        self.settle()
+        return self._table
 
     def load(self, nodes: Iterable[Node]) -> None:
         """Take in many nodes at once."""
-        self.nodes.update((node.name, node) for node in nodes)
-        self._stale = True
+        self.nodes.update((node.name, node) for node in map(self._with_a_host, nodes))
+        self.version, self._stale = self.version + 1, True
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Lay out what was loaded."""
         if self._stale:
             self._rebuild()
 
     def snapshot(self, labels: Mapping[str, str] | None = None) -> Supply:
         """A frozen view, limited to the nodes that carry the labels."""
-        self._settle()
+        self.settle()
         wanted = self.labels if labels is None else labels
         active = self._usable & columns.labelled(self._table, wanted) if wanted else self._usable
         self._shared = True
@@ -81,10 +107,11 @@ class Cluster:
         before = self.nodes.get(node.name)
         if before == node:
             return
+        node, self.version = self._with_a_host(node), self.version + 1
         if self._stale:
             self.nodes[node.name] = node
             return
-        old, new = self._path(before), self._path(node)
+        old, new = self.path_of(before), self.path_of(node)
         self.nodes[node.name] = node
         self._measure(node)
         if old is None and new is None:
@@ -109,12 +136,12 @@ class Cluster:
         """Forget a node. What was used on it is kept, should it come back."""
         node = self.nodes.pop(name, None)
         if node is not None and not self._stale:
-            self._move(name, self._path(node), None)
+            self._move(name, self.path_of(node), None)
 
     def use_node(self, name: str, amounts: Mapping[str, int], sign: int = 1) -> None:
         """Pods outside any placed gang take room on a node (sign -1: give it back)."""
         _add(self.used, name, amounts, sign)
-        row = None if self._stale else self._row(name)
+        row = None if self._stale else self.row_of(name)
         if row is not None:
             self._take(row, amounts)
 
@@ -145,6 +172,7 @@ class Cluster:
     def _take(self, row: int, names: Iterable[str]) -> None:
         """Write down anew what is free of some resources: sums are kept exact, and bounded in the array."""
         self._own()
+        self.version += 1
         node: Node = self._tree.nodes[row]
         used, held = self.used.get(node.name, {}), self._gangs_on(node)
         for name in names:
@@ -160,13 +188,13 @@ class Cluster:
             if name in self.resources:
                 self._held[self.resources[name], row] = _bounded(held.get(name, 0))
 
-    def _row(self, name: str) -> int | None:
+    def row_of(self, name: str) -> int | None:
         """The row of a node; remembered, since pods come and go far more often than rows move."""
         if self._rows[0] is not self._tree:
             self._rows = self._tree, {}
         rows = self._rows[1]
         if name not in rows:
-            path = self._path(self.nodes.get(name))
+            path = self.path_of(self.nodes.get(name))
             rows[name] = None if path is None else trees.find_row(self._tree, path, name)
         return rows[name]
 
@@ -178,7 +206,7 @@ class Cluster:
             self._held = None if self._held is None else self._held.copy()
             self._shared = False
 
-    def _path(self, node: Node | None) -> Path | None:
+    def path_of(self, node: Node | None) -> Path | None:
         """Where a node stands, or None if it lacks a level."""
         if node is None:
             return None
@@ -186,6 +214,11 @@ class Cluster:
             return tuple([node.labels[level] for level in self.topology.levels])  # a list is faster here
         except KeyError:
             return None
+
+    def _with_a_host(self, node: Node) -> Node:
+        if not self.hosts_by_name or HOSTNAME in node.labels:
+            return node
+        return replace(node, labels=Hostless(node.labels, node.name))
 
     def _measure(self, node: Node) -> None:
         for name, amount in node.allocatable.items():
@@ -215,6 +248,7 @@ class Cluster:
 
     def _move(self, name: str, old: Path | None, new: Path | None) -> None:
         """Take a node's row out and put it in where it belongs now."""
+        self.version += 1
         node = self.nodes.get(name)
         if node is not None and self._unknown(node.allocatable):
             self._rebuild()
@@ -252,8 +286,8 @@ class Cluster:
 
     def _rebuild(self) -> None:
         """Lay everything out afresh, as after a bulk load or a resource never seen before."""
-        self._stale = False
-        placed = [(path, node) for node in self.nodes.values() if (path := self._path(node)) is not None]
+        self._stale, self.version, self.layouts = False, self.version + 1, self.layouts + 1
+        placed = [(path, node) for node in self.nodes.values() if (path := self.path_of(node)) is not None]
         offers = {id(node.allocatable): node.allocatable for _, node in placed}
         names = sorted({name for offer in offers.values() for name in offer})
         self.resources = {name: row for row, name in enumerate(names)}

@@ -1,8 +1,8 @@
-"""What we believe now: nodes, pods, gangs and volumes, folded from changes."""
+"""The store of the scheduler: nodes, pods, gangs, queues and volumes, folded from changes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from bayplan.model.change import (
@@ -20,7 +20,6 @@ from bayplan.model.change import (
     NodeSeen,
     PodLost,
     PodSeen,
-    Started,
     StorageLost,
     StorageSeen,
     TopologyLost,
@@ -31,61 +30,72 @@ from bayplan.model.change import (
 from bayplan.model.charter import Budget, Charter
 from bayplan.model.fair_queue import FairQueue
 from bayplan.model.gang import Ref
-from bayplan.model.node import Node, Topology
+from bayplan.model.node import Node
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.zone import ZoneCare
-from bayplan.placement.fit_images import ImageIndex
 from bayplan.placement.fit_index import PodIndex
-from bayplan.state.cluster import Cluster
-from bayplan.state.crew import Crew, part_of
+from bayplan.state.change_notes import ChangeNotes
+from bayplan.state.crew import Crew, in_order, part_of
 from bayplan.state.fair_book import FairBook, hold_of
-from bayplan.state.flat import FLAT, Flat, cluster_of
-from bayplan.state.ledger import Claim, Ledger, Shift
+from bayplan.state.ledger import Claim
 from bayplan.state.line import Hint
 from bayplan.state.lone import lone_charter, lone_ref
 from bayplan.state.news import asks, asks_the_same, spares_less, yields_more
+from bayplan.state.node_store import NodeStore
 from bayplan.state.stores import Stores
 from bayplan.state.zone_book import USUAL_CARE, ZoneBook
 
 
-class Facts:
-    """The fold of all changes, without anybody's turn. Nothing here reads a clock or does I/O.
+class SchedulingStore:
+    """The objects of the cluster as the API shows them, and what was decided about pods and not shown yet.
 
-    Looks share these dicts: nobody else writes to them.
+    Nothing here reads a clock or does I/O. Snapshots share these dicts: no other part writes to them.
     """
 
     def __init__(self, zone_care: ZoneCare = USUAL_CARE) -> None:
-        self.zone_care = zone_care
-        self._begin()
-
-    def _begin(self) -> None:
-        """Know nothing."""
-        self.nodes: dict[str, Node] = {}
         self.index = PodIndex()
-        self.images = ImageIndex(self.index.slots)
-        self.flat = Flat(self.index.slots)
-        self.clusters: dict[str, Cluster] = {FLAT.name: self.flat}
-        self.ledger = Ledger()
+        self.nodes = NodeStore(self.index.slots)
         self.stores = Stores()
-        self.zones = ZoneBook(self.zone_care)
+        self.zones = ZoneBook(zone_care)
         self.fair = FairBook()
         self.pods: dict[PodKey, Pod] = {}  # as the API has them
         self.placed: dict[PodKey, Pod] = {}  # those that take room, as we believe
         self.assumed: dict[PodKey, str] = {}  # nodes that pods are being bound to
-        self.displaced: dict[PodKey, Ref] = {}  # pods that we made go, and for whom; they are there still
+        self.displaced: dict[PodKey, Ref] = {}  # pods that were preempted and are there still, and for whom
         self.nominations: dict[PodKey, tuple[Pod, str]] = {}
         self.charters: dict[Ref, Charter] = {}
         self.members: dict[Ref, dict[PodKey, None]] = {}  # all pods that name a gang
         self.budgets: dict[tuple[str, str], Budget] = {}
         self.crews: dict[Ref, Crew] = {}
-        self.touched: dict[Ref, bool] = {}  # whose standing has to be looked at again; whether they changed
-        self.hints: set[Hint] = set()  # what happened since anybody was woken
+        self.notes = ChangeNotes()
         self._numbered = 0
+
+    # ── questions ──────────────────────────────────────────────────────────────────────────────────
+
+    def is_current(self, pod: Pod) -> bool:
+        """Whether the API still has this very pod."""
+        return pod.key in self.pods and self.pods[pod.key].uid == pod.uid
+
+    def waiting(self, ref: Ref) -> tuple[Pod, ...]:
+        """The pods of a gang that want a node and are not gated, in the order in which they are tried."""
+        crew = self.crews.get(ref)
+        if crew is None:
+            return ()
+        if crew.ordered is None:
+            crew.ordered = in_order(self.pods[key] for key in crew.waiting if key not in crew.gated)
+        return crew.ordered
+
+    def standing(self, ref: Ref) -> tuple[Pod, ...]:
+        """The pods of a gang that have a node (assumed ones too) or succeeded; not terminating ones."""
+        crew = self.crews.get(ref)
+        if crew is None:
+            return ()
+        return in_order(self.placed.get(key) or self.pods[key] for key in crew.standing)
 
     # ── changes ────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, change: Change) -> None:
-        """Fold one change in. Demands, queues and so on are nothing to this board."""
+        """Fold one change in. Changes about queued gangs and their quota do not concern this store."""
         match change:
             case PodSeen(pod):
                 self._pod_seen(pod)
@@ -100,101 +110,62 @@ class Facts:
             case CharterLost(ref):
                 self._charter(ref, None)
             case StorageSeen(item, key):
-                self._hint(Hint.STORAGE, self.stores.seen(item, key))
+                self.notes.hint(Hint.STORAGE, self.stores.seen(item, key))
             case StorageLost(kind, key):
-                self._hint(Hint.STORAGE, self.stores.lost(kind, key))
-            case Started():
-                self._begin()
+                self.notes.hint(Hint.STORAGE, self.stores.lost(kind, key))
             case _:
                 self._surroundings(change)
+        self.index.slots.tidy()
 
     def _surroundings(self, change: Change) -> None:
         match change:
             case TopologySeen(topology):
-                self._topology_seen(topology)
+                self.notes.hint(Hint.NODE, self.nodes.topology_seen(topology))
             case TopologyLost(name):
-                if name != FLAT.name:
-                    self.clusters.pop(name, None)
+                self.nodes.topology_lost(name)
             case BudgetSeen(budget):
                 self._budget(budget.namespace, budget.name, budget)
             case BudgetLost(namespace, name):
                 self._budget(namespace, name, None)
             case ZonesSeen(report):
-                self._hint(Hint.ZONES, self.zones.report(report, self._on_nodes()))
+                self.notes.hint(Hint.ZONES, self.zones.report(report, self._on_nodes()))
             case ZonesLost(name):
-                self._hint(Hint.ZONES, self.zones.silent(name))
+                self.notes.hint(Hint.ZONES, self.zones.silent(name))
             case FairQueueSeen(queue):
                 self._fair_queue_seen(queue)
             case FairQueueLost(name):
-                self._hint(Hint.SHARE, self.fair.queue_lost(name))
+                self.notes.hint(Hint.SHARE, self.fair.queue_lost(name))
             case ImagesSeen(name, images):
-                self.images.note(name, images)
+                self.nodes.images.note(name, images)
             case NamespaceSeen(name, labels):
-                self._hint(Hint.CAME, self.index.namespaces.get(name) != labels)
+                self.notes.hint(Hint.CAME, self.index.namespaces.get(name) != labels)
                 self.index.name_space(name, labels)
             case NamespaceLost(name):
                 self.index.name_space(name, None)
 
-    def apply_all(self, changes: Iterable[Change]) -> None:
-        """Fold many changes in; nodes that arrive together are laid out together."""
-        fresh: dict[str, Node] = {}
-        for change in changes:
-            if isinstance(change, NodeSeen) and change.node.name not in self.nodes:
-                fresh[change.node.name] = change.node
-                continue
-            if fresh and not isinstance(change, ImagesSeen | StorageSeen):
-                self._load(fresh)
-                fresh = {}
-            self.apply(change)
-        if fresh:
-            self._load(fresh)
-
-    def _hint(self, hint: Hint, happened: bool = True) -> None:
-        if happened:
-            self.hints.add(hint)
-
     # ── nodes ──────────────────────────────────────────────────────────────────────────────────────
 
-    def _load(self, fresh: Mapping[str, Node]) -> None:
+    def load(self, fresh: Mapping[str, Node]) -> None:
+        """Many nodes that were not known before, laid out together."""
         if len(fresh) == 1:
             self._node_seen(*fresh.values())
             return
-        self.nodes |= fresh
-        for cluster in self.clusters.values():
-            cluster.load(fresh.values())
+        self.nodes.load(fresh)
         for name, node in fresh.items():
             self.zones.node_changed(name)
             self.fair.node(name, node)
-        self._hint(Hint.NODE)
+        self.notes.hint(Hint.NODE)
 
     def _node_seen(self, node: Node) -> None:
-        if self.nodes.get(node.name) == node:
-            return
-        self.nodes[node.name] = node
-        for cluster in self.clusters.values():
-            cluster.upsert(node)
-        self.zones.node_changed(node.name)
-        self.fair.node(node.name, node)
-        self._hint(Hint.NODE)
+        if self.nodes.seen(node):
+            self.zones.node_changed(node.name)
+            self.fair.node(node.name, node)
+            self.notes.hint(Hint.NODE)
 
     def _node_lost(self, name: str) -> None:
-        if self.nodes.pop(name, None) is None:
-            return
-        for cluster in self.clusters.values():
-            cluster.remove(name)
-        self.images.note(name, {})
-        self.fair.node(name, None)
-        self._hint(Hint.NODE)  # a spread or a domain may look different without it
-
-    def _topology_seen(self, topology: Topology) -> None:
-        known, cluster = self.clusters.get(topology.name), cluster_of(topology)
-        if topology.name == FLAT.name or (known is not None and known.topology == cluster.topology):
-            return
-        for name, amounts in self.ledger.by_node().items():
-            cluster.use_node(name, amounts)
-        cluster.load(self.nodes.values())
-        self.clusters[topology.name] = cluster
-        self._hint(Hint.NODE)
+        if self.nodes.lost(name):
+            self.fair.node(name, None)
+            self.notes.hint(Hint.NODE)  # a spread or a domain may look different without it
 
     # ── gangs ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -208,23 +179,23 @@ class Facts:
             self.charters[ref] = charter
         crew = self._crew(ref)
         if self.fair.active:
-            self._hint(Hint.SHARE, self.fair.charter(ref, charter))
+            self.notes.hint(Hint.SHARE, self.fair.charter(ref, charter))
         eases = yields_more(before, charter) and any(key in self.placed for key in crew.standing)
-        self._hint(Hint.RULES, eases)
+        self.notes.hint(Hint.RULES, eases)
         if before is not None and charter is not None and before.uid != charter.uid:
             crew.begun, crew.told = False, None  # another gang of the same name
         crew.rule(charter)
-        self._touch(crew, own=not asks_the_same(before, charter))
+        self.notes.touch(crew, own=not asks_the_same(before, charter))
 
     def _budget(self, namespace: str, name: str, budget: Budget | None) -> None:
         before = self.budgets.pop((namespace, name), None)
         if budget is not None:
             self.budgets[namespace, name] = budget
-        self._hint(Hint.LOOSE, self.fair.active and spares_less(before, budget))
+        self.notes.hint(Hint.LOOSE, self.fair.active and spares_less(before, budget))
 
     def _fair_queue_seen(self, queue: FairQueue) -> None:
         first = not self.fair.active
-        self._hint(Hint.SHARE, self.fair.queue_seen(queue))
+        self.notes.hint(Hint.SHARE, self.fair.queue_seen(queue))
         if first:
             shown = (self.placed.get(key) or pod for key, pod in self.pods.items())
             self.fair.begin(self.charters, shown)
@@ -234,10 +205,6 @@ class Facts:
         if crew is None:
             crew = self.crews[ref] = Crew(ref, lone)
         return crew
-
-    def _touch(self, crew: Crew, own: bool) -> None:
-        crew.note_whole()
-        self.touched[crew.ref] = own or self.touched.get(crew.ref, False)
 
     # ── pods ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -260,14 +227,14 @@ class Facts:
     def _pod_lost(self, key: PodKey) -> None:
         pod = self.pods.pop(key, None)
         self.assumed.pop(key, None)
-        self._unpromise(key)
+        self.clear_nomination(key)
         self._gone(key)
         if self.zones.active:
             self.zones.lost(key, pod, self.placed.get(key))
         self.placed.pop(key, None)
-        self._hint(Hint.SHARE, self.fair.lost(key))
+        self.notes.hint(Hint.SHARE, self.fair.lost(key))
         self.index.remove(key)
-        self._shift(self.ledger.release(key))
+        self.notes.hint(Hint.ROOM, self.nodes.release(key))
         if pod is None:
             return
         if pod.gang is not None:
@@ -278,7 +245,7 @@ class Facts:
         crew = self.crews.get(pod.gang or lone_ref(key))
         if crew is not None and key in crew.parts:
             crew.lose(key)
-            self._touch(crew, own=True)
+            self.notes.touch(crew, own=True)
 
     def _changes(self, before: Pod, pod: Pod) -> None:
         """It is another pod, or in another gang: then what is being done with it goes on all the same."""
@@ -296,35 +263,35 @@ class Facts:
     def _arrived(self, pod: Pod) -> None:
         """The API shows a pod on its node, or at its end: nothing has to be assumed of it any more."""
         self.assumed.pop(pod.key, None)
-        self._unpromise(pod.key, pod.node)
+        self.clear_nomination(pod.key, pod.node)
         crew = self.crews.get(pod.gang or lone_ref(pod.key))
         if crew is not None and pod.key in crew.out:
             del crew.out[pod.key]
-            self._touch(crew, own=False)
+            self.notes.touch(crew, own=False)
 
     def _nominated(self, before: Pod | None, pod: Pod) -> None:
         """What the API says counts unless we have said something else since."""
         if not pod.waits:
-            self._unpromise(pod.key, pod.node)
+            self.clear_nomination(pod.key, pod.node)
             return
         ours, told = self.nominations.get(pod.key), pod.wants.nominated
         if ours is not None:
             self.nominations[pod.key] = pod, ours[1]
         if before is None or before.wants.nominated != told:
             if told:
-                self._unpromise(pod.key, told)
+                self.clear_nomination(pod.key, told)
                 self.nominations[pod.key] = pod, told
             elif before is not None and ours is not None and ours[1] == before.wants.nominated:
-                self._unpromise(pod.key)
+                self.clear_nomination(pod.key)
 
-    def _unpromise(self, key: PodKey, comes_to: str = "") -> None:
-        """Room is no longer promised to a pod: others may have it, unless it takes it now."""
+    def clear_nomination(self, key: PodKey, comes_to: str = "") -> None:
+        """Room is no longer reserved for a pod: others may have it, unless the pod takes it now."""
         promised = self.nominations.pop(key, None)
         if promised is None:
             return
-        self._hint(Hint.ROOM, promised[1] != comes_to)
+        self.notes.hint(Hint.ROOM, promised[1] != comes_to)
         if self.fair.answers(promised[0].gang):  # it counted for its queue: not any more, or now it runs
-            self._hint(Hint.SHARE if promised[1] != comes_to else Hint.LOOSE)
+            self.notes.hint(Hint.SHARE if promised[1] != comes_to else Hint.LOOSE)
 
     def _gone(self, key: PodKey) -> None:
         """A pod takes no room any more; whoever made it go may go on."""
@@ -332,7 +299,7 @@ class Facts:
         crew = None if by is None else self.crews.get(by)
         if crew is not None and key in crew.victims:
             del crew.victims[key]
-            self._touch(crew, own=False)
+            self.notes.touch(crew, own=False)
 
     def _sync(self, pod: Pod, before: Pod | None = None) -> None:
         """Room, index and the gang's counts follow what we believe of a pod."""
@@ -345,24 +312,25 @@ class Facts:
             shown = replace(pod, node=node, leaving=leaving)
         if shown.takes_room:
             if key not in self.placed:
-                self._hint(Hint.CAME)
+                self.notes.hint(Hint.CAME)
             elif before is not None and before.wants.shape != pod.wants.shape:
-                self.hints |= {Hint.CAME, Hint.ROOM}
+                self.notes.hint(Hint.CAME)
+                self.notes.hint(Hint.ROOM)
             self.placed[key] = shown
-            self._shift(self.ledger.hold(Claim(key, node, pod.amounts, assumed=not pod.node)))
+            self.notes.hint(Hint.ROOM, self.nodes.hold(Claim(key, node, pod.amounts, assumed=not pod.node)))
             self.index.add(key, node, pod.wants.shape, leaving=leaving)
         elif key in self.placed:
             del self.placed[key]
             self.index.remove(key)
-            self._shift(self.ledger.release(key))
+            self.notes.hint(Hint.ROOM, self.nodes.release(key))
             self._gone(key)
             shown = pod  # it has nothing to make room with any more
         if self.fair.active:
-            self._hint(Hint.SHARE, self.fair.pod(shown, hold_of(shown)))
+            self.notes.hint(Hint.SHARE, self.fair.pod(shown, hold_of(shown)))
         if pod.ours or pod.gang is not None:
             self._enrol(shown, before)
             if pod.over and pod.gang in self.crews:  # it may be the last that took room
-                self._touch(self.crews[pod.gang], own=False)
+                self.notes.touch(self.crews[pod.gang], own=False)
 
     def _on_nodes(self) -> Iterator[Pod]:
         """Everybody who has a node, as we believe."""
@@ -390,11 +358,35 @@ class Facts:
                     crew.charter = lone_charter(pod)
         if changed:
             crew.fresh = crew.fresh or key in crew.waiting
-            self._touch(crew, own=True)
+            self.notes.touch(crew, own=True)
 
-    def _shift(self, shifts: Iterable[Shift]) -> None:
-        for shift in shifts:
-            for cluster in self.clusters.values():
-                cluster.use_node(shift.node, shift.amounts, shift.sign)
-            if shift.sign < 0:
-                self._hint(Hint.ROOM)
+    # ── what was decided, until the API shows it ───────────────────────────────────────────────────
+
+    def assume_bound(self, pod: Pod, node: str) -> None:
+        """A pod is being bound to a node."""
+        self.clear_nomination(pod.key, node)
+        self.assumed[pod.key] = node
+        self._sync(pod)
+
+    def assume_unbound(self, key: PodKey) -> None:
+        """A binding did not happen."""
+        if self.assumed.pop(key, None) is not None:
+            self._sync(self.pods[key])
+
+    def assume_nominated(self, pod: Pod, node: str) -> None:
+        """Room on a node is reserved for a pod."""
+        self.nominations[pod.key] = pod, node
+
+    def assume_displaced(self, pod: Pod, by: Ref) -> None:
+        """A pod is being preempted for a gang."""
+        self.displaced[pod.key] = by
+        self._sync(pod)
+
+    def assume_undisplaced(self, key: PodKey) -> None:
+        """A pod that was to be preempted is still there, and is not being deleted."""
+        self._gone(key)
+        self._sync(self.pods[key])
+
+    def forget(self, ref: Ref) -> None:
+        """A gang has neither rules nor pods any more."""
+        del self.crews[ref]

@@ -204,17 +204,17 @@ class FairBook:
             account = self._gangs[noted.gang] = _Account()
         _add(account.has if noted.hold is Hold.HAS else account.wants, noted.amounts, sign)
         kept = self._has if noted.hold is Hold.HAS else self._wants
-        _add(kept.setdefault(account.queue, {}), noted.amounts, sign)
+        _add_to(kept, account.queue, noted.amounts, sign)
         if account.lasting and noted.hold is Hold.HAS:
-            _add(self._lasting.setdefault(account.queue, {}), noted.amounts, sign)
+            _add_to(self._lasting, account.queue, noted.amounts, sign)
         return account
 
     def _book(self, account: _Account, sign: int) -> None:
         """Count all that a gang has and wants."""
-        _add(self._has.setdefault(account.queue, {}), account.has, sign)
-        _add(self._wants.setdefault(account.queue, {}), account.wants, sign)
+        _add_to(self._has, account.queue, account.has, sign)
+        _add_to(self._wants, account.queue, account.wants, sign)
         if account.lasting:
-            _add(self._lasting.setdefault(account.queue, {}), account.has, sign)
+            _add_to(self._lasting, account.queue, account.has, sign)
 
     def _forget_if_empty(self, ref: Ref | None) -> None:
         account = self._gangs.get(ref)
@@ -231,6 +231,14 @@ def hold_of(pod: Pod) -> Hold:
     if pod.takes_room:
         return Hold.NOTHING if pod.leaving else Hold.HAS
     return Hold.WANTS if part_of(pod) is Part.WAITING else Hold.NOTHING
+
+
+def _add_to(kept: dict[str, Sums], queue: str, amounts: Mapping[str, int], sign: int) -> None:
+    """The same for the sums of one queue; nothing is kept of a queue whose sums are all zero."""
+    sums = kept.setdefault(queue, {})
+    _add(sums, amounts, sign)
+    if not sums:
+        del kept[queue]
 
 
 def _add(sums: Sums, amounts: Mapping[str, int], sign: int) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable
 
 import numpy as np
 
-from bayplan.model.assignment import Path
 from bayplan.model.node import HOSTNAME, LEVELS_MAX, Node, Topology
-from bayplan.placement import tree as trees
 from bayplan.placement.fit_nodes import (
     Ground,
     Land,
@@ -27,116 +24,96 @@ from bayplan.state.cluster import Cluster
 FLAT = Topology("", (HOSTNAME,))
 
 
-class Hostless(dict[str, str]):
-    """Labels of a node without a host label: it stands under its own name, but no rule finds that label."""
-
-    __slots__ = ("name",)
-
-    def __init__(self, labels: Mapping[str, str], name: str) -> None:
-        super().__init__(labels)
-        self.name = name
-
-    def __missing__(self, key: str) -> str:
-        if key == HOSTNAME:
-            return self.name
-        raise KeyError(key)
-
-
-class Continued(Cluster):
-    """A topology that was continued down to hosts: a node without that label is one all the same."""
-
-    def load(self, nodes: Iterable[Node]) -> None:
-        super().load(map(_with_a_host, nodes))
-
-    def upsert(self, node: Node) -> None:
-        super().upsert(_with_a_host(node))
-
-
 def cluster_of(topology: Topology) -> Cluster:
     """Pods are bound to hosts, so every topology is continued down to them."""
     if topology.ends_at_host or len(topology.levels) >= LEVELS_MAX:
         return Cluster(Topology(topology.name, topology.levels))
-    return Continued(Topology(topology.name, (*topology.levels, HOSTNAME)))
+    return Cluster(Topology(topology.name, (*topology.levels, HOSTNAME)), hosts_by_name=True)
 
 
-class Flat(Cluster):
-    """The cluster without levels. Land and allocatable amounts follow the rows, change by change."""
+class Flat:
+    """The cluster without levels. Land and allocatable amounts follow its rows, change by change.
+
+    Nodes are changed here; what is used on them may be changed in the cluster itself.
+    """
 
     def __init__(self, slots: Slots) -> None:
-        super().__init__(FLAT)
+        self.cluster = Cluster(FLAT, hosts_by_name=True)
         self.slots = slots
+        slots.users.append(self.cluster.nodes.__contains__)
         self._land: Land | None = None
         self._allocatable: Ints | None = None
         self._view: tuple[Supply, Ground] | None = None
+        self._viewed = -1  # the version of the cluster that the view shows
 
     def view(self) -> tuple[Supply, Ground]:
         """Room and nodes as they are now, row by row the same; the same objects until something changes."""
-        self._settle()
-        if self._view is None:
-            supply = self.snapshot()
+        self.cluster.settle()
+        if self._view is None or self._viewed != self.cluster.version:
+            supply = self.cluster.snapshot()
             if self._allocatable is None:
-                self._allocatable = allocatable_of(self._table, self.resources)
+                self._allocatable = allocatable_of(self.cluster.table, self.cluster.resources)
             self._view = supply, Ground(self.land(), supply.resources, supply.free, self._allocatable)
+            self._viewed = self.cluster.version
         return self._view
 
     def land(self) -> Land:
         """The nodes; the same object until one of them changes in more than amounts."""
-        self._settle()
+        self.cluster.settle()
         if self._land is None:
-            self._land = land_of(self._table, self.slots)
+            self._land = land_of(self.cluster.table, self.slots)
         return self._land
 
     def load(self, nodes: Iterable[Node]) -> None:
-        super().load(map(_with_a_host, nodes))
+        """Take in many nodes at once."""
+        self.cluster.load(nodes)
+        self._land = self._allocatable = None
 
     def upsert(self, node: Node) -> None:
-        self._settle()
-        before, land, table = self.nodes.get(node.name), self._land, self._table
+        """Add a node or note what changed on it."""
+        cluster, name = self.cluster, node.name
+        cluster.settle()
+        before, row, table = cluster.nodes.get(name), cluster.row_of(name), cluster.table
         if before == node:
             return
-        self._view = None
-        node = _with_a_host(node)
-        super().upsert(node)
-        if before is None or land is None or self._land is not land:
-            return  # rows have moved: that is dealt with below
-        row = trees.find_row(self._tree, (node.labels[HOSTNAME],), node.name)
-        if self._table is not table or before.schedulable != node.schedulable:
-            self._land = relaid(land, self._table, row)
-        if self._allocatable is not None and before.allocatable != node.allocatable:
-            self._allocatable = self._allocatable.copy()
-            self._allocatable[:, row] = self._amounts(node)
+        layouts = cluster.layouts
+        cluster.upsert(node)
+        now = cluster.nodes[name]
+        if before is None or cluster.layouts != layouts or cluster.path_of(before) != cluster.path_of(now):
+            self._follow(name, row, layouts)
+        elif self._land is not None and row is not None:
+            if cluster.table is not table or before.schedulable != now.schedulable:
+                self._land = relaid(self._land, cluster.table, row)
+            if self._allocatable is not None and before.allocatable != now.allocatable:
+                self._allocatable = self._allocatable.copy()
+                self._allocatable[:, row] = self._amounts(now)
 
-    def _take(self, row: int, names: Iterable[str]) -> None:
-        self._view = None
-        super()._take(row, names)
+    def remove(self, name: str) -> None:
+        """Forget a node."""
+        self.cluster.settle()
+        row, layouts = self.cluster.row_of(name), self.cluster.layouts
+        self.cluster.remove(name)
+        self._follow(name, row, layouts)
+        self.slots.drop(name)
 
-    def _move(self, name: str, old: Path | None, new: Path | None) -> None:
-        self._view = None
-        row = None if old is None else trees.find_row(self._tree, old, name)
-        land = self._land
-        super()._move(name, old, new)
-        if self._land is not land or land is None:
-            self._allocatable = None
-            return  # everything was laid out afresh
+    def _follow(self, name: str, before: int | None, layouts: int) -> None:
+        """The row of a node was taken out, put in, or both."""
+        land, cluster = self._land, self.cluster
+        if land is None or cluster.layouts != layouts:  # everything was laid out afresh
+            self._land = self._allocatable = None
+            return
+        if before is not None:
+            land = land_without(land, cluster.table, before)
+            if self._allocatable is not None:
+                self._allocatable = np.delete(self._allocatable, before, axis=1)
+        row = cluster.row_of(name)
         if row is not None:
-            land = land_without(land, self._table, row)
+            land = land_with(land, cluster.table, row)
             if self._allocatable is not None:
-                self._allocatable = np.delete(self._allocatable, row, axis=1)
-        if new is not None:
-            row = trees.find_row(self._tree, new, name)
-            land = land_with(land, self._table, row)
-            if self._allocatable is not None:
-                self._allocatable = np.insert(self._allocatable, row, self._amounts(self.nodes[name]), axis=1)
+                amounts = self._amounts(cluster.nodes[name])
+                self._allocatable = np.insert(self._allocatable, row, amounts, axis=1)
         self._land = land
 
-    def _rebuild(self) -> None:
-        super()._rebuild()
-        self._land = self._allocatable = self._view = None
-
     def _amounts(self, node: Node) -> Ints:
-        found = (node.allocatable.get(name, 0) for name in self.resources)
-        return np.fromiter(found, np.int64, len(self.resources))
-
-
-def _with_a_host(node: Node) -> Node:
-    return node if HOSTNAME in node.labels else replace(node, labels=Hostless(node.labels, node.name))
+        found = (node.allocatable.get(name, 0) for name in self.cluster.resources)
+        return np.fromiter(found, np.int64, len(self.cluster.resources))

@@ -245,7 +245,10 @@ class Holdings:
         holding = self.by_gang.pop(ref, None)
         if holding is None:
             return None
-        del self.by_queue[holding.queue][ref]
+        there = self.by_queue[holding.queue]
+        del there[ref]
+        if not there:
+            del self.by_queue[holding.queue]
         if self.made is not None:
             self.made.use(holding.queue, holding.quota, -1)
         self._occupy(holding, -1)

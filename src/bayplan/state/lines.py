@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Container, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -68,6 +68,7 @@ class Line:
     said: dict[Hashable, Hashable] = field(default_factory=dict)  # by shape: the reason they were told
     count: int = 0
     idle: bool = False  # nobody's turn, and nothing changed since that was found
+    held: bool = False  # the queue must not admit yet; a matter of moments, of which gangs are not told
 
     def add(self, standing: Standing) -> None:
         self.idle = False
@@ -77,8 +78,15 @@ class Line:
         heap = self.shapes.setdefault(standing.shape, [])
         heapq.heappush(heap, (standing.rank, self.count, standing))
 
+    def hold(self, held: bool) -> None:
+        """Keep every gang waiting, or no more."""
+        if held != self.held:
+            self.held, self.idle = held, False
+
     def first(self) -> Standing | None:
         """Whose turn it is; nobody's if all were refused, or the first was and nobody may overtake."""
+        if self.held:
+            return None
         if self.sticky is not None:
             if self.sticky.place is Place.WAITING and self.sticky.shape in self.shapes:
                 return self.sticky
@@ -165,6 +173,14 @@ class Lines:
 
     def line(self, queue: str) -> Line:
         return self.lines.setdefault(queue, Line())
+
+    def drop_unused(self, queues: Container[str]) -> None:
+        """Forget the lines of queues that are gone and that no gang goes to."""
+        gone = [name for name in self.lines if name not in queues]
+        named = {standing.queue for standing in self.standings.values()} if gone else set()
+        for name in gone:
+            if name not in named:
+                del self.lines[name]
 
     def is_ready(self) -> bool:
         """Whether it is anybody's turn."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -67,6 +67,10 @@ class Rules:
             case QuotaNodeLost(name):
                 return _drop(self.shared, name, Effect.ACCOUNTS)
             case QueueSeen(queue):
+                known = self.queues.get(queue.name)
+                if known is not None and replace(known, unprotected=queue.unprotected) == queue:
+                    self.queues[queue.name] = queue
+                    return Effect.NONE  # its line learns of it
                 return _put(self.queues, queue.name, queue, Effect.ACCOUNTS)
             case QueueLost(name):
                 return _drop(self.queues, name, Effect.ACCOUNTS)

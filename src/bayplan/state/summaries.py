@@ -52,7 +52,6 @@ def summaries(state: AdmissionState, census: Census | None = None, *, fair: bool
             for name, account in state.holdings.books().shared.items()
         },
         levels=tuple(level for name in sorted(state.holdings.clusters) for level in levels(state, name)),
-        queues_in_use=frozenset(entrance.queue for entrance in rules.entrances.values()),
         flavors_in_use=frozenset(flavor for queue in rules.queues.values() for flavor in queue.flavors()),
         checks_in_use=frozenset(check for queue in rules.queues.values() for check in queue.checks),
         topologies_in_use=frozenset(f.topology for f in rules.flavors.values() if f.topology),

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from bayplan.model.plan import Action, Admit, Bind, Displace, Evict, Nominate, Plan, Why
 from bayplan.state.admissions import AdmissionState
-from bayplan.state.board import Board
+from bayplan.state.board import SchedulingState
 from bayplan.state.lone import lone_ref
 
 
-def scheduling_under_way(board: Board) -> Plan:
+def scheduling_under_way(board: SchedulingState) -> Plan:
     """Pods that are being bound, made to go, or promised room."""
     actions: list[Action] = []
-    for key, node in board.assumed.items():
-        if (pod := board.pods.get(key)) is not None:
+    for key, node in board.store.assumed.items():
+        if (pod := board.store.pods.get(key)) is not None:
             actions.append(Bind(pod.gang or lone_ref(key), pod, node))
-    for key, by in board.displaced.items():
-        if (pod := board.pods.get(key)) is not None:
+    for key, by in board.store.displaced.items():
+        if (pod := board.store.pods.get(key)) is not None:
             actions.append(Displace(pod, by, undoes=pod.gang == by))
-    for key, (_, node) in board.nominations.items():
-        if (pod := board.pods.get(key)) is not None:
+    for key, (_, node) in board.store.nominations.items():
+        if (pod := board.store.pods.get(key)) is not None:
             actions.append(Nominate(pod.gang or lone_ref(key), pod, node))
     return Plan(tuple(actions))
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
-from bayplan.backends.embedded.matching import Matching, NamespaceLabels
 from bayplan.backends.embedded.status import Refusal
 
 Object = dict[str, Any]
+NamespaceLabels = Callable[[str], Mapping[str, str]]
 
 _LOG = logging.getLogger(__name__)
 
@@ -45,6 +45,19 @@ class Verdict:
     warnings: tuple[str, ...] = ()
 
 
+class WriteFilter(Protocol):
+    """Which writes a hook is asked about, beyond their kinds and operations."""
+
+    @property
+    def fails_open(self) -> bool:
+        """Whether writes are allowed when the hook fails."""
+        ...
+
+    def concerns(self, review: Review, labels_of: NamespaceLabels) -> bool:
+        """Whether the hook is asked about a write."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Hook:
     """A function that is asked about some writes."""
@@ -54,13 +67,13 @@ class Hook:
     resources: frozenset[tuple[str, str]]  # (group, plural or plural/subresource)
     operations: frozenset[str] = frozenset({CREATE, UPDATE})
     mutating: bool = False
-    matching: Matching = Matching()  # noqa: RUF009 - it is frozen
+    matching: WriteFilter | None = None  # None: it is asked about each of these
 
     def concerns(self, review: Review, labels_of: NamespaceLabels) -> bool:
         """Whether the hook is asked about a write."""
         plural = f"{review.plural}/{review.subresource}" if review.subresource else review.plural
         named = review.operation in self.operations and (review.group, plural) in self.resources
-        return named and self.matching.concerns(review, labels_of)
+        return named and (self.matching is None or self.matching.concerns(review, labels_of))
 
 
 class Admission:
@@ -97,7 +110,7 @@ def _asked(hook: Hook, review: Review, warnings: list[str]) -> Verdict:
         raise
     except Exception as error:  # as an API server does when a webhook fails
         _LOG.warning("webhook %s failed on %s %s", hook.name, review.plural, review.name, exc_info=error)
-        if hook.matching.fails_open:
+        if hook.matching is not None and hook.matching.fails_open:
             return Verdict()
         told = f"{type(error).__name__}: {error}"
         raise Refusal(500, f'Internal error occurred: failed calling webhook "{hook.name}": {told}') from None

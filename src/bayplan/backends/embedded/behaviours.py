@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bayplan.backends.embedded.resources import Resource
+from bayplan.backends.embedded.interface import Storage
+from bayplan.backends.embedded.resource import Resource
 from bayplan.backends.embedded.status import Problem
-
-if TYPE_CHECKING:
-    from bayplan.backends.embedded.store import Store
 
 Object = dict[str, Any]
 
@@ -19,11 +17,11 @@ def _nothing(_: Object) -> None:
     """No defaults."""
 
 
-def _on_create(_: Store, __: Object) -> None:
+def _on_create(_: Storage, __: Object) -> None:
     """The server sets nothing."""
 
 
-def _on_update(_: Store, __: Object, ___: Object, ____: str) -> None:
+def _on_update(_: Storage, __: Object, ___: Object, ____: str) -> None:
     """The server sets nothing."""
 
 
@@ -40,12 +38,12 @@ class Behaviour:
     """The functions of one kind. They may change the object they are given first, and only that."""
 
     default: Callable[[Object], None] = _nothing
-    create: Callable[[Store, Object], None] = _on_create
-    update: Callable[[Store, Object, Object, str], None] = _on_update  # new, old, subresource
+    create: Callable[[Storage, Object], None] = _on_create
+    update: Callable[[Storage, Object, Object, str], None] = _on_update  # new, old, subresource
     check: Callable[[Object, Object | None], list[Problem]] = _fine  # new, old
     check_status: Callable[[Object, Object | None], list[Problem]] = _fine
     warn: Callable[[Object], list[str]] = _quiet
-    admit: Callable[[Store, Object], None] = _on_create  # the last word on a new object: it may refuse
+    admit: Callable[[Storage, Object], None] = _on_create  # the last word on a new object: it may refuse
 
 
 class Behaviours:
@@ -60,11 +58,3 @@ class Behaviours:
             behaviour: Behaviour = resource.definition.behaviour
             return behaviour
         return self.by_type.get(resource.type, self._plain)
-
-
-def builtin(more: dict[str, Behaviour]) -> Behaviours:
-    """The behaviours of the built-in kinds, with those that differ from cluster to cluster."""
-    from bayplan.backends.embedded import clusterwide, controllers, definitions, pods  # noqa: PLC0415
-
-    always = {**pods.BEHAVIOURS, **controllers.BEHAVIOURS, **clusterwide.BEHAVIOURS, **definitions.BEHAVIOURS}
-    return Behaviours({**always, **more})

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bayplan.backends.embedded import scalars
 from bayplan.backends.embedded.history import DELETED, Change
-from bayplan.backends.embedded.resources import Resource
-from bayplan.backends.embedded.selectors import selector_matcher
-
-if TYPE_CHECKING:
-    from bayplan.backends.embedded.store import Store
+from bayplan.backends.embedded.interface import Storage
+from bayplan.backends.embedded.resource import Resource
+from bayplan.backends.embedded.selectors import selects
 
 Object = dict[str, Any]
 
 STORAGE = "poddisruptionbudgets.policy"
 
 
-def react(store: Store, storage: str, change: Change) -> None:
+def react(store: Storage, storage: str, change: Change) -> None:
     """Count again where a pod or a budget has changed."""
     if storage == STORAGE:
         if change.type != DELETED:
@@ -28,20 +26,18 @@ def react(store: Store, storage: str, change: Change) -> None:
             return
         labels = change.object["metadata"].get("labels") or {}
         for budget in shelf.select(f"{change.object['metadata']['namespace']}/"):
-            if selects(budget, labels):
+            if _selects(budget, labels):
                 _count(store, f"{budget['metadata']['namespace']}/{budget['metadata']['name']}", budget)
 
 
-def selects(budget: Object, labels: Object) -> bool:
-    """Whether a budget is about pods with these labels."""
-    selector = budget["spec"].get("selector")
-    return selector is not None and selector_matcher(selector)(labels)
+def _selects(budget: Object, labels: Object) -> bool:
+    return selects(budget["spec"].get("selector"), labels)
 
 
-def _count(store: Store, key: str, budget: Object) -> None:
+def _count(store: Storage, key: str, budget: Object) -> None:
     kind = store.resources.storage_of(STORAGE)
     pods = store.shelf(store.resources.find("", "v1", "pods")).select(f"{key.partition('/')[0]}/")
-    mine = [pod for pod in pods if selects(budget, pod["metadata"].get("labels") or {})]
+    mine = [pod for pod in pods if _selects(budget, pod["metadata"].get("labels") or {})]
     disrupted = _still_disrupted(budget, mine)
     healthy = sum(_healthy(pod) and pod["metadata"]["name"] not in disrupted for pod in mine)
     expected = len(mine)
@@ -64,13 +60,13 @@ def _count(store: Store, key: str, budget: Object) -> None:
     _keep(store, kind, key, budget, status)
 
 
-def _keep(store: Store, kind: Resource, key: str, budget: Object, status: Object) -> None:
+def _keep(store: Storage, kind: Resource, key: str, budget: Object, status: Object) -> None:
     now = store.shelf(kind).objects.get(key)
     if now is not None and now["metadata"]["uid"] == budget["metadata"]["uid"] and now["status"] != status:
         store.put(kind, key, {**now, "metadata": dict(now["metadata"]), "status": status})
 
 
-def _condition(store: Store, budget: Object, allowed: bool) -> Object:
+def _condition(store: Storage, budget: Object, allowed: bool) -> Object:
     old: Object = next(iter(budget["status"].get("conditions") or ()), {})
     status = "True" if allowed else "False"
     moment = old["lastTransitionTime"] if old.get("status") == status else scalars.at(store.now())

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import base64
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bayplan.backends.embedded.behaviours import Behaviour
+from bayplan.backends.embedded.interface import Storage
 from bayplan.backends.embedded.status import Problem, required, unwanted, wrong
-
-if TYPE_CHECKING:
-    from bayplan.backends.embedded.store import Store
 
 Object = dict[str, Any]
 
@@ -30,13 +28,13 @@ def _namespace_default(namespace: Object) -> None:
         metadata["labels"] = {**metadata.get("labels", {}), "kubernetes.io/metadata.name": name}
 
 
-def _namespace_create(_: Store, namespace: Object) -> None:
+def _namespace_create(_: Storage, namespace: Object) -> None:
     namespace["status"] = {"phase": "Active"}
     finalizers = namespace["spec"].get("finalizers") or []
     namespace["spec"]["finalizers"] = [*(one for one in finalizers if one != "kubernetes"), "kubernetes"]
 
 
-def _namespace_update(_: Store, namespace: Object, old: Object, subresource: str) -> None:
+def _namespace_update(_: Storage, namespace: Object, old: Object, subresource: str) -> None:
     if subresource != "finalize":
         namespace["spec"] = old["spec"]
 
@@ -82,7 +80,7 @@ def _service_default(service: Object) -> None:
             port["targetPort"] = port["port"]
 
 
-def _service_create(store: Store, service: Object) -> None:
+def _service_create(store: Storage, service: Object) -> None:
     spec = service["spec"]
     service["status"] = {"loadBalancer": {}}
     if spec["type"] == "ExternalName":
@@ -103,7 +101,7 @@ def _address(number: int) -> str:
     return f"10.96.{number >> 8}.{number & 255}"
 
 
-def _service_update(_: Store, service: Object, old: Object, __: str) -> None:
+def _service_update(_: Storage, service: Object, old: Object, __: str) -> None:
     for key in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
         if key in old["spec"]:
             service["spec"].setdefault(key, old["spec"][key])
@@ -125,7 +123,7 @@ def _claim_default(claim: Object) -> None:
     claim["spec"].setdefault("volumeMode", "Filesystem")
 
 
-def _pending(_: Store, item: Object) -> None:
+def _pending(_: Storage, item: Object) -> None:
     item["status"] = {"phase": "Pending"}
 
 
@@ -148,7 +146,7 @@ def _priority_check(priority: Object, old: Object | None) -> list[Problem]:
     return problems
 
 
-def _budget_create(_: Store, budget: Object) -> None:
+def _budget_create(_: Storage, budget: Object) -> None:
     counts = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
     budget["status"] = dict.fromkeys(counts, 0)
 

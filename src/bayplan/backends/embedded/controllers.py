@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bayplan.backends.embedded.behaviours import Behaviour
+from bayplan.backends.embedded.interface import Storage
 from bayplan.backends.embedded.pod_defaults import default_template
 from bayplan.backends.embedded.pod_rules import check_spec
 from bayplan.backends.embedded.selectors import selector_matcher
 from bayplan.backends.embedded.status import Problem, required, unsupported, wrong
-
-if TYPE_CHECKING:
-    from bayplan.backends.embedded.store import Store
 
 Object = dict[str, Any]
 
@@ -37,7 +35,7 @@ def default_job(job: Object) -> None:
     default_template(spec["template"])
 
 
-def create_job(_: Store, job: Object) -> None:
+def create_job(_: Storage, job: Object) -> None:
     """The selector that finds the Job's pods, and the labels that it selects."""
     job["status"] = {}
     metadata, spec = job["metadata"], job["spec"]
@@ -197,19 +195,19 @@ def check_selecting(item: Object, old: Object | None) -> list[Problem]:
     return problems
 
 
-def _clear_status(_: Store, item: Object) -> None:
+def _clear_status(_: Storage, item: Object) -> None:
     item["status"] = {}
 
 
-def _clear_replica_status(_: Store, item: Object) -> None:
+def _clear_replica_status(_: Storage, item: Object) -> None:
     item["status"] = {"replicas": 0}
 
 
-def _clear_stateful_status(_: Store, item: Object) -> None:
+def _clear_stateful_status(_: Storage, item: Object) -> None:
     item["status"] = {"replicas": 0, "availableReplicas": 0}
 
 
-def _clear_daemon_status(_: Store, item: Object) -> None:
+def _clear_daemon_status(_: Storage, item: Object) -> None:
     item["metadata"].setdefault("annotations", {})["deprecated.daemonset.template.generation"] = "1"
     counts = ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady")
     item["status"] = dict.fromkeys(counts, 0)

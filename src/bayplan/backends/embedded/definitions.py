@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import Any
 
 from bayplan.backends.embedded import rules, scalars
 from bayplan.backends.embedded.behaviours import Behaviour
 from bayplan.backends.embedded.history import DELETED, Change
+from bayplan.backends.embedded.interface import Storage
+from bayplan.backends.embedded.options import Deletion, Target
 from bayplan.backends.embedded.reading import reader
-from bayplan.backends.embedded.resources import Convert, ConvertTo, Resource, version_rank
+from bayplan.backends.embedded.resource import Convert, ConvertTo, Resource
+from bayplan.backends.embedded.resources import version_rank
 from bayplan.backends.embedded.status import Problem, required, unsupported, wrong
 from bayplan.backends.embedded.structural import Checker, walker
 from bayplan.backends.embedded.tables import Column, custom_columns
-
-if TYPE_CHECKING:
-    from bayplan.backends.embedded.store import Store
 
 Object = dict[str, Any]
 Schema = Mapping[str, Any]
@@ -57,7 +59,7 @@ def default_definition(definition: Object) -> None:
     spec.setdefault("conversion", {"strategy": "None"})
 
 
-def on_create(_: Store, definition: Object) -> None:
+def on_create(_: Storage, definition: Object) -> None:
     """The first status: nothing accepted yet."""
     stored = [one["name"] for one in definition["spec"].get("versions") or () if one.get("storage")]
     definition["status"] = {
@@ -104,7 +106,7 @@ def check(definition: Object, old: Object | None) -> list[Problem]:
 def _unusable(schema: Any) -> str:
     """Why a schema cannot be used; empty if it can."""
     try:
-        Checker(schema)
+        _checker(_Schema.of(schema))
         walker(schema)
     except (AttributeError, TypeError, KeyError, ValueError, RecursionError) as error:
         return f"is not a structural schema: {str(error).partition(chr(10))[0][:200]}"
@@ -114,7 +116,7 @@ def _unusable(schema: Any) -> str:
 BEHAVIOURS = {"CustomResourceDefinition": Behaviour(default_definition, on_create, check=check)}
 
 
-def react(store: Store, storage: str, change: Change) -> None:
+def react(store: Storage, storage: str, change: Change) -> None:
     """Serve what a definition defines, as long as it is there."""
     if storage == STORAGE:
         definition = change.object
@@ -133,7 +135,7 @@ def react(store: Store, storage: str, change: Change) -> None:
             _empty(store, name, definition_now)
 
 
-def marked(store: Store, definition: Object) -> Object:
+def marked(store: Storage, definition: Object) -> Object:
     """A definition that is to go: it waits for its objects to go first."""
     moment = scalars.at(store.now())
     finalizers = definition["metadata"].get("finalizers") or []
@@ -220,9 +222,37 @@ def _reader(group: str, version: str, kind: str, schema: Schema) -> Callable[[An
     return read
 
 
+@dataclass(frozen=True, slots=True)
+class _Schema:
+    """A schema that is equal to another of the same text, so that what is compiled from it is kept."""
+
+    digest: bytes
+    content: Mapping[str, Any] = field(compare=False)
+
+    @classmethod
+    def of(cls, schema: Mapping[str, Any]) -> _Schema:
+        return cls(hashlib.sha256(repr(schema).encode()).digest(), schema)
+
+
+# Compiling a schema takes longer than everything else that a definition needs. A schema is needed when the
+# definition is checked and when it is served, and clusters in memory of one process serve the same kinds.
+_SCHEMAS_KEPT = 128
+
+
+@lru_cache(maxsize=_SCHEMAS_KEPT)
+def _checker(schema: _Schema) -> Checker:
+    return Checker(schema.content)
+
+
+@lru_cache(maxsize=_SCHEMAS_KEPT)
+def _expressions(schema: _Schema) -> rules.Rules | None:
+    return rules.compiled(schema.content)
+
+
 def _behaviour(schema: Mapping[str, Any]) -> Behaviour:
-    checker = Checker(schema)
-    expressions = rules.compiled(schema)
+    known = _Schema.of(schema)
+    checker = _checker(known)
+    expressions = _expressions(known) if rules.has_rules(schema) and rules.available() else None
 
     def check_object(item: Object, old: Object | None) -> list[Problem]:
         problems = checker.check(item, old)
@@ -260,7 +290,7 @@ def _kept(item: Object, converted: Object) -> Object:
     return kept | {key: new[key] for key in touched if key in new}
 
 
-def _serve(store: Store, key: str, definition: Object) -> None:
+def _serve(store: Storage, key: str, definition: Object) -> None:
     spec = definition["spec"]
     store.resources.remove(spec["group"], spec["names"]["plural"])
     served = resources(definition, store.conversions)
@@ -290,11 +320,8 @@ def _condition(type_: str, moment: str, reason: str, message: str) -> Object:
     }
 
 
-def _empty(store: Store, key: str, definition: Object) -> None:
+def _empty(store: Storage, key: str, definition: Object) -> None:
     """Delete the objects of a kind that is to go, then let the definition go."""
-    from bayplan.backends.embedded import deleting  # noqa: PLC0415 — they need each other
-    from bayplan.backends.embedded.options import Deletion, Target  # noqa: PLC0415
-
     if CLEANUP not in (definition["metadata"].get("finalizers") or ()):
         return
     spec = definition["spec"]
@@ -306,7 +333,7 @@ def _empty(store: Store, key: str, definition: Object) -> None:
             metadata = item["metadata"]
             if not metadata.get("deletionTimestamp"):
                 target = Target(resource, metadata.get("namespace", ""), metadata["name"])
-                deleting.delete(store, target, Deletion())
+                store.delete_target(target, Deletion())
         if shelf.objects:
             return
     kind = store.resources.storage_of(STORAGE)
@@ -317,7 +344,7 @@ def _empty(store: Store, key: str, definition: Object) -> None:
     store.put_or_drop(kind, key, {**definition, "metadata": metadata})
 
 
-def _withdraw(store: Store, definition: Object) -> None:
+def _withdraw(store: Storage, definition: Object) -> None:
     spec = definition["spec"]
     store.resources.remove(spec["group"], spec["names"]["plural"])
     store.forget_shelf(f"{spec['names']['plural']}.{spec['group']}")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bayplan.backends.embedded import definitions, scalars
 from bayplan.backends.embedded.admission import DELETE, Review
 from bayplan.backends.embedded.garbage import FOREGROUND, ORPHAN
+from bayplan.backends.embedded.interface import Storage
 from bayplan.backends.embedded.options import Deletion, Target
-from bayplan.backends.embedded.resources import Resource, outward
+from bayplan.backends.embedded.resource import Resource, outward
 from bayplan.backends.embedded.status import failed_precondition, forbidden, not_found, success
-
-if TYPE_CHECKING:
-    from bayplan.backends.embedded.store import Store
 
 Object = dict[str, Any]
 
@@ -24,7 +22,7 @@ _ORPHANED_PODS = (
 _KEPT_NAMESPACES = ("default", "kube-system", "kube-public")
 
 
-def delete(store: Store, target: Target, how: Deletion) -> Object:
+def delete(store: Storage, target: Target, how: Deletion) -> Object:
     """Remove an object or mark it; the answer is the object or a Status."""
     resource, options = target.resource, target.options
     item = store.shelf(resource).objects.get(target.key)
@@ -88,7 +86,7 @@ def _check_preconditions(resource: Resource, item: Object, how: Deletion) -> Non
         raise failed_precondition(resource, metadata["name"], told)
 
 
-def _ask_hooks(store: Store, target: Target, item: Object) -> None:
+def _ask_hooks(store: Storage, target: Target, item: Object) -> None:
     if not store.admission.hooks:
         return
     resource, warnings = target.resource, target.options.warnings
@@ -129,7 +127,7 @@ def _grace(resource: Resource, item: Object, how: Deletion) -> int | None:
     return 1 if grace < 0 else int(grace)
 
 
-def _marked(store: Store, item: Object, finalizers: list[str], grace: int) -> Object:
+def _marked(store: Storage, item: Object, finalizers: list[str], grace: int) -> Object:
     metadata = dict(item["metadata"])
     metadata["deletionTimestamp"] = scalars.at(store.now() + grace)
     metadata["deletionGracePeriodSeconds"] = grace
@@ -139,7 +137,7 @@ def _marked(store: Store, item: Object, finalizers: list[str], grace: int) -> Ob
     return {**item, "metadata": metadata}
 
 
-def _again(store: Store, target: Target, item: Object, finalizers: list[str], grace: int | None) -> Object:
+def _again(store: Storage, target: Target, item: Object, finalizers: list[str], grace: int | None) -> Object:
     """Delete something that is on its way out already: only a shorter grace or other finalizers change it."""
     metadata = dict(item["metadata"])
     left = metadata.get("deletionGracePeriodSeconds") or 0
@@ -152,7 +150,7 @@ def _again(store: Store, target: Target, item: Object, finalizers: list[str], gr
     return _marked_or_gone(store, target, {**item, "metadata": metadata})
 
 
-def _marked_or_gone(store: Store, target: Target, marked: Object) -> Object:
+def _marked_or_gone(store: Storage, target: Target, marked: Object) -> Object:
     """Keep the mark, and then the object only if it waits for something."""
     store.put(target.resource, target.key, marked)
     if is_due(target.resource, marked):

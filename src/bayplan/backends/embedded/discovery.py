@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from bayplan.backends.embedded.resources import Resource, Resources, version_rank
+from bayplan.backends.embedded.resource import Resource
+from bayplan.backends.embedded.resources import Resources, version_rank
 
 Object = dict[str, Any]
 

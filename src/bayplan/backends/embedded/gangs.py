@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bayplan.backends.embedded.behaviours import Behaviour
+from bayplan.backends.embedded.interface import Storage
 from bayplan.backends.embedded.priorities import set_priority
-from bayplan.backends.embedded.resources import Resource, key_of, outward
+from bayplan.backends.embedded.resource import Resource, key_of, outward
 from bayplan.backends.embedded.status import Problem, forbidden, from_field
 from bayplan.dialects.kube.gangs.admission import missing_template
 from bayplan.dialects.kube.gangs.conversion import converter
@@ -33,9 +34,6 @@ from bayplan.dialects.kube.gangs.gates import (
     Gates,
 )
 from bayplan.dialects.kube.gangs.rules import errors, status_errors
-
-if TYPE_CHECKING:
-    from bayplan.backends.embedded.store import Store
 
 Object = dict[str, Any]
 Read = Callable[[Any, list[str]], Object]
@@ -90,7 +88,7 @@ def behaviours(api: GangApi) -> dict[str, Behaviour]:
     def default(item: Object) -> None:
         set_defaults(item)
 
-    def create(store: Store, item: Object) -> None:
+    def create(store: Storage, item: Object) -> None:
         if item["kind"] in _GROUPS:
             item["status"] = {}
             if api.plugins:
@@ -98,7 +96,7 @@ def behaviours(api: GangApi) -> dict[str, Behaviour]:
             set_preemption_policy(item, api.gates)
         drop_disabled(item, None, api.gates)
 
-    def update(_: Store, item: Object, old: Object, subresource: str) -> None:
+    def update(_: Storage, item: Object, old: Object, subresource: str) -> None:
         if subresource == "status":
             item["metadata"] = dict(old["metadata"])
             if item["kind"] == "PodGroup":
@@ -157,7 +155,7 @@ _OTHER_PRIORITY = (
 )
 
 
-def _set_priority(store: Store, group: Object, gates: Gates) -> None:
+def _set_priority(store: Storage, group: Object, gates: Gates) -> None:
     """The number behind the priority class, as the admission plugin sets it."""
     spec, version = group["spec"], group["apiVersion"].rpartition("/")[2]
     if version == SECOND and PREEMPTION not in gates:
@@ -177,7 +175,7 @@ def _set_priority(store: Store, group: Object, gates: Gates) -> None:
         spec["preemptionPolicy"] = found.policy
 
 
-def _admit(store: Store, group: Object) -> None:
+def _admit(store: Storage, group: Object) -> None:
     """403 when the template that a group comes from is not there."""
     workloads = store.resources.find(GROUP, SECOND, "workloads")
     objects, namespace = store.shelf(workloads).objects, group["metadata"]["namespace"]

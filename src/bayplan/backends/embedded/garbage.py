@@ -2,51 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bayplan.backends.embedded.history import DELETED, Change
-
-if TYPE_CHECKING:
-    from bayplan.backends.embedded.store import Store
+from bayplan.backends.embedded.interface import Storage
+from bayplan.backends.embedded.options import Deletion, Target
+from bayplan.backends.embedded.owners import Place
 
 Object = dict[str, Any]
-Place = tuple[str, str]  # storage, key
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 
 
-class Owners:
-    """Which objects exist, by uid, and which belong to which."""
-
-    def __init__(self) -> None:
-        self.places: dict[str, Place] = {}
-        self.dependents: dict[str, dict[Place, None]] = {}  # owner's uid → places, in the order they came
-
-    def note(self, storage: str, change: Change) -> None:
-        """Keep up with one change."""
-        metadata = change.object["metadata"]
-        before = change.previous["metadata"].get("ownerReferences") if change.previous else None
-        place = (storage, change.key)
-        if change.type == DELETED:
-            self.places.pop(metadata["uid"], None)
-            owners = None
-        else:
-            if change.previous is None:
-                self.places[metadata["uid"]] = place
-            owners = metadata.get("ownerReferences")
-        if owners == before:
-            return
-        for owner in before or ():
-            known = self.dependents.get(owner["uid"])
-            if known is not None:
-                known.pop(place, None)
-                if not known:
-                    del self.dependents[owner["uid"]]
-        for owner in owners or ():
-            self.dependents.setdefault(owner["uid"], {})[place] = None
-
-
-def react(store: Store, storage: str, change: Change) -> None:
+def react(store: Storage, storage: str, change: Change) -> None:
     """Do what follows for owners and dependents from one change."""
     metadata = change.object["metadata"]
     owners = metadata.get("ownerReferences")
@@ -64,7 +32,7 @@ def react(store: Store, storage: str, change: Change) -> None:
         _collect(store, (storage, change.key))
 
 
-def _collect(store: Store, place: Place) -> None:
+def _collect(store: Storage, place: Place) -> None:
     """Delete a dependent none of whose owners is left; forget the owners that are gone."""
     item = _at(store, place)
     if item is None or item["metadata"].get("deletionTimestamp"):
@@ -77,7 +45,7 @@ def _collect(store: Store, place: Place) -> None:
         _edit(store, place, {"ownerReferences": alive})
 
 
-def _advance(store: Store, uid: str) -> None:
+def _advance(store: Storage, uid: str) -> None:
     """Bring an owner that waits for its dependents, or sets them free, one step on."""
     place = store.owners.places.get(uid)
     owner = _at(store, place) if place else None
@@ -110,7 +78,7 @@ def _advance(store: Store, uid: str) -> None:
             _edit(store, place, {"finalizers": [one for one in finalizers if one != FOREGROUND]})
 
 
-def _delete_in_foreground(store: Store, place: Place, item: Object, uid: str) -> None:
+def _delete_in_foreground(store: Storage, place: Place, item: Object, uid: str) -> None:
     others = [one for one in item["metadata"]["ownerReferences"] if one["uid"] != uid]
     if any(one["uid"] in store.owners.places for one in others):
         _edit(store, place, {"ownerReferences": others})
@@ -123,24 +91,21 @@ def _belongs(item: Object, uid: str) -> bool:
     return any(one["uid"] == uid for one in item["metadata"].get("ownerReferences") or ())
 
 
-def _at(store: Store, place: Place) -> Object | None:
+def _at(store: Storage, place: Place) -> Object | None:
     shelf = store.shelf_at(place[0])
     return None if shelf is None else shelf.objects.get(place[1])
 
 
-def _delete(store: Store, place: Place, propagation: str) -> None:
-    from bayplan.backends.embedded import deleting  # noqa: PLC0415 — they need each other
-    from bayplan.backends.embedded.options import Deletion, Target  # noqa: PLC0415
-
+def _delete(store: Storage, place: Place, propagation: str) -> None:
     item = _at(store, place)
     assert item is not None
     metadata = item["metadata"]
     resource = store.resources.storage_of(place[0])
     target = Target(resource, metadata.get("namespace", ""), metadata["name"])
-    deleting.delete(store, target, Deletion(propagation=propagation))
+    store.delete_target(target, Deletion(propagation=propagation))
 
 
-def _edit(store: Store, place: Place, metadata: Object) -> None:
+def _edit(store: Storage, place: Place, metadata: Object) -> None:
     """Change metadata as the garbage collector does, past hooks and checks."""
     item = _at(store, place)
     if item is None:

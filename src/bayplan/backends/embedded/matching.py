@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bayplan.backends.embedded.admission import NamespaceLabels, Review
 from bayplan.backends.embedded.rules import environment
 from bayplan.backends.embedded.selectors import Matcher, everything, selector_matcher
 from bayplan.backends.embedded.status import Refusal, quote
 
-if TYPE_CHECKING:
-    from bayplan.backends.embedded.admission import Review
-
 Object = dict[str, Any]
-NamespaceLabels = Callable[[str], Mapping[str, str]]
 
 _LOG = logging.getLogger(__name__)
 _VARIABLES = ("object", "oldObject", "request")

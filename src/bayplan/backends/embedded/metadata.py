@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from bayplan.backends.embedded.resources import Resource
+from bayplan.backends.embedded.resource import Resource
 from bayplan.backends.embedded.status import Problem, required, too_long, unwanted, wrong
 
 Object = dict[str, Any]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bayplan.backends.embedded import deleting
 from bayplan.backends.embedded.history import DELETED, Change
+from bayplan.backends.embedded.interface import Storage
 from bayplan.backends.embedded.options import Deletion, Target
-from bayplan.backends.embedded.resources import Resource
-
-if TYPE_CHECKING:
-    from bayplan.backends.embedded.store import Store
+from bayplan.backends.embedded.resource import Resource
 
 Object = dict[str, Any]
 
@@ -18,7 +15,7 @@ FIRST = ("default", "kube-node-lease", "kube-public", "kube-system")
 PRIORITIES = (("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000))
 
 
-def begin(store: Store) -> None:
+def begin(store: Storage) -> None:
     """Make the namespaces and priority classes that every cluster has."""
     kind = store.resources.find("", "v1", "namespaces")
     for name in FIRST:
@@ -28,7 +25,7 @@ def begin(store: Store) -> None:
         store.create(priorities, {"metadata": {"name": name}, "value": value})
 
 
-def react(store: Store, storage: str, change: Change) -> None:
+def react(store: Storage, storage: str, change: Change) -> None:
     """Empty a namespace that is to go; let it go when it is empty."""
     if storage == "namespaces":
         if change.type != DELETED and change.object["metadata"].get("deletionTimestamp"):
@@ -42,17 +39,17 @@ def react(store: Store, storage: str, change: Change) -> None:
                 _finish(store, kind, namespace)
 
 
-def _empty(store: Store, namespace: str) -> None:
+def _empty(store: Storage, namespace: str) -> None:
     for resource in _namespaced(store):
         shelf = store.shelf(resource)
         for item in shelf.select(f"{namespace}/"):
             if not item["metadata"].get("deletionTimestamp"):
                 target = Target(resource, namespace, item["metadata"]["name"])
-                deleting.delete(store, target, Deletion(propagation="Background"))
+                store.delete_target(target, Deletion(propagation="Background"))
     _finish(store, store.resources.find("", "v1", "namespaces"), namespace)
 
 
-def _finish(store: Store, kind: Resource, namespace: str) -> None:
+def _finish(store: Storage, kind: Resource, namespace: str) -> None:
     found = store.shelf(kind).objects.get(namespace)
     if found is None or any(store.shelf(one).select(f"{namespace}/") for one in _namespaced(store)):
         return
@@ -64,6 +61,6 @@ def _finish(store: Store, kind: Resource, namespace: str) -> None:
         store.drop(kind, namespace)
 
 
-def _namespaced(store: Store) -> list[Resource]:
+def _namespaced(store: Storage) -> list[Resource]:
     found = {one.storage: one for one in store.resources.by_place.values() if one.namespaced}
     return [store.resources.storage_of(storage) for storage in sorted(found)]

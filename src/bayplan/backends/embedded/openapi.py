@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from bayplan.backends.embedded.reading import Field, types
-from bayplan.backends.embedded.resources import Resource, Resources
+from bayplan.backends.embedded.resource import Resource
+from bayplan.backends.embedded.resources import Resources
 
 Object = dict[str, Any]
 

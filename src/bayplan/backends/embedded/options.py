@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bayplan.backends.embedded.resources import Resource, key_of
+from bayplan.backends.embedded.resource import Resource, key_of
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ import jsonpatch
 from bayplan.backends.embedded import strategic
 from bayplan.backends.embedded.plain_values import NotPlain, plain
 from bayplan.backends.embedded.reading import Field, copied, types
-from bayplan.backends.embedded.resources import Resource
+from bayplan.backends.embedded.resource import Resource
 from bayplan.backends.embedded.status import Refusal, bad_request
 
 Object = dict[str, Any]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bayplan.backends.embedded import scalars
 from bayplan.backends.embedded.behaviours import Behaviour
+from bayplan.backends.embedded.interface import Storage
 from bayplan.backends.embedded.pod_defaults import admit_pod, default_pod, qos_class
 from bayplan.backends.embedded.pod_rules import check_spec
 from bayplan.backends.embedded.priorities import set_priority
 from bayplan.backends.embedded.status import Problem, unwanted, wrong
-
-if TYPE_CHECKING:
-    from bayplan.backends.embedded.store import Store
 
 Object = dict[str, Any]
 
@@ -25,7 +23,7 @@ _ONLY_MORE = "only additions to spec.nodeSelector are allowed (no mutations or d
 _GATED_TOLD = "Scheduling is blocked due to non-empty scheduling gates"
 
 
-def on_create(store: Store, pod: Object) -> None:
+def on_create(store: Storage, pod: Object) -> None:
     """The first status, the priority, and what admission adds."""
     spec = pod["spec"]
     admit_pod(spec)
@@ -45,7 +43,7 @@ def on_create(store: Store, pod: Object) -> None:
     pod["status"] = status
 
 
-def on_update(_: Store, pod: Object, old: Object, subresource: str) -> None:
+def on_update(_: Storage, pod: Object, old: Object, subresource: str) -> None:
     """Owners, and the class of service, are not for a status update to change."""
     if subresource == "status":
         if "ownerReferences" in old["metadata"]:
@@ -127,7 +125,7 @@ _OTHER_PRIORITY = (
 )
 
 
-def _set_priority(store: Store, pod: Object) -> None:
+def _set_priority(store: Storage, pod: Object) -> None:
     """The number behind the priority class, as the admission plugin sets it."""
     found = set_priority(store, store.resources.find("", "v1", "pods"), pod, _OTHER_PRIORITY)
     pod["spec"].setdefault("preemptionPolicy", found.policy)

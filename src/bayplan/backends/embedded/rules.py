@@ -78,9 +78,14 @@ class Rules:
         return list(_check(self._root, item, _ABSENT if old is None else old, ()))
 
 
+def has_rules(schema: Schema) -> bool:
+    """Whether a schema may have rules: they are compiled only then."""
+    return '"x-kubernetes-validations"' in repr(schema).replace("'", '"')
+
+
 def compiled(schema: Schema) -> Rules | None:
     """The rules of a schema, or None when it has none or nobody can read them."""
-    if '"x-kubernetes-validations"' not in repr(schema).replace("'", '"'):
+    if not has_rules(schema):
         return None
     environment = _environment()
     if environment is None:

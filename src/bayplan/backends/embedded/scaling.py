@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bayplan.backends.embedded import patches
 from bayplan.backends.embedded.cells_of_controllers import selector_text
 from bayplan.backends.embedded.options import Options
-from bayplan.backends.embedded.resources import Resource
+from bayplan.backends.embedded.resource import Resource
 from bayplan.backends.embedded.status import bad_request, conflict, invalid, wrong
-
-if TYPE_CHECKING:
-    from bayplan.backends.embedded.store import Store
+from bayplan.backends.embedded.store import Store
 
 Object = dict[str, Any]
 

@@ -47,6 +47,11 @@ def selector_matcher(selector: Mapping[str, Any]) -> Matcher:
     return _all_of(tests)
 
 
+def selects(selector: Mapping[str, Any] | None, labels: Mapping[str, Any]) -> bool:
+    """Whether a LabelSelector object selects these labels; without a selector, nothing is selected."""
+    return selector is not None and selector_matcher(selector)(labels)
+
+
 def field_requirements(text: str) -> list[tuple[str, bool, str]]:
     """`a=b,c!=d` as (field, whether it must be equal, value)."""
     found = []

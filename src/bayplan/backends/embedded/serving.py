@@ -12,7 +12,7 @@ from bayplan.backends.embedded.history import Watch
 from bayplan.backends.embedded.options import Deletion, Options
 from bayplan.backends.embedded.paging import is_number, parse_version, version_told
 from bayplan.backends.embedded.reading import Unreadable, reader
-from bayplan.backends.embedded.resources import Resource
+from bayplan.backends.embedded.resource import Resource
 from bayplan.backends.embedded.status import (
     Refusal,
     bad_request,

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bayplan.backends.embedded.resource import Resource
 from bayplan.dialects.kube.fields import Fault, FieldError
-
-if TYPE_CHECKING:
-    from bayplan.backends.embedded.resources import Resource
 
 _REASONS = {
     400: "BadRequest",

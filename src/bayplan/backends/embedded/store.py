@@ -7,27 +7,20 @@ What goes in is copied; what comes out is shared: never change an object you wer
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bayplan.backends.embedded import (
-    behaviours,
-    budgets,
-    definitions,
-    deleting,
-    gangs,
-    garbage,
-    namespaces,
-    patches,
-    subresources,
-    writing,
-)
+from bayplan.backends.embedded import deleting, namespaces, patches, subresources, writing
 from bayplan.backends.embedded.admission import Admission
+from bayplan.backends.embedded.behaviours import Behaviours
 from bayplan.backends.embedded.history import Change, Watch, with_version
+from bayplan.backends.embedded.interface import Reaction
 from bayplan.backends.embedded.options import Deletion, Options, Target
+from bayplan.backends.embedded.owners import Owners
 from bayplan.backends.embedded.paging import TOO_OLD, parse_version, read_token, write_token
-from bayplan.backends.embedded.resources import ConvertTo, Resource, Resources, builtin, key_of, outward
+from bayplan.backends.embedded.resource import ConvertTo, Resource, key_of, outward
+from bayplan.backends.embedded.resources import Resources
 from bayplan.backends.embedded.selectors import everything, field_matcher, label_matcher
 from bayplan.backends.embedded.shelf import Shelf
 from bayplan.backends.embedded.status import Refusal, expired, not_found
@@ -57,19 +50,22 @@ class Store:
         uid: Callable[[], str],
         suffix: Callable[[], str],
         *,
+        served: Iterable[Resource],
+        behaviours: Behaviours,
+        reactions: Sequence[Reaction],
         window: int = WINDOW,
-        gang_api: gangs.GangApi = gangs.ALL_OF_IT,
     ) -> None:
         self.now, self.uid, self.suffix = now, uid, suffix
         self.window = window
         self.version = 1
         self.resources = Resources()
-        self.resources.add(gangs.served(builtin(), gang_api))
+        self.resources.add(served)
         self.admission = Admission(self._namespace_labels)
         self.user = ""  # who writes just now, for those who look at writes
-        self.behaviours = behaviours.builtin(gangs.behaviours(gang_api))
+        self.behaviours = behaviours
+        self.reactions = tuple(reactions)
         self.conversions: dict[tuple[str, str], ConvertTo] = {}  # by group and kind
-        self.owners = garbage.Owners()
+        self.owners = Owners()
         self.applied: dict[str, dict[tuple[str, str], Object]] = {}  # by uid: what each applier last applied
         self._shelves: dict[str, Shelf] = {}
         self._watches: dict[str, set[Watch]] = {}
@@ -232,7 +228,7 @@ class Store:
     ) -> Object:
         """Remove an object, or mark it for removal; answers the object or a Status, as upstream does."""
         target = self._target(kind, namespace, name, "", options)
-        return self._settled(target, deleting.delete(self, target, how or Deletion()))
+        return self._settled(target, self.delete_target(target, how or Deletion()))
 
     def connect(
         self,
@@ -297,18 +293,20 @@ class Store:
         self.drop(resource, key)
         return item
 
+    def delete_target(self, target: Target, how: Deletion) -> Object:
+        """As `delete`, inside a write that is under way: nothing settles yet."""
+        return deleting.delete(self, target, how)
+
     def settle(self) -> None:
-        """Let everything follow from what was written: garbage, namespaces, definitions."""
+        """Let the reactions follow from what was written, and from what they write."""
         if self._settling or not self._queue:
             return
         self._settling = True
         try:
             while self._queue:
                 storage, change = self._queue.popleft()
-                garbage.react(self, storage, change)
-                namespaces.react(self, storage, change)
-                definitions.react(self, storage, change)
-                budgets.react(self, storage, change)
+                for react in self.reactions:
+                    react(self, storage, change)
         finally:
             self._settling = False
         for listener in tuple(self._listeners):

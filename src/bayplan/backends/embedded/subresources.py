@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bayplan.backends.embedded import budgets, deleting, scalars
+from bayplan.backends.embedded import scalars
+from bayplan.backends.embedded.interface import Storage
 from bayplan.backends.embedded.options import Deletion, Target
 from bayplan.backends.embedded.reading import Unreadable, reader
-from bayplan.backends.embedded.resources import key_of
+from bayplan.backends.embedded.resource import key_of
+from bayplan.backends.embedded.selectors import selects
 from bayplan.backends.embedded.status import (
     Refusal,
     bad_request,
@@ -21,9 +23,6 @@ from bayplan.backends.embedded.status import (
 )
 from bayplan.backends.embedded.writing import other_uid
 
-if TYPE_CHECKING:
-    from bayplan.backends.embedded.store import Store
-
 Object = dict[str, Any]
 
 _EVICTION_REFUSED = "Cannot evict pod as it would violate the pod's disruption budget."
@@ -32,7 +31,7 @@ _TWO_BUDGETS = (
 )
 
 
-def post(store: Store, target: Target, body: Any) -> Object:
+def post(store: Storage, target: Target, body: Any) -> Object:
     """Do what is asked of a part; the answer is a Status."""
     resource = target.resource
     if resource.plural != "pods" or resource.group or target.subresource not in ("binding", "eviction"):
@@ -52,7 +51,7 @@ def post(store: Store, target: Target, body: Any) -> Object:
     return (_bind if target.subresource == "binding" else _evict)(store, target, pod, read)
 
 
-def _bind(store: Store, target: Target, pod: Object, binding: Object) -> Object:
+def _bind(store: Storage, target: Target, pod: Object, binding: Object) -> Object:
     metadata, name = pod["metadata"], target.name
     asked, aim = binding["metadata"], binding["target"]
     if aim.get("kind", "") not in ("", "Node"):
@@ -106,7 +105,7 @@ def with_condition(conditions: list[Object], condition: Object) -> list[Object]:
     return result if found else [*result, condition]
 
 
-def _evict(store: Store, target: Target, pod: Object, eviction: Object) -> Object:
+def _evict(store: Storage, target: Target, pod: Object, eviction: Object) -> Object:
     metadata, status = pod["metadata"], pod["status"]
     asked = eviction.get("deleteOptions") or {}
     dry = target.options.dry_run or bool(asked.get("dryRun"))
@@ -125,18 +124,18 @@ def _evict(store: Store, target: Target, pod: Object, eviction: Object) -> Objec
         status = {**status, "conditions": with_condition(status.get("conditions") or [], doomed)}
         store.put(target.resource, target.key, {**pod, "metadata": dict(metadata), "status": status})
     options = replace(target.options, dry_run=dry)
-    deleting.delete(store, replace(target, subresource="", options=options), Deletion.from_body(asked))
+    store.delete_target(replace(target, subresource="", options=options), Deletion.from_body(asked))
     return success(code=201)
 
 
-def _ask_budgets(store: Store, pod: Object, dry: bool) -> None:
+def _ask_budgets(store: Storage, pod: Object, dry: bool) -> None:
     """429 when a budget allows no further disruption; otherwise it has one less to allow."""
     kind = store.resources.find("policy", "v1", "poddisruptionbudgets")
     metadata = pod["metadata"]
     found = [
         budget
         for budget in store.shelf(kind).select(f"{metadata['namespace']}/")
-        if budgets.selects(budget, metadata.get("labels") or {})
+        if selects(budget["spec"].get("selector"), metadata.get("labels") or {})
     ]
     if len(found) > 1:
         raise Refusal(500, _TWO_BUDGETS)

@@ -11,7 +11,7 @@ from importlib import resources
 from typing import Any
 
 from bayplan.backends.embedded import cells, cells_of_controllers, cells_of_gangs, durations
-from bayplan.backends.embedded.resources import Resource
+from bayplan.backends.embedded.resource import Resource
 
 Object = dict[str, Any]
 

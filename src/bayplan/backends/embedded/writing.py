@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from bayplan.backends.embedded import metadata as meta
 from bayplan.backends.embedded import patches, scalars
 from bayplan.backends.embedded.admission import CREATE, UPDATE, Review
+from bayplan.backends.embedded.behaviours import Behaviours
+from bayplan.backends.embedded.interface import Storage
 from bayplan.backends.embedded.options import Options, Target
 from bayplan.backends.embedded.reading import Unreadable, copied
-from bayplan.backends.embedded.resources import Resource, inward, key_of, outward
+from bayplan.backends.embedded.resource import Resource, inward, key_of, outward
 from bayplan.backends.embedded.status import (
     Refusal,
     already_exists,
@@ -22,9 +24,6 @@ from bayplan.backends.embedded.status import (
     terminating,
     wrong,
 )
-
-if TYPE_CHECKING:
-    from bayplan.backends.embedded.store import Store
 
 Object = dict[str, Any]
 
@@ -39,7 +38,16 @@ _SET_BY_SERVER = (
 )
 
 
-def create(store: Store, target: Target, body: Mapping[str, Any]) -> Object:
+class Writable(Storage, Protocol):
+    """A store as creating and changing need it."""
+
+    uid: Callable[[], str]
+    suffix: Callable[[], str]  # random, for generated names
+    behaviours: Behaviours
+    applied: dict[str, dict[tuple[str, str], Object]]  # by uid: what each applier last applied
+
+
+def create(store: Writable, target: Target, body: Mapping[str, Any]) -> Object:
     """Keep a new object; the answer is in the storage version."""
     resource, options = target.resource, target.options
     item = read(resource, body, options)
@@ -76,7 +84,7 @@ def create(store: Store, target: Target, body: Mapping[str, Any]) -> Object:
     return kept if options.dry_run else store.put(resource, target.key, kept)
 
 
-def update(store: Store, target: Target, body: Mapping[str, Any]) -> Object:
+def update(store: Writable, target: Target, body: Mapping[str, Any]) -> Object:
     """Replace an object or a part of it."""
     resource, name = target.resource, target.name
     item = read(resource, _of_interest(target, body), target.options)
@@ -96,7 +104,7 @@ def update(store: Store, target: Target, body: Mapping[str, Any]) -> Object:
     return _change(store, target, kept, item)
 
 
-def patch(store: Store, target: Target, patch: Any, form: str) -> Object:
+def patch(store: Writable, target: Target, patch: Any, form: str) -> Object:
     """Change parts of an object."""
     kept = _existing(store, target)
     body = patches.patched(target.resource, outward(target.resource, kept), patch, form)
@@ -106,7 +114,7 @@ def patch(store: Store, target: Target, patch: Any, form: str) -> Object:
     return _change(store, target, kept, item)
 
 
-def apply(store: Store, target: Target, body: Mapping[str, Any]) -> Object:
+def apply(store: Writable, target: Target, body: Mapping[str, Any]) -> Object:
     """Merge what an applier wants, and remove what it alone wanted before and wants no more."""
     resource, who = target.resource, (target.options.manager, target.subresource)
     kept = store.shelf(resource).objects.get(target.key)
@@ -180,7 +188,7 @@ def other_uid(target: Target, asked: str, found: str) -> str:
     )
 
 
-def _change(store: Store, target: Target, kept: Object, item: Object) -> Object:
+def _change(store: Writable, target: Target, kept: Object, item: Object) -> Object:
     """From an object as it is to one as it is wanted: the part that updates and patches share."""
     resource, subresource = target.resource, target.subresource
     behaviour = store.behaviours.of(resource)
@@ -257,7 +265,7 @@ def _differs(resource: Resource, item: Object, old: Object) -> bool:
     return any(item.get(key) != old.get(key) for key in item.keys() | old.keys() if key not in apart)
 
 
-def _namespace(store: Store, target: Target, item: Object) -> str:
+def _namespace(store: Writable, target: Target, item: Object) -> str:
     """The namespace in which an object is to be created; it must exist and not be on its way out."""
     metadata, asked = item["metadata"], target.namespace
     if not target.resource.namespaced:
@@ -278,7 +286,7 @@ def _namespace(store: Store, target: Target, item: Object) -> str:
     return asked
 
 
-def _generated(store: Store, target: Target, prefix: str) -> str:
+def _generated(store: Writable, target: Target, prefix: str) -> str:
     resource, objects = target.resource, store.shelf(target.resource).objects
     for _ in range(_GENERATE_TRIES):
         name = meta.generated_name(prefix, store.suffix())
@@ -290,14 +298,14 @@ def _generated(store: Store, target: Target, prefix: str) -> str:
     raise refusal
 
 
-def _existing(store: Store, target: Target) -> Object:
+def _existing(store: Writable, target: Target) -> Object:
     found = store.shelf(target.resource).objects.get(target.key)
     if found is None:
         raise not_found(target.resource, target.name)
     return found
 
 
-def _mutated(store: Store, target: Target, operation: str, item: Object, old: Object | None) -> Object:
+def _mutated(store: Writable, target: Target, operation: str, item: Object, old: Object | None) -> Object:
     if not store.admission.hooks:
         return item
     review = _review(store, target, operation, item, old)
@@ -309,12 +317,12 @@ def _mutated(store: Store, target: Target, operation: str, item: Object, old: Ob
     return item
 
 
-def _validate(store: Store, target: Target, operation: str, item: Object, old: Object | None) -> None:
+def _validate(store: Writable, target: Target, operation: str, item: Object, old: Object | None) -> None:
     if store.admission.hooks:
         store.admission.validate(_review(store, target, operation, item, old), target.options.warnings)
 
 
-def _review(store: Store, target: Target, operation: str, item: Object, old: Object | None) -> Review:
+def _review(store: Writable, target: Target, operation: str, item: Object, old: Object | None) -> Review:
     resource = target.resource
     return Review(
         operation,

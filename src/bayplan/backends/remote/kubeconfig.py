@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -233,7 +233,7 @@ def _cluster_part(cluster: Cluster, folder: Path, where: str, origin: str, names
         raise Misconfigured(
             f"{where}: certificate-authority and insecure-skip-tls-verify are both set; keep the authority"
         )
-    if cluster.proxy_url and urlsplit(cluster.proxy_url).scheme not in PROXY_SCHEMES:
+    if cluster.proxy_url and not _is_address(cluster.proxy_url, PROXY_SCHEMES):
         raise Misconfigured(
             f"{where}: proxy-url is {cluster.proxy_url}; give a proxy that starts with http:// or https://"
         )
@@ -252,14 +252,18 @@ def _server(text: str, where: str) -> str:
     address = text.strip()
     if not address:
         raise Misconfigured(f"{where}: server is not set; set it to the address of the API server")
-    try:
-        parts = urlsplit(address)
-        good = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port)
-    except ValueError:
-        good = False
-    if not good:
+    if not _is_address(address, ("http", "https")):
         raise Misconfigured(f"{where}: server is {address!r}; give an address like https://host:6443")
     return address.rstrip("/")
+
+
+def _is_address(text: str, schemes: Collection[str]) -> bool:
+    """Whether a host, and perhaps a port, can be read from an address of one of these schemes."""
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in schemes and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return False
 
 
 def _told_to_plugins(cluster: Cluster, access: Access) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import count
 
+from bayplan.backends.stagehands.made_pods import free_endings, made_pod
 from bayplan.backends.stagehands.objects import (
     JOBS,
     PODS,
@@ -17,11 +17,9 @@ from bayplan.backends.stagehands.objects import (
     labels_of,
     name_of,
     notes_of,
-    owner_reference,
     patch,
     patch_status,
     phase_of,
-    suffix,
     uid_of,
 )  # fmt: skip
 from bayplan.dialects.api import Write
@@ -64,7 +62,7 @@ def reconcile_job(job: Object, pods: Sequence[Object], now: str) -> Iterator[Wri
     if spec.get("completionMode") == "Indexed":
         yield from _indexed(job, pods, active, wanted, int(completions or parallelism))
     else:
-        for _, ending in zip(range(len(active), wanted), _free_endings(job, pods, ""), strict=False):
+        for _, ending in zip(range(len(active), wanted), free_endings(job, pods, ""), strict=False):
             yield create(PODS, _pod(job, ending))
     for pod in active[max(wanted, 0) :]:
         yield delete(PODS, pod)
@@ -92,41 +90,21 @@ def _indexed(
     busy = {_index(pod) for pod in active} | {_index(pod) for pod in pods if phase_of(pod) == "Succeeded"}
     free = [index for index in range(completions) if index not in busy]
     for index in free[: max(wanted - len(active), 0)]:
-        pod = _pod(job, next(_free_endings(job, pods, f"{index}-")))
+        pod = _pod(job, next(free_endings(job, pods, f"{index}-")))
         pod["metadata"]["labels"][COMPLETION_INDEX] = str(index)
         pod["metadata"]["annotations"][COMPLETION_INDEX] = str(index)
         yield create(PODS, pod)
 
 
-def _free_endings(job: Object, pods: Sequence[Object], start: str) -> Iterator[str]:
-    """Endings of pod names that no pod of the job has."""
-    taken = {name_of(pod)[1] for pod in pods}
-    for number in count():
-        ending = start + suffix(uid_of(job), start, number)
-        if f"{name_of(job)[1]}-{ending}" not in taken:
-            yield ending
-
-
 def _pod(job: Object, ending: str) -> Object:
-    namespace, name = name_of(job)
-    template = job["spec"]["template"]
+    name = name_of(job)[1]
     labels = {
         "batch.kubernetes.io/controller-uid": uid_of(job),
         "batch.kubernetes.io/job-name": name,
         "job-name": name,
     }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": f"{name}-{ending}",
-            "namespace": namespace,
-            "labels": labels_of(template) | labels,
-            "annotations": dict(notes_of(template)),
-            "ownerReferences": [owner_reference(job, JOBS)],
-        },
-        "spec": {"restartPolicy": "Never", **template["spec"]},
-    }
+    made = made_pod(job, JOBS, ending, labels)
+    return {**made, "spec": {"restartPolicy": "Never", **made["spec"]}}
 
 
 def _index(pod: Object) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from itertools import count
 
+from bayplan.backends.stagehands.made_pods import free_endings, made_pod
 from bayplan.backends.stagehands.objects import (
     OVER,
     PODS,
@@ -15,14 +15,9 @@ from bayplan.backends.stagehands.objects import (
     delete,
     has_condition,
     is_leaving,
-    labels_of,
     name_of,
-    notes_of,
-    owner_reference,
     patch_status,
     phase_of,
-    suffix,
-    uid_of,
 )  # fmt: skip
 from bayplan.dialects.api import Write
 
@@ -34,7 +29,7 @@ def reconcile_replica_set(found: Object, pods: Sequence[Object], now: str) -> It
     wanted = replicas_of(found)
     active = [pod for pod in pods if phase_of(pod) not in OVER and not is_leaving(pod)]
     yield from _told(found, active)
-    for _, ending in zip(range(len(active), wanted), _free_endings(found, pods), strict=False):
+    for _, ending in zip(range(len(active), wanted), free_endings(found, pods), strict=False):
         yield create(PODS, _pod(found, ending))
     for pod in sorted(active, key=_worth)[: max(len(active) - wanted, 0)]:
         yield delete(PODS, pod)
@@ -72,29 +67,7 @@ def _worth(pod: Object) -> tuple[bool, bool, str, str]:
     return placed, ready, "".join(chr(255 - ord(letter) % 256) for letter in born), name_of(pod)[1]
 
 
-def _free_endings(found: Object, pods: Sequence[Object]) -> Iterator[str]:
-    """Endings of pod names that no pod of the set has."""
-    taken = {name_of(pod)[1] for pod in pods}
-    for number in count():
-        ending = suffix(uid_of(found), number)
-        if f"{name_of(found)[1]}-{ending}" not in taken:
-            taken.add(f"{name_of(found)[1]}-{ending}")
-            yield ending
-
-
 def _pod(found: Object, ending: str) -> Object:
-    namespace, name = name_of(found)
-    template = found["spec"]["template"]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": f"{name}-{ending}",
-            "generateName": f"{name}-",
-            "namespace": namespace,
-            "labels": dict(labels_of(template)),
-            "annotations": dict(notes_of(template)),
-            "ownerReferences": [owner_reference(found, REPLICA_SETS)],
-        },
-        "spec": deepcopy(template["spec"]),
-    }
+    made = made_pod(found, REPLICA_SETS, ending, {})
+    made["metadata"]["generateName"] = f"{name_of(found)[1]}-"
+    return {**made, "spec": deepcopy(made["spec"])}

@@ -186,9 +186,12 @@ class Reading:
         yield PodLost(key)
         if pod is not None and pod.gang is not None and pod.gang.kind == WORKLOAD:
             name = _workload_name(pod.gang)
-            pods = self.copies.get(name, {}).get(pod.gang, set())
+            copies = self.copies.get(name, {})
+            pods = copies.get(pod.gang, set())
             pods.discard(key)
-            if not pods and self.copies.get(name, {}).pop(pod.gang, None) is not None:
+            if not pods and copies.pop(pod.gang, None) is not None:
+                if not copies:
+                    del self.copies[name]
                 yield CharterLost(pod.gang)
 
     def _read(self, key: PodKey, wire: PodWire) -> Pod:

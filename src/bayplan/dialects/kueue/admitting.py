@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
-from bayplan.dialects.api import Event, Happened, Kind
+from bayplan.dialects.api import Event, Happened
 from bayplan.dialects.kube.fields import Field
-from bayplan.dialects.kube.wire import NODES, PODS_KIND, NodeWire, PodWire, node_of, pod_amounts
+from bayplan.dialects.kube.wire import NodeWire, PodWire, node_of, pod_amounts
 from bayplan.dialects.kube.zone_wants import pod_zone_wants
 from bayplan.dialects.kueue import queues
-from bayplan.dialects.kueue.annotations import SLICE_NAME, is_topology_aware
+from bayplan.dialects.kueue.annotations import (
+    POD_SET,
+    SLICE_NAME,
+    TOPOLOGY_GATE,
+    WORKLOAD_NAME,
+    is_topology_aware,
+)
 from bayplan.dialects.kueue.demands import PLAIN, Counting, demand, is_finished
-from bayplan.dialects.kueue.job_defaults import TOPOLOGY_GATE
-from bayplan.dialects.kueue.job_starts import POD_SET, WORKLOAD_NAME
 from bayplan.dialects.kueue.members import source
 from bayplan.dialects.kueue.objects import flavor, topology
 from bayplan.dialects.kueue.workload import KIND
@@ -46,33 +50,16 @@ from bayplan.model.pod import Pod, PodKey
 from bayplan.model.wants import Shape, Wants
 from bayplan.model.zone import ZoneWants
 
-GROUP, VERSION = "kueue.x-k8s.io", "v1beta2"
 OVER = ("Succeeded", "Failed")
 WAITING = (None, "", "Pending")
 SHAPES_MAX = 1024  # remembered
 
 
-def _kind(kind: str, plural: str, *, namespaced: bool = False) -> Kind:
-    return Kind(GROUP, VERSION, kind, plural, namespaced=namespaced)
+def decode(event: Event, counting: Counting = PLAIN, *, protects: bool = False) -> Iterator[Change]:
+    """What an event means to admission. An object that cannot be read changes nothing.
 
-
-TOPOLOGIES = _kind("Topology", "topologies")
-FLAVORS = _kind("ResourceFlavor", "resourceflavors")
-COHORTS = _kind("Cohort", "cohorts")
-CLUSTER_QUEUES = _kind("ClusterQueue", "clusterqueues")
-LOCAL_QUEUES = _kind("LocalQueue", "localqueues", namespaced=True)
-CHECKS = _kind("AdmissionCheck", "admissionchecks")
-WORKLOADS = _kind("Workload", "workloads", namespaced=True)
-CONFIGS = _kind("ProvisioningRequestConfig", "provisioningrequestconfigs")
-NAMESPACES = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
-KINDS = (
-    NODES, PODS_KIND, NAMESPACES, TOPOLOGIES, FLAVORS, COHORTS, CLUSTER_QUEUES, LOCAL_QUEUES, CHECKS,
-    CONFIGS, WORKLOADS,
-)  # fmt: skip
-
-
-def decode(event: Event, counting: Counting = PLAIN) -> Iterator[Change]:
-    """What an event means to admission. An object that cannot be read changes nothing."""
+    A caller that `protects` ClusterQueues from deletion also learns which are not protected yet.
+    """
     gone = event.happened is Happened.GONE
     if event.happened is Happened.SYNCED:
         return
@@ -84,7 +71,7 @@ def decode(event: Event, counting: Counting = PLAIN) -> Iterator[Change]:
         case "Workload":
             yield from _workload(Field(event.object), gone, counting)
         case kind if kind in _RULES:
-            yield from _rule(kind, Field(event.object), gone)
+            yield from _rule(kind, Field(event.object), gone, protects)
 
 
 def _node(node: NodeWire, gone: bool) -> Change:
@@ -158,7 +145,7 @@ _RULES: dict[str, tuple[_Seen, Callable[[str], Change]]] = {
 }
 
 
-def _rule(kind: str, obj: Field, gone: bool) -> Iterator[Change]:
+def _rule(kind: str, obj: Field, gone: bool, protects: bool) -> Iterator[Change]:
     seen, lost = _RULES[kind]
     meta = obj.at("metadata")
     if gone and kind == "LocalQueue":
@@ -166,6 +153,7 @@ def _rule(kind: str, obj: Field, gone: bool) -> Iterator[Change]:
     elif gone:
         yield lost(meta.at("name").text())
     else:
-        change = seen(obj)
+        queue = protects and kind == "ClusterQueue"
+        change = QueueSeen(queues.queue(obj, protects=True)) if queue else seen(obj)
         if change is not None and not obj.errors:
             yield change

@@ -1,4 +1,4 @@
-"""The names of the topology annotations, and what their presence alone says about a pod."""
+"""The names of labels, annotations, gates and finalizers, and what their presence alone says about a pod."""
 
 from __future__ import annotations
 
@@ -43,6 +43,26 @@ SUSPENDED_BY = PREFIX + "pod-suspending-parent"
 OFFSET = PREFIX + "pod-index-offset"
 INDEX_FROM = PREFIX + "pod-group-pod-index-label"  # which label has the index of a pod in its group
 ELASTIC_GATE = PREFIX + "elastic-job"
+TOPOLOGY_GATE = PREFIX + "topology"
+GROUP_INDEX = PREFIX + "pod-group-pod-index"
+DEFAULT_QUEUE = "default"  # the LocalQueue of jobs that name none
+
+# On the pods of a job that was started.
+WORKLOAD_NAME = PREFIX + "workload"
+POD_SET = PREFIX + "podset"
+LOCAL_QUEUE = PREFIX + "local-queue-name"
+CLUSTER_QUEUE = PREFIX + "cluster-queue-name"
+
+STOPPING = PREFIX + "stopping"
+
+# On Workloads.
+JOB_UID = PREFIX + "job-uid"
+OF_GROUP = PREFIX + "is-group-workload"
+OWNER_KIND = PREFIX + "job-owner-gvk"
+OWNER_NAME = PREFIX + "job-owner-name"
+REPLICA = PREFIX + "component-workload-index"
+
+IN_USE = PREFIX + "resource-in-use"  # a finalizer
 
 _EXPLICIT = (REQUIRED, PREFERRED, SEGMENT_LEVEL, SEGMENT_LAYERS, REQUIRE, PREFER)
 

@@ -9,8 +9,8 @@ from typing import Any
 from bayplan.dialects.api import Kind, Verb, Write
 from bayplan.dialects.kube.binding import event_write
 from bayplan.dialects.kube.times import timestamp
-from bayplan.dialects.kueue.admitting import WORKLOADS
-from bayplan.dialects.kueue.job_workloads import IN_USE
+from bayplan.dialects.kueue.annotations import IN_USE
+from bayplan.dialects.kueue.api_kinds import WORKLOADS
 from bayplan.dialects.kueue.refusals import for_event
 
 NORMAL, WARNING = "Normal", "Warning"

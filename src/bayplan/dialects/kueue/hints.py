@@ -11,7 +11,6 @@ from bayplan.dialects.jobs.part import GROUP_POD_INDEX, nothing
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.key_hints import HINTS_MAX, Keys, key_hints, level_hint
 from bayplan.dialects.kueue import annotations as known
-from bayplan.dialects.kueue import job_running, job_starts, job_workloads
 from bayplan.dialects.kueue.jobs import job_gang
 from bayplan.model.gang import AUTO, Group, PodSet
 
@@ -34,9 +33,8 @@ KEYS = Keys(
     ),
     others=(
         known.REPLACES, known.SLICE_NAME, known.ROLE_HASH, known.SERVING, known.SUSPENDED_BY,
-        job_starts.WORKLOAD_NAME, job_starts.POD_SET, job_starts.LOCAL_QUEUE, job_starts.CLUSTER_QUEUE,
-        job_running.STOPPING, job_workloads.JOB_UID, job_workloads.OF_GROUP, job_workloads.OWNER_KIND,
-        job_workloads.OWNER_NAME, job_workloads.REPLICA,
+        known.WORKLOAD_NAME, known.POD_SET, known.LOCAL_QUEUE, known.CLUSTER_QUEUE, known.STOPPING,
+        known.JOB_UID, known.OF_GROUP, known.OWNER_KIND, known.OWNER_NAME, known.REPLICA,
     ),
 )  # fmt: skip
 

@@ -12,8 +12,10 @@ from bayplan.dialects.jobs.part import nothing
 from bayplan.dialects.jobs.train_runtime import PATCH_MANAGER
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kueue.annotations import (
+    DEFAULT_QUEUE,
     ELASTIC_GATE,
     GROUP,
+    GROUP_INDEX,
     INDEX_FROM,
     MANAGED,
     OFFSET,
@@ -22,22 +24,14 @@ from bayplan.dialects.kueue.annotations import (
     ROLE_HASH,
     SERVING,
     SUSPENDED_BY,
+    TOPOLOGY_GATE,
     is_elastic,
 )
 from bayplan.dialects.kueue.controllers import FindController, is_part, nothing_known
+from bayplan.dialects.kueue.job_kinds import PARENTS, SCALED
 from bayplan.dialects.kueue.job_rules import SCHEDULING_GATE
 from bayplan.dialects.kueue.role_hashes import role_hash
 from bayplan.dialects.kueue.rulebook import RULES, Rulebook
-
-DEFAULT_QUEUE = "default"
-TOPOLOGY_GATE = "kueue.x-k8s.io/topology"
-GROUP_INDEX = "kueue.x-k8s.io/pod-group-pod-index"
-PARENTS = {
-    "LeaderWorkerSet": "leaderworkerset.x-k8s.io/leaderworkerset",
-    "StatefulSet": "statefulset",
-    "Deployment": "deployment",
-}
-"""Kinds whose pods are held back one by one, with the name that the pods know them by."""
 
 Object = dict[str, Any]
 
@@ -53,8 +47,6 @@ class Around:
 ALONE = Around()
 WRITTEN = replace(RULES, elastic=False)
 """Most jobs that change their size are started anew, as others are: nobody would take their gate away."""
-SCALED = ("Job", "RayCluster", "RayJob")
-"""Kinds that may change their size while they run."""
 CHANGED_TOO = tuple(PARENTS)
 """Kinds whose pods are marked whenever their template changes."""
 
@@ -122,6 +114,14 @@ def _within(obj: Object, *keys: str) -> Object:
     return obj
 
 
+def _listed(obj: Object, key: str) -> list[Any]:
+    """A list to add to; what stands in its place and is none counts as absent, as for `_within`."""
+    if not isinstance(obj.get(key), list):
+        obj[key] = []
+    found: list[Any] = obj[key]
+    return found
+
+
 def _set(obj: Object, path: tuple[str, ...]) -> None:
     _within(obj, *path[:-1])[path[-1]] = True
 
@@ -129,7 +129,7 @@ def _set(obj: Object, path: tuple[str, ...]) -> None:
 def _gate(template: object, name: str) -> None:
     """Hold pods back until somebody takes the gate away."""
     if isinstance(template, dict):
-        gates = _within(template, "spec").setdefault("schedulingGates", [])
+        gates = _listed(_within(template, "spec"), "schedulingGates")
         if {"name": name} not in gates:
             gates.append({"name": name})
 
@@ -181,7 +181,7 @@ def _pod(pod: Object, rules: Rulebook) -> None:
     notes, labels = _notes(pod), _labels(pod)
     if SUSPENDED_BY not in notes:
         labels[MANAGED] = "true"
-        finalizers = pod["metadata"].setdefault("finalizers", [])
+        finalizers = _listed(pod["metadata"], "finalizers")
         if MANAGED not in finalizers:
             finalizers.append(MANAGED)
     _gate(pod, SCHEDULING_GATE)
@@ -195,8 +195,8 @@ def _pod(pod: Object, rules: Rulebook) -> None:
 def _train_job(job: Object, rules: Rulebook) -> None:
     """A place of ours among the patches, to be filled when the job starts."""
     del rules
-    patches = _within(job, "spec").setdefault("runtimePatches", [])
-    if all(patch.get("manager") != PATCH_MANAGER for patch in patches):
+    patches = _listed(_within(job, "spec"), "runtimePatches")
+    if all(Field(patch).at("manager").text() != PATCH_MANAGER for patch in patches):
         ours: Object = {"trainingRuntimeSpec": {"template": {"spec": {}}}}
         patches.append({"manager": PATCH_MANAGER, **ours})
 

@@ -16,8 +16,8 @@ from bayplan.dialects.jobs.soundness import flaws
 from bayplan.dialects.jobs.starting import Clash
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kueue import job_statuses
-from bayplan.dialects.kueue.admitting import WORKLOADS
-from bayplan.dialects.kueue.annotations import GATED_BY, PRIORITY_CLASS, QUEUE
+from bayplan.dialects.kueue.annotations import GATED_BY, JOB_UID, PRIORITY_CLASS, QUEUE
+from bayplan.dialects.kueue.api_kinds import WORKLOADS
 from bayplan.dialects.kueue.conditions import (
     ADMITTED,
     EVICTED,
@@ -55,7 +55,7 @@ from bayplan.dialects.kueue.job_slices import (
     slices_of,
 )
 from bayplan.dialects.kueue.job_statuses import Patience
-from bayplan.dialects.kueue.job_workloads import JOB_UID, NONE, Copied, job_workload, owner
+from bayplan.dialects.kueue.job_workloads import NONE, Copied, job_workload, owner
 from bayplan.dialects.kueue.rulebook import RULES, Rulebook
 from bayplan.dialects.kueue.upkeep import released
 

@@ -9,12 +9,11 @@ from typing import Any
 from bayplan.dialects.api import Write
 from bayplan.dialects.jobs.soundness import flaws
 from bayplan.dialects.kube.fields import Field
-from bayplan.dialects.kueue.annotations import FAST_ADMISSION
+from bayplan.dialects.kueue.annotations import FAST_ADMISSION, OF_GROUP
 from bayplan.dialects.kueue.conditions import ADMITTED, QUOTA_RESERVED, is_true
 from bayplan.dialects.kueue.deeds import NORMAL, WARNING, is_leaving, told
 from bayplan.dialects.kueue.job_keeping import Known
 from bayplan.dialects.kueue.job_rules import prebuilt_name
-from bayplan.dialects.kueue.job_workloads import OF_GROUP
 from bayplan.dialects.kueue.pod_groups import group_workload
 from bayplan.dialects.kueue.pod_keeping import Group
 from bayplan.dialects.kueue.pod_members import notes_of, runnable

@@ -19,7 +19,7 @@ from bayplan.dialects.jobs.running import (
     suspended,
 )
 from bayplan.dialects.kube.fields import Field
-from bayplan.dialects.kueue.annotations import ELASTIC_GATE, MINIMUM, PREFIX, SYNCED, is_elastic
+from bayplan.dialects.kueue.annotations import ELASTIC_GATE, MINIMUM, STOPPING, SYNCED, is_elastic
 from bayplan.dialects.kueue.conditions import ADMITTED, EVICTED, is_true
 from bayplan.dialects.kueue.deeds import Deed, changed, told
 from bayplan.dialects.kueue.job_starts import injections
@@ -27,7 +27,6 @@ from bayplan.dialects.kueue.rulebook import Rulebook
 from bayplan.dialects.kueue.topology_request import parse_bool
 from bayplan.model.whole_numbers import whole_number
 
-STOPPING = PREFIX + "stopping"
 """A Job that is suspended and not yet as it was."""
 _IN_STEPS = ("TrainJob",)
 """Kinds that may only be changed while they are held back, and only after their pods are gone."""

@@ -12,12 +12,12 @@ from bayplan.dialects.jobs.ray_jobs import own_cluster
 from bayplan.dialects.jobs.running import faring
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kueue import job_statuses
-from bayplan.dialects.kueue.annotations import ELASTIC, REPLACES, SLICE_NAME, is_elastic
+from bayplan.dialects.kueue.annotations import ELASTIC, JOB_UID, REPLACES, SLICE_NAME, is_elastic
 from bayplan.dialects.kueue.conditions import ADMITTED, FINISHED, QUOTA_RESERVED, condition_of, is_true
 from bayplan.dialects.kueue.deeds import Deed, is_leaving, key_of, told, with_status
-from bayplan.dialects.kueue.job_defaults import SCALED
+from bayplan.dialects.kueue.job_kinds import SCALED
 from bayplan.dialects.kueue.job_matching import matches
-from bayplan.dialects.kueue.job_workloads import JOB_UID, workload_name
+from bayplan.dialects.kueue.job_workloads import workload_name
 from bayplan.dialects.kueue.rulebook import Rulebook
 
 REPLACED = "WorkloadSliceReplaced"

@@ -8,17 +8,20 @@ from typing import Any
 from bayplan.dialects.jobs.starting import Clash, Injected
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.name_rules import label_value_problems
-from bayplan.dialects.kueue.annotations import PREFIX, SLICE_NAME, UNCONSTRAINED, is_elastic
+from bayplan.dialects.kueue.annotations import (
+    CLUSTER_QUEUE,
+    LOCAL_QUEUE,
+    POD_SET,
+    SLICE_NAME,
+    TOPOLOGY_GATE,
+    UNCONSTRAINED,
+    WORKLOAD_NAME,
+    is_elastic,
+)
 from bayplan.dialects.kueue.assignment_reading import decode_assignment
-from bayplan.dialects.kueue.job_defaults import TOPOLOGY_GATE
 from bayplan.dialects.kueue.rulebook import RULES, Rulebook
 
 __all__ = ["Injected", "injected", "injections"]
-
-WORKLOAD_NAME = PREFIX + "workload"
-POD_SET = PREFIX + "podset"
-LOCAL_QUEUE = PREFIX + "local-queue-name"
-CLUSTER_QUEUE = PREFIX + "cluster-queue-name"
 
 Object = dict[str, Any]
 

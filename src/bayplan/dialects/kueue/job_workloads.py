@@ -11,9 +11,14 @@ from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.name_rules import LABEL_MAX, digest, label_value_problems
 from bayplan.dialects.kueue.annotations import (
     GATED_BY,
-    PREFIX,
+    IN_USE,
+    JOB_UID,
+    OF_GROUP,
+    OWNER_KIND,
+    OWNER_NAME,
     PRIORITY_CLASS,
     QUEUE,
+    REPLICA,
     SECONDS_MAX,
 )
 from bayplan.dialects.kueue.job_pod_sets import pod_sets
@@ -21,12 +26,6 @@ from bayplan.dialects.kueue.rulebook import RULES, Rulebook
 from bayplan.dialects.kueue.workload_rules import has_reservation
 from bayplan.model.whole_numbers import INT32_MAX, whole_number
 
-JOB_UID = PREFIX + "job-uid"
-OF_GROUP = PREFIX + "is-group-workload"
-OWNER_KIND = PREFIX + "job-owner-gvk"
-OWNER_NAME = PREFIX + "job-owner-name"
-REPLICA = PREFIX + "component-workload-index"
-IN_USE = PREFIX + "resource-in-use"
 PROVISIONING = "provreq.kueue.x-k8s.io/"
 _HASH_LENGTH = 5
 _SHARED = ("LeaderWorkerSet", "StatefulSet")

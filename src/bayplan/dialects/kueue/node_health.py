@@ -10,10 +10,9 @@ from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.rules import tolerations
 from bayplan.dialects.kube.times import seconds
 from bayplan.dialects.kube.wire import NodeWire, PodWire
-from bayplan.dialects.kueue.annotations import is_topology_aware
+from bayplan.dialects.kueue.annotations import TOPOLOGY_GATE, is_topology_aware
 from bayplan.dialects.kueue.assignment_reading import decode_assignment
 from bayplan.dialects.kueue.conditions import EVICTED, FINISHED, is_true
-from bayplan.dialects.kueue.job_defaults import TOPOLOGY_GATE
 from bayplan.dialects.kueue.upkeep import is_of_one_pod
 from bayplan.model.node import HOSTNAME
 from bayplan.model.rules import Taint, Toleration

@@ -8,10 +8,10 @@ from typing import Any
 from bayplan.dialects.jobs.kinds import Find
 from bayplan.dialects.jobs.part import GROUP_POD_INDEX, nothing
 from bayplan.dialects.kube.fields import Field
-from bayplan.dialects.kueue.annotations import FAST_ADMISSION, POD_GROUP_COUNT, QUEUE, ROLE_HASH
+from bayplan.dialects.kueue.annotations import FAST_ADMISSION, OF_GROUP, POD_GROUP_COUNT, QUEUE, ROLE_HASH
 from bayplan.dialects.kueue.job_pod_sets import pod_sets
 from bayplan.dialects.kueue.job_rules import whole_number
-from bayplan.dialects.kueue.job_workloads import NONE, OF_GROUP, Copied, along, make_workload, owner
+from bayplan.dialects.kueue.job_workloads import NONE, Copied, along, make_workload, owner
 from bayplan.dialects.kueue.pod_rules import group_name
 from bayplan.dialects.kueue.role_hashes import role_hash
 from bayplan.dialects.kueue.rulebook import RULES, Rulebook

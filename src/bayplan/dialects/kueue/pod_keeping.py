@@ -15,8 +15,15 @@ from bayplan.dialects.jobs.starting import Clash, Injected, add
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.times import seconds, timestamp
 from bayplan.dialects.kueue import job_statuses
-from bayplan.dialects.kueue.admitting import WORKLOADS
-from bayplan.dialects.kueue.annotations import FAST_ADMISSION, MANAGED, RETRIABLE, SERVING
+from bayplan.dialects.kueue.annotations import (
+    FAST_ADMISSION,
+    MANAGED,
+    OF_GROUP,
+    RETRIABLE,
+    SERVING,
+    TOPOLOGY_GATE,
+)
+from bayplan.dialects.kueue.api_kinds import WORKLOADS
 from bayplan.dialects.kueue.conditions import ADMITTED, EVICTED, FINISHED, condition_of, is_true
 from bayplan.dialects.kueue.deeds import (
     Deed,
@@ -31,12 +38,11 @@ from bayplan.dialects.kueue.deeds import (
     with_status,
     without_finalizer,
 )
-from bayplan.dialects.kueue.job_defaults import TOPOLOGY_GATE
 from bayplan.dialects.kueue.job_keeping import Known, eviction, leave, orphaned, queue_followed, too_late
 from bayplan.dialects.kueue.job_matching import matches
 from bayplan.dialects.kueue.job_rules import SCHEDULING_GATE, prebuilt_name
 from bayplan.dialects.kueue.job_starts import injections
-from bayplan.dialects.kueue.job_workloads import OF_GROUP, job_workload, owner
+from bayplan.dialects.kueue.job_workloads import job_workload, owner
 from bayplan.dialects.kueue.pod_groups import group_size, group_workload
 from bayplan.dialects.kueue.pod_members import (
     Members,

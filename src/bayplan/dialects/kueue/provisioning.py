@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kube.times import timestamp
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue import api_kinds
 from bayplan.dialects.kueue.conditions import (
     ADMITTED,
     EVICTED,
@@ -38,10 +38,10 @@ from bayplan.dialects.kueue.queues import PROVISIONING
 from bayplan.dialects.kueue.refusals import for_condition, for_event
 
 KINDS = (
-    admitting.WORKLOADS,
-    admitting.CHECKS,
-    admitting.FLAVORS,
-    admitting.CONFIGS,
+    api_kinds.WORKLOADS,
+    api_kinds.CHECKS,
+    api_kinds.FLAVORS,
+    api_kinds.CONFIGS,
     TEMPLATES,
     REQUESTS,
     OLDER_REQUESTS,
@@ -201,8 +201,8 @@ def _look(check: Object, workload: Object, requests: list[Object], around: Surro
 def _config(check: Object, configs: Mapping[str, Object]) -> Config | None:
     reference = (check.get("spec") or {}).get("parameters") or {}
     fits = (reference.get("apiGroup"), reference.get("kind")) == (
-        admitting.CONFIGS.group,
-        admitting.CONFIGS.kind,
+        api_kinds.CONFIGS.group,
+        api_kinds.CONFIGS.kind,
     )
     found = configs.get(str(reference.get("name"))) if fits else None
     return None if found is None else Config.of(found)

@@ -9,7 +9,7 @@ from typing import Any
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.name_rules import digest
-from bayplan.dialects.kueue.admitting import GROUP, WORKLOADS
+from bayplan.dialects.kueue.api_kinds import GROUP, WORKLOADS
 from bayplan.dialects.kueue.job_starts import Injected, injected
 from bayplan.dialects.kueue.job_workloads import PROVISIONING as PARAMETER
 from bayplan.dialects.kueue.messages import quoted

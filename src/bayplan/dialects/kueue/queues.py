@@ -6,6 +6,7 @@ from fractions import Fraction
 
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.quantity import amount, parse_quantity
+from bayplan.dialects.kueue.annotations import IN_USE
 from bayplan.model.quota import (
     Cell,
     Check,
@@ -37,9 +38,10 @@ _VICTIMS = {
 _GO_ON = "TryNextFlavor"
 
 
-def queue(obj: Field) -> Queue:
-    """A ClusterQueue."""
-    spec = obj.at("spec")
+def queue(obj: Field, *, protects: bool = False) -> Queue:
+    """A ClusterQueue. A caller that `protects` queues with the finalizer also learns which lack it still."""
+    spec, leaving = obj.at("spec"), obj.at("metadata", "deletionTimestamp").present
+    finalizers = [name.text() for name in obj.at("metadata", "finalizers").items()] if protects else []
     return Queue(
         node=QuotaNode(_name(obj), spec.at("cohortName").text(), _quotas(spec), _weight(spec)),
         groups=tuple(_group(group) for group in spec.at("resourceGroups").items()),
@@ -52,7 +54,8 @@ def queue(obj: Field) -> Queue:
         },
         namespaces=label_selector(spec.at("namespaceSelector")),
         stop=_STOPS.get(spec.at("stopPolicy").text(), Stop.OPEN),
-        leaving=obj.at("metadata", "deletionTimestamp").present,
+        leaving=leaving,
+        unprotected=protects and not leaving and IN_USE not in finalizers,
     )
 
 

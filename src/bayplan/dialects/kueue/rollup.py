@@ -10,6 +10,7 @@ from itertools import groupby
 from math import ceil, isinf
 
 from bayplan.dialects.kube.quantity import spelled
+from bayplan.dialects.kueue.annotations import IN_USE
 from bayplan.dialects.kueue.conditions import Draft, Object
 from bayplan.dialects.kueue.messages import quoted
 from bayplan.dialects.kueue.queues import PROVISIONING
@@ -25,7 +26,6 @@ from bayplan.model.summary import (
 )
 
 ACTIVE = "Active"
-IN_USE = "kueue.x-k8s.io/resource-in-use"
 GROUP, CONFIG = "kueue.x-k8s.io", "ProvisioningRequestConfig"
 SHARE_MAX = 2**63 - 1
 """What an infinite share is written as."""
@@ -57,14 +57,14 @@ _SENTENCES = {
 }
 
 
-def cluster_queue(obj: Object, summary: QueueSummary, now: float) -> Object | None:
-    """The status of a ClusterQueue."""
+def cluster_queue(obj: Object, summary: QueueSummary, now: float, refused: str = "") -> Object | None:
+    """The status of a ClusterQueue. If its finalizer was `refused`, it says why and admits nothing."""
     draft = Draft.of(obj, now)
     _put_counts(draft, summary.counts)
     draft.put("flavorsReservation", _flavors(summary.cells, used=False, borrowed=True))
     draft.put("flavorsUsage", _flavors(summary.cells, used=True, borrowed=True))
     draft.put("fairSharing", _fair_sharing(summary.share))
-    draft.mark(ACTIVE, *_readiness(obj, summary.faults))
+    draft.mark(ACTIVE, *_readiness(obj, summary.faults, refused))
     return draft.done()
 
 
@@ -113,8 +113,8 @@ def finalizers(kind: str, obj: Object, summaries: Summaries) -> list[str] | None
     there: list[str] = list(meta.get("finalizers") or ())
     name, leaving = str(meta.get("name", "")), bool(meta.get("deletionTimestamp"))
     used = _USED[kind](name, summaries)
-    if kind == "ClusterQueue" and not leaving:  # before the first gang is admitted, not after
-        used = used or name in summaries.queues_in_use
+    if kind == "ClusterQueue" and not leaving:  # from the beginning: gangs are admitted only behind it
+        used = True
     if used and IN_USE not in there and not leaving:
         return [*there, IN_USE]
     if IN_USE in there and not used:
@@ -162,11 +162,14 @@ def _fair_sharing(share: float | None) -> Object | None:
     return {"weightedShare": SHARE_MAX if isinf(share) else ceil(share)}
 
 
-def _readiness(obj: Object, faults: tuple[Fault, ...]) -> tuple[bool, str, str]:
+def _readiness(obj: Object, faults: tuple[Fault, ...], refused: str) -> tuple[bool, str, str]:
     """Whether a ClusterQueue admits gangs: status, reason and message."""
     leaving = bool((obj.get("metadata") or {}).get("deletionTimestamp"))
     if leaving or any(fault.flaw is Flaw.LEAVING for fault in faults):
         return False, "Terminating", "Can't admit new workloads; clusterQueue is terminating"
+    if refused:
+        wrong = f"its finalizer {IN_USE} was refused ({refused})"
+        return False, "NotProtected", f"Can't admit new workloads: {wrong}; let Bayplan patch ClusterQueues."
     if not faults:
         return True, "Ready", "Can admit new workloads"
     told = [(_REASONS[fault.flaw], _told(fault)) for fault in faults if fault.flaw in _REASONS]

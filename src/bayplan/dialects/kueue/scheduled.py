@@ -12,7 +12,7 @@ from bayplan.dialects.jobs.kinds import COMPLETION_INDEX, JOB_INDEX, ONLY
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.times import seconds
 from bayplan.dialects.kube.wire import PodWire
-from bayplan.dialects.kueue.job_starts import WORKLOAD_NAME
+from bayplan.dialects.kueue.annotations import WORKLOAD_NAME
 from bayplan.dialects.kueue.jobs import job_gang
 from bayplan.dialects.kueue.objects import topology
 from bayplan.model.change import Change, CharterLost, CharterSeen, TopologyLost, TopologySeen

@@ -13,8 +13,8 @@ from bayplan.dialects.jobs.soundness import flaws
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.wire import PodWire
 from bayplan.dialects.kueue import job_statuses
-from bayplan.dialects.kueue.admitting import WORKLOADS
 from bayplan.dialects.kueue.annotations import MANAGED, SUSPENDED_BY
+from bayplan.dialects.kueue.api_kinds import WORKLOADS
 from bayplan.dialects.kueue.deeds import (
     Deed,
     changed,
@@ -27,8 +27,8 @@ from bayplan.dialects.kueue.deeds import (
     told,
     with_status,
 )
-from bayplan.dialects.kueue.job_defaults import PARENTS
 from bayplan.dialects.kueue.job_keeping import Known, gate_followed, priority_followed, queue_followed
+from bayplan.dialects.kueue.job_kinds import PARENTS
 from bayplan.dialects.kueue.job_workloads import job_workload, owner, replica_name
 from bayplan.dialects.kueue.pod_adoption import adopted
 from bayplan.dialects.kueue.pod_keeping import PODS

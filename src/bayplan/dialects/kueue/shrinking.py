@@ -9,10 +9,9 @@ from typing import Any
 
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.wire import PodWire
-from bayplan.dialects.kueue.annotations import is_elastic
+from bayplan.dialects.kueue.annotations import POD_SET, is_elastic
 from bayplan.dialects.kueue.assignment import encode_slices
 from bayplan.dialects.kueue.assignment_reading import decode_assignment
-from bayplan.dialects.kueue.job_starts import POD_SET
 from bayplan.model.assignment import Assignment, Path
 
 OVER = ("Succeeded", "Failed")

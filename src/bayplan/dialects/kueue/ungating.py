@@ -11,11 +11,18 @@ from bayplan.dialects.api import Verb, Write
 from bayplan.dialects.kube.fields import Field
 from bayplan.dialects.kube.times import seconds
 from bayplan.dialects.kube.wire import PODS_KIND, PodWire
-from bayplan.dialects.kueue.annotations import ELASTIC_GATE, POD_GROUP, REPLACES, SLICE_NAME, is_elastic
+from bayplan.dialects.kueue.annotations import (
+    ELASTIC_GATE,
+    POD_GROUP,
+    POD_SET,
+    REPLACES,
+    SLICE_NAME,
+    TOPOLOGY_GATE,
+    WORKLOAD_NAME,
+    is_elastic,
+)
 from bayplan.dialects.kueue.assignment_reading import decode_assignment
 from bayplan.dialects.kueue.conditions import ADMITTED, EVICTED, FINISHED, condition_of, is_true
-from bayplan.dialects.kueue.job_defaults import TOPOLOGY_GATE
-from bayplan.dialects.kueue.job_starts import POD_SET, WORKLOAD_NAME
 from bayplan.dialects.kueue.pod_slots import Part, UnreadableOffset, crowd, slots_for
 from bayplan.dialects.kueue.topology_request import Numbering
 from bayplan.model.assignment import Path
