@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.lacking import lacking
+from tests.support.missing_parts import lacking
 from tests.tiers import FAST, TIERS, longest_first, not_run, sample, shuffled, tier_of_test
 from tools.controlplane.build import build, unavailable
 from tools.controlplane.plan import DEFAULT_KUBE, cache_root

@@ -13,11 +13,11 @@ from bayplan.model.assignment import Assignment, Code, Misfit, Placement
 from bayplan.model.gang import Gang, Group, PodSet
 from bayplan.model.node import HOSTNAME
 from bayplan.model.profile import Profile
-from bayplan.placement.capacity import with_slot
-from bayplan.placement.place import place
-from bayplan.placement.replace import replace_nodes
-from bayplan.placement.resize import resize
-from bayplan.state.cluster import Cluster
+from bayplan.placement.cluster.capacity import with_slot
+from bayplan.placement.gang.place import place
+from bayplan.placement.gang.replace import replace_nodes
+from bayplan.placement.gang.resize import resize
+from bayplan.state.cluster.topology_state import Cluster
 from bayplan.testing import BadScenario, Scenario, Step
 
 FOLDER = Path(__file__).parent / "scenarios"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lacking import LACKING, lacking
+from tests.support.missing_parts import LACKING, lacking
 from tests.tiers import CONTROL_PLANE, FAST, LONG, REAL, TIERS, not_run, shuffled, tier_of
 
 ROOT = Path(__file__).parents[1]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 
-from tests.lacking import LACKING
+from tests.support.missing_parts import LACKING
 
 FAST, REAL, LONG = "fast", "real", "long"
 TIERS: Mapping[str, str] = {

@@ -9,9 +9,9 @@ from typing import Any
 
 from bayplan.model.gang import Gang, Group, Locality, PodSet, Ref, Segment
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
+from bayplan.model.node_rules import NodeRules, Requirement, Taint, Term, Toleration
 from bayplan.model.profile import LeaderRules, Profile, Remainder, Strategy
-from bayplan.model.rules import NodeRules, Requirement, Taint, Term, Toleration
-from bayplan.state.cluster import Cluster
+from bayplan.state.cluster.topology_state import Cluster
 
 HOST = "host"  # how a drawing spells the level of single nodes
 SLOTS = 110  # pods per node unless a drawing says otherwise

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 
-from bayplan.dialects.kube.quantity import amount
+from bayplan.dialects.kube.fields.quantity import amount
 from bayplan.model.assignment import Assignment, Share
 from bayplan.model.change import (
     Change,
@@ -33,9 +33,10 @@ from bayplan.model.change import (
     QuotaNodeSeen,
     TopologySeen,
 )
-from bayplan.model.demand import Admission, Ask, CheckState, Demand, Given, Verdict
 from bayplan.model.gang import Gang, Group, Locality, PodSet, Ref, Segment
 from bayplan.model.node import HOSTNAME, Node, Topology
+from bayplan.model.node_rules import NodeRules, Requirement, Taint, Term, Toleration
+from bayplan.model.queued_gang import Admission, Ask, CheckState, Demand, Given, Verdict
 from bayplan.model.quota import (
     Cell,
     Check,
@@ -53,7 +54,6 @@ from bayplan.model.quota import (
     Stop,
     Victims,
 )
-from bayplan.model.rules import NodeRules, Requirement, Taint, Term, Toleration
 
 NOW = 1_000_000.0
 VICTIMS = {

@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from bayplan.dialects.kube.quantity import amount
-from bayplan.model.demand import Demand
+from bayplan.dialects.kube.fields.quantity import amount
+from bayplan.model.admission_rejection import Chance
 from bayplan.model.plan import Admit, Again, Decline, Evict, Plan
 from bayplan.model.profile import FairRule, Profile
+from bayplan.model.queued_gang import Demand
 from bayplan.model.quota import Cell
-from bayplan.model.refusal import Chance
-from bayplan.placement.rooms import Rooms
-from bayplan.scheduling import flavors
-from bayplan.scheduling.admit import decide_admissions
-from bayplan.scheduling.flavors import Inquiry, quota_offer
-from bayplan.scheduling.offer import Offer
-from bayplan.scheduling.places import wanted_places
-from bayplan.scheduling.round import Round
-from bayplan.scheduling.victims import find_victims
-from bayplan.scheduling.yielding import Need
-from bayplan.state.admissions import AdmissionState
+from bayplan.placement.overlay.topology_overlay import Rooms
+from bayplan.scheduling.admission import flavors
+from bayplan.scheduling.admission.candidates import Need
+from bayplan.scheduling.admission.cycle import decide_admissions
+from bayplan.scheduling.admission.flavors import Inquiry, quota_offer
+from bayplan.scheduling.admission.offer import Offer
+from bayplan.scheduling.admission.places import wanted_places
+from bayplan.scheduling.admission.preemption import find_victims
+from bayplan.scheduling.admission.simulation import Round
+from bayplan.state.admission.state import AdmissionState
 from tests.admission.drawing import NOW, drawn
 
 TABLES = Path(__file__).parent / "tables"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from bayplan.model.admission_rejection import Refusal, Token
 from bayplan.model.plan import Again, Decline
-from bayplan.model.refusal import Refusal, Token
-from bayplan.state.lines import Lines, Place, Standing
+from bayplan.state.admission.queues import Lines, Place, Standing
 from tests.admission.world import World
-from tests.unit.admission_worlds import demand
+from tests.support.admission_worlds import demand
 
 
 def test_a_search_for_flavors_that_goes_in_a_circle_ends_there() -> None:

@@ -8,7 +8,7 @@ from bayplan.model.change import DemandLost, DemandSeen, EntranceSeen
 from bayplan.model.plan import Decline
 from bayplan.model.profile import Profile
 from bayplan.model.quota import Entrance, Stop
-from bayplan.scheduling.admit import decide_admissions
+from bayplan.scheduling.admission.cycle import decide_admissions
 from tests.admission.drawing import demand
 from tests.admission.world import World
 

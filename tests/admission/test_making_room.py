@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from bayplan.model.admission_rejection import Token
 from bayplan.model.plan import Evict, Why
-from bayplan.model.refusal import Token
 from tests.admission.world import World
 
 RACKS = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from bayplan.model.admission_rejection import Refusal
 from bayplan.model.change import (
     Change,
     CheckLost,
@@ -28,13 +29,12 @@ from bayplan.model.change import (
     TopologyLost,
     TopologySeen,
 )
-from bayplan.model.demand import Demand
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Action, Admit, Decline, Evict, Plan
 from bayplan.model.profile import Profile
-from bayplan.model.refusal import Refusal
-from bayplan.scheduling.admit import decide_admissions
-from bayplan.state.admissions import AdmissionState
+from bayplan.model.queued_gang import Demand
+from bayplan.scheduling.admission.cycle import decide_admissions
+from bayplan.state.admission.state import AdmissionState
 from tests.admission.drawing import NOW, drawn
 
 LEAVING_SECONDS = 5.0

@@ -21,19 +21,19 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from bayplan.backends.definitions import define
-from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.backends.embedded.cluster import new_store
-from bayplan.backends.embedded.store import Store
-from bayplan.dialects.kube.wire import NODES
-from bayplan.dialects.kueue import api_kinds
+from bayplan.backends.embedded.http.backend import EmbeddedBackend
+from bayplan.backends.embedded.storage.store import Store
+from bayplan.dialects.kube.decode.wire import NODES
+from bayplan.dialects.kueue.names import api_kinds
 from bayplan.model.plan import Admit, Evict
 from bayplan.model.profile import Profile
-from bayplan.runtime.admission_role import AdmissionRole
-from bayplan.runtime.garbage import collect_rarely
-from bayplan.runtime.journal import MemoryJournal
-from bayplan.runtime.loop import Loop
-from bayplan.scheduling.admit import decide_admissions
-from bayplan.state.admissions import AdmissionState
+from bayplan.runtime.controllers.admission.controller import AdmissionRole
+from bayplan.runtime.core.journal import MemoryJournal
+from bayplan.runtime.core.loop import Loop
+from bayplan.runtime.process.gc_tuning import collect_rarely
+from bayplan.scheduling.admission.cycle import decide_admissions
+from bayplan.state.admission.state import AdmissionState
 from tests.benchmarks.admission_cases import full_cluster, pending_gangs
 from tests.benchmarks.admission_world import NAMESPACE, Object, Size, arrivals, nodes, rules
 

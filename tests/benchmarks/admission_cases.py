@@ -13,9 +13,10 @@ from bayplan.model.change import (
     QueueSeen,
     TopologySeen,
 )
-from bayplan.model.demand import Admission, Ask, Demand, Given
 from bayplan.model.gang import Gang, Group, Locality, PodSet, Ref
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
+from bayplan.model.node_rules import ANY_NODE, NodeRules
+from bayplan.model.queued_gang import Admission, Ask, Demand, Given
 from bayplan.model.quota import (
     Entrance,
     Flavor,
@@ -26,8 +27,7 @@ from bayplan.model.quota import (
     ResourceGroup,
     Victims,
 )
-from bayplan.model.rules import ANY_NODE, NodeRules
-from bayplan.state.admissions import AdmissionState
+from bayplan.state.admission.state import AdmissionState
 
 BLOCK, RACK = "topology/block", "topology/rack"
 GI = 1 << 30

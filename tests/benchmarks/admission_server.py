@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bayplan.assembly.manifests import Settings, custom_resources
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
-from bayplan.cli.manifests import Settings, custom_resources
 from bayplan.dialects.api import Verb, Write
-from bayplan.dialects.kueue import api_kinds
+from bayplan.dialects.kueue.names import api_kinds
 from tests.benchmarks.admission_world import NAMESPACE, arrivals, nodes, rules
 from tools.controlplane.cluster import Cluster
 from tools.controlplane.start import control_plane

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from bayplan.backends.remote.access import Access, Material
-from tests.listening import free_address
+from tests.support.listening import free_address
 from tools.controlplane import certs
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from bayplan.backends.remote.backend import RemoteBackend, connect
-from bayplan.cli.live_state import pages
+from bayplan.cli.live.state import pages
 from bayplan.dialects.api import Kind
 from bayplan.dialects.errors import Trouble
-from bayplan.dialects.kube.wire import PODS_KIND
-from bayplan.dialects.kueue import api_kinds
-from bayplan.dialects.kueue.scheduled import JOBS
+from bayplan.dialects.kube.decode.wire import PODS_KIND
+from bayplan.dialects.kueue.decode.scheduled_jobs import JOBS
+from bayplan.dialects.kueue.names import api_kinds
 from tests.benchmarks.cli_server import POOL
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,7 +12,7 @@ from bayplan.backends.remote.backend import connect
 from bayplan.backends.remote.decoding import Wire
 from bayplan.backends.remote.request import collection
 from bayplan.dialects.api import Kind
-from bayplan.dialects.kube.wire import NODES, PODS_KIND
+from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND
 
 WORKLOADS = Kind("kueue.x-k8s.io", "v1beta2", "Workload", "workloads")
 PAGE = 500

@@ -5,16 +5,16 @@ A flavor with a topology has to name a label of its nodes, and the nodes of `bay
 
 from __future__ import annotations
 
-from bayplan.cli import home_cluster
-from bayplan.cli.main import main
-from bayplan.simulator.objects import Object
+from bayplan.assembly import local_cluster
+from bayplan.cli.commands.main import main
+from bayplan.simulator.core.objects import Object
 
 POOL = {"pool": "gpu"}
 
-_usual = home_cluster.nodes
+_usual = local_cluster.nodes
 
 
-def nodes(shape: home_cluster.Shape) -> list[Object]:
+def nodes(shape: local_cluster.Shape) -> list[Object]:
     """The usual nodes, each with the label of the pool."""
     found = _usual(shape)
     for one in found:
@@ -23,5 +23,5 @@ def nodes(shape: home_cluster.Shape) -> list[Object]:
 
 
 if __name__ == "__main__":
-    home_cluster.nodes = nodes
+    local_cluster.nodes = nodes
     main()

@@ -6,15 +6,15 @@ import statistics
 import time
 
 from bayplan.model.change import CharterSeen, NodeSeen, PodSeen
-from bayplan.model.charter import Charter
 from bayplan.model.gang import Ref
+from bayplan.model.gang_spec import Charter
 from bayplan.model.node import HOSTNAME, Node
 from bayplan.model.plan import Bind, Plan, Refuse
 from bayplan.model.pod import Pod, PodKey
+from bayplan.model.pod_spec import Shape, Wants
 from bayplan.model.profile import Profile
-from bayplan.model.wants import Shape, Wants
-from bayplan.scheduling.muster import decide_gangs
-from bayplan.state.board import SchedulingState
+from bayplan.scheduling.binding.cycle import decide_gangs
+from bayplan.state.scheduling.state import SchedulingState
 
 NODE = {"cpu": 32_000, "memory": 256 << 30, "pods": 110, "gpu": 8}
 ROUNDS = 5

@@ -12,9 +12,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from bayplan.assembly.manifests import Settings, custom_resources
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
-from bayplan.cli.manifests import Settings, custom_resources
 from bayplan.dialects.api import Happened, Kind
 from tests.benchmarks.jobs_bare import INDEX, Selectors, bare_loop
 from tests.benchmarks.watched_processes import bayplan_run, cpu_seconds, until

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bayplan.model.node import Node
-from bayplan.model.profile import NodeChoice
-from bayplan.model.zone import (
+from bayplan.model.numa import (
     Alignment,
     Container,
     NodeZones,
@@ -24,11 +23,12 @@ from bayplan.model.zone import (
     ZoneScore,
     ZoneWants,
 )
-from bayplan.placement.zone_counts import aligned_counts
-from bayplan.placement.zone_fit import aligned
-from bayplan.placement.zone_scores import zone_scores
-from bayplan.placement.zones import ZoneColumns, zone_columns
-from bayplan.runtime.garbage import collect_rarely
+from bayplan.model.profile import NodeChoice
+from bayplan.placement.numa.alignment import aligned
+from bayplan.placement.numa.capacity import aligned_counts
+from bayplan.placement.numa.columns import ZoneColumns, zone_columns
+from bayplan.placement.numa.score import zone_scores
+from bayplan.runtime.process.gc_tuning import collect_rarely
 from tests.benchmarks.numa_decision import BLOCK, board_of, labelled, queue_turns, scheduler_turns
 from tests.benchmarks.numa_displacing import displacing_turns, full_board
 

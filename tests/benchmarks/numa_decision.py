@@ -18,21 +18,21 @@ from bayplan.model.change import (
     TopologySeen,
     ZonesSeen,
 )
-from bayplan.model.charter import Charter
-from bayplan.model.demand import Ask, Demand
 from bayplan.model.gang import Gang, Group, Locality, PodSet, Ref
+from bayplan.model.gang_spec import Charter
 from bayplan.model.node import HOSTNAME, Node, Topology
+from bayplan.model.numa import NodeZones, ZoneWants
 from bayplan.model.plan import Admit, Bind, Plan, Refuse
 from bayplan.model.pod import Pod, PodKey
+from bayplan.model.pod_spec import Shape, Wants
 from bayplan.model.profile import NodeChoice, Profile
+from bayplan.model.queued_gang import Ask, Demand
 from bayplan.model.quota import Entrance, Flavor, Queue, Quota, QuotaNode, ResourceGroup
-from bayplan.model.wants import Shape, Wants
-from bayplan.model.zone import NodeZones, ZoneWants
-from bayplan.placement.zone_resources import whole_pod
-from bayplan.scheduling.admit import decide_admissions
-from bayplan.scheduling.muster import decide_gangs
-from bayplan.state.admissions import AdmissionState
-from bayplan.state.board import SchedulingState
+from bayplan.placement.numa.resources import whole_pod
+from bayplan.scheduling.admission.cycle import decide_admissions
+from bayplan.scheduling.binding.cycle import decide_gangs
+from bayplan.state.admission.state import AdmissionState
+from bayplan.state.scheduling.state import SchedulingState
 
 BLOCK = "block"
 NODES_PER_BLOCK = 500

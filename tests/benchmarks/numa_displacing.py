@@ -7,14 +7,10 @@ from collections.abc import Iterator
 from functools import cache, partial
 
 from bayplan.model.change import CharterSeen, NodeSeen, PodSeen, ZonesSeen
-from bayplan.model.charter import Charter
 from bayplan.model.gang import Locality, Ref
+from bayplan.model.gang_spec import Charter
 from bayplan.model.node import Node
-from bayplan.model.plan import Displace
-from bayplan.model.pod import Pod, PodKey
-from bayplan.model.profile import Profile
-from bayplan.model.wants import Wants
-from bayplan.model.zone import (
+from bayplan.model.numa import (
     Alignment,
     Caution,
     Container,
@@ -27,8 +23,12 @@ from bayplan.model.zone import (
     ZoneCare,
     ZoneWants,
 )
-from bayplan.placement.zone_signs import sign_of_container, sign_of_pods
-from bayplan.state.board import SchedulingState
+from bayplan.model.plan import Displace
+from bayplan.model.pod import Pod, PodKey
+from bayplan.model.pod_spec import Wants
+from bayplan.model.profile import Profile
+from bayplan.placement.numa.fingerprint import sign_of_container, sign_of_pods
+from bayplan.state.scheduling.state import SchedulingState
 from tests.benchmarks.numa_decision import decided, labelled, shape_of, timed
 
 GPU = "nvidia.com/gpu"

@@ -11,9 +11,9 @@ from pathlib import Path
 from bayplan.model.assignment import Placement
 from bayplan.model.gang import Gang
 from bayplan.model.node import PODS
-from bayplan.placement.place import place
-from bayplan.placement.supply import Supply
-from bayplan.state.cluster import Cluster
+from bayplan.placement.cluster.snapshot import Supply
+from bayplan.placement.gang.place import place
+from bayplan.state.cluster.topology_state import Cluster
 from tests.benchmarks import measure, scenario
 from tests.benchmarks.measure import Line
 from tests.benchmarks.scenario import Scenario, Shape

@@ -8,21 +8,21 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from bayplan.dialects.kai.members import known_pods, seats
-from bayplan.dialects.kai.pod_group import Constraint, PodGroup, SubGroup
-from bayplan.dialects.kai.trees import charter, decode
+from bayplan.dialects.kai.api.gang_tree import charter, decode
+from bayplan.dialects.kai.api.members import known_pods, seats
+from bayplan.dialects.kai.api.pod_group import Constraint, PodGroup, SubGroup
 from bayplan.model.change import CharterSeen, FairQueueSeen, NodeSeen, PodSeen, TopologySeen
-from bayplan.model.charter import Charter
 from bayplan.model.fair_queue import Entitlement, FairQueue
 from bayplan.model.gang import Ref
+from bayplan.model.gang_spec import Charter
 from bayplan.model.node import HOSTNAME, Node, Topology
 from bayplan.model.plan import Bind, Plan, Refuse
 from bayplan.model.pod import Pod, PodKey
+from bayplan.model.pod_spec import Shape, Wants
 from bayplan.model.profile import Profile
-from bayplan.model.wants import Shape, Wants
-from bayplan.runtime.garbage import collect_rarely
-from bayplan.scheduling.muster import decide_gangs
-from bayplan.state.board import SchedulingState
+from bayplan.runtime.process.gc_tuning import collect_rarely
+from bayplan.scheduling.binding.cycle import decide_gangs
+from bayplan.state.scheduling.state import SchedulingState
 
 LEVELS = ("zone", "rack", HOSTNAME)
 HALL = Topology("hall", LEVELS)

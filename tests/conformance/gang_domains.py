@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from bayplan.dialects.kube.fields import Field
-from bayplan.dialects.kube.nodes import node
-from bayplan.model.charter import Charter
+from bayplan.dialects.kube.decode.node_fields import node
+from bayplan.dialects.kube.fields.reader import Field
 from bayplan.model.gang import Locality, Ref
+from bayplan.model.gang_spec import Charter
 from bayplan.model.node import HOSTNAME, Node
 from bayplan.model.pod import Pod, PodKey
-from bayplan.placement.floor import Floor
-from bayplan.placement.seating_domain import domains
-from bayplan.scheduling.attempt import rows_it_holds
-from bayplan.state.look import Candidate
-from tests.unit.gang_looks import look
+from bayplan.placement.overlay.node_overlay import Floor
+from bayplan.placement.pods.one_domain import domains
+from bayplan.scheduling.attempt.gang import rows_it_holds
+from bayplan.state.scheduling.snapshot import Candidate
+from tests.support.gang_snapshots import look
 
 Obj = dict[str, Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bayplan.dialects.kube.gangs.gates import FIRST
+from bayplan.dialects.kube.gang_api.gates import FIRST
 from bayplan.model.pod import PodKey
 from tests.conformance.gang_steps import dialect_of
 from tests.conformance.gang_steps_objects import NAMESPACES, PODS, SCHEDULER, Dialect, Object

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.backends.embedded.cluster import new_store
-from bayplan.backends.embedded.gangs import GangApi
-from bayplan.backends.stagehands.crew import Crew
+from bayplan.backends.embedded.http.backend import EmbeddedBackend
+from bayplan.backends.embedded.kinds.gangs import GangApi
+from bayplan.backends.fake_controllers.controller_manager import Crew
 from bayplan.dialects.api import Backend, Ended, Event, Happened, Kind, Outcome, Verb, Write
-from bayplan.dialects.kube.gangs.gates import EVERY_GATE
-from bayplan.runtime.journal import MemoryJournal
-from bayplan.runtime.loop import Loop
-from bayplan.runtime.scheduler_role import SchedulerRole
+from bayplan.dialects.kube.gang_api.gates import EVERY_GATE
+from bayplan.runtime.controllers.scheduler.controller import SchedulerRole
+from bayplan.runtime.core.journal import MemoryJournal
+from bayplan.runtime.core.loop import Loop
 from tests.conformance.gang_steps_objects import (
     CLASSES,
     EVENTS,

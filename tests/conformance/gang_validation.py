@@ -9,17 +9,17 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bayplan.backends.embedded import metadata
+from bayplan.backends.embedded.api import metadata
+from bayplan.backends.embedded.api.resource import Resource
+from bayplan.backends.embedded.api.status import Problem, Refusal, from_field
 from bayplan.backends.embedded.cluster import new_store
-from bayplan.backends.embedded.gangs import GangApi
-from bayplan.backends.embedded.pod_rules import check_spec
-from bayplan.backends.embedded.resource import Resource
-from bayplan.backends.embedded.status import Problem, Refusal, from_field
-from bayplan.backends.embedded.store import Store
+from bayplan.backends.embedded.kinds.gangs import GangApi
+from bayplan.backends.embedded.kinds.pod_rules import check_spec
+from bayplan.backends.embedded.storage.store import Store
 from bayplan.dialects.api import Kind
-from bayplan.dialects.kube.gangs.admission import missing_template
-from bayplan.dialects.kube.gangs.defaulting import defaulted
-from bayplan.dialects.kube.gangs.gates import (
+from bayplan.dialects.kube.gang_api.admission import missing_template
+from bayplan.dialects.kube.gang_api.defaulting import defaulted
+from bayplan.dialects.kube.gang_api.gates import (
     CLAIMS,
     EVERY_GATE,
     FIRST,
@@ -30,7 +30,7 @@ from bayplan.dialects.kube.gangs.gates import (
     TOPOLOGY,
     Gates,
 )
-from bayplan.dialects.kube.gangs.rules import errors, status_errors
+from bayplan.dialects.kube.gang_api.rules import errors, status_errors
 from tests.conformance.registry import Check, ForFile, NothingToRun
 
 Object = dict[str, Any]

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from bayplan.dialects.kube.times import seconds
-from bayplan.model.charter import Budget, Charter
+from bayplan.dialects.kube.fields.times import seconds
 from bayplan.model.gang import Ref
+from bayplan.model.gang_spec import Budget, Charter
 from bayplan.model.node import HOSTNAME, PODS, Node
+from bayplan.model.node_rules import Requirement
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.rules import Requirement
-from bayplan.model.wants import Selector, Shape, Wants
-from bayplan.scheduling.importance import Unit
-from bayplan.state.look import Candidate
-from tests.unit.gang_looks import decide, look
+from bayplan.model.pod_spec import Selector, Shape, Wants
+from bayplan.scheduling.preemption.victim_units import Unit
+from bayplan.state.scheduling.snapshot import Candidate
+from tests.support.gang_snapshots import decide, look
 
 SEAT = "seat"
 Obj = dict[str, Any]

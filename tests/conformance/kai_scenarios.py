@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from bayplan.dialects.kai.messages import reason, told_of
+from bayplan.dialects.kai.status.messages import reason, told_of
 from bayplan.model.plan import Bind, Displace, Nominate, Plan, Refuse
 from bayplan.model.profile import Means, NodeChoice, Profile
-from bayplan.scheduling.muster import decide_gangs
-from bayplan.state.board import SchedulingState
+from bayplan.scheduling.binding.cycle import decide_gangs
+from bayplan.state.scheduling.state import SchedulingState
 from tests.conformance.kai_scenarios_stage import (
     NAMESPACE,
     NOW,

@@ -9,18 +9,18 @@ from typing import Any
 import msgspec
 
 from bayplan.dialects.api import Event, Happened
-from bayplan.dialects.kai import wire
-from bayplan.dialects.kai.pod_group import Constraint, PodGroup, SubGroup, written
-from bayplan.dialects.kai.queues import CPU, GPU, MEMORY
-from bayplan.dialects.kai.reading import PRIORITY_CLASSES, GroupReading, PriorityClassWire
-from bayplan.dialects.kai.trees import DEFAULT
-from bayplan.dialects.kube.wire import Metadata
+from bayplan.dialects.kai.api import wire
+from bayplan.dialects.kai.api.gang_tree import DEFAULT
+from bayplan.dialects.kai.api.pod_group import Constraint, PodGroup, SubGroup, written
+from bayplan.dialects.kai.api.queues import CPU, GPU, MEMORY
+from bayplan.dialects.kai.decode.events import PRIORITY_CLASSES, GroupReading, PriorityClassWire
+from bayplan.dialects.kube.decode.wire import Metadata
 from bayplan.model.change import Change, NodeSeen, PodSeen
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME, PODS, Node
+from bayplan.model.node_rules import NodeRules, Requirement, Term
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.rules import NodeRules, Requirement, Term
-from bayplan.model.wants import Neighbours, NeighbourTerm, Selector, Shape, Wants
+from bayplan.model.pod_spec import Neighbours, NeighbourTerm, Selector, Shape, Wants
 
 Case = dict[str, Any]
 NOW = 1_800_000_000.0

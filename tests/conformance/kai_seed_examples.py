@@ -6,22 +6,22 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bayplan.dialects.jobs.part import REPLICA_INDEX
-from bayplan.dialects.kai import segments
-from bayplan.dialects.kai.grouper import KINDS, Grouped, group_pod
-from bayplan.dialects.kai.grouper_training import REPLICA_TYPE
-from bayplan.dialects.kai.names import (
+from bayplan.dialects.kai.api import segments
+from bayplan.dialects.kai.api.gang_tree import Pods, decode
+from bayplan.dialects.kai.api.names import (
     POD_INDEX_LABEL,
     SEGMENT_PREFERRED,
     SEGMENT_REQUIRED,
     SEGMENT_SIZE,
     TOPOLOGY_NAME,
 )
-from bayplan.dialects.kai.pod_group import PodGroup
-from bayplan.dialects.kai.segments import INDEX_LABELS, Notes, read_plan
-from bayplan.dialects.kai.trees import Pods, decode
+from bayplan.dialects.kai.api.pod_group import PodGroup
+from bayplan.dialects.kai.api.segments import INDEX_LABELS, Notes, read_plan
+from bayplan.dialects.kai.grouper.dispatch import KINDS, Grouped, group_pod
+from bayplan.dialects.kai.grouper.training import REPLICA_TYPE
 from bayplan.model.assignment import Assignment
 from bayplan.model.gang import Gang
-from bayplan.placement.place import place
+from bayplan.placement.gang.place import place
 from bayplan.testing import world
 
 Object = dict[str, Any]

@@ -8,23 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from bayplan.dialects.kai import messages
-from bayplan.dialects.kai.pod_group import Constraint, PodGroup, SubGroup
-from bayplan.dialects.kai.trees import Pods, charter, decode, levels_tried, wrong_levels
+from bayplan.dialects.kai.api.gang_tree import Pods, charter, decode, levels_tried, wrong_levels
+from bayplan.dialects.kai.api.pod_group import Constraint, PodGroup, SubGroup
+from bayplan.dialects.kai.status import messages
 from bayplan.model.assignment import Code, Holding, Lack, Misfit
 from bayplan.model.gang import Gang, Group, Locality, PodSet
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
+from bayplan.model.node_rules import ANY_NODE
 from bayplan.model.profile import Profile
-from bayplan.model.rules import ANY_NODE
-from bayplan.model.standstill import Hindrance, Standstill
-from bayplan.placement.capacity import Taken, pods_per_leaf, with_slot
-from bayplan.placement.counts import LeafCounts, count_up
-from bayplan.placement.fit_resources import by_weight
-from bayplan.placement.nodes import mask
-from bayplan.placement.place import place
-from bayplan.placement.request import Request, resolve
-from bayplan.placement.supply import Supply
-from bayplan.state.cluster import Cluster
+from bayplan.model.scheduling_rejection import Hindrance, Standstill
+from bayplan.placement.cluster.capacity import Taken, pods_per_leaf, with_slot
+from bayplan.placement.cluster.node_table import mask
+from bayplan.placement.cluster.resource_fit import by_weight
+from bayplan.placement.cluster.snapshot import Supply
+from bayplan.placement.domains.counts import LeafCounts, count_up
+from bayplan.placement.domains.request import Request, resolve
+from bayplan.placement.gang.place import place
+from bayplan.state.cluster.topology_state import Cluster
 from tests.conformance import kai_topology_trees as trees
 from tests.conformance.kai_topology_trees import same
 

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from bayplan.dialects.kai.wire import TopologyWire, topology
+from bayplan.dialects.kai.api.wire import TopologyWire, topology
 from bayplan.model.node import PODS, Node, Topology
 from bayplan.model.profile import Strategy
-from bayplan.placement.terrain import Pull, Terrain
-from bayplan.placement.tree import Tree
-from bayplan.state.cluster import Cluster
+from bayplan.placement.cluster.topology_tree import Tree
+from bayplan.placement.subgroups.capacity import Pull, Terrain
+from bayplan.state.cluster.topology_state import Cluster
 
 Object = dict[str, Any]
 

@@ -7,8 +7,10 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from bayplan.dialects.kube.fields import Field
-from bayplan.dialects.kueue.assignment import (
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kueue.conversion.workload import V1BETA1, V1BETA2, convert_workload
+from bayplan.dialects.kueue.fields.assignment_decode import decode_assignment
+from bayplan.dialects.kueue.fields.assignment_encode import (
     ROOTS_MAX,
     SLICES_MAX,
     encode_domains,
@@ -17,9 +19,7 @@ from bayplan.dialects.kueue.assignment import (
     pods_inside,
     pods_on_node,
 )
-from bayplan.dialects.kueue.assignment_reading import decode_assignment
-from bayplan.dialects.kueue.name_prefixes import fewer_parts, run_lengths, shared_prefixes, split_runs
-from bayplan.dialects.kueue.workload_conversion import V1BETA1, V1BETA2, convert_workload
+from bayplan.dialects.kueue.fields.name_prefixes import fewer_parts, run_lengths, shared_prefixes, split_runs
 from bayplan.model.assignment import Assignment, Share
 from bayplan.model.node import HOSTNAME
 

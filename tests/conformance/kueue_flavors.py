@@ -7,25 +7,25 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from bayplan.dialects.kube.fields import Field
-from bayplan.dialects.kube.quantity import amount
-from bayplan.dialects.kueue.assignment_reading import decode_assignment
-from bayplan.dialects.kueue.demands import demand
-from bayplan.dialects.kueue.queues import queue
-from bayplan.dialects.kueue.refusals import flavors_considered, reason, tried_in_vain
+from bayplan.dialects.kube.fields.quantity import amount
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kueue.decode.workloads import demand
+from bayplan.dialects.kueue.fields.assignment_decode import decode_assignment
+from bayplan.dialects.kueue.fields.queues import queue
+from bayplan.dialects.kueue.status.rejection_messages import flavors_considered, reason, tried_in_vain
+from bayplan.model.admission_rejection import Attempt, Chance, Tried
 from bayplan.model.assignment import Assignment, Share
 from bayplan.model.change import FlavorSeen, QueueSeen, TopologySeen
-from bayplan.model.demand import Admission, Demand, Given
 from bayplan.model.node import HOSTNAME, Topology
 from bayplan.model.profile import Profile
+from bayplan.model.queued_gang import Admission, Demand, Given
 from bayplan.model.quota import Flavor, Queue, QuotaNode, ResourceGroup
-from bayplan.model.refusal import Attempt, Chance, Tried
-from bayplan.placement.rooms import Rooms
-from bayplan.scheduling.flavors import Inquiry, quota_offer
-from bayplan.scheduling.offer import Choice, Mode, Offer, Part, net_load
-from bayplan.scheduling.places import wanted_places
-from bayplan.scheduling.round import Round
-from bayplan.state.admissions import AdmissionState
+from bayplan.placement.overlay.topology_overlay import Rooms
+from bayplan.scheduling.admission.flavors import Inquiry, quota_offer
+from bayplan.scheduling.admission.offer import Choice, Mode, Offer, Part, net_load
+from bayplan.scheduling.admission.places import wanted_places
+from bayplan.scheduling.admission.simulation import Round
+from bayplan.state.admission.state import AdmissionState
 
 Case = dict[str, Any]
 

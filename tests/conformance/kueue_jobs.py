@@ -6,17 +6,17 @@ import copy
 from typing import Any
 
 from bayplan.dialects.jobs.kinds import Find
-from bayplan.dialects.kube.fields import Field
-from bayplan.dialects.kueue.annotations import SERVING
-from bayplan.dialects.kueue.job_defaults import Around, default_job
-from bayplan.dialects.kueue.job_pod_sets import pod_sets
-from bayplan.dialects.kueue.job_starts import injected
-from bayplan.dialects.kueue.job_workloads import Copied, job_workload, refreshed
-from bayplan.dialects.kueue.pod_adoption import adopted
-from bayplan.dialects.kueue.pod_groups import excess_pods, group_workload
-from bayplan.dialects.kueue.pod_rules import group_name
-from bayplan.dialects.kueue.rulebook import Rulebook
-from bayplan.dialects.kueue.second_pass import asks_for_topology, needs_second_pass
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kueue.decode.second_pass import asks_for_topology, needs_second_pass
+from bayplan.dialects.kueue.fields.pod_rules import group_name
+from bayplan.dialects.kueue.jobs.injection import injected
+from bayplan.dialects.kueue.jobs.pod_adoption import adopted
+from bayplan.dialects.kueue.jobs.pod_group import excess_pods, group_workload
+from bayplan.dialects.kueue.jobs.pod_sets import pod_sets
+from bayplan.dialects.kueue.jobs.workload import Copied, job_workload, refreshed
+from bayplan.dialects.kueue.names.annotations import SERVING
+from bayplan.dialects.kueue.names.feature_switches import Rulebook
+from bayplan.dialects.kueue.webhooks.job_defaults import Around, default_job
 
 Object = dict[str, Any]
 

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Write
-from bayplan.dialects.kube.times import seconds
-from bayplan.dialects.kube.wire import NODES, PODS_KIND
-from bayplan.dialects.kueue import api_kinds
-from bayplan.dialects.kueue.node_health import HealthRules
-from bayplan.runtime.node_health_role import NodeHealthRole
+from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND
+from bayplan.dialects.kube.fields.times import seconds
+from bayplan.dialects.kueue.names import api_kinds
+from bayplan.dialects.kueue.pods.node_health import HealthRules
+from bayplan.runtime.controllers.node_health.controller import NodeHealthRole
 
 Case = dict[str, Any]
 KINDS: dict[str, Kind] = {

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from bayplan.dialects.kube.fields import Field
-from bayplan.dialects.kube.quantity import amount
-from bayplan.dialects.kube.rules import node_rules
-from bayplan.dialects.kueue.messages import sentence
+from bayplan.dialects.kube.decode.node_rule_fields import node_rules
+from bayplan.dialects.kube.fields.quantity import amount
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kueue.status.misfit_messages import sentence
 from bayplan.model.assignment import Assignment, Placement, Share
 from bayplan.model.gang import Gang, Group, Locality, PodSet, Ref, Segment
 from bayplan.model.node import PODS, Node, Topology
+from bayplan.model.node_rules import Taint
 from bayplan.model.profile import LeaderRules, Profile, Remainder, Strategy
-from bayplan.model.rules import Taint
-from bayplan.placement.place import place
-from bayplan.placement.replace import replace_nodes
-from bayplan.placement.resize import resize
-from bayplan.state.cluster import Cluster
+from bayplan.placement.gang.place import place
+from bayplan.placement.gang.replace import replace_nodes
+from bayplan.placement.gang.resize import resize
+from bayplan.state.cluster.topology_state import Cluster
 
 Case = dict[str, Any]
 Shown = tuple[list[str], list[tuple[list[str], int]]]

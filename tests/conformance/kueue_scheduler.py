@@ -10,20 +10,22 @@ from typing import Any
 import msgspec
 
 from bayplan.dialects.api import Event, Happened, Kind
-from bayplan.dialects.kube.fields import Field
-from bayplan.dialects.kube.nodes import node
-from bayplan.dialects.kube.quantity import parse_quantity
-from bayplan.dialects.kube.times import seconds
-from bayplan.dialects.kube.wire import PODS_KIND, PodWire
-from bayplan.dialects.kueue import admitting, api_kinds, notices
-from bayplan.dialects.kueue.demands import PLAIN, Counting, Transformation, demand
+from bayplan.dialects.kube.decode.node_fields import node
+from bayplan.dialects.kube.decode.wire import PODS_KIND, PodWire
+from bayplan.dialects.kube.fields.quantity import parse_quantity
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kube.fields.times import seconds
+from bayplan.dialects.kueue.decode import events
+from bayplan.dialects.kueue.decode.workloads import PLAIN, Counting, Transformation, demand
+from bayplan.dialects.kueue.names import api_kinds
+from bayplan.dialects.kueue.status import events as notices
 from bayplan.model.assignment import Assignment
 from bayplan.model.change import NodeSeen
-from bayplan.model.demand import Admission
 from bayplan.model.plan import Admit, Decline, Evict, Plan
 from bayplan.model.profile import Profile
-from bayplan.scheduling.admit import decide_admissions
-from bayplan.state.admissions import AdmissionState
+from bayplan.model.queued_gang import Admission
+from bayplan.scheduling.admission.cycle import decide_admissions
+from bayplan.state.admission.state import AdmissionState
 from tests.conformance.kueue_placement import profile_of
 
 Case = dict[str, Any]
@@ -61,7 +63,7 @@ def decided(case: Case) -> tuple[AdmissionState, Plan]:
             _put(state, kind, obj, counting)
     for pod in case.get("pods") or []:
         wire = msgspec.convert(pod, PodWire)
-        for change in admitting.decode(Event(Happened.SEEN, PODS_KIND, wire)):
+        for change in events.decode(Event(Happened.SEEN, PODS_KIND, wire)):
             state.apply(change)
     heads = state.heads(now)
     plan = decide_admissions(state.snapshot(heads), _profile(case["gates"]), now)
@@ -95,7 +97,7 @@ def _counting(case: Case) -> Counting:
 
 
 def _put(state: AdmissionState, kind: Kind, obj: Case, counting: Counting) -> None:
-    for change in admitting.decode(Event(Happened.SEEN, kind, obj), counting):
+    for change in events.decode(Event(Happened.SEEN, kind, obj), counting):
         state.apply(change)
 
 

@@ -8,11 +8,10 @@ from typing import Any
 import msgspec
 
 from bayplan.dialects.api import Ended, Event, Happened, Outcome
-from bayplan.dialects.kube.times import seconds
-from bayplan.dialects.kube.wire import PODS_KIND, PodWire
-from bayplan.dialects.kueue.api_kinds import WORKLOADS
-from bayplan.dialects.kueue.conditions import ADMITTED, condition_of
-from bayplan.dialects.kueue.ungating import (
+from bayplan.dialects.kube.decode.wire import PODS_KIND, PodWire
+from bayplan.dialects.kube.fields.times import seconds
+from bayplan.dialects.kueue.names.api_kinds import WORKLOADS
+from bayplan.dialects.kueue.pods.ungating import (
     Ungating,
     gang_of_pod,
     gang_of_workload,
@@ -20,8 +19,9 @@ from bayplan.dialects.kueue.ungating import (
     ungating_write,
     ungatings,
 )
+from bayplan.dialects.kueue.status.conditions import ADMITTED, condition_of
 from bayplan.model.assignment import Path
-from bayplan.runtime.ungating_role import UngatingRole
+from bayplan.runtime.controllers.ungating import UngatingRole
 
 Object = dict[str, Any]
 METRIC_DELAY = 2.0

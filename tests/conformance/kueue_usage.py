@@ -6,14 +6,14 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from bayplan.dialects.kube.events import node_changes, pod_arrival_counts, pod_removal_counts
-from bayplan.dialects.kube.fields import Field
-from bayplan.dialects.kube.nodes import carries, node
-from bayplan.dialects.kube.pods import PodUse, pod_use, usage_by_node
-from bayplan.dialects.kueue.pods import counts_as_other, is_placed_by_topology, update_counts
+from bayplan.dialects.kube.decode.node_fields import carries, node
+from bayplan.dialects.kube.decode.pod_fields import PodUse, pod_use, usage_by_node
+from bayplan.dialects.kube.decode.relevance import node_changes, pod_arrival_counts, pod_removal_counts
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kueue.fields.pods import counts_as_other, is_placed_by_topology, update_counts
 from bayplan.model.node import Node, Topology
-from bayplan.placement.supply import Supply
-from bayplan.state.cluster import Cluster
+from bayplan.placement.cluster.snapshot import Supply
+from bayplan.state.cluster.topology_state import Cluster
 
 Given = dict[str, Any]
 

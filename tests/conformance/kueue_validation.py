@@ -6,12 +6,12 @@ import re
 from collections import Counter
 from typing import Any
 
-from bayplan.dialects.kube.fields import Fault, Field, FieldError
-from bayplan.dialects.kueue.admission import errors
-from bayplan.dialects.kueue.annotation_rules import check_annotations, check_sizes
-from bayplan.dialects.kueue.annotations import read_annotations
-from bayplan.dialects.kueue.rulebook import Rulebook
-from bayplan.dialects.kueue.topology_request import topology_request
+from bayplan.dialects.kube.fields.reader import Fault, Field, FieldError
+from bayplan.dialects.kueue.fields.annotation_rules import check_annotations, check_sizes
+from bayplan.dialects.kueue.fields.topology_request import topology_request
+from bayplan.dialects.kueue.names.annotations import read_annotations
+from bayplan.dialects.kueue.names.feature_switches import Rulebook
+from bayplan.dialects.kueue.webhooks.validate import errors
 
 Object = dict[str, Any]
 

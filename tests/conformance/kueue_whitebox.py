@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from bayplan.dialects.api import Event, Happened, Kind
-from bayplan.dialects.kube.fields import Field
-from bayplan.dialects.kube.nodes import node
-from bayplan.dialects.kueue import admitting, api_kinds, rollup
+from bayplan.dialects.kube.decode.node_fields import node
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kueue.decode import events
+from bayplan.dialects.kueue.names import api_kinds
+from bayplan.dialects.kueue.status import queue_status
 from bayplan.model.assignment import Assignment, Share
 from bayplan.model.node import Topology
-from bayplan.placement.resize import _truncated
-from bayplan.state.admissions import AdmissionState
-from bayplan.state.cluster import Cluster
-from bayplan.state.summaries import summaries
+from bayplan.placement.gang.resize import _truncated
+from bayplan.state.admission.state import AdmissionState
+from bayplan.state.cluster.topology_state import Cluster
+from bayplan.state.reports.summaries import summaries
 
 Object = dict[str, Any]
 Given = dict[str, Any]
@@ -61,8 +63,8 @@ def _ready(given: Given) -> list[str]:
     state, queue = AdmissionState(), given["cq"]
     for kind, obj in _around(queue, without_topology=bool(given.get("skipTopology"))):
         shown = {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
-        state.apply_all(list(admitting.decode(Event(Happened.SEEN, kind, shown))))
-    status = rollup.cluster_queue(queue, summaries(state).queues[queue["metadata"]["name"]], NOW) or {}
+        state.apply_all(list(events.decode(Event(Happened.SEEN, kind, shown))))
+    status = queue_status.cluster_queue(queue, summaries(state).queues[queue["metadata"]["name"]], NOW) or {}
     (active,) = [one for one in status["conditions"] if one["type"] == "Active"]
     return _same((given["wantReason"], given["wantMessage"]), (active["reason"], active["message"]))
 

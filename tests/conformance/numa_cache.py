@@ -12,15 +12,15 @@ import numpy as np
 from bayplan.dialects.nrt.fingerprint import fingerprint_of
 from bayplan.dialects.nrt.settings import COUNTED, HEED, STARTING
 from bayplan.model.node import Node
-from bayplan.model.zone import Caution, NodeZones, Scope, Whose, ZoneCare, ZoneRules
-from bayplan.placement import zone_reports as reports
-from bayplan.placement.zone_counts import with_copies
-from bayplan.placement.zone_fit import aligned
-from bayplan.placement.zone_reports import NOTHING_KNOWN, Belief, RunningPod
-from bayplan.placement.zone_resources import pinned_containers
-from bayplan.placement.zone_scores import zone_scores
-from bayplan.placement.zone_signs import sign_of_pods
-from bayplan.placement.zones import ZoneColumns, zone_columns
+from bayplan.model.numa import Caution, NodeZones, Scope, Whose, ZoneCare, ZoneRules
+from bayplan.placement.numa import reports
+from bayplan.placement.numa.alignment import aligned
+from bayplan.placement.numa.capacity import with_copies
+from bayplan.placement.numa.columns import ZoneColumns, zone_columns
+from bayplan.placement.numa.fingerprint import sign_of_pods
+from bayplan.placement.numa.reports import NOTHING_KNOWN, Belief, RunningPod
+from bayplan.placement.numa.resources import pinned_containers
+from bayplan.placement.numa.score import zone_scores
 from tests.conformance.numa_objects import SCORES, USUAL, Object, pod_of, topology_of, wants_of, zones_of
 from tests.conformance.numa_parts import compared
 from tests.conformance.registry import Check, ForFile

@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bayplan.dialects.kube.zone_messages import sentence, told
-from bayplan.model.zone import FitRule, ZoneRules
-from bayplan.placement.zone_fit import aligned, why_unaligned
-from bayplan.placement.zone_scores import zone_scores
-from bayplan.placement.zones import ZoneColumns
+from bayplan.dialects.kube.encode.numa_messages import sentence, told
+from bayplan.model.numa import FitRule, ZoneRules
+from bayplan.placement.numa.alignment import aligned, why_unaligned
+from bayplan.placement.numa.columns import ZoneColumns
+from bayplan.placement.numa.score import zone_scores
 from tests.conformance.numa_objects import (
     FORGETFUL,
     SCORES,

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from bayplan.dialects.kube.wire import NodeWire, PodWire, node_of
-from bayplan.dialects.kube.zone_wants import zone_wants
+from bayplan.dialects.kube.decode.numa_request import zone_wants
+from bayplan.dialects.kube.decode.wire import NodeWire, PodWire, node_of
 from bayplan.dialects.nrt.topologies import node_zones
 from bayplan.dialects.nrt.wire import TopologyWire
 from bayplan.model.node import Node
-from bayplan.model.zone import NodeZones, Role, ZoneRules, ZoneScore, ZoneWants
-from bayplan.placement.zones import ZoneColumns, zone_columns
+from bayplan.model.numa import NodeZones, Role, ZoneRules, ZoneScore, ZoneWants
+from bayplan.placement.numa.columns import ZoneColumns, zone_columns
 
 Object = dict[str, Any]
 

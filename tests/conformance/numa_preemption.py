@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from bayplan.dialects.kube.zone_messages import WHY_NOT, no_eviction, sentence
+from bayplan.dialects.kube.encode.numa_messages import WHY_NOT, no_eviction, sentence
 from bayplan.dialects.nrt.seating import HEAD, METADATA, VECTOR, encoded
 from bayplan.dialects.nrt.settings import MODES, zone_settings
 from bayplan.model.node import Node
-from bayplan.model.zone import Caution, Unthinkable, ZoneCare
-from bayplan.placement.zone_evictions import imagined, without
-from bayplan.placement.zone_fit import why_unaligned
-from bayplan.placement.zone_reports import RunningPod, seats
-from bayplan.placement.zones import zone_columns
+from bayplan.model.numa import Caution, Unthinkable, ZoneCare
+from bayplan.placement.numa.alignment import why_unaligned
+from bayplan.placement.numa.columns import zone_columns
+from bayplan.placement.numa.evictions import imagined, without
+from bayplan.placement.numa.reports import RunningPod, seats
 from tests.conformance.numa_objects import USUAL, Object, nodes_of, wants_of, zones_of
 from tests.conformance.registry import Check
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bayplan.backends.embedded.cluster import new_store
-from bayplan.backends.embedded.http import Face
+from bayplan.backends.embedded.http.server import Face
 from tests.conversations.holding import Server
 
 if TYPE_CHECKING:

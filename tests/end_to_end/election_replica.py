@@ -13,10 +13,10 @@ from typing import Any
 from bayplan.backends.remote.backend import connect
 from bayplan.dialects.api import Kind
 from bayplan.dialects.errors import Trouble
-from bayplan.runtime.clock import SystemClock
-from bayplan.runtime.election import Election, ElectionThread, Timing
-from bayplan.runtime.objects import LEASE, ApiObject, Taken
-from bayplan.runtime.shutdown import stop_on_signal
+from bayplan.runtime.core.api_object import LEASE, ApiObject, Taken
+from bayplan.runtime.core.clock import SystemClock
+from bayplan.runtime.process.election import Election, ElectionThread, Timing
+from bayplan.runtime.process.shutdown import stop_on_signal
 
 TIMING = Timing(lease_seconds=8, renew_seconds=5.0, retry_seconds=0.5, call_seconds=2.0)
 CALL_SECONDS = 2.0

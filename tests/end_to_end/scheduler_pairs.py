@@ -9,9 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bayplan.dialects.kube.fit_messages import NO_CLAIMS, NO_HELP, NO_VICTIMS, no_room_made, unavailable
-from bayplan.placement.fit_filters import Verdict, judge
-from bayplan.placement.fit_scores import best, rank
+from bayplan.dialects.kube.encode.filter_messages import (
+    NO_CLAIMS,
+    NO_HELP,
+    NO_VICTIMS,
+    no_room_made,
+    unavailable,
+)
+from bayplan.placement.filters.pipeline import Verdict, judge
+from bayplan.placement.filters.score import best, rank
 from tests.properties.fit_scenes import scene_of, shape_of
 
 Obj = dict[str, Any]

@@ -30,7 +30,7 @@ from tests.end_to_end.admission_site import (
     replayed,
 )
 from tests.end_to_end.objects import Object, eventually, node
-from tests.kueue_api import contains
+from tests.support.kueue_api import contains
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from bayplan.backends.embedded.api.options import Options
 from bayplan.backends.embedded.cluster import new_store
-from bayplan.backends.embedded.options import Options
 from bayplan.dialects.api import Kind
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from bayplan.backends.embedded.backend import EmbeddedBackend
 from bayplan.backends.embedded.cluster import new_store
-from bayplan.backends.embedded.http import Face
-from bayplan.backends.embedded.store import Store
-from bayplan.backends.stagehands.crew import Crew
+from bayplan.backends.embedded.http.backend import EmbeddedBackend
+from bayplan.backends.embedded.http.server import Face
+from bayplan.backends.embedded.storage.store import Store
+from bayplan.backends.fake_controllers.controller_manager import Crew
 from bayplan.dialects.api import Kind
 from tests.end_to_end.objects import eventually, job_spec, node
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bayplan.cli.home_cluster import HomeCluster, Shape
-from bayplan.runtime.clock import VirtualClock
+from bayplan.assembly.local_cluster import HomeCluster, Shape
+from bayplan.runtime.core.clock import VirtualClock
 from tests.end_to_end.walk import EXAMPLES, Example, Walk, commands, examples
 
 LINES_MAX = 60

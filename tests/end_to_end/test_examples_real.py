@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bayplan.backends.fake_controllers.binding import Binder
+from bayplan.backends.fake_controllers.controller_manager import OPERATORS, Crew
+from bayplan.backends.fake_controllers.definitions import operated, provisioning_requests
 from bayplan.backends.remote.backend import connect
-from bayplan.backends.stagehands.binding import Binder
-from bayplan.backends.stagehands.crew import OPERATORS, Crew
-from bayplan.backends.stagehands.definitions import operated, provisioning_requests
 from tests.end_to_end.admission_site import Site, admitting, installed
 from tests.end_to_end.objects import PATIENCE
 from tests.end_to_end.walk import KINDS, WORKLOADS, Example, Walk, examples

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from bayplan.assembly.manifests import Settings, manifests
+from bayplan.assembly.rbac import EVERYBODY, LEASE_NAME, ROLES, Right
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
-from bayplan.cli.manifests import Settings, manifests
-from bayplan.cli.rights import EVERYBODY, LEASE_NAME, ROLES, Right
 from bayplan.dialects.api import Ended, Happened, Kind, Outcome, Verb, Write
 from bayplan.dialects.errors import Forbidden
-from bayplan.dialects.kube.wire import NODES, PODS_KIND
-from bayplan.runtime.clock import SystemClock
-from bayplan.runtime.election import Election
-from bayplan.runtime.objects import LEASE, SECRET, ApiObject
-from bayplan.runtime.scheduler_role import SchedulerRole
+from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND
+from bayplan.runtime.controllers.scheduler.controller import SchedulerRole
+from bayplan.runtime.core.api_object import LEASE, SECRET, ApiObject
+from bayplan.runtime.core.clock import SystemClock
+from bayplan.runtime.process.election import Election
 from tests.end_to_end.objects import eventually, job_spec, node, pod
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ INSTALLED = ("scheduler", "webhooks")
 
 
 def install(cluster: Cluster, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "bayplan.cli.install", "--kubeconfig", str(cluster.kubeconfig)]
+    command = [sys.executable, "-m", "bayplan.cli.commands.install", "--kubeconfig", str(cluster.kubeconfig)]
     return subprocess.run(
         [*command, "--namespace", HOME, "--roles", ",".join(INSTALLED), *options],
         capture_output=True,
@@ -151,7 +151,7 @@ def test_who_may_not_install_is_told_so(installed: Cluster, kubeconfig: Path) ->
     command = [
         sys.executable,
         "-m",
-        "bayplan.cli.install",
+        "bayplan.cli.commands.install",
         "--kubeconfig",
         str(kubeconfig),
         "--namespace",

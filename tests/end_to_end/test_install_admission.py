@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bayplan.cli.manifests import Settings, manifests
-from bayplan.cli.rights import EVERYBODY, ROLES, Right
+from bayplan.assembly.manifests import Settings, manifests
+from bayplan.assembly.rbac import EVERYBODY, ROLES, Right
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
@@ -28,7 +28,7 @@ def installed(cluster: Cluster) -> Iterator[Cluster]:
     everything = json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests(settings)})
     remove = ("delete", "--ignore-not-found", "--wait", "-f", "-")
     cluster.kubectl(*remove, stdin=everything)
-    command = [sys.executable, "-m", "bayplan.cli.install", "--kubeconfig", str(cluster.kubeconfig)]
+    command = [sys.executable, "-m", "bayplan.cli.commands.install", "--kubeconfig", str(cluster.kubeconfig)]
     subprocess.run([*command, "--namespace", HOME, "--roles", ROLE], check=True, capture_output=True)
     yield cluster
     cluster.kubectl(*remove, stdin=everything)

@@ -8,7 +8,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-from tests.unit.queued_cluster import furnish, queued_cluster, workload
+from tests.support.queued_cluster import furnish, queued_cluster, workload
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 600

@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from bayplan.assembly.crds import converted
+from bayplan.assembly.in_process_webhooks import hooks
+from bayplan.assembly.manifests import Settings, manifests
+from bayplan.assembly.webhooks import SECRET_NAME, registry
 from bayplan.backends.definitions import define
-from bayplan.backends.embedded import rules
 from bayplan.backends.embedded.cluster import new_store
-from bayplan.backends.embedded.http import Face
-from bayplan.cli.definitions import converted
-from bayplan.cli.in_process import hooks
-from bayplan.cli.manifests import Settings, manifests
-from bayplan.cli.webhooks import SECRET_NAME, registry
-from bayplan.runtime.serving import Address
+from bayplan.backends.embedded.http.server import Face
+from bayplan.backends.embedded.schema import cel
+from bayplan.runtime.webhooks.http_server import Address
 from tests.end_to_end.objects import eventually
-from tests.kueue_api import BAD, CHANGES, GROUP, PLURALS, Bad, Change, contains, good, made, quota
-from tests.listening import free_address
+from tests.support.kueue_api import BAD, CHANGES, GROUP, PLURALS, Bad, Change, contains, good, made, quota
+from tests.support.listening import free_address
 from tools.controlplane.plan import Trouble
 
 if TYPE_CHECKING:
@@ -76,7 +76,9 @@ def real(request: pytest.FixtureRequest, folder: Path) -> Iterator[Server]:
     cluster: Cluster = request.getfixturevalue("cluster")
     remove(cluster)
     where = ["--kubeconfig", str(cluster.kubeconfig), "--namespace", HOME, "--roles", "webhooks"]
-    subprocess.run([sys.executable, "-m", "bayplan.cli.install", *where], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "bayplan.cli.commands.install", *where], check=True, capture_output=True
+    )
     address = free_address()
     point(cluster, f"https://{address}")
     with replica(cluster, folder, address) as log:
@@ -89,7 +91,7 @@ def real(request: pytest.FixtureRequest, folder: Path) -> Iterator[Server]:
 @contextmanager
 def in_memory(request: pytest.FixtureRequest, folder: Path) -> Iterator[Server]:
     """A cluster in memory that asks the functions behind the webhooks."""
-    if not rules.available():
+    if not cel.available():
         pytest.skip("the extra cel is not installed")
     store = new_store(time.time, lambda: str(uuid.uuid4()), lambda: secrets.token_hex(3))
     for hook in hooks(registry()):

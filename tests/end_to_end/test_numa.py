@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bayplan.cli.manifests import Settings, custom_resources
+from bayplan.assembly.manifests import Settings, custom_resources
 from tests.end_to_end import admission_site as admission
 from tests.end_to_end.objects import Object, eventually, namespace, node
 from tests.end_to_end.test_run import rights, scheduler
-from tests.numa_definition import definition, topology
+from tests.support.numa_crd import definition, topology
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bayplan.cli.manifests import Settings, custom_resources
-from bayplan.cli.rights import EVERYBODY, ROLES, rules
-from bayplan.dialects.kueue.annotations import REQUIRED, SEGMENT_LEVEL, SEGMENT_SIZE
-from bayplan.simulator.objects import BLOCK, RACK, job, topology
+from bayplan.assembly.manifests import Settings, custom_resources
+from bayplan.assembly.rbac import EVERYBODY, ROLES, rules
+from bayplan.dialects.kueue.names.annotations import REQUIRED, SEGMENT_LEVEL, SEGMENT_SIZE
+from bayplan.simulator.core.objects import BLOCK, RACK, job, topology
 from tests.end_to_end.objects import Object, bind, eventually, namespace, node
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import pytest
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
 from bayplan.dialects.api import Ended, Outcome, Verb, Write
-from bayplan.dialects.kube.wire import PODS_KIND
-from bayplan.dialects.kueue.annotations import TOPOLOGY_GATE
-from bayplan.dialects.kueue.job_rules import SCHEDULING_GATE
+from bayplan.dialects.kube.decode.wire import PODS_KIND
+from bayplan.dialects.kueue.fields.job_rules import SCHEDULING_GATE
+from bayplan.dialects.kueue.names.annotations import TOPOLOGY_GATE
 from tests.end_to_end.admission_site import Site, installed
 from tests.end_to_end.objects import Object, eventually
 from tools.controlplane.plan import Trouble

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bayplan.cli.manifests import Settings, custom_resources
+from bayplan.assembly.manifests import Settings, custom_resources
 from tests.end_to_end.objects import Object, eventually, namespace, node
 from tests.end_to_end.test_run import rights, scheduler
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from bayplan.assembly.manifests import Settings, common, custom_resources, namespace, of_role
+from bayplan.assembly.webhooks import SECRET_NAME, Site, Webhooks
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
-from bayplan.cli.manifests import Settings, common, custom_resources, namespace, of_role
-from bayplan.cli.webhooks import SECRET_NAME, Site, Webhooks
-from bayplan.runtime.clock import SystemClock
-from bayplan.runtime.metrics import Metrics
+from bayplan.runtime.core.clock import SystemClock
+from bayplan.runtime.telemetry.metrics import Metrics
 from tests.end_to_end.objects import eventually, job_spec
-from tests.kueue_api import pod_set
-from tests.listening import free_address
+from tests.support.kueue_api import pod_set
+from tests.support.listening import free_address
 from tools.controlplane.plan import Trouble
 
 if TYPE_CHECKING:

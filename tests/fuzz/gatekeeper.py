@@ -9,11 +9,11 @@ from itertools import count
 from typing import Any
 
 from bayplan.backends.definitions import define
+from bayplan.backends.embedded.api.options import Options
+from bayplan.backends.embedded.api.resource import Resource
+from bayplan.backends.embedded.api.status import Refusal
 from bayplan.backends.embedded.cluster import new_store
-from bayplan.backends.embedded.options import Options
-from bayplan.backends.embedded.resource import Resource
-from bayplan.backends.embedded.status import Refusal
-from bayplan.backends.embedded.writing import read
+from bayplan.backends.embedded.storage.write import read
 
 Object = dict[str, Any]
 

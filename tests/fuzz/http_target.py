@@ -9,13 +9,13 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from bayplan.assembly.in_process_webhooks import ask_our_functions
 from bayplan.backends.definitions import define
-from bayplan.backends.embedded import documents
-from bayplan.backends.embedded.calls import Call, acceptable, place_of
+from bayplan.backends.embedded.api.status import Refusal
 from bayplan.backends.embedded.cluster import new_store
-from bayplan.backends.embedded.serving import Answer, Stream, serve
-from bayplan.backends.embedded.status import Refusal
-from bayplan.cli.in_process import ask_our_functions
+from bayplan.backends.embedded.http import documents
+from bayplan.backends.embedded.http.handlers import Answer, Stream, serve
+from bayplan.backends.embedded.http.request import Call, acceptable, place_of
 from tests.fuzz.material import WORDS, everything
 from tests.fuzz.mutator import Mutator, encoded
 from tests.fuzz.sizes import sizes_of

@@ -9,8 +9,8 @@ from typing import Any
 import jsonpatch
 import msgspec
 
-from bayplan.cli.webhooks import registry
-from bayplan.runtime.reviews import Answer, Malformed, admit, convert
+from bayplan.assembly.webhooks import registry
+from bayplan.runtime.webhooks.admission_review import Answer, Malformed, admit, convert
 from tests.fuzz.material import KEYS, KUEUE
 from tests.fuzz.mutator import copied, encoded, expanded
 from tests.fuzz.roles_target import Drawn

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bayplan.backends.stagehands.objects import JOBS, is_leaving, labels_of, uid_of
-from bayplan.dialects.kube.gangs.gates import FIRST
+from bayplan.backends.fake_controllers.objects import JOBS, is_leaving, labels_of, uid_of
+from bayplan.dialects.kube.gang_api.gates import FIRST
 from bayplan.model.change import Change, CharterSeen, PodSeen
 from bayplan.model.profile import Profile
-from bayplan.runtime.scheduler_role import SchedulerRole
+from bayplan.runtime.controllers.scheduler.controller import SchedulerRole
 from tests.conformance.gang_steps import Play
 from tests.conformance.gang_steps_objects import SCHEDULER, Dialect, Object, class_name
 from tests.conformance.gang_steps_stage import Stage, conditions

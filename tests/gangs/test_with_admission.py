@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from bayplan.cli.home_cluster import HomeCluster, Shape
+from bayplan.assembly.local_cluster import HomeCluster, Shape
 from bayplan.dialects.api import Event, Happened, Kind
-from bayplan.dialects.kueue import api_kinds
-from bayplan.dialects.kueue.scheduled import JOBS, decode
+from bayplan.dialects.kueue.decode.scheduled_jobs import JOBS, decode
+from bayplan.dialects.kueue.names import api_kinds
 from bayplan.model.change import CharterSeen
-from bayplan.runtime.clock import VirtualClock
+from bayplan.runtime.core.clock import VirtualClock
 
 Object = dict[str, Any]
 PODS = Kind("", "v1", "Pod", "pods")

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from random import Random
 
 from bayplan.model.change import FlavorSeen, NodeSeen, QueueSeen, QuotaNodeSeen
-from bayplan.model.demand import Demand
 from bayplan.model.plan import Evict, Plan
 from bayplan.model.profile import Profile
+from bayplan.model.queued_gang import Demand
 from bayplan.model.quota import Cell, Quota, QuotaNode
-from bayplan.state.admissions import AdmissionState
+from bayplan.state.admission.state import AdmissionState
 from tests.admission.world import World, named
 
 CELL = ("f", "cpu")

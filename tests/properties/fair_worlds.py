@@ -8,16 +8,16 @@ from fractions import Fraction
 from random import Random
 
 from bayplan.model.change import Change, CharterSeen, FairQueueSeen, NodeSeen, PodSeen
-from bayplan.model.charter import Charter
 from bayplan.model.fair_queue import Entitlement, FairQueue
 from bayplan.model.gang import Group, PodSet, Ref
+from bayplan.model.gang_spec import Charter
 from bayplan.model.node import HOSTNAME, PODS, Node
 from bayplan.model.plan import Bind, Displace, Nominate, Plan
 from bayplan.model.pod import Pod, PodKey
+from bayplan.model.pod_spec import Shape, Wants
 from bayplan.model.profile import Profile
-from bayplan.model.wants import Shape, Wants
-from bayplan.scheduling.muster import decide_gangs
-from bayplan.state.board import SchedulingState
+from bayplan.scheduling.binding.cycle import decide_gangs
+from bayplan.state.scheduling.state import SchedulingState
 
 NOW = 1000.0
 PROFILE = Profile(keep_after_seconds=0.0)

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from bayplan.dialects.kube.pod_wants import company_of, pod_shape
-from bayplan.dialects.kube.volumes import (
+from bayplan.dialects.kube.decode.pod_spec import company_of, pod_shape
+from bayplan.dialects.kube.decode.volumes import (
     ClaimWire,
     CsiNodeWire,
     PersistentVolumeWire,
@@ -19,16 +19,16 @@ from bayplan.dialects.kube.volumes import (
     limits_of,
     volume_of,
 )
-from bayplan.dialects.kube.wire import NodeWire, PodWire, node_of
+from bayplan.dialects.kube.decode.wire import NodeWire, PodWire, node_of
 from bayplan.model.node import Node
+from bayplan.model.pod_spec import Shape
 from bayplan.model.storage import Storage
-from bayplan.model.wants import Shape
-from bayplan.placement.fit_filters import Scene
-from bayplan.placement.fit_images import ImageIndex
-from bayplan.placement.fit_index import PodIndex
-from bayplan.placement.fit_nodes import Ground, allocatable_of, land_of
-from bayplan.placement.nodes import table_of
-from bayplan.placement.tree import Ints
+from bayplan.placement.cluster.images import ImageIndex
+from bayplan.placement.cluster.node_index import Ground, allocatable_of, land_of
+from bayplan.placement.cluster.node_table import table_of
+from bayplan.placement.cluster.pod_index import PodIndex
+from bayplan.placement.cluster.topology_tree import Ints
+from bayplan.placement.filters.pipeline import Scene
 
 Obj = dict[str, Any]
 T = TypeVar("T")

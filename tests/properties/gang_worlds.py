@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from bayplan.model.charter import Budget, Charter
 from bayplan.model.gang import Ref
+from bayplan.model.gang_spec import Budget, Charter
 from bayplan.model.node import HOSTNAME, Node
+from bayplan.model.node_rules import Requirement
 from bayplan.model.plan import Bind, Displace, Nominate, Plan
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.rules import Requirement
-from bayplan.model.wants import HostPort, Neighbours, NeighbourTerm, Selector, Shape
-from bayplan.state.look import Candidate, Look
-from tests.unit.gang_looks import charter, gang, lone, look, node, pod, shape
+from bayplan.model.pod_spec import HostPort, Neighbours, NeighbourTerm, Selector, Shape
+from bayplan.state.scheduling.snapshot import Candidate, Look
+from tests.support.gang_snapshots import charter, gang, lone, look, node, pod, shape
 
 APP = Selector((Requirement("app", "In", ("x",)),))
 

@@ -9,16 +9,16 @@ from random import Random
 from bayplan.model.gang import Group, Locality, PodSet, Segment
 from bayplan.model.node import HOSTNAME, Node, Topology
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.wants import Shape, Wants
-from bayplan.placement.fit_filters import Scene
-from bayplan.placement.fit_index import PodIndex
-from bayplan.placement.fit_nodes import Ground, allocatable_of, land_of
-from bayplan.placement.floor import Floor
-from bayplan.placement.nodes import table_of
-from bayplan.placement.seating_minima import Wanted
-from bayplan.placement.supply import Supply
-from bayplan.placement.tree import objects
-from bayplan.state.cluster import Cluster
+from bayplan.model.pod_spec import Shape, Wants
+from bayplan.placement.cluster.node_index import Ground, allocatable_of, land_of
+from bayplan.placement.cluster.node_table import table_of
+from bayplan.placement.cluster.pod_index import PodIndex
+from bayplan.placement.cluster.snapshot import Supply
+from bayplan.placement.cluster.topology_tree import objects
+from bayplan.placement.filters.pipeline import Scene
+from bayplan.placement.overlay.node_overlay import Floor
+from bayplan.placement.subgroups.minimums import Wanted
+from bayplan.state.cluster.topology_state import Cluster
 
 LEVELS = ("zone", "rack", HOSTNAME)
 HALL = Topology("hall", LEVELS)

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from bayplan.model.node import Topology
-from bayplan.model.rules import NodeRules, Requirement, Term, Toleration
-from bayplan.placement.nodes import mask
-from bayplan.placement.place import place
-from bayplan.placement.supply import Supply
-from bayplan.state.cluster import Cluster
+from bayplan.model.node_rules import NodeRules, Requirement, Term, Toleration
+from bayplan.placement.cluster.node_table import mask
+from bayplan.placement.cluster.snapshot import Supply
+from bayplan.placement.gang.place import place
+from bayplan.state.cluster.topology_state import Cluster
 from tests.properties import oracle
 from tests.properties.worlds import NODE, THREE, cluster_of, gang_of, node, node_of, packed
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayplan.model.fair_queue import Entitlement, FairQueue
-from bayplan.scheduling.fair_shares import Claim, divide, fair_shares
+from bayplan.scheduling.fair_share.shares import Claim, divide, fair_shares
 
 numbers = st.integers(0, 20).map(Fraction)
 claims = st.lists(

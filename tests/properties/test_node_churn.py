@@ -22,16 +22,16 @@ from bayplan.model.change import (
     ZonesSeen,
 )
 from bayplan.model.node import HOSTNAME, Node, Topology
+from bayplan.model.numa import NodeZones
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.wants import Shape, Wants
-from bayplan.model.zone import NodeZones
-from bayplan.placement.fit_filters import judge
-from bayplan.placement.fit_scores import rank
-from bayplan.placement.floor import Floor
-from bayplan.state.admissions import AdmissionState
-from bayplan.state.board import SchedulingState
+from bayplan.model.pod_spec import Shape, Wants
+from bayplan.placement.filters.pipeline import judge
+from bayplan.placement.filters.score import rank
+from bayplan.placement.overlay.node_overlay import Floor
+from bayplan.state.admission.state import AdmissionState
+from bayplan.state.scheduling.state import SchedulingState
 from tests.fuzz.sizes import sizes_of
-from tests.properties.seating_worlds import key, shape
+from tests.properties.assign_worlds import key, shape
 
 RACKS = Topology("racks", ("rack", HOSTNAME))
 IMAGES = {"small": 40 << 20, "large": 900 << 20}

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from bayplan.model.assignment import Assignment, Placement
 from bayplan.model.gang import Gang
 from bayplan.model.profile import Profile, Remainder
-from bayplan.placement.place import place
-from bayplan.placement.replace import replace_nodes
-from bayplan.placement.resize import resize
-from bayplan.state.cluster import Cluster
+from bayplan.placement.gang.place import place
+from bayplan.placement.gang.replace import replace_nodes
+from bayplan.placement.gang.resize import resize
+from bayplan.state.cluster.topology_state import Cluster
 from tests.properties import oracle
 from tests.properties.oracle import Leaf
 from tests.properties.worlds import (

@@ -19,15 +19,15 @@ from bayplan.model.change import (
     QueueLost,
     QueueSeen,
 )
-from bayplan.model.demand import Demand
 from bayplan.model.profile import Profile
+from bayplan.model.queued_gang import Demand
 from bayplan.model.quota import Entrance, Flavor, Stop
-from bayplan.scheduling.admit import decide_admissions
-from bayplan.state.admissions import AdmissionState
-from bayplan.state.census import Census
-from bayplan.state.lines import Place
-from bayplan.state.summaries import summaries
-from tests.unit.admission_worlds import demand, queue
+from bayplan.scheduling.admission.cycle import decide_admissions
+from bayplan.state.admission.queues import Place
+from bayplan.state.admission.state import AdmissionState
+from bayplan.state.reports.counters import Census
+from bayplan.state.reports.summaries import summaries
+from tests.support.admission_worlds import demand, queue
 
 NAMES = st.sampled_from([f"g{n}" for n in range(6)])
 QUEUES = st.sampled_from(["a", "b"])

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayplan.dialects.api import Ended, Event, Happened, Outcome, Write
-from bayplan.dialects.kube.wire import PODS_KIND
-from bayplan.dialects.kueue.api_kinds import WORKLOADS
+from bayplan.dialects.kube.decode.wire import PODS_KIND
+from bayplan.dialects.kueue.names.api_kinds import WORKLOADS
 from bayplan.model.node import HOSTNAME
-from bayplan.runtime.ungating_role import RETRY_SECONDS, UngatingRole
-from tests.unit.gated_gangs import INDEX, RANKED, gang, pod, wire
+from bayplan.runtime.controllers.ungating import RETRY_SECONDS, UngatingRole
+from tests.support.gated_gangs import INDEX, RANKED, gang, pod, wire
 
 Object = dict[str, Any]
 HOSTS = (("x1", 1), ("x2", 1), ("x3", 2), ("x4", 1), ("x1", 1))

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from bayplan.model.gang import Gang, Group, Locality, PodSet, Ref, Segment
 from bayplan.model.node import HOSTNAME, Node, Topology
+from bayplan.model.node_rules import NodeRules, Requirement, Taint, Term, Toleration
 from bayplan.model.profile import Profile, Remainder, Strategy
-from bayplan.model.rules import NodeRules, Requirement, Taint, Term, Toleration
-from bayplan.state.cluster import Cluster
+from bayplan.state.cluster.topology_state import Cluster
 
 World = dict[str, Any]  # levels: names from the top, nodes: dicts as `node` makes them
 Ask = dict[str, Any]  # one pod set, as `asks` draws it

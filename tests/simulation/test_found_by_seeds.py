@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from bayplan.backends.embedded.options import Deletion
-from bayplan.dialects.kube.wire import Metadata, PodWire
-from bayplan.dialects.kueue import api_kinds
-from bayplan.dialects.kueue.conditions import ADMITTED, is_true
-from bayplan.dialects.kueue.node_health import HealthRules
-from bayplan.dialects.kueue.pod_slots import Part
-from bayplan.dialects.kueue.topology_request import UNNUMBERED
-from bayplan.dialects.kueue.ungating import Placed, Ungating
+from bayplan.backends.embedded.api.options import Deletion
+from bayplan.dialects.kube.decode.wire import Metadata, PodWire
+from bayplan.dialects.kueue.fields.topology_request import UNNUMBERED
+from bayplan.dialects.kueue.names import api_kinds
+from bayplan.dialects.kueue.pods.node_health import HealthRules
+from bayplan.dialects.kueue.pods.slots import Part
+from bayplan.dialects.kueue.pods.ungating import Placed, Ungating
+from bayplan.dialects.kueue.status.conditions import ADMITTED, is_true
 from bayplan.model.node import HOSTNAME
 from bayplan.model.plan import Admit
-from bayplan.runtime.ungating_role import Sent, Troop, UngatingRole
-from bayplan.simulator.reviewing import ask_functions
-from tests.unit.failing_nodes import LIMIT, PLAIN_PODS, World
-from tests.unit.kueue_workloads import conditions
-from tests.unit.queued_cluster import template, workload
+from bayplan.runtime.controllers.ungating import Sent, Troop, UngatingRole
+from bayplan.simulator.core.webhooks import ask_functions
+from tests.support.failing_nodes import LIMIT, PLAIN_PODS, World
+from tests.support.kueue_workloads import conditions
+from tests.support.queued_cluster import template, workload
 
 
 def start(world: World, *, bound: bool = True) -> str:

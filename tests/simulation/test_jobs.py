@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 
 from bayplan.dialects.api import Write
-from bayplan.dialects.kube.wire import PodWire
-from bayplan.dialects.kueue import ungating
-from bayplan.dialects.kueue.ungating import Placed, Ungating, Ungatings
+from bayplan.dialects.kube.decode.wire import PodWire
+from bayplan.dialects.kueue.pods import ungating
+from bayplan.dialects.kueue.pods.ungating import Placed, Ungating, Ungatings
 from bayplan.model.assignment import Path
 from bayplan.model.plan import Admit, Plan
 from bayplan.model.quota import Cell
-from bayplan.runtime.node_health_role import NodeHealthRole
-from bayplan.runtime.ungating_role import UngatingRole
-from bayplan.scheduling.admit import decide_admissions
-from bayplan.simulator.jobs_run import JobsSimulation
-from bayplan.simulator.report import Report
-from bayplan.state.holdings import Holding, Holdings
-from bayplan.state.quotas import Books
+from bayplan.runtime.controllers.node_health.controller import NodeHealthRole
+from bayplan.runtime.controllers.ungating import UngatingRole
+from bayplan.scheduling.admission.cycle import decide_admissions
+from bayplan.simulator.core.report import Report
+from bayplan.simulator.jobs.run import JobsSimulation
+from bayplan.state.admission.quota_tree import Books
+from bayplan.state.admission.usage import Holding, Holdings
 from tests.simulation.trying import check_same_bytes, violations
 
 SEEDS = range(10)  # `make sim` runs a thousand
@@ -152,19 +152,19 @@ def test_survivors_that_are_moved_are_caught(monkeypatch: pytest.MonkeyPatch) ->
         plan = decide_admissions(*arguments)
         return Plan(tuple(moved(a) if isinstance(a, Admit) else a for a in plan.actions))
 
-    monkeypatch.setattr("bayplan.runtime.admission_role.decide_admissions", decide)
+    monkeypatch.setattr("bayplan.runtime.controllers.admission.controller.decide_admissions", decide)
     assert "which has not failed" in first_violation("which has not failed")
 
 
 @pytest.mark.long
 def test_a_job_that_is_not_restored_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bayplan.dialects.kueue.job_running._as_before", lambda job, pod_sets, find: job)
+    monkeypatch.setattr("bayplan.dialects.kueue.jobs.start_stop._as_before", lambda job, pod_sets, find: job)
     assert "is not what it was" in first_violation("is not what it was")
 
 
 @pytest.mark.long
 def test_workloads_that_keep_their_finalizer_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bayplan.dialects.kueue.job_keeping.without_finalizer", lambda kind, obj: [])
+    monkeypatch.setattr("bayplan.dialects.kueue.jobs.reconcile_job.without_finalizer", lambda kind, obj: [])
     assert "is finished and keeps" in first_violation("is finished and keeps", calm=True)
 
 
@@ -174,11 +174,11 @@ def test_pods_that_wait_for_a_lost_node_are_caught(monkeypatch: pytest.MonkeyPat
         yield from ()
 
     monkeypatch.setattr(NodeHealthRole, "_fail", spare)
-    monkeypatch.setattr("bayplan.simulator.gang_checkers.VAIN_SECONDS", 10.0)  # nothing is late
+    monkeypatch.setattr("bayplan.simulator.jobs.checkers.VAIN_SECONDS", 10.0)  # nothing is late
     assert "waits in vain" in first_violation("waits in vain", range(12), calm=True)
 
 
 @pytest.mark.long
 def test_jobs_that_are_never_started_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bayplan.dialects.kueue.job_keeping.start", lambda *arguments: [])
+    monkeypatch.setattr("bayplan.dialects.kueue.jobs.reconcile_job.start", lambda *arguments: [])
     assert "does not come to its end" in first_violation("does not come to its end", calm=True)

@@ -12,24 +12,24 @@ import pytest
 from bayplan.model.gang import Locality
 from bayplan.model.plan import Bind, Displace, Plan, Refuse
 from bayplan.model.profile import Profile
-from bayplan.model.standstill import Hindrance
+from bayplan.model.scheduling_rejection import Hindrance
 from bayplan.model.watchdog import Watchdog
-from bayplan.placement.fit_neighbours import NeighbourFit
-from bayplan.placement.fit_spread import SpreadFit
-from bayplan.runtime.telling import Teller
-from bayplan.scheduling.importance import units_of
-from bayplan.scheduling.muster import decide_gangs
-from bayplan.scheduling.promises import pod_priority, priority_of
-from bayplan.simulator.pods_run import PodsSimulation
-from bayplan.simulator.report import Report
-from bayplan.state.ledger import Ledger
-from bayplan.state.line import Line
-from bayplan.state.look import Look
-from bayplan.state.standing import GangStateMachine
+from bayplan.placement.filters.pod_affinity import NeighbourFit
+from bayplan.placement.filters.topology_spread import SpreadFit
+from bayplan.runtime.controllers.scheduler.pod_events import Teller
+from bayplan.scheduling.attempt.nominations import pod_priority, priority_of
+from bayplan.scheduling.binding.cycle import decide_gangs
+from bayplan.scheduling.preemption.victim_units import units_of
+from bayplan.simulator.core.report import Report
+from bayplan.simulator.pods.run import PodsSimulation
+from bayplan.state.cluster.ledger import Ledger
+from bayplan.state.scheduling.queue import Line
+from bayplan.state.scheduling.snapshot import Look
+from bayplan.state.scheduling.state_machine import GangStateMachine
 from tests.simulation.trying import check_same_bytes, check_sound, happened, violations
 
 SEEDS = (*range(16), 355, 368, 415)  # `make sim` runs a thousand; the last ones found something once
-DECIDE = "bayplan.runtime.scheduler_role.decide_gangs"
+DECIDE = "bayplan.runtime.controllers.scheduler.controller.decide_gangs"
 
 
 @cache
@@ -86,7 +86,7 @@ def test_a_scheduler_that_starts_gangs_in_part_is_caught(monkeypatch: pytest.Mon
 
 @pytest.mark.long
 def test_a_port_that_two_want_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    free = "bayplan.placement.fit_filters._port_taken"
+    free = "bayplan.placement.filters.pipeline._port_taken"
     monkeypatch.setattr(free, lambda land, index, ports: np.zeros(len(land), dtype=bool))
     assert "want the same port" in first_violation("want the same port")
 
@@ -97,7 +97,7 @@ def test_neighbours_that_must_be_apart_are_caught(monkeypatch: pytest.MonkeyPatc
         good = np.ones(len(land), dtype=bool)
         return NeighbourFit(good, good, good)
 
-    monkeypatch.setattr("bayplan.placement.fit_filters.neighbour_fit", anywhere)
+    monkeypatch.setattr("bayplan.placement.filters.pipeline.neighbour_fit", anywhere)
     assert "must not be in one" in first_violation("must not be in one")
 
 
@@ -107,27 +107,27 @@ def test_an_uneven_spread_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
         never = np.zeros(len(land), dtype=bool)
         return SpreadFit(never, never)
 
-    monkeypatch.setattr("bayplan.placement.fit_filters.spread_fit", anywhere)
+    monkeypatch.setattr("bayplan.placement.filters.pipeline.spread_fit", anywhere)
     assert "spread" in first_violation("spread")
 
 
 @pytest.mark.long
 def test_a_gang_in_two_domains_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bayplan.dialects.kube.gang_objects._locality", lambda *_: Locality())
+    monkeypatch.setattr("bayplan.dialects.kube.gang.objects._locality", lambda *_: Locality())
     assert "must be in one" in first_violation("must be in one")
 
 
 @pytest.mark.long
 def test_those_who_yield_to_their_equals_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "bayplan.scheduling.muster.priority_of", lambda candidate: priority_of(candidate) + 200
+        "bayplan.scheduling.binding.cycle.priority_of", lambda candidate: priority_of(candidate) + 200
     )
     assert "has to go for" in first_violation("has to go for")
 
 
 @pytest.mark.long
 def test_a_gang_that_should_leave_whole_and_does_not_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = "bayplan.scheduling.displacing.units_of"
+    alone = "bayplan.scheduling.preemption.search.units_of"
     monkeypatch.setattr(alone, lambda pods, charters, below: units_of(pods, {}, below))
     assert "leaves whole or not at all" in first_violation("leaves whole or not at all", range(120))
 

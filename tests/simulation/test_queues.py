@@ -9,21 +9,21 @@ from functools import partial
 import pytest
 
 from bayplan.dialects.api import Write
-from bayplan.dialects.kueue import statuses
+from bayplan.dialects.kueue.status import decisions
 from bayplan.model.assignment import Assignment
-from bayplan.model.demand import Admission
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME
 from bayplan.model.plan import Admit, Evict, Plan
+from bayplan.model.queued_gang import Admission
 from bayplan.model.quota import Cell
-from bayplan.runtime.admission_role import AdmissionRole
-from bayplan.scheduling.admit import decide_admissions
-from bayplan.scheduling.round import Load, Round
-from bayplan.simulator.run import Simulation
-from bayplan.state.admissions import AdmissionState
-from bayplan.state.holdings import Holding, Holdings
-from bayplan.state.lines import Lines
-from bayplan.state.quotas import Books
+from bayplan.runtime.controllers.admission.controller import AdmissionRole
+from bayplan.scheduling.admission.cycle import decide_admissions
+from bayplan.scheduling.admission.simulation import Load, Round
+from bayplan.simulator.plays.gangs import Simulation
+from bayplan.state.admission.queues import Lines
+from bayplan.state.admission.quota_tree import Books
+from bayplan.state.admission.state import AdmissionState
+from bayplan.state.admission.usage import Holding, Holdings
 from tests.simulation.trying import violations
 
 SEEDS = (3, 17, 25, 29, 43, 49)
@@ -40,7 +40,7 @@ def breaks(monkeypatch: pytest.MonkeyPatch, change: Callable[[Admit], Admit]) ->
         plan = decide_admissions(*arguments)  # type: ignore[arg-type]
         return Plan(tuple(change(a) if isinstance(a, Admit) else a for a in plan.actions))
 
-    monkeypatch.setattr("bayplan.runtime.admission_role.decide_admissions", decide)
+    monkeypatch.setattr("bayplan.runtime.controllers.admission.controller.decide_admissions", decide)
 
 
 def test_an_admission_that_takes_no_quota_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +123,7 @@ def test_places_where_a_gang_must_not_stand_are_caught(monkeypatch: pytest.Monke
 
 @pytest.mark.long
 def test_a_gang_that_was_told_to_leave_and_stays_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bayplan.dialects.kueue.upkeep.released", lambda workload, now: None)
+    monkeypatch.setattr("bayplan.dialects.kueue.status.reconcile.released", lambda workload, now: None)
     assert "keeps its quota" in first_violation("keeps its quota", SEEDS)
 
 
@@ -145,11 +145,11 @@ def test_a_gang_that_leaves_in_vain_is_caught(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.long
 def test_conditions_that_contradict_each_other_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = statuses.admitted
+    told = decisions.admitted
 
     def without(workload: dict[str, object], action: Admit, now: float) -> dict[str, object] | None:
         status = told(workload, action, now)
         return None if status is None else {key: value for key, value in status.items() if key != "admission"}
 
-    monkeypatch.setattr(statuses, "admitted", without)
+    monkeypatch.setattr(decisions, "admitted", without)
     assert "disagree" in first_violation("disagree")

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from bayplan.model.plan import Bind, Plan
-from bayplan.placement.seating_tree import tree_seats
-from bayplan.scheduling.muster import decide_gangs
-from bayplan.simulator.report import Report
-from bayplan.simulator.run import Simulation
-from bayplan.state.board import SchedulingState
-from bayplan.state.ledger import Ledger
-from bayplan.state.line import Line
+from bayplan.placement.subgroups.whole_gang import tree_seats
+from bayplan.scheduling.binding.cycle import decide_gangs
+from bayplan.simulator.core.report import Report
+from bayplan.simulator.plays.gangs import Simulation
+from bayplan.state.cluster.ledger import Ledger
+from bayplan.state.scheduling.queue import Line
+from bayplan.state.scheduling.state import SchedulingState
 from tests.simulation.trying import check_same_bytes, violations
 
 SEEDS = range(24)  # `make sim` runs a thousand
@@ -65,14 +65,14 @@ def test_a_scheduler_that_starts_half_a_gang_is_caught(monkeypatch: pytest.Monke
         binds = [action for action in plan.actions if isinstance(action, Bind)]
         return Plan(tuple(action for action in plan.actions if action not in binds[1::2]))
 
-    monkeypatch.setattr("bayplan.runtime.scheduler_role.decide_gangs", half)
+    monkeypatch.setattr("bayplan.runtime.controllers.scheduler.controller.decide_gangs", half)
     assert "would start" in first_violation("would start")
 
 
 @pytest.mark.long
 def test_a_scheduler_that_never_wakes_a_gang_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Line, "wake", lambda self, hints, now: None)
-    monkeypatch.setattr("bayplan.state.standing.FLUSH_SECONDS", float("inf"))
+    monkeypatch.setattr("bayplan.state.scheduling.state_machine.FLUSH_SECONDS", float("inf"))
     assert "would fit but waits" in first_violation("would fit but waits")
 
 
@@ -81,7 +81,7 @@ def test_a_scheduler_that_forgets_where_pods_of_a_gang_ran_is_caught(monkeypatch
     def blind(floor: Any, supply: Any, tree: Any, waiting: Any, standing: Any, **options: Any) -> object:
         return tree_seats(floor, supply, tree, waiting, standing[:0], **options)
 
-    monkeypatch.setattr("bayplan.scheduling.attempt.tree_seats", blind)
+    monkeypatch.setattr("bayplan.scheduling.attempt.gang.tree_seats", blind)
     assert "must be in one" in first_violation("must be in one", range(60))
 
 
@@ -94,5 +94,5 @@ def test_a_scheduler_that_never_gives_back_is_caught(monkeypatch: pytest.MonkeyP
 @pytest.mark.long
 def test_a_scheduler_that_ignores_failed_binds_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SchedulingState, "settle", lambda self, action, ended, now: None)
-    monkeypatch.setattr("bayplan.state.standing.ASSUMED_SECONDS", float("inf"))
+    monkeypatch.setattr("bayplan.state.scheduling.state_machine.ASSUMED_SECONDS", float("inf"))
     assert first_violation("")

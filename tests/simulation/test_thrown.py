@@ -8,8 +8,8 @@ from functools import cache
 import pytest
 
 from bayplan.simulator.__main__ import GANGS, JOBS, PLAYS, PODS, TREES, _summary, run_seed
-from bayplan.simulator.report import Report
-from bayplan.simulator.sabotage import DECIDE, DECODE, ENCODE, RECONCILE, SEAMS
+from bayplan.simulator.core.report import Report
+from bayplan.simulator.core.thrown_errors import DECIDE, DECODE, ENCODE, RECONCILE, SEAMS
 from tests.simulation.trying import check_same_bytes, check_sound
 
 SEEDS = {  # the numbers behind found something once

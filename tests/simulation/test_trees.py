@@ -8,29 +8,29 @@ from functools import cache
 
 import pytest
 
-from bayplan.dialects.kai import wire
-from bayplan.dialects.kai.pod_group import PodGroup
+from bayplan.dialects.kai.api import wire
+from bayplan.dialects.kai.api.pod_group import PodGroup
 from bayplan.model.plan import Bind, Displace, Plan, Refuse
 from bayplan.model.profile import Profile
-from bayplan.model.standstill import Hindrance
+from bayplan.model.scheduling_rejection import Hindrance
 from bayplan.model.watchdog import Watchdog
-from bayplan.runtime.group_statuses import GroupStatuses
-from bayplan.scheduling.fair_accounts import Accounts
-from bayplan.scheduling.fair_room import FairRooms
-from bayplan.scheduling.muster import decide_gangs
-from bayplan.scheduling.promises import priority_of
-from bayplan.simulator.report import Report
-from bayplan.simulator.trees_run import TreesSimulation
-from bayplan.state.crew import Crew
-from bayplan.state.fair_book import FairBook
-from bayplan.state.ledger import Ledger
-from bayplan.state.line import Line
-from bayplan.state.look import Look
-from bayplan.state.standing import GangStateMachine
+from bayplan.runtime.controllers.scheduler.pod_group_status import GroupStatuses
+from bayplan.scheduling.attempt.nominations import priority_of
+from bayplan.scheduling.binding.cycle import decide_gangs
+from bayplan.scheduling.fair_share.accounts import Accounts
+from bayplan.scheduling.fair_share.preemption import FairRooms
+from bayplan.simulator.core.report import Report
+from bayplan.simulator.subgroups.run import TreesSimulation
+from bayplan.state.cluster.ledger import Ledger
+from bayplan.state.scheduling.fair_usage import FairBook
+from bayplan.state.scheduling.gang_state import Crew
+from bayplan.state.scheduling.queue import Line
+from bayplan.state.scheduling.snapshot import Look
+from bayplan.state.scheduling.state_machine import GangStateMachine
 from tests.simulation.trying import check_same_bytes, check_sound, happened, violations
 
 SEEDS = range(10)  # `make sim` runs a thousand
-DECIDE = "bayplan.runtime.scheduler_role.decide_gangs"
+DECIDE = "bayplan.runtime.controllers.scheduler.controller.decide_gangs"
 READ = wire.pod_group
 
 
@@ -121,7 +121,7 @@ def test_a_scheduler_that_wakes_nobody_is_caught(monkeypatch: pytest.MonkeyPatch
 def test_a_scheduler_that_does_not_hear_who_may_have_to_go_now_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("bayplan.state.facts.yields_more", lambda before, after: False)
+    monkeypatch.setattr("bayplan.state.scheduling.store.yields_more", lambda before, after: False)
     assert "make room but waits" in first_violation("make room but waits", 13)
 
 
@@ -165,14 +165,14 @@ def test_a_queue_that_takes_what_is_anothers_is_caught(monkeypatch: pytest.Monke
 def test_one_who_goes_though_it_is_not_preemptible_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PodGroup, "is_preemptible", lambda self, priority: True)
     monkeypatch.setattr(
-        "bayplan.simulator.trees_queues.Books.too_much", lambda self, queue, *, lasting: iter(())
+        "bayplan.simulator.subgroups.queue_view.Books.too_much", lambda self, queue, *, lasting: iter(())
     )
     assert "it is not preemptible" in first_violation("it is not preemptible")
 
 
 @pytest.mark.long
 def test_a_group_that_is_broken_up_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    one_by_one = "bayplan.scheduling.fair_victims.beyond_minimum"
+    one_by_one = "bayplan.scheduling.fair_share.victims.beyond_minimum"
     monkeypatch.setattr(one_by_one, lambda charter, pods: (list(pods), []))
     assert "and the rest stays" in first_violation("and the rest stays", 12)
 

@@ -7,9 +7,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 
-from bayplan.simulator.faults import NONE, Chances
-from bayplan.simulator.report import Report
-from bayplan.simulator.storm import Storm
+from bayplan.simulator.core.faults import NONE, Chances
+from bayplan.simulator.core.report import Report
+from bayplan.simulator.core.simulation import Storm
 
 HASH_SEEDS = ("0", "2", "4711")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from bayplan.model.zone import Unaligned
+from bayplan.model.numa import Unaligned
 
 Path = tuple[str, ...]
 """A domain's values, one per level from the top."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bayplan.model.charter import Budget, Charter
-from bayplan.model.demand import Demand
 from bayplan.model.fair_queue import FairQueue
 from bayplan.model.gang import Ref
+from bayplan.model.gang_spec import Budget, Charter
 from bayplan.model.node import Node, Topology
+from bayplan.model.numa import NodeZones
 from bayplan.model.pod import Pod, PodKey
+from bayplan.model.queued_gang import Demand
 from bayplan.model.quota import Check, Entrance, Flavor, Queue, QuotaNode
 from bayplan.model.storage import NodeVolumes, StorageClass, StoreRoom, Volume, VolumeClaim
-from bayplan.model.zone import NodeZones
 
 
 @dataclass(frozen=True, slots=True)

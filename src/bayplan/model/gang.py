@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from bayplan.model.rules import ANY_NODE, NodeRules
-from bayplan.model.zone import ZoneWants
+from bayplan.model.node_rules import ANY_NODE, NodeRules
+from bayplan.model.numa import ZoneWants
 
 AUTO = "auto"
 """A level name that means: the lowest level whose domains can hold the pods."""

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from bayplan.model.admission_rejection import Refusal, Tried
 from bayplan.model.assignment import Path
-from bayplan.model.demand import Admission, Demand
 from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod
-from bayplan.model.refusal import Refusal, Tried
-from bayplan.model.standstill import Standstill
+from bayplan.model.queued_gang import Admission, Demand
+from bayplan.model.scheduling_rejection import Standstill
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bayplan.model.gang import Ref
-from bayplan.model.wants import NO_WANTS, Wants
+from bayplan.model.pod_spec import NO_WANTS, Wants
 
 
 @dataclass(frozen=True, slots=True)

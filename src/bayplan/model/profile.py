@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bayplan.model.zone import ZoneRules
+from bayplan.model.numa import ZoneRules
 
 EVERY_ZONE_COUNTS = ZoneRules()
 

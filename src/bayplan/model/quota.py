@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 
-from bayplan.model.rules import Requirement, Taint, Toleration
+from bayplan.model.node_rules import Requirement, Taint, Toleration
 
 Cell = tuple[str, str]
 """A flavor and a resource: what quota is counted in."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bayplan.model.rules import Term
-from bayplan.model.wants import Selector
+from bayplan.model.node_rules import Term
+from bayplan.model.pod_spec import Selector
 
 ONE_POD = "ReadWriteOncePod"
 ClaimKey = tuple[str, str]

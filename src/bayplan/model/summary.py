@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from bayplan.model.admission_rejection import Token
 from bayplan.model.quota import Quota
-from bayplan.model.refusal import Token
 
 
 class Flaw(StrEnum):

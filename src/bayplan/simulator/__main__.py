@@ -10,12 +10,12 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 
-from bayplan.simulator.jobs_run import JobsSimulation
-from bayplan.simulator.pods_run import PodsSimulation
-from bayplan.simulator.report import Report
-from bayplan.simulator.run import Simulation
-from bayplan.simulator.storm import Storm
-from bayplan.simulator.trees_run import TreesSimulation
+from bayplan.simulator.core.report import Report
+from bayplan.simulator.core.simulation import Storm
+from bayplan.simulator.jobs.run import JobsSimulation
+from bayplan.simulator.plays.gangs import Simulation
+from bayplan.simulator.pods.run import PodsSimulation
+from bayplan.simulator.subgroups.run import TreesSimulation
 
 GANGS, JOBS, PODS, TREES = "gangs", "jobs", "pods", "trees"
 PLAYS: dict[str, Callable[[int], Storm]] = {

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bayplan.backends.embedded import (
-    budgets,
-    clusterwide,
-    controllers,
-    definitions,
-    gangs,
-    garbage,
-    namespaces,
-    pods,
-)
-from bayplan.backends.embedded.behaviours import Behaviours
-from bayplan.backends.embedded.resources import builtin
-from bayplan.backends.embedded.store import WINDOW, Store
+from bayplan.backends.embedded.api.resources import builtin
+from bayplan.backends.embedded.kinds import cluster_scoped, controllers, disruption_budgets, gangs, pods
+from bayplan.backends.embedded.storage import custom_resources, namespaces, owner_gc
+from bayplan.backends.embedded.storage.kind_hooks import Behaviours
+from bayplan.backends.embedded.storage.store import WINDOW, Store
 
 BEHAVIOURS = {
     **pods.BEHAVIOURS,
     **controllers.BEHAVIOURS,
-    **clusterwide.BEHAVIOURS,
-    **definitions.BEHAVIOURS,
+    **cluster_scoped.BEHAVIOURS,
+    **custom_resources.BEHAVIOURS,
 }
 # To each change, in this order.
-REACTIONS = (garbage.react, namespaces.react, definitions.react, budgets.react)
+REACTIONS = (owner_gc.react, namespaces.react, custom_resources.react, disruption_budgets.react)
 
 
 def new_store(

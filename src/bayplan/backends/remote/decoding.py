@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from bayplan.dialects.api import Kind
-from bayplan.dialects.kube.bounded_json import deeper_than
-from bayplan.dialects.kube.bounded_yaml import DEPTH_MAX
+from bayplan.dialects.kube.fields.bounded_json import deeper_than
+from bayplan.dialects.kube.fields.bounded_yaml import DEPTH_MAX
 
 TOO_DEEP = f"it is nested more than {DEPTH_MAX} levels deep"
 _DEPTH_KEPT = DEPTH_MAX + 8  # objects stand in lists and lines

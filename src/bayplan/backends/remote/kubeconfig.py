@@ -16,8 +16,8 @@ from bayplan.backends.bounded_file import read_bounded
 from bayplan.backends.remote.access import Access, Material
 from bayplan.backends.remote.kubeconfig_user import User, material, user_part
 from bayplan.dialects.errors import Misconfigured
-from bayplan.dialects.kube.bounded_yaml import UnreadableYAML, bounded_yaml
-from bayplan.dialects.kube.fields import printable
+from bayplan.dialects.kube.fields.bounded_yaml import UnreadableYAML, bounded_yaml
+from bayplan.dialects.kube.fields.reader import printable
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 PROXY_SCHEMES = ("http", "https")

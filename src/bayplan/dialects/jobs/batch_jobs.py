@@ -14,7 +14,7 @@ from bayplan.dialects.jobs.part import (
     required_template,
 )
 from bayplan.dialects.jobs.train_runtime import job_set_of, runtime_of
-from bayplan.dialects.kube.fields import INT32_MAX, Field
+from bayplan.dialects.kube.fields.reader import INT32_MAX, Field
 
 TRAIN_ADVICE = (
     '. Adjust either the "TrainJob.spec.runtimePatches" or the "TrainingRuntime.Template" annotations '

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bayplan.dialects.jobs import faring
+from bayplan.dialects.jobs import status as faring
 from bayplan.dialects.jobs.batch_jobs import job_parts, job_set_parts, train_job_parts
 from bayplan.dialects.jobs.part import COMPLETION_INDEX, JOB_INDEX, ONLY, Find, Part, nothing
 from bayplan.dialects.jobs.ray_jobs import (
@@ -29,7 +29,7 @@ from bayplan.dialects.jobs.starting import Injected
 from bayplan.dialects.jobs.train_runtime import begin_train_job, take_back_train_job
 from bayplan.dialects.jobs.training_jobs import MPI_SPECS, mpi_parts, replica_parts
 from bayplan.dialects.jobs.wrapped_jobs import parts_by_component, set_pod_set_infos, wrapped_parts
-from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kube.fields.reader import Field
 
 __all__ = [
     "COMPLETION_INDEX",

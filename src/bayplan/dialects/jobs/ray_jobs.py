@@ -9,7 +9,7 @@ from typing import Any
 
 from bayplan.dialects.jobs.part import HEAD, SUBMITTER, Find, Part
 from bayplan.dialects.jobs.starting import Clash, Injected, add, restore
-from bayplan.dialects.kube.fields import INT32_MAX, Field
+from bayplan.dialects.kube.fields.reader import INT32_MAX, Field
 
 SUBMIT_BY_JOB = "K8sJobMode"
 

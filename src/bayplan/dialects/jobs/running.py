@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from bayplan.dialects.api import Kind
-from bayplan.dialects.jobs.faring import Faring
 from bayplan.dialects.jobs.kinds import KINDS, Find, Part, parts
 from bayplan.dialects.jobs.part import nothing
 from bayplan.dialects.jobs.starting import Clash, Injected, add, restore
-from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.jobs.status import Faring
+from bayplan.dialects.kube.fields.reader import Field
 
 Object = dict[str, Any]
 

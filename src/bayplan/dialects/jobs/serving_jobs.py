@@ -11,7 +11,7 @@ from bayplan.dialects.jobs.part import (
     Part,
     required_template,
 )
-from bayplan.dialects.kube.fields import INT32_MAX, Field
+from bayplan.dialects.kube.fields.reader import INT32_MAX, Field
 
 LEADER, WORKER = "leader", "worker"
 GROUPS_MAX = 10_000

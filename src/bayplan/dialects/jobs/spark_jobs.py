@@ -9,7 +9,7 @@ from typing import Any
 
 from bayplan.dialects.jobs.part import Find, Part
 from bayplan.dialects.jobs.starting import Clash, Injected, add
-from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kube.fields.reader import Field
 
 DRIVER, EXECUTOR = "driver", "executor"
 _CONTAINERS = {DRIVER: "spark-kubernetes-driver", EXECUTOR: "spark-kubernetes-executor"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bayplan.dialects.jobs.part import REPLICA_INDEX, Find, Part, required_template
-from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kube.fields.reader import Field
 
 Parts = Callable[[Field, Find], list[Part]]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from bayplan.dialects.jobs.part import Part
 from bayplan.dialects.jobs.starting import Clash, Injected
-from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kube.fields.reader import Field
 from bayplan.model.whole_numbers import INT32_MAX, whole_number
 
 INDEX_LABEL = "workload.codeflare.dev.appwrapper/tas-pod-index-label"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bayplan.dialects.api import Event, Happened, Write
-from bayplan.dialects.kube.binding import event_write
-from bayplan.dialects.kube.times import timestamp
+from bayplan.dialects.kube.encode.binding import event_write
+from bayplan.dialects.kube.fields.times import timestamp
 from bayplan.dialects.nrt.topologies import news, node_zones
 from bayplan.dialects.nrt.wire import GROUP, OLDER_TOPOLOGIES, TOPOLOGIES
 from bayplan.model.change import Change, ZonesLost, ZonesSeen
-from bayplan.model.zone import NodeZones
+from bayplan.model.numa import NodeZones
 
 KINDS = (TOPOLOGIES, OLDER_TOPOLOGIES)
 NOT_UNDERSTOOD = "ZonesNotUnderstood"

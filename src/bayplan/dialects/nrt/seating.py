@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bayplan.dialects.nrt.wire import Attribute
+from bayplan.model.numa import Seating
 from bayplan.model.whole_numbers import signed_number
-from bayplan.model.zone import Seating
 
 METADATA = "topology.node.k8s.io/numaplacement-metadata"
 VECTOR = "topology.node.k8s.io/numaplacement-vector"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from bayplan.model.zone import Caution, Whose, ZoneCare, ZoneRules, ZoneScore
+from bayplan.model.numa import Caution, Whose, ZoneCare, ZoneRules, ZoneScore
 
 Word = TypeVar("Word", bound=StrEnum | bool)
 

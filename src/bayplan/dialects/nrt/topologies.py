@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
-from bayplan.dialects.kube.quantity import amount
+from bayplan.dialects.kube.fields.quantity import amount
 from bayplan.dialects.nrt import fingerprint as prints
 from bayplan.dialects.nrt.seating import METADATA, seating, vector_of
 from bayplan.dialects.nrt.wire import Attribute, Quantity, ResourceWire, TopologyWire, ZoneWire
 from bayplan.model.node import ROOM_MAX
-from bayplan.model.zone import Alignment, NodeZones, Policy, Scope, Seating, Zone
+from bayplan.model.numa import Alignment, NodeZones, Policy, Scope, Seating, Zone
 
 POLICY, SCOPE, ZONES_MAX = "topologyManagerPolicy", "topologyManagerScope", "topologyManagerMaxNUMANodes"
 ZONE_TYPE = "Node"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bayplan.dialects.api import Kind
-from bayplan.dialects.kube.wire import Metadata, Struct
+from bayplan.dialects.kube.decode.wire import Metadata, Struct
 
 GROUP = "topology.node.k8s.io"
 Quantity = str | int | float | None

@@ -1,0 +1,114 @@
+"""Pods → what they ask of zones: containers in the order of their start, and how much is promised to them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+
+import msgspec
+
+from bayplan.dialects.kube.decode.wire import Container as ContainerWire
+from bayplan.dialects.kube.decode.wire import PodSpec, Resources, amounts_of
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.model.numa import Container, Role, Service, ZoneWants
+
+PROMISED = ("cpu", "memory")
+KNOWN_MAX = 1024
+_known: dict[Hashable, ZoneWants | None] = {}
+CLASSES = {
+    "Guaranteed": Service.GUARANTEED,
+    "Burstable": Service.BURSTABLE,
+    "BestEffort": Service.BEST_EFFORT,
+}
+
+
+def zone_wants(spec: PodSpec, qos_class: str | None = None) -> ZoneWants:
+    """What a pod asks of zones. The class in its status counts; without one it is worked out.
+
+    Requests of the pod as a whole are not looked at: nodes do not align them.
+    """
+    return ZoneWants(
+        service=CLASSES.get(qos_class or "") or service_of(spec),
+        containers=tuple(_container(one, role) for one, role in _containers(spec)),
+        overhead=tuple(amounts_of(spec.overhead).items()),
+    )
+
+
+def pod_zone_wants(spec: PodSpec, qos_class: str | None = None) -> ZoneWants | None:
+    """The same, and None for a pod that asks for nothing at all: it is aligned wherever it is.
+
+    Pods come by the thousand and are of few sorts: what is known of a sort is worked out once.
+    """
+    key = (qos_class, _sort(spec))
+    if key not in _known:
+        if len(_known) >= KNOWN_MAX:
+            _known.clear()
+        found = zone_wants(spec, qos_class)
+        _known[key] = found if any(one.requests for one in found.containers) else None
+    return _known[key]
+
+
+def _sort(spec: PodSpec) -> Hashable:
+    """All of a pod that zones depend on, as it is written."""
+    containers = tuple((one.name, *_written(one.resources)) for one in spec.containers or ())
+    first = tuple(
+        (one.name, one.restart_policy, *_written(one.resources)) for one in spec.init_containers or ()
+    )
+    overhead = tuple(spec.overhead.items()) if spec.overhead else ()
+    return containers, first, overhead, *_written(spec.resources)
+
+
+def _written(resources: Resources | None) -> tuple[Hashable, Hashable]:
+    if resources is None:
+        return ((), ())
+    return tuple((resources.requests or {}).items()), tuple((resources.limits or {}).items())
+
+
+def template_zone_wants(spec: Field) -> ZoneWants | None:
+    """What the pods of a template ask of zones. What cannot be read is told by those who read all of it."""
+    try:
+        return pod_zone_wants(msgspec.convert(spec.value or {}, PodSpec, strict=False))
+    except (msgspec.ValidationError, ValueError):
+        return None
+
+
+def service_of(spec: PodSpec) -> Service:
+    """The class that the API server would write into the status."""
+    whole = spec.resources
+    if whole is not None and (whole.requests or whole.limits):
+        parts: list[Resources] = [whole]
+    else:
+        parts = [one.resources or Resources() for one, _ in _containers(spec)]
+    requests = _summed(_asked(part) for part in parts)
+    limits = _summed(amounts_of(part.limits) for part in parts)
+    if not requests and not limits:
+        return Service.BEST_EFFORT
+    limited = all(_promised(amounts_of(part.limits)).keys() == set(PROMISED) for part in parts)
+    return Service.GUARANTEED if limited and requests == limits else Service.BURSTABLE
+
+
+def _containers(spec: PodSpec) -> Iterator[tuple[ContainerWire, Role]]:
+    for one in spec.init_containers or ():
+        yield one, Role.SIDECAR if one.restart_policy == "Always" else Role.INIT
+    for one in spec.containers or ():
+        yield one, Role.APP
+
+
+def _container(wire: ContainerWire, role: Role) -> Container:
+    return Container(wire.name, tuple(sorted(_asked(wire.resources or Resources()).items())), role)
+
+
+def _asked(resources: Resources) -> dict[str, int]:
+    """Requests; a limit without a request is one too, as the API server has it."""
+    return amounts_of(resources.limits) | amounts_of(resources.requests)
+
+
+def _summed(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for part in parts:
+        for name, value in _promised(part).items():
+            total[name] = total.get(name, 0) + value
+    return total
+
+
+def _promised(amounts: Mapping[str, int]) -> dict[str, int]:
+    return {name: value for name, value in amounts.items() if name in PROMISED and value > 0}
