@@ -26,9 +26,9 @@ from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.embedded.storage.store import Store
 from bayplan.dialects.kube.decode.wire import NODES
 from bayplan.dialects.kueue.names import api_kinds
-from bayplan.model.plan import Admit, Evict
+from bayplan.model.plan import Admit, EvictGang
 from bayplan.model.profile import Profile
-from bayplan.runtime.controllers.admission.controller import AdmissionRole
+from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.runtime.core.journal import MemoryJournal
 from bayplan.runtime.core.loop import Loop
 from bayplan.runtime.process.gc_tuning import collect_rarely
@@ -73,7 +73,7 @@ def throughput(share: float) -> Figure:
         store.create(kinds[rule["kind"]], rule)
     for node in nodes():
         store.create(replace(NODES, wire=None), node)
-    loop = Loop(EmbeddedBackend(store), (AdmissionRole(),), Nowhere())
+    loop = Loop(EmbeddedBackend(store), (AdmissionController(),), Nowhere())
     loop.step(time.time())
     gc.collect()
     coming = arrivals(share=share)
@@ -172,7 +172,7 @@ def _decided(state: AdmissionState) -> tuple[float, int, int, int]:
     seconds = time.perf_counter() - start
     state.assume(plan, 1.0)
     admits = sum(isinstance(action, Admit) for action in plan.actions)
-    return seconds, len(heads), admits, sum(isinstance(action, Evict) for action in plan.actions)
+    return seconds, len(heads), admits, sum(isinstance(action, EvictGang) for action in plan.actions)
 
 
 def preemption(times: int) -> Figure:
@@ -184,7 +184,7 @@ def preemption(times: int) -> Figure:
         heads = state.heads(1.0)
         plan = decide_admissions(state.snapshot(heads), Profile(), 1.0)
         spent.append((time.perf_counter() - start) * 1000)
-        victims = sum(isinstance(action, Evict) for action in plan.actions)
+        victims = sum(isinstance(action, EvictGang) for action in plan.actions)
     middle = statistics.median(spent)
     return Figure(
         "200 pods make room in 1,000 full nodes, 30 resources",

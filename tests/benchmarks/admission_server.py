@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bayplan.assembly.manifests import Settings, custom_resources
+from bayplan.assembly.manifests import InstallSettings, custom_resources
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
 from bayplan.dialects.api import Verb, Write
@@ -30,7 +30,7 @@ def measured() -> tuple[float, float, int, str]:
 
 
 def _measured(cluster: Cluster, folder: Path) -> tuple[float, float, int, str]:
-    cluster.apply(*custom_resources(Settings(roles=("admission",))))
+    cluster.apply(*custom_resources(InstallSettings(roles=("admission",))))
     _until(lambda: "workloads.kueue" in cluster.kubectl("api-resources", "-o", "name"), "definitions")
     cluster.apply(*rules(), *_kept(nodes()))
     log = (folder / "run.log").open("w")

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from bayplan.backends.remote.access import Access, Material
+from bayplan.backends.remote.access import Access, InlineOrFile
 from tests.support.listening import free_address
 from tools.controlplane import certs
 
@@ -166,7 +166,7 @@ def prepared_server(nodes: int, events: int) -> Iterator[Access]:
                 assert process.stdout is not None
                 process.stdout.readline()
                 url = f"https://{address.host}:{address.port}"
-                yield Access("bench", url, authority=Material("ca", data=authority.pem))
+                yield Access("bench", url, authority=InlineOrFile("ca", data=authority.pem))
             finally:
                 process.kill()
 

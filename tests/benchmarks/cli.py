@@ -18,7 +18,7 @@ from typing import Any
 from bayplan.backends.remote.backend import RemoteBackend, connect
 from bayplan.cli.live.state import pages
 from bayplan.dialects.api import Kind
-from bayplan.dialects.errors import Trouble
+from bayplan.dialects.errors import ApiError
 from bayplan.dialects.kube.decode.wire import PODS_KIND
 from bayplan.dialects.kueue.decode.scheduled_jobs import JOBS
 from bayplan.dialects.kueue.names import api_kinds
@@ -112,7 +112,7 @@ def _reached(kubeconfig: Path, server: subprocess.Popen[bytes]) -> RemoteBackend
         try:
             if kubeconfig.exists():
                 return connect(kubeconfig, "bayplan")
-        except Trouble:
+        except ApiError:
             pass
         time.sleep(0.5)
     raise SystemExit("the cluster in memory did not start")

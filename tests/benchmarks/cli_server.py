@@ -14,7 +14,7 @@ POOL = {"pool": "gpu"}
 _usual = local_cluster.nodes
 
 
-def nodes(shape: local_cluster.Shape) -> list[Object]:
+def nodes(shape: local_cluster.ClusterShape) -> list[Object]:
     """The usual nodes, each with the label of the pool."""
     found = _usual(shape)
     for one in found:

@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from bayplan.dialects.kai.api.gang_tree import charter, decode
 from bayplan.dialects.kai.api.members import known_pods, seats
 from bayplan.dialects.kai.api.pod_group import Constraint, PodGroup, SubGroup
-from bayplan.model.change import CharterSeen, FairQueueSeen, NodeSeen, PodSeen, TopologySeen
+from bayplan.model.change import FairQueueSeen, GangSpecSeen, NodeSeen, PodSeen, TopologySeen
 from bayplan.model.fair_queue import Entitlement, FairQueue
 from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import Charter
+from bayplan.model.gang_spec import GangSpec
 from bayplan.model.node import HOSTNAME, Node, Topology
-from bayplan.model.plan import Bind, Plan, Refuse
+from bayplan.model.plan import Bind, Plan, ReportUnschedulable
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.pod_spec import Shape, Wants
+from bayplan.model.pod_spec import PodSignature, PodSpec
 from bayplan.model.profile import Profile
 from bayplan.runtime.process.gc_tuning import collect_rarely
 from bayplan.scheduling.binding.cycle import decide_gangs
@@ -103,23 +103,23 @@ def _nodes(count: int) -> Iterator[Node]:
         yield Node(name, labels, NODE)
 
 
-def _running(case: Case) -> Iterator[CharterSeen | PodSeen]:
+def _running(case: Case) -> Iterator[GangSpecSeen | PodSeen]:
     """A gang of one on each host that is taken, of the same queue and as important as the one that comes."""
     assert case.taken is not None
     for at in range(case.nodes):
         if case.taken(at % HOSTS):
             ref = Ref("bench", "Gang", "ns", f"r{at}")
-            yield CharterSeen(Charter(ref, 1, priority=0, queue=QUEUE, lasting=case.lasting, strict=True))
+            yield GangSpecSeen(GangSpec(ref, 1, priority=0, queue=QUEUE, lasting=case.lasting, strict=True))
             made = _pod(f"r{at}", ref, "", 0, {**WORKER, "gpu": 8})
             yield PodSeen(replace(made, node=f"n{at:05d}"))
 
 
 def _pod(name: str, gang: Ref, of: str, rank: int, amounts: dict[str, int]) -> Pod:
-    shape = Shape(
+    shape = PodSignature(
         "ns", (("index", name),), tuple(sorted(amounts.items())), (amounts["cpu"], amounts["memory"])
     )
     key = PodKey("ns", name)
-    return Pod(key, name, amounts, gang=gang, pod_set=of, rank=rank, wants=Wants(shape), ours=True)
+    return Pod(key, name, amounts, gang=gang, pod_set=of, rank=rank, wants=PodSpec(shape), ours=True)
 
 
 def arrive(board: SchedulingState, case: Case, number: int) -> Ref:
@@ -141,7 +141,7 @@ def arrive(board: SchedulingState, case: Case, number: int) -> Ref:
     }
     found = decode(group, known_pods(pods))
     made = charter(group, found, 0, topologies={"hall": LEVELS})
-    board.apply(CharterSeen(replace(made, queue=QUEUE, topology="hall", uid=group.name)))
+    board.apply(GangSpecSeen(replace(made, queue=QUEUE, topology="hall", uid=group.name)))
     given = seats(found, pods)
     for members in pods.values():
         for pod in members:
@@ -164,7 +164,9 @@ def _check(plan: Plan, case: Case) -> None:
     """All is as it was asked for: that many pods, and every segment in one rack."""
     binds = [action for action in plan.actions if isinstance(action, Bind)]
     assert len(binds) == case.fits, (case.title, len(binds))
-    assert any(isinstance(action, Refuse) for action in plan.actions) == (case.fits < case.workers)
+    assert any(isinstance(action, ReportUnschedulable) for action in plan.actions) == (
+        case.fits < case.workers
+    )
     racks: dict[int, set[int]] = {}
     for bind in binds:
         number = int(bind.pod.key.name.rsplit("-", 1)[1])

@@ -11,7 +11,7 @@ from typing import Any
 
 from bayplan.backends.embedded.api import metadata
 from bayplan.backends.embedded.api.resource import Resource
-from bayplan.backends.embedded.api.status import Problem, Refusal, from_field
+from bayplan.backends.embedded.api.status import FieldProblem, StatusError, from_field
 from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.kinds.gangs import GangApi
 from bayplan.backends.embedded.kinds.pod_rules import check_spec
@@ -105,13 +105,13 @@ def check_admission_whole(case: Object) -> list[str]:
     group = {"apiVersion": f"{GROUP}/{SECOND}", "kind": "PodGroup", "metadata": {"name": "pg1"}, "spec": spec}
     try:
         store.create(_kind(group), group, "ns")
-    except Refusal as refusal:
+    except StatusError as refusal:
         right = case["expectError"] and refusal.code == 403 and "PodGroup rejected: " in refusal.message
         return [] if right else [refusal.message]
     return ["was created, should be refused"] if case["expectError"] else []
 
 
-def _problems(case: Object) -> list[Problem]:
+def _problems(case: Object) -> list[FieldProblem]:
     """What the functions behind the store say, with no server between that drops or fills in anything."""
     item, old = case["object"], case.get("old")
     if item["kind"] == "Pod":
@@ -125,7 +125,7 @@ def _problems(case: Object) -> list[Problem]:
     return found + [from_field(error) for error in wrong]
 
 
-def _says(problem: Problem, error: Object) -> bool:
+def _says(problem: FieldProblem, error: Object) -> bool:
     return problem.field == error["field"] and problem.message.endswith(error["detail"])
 
 
@@ -151,7 +151,7 @@ def _answer(given: Object, api: GangApi) -> tuple[int, str, Iterable[Object]]:
             return 201, "", ()
         subresource = "status" if given["op"] == "update_status" else ""
         store.update(kind, namespace, old["metadata"]["name"], item, subresource)
-    except Refusal as refusal:
+    except StatusError as refusal:
         causes = (refusal.details or {}).get("causes", ()) if refusal.code == 422 else ()
         return refusal.code, refusal.message, causes
     return 200, "", ()

@@ -8,7 +8,7 @@ from typing import Any
 from bayplan.dialects.kai.api.names import NODE_POOL_LABEL, QUEUE_LABEL
 from bayplan.dialects.kai.api.pod_group import Constraint, PodGroup, SubGroup
 from bayplan.dialects.kai.grouper import batch, dispatch, ray_and_grove, serving
-from bayplan.dialects.kai.grouper.defaults import Settings, View, labels_of
+from bayplan.dialects.kai.grouper.defaults import GrouperSettings, View, labels_of
 from bayplan.dialects.kai.grouper.dispatch import Grouped, grouped
 from bayplan.dialects.kai.grouper.training import aml_job, mpi_job, training
 
@@ -74,7 +74,7 @@ def _view(case: Object) -> View:
     owners = [*below, top] if top else list(case["allOwners"] or ())
     given = case["settings"]
     namespace, _, name = (given.get("defaultsConfigMap") or "/").partition("/")
-    settings = Settings(
+    settings = GrouperSettings(
         given.get("queueLabelKey", QUEUE_LABEL),
         given.get("nodePoolLabelKey", NODE_POOL_LABEL),
         (namespace, name),

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from bayplan.dialects.kai.status.messages import reason, told_of
-from bayplan.model.plan import Bind, Displace, Nominate, Plan, Refuse
-from bayplan.model.profile import Means, NodeChoice, Profile
+from bayplan.model.plan import Bind, Nominate, Plan, PreemptPod, ReportUnschedulable
+from bayplan.model.profile import NodeChoice, PreemptionMeans, Profile
 from bayplan.scheduling.binding.cycle import decide_gangs
 from bayplan.state.scheduling.state import SchedulingState
 from tests.conformance.kai_scenarios_stage import (
@@ -22,7 +22,11 @@ from tests.conformance.kai_scenarios_stage import (
     standings,
 )
 
-MEANS = {"consolidation": Means.CONSOLIDATE, "reclaim": Means.RECLAIM, "preempt": Means.PREEMPT}
+MEANS = {
+    "consolidation": PreemptionMeans.CONSOLIDATE,
+    "reclaim": PreemptionMeans.RECLAIM,
+    "preempt": PreemptionMeans.PREEMPT,
+}
 STALE = "stalegangeviction"
 GRACE = 60.0
 NEVER = 10.0**9
@@ -99,7 +103,7 @@ def _without_stale(case: Case, before: Standings) -> Standings:
     board.apply_all(changes_of(case, before))
     board.heads(NOW - max((seconds or 0 for seconds in waited), default=0))
     plan = decide_gangs(board.look(board.heads(NOW), NOW), Profile(displace=False), NOW)
-    taken = [action for action in plan.actions if isinstance(action, Displace) and action.undoes]
+    taken = [action for action in plan.actions if isinstance(action, PreemptPod) and action.undoes]
     return _after(case, before, Plan(tuple(taken)))
 
 
@@ -111,7 +115,7 @@ def _after(case: Case, before: Standings, plan: Plan) -> Standings:
                 now[names[pod.key]] = Standing("Binding", node)
             case Nominate(_, pod, node) if node:
                 now[names[pod.key]] = Standing("Pipelined", node, node)
-            case Displace(pod):
+            case PreemptPod(pod):
                 new = Standing("Pipelined", action.to) if action.to else Standing("Releasing", pod.node)
                 now[names[pod.key]] = new
     return now
@@ -137,7 +141,7 @@ def _afterwards(case: Case, now: Standings) -> Standings:
 
 
 def _told(board: SchedulingState, plan: Plan) -> dict[str, str]:
-    refused = [action for action in plan.actions if isinstance(action, Refuse)]
+    refused = [action for action in plan.actions if isinstance(action, ReportUnschedulable)]
     found: dict[str, str] = {}
     for action in refused:
         charter = board.store.charters.get(action.gang)

@@ -21,7 +21,7 @@ from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.status import events as notices
 from bayplan.model.assignment import Assignment
 from bayplan.model.change import NodeSeen
-from bayplan.model.plan import Admit, Decline, Evict, Plan
+from bayplan.model.plan import Admit, EvictGang, Plan, ReportNotAdmitted
 from bayplan.model.profile import Profile
 from bayplan.model.queued_gang import Admission
 from bayplan.scheduling.admission.cycle import decide_admissions
@@ -114,7 +114,7 @@ def _admissions(plan: Plan, want: Case) -> list[str]:
     held = {
         _key(a): _shown(a.demand.admission)
         for a in plan.actions
-        if isinstance(a, Decline | Evict) and a.demand.admission is not None
+        if isinstance(a, ReportNotAdmitted | EvictGang) and a.demand.admission is not None
     }
     wanted = {name: _wanted(found) for name, found in (want.get("wantNewAssignments") or {}).items()}
     problems = [f"{name}: not admitted: {_why(plan, name)}" for name in wanted if name not in got | held]
@@ -159,7 +159,11 @@ def _left(state: AdmissionState, plan: Plan, case: Case) -> list[str]:
     problems = []
     refused = {name: line.refused for name, line in state.lines.lines.items()}
     got: dict[str, dict[str, set[str]]] = {"wantLeft": {}, "wantInadmissibleLeft": {}}
-    parked = {_key(a) for a in plan.actions if isinstance(a, Decline) and a.again.value == "when_it_may_help"}
+    parked = {
+        _key(a)
+        for a in plan.actions
+        if isinstance(a, ReportNotAdmitted) and a.again.value == "when_it_may_help"
+    }
     for name, line in state.lines.lines.items():
         for standing in line.waiting():
             source = standing.demand.gang.source
@@ -187,8 +191,8 @@ def _events(plan: Plan, case: Case) -> list[str]:
     told = [
         notice
         for action in plan.actions
-        if isinstance(action, Admit | Evict | Decline)
-        and not (isinstance(action, Evict) and case["extra"].get("patchStatusErr"))
+        if isinstance(action, Admit | EvictGang | ReportNotAdmitted)
+        and not (isinstance(action, EvictGang) and case["extra"].get("patchStatusErr"))
         for notice in notices.events(action, workloads[_key(action)], now)
     ]
     got = sorted((f"{n.namespace}/{n.name}", n.kind, n.reason, _timeless(n.message)) for n in told)

@@ -11,11 +11,11 @@ from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.decode import events
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.status import queue_status
-from bayplan.model.assignment import Assignment, Share
+from bayplan.model.assignment import Assignment, DomainAssignment
 from bayplan.model.node import Topology
 from bayplan.placement.gang.resize import _truncated
 from bayplan.state.admission.state import AdmissionState
-from bayplan.state.cluster.topology_state import Cluster
+from bayplan.state.cluster.topology_state import TopologyState
 from bayplan.state.reports.summaries import summaries
 
 Object = dict[str, Any]
@@ -34,7 +34,7 @@ def _same(want: object, got: object) -> list[str]:
 
 
 def _assignment(given: Given) -> Assignment:
-    shares = tuple(Share(tuple(one["Values"]), one["Count"]) for one in given.get("Domains") or ())
+    shares = tuple(DomainAssignment(tuple(one["Values"]), one["Count"]) for one in given.get("Domains") or ())
     return Assignment(tuple(given["Levels"]), shares)
 
 
@@ -49,7 +49,7 @@ def _cut(given: Given) -> list[str]:
 def _stale(given: Given) -> list[str]:
     """A place is stale if the topology has no such domain any more."""
     tree = given["tree"]
-    cluster = Cluster(Topology("default", tuple(tree["levelKeys"])))
+    cluster = TopologyState(Topology("default", tuple(tree["levelKeys"])))
     cluster.load([node(Field(one)) for one in tree["nodes"] or ()])
     supply = cluster.snapshot()
     places = [tuple(one["Values"]) for one in given["assignment"]["Domains"]]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bayplan.backends.embedded.cluster import new_store
-from bayplan.backends.embedded.http.server import Face
+from bayplan.backends.embedded.http.server import ApiServer
 from tests.conversations.holding import Server
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 def embedded() -> Iterator[Server]:
     """The cluster in memory, behind its HTTP face."""
     store = new_store(time.time, lambda: str(uuid.uuid4()), _ending)
-    face = Face(store, threading.RLock()).start()
+    face = ApiServer(store, threading.RLock()).start()
     yield Server(face.host, face.port, face.credentials.client_context(), face.token, False)
     face.stop()
 

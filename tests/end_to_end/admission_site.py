@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayplan.assembly.crds import converted
-from bayplan.assembly.manifests import Settings, manifests
+from bayplan.assembly.manifests import InstallSettings, manifests
 from bayplan.assembly.webhooks import SECRET_NAME
 from bayplan.cli.config.options import EMPTY
 from tests.end_to_end.objects import Object, eventually, node
@@ -171,7 +171,9 @@ def installed(
 
     It `may_be_refused` its rights where the API server is restarted, which then does not know roles yet.
     """
-    settings = Settings(namespace=namespace, roles=roles, config=config.read_text() if config else EMPTY)
+    settings = InstallSettings(
+        namespace=namespace, roles=roles, config=config.read_text() if config else EMPTY
+    )
     everything = json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests(settings)})
     remove = ("delete", "--ignore-not-found", "-f", "-")
     cluster.kubectl(*remove, "--wait", stdin=everything)

@@ -16,7 +16,7 @@ from bayplan.dialects.kube.encode.filter_messages import (
     no_room_made,
     unavailable,
 )
-from bayplan.placement.filters.pipeline import Verdict, judge
+from bayplan.placement.filters.pipeline import FilterResult, judge
 from bayplan.placement.filters.score import best, rank
 from tests.properties.fit_scenes import scene_of, shape_of
 
@@ -56,7 +56,7 @@ def disagreement(pair: Pair) -> str:
     return "" if expected == told else f"it was told: {told} Ours: {expected}"
 
 
-def _afterwards(verdict: Verdict) -> str:
+def _afterwards(verdict: FilterResult) -> str:
     """All pods are of one priority: nobody has to make room for anybody.
 
     If a pod is refused before any node is looked at, theirs trips over notes that it never took.

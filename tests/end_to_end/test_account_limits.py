@@ -12,7 +12,7 @@ import pytest
 from bayplan.backends.fake_controllers.definitions import of_anything
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
-from bayplan.dialects.api import Ended, Outcome
+from bayplan.dialects.api import Ended, WriteOutcome
 from bayplan.dialects.jobs.kinds import KINDS, parts
 from bayplan.dialects.jobs.running import is_suspended, resource, restored, started, suspended
 from bayplan.dialects.jobs.starting import Injected
@@ -105,7 +105,7 @@ class Writer:
         """What the account is told that changes a job; nothing if it was changed."""
         write = changed(resource(before["kind"]), before, after, subresource=subresource).write
         self.backend.submit([write])
-        found: list[Outcome] = []
+        found: list[WriteOutcome] = []
 
         def has_ended() -> bool:
             found.extend(self.backend.outcomes())

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bayplan.assembly.manifests import Settings, manifests
+from bayplan.assembly.manifests import InstallSettings, manifests
 from bayplan.runtime.webhooks.http_server import Address
 from tests.end_to_end.admission_site import Site, account_file, running
 from tests.end_to_end.objects import eventually, namespace
@@ -74,7 +74,7 @@ def test_the_cluster_says_who_reads_metrics(cluster: Cluster, tmp_path: Path) ->
 
 def test_metrics_are_guarded_where_the_installation_asks_for_it(cluster: Cluster, tmp_path: Path) -> None:
     home, roles = "secure-metrics", "scheduler"
-    settings = Settings(namespace=home, roles=(roles,), metrics_secure=True)
+    settings = InstallSettings(namespace=home, roles=(roles,), metrics_secure=True)
     everything = {"apiVersion": "v1", "kind": "List", "items": manifests(settings)}
     remove = ("delete", "--ignore-not-found", "-f", "-")
     cluster.kubectl(*remove, "--wait", stdin=json.dumps(everything))

@@ -20,11 +20,11 @@ import pytest
 
 from bayplan.assembly.crds import converted
 from bayplan.assembly.in_process_webhooks import hooks
-from bayplan.assembly.manifests import Settings, manifests
+from bayplan.assembly.manifests import InstallSettings, manifests
 from bayplan.assembly.webhooks import SECRET_NAME, registry
 from bayplan.backends.definitions import define
 from bayplan.backends.embedded.cluster import new_store
-from bayplan.backends.embedded.http.server import Face
+from bayplan.backends.embedded.http.server import ApiServer
 from bayplan.backends.embedded.schema import cel
 from bayplan.runtime.webhooks.http_server import Address
 from tests.end_to_end.objects import eventually
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
 
 HOME = "kueue-api-test"
-SETTINGS = Settings(namespace=HOME, roles=("webhooks",))
+SETTINGS = InstallSettings(namespace=HOME, roles=("webhooks",))
 CONFIGURATIONS = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
 OTHER = {"v1beta1": "v1beta2", "v1beta2": "v1beta1"}
 Object = dict[str, Any]
@@ -97,7 +97,7 @@ def in_memory(request: pytest.FixtureRequest, folder: Path) -> Iterator[Server]:
     for hook in hooks(registry()):
         store.admission.register(hook)
     define(store, groups=False)
-    face = Face(store, threading.RLock()).start()
+    face = ApiServer(store, threading.RLock()).start()
     face.write_kubeconfig(folder / "kubeconfig")
     try:
         yield Server(request.getfixturevalue("program"), folder / "kubeconfig")

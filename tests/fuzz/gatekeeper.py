@@ -11,7 +11,7 @@ from typing import Any
 from bayplan.backends.definitions import define
 from bayplan.backends.embedded.api.options import Options
 from bayplan.backends.embedded.api.resource import Resource
-from bayplan.backends.embedded.api.status import Refusal
+from bayplan.backends.embedded.api.status import StatusError
 from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.storage.write import read
 
@@ -44,5 +44,5 @@ class Gatekeeper:
             found = read(resource, obj, Options())
             behaviour.default(found)
             return None if behaviour.check(found, None) else found
-        except (Refusal, RecursionError):
+        except (StatusError, RecursionError):
             return None

@@ -11,10 +11,10 @@ import msgspec
 
 from bayplan.assembly.in_process_webhooks import ask_our_functions
 from bayplan.backends.definitions import define
-from bayplan.backends.embedded.api.status import Refusal
+from bayplan.backends.embedded.api.status import StatusError
 from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.http import documents
-from bayplan.backends.embedded.http.handlers import Answer, Stream, serve
+from bayplan.backends.embedded.http.handlers import HttpResponse, Stream, serve
 from bayplan.backends.embedded.http.request import Call, acceptable, place_of
 from tests.fuzz.material import WORDS, everything
 from tests.fuzz.mutator import Mutator, encoded
@@ -176,7 +176,7 @@ class HttpTarget:
                 return
             acceptable(call.accept)
             answer = documents.serve_place(self.store, call, place, serve)
-        except Refusal as refusal:
+        except StatusError as refusal:
             msgspec.json.encode(refusal.body)
             return
         if isinstance(answer, Stream):
@@ -184,7 +184,7 @@ class HttpTarget:
                 for _, item in answer.watch.take():
                     msgspec.json.encode(answer.show(item, True))
                 answer.watch.close()
-        elif isinstance(answer, Answer):
+        elif isinstance(answer, HttpResponse):
             msgspec.json.encode(answer.body)
 
     def _empty(self) -> None:

@@ -6,16 +6,23 @@ from collections.abc import Sequence
 from random import Random
 
 from bayplan.model.node import HOSTNAME, Node
-from bayplan.model.node_rules import NodeRules, Requirement, Term
+from bayplan.model.node_rules import NodeRules, NodeSelectorTerm, Requirement
 from bayplan.model.pod import PodKey
-from bayplan.model.pod_spec import HostPort, Neighbours, NeighbourTerm, Selector, Shape, Spread
-from bayplan.placement.cluster.node_index import Ground, allocatable_of, land_of
+from bayplan.model.pod_spec import (
+    HostPort,
+    PodAffinity,
+    PodAffinityTerm,
+    PodSignature,
+    Selector,
+    TopologySpread,
+)
+from bayplan.placement.cluster.node_index import NodeSnapshot, allocatable_of, land_of
 from bayplan.placement.cluster.node_table import table_of
 from bayplan.placement.cluster.pod_index import PodIndex
 from bayplan.placement.cluster.topology_tree import Bools, objects
-from bayplan.placement.filters.pipeline import Scene, conflict
-from bayplan.placement.overlay.node_overlay import Floor
-from bayplan.placement.pods.batches import Party
+from bayplan.placement.filters.pipeline import FilterInput, conflict
+from bayplan.placement.overlay.node_overlay import NodeOverlay
+from bayplan.placement.pods.batches import PodBatch
 
 RESOURCES = {"cpu": 0, "gpu": 1, "pods": 2}
 APPS = ("web", "db")
@@ -26,7 +33,7 @@ def key(name: str) -> PodKey:
     return PodKey("ns", name)
 
 
-def scene(random: Random) -> Scene:
+def scene(random: Random) -> FilterInput:
     """Up to four nodes in up to two zones, and a few pods on them (and one on a node nobody knows)."""
     nodes = [_node(random, f"n{number}") for number in range(random.randint(1, 4))]
     random.shuffle(nodes)
@@ -42,7 +49,7 @@ def scene(random: Random) -> Scene:
         index.add(key(f"r{number}"), name, running, leaving=random.random() < 0.2)
         for resource, amount in running.amounts if at >= 0 else ():
             free[RESOURCES[resource], at] -= amount
-    return Scene(Ground(land, RESOURCES, free, room), index)
+    return FilterInput(NodeSnapshot(land, RESOURCES, free, room), index)
 
 
 def _node(random: Random, name: str) -> Node:
@@ -53,13 +60,13 @@ def _node(random: Random, name: str) -> Node:
     return Node(name, labels, room, schedulable=random.random() < 0.95)
 
 
-def shape(random: Random, *, interacting: bool) -> Shape:
+def shape(random: Random, *, interacting: bool) -> PodSignature:
     """What a pod asks for: room and nodes, and if it interacts one or two things more."""
     amounts = {"cpu": random.randint(0, 3), "gpu": random.choice((0, 0, 1, 2)), "pods": 1}
     labels = (("app", random.choice(APPS)),)
     rules = NodeRules(selector=(("disk", "ssd"),)) if random.random() < 0.3 else NodeRules()
     if random.random() < 0.2:
-        wish = Term((Requirement("zone", "In", ("a",)),))
+        wish = NodeSelectorTerm((Requirement("zone", "In", ("a",)),))
         rules = NodeRules(rules.selector, preferred=((10, wish),))
     made = {
         "namespace": "ns", "labels": labels, "rules": rules,
@@ -67,36 +74,38 @@ def shape(random: Random, *, interacting: bool) -> Shape:
         "weighs": (amounts["cpu"], 1),
     }  # fmt: skip
     kinds = random.sample(("apart", "near", "ports", "spread", "rather"), random.randint(1, 2))
-    term = NeighbourTerm(random.choice(KEYS), _selector(random), ("ns",))
+    term = PodAffinityTerm(random.choice(KEYS), _selector(random), ("ns",))
     if interacting:
         made["ports"] = (HostPort(random.choice((80, 81))),) if "ports" in kinds else ()
         made["spread"] = (_spread(random),) if "spread" in kinds else ()
-        made["neighbours"] = Neighbours(
+        made["neighbours"] = PodAffinity(
             near=(term,) if "near" in kinds else (),
-            apart=(NeighbourTerm(random.choice(KEYS), _selector(random), ("ns",)),)
+            apart=(PodAffinityTerm(random.choice(KEYS), _selector(random), ("ns",)),)
             if "apart" in kinds
             else (),
             rather_near=((5, term),) if "rather" in kinds else (),
         )
-    return Shape(**made)  # type: ignore[arg-type]
+    return PodSignature(**made)  # type: ignore[arg-type]
 
 
 def _selector(random: Random) -> Selector:
     return Selector((Requirement("app", "In", (random.choice(APPS),)),))
 
 
-def _spread(random: Random) -> Spread:
-    return Spread(random.choice(KEYS), random.choice((1, 2)), _selector(random), must=random.random() < 0.8)
+def _spread(random: Random) -> TopologySpread:
+    return TopologySpread(
+        random.choice(KEYS), random.choice((1, 2)), _selector(random), must=random.random() < 0.8
+    )
 
 
-def parties(random: Random, *, interacting: bool, most: int = 6) -> list[Party]:
+def parties(random: Random, *, interacting: bool, most: int = 6) -> list[PodBatch]:
     """A gang: one to three shapes, no more than so many pods in all."""
-    made: list[Party] = []
+    made: list[PodBatch] = []
     left, number = random.randint(1, most), 0
     for _ in range(random.randint(1, 3)):
         size = random.randint(0, left)
         keys = tuple(key(f"p{number + at}") for at in range(size))
-        made.append(Party(shape(random, interacting=interacting and random.random() < 0.7), keys))
+        made.append(PodBatch(shape(random, interacting=interacting and random.random() < 0.7), keys))
         left, number = left - size, number + size
     return made
 
@@ -104,7 +113,7 @@ def parties(random: Random, *, interacting: bool, most: int = 6) -> list[Party]:
 # ── what is right ──────────────────────────────────────────────────────────────────────────────────
 
 
-def faults(floor: Floor, gang: Sequence[Party], seats: dict[PodKey, int]) -> list[str]:
+def faults(floor: NodeOverlay, gang: Sequence[PodBatch], seats: dict[PodKey, int]) -> list[str]:
     """What is wrong with all that sits now, found pod by pod and pair by pair."""
     found = []
     nodes, free = floor.scene.ground.land.table.nodes, floor.scene.ground.free
@@ -122,7 +131,9 @@ def faults(floor: Floor, gang: Sequence[Party], seats: dict[PodKey, int]) -> lis
     return found
 
 
-def _quarrels(one: PodKey, mine: Shape, here: Node, other: object, theirs: Shape, there: Node) -> list[str]:
+def _quarrels(
+    one: PodKey, mine: PodSignature, here: Node, other: object, theirs: PodSignature, there: Node
+) -> list[str]:
     found = []
     if here is there and any(conflict(a, b) for a in mine.ports for b in theirs.ports):
         found.append(f"{one} and {other} want the same port of {here.name}")
@@ -134,7 +145,7 @@ def _quarrels(one: PodKey, mine: Shape, here: Node, other: object, theirs: Shape
     return found
 
 
-def most_seats(floor: Floor, gang: Sequence[Party], within: Bools | None) -> int:
+def most_seats(floor: NodeOverlay, gang: Sequence[PodBatch], within: Bools | None) -> int:
     """The most pods that can be seated one after the other, in whatever order, found by trying everything."""
     seen: set[tuple[tuple[int, ...], ...]] = set()
     counts = [[0] * len(floor) for _ in gang]

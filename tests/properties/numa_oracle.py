@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from itertools import combinations, product
 
 from bayplan.model.node import Node
-from bayplan.model.numa import Container, NodeZones, Policy, Role, Scope, Service, ZoneScore, ZoneWants
+from bayplan.model.numa import (
+    ContainerRequest,
+    ContainerType,
+    NodeZones,
+    NumaRequest,
+    QosClass,
+    TopologyManagerPolicy,
+    TopologyManagerScope,
+    ZoneScore,
+)
 
 Rooms = dict[int, dict[str, int]]
 ALWAYS = ("cpu", "memory", "pods", "ephemeral-storage")
@@ -17,8 +26,8 @@ def vendors(resource: str) -> bool:
     return "/" in resource
 
 
-def matters(resource: str, service: Service) -> bool:
-    return service is Service.GUARANTEED or resource not in PINNED
+def matters(resource: str, service: QosClass) -> bool:
+    return service is QosClass.GUARANTEED or resource not in PINNED
 
 
 def rooms_of(report: NodeZones) -> Rooms:
@@ -30,7 +39,7 @@ def host_wide(rooms: Rooms, resource: str) -> bool:
     return homeless and (vendors(resource) or resource == "ephemeral-storage")
 
 
-def holds(rooms: Rooms, zone: int, requests: Mapping[str, int], service: Service, node: Node) -> bool:
+def holds(rooms: Rooms, zone: int, requests: Mapping[str, int], service: QosClass, node: Node) -> bool:
     for resource, amount in requests.items():
         if amount == 0:
             continue
@@ -53,23 +62,23 @@ def carefree(rooms: Rooms, requests: Mapping[str, int], node: Node) -> bool:
     )
 
 
-def seat(rooms: Rooms, zone: int, requests: Mapping[str, int], service: Service) -> None:
+def seat(rooms: Rooms, zone: int, requests: Mapping[str, int], service: QosClass) -> None:
     for resource, amount in requests.items():
         if resource in rooms.get(zone, {}) and matters(resource, service):
             rooms[zone][resource] -= amount
 
 
-def total(wants: ZoneWants, *, sidecars_stay: bool) -> dict[str, int]:
+def total(wants: NumaRequest, *, sidecars_stay: bool) -> dict[str, int]:
     """What the pod takes at its peak: at the start of each init container, or when all the others run."""
-    moments: list[list[Container]] = []
-    running: list[Container] = []
+    moments: list[list[ContainerRequest]] = []
+    running: list[ContainerRequest] = []
     for one in wants.containers:
-        if one.role is Role.APP:
+        if one.role is ContainerType.APP:
             continue
         moments.append([*running, one])
-        if one.role is Role.SIDECAR and sidecars_stay:
+        if one.role is ContainerType.SIDECAR and sidecars_stay:
             running.append(one)
-    moments.append(running + [one for one in wants.containers if one.role is Role.APP])
+    moments.append(running + [one for one in wants.containers if one.role is ContainerType.APP])
     sums = [_sum(moment) for moment in moments]
     peak = {name: max(one.get(name, 0) for one in sums) for one in sums for name in one}
     for name, amount in wants.overhead:
@@ -77,7 +86,7 @@ def total(wants: ZoneWants, *, sidecars_stay: bool) -> dict[str, int]:
     return peak
 
 
-def _sum(containers: list[Container]) -> dict[str, int]:
+def _sum(containers: list[ContainerRequest]) -> dict[str, int]:
     found: dict[str, int] = {}
     for one in containers:
         for name, amount in one.requests:
@@ -85,20 +94,20 @@ def _sum(containers: list[Container]) -> dict[str, int]:
     return found
 
 
-def relevant(wants: ZoneWants, report: NodeZones | None) -> bool:
+def relevant(wants: NumaRequest, report: NodeZones | None) -> bool:
     names = [name for one in wants.containers for name, _ in one.requests]
-    if wants.service is Service.BEST_EFFORT and not any(map(vendors, names)):
+    if wants.service is QosClass.BEST_EFFORT and not any(map(vendors, names)):
         return False
-    return report is not None and report.alignment.policy is Policy.SINGLE_ZONE
+    return report is not None and report.alignment.policy is TopologyManagerPolicy.SINGLE_ZONE
 
 
 def first_fit(
-    rooms: Rooms, wants: ZoneWants, report: NodeZones, node: Node, *, sidecars_stay: bool
+    rooms: Rooms, wants: NumaRequest, report: NodeZones, node: Node, *, sidecars_stay: bool
 ) -> list[int] | None:
     """The zones that the node would choose, taken out of the rooms; None at the first that finds none."""
-    if report.alignment.scope is Scope.POD:
+    if report.alignment.scope is TopologyManagerScope.POD:
         whole = tuple(total(wants, sidecars_stay=sidecars_stay).items())
-        containers: tuple[Container, ...] = (Container("", whole),)
+        containers: tuple[ContainerRequest, ...] = (ContainerRequest("", whole),)
     else:
         containers = wants.containers
     chosen = []
@@ -109,12 +118,12 @@ def first_fit(
             return None
         if fitting:
             chosen.append(fitting[0])
-            if one.role is Role.APP or (one.role is Role.SIDECAR and sidecars_stay):
+            if one.role is ContainerType.APP or (one.role is ContainerType.SIDECAR and sidecars_stay):
                 seat(rooms, fitting[0], requests, wants.service)
     return chosen
 
 
-def copies(wants: ZoneWants, report: NodeZones, node: Node, most: int, *, sidecars_stay: bool) -> int:
+def copies(wants: NumaRequest, report: NodeZones, node: Node, most: int, *, sidecars_stay: bool) -> int:
     rooms = rooms_of(report)
     for count in range(most):
         if first_fit(rooms, wants, report, node, sidecars_stay=sidecars_stay) is None:
@@ -122,9 +131,9 @@ def copies(wants: ZoneWants, report: NodeZones, node: Node, most: int, *, sideca
     return most
 
 
-def any_seating(wants: ZoneWants, report: NodeZones, node: Node) -> bool:
+def any_seating(wants: NumaRequest, report: NodeZones, node: Node) -> bool:
     """Whether the containers that run together can be seated in zones in any way at all."""
-    apps = [dict(one.requests) for one in wants.containers if one.role is Role.APP]
+    apps = [dict(one.requests) for one in wants.containers if one.role is ContainerType.APP]
     numbers = [zone.number for zone in report.zones] or [0]
     for zones in product(numbers, repeat=len(apps)):
         rooms = rooms_of(report)
@@ -146,15 +155,15 @@ def units(resource: str, amount: int) -> int:
     return -(-amount // 1000) if resource == "cpu" else amount
 
 
-def worth(wants: ZoneWants, report: NodeZones, score: ZoneScore, weights: Mapping[str, int]) -> int:
+def worth(wants: NumaRequest, report: NodeZones, score: ZoneScore, weights: Mapping[str, int]) -> int:
     """The score of one node for a guaranteed pod; sidecars are looked at like any init container."""
-    if report.alignment.scope is Scope.POD:
+    if report.alignment.scope is TopologyManagerScope.POD:
         parts = [total(wants, sidecars_stay=False)]
     else:
         parts = [dict(one.requests) for one in wants.containers]
     if score is ZoneScore.FEWEST_ZONES:
         return _fewest(parts, report)
-    if report.alignment.policy is not Policy.SINGLE_ZONE:
+    if report.alignment.policy is not TopologyManagerPolicy.SINGLE_ZONE:
         return 0
     parts = [part for part in parts if part]
     each = [

@@ -5,31 +5,31 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from bayplan.model.change import BudgetSeen, CharterSeen, NodeSeen, PodSeen, ZonesSeen
+from bayplan.model.change import BudgetSeen, GangSpecSeen, NodeSeen, NumaReportSeen, PodSeen
 from bayplan.model.gang import Locality, Ref
-from bayplan.model.gang_spec import Budget, Charter
+from bayplan.model.gang_spec import DisruptionBudget, GangSpec
 from bayplan.model.node import HOSTNAME, Node
 from bayplan.model.node_rules import Requirement
 from bayplan.model.numa import (
     Alignment,
-    Caution,
-    Container,
+    ContainerRequest,
+    ContainerType,
     FitRule,
     NodeZones,
-    Policy,
-    Role,
-    Scope,
-    Seating,
-    Service,
+    NumaRequest,
+    NumaStalenessPolicy,
+    OverReserve,
+    QosClass,
+    TopologyManagerPolicy,
+    TopologyManagerScope,
     Zone,
-    ZoneCare,
+    ZoneAssignment,
     ZoneRules,
     ZoneScore,
-    ZoneWants,
 )
 from bayplan.model.plan import Plan
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.pod_spec import Selector, Shape, Wants
+from bayplan.model.pod_spec import PodSignature, PodSpec, Selector
 from bayplan.model.profile import NodeChoice, Profile
 from bayplan.placement.numa.fingerprint import sign_of_container, sign_of_pods
 from bayplan.placement.numa.resources import pinned_containers, whole_pod
@@ -57,17 +57,19 @@ class Question:
 def question(seed: int) -> Question:
     """The same for the same seed."""
     random = Random(seed)
-    board = SchedulingState(zone_care=ZoneCare(Caution.RESERVE, make_room=random.random() < 0.95))
+    board = SchedulingState(
+        zone_care=NumaStalenessPolicy(OverReserve.RESERVE, make_room=random.random() < 0.95)
+    )
     for at in range(random.randint(2, 5)):
         _furnish(board, random, f"n{random.randrange(10)}{at}")
     for name in ("v0", "v1"):
-        about = Charter(
+        about = GangSpec(
             Ref("g", "Gang", "ns", name), random.choice((0, 2)), leaves_whole=random.random() < 0.6
         )
-        board.apply(CharterSeen(replace(about, priority=random.choice((None, 0, 1)), uid=name)))
+        board.apply(GangSpecSeen(replace(about, priority=random.choice((None, 0, 1)), uid=name)))
     if random.random() < 0.3:
         chosen = Selector((Requirement("app", "In", ("x",)),))
-        board.apply(BudgetSeen(Budget("ns", "b", chosen, random.randint(0, 1))))
+        board.apply(BudgetSeen(DisruptionBudget("ns", "b", chosen, random.randint(0, 1))))
     sorts = [_wants(random, waits=True) for _ in range(2)]
     gangs = tuple(_gang(board, random, f"g{at}", sorts) for at in range(random.choice((1, 1, 2, 3))))
     rules = ZoneRules(
@@ -100,17 +102,17 @@ def _furnish(board: SchedulingState, random: Random, name: str) -> None:
         counted.append(key)
         board.apply(PodSeen(_running(random, key, name, wants)))
     if random.random() < 0.9:
-        board.apply(ZonesSeen(_report(random, name, numbers, left, seats, counted)))
+        board.apply(NumaReportSeen(_report(random, name, numbers, left, seats, counted)))
 
 
-def _running(random: Random, name: str, node: str, wants: ZoneWants) -> Pod:
+def _running(random: Random, name: str, node: str, wants: NumaRequest) -> Pod:
     shape = _shape(wants, random.choice("xy"), tells=random.random() < 0.9)
     gang = random.choice((None, None, "v0", "v1"))
     return Pod(
         PodKey("ns", name), name, dict(shape.amounts), node,
         gang=None if gang is None else Ref("g", "Gang", "ns", gang),
         leaving=random.random() < 0.05,
-        wants=Wants(shape, random.choice((0,) * 9 + (1,) * 9 + (200, 200))), ours=True, up=True,
+        wants=PodSpec(shape, random.choice((0,) * 9 + (1,) * 9 + (200, 200))), ours=True, up=True,
         started=float(random.randrange(3)) + 1,
     )  # fmt: skip
 
@@ -130,25 +132,33 @@ def _report(
         numbers[zone]: tuple(at for at, seat in enumerate(order) if seats[seat] == zone)
         for zone in range(1, len(numbers))
     }
-    told = Seating(len(order) + (random.random() < 0.05), numbers[0], places)
+    told = ZoneAssignment(len(order) + (random.random() < 0.05), numbers[0], places)
     return NodeZones(
         name,
         tuple(zones),
-        Alignment(random.choice((Policy.SINGLE_ZONE,) * 8 + (Policy.NONE,)), random.choice(list(Scope))),
+        Alignment(
+            random.choice((TopologyManagerPolicy.SINGLE_ZONE,) * 8 + (TopologyManagerPolicy.NONE,)),
+            random.choice(list(TopologyManagerScope)),
+        ),
         sign=sign_of_pods(("ns", pod) for pod in pods),
         seating=told if random.random() < 0.9 else None,
     )
 
 
-def _wants(random: Random, *, waits: bool = False) -> ZoneWants:
+def _wants(random: Random, *, waits: bool = False) -> NumaRequest:
     """Mostly one container to which everything is promised."""
-    service = Service.GUARANTEED if random.random() < 0.85 else Service.BURSTABLE
+    service = QosClass.GUARANTEED if random.random() < 0.85 else QosClass.BURSTABLE
     roles = random.choice(
-        ((Role.APP,),) * 4 + ((Role.APP, Role.APP), (Role.INIT, Role.APP), (Role.SIDECAR, Role.APP))
+        ((ContainerType.APP,),) * 4
+        + (
+            (ContainerType.APP, ContainerType.APP),
+            (ContainerType.INIT, ContainerType.APP),
+            (ContainerType.SIDECAR, ContainerType.APP),
+        )
     )
     cpus = (1000, 2000, 4000, 6000) if waits and len(roles) == 1 else (1000, 2000, 3000, 1500)
     containers = tuple(
-        Container(
+        ContainerRequest(
             f"c{at}",
             (
                 ("cpu", random.choice(cpus)),
@@ -159,31 +169,31 @@ def _wants(random: Random, *, waits: bool = False) -> ZoneWants:
         )
         for at, role in enumerate(roles)
     )
-    return ZoneWants(service, containers)
+    return NumaRequest(service, containers)
 
 
-def _shape(wants: ZoneWants, app: str, *, tells: bool = True) -> Shape:
+def _shape(wants: NumaRequest, app: str, *, tells: bool = True) -> PodSignature:
     amounts = {**dict(whole_pod(wants, sidecars_stay=True)), "pods": 1}
     weighs = (amounts["cpu"], amounts["memory"])
-    return Shape(
+    return PodSignature(
         "ns", (("app", app),), tuple(sorted(amounts.items())), weighs, zones=wants if tells else None
     )  # fmt: skip
 
 
-def _gang(board: SchedulingState, random: Random, name: str, sorts: list[ZoneWants]) -> Ref:
+def _gang(board: SchedulingState, random: Random, name: str, sorts: list[NumaRequest]) -> Ref:
     ref = Ref("g", "Gang", "ns", name)
     size = random.randint(1, 6)
     locality = random.choice(
         (Locality(), Locality(), Locality(), Locality(required=BLOCK), Locality(preferred=BLOCK))
     )
     minimum = size if random.random() < 0.6 else random.randint(1, size)
-    board.apply(CharterSeen(Charter(ref, minimum, priority=100, uid=name, locality=locality)))
+    board.apply(GangSpecSeen(GangSpec(ref, minimum, priority=100, uid=name, locality=locality)))
     mixed = random.random() < 0.3
     for at in range(size):
         shape = _shape(random.choice(sorts) if mixed else sorts[0], "z", tells=random.random() < 0.98)
         pod = Pod(
             PodKey("ns", f"{name}-{at}"), f"{name}-{at}", dict(shape.amounts), gang=ref,
-            wants=Wants(shape, 100), ours=True,
+            wants=PodSpec(shape, 100), ours=True,
         )  # fmt: skip
         board.apply(PodSeen(pod))
     return ref

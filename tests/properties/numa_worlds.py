@@ -8,16 +8,16 @@ from random import Random
 from bayplan.model.node import Node
 from bayplan.model.numa import (
     Alignment,
-    Container,
+    ContainerRequest,
+    ContainerType,
     NodeZones,
-    Policy,
-    Role,
-    Scope,
-    Service,
+    NumaRequest,
+    QosClass,
+    TopologyManagerPolicy,
+    TopologyManagerScope,
     Zone,
-    ZoneWants,
 )
-from bayplan.placement.numa.columns import ZoneColumns, zone_columns
+from bayplan.placement.numa.columns import NumaColumns, zone_columns
 
 GPU, NIC, LICENSE = "nvidia.com/gpu", "vendor.com/nic", "example.com/license"
 ZONED = ("cpu", "memory", "hugepages-2Mi", GPU, NIC)
@@ -31,7 +31,7 @@ class World:
     stale: list[str]
 
     @property
-    def columns(self) -> ZoneColumns:
+    def columns(self) -> NumaColumns:
         return zone_columns(self.nodes, self.reports, self.stale)
 
 
@@ -56,11 +56,15 @@ def zone(random: Random, number: int, numbers: list[int]) -> Zone:
 def report(random: Random, name: str) -> NodeZones:
     count = random.choice([0, 1, 2, 2, 3, 4])
     numbers = list(range(count)) if random.random() < 0.7 else random.sample(range(70), count)
-    policy = Policy.SINGLE_ZONE if random.random() < 0.8 else random.choice(list(Policy))
+    policy = (
+        TopologyManagerPolicy.SINGLE_ZONE
+        if random.random() < 0.8
+        else random.choice(list(TopologyManagerPolicy))
+    )
     return NodeZones(
         name,
         tuple(zone(random, number, numbers) for number in numbers),
-        Alignment(policy, random.choice(list(Scope)), random.choice([8, 8, 2, 16, 200])),
+        Alignment(policy, random.choice(list(TopologyManagerScope)), random.choice([8, 8, 2, 16, 200])),
     )
 
 
@@ -78,26 +82,28 @@ def world(seed: int) -> World:
     return World(nodes, reports, stale)
 
 
-def wants(seed: int) -> ZoneWants:
+def wants(seed: int) -> NumaRequest:
     random = Random(seed ^ 0x5EED)
-    service = random.choice([Service.GUARANTEED, Service.GUARANTEED, Service.BURSTABLE, Service.BEST_EFFORT])
-    containers: list[Container] = []
-    for role in [Role.INIT, Role.SIDECAR, Role.INIT]:
+    service = random.choice(
+        [QosClass.GUARANTEED, QosClass.GUARANTEED, QosClass.BURSTABLE, QosClass.BEST_EFFORT]
+    )
+    containers: list[ContainerRequest] = []
+    for role in [ContainerType.INIT, ContainerType.SIDECAR, ContainerType.INIT]:
         if random.random() < 0.3:
             containers.append(container(random, f"c{len(containers)}", role, service))
     for _ in range(random.randrange(1, 4)):
-        containers.append(container(random, f"c{len(containers)}", Role.APP, service))
+        containers.append(container(random, f"c{len(containers)}", ContainerType.APP, service))
     overhead = (("cpu", 250), ("memory", 1)) if random.random() < 0.2 else ()
-    return ZoneWants(service, tuple(containers), overhead)
+    return NumaRequest(service, tuple(containers), overhead)
 
 
-def container(random: Random, name: str, role: Role, service: Service) -> Container:
+def container(random: Random, name: str, role: ContainerType, service: QosClass) -> ContainerRequest:
     requests = {}
-    if service is Service.GUARANTEED:
+    if service is QosClass.GUARANTEED:
         requests = {"cpu": amount(random, "cpu", 4) or 500, "memory": amount(random, "memory", 3) + 1}
     for resource in ASKED:
         if resource not in requests and random.random() < 0.25:
-            if service is Service.BEST_EFFORT and resource in ("cpu", "memory"):
+            if service is QosClass.BEST_EFFORT and resource in ("cpu", "memory"):
                 continue
             requests[resource] = amount(random, resource, 2)
-    return Container(name, tuple(requests.items()), role)
+    return ContainerRequest(name, tuple(requests.items()), role)

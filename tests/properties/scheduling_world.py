@@ -8,10 +8,10 @@ from random import Random
 
 from bayplan.model.change import (
     Change,
-    CharterLost,
-    CharterSeen,
     FairQueueLost,
     FairQueueSeen,
+    GangSpecLost,
+    GangSpecSeen,
     NodeLost,
     NodeSeen,
     PodLost,
@@ -19,21 +19,21 @@ from bayplan.model.change import (
     TopologySeen,
 )
 from bayplan.model.fair_queue import FairQueue
-from bayplan.model.filter_failure import Cause, Unfit
+from bayplan.model.filter_failure import FilterFailure, FilterReason
 from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import Charter
+from bayplan.model.gang_spec import GangSpec
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
-from bayplan.model.plan import Action, Begin, Bind, Displace, Nominate, Plan, Refuse
+from bayplan.model.plan import Action, Bind, MarkStarted, Nominate, Plan, PreemptPod, ReportUnschedulable
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.pod_spec import Shape, Wants
-from bayplan.model.scheduling_rejection import Hindrance, Standstill
-from bayplan.state.scheduling.snapshot import Candidate, Look
+from bayplan.model.pod_spec import PodSignature, PodSpec
+from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
+from bayplan.state.scheduling.snapshot import SchedulingCandidate, SchedulingSnapshot
 from bayplan.state.scheduling.state import SchedulingState
 
 RACKS = Topology("racks", ("rack", HOSTNAME))
 QUEUES = ("blue", "green")
 GANGS = ("a", "b", "c")
-CAUSES = (Cause.LACKING, Cause.TAINT, Cause.NOT_NEAR, Cause.NO_VOLUME)
+CAUSES = (FilterReason.LACKING, FilterReason.TAINT, FilterReason.NOT_NEAR, FilterReason.NO_VOLUME)
 
 
 class World:
@@ -44,7 +44,7 @@ class World:
         self.now = 1000.0
         self.nodes: dict[str, Node] = {}
         self.pods: dict[PodKey, Pod] = {}
-        self.charters: dict[Ref, Charter] = {}
+        self.charters: dict[Ref, GangSpec] = {}
         self.queues: dict[str, FairQueue] = {}
         self.events: deque[Change] = deque()
         self.writes: deque[Action] = deque()
@@ -102,8 +102,8 @@ class World:
         if key in self.pods:
             return
         amounts = {"gpu": self.rng.randrange(1, 3), PODS: 1}
-        wants = Wants(
-            Shape("ns", (("app", self.rng.choice("uv")),), tuple(amounts.items())),
+        wants = PodSpec(
+            PodSignature("ns", (("app", self.rng.choice("uv")),), tuple(amounts.items())),
             self.rng.randrange(2),
             gates=("wait",) if self.rng.random() < 0.1 else (),
         )
@@ -134,14 +134,14 @@ class World:
         ref = Ref("test", "Gang", "ns", self.rng.choice(GANGS))
         minimum, desired = self.rng.randrange(4), self.rng.choice((0, 0, 0, 3))
         queue, lasting = self.rng.choice(("", "", *QUEUES)), self.rng.random() < 0.3
-        self.charters[ref] = Charter(ref, minimum, desired=desired, queue=queue, lasting=lasting)
-        self.events.append(CharterSeen(self.charters[ref]))
+        self.charters[ref] = GangSpec(ref, minimum, desired=desired, queue=queue, lasting=lasting)
+        self.events.append(GangSpecSeen(self.charters[ref]))
 
     def _no_charter(self) -> None:
         if self.charters and self.rng.random() < 0.4:
             ref = self.rng.choice(sorted(self.charters, key=str))
             del self.charters[ref]
-            self.events.append(CharterLost(ref))
+            self.events.append(GangSpecLost(ref))
 
     def _in_order(self) -> list[Pod]:
         return [self.pods[key] for key in sorted(self.pods, key=str)]
@@ -175,38 +175,44 @@ class World:
             self.board.assume(plan, self.now)
             self.writes.extend(plan.actions)
 
-    def plan(self, look: Look) -> Plan:
+    def plan(self, look: SchedulingSnapshot) -> Plan:
         actions: list[Action] = []
         for candidate in look.candidates:
             actions += self._decided(candidate, look)
         return Plan(tuple(actions))
 
-    def _decided(self, candidate: Candidate, look: Look) -> list[Action]:
+    def _decided(self, candidate: SchedulingCandidate, look: SchedulingSnapshot) -> list[Action]:
         ref, nodes = candidate.charter.source, [node.name for node in look.supply.tree.nodes]
         if candidate.hindrance is not None:
-            return [Refuse(ref, candidate.hindrance, candidate.waiting)]
+            return [ReportUnschedulable(ref, candidate.hindrance, candidate.waiting)]
         if candidate.stale:
-            gone = [Displace(pod, ref, undoes=True) for pod in candidate.standing if pod.takes_room]
-            return [*gone, Refuse(ref, Standstill(Hindrance.TAKEN_BACK))]
+            gone = [PreemptPod(pod, ref, undoes=True) for pod in candidate.standing if pod.takes_room]
+            return [*gone, ReportUnschedulable(ref, SchedulingRejection(RejectionReason.TAKEN_BACK))]
         if not candidate.waiting:
-            return [Begin(ref)]
+            return [MarkStarted(ref)]
         roll = self.rng.random()
         if roll < 0.05:
             return []
         if roll < 0.45 and nodes and candidate.waiting:
             some = [pod for pod in candidate.waiting if self.rng.random() < 0.8] or list(candidate.waiting)
-            left = [Refuse(ref, self._why())] if len(some) < len(candidate.waiting) else []
-            return [*(Bind(ref, pod, self.rng.choice(nodes)) for pod in some), *left, Begin(ref)]
+            left = [ReportUnschedulable(ref, self._why())] if len(some) < len(candidate.waiting) else []
+            return [*(Bind(ref, pod, self.rng.choice(nodes)) for pod in some), *left, MarkStarted(ref)]
         victims = [pod for pod in look.pods.values() if not pod.leaving and self.rng.random() < 0.2]
         if roll < 0.65 and victims and nodes:
             promises = [Nominate(ref, pod, self.rng.choice(nodes)) for pod in candidate.waiting]
-            gone = [Displace(pod, ref) for pod in victims]
-            return [*gone, *promises, Refuse(ref, Standstill(Hindrance.MAKING_ROOM))]
+            gone = [PreemptPod(pod, ref) for pod in victims]
+            return [
+                *gone,
+                *promises,
+                ReportUnschedulable(ref, SchedulingRejection(RejectionReason.MAKING_ROOM)),
+            ]
         keeps = (nodes[0],) if nodes and self.rng.random() < 0.2 else ()
-        return [Refuse(ref, self._why(), keeps=keeps)]
+        return [ReportUnschedulable(ref, self._why(), keeps=keeps)]
 
-    def _why(self) -> Standstill:
-        return Standstill(Hindrance.NO_ROOM, unfit=Unfit(1, {(self.rng.choice(CAUSES), ""): 1}))
+    def _why(self) -> SchedulingRejection:
+        return SchedulingRejection(
+            RejectionReason.NO_ROOM, unfit=FilterFailure(1, {(self.rng.choice(CAUSES), ""): 1})
+        )
 
     # ── what becomes of writes ─────────────────────────────────────────────────────────────────────
 
@@ -220,7 +226,7 @@ class World:
             self.board.settle(action, ended, self.now)
 
     def _happens(self, action: Action) -> bool:
-        if not isinstance(action, Bind | Nominate | Displace):
+        if not isinstance(action, Bind | Nominate | PreemptPod):
             return True
         pod = self.pods.get(action.pod.key)
         if pod is None or pod.uid != action.pod.uid:
@@ -232,7 +238,7 @@ class World:
                 self._see(replace(pod, node=node, started=self.now))
             case Nominate(_, _, node):
                 self._see(replace(pod, wants=replace(pod.wants, nominated=node)))
-            case Displace():
+            case PreemptPod():
                 if self.rng.random() < 0.5:
                     self._see(replace(pod, leaving=True))
                 else:
@@ -245,6 +251,6 @@ class World:
         found.apply(TopologySeen(RACKS))
         found.apply_all([NodeSeen(node) for node in self.nodes.values()])
         found.apply_all([PodSeen(pod) for pod in self._in_order()])
-        found.apply_all([CharterSeen(charter) for charter in self.charters.values()])
+        found.apply_all([GangSpecSeen(charter) for charter in self.charters.values()])
         found.apply_all([FairQueueSeen(queue) for queue in self.queues.values()])
         return found

@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayplan.model.pod import PodKey
-from bayplan.model.pod_spec import Shape
+from bayplan.model.pod_spec import PodSignature
 from bayplan.model.profile import NodeChoice, Profile
 from bayplan.placement.cluster.pod_index import PodIndex
-from bayplan.placement.filters.pipeline import Scene, judge
+from bayplan.placement.filters.pipeline import FilterInput, judge
 from bayplan.placement.filters.score import rank
-from bayplan.placement.overlay.node_overlay import Floor
+from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.pods import exact_assign
 from bayplan.placement.pods.assign import seat_all
-from bayplan.placement.pods.batches import Party
+from bayplan.placement.pods.batches import PodBatch
 from bayplan.placement.pods.one_domain import seat_in_domain
 from tests.properties.assign_worlds import faults, key, most_seats, parties, scene, shape
 
@@ -28,7 +28,7 @@ SEEDS = st.integers(0, 2**32)
 PROFILES = (Profile(), Profile(gang_nodes=NodeChoice.SPREAD))
 
 
-def answers(here: Scene, shapes: list[Shape]) -> list[Any]:
+def answers(here: FilterInput, shapes: list[PodSignature]) -> list[Any]:
     """All that can be asked of a scene, worked out anew."""
     index, ground = here.index, replace(here.ground, memory={})
     fresh = replace(here, ground=ground)
@@ -60,7 +60,7 @@ def test_whatever_is_done_is_undone_exactly(seed: int) -> None:
     random = Random(seed)
     here = scene(random)
     shapes = [shape(random, interacting=True) for _ in range(3)]
-    floor = Floor(here)
+    floor = NodeOverlay(here)
     start = answers(here, shapes)
     marks = [(floor.mark(), answers(floor.scene, shapes))]
     for number in range(random.randint(1, 12)):
@@ -94,7 +94,7 @@ def test_whatever_is_done_is_undone_exactly(seed: int) -> None:
     assert answers(floor.scene, shapes) == start
 
 
-def check_seats(floor: Floor, gang: list[Party], mark: int, seats: dict[Any, int]) -> None:
+def check_seats(floor: NodeOverlay, gang: list[PodBatch], mark: int, seats: dict[Any, int]) -> None:
     """Everybody fitted at the moment of sitting down, and in the end nobody is in anybody's way."""
     steps = floor.steps[mark:]
     assert {one: floor.place_of(one) for party in gang for one in party.keys if one in seats} == seats
@@ -107,7 +107,7 @@ def check_seats(floor: Floor, gang: list[Party], mark: int, seats: dict[Any, int
             floor.seat(one, step.shape, row)
 
 
-def bounds(random: Random, floor: Floor) -> Any:
+def bounds(random: Random, floor: NodeOverlay) -> Any:
     if random.random() < 0.7:
         return None
     return np.array([random.random() < 0.6 for _ in range(len(floor))], dtype=bool)
@@ -119,7 +119,7 @@ def test_whoever_is_seated_may_sit_there_and_nobody_is_left_out_for_sure_who_cou
     here, gang = scene(random), parties(random, interacting=random.random() < 0.7, most=5)
     asked = sum(len(party.keys) for party in gang)
     need = asked if random.random() < 0.7 else random.randint(0, asked)
-    with Floor(here) as floor:
+    with NodeOverlay(here) as floor:
         within = bounds(random, floor)
         found = seat_all(
             floor, gang, need=need, profile=random.choice(PROFILES), within=within, lone=seed % 2 == 0
@@ -139,7 +139,7 @@ def test_pods_that_only_take_room_are_seated_whenever_they_can_be(seed: int) -> 
     random = Random(seed)
     here, gang = scene(random), parties(random, interacting=False)
     asked = sum(len(party.keys) for party in gang)
-    with Floor(here) as floor:
+    with NodeOverlay(here) as floor:
         found = seat_all(floor, gang, need=asked, profile=random.choice(PROFILES))
         check_seats(floor, gang, 0, dict(found.seats))
         floor.undo(0)
@@ -153,7 +153,7 @@ def test_without_the_search_it_is_either_right_or_unsure(seed: int) -> None:
     random = Random(seed)
     here, gang = scene(random), parties(random, interacting=False)
     asked = sum(len(party.keys) for party in gang)
-    with Floor(here) as floor, pytest.MonkeyPatch.context() as patch:
+    with NodeOverlay(here) as floor, pytest.MonkeyPatch.context() as patch:
         patch.setattr(exact_assign, "solver", lambda: None)
         found = seat_all(floor, gang, need=asked, profile=Profile())
         check_seats(floor, gang, 0, dict(found.seats))
@@ -167,7 +167,7 @@ def test_those_who_stay_together_share_a_value_and_the_best_one_is_taken(seed: i
     random = Random(seed)
     here, gang = scene(random), parties(random, interacting=random.random() < 0.4, most=4)
     asked = sum(len(party.keys) for party in gang)
-    with Floor(here) as floor:
+    with NodeOverlay(here) as floor:
         land = floor.scene.ground.land
         values = [node.labels.get("zone") for node in land.table.nodes]
         standing = [row for row in range(len(floor)) if random.random() < 0.15]

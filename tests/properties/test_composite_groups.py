@@ -11,14 +11,14 @@ import pytest
 
 from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.kube.decode.wire import PODS_KIND
-from bayplan.dialects.kube.gang.composite_groups import Forest
-from bayplan.dialects.kube.gang.events import Reading
+from bayplan.dialects.kube.gang.composite_groups import CompositeGroups
+from bayplan.dialects.kube.gang.events import SchedulingDecoder
 from bayplan.dialects.kube.gang.objects import COMPOSITES, CONDITIONS, DIALECT, POD_GROUPS
 from bayplan.dialects.kube.gang_api.gates import THIRD
 from bayplan.model.change import (
     Change,
-    CharterLost,
-    CharterSeen,
+    GangSpecLost,
+    GangSpecSeen,
     PodLost,
     PodSeen,
     TopologyLost,
@@ -37,7 +37,7 @@ class Hearer:
     """What somebody knows who hears every change."""
 
     def __init__(self) -> None:
-        self.reading = Reading(["bayplan"], lambda pod: None)
+        self.reading = SchedulingDecoder(["bayplan"], lambda pod: None)
         self.known: dict[object, object] = {}
 
     def take(self, events: Iterable[Event]) -> None:
@@ -48,13 +48,13 @@ class Hearer:
     def _fold(self, changes: Iterable[Change]) -> None:
         for change in changes:
             match change:
-                case CharterSeen(charter):
+                case GangSpecSeen(charter):
                     self.known[charter.source] = charter
                 case TopologySeen(topology):
                     self.known[topology.name] = topology
                 case PodSeen(pod):
                     self.known[pod.key] = pod
-                case CharterLost(gone) | TopologyLost(gone) | PodLost(gone):
+                case GangSpecLost(gone) | TopologyLost(gone) | PodLost(gone):
                     self.known.pop(gone, None)
 
 
@@ -101,7 +101,7 @@ class Cluster:
             return {"phase": "Failed"}
         return {"conditions": [{"type": CONDITIONS[THIRD], "status": self.dice.choice(("True", "False"))}]}
 
-    def told_at_once(self, forest: Forest) -> Hearer:
+    def told_at_once(self, forest: CompositeGroups) -> Hearer:
         """Somebody who hears of everything in any order, and of those gone whose place is remembered."""
         found, order = Hearer(), list(self.there)
         self.dice.shuffle(order)
@@ -115,7 +115,7 @@ def event(happened: Happened, kind: Kind, item: Object) -> Event:
     return Event(happened, kind, msgspec.convert(item, kind.wire, strict=False), "1")
 
 
-def _is_remembered(forest: Forest, kind: Kind, name: str) -> bool:
+def _is_remembered(forest: CompositeGroups, kind: Kind, name: str) -> bool:
     branch = forest.branches.get(Ref(DIALECT, kind.kind, "default", name))
     return branch is not None and bool(branch.parent)
 

@@ -10,11 +10,11 @@ import pytest
 
 from bayplan.model.fair_queue import Entitlement, FairQueue
 from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import Charter
+from bayplan.model.gang_spec import GangSpec
 from bayplan.model.node import HOSTNAME, PODS, Node
-from bayplan.model.plan import Bind, Displace, Nominate, Plan
+from bayplan.model.plan import Bind, Nominate, Plan, PreemptPod
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.pod_spec import Shape, Wants
+from bayplan.model.pod_spec import PodSignature, PodSpec
 from bayplan.scheduling.fair_share.shares import fair_shares
 from tests.properties.fair_worlds import World, world
 
@@ -58,7 +58,7 @@ def gangs_are_whole(found: World, moving: set[Ref]) -> None:
 
 def nobody_goes_in_vain(found: World, plan: Plan) -> None:
     """Once those who have to go are gone, everybody who was promised room, and who moves, has it."""
-    gone = {action.pod.key for action in plan.actions if isinstance(action, Displace)}
+    gone = {action.pod.key for action in plan.actions if isinstance(action, PreemptPod)}
     free = {name: node.allocatable["gpu"] for name, node in found.nodes.items()}
     for pod in found.pods.values():
         if pod.node and pod.key not in gone:
@@ -71,7 +71,7 @@ def nobody_goes_in_vain(found: World, plan: Plan) -> None:
             case Nominate(gang, pod, node) if node:
                 free[node] -= pod.amounts["gpu"]
                 promised.setdefault(gang, set()).add(pod.key)
-            case Displace(pod, by):
+            case PreemptPod(pod, by):
                 charter = found.charters[pod.gang] if pod.gang is not None else None
                 assert charter is not None and not charter.lasting
                 assert by in {one.gang for one in plan.actions if isinstance(one, Nominate) and one.node}
@@ -89,10 +89,10 @@ def test_it_comes_to_rest(seed: int) -> None:
     for _ in range(ROUNDS):
         plan = found.decide()
         nobody_goes_in_vain(found, plan)
-        acts = [action for action in plan.actions if isinstance(action, Bind | Displace | Nominate)]
+        acts = [action for action in plan.actions if isinstance(action, Bind | PreemptPod | Nominate)]
         if not acts:
             break
-        moving |= {one.pod.gang for one in acts if isinstance(one, Displace) and one.to and one.pod.gang}
+        moving |= {one.pod.gang for one in acts if isinstance(one, PreemptPod) and one.to and one.pod.gang}
         found.carry_out(plan)
         bounds_hold(found)
         gangs_are_whole(found, moving)
@@ -146,16 +146,16 @@ def small_queue(rng: Random, name: str, at: int) -> FairQueue:
 
 def one_pod(found: World, name: str, queue: str) -> None:
     ref, key = Ref("test", "Gang", "ns", name), PodKey("ns", name)
-    found.charters[ref] = Charter(ref, 1, priority=1, queue=queue, created=float(len(found.charters)))
+    found.charters[ref] = GangSpec(ref, 1, priority=1, queue=queue, created=float(len(found.charters)))
     amounts = {"gpu": 1, PODS: 1}
-    wants = Wants(Shape("ns", amounts=tuple(amounts.items())), 1)
+    wants = PodSpec(PodSignature("ns", amounts=tuple(amounts.items())), 1)
     found.pods[key] = Pod(key, f"uid-{name}", amounts, gang=ref, wants=wants, ours=True, created=1.0)
 
 
 def settle(found: World) -> None:
     for _ in range(ROUNDS):
         plan = found.decide()
-        if not any(isinstance(action, Bind | Displace | Nominate) for action in plan.actions):
+        if not any(isinstance(action, Bind | PreemptPod | Nominate) for action in plan.actions):
             return
         found.carry_out(plan)
     raise AssertionError("somebody goes or comes for ever")

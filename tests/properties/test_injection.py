@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bayplan.dialects.jobs.kinds import KINDS, parts
 from bayplan.dialects.jobs.running import is_suspended, restored, started, suspended
-from bayplan.dialects.jobs.starting import Clash, Injected, add
+from bayplan.dialects.jobs.starting import Injected, InjectionConflict, add
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.jobs.pod_sets import pod_sets
 from bayplan.dialects.kueue.jobs.writes import difference
@@ -176,7 +176,7 @@ def test_additions_are_all_there_and_nothing_is_lost(template: Object, extra: In
 def test_additions_that_contradict_the_job_are_a_clash() -> None:
     template = {"spec": {"nodeSelector": {"pool": "mine"}}}
     told = "conflict for nodeSelector: conflict for key=pool, value1=mine, value2=yours"
-    with pytest.raises(Clash, match=told):
+    with pytest.raises(InjectionConflict, match=told):
         add(template, Injected("main", 1, node_selector={"pool": "yours"}))
 
 

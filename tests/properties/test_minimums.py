@@ -12,7 +12,7 @@ from bayplan.model.gang import Group, Locality, PodSet
 from bayplan.model.node import HOSTNAME, Node
 from bayplan.model.pod import PodKey
 from bayplan.model.profile import Profile
-from bayplan.placement.pods.batches import Seated
+from bayplan.placement.pods.batches import NodeAssignment
 from bayplan.placement.subgroups.minimums import minima_seats
 from tests.properties.minima_worlds import Judge, World, needed, pods_of, stage, world
 
@@ -25,7 +25,7 @@ def answer(found: World) -> dict[PodKey, str] | None:
     floor, supply = stage(found)
     before = floor.mark()
     seated = minima_seats(floor, supply, found.wanted(), profile=Profile())
-    if isinstance(seated, Seated):
+    if isinstance(seated, NodeAssignment):
         assert not seated.unsure
         assert all(floor.place_of(key) == row for key, row in seated.seats.items())
         return {key: floor.node(row) for key, row in seated.seats.items()}

@@ -15,19 +15,19 @@ from bayplan.model.change import (
     NamespaceSeen,
     NodeLost,
     NodeSeen,
+    NumaReportLost,
+    NumaReportSeen,
     PodLost,
     PodSeen,
     TopologySeen,
-    ZonesLost,
-    ZonesSeen,
 )
 from bayplan.model.node import HOSTNAME, Node, Topology
 from bayplan.model.numa import NodeZones
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.pod_spec import Shape, Wants
+from bayplan.model.pod_spec import PodSignature, PodSpec
 from bayplan.placement.filters.pipeline import judge
 from bayplan.placement.filters.score import rank
-from bayplan.placement.overlay.node_overlay import Floor
+from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.state.admission.state import AdmissionState
 from bayplan.state.scheduling.state import SchedulingState
 from tests.fuzz.sizes import sizes_of
@@ -105,7 +105,13 @@ class World:
         wants = self.random.choice(self.shapes)
         leaving = self.random.random() < 0.1
         pod = Pod(
-            one, f"uid-{self.made}", dict(wants.amounts), name, leaving=leaving, wants=Wants(wants), ours=True
+            one,
+            f"uid-{self.made}",
+            dict(wants.amounts),
+            name,
+            leaving=leaving,
+            wants=PodSpec(wants),
+            ours=True,
         )
         self.pods.pop(one, None)
         self.pods[one] = pod
@@ -134,13 +140,13 @@ class World:
         return board
 
 
-def answers(board: SchedulingState, shapes: list[Shape], now: float) -> list[Any]:
+def answers(board: SchedulingState, shapes: list[PodSignature], now: float) -> list[Any]:
     """What is answered about every node, and still is after everything was lifted and put back."""
     scene = board.look([], now).scene
     names = [node.name for node in scene.ground.land.table.nodes]
     free = {name: scene.ground.free[at].tolist() for name, at in scene.ground.resources.items()}
     found: list[Any] = [names, free if names else {}]
-    with Floor(scene) as floor:
+    with NodeOverlay(scene) as floor:
         for _ in range(2):
             places = {one: floor.place_of(one) for one in board.store.placed}
             found.append({one: names[row] if row >= 0 else "" for one, row in places.items()})
@@ -175,11 +181,11 @@ def churned(state: SchedulingState | AdmissionState, numbers: range) -> None:
         one = key(f"pod-{number}")
         state.apply(NodeSeen(Node(name, labels, {"cpu": 4, "gpu": 2, "pods": 9})))
         state.apply(ImagesSeen(name, {f"image-{number}": 40 << 20}))
-        state.apply(ZonesSeen(NodeZones(name, ())))
-        state.apply(PodSeen(Pod(one, f"uid-{number}", {"cpu": 1}, name, wants=Wants(wants), ours=True)))
+        state.apply(NumaReportSeen(NodeZones(name, ())))
+        state.apply(PodSeen(Pod(one, f"uid-{number}", {"cpu": 1}, name, wants=PodSpec(wants), ours=True)))
         if isinstance(state, SchedulingState) and number % 100 == 0:
             answers(state, [shape(Random(seed), interacting=True) for seed in range(8)], float(number))
-        gone: list[Change] = [NodeLost(name), ZonesLost(name), PodLost(one)]
+        gone: list[Change] = [NodeLost(name), NumaReportLost(name), PodLost(one)]
         for change in gone if number % 2 else reversed(gone):
             state.apply(change)
         if isinstance(state, SchedulingState):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayplan.dialects.kube.encode.numa_messages import sentence, told
-from bayplan.model.numa import Cause, FitRule, Service, ZoneRules, ZoneScore, ZoneWants
+from bayplan.model.numa import AlignmentTarget, FitRule, NumaRequest, QosClass, ZoneRules, ZoneScore
 from bayplan.placement.numa import smallest_set
 from bayplan.placement.numa.alignment import aligned, assumed_zones, why_unaligned
 from bayplan.placement.numa.capacity import aligned_counts, with_copies
@@ -36,7 +36,7 @@ def test_the_filter_is_first_fit_in_the_order_of_numbers(seed: int, stay: bool) 
         else:
             chosen = oracle.first_fit(oracle.rooms_of(known), asked, known, node, sidecars_stay=stay)
             wanted = chosen is not None
-        if node.name in made.stale and (asked.service is not Service.BEST_EFFORT or _devices(asked)):
+        if node.name in made.stale and (asked.service is not QosClass.BEST_EFFORT or _devices(asked)):
             wanted = False
         assert good[row] == wanted, node.name
         why = why_unaligned(made.columns, row, node.name, asked, rules)
@@ -44,7 +44,7 @@ def test_the_filter_is_first_fit_in_the_order_of_numbers(seed: int, stay: bool) 
         if why is not None:
             assert told(why).startswith(sentence(why.cause))
             assert (
-                why.cause is Cause.STALE
+                why.cause is AlignmentTarget.STALE
                 or why.missing
                 or len(why.shortages) <= len(known.zones if known else ())
             )
@@ -111,13 +111,13 @@ def test_assumed_zones_are_those_that_first_fit_chooses(seed: int) -> None:
         assert {number for _, number in found} <= set(chosen or ())
 
 
-def larger(asked: ZoneWants, times: int) -> ZoneWants:
+def larger(asked: NumaRequest, times: int) -> NumaRequest:
     """A guaranteed pod that asks for more of everything, so that it may need several zones."""
     containers = tuple(
         replace(one, requests=tuple((name, amount * times) for name, amount in one.requests))
         for one in asked.containers
     )
-    return replace(asked, service=Service.GUARANTEED, containers=containers)
+    return replace(asked, service=QosClass.GUARANTEED, containers=containers)
 
 
 @given(SEEDS, st.sampled_from(list(ZoneScore)))
@@ -133,13 +133,13 @@ def test_scores_are_what_a_look_at_each_zone_gives(seed: int, score: ZoneScore) 
             wanted = oracle.worth(asked, known, score, weights)
         near = 1 if score is ZoneScore.BALANCED else 0  # floats may fall on either side of a whole number
         assert abs(int(scores[row]) - wanted) <= near, node.name
-    others = zone_scores(made.columns, replace(asked, service=Service.BURSTABLE), rules)
+    others = zone_scores(made.columns, replace(asked, service=QosClass.BURSTABLE), rules)
     assert (others == 100).all()
 
 
 @given(SEEDS)
 def test_where_too_many_sets_of_zones_are_to_be_tried_the_score_is_no_better_than_it_is(seed: int) -> None:
-    made, asked = world(seed), replace(wants(seed), service=Service.GUARANTEED)
+    made, asked = world(seed), replace(wants(seed), service=QosClass.GUARANTEED)
     rules = ZoneRules(score=ZoneScore.FEWEST_ZONES)
     exact = zone_scores(made.columns, asked, rules)
     before, smallest_set.SETS_MAX = smallest_set.SETS_MAX, 1
@@ -189,17 +189,17 @@ def test_the_plain_rule_takes_memory_as_given_and_containers_alone(seed: int) ->
         if node.name in made.stale or known is None or not oracle.relevant(asked, known):
             continue
         apps = [dict(one.requests) for one in asked.containers if one.role == "app"]
-        wanted = asked.service is Service.BEST_EFFORT or all(
+        wanted = asked.service is QosClass.BEST_EFFORT or all(
             any(_plainly(requests, zone.available, asked.service) for zone in known.zones)
             for requests in apps
         )
         assert good[row] == wanted, node.name
 
 
-def _plainly(requests: dict[str, int], room: object, service: Service) -> bool:
+def _plainly(requests: dict[str, int], room: object, service: QosClass) -> bool:
     have: dict[str, int] = dict(room)  # type: ignore[call-overload]
     for name, asked in requests.items():
-        flows = name in ("memory", "hugepages-2Mi") or (name == "cpu" and service is not Service.GUARANTEED)
+        flows = name in ("memory", "hugepages-2Mi") or (name == "cpu" and service is not QosClass.GUARANTEED)
         if asked and (name not in have or (not flows and have[name] < asked)):
             return False
     return True

@@ -9,26 +9,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayplan.model.change import (
-    DemandLost,
-    DemandSeen,
-    EntranceSeen,
     FlavorSeen,
+    NamespaceQueueSeen,
     NodeSeen,
+    NumaReportSeen,
     PodLost,
     PodSeen,
+    QueuedGangLost,
+    QueuedGangSeen,
     QueueSeen,
     TopologySeen,
-    ZonesSeen,
 )
 from bayplan.model.gang import Gang, Group, Locality, PodSet, Ref
 from bayplan.model.node import HOSTNAME, Node, Topology
-from bayplan.model.numa import Container, NodeZones, Service, Zone, ZoneWants
+from bayplan.model.numa import ContainerRequest, NodeZones, NumaRequest, QosClass, Zone
 from bayplan.model.plan import Admit
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.pod_spec import Shape, Wants
+from bayplan.model.pod_spec import PodSignature, PodSpec
 from bayplan.model.profile import Profile
-from bayplan.model.queued_gang import Admission, Ask, Demand
-from bayplan.model.quota import Entrance, Flavor, Queue, Quota, QuotaNode, ResourceGroup
+from bayplan.model.queued_gang import Admission, QueuedGang, QuotaRequest
+from bayplan.model.quota import Flavor, NamespaceQueue, Queue, Quota, QuotaNode, ResourceGroup
 from bayplan.placement.numa.fingerprint import sign_of_pods
 from bayplan.scheduling.admission.cycle import decide_admissions
 from bayplan.state.admission.state import AdmissionState
@@ -48,8 +48,8 @@ class Play:
     signed: bool
     state: AdmissionState = field(default_factory=AdmissionState)
     sat: dict[str, dict[PodKey, int]] = field(default_factory=dict)  # by host, in which zone
-    to_start: list[tuple[Demand, str, int]] = field(default_factory=list)  # in the order of admission
-    admitted: dict[Ref, Demand] = field(default_factory=dict)
+    to_start: list[tuple[QueuedGang, str, int]] = field(default_factory=list)  # in the order of admission
+    admitted: dict[Ref, QueuedGang] = field(default_factory=dict)
     pods: dict[Ref, list[Pod]] = field(default_factory=dict)
     late: list[NodeZones] = field(default_factory=list)
     now: float = 0.0
@@ -66,13 +66,13 @@ class Play:
         for queue in QUEUES:  # so that several gangs are decided on in one round
             node = QuotaNode(queue, "", {("f", GPU): Quota(1000)})
             apply(QueueSeen(Queue(node, (ResourceGroup((GPU,), ("f",)),), namespaces=())))
-            apply(EntranceSeen(Entrance("ns", queue, queue)))
+            apply(NamespaceQueueSeen(NamespaceQueue("ns", queue, queue)))
         for host in self.sat:
-            apply(ZonesSeen(self.report(host)))
+            apply(NumaReportSeen(self.report(host)))
 
     @property
-    def wants(self) -> ZoneWants:
-        return ZoneWants(Service.BURSTABLE, (Container("main", ((GPU, self.gpus),)),))
+    def wants(self) -> NumaRequest:
+        return NumaRequest(QosClass.BURSTABLE, (ContainerRequest("main", ((GPU, self.gpus),)),))
 
     def left(self, host: str) -> list[int]:
         found = [ZONE_GPUS] * ZONES
@@ -91,9 +91,9 @@ class Play:
         requests = {GPU: self.gpus}
         part = PodSet("main", pods, pods, requests, Locality(required=RACK), zones=self.wants)
         gang = Gang(Ref("k", "W", "ns", f"g{self.number}"), Group("", (part,), 1), uid=f"{self.number}")
-        asks = (Ask("main", pods, requests, topology=True),)
+        asks = (QuotaRequest("main", pods, requests, topology=True),)
         entrance = ("ns", QUEUES[self.number % len(QUEUES)])
-        self.state.apply(DemandSeen(Demand(gang, asks, entrance, queued=float(self.number))))
+        self.state.apply(QueuedGangSeen(QueuedGang(gang, asks, entrance, queued=float(self.number))))
 
     def decide(self) -> None:
         heads = self.state.heads(self.now)
@@ -105,9 +105,9 @@ class Play:
             if isinstance(action, Admit):
                 self.take(replace(action.demand, admission=action.admission), action.admission)
 
-    def take(self, demand: Demand, admission: Admission) -> None:
+    def take(self, demand: QueuedGang, admission: Admission) -> None:
         self.admitted[demand.gang.source] = demand
-        self.state.apply(DemandSeen(demand))
+        self.state.apply(QueuedGangSeen(demand))
         place = admission.given[0].place
         assert place is not None
         for share in place.shares:
@@ -123,7 +123,7 @@ class Play:
         assert zone is not None, f"{ref.name} was admitted to {host}, which has {self.left(host)} left"
         key = PodKey("ns", f"{ref.name}-{host}-{at}")
         self.sat[host][key] = zone
-        wants = Wants(Shape(zones=self.wants))
+        wants = PodSpec(PodSignature(zones=self.wants))
         pod = Pod(key, str(key), {GPU: self.gpus, "pods": 1}, host, gang=ref, pod_set="main", wants=wants)
         self.state.apply(PodSeen(pod))
         self.state.apply(PodSeen(replace(pod, up=True)))
@@ -139,7 +139,7 @@ class Play:
         for pod in self.pods.pop(ref, ()):
             del self.sat[pod.node][pod.key]
             self.state.apply(PodLost(pod.key))
-        self.state.apply(DemandLost(ref))
+        self.state.apply(QueuedGangLost(ref))
 
 
 @given(seed=st.integers(0, 1 << 30), gpus=st.integers(2, 3))
@@ -163,7 +163,7 @@ def test_nobody_is_admitted_to_a_zone_that_is_taken(seed: int, gpus: int) -> Non
             case "look":  # reports are made now, and heard of later
                 play.late.append(play.report(random.choice(list(play.sat))))
             case "tell" if play.late:
-                play.state.apply(ZonesSeen(play.late.pop(0)))
+                play.state.apply(NumaReportSeen(play.late.pop(0)))
     while play.to_start:
         play.start()
 
@@ -181,11 +181,11 @@ def test_in_the_end_all_room_is_found_again(seed: int, gpus: int) -> None:
         play.start()
     for ref in list(play.state.lines.standings):
         if ref not in play.admitted:
-            play.state.apply(DemandLost(ref))
+            play.state.apply(QueuedGangLost(ref))
     while play.admitted:
         play.end(random)
     for host in play.sat:
-        play.state.apply(ZonesSeen(play.report(host)))
+        play.state.apply(NumaReportSeen(play.report(host)))
     play.now += 100.0
     most = ZONES * (ZONE_GPUS // gpus) * 2  # the larger rack has two hosts
     play.submit(most)

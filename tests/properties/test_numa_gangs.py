@@ -13,14 +13,19 @@ from hypothesis import strategies as st
 
 from bayplan.model.gang import Gang, Group, Locality, PodSet, Ref
 from bayplan.model.node import HOSTNAME, Topology
-from bayplan.model.numa import Container, Service, ZoneRules, ZoneWants
+from bayplan.model.numa import ContainerRequest, NumaRequest, QosClass, ZoneRules
 from bayplan.model.profile import Profile, Strategy
 from bayplan.placement.domains.node_caps import place_aligned
 from bayplan.placement.gang.place import place
 from bayplan.placement.numa.columns import zone_columns
 from bayplan.placement.numa.resources import whole_pod
-from bayplan.placement.overlay.topology_numa_overlay import Lodger, Move, ZoneRooms, ZoneStock
-from bayplan.state.cluster.topology_state import Cluster
+from bayplan.placement.overlay.topology_numa_overlay import (
+    NumaStock,
+    PendingPods,
+    PodMove,
+    TopologyNumaOverlay,
+)
+from bayplan.state.cluster.topology_state import TopologyState
 from tests.properties import numa_oracle as oracle
 from tests.properties.numa_worlds import GPU, World, wants, world
 from tests.support.numa_nodes import amounts, report
@@ -42,8 +47,8 @@ def gang(seed: int) -> Gang:
     return Gang(Ref("x", "Gang", "ns", "g"), Group("", tuple(sets), len(sets)))
 
 
-def cluster(found: World) -> Cluster:
-    made = Cluster(Topology("t", (RACK, HOSTNAME)))
+def cluster(found: World) -> TopologyState:
+    made = TopologyState(Topology("t", (RACK, HOSTNAME)))
     made.load(
         replace(
             node,
@@ -87,11 +92,11 @@ def test_whoever_leaves_frees_no_more_than_it_had_wherever_it_sat(seed: int) -> 
     zones = random.randrange(1, 4)
     full = [amounts(cpu=8, gpu=8) for _ in range(zones)]
     left = [dict(one) for one in full]
-    lodgers: dict[tuple[int, int], Lodger] = {}
+    lodgers: dict[tuple[int, int], PendingPods] = {}
     sat: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for number in range(random.randrange(1, 5)):
         gpus = random.randrange(1, 4)
-        asked = ZoneWants(Service.GUARANTEED, (Container("c", (("cpu", 1000), (GPU, gpus))),))
+        asked = NumaRequest(QosClass.GUARANTEED, (ContainerRequest("c", (("cpu", 1000), (GPU, gpus))),))
         seats = [
             zone
             for zone in random.choices(range(zones), k=random.randrange(1, 4))
@@ -103,17 +108,19 @@ def test_whoever_leaves_frees_no_more_than_it_had_wherever_it_sat(seed: int) -> 
                 continue
             left[zone][GPU] -= gpus
             left[zone]["cpu"] -= 1000
-        lodgers[number, 0] = Lodger(asked, 0, tuple(("ns", f"p{number}-{at}") for at in range(len(seats))))
+        lodgers[number, 0] = PendingPods(
+            asked, 0, tuple(("ns", f"p{number}-{at}") for at in range(len(seats)))
+        )
         sat[number, 0] = [(zone, gpus) for zone in seats]
     told = report(*left)
     node = replace(world(seed).nodes[0], name="n", allocatable={"cpu": 1, GPU: 1})
     columns = zone_columns([node], {"n": told})
     whole = zone_columns([node], {"n": report(*full)})
-    stock = ZoneStock(columns, lambda: whole, ["n"], {0: lodgers}, lambda _: None)
+    stock = NumaStock(columns, lambda: whole, ["n"], {0: lodgers}, lambda _: None)
     gone = [key for key in lodgers if random.random() < 0.6]
     one = np.zeros(1, np.int64)
-    moves = [Move(-1, key, lodgers[key].wants, one, one + 1) for key in gone]
-    after = ZoneRooms({"t": stock}, RULES).after("t", moves)
+    moves = [PodMove(-1, key, lodgers[key].wants, one, one + 1) for key in gone]
+    after = TopologyNumaOverlay({"t": stock}, RULES).after("t", moves)
     assert after is not None
     for zone in range(zones):
         truth = left[zone][GPU] + sum(gpus for key in gone for at, gpus in sat[key] if at == zone)
@@ -126,14 +133,16 @@ def test_whoever_leaves_frees_no_more_than_it_had_wherever_it_sat(seed: int) -> 
 def test_an_exact_answer_counts_zones() -> None:
     """By room all six would fit the first node, which the strategy likes best; it can align four."""
     zone = amounts(cpu=8, memory=8, gpu=4)
-    made = Cluster(Topology("t", (RACK, HOSTNAME)))
+    made = TopologyState(Topology("t", (RACK, HOSTNAME)))
     base = world(1).nodes[0]
     offers = {"cpu": 24_000, "memory": 99 << 30, GPU: 12, "pods": 110}
     names = ("a", "b")
     made.load(
         replace(base, name=name, labels={HOSTNAME: name, RACK: "r"}, allocatable=offers) for name in names
     )
-    asked = ZoneWants(Service.GUARANTEED, (Container("c", (("cpu", 3000), ("memory", 1 << 30), (GPU, 2))),))
+    asked = NumaRequest(
+        QosClass.GUARANTEED, (ContainerRequest("c", (("cpu", 3000), ("memory", 1 << 30), (GPU, 2))),)
+    )
     one = PodSet("s", 6, 6, dict(whole_pod(asked, sidecars_stay=True)), Locality(required=RACK), zones=asked)
     wide = Gang(Ref("x", "Gang", "ns", "g"), Group("", (one,), 1))
     supply = made.snapshot()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bayplan.model.plan import Displace, Plan
+from bayplan.model.plan import Plan, PreemptPod
 from bayplan.model.profile import NodeChoice
 from bayplan.placement.pods import assign
 from bayplan.scheduling.preemption import trial
@@ -43,6 +43,6 @@ def test_the_worlds_ask_for_both() -> None:
     plans = [(question(seed).profile.gang_nodes, question(seed).answer()) for seed in range(60)]
     for choice in NodeChoice:
         made = [plan for how, plan in plans if how is choice]
-        displaced = [plan for plan in made if any(isinstance(one, Displace) for one in plan.actions)]
+        displaced = [plan for plan in made if any(isinstance(one, PreemptPod) for one in plan.actions)]
         assert len(made) > 20
         assert len(displaced) > 10

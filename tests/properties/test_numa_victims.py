@@ -8,50 +8,50 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayplan.model.change import CharterSeen, NodeSeen, PodSeen, ZonesSeen
+from bayplan.model.change import GangSpecSeen, NodeSeen, NumaReportSeen, PodSeen
 from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import Charter
+from bayplan.model.gang_spec import GangSpec
 from bayplan.model.node import HOSTNAME, Node
 from bayplan.model.numa import (
     Alignment,
-    Caution,
-    Container,
+    ContainerRequest,
     NodeZones,
-    Policy,
-    Scope,
-    Seating,
-    Service,
+    NumaRequest,
+    NumaStalenessPolicy,
+    OverReserve,
+    QosClass,
+    TopologyManagerPolicy,
+    TopologyManagerScope,
     Zone,
-    ZoneCare,
-    ZoneWants,
+    ZoneAssignment,
 )
-from bayplan.model.plan import Displace, Nominate, Plan
+from bayplan.model.plan import Nominate, Plan, PreemptPod
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.pod_spec import Shape, Wants
+from bayplan.model.pod_spec import PodSignature, PodSpec
 from bayplan.model.profile import Profile
 from bayplan.placement.numa.fingerprint import sign_of_container, sign_of_pods
 from bayplan.scheduling.binding.cycle import decide_gangs
-from bayplan.scheduling.preemption.single_pod import Nodes
+from bayplan.scheduling.preemption.single_pod import VictimsByNode
 from bayplan.state.scheduling.state import SchedulingState
 
 GPU = "nvidia.com/gpu"
-CARE = ZoneCare(Caution.RESERVE, make_room=True)
+CARE = NumaStalenessPolicy(OverReserve.RESERVE, make_room=True)
 ZONE_CPU, ZONE_GPUS = 8, 4
 Seats = dict[str, list[tuple[str, int, int, int]]]  # by node: pod, zone, CPUs, GPUs
 
 
-def asking(cpu: int, gpus: int) -> ZoneWants:
+def asking(cpu: int, gpus: int) -> NumaRequest:
     asked = (("cpu", cpu * 1000), ("memory", 1 << 30), (GPU, gpus))
-    return ZoneWants(Service.GUARANTEED, (Container("main", asked),))
+    return NumaRequest(QosClass.GUARANTEED, (ContainerRequest("main", asked),))
 
 
 def pod(name: str, cpu: int, gpus: int, priority: int, node: str = "") -> Pod:
     wants = asking(cpu, gpus)
     amounts = {**dict(wants.containers[0].requests), "pods": 1}
-    shape = Shape("ns", amounts=tuple(sorted(amounts.items())), zones=wants)
+    shape = PodSignature("ns", amounts=tuple(sorted(amounts.items())), zones=wants)
     return Pod(
         PodKey("ns", name), name, amounts, node,
-        wants=Wants(shape, priority), ours=True, up=bool(node), started=1.0 if node else 0.0,
+        wants=PodSpec(shape, priority), ours=True, up=bool(node), started=1.0 if node else 0.0,
     )  # fmt: skip
 
 
@@ -76,7 +76,7 @@ def board(seed: int, nodes: int, told: float = 0.9) -> tuple[SchedulingState, Se
             seats[node].append((name, zone, cpu, gpus))
             priorities[name] = random.choice((0, 0, 1, 200))
             made.apply(PodSeen(pod(name, cpu, gpus, priorities[name], node)))
-        made.apply(ZonesSeen(report(node, seats[node], left, knows=random.random() < told)))
+        made.apply(NumaReportSeen(report(node, seats[node], left, knows=random.random() < told)))
     return made, seats, priorities
 
 
@@ -93,9 +93,9 @@ def report(
     return NodeZones(
         node,
         zones,
-        Alignment(Policy.SINGLE_ZONE, Scope.CONTAINER),
+        Alignment(TopologyManagerPolicy.SINGLE_ZONE, TopologyManagerScope.CONTAINER),
         sign=sign_of_pods(("ns", one[0]) for one in there),
-        seating=Seating(len(there), 0, {1: second}) if knows else None,
+        seating=ZoneAssignment(len(there), 0, {1: second}) if knows else None,
     )
 
 
@@ -106,7 +106,7 @@ def decided(made: SchedulingState, cpu: int, gpus: int) -> Plan:
 
 
 def victims(plan: Plan) -> list[str]:
-    return sorted(action.pod.key.name for action in plan.actions if isinstance(action, Displace))
+    return sorted(action.pod.key.name for action in plan.actions if isinstance(action, PreemptPod))
 
 
 def promised(plan: Plan) -> list[str]:
@@ -117,7 +117,7 @@ def promised(plan: Plan) -> list[str]:
 def test_all_nodes_at_once_say_what_each_by_itself_says(seed: int, cpu: int, gpus: int) -> None:
     together = decided(board(seed, 4)[0], cpu, gpus)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Nodes, "_by_zones", lambda self, one, _, *rest: self._one_by_one(one, *rest))
+        patch.setattr(VictimsByNode, "_by_zones", lambda self, one, _, *rest: self._one_by_one(one, *rest))
         alone = decided(board(seed, 4)[0], cpu, gpus)
     assert (victims(together), promised(together)) == (victims(alone), promised(alone))
 
@@ -159,7 +159,7 @@ def test_the_best_of_many_nodes_is_found() -> None:
         for name, _, cpu, gpus in there:
             made.apply(PodSeen(pod(name, cpu, gpus, 0, node)))
         left = [[ZONE_CPU - 1, 31, 2], [ZONE_CPU - 1, 31, 2]] if last else [[ZONE_CPU - 2, 30, 0]] * 2
-        made.apply(ZonesSeen(report(node, there, left, knows=True)))
+        made.apply(NumaReportSeen(report(node, there, left, knows=True)))
     plan = decided(made, 1, 4)
     assert promised(plan) == ["n149"]
     assert len(victims(plan)) == 1
@@ -175,9 +175,9 @@ def test_a_gang_makes_room_in_zones() -> None:
         for name, _, cpu, gpus in there:
             made.apply(PodSeen(pod(name, cpu, gpus, 0, node)))
         left = [[ZONE_CPU - 1, 31, 3], [ZONE_CPU - 1, 31, 3]]
-        made.apply(ZonesSeen(report(node, there, left, knows=True)))
+        made.apply(NumaReportSeen(report(node, there, left, knows=True)))
     gang = Ref("bench", "Gang", "ns", "g")
-    made.apply(CharterSeen(Charter(gang, minimum=3, uid="g", priority=100)))
+    made.apply(GangSpecSeen(GangSpec(gang, minimum=3, uid="g", priority=100)))
     for at in range(3):
         one = pod(f"g-{at}", 1, 4, 100)
         made.apply(

@@ -13,8 +13,8 @@ from bayplan.model.profile import Profile
 from bayplan.placement.filters.pipeline import judge
 from bayplan.scheduling.attempt.nominations import priority_of
 from bayplan.scheduling.binding.cycle import decide_gangs
-from bayplan.scheduling.preemption.victim_units import Unit, units_of
-from bayplan.state.scheduling.snapshot import Candidate
+from bayplan.scheduling.preemption.victim_units import VictimUnit, units_of
+from bayplan.state.scheduling.snapshot import SchedulingCandidate
 from tests.properties.gang_worlds import World, crowded, seats, victims, world
 from tests.support.gang_snapshots import NOW
 
@@ -26,7 +26,7 @@ def decide(made: World, profile: Profile | None = None) -> Plan:
     return decide_gangs(made.look(), profile or Profile(), NOW)
 
 
-def units(made: World) -> list[Unit]:
+def units(made: World) -> list[VictimUnit]:
     return units_of(made.running, {rules.source: rules for rules in made.charters}, 2**31)
 
 
@@ -101,7 +101,7 @@ def test_nobody_goes_who_could_stay(seed: int) -> None:
                 assert len(found) < len(promised), unit
 
 
-def _rest(made: World, candidate: Candidate, plan: Plan) -> World:
+def _rest(made: World, candidate: SchedulingCandidate, plan: Plan) -> World:
     """The same, where those that were bound stand already."""
     bound = seats(plan, Bind)
     standing = tuple(replace(one, node=where) for one, where in bound.values())

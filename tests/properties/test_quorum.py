@@ -14,7 +14,7 @@ from bayplan.model.gang_minimum import is_whole
 from bayplan.model.node import HOSTNAME, Node
 from bayplan.model.pod import PodKey
 from bayplan.model.profile import Profile
-from bayplan.placement.pods.batches import Seated
+from bayplan.placement.pods.batches import NodeAssignment
 from bayplan.placement.subgroups.quorum import quorum_seats
 from tests.properties.minima_worlds import Judge, World, pods_of, stage, world
 
@@ -77,8 +77,8 @@ def check(found: World) -> bool:
     before = floor.mark()
     seated = quorum_seats(floor, supply, found.wanted(), profile=Profile())
     possible = [parts for parts in ways(found.tree) if fits(found, parts)]
-    if not isinstance(seated, Seated) or not seated.seats:
-        assert not isinstance(seated, Seated) and not seated.unsure
+    if not isinstance(seated, NodeAssignment) or not seated.seats:
+        assert not isinstance(seated, NodeAssignment) and not seated.unsure
         assert floor.mark() == before
         assert not possible, "there is a quorum"
         return False

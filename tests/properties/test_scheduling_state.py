@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bayplan.model.plan import Plan, Refuse
-from bayplan.model.scheduling_rejection import Hindrance, Standstill
+from bayplan.model.plan import Plan, ReportUnschedulable
+from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
 from bayplan.placement.cluster.node_index import allocatable_of
-from bayplan.state.scheduling.gang_state import Part, hindrance, part_of
-from bayplan.state.scheduling.queue import NEVER, Place
+from bayplan.state.scheduling.gang_state import MemberState, hindrance, part_of
+from bayplan.state.scheduling.queue import NEVER, EntryState
 from bayplan.state.scheduling.state import ASSUMED_SECONDS, SchedulingState, lone_ref
 from bayplan.state.scheduling.state_machine import FLUSH_SECONDS
 from tests.properties.scheduling_world import World
 
 SEEDS = range(60)
 ROUNDS = 60
-NO_ROOM = Standstill(Hindrance.NO_ROOM)
+NO_ROOM = SchedulingRejection(RejectionReason.NO_ROOM)
 
 
 def agrees_with_itself(board: SchedulingState) -> None:
@@ -54,9 +54,12 @@ def gangs_agree(board: SchedulingState) -> None:
             assert crew is not None and crew.parts[key] is part_of(shown)
     for ref, crew in board.store.crews.items():
         assert all(key in board.store.pods for key in crew.parts)
-        by_part = {part: {key for key, has in crew.parts.items() if has is part} for part in Part}
-        assert set(crew.waiting) == by_part[Part.WAITING] | by_part[Part.GATED]
-        assert set(crew.gated) == by_part[Part.GATED] and set(crew.standing) == by_part[Part.STANDING]
+        by_part = {part: {key for key, has in crew.parts.items() if has is part} for part in MemberState}
+        assert set(crew.waiting) == by_part[MemberState.WAITING] | by_part[MemberState.GATED]
+        assert (
+            set(crew.gated) == by_part[MemberState.GATED]
+            and set(crew.standing) == by_part[MemberState.STANDING]
+        )
         assert crew.lone or crew.charter == board.store.charters.get(ref)
         assert all(key in board.store.displaced for key in crew.victims)
         assert (
@@ -77,17 +80,17 @@ def everyone_is_in_one_place(board: SchedulingState) -> None:
     due = {noted[3] for noted in line._due if line._is_due(noted)}
     for ref, entry in line.entries.items():
         crew, place = board.store.crews[ref], entry.place
-        assert (place is Place.READY) == (ref in ready)
-        assert (place in (Place.PARKED, Place.MAKING_ROOM)) == (ref in parked)
-        assert (place is Place.COMMITTED) == bool(crew.out)
+        assert (place is EntryState.READY) == (ref in ready)
+        assert (place in (EntryState.PARKED, EntryState.MAKING_ROOM)) == (ref in parked)
+        assert (place is EntryState.COMMITTED) == bool(crew.out)
         assert (entry.due < NEVER) == (ref in due)
-        if place in (Place.BACKOFF, Place.PARKED, Place.MAKING_ROOM, Place.COMMITTED):
+        if place in (EntryState.BACKOFF, EntryState.PARKED, EntryState.MAKING_ROOM, EntryState.COMMITTED):
             assert entry.due < NEVER, "it would stand there for ever"
         if not crew.out and ref not in board.gangs.partial:
-            assert (place in (Place.RUNNING, Place.INCOMPLETE)) == (
+            assert (place in (EntryState.RUNNING, EntryState.INCOMPLETE)) == (
                 not crew.waiting or hindrance(crew) is not None
             )
-    assert all(line.entries[ref].place in (Place.INCOMPLETE, Place.RUNNING) for ref in line.telling)
+    assert all(line.entries[ref].place in (EntryState.INCOMPLETE, EntryState.RUNNING) for ref in line.telling)
 
 
 def rows_agree(board: SchedulingState) -> None:
@@ -120,7 +123,7 @@ def queues_agree(board: SchedulingState) -> None:
         pod = board.store.placed.get(key, known)
         charter = board.store.charters.get(pod.gang) if pod.gang is not None else None
         queue = charter.queue if charter is not None else ""
-        if part_of(pod) is Part.WAITING:
+        if part_of(pod) is MemberState.WAITING:
             add(sums.setdefault(("wants", queue), {}), pod.amounts, 1)
         if not pod.takes_room or pod.leaving:
             continue
@@ -201,7 +204,9 @@ def test_nobody_is_forgotten(seed: int) -> None:
         heads = board.heads(world.now)
         tried |= {board.gangs.kind(board.store.crews[ref]) for ref in heads}
         look = board.look(heads, world.now)
-        refusals = [Refuse(each.charter.source, NO_ROOM) for each in look.candidates if each.waiting]
+        refusals = [
+            ReportUnschedulable(each.charter.source, NO_ROOM) for each in look.candidates if each.waiting
+        ]
         board.assume(Plan(tuple(refusals)), world.now)
     for ref, crew in board.store.crews.items():
         if crew.waiting and hindrance(crew) is None:

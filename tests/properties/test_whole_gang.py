@@ -11,30 +11,30 @@ from bayplan.model.assignment import Misfit
 from bayplan.model.gang import Gang
 from bayplan.model.node import HOSTNAME, Node
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.pod_spec import HostPort, Shape, Wants
+from bayplan.model.pod_spec import HostPort, PodSignature, PodSpec
 from bayplan.model.profile import Profile
-from bayplan.placement.cluster.node_index import Ground, allocatable_of, land_of
+from bayplan.placement.cluster.node_index import NodeSnapshot, allocatable_of, land_of
 from bayplan.placement.cluster.node_table import table_of
 from bayplan.placement.cluster.pod_index import PodIndex
 from bayplan.placement.cluster.topology_tree import objects
 from bayplan.placement.domains.scope import Located, scope_of
-from bayplan.placement.filters.pipeline import Scene
+from bayplan.placement.filters.pipeline import FilterInput
 from bayplan.placement.gang.complete import complete, nodes_in_rank_order
 from bayplan.placement.gang.place import place_in
-from bayplan.placement.overlay.node_overlay import Floor
-from bayplan.placement.pods.batches import Seated
+from bayplan.placement.overlay.node_overlay import NodeOverlay
+from bayplan.placement.pods.batches import NodeAssignment
 from bayplan.placement.subgroups.whole_gang import tree_seats
 from tests.properties.worlds import THREE, Ask, World, asks, cluster_of, gang_of, node_of, profiles, worlds
 
 RESOURCES = {"pods": 0, "gpu": 1, "cpu": 2}
-TAKER = Shape(amounts=(("gpu", 1), ("pods", 1)))
+TAKER = PodSignature(amounts=(("gpu", 1), ("pods", 1)))
 
 
-def scene(world: World) -> Scene:
+def scene(world: World) -> FilterInput:
     nodes: list[Node] = sorted(map(node_of, world["nodes"]), key=lambda node: node.name[::-1])
     index, table = PodIndex(), table_of(objects(nodes))
     room = allocatable_of(table, RESOURCES)
-    return Scene(Ground(land_of(table, index.slots), RESOURCES, room.copy(), room), index)
+    return FilterInput(NodeSnapshot(land_of(table, index.slots), RESOURCES, room.copy(), room), index)
 
 
 def pods_of(gang: Gang, ports: tuple[HostPort, ...] = ()) -> list[Pod]:
@@ -45,7 +45,7 @@ def pods_of(gang: Gang, ports: tuple[HostPort, ...] = ()) -> list[Pod]:
         for rank in range(pod_set.count):
             name = f"{pod_set.name}-{rank}"
             labels, asked = (("index", str(rank)),), tuple(sorted(amounts.items()))
-            wants = Wants(Shape(labels=labels, amounts=asked, rules=pod_set.rules, ports=ports))
+            wants = PodSpec(PodSignature(labels=labels, amounts=asked, rules=pod_set.rules, ports=ports))
             made.append(Pod(PodKey("ns", name), name, amounts, pod_set=pod_set.name, rank=rank, wants=wants))
     return made
 
@@ -62,8 +62,8 @@ def gangs(draw: st.DrawFn) -> tuple[World, Gang, Profile, list[int]]:
 
 def seated(
     world: World, gang: Gang, profile: Profile, taken: list[int], waiting: list[Pod], standing: list[Pod]
-) -> tuple[Floor, Seated | Misfit]:
-    floor = Floor(scene(world))
+) -> tuple[NodeOverlay, NodeAssignment | Misfit]:
+    floor = NodeOverlay(scene(world))
     for number, at in enumerate(taken):
         floor.seat(PodKey("ns", f"taker-{number}"), TAKER, at % len(floor))
     supply = cluster_of(world).snapshot()

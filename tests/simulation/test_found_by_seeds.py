@@ -7,12 +7,12 @@ from bayplan.dialects.kube.decode.wire import Metadata, PodWire
 from bayplan.dialects.kueue.fields.topology_request import UNNUMBERED
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.pods.node_health import HealthRules
-from bayplan.dialects.kueue.pods.slots import Part
-from bayplan.dialects.kueue.pods.ungating import Placed, Ungating
+from bayplan.dialects.kueue.pods.slots import SlottedPodSet
+from bayplan.dialects.kueue.pods.ungating import AdmittedPlacement, PodUngating
 from bayplan.dialects.kueue.status.conditions import ADMITTED, is_true
 from bayplan.model.node import HOSTNAME
 from bayplan.model.plan import Admit
-from bayplan.runtime.controllers.ungating import Sent, Troop, UngatingRole
+from bayplan.runtime.controllers.ungating import GatedGang, UngateWriteTag, UngatingController
 from bayplan.simulator.core.webhooks import ask_functions
 from tests.support.failing_nodes import LIMIT, PLAIN_PODS, World
 from tests.support.kueue_workloads import conditions
@@ -111,13 +111,13 @@ def test_places_of_pods_that_are_all_over_may_fail() -> None:  # seed 44
 def test_a_patch_is_not_sent_again_to_a_place_of_another_pod_set() -> None:  # seed 44
     levels, here, there = (HOSTNAME,), ("n000",), ("n001",)
     parts = (
-        Part("workers", 1, levels, (here,), UNNUMBERED),
-        Part("drivers", 1, levels, (there,), UNNUMBERED),
+        SlottedPodSet("workers", 1, levels, (here,), UNNUMBERED),
+        SlottedPodSet("drivers", 1, levels, (there,), UNNUMBERED),
     )
     meta = Metadata(name="train-drivers-0", uid="uid-0", labels={"kueue.x-k8s.io/podset": "drivers"})
-    sent = Sent(("ml", "train"), Ungating(PodWire(metadata=meta), levels, here), "left", 0.0)
-    troop = Troop(expected={"uid-0": sent}, doubtful={"uid-0"}, again={"uid-0": 5.0})
-    assert list(UngatingRole()._once_more(troop, Placed("left", 0.0, parts), 5.0)) == []
+    sent = UngateWriteTag(("ml", "train"), PodUngating(PodWire(metadata=meta), levels, here), "left", 0.0)
+    troop = GatedGang(expected={"uid-0": sent}, doubtful={"uid-0"}, again={"uid-0": 5.0})
+    assert list(UngatingController()._once_more(troop, AdmittedPlacement("left", 0.0, parts), 5.0)) == []
     assert not troop.expected
 
 

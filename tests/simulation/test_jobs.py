@@ -13,17 +13,17 @@ import pytest
 from bayplan.dialects.api import Write
 from bayplan.dialects.kube.decode.wire import PodWire
 from bayplan.dialects.kueue.pods import ungating
-from bayplan.dialects.kueue.pods.ungating import Placed, Ungating, Ungatings
+from bayplan.dialects.kueue.pods.ungating import AdmittedPlacement, PodUngating, Ungatings
 from bayplan.model.assignment import Path
 from bayplan.model.plan import Admit, Plan
 from bayplan.model.quota import Cell
-from bayplan.runtime.controllers.node_health.controller import NodeHealthRole
-from bayplan.runtime.controllers.ungating import UngatingRole
+from bayplan.runtime.controllers.node_health.controller import NodeHealthController
+from bayplan.runtime.controllers.ungating import UngatingController
 from bayplan.scheduling.admission.cycle import decide_admissions
-from bayplan.simulator.core.report import Report
+from bayplan.simulator.core.report import SeedReport
 from bayplan.simulator.jobs.run import JobsSimulation
-from bayplan.state.admission.quota_tree import Books
-from bayplan.state.admission.usage import Holding, Holdings
+from bayplan.state.admission.quota_tree import QuotaTree
+from bayplan.state.admission.usage import AdmittedUsage, GangUsage
 from tests.simulation.trying import check_same_bytes, violations
 
 SEEDS = range(10)  # `make sim` runs a thousand
@@ -31,7 +31,7 @@ UNGATINGS = ungating.ungatings
 
 
 @cache
-def report_of(seed: int) -> Report:
+def report_of(seed: int) -> SeedReport:
     return JobsSimulation(seed).run()
 
 
@@ -63,7 +63,7 @@ def first_violation(words: str, seeds: Iterable[int] = range(24), *, calm: bool 
 
 
 def lets_go(
-    monkeypatch: pytest.MonkeyPatch, change: Callable[[tuple[Ungating, ...]], Iterable[Ungating]]
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[tuple[PodUngating, ...]], Iterable[PodUngating]]
 ) -> None:
     """Have pods let go otherwise than was found right."""
 
@@ -76,7 +76,7 @@ def lets_go(
 
 def test_a_slot_that_is_used_twice_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def blind(
-        gang: Placed,
+        gang: AdmittedPlacement,
         pods: Iterable[PodWire],
         expected: Mapping[str, Path | None],
         put_off: Collection[str] = (),
@@ -96,7 +96,7 @@ def test_pods_that_are_sent_astray_are_caught(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.long
 def test_ranks_in_the_wrong_order_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def turned(pods: tuple[Ungating, ...]) -> list[Ungating]:
+    def turned(pods: tuple[PodUngating, ...]) -> list[PodUngating]:
         places = [one.place for one in reversed(pods)]
         return [replace(one, place=place) for one, place in zip(pods, places, strict=True)]
 
@@ -112,25 +112,25 @@ def test_a_gang_that_is_started_in_part_for_ever_is_caught(monkeypatch: pytest.M
 
 @pytest.mark.long
 def test_pods_that_are_gated_for_ever_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(UngatingRole, "keep", lambda self, now: iter(()))
+    monkeypatch.setattr(UngatingController, "keep", lambda self, now: iter(()))
     assert "gated for ever" in first_violation("gated for ever", calm=True)
 
 
 @pytest.mark.long
 def test_a_node_that_is_booked_twice_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def occupy(self: Holdings, holding: Holding, sign: int, only: str = "") -> None:
+    def occupy(self: AdmittedUsage, holding: GangUsage, sign: int, only: str = "") -> None:
         """Gangs take no room."""
 
-    monkeypatch.setattr(Holdings, "_occupy", occupy)
+    monkeypatch.setattr(AdmittedUsage, "_occupy", occupy)
     assert "holds" in first_violation("holds", calm=True)
 
 
 @pytest.mark.long
 def test_quota_that_is_not_counted_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def use(self: Books, queue: str, amounts: Mapping[Cell, int], sign: int = 1) -> None:
+    def use(self: QuotaTree, queue: str, amounts: Mapping[Cell, int], sign: int = 1) -> None:
         """Nothing is ever counted."""
 
-    monkeypatch.setattr(Books, "use", use)
+    monkeypatch.setattr(QuotaTree, "use", use)
     assert " uses " in first_violation(" uses ")
 
 
@@ -170,10 +170,10 @@ def test_workloads_that_keep_their_finalizer_are_caught(monkeypatch: pytest.Monk
 
 @pytest.mark.long
 def test_pods_that_wait_for_a_lost_node_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def spare(self: NodeHealthRole, host: str, members: list[Any], now: float) -> Iterator[Write]:
+    def spare(self: NodeHealthController, host: str, members: list[Any], now: float) -> Iterator[Write]:
         yield from ()
 
-    monkeypatch.setattr(NodeHealthRole, "_fail", spare)
+    monkeypatch.setattr(NodeHealthController, "_fail", spare)
     monkeypatch.setattr("bayplan.simulator.jobs.checkers.VAIN_SECONDS", 10.0)  # nothing is late
     assert "waits in vain" in first_violation("waits in vain", range(12), calm=True)
 

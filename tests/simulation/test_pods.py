@@ -10,21 +10,21 @@ import numpy as np
 import pytest
 
 from bayplan.model.gang import Locality
-from bayplan.model.plan import Bind, Displace, Plan, Refuse
+from bayplan.model.plan import Bind, Plan, PreemptPod, ReportUnschedulable
 from bayplan.model.profile import Profile
-from bayplan.model.scheduling_rejection import Hindrance
+from bayplan.model.scheduling_rejection import RejectionReason
 from bayplan.model.watchdog import Watchdog
-from bayplan.placement.filters.pod_affinity import NeighbourFit
+from bayplan.placement.filters.pod_affinity import PodAffinityFit
 from bayplan.placement.filters.topology_spread import SpreadFit
-from bayplan.runtime.controllers.scheduler.pod_events import Teller
+from bayplan.runtime.controllers.scheduler.pod_events import PodEventPublisher
 from bayplan.scheduling.attempt.nominations import pod_priority, priority_of
 from bayplan.scheduling.binding.cycle import decide_gangs
 from bayplan.scheduling.preemption.victim_units import units_of
-from bayplan.simulator.core.report import Report
+from bayplan.simulator.core.report import SeedReport
 from bayplan.simulator.pods.run import PodsSimulation
 from bayplan.state.cluster.ledger import Ledger
-from bayplan.state.scheduling.queue import Line
-from bayplan.state.scheduling.snapshot import Look
+from bayplan.state.scheduling.queue import SchedulingQueue
+from bayplan.state.scheduling.snapshot import SchedulingSnapshot
 from bayplan.state.scheduling.state_machine import GangStateMachine
 from tests.simulation.trying import check_same_bytes, check_sound, happened, violations
 
@@ -33,7 +33,7 @@ DECIDE = "bayplan.runtime.controllers.scheduler.controller.decide_gangs"
 
 
 @cache
-def report_of(seed: int) -> Report:
+def report_of(seed: int) -> SeedReport:
     return PodsSimulation(seed).run()
 
 
@@ -71,7 +71,7 @@ def test_a_scheduler_that_forgets_what_it_decided_is_caught(monkeypatch: pytest.
 
 @pytest.mark.long
 def test_a_scheduler_that_starts_gangs_in_part_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def most(look: Look, profile: Profile, now: float, watchdog: Watchdog) -> Plan:
+    def most(look: SchedulingSnapshot, profile: Profile, now: float, watchdog: Watchdog) -> Plan:
         """The second pod of each gang is never bound."""
         plan = decide_gangs(look, profile, now, watchdog)
         kept = [a for a in plan.actions if not (isinstance(a, Bind) and a.pod.key.name.endswith("-1"))]
@@ -93,9 +93,9 @@ def test_a_port_that_two_want_is_caught(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.long
 def test_neighbours_that_must_be_apart_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def anywhere(land: Any, *_: Any) -> NeighbourFit:
+    def anywhere(land: Any, *_: Any) -> PodAffinityFit:
         good = np.ones(len(land), dtype=bool)
-        return NeighbourFit(good, good, good)
+        return PodAffinityFit(good, good, good)
 
     monkeypatch.setattr("bayplan.placement.filters.pipeline.neighbour_fit", anywhere)
     assert "must not be in one" in first_violation("must not be in one")
@@ -134,15 +134,15 @@ def test_a_gang_that_should_leave_whole_and_does_not_is_caught(monkeypatch: pyte
 
 @pytest.mark.long
 def test_those_who_are_sent_away_in_vain_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def hasty(look: Look, profile: Profile, now: float, watchdog: Watchdog) -> Plan:
+    def hasty(look: SchedulingSnapshot, profile: Profile, now: float, watchdog: Watchdog) -> Plan:
         """Whoever does not fit sends somebody away, whether that helps or not."""
         plan = decide_gangs(look, profile, now, watchdog)
-        more: list[Displace] = []
+        more: list[PreemptPod] = []
         for action in plan.actions:
-            if isinstance(action, Refuse) and action.why.hindrance is Hindrance.NO_ROOM:
+            if isinstance(action, ReportUnschedulable) and action.why.hindrance is RejectionReason.NO_ROOM:
                 rank = pod_priority(action.pods[0], look.charters)
                 weak = [p for p in look.pods.values() if p.wants.priority < rank and not p.leaving]
-                more += [Displace(pod, action.gang, action.uid) for pod in weak if pod.gang is None][:1]
+                more += [PreemptPod(pod, action.gang, action.uid) for pod in weak if pod.gang is None][:1]
         return Plan((*plan.actions, *more))
 
     monkeypatch.setattr(DECIDE, hasty)
@@ -151,13 +151,13 @@ def test_those_who_are_sent_away_in_vain_are_caught(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.long
 def test_pods_that_are_told_nothing_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Teller, "tell", lambda self, *_: None)
+    monkeypatch.setattr(PodEventPublisher, "tell", lambda self, *_: None)
     assert "nobody says why" in first_violation("nobody says why")
 
 
 @pytest.mark.long
 def test_a_scheduler_that_wakes_nobody_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Line, "wake", lambda self, hints, now: None)
+    monkeypatch.setattr(SchedulingQueue, "wake", lambda self, hints, now: None)
     assert "would fit" in first_violation("would fit")
 
 

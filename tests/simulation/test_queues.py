@@ -13,17 +13,17 @@ from bayplan.dialects.kueue.status import decisions
 from bayplan.model.assignment import Assignment
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME
-from bayplan.model.plan import Admit, Evict, Plan
+from bayplan.model.plan import Admit, EvictGang, Plan
 from bayplan.model.queued_gang import Admission
 from bayplan.model.quota import Cell
-from bayplan.runtime.controllers.admission.controller import AdmissionRole
+from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.scheduling.admission.cycle import decide_admissions
-from bayplan.scheduling.admission.simulation import Load, Round
+from bayplan.scheduling.admission.simulation import AdmissionSimulation, GangLoad
 from bayplan.simulator.plays.gangs import Simulation
-from bayplan.state.admission.queues import Lines
-from bayplan.state.admission.quota_tree import Books
+from bayplan.state.admission.queues import PendingQueues
+from bayplan.state.admission.quota_tree import QuotaTree
 from bayplan.state.admission.state import AdmissionState
-from bayplan.state.admission.usage import Holding, Holdings
+from bayplan.state.admission.usage import AdmittedUsage, GangUsage
 from tests.simulation.trying import violations
 
 SEEDS = (3, 17, 25, 29, 43, 49)
@@ -44,41 +44,41 @@ def breaks(monkeypatch: pytest.MonkeyPatch, change: Callable[[Admit], Admit]) ->
 
 
 def test_an_admission_that_takes_no_quota_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def use(self: Books, queue: str, amounts: Mapping[Cell, int], sign: int = 1) -> None:
+    def use(self: QuotaTree, queue: str, amounts: Mapping[Cell, int], sign: int = 1) -> None:
         """Nothing is ever counted."""
 
-    monkeypatch.setattr(Books, "use", use)
+    monkeypatch.setattr(QuotaTree, "use", use)
     assert " uses " in first_violation(" uses ")
 
 
 @pytest.mark.long
 def test_quota_that_is_never_given_back_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    give_back = Holdings.give_back
+    give_back = AdmittedUsage.give_back
 
-    def keep(self: Holdings, ref: Ref) -> Holding | None:
+    def keep(self: AdmittedUsage, ref: Ref) -> GangUsage | None:
         found = give_back(self, ref)
         if found is not None and self.made is not None:
             self.made.use(found.queue, found.quota)
         return found
 
-    monkeypatch.setattr(Holdings, "give_back", keep)
+    monkeypatch.setattr(AdmittedUsage, "give_back", keep)
     assert "the books say" in first_violation("the books say")
 
 
 @pytest.mark.long
 def test_a_gang_that_is_never_woken_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Lines, "wake", lambda self, queue, *, room=False: None)
+    monkeypatch.setattr(PendingQueues, "wake", lambda self, queue, *, room=False: None)
     assert "would be admitted but waits" in first_violation("would be admitted", calm=True)
 
 
 @pytest.mark.long
 def test_two_gangs_of_one_round_that_get_the_same_room_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def apply(self: Round, queue: str, load: Load, sign: int = 1) -> None:
+    def apply(self: AdmissionSimulation, queue: str, load: GangLoad, sign: int = 1) -> None:
         """Whoever comes later does not see what those before it took."""
 
-    monkeypatch.setattr(Round, "apply", apply)
-    monkeypatch.setattr(Round, "fits_quota", lambda self, queue, quota: True)
-    monkeypatch.setattr(Round, "fits_spots", lambda self, wanted: True)
+    monkeypatch.setattr(AdmissionSimulation, "apply", apply)
+    monkeypatch.setattr(AdmissionSimulation, "fits_quota", lambda self, queue, quota: True)
+    monkeypatch.setattr(AdmissionSimulation, "fits_spots", lambda self, wanted: True)
     found = first_violation("promised", (34, 112, 202))  # rare: few seeds bring two so close together
     assert " uses " in found or "promised" in found
 
@@ -129,16 +129,16 @@ def test_a_gang_that_was_told_to_leave_and_stays_is_caught(monkeypatch: pytest.M
 
 @pytest.mark.long
 def test_a_gang_that_leaves_in_vain_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def only_evict(self: AdmissionRole, plan: Plan, now: float) -> Iterator[Write]:
+    def only_evict(self: AdmissionController, plan: Plan, now: float) -> Iterator[Write]:
         """Those that others left for are never admitted."""
-        made_room = {a.by.gang.source for a in plan.actions if isinstance(a, Evict) and a.by is not None}
+        made_room = {a.by.gang.source for a in plan.actions if isinstance(a, EvictGang) and a.by is not None}
         vain.update(made_room)
         rest = Plan(tuple(a for a in plan.actions if not (isinstance(a, Admit) and a.gang in vain)))
         return encode(self, rest, now)
 
     vain: set[Ref] = set()
-    encode = AdmissionRole.encode
-    monkeypatch.setattr(AdmissionRole, "encode", only_evict)
+    encode = AdmissionController.encode
+    monkeypatch.setattr(AdmissionController, "encode", only_evict)
     found = first_violation("in vain", (65, 93), calm=True)
     assert "in vain" in found
 

@@ -11,10 +11,10 @@ import pytest
 from bayplan.model.plan import Bind, Plan
 from bayplan.placement.subgroups.whole_gang import tree_seats
 from bayplan.scheduling.binding.cycle import decide_gangs
-from bayplan.simulator.core.report import Report
+from bayplan.simulator.core.report import SeedReport
 from bayplan.simulator.plays.gangs import Simulation
 from bayplan.state.cluster.ledger import Ledger
-from bayplan.state.scheduling.queue import Line
+from bayplan.state.scheduling.queue import SchedulingQueue
 from bayplan.state.scheduling.state import SchedulingState
 from tests.simulation.trying import check_same_bytes, violations
 
@@ -22,7 +22,7 @@ SEEDS = range(24)  # `make sim` runs a thousand
 
 
 @cache
-def report_of(seed: int) -> Report:
+def report_of(seed: int) -> SeedReport:
     return Simulation(seed).run()
 
 
@@ -71,7 +71,7 @@ def test_a_scheduler_that_starts_half_a_gang_is_caught(monkeypatch: pytest.Monke
 
 @pytest.mark.long
 def test_a_scheduler_that_never_wakes_a_gang_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Line, "wake", lambda self, hints, now: None)
+    monkeypatch.setattr(SchedulingQueue, "wake", lambda self, hints, now: None)
     monkeypatch.setattr("bayplan.state.scheduling.state_machine.FLUSH_SECONDS", float("inf"))
     assert "would fit but waits" in first_violation("would fit but waits")
 

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from bayplan.simulator.__main__ import GANGS, JOBS, PLAYS, PODS, TREES, _summary, run_seed
-from bayplan.simulator.core.report import Report
+from bayplan.simulator.core.report import SeedReport
 from bayplan.simulator.core.thrown_errors import DECIDE, DECODE, ENCODE, RECONCILE, SEAMS
 from tests.simulation.trying import check_same_bytes, check_sound
 
@@ -22,7 +22,7 @@ RUNS = [(play, seed) for play, seeds in SEEDS.items() for seed in seeds]
 
 
 @cache
-def report_of(play: str, seed: int) -> Report:
+def report_of(play: str, seed: int) -> SeedReport:
     return run_seed(seed, play, throw=True)
 
 
@@ -59,6 +59,6 @@ def test_the_seams_that_errors_are_thrown_through_are_there() -> None:
 def test_the_command_that_repeats_a_failing_seed_throws_as_the_run_did(
     throw: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _summary(JOBS, [Report(7, violations=["something is wrong"])], throw) == 1
+    assert _summary(JOBS, [SeedReport(7, violations=["something is wrong"])], throw) == 1
     again = "python -m bayplan.simulator --play jobs --seed 7" + (" --throw" if throw else "") + "\n"
     assert again in capsys.readouterr().out

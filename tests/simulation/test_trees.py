@@ -10,22 +10,22 @@ import pytest
 
 from bayplan.dialects.kai.api import wire
 from bayplan.dialects.kai.api.pod_group import PodGroup
-from bayplan.model.plan import Bind, Displace, Plan, Refuse
+from bayplan.model.plan import Bind, Plan, PreemptPod, ReportUnschedulable
 from bayplan.model.profile import Profile
-from bayplan.model.scheduling_rejection import Hindrance
+from bayplan.model.scheduling_rejection import RejectionReason
 from bayplan.model.watchdog import Watchdog
 from bayplan.runtime.controllers.scheduler.pod_group_status import GroupStatuses
 from bayplan.scheduling.attempt.nominations import priority_of
 from bayplan.scheduling.binding.cycle import decide_gangs
 from bayplan.scheduling.fair_share.accounts import Accounts
-from bayplan.scheduling.fair_share.preemption import FairRooms
-from bayplan.simulator.core.report import Report
+from bayplan.scheduling.fair_share.preemption import FairPreemptionSearch
+from bayplan.simulator.core.report import SeedReport
 from bayplan.simulator.subgroups.run import TreesSimulation
 from bayplan.state.cluster.ledger import Ledger
-from bayplan.state.scheduling.fair_usage import FairBook
-from bayplan.state.scheduling.gang_state import Crew
-from bayplan.state.scheduling.queue import Line
-from bayplan.state.scheduling.snapshot import Look
+from bayplan.state.scheduling.fair_usage import FairUsage
+from bayplan.state.scheduling.gang_state import GangState
+from bayplan.state.scheduling.queue import SchedulingQueue
+from bayplan.state.scheduling.snapshot import SchedulingSnapshot
 from bayplan.state.scheduling.state_machine import GangStateMachine
 from tests.simulation.trying import check_same_bytes, check_sound, happened, violations
 
@@ -35,7 +35,7 @@ READ = wire.pod_group
 
 
 @cache
-def report_of(seed: int) -> Report:
+def report_of(seed: int) -> SeedReport:
     return TreesSimulation(seed).run()
 
 
@@ -71,7 +71,7 @@ def test_a_scheduler_that_forgets_what_it_decided_is_caught(monkeypatch: pytest.
 
 @pytest.mark.long
 def test_a_scheduler_that_starts_groups_in_part_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def most(look: Look, profile: Profile, now: float, watchdog: Watchdog) -> Plan:
+    def most(look: SchedulingSnapshot, profile: Profile, now: float, watchdog: Watchdog) -> Plan:
         """The second pod of each leaf is never bound."""
         plan = decide_gangs(look, profile, now, watchdog)
         kept = [a for a in plan.actions if not (isinstance(a, Bind) and a.pod.key.name.endswith("-1"))]
@@ -83,7 +83,7 @@ def test_a_scheduler_that_starts_groups_in_part_is_caught(monkeypatch: pytest.Mo
 
 @pytest.mark.long
 def test_parts_of_a_tree_that_are_in_two_domains_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def anywhere(found: wire.PodGroupWire) -> PodGroup:
+    def anywhere(found: wire.KaiPodGroupWire) -> PodGroup:
         """The group itself stays in its domain, its sub-groups do not."""
         group = READ(found)
         return replace(group, sub_groups=tuple(replace(one, constraint=None) for one in group.sub_groups))
@@ -101,7 +101,7 @@ def test_a_group_in_two_domains_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.long
 def test_elastic_segments_that_hold_up_their_group_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def eager(found: wire.PodGroupWire) -> PodGroup:
+    def eager(found: wire.KaiPodGroupWire) -> PodGroup:
         """Every sub-group needs a pod."""
         group = READ(found)
         parts = (replace(one, minimum=max(one.minimum, 1)) for one in group.sub_groups)
@@ -113,7 +113,7 @@ def test_elastic_segments_that_hold_up_their_group_are_caught(monkeypatch: pytes
 
 @pytest.mark.long
 def test_a_scheduler_that_wakes_nobody_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Line, "wake", lambda self, hints, now: None)
+    monkeypatch.setattr(SchedulingQueue, "wake", lambda self, hints, now: None)
     assert "though there is room" in first_violation("though there is room")
 
 
@@ -129,7 +129,7 @@ def test_a_scheduler_that_does_not_hear_who_may_have_to_go_now_is_caught(
 def test_a_scheduler_that_does_not_hear_of_queues_that_grow_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(FairBook, "outgrown", lambda self: False)
+    monkeypatch.setattr(FairUsage, "outgrown", lambda self: False)
     assert "make room but waits" in first_violation("make room but waits", 145, calm=False)
 
 
@@ -156,8 +156,8 @@ def test_those_who_yield_to_their_equals_are_caught(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.long
 def test_a_queue_that_takes_what_is_anothers_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FairRooms, "_may_be_taken", lambda self, turn, queue, left: True)
-    monkeypatch.setattr(FairRooms, "_is_fair", lambda self, turn, go: True)
+    monkeypatch.setattr(FairPreemptionSearch, "_may_be_taken", lambda self, turn, queue, left: True)
+    monkeypatch.setattr(FairPreemptionSearch, "_is_fair", lambda self, turn, go: True)
     assert "cpu of its" in first_violation("cpu of its", 22)
 
 
@@ -179,12 +179,12 @@ def test_a_group_that_is_broken_up_is_caught(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.long
 def test_those_who_are_sent_away_in_vain_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def hasty(look: Look, profile: Profile, now: float, watchdog: Watchdog) -> Plan:
+    def hasty(look: SchedulingSnapshot, profile: Profile, now: float, watchdog: Watchdog) -> Plan:
         """Whoever does not fit sends a less important gang away, whether that helps or not."""
         plan = decide_gangs(look, profile, now, watchdog)
-        more: list[Displace] = []
+        more: list[PreemptPod] = []
         for action in plan.actions:
-            if isinstance(action, Refuse) and action.why.hindrance is Hindrance.NO_ROOM:
+            if isinstance(action, ReportUnschedulable) and action.why.hindrance is RejectionReason.NO_ROOM:
                 mine = look.charters[action.gang]
                 weak = [
                     ref
@@ -194,7 +194,7 @@ def test_those_who_are_sent_away_in_vain_are_caught(monkeypatch: pytest.MonkeyPa
                     and any(key in look.pods for key in look.members.get(ref, ()))
                 ]  # fmt: skip
                 pods = (look.pods.get(key) for ref in weak[:1] for key in look.members[ref])
-                more += [Displace(pod, action.gang, action.uid) for pod in pods if pod and not pod.leaving]
+                more += [PreemptPod(pod, action.gang, action.uid) for pod in pods if pod and not pod.leaving]
         return Plan((*plan.actions, *more))
 
     monkeypatch.setattr(DECIDE, hasty)
@@ -209,7 +209,7 @@ def test_a_group_that_stays_below_its_minimum_is_caught(monkeypatch: pytest.Monk
 
 @pytest.mark.long
 def test_a_group_that_is_taken_back_though_it_is_whole_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Crew, "has_fallen", property(lambda crew: bool(crew.standing)))
+    monkeypatch.setattr(GangState, "has_fallen", property(lambda crew: bool(crew.standing)))
     assert "is taken back, though" in first_violation("is taken back, though")
 
 
@@ -233,5 +233,5 @@ def test_a_scheduler_that_never_gives_back_is_caught(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.long
 def test_shares_that_are_never_given_back_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FairBook, "lost", lambda self, key: False)
+    monkeypatch.setattr(FairUsage, "lost", lambda self, key: False)
     assert "what each queue has" in first_violation("what each queue has")

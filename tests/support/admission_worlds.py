@@ -6,20 +6,27 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from bayplan.model.assignment import Assignment, Share
+from bayplan.model.assignment import Assignment, DomainAssignment
 from bayplan.model.change import (
-    DemandSeen,
-    EntranceSeen,
     FlavorSeen,
+    NamespaceQueueSeen,
     NodeSeen,
+    QueuedGangSeen,
     QueueSeen,
     QuotaNodeSeen,
     TopologySeen,
 )
 from bayplan.model.gang import Gang, Group, PodSet, Ref
 from bayplan.model.node import HOSTNAME, Node, Topology
-from bayplan.model.queued_gang import Admission, Ask, Delayed, Demand, Given, Verdict
-from bayplan.model.quota import Entrance, Flavor, Queue, Quota, QuotaNode, ResourceGroup, Stop
+from bayplan.model.queued_gang import (
+    Admission,
+    CheckStatus,
+    Delayed,
+    PodSetAdmission,
+    QueuedGang,
+    QuotaRequest,
+)
+from bayplan.model.quota import Flavor, NamespaceQueue, Queue, Quota, QuotaNode, ResourceGroup, StopPolicy
 from bayplan.state.admission.state import AdmissionState
 
 RACK = "rack"
@@ -42,16 +49,16 @@ def demand(
     host: str = "",
     entrance: tuple[str, str] = ("ns", "main"),
     delayed: Delayed | None = None,
-    verdicts: tuple[Verdict, ...] = (),
+    verdicts: tuple[CheckStatus, ...] = (),
     **more: Any,
-) -> Demand:
+) -> QueuedGang:
     """A gang of one pod; `given` is the queue that gave it quota, `host` where it stands."""
     pod_set = PodSet("main", 1, 1, {"cpu": cpu})
-    place = Assignment((HOSTNAME,), (Share((host,), 1),)) if host else None
-    admission = Admission(given, (Given("main", 1, {"cpu": "f"}, {"cpu": cpu}, place, delayed),))
-    return Demand(
+    place = Assignment((HOSTNAME,), (DomainAssignment((host,), 1),)) if host else None
+    admission = Admission(given, (PodSetAdmission("main", 1, {"cpu": "f"}, {"cpu": cpu}, place, delayed),))
+    return QueuedGang(
         Gang(Ref("kueue", "Workload", entrance[0], name), Group("", (pod_set,), 1), uid=f"uid-{name}"),
-        (Ask("main", 1, {"cpu": cpu}),),
+        (QuotaRequest("main", 1, {"cpu": cpu}),),
         entrance,
         admission=admission if given else None,
         admitted=admitted,
@@ -68,7 +75,7 @@ def world(*queues: Queue, topology: str = "") -> AdmissionState:
     for one in queues:
         state.apply(QueueSeen(one))
     if queues:
-        state.apply(EntranceSeen(Entrance("ns", "main", queues[0].name)))
+        state.apply(NamespaceQueueSeen(NamespaceQueue("ns", "main", queues[0].name)))
     return state
 
 
@@ -81,9 +88,9 @@ def racks(state: AdmissionState, sizes: Mapping[str, int], cpu: int = 4000) -> N
             state.apply(NodeSeen(Node(name, {RACK: rack, HOSTNAME: name}, {"cpu": cpu, "pods": 10})))
 
 
-def see(state: AdmissionState, *demands: Demand) -> None:
+def see(state: AdmissionState, *demands: QueuedGang) -> None:
     for one in demands:
-        state.apply(DemandSeen(one))
+        state.apply(QueuedGangSeen(one))
 
 
 def share_quota(state: AdmissionState, name: str, parent: str = "", cpu: int = 0) -> None:
@@ -91,4 +98,4 @@ def share_quota(state: AdmissionState, name: str, parent: str = "", cpu: int = 0
 
 
 def stop(state: AdmissionState, name: str = "main") -> None:
-    state.apply(EntranceSeen(Entrance("ns", name, "q", Stop.HOLD)))
+    state.apply(NamespaceQueueSeen(NamespaceQueue("ns", name, "q", StopPolicy.HOLD)))

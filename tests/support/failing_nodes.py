@@ -16,9 +16,9 @@ from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.pods.node_health import HealthRules
 from bayplan.model.node import HOSTNAME
 from bayplan.model.profile import Profile
-from bayplan.runtime.controllers.admission.controller import AdmissionRole
-from bayplan.runtime.controllers.node_health.controller import NodeHealthRole
-from bayplan.runtime.core.controller import Role
+from bayplan.runtime.controllers.admission.controller import AdmissionController
+from bayplan.runtime.controllers.node_health.controller import NodeHealthController
+from bayplan.runtime.core.controller import Controller
 from bayplan.runtime.core.loop import Loop
 from tests.support.kueue_workloads import conditions
 from tests.support.queued_cluster import EVENTS, NOW, Object, QueuedCluster, furnish, host, workload
@@ -33,7 +33,10 @@ class World:
     """A loop that admits, and looks after nodes."""
 
     def __init__(
-        self, profile: Profile | None = None, rules: HealthRules | None = None, others: Sequence[Role] = ()
+        self,
+        profile: Profile | None = None,
+        rules: HealthRules | None = None,
+        others: Sequence[Controller] = (),
     ) -> None:
         store = store_at(NOW)
         define(store)
@@ -41,8 +44,8 @@ class World:
         self.cluster = QueuedCluster(store, Path("unused"))
         furnish(self.cluster)
         self.backend = Flaky(store)
-        self.health = NodeHealthRole(rules)
-        self.loop = Loop(self.backend, [AdmissionRole(profile), self.health, *others], Silent())
+        self.health = NodeHealthController(rules)
+        self.loop = Loop(self.backend, [AdmissionController(profile), self.health, *others], Silent())
         self.now = NOW
         self.pass_time()
 

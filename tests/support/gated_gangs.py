@@ -9,7 +9,7 @@ import msgspec
 
 from bayplan.dialects.kube.decode.wire import PodWire
 from bayplan.dialects.kueue.names.annotations import TOPOLOGY_GATE
-from bayplan.dialects.kueue.pods.ungating import Placed, placed, ungatings
+from bayplan.dialects.kueue.pods.ungating import AdmittedPlacement, placed, ungatings
 from bayplan.model.assignment import Path
 from bayplan.model.node import HOSTNAME
 
@@ -111,7 +111,7 @@ def where(
 ) -> dict[str, str]:
     """The host that each pod is sent to now."""
     places = placed(workload)
-    assert isinstance(places, Placed)
+    assert isinstance(places, AdmittedPlacement)
     answer = ungatings(places, [wire(one) for one in pods], expected or {})
     assert not answer.trouble
     return {one.pod.metadata.name: one.place[-1] for one in answer.pods}

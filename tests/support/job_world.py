@@ -10,16 +10,20 @@ from bayplan.assembly.in_process_webhooks import ask_our_functions
 from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
-from bayplan.backends.fake_controllers.controller_manager import CONTROLLERS, Controller, Crew
+from bayplan.backends.fake_controllers.controller_manager import (
+    CONTROLLERS,
+    FakeController,
+    FakeControllerManager,
+)
 from bayplan.backends.fake_controllers.definitions import definitions, of_anything
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.running import resource
-from bayplan.dialects.kueue.jobs.status import Patience
+from bayplan.dialects.kueue.jobs.status import PodsReadyPolicy
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.model.node import HOSTNAME
-from bayplan.runtime.controllers.admission.controller import AdmissionRole
-from bayplan.runtime.controllers.jobs.controller import JobsRole
-from bayplan.runtime.controllers.ungating import UngatingRole
+from bayplan.runtime.controllers.admission.controller import AdmissionController
+from bayplan.runtime.controllers.jobs.controller import JobsController
+from bayplan.runtime.controllers.ungating import UngatingController
 from bayplan.runtime.core.clock import VirtualClock
 from bayplan.runtime.core.loop import Loop
 from bayplan.simulator.core.objects import GPU, RACK, node, topology
@@ -45,9 +49,9 @@ class JobWorld:
     def __init__(
         self,
         gpus: int = 16,
-        patience: Patience | None = None,
+        patience: PodsReadyPolicy | None = None,
         tas: bool = True,
-        operators: Sequence[Controller] = (),
+        operators: Sequence[FakeController] = (),
     ) -> None:
         self.clock = VirtualClock()
         uids, endings = count(1), count(1)
@@ -57,15 +61,17 @@ class JobWorld:
         for definition in (*definitions(), *(of_anything(one.kind) for one in operators)):
             self.store.create(DEFINITIONS, definition)
         self._furnish(gpus, tas)
-        self.crew = Crew(EmbeddedBackend(self.store), (*CONTROLLERS, *operators))
+        self.crew = FakeControllerManager(EmbeddedBackend(self.store), (*CONTROLLERS, *operators))
         self.patience = patience
         self.restart()
 
     def restart(self) -> None:
         """Bayplan begins anew, knowing nothing."""
         self.backend = EmbeddedBackend(self.store)
-        self.jobs_role = JobsRole(self.patience)
-        self.loop = Loop(self.backend, (AdmissionRole(), self.jobs_role, UngatingRole(0.0)), Silent())
+        self.jobs_role = JobsController(self.patience)
+        self.loop = Loop(
+            self.backend, (AdmissionController(), self.jobs_role, UngatingController(0.0)), Silent()
+        )
 
     def _furnish(self, gpus: int, tas: bool) -> None:
         self.store.create(api_kinds.TOPOLOGIES, topology())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bayplan.dialects.kai.api.pod_group import PodGroup
-from bayplan.dialects.kai.grouper.defaults import Settings
+from bayplan.dialects.kai.grouper.defaults import GrouperSettings
 from bayplan.dialects.kai.grouper.dispatch import Grouped, group_pod
 
 Object = dict[str, Any]
@@ -46,7 +46,7 @@ def made(one: Object, *owners: Object, around: tuple[Object, ...] = (), **settin
     def pods(namespace: str, labels: Any) -> list[Object]:
         return [o for o in around if o["kind"] == "Pod" and labels.items() <= o["metadata"]["labels"].items()]
 
-    return group_pod(one, owners, find=find, pods=pods, settings=Settings(**settings))
+    return group_pod(one, owners, find=find, pods=pods, settings=GrouperSettings(**settings))
 
 
 def group(one: Object, *owners: Object, around: tuple[Object, ...] = (), **settings: Any) -> PodGroup:

@@ -13,9 +13,9 @@ from bayplan.backends.fake_controllers.definitions import of_anything
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kai.api.names import POD_GROUP, POD_GROUP_NAME, QUEUE, SUB_GROUP_NAME, TOPOLOGY
 from bayplan.dialects.kai.grouper.owner_kinds import OWNER_KINDS
-from bayplan.runtime.controllers.pod_grouper.controller import GrouperRole
-from bayplan.runtime.controllers.scheduler.controller import SchedulerRole
-from bayplan.runtime.core.controller import Role
+from bayplan.runtime.controllers.pod_grouper.controller import PodGrouperController
+from bayplan.runtime.controllers.scheduler.controller import SchedulerController
+from bayplan.runtime.core.controller import Controller
 from bayplan.runtime.core.journal import FileJournal, MemoryJournal
 from bayplan.runtime.core.loop import Loop
 from tests.support.pod_site import NODES, PODS, START, Object, PodSite
@@ -33,7 +33,7 @@ class Site(PodSite):
         racks: Sequence[int] = (2, 2),
         *,
         defined: bool = True,
-        grouper: GrouperRole | None = None,
+        grouper: PodGrouperController | None = None,
         journal: FileJournal | None = None,
     ) -> None:
         self.now = START
@@ -49,9 +49,9 @@ class Site(PodSite):
         operated = [one for one in OWNER_KINDS if one.kind in OPERATED] if grouper else []
         for kind in operated:
             self.store.create(DEFINITIONS, of_anything(kind))
-        self.role = SchedulerRole(awaits_grouper=grouper is not None)
+        self.role = SchedulerController(awaits_grouper=grouper is not None)
         self.journal = journal or MemoryJournal()
-        roles: tuple[Role, ...] = (self.role,) if grouper is None else (grouper, self.role)
+        roles: tuple[Controller, ...] = (self.role,) if grouper is None else (grouper, self.role)
         self.loop = Loop(EmbeddedBackend(self.store), roles, self.journal)
 
     def node(self, name: str, rack: str, zone: str, cpu: int = 2) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from bayplan.model.assignment import Assignment, Share
+from bayplan.model.assignment import Assignment, DomainAssignment
 from bayplan.model.gang import Gang, Group, PodSet, Ref
 from bayplan.model.node import HOSTNAME
-from bayplan.model.queued_gang import Admission, Ask, Delayed, Demand, Given
+from bayplan.model.queued_gang import Admission, Delayed, PodSetAdmission, QueuedGang, QuotaRequest
 
 NOW = 1_000_000.0
 NOW_TEXT = "1970-01-12T13:46:40Z"
@@ -37,9 +37,9 @@ def conditions(status: Object | None) -> dict[str, tuple[str, str, str]]:
 
 
 def admission(delayed: Delayed | None = None, host: str | None = "x1", queue: str = "tas-main") -> Admission:
-    place = Assignment(("rack", HOSTNAME), (Share(("r1", host), 1),)) if host else None
+    place = Assignment(("rack", HOSTNAME), (DomainAssignment(("r1", host), 1),)) if host else None
     flavors, usage = {"cpu": "tas-default", "memory": "tas-default"}, {"cpu": 500, "memory": 2 << 30}
-    return Admission(queue, (Given("one", 1, flavors, usage, place, delayed),))
+    return Admission(queue, (PodSetAdmission("one", 1, flavors, usage, place, delayed),))
 
 
 def demand(
@@ -50,7 +50,7 @@ def demand(
     given: Admission | None = None,
     failed: tuple[str, ...] = (),
     labels: dict[str, str] | None = None,
-) -> Demand:
+) -> QueuedGang:
     pod_set = PodSet("one", 2, 2, {"cpu": 500})
     gang = Gang(
         Ref("kueue", "Workload", "default", name),
@@ -59,5 +59,7 @@ def demand(
         priority=priority,
         uid=uid,
     )
-    asks = (Ask("one", 2, {"cpu": 500, "memory": 1 << 30}),)
-    return Demand(gang, asks, ("default", "main"), admission=given, failed_nodes=failed, labels=labels or {})
+    asks = (QuotaRequest("one", 2, {"cpu": 500, "memory": 1 << 30}),)
+    return QueuedGang(
+        gang, asks, ("default", "main"), admission=given, failed_nodes=failed, labels=labels or {}
+    )

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bayplan.runtime.core.api_object import Taken
+from bayplan.runtime.core.api_object import WriteConflict
 from bayplan.runtime.process.election import Election, Timing
 
 TIMING = Timing()
@@ -28,13 +28,13 @@ class Store:
     def create(self, body: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         self._called("create", seconds)
         if self.lease is not None:
-            raise Taken
+            raise WriteConflict
         return self._keep(body)
 
     def update(self, body: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         self._called("update", seconds)
         if self.lease is None or body["metadata"]["resourceVersion"] != str(self.version):
-            raise Taken
+            raise WriteConflict
         return self._keep(body)
 
     @property

@@ -6,10 +6,20 @@ from typing import Any
 
 import msgspec
 
-from bayplan.dialects.nrt.wire import TopologyWire
+from bayplan.dialects.nrt.wire import NodeTopologyWire
 from bayplan.model.node import Node
-from bayplan.model.numa import Alignment, Container, NodeZones, Policy, Role, Scope, Service, Zone, ZoneWants
-from bayplan.placement.numa.columns import ZoneColumns, zone_columns
+from bayplan.model.numa import (
+    Alignment,
+    ContainerRequest,
+    ContainerType,
+    NodeZones,
+    NumaRequest,
+    QosClass,
+    TopologyManagerPolicy,
+    TopologyManagerScope,
+    Zone,
+)
+from bayplan.placement.numa.columns import NumaColumns, zone_columns
 
 GPU = "nvidia.com/gpu"
 GI = 1 << 30
@@ -30,32 +40,32 @@ def amounts(**given: int) -> dict[str, int]:
 def report(
     *zones: dict[str, int],
     name: str = "n",
-    scope: Scope = Scope.CONTAINER,
+    scope: TopologyManagerScope = TopologyManagerScope.CONTAINER,
     numbers: tuple[int, ...] = (),
     **more: Any,
 ) -> NodeZones:
     """A node that insists on one zone; what its zones have left is all they have."""
     places = numbers or tuple(range(len(zones)))
     made = tuple(Zone(number, zone, zone) for number, zone in zip(places, zones, strict=True))
-    return NodeZones(name, made, Alignment(Policy.SINGLE_ZONE, scope), **more)
+    return NodeZones(name, made, Alignment(TopologyManagerPolicy.SINGLE_ZONE, scope), **more)
 
 
-def columns(*reports: NodeZones, stale: tuple[str, ...] = ()) -> ZoneColumns:
+def columns(*reports: NodeZones, stale: tuple[str, ...] = ()) -> NumaColumns:
     nodes = [Node(one.node, {}, dict.fromkeys(one.resources | {GPU}, 1 << 40)) for one in reports]
     return zone_columns(nodes, {one.node: one for one in reports}, stale)
 
 
-def container(name: str = "main", role: Role = Role.APP, **asked: int) -> Container:
-    return Container(name, tuple(amounts(**asked).items()), role)
+def container(name: str = "main", role: ContainerType = ContainerType.APP, **asked: int) -> ContainerRequest:
+    return ContainerRequest(name, tuple(amounts(**asked).items()), role)
 
 
-def pod(*containers: Container, service: Service = Service.GUARANTEED) -> ZoneWants:
-    return ZoneWants(service, containers)
+def pod(*containers: ContainerRequest, service: QosClass = QosClass.GUARANTEED) -> NumaRequest:
+    return NumaRequest(service, containers)
 
 
-def topology(**fields: Any) -> TopologyWire:
+def topology(**fields: Any) -> NodeTopologyWire:
     """A report as it comes over the wire."""
-    return msgspec.convert({"metadata": {"name": "n"}, **fields}, TopologyWire)
+    return msgspec.convert({"metadata": {"name": "n"}, **fields}, NodeTopologyWire)
 
 
 def wire_zone(name: str, **more: Any) -> dict[str, Any]:

@@ -10,13 +10,13 @@ from typing import Any
 from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
-from bayplan.dialects.api import Ended, Kind, Outcome, Write
+from bayplan.dialects.api import Ended, Kind, Write, WriteOutcome
 from bayplan.dialects.kube.decode.wire import NODES
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.names.api_kinds import CONFIGS
 from bayplan.dialects.kueue.provisioning.requests import REQUESTS, TEMPLATES
-from bayplan.runtime.controllers.admission.controller import AdmissionRole
-from bayplan.runtime.controllers.provisioning.controller import ProvisioningRole
+from bayplan.runtime.controllers.admission.controller import AdmissionController
+from bayplan.runtime.controllers.provisioning.controller import ProvisioningController
 from bayplan.runtime.core.loop import Loop
 from tests.support.kueue_workloads import conditions
 from tests.support.queued_cluster import (
@@ -58,7 +58,7 @@ class Unreliable(EmbeddedBackend):
             if self.happens:
                 super().submit([write])
                 self._outcomes.pop()
-            self._outcomes.append(Outcome(write, self.ended))
+            self._outcomes.append(WriteOutcome(write, self.ended))
 
 
 class World:
@@ -98,9 +98,9 @@ class World:
 
     def begin(self) -> None:
         """Start, or start again knowing nothing."""
-        self.role = ProvisioningRole()
+        self.role = ProvisioningController()
         self.backend = Unreliable(self.store)
-        self.loop = Loop(self.backend, [AdmissionRole(), self.role], Silent())
+        self.loop = Loop(self.backend, [AdmissionController(), self.role], Silent())
 
     def pass_time(self, seconds: float = 0.0) -> None:
         self.now += seconds

@@ -17,7 +17,7 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from bayplan.backends.definitions import define
-from bayplan.backends.embedded.http.server import Face
+from bayplan.backends.embedded.http.server import ApiServer
 from bayplan.backends.embedded.storage.store import Store
 from bayplan.cli.commands.main import main
 from bayplan.dialects.api import Kind
@@ -186,7 +186,7 @@ def queued_cluster(folder: Path, *, defined: bool = True) -> Iterator[QueuedClus
     store = store_at(NOW - 600)
     if defined:
         define(store)
-    face = Face(store, threading.RLock()).start()
+    face = ApiServer(store, threading.RLock()).start()
     face.write_kubeconfig(folder / "kubeconfig")
     try:
         yield QueuedCluster(store, folder / "kubeconfig")

@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from bayplan.backends.fake_controllers.controller_manager import Controller
+from bayplan.backends.fake_controllers.controller_manager import FakeController
 from bayplan.backends.fake_controllers.objects import (
     PODS,
     create,
@@ -98,8 +98,8 @@ def reconcile_job(job: Object, clusters: Sequence[Object], now: str) -> Iterator
 
 
 OPERATORS = (
-    Controller(CLUSTERS, (PODS,), reconcile_cluster),
-    Controller(JOBS, (CLUSTERS,), reconcile_job),
+    FakeController(CLUSTERS, (PODS,), reconcile_cluster),
+    FakeController(JOBS, (CLUSTERS,), reconcile_job),
 )
 
 

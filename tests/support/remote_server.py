@@ -17,8 +17,8 @@ from msgspec import Struct
 
 from bayplan.backends.remote.access import Access
 from bayplan.backends.remote.backend import RemoteBackend
-from bayplan.backends.remote.reflector import Patience
-from bayplan.dialects.api import Event, Happened, Kind, Outcome, Write
+from bayplan.backends.remote.reflector import WatchTimeouts
+from bayplan.dialects.api import Event, Happened, Kind, Write, WriteOutcome
 from bayplan.runtime.webhooks.http_server import Address
 from tests.support.listening import free_address
 
@@ -26,7 +26,7 @@ Object = dict[str, Any]
 Answerer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 LONG = 20.0  # seconds; only a test that fails waits so long
-HASTY = Patience(
+HASTY = WatchTimeouts(
     stream_lists=False,
     silence_seconds=LONG,
     list_silence_seconds=LONG,
@@ -136,7 +136,7 @@ class Watcher:
     def __init__(self, backend: RemoteBackend, log: list[str], restarts: list[tuple[str, str]]) -> None:
         self.backend, self.log, self.restarts = backend, log, restarts
         self.events: list[Event] = []
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[WriteOutcome] = []
 
     def until(self, holds: Callable[[], bool]) -> None:
         deadline = time.monotonic() + LONG
@@ -149,7 +149,7 @@ class Watcher:
     def synced(self, times: int = 1) -> None:
         self.until(lambda: self.told().count("synced") >= times)
 
-    def write(self, *writes: Write) -> list[Outcome]:
+    def write(self, *writes: Write) -> list[WriteOutcome]:
         before = len(self.outcomes)
         self.backend.submit(writes)
         self.until(lambda: len(self.outcomes) >= before + len(writes))
@@ -165,7 +165,7 @@ def watching(
     server: Server,
     *kinds: Kind,
     access: Access | None = None,
-    patience: Patience = HASTY,
+    patience: WatchTimeouts = HASTY,
     seconds: float = LONG,
     in_flight_max: int = 64,
 ) -> Iterator[Watcher]:

@@ -8,20 +8,20 @@ from typing import Any
 
 from bayplan.model.change import (
     Change,
-    CharterSeen,
+    GangSpecSeen,
     NodeSeen,
     PodSeen,
     TopologySeen,
 )
 from bayplan.model.gang import Group, Locality, PodSet, Ref
-from bayplan.model.gang_spec import Charter
+from bayplan.model.gang_spec import GangSpec
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
-from bayplan.model.plan import Bind, Plan, Refuse
+from bayplan.model.plan import Bind, Plan, ReportUnschedulable
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.pod_spec import Shape, Wants
+from bayplan.model.pod_spec import PodSignature, PodSpec
 from bayplan.model.profile import Profile
 from bayplan.scheduling.binding.cycle import decide_gangs
-from bayplan.state.scheduling.queue import Place
+from bayplan.state.scheduling.queue import EntryState
 from bayplan.state.scheduling.state import SchedulingState
 
 RACKS = Topology("dc", ("rack", HOSTNAME))
@@ -36,23 +36,23 @@ def ref(name: str) -> Ref:
     return Ref("test", "Job", "ns", name)
 
 
-def tree(name: str, pods: int, gpus: int = 2, required: str | None = None, priority: int = 0) -> CharterSeen:
+def tree(name: str, pods: int, gpus: int = 2, required: str | None = None, priority: int = 0) -> GangSpecSeen:
     """A gang made from a template: it is placed whole, by its tree."""
     main = PodSet("main", pods, pods, {"gpu": gpus}, Locality(required=required))
-    return CharterSeen(
-        Charter(
+    return GangSpecSeen(
+        GangSpec(
             ref(name), pods, priority=priority, leaves_whole=True, tree=Group("", (main,), 1), created=1.0
         )
     )
 
 
-def gang(name: str, minimum: int, **more: Any) -> CharterSeen:
-    return CharterSeen(Charter(ref(name), minimum, **{"created": 1.0, **more}))
+def gang(name: str, minimum: int, **more: Any) -> GangSpecSeen:
+    return GangSpecSeen(GangSpec(ref(name), minimum, **{"created": 1.0, **more}))
 
 
 def pod(of: str, rank: int, on: str = "", gpus: int = 2, priority: int = 0, **more: Any) -> PodSeen:
     key, amounts = PodKey("ns", f"{of}-{rank}"), {"gpu": gpus, PODS: 1}
-    wants = Wants(Shape("ns", amounts=tuple(amounts.items())), priority, gates=more.pop("gates", ()))
+    wants = PodSpec(PodSignature("ns", amounts=tuple(amounts.items())), priority, gates=more.pop("gates", ()))
     given: dict[str, Any] = {
         "gang": ref(of),
         "pod_set": "main",
@@ -84,7 +84,7 @@ def binds(plan: Plan) -> dict[str, str]:
     return {action.pod.key.name: action.node for action in plan.actions if isinstance(action, Bind)}
 
 
-def place_of(found: SchedulingState, name: str) -> Place | None:
+def place_of(found: SchedulingState, name: str) -> EntryState | None:
     return found.place_of(ref(name))
 
 
@@ -96,5 +96,5 @@ def ends(found: SchedulingState, plan: Plan, now: float = NOW, ended: str = "don
             found.apply(PodSeen(replace(found.store.pods[action.pod.key], node=action.node)))
 
 
-def refusals(plan: Plan) -> list[Refuse]:
-    return [action for action in plan.actions if isinstance(action, Refuse)]
+def refusals(plan: Plan) -> list[ReportUnschedulable]:
+    return [action for action in plan.actions if isinstance(action, ReportUnschedulable)]

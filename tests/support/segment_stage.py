@@ -12,7 +12,12 @@ from bayplan.assembly.in_process_webhooks import ask_our_functions
 from bayplan.backends.definitions import DEFINITIONS, definitions, is_of_groups
 from bayplan.backends.embedded.api.options import Deletion
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
-from bayplan.backends.fake_controllers.controller_manager import CONTROLLERS, Controller, Crew, Reconcile
+from bayplan.backends.fake_controllers.controller_manager import (
+    CONTROLLERS,
+    FakeController,
+    FakeControllerManager,
+    Reconcile,
+)
 from bayplan.backends.fake_controllers.definitions import of_anything
 from bayplan.backends.fake_controllers.objects import (
     create,
@@ -29,7 +34,7 @@ from bayplan.dialects.kai.grouper.owner_kinds import BY_NAME
 from bayplan.dialects.kai.grouper.training import JOB_NAME, REPLICA_TYPE
 from bayplan.dialects.kueue.names.api_kinds import LOCAL_QUEUES
 from bayplan.model.node import Node
-from bayplan.runtime.controllers.pod_grouper.controller import GrouperRole
+from bayplan.runtime.controllers.pod_grouper.controller import PodGrouperController
 from bayplan.testing import World
 from tests.support import ray_controllers
 from tests.support.kai_site import OPERATED, Site
@@ -49,7 +54,7 @@ class Stage(Site):
     """What users see of it is pods and groups; the drawing is the topology `hall`."""
 
     def __init__(self, drawn: World) -> None:
-        super().__init__((), grouper=GrouperRole(), defined=False)
+        super().__init__((), grouper=PodGrouperController(), defined=False)
         ask_our_functions(self.store)
         for definition in definitions():
             if is_of_groups(definition) or definition["spec"]["names"]["kind"] == LOCAL_QUEUES.kind:
@@ -62,10 +67,10 @@ class Stage(Site):
             self.store.create(NODES, node_object(node))
         self.labels = {node.name: node.labels for node in drawn.nodes}
         self.topology(HALL, drawn.topology.levels[:-1])
-        operators = [Controller(KINDS[name], (PODS,), operate) for name in TRAINING]
-        own = Controller(OWN, (PODS,), number)
+        operators = [FakeController(KINDS[name], (PODS,), operate) for name in TRAINING]
+        own = FakeController(OWN, (PODS,), number)
         ray = [replace(one, reconcile=numbered(one.reconcile)) for one in ray_controllers.OPERATORS]
-        self.crew = Crew(EmbeddedBackend(self.store), (*CONTROLLERS, *operators, *ray, own))
+        self.crew = FakeControllerManager(EmbeddedBackend(self.store), (*CONTROLLERS, *operators, *ray, own))
 
     # ── what people do ─────────────────────────────────────────────────────────────────────────────
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from bayplan.dialects.kube.gang_api.gates import FIRST, GROUP, VERSIONS
-from bayplan.runtime.core.api_object import Request
+from bayplan.runtime.core.api_object import ApiCall
 
 SECONDS = 10.0
 NONE = (
@@ -17,7 +17,7 @@ NONE = (
 )
 
 
-def gang_versions(request: Request) -> tuple[str, ...]:
+def gang_versions(request: ApiCall) -> tuple[str, ...]:
     """The versions that are served, the oldest first; none if nobody says."""
     status, body = request("GET", f"/apis/{GROUP}", b"", SECONDS)
     if status != 200:

@@ -15,11 +15,11 @@ import yaml
 from bayplan import __version__
 from bayplan.assembly import manifests
 from bayplan.assembly.crds import converted
-from bayplan.assembly.install_settings import ALL_ROLES, DEFAULTS_ROLE, IMAGE, SERVED_ROLES, Settings
+from bayplan.assembly.install_settings import ALL_ROLES, DEFAULTS_ROLE, IMAGE, SERVED_ROLES, InstallSettings
 from bayplan.backends.definitions import is_of_groups
 from bayplan.cli.config.options import EMPTY
 
-PLACEHOLDERS = Settings(
+PLACEHOLDERS = InstallSettings(
     namespace="{{ .Release.Namespace }}",
     image="{{ .Values.image }}",
     roles=ALL_ROLES,
@@ -130,7 +130,7 @@ def chart() -> dict[str, str]:
     return files
 
 
-def _templates(make: Callable[[Settings], list[Object]]) -> dict[str, str]:
+def _templates(make: Callable[[InstallSettings], list[Object]]) -> dict[str, str]:
     """Each object by its file, as it is with every choice that the values leave open."""
 
     def chosen(**choice: Any) -> dict[str, list[str]]:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from bayplan.assembly.manifests import Settings, webhook_configurations
+from bayplan.assembly.manifests import InstallSettings, webhook_configurations
 from bayplan.assembly.webhooks import REVIEWED_AS, LookUps, hook_name, registry
-from bayplan.backends.embedded.api.admission_hooks import Hook, Review, Verdict
+from bayplan.backends.embedded.api.admission_hooks import Hook, HookResponse, Review
 from bayplan.backends.embedded.schema.webhook_matching import matching
 from bayplan.backends.embedded.storage.store import Store
 from bayplan.dialects.api import Kind
@@ -19,8 +19,8 @@ from bayplan.runtime.controllers.jobs.cache import CLASSES
 from bayplan.runtime.webhooks.admission_review import Key, Object, Registry
 from bayplan.runtime.webhooks.live_objects import CONTROLLERS
 
-Decide = Callable[[Registry, Review], Verdict]
-DEFAULTS = Settings()
+Decide = Callable[[Registry, Review], HookResponse]
+DEFAULTS = InstallSettings()
 
 
 def ask_our_functions(store: Store) -> None:
@@ -57,7 +57,7 @@ def ask_our_functions(store: Store) -> None:
         store.admission.register(hook)
 
 
-def configured_hooks(registry: Registry, settings: Settings = DEFAULTS) -> list[Hook]:
+def configured_hooks(registry: Registry, settings: InstallSettings = DEFAULTS) -> list[Hook]:
     """A hook for each webhook that `bayplan install` configures, asked about the same writes only."""
     found = []
     for configuration in webhook_configurations(settings):
@@ -103,19 +103,19 @@ def hooks(registry: Registry) -> list[Hook]:
     ]
 
 
-def _mutated(registry: Registry, review: Review) -> Verdict:
+def _mutated(registry: Registry, review: Review) -> HookResponse:
     if review.object is None:
-        return Verdict()
+        return HookResponse()
     wanted = registry.mutated(_key(review), *_shown(registry, review))
-    return Verdict(object=_as(review.object["apiVersion"], wanted, registry))
+    return HookResponse(object=_as(review.object["apiVersion"], wanted, registry))
 
 
-def _validated(registry: Registry, review: Review) -> Verdict:
+def _validated(registry: Registry, review: Review) -> HookResponse:
     new, old = _shown(registry, review)
     errors = registry.problems(_key(review), new, old)
     if errors:
-        return Verdict(False, "; ".join(str(error) for error in errors), 422)
-    return Verdict(code=200, warnings=tuple(registry.advice(_key(review), new)))
+        return HookResponse(False, "; ".join(str(error) for error in errors), 422)
+    return HookResponse(code=200, warnings=tuple(registry.advice(_key(review), new)))
 
 
 def _shown(registry: Registry, review: Review) -> tuple[Any, Object | None]:

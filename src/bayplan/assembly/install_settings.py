@@ -11,7 +11,7 @@ from bayplan import __version__
 from bayplan.assembly.admission_policies import ADMINISTRATORS
 from bayplan.assembly.rbac import ROLES
 from bayplan.cli.config.options import EMPTY, kind_defaults
-from bayplan.runtime.controllers.pod_grouper.controller import GrouperRole
+from bayplan.runtime.controllers.pod_grouper.controller import PodGrouperController
 
 Object = dict[str, Any]
 
@@ -20,7 +20,7 @@ NAMESPACE = "bayplan-system"
 IMAGE = f"bayplan:{__version__}"
 ALL_ROLES = tuple(ROLES)
 """What replicas can do."""
-SERVED_ROLES = tuple(role for role in ROLES if role != GrouperRole.name)
+SERVED_ROLES = tuple(role for role in ROLES if role != PodGrouperController.name)
 """What they do by default: who has no pod groups sees nothing of them."""
 HEALTH_PORT = 8081
 WEBHOOK_PORT = 9443
@@ -32,7 +32,7 @@ CONFIG_FOLDER, CONFIG_FILE = "/etc/bayplan", "configuration.yaml"
 CERTIFICATE_FOLDER = "/etc/bayplan-metrics"
 """Where the Secret with the certificate for metrics is mounted."""
 METRICS_READER = f"{NAME}-metrics-reader"
-DEFAULTS_ROLE = f"{NAME}-{GrouperRole.name}-defaults"
+DEFAULTS_ROLE = f"{NAME}-{PodGrouperController.name}-defaults"
 CONFIG_DIGEST = "bayplan.dev/configuration-digest"
 """On the pods: another configuration makes other pods."""
 USER = 65532
@@ -44,7 +44,7 @@ LABELS = {**CHOSEN, "app.kubernetes.io/part-of": NAME}
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class InstallSettings:
     """What can be chosen. The chart fills them with its own placeholders."""
 
     namespace: str = NAMESPACE
@@ -93,7 +93,7 @@ class Settings:
         return self.defaults_text or kind_defaults(self.config)
 
 
-def made(version: str, kind: str, name: str, settings: Settings, **fields: Any) -> Object:
+def made(version: str, kind: str, name: str, settings: InstallSettings, **fields: Any) -> Object:
     """An object of ours in our namespace."""
     metadata = {"name": name, "namespace": settings.namespace, "labels": dict(LABELS)}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}

@@ -17,12 +17,12 @@ from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.embedded.http.kubeconfig_merge import Merged
-from bayplan.backends.embedded.http.server import Face
-from bayplan.backends.fake_controllers.controller_manager import Crew
+from bayplan.backends.embedded.http.server import ApiServer
+from bayplan.backends.fake_controllers.controller_manager import FakeControllerManager
 from bayplan.backends.fake_controllers.definitions import definitions
 from bayplan.cli.config.settings import DEFAULTS, Settings
 from bayplan.cli.render.misfit import brief
-from bayplan.dialects.errors import Trouble
+from bayplan.dialects.errors import ApiError
 from bayplan.dialects.kai.api.names import DIALECT as POD_GROUPS_DIALECT
 from bayplan.dialects.kube.decode.wire import NODES
 from bayplan.dialects.kube.encode.gang_messages import told
@@ -30,15 +30,15 @@ from bayplan.dialects.kueue.decode import scheduled_jobs
 from bayplan.model.assignment import Misfit
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME, Topology
-from bayplan.model.plan import Bind, Displace, Plan, Refuse
-from bayplan.model.scheduling_rejection import Standstill
-from bayplan.runtime.controllers.admission.controller import AdmissionRole
-from bayplan.runtime.controllers.jobs.controller import JobsRole
-from bayplan.runtime.controllers.node_health.controller import NodeHealthRole
-from bayplan.runtime.controllers.pod_grouper.controller import GrouperRole
-from bayplan.runtime.controllers.provisioning.controller import ProvisioningRole
-from bayplan.runtime.controllers.scheduler.controller import SchedulerRole
-from bayplan.runtime.controllers.ungating import UngatingRole
+from bayplan.model.plan import Bind, Plan, PreemptPod, ReportUnschedulable
+from bayplan.model.scheduling_rejection import SchedulingRejection
+from bayplan.runtime.controllers.admission.controller import AdmissionController
+from bayplan.runtime.controllers.jobs.controller import JobsController
+from bayplan.runtime.controllers.node_health.controller import NodeHealthController
+from bayplan.runtime.controllers.pod_grouper.controller import PodGrouperController
+from bayplan.runtime.controllers.provisioning.controller import ProvisioningController
+from bayplan.runtime.controllers.scheduler.controller import SchedulerController
+from bayplan.runtime.controllers.ungating import UngatingController
 from bayplan.runtime.core.clock import Clock
 from bayplan.runtime.core.containment import Containment
 from bayplan.runtime.core.loop import Loop
@@ -52,7 +52,7 @@ CONTROLLERS_USER = "system:serviceaccount:kube-system:controllers"
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ClusterShape:
     """How large the cluster is."""
 
     blocks: int = 4
@@ -65,10 +65,10 @@ class Shape:
         return self.blocks * self.racks * self.hosts
 
 
-class Ticker:
+class DecisionLog:
     """The last decisions in people's words; takes the place of a journal."""
 
-    def __init__(self, why: Callable[[Standstill, Ref], str]) -> None:
+    def __init__(self, why: Callable[[SchedulingRejection, Ref], str]) -> None:
         self.why = why
         self.lines: deque[tuple[float, str]] = deque(maxlen=DECISIONS_KEPT)
         self.decided = 0
@@ -82,9 +82,9 @@ class Ticker:
             match action:
                 case Bind(gang, _, node):
                     placed.setdefault(gang, []).append(node)
-                case Refuse(gang, why, news=True):
+                case ReportUnschedulable(gang, why, news=True):
                     self.say(now, f"{gang.kind} {gang.name} waits: {self.why(why, gang)}")
-                case Displace(pod, by):
+                case PreemptPod(pod, by):
                     self.say(now, f"Pod {pod.key.name} has to go for {by.kind} {by.name}")
         for gang, nodes in placed.items():
             hosts = sorted(set(nodes))
@@ -98,12 +98,12 @@ class Ticker:
         self.decided += 1
 
 
-class HomeCluster:
+class LocalCluster:
     """Everything that `bayplan up` starts. One thread steps crew and loop; the face has its own."""
 
     def __init__(
         self,
-        shape: Shape,
+        shape: ClusterShape,
         clock: Clock,
         port: int = 0,
         settings: Settings = DEFAULTS,
@@ -119,25 +119,29 @@ class HomeCluster:
             lambda: "".join(letters.choices("bcdfghjklmnpqrstvwxz", k=5)),
         )
         self._furnish(grouper)
-        self.ticker = Ticker(self.words)
+        self.ticker = DecisionLog(self.words)
         self.containment = Containment(self._report)
-        self.crew = Crew(EmbeddedBackend(self.store, self.lock, CONTROLLERS_USER), failed=self._contained)
+        self.crew = FakeControllerManager(
+            EmbeddedBackend(self.store, self.lock, CONTROLLERS_USER), failed=self._contained
+        )
         self.backend = EmbeddedBackend(self.store, self.lock, OUR_USER)
-        self.scheduler = SchedulerRole(
+        self.scheduler = SchedulerController(
             None,
             {DEFAULT_SCHEDULER: settings.profile} | settings.profiles,
             settings.zone_care,
             awaits_grouper=grouper,
             one_by_one={DEFAULT_SCHEDULER} - settings.profiles.keys(),
         )
-        self.admission = AdmissionRole(settings.profile, settings.resources, zone_care=settings.zone_care)
-        jobs = JobsRole(settings.patience_with_pods, settings.rulebook)
-        ungating = UngatingRole(settings.ungating.batch_seconds)
-        others = (ProvisioningRole(), jobs, ungating, NodeHealthRole(settings.nodes))
-        groups = (GrouperRole(settings.profiles, settings.grouper),) if grouper else ()
+        self.admission = AdmissionController(
+            settings.profile, settings.resources, zone_care=settings.zone_care
+        )
+        jobs = JobsController(settings.patience_with_pods, settings.rulebook)
+        ungating = UngatingController(settings.ungating.batch_seconds)
+        others = (ProvisioningController(), jobs, ungating, NodeHealthController(settings.nodes))
+        groups = (PodGrouperController(settings.profiles, settings.grouper),) if grouper else ()
         roles = (*groups, self.scheduler, self.admission, *others)
         self.loop = Loop(self.backend, roles, self.ticker, containment=self.containment)
-        self.face = Face(self.store, self.lock, port=port)
+        self.face = ApiServer(self.store, self.lock, port=port)
         self._merged: Merged | None = None  # the kubeconfig with our context
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bayplan-loop", daemon=True)
@@ -148,7 +152,7 @@ class HomeCluster:
         self.face.start()
         try:
             self._merged = self.face.merge_kubeconfig(kubeconfig)
-        except Trouble:
+        except ApiError:
             self.face.stop()
             raise
         self._thread.start()
@@ -184,7 +188,7 @@ class HomeCluster:
         cluster = clusters.get(misfit.topology)
         return brief(misfit, Topology("", (HOSTNAME,)) if cluster is None else cluster.topology)
 
-    def words(self, why: Standstill, gang: Ref) -> str:
+    def words(self, why: SchedulingRejection, gang: Ref) -> str:
         """Why a gang waits, in the words of `bayplan place` where it has some."""
         if gang.dialect == POD_GROUPS_DIALECT:
             return self.scheduler.told(gang, why)
@@ -218,7 +222,7 @@ class HomeCluster:
             self.store.create(plain, host)
 
 
-def nodes(shape: Shape) -> list[Object]:
+def nodes(shape: ClusterShape) -> list[Object]:
     """Ready hosts, named after where they stand."""
     found = []
     for block in range(shape.blocks):

@@ -21,7 +21,7 @@ from bayplan.assembly.install_settings import (
     SERVED_ROLES,
     WEBHOOK_PORT,
     WEBHOOKS,
-    Settings,
+    InstallSettings,
     made,
     made_clusterwide,
 )
@@ -30,7 +30,7 @@ from bayplan.assembly.rbac import (
     EVERYBODY,
     READING_METRICS,
     ROLES,
-    Right,
+    RbacRule,
     reading_defaults,
     rules,
 )
@@ -38,7 +38,7 @@ from bayplan.assembly.replicas import of_account, selector, service
 from bayplan.assembly.webhook_configurations import CONDITIONS, configurations
 from bayplan.assembly.webhooks import AUTHORITY_NAME, SECRET_NAME, SERVICE
 from bayplan.backends.definitions import definitions, is_of_groups
-from bayplan.runtime.controllers.pod_grouper.controller import GrouperRole
+from bayplan.runtime.controllers.pod_grouper.controller import PodGrouperController
 
 __all__ = [
     "ALL_ROLES",
@@ -51,7 +51,7 @@ __all__ = [
     "NAMESPACE",
     "SERVED_ROLES",
     "WEBHOOK_PORT",
-    "Settings",
+    "InstallSettings",
     "common",
     "custom_resources",
     "manifests",
@@ -64,7 +64,7 @@ Object = dict[str, Any]
 _RBAC = "rbac.authorization.k8s.io"
 
 
-def manifests(settings: Settings) -> list[Object]:
+def manifests(settings: InstallSettings) -> list[Object]:
     """Every object, in the order in which they can be created."""
     return [
         *custom_resources(settings),
@@ -74,7 +74,7 @@ def manifests(settings: Settings) -> list[Object]:
     ]
 
 
-def custom_resources(settings: Settings) -> list[Object]:
+def custom_resources(settings: InstallSettings) -> list[Object]:
     """The definitions. Those whose versions differ need our webhook to be served in more than one.
 
     Those of pod groups come with their role: others have kinds of these names too, and what
@@ -83,7 +83,7 @@ def custom_resources(settings: Settings) -> list[Object]:
     found = []
     for one in definitions():
         spec = one["spec"]
-        if is_of_groups(one) and GrouperRole.name not in settings.roles:
+        if is_of_groups(one) and PodGrouperController.name not in settings.roles:
             continue
         if one["metadata"]["name"] in converted():
             if "webhooks" in settings.roles:
@@ -99,7 +99,7 @@ def _only_stored(version: Object) -> Object:
     return version if version.get("storage") else {**version, "served": False}
 
 
-def namespace(settings: Settings) -> Object:
+def namespace(settings: InstallSettings) -> Object:
     """The namespace, in which nothing may run with more rights than we have."""
     labels = {**LABELS, "pod-security.kubernetes.io/enforce": "restricted"}
     return {
@@ -109,7 +109,7 @@ def namespace(settings: Settings) -> Object:
     }
 
 
-def common(settings: Settings) -> list[Object]:
+def common(settings: InstallSettings) -> list[Object]:
     """What is there whatever the roles are."""
     return [
         *of_account(settings),
@@ -121,14 +121,14 @@ def common(settings: Settings) -> list[Object]:
     ]
 
 
-def of_role(role: str, settings: Settings) -> list[Object]:
+def of_role(role: str, settings: InstallSettings) -> list[Object]:
     """What one role adds."""
     account = settings.account(role)
     found: list[Object] = []
     if role in settings.apart:
         found += [*of_account(settings, account), *_metrics_access(settings, account)]
     found += _rbac(f"{NAME}-{role}", ROLES[role].everywhere, ROLES[role].at_home, settings, account=account)
-    if role == GrouperRole.name and settings.kind_defaults is not None:
+    if role == PodGrouperController.name and settings.kind_defaults is not None:
         where, name = settings.kind_defaults
         found += _rbac(DEFAULTS_ROLE, (), (reading_defaults(name),), settings, where)
     if role == "admission":
@@ -143,7 +143,7 @@ def of_role(role: str, settings: Settings) -> list[Object]:
     return found
 
 
-def _metrics_access(settings: Settings, account: str) -> list[Object]:
+def _metrics_access(settings: InstallSettings, account: str) -> list[Object]:
     """The right of the replicas under an account to ask the cluster who may read their metrics."""
     if not settings.metrics_secure:
         return []
@@ -155,12 +155,12 @@ def _metrics_reader() -> Object:
     return made_clusterwide(f"{_RBAC}/v1", "ClusterRole", METRICS_READER, rules=[READING_METRICS])
 
 
-def webhook_configurations(settings: Settings) -> list[Object]:
+def webhook_configurations(settings: InstallSettings) -> list[Object]:
     """What the API server asks our webhooks."""
     return list(configurations(settings.namespace))
 
 
-def _policies(settings: Settings, *names: str) -> list[Object]:
+def _policies(settings: InstallSettings, *names: str) -> list[Object]:
     account = account_name(settings.namespace, NAME)
     return [
         made_clusterwide(one["apiVersion"], one["kind"], one["metadata"]["name"], spec=one["spec"])
@@ -170,7 +170,7 @@ def _policies(settings: Settings, *names: str) -> list[Object]:
 
 
 def _rbac(
-    name: str, everywhere: tuple[Right, ...], at_home: tuple[Right, ...], settings: Settings, home: str = "",
+    name: str, everywhere: tuple[RbacRule, ...], at_home: tuple[RbacRule, ...], settings: InstallSettings, home: str = "",
     account: str = NAME,
 ) -> list[Object]:  # fmt: skip
     subjects = [{"kind": "ServiceAccount", "name": account, "namespace": settings.namespace}]

@@ -20,7 +20,7 @@ from bayplan.assembly.install_settings import (
     USER,
     WEBHOOK_PORT,
     WEBHOOKS,
-    Settings,
+    InstallSettings,
     made,
 )
 
@@ -32,7 +32,7 @@ def selector(account: str) -> Object:
     return CHOSEN if account == NAME else {"app.kubernetes.io/name": account}
 
 
-def of_account(settings: Settings, account: str = NAME) -> list[Object]:
+def of_account(settings: InstallSettings, account: str = NAME) -> list[Object]:
     """The account, its replicas, and how they are reached and kept."""
     chosen = selector(account)
     budget = {"maxUnavailable": 1, "selector": {"matchLabels": chosen}}
@@ -45,18 +45,18 @@ def of_account(settings: Settings, account: str = NAME) -> list[Object]:
     ]
 
 
-def metrics_port(settings: Settings) -> tuple[int, str]:
+def metrics_port(settings: InstallSettings) -> tuple[int, str]:
     """Where metrics are read: number and name of the port."""
     return (METRICS_PORT, "metrics") if settings.metrics_secure else (HEALTH_PORT, "health")
 
 
-def service(name: str, port: int, target: str, settings: Settings, chosen: Object) -> Object:
+def service(name: str, port: int, target: str, settings: InstallSettings, chosen: Object) -> Object:
     """A Service for one port of the replicas."""
     ports = [{"name": target, "port": port, "targetPort": target}]
     return made("v1", "Service", name, settings, spec={"selector": chosen, "ports": ports})
 
 
-def network_policy(settings: Settings, account: str) -> Object:
+def network_policy(settings: InstallSettings, account: str) -> Object:
     """Who may connect: the API server to the webhooks, and pods of some namespaces to the metrics.
 
     An API server often runs in the network of its host, so the webhook port is open to every peer; only those
@@ -83,7 +83,7 @@ def _namespaces(names: tuple[str, ...]) -> Object:
     return {"matchExpressions": [listed]}
 
 
-def arguments(settings: Settings, roles: str) -> list[str]:
+def arguments(settings: InstallSettings, roles: str) -> list[str]:
     """The command line of a replica."""
     return [
         "run",
@@ -98,7 +98,7 @@ def arguments(settings: Settings, roles: str) -> list[str]:
     ]
 
 
-def _metrics_arguments(settings: Settings) -> list[str]:
+def _metrics_arguments(settings: InstallSettings) -> list[str]:
     if not settings.metrics_secure:
         return []
     files = (
@@ -108,7 +108,7 @@ def _metrics_arguments(settings: Settings) -> list[str]:
     return [f"--metrics-listen=0.0.0.0:{METRICS_PORT}", *(files if settings.metrics_certificate else ())]
 
 
-def deployment(settings: Settings, account: str = NAME) -> Object:
+def deployment(settings: InstallSettings, account: str = NAME) -> Object:
     """The replicas that run under an account; each account has one Deployment, of the same name."""
     chosen = selector(account)
     template = {
@@ -146,13 +146,13 @@ def deployment(settings: Settings, account: str = NAME) -> Object:
     return made("apps/v1", "Deployment", account, settings, spec=spec)
 
 
-def _certificate_volume(settings: Settings) -> list[Object]:
+def _certificate_volume(settings: InstallSettings) -> list[Object]:
     if not (settings.metrics_secure and settings.metrics_certificate):
         return []
     return [{"name": "metrics-certificate", "secret": {"secretName": settings.metrics_certificate}}]
 
 
-def _container(settings: Settings, account: str) -> Object:
+def _container(settings: InstallSettings, account: str) -> Object:
     roles = settings.role_list if account == NAME else ",".join(settings.apart)
     return {
         "name": NAME,

@@ -22,7 +22,7 @@ from bayplan.cli.config.kueue_import import (
     UNUSED,
     VERSIONS,
     WITHOUT_WAITING,
-    Gate,
+    FeatureGate,
 )
 from bayplan.cli.config.settings import DEFAULTS, KIND, OPTIONS, VERSION, Option, sections
 
@@ -179,7 +179,7 @@ def shown(value: Any) -> str:
     return str(value)
 
 
-def _gate(gate: Gate) -> str:
+def _gate(gate: FeatureGate) -> str:
     """What a gate sets, in our words."""
     if list(gate.on.values()) == [True]:
         (name,) = gate.on

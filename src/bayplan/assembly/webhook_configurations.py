@@ -33,7 +33,7 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class FailureMode:
     """What becomes of a write if our webhook fails or does not answer in time."""
 
     failure: str
@@ -41,9 +41,9 @@ class Manner:
     path: str = ""  # added to the path of the webhook
 
 
-BLOCKING = Manner("Fail", 5)
+BLOCKING = FailureMode("Fail", 5)
 """What would be admitted past its quota without an answer: jobs that name a queue, and our own objects."""
-NEVER_BLOCKING = Manner("Ignore", 1, OPTIONAL)
+NEVER_BLOCKING = FailureMode("Ignore", 1, OPTIONAL)
 """What works without an answer, or is not ours: all other users' jobs and pods."""
 
 # A write that the API server sends us: only what names a queue, or us as its scheduler.
@@ -111,7 +111,9 @@ def configurations(namespace: str) -> Iterable[Object]:
             yield made_clusterwide("admissionregistration.k8s.io/v1", kind, CONFIGURATION, webhooks=hooks)
 
 
-def _hook(key: tuple[str, str], operations: list[str], path: str, manner: Manner, namespace: str) -> Object:
+def _hook(
+    key: tuple[str, str], operations: list[str], path: str, manner: FailureMode, namespace: str
+) -> Object:
     group, resource = key
     spared = {"key": "kubernetes.io/metadata.name", "operator": "NotIn"}
     hook: Object = {

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from bayplan.backends.conversion import convert
-from bayplan.dialects.errors import Trouble
+from bayplan.dialects.errors import ApiError
 from bayplan.dialects.jobs.kinds import KINDS, Find
 from bayplan.dialects.jobs.part import nothing
 from bayplan.dialects.kai.api.hints import advise as of_group_keys
@@ -23,7 +23,7 @@ from bayplan.dialects.kueue.webhooks.controlling_owners import FindController, n
 from bayplan.dialects.kueue.webhooks.job_defaults import CHANGED_TOO, default_written
 from bayplan.dialects.kueue.webhooks.priority_class_rules import CLASSED, HasClass, check_class, every_class
 from bayplan.dialects.kueue.webhooks.validate import QUEUED, VALIDATED, validate
-from bayplan.runtime.core.api_object import SECRET, ApiObject, Request, Taken
+from bayplan.runtime.core.api_object import SECRET, ApiCall, ApiObject, WriteConflict
 from bayplan.runtime.core.clock import Clock
 from bayplan.runtime.core.containment import UNCONTAINED, Containment, SupervisedThread
 from bayplan.runtime.telemetry.metrics import Metrics
@@ -95,7 +95,7 @@ def hook_name(group: str, resource: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class WebhookEndpoint:
     """Where the webhooks are served, and under which names they are called."""
 
     namespace: str
@@ -115,8 +115,8 @@ class Webhooks:
 
     def __init__(
         self,
-        request: Request,
-        site: Site,
+        request: ApiCall,
+        site: WebhookEndpoint,
         clock: Clock,
         metrics: Metrics,
         note: Note = lambda sentence, bug: None,
@@ -149,7 +149,7 @@ class Webhooks:
             self._keeper.step()
             if self._keeper.current is not None:
                 return self._keeper.current
-        raise Trouble(f"there is no certificate for the webhooks: {self._said}")
+        raise ApiError(f"there is no certificate for the webhooks: {self._said}")
 
     def _use(self, certificates: Served) -> None:
         if self.certificates is not None:
@@ -177,9 +177,9 @@ class Webhooks:
                 if write is not None:
                     configuration.update(write.body, CALL_SECONDS)
                     self._say(f"told the cluster to trust us in {kind.kind} {write.name}")
-            except Taken:
+            except WriteConflict:
                 continue  # the next time
-            except Trouble as trouble:
+            except ApiError as trouble:
                 self._say(f"the cluster may not trust our certificate: {trouble}")
 
     def _say(self, sentence: str) -> None:
@@ -187,7 +187,7 @@ class Webhooks:
         self._note(sentence, None)
 
 
-def _configurations(request: Request, site: Site) -> Iterable[tuple[Any, ApiObject]]:
+def _configurations(request: ApiCall, site: WebhookEndpoint) -> Iterable[tuple[Any, ApiObject]]:
     mutating, validating, definition = TRUSTING
     for kind in (mutating, validating):
         yield kind, ApiObject(request, kind, "", CONFIGURATION)

@@ -9,7 +9,7 @@ from bayplan.model.assignment import Misfit, NearMiss
 from bayplan.model.node_rules import Taint
 
 
-class Token(StrEnum):
+class AdmissionReason(StrEnum):
     """The one dominant reason, in words that tools can rely on."""
 
     TO_BE_EVALUATED = "to_be_evaluated"
@@ -27,7 +27,7 @@ class Token(StrEnum):
     OUT_OF_TIME = "out_of_time"  # deciding on it took longer than it may
 
 
-class Obstruction(StrEnum):
+class ObstacleKind(StrEnum):
     """What stands between a pod set and a flavor."""
 
     NOT_COVERED = "not_covered"  # the queue has no quota for the resource at all
@@ -53,7 +53,7 @@ class Obstruction(StrEnum):
 class Obstacle:
     """One thing in the way."""
 
-    what: Obstruction
+    what: ObstacleKind
     flavor: str = ""
     resource: str = ""
     taint: Taint | None = None
@@ -61,10 +61,10 @@ class Obstacle:
     flavors: tuple[str, ...] = ()
 
 
-Hindrance = Obstacle | Misfit
+RejectionDetail = Obstacle | Misfit
 
 
-class Chance(StrEnum):
+class FlavorMode(StrEnum):
     """What trying a flavor came to."""
 
     NONE = "none"
@@ -75,28 +75,28 @@ class Chance(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class FlavorAttempt:
     """One flavor that was tried."""
 
     flavor: str
-    chance: Chance
+    chance: FlavorMode
     borrow: int = 0  # how far up the tree quota has to come from
-    obstacles: tuple[Hindrance, ...] = ()
-    token: Token | None = None
-    possible: Chance | None = None  # of preempting, if that was looked into
+    obstacles: tuple[RejectionDetail, ...] = ()
+    token: AdmissionReason | None = None
+    possible: FlavorMode | None = None  # of preempting, if that was looked into
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class PodSetAttempts:
     """What was tried for one pod set, and what stood in the way."""
 
     pod_set: str
-    obstacles: tuple[Hindrance, ...] = ()
+    obstacles: tuple[RejectionDetail, ...] = ()
     fatal: Obstacle | None = None  # the request itself cannot be met, whatever is free
-    attempts: tuple[Attempt, ...] = ()
+    attempts: tuple[FlavorAttempt, ...] = ()
 
 
-class Remark(StrEnum):
+class AdmissionRemark(StrEnum):
     """What is said besides, or instead of, what was tried."""
 
     TRIED = "tried"
@@ -119,12 +119,12 @@ class Remark(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class AdmissionRejection:
     """The whole story of why not."""
 
-    token: Token
-    remark: Remark = Remark.TRIED
-    tried: tuple[Tried, ...] = ()
+    token: AdmissionReason
+    remark: AdmissionRemark = AdmissionRemark.TRIED
+    tried: tuple[PodSetAttempts, ...] = ()
     victims: int = 0
     queue: str = ""
     about: str = ""  # the gang, if deciding on it failed
@@ -132,12 +132,12 @@ class Refusal:
 
     def only_quota_helps(self) -> bool:
         """Whether room would not change anything: quota is short, and nobody can be made to give any back."""
-        if self.token is not Token.NO_QUOTA_NOW or self.remark is not Remark.TRIED:
+        if self.token is not AdmissionReason.NO_QUOTA_NOW or self.remark is not AdmissionRemark.TRIED:
             return False
         return all(
             not isinstance(obstacle, Misfit) for tried in self.tried for obstacle in tried.obstacles
         ) and all(
-            attempt.chance in (Chance.NONE, Chance.NO_VICTIMS, Chance.FIT)
+            attempt.chance in (FlavorMode.NONE, FlavorMode.NO_VICTIMS, FlavorMode.FIT)
             for tried in self.tried
             for attempt in tried.attempts
         )

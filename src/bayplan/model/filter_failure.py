@@ -9,7 +9,7 @@ from enum import StrEnum
 from bayplan.model.numa import Unaligned
 
 
-class Cause(StrEnum):
+class FilterReason(StrEnum):
     """What keeps a pod off a node, in the order in which it is looked at."""
 
     OUTSIDE = "outside"  # it names its nodes, and this is none of them
@@ -35,7 +35,7 @@ class Cause(StrEnum):
     UNWELCOME = "unwelcome"  # a pod that runs there wants it elsewhere
 
 
-class Bar(StrEnum):
+class PodError(StrEnum):
     """What is wrong with the pod itself: no node need be looked at."""
 
     AFFINITY_CONFLICT = "affinity_conflict"
@@ -48,17 +48,17 @@ class Bar(StrEnum):
     VOLUME_MISSING = "volume_missing"
 
 
-Lack = tuple[Cause, str]
+Lack = tuple[FilterReason, str]
 """A cause, and the resource or the part of the pod if it is about one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Unfit:
+class FilterFailure:
     """Why none of the nodes took a pod."""
 
     nodes: int
     counts: Mapping[Lack, int] = field(default_factory=dict)
-    bar: Bar | None = None
+    bar: PodError | None = None
     about: tuple[str, ...] = ()  # what the bar is about
     unaligned: Unaligned | None = field(default=None, compare=False)  # the first node that cannot align it
     curable: int = field(default=0, compare=False)  # nodes that might take it if others went

@@ -10,7 +10,7 @@ from bayplan.model.pod_spec import Selector
 
 
 @dataclass(frozen=True, slots=True)
-class Charter:
+class GangSpec:
     """The rules of one gang; its pods are known by themselves and name it.
 
     A gang made from a template also knows its tree: pod sets with counts and localities. It starts when every
@@ -60,7 +60,7 @@ class Charter:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class DisruptionBudget:
     """How many of the selected pods may be made to go now."""
 
     namespace: str

@@ -85,7 +85,7 @@ class Requirement:
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class NodeSelectorTerm:
     """Requirements that must all hold. A term without any matches no node."""
 
     requirements: tuple[Requirement, ...]
@@ -99,8 +99,8 @@ class NodeRules:
     """
 
     selector: tuple[tuple[str, str], ...] = ()
-    affinity: tuple[Term, ...] | None = None
-    preferred: tuple[tuple[int, Term], ...] = ()
+    affinity: tuple[NodeSelectorTerm, ...] | None = None
+    preferred: tuple[tuple[int, NodeSelectorTerm], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
 
 

@@ -15,7 +15,7 @@ ALIGNED = "room in zones"
 Amounts = tuple[tuple[str, int], ...]
 
 
-class Policy(StrEnum):
+class TopologyManagerPolicy(StrEnum):
     """What a node does with a pod whose resources do not lie in one zone."""
 
     NONE = "none"
@@ -24,7 +24,7 @@ class Policy(StrEnum):
     SINGLE_ZONE = "single_zone"  # refuses it
 
 
-class Scope(StrEnum):
+class TopologyManagerScope(StrEnum):
     """What has to lie together."""
 
     CONTAINER = "container"
@@ -35,8 +35,8 @@ class Scope(StrEnum):
 class Alignment:
     """How a node aligns pods."""
 
-    policy: Policy = Policy.NONE
-    scope: Scope = Scope.CONTAINER
+    policy: TopologyManagerPolicy = TopologyManagerPolicy.NONE
+    scope: TopologyManagerScope = TopologyManagerScope.CONTAINER
     zones_max: int = ZONES_USUAL
 
 
@@ -51,7 +51,7 @@ class Zone:
 
 
 @dataclass(frozen=True, slots=True)
-class Seating:
+class ZoneAssignment:
     """Which pinned containers sit where: their places in the sorted list of all of them, by zone.
 
     Whoever is in no list sits in the busiest zone.
@@ -71,7 +71,7 @@ class NodeZones:
     alignment: Alignment = Alignment()
     sign: int | None = None  # of the pods that the report counts; None: it does not say
     exclusive_only: bool = False  # only pods with something to themselves are in the sign
-    seating: Seating | None = None
+    seating: ZoneAssignment | None = None
 
     def __post_init__(self) -> None:
         assert len({zone.number for zone in self.zones}) == len(self.zones), self
@@ -82,7 +82,7 @@ class NodeZones:
         return frozenset(resource for zone in self.zones for resource in zone.available)
 
 
-class Service(StrEnum):
+class QosClass(StrEnum):
     """How much of what it asks for a pod is promised."""
 
     GUARANTEED = "guaranteed"
@@ -90,7 +90,7 @@ class Service(StrEnum):
     BEST_EFFORT = "best_effort"
 
 
-class Role(StrEnum):
+class ContainerType(StrEnum):
     """When a container runs."""
 
     INIT = "init"  # before the others, and then no more
@@ -99,20 +99,20 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
+class ContainerRequest:
     """A container's own requests, zeros included: asking for nothing of something is a statement, too."""
 
     name: str
     requests: Amounts
-    role: Role = Role.APP
+    role: ContainerType = ContainerType.APP
 
 
 @dataclass(frozen=True, slots=True)
-class ZoneWants:
+class NumaRequest:
     """What a pod asks of zones. Equal values share one answer; containers start in this order."""
 
-    service: Service
-    containers: tuple[Container, ...]
+    service: QosClass
+    containers: tuple[ContainerRequest, ...]
     overhead: Amounts = ()
 
 
@@ -146,7 +146,7 @@ class ZoneRules:
         return max(dict(self.weights).get(resource, 1), 1)
 
 
-class Caution(StrEnum):
+class OverReserve(StrEnum):
     """What is done about pods that a report cannot know yet."""
 
     NONE = "none"  # the last report counts as it stands
@@ -164,10 +164,10 @@ class Whose(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ZoneCare:
+class NumaStalenessPolicy:
     """An administrator's choices about late reports."""
 
-    caution: Caution = Caution.NONE
+    caution: OverReserve = OverReserve.NONE
     period: float = 0.0  # seconds between two looks at nodes in doubt
     strangers: Whose = Whose.ALL  # whose pods, put there by others, cast doubt on a node
     counted: Whose = Whose.AS_REPORTED  # which pods the sign of a report counts
@@ -179,10 +179,10 @@ class ZoneCare:
     @property
     def thinks_ahead(self) -> bool:
         """Whether evictions are imagined: only if it is known which pods a report counts."""
-        return self.make_room and self.caution is Caution.RESERVE
+        return self.make_room and self.caution is OverReserve.RESERVE
 
 
-class Cause(StrEnum):
+class AlignmentTarget(StrEnum):
     """What could not be aligned."""
 
     STALE = "stale"  # nobody knows what the zones hold
@@ -193,7 +193,7 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Shortage:
+class ZoneShortage:
     """The first thing that a zone lacks; `available` is None where the zone does not list it at all."""
 
     zone: int
@@ -206,14 +206,14 @@ class Unaligned:
     """Why a node cannot align a pod: who asked, for what, and what each zone lacks."""
 
     node: str
-    cause: Cause
+    cause: AlignmentTarget
     container: str = ""
     asked: Amounts = ()
-    shortages: tuple[Shortage, ...] = ()
+    shortages: tuple[ZoneShortage, ...] = ()
     missing: str = ""  # a resource that the whole node lacks
 
 
-class Unthinkable(StrEnum):
+class EvictionUnknown(StrEnum):
     """Why an eviction cannot be thought through."""
 
     NOBODY = "nobody"

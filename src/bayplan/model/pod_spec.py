@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from bayplan.model.node_rules import ANY_NODE, NodeRules, Requirement
-from bayplan.model.numa import ZoneWants
+from bayplan.model.numa import NumaRequest
 
 ANY_ADDRESS = "0.0.0.0"
 Labels = tuple[tuple[str, str], ...]
@@ -50,7 +50,7 @@ class HostPort:
 
 
 @dataclass(frozen=True, slots=True)
-class NeighbourTerm:
+class PodAffinityTerm:
     """Other pods, and the node label within whose value they count as near."""
 
     key: str
@@ -65,19 +65,19 @@ class NeighbourTerm:
         return self.selector.accepts(labels)
 
 
-Weighted = tuple[int, NeighbourTerm]
+Weighted = tuple[int, PodAffinityTerm]
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbours:
+class PodAffinity:
     """Which pods it must, must not, would like to, would rather not be near."""
 
-    near: tuple[NeighbourTerm, ...] = ()
-    apart: tuple[NeighbourTerm, ...] = ()
+    near: tuple[PodAffinityTerm, ...] = ()
+    apart: tuple[PodAffinityTerm, ...] = ()
     rather_near: tuple[Weighted, ...] = ()
     rather_apart: tuple[Weighted, ...] = ()
 
-    def terms(self) -> Iterator[NeighbourTerm]:
+    def terms(self) -> Iterator[PodAffinityTerm]:
         """All of them."""
         yield from self.near
         yield from self.apart
@@ -88,11 +88,11 @@ class Neighbours:
         return bool(self.near or self.apart or self.rather_near or self.rather_apart)
 
 
-NO_NEIGHBOURS = Neighbours()
+NO_NEIGHBOURS = PodAffinity()
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class TopologySpread:
     """How evenly the selected pods are to lie over the values of a node label."""
 
     key: str
@@ -123,7 +123,7 @@ class ClaimUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class PodSignature:
     """All that decides on which nodes a pod fits and how well. Equal shapes share one answer.
 
     `amounts` is what it takes at its most demanding moment, its own slot included; `weighs` is CPU and
@@ -137,13 +137,13 @@ class Shape:
     rules: NodeRules = ANY_NODE
     node: str = ""  # the one node it insists on
     ports: tuple[HostPort, ...] = ()
-    neighbours: Neighbours = NO_NEIGHBOURS
-    spread: tuple[Spread, ...] = ()
+    neighbours: PodAffinity = NO_NEIGHBOURS
+    spread: tuple[TopologySpread, ...] = ()
     company: Selector | None = None  # pods it belongs with by service or owner: spread if `spread` is empty
     images: tuple[str, ...] = ()  # one per container
     claims: tuple[ClaimUse, ...] = ()
     disks: tuple[Disk, ...] = ()
-    zones: ZoneWants | None = None  # of the zones inside nodes; None: it fits any
+    zones: NumaRequest | None = None  # of the zones inside nodes; None: it fits any
     code: int = field(default=0, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -164,7 +164,7 @@ class Shape:
             selectors.append(self.company)
         return frozenset(key for selector in selectors for key in selector.keys)
 
-    def signature(self, keys: Collection[str]) -> Shape:
+    def signature(self, keys: Collection[str]) -> PodSignature:
         """The same without labels that nobody looks at: neither it nor anyone who looks at `keys`."""
         telling = self.own_keys() | frozenset(keys)
         labels = tuple(pair for pair in self.labels if pair[0] in telling)
@@ -172,14 +172,14 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Wants:
+class PodSpec:
     """A pod's shape, and how it stands against other pods."""
 
-    shape: Shape
+    shape: PodSignature
     priority: int = 0
     preempts: bool = True  # it may make others go
     nominated: str = ""  # the node that room is being made on for it
     gates: tuple[str, ...] = ()  # what it waits for before it may be looked at
 
 
-NO_WANTS = Wants(Shape())
+NO_WANTS = PodSpec(PodSignature())

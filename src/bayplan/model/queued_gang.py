@@ -24,7 +24,7 @@ class Delayed(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class PodSetAdmission:
     """What one pod set was given: flavors by resource, amounts of quota, and a place."""
 
     name: str
@@ -40,9 +40,9 @@ class Admission:
     """What a whole gang was given, pod set by pod set, and by which queue."""
 
     queue: str
-    given: tuple[Given, ...]
+    given: tuple[PodSetAdmission, ...]
 
-    def of(self, pod_set: str) -> Given | None:
+    def of(self, pod_set: str) -> PodSetAdmission | None:
         """What a pod set was given."""
         return next((given for given in self.given if given.name == pod_set), None)
 
@@ -66,7 +66,7 @@ class CheckState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Tweak:
+class PodSetUpdate:
     """What a check that is ready asks of the pods of a pod set."""
 
     pod_set: str
@@ -75,16 +75,16 @@ class Tweak:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CheckStatus:
     """A check's word about one gang."""
 
     check: str
     state: CheckState
-    tweaks: tuple[Tweak, ...] = ()
+    tweaks: tuple[PodSetUpdate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class QuotaRequest:
     """The quota that one pod of a pod set needs, and whether its topology matters by itself."""
 
     name: str
@@ -94,11 +94,11 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class QueuedGang:
     """All that is known of a gang in a queue. `asks` stand in the order of the gang's pod sets."""
 
     gang: Gang
-    asks: tuple[Ask, ...]
+    asks: tuple[QuotaRequest, ...]
     entrance: tuple[str, str]  # namespace and name
     created: float = 0.0
     queued: float = 0.0  # when it joined the line: at its creation, or when it was sent back
@@ -107,7 +107,7 @@ class Demand:
     reserved: float = 0.0  # since when it has quota
     admitted: bool = False  # every check said yes and every place is found
     evicted: bool = False  # has to leave; holds its quota until it has
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[CheckStatus, ...] = ()
     failed_nodes: tuple[str, ...] = ()
     elastic: bool = False  # may grow and shrink while it runs
     replaces: str = ""  # the name of an earlier, admitted version of the same gang

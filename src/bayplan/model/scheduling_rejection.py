@@ -7,11 +7,11 @@ from enum import StrEnum
 from fractions import Fraction
 
 from bayplan.model.assignment import Misfit
-from bayplan.model.filter_failure import Unfit
+from bayplan.model.filter_failure import FilterFailure
 from bayplan.model.pod import PodKey
 
 
-class Hindrance(StrEnum):
+class RejectionReason(StrEnum):
     """What is in the way."""
 
     NO_CHARTER = "no_charter"  # what its pods name is not there
@@ -32,15 +32,15 @@ class Hindrance(StrEnum):
     @property
     def backs_off(self) -> bool:
         """Whether nothing that happens helps for sure: it is tried again at a certain time."""
-        return self in (Hindrance.TAKEN_BACK, Hindrance.INTERNAL, Hindrance.OUT_OF_TIME)
+        return self in (RejectionReason.TAKEN_BACK, RejectionReason.INTERNAL, RejectionReason.OUT_OF_TIME)
 
     @property
     def was_tried(self) -> bool:
         """Whether nodes were looked at: more nodes may help then."""
-        return self in (Hindrance.NO_ROOM, Hindrance.MAKING_ROOM, Hindrance.KEPT_FREE)
+        return self in (RejectionReason.NO_ROOM, RejectionReason.MAKING_ROOM, RejectionReason.KEPT_FREE)
 
 
-class Sought(StrEnum):
+class PreemptionSearchOutcome(StrEnum):
     """What came of looking for others who could go."""
 
     NOTHING = "nothing"  # nobody looked
@@ -50,7 +50,7 @@ class Sought(StrEnum):
     FOUND = "found"
 
 
-class Hope(StrEnum):
+class FairShareWakeup(StrEnum):
     """What would have to become of others so that a gang of a queue has room if some of them go."""
 
     OTHERS = "others"  # they may be made to go, though now they may not
@@ -59,7 +59,7 @@ class Hope(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Excess:
+class QuotaExcess:
     """What a queue would have beyond what it may have of one resource."""
 
     queue: str
@@ -70,21 +70,21 @@ class Excess:
 
 
 @dataclass(frozen=True, slots=True)
-class Standstill:
+class SchedulingRejection:
     """The facts; sentences are made of them at the edges."""
 
-    hindrance: Hindrance
+    hindrance: RejectionReason
     minimum: int = 0
     there: int = 0  # pods that exist, gated ones too
     fit: int = 0  # pods that have or would have a place
     pod: PodKey | None = None  # the first that fits nowhere
-    unfit: Unfit | None = None  # and why
+    unfit: FilterFailure | None = None  # and why
     misfit: Misfit | None = None  # the same in domains, if one domain was asked for
-    sought: Sought = Sought.NOTHING
+    sought: PreemptionSearchOutcome = PreemptionSearchOutcome.NOTHING
     displaced: int = 0  # pods that are on their way out for it
     unsure: bool = False  # a place may exist: not everything was tried
     about: str = ""  # the name of what is missing, or what is wrong
     part: str = ""  # the pod set that lacks places or pods, if it is one; `minimum` is its own then
-    excess: Excess | None = None  # of its queue, or of one above
+    excess: QuotaExcess | None = None  # of its queue, or of one above
     again: float | None = field(default=None, compare=False)  # when time alone may help
-    hopes: frozenset[Hope] = field(default=frozenset(), compare=False)
+    hopes: frozenset[FairShareWakeup] = field(default=frozenset(), compare=False)

@@ -10,15 +10,15 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 
-from bayplan.simulator.core.report import Report
-from bayplan.simulator.core.simulation import Storm
+from bayplan.simulator.core.report import SeedReport
+from bayplan.simulator.core.simulation import SimulationRun
 from bayplan.simulator.jobs.run import JobsSimulation
 from bayplan.simulator.plays.gangs import Simulation
 from bayplan.simulator.pods.run import PodsSimulation
 from bayplan.simulator.subgroups.run import TreesSimulation
 
 GANGS, JOBS, PODS, TREES = "gangs", "jobs", "pods", "trees"
-PLAYS: dict[str, Callable[[int], Storm]] = {
+PLAYS: dict[str, Callable[[int], SimulationRun]] = {
     GANGS: Simulation,  # gangs of the scheduler and bare Workloads, as the seed says
     JOBS: JobsSimulation,  # jobs that name a queue, their pods, and nodes that fail
     PODS: PodsSimulation,  # gangs of the gang API, plain pods and jobs, with preemption and contention
@@ -56,18 +56,18 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if any(failed) else 0
 
 
-def run_seed(seed: int, play: str = GANGS, *, throw: bool = False, contained: bool = True) -> Report:
+def run_seed(seed: int, play: str = GANGS, *, throw: bool = False, contained: bool = True) -> SeedReport:
     """One seed; an exception is a violation like any other, unless it was thrown on purpose and contained."""
     try:
         storm = PLAYS[play](seed)
         report = (storm.throwing(contained=contained) if throw else storm).run()
     except Exception:
-        report = Report(seed, violations=[traceback.format_exc()])
+        report = SeedReport(seed, violations=[traceback.format_exc()])
     report.play = play
     return report
 
 
-def _run(which: tuple[str, int, bool]) -> Report:
+def _run(which: tuple[str, int, bool]) -> SeedReport:
     play, seed, throw = which
     return run_seed(seed, play, throw=throw)
 
@@ -84,7 +84,7 @@ def _one(play: str, seed: int, *, throw: bool) -> int:
     return 1 if report.violations else 0
 
 
-def _summary(play: str, reports: list[Report], throw: bool) -> int:
+def _summary(play: str, reports: list[SeedReport], throw: bool) -> int:
     """Say what came of the seeds of a play; how many of them show a violation."""
     faults: Counter[str] = Counter()
     for report in reports:

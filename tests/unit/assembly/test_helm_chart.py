@@ -24,7 +24,7 @@ from bayplan.assembly.helm_chart import (
     chart,
     write_chart,
 )
-from bayplan.assembly.install_settings import DEFAULTS_ROLE, Settings
+from bayplan.assembly.install_settings import DEFAULTS_ROLE, InstallSettings
 from bayplan.assembly.rbac import ROLES
 from bayplan.backends.definitions import is_of_groups
 from bayplan.cli.config.options import EMPTY
@@ -144,7 +144,7 @@ def test_the_chart_makes_what_install_makes(
     more: tuple[str, ...], config: str, separate: bool, metrics: Object
 ) -> None:
     roles = (*manifests.SERVED_ROLES, *more)
-    chosen = Settings(namespace="here", roles=roles, config=config, separate=separate, **metrics)
+    chosen = InstallSettings(namespace="here", roles=roles, config=config, separate=separate, **metrics)
     ours = by_name(manifests.manifests(chosen))
     assert (("Deployment", "bayplan-webhooks") in ours) == separate
     assert (("ClusterRole", "bayplan-metrics") in ours) == bool(metrics)

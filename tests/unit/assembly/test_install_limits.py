@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from bayplan.assembly import manifests
-from bayplan.assembly.manifests import Settings
+from bayplan.assembly.manifests import InstallSettings
 from bayplan.assembly.rbac import ROLES
 from bayplan.cli.commands.install import install
 from tests.unit.cli.commands.test_install import ALL, container_of, only, printed
@@ -14,7 +14,7 @@ from tests.unit.cli.commands.test_install import ALL, container_of, only, printe
 
 def test_policies_come_with_the_roles_that_they_are_about() -> None:
     def names(*roles: str) -> set[str]:
-        objects = manifests.manifests(Settings(roles=roles))
+        objects = manifests.manifests(InstallSettings(roles=roles))
         bound = {one["metadata"]["name"] for one in objects if one["kind"].endswith("PolicyBinding")}
         assert bound == {
             one["metadata"]["name"] for one in objects if one["kind"] == "ValidatingAdmissionPolicy"

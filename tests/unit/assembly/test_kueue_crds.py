@@ -10,7 +10,7 @@ from bayplan.assembly.in_process_webhooks import hooks
 from bayplan.assembly.webhooks import registry
 from bayplan.backends.definitions import define, definitions
 from bayplan.backends.embedded.api.options import Options
-from bayplan.backends.embedded.api.status import Refusal
+from bayplan.backends.embedded.api.status import StatusError
 from bayplan.backends.embedded.schema import cel
 from bayplan.backends.embedded.storage.store import Store
 from bayplan.backends.embedded.tables.rendering import table
@@ -73,7 +73,7 @@ def test_what_was_written_in_one_version_is_read_in_both(store: Store, version: 
 @pytest.mark.skipif(not cel.available(), reason="the extra cel is not installed")
 @pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad.what)
 def test_a_mistake_is_refused(store: Store, bad: Bad) -> None:
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(StatusError) as refusal:
         put(store, bad.object)
     assert refusal.value.code == 422 and bad.said in refusal.value.message
 
@@ -86,7 +86,7 @@ def test_what_may_change_and_what_may_not(store: Store, change: Change) -> None:
     if not change.said:
         store.patch(of(change.kind), *place(obj), change.patch)
         return
-    with pytest.raises(Refusal, match=change.said):
+    with pytest.raises(StatusError, match=change.said):
         store.patch(of(change.kind), *place(obj), change.patch)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bayplan.assembly.local_cluster import HomeCluster, Shape
+from bayplan.assembly.local_cluster import ClusterShape, LocalCluster
 from bayplan.backends.fake_controllers import controller_manager
 from bayplan.dialects.api import Kind
 from bayplan.runtime.core.clock import VirtualClock
@@ -91,7 +91,7 @@ class World:
     """One block of two racks of two hosts with four GPUs, in virtual time."""
 
     def __init__(self) -> None:
-        self.home = HomeCluster(Shape(1, 2, 2, 4), VirtualClock(wall=1_800_000_000.0))
+        self.home = LocalCluster(ClusterShape(1, 2, 2, 4), VirtualClock(wall=1_800_000_000.0))
         self.store = self.home.store
 
     def play(self, seconds: float = 5.0) -> None:

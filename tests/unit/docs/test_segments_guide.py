@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from bayplan.assembly.local_cluster import HomeCluster, Shape
+from bayplan.assembly.local_cluster import ClusterShape, LocalCluster
 from bayplan.dialects.api import Kind
 from bayplan.runtime.core.clock import VirtualClock
 from bayplan.simulator.core.objects import RACK
@@ -25,7 +25,7 @@ def manifests() -> list[dict[str, Any]]:
 
 
 def test_every_manifest_of_the_guide_can_be_applied_and_its_segments_are_in_racks() -> None:
-    home = HomeCluster(Shape(2, 4, 4, 8), VirtualClock(wall=1_800_000_000.0), grouper=True)
+    home = LocalCluster(ClusterShape(2, 4, 4, 8), VirtualClock(wall=1_800_000_000.0), grouper=True)
     store = home.store
     store.create(NAMESPACES, {"metadata": {"name": "bayplan-system"}})
     for found in manifests():

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from bayplan.dialects.api import Event, Happened
 from bayplan.dialects.kube.decode.wire import Metadata
-from bayplan.dialects.nrt.wire import TOPOLOGIES, ResourceWire, TopologyWire, ZoneWire
+from bayplan.dialects.nrt.wire import TOPOLOGIES, NodeTopologyWire, ZoneResourceWire, ZoneWire
 from bayplan.model.node import HOSTNAME, Node, Topology
 from bayplan.model.node_rules import NodeRules, Taint, Toleration
 from bayplan.placement.cluster.node_table import REMEMBERED_MAX, mask
-from bayplan.runtime.controllers.admission.controller import AdmissionRole
-from bayplan.state.cluster.topology_state import Cluster
+from bayplan.runtime.controllers.admission.controller import AdmissionController
+from bayplan.state.cluster.topology_state import TopologyState
 
 RACK = "rack"
 
@@ -21,7 +21,7 @@ def host(name: str) -> Node:
 
 
 def test_a_resource_that_no_pod_uses_any_more_is_forgotten() -> None:
-    cluster = Cluster(Topology("hall", (RACK, HOSTNAME)))
+    cluster = TopologyState(Topology("hall", (RACK, HOSTNAME)))
     cluster.load([host("n1")])
     for number in range(100):
         amounts = {"cpu": 1, f"example.com/{number}": 1}
@@ -33,7 +33,7 @@ def test_a_resource_that_no_pod_uses_any_more_is_forgotten() -> None:
 
 
 def test_hosts_that_came_and_went_are_forgotten() -> None:
-    cluster = Cluster(Topology("hall", (RACK, HOSTNAME)))
+    cluster = TopologyState(Topology("hall", (RACK, HOSTNAME)))
     for number in range(100):
         name = f"n{number}"
         cluster.upsert(host(name))
@@ -46,14 +46,14 @@ def test_hosts_that_came_and_went_are_forgotten() -> None:
 
 
 def test_names_of_resources_that_no_node_has_any_more_are_forgotten() -> None:
-    cluster = Cluster(Topology("hall", (RACK, HOSTNAME)))
+    cluster = TopologyState(Topology("hall", (RACK, HOSTNAME)))
     for number in range(100):
         cluster.upsert(replace(host("n1"), allocatable={"cpu": 8, f"example.com/{number}": 1}))
     assert cluster.largest == {"cpu": 8, "example.com/99": 1}
 
 
 def test_what_a_gang_gives_back_in_a_rack_is_free_again() -> None:
-    cluster = Cluster(Topology("hall", (RACK,)))
+    cluster = TopologyState(Topology("hall", (RACK,)))
     cluster.load([host("n1"), host("n2")])
     cluster.use_domain(("r",), {"cpu": 5})
     cluster.use_domain(("r",), {"cpu": 5}, -1)
@@ -64,18 +64,18 @@ def test_what_a_gang_gives_back_in_a_rack_is_free_again() -> None:
 
 def test_complaints_that_another_role_tells_are_not_kept() -> None:
     """Reports of zones that make no sense come in one after the other, each in another way."""
-    role = AdmissionRole(tells=False)
+    role = AdmissionController(tells=False)
     for number in range(20):
-        odd = ZoneWire("node-0", "Node", resources=[ResourceWire("cpu", allocatable=f"odd{number}")])
+        odd = ZoneWire("node-0", "Node", resources=[ZoneResourceWire("cpu", allocatable=f"odd{number}")])
         meta = Metadata(name="n1", uid="u", resource_version=str(number))
-        list(role.decode(Event(Happened.SEEN, TOPOLOGIES, TopologyWire(meta, ["None"], None, [odd]))))
+        list(role.decode(Event(Happened.SEEN, TOPOLOGIES, NodeTopologyWire(meta, ["None"], None, [odd]))))
         assert role.zones.problems
         list(role.keep(1e9 + number))
     assert role.zones.problems == []
 
 
 def test_taints_that_tell_the_time_are_forgotten() -> None:
-    cluster = Cluster(Topology("hall", (RACK, HOSTNAME)))
+    cluster = TopologyState(Topology("hall", (RACK, HOSTNAME)))
     cluster.load([host("n1"), replace(host("n2"), taints=(Taint("x", "", "NoSchedule"),))])
     for second in range(500):
         cluster.upsert(replace(host("n1"), taints=(Taint("candidate", str(second), "NoSchedule"),)))
@@ -87,7 +87,7 @@ def test_taints_that_tell_the_time_are_forgotten() -> None:
 
 
 def test_answers_to_rules_that_nobody_asks_any_more_are_forgotten() -> None:
-    cluster = Cluster(Topology("hall", (RACK, HOSTNAME)))
+    cluster = TopologyState(Topology("hall", (RACK, HOSTNAME)))
     cluster.load([host("n1"), host("n2")])
     table = cluster.snapshot().table
     for number in range(REMEMBERED_MAX + 10):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from bayplan.backends.embedded.api.resources import builtin
 from bayplan.backends.embedded.kinds import cluster_scoped, controllers, disruption_budgets, gangs, pods
 from bayplan.backends.embedded.storage import custom_resources, namespaces, owner_gc
-from bayplan.backends.embedded.storage.kind_hooks import Behaviours
+from bayplan.backends.embedded.storage.kind_hooks import KindHookRegistry
 from bayplan.backends.embedded.storage.store import WINDOW, Store
 
 BEHAVIOURS = {
@@ -34,7 +34,7 @@ def new_store(
         uid,
         suffix,
         served=gangs.served(builtin(), gang_api),
-        behaviours=Behaviours({**BEHAVIOURS, **gangs.behaviours(gang_api)}),
+        behaviours=KindHookRegistry({**BEHAVIOURS, **gangs.behaviours(gang_api)}),
         reactions=REACTIONS,
         window=window,
     )

@@ -43,7 +43,7 @@ WRITES_MAX = 500  # for one object in one step; the rest follows in later steps
 
 
 @dataclass(frozen=True, slots=True)
-class Controller:
+class FakeController:
     """Who looks after one kind: what it makes, and the writes that bring one object a step further."""
 
     kind: Kind
@@ -52,27 +52,27 @@ class Controller:
 
 
 OPERATORS = (
-    Controller(LEADER_WORKER_SETS, (PODS,), reconcile_leader_worker_set),
-    Controller(MPI_JOBS, (PODS, JOBS), reconcile_mpi_job),
+    FakeController(LEADER_WORKER_SETS, (PODS,), reconcile_leader_worker_set),
+    FakeController(MPI_JOBS, (PODS, JOBS), reconcile_mpi_job),
 )
 """Those that a control plane does not bring along."""
 CONTROLLERS = (
-    Controller(JOBS, (PODS,), reconcile_job),
-    Controller(JOB_SETS, (JOBS,), reconcile_job_set),
-    Controller(STATEFUL_SETS, (PODS,), reconcile_stateful_set),
-    Controller(REPLICA_SETS, (PODS,), reconcile_replica_set),
-    Controller(DEPLOYMENTS, (REPLICA_SETS,), reconcile_deployment),
+    FakeController(JOBS, (PODS,), reconcile_job),
+    FakeController(JOB_SETS, (JOBS,), reconcile_job_set),
+    FakeController(STATEFUL_SETS, (PODS,), reconcile_stateful_set),
+    FakeController(REPLICA_SETS, (PODS,), reconcile_replica_set),
+    FakeController(DEPLOYMENTS, (REPLICA_SETS,), reconcile_deployment),
     *OPERATORS,
 )
 
 
-class Crew:
+class FakeControllerManager:
     """One step after another on a backend of its own; deterministic, and idle when nothing is due."""
 
     def __init__(
         self,
         backend: Backend,
-        controllers: Sequence[Controller] = CONTROLLERS,
+        controllers: Sequence[FakeController] = CONTROLLERS,
         *,
         hosts: bool = True,
         failed: Failed | None = None,

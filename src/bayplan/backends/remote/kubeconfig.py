@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from bayplan.backends.bounded_file import read_bounded
-from bayplan.backends.remote.access import Access, Material
+from bayplan.backends.remote.access import Access, InlineOrFile
 from bayplan.backends.remote.kubeconfig_user import User, material, user_part
 from bayplan.dialects.errors import Misconfigured
 from bayplan.dialects.kube.fields.bounded_yaml import UnreadableYAML, bounded_yaml
@@ -77,15 +77,15 @@ def in_cluster(
         origin="the pod's service account",
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
         namespace=named.read_text().strip() if named.exists() else "default",
-        authority=Material("the pod's service account: ca.crt", path=authority),
-        token=Material("the pod's service account: token", path=token),
+        authority=InlineOrFile("the pod's service account: ca.crt", path=authority),
+        token=InlineOrFile("the pod's service account: token", path=token),
     )
 
 
 # ── what a file may say ────────────────────────────────────────────────────────────────────────────
 
 
-class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
+class KubeconfigCluster(msgspec.Struct, frozen=True, rename="kebab"):
     """One cluster of a kubeconfig."""
 
     server: str = ""
@@ -107,7 +107,7 @@ class Context(msgspec.Struct, frozen=True):
 
 class _NamedCluster(msgspec.Struct, frozen=True):
     name: str
-    cluster: Cluster | None = None
+    cluster: KubeconfigCluster | None = None
 
 
 class _NamedContext(msgspec.Struct, frozen=True):
@@ -133,7 +133,7 @@ class _Merged:
 
     paths: Sequence[Path]
     current: str
-    clusters: Mapping[str, tuple[Path, Cluster]]
+    clusters: Mapping[str, tuple[Path, KubeconfigCluster]]
     contexts: Mapping[str, tuple[Path, Context]]
     users: Mapping[str, tuple[Path, User]]
 
@@ -222,7 +222,9 @@ def _pick(origin: str, what: str, name: str, there: Mapping[str, tuple[Path, T]]
     return there[name]
 
 
-def _cluster_part(cluster: Cluster, folder: Path, where: str, origin: str, namespace: str) -> Access:
+def _cluster_part(
+    cluster: KubeconfigCluster, folder: Path, where: str, origin: str, namespace: str
+) -> Access:
     authority = material(
         f"{where}: certificate-authority",
         cluster.certificate_authority,
@@ -266,7 +268,7 @@ def _is_address(text: str, schemes: Collection[str]) -> bool:
         return False
 
 
-def _told_to_plugins(cluster: Cluster, access: Access) -> dict[str, Any]:
+def _told_to_plugins(cluster: KubeconfigCluster, access: Access) -> dict[str, Any]:
     """What a plugin hears of the cluster, in the words of ExecCredential."""
     told: dict[str, Any] = {"server": access.server}
     if cluster.tls_server_name:

@@ -10,11 +10,11 @@ import click
 
 from bayplan.cli.config.format import counted
 from bayplan.cli.live.find_gang import find, workload_of
-from bayplan.cli.live.gangs import INACTIVE, GangFacts, Outlook, named, outlook, owner_of
+from bayplan.cli.live.gangs import INACTIVE, ClusterOutlook, GangFacts, named, outlook, owner_of
 from bayplan.cli.live.list_gangs import flavors, gang_records
 from bayplan.cli.live.list_queues import cohort_path
 from bayplan.cli.live.pending_explanation import Sections, waiting_sections, wishes
-from bayplan.cli.live.state import Live, Object, Target, event_time, events_about, reaches_a_cluster
+from bayplan.cli.live.state import ClusterTarget, Live, Object, event_time, events_about, reaches_a_cluster
 from bayplan.cli.render.numa import drawn as drawn_zones
 from bayplan.cli.render.placements import drawn
 from bayplan.cli.render.tables import age, moment, say, say_json, table
@@ -26,7 +26,7 @@ from bayplan.dialects.kueue.decode.workloads import demand as read_demand
 from bayplan.dialects.kueue.fields.hints import workload_hints
 from bayplan.dialects.kueue.status.conditions import ADMITTED, FINISHED, condition_of, is_true
 from bayplan.model.gang import Ref
-from bayplan.model.plan import Admit, Decline
+from bayplan.model.plan import Admit, ReportNotAdmitted
 
 EVENTS_MAX = 10
 NO_ZONES = "no node reports any"
@@ -39,7 +39,7 @@ NAMES_MAX = 8
 @click.option("-o", "--output", type=click.Choice(["json"]), help="Everything for machines.")
 @click.option("--full", is_flag=True, help="Draw every host that has a pod of the gang, one by one.")
 @click.option("--zones", is_flag=True, help="Draw the zones of the nodes that it runs on or would start on.")
-def explain_gang(target: Target, gang: str, output: str | None, full: bool, zones: bool) -> None:
+def explain_gang(target: ClusterTarget, gang: str, output: str | None, full: bool, zones: bool) -> None:
     """Tell why a gang waits, or where it runs.
 
     NAME is that of a Workload, a pod group, a job, or a pod, which stands for its gang. If objects of
@@ -132,7 +132,7 @@ def _head(live: Live, facts: GangFacts) -> list[str]:
     return lines
 
 
-def _sections(live: Live, facts: GangFacts, seen: Outlook, *, full: bool) -> Sections:
+def _sections(live: Live, facts: GangFacts, seen: ClusterOutlook, *, full: bool) -> Sections:
     demand, queue = facts.demand, facts.standing.queue
     if demand.admission is not None:
         return _place(live, facts, seen, full=full)
@@ -182,7 +182,7 @@ def _first(live: Live, ref: Ref) -> str:
     return f"{named(ref)}, {pods}, priority {gang.priority}; see: bayplan explain {named(ref)}"
 
 
-def _place(live: Live, facts: GangFacts, seen: Outlook, *, full: bool) -> Sections:
+def _place(live: Live, facts: GangFacts, seen: ClusterOutlook, *, full: bool) -> Sections:
     demand, admission = facts.demand, facts.demand.admission
     assert admission is not None
     workload = live.workloads.get(demand.gang.source, {})
@@ -200,7 +200,7 @@ def _place(live: Live, facts: GangFacts, seen: Outlook, *, full: bool) -> Sectio
     )
     if picture:
         found["its pods, and what is free beside them"] = picture
-    if facts.fate is not None and isinstance(facts.fate.action, Decline):
+    if facts.fate is not None and isinstance(facts.fate.action, ReportNotAdmitted):
         found |= waiting_sections(seen.then, demand, admission.queue, facts.fate)
     return found
 

@@ -15,13 +15,21 @@ import msgspec
 
 from bayplan.assembly.admission_policies import ADMINISTRATORS
 from bayplan.assembly.helm_chart import dumped, write_chart
-from bayplan.assembly.manifests import ALL_ROLES, IMAGE, LABELS, NAMESPACE, SERVED_ROLES, Settings, manifests
+from bayplan.assembly.manifests import (
+    ALL_ROLES,
+    IMAGE,
+    LABELS,
+    NAMESPACE,
+    SERVED_ROLES,
+    InstallSettings,
+    manifests,
+)
 from bayplan.assembly.rbac import ROLES
 from bayplan.backends.remote.backend import RemoteBackend, connect
 from bayplan.cli.config.options import EMPTY, configuration_text
 from bayplan.cli.config.output import echo
-from bayplan.dialects.api import Ended, Kind, Outcome, Verb, Write
-from bayplan.dialects.errors import Trouble
+from bayplan.dialects.api import Ended, Kind, Verb, Write, WriteOutcome
+from bayplan.dialects.errors import ApiError
 from bayplan.runtime.core.api_object import SECRET
 from bayplan.runtime.core.clock import SystemClock
 from bayplan.runtime.webhooks.certificate_rotation import DEFINITION, MUTATING, VALIDATING
@@ -168,7 +176,7 @@ def install(
     if chart is not None:
         echo("\n".join(str(path) for path in write_chart(chart)))
         return
-    settings = Settings(**chosen)
+    settings = InstallSettings(**chosen)
     if settings.metrics_certificate and not settings.metrics_secure:
         raise click.UsageError("--metrics-certificate is for --metrics-secure; give that too")
     objects = [one for one in manifests(settings) if crds or one["kind"] != DEFINITION.kind]
@@ -177,7 +185,7 @@ def install(
         return
     try:
         done = apply(objects, kubeconfig, context, dry_run=dry_run)
-    except Trouble as trouble:
+    except ApiError as trouble:
         raise click.ClickException(str(trouble)) from None
     sys.exit(0 if done else 1)
 
@@ -223,7 +231,7 @@ def _would_be_applied(backend: RemoteBackend, obj: Object) -> bool:
     return True
 
 
-def _made(backend: RemoteBackend, objects: Iterable[Object]) -> Iterator[Outcome]:
+def _made(backend: RemoteBackend, objects: Iterable[Object]) -> Iterator[WriteOutcome]:
     writes = [_write(one) for one in objects]
     backend.submit(writes)
     clock = SystemClock()
@@ -235,7 +243,7 @@ def _made(backend: RemoteBackend, objects: Iterable[Object]) -> Iterator[Outcome
             yield outcome
         backend.wait(0.2)
     if left:
-        raise Trouble(f"{left} objects were not applied within {PATIENCE:.0f} s; run it again")
+        raise ApiError(f"{left} objects were not applied within {PATIENCE:.0f} s; run it again")
 
 
 def _write(obj: Object) -> Write:
@@ -258,7 +266,7 @@ def _is_ours(backend: RemoteBackend, obj: Object) -> bool:
     return False
 
 
-def _report(outcome: Outcome) -> None:
+def _report(outcome: WriteOutcome) -> None:
     if outcome.ended is Ended.DONE:
         echo(f"{outcome.write.tag} applied")
     else:

@@ -22,7 +22,7 @@ from bayplan.cli.live.list_queues import queue_records, queue_tables
 from bayplan.cli.live.list_scheduled import scheduled_records, scheduled_rows, scheduled_table
 from bayplan.cli.live.list_topologies import topology_records, topology_tables
 from bayplan.cli.live.scheduled_state import Scheduled, read_scheduled
-from bayplan.cli.live.state import Target, checked_namespace, reaches_a_cluster
+from bayplan.cli.live.state import ClusterTarget, checked_namespace, reaches_a_cluster
 from bayplan.cli.render.tables import say, say_json
 
 WIDE, JSON = "wide", "json"
@@ -46,7 +46,7 @@ def listing() -> None:
 @reaches_a_cluster
 @_everywhere
 @_output
-def gangs(target: Target, all_namespaces: bool, output: str | None) -> None:
+def gangs(target: ClusterTarget, all_namespaces: bool, output: str | None) -> None:
     """Show every gang: Workloads of queues, pod groups, jobs and pods that name bayplan as their scheduler.
 
     Tells where each stands, or the reason why it waits.
@@ -73,7 +73,7 @@ def gangs(target: Target, all_namespaces: bool, output: str | None) -> None:
 @reaches_a_cluster
 @_everywhere
 @_output
-def queues(target: Target, all_namespaces: bool, output: str | None) -> None:
+def queues(target: ClusterTarget, all_namespaces: bool, output: str | None) -> None:
     """Show ClusterQueues with their quota, the LocalQueues that lead to them, and queues of pod groups."""
     with target.live() as live:
         namespace = target.namespace if target.namespace and not all_namespaces else ""
@@ -96,7 +96,7 @@ def queues(target: Target, all_namespaces: bool, output: str | None) -> None:
 @reaches_a_cluster
 @_everywhere
 @_output
-def topologies(target: Target, all_namespaces: bool, output: str | None) -> None:
+def topologies(target: ClusterTarget, all_namespaces: bool, output: str | None) -> None:
     """Show the levels of every topology: what is free, and the largest gang that one domain takes."""
     del all_namespaces  # a topology is in none
     with target.live() as live:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from bayplan.runtime.core.api_object import Request
+from bayplan.runtime.core.api_object import ApiCall
 from bayplan.runtime.core.clock import Clock
 from bayplan.runtime.telemetry.metrics import Metrics
 from bayplan.runtime.webhooks.access_reviews import AccessReviews
@@ -71,7 +71,7 @@ def guarded_metrics(listen: str | None, certificate: Path | None, key: Path | No
     return GuardedMetrics(address, files)
 
 
-def open_metrics(wanted: GuardedMetrics, request: Request, metrics: Metrics, clock: Clock) -> Server:
+def open_metrics(wanted: GuardedMetrics, request: ApiCall, metrics: Metrics, clock: Clock) -> Server:
     """Start to serve."""
     names = ("localhost", *(() if wanted.address.host in ("0.0.0.0", "::") else (wanted.address.host,)))
     certificate = CertificateFiles(*wanted.files) if wanted.files else OwnCertificate(names, clock)

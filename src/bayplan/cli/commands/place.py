@@ -14,8 +14,16 @@ from bayplan.cli.config.format import counted, short_levels
 from bayplan.cli.config.objects import Inputs, gather
 from bayplan.cli.config.options import takes_configuration
 from bayplan.cli.config.output import echo, echo_json, echo_yaml
-from bayplan.cli.config.read_files import Problem, read_files
-from bayplan.cli.inputs.placement_input import Outcome, Scene, Unfit, Wishes, build_scene, place_all, rows_of
+from bayplan.cli.config.read_files import InputProblem, read_files
+from bayplan.cli.inputs.placement_input import (
+    InvalidInput,
+    PlacementInput,
+    PlacementResult,
+    PlaceOptions,
+    build_scene,
+    place_all,
+    rows_of,
+)
 from bayplan.cli.inputs.report import outcome_report, problems_report
 from bayplan.cli.render.console import console as new_console
 from bayplan.cli.render.misfit import Explanation, explain, wish
@@ -78,7 +86,7 @@ def _run(options: dict[str, Any]) -> int:
     scene = None
     try:
         scene = build_scene(inputs, _wishes(options))
-    except Unfit as trouble:
+    except InvalidInput as trouble:
         # Without every file, what is missing from the rest means nothing.
         problems += [] if problems else trouble.problems
     if problems or scene is None:
@@ -93,28 +101,28 @@ def _run(options: dict[str, Any]) -> int:
     return status
 
 
-def _status(outcome: Outcome) -> int:
+def _status(outcome: PlacementResult) -> int:
     misfit = outcome.placement.misfit
     if misfit is None:
         return PLACED
     return BAD_INPUT if misfit.code is Code.NOT_INSTALLED else MISFIT
 
 
-def _wishes(options: dict[str, Any]) -> Wishes:
+def _wishes(options: dict[str, Any]) -> PlaceOptions:
     profile: Profile = options["settings"].profile
     if options["strategy"]:
         strategy = Strategy(options["strategy"])
         profile = replace(profile, required=strategy, preferred=strategy, unconstrained=strategy)
-    return Wishes(profile, options["levels"], options["topology"], options["flavor"])
+    return PlaceOptions(profile, options["levels"], options["topology"], options["flavor"])
 
 
-def _explanation(outcome: Outcome, scene: Scene) -> Explanation | None:
+def _explanation(outcome: PlacementResult, scene: PlacementInput) -> Explanation | None:
     if outcome.placement.misfit is None:
         return None
     return explain(outcome.asked, outcome.placement.misfit, outcome.supply, scene.profile, scene.left_out)
 
 
-def _notes(inputs: Inputs, scene: Scene) -> list[str]:
+def _notes(inputs: Inputs, scene: PlacementInput) -> list[str]:
     notes = []
     for (noun, text), number in inputs.notes.items():
         notes.append(f"{counted(number, noun)} {text}")
@@ -125,7 +133,7 @@ def _notes(inputs: Inputs, scene: Scene) -> list[str]:
     return notes
 
 
-def _tell_problems(problems: Sequence[Problem], output: str) -> None:
+def _tell_problems(problems: Sequence[InputProblem], output: str) -> None:
     for problem in problems:
         echo(str(problem), err=True)
     echo(f"{counted(len(problems), 'problem')}: nothing was placed", err=True)
@@ -134,7 +142,7 @@ def _tell_problems(problems: Sequence[Problem], output: str) -> None:
 
 
 def _tell(
-    scene: Scene, told: Sequence[tuple[Outcome, Explanation | None]], notes: Sequence[str], *, full: bool,
+    scene: PlacementInput, told: Sequence[tuple[PlacementResult, Explanation | None]], notes: Sequence[str], *, full: bool,
     zones: bool,
 ) -> None:  # fmt: skip
     console = new_console(soft_wrap=True)
@@ -150,7 +158,9 @@ def _tell(
             _say(console, f"    {line}")
 
 
-def _tell_outcome(console: Console, outcome: Outcome, explanation: Explanation | None, *, full: bool) -> None:
+def _tell_outcome(
+    console: Console, outcome: PlacementResult, explanation: Explanation | None, *, full: bool
+) -> None:
     source, topology = outcome.gang.source, outcome.supply.tree.topology
     _say(console, f"{source.kind} {source.namespace}/{source.name}", "bold")
     for pod_set in outcome.gang.root.pod_sets():
@@ -166,7 +176,7 @@ def _tell_outcome(console: Console, outcome: Outcome, explanation: Explanation |
         console.print(Text("    ") + line)
 
 
-def _zones(scene: Scene, outcome: Outcome) -> list[str]:
+def _zones(scene: PlacementInput, outcome: PlacementResult) -> list[str]:
     """The zones of the nodes that the gang uses, as it found them; of all nodes, if it has no place."""
     nodes, placement = outcome.supply.tree.nodes, outcome.placement
     if outcome.columns is None:
@@ -185,7 +195,7 @@ def _say(console: Console, text: str, style: str = "") -> None:
     console.print(Text(printable(text), style=style))
 
 
-def _summary(outcome: Outcome) -> str:
+def _summary(outcome: PlacementResult) -> str:
     tree = outcome.supply.tree
     leaves = set()
     pods = 0

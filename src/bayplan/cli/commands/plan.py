@@ -11,30 +11,30 @@ import click
 from bayplan.cli.commands.explain import first_served, queue_text, told
 from bayplan.cli.config.format import amount_text, counted, importance, short_resources
 from bayplan.cli.config.output import echo
-from bayplan.cli.config.read_files import Problem, read_files
-from bayplan.cli.live.forecast import Fate, forecast
+from bayplan.cli.config.read_files import InputProblem, read_files
+from bayplan.cli.live.forecast import ForecastResult, forecast
 from bayplan.cli.live.gangs import closed_words, named
 from bayplan.cli.live.pending_explanation import Sections, waiting_sections, wishes
 from bayplan.cli.live.scheduled_plan import answer_parts, take_up
 from bayplan.cli.live.scheduled_submissions import ScheduledSubmission
-from bayplan.cli.live.state import Live, Target, reaches_a_cluster
+from bayplan.cli.live.state import ClusterTarget, Live, reaches_a_cluster
 from bayplan.cli.live.submissions import Submission, Submitted, submissions
 from bayplan.cli.render.placements import drawn
 from bayplan.cli.render.reasons import few_words
 from bayplan.cli.render.tables import say, say_json
 from bayplan.dialects.kueue.status.decisions import encode_admission
 from bayplan.dialects.kueue.status.rejection_messages import reason
-from bayplan.model.admission_rejection import Token
-from bayplan.model.change import DemandSeen
-from bayplan.model.plan import Admit, Decline
+from bayplan.model.admission_rejection import AdmissionReason
+from bayplan.model.change import QueuedGangSeen
+from bayplan.model.plan import Admit, ReportNotAdmitted
 from bayplan.model.queued_gang import Admission
-from bayplan.state.reports.queries import Turn, turns
+from bayplan.state.reports.queries import QueuePosition, turns
 
 ADMITTED, BAD_INPUT, WAITS = 0, 2, 3
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PlanAnswer:
     """What would become of one gang, told and for machines."""
 
     status: int
@@ -52,7 +52,9 @@ class Answer:
 @click.option("-o", "--output", type=click.Choice(["json"]), help="Everything for machines.")
 @click.option("--full", is_flag=True, help="Draw every host that gets a pod, one by one.")
 @click.pass_context
-def plan(ctx: click.Context, target: Target, files: tuple[str, ...], output: str | None, full: bool) -> None:
+def plan(
+    ctx: click.Context, target: ClusterTarget, files: tuple[str, ...], output: str | None, full: bool
+) -> None:
     """Try out gangs on a cluster as it is now, each after the other, as if submitted in that order.
 
     A gang is a Workload or job that names a queue; a pod group; or a job or pod that names no queue and that
@@ -82,13 +84,13 @@ def plan(ctx: click.Context, target: Target, files: tuple[str, ...], output: str
     ctx.exit(status)
 
 
-def _refused(problems: Iterable[Problem]) -> int:
+def _refused(problems: Iterable[InputProblem]) -> int:
     for problem in problems:
         echo(str(problem), err=True)
     return BAD_INPUT
 
 
-def _lines(answers: list[Answer]) -> Iterator[str]:
+def _lines(answers: list[PlanAnswer]) -> Iterator[str]:
     for number, answer in enumerate(answers):
         if number:
             yield ""
@@ -96,24 +98,26 @@ def _lines(answers: list[Answer]) -> Iterator[str]:
         yield from (f"  {line}" for line in told(answer.sections))
 
 
-def _tried(live: Live, submitted: Submitted, one: Submission | ScheduledSubmission, *, full: bool) -> Answer:
+def _tried(
+    live: Live, submitted: Submitted, one: Submission | ScheduledSubmission, *, full: bool
+) -> PlanAnswer:
     """What would become of one gang; what it is given, those after it no longer find."""
     scheduled = submitted.scheduled
     if isinstance(one, ScheduledSubmission):
         assert scheduled is not None
         starts, head, sections, record = answer_parts(live, scheduled, one, full=full)
-        return Answer(ADMITTED if starts else WAITS, head, sections, record)
+        return PlanAnswer(ADMITTED if starts else WAITS, head, sections, record)
     answer, action = _answer(live, one, full=full)
     if scheduled is not None and action is not None:
         take_up(live, scheduled, one.demand, action)
     return answer
 
 
-def _answer(live: Live, one: Submission, *, full: bool) -> tuple[Answer, Admit | None]:
+def _answer(live: Live, one: Submission, *, full: bool) -> tuple[PlanAnswer, Admit | None]:
     """Put the gang in line and let rounds pass until it is decided upon."""
     state, ref = live.state, one.demand.gang.source
     queue = state.rules.queue_of(one.demand)
-    state.apply(DemandSeen(one.demand))
+    state.apply(QueuedGangSeen(one.demand))
     state.lines.wake(queue)  # an earlier one of the same shape may have been refused: ask again
     turn = turns(state).get(ref)
     supplies = state.holdings.supplies()
@@ -141,7 +145,9 @@ def _answer(live: Live, one: Submission, *, full: bool) -> tuple[Answer, Admit |
         checks = fate.action.checks
         record |= {"admitted": True, "admission": encode_admission(admission), "checks": list(checks)}
         then = f", and start after check {', '.join(checks)}" if checks else ""
-        return Answer(ADMITTED, f"{one.title}: would be admitted now{then}", sections, record), fate.action
+        return PlanAnswer(
+            ADMITTED, f"{one.title}: would be admitted now{then}", sections, record
+        ), fate.action
     others = [gang for gang, other in fates.items() if isinstance(other.action, Admit)]
     if first := first_served(live, others, ref, queue):
         sections["counted as admitted before it"] = [first]
@@ -149,18 +155,18 @@ def _answer(live: Live, one: Submission, *, full: bool) -> tuple[Answer, Admit |
     sections |= waiting_sections(live, one.demand, queue, fate)
     record |= {"reason": token, "message": why, "position": turn.position if turn else None}
     record |= {"preempts": [named(eviction.gang) for eviction in fate.victims] if fate is not None else []}
-    return Answer(WAITS, f"{one.title}: would wait: {why}", sections, record), None
+    return PlanAnswer(WAITS, f"{one.title}: would wait: {why}", sections, record), None
 
 
-def _why(live: Live, queue: str, turn: Turn | None, fate: Fate | None) -> tuple[str, str]:
-    if fate is not None and isinstance(fate.action, Decline):
+def _why(live: Live, queue: str, turn: QueuePosition | None, fate: ForecastResult | None) -> tuple[str, str]:
+    if fate is not None and isinstance(fate.action, ReportNotAdmitted):
         refusal = fate.action.refusal
-        closed = closed_words(live, queue) if refusal.token is Token.CLOSED else ""
+        closed = closed_words(live, queue) if refusal.token is AdmissionReason.CLOSED else ""
         return reason(refusal.token), closed or few_words(refusal)
     if turn is not None and turn.position > 1:
         where = f"{turn.position} of {turn.of}"
-        return reason(Token.TO_BE_EVALUATED), f"behind {named(turn.first)}, at position {where}"
-    return reason(Token.TO_BE_EVALUATED), closed_words(live, queue) or "its turn does not come now"
+        return reason(AdmissionReason.TO_BE_EVALUATED), f"behind {named(turn.first)}, at position {where}"
+    return reason(AdmissionReason.TO_BE_EVALUATED), closed_words(live, queue) or "its turn does not come now"
 
 
 def _given(admission: Admission) -> list[str]:

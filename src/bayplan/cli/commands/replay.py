@@ -12,17 +12,25 @@ from bayplan.cli.config.format import counted
 from bayplan.cli.config.options import takes_configuration
 from bayplan.cli.config.output import echo
 from bayplan.cli.config.settings import Settings
-from bayplan.cli.live.replay import Replaying, Verdict, body_of
+from bayplan.cli.live.replay import Replaying, ReplayResult, body_of
 from bayplan.dialects.kube.fields.closest_name import several_close
 from bayplan.dialects.kueue.status.rejection_messages import reason, sentence
-from bayplan.model.change import Change, CharterSeen, DemandSeen, PodSeen
+from bayplan.model.change import Change, GangSpecSeen, PodSeen, QueuedGangSeen
 from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import Charter
-from bayplan.model.plan import Admit, Bind, Decline, Displace, Evict, Plan, Refuse
+from bayplan.model.gang_spec import GangSpec
+from bayplan.model.plan import (
+    Admit,
+    Bind,
+    EvictGang,
+    Plan,
+    PreemptPod,
+    ReportNotAdmitted,
+    ReportUnschedulable,
+)
 from bayplan.model.pod import Pod
-from bayplan.model.scheduling_rejection import Standstill
+from bayplan.model.scheduling_rejection import SchedulingRejection
 from bayplan.runtime.core.deciding import Failure
-from bayplan.runtime.core.journal import Damaged, Entry, Kind
+from bayplan.runtime.core.journal import Damaged, EntryKind, JournalEntry
 from bayplan.runtime.core.journal import replay as entries_of
 
 
@@ -53,7 +61,7 @@ def replay(journal: Path, gang: str | None, identity: str | None, quiet: bool, s
             seen[entry.kind] += 1
             replaying.fold(entry)
             gangs |= _gangs(entry) if gang is not None else set()
-            if not quiet and entry.kind is Kind.PLAN:
+            if not quiet and entry.kind is EntryKind.PLAN:
                 _tell_plan(body_of(entry, Plan), entry.sequence, gang)
     except (Damaged, OSError) as trouble:
         raise click.ClickException(str(trouble)) from None
@@ -65,10 +73,10 @@ def replay(journal: Path, gang: str | None, identity: str | None, quiet: bool, s
     sys.exit(1 if replaying.verdict.different else 0)
 
 
-def _sum_up(seen: Counter[str], verdict: Verdict) -> None:
-    always = (Kind.CHANGE, Kind.PLAN, Kind.OUTCOME)
+def _sum_up(seen: Counter[str], verdict: ReplayResult) -> None:
+    always = (EntryKind.CHANGE, EntryKind.PLAN, EntryKind.OUTCOME)
     counts = [f"{seen[kind]} {kind}s" for kind in always]
-    counts += [f"{seen[Kind.FAILURE]} failures"] if seen[Kind.FAILURE] else []
+    counts += [f"{seen[EntryKind.FAILURE]} failures"] if seen[EntryKind.FAILURE] else []
     echo(f"{', '.join(counts)}; {verdict.different} plans differ when decided again")
     if verdict.cut_short:
         echo(f"{verdict.cut_short} plans were cut short by decisionSeconds and are not compared")
@@ -82,7 +90,7 @@ def _only(replaying: Replaying, journal: Path, identity: str) -> bool:
     """Whether the first error with this id comes out again."""
     known: list[str] = []
     for entry in entries_of(journal):
-        if entry.kind is Kind.FAILURE:
+        if entry.kind is EntryKind.FAILURE:
             failure: Failure = body_of(entry, Failure)
             if failure.id == identity:
                 return _again(replaying, entry, failure)
@@ -92,7 +100,7 @@ def _only(replaying: Replaying, journal: Path, identity: str) -> bool:
     raise click.ClickException(f"the journal has no error with the id {identity}; {there}")
 
 
-def _again(replaying: Replaying, entry: Entry, failure: Failure) -> bool:
+def _again(replaying: Replaying, entry: JournalEntry, failure: Failure) -> bool:
     gang = failure.gang
     about = f"{gang.kind} {gang.namespace}/{gang.name}"
     echo(f"entry {entry.sequence}: deciding on {about} failed: {failure.error}")
@@ -109,17 +117,17 @@ def _again(replaying: Replaying, entry: Entry, failure: Failure) -> bool:
     return same
 
 
-def _gangs(entry: Entry) -> set[str]:
+def _gangs(entry: JournalEntry) -> set[str]:
     """The names of the gangs that an entry is about."""
-    if entry.kind is Kind.PLAN:
+    if entry.kind is EntryKind.PLAN:
         plan: Plan = body_of(entry, Plan)
         return {ref.name for action in plan.actions if (ref := getattr(action, "gang", None)) is not None}
-    if entry.kind is not Kind.CHANGE:
+    if entry.kind is not EntryKind.CHANGE:
         return set()
     match body_of(entry, Change):
-        case PodSeen(Pod(gang=Ref(name=name))) | CharterSeen(Charter(source=Ref(name=name))):
+        case PodSeen(Pod(gang=Ref(name=name))) | GangSpecSeen(GangSpec(source=Ref(name=name))):
             return {name}
-        case DemandSeen(demand):
+        case QueuedGangSeen(demand):
             return {demand.gang.source.name}
     return set()
 
@@ -138,29 +146,29 @@ def _tell_plan(plan: Plan, sequence: int, gang: str | None) -> None:
         match action:
             case Bind(ref, _, node):
                 bound.setdefault(ref.name, []).append(node)
-            case Refuse(ref, why, news=True) if gang in (None, ref.name):
+            case ReportUnschedulable(ref, why, news=True) if gang in (None, ref.name):
                 echo(f"{sequence} {ref.name}: {_refused(why)}")
-            case Displace(pod, ref) if gang in (None, ref.name):
+            case PreemptPod(pod, ref) if gang in (None, ref.name):
                 echo(f"{sequence} {ref.name}: pod {pod.key} has to go")
-            case Admit() | Evict() | Decline() if gang in (None, action.gang.name):
+            case Admit() | EvictGang() | ReportNotAdmitted() if gang in (None, action.gang.name):
                 echo(f"{sequence} {action.gang.name}: {_about(action)}")
     for name, nodes in bound.items():
         if gang in (None, name):
             echo(f"{sequence} {name}: {len(nodes)} pods on {', '.join(sorted(set(nodes)))}")
 
 
-def _refused(why: Standstill) -> str:
+def _refused(why: SchedulingRejection) -> str:
     if why.misfit is not None:
         return f"refused, {why.misfit.code}, {why.misfit.fit} of {why.misfit.asked} fit"
     return f"refused, {why.hindrance}, {why.fit} of {why.minimum} fit"
 
 
-def _about(action: Admit | Evict | Decline) -> str:
+def _about(action: Admit | EvictGang | ReportNotAdmitted) -> str:
     match action:
         case Admit(_, admission):
             pods = sum(given.count for given in admission.given)
             return f"{pods} pods admitted by {admission.queue}"
-        case Evict(_, why, by):
+        case EvictGang(_, why, by):
             return f"has to leave ({why})" + (f" for {by.gang.source.name}" if by is not None else "")
-        case Decline(_, refusal):
+        case ReportNotAdmitted(_, refusal):
             return f"waits: {reason(refusal.token)}: {sentence(refusal)}"

@@ -17,7 +17,7 @@ from bayplan import __version__
 from bayplan.assembly.crds import converted
 from bayplan.assembly.gang_api import gang_api_words, gang_versions
 from bayplan.assembly.rbac import LEASE_NAME
-from bayplan.assembly.webhooks import LookUps, Site, Webhooks
+from bayplan.assembly.webhooks import LookUps, WebhookEndpoint, Webhooks
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
 from bayplan.cli.commands.metrics_options import (
@@ -27,28 +27,28 @@ from bayplan.cli.commands.metrics_options import (
     takes_guarded_metrics,
 )
 from bayplan.cli.config.options import takes_configuration
-from bayplan.cli.config.settings import DEFAULTS, Settings, Ungating
+from bayplan.cli.config.settings import DEFAULTS, Settings, UngatingSettings
 from bayplan.dialects.api import Backend
-from bayplan.dialects.errors import Trouble
+from bayplan.dialects.errors import ApiError
 from bayplan.dialects.kai.decode.webhooks import no_owner
-from bayplan.runtime.controllers.admission.controller import AdmissionRole
+from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.runtime.controllers.admission.queue_status import Watcher
-from bayplan.runtime.controllers.jobs.controller import JobsRole
-from bayplan.runtime.controllers.node_health.controller import NodeHealthRole
-from bayplan.runtime.controllers.pod_grouper.controller import GrouperRole
-from bayplan.runtime.controllers.provisioning.controller import ProvisioningRole
-from bayplan.runtime.controllers.scheduler.controller import SchedulerRole
-from bayplan.runtime.controllers.ungating import Removed, UngatingRole
+from bayplan.runtime.controllers.jobs.controller import JobsController
+from bayplan.runtime.controllers.node_health.controller import NodeHealthController
+from bayplan.runtime.controllers.pod_grouper.controller import PodGrouperController
+from bayplan.runtime.controllers.provisioning.controller import ProvisioningController
+from bayplan.runtime.controllers.scheduler.controller import SchedulerController
+from bayplan.runtime.controllers.ungating import Removed, UngatingController
 from bayplan.runtime.core.api_object import LEASE, ApiObject
 from bayplan.runtime.core.clock import Clock, SystemClock
 from bayplan.runtime.core.containment import Containment
-from bayplan.runtime.core.controller import Role
+from bayplan.runtime.core.controller import Controller
 from bayplan.runtime.core.journal import FileJournal, InUse, Journal
 from bayplan.runtime.core.loop import Loop
 from bayplan.runtime.process.election import Election, ElectionThread
 from bayplan.runtime.process.gc_tuning import collect_rarely
 from bayplan.runtime.process.service import Meter, Metered, Service, Shadow
-from bayplan.runtime.process.shutdown import Closing, stop_on_signal
+from bayplan.runtime.process.shutdown import ShutdownStack, stop_on_signal
 from bayplan.runtime.telemetry import logs
 from bayplan.runtime.telemetry.admission_metrics import AdmissionMetrics
 from bayplan.runtime.telemetry.metrics import Metrics
@@ -59,10 +59,10 @@ from bayplan.runtime.webhooks.live_objects import LiveObjects
 
 ROLES = ("admission", "scheduler", "webhooks")
 """What a replica does unless told otherwise."""
-KNOWN_ROLES = (*ROLES, GrouperRole.name)
+KNOWN_ROLES = (*ROLES, PodGrouperController.name)
 
 
-class Forgetful:
+class NullJournal:
     """No journal: what was decided shows in the API only."""
 
     def record(self, now: float, what: str, body: object, role: str = "") -> None:
@@ -76,7 +76,7 @@ class Forgetful:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class RunOptions:
     """What the command line asked for."""
 
     roles: frozenset[str]
@@ -141,14 +141,14 @@ def run(
     collect_rarely()
     try:
         if pod_batch_seconds is not None:
-            settings = replace(settings, ungating=Ungating(pod_batch_seconds))
+            settings = replace(settings, ungating=UngatingSettings(pod_batch_seconds))
         addresses = (listen, webhook_listen)
         _check_addresses(addresses)
         guarded = guarded_metrics(metrics_listen, metrics_cert_file, metrics_key_file)
         elects = elect and not shadow
-        wishes = Wishes(roles, shadow, elects, namespace, journal, *addresses, settings, guarded)
+        wishes = RunOptions(roles, shadow, elects, namespace, journal, *addresses, settings, guarded)
         status = _serve(kubeconfig, context, wishes)
-    except (Trouble, InUse) as trouble:
+    except (ApiError, InUse) as trouble:
         raise click.ClickException(str(trouble)) from None
     sys.exit(status)
 
@@ -176,14 +176,14 @@ def roles_to_play(
     watch: Watcher | None = None,
     removed: Removed | None = None,
     settings: Settings = DEFAULTS,
-    grouper: GrouperRole | None = None,
+    grouper: PodGrouperController | None = None,
     *,
     shadow: bool = False,
-) -> list[Role]:
+) -> list[Controller]:
     """What the loop does its rounds for; `watch` is told how queues stand, `removed` of pods let go."""
-    known: dict[str, Callable[[], list[Role]]] = {
+    known: dict[str, Callable[[], list[Controller]]] = {
         "admission": lambda: [
-            AdmissionRole(
+            AdmissionController(
                 settings.profile,
                 settings.resources,
                 watch,
@@ -191,23 +191,25 @@ def roles_to_play(
                 tells="scheduler" not in names,
                 shadow=shadow,
             ),
-            ProvisioningRole(),
-            JobsRole(settings.patience_with_pods, settings.rulebook),
-            UngatingRole(settings.ungating.batch_seconds, removed),
-            NodeHealthRole(settings.nodes),
+            ProvisioningController(),
+            JobsController(settings.patience_with_pods, settings.rulebook),
+            UngatingController(settings.ungating.batch_seconds, removed),
+            NodeHealthController(settings.nodes),
         ],
-        "grouper": lambda: [grouper or GrouperRole(settings.profiles, settings.grouper)],
+        "grouper": lambda: [grouper or PodGrouperController(settings.profiles, settings.grouper)],
         "scheduler": lambda: [
-            SchedulerRole(None, settings.profiles, settings.zone_care, awaits_grouper="grouper" in names)
+            SchedulerController(
+                None, settings.profiles, settings.zone_care, awaits_grouper="grouper" in names
+            )
         ],
     }
     return [role for name in sorted(names & set(known)) for role in known[name]()]
 
 
-def _serve(kubeconfig: Path | None, context: str | None, wishes: Wishes) -> int:
+def _serve(kubeconfig: Path | None, context: str | None, wishes: RunOptions) -> int:
     clock, log = SystemClock(), logs.logger("run")
     stop = threading.Event()
-    closing = Closing(clock, log.warning)
+    closing = ShutdownStack(clock, log.warning)
     metrics = Metrics(__version__)
     contained = containment(metrics, clock)
     backend = RemoteBackend(
@@ -216,8 +218,8 @@ def _serve(kubeconfig: Path | None, context: str | None, wishes: Wishes) -> int:
     closing.opened("the connection", backend.close)
     chosen = wishes.settings
     grouper = (
-        GrouperRole(chosen.profiles, chosen.grouper, logs.logger("grouper").warning)
-        if GrouperRole.name in wishes.roles
+        PodGrouperController(chosen.profiles, chosen.grouper, logs.logger("grouper").warning)
+        if PodGrouperController.name in wishes.roles
         else None
     )
     try:
@@ -228,7 +230,7 @@ def _serve(kubeconfig: Path | None, context: str | None, wishes: Wishes) -> int:
         book: Journal = (
             FileJournal(wishes.journal, note=logs.logger("journal").warning)
             if wishes.journal
-            else Forgetful()
+            else NullJournal()
         )
         closing.opened("the journal", lambda _: book.close())
         if "webhooks" in wishes.roles and not wishes.shadow:
@@ -254,8 +256,8 @@ def _serve(kubeconfig: Path | None, context: str | None, wishes: Wishes) -> int:
 
 
 def _schedule(
-    backend: RemoteBackend, book: Journal, wishes: Wishes, grouper: GrouperRole | None, clock: SystemClock,
-    metrics: Metrics, stop: threading.Event, closing: Closing, contained: Containment,
+    backend: RemoteBackend, book: Journal, wishes: RunOptions, grouper: PodGrouperController | None, clock: SystemClock,
+    metrics: Metrics, stop: threading.Event, closing: ShutdownStack, contained: Containment,
 ) -> None:  # fmt: skip
     """Decide and bind until told to stop; writes under way end before the lease is released."""
     election = _elect(backend, wishes, clock, closing, contained) if wishes.elect else None
@@ -274,15 +276,15 @@ def _schedule(
 
 
 def _offer_webhooks(
-    backend: RemoteBackend, queues: DefaultQueues, grouper: GrouperRole | None, wishes: Wishes,
-    clock: SystemClock, metrics: Metrics, closing: Closing, contained: Containment,
+    backend: RemoteBackend, queues: DefaultQueues, grouper: PodGrouperController | None, wishes: RunOptions,
+    clock: SystemClock, metrics: Metrics, closing: ShutdownStack, contained: Containment,
 ) -> None:  # fmt: skip
     log = logs.logger("webhooks")
 
     def note(sentence: str, bug: BaseException | None) -> None:
         log.warning(sentence, exc_info=bug) if bug else log.info(sentence)
 
-    site = Site(wishes.namespace, Address.parse(wishes.webhook_listen), converted())
+    site = WebhookEndpoint(wishes.namespace, Address.parse(wishes.webhook_listen), converted())
     live = LiveObjects(backend.request, clock)
     owner = no_owner if grouper is None else grouper.shelf.owner
     look_ups = LookUps(queues.find, owner, queues.levels, live.controller, live.has_class)
@@ -293,8 +295,8 @@ def _offer_webhooks(
 
 def _loop(
     backend: RemoteBackend,
-    wishes: Wishes,
-    grouper: GrouperRole | None,
+    wishes: RunOptions,
+    grouper: PodGrouperController | None,
     book: Journal,
     metrics: Metrics,
     told: AdmissionMetrics | None,
@@ -333,7 +335,11 @@ def containment(metrics: Metrics, clock: Clock) -> Containment:
 
 
 def _elect(
-    backend: RemoteBackend, wishes: Wishes, clock: SystemClock, closing: Closing, contained: Containment
+    backend: RemoteBackend,
+    wishes: RunOptions,
+    clock: SystemClock,
+    closing: ShutdownStack,
+    contained: Containment,
 ) -> Election:
     identity = f"{socket.gethostname()}_{os.getpid()}_{random.getrandbits(32):08x}"
     lease = ApiObject(backend.request, LEASE, wishes.namespace, LEASE_NAME)
@@ -345,7 +351,7 @@ def _elect(
 
 
 def _probes(
-    alive: Mapping[str, health.Check], ready: Mapping[str, health.Check], metrics: Metrics, wishes: Wishes
+    alive: Mapping[str, health.Check], ready: Mapping[str, health.Check], metrics: Metrics, wishes: RunOptions
 ) -> Server:
     address = Address.parse(wishes.listen)
     return health.serve_health(metrics, alive, ready, address, with_metrics=wishes.guarded is None)

@@ -16,15 +16,15 @@ import click
 from rich.console import Console
 from rich.live import Live
 
-from bayplan.assembly.local_cluster import HomeCluster, Shape
+from bayplan.assembly.local_cluster import ClusterShape, LocalCluster
 from bayplan.backends.embedded.http.kubeconfig import CONTEXT
-from bayplan.cli.commands.up_examples import Submission, example_mix
+from bayplan.cli.commands.up_examples import TimedJob, example_mix
 from bayplan.cli.commands.up_view import clock_text, picture
 from bayplan.cli.config.options import takes_configuration
 from bayplan.cli.config.output import echo
 from bayplan.cli.config.settings import DEFAULTS, Settings
 from bayplan.cli.render.console import console as new_console
-from bayplan.dialects.errors import Trouble
+from bayplan.dialects.errors import ApiError
 from bayplan.runtime.core.clock import SystemClock
 from bayplan.runtime.process.gc_tuning import collect_rarely
 from bayplan.simulator.core.objects import is_finished
@@ -68,16 +68,16 @@ def up(
     """
     collect_rarely()
     clock, console = SystemClock(), new_console()
-    shape = shape_for(nodes, gpus) if nodes else checked(Shape(blocks, racks, hosts, gpus))
+    shape = shape_for(nodes, gpus) if nodes else checked(ClusterShape(blocks, racks, hosts, gpus))
     began = clock.wall()
-    cluster = HomeCluster(shape, clock, port, demonstrated(settings), grouper=grouper)
+    cluster = LocalCluster(shape, clock, port, demonstrated(settings), grouper=grouper)
     with ends_when_asked(), ExitStack() as undone:
         folder = None if kubeconfig else Path(undone.enter_context(TemporaryDirectory(prefix="bayplan-")))
         path = kubeconfig if folder is None else folder / "kubeconfig"
         assert path is not None
         try:
             cluster.start(path)
-        except Trouble as trouble:
+        except ApiError as trouble:
             raise click.ClickException(str(trouble)) from None
         try:
             ready = f"{shape.nodes:,} nodes ready after {clock.wall() - began:.1f} s at {cluster.face.url}"
@@ -110,7 +110,7 @@ def ends_when_asked() -> Iterator[None]:
             signal.signal(name, handler)
 
 
-def checked(shape: Shape) -> Shape:
+def checked(shape: ClusterShape) -> ClusterShape:
     """The shape, unless it is more than one process can be."""
     if shape.nodes > NODES_MAX:
         size = f"{shape.blocks:,} blocks of {shape.racks:,} racks of {shape.hosts:,} hosts"
@@ -121,10 +121,10 @@ def checked(shape: Shape) -> Shape:
     return shape
 
 
-def _stop(cluster: HomeCluster) -> None:
+def _stop(cluster: LocalCluster) -> None:
     try:
         cluster.stop()
-    except Trouble as trouble:
+    except ApiError as trouble:
         echo(f"The context '{CONTEXT}' was not taken out again: {trouble}", err=True)
 
 
@@ -135,11 +135,11 @@ def demonstrated(settings: Settings) -> Settings:
     return replace(settings, scheduling=replace(settings.scheduling, reserve=True))
 
 
-def shape_for(nodes: int, gpus: int) -> Shape:
+def shape_for(nodes: int, gpus: int) -> ClusterShape:
     """Racks of 32 hosts and blocks of 32 racks, as far as they are needed."""
     hosts = min(nodes, 32)
     racks = min(math.ceil(nodes / hosts), 32)
-    return Shape(math.ceil(nodes / (hosts * racks)), racks, hosts, gpus)
+    return ClusterShape(math.ceil(nodes / (hosts * racks)), racks, hosts, gpus)
 
 
 def next_commands(kubeconfig: Path, mix: bool) -> str:
@@ -158,7 +158,7 @@ def next_commands(kubeconfig: Path, mix: bool) -> str:
 
 
 def _watch(
-    console: Console, cluster: HomeCluster, mix: list[Submission], began: float, seconds: float | None
+    console: Console, cluster: LocalCluster, mix: list[TimedJob], began: float, seconds: float | None
 ) -> None:
     started = cluster.clock.wall()
     with Live(console=console, auto_refresh=False) as live:
@@ -169,7 +169,7 @@ def _watch(
 
 
 def _log(
-    console: Console, cluster: HomeCluster, mix: list[Submission], began: float, seconds: float | None
+    console: Console, cluster: LocalCluster, mix: list[TimedJob], began: float, seconds: float | None
 ) -> None:
     """Without a terminal: a line per decision, one picture, and the end when the mix has run."""
     started, shown, had_mix, drawn = cluster.clock.wall(), 0, bool(mix), False
@@ -189,24 +189,24 @@ def _log(
     console.print(f"{finished} of {len(cluster.jobs())} jobs finished.")
 
 
-def _say_news(console: Console, cluster: HomeCluster, shown: int) -> int:
+def _say_news(console: Console, cluster: LocalCluster, shown: int) -> int:
     lines = list(cluster.ticker.lines)
     for when, line in lines[len(lines) - (cluster.ticker.decided - shown) :]:
         console.print(f"{clock_text(when)}  {line}", soft_wrap=True, highlight=False)
     return cluster.ticker.decided
 
 
-def _submit(cluster: HomeCluster, mix: list[Submission], started: float) -> None:
+def _submit(cluster: LocalCluster, mix: list[TimedJob], started: float) -> None:
     while mix and mix[0].after <= cluster.clock.wall() - started:
         cluster.submit(mix.pop(0).job)
 
 
-def _is_over(cluster: HomeCluster, began: float, seconds: float | None) -> bool:
+def _is_over(cluster: LocalCluster, began: float, seconds: float | None) -> bool:
     ended = seconds is not None and cluster.clock.wall() - began >= seconds
     return ended or cluster.trouble is not None
 
 
-def _all_settled(cluster: HomeCluster) -> bool:
+def _all_settled(cluster: LocalCluster) -> bool:
     """Every job finished, or was refused while nothing else runs that could make room."""
     jobs = cluster.jobs()
     active = [job for job in jobs if not is_finished(job)]

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bayplan.assembly.local_cluster import Shape
+from bayplan.assembly.local_cluster import ClusterShape
 from bayplan.dialects.kueue.names.annotations import PREFERRED, REQUIRED, SEGMENT_LEVEL, SEGMENT_SIZE
 from bayplan.simulator.core.objects import BLOCK, RACK, Object, job
 
 
 @dataclass(frozen=True, slots=True)
-class Submission:
+class TimedJob:
     """A job and the moment, in seconds after the start, when it comes."""
 
     after: float
     job: Object
 
 
-def example_mix(shape: Shape) -> list[Submission]:
+def example_mix(shape: ClusterShape) -> list[TimedJob]:
     """Sized to the cluster: a rack is filled, a block is filled, and the last job needs what is in use."""
     rack, block = shape.hosts, shape.hosts * shape.racks
     full = shape.gpus
@@ -33,4 +33,4 @@ def example_mix(shape: Shape) -> list[Submission]:
         (4.0, "patient", max(block - rack, 1), full, {REQUIRED: BLOCK}, 4),
         (4.5, "giant", block + 1, full, {REQUIRED: BLOCK}, 4),
     ]
-    return [Submission(after, job(name, *rest)) for after, name, *rest in mix]  # type: ignore[arg-type]
+    return [TimedJob(after, job(name, *rest)) for after, name, *rest in mix]  # type: ignore[arg-type]

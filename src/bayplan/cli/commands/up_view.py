@@ -12,11 +12,11 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from bayplan.assembly.local_cluster import HomeCluster
+from bayplan.assembly.local_cluster import LocalCluster
 from bayplan.cli.config.format import counted
 from bayplan.cli.live.rows import rows
 from bayplan.dialects.kube.fields.reader import printable
-from bayplan.placement.cluster.snapshot import Supply
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.simulator.core.objects import GPU, TOPOLOGY
 from bayplan.state.cluster.node_state import FLAT
 
@@ -37,7 +37,7 @@ class Rack:
     total: int
 
 
-def racks(cluster: HomeCluster) -> list[Rack]:
+def racks(cluster: LocalCluster) -> list[Rack]:
     """GPU use by rack of every topology, read off the arrays the engine works on; then the other nodes."""
     with cluster.lock:
         state = cluster.scheduler.state
@@ -55,7 +55,7 @@ def racks(cluster: HomeCluster) -> list[Rack]:
     return found
 
 
-def _of_topology(supply: Supply, seen: set[str]) -> Iterator[Rack]:
+def _of_topology(supply: CapacitySnapshot, seen: set[str]) -> Iterator[Rack]:
     """The domains right above the hosts; a node that another topology has shown is not shown again."""
     tree, row = supply.tree, supply.resources.get(GPU)
     if not tree.rows:
@@ -73,7 +73,7 @@ def _of_topology(supply: Supply, seen: set[str]) -> Iterator[Rack]:
     seen |= fresh
 
 
-def _used(supply: Supply) -> dict[str, int]:
+def _used(supply: CapacitySnapshot) -> dict[str, int]:
     """GPUs in use by node."""
     row = supply.resources.get(GPU)
     if row is None:
@@ -85,7 +85,7 @@ def _used(supply: Supply) -> dict[str, int]:
     }
 
 
-def picture(cluster: HomeCluster, started: float) -> Group:
+def picture(cluster: LocalCluster, started: float) -> Group:
     """One frame."""
     found = racks(cluster)
     used, total = sum(rack.used for rack in found), sum(rack.total for rack in found)
@@ -126,7 +126,7 @@ def _bar(rack: Rack) -> tuple[str, str]:
     return "█" * filled + "░" * (BAR - filled), style
 
 
-def _gangs(cluster: HomeCluster) -> Table:
+def _gangs(cluster: LocalCluster) -> Table:
     table = Table.grid(padding=(0, 2))
     found = rows(cluster)
     for row in found[:GANGS_SHOWN]:
@@ -143,7 +143,7 @@ def _gangs(cluster: HomeCluster) -> Table:
     return table if found else _nothing("none")
 
 
-def _decisions(cluster: HomeCluster) -> Table:
+def _decisions(cluster: LocalCluster) -> Table:
     table = Table.grid(padding=(0, 2))
     lines = list(cluster.ticker.lines)[-DECISIONS_SHOWN:]
     for when, line in lines:

@@ -31,7 +31,7 @@ _LISTED_MAX = 8  # known names that a complaint lists if none is near
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ValueForm:
     """One way to write a value. `read` gets a field that is present; what it notes is wrong with it."""
 
     words: str
@@ -42,10 +42,10 @@ def _flag(field: Field) -> bool:
     return field.flag()
 
 
-FLAG = Form("`true` or `false`", _flag)
+FLAG = ValueForm("`true` or `false`", _flag)
 
 
-def seconds(*, above_zero: bool = False) -> Form:
+def seconds(*, above_zero: bool = False) -> ValueForm:
     """A time, with fractions if need be."""
 
     def read(field: Field) -> float:
@@ -58,7 +58,7 @@ def seconds(*, above_zero: bool = False) -> Form:
             return _bounded(field, value)
         return 0.0
 
-    return Form("seconds" + (", above 0" if above_zero else ""), read)
+    return ValueForm("seconds" + (", above 0" if above_zero else ""), read)
 
 
 def _duration(field: Field) -> float:
@@ -78,14 +78,14 @@ def _bounded(field: Field, found: float) -> float:
     return float(found)
 
 
-DURATION = Form("a time such as `90s`, `5m` or `1h30m`", _duration)
+DURATION = ValueForm("a time such as `90s`, `5m` or `1h30m`", _duration)
 
 
 def _count(field: Field) -> int:
     return field.integer()
 
 
-COUNT = Form("a whole number of at least 0", _count)
+COUNT = ValueForm("a whole number of at least 0", _count)
 
 
 def _label_key(field: Field) -> str:
@@ -96,7 +96,7 @@ def _label_key(field: Field) -> str:
     return text
 
 
-LABEL_KEY = Form("the key of a label", _label_key)
+LABEL_KEY = ValueForm("the key of a label", _label_key)
 
 
 def _object_name(field: Field) -> tuple[str, str] | None:
@@ -109,15 +109,15 @@ def _object_name(field: Field) -> tuple[str, str] | None:
     return namespace, name
 
 
-CONFIG_MAP = Form("a ConfigMap as `NAMESPACE/NAME`", _object_name)
+CONFIG_MAP = ValueForm("a ConfigMap as `NAMESPACE/NAME`", _object_name)
 
 
-def choice(kind: type[StrEnum]) -> Form:
+def choice(kind: type[StrEnum]) -> ValueForm:
     """One word out of several."""
     return some_of(kind)
 
 
-def some_of(kind: type[StrEnum], *left_out: StrEnum) -> Form:
+def some_of(kind: type[StrEnum], *left_out: StrEnum) -> ValueForm:
     """One word out of several that make sense here."""
     known = [one.value for one in kind if one not in left_out]
 
@@ -125,7 +125,7 @@ def some_of(kind: type[StrEnum], *left_out: StrEnum) -> Form:
         text = chosen(field, known)
         return kind(text) if text else None
 
-    return Form(_one_of([f"`{word}`" for word in known]), read)
+    return ValueForm(_one_of([f"`{word}`" for word in known]), read)
 
 
 def chosen(field: Field, known: Sequence[str]) -> str:
@@ -137,7 +137,7 @@ def chosen(field: Field, known: Sequence[str]) -> str:
     return text
 
 
-def several_of(kind: type[StrEnum]) -> Form:
+def several_of(kind: type[StrEnum]) -> ValueForm:
     """Any words out of several, each once, in an order that counts."""
     known = [one.value for one in kind]
 
@@ -147,10 +147,10 @@ def several_of(kind: type[StrEnum]) -> Form:
             field.error("must name each only once", value=None)
         return found
 
-    return Form(f"a list of {', '.join(f'`{word}`' for word in known)}, in an order that counts", read)
+    return ValueForm(f"a list of {', '.join(f'`{word}`' for word in known)}, in an order that counts", read)
 
 
-def fair_rules(names: dict[str, FairRule]) -> Form:
+def fair_rules(names: dict[str, FairRule]) -> ValueForm:
     """A list of rules under which gangs displace others by share; `names` is how they are called."""
     called = {rule: name for name, rule in names.items()}
     allowed = " or ".join(f"[{', '.join(called[rule] for rule in rules)}]" for rules in FAIR_RULES)
@@ -162,7 +162,7 @@ def fair_rules(names: dict[str, FairRule]) -> Form:
             field.error(f"must be {allowed}", value=None)
         return found
 
-    return Form(f"`{allowed.replace(' or ', '` or `')}`", read)
+    return ValueForm(f"`{allowed.replace(' or ', '` or `')}`", read)
 
 
 def _prefixes(field: Field) -> tuple[str, ...]:
@@ -173,7 +173,7 @@ def _prefixes(field: Field) -> tuple[str, ...]:
     return found
 
 
-PREFIXES = Form("a list of text", _prefixes)
+PREFIXES = ValueForm("a list of text", _prefixes)
 
 
 def _transformations(field: Field) -> tuple[Transformation, ...]:
@@ -193,7 +193,7 @@ def _transformations(field: Field) -> tuple[Transformation, ...]:
     return tuple(found)
 
 
-TRANSFORMATIONS = Form("a list, see below", _transformations)
+TRANSFORMATIONS = ValueForm("a list, see below", _transformations)
 
 
 def _factor(source: str, output: str, value: Field) -> Fraction:
@@ -210,7 +210,7 @@ def _weights(field: Field) -> tuple[tuple[str, int], ...]:
     return tuple((name, value.integer(minimum=1)) for name, value in field.entries())
 
 
-WEIGHTS = Form("whole numbers of at least 1 by resource, such as `{cpu: 1, memory: 2}`", _weights)
+WEIGHTS = ValueForm("whole numbers of at least 1 by resource, such as `{cpu: 1, memory: 2}`", _weights)
 
 
 def unknown_keys(field: Field, known: Iterable[str]) -> None:

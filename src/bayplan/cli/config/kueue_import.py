@@ -30,7 +30,7 @@ Given = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class FeatureGate:
     """A feature gate that is a setting of ours: the values that fields get if it is on, and if it is off."""
 
     part: str
@@ -38,22 +38,22 @@ class Gate:
     off: dict[str, Any]
 
 
-def _flag(part: str, name: str) -> Gate:
-    return Gate(part, {name: True}, {name: False})
+def _flag(part: str, name: str) -> FeatureGate:
+    return FeatureGate(part, {name: True}, {name: False})
 
 
-def _everywhere(strategy: Strategy) -> Gate:
-    return Gate("scheduling", dict.fromkeys(("required", "preferred", "unconstrained"), strategy), {})
+def _everywhere(strategy: Strategy) -> FeatureGate:
+    return FeatureGate("scheduling", dict.fromkeys(("required", "preferred", "unconstrained"), strategy), {})
 
 
 GATES = {
-    "TASProfileMixed": Gate(
+    "TASProfileMixed": FeatureGate(
         "scheduling", {"unconstrained": Strategy.LEAST_FREE}, {"unconstrained": Strategy.BEST_FIT}
     ),
     "TASProfileBestFit": _everywhere(Strategy.BEST_FIT),
     "TASProfileLeastFreeCapacity": _everywhere(Strategy.LEAST_FREE),
     "TASProfileMostFreeCapacity": _everywhere(Strategy.MOST_FREE),
-    "TASBalancedPlacement": Gate(
+    "TASBalancedPlacement": FeatureGate(
         "scheduling", {"preferred": Strategy.BALANCED}, {"preferred": Strategy.BEST_FIT}
     ),
     "TASRespectNodeAffinityPreferred": _flag("scheduling", "preferred_affinity"),

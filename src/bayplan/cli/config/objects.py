@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from bayplan.cli.config.read_files import Document, Problem
+from bayplan.cli.config.read_files import InputDocument, InputProblem
 from bayplan.dialects.jobs.kinds import copies, is_known
 from bayplan.dialects.kube.decode.node_fields import node
 from bayplan.dialects.kube.decode.pod_fields import PodUse, pod_use
@@ -17,7 +17,7 @@ from bayplan.dialects.kueue.fields.job_gang import job_gang
 from bayplan.dialects.kueue.fields.topology_and_flavor import flavor, topology
 from bayplan.dialects.kueue.fields.workload import is_settled, workload_gang
 from bayplan.dialects.nrt.topologies import node_zones
-from bayplan.dialects.nrt.wire import GROUP, TopologyWire
+from bayplan.dialects.nrt.wire import GROUP, NodeTopologyWire
 from bayplan.model.gang import Gang
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
 from bayplan.model.numa import NodeZones
@@ -38,13 +38,13 @@ class Inputs:
     topologies: list[Topology] = field(default_factory=list)
     flavors: list[Flavor] = field(default_factory=list)
     zones: dict[str, NodeZones] = field(default_factory=dict)  # by node
-    gangs: list[tuple[Document, Gang]] = field(default_factory=list)
+    gangs: list[tuple[InputDocument, Gang]] = field(default_factory=list)
     notes: Counter[tuple[str, str]] = field(default_factory=Counter)  # (what, said of it) → how many
-    problems: list[Problem] = field(default_factory=list)
-    seen: dict[tuple[str, ...], Document] = field(default_factory=dict)
+    problems: list[InputProblem] = field(default_factory=list)
+    seen: dict[tuple[str, ...], InputDocument] = field(default_factory=dict)
 
 
-def gather(documents: Iterable[Document]) -> Inputs:
+def gather(documents: Iterable[InputDocument]) -> Inputs:
     """Sort objects by what they mean, and note what is wrong with each."""
     found = Inputs()
     for document in documents:
@@ -57,14 +57,14 @@ def gather(documents: Iterable[Document]) -> Inputs:
         elif document.kind:
             found.notes["object", f"of kind {document.kind} not used"] += 1
         found.problems += [
-            Problem(document.file, title(document), str(error)) for error in document.body.errors
+            InputProblem(document.file, title(document), str(error)) for error in document.body.errors
         ]
     _refuse_shared_hostnames(found)
     _refuse_overload(found)
     return found
 
 
-def title(document: Document) -> str:
+def title(document: InputDocument) -> str:
     """An object for people: where its document begins, kind and name."""
     metadata = document.body.value.get("metadata") if isinstance(document.body.value, dict) else None
     name = metadata.get("name") if isinstance(metadata, dict) else None
@@ -72,7 +72,7 @@ def title(document: Document) -> str:
     return f"line {document.line}, {shown}" if document.line else shown
 
 
-def _reader(document: Document) -> Callable[[Inputs, Document], None] | None:
+def _reader(document: InputDocument) -> Callable[[Inputs, InputDocument], None] | None:
     if document.kind not in _READERS and is_known(document.body):
         return _take_job
     group, take = _READERS.get(document.kind, ("", None))
@@ -81,7 +81,7 @@ def _reader(document: Document) -> Callable[[Inputs, Document], None] | None:
     return take if take and (not version or own == group) else None
 
 
-def _take_node(found: Inputs, document: Document) -> None:
+def _take_node(found: Inputs, document: InputDocument) -> None:
     body = document.body
     value = node(body)
     if not body.at("status", "conditions").present:
@@ -97,27 +97,27 @@ def _take_node(found: Inputs, document: Document) -> None:
     found.nodes[value.name] = value
 
 
-def _take_pod(found: Inputs, document: Document) -> None:
+def _take_pod(found: Inputs, document: InputDocument) -> None:
     use = pod_use(document.body)
     if use is not None:
         _refuse_huge(document.body.at("spec"), use.amounts)
         found.uses.append(use)
 
 
-def _take_topology(found: Inputs, document: Document) -> None:
+def _take_topology(found: Inputs, document: InputDocument) -> None:
     value = topology(document.body)
     if value is not None:
         found.topologies.append(value)
 
 
-def _take_flavor(found: Inputs, document: Document) -> None:
+def _take_flavor(found: Inputs, document: InputDocument) -> None:
     found.flavors.append(flavor(document.body))
 
 
-def _take_zones(found: Inputs, document: Document) -> None:
+def _take_zones(found: Inputs, document: InputDocument) -> None:
     """As a scheduler does: what makes no sense is told, and taken as not said."""
     try:
-        report, problems = node_zones(msgspec.convert(document.body.value, TopologyWire, strict=False))
+        report, problems = node_zones(msgspec.convert(document.body.value, NodeTopologyWire, strict=False))
     except msgspec.ValidationError as wrong:
         document.body.error(str(wrong), value=None)
         return
@@ -126,14 +126,14 @@ def _take_zones(found: Inputs, document: Document) -> None:
         found.notes["report", f"of zones, of node {report.node}: {problem}"] += 1
 
 
-def _take_workload(found: Inputs, document: Document) -> None:
+def _take_workload(found: Inputs, document: InputDocument) -> None:
     if is_settled(document.body):
         found.notes["Workload", "not placed again: admitted or finished already"] += 1
     else:
         _add_gang(found, document, workload_gang(document.body))
 
 
-def _take_job(found: Inputs, document: Document) -> None:
+def _take_job(found: Inputs, document: InputDocument) -> None:
     gang = job_gang(document.body)
     count = copies(document.body)
     for index in range(min(count, COPIES_MAX)):
@@ -141,7 +141,7 @@ def _take_job(found: Inputs, document: Document) -> None:
         _add_gang(found, document, replace(gang, source=replace(gang.source, name=name)))
 
 
-def _add_gang(found: Inputs, document: Document, gang: Gang) -> None:
+def _add_gang(found: Inputs, document: InputDocument, gang: Gang) -> None:
     for pod_set in gang.root.pod_sets():
         _refuse_huge(document.body.at("spec"), pod_set.requests)
     if not gang.source.name:
@@ -150,7 +150,7 @@ def _add_gang(found: Inputs, document: Document, gang: Gang) -> None:
     found.gangs.append((document, gang))
 
 
-def _refuse_twins(found: Inputs, document: Document) -> None:
+def _refuse_twins(found: Inputs, document: InputDocument) -> None:
     metadata = document.body.at("metadata")
     name = metadata.at("name")
     if not name.text():
@@ -167,7 +167,7 @@ def _refuse_shared_hostnames(found: Inputs) -> None:
         owner = owners.setdefault(value.labels[HOSTNAME], value.name)
         if owner != value.name:
             why = f"label {HOSTNAME} is {value.labels[HOSTNAME]}, as on node {owner}"
-            found.problems.append(Problem("", f"Node {value.name}", why))
+            found.problems.append(InputProblem("", f"Node {value.name}", why))
 
 
 def _refuse_huge(where: Field, amounts: Mapping[str, int]) -> None:
@@ -184,10 +184,10 @@ def _refuse_overload(found: Inputs) -> None:
             total[use.node, resource] += amount
     for (name, resource), amount in total.items():
         if amount > AMOUNT_MAX:
-            found.problems.append(Problem("", f"Node {name}", f"its pods use {amount} of {resource}"))
+            found.problems.append(InputProblem("", f"Node {name}", f"its pods use {amount} of {resource}"))
 
 
-_READERS: dict[str, tuple[str, Callable[[Inputs, Document], None]]] = {
+_READERS: dict[str, tuple[str, Callable[[Inputs, InputDocument], None]]] = {
     "Node": ("", _take_node),
     "Pod": ("", _take_pod),
     "Topology": (_FAMILY, _take_topology),

@@ -11,7 +11,7 @@ import click
 
 from bayplan.cli.config.format import counted
 from bayplan.cli.config.output import echo
-from bayplan.cli.config.read_files import STDIN, Document, Problem, read_files
+from bayplan.cli.config.read_files import STDIN, InputDocument, InputProblem, read_files
 from bayplan.cli.config.settings import KIND, VERSION, Settings, read_settings
 from bayplan.dialects.kube.fields.bounded_yaml import bounded_documents
 from bayplan.dialects.kube.fields.reader import Field
@@ -29,12 +29,12 @@ class Configured:
     unused: tuple[str, ...] = ()
 
 
-class Refused(click.ClickException):
+class InvalidConfiguration(click.ClickException):
     """A configuration with something wrong in it; says everything that is."""
 
     exit_code = BAD_INPUT
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[InputProblem]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = tuple(problems)
 
@@ -49,21 +49,25 @@ def configure(name: str) -> Configured:
     from bayplan.cli.config.objects import title  # noqa: PLC0415 — only who gives a file needs it
 
     if name == STDIN:
-        raise Refused([Problem(name, "", "is no file; a configuration is not read from standard input")])
+        raise InvalidConfiguration(
+            [InputProblem(name, "", "is no file; a configuration is not read from standard input")]
+        )
     documents, problems = read_files([name])
     if problems:
-        raise Refused(problems)
+        raise InvalidConfiguration(problems)
     if len(documents) > 1:
         why = f"holds {len(documents)} objects; a configuration is one"
-        raise Refused([Problem(documents[0].file, "", why)])
+        raise InvalidConfiguration([InputProblem(documents[0].file, "", why)])
     (document,) = documents
     found = Configured(Settings()) if document.body.errors else _read(document)
     if document.body.errors:
-        raise Refused([Problem(document.file, title(document), str(one)) for one in document.body.errors])
+        raise InvalidConfiguration(
+            [InputProblem(document.file, title(document), str(one)) for one in document.body.errors]
+        )
     return found
 
 
-def _read(document: Document) -> Configured:
+def _read(document: InputDocument) -> Configured:
     from bayplan.cli.config.kueue_import import VERSIONS, read_kueue  # noqa: PLC0415 — only who gives a file needs it
 
     version, kind = document.body.at("apiVersion"), document.body.at("kind")

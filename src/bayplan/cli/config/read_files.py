@@ -21,7 +21,7 @@ _BLANKS = re.compile(r"\s*")
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class InputDocument:
     """One API object and where it stands."""
 
     file: str
@@ -31,7 +31,7 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class InputProblem:
     """Something wrong with the input. `where` is an object, a place in a file, or empty."""
 
     file: str
@@ -42,7 +42,7 @@ class Problem:
         return printable(": ".join(part for part in (self.file, self.where, self.why) if part))
 
 
-class Unreadable(Exception):
+class UnreadableFile(Exception):
     """A file that cannot be read at all: where in it, and why."""
 
     def __init__(self, where: str, why: str) -> None:
@@ -51,21 +51,21 @@ class Unreadable(Exception):
         self.why = why
 
 
-def read_files(names: Sequence[str]) -> tuple[list[Document], list[Problem]]:
+def read_files(names: Sequence[str]) -> tuple[list[InputDocument], list[InputProblem]]:
     """Every object of every file, and every file's trouble."""
-    documents: list[Document] = []
-    problems: list[Problem] = []
+    documents: list[InputDocument] = []
+    problems: list[InputProblem] = []
     for index, name in enumerate(names):
         file = "stdin" if name == STDIN else name
         try:
             if name in names[:index]:
-                raise Unreadable("", "is given twice")
+                raise UnreadableFile("", "is given twice")
             found = list(_objects(file, _bytes(name)))
             if not found:
-                raise Unreadable("", "is empty: there is no object in it")
+                raise UnreadableFile("", "is empty: there is no object in it")
             documents += found
-        except Unreadable as trouble:
-            problems.append(Problem(file, trouble.where, trouble.why))
+        except UnreadableFile as trouble:
+            problems.append(InputProblem(file, trouble.where, trouble.why))
     return documents, problems
 
 
@@ -74,24 +74,24 @@ def _bytes(name: str) -> bytes:
     try:
         if name == STDIN:
             if sys.stdin is None:
-                raise Unreadable("", "is closed: there is nothing to read")
+                raise UnreadableFile("", "is closed: there is nothing to read")
             return read_up_to(sys.stdin.buffer.read, BYTES_MAX)
         if path.is_dir():
-            raise Unreadable("", "is a directory: name the files in it")
+            raise UnreadableFile("", "is a directory: name the files in it")
         return read_bounded(path, BYTES_MAX)
     except FileNotFoundError:
-        raise Unreadable("", "there is no such file") from None
+        raise UnreadableFile("", "there is no such file") from None
     except (OSError, ValueError) as trouble:
         why = trouble.strerror if isinstance(trouble, OSError) and trouble.strerror else str(trouble)
-        raise Unreadable("", f"cannot be read: {why}") from None
+        raise UnreadableFile("", f"cannot be read: {why}") from None
 
 
-def _objects(file: str, raw: bytes) -> Iterator[Document]:
+def _objects(file: str, raw: bytes) -> Iterator[InputDocument]:
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as trouble:
         why = f"is not text: byte {trouble.start} (0x{raw[trouble.start]:02x}) is not UTF-8"
-        raise Unreadable("", why) from None
+        raise UnreadableFile("", why) from None
     for line, value in _documents(text):
         yield from _flattened(file, line, value, "")
 
@@ -105,15 +105,15 @@ def _documents(text: str) -> list[tuple[int, object]]:
     except json.JSONDecodeError as trouble:
         try:
             return _yaml_documents(text)
-        except Unreadable:
+        except UnreadableFile:
             where = f"line {trouble.lineno}, column {trouble.colno}"
-            raise Unreadable(where, f"is not JSON: {trouble.msg}") from None
+            raise UnreadableFile(where, f"is not JSON: {trouble.msg}") from None
 
 
 def _json_documents(text: str) -> list[tuple[int, object]]:
     """One JSON value after the other."""
     if deeper_than(text.encode(), DEPTH_MAX):
-        raise Unreadable("", "is nested too deeply")
+        raise UnreadableFile("", "is nested too deeply")
     found: list[tuple[int, object]] = []
     decoder = json.JSONDecoder()
     line, seen, position = 1, 0, _skip_blanks(text, 0)
@@ -125,7 +125,7 @@ def _json_documents(text: str) -> list[tuple[int, object]]:
         except json.JSONDecodeError:
             raise
         except ValueError as trouble:  # a number of more digits than Python reads
-            raise Unreadable(f"line {line}", f"holds a number that is too long: {trouble}") from None
+            raise UnreadableFile(f"line {line}", f"holds a number that is too long: {trouble}") from None
         found.append((line, value))
         position = _skip_blanks(text, end)
     return found
@@ -140,10 +140,10 @@ def _yaml_documents(text: str) -> list[tuple[int, object]]:
     try:
         return bounded_documents(text)
     except UnreadableYAML as trouble:
-        raise Unreadable(trouble.where, trouble.why) from None
+        raise UnreadableFile(trouble.where, trouble.why) from None
 
 
-def _flattened(file: str, line: int, value: object, path: str, kind: str = "") -> Iterator[Document]:
+def _flattened(file: str, line: int, value: object, path: str, kind: str = "") -> Iterator[InputDocument]:
     """The object itself, or the objects of a list; items of a typed list need not say their kind."""
     if isinstance(value, dict) and kind and not value.get("kind"):
         value = value | {"kind": kind}
@@ -156,9 +156,9 @@ def _flattened(file: str, line: int, value: object, path: str, kind: str = "") -
     else:
         if not isinstance(value, dict):
             field.error(f"must be an object, not {type_name(value)}")
-        yield Document(file, line, field, own)
+        yield InputDocument(file, line, field, own)
         return
     for item in items.items():
         yield from _flattened(file, line, item.value, item.path, kind)
     if field.errors:
-        yield Document(file, line, field, own)
+        yield InputDocument(file, line, field, own)

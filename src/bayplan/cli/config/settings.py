@@ -17,7 +17,7 @@ from bayplan.cli.config.fields import (
     PREFIXES,
     TRANSFORMATIONS,
     WEIGHTS,
-    Form,
+    ValueForm,
     choice,
     fair_rules,
     seconds,
@@ -25,16 +25,24 @@ from bayplan.cli.config.fields import (
     some_of,
     unknown_keys,
 )
-from bayplan.dialects.kai.grouper.defaults import Settings as Grouping
+from bayplan.dialects.kai.grouper.defaults import GrouperSettings as Grouping
 from bayplan.dialects.kube.fields.name_rules import subdomain_problems
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER
 from bayplan.dialects.kueue.decode.workloads import PLAIN, Counting
-from bayplan.dialects.kueue.jobs.status import Patience
-from bayplan.dialects.kueue.names.feature_switches import RULES, Rulebook
+from bayplan.dialects.kueue.jobs.status import PodsReadyPolicy
+from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
 from bayplan.dialects.kueue.pods.node_health import HealthRules
-from bayplan.model.numa import Caution, FitRule, Whose, ZoneCare, ZoneRules, ZoneScore
-from bayplan.model.profile import FairRule, LeaderRules, Means, NodeChoice, Profile, Remainder, Strategy
+from bayplan.model.numa import FitRule, NumaStalenessPolicy, OverReserve, Whose, ZoneRules, ZoneScore
+from bayplan.model.profile import (
+    FairRule,
+    LeaderRules,
+    NodeChoice,
+    PreemptionMeans,
+    Profile,
+    Remainder,
+    Strategy,
+)
 from bayplan.runtime.controllers.ungating import BATCH_SECONDS
 from bayplan.state.cluster.numa_state import USUAL_CARE
 
@@ -43,21 +51,21 @@ KIND = "Configuration"
 
 
 @dataclass(frozen=True, slots=True)
-class Ungating:
+class UngatingSettings:
     """How pods of admitted gangs are let go."""
 
     batch_seconds: float = BATCH_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
-class Jobs:
+class JobSettings:
     """How jobs are looked after."""
 
     await_pods: bool = False  # until they are ready, and not for ever
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class SchedulerNames:
     """The schedulers that we are, each with what differs in its profile."""
 
     schedulers: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {SCHEDULER: {}}, hash=False)
@@ -70,12 +78,12 @@ class Settings:
     scheduling: Profile = field(default_factory=Profile)
     resources: Counting = PLAIN
     nodes: HealthRules = field(default_factory=HealthRules)
-    ungating: Ungating = field(default_factory=Ungating)
-    jobs: Jobs = field(default_factory=Jobs)
-    patience: Patience = field(default_factory=Patience)
-    names: Names = field(default_factory=Names)
+    ungating: UngatingSettings = field(default_factory=UngatingSettings)
+    jobs: JobSettings = field(default_factory=JobSettings)
+    patience: PodsReadyPolicy = field(default_factory=PodsReadyPolicy)
+    names: SchedulerNames = field(default_factory=SchedulerNames)
     zones: ZoneRules = field(default_factory=ZoneRules)
-    zone_care: ZoneCare = USUAL_CARE
+    zone_care: NumaStalenessPolicy = USUAL_CARE
     grouper: Grouping = field(default_factory=Grouping)
 
     @property
@@ -89,12 +97,12 @@ class Settings:
         return {name: replace(self.profile, **given) for name, given in self.names.schedulers.items()}
 
     @property
-    def patience_with_pods(self) -> Patience | None:
+    def patience_with_pods(self) -> PodsReadyPolicy | None:
         """How long pods may take to get ready; None for as long as they like."""
         return self.patience if self.jobs.await_pods else None
 
     @property
-    def rulebook(self) -> Rulebook:
+    def rulebook(self) -> FeatureSwitches:
         """What is done to the pods of jobs that start."""
         return replace(RULES, selector_alone=self.scheduling.by_selector_alone)
 
@@ -109,7 +117,7 @@ class Option:
     path: str
     part: str  # of Settings
     name: str  # of the field in that part
-    form: Form
+    form: ValueForm
     says: str
 
     @property
@@ -139,11 +147,11 @@ def _schedulers(body: Field) -> dict[str, dict[str, Any]]:
 
 
 _STRATEGY = choice(Strategy)
-_NAMES = Form("names, each with options of `scheduling` that differ for it", _schedulers)
+_NAMES = ValueForm("names, each with options of `scheduling` that differ for it", _schedulers)
 _FAIR = fair_rules({rule.value: rule for rule in FairRule})
 
 
-def _options(above: str, part: str, *rows: tuple[str, str, Form, str]) -> Iterator[Option]:
+def _options(above: str, part: str, *rows: tuple[str, str, ValueForm, str]) -> Iterator[Option]:
     """Options below one path that go into one part: the rest of the path, field, form, meaning."""
     for path, name, form, says in rows:
         yield Option(f"{above}.{path}", part, name, form, says)
@@ -198,7 +206,7 @@ OPTIONS = (
          "which of the nodes that fit are taken first for the pods of a gang"),
         ("preemption", "displace", FLAG,
          "whether pods of lower priority have to go where a gang or pod finds no room otherwise"),
-        ("queueMeans", "fair_means", several_of(Means),
+        ("queueMeans", "fair_means", several_of(PreemptionMeans),
          "how room is made for a pod group of a queue that finds none, by what is tried first"),
         ("healSeconds", "heal_seconds", seconds(above_zero=True),
          "how long a gang that never had its minimum may run in part before what runs of it is taken back"),
@@ -267,7 +275,7 @@ OPTIONS = (
     ),
     *_options(
         "zones.lateReports", "zone_care",
-        ("caution", "caution", choice(Caution),
+        ("caution", "caution", choice(OverReserve),
          "what is done about pods that a node's report cannot know yet: nothing, no further pod until they"
          " are bound, or their requests are taken from every zone until the report knows them"),
         ("periodSeconds", "period", seconds(), "between two looks at nodes in doubt"),

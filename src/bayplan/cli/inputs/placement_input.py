@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from bayplan.cli.config.objects import Inputs, title
-from bayplan.cli.config.read_files import Document, Problem
+from bayplan.cli.config.read_files import InputDocument, InputProblem
 from bayplan.cli.inputs.levels import inferred_topology, told_levels
 from bayplan.cli.render.misfit import unplaceable
 from bayplan.dialects.kube.decode.pod_fields import usage_by_node
@@ -21,16 +21,16 @@ from bayplan.model.node_rules import Taint, Toleration
 from bayplan.model.numa import NodeZones, ZoneRules
 from bayplan.model.profile import Profile
 from bayplan.model.quota import Flavor
-from bayplan.placement.cluster.snapshot import Supply
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.domains.node_caps import aligned_use, place_aligned
 from bayplan.placement.domains.request import resolve
 from bayplan.placement.gang.place import place
-from bayplan.placement.numa.columns import ZoneColumns, zone_columns
-from bayplan.state.cluster.topology_state import Cluster
+from bayplan.placement.numa.columns import NumaColumns, zone_columns
+from bayplan.state.cluster.topology_state import TopologyState
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class PlaceOptions:
     """What the command line says about the scene."""
 
     profile: Profile
@@ -40,7 +40,7 @@ class Wishes:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class PlacementInput:
     """Ready to place."""
 
     topology: Topology
@@ -53,33 +53,35 @@ class Scene:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PlacementResult:
     """A gang, the room it found, and what came of it."""
 
     gang: Gang
-    supply: Supply
+    supply: CapacitySnapshot
     placement: Placement
     asked: Gang  # the gang with what zones add to its requests
-    columns: ZoneColumns | None = None  # the zones that it found, if any node tells of some
+    columns: NumaColumns | None = None  # the zones that it found, if any node tells of some
 
 
-class Unfit(Exception):
+class InvalidInput(Exception):
     """The input cannot make a scene; the problems say why."""
 
-    def __init__(self, *problems: Problem) -> None:
+    def __init__(self, *problems: InputProblem) -> None:
         super().__init__("; ".join(map(str, problems)))
         self.problems = problems
 
 
-def build_scene(inputs: Inputs, wishes: Wishes) -> Scene:
+def build_scene(inputs: Inputs, wishes: PlaceOptions) -> PlacementInput:
     """Choose flavor and topology, and see that every gang can be understood. Unfit if not."""
     missing = []
     if not inputs.nodes:
-        missing.append(Problem("", "", "there is no Node in the input: nothing to place on"))
+        missing.append(InputProblem("", "", "there is no Node in the input: nothing to place on"))
     if not inputs.gangs:
-        missing.append(Problem("", "", "there is no Job, JobSet or Workload in the input: nothing to place"))
+        missing.append(
+            InputProblem("", "", "there is no Job, JobSet or Workload in the input: nothing to place")
+        )
     if missing:
-        raise Unfit(*missing)
+        raise InvalidInput(*missing)
     flavor = _choose_flavor(inputs.flavors, wishes)
     gangs = tuple(_tolerating(gang, flavor.tolerations) for _, gang in inputs.gangs)
     members = [node for node in inputs.nodes.values() if flavor.labels.items() <= node.labels.items()]
@@ -90,8 +92,8 @@ def build_scene(inputs: Inputs, wishes: Wishes) -> Scene:
         for problem in _check_gang(document, gang, topology, wishes.profile)
     ]
     if problems:
-        raise Unfit(*problems)
-    return Scene(
+        raise InvalidInput(*problems)
+    return PlacementInput(
         topology=topology,
         nodes=tuple(replace(node, taints=_merged(node, flavor)) for node in members),
         usage=usage_by_node(inputs.uses),
@@ -102,27 +104,27 @@ def build_scene(inputs: Inputs, wishes: Wishes) -> Scene:
     )
 
 
-def place_all(scene: Scene) -> Iterator[Outcome]:
+def place_all(scene: PlacementInput) -> Iterator[PlacementResult]:
     """Place one gang after the other, each seeing what the earlier ones took."""
-    cluster = Cluster(scene.topology)
+    cluster = TopologyState(scene.topology)
     cluster.load(scene.nodes)
     for name, amounts in scene.usage.items():
         cluster.use_node(name, amounts)
-    columns: ZoneColumns | None = None
+    columns: NumaColumns | None = None
     for gang in scene.gangs:
         if scene.zones and columns is None:
             columns = zone_columns(cluster.snapshot().tree.nodes.tolist(), scene.zones)
         find = partial(place, profile=scene.profile)
         aligned = place_aligned(cluster.snapshot(), gang, columns, scene.profile.zones, find)
         supply, placement = aligned.supply, aligned.placement
-        yield Outcome(gang, supply, placement, aligned.gang, columns)
+        yield PlacementResult(gang, supply, placement, aligned.gang, columns)
         if placement.ok:
             _hold(cluster, gang, placement)
             if columns is not None and scene.topology.ends_at_host:
                 columns = _sit(columns, supply, gang, placement, scene.profile.zones)
 
 
-def rows_of(supply: Supply, placement: Placement, pod_set: str) -> dict[int, int]:
+def rows_of(supply: CapacitySnapshot, placement: Placement, pod_set: str) -> dict[int, int]:
     """How many pods of a pod set each row gets, where leaves are hosts."""
     found: dict[int, int] = {}
     for share in placement.assignments[pod_set].shares:
@@ -133,8 +135,8 @@ def rows_of(supply: Supply, placement: Placement, pod_set: str) -> dict[int, int
 
 
 def _sit(
-    columns: ZoneColumns, supply: Supply, gang: Gang, placement: Placement, rules: ZoneRules
-) -> ZoneColumns:
+    columns: NumaColumns, supply: CapacitySnapshot, gang: Gang, placement: Placement, rules: ZoneRules
+) -> NumaColumns:
     for pod_set in gang.root.pod_sets():
         rows = rows_of(supply, placement, pod_set.name)
         at, pods = np.array(list(rows.items()), np.int64).reshape(-1, 2).T
@@ -142,27 +144,29 @@ def _sit(
     return columns
 
 
-def _hold(cluster: Cluster, gang: Gang, placement: Placement) -> None:
+def _hold(cluster: TopologyState, gang: Gang, placement: Placement) -> None:
     for pod_set in gang.root.pod_sets():
         for share in placement.assignments[pod_set.name].shares:
             amounts = {name: amount * share.count for name, amount in pod_set.requests.items()}
             cluster.use_domain(share.values, amounts | {PODS: share.count})
 
 
-def _choose_flavor(flavors: list[Flavor], wishes: Wishes) -> Flavor:
+def _choose_flavor(flavors: list[Flavor], wishes: PlaceOptions) -> Flavor:
     named = [flavor for flavor in flavors if wishes.flavor in (None, flavor.name)]
     if wishes.flavor is not None and not named:
         known = ", ".join(flavor.name for flavor in flavors) or "none"
-        raise Unfit(
-            Problem("", "--flavor", f"there is no ResourceFlavor {wishes.flavor}; there are: {known}")
+        raise InvalidInput(
+            InputProblem("", "--flavor", f"there is no ResourceFlavor {wishes.flavor}; there are: {known}")
         )
     if len(named) > 1:
         names = ", ".join(flavor.name for flavor in named)
-        raise Unfit(Problem("", "", f"there are several ResourceFlavors ({names}): choose one with --flavor"))
+        raise InvalidInput(
+            InputProblem("", "", f"there are several ResourceFlavors ({names}): choose one with --flavor")
+        )
     return named[0] if named else Flavor("")
 
 
-def _choose_topology(inputs: Inputs, wishes: Wishes, flavor: Flavor, members: list[Node]) -> Topology:
+def _choose_topology(inputs: Inputs, wishes: PlaceOptions, flavor: Flavor, members: list[Node]) -> Topology:
     if wishes.levels is not None:
         return _told(wishes.levels, members)
     name = wishes.topology or flavor.topology or None
@@ -170,10 +174,12 @@ def _choose_topology(inputs: Inputs, wishes: Wishes, flavor: Flavor, members: li
     if name is not None and not given:
         known = ", ".join(topology.name for topology in inputs.topologies) or "none"
         source = "--topology" if wishes.topology else f"ResourceFlavor {flavor.name}"
-        raise Unfit(Problem("", source, f"there is no Topology {name}; there are: {known}"))
+        raise InvalidInput(InputProblem("", source, f"there is no Topology {name}; there are: {known}"))
     if len(given) > 1:
         names = ", ".join(topology.name for topology in given)
-        raise Unfit(Problem("", "", f"there are several Topologies ({names}): choose one with --topology"))
+        raise InvalidInput(
+            InputProblem("", "", f"there are several Topologies ({names}): choose one with --topology")
+        )
     return given[0] if given else inferred_topology(members, [gang for _, gang in inputs.gangs])
 
 
@@ -181,20 +187,24 @@ def _told(text: str, members: list[Node]) -> Topology:
     try:
         levels = told_levels(text)
     except ValueError as wrong:
-        raise Unfit(Problem("", "--levels", str(wrong))) from None
+        raise InvalidInput(InputProblem("", "--levels", str(wrong))) from None
     unknown = [level for level in levels if not any(level in node.labels for node in members)]
     if unknown:
-        raise Unfit(*(Problem("", "--levels", f"no node has a label {level}") for level in unknown))
+        raise InvalidInput(
+            *(InputProblem("", "--levels", f"no node has a label {level}") for level in unknown)
+        )
     return Topology("--levels", levels)
 
 
-def _check_gang(document: Document, gang: Gang, topology: Topology, profile: Profile) -> Iterator[Problem]:
+def _check_gang(
+    document: InputDocument, gang: Gang, topology: Topology, profile: Profile
+) -> Iterator[InputProblem]:
     """Levels that the topology does not have, and segments that do not nest, can never fit."""
     for pod_set in gang.root.pod_sets():
         answer = resolve(pod_set, pod_set.locality, topology, profile)
         if isinstance(answer, Misfit):
             where = f"{title(document)}, pod set {pod_set.name}"
-            yield Problem(document.file, where, unplaceable(answer, topology))
+            yield InputProblem(document.file, where, unplaceable(answer, topology))
 
 
 def _tolerating(gang: Gang, tolerations: tuple[Toleration, ...]) -> Gang:

@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from bayplan.cli.config.read_files import Problem
-from bayplan.cli.inputs.placement_input import Outcome, Scene
+from bayplan.cli.config.read_files import InputProblem
+from bayplan.cli.inputs.placement_input import PlacementInput, PlacementResult
 from bayplan.cli.render.misfit import Explanation
 from bayplan.dialects.kueue.fields.assignment_encode import encode_domains, encode_slices
 from bayplan.dialects.kueue.status.misfit_messages import sentence
 from bayplan.model.assignment import Misfit
 
 
-def problems_report(problems: Sequence[Problem], status: int) -> dict[str, Any]:
+def problems_report(problems: Sequence[InputProblem], status: int) -> dict[str, Any]:
     """Bad input."""
     return {"problems": [asdict(problem) for problem in problems], "exitStatus": status}
 
 
 def outcome_report(
-    scene: Scene,
-    outcomes: Sequence[tuple[Outcome, Explanation | None]],
+    scene: PlacementInput,
+    outcomes: Sequence[tuple[PlacementResult, Explanation | None]],
     notes: Sequence[str],
     status: int,
 ) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def outcome_report(
     }
 
 
-def _gang(outcome: Outcome, explanation: Explanation | None) -> dict[str, Any]:
+def _gang(outcome: PlacementResult, explanation: Explanation | None) -> dict[str, Any]:
     source, placement = outcome.gang.source, outcome.placement
     report: dict[str, Any] = {
         "kind": source.kind,

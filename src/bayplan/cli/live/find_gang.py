@@ -21,7 +21,7 @@ from bayplan.dialects.kueue.decode.scheduled_jobs import JOB_SET_NAME
 from bayplan.dialects.kueue.names.annotations import POD_GROUP, WORKLOAD_NAME
 from bayplan.dialects.kueue.status.conditions import FINISHED, is_true
 from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import Charter
+from bayplan.model.gang_spec import GangSpec
 from bayplan.model.pod import PodKey
 from bayplan.state.scheduling.single_pod import lone_ref
 
@@ -35,7 +35,7 @@ KIND_WORDS = {kind.lower(): kind for kind in (*KINDS, *OTHER_KINDS)}
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class GangQuery:
     """What somebody typed."""
 
     namespace: str
@@ -50,7 +50,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundObject:
     """One object, and what is known of it."""
 
     kind: str
@@ -62,34 +62,34 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class GangLookup:
     """What was found, and the scheduler's state if that had to be read."""
 
-    found: Found
+    found: FoundObject
     scheduled: Scheduled | None = None
 
 
-def find(live: Live, text: str) -> Search:
+def find(live: Live, text: str) -> GangLookup:
     """The one gang that a name stands for; one sentence if there is none, or several."""
     wanted = wanted_of(live, text)
     queued = _queued(live, wanted)
     if queued:
         if not any(one.kind == WORKLOAD and one.name == wanted.name for one in queued):
             queued += _namesakes(live, wanted)
-        return Search(_only(wanted, queued))
+        return GangLookup(_only(wanted, queued))
     pod = _pod(live, wanted)
     if pod is not None and (ref := workload_of(live, pod)) is not None:
-        return Search(Found(POD, wanted.name, ref))
+        return GangLookup(FoundObject(POD, wanted.name, ref))
     from bayplan.cli.live.scheduled_state import read_scheduled  # noqa: PLC0415 — gangs of queues do without
 
     scheduled = read_scheduled(live)
     found = _scheduled(scheduled, wanted) or _parts(scheduled, wanted)
     if not found:
         raise click.ClickException(_nothing(live, scheduled, wanted))
-    return Search(_only(wanted, found), scheduled)
+    return GangLookup(_only(wanted, found), scheduled)
 
 
-def wanted_of(live: Live, text: str) -> Wanted:
+def wanted_of(live: Live, text: str) -> GangQuery:
     """NAME, NAMESPACE/NAME, KIND/NAME or NAMESPACE/KIND/NAME."""
     parts = text.strip().split("/")
     if not all(parts):
@@ -104,14 +104,16 @@ def wanted_of(live: Live, text: str) -> Wanted:
     checked_namespace(live, namespace)
     if len(parts) > 1 and parts[0].lower() in KIND_WORDS:
         kind = KIND_WORDS[parts.pop(0).lower()]
-    return Wanted(namespace, "/".join(parts), kind)
+    return GangQuery(namespace, "/".join(parts), kind)
 
 
-def _queued(live: Live, wanted: Wanted) -> list[Found]:
+def _queued(live: Live, wanted: GangQuery) -> list[FoundObject]:
     """Workloads of that name and of jobs of that name; finished ones only if the job has no other."""
     here = {ref: one for ref, one in live.workloads.items() if ref.namespace == wanted.namespace}
     found = [
-        Found(WORKLOAD, ref.name, ref) for ref in here if ref.name == wanted.name and wanted.takes(WORKLOAD)
+        FoundObject(WORKLOAD, ref.name, ref)
+        for ref in here
+        if ref.name == wanted.name and wanted.takes(WORKLOAD)
     ]
     jobs: dict[str, list[Ref]] = {}
     for ref, one in here.items():
@@ -123,20 +125,20 @@ def _queued(live: Live, wanted: Wanted) -> list[Found]:
         if len(alive) > 1:
             names = ", ".join(sorted(ref.name for ref in alive))
             raise click.ClickException(f"{wanted} has several Workloads, name one of them: {names}")
-        found.append(Found(kind, wanted.name, alive[0]))
+        found.append(FoundObject(kind, wanted.name, alive[0]))
     return found
 
 
-def _namesakes(live: Live, wanted: Wanted) -> list[Found]:
+def _namesakes(live: Live, wanted: GangQuery) -> list[FoundObject]:
     """Groups that have the name of a job in a queue."""
     kinds = {kind.kind: kind for kind in (KAI_GROUPS, *GANG_KINDS) if wanted.takes(kind.kind)}
     there = [
         name for name, kind in kinds.items() if live.get(kind, wanted.namespace, wanted.name) is not None
     ]
-    return [Found(name, wanted.name) for name in sorted(there)]
+    return [FoundObject(name, wanted.name) for name in sorted(there)]
 
 
-def _only(wanted: Wanted, found: list[Found]) -> Found:
+def _only(wanted: GangQuery, found: list[FoundObject]) -> FoundObject:
     kinds = sorted({one.kind for one in found})
     if len(kinds) > 1:
         ways = " or ".join(f"{wanted.namespace}/{kind.lower()}/{wanted.name}" for kind in kinds)
@@ -146,7 +148,7 @@ def _only(wanted: Wanted, found: list[Found]) -> Found:
     return found[0]
 
 
-def _pod(live: Live, wanted: Wanted) -> PodWire | None:
+def _pod(live: Live, wanted: GangQuery) -> PodWire | None:
     if not wanted.takes(POD):
         return None
     for one in live.listed(PODS_KIND):
@@ -176,7 +178,7 @@ def workload_of(live: Live, pod: PodWire) -> Ref | None:
     return None
 
 
-def _scheduled(found: Scheduled, wanted: Wanted) -> list[Found]:
+def _scheduled(found: Scheduled, wanted: GangQuery) -> list[FoundObject]:
     """Gangs and jobs of that name; a job whose pods were put into groups stands for those."""
     state = found.role.state
     known = {entry.ref: None for entry in state.entries()} | dict.fromkeys(state.store.charters)
@@ -195,11 +197,11 @@ def _scheduled(found: Scheduled, wanted: Wanted) -> list[Found]:
     for kind, refs in named.items():
         job = found.jobs.get(Ref("kueue", kind, wanted.namespace, wanted.name))
         if job is not None and groups and not any(state.store.members.get(ref) for ref in refs):
-            matches.append(Found(kind, wanted.name, gangs=groups))
+            matches.append(FoundObject(kind, wanted.name, gangs=groups))
         else:
-            matches.append(Found(kind, wanted.name, gangs=tuple(refs), job=job))
+            matches.append(FoundObject(kind, wanted.name, gangs=tuple(refs), job=job))
     if not matches and groups:
-        matches.append(Found("PodGroup", wanted.name, gangs=groups))
+        matches.append(FoundObject("PodGroup", wanted.name, gangs=groups))
     return matches or _pods_of(found, wanted)
 
 
@@ -208,7 +210,7 @@ def _made_for(found: Scheduled, ref: Ref, name: str) -> bool:
     return known is not None and known.group is not None and known.group.stands_for(name)
 
 
-def _pods_of(found: Scheduled, wanted: Wanted) -> list[Found]:
+def _pods_of(found: Scheduled, wanted: GangQuery) -> list[FoundObject]:
     """Pods of a controller that has no gang, such as a ReplicaSet or the Deployment above it."""
     kinds: dict[str, list[PodKey]] = {}
     for key, wire in found.pods.items():
@@ -220,10 +222,10 @@ def _pods_of(found: Scheduled, wanted: Wanted) -> list[Found]:
             kinds.setdefault(owner.kind, []).append(key)
         elif above == wanted.name and wanted.takes("Deployment"):
             kinds.setdefault("Deployment", []).append(key)
-    return [Found(kind, wanted.name, pods=tuple(keys)) for kind, keys in kinds.items()]
+    return [FoundObject(kind, wanted.name, pods=tuple(keys)) for kind, keys in kinds.items()]
 
 
-def _parts(found: Scheduled, wanted: Wanted) -> list[Found]:
+def _parts(found: Scheduled, wanted: GangQuery) -> list[FoundObject]:
     """A group that is a part of another one stands for the whole, and so does a pod of a gang."""
     state = found.role.state
     whole = [
@@ -232,25 +234,25 @@ def _parts(found: Scheduled, wanted: Wanted) -> list[Found]:
         if ref.namespace == wanted.namespace and _has_part(charter, wanted.name)
     ]
     if whole and wanted.kind != POD:
-        return [Found(whole[0].kind, wanted.name, gangs=tuple(whole))]
+        return [FoundObject(whole[0].kind, wanted.name, gangs=tuple(whole))]
     pod = state.store.pods.get(PodKey(wanted.namespace, wanted.name)) if wanted.takes(POD) else None
     if pod is None:
         return []
     if pod.gang is not None:
-        return [Found(POD, wanted.name, gangs=(pod.gang,))]
+        return [FoundObject(POD, wanted.name, gangs=(pod.gang,))]
     if pod.ours and not pod.over:
-        return [Found(POD, wanted.name, gangs=(lone_ref(pod.key),))]
-    return [Found(POD, wanted.name, pods=(pod.key,))]
+        return [FoundObject(POD, wanted.name, gangs=(lone_ref(pod.key),))]
+    return [FoundObject(POD, wanted.name, pods=(pod.key,))]
 
 
-def _has_part(charter: Charter, name: str) -> bool:
+def _has_part(charter: GangSpec, name: str) -> bool:
     """Whether it is a gang of groups, and one of them has that name."""
     if charter.tree is None or not charter.quorum:
         return False
     return any(part.name == name for part in charter.tree.pod_sets())
 
 
-def _nothing(live: Live, found: Scheduled, wanted: Wanted) -> str:
+def _nothing(live: Live, found: Scheduled, wanted: GangQuery) -> str:
     what = wanted.kind or "Workload, pod group, job or pod"
     told = f"there is no {what} {wanted}"
     elsewhere = sorted({space for space, name in _names(live, found) if name == wanted.name})

@@ -13,20 +13,20 @@ from bayplan.cli.render.reasons import NOT_TRIED, TO_COME
 from bayplan.dialects.kai.status.advice import advice
 from bayplan.model.assignment import Misfit
 from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import Charter
+from bayplan.model.gang_spec import GangSpec
 from bayplan.model.node import PODS
-from bayplan.model.plan import Bind, Displace, Plan, Refuse
+from bayplan.model.plan import Bind, Plan, PreemptPod, ReportUnschedulable
 from bayplan.model.pod import Pod
 from bayplan.placement.cluster.oversize import oversized
-from bayplan.runtime.controllers.scheduler.controller import SchedulerRole, Turn
-from bayplan.state.scheduling.queue import Place
+from bayplan.runtime.controllers.scheduler.controller import CycleInput, SchedulerController
+from bayplan.state.scheduling.queue import EntryState
 from bayplan.state.scheduling.single_pod import lone_ref
 
 HOSTS_MAX = 16
 NAMES_MAX = 8
 RUNS, PARTLY, WAITS = "runs", "runs, and more of its pods wait", "waits"
 INCOMPLETE, FLAWED = "not complete", "cannot start as it is written"
-STATES = {Place.RUNNING: RUNS, Place.INCOMPLETE: INCOMPLETE}
+STATES = {EntryState.RUNNING: RUNS, EntryState.INCOMPLETE: INCOMPLETE}
 
 
 def gang_story(live: Live, found: Scheduled, ref: Ref, *, full: bool, zones: bool) -> Iterator[str]:
@@ -46,7 +46,7 @@ def gang_story(live: Live, found: Scheduled, ref: Ref, *, full: bool, zones: boo
         yield f"  {count} x {shape}"
     yield from place_lines(live, found, standing, full=full)
     nodes = {pod.node for pod in standing if pod.node}
-    if place not in (None, Place.RUNNING):
+    if place not in (None, EntryState.RUNNING):
         plan = decided(role, ref, live.now)
         yield from _outcome(role, plan, ref)
         nodes |= {action.node for action in plan.actions if isinstance(action, Bind)}
@@ -70,20 +70,22 @@ def place_lines(live: Live, found: Scheduled, pods: Iterable[Pod], *, full: bool
     yield f"running since: {since_text(live, min(started))}" if started else "running since: not started yet"
 
 
-def decided(role: SchedulerRole, ref: Ref, now: float) -> Plan:
+def decided(role: SchedulerController, ref: Ref, now: float) -> Plan:
     """What the scheduler would do about a gang at this moment."""
-    return role.decide(Turn(role.name_of(ref), role.state.look([ref], now)), now)
+    return role.decide(CycleInput(role.name_of(ref), role.state.look([ref], now)), now)
 
 
-def reason_now(role: SchedulerRole, ref: Ref, now: float) -> str:
+def reason_now(role: SchedulerController, ref: Ref, now: float) -> str:
     """Why a gang would wait if it were looked at now."""
     actions = decided(role, ref, now).actions
-    refusals = [role.told(ref, action.why) for action in actions if isinstance(action, Refuse)]
+    refusals = [role.told(ref, action.why) for action in actions if isinstance(action, ReportUnschedulable)]
     fits = any(isinstance(action, Bind) for action in actions)
     return refusals[0] if refusals else TO_COME if fits else NOT_TRIED
 
 
-def _asked(role: SchedulerRole, ref: Ref, charter: Charter | None, pods: tuple[Pod, ...]) -> Iterator[str]:
+def _asked(
+    role: SchedulerController, ref: Ref, charter: GangSpec | None, pods: tuple[Pod, ...]
+) -> Iterator[str]:
     """What the gang needs to start, and where its pods have to be."""
     if charter is None:
         return
@@ -97,26 +99,30 @@ def _asked(role: SchedulerRole, ref: Ref, charter: Charter | None, pods: tuple[P
         yield from _sub_groups(charter, pods)
 
 
-def state_of(role: SchedulerRole, ref: Ref) -> str:
+def state_of(role: SchedulerController, ref: Ref) -> str:
     """How a gang fares, in a few words."""
     charter, place = role.state.charter_of(ref), role.state.place_of(ref)
     if place is None:
         return RUNS
     if charter is not None and charter.flaw:
         return FLAWED
-    if charter is not None and place is not Place.RUNNING and _has_minimum(charter, role.state.standing(ref)):
+    if (
+        charter is not None
+        and place is not EntryState.RUNNING
+        and _has_minimum(charter, role.state.standing(ref))
+    ):
         return PARTLY
     return STATES.get(place, WAITS)
 
 
-def _has_minimum(charter: Charter, standing: Sequence[Pod]) -> bool:
+def _has_minimum(charter: GangSpec, standing: Sequence[Pod]) -> bool:
     there = Counter(pod.pod_set for pod in standing)
     parts = charter.tree.pod_sets() if charter.tree is not None else ()
     enough = all(there[part.name] >= part.minimum for part in parts)
     return enough and 0 < charter.minimum <= len(standing)
 
 
-def _sub_groups(charter: Charter, pods: tuple[Pod, ...]) -> Iterator[str]:
+def _sub_groups(charter: GangSpec, pods: tuple[Pod, ...]) -> Iterator[str]:
     """What a group asks for, part by part, and how many pods of each are there and have a node."""
     if charter.queue:
         lasting = ", and is not made to go" if charter.lasting else ""
@@ -147,15 +153,15 @@ def parts_text(pods: tuple[Pod, ...], priority: int | None = None) -> dict[str, 
     return found
 
 
-def _outcome(role: SchedulerRole, plan: Plan, ref: Ref) -> Iterator[str]:
+def _outcome(role: SchedulerController, plan: Plan, ref: Ref) -> Iterator[str]:
     """What would be decided now."""
     binds = [action for action in plan.actions if isinstance(action, Bind)]
-    victims = [action.pod for action in plan.actions if isinstance(action, Displace) and not action.undoes]
+    victims = [action.pod for action in plan.actions if isinstance(action, PreemptPod) and not action.undoes]
     if binds:
         nodes = sorted({action.node for action in binds})
         yield f"now: {counted(len(binds), 'pod')} would start on {_named(nodes)}"
     for action in plan.actions:
-        if isinstance(action, Refuse):
+        if isinstance(action, ReportUnschedulable):
             first, *more = role.told(ref, action.why).splitlines()
             yield f"reason: {first}"
             yield from (f"  {line}" for line in more)
@@ -171,7 +177,7 @@ def _outcome(role: SchedulerRole, plan: Plan, ref: Ref) -> Iterator[str]:
         yield f"would have to go: {_named(names)}"
 
 
-def too_large(role: SchedulerRole, ref: Ref) -> list[str]:
+def too_large(role: SchedulerController, ref: Ref) -> list[str]:
     """A pod that asks for more than any node has; what other pods leave is no help then."""
     nodes = role.state.store.nodes.by_name.values()
     shapes = {tuple(sorted(pod.amounts.items())) for pod in role.state.waiting(ref)}

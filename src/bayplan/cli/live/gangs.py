@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from bayplan.cli.config.format import counted, short_levels
-from bayplan.cli.live.forecast import Fate, forecast
+from bayplan.cli.live.forecast import ForecastResult, forecast
 from bayplan.cli.live.state import Live, Object
 from bayplan.cli.render.reasons import NOT_TRIED, admitted_words, few_words, unready_checks
 from bayplan.cli.render.tables import moment
 from bayplan.dialects.kube.fields.times import LATEST
 from bayplan.dialects.kueue.status.conditions import EVICTED, condition_of
 from bayplan.dialects.kueue.status.rejection_messages import reason
-from bayplan.model.admission_rejection import Token
+from bayplan.model.admission_rejection import AdmissionReason
 from bayplan.model.gang import Ref
-from bayplan.model.plan import Admit, Decline, Evict
-from bayplan.model.queued_gang import Demand
+from bayplan.model.plan import Admit, EvictGang, ReportNotAdmitted
+from bayplan.model.queued_gang import QueuedGang
 from bayplan.model.summary import Flaw
-from bayplan.placement.cluster.snapshot import Supply
-from bayplan.state.admission.queues import Place, Standing
-from bayplan.state.reports.queries import Turn, common_domain, turns
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
+from bayplan.state.admission.queues import QueueEntry, QueueEntryState
+from bayplan.state.reports.queries import QueuePosition, common_domain, turns
 
 INACTIVE, WAITING, PLACING, ADMITTED, EVICTING = "inactive", "waiting", "placing", "admitted", "evicting"
 
@@ -30,17 +30,17 @@ INACTIVE, WAITING, PLACING, ADMITTED, EVICTING = "inactive", "waiting", "placing
 class GangFacts:
     """One gang."""
 
-    standing: Standing
+    standing: QueueEntry
     state: str
-    turn: Turn | None
-    fate: Fate | None
+    turn: QueuePosition | None
+    fate: ForecastResult | None
     token: str  # the machine's word for why; empty if it waits for nothing
     why: str  # the same for people
     where: str
     owner: str  # kind and name of the job it stands for
 
     @property
-    def demand(self) -> Demand:
+    def demand(self) -> QueuedGang:
         return self.standing.demand
 
     @property
@@ -52,7 +52,7 @@ class GangFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class ClusterOutlook:
     """All gangs, and the cluster as it would be once everyone whose turn it is got what fits now."""
 
     gangs: list[GangFacts]
@@ -63,7 +63,7 @@ class Outlook:
         return next((one for one in self.gangs if one.demand.gang.source == ref), None)
 
 
-def outlook(live: Live) -> Outlook:
+def outlook(live: Live) -> ClusterOutlook:
     """Every gang that is not over, in the order of the lines: those at work first."""
     state, then = live.state, live.imagined()
     positions, supplies = turns(state), state.holdings.supplies()
@@ -72,19 +72,23 @@ def outlook(live: Live) -> Outlook:
     shapes = {
         (standing.queue, standing.shape): fates[ref]
         for ref, standing in then.state.lines.standings.items()
-        if ref in fates and isinstance(fates[ref].action, Decline)
+        if ref in fates and isinstance(fates[ref].action, ReportNotAdmitted)
     }
     found = []
     for ref, standing in state.lines.standings.items():
         fate, turn = fates.get(ref), positions.get(ref)
-        if fate is None and standing.place is Place.WAITING and not _is_strict(live, standing.queue):
+        if (
+            fate is None
+            and standing.place is QueueEntryState.WAITING
+            and not _is_strict(live, standing.queue)
+        ):
             fate = shapes.get((standing.queue, standing.shape))  # gangs of one shape get one answer
         token, why = _why(live, standing, turn, fate)
         where, owner = where_is(live, standing.demand, supplies), owner_of(live.workloads.get(ref, {}))
         found.append(GangFacts(standing, _state(standing.demand), turn, fate, token, why, where, owner))
     order = (ADMITTED, EVICTING, PLACING, WAITING, INACTIVE)
     found.sort(key=lambda one: (order.index(one.state), one.standing.queue, one.standing.rank))
-    return Outlook(found, then, [ref for ref, fate in fates.items() if isinstance(fate.action, Admit)])
+    return ClusterOutlook(found, then, [ref for ref, fate in fates.items() if isinstance(fate.action, Admit)])
 
 
 def _is_strict(live: Live, queue: str) -> bool:
@@ -92,13 +96,15 @@ def _is_strict(live: Live, queue: str) -> bool:
     return queue in rules and rules[queue].strict
 
 
-def _state(demand: Demand) -> str:
+def _state(demand: QueuedGang) -> str:
     if demand.admission is not None:
         return EVICTING if demand.evicted else ADMITTED if demand.admitted else PLACING
     return WAITING if demand.active else INACTIVE
 
 
-def _why(live: Live, standing: Standing, turn: Turn | None, fate: Fate | None) -> tuple[str, str]:
+def _why(
+    live: Live, standing: QueueEntry, turn: QueuePosition | None, fate: ForecastResult | None
+) -> tuple[str, str]:
     """Token and words."""
     demand = standing.demand
     match _state(demand):
@@ -112,38 +118,44 @@ def _why(live: Live, standing: Standing, turn: Turn | None, fate: Fate | None) -
         case "placing":
             checks = unready_checks(demand)
             if checks:
-                return reason(Token.TO_BE_EVALUATED), f"has quota, waits for check {', '.join(checks)}"
+                return reason(
+                    AdmissionReason.TO_BE_EVALUATED
+                ), f"has quota, waits for check {', '.join(checks)}"
     if demand.admission is None and not standing.queue:
-        return reason(Token.MISCONFIGURED), _no_queue(demand)
+        return reason(AdmissionReason.MISCONFIGURED), _no_queue(demand)
     if fate is None:
         return _untried(live, standing, turn)
     match fate.action:
         case Admit():
-            return reason(Token.TO_BE_EVALUATED), admitted_words(fate.action)
-        case Decline(refusal=refusal):
-            closed = closed_words(live, standing.queue) if refusal.token is Token.CLOSED else ""
+            return reason(AdmissionReason.TO_BE_EVALUATED), admitted_words(fate.action)
+        case ReportNotAdmitted(refusal=refusal):
+            closed = closed_words(live, standing.queue) if refusal.token is AdmissionReason.CLOSED else ""
             return reason(refusal.token), closed or few_words(refusal)
-        case Evict():
+        case EvictGang():
             return "NodeFailures", "has to leave: nothing can replace its failed nodes"
 
 
-def _no_queue(demand: Demand) -> str:
+def _no_queue(demand: QueuedGang) -> str:
     namespace, name = demand.entrance
     return f"there is no LocalQueue {name} in {namespace}" if name else "names no queue"
 
 
-def _untried(live: Live, standing: Standing, turn: Turn | None) -> tuple[str, str]:
-    if standing.place is Place.BACKOFF:
+def _untried(live: Live, standing: QueueEntry, turn: QueuePosition | None) -> tuple[str, str]:
+    if standing.place is QueueEntryState.BACKOFF:
         until = standing.demand.not_before
         if until > LATEST:
             closed = closed_words(live, standing.queue)
-            return reason(Token.ON_HOLD), f"on hold: {closed}" if closed else "on hold until it is released"
-        return reason(Token.ON_HOLD), f"put off until {moment(until)}"
+            return reason(
+                AdmissionReason.ON_HOLD
+            ), f"on hold: {closed}" if closed else "on hold until it is released"
+        return reason(AdmissionReason.ON_HOLD), f"put off until {moment(until)}"
     if turn is not None and turn.position > 1:
-        return reason(Token.TO_BE_EVALUATED), f"waits behind {turn.first.namespace}/{turn.first.name}"
+        return reason(
+            AdmissionReason.TO_BE_EVALUATED
+        ), f"waits behind {turn.first.namespace}/{turn.first.name}"
     if standing.queue and standing.queue not in live.state.rules.queues:
-        return reason(Token.MISCONFIGURED), f"there is no ClusterQueue {standing.queue}"
-    return reason(Token.TO_BE_EVALUATED), NOT_TRIED
+        return reason(AdmissionReason.MISCONFIGURED), f"there is no ClusterQueue {standing.queue}"
+    return reason(AdmissionReason.TO_BE_EVALUATED), NOT_TRIED
 
 
 FLAWS = {
@@ -169,7 +181,7 @@ def closed_words(live: Live, queue: str) -> str:
     return f"ClusterQueue {queue} is closed: {told}" if told else ""
 
 
-def where_is(live: Live, demand: Demand, supplies: dict[str, Supply]) -> str:
+def where_is(live: Live, demand: QueuedGang, supplies: dict[str, CapacitySnapshot]) -> str:
     """Where an admitted gang stands: the smallest domain that holds it, and on how many hosts."""
     for topology in _topologies(live, demand):
         supply = supplies.get(topology)
@@ -186,7 +198,7 @@ def where_is(live: Live, demand: Demand, supplies: dict[str, Supply]) -> str:
     return ""
 
 
-def _topologies(live: Live, demand: Demand) -> Iterable[str]:
+def _topologies(live: Live, demand: QueuedGang) -> Iterable[str]:
     given = demand.admission.given if demand.admission is not None else ()
     flavors = dict.fromkeys(name for part in given for name in part.flavors.values())
     known = live.state.rules.flavors

@@ -9,7 +9,7 @@ from bayplan.cli.live.gangs import GangFacts, named
 from bayplan.cli.live.state import Live
 from bayplan.cli.render.tables import age, table
 from bayplan.dialects.kube.fields.times import timestamp
-from bayplan.model.queued_gang import Demand
+from bayplan.model.queued_gang import QueuedGang
 
 HEADS = ("NAMESPACE", "NAME", "QUEUE", "STATE", "POSITION", "AGE", "PODS", "PRIORITY", "REASON")
 WIDE = ("CLUSTERQUEUE", "JOB", "FLAVORS", "WHERE")
@@ -61,7 +61,7 @@ def _record(live: Live, one: GangFacts) -> dict[str, Any]:
     }
 
 
-def flavors(demand: Demand) -> list[str]:
+def flavors(demand: QueuedGang) -> list[str]:
     """The flavors that a gang was given."""
     given = demand.admission.given if demand.admission is not None else ()
     return sorted({name for part in given for name in part.flavors.values()})

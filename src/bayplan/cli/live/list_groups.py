@@ -9,7 +9,7 @@ from bayplan.cli.live.state import Live, pages
 from bayplan.cli.render.tables import age, table
 from bayplan.dialects.api import Kind
 from bayplan.dialects.errors import NotServed
-from bayplan.dialects.kai.api.wire import POD_GROUPS, QUEUES, PodGroupWire, QueueWire, ResourceWire
+from bayplan.dialects.kai.api.wire import POD_GROUPS, QUEUES, KaiPodGroupWire, QueueResourceWire, QueueWire
 from bayplan.dialects.kai.status.pod_group import ACTIVE
 from bayplan.dialects.kube.fields.times import seconds
 
@@ -33,9 +33,9 @@ UNITS = {"cpu": "m", "memory": "M", "gpu": ""}
 """Quota is written in milli-CPU, megabytes and GPUs."""
 
 
-def pod_groups(live: Live, namespace: str) -> list[PodGroupWire]:
+def pod_groups(live: Live, namespace: str) -> list[KaiPodGroupWire]:
     """All groups of a namespace (empty: of all); none if the cluster does not know the kind."""
-    found: list[PodGroupWire] = _listed(live, POD_GROUPS, namespace)
+    found: list[KaiPodGroupWire] = _listed(live, POD_GROUPS, namespace)
     return sorted(found, key=lambda one: (one.metadata.namespace or "", one.metadata.name))
 
 
@@ -45,12 +45,12 @@ def fair_queues(live: Live) -> list[QueueWire]:
     return sorted(found, key=lambda one: one.metadata.name)
 
 
-def group_table(live: Live, found: Sequence[PodGroupWire]) -> list[str]:
+def group_table(live: Live, found: Sequence[KaiPodGroupWire]) -> list[str]:
     """One line for each group."""
     return table(GROUP_HEADS, (tuple(_facts(live, one).values()) for one in found), COUNTS)
 
 
-def group_records(live: Live, found: Sequence[PodGroupWire]) -> list[dict[str, Any]]:
+def group_records(live: Live, found: Sequence[KaiPodGroupWire]) -> list[dict[str, Any]]:
     """The same for machines, and in its words."""
     names = ("namespace", "name", "queue", "state", "age", "minimum", "running", "pending", "message")
     return [
@@ -69,7 +69,7 @@ def fair_queue_records(found: Sequence[QueueWire]) -> list[dict[str, Any]]:
     return [{key.lower(): value for key, value in row.items()} for one in found for row in _uses(one)]
 
 
-def _facts(live: Live, one: PodGroupWire) -> dict[str, object]:
+def _facts(live: Live, one: KaiPodGroupWire) -> dict[str, object]:
     meta, status = one.metadata, one.status
     said = next(iter(status.scheduling_conditions or ()), None)
     waits = "" if said is None else f"{said.reason or ''}: {' '.join((said.message or '').splitlines())}"
@@ -92,7 +92,7 @@ def _uses(one: QueueWire) -> list[dict[str, object]]:
     why = _why_closed(one)
     allocated, requested = one.status.allocated or {}, one.status.requested or {}
     for name, resource in RESOURCES.items():
-        wire: ResourceWire | None = getattr(one.spec.resources, name, None)
+        wire: QueueResourceWire | None = getattr(one.spec.resources, name, None)
         if wire is None and resource not in requested:
             continue
         values = (

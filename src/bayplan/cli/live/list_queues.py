@@ -10,7 +10,7 @@ from bayplan.cli.config.format import amount_text, importance
 from bayplan.cli.live.gangs import closed_words
 from bayplan.cli.live.state import Live
 from bayplan.cli.render.tables import percent, table
-from bayplan.model.summary import CellUse, Counts, EntranceSummary, QueueSummary, Summaries
+from bayplan.model.summary import CellUse, GangCounts, NamespaceQueueSummary, QueueSummary, Summaries
 from bayplan.state.reports.summaries import summaries
 
 HEADS = (
@@ -59,7 +59,7 @@ def queue_records(live: Live, namespace: str) -> dict[str, Any]:
     }
 
 
-def _why_closed(live: Live, one: EntranceSummary) -> str:
+def _why_closed(live: Live, one: NamespaceQueueSummary) -> str:
     """Why gangs that are handed in at a LocalQueue are not admitted; empty if they are."""
     if not one.queue_known:
         return f"there is no ClusterQueue {one.queue}"
@@ -76,7 +76,7 @@ def cohort_path(live: Live, queue: str) -> str:
     return "/".join(reversed([above.name for above in account.ancestors()])) or account.node.parent
 
 
-def _entrances(found: Summaries, namespace: str) -> list[EntranceSummary]:
+def _entrances(found: Summaries, namespace: str) -> list[NamespaceQueueSummary]:
     return [one for key, one in sorted(found.entrances.items()) if namespace in ("", key[0])]
 
 
@@ -123,11 +123,11 @@ def _share(queue: QueueSummary) -> str:
     return "no limit" if queue.share == inf else percent(queue.share / 1000)
 
 
-def _counts(counts: Counts) -> tuple[int, int, int]:
+def _counts(counts: GangCounts) -> tuple[int, int, int]:
     return counts.pending, counts.reserving, counts.admitted
 
 
-def _counted(counts: Counts) -> dict[str, int]:
+def _counted(counts: GangCounts) -> dict[str, int]:
     return {"pending": counts.pending, "reserving": counts.reserving, "admitted": counts.admitted}
 
 

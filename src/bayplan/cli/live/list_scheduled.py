@@ -50,7 +50,7 @@ Name = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ScheduledRow:
     """One gang, or the pods of one controller."""
 
     kind: str
@@ -70,7 +70,7 @@ class Row:
         return self.namespace, self.kind, self.name
 
 
-def scheduled_rows(live: Live, found: Scheduled, namespace: str) -> list[Row]:
+def scheduled_rows(live: Live, found: Scheduled, namespace: str) -> list[ScheduledRow]:
     """Every gang and pod of a namespace (empty: of all) that no queue and no other table tells of."""
     rows = [
         *_gangs(live, found),
@@ -81,25 +81,25 @@ def scheduled_rows(live: Live, found: Scheduled, namespace: str) -> list[Row]:
     return sorted((row for row in rows if namespace in ("", row.namespace)), key=lambda row: row.order)
 
 
-def scheduled_table(live: Live, rows: Sequence[Row], *, wide: bool) -> list[str]:
+def scheduled_table(live: Live, rows: Sequence[ScheduledRow], *, wide: bool) -> list[str]:
     """One line for each."""
     heads = (*HEADS[:-1], *WIDE, HEADS[-1]) if wide else HEADS
     return table(heads, (_cells(live, row, wide=wide) for row in rows), RIGHT)
 
 
-def scheduled_records(rows: Iterable[Row]) -> list[dict[str, Any]]:
+def scheduled_records(rows: Iterable[ScheduledRow]) -> list[dict[str, Any]]:
     """The same for machines."""
     return [{**asdict(row), "created": timestamp(row.created)} for row in rows]
 
 
-def _cells(live: Live, row: Row, *, wide: bool) -> list[object]:
+def _cells(live: Live, row: ScheduledRow, *, wide: bool) -> list[object]:
     minimum = row.minimum if row.minimum > 1 else ""
     cells: list[object] = [row.namespace, row.kind, row.name, row.state, age(live.now - row.created)]
     cells += [row.pods, row.placed, minimum, row.priority]
     return [*cells, *([row.where] if wide else []), row.message]
 
 
-def _gangs(live: Live, found: Scheduled) -> Iterator[Row]:
+def _gangs(live: Live, found: Scheduled) -> Iterator[ScheduledRow]:
     """What has more than one pod, or says so; a job whose pods were put into groups is told by those."""
     state, queued = found.role.state, queued_owners(live)
     known = {entry.ref: None for entry in state.entries()} | dict.fromkeys(state.store.charters)
@@ -119,7 +119,7 @@ def _stands_for(found: Scheduled, group: Ref, job: Ref) -> bool:
     return same and group.namespace == job.namespace
 
 
-def gang_row(found: Scheduled, ref: Ref, now: float) -> Row:
+def gang_row(found: Scheduled, ref: Ref, now: float) -> ScheduledRow:
     """One gang of the scheduler."""
     state = found.role.state
     charter, standing, waiting = state.charter_of(ref), state.standing(ref), state.waiting(ref)
@@ -130,7 +130,7 @@ def gang_row(found: Scheduled, ref: Ref, now: float) -> Row:
         priority = max((pod.wants.priority for pod in pods), default=0)
     nodes = [pod.node for pod in standing if pod.node]
     state_word = state_of(found.role, ref)
-    return Row(
+    return ScheduledRow(
         ref.kind,
         ref.namespace,
         shown_name(ref),
@@ -151,7 +151,7 @@ def _why(found: Scheduled, ref: Ref, waiting: Sequence[Pod], now: float) -> str:
     return " ".join((told or reason_now(found.role, ref, now)).split())
 
 
-def _lone_pods(live: Live, found: Scheduled) -> Iterator[Row]:
+def _lone_pods(live: Live, found: Scheduled) -> Iterator[ScheduledRow]:
     """Pods without a gang, those of one controller together."""
     kinds: dict[Name, list[Pod]] = {}
     for pod in found.role.state.store.pods.values():
@@ -166,7 +166,7 @@ def _lone_pods(live: Live, found: Scheduled) -> Iterator[Row]:
         yield pods_row(found, (kind, namespace, name), pods, live.now)
 
 
-def pods_row(found: Scheduled, name: Name, pods: Sequence[Pod], now: float) -> Row:
+def pods_row(found: Scheduled, name: Name, pods: Sequence[Pod], now: float) -> ScheduledRow:
     """Pods that stand for themselves, told together."""
     placed = [pod for pod in pods if pod.node]
     waiting = [pod for pod in pods if pod.waits]
@@ -176,10 +176,12 @@ def pods_row(found: Scheduled, name: Name, pods: Sequence[Pod], now: float) -> R
         why = _why(found, waiting[0].gang or lone_ref(waiting[0].key), waiting, now)
     nodes = [pod.node for pod in placed]
     priority = max(pod.wants.priority for pod in pods)
-    return Row(*name, word, _oldest(pods), len(pods), len(placed), 0, priority, found.where(nodes), why)
+    return ScheduledRow(
+        *name, word, _oldest(pods), len(pods), len(placed), 0, priority, found.where(nodes), why
+    )
 
 
-def _idle_jobs(live: Live, found: Scheduled) -> Iterator[Row]:
+def _idle_jobs(live: Live, found: Scheduled) -> Iterator[ScheduledRow]:
     """Jobs that are suspended, and jobs that name a queue and wait for their Workload."""
     queued = queued_owners(live)
     for ref, job in found.jobs.items():
@@ -192,13 +194,13 @@ def _idle_jobs(live: Live, found: Scheduled) -> Iterator[Row]:
             yield _job_row(job, SUSPENDED, "spec.suspend is true")
 
 
-def _job_row(job: Object, state: str, why: str) -> Row:
+def _job_row(job: Object, state: str, why: str) -> ScheduledRow:
     ref = job_ref(job)
     created = seconds(Field(job).at("metadata", "creationTimestamp").text())
-    return Row(ref.kind, ref.namespace, ref.name, state, created, message=why)
+    return ScheduledRow(ref.kind, ref.namespace, ref.name, state, created, message=why)
 
 
-def _queued_pods(live: Live, found: Scheduled) -> Iterator[Row]:
+def _queued_pods(live: Live, found: Scheduled) -> Iterator[ScheduledRow]:
     """Pods that name a queue themselves and have no Workload yet; a group gets one when it is complete."""
     queued, groups = queued_owners(live), dict[Name, list[tuple[PodKey, Any]]]()
     for key, wire in found.pods.items():
@@ -217,7 +219,9 @@ def _queued_pods(live: Live, found: Scheduled) -> Iterator[Row]:
         total = notes.get(POD_GROUP_COUNT, "1")
         created = min(seconds(wire.metadata.creation_timestamp or "") for _, wire in pods)
         why = f"{len(pods)} of {total} pods of the group are there" if name[0] == "Pods" else NO_WORKLOAD
-        yield Row(*name, "incomplete" if name[0] == "Pods" else WAITING, created, len(pods), message=why)
+        yield ScheduledRow(
+            *name, "incomplete" if name[0] == "Pods" else WAITING, created, len(pods), message=why
+        )
 
 
 def _has_workload(live: Live, meta: Any) -> bool:

@@ -9,7 +9,7 @@ from bayplan.cli.config.format import amount_text, counted, importance, short_le
 from bayplan.cli.live.state import Live
 from bayplan.cli.render.tables import percent, table
 from bayplan.model.summary import LevelSummary
-from bayplan.placement.cluster.snapshot import Supply
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.state.reports.queries import (
     CPU,
     Largest,
@@ -62,7 +62,9 @@ def shape_text(shape: Mapping[str, int]) -> str:
     return ", ".join(f"{amount_text(r, shape[r])} {short[r]}" for r in sorted(shape, key=importance))
 
 
-def _table(live: Live, topology: str, supply: Supply, shape: Mapping[str, int], *, wide: bool) -> list[str]:
+def _table(
+    live: Live, topology: str, supply: CapacitySnapshot, shape: Mapping[str, int], *, wide: bool
+) -> list[str]:
     names, main = short_levels(supply.tree.levels), main_resource(supply)
     resources = list(dict.fromkeys((main, CPU)))
     short = short_resources(resources)
@@ -82,12 +84,12 @@ def _table(live: Live, topology: str, supply: Supply, shape: Mapping[str, int], 
     return table(heads, rows, (DOMAINS, *free, LARGEST, BROKEN))
 
 
-def _hosts(supply: Supply) -> str:
+def _hosts(supply: CapacitySnapshot) -> str:
     rows, usable = supply.tree.rows, int(supply.active.sum())
     return f"{rows} nodes" if rows == usable else f"{rows} nodes, {usable} of them usable"
 
 
-def _record(supply: Supply, level: LevelSummary, largest: Largest) -> dict[str, Any]:
+def _record(supply: CapacitySnapshot, level: LevelSummary, largest: Largest) -> dict[str, Any]:
     return {
         "level": level.level,
         "domains": level.domains,

@@ -8,24 +8,30 @@ from functools import partial
 
 from bayplan.cli.config.format import amount_text, counted, importance
 from bayplan.cli.inputs.levels import named_levels
-from bayplan.cli.live.forecast import Fate, pods_by_set, with_fewer_pods
+from bayplan.cli.live.forecast import ForecastResult, pods_by_set, with_fewer_pods
 from bayplan.cli.live.state import Live
 from bayplan.cli.render.misfit import Explanation, explain, wish
 from bayplan.cli.render.placements import drawn_misfit, tolerating
 from bayplan.cli.render.reasons import amount, attempts, first_misfit, lacks_quota, victim_text
 from bayplan.cli.render.tables import table
-from bayplan.model.admission_rejection import Obstacle, Obstruction, Refusal, Token, Tried
+from bayplan.model.admission_rejection import (
+    AdmissionReason,
+    AdmissionRejection,
+    Obstacle,
+    ObstacleKind,
+    PodSetAttempts,
+)
 from bayplan.model.assignment import Misfit
 from bayplan.model.gang import Gang
 from bayplan.model.node import HOSTNAME, Topology
-from bayplan.model.plan import Decline
-from bayplan.model.queued_gang import Demand
-from bayplan.model.quota import Cell, Queue, Victims
-from bayplan.placement.cluster.snapshot import Supply
+from bayplan.model.plan import ReportNotAdmitted
+from bayplan.model.queued_gang import QueuedGang
+from bayplan.model.quota import Cell, Queue, VictimPolicy
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.domains.node_caps import place_aligned
 from bayplan.placement.gang.place import place
-from bayplan.placement.overlay.topology_numa_overlay import ZoneRooms
-from bayplan.placement.overlay.topology_overlay import Rooms
+from bayplan.placement.overlay.topology_numa_overlay import TopologyNumaOverlay
+from bayplan.placement.overlay.topology_overlay import TopologyOverlay
 from bayplan.state.reports.queries import Holder, holders, other_pods, users
 
 HOLDERS_MAX = 8
@@ -36,17 +42,17 @@ Sections = dict[str, list[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Miss:
+class PlacementMiss:
     """A gang that has quota and no place: on which flavor, in which room, and what that means."""
 
     gang: Gang
     misfit: Misfit
-    supply: Supply
+    supply: CapacitySnapshot
     told: Explanation
     empty: bool = False  # the room is what it would be without any placed gang
 
 
-def wishes(live: Live, demand: Demand) -> list[str]:
+def wishes(live: Live, demand: QueuedGang) -> list[str]:
     """What is asked for, pod set by pod set."""
     known = [supply.tree.topology for supply in live.state.holdings.supplies().values()]
     named = set(named_levels(demand.gang))
@@ -55,13 +61,13 @@ def wishes(live: Live, demand: Demand) -> list[str]:
     return [f"{pod_set.name}: {wish(pod_set, topology)}" for pod_set in demand.gang.root.pod_sets()]
 
 
-def waiting_sections(live: Live, demand: Demand, queue: str, fate: Fate | None) -> Sections:
+def waiting_sections(live: Live, demand: QueuedGang, queue: str, fate: ForecastResult | None) -> Sections:
     """Everything about a gang that was declined; of one that nobody looked at, only what its queue has."""
     found: Sections = {}
     rules = live.state.rules.queues.get(queue)
     if rules is None:
         return found
-    refusal = fate.action.refusal if fate is not None and isinstance(fate.action, Decline) else None
+    refusal = fate.action.refusal if fate is not None and isinstance(fate.action, ReportNotAdmitted) else None
     if refusal is not None:
         found |= _tried(refusal)
     found[f"quota of {queue}"] = quota_lines(live, demand, queue)
@@ -82,7 +88,7 @@ def waiting_sections(live: Live, demand: Demand, queue: str, fate: Fate | None) 
     return found
 
 
-def quota_lines(live: Live, demand: Demand, queue: str) -> list[str]:
+def quota_lines(live: Live, demand: QueuedGang, queue: str) -> list[str]:
     """What the gang asks for beside what its queue has, for each flavor that could give it."""
     account = live.state.holdings.books().queues.get(queue)
     rules = live.state.rules.queues.get(queue)
@@ -102,7 +108,7 @@ def quota_lines(live: Live, demand: Demand, queue: str) -> list[str]:
     return table(heads, rows, heads[2:]) if rows else ["none for what it asks for"]
 
 
-def _asked(demand: Demand) -> dict[str, int]:
+def _asked(demand: QueuedGang) -> dict[str, int]:
     """The sum over all pods, by resource."""
     asked: dict[str, int] = {}
     for ask in demand.asks:
@@ -111,7 +117,7 @@ def _asked(demand: Demand) -> dict[str, int]:
     return asked
 
 
-def _tried(refusal: Refusal) -> Sections:
+def _tried(refusal: AdmissionRejection) -> Sections:
     several = len(refusal.tried) > 1
     lines = [
         f"{part.pod_set}: {line}" if several else line for part in refusal.tried for line in attempts(part)
@@ -119,17 +125,19 @@ def _tried(refusal: Refusal) -> Sections:
     return {"tried": lines} if lines else {}
 
 
-def _miss(live: Live, demand: Demand, refusal: Refusal) -> Miss | None:
+def _miss(live: Live, demand: QueuedGang, refusal: AdmissionRejection) -> PlacementMiss | None:
     """Why there was no place. Without quota only an empty cluster was looked at: then that one is told."""
     found = first_misfit(refusal)
-    if found is None and (refusal.token is not Token.NO_PLACE or not refusal.tried):
+    if found is None and (refusal.token is not AdmissionReason.NO_PLACE or not refusal.tried):
         return None
     part, misfit = found or (refusal.tried[0], None)
     flavor, rules = _flavor(live, part, misfit), live.state.rules.flavors
     if not flavor:
         return None
     profile, supplies, empty = live.settings.profile, live.state.holdings.supplies(), found is None
-    rooms = Rooms(supplies, rules, zones=ZoneRooms(live.state.zones.stocks(supplies), profile.zones))
+    rooms = TopologyOverlay(
+        supplies, rules, zones=TopologyNumaOverlay(live.state.zones.stocks(supplies), profile.zones)
+    )
     supply, columns = rooms.supply(flavor, empty=empty), rooms.columns(flavor, empty=empty)
     gang = tolerating(demand.gang, rules[flavor].tolerations)
     asked = place_aligned(supply, gang, columns, profile.zones, partial(place, profile=profile))
@@ -137,10 +145,10 @@ def _miss(live: Live, demand: Demand, refusal: Refusal) -> Miss | None:
     if misfit is None:
         return None
     told = explain(asked.gang, misfit, asked.supply, profile, {})
-    return Miss(asked.gang, misfit, asked.supply, told, empty)
+    return PlacementMiss(asked.gang, misfit, asked.supply, told, empty)
 
 
-def _flavor(live: Live, part: Tried, misfit: Misfit | None) -> str:
+def _flavor(live: Live, part: PodSetAttempts, misfit: Misfit | None) -> str:
     """The flavor on which a place was looked for."""
     known, topologies = live.state.rules.flavors, live.state.holdings.clusters
     wanted = {misfit.topology} if misfit is not None else set(topologies)
@@ -148,7 +156,7 @@ def _flavor(live: Live, part: Tried, misfit: Misfit | None) -> str:
     return next((name for name in tried if name in known and known[name].topology in wanted), "")
 
 
-def _users(live: Live, queue: str, refusal: Refusal) -> Iterator[str]:
+def _users(live: Live, queue: str, refusal: AdmissionRejection) -> Iterator[str]:
     """Who has the quota that is short."""
     for obstacle in lacks_quota(refusal):
         found = users(live.state, queue, (obstacle.flavor, obstacle.resource))
@@ -159,7 +167,7 @@ def _users(live: Live, queue: str, refusal: Refusal) -> Iterator[str]:
             yield counted(len(found) - HOLDERS_MAX, "more gang")
 
 
-def _nearest(live: Live, miss: Miss) -> Iterator[str]:
+def _nearest(live: Live, miss: PlacementMiss) -> Iterator[str]:
     yield from miss.told.found
     near = miss.misfit.nearest
     if miss.empty:
@@ -174,12 +182,14 @@ def _nearest(live: Live, miss: Miss) -> Iterator[str]:
     yield from drawn_misfit(miss.gang, miss.misfit, miss.supply)
 
 
-def _held(live: Live, miss: Miss) -> list[Holder]:
+def _held(live: Live, miss: PlacementMiss) -> list[Holder]:
     assert miss.misfit.nearest is not None
     return holders(live.state, miss.supply, miss.misfit.nearest.domain)
 
 
-def _changes(live: Live, demand: Demand, queue: str, refusal: Refusal, miss: Miss | None) -> Iterator[str]:
+def _changes(
+    live: Live, demand: QueuedGang, queue: str, refusal: AdmissionRejection, miss: PlacementMiss | None
+) -> Iterator[str]:
     """The least that would do; what can be tried out has been."""
     profile = live.settings.profile
     fewer = with_fewer_pods(live.state, profile, demand, queue, live.now) if refusal.tried else None
@@ -206,23 +216,23 @@ def _quota_change(live: Live, obstacle: Obstacle, queue: str) -> str:
     account = live.state.holdings.books().queues.get(queue)
     owners = f"{queue} or its cohort" if account is not None and account.parent is not None else queue
     match obstacle.what:
-        case Obstruction.SHORT:
+        case ObstacleKind.SHORT:
             more = amount(obstacle.resource, obstacle.amounts[0])
             return f"free or add {more} of quota for {obstacle.flavor} in {owners}"
-        case Obstruction.TOO_MUCH:
+        case ObstacleKind.TOO_MUCH:
             before, asked, most = obstacle.amounts
             more = amount(obstacle.resource, before + asked - most)
             return f"raise what {queue} may use of {obstacle.flavor} by {more}"
-        case Obstruction.NOT_COVERED:
+        case ObstacleKind.NOT_COVERED:
             return f"give {queue} a quota for {obstacle.resource}"
-        case Obstruction.TAINT:
+        case ObstacleKind.TAINT:
             return f"tolerate the taint {obstacle.taint}"
     return ""
 
 
-def _policy(live: Live, demand: Demand, queue: Queue, refusal: Refusal) -> str:
+def _policy(live: Live, demand: QueuedGang, queue: Queue, refusal: AdmissionRejection) -> str:
     rules, account = queue.preemption, live.state.holdings.books().queues[queue.name]
-    if rules.within is Victims.NEVER and rules.reclaim is Victims.NEVER:
+    if rules.within is VictimPolicy.NEVER and rules.reclaim is VictimPolicy.NEVER:
         return f"the preemption of {queue.name} is switched off"
     if not rules.while_borrowing:
         asked = _asked(demand)

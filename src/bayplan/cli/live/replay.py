@@ -6,25 +6,25 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bayplan.cli.config.settings import Settings
-from bayplan.model.admission_rejection import Token
+from bayplan.model.admission_rejection import AdmissionReason
 from bayplan.model.change import Change
 from bayplan.model.gang import Ref
-from bayplan.model.plan import Action, Decline, Plan, Refuse
-from bayplan.model.scheduling_rejection import Hindrance
-from bayplan.runtime.controllers.admission.controller import AdmissionRole
-from bayplan.runtime.controllers.jobs.controller import JobsRole
-from bayplan.runtime.controllers.node_health.controller import NodeHealthRole
-from bayplan.runtime.controllers.pod_grouper.controller import GrouperRole
-from bayplan.runtime.controllers.provisioning.controller import ProvisioningRole
-from bayplan.runtime.controllers.scheduler.controller import SchedulerRole
-from bayplan.runtime.controllers.ungating import UngatingRole
+from bayplan.model.plan import Action, Plan, ReportNotAdmitted, ReportUnschedulable
+from bayplan.model.scheduling_rejection import RejectionReason
+from bayplan.runtime.controllers.admission.controller import AdmissionController
+from bayplan.runtime.controllers.jobs.controller import JobsController
+from bayplan.runtime.controllers.node_health.controller import NodeHealthController
+from bayplan.runtime.controllers.pod_grouper.controller import PodGrouperController
+from bayplan.runtime.controllers.provisioning.controller import ProvisioningController
+from bayplan.runtime.controllers.scheduler.controller import SchedulerController
+from bayplan.runtime.controllers.ungating import UngatingController
 from bayplan.runtime.core.containment import Containment
-from bayplan.runtime.core.controller import Role, Settled
+from bayplan.runtime.core.controller import Controller, Settled
 from bayplan.runtime.core.deciding import Deciding, Failure
-from bayplan.runtime.core.journal import Damaged, Entry, Kind
+from bayplan.runtime.core.journal import Damaged, EntryKind, JournalEntry
 
-_INTERNAL = (Hindrance.INTERNAL, Token.INTERNAL)
-_OUT_OF_TIME = (Hindrance.OUT_OF_TIME, Token.OUT_OF_TIME)
+_INTERNAL = (RejectionReason.INTERNAL, AdmissionReason.INTERNAL)
+_OUT_OF_TIME = (RejectionReason.OUT_OF_TIME, AdmissionReason.OUT_OF_TIME)
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class Failures:
 
 
 @dataclass(slots=True)
-class Verdict:
+class ReplayResult:
     """What came of all entries so far."""
 
     different: int = 0  # plans that come out otherwise
@@ -52,58 +52,58 @@ class Replaying:
     """All roles, as far as the journal was folded in."""
 
     def __init__(self, settings: Settings) -> None:
-        played: tuple[Role, ...] = (
-            SchedulerRole(profiles=settings.profiles, zone_care=settings.zone_care),
-            AdmissionRole(settings.profile, zone_care=settings.zone_care),
-            ProvisioningRole(),
-            UngatingRole(),
-            JobsRole(),
-            NodeHealthRole(),
-            GrouperRole(settings.profiles, settings.grouper),
+        played: tuple[Controller, ...] = (
+            SchedulerController(profiles=settings.profiles, zone_care=settings.zone_care),
+            AdmissionController(settings.profile, zone_care=settings.zone_care),
+            ProvisioningController(),
+            UngatingController(),
+            JobsController(),
+            NodeHealthController(),
+            PodGrouperController(settings.profiles, settings.grouper),
         )
         self.roles = {role.name: role for role in played}
-        self.verdict = Verdict()
+        self.verdict = ReplayResult()
 
-    def fold(self, entry: Entry) -> None:
+    def fold(self, entry: JournalEntry) -> None:
         """Fold an entry in; a plan is decided again first, and compared."""
         role = self.role_of(entry)
         match entry.kind:
-            case Kind.CHANGE:
+            case EntryKind.CHANGE:
                 self._change(role, body_of(entry, Change))
-            case Kind.OUTCOME:
+            case EntryKind.OUTCOME:
                 role.settle(body_of(entry, Settled), entry.now)
-            case Kind.ASSUMED:
+            case EntryKind.ASSUMED:
                 role.assume(body_of(entry, Plan), entry.now)
-            case Kind.PLAN:
+            case EntryKind.PLAN:
                 recorded: Plan = body_of(entry, Plan)
                 self._compare(role, recorded, entry.now)
                 role.assume(recorded, entry.now)
 
-    def role_of(self, entry: Entry) -> Role:
-        name = entry.role or SchedulerRole.name
+    def role_of(self, entry: JournalEntry) -> Controller:
+        name = entry.role or SchedulerController.name
         if name not in self.roles:
             known = ", ".join(sorted(self.roles))
             raise Damaged(f'entry {entry.sequence} is of the role "{name}"; this version has {known}')
         return self.roles[name]
 
-    def decide(self, entry: Entry) -> tuple[Plan, list[Failure]]:
+    def decide(self, entry: JournalEntry) -> tuple[Plan, list[Failure]]:
         """What is decided at the moment of an entry, and what fails on the way."""
         role = self.role_of(entry)
         view = role.look(entry.now)
         return (Plan(), []) if view is None else self._decide(role, view, entry.now)
 
-    def _decide(self, role: Role, view: Any, now: float) -> tuple[Plan, list[Failure]]:
+    def _decide(self, role: Controller, view: Any, now: float) -> tuple[Plan, list[Failure]]:
         failures = Failures()
         deciding = Deciding(failures, Containment(), lambda: lambda: 0.0)
         return deciding.plan(role, view, now), failures.found
 
-    def _change(self, role: Role, change: Change) -> None:
+    def _change(self, role: Controller, change: Change) -> None:
         try:
             role.fold([change])
         except Exception:  # it was so when it was recorded: the state is built anew by the entries after it
             self.verdict.unfolded += 1
 
-    def _compare(self, role: Role, recorded: Plan, now: float) -> None:
+    def _compare(self, role: Controller, recorded: Plan, now: float) -> None:
         view = role.look(now)
         again = Plan() if view is None else self._decide(role, view, now)[0]
         if again == recorded:
@@ -117,7 +117,9 @@ class Replaying:
         else:
             self.verdict.different += 1
 
-    def _is_same_without(self, role: Role, view: Any, recorded: Plan, failed: set[Ref], now: float) -> bool:
+    def _is_same_without(
+        self, role: Controller, view: Any, recorded: Plan, failed: set[Ref], now: float
+    ) -> bool:
         """Whether all others come out the same, though what failed then does not fail now."""
         others = [gang for gang in role.asking(view) if gang not in failed]
         plan, _ = self._decide(role, role.only(view, others), now)
@@ -125,19 +127,19 @@ class Replaying:
         return plan == replace(recorded, actions=kept)
 
 
-def body_of(entry: Entry, shape: Any) -> Any:
+def body_of(entry: JournalEntry, shape: Any) -> Any:
     """The body of an entry as a value; what this version does not know is damage."""
     try:
         return entry.body_as(shape)
     except Exception as trouble:
-        what = f"entry {entry.sequence}, a {entry.kind} of the role {entry.role or SchedulerRole.name}"
+        what = f"entry {entry.sequence}, a {entry.kind} of the role {entry.role or SchedulerController.name}"
         raise Damaged(f"{what}, is not one that this version of bayplan writes ({trouble!r})") from None
 
 
-def _fault(action: Action) -> Hindrance | Token | None:
+def _fault(action: Action) -> RejectionReason | AdmissionReason | None:
     match action:
-        case Refuse():
+        case ReportUnschedulable():
             return action.why.hindrance
-        case Decline():
+        case ReportNotAdmitted():
             return action.refusal.token
     return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from bayplan.assembly.local_cluster import HomeCluster
+from bayplan.assembly.local_cluster import LocalCluster
 from bayplan.cli.config.format import counted, shown_name
 from bayplan.dialects.kube.decode.wire import PODS_KIND
 from bayplan.dialects.kube.fields.times import seconds
@@ -17,25 +17,25 @@ from bayplan.dialects.kueue.names.api_kinds import WORKLOADS
 from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod, PodKey
 from bayplan.simulator.core.objects import Object
-from bayplan.state.scheduling.queue import Place
+from bayplan.state.scheduling.queue import EntryState
 from bayplan.state.scheduling.single_pod import lone_ref
 
 FINISHED, FAILED = "finished", "failed"
 WORDS = {
-    Place.INCOMPLETE: "its pods are being made",
-    Place.READY: "next",
-    Place.BACKOFF: "tried again soon",
-    Place.PARKED: "waits for room",
-    Place.MAKING_ROOM: "others make room",
-    Place.COMMITTED: "is being bound",
-    Place.RUNNING: "runs",
+    EntryState.INCOMPLETE: "its pods are being made",
+    EntryState.READY: "next",
+    EntryState.BACKOFF: "tried again soon",
+    EntryState.PARKED: "waits for room",
+    EntryState.MAKING_ROOM: "others make room",
+    EntryState.COMMITTED: "is being bound",
+    EntryState.RUNNING: "runs",
 }
-_REFUSED = (Place.PARKED, Place.MAKING_ROOM)
+_REFUSED = (EntryState.PARKED, EntryState.MAKING_ROOM)
 Owner = tuple[str, str, str]  # kind, namespace, name
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ViewRow:
     """One line: whose pods, how many, how they fare, and why they wait."""
 
     kind: str
@@ -61,7 +61,7 @@ class _Group:
     gang: Ref | None = None
 
 
-def rows(cluster: HomeCluster) -> list[Row]:
+def rows(cluster: LocalCluster) -> list[ViewRow]:
     """Everything that wants room or has it, in order."""
     with cluster.lock:
         state = cluster.scheduler.state
@@ -83,15 +83,15 @@ def rows(cluster: HomeCluster) -> list[Row]:
     return sorted(found.values(), key=lambda row: row.order)
 
 
-def _row(cluster: HomeCluster, owner: Owner, group: _Group) -> Row:
+def _row(cluster: LocalCluster, owner: Owner, group: _Group) -> ViewRow:
     state, pods = cluster.scheduler.state, group.pods
     refs = [group.gang] if group.gang is not None else [lone_ref(pod.key) for pod in pods if not pod.over]
     entries = [entry for ref in refs if (entry := state.gangs.queue.entries.get(ref)) is not None]
-    entry = next((one for one in entries if one.place is not Place.RUNNING), None)
+    entry = next((one for one in entries if one.place is not EntryState.RUNNING), None)
     told = state.told(entry.ref) if entry is not None and entry.place in _REFUSED else None
     since = entry.since if entry is not None else min((pod.created for pod in pods), default=0.0)
     words, over = _state(pods, entry.place if entry is not None else None)
-    return Row(
+    return ViewRow(
         owner[0],
         shown_name(group.gang) if group.gang is not None else owner[2],
         len(pods),
@@ -103,7 +103,7 @@ def _row(cluster: HomeCluster, owner: Owner, group: _Group) -> Row:
     )
 
 
-def _state(pods: Iterable[Pod], place: Place | None) -> tuple[str, bool]:
+def _state(pods: Iterable[Pod], place: EntryState | None) -> tuple[str, bool]:
     """How a group fares, in words, and whether it is over."""
     pods = list(pods)
     live = [pod for pod in pods if not pod.over]
@@ -112,13 +112,13 @@ def _state(pods: Iterable[Pod], place: Place | None) -> tuple[str, bool]:
     if pods and all(pod.leaving for pod in live):
         return "is being deleted", False
     placed = sum(bool(pod.node) for pod in live)
-    if place is None or place is Place.RUNNING or placed == len(live) > 0:
-        return WORDS[Place.RUNNING], False
+    if place is None or place is EntryState.RUNNING or placed == len(live) > 0:
+        return WORDS[EntryState.RUNNING], False
     told = WORDS[place]
     return (f"{counted(placed, 'pod')} of {len(live)} run; {told}" if placed else told), False
 
 
-def _queued(owner: Owner, workload: Object) -> Row:
+def _queued(owner: Owner, workload: Object) -> ViewRow:
     """What a Workload without pods says."""
     spec, conditions = workload["spec"], (workload.get("status") or {}).get("conditions") or ()
     count = sum(int(one.get("count", 1)) for one in spec.get("podSets") or ())
@@ -129,11 +129,11 @@ def _queued(owner: Owner, workload: Object) -> Row:
     elif not spec.get("active", True):
         words = "is deactivated"
     elif _has(workload, "Admitted"):
-        words, why = WORDS[Place.INCOMPLETE], ""
+        words, why = WORDS[EntryState.INCOMPLETE], ""
     else:
         words = f"waits in queue {spec.get('queueName') or '(none)'}"
     priority = int(spec.get("priority") or 0)
-    return Row(owner[0], owner[2], count, words, why, words == FINISHED, priority, created)
+    return ViewRow(owner[0], owner[2], count, words, why, words == FINISHED, priority, created)
 
 
 def _owner(workload: Object) -> Owner:
@@ -145,7 +145,7 @@ def _owner(workload: Object) -> Owner:
     return "Workload", str(meta["namespace"]), str(meta["name"])
 
 
-def _owner_of_pod(cluster: HomeCluster, key: PodKey, pod: Pod) -> Owner:
+def _owner_of_pod(cluster: LocalCluster, key: PodKey, pod: Pod) -> Owner:
     """The gang of a pod, or what made it: of a ReplicaSet that is its Deployment."""
     if pod.gang is not None:
         return pod.gang.kind, pod.gang.namespace, pod.gang.name

@@ -9,7 +9,7 @@ from typing import Any
 
 from bayplan.assembly.gang_api import gang_api_words, gang_versions
 from bayplan.cli.config.format import counted
-from bayplan.cli.live.find_gang import Found
+from bayplan.cli.live.find_gang import FoundObject
 from bayplan.cli.live.gang_explanation import RUNS, gang_story, place_lines, reason_now, state_of
 from bayplan.cli.live.list_scheduled import NO_WORKLOAD, gang_row, pods_row
 from bayplan.cli.live.scheduled_state import (
@@ -35,7 +35,7 @@ GANGS_MAX = 5
 
 
 def scheduled_story(
-    live: Live, scheduled: Scheduled, found: Found, *, full: bool, zones: bool
+    live: Live, scheduled: Scheduled, found: FoundObject, *, full: bool, zones: bool
 ) -> tuple[list[str], dict[str, Any]]:
     """Lines for people, and the facts in the words of `list gangs -o json`. Nothing is changed."""
     if found.gangs:
@@ -51,7 +51,7 @@ def scheduled_story(
     return list(_pods(live, scheduled, found, pods, full=full)), row
 
 
-def _hints(live: Live, scheduled: Scheduled, found: Found) -> Iterator[str]:
+def _hints(live: Live, scheduled: Scheduled, found: FoundObject) -> Iterator[str]:
     """Keys and levels of the job that may be misspelt."""
     for ref in found.gangs:
         job = scheduled.jobs.get(ref) or found.job
@@ -61,7 +61,7 @@ def _hints(live: Live, scheduled: Scheduled, found: Found) -> Iterator[str]:
             return
 
 
-def _gangs(live: Live, scheduled: Scheduled, found: Found, *, full: bool, zones: bool) -> Iterator[str]:
+def _gangs(live: Live, scheduled: Scheduled, found: FoundObject, *, full: bool, zones: bool) -> Iterator[str]:
     """Each gang, or if they are many how many fare how, and one of those that do not run."""
     shown = found.gangs
     if len(shown) > GANGS_MAX and not full:
@@ -104,7 +104,9 @@ def _pods_of_job(scheduled: Scheduled, job: Object) -> list[Pod]:
     return [state.store.pods[key] for key in mine if key in state.store.pods]
 
 
-def _pods(live: Live, scheduled: Scheduled, found: Found, pods: list[Pod], *, full: bool) -> Iterator[str]:
+def _pods(
+    live: Live, scheduled: Scheduled, found: FoundObject, pods: list[Pod], *, full: bool
+) -> Iterator[str]:
     """Pods of which each stands for itself, or that another scheduler places."""
     placed = sum(bool(pod.node) for pod in pods)
     ours, over = [pod for pod in pods if pod.ours], all(pod.over for pod in pods)

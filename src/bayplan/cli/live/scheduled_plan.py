@@ -15,15 +15,15 @@ from bayplan.cli.render.reasons import NOT_TRIED
 from bayplan.model.change import PodSeen
 from bayplan.model.gang import Ref
 from bayplan.model.node import PODS
-from bayplan.model.plan import Admit, Bind, Displace, Refuse
+from bayplan.model.plan import Admit, Bind, PreemptPod, ReportUnschedulable
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.queued_gang import Demand
+from bayplan.model.queued_gang import QueuedGang
 
 HOSTS_MAX = 16
 
 
 @dataclass(slots=True)
-class Outcome:
+class ScheduledPlan:
     """What was decided about all gangs of one submission together."""
 
     pods: int = 0
@@ -39,9 +39,9 @@ class Outcome:
         return sum(self.nodes.values())
 
 
-def try_out(live: Live, scheduled: Scheduled, one: ScheduledSubmission) -> Outcome:
+def try_out(live: Live, scheduled: Scheduled, one: ScheduledSubmission) -> ScheduledPlan:
     """Decide on it, and believe what was decided: those that follow find the rest of the room."""
-    found, role = Outcome(), scheduled.role
+    found, role = ScheduledPlan(), scheduled.role
     for ref in one.refs:
         waiting, charter = role.state.waiting(ref), role.state.charter_of(ref)
         plan = decided(role, ref, live.now)
@@ -53,9 +53,9 @@ def try_out(live: Live, scheduled: Scheduled, one: ScheduledSubmission) -> Outco
                 case Bind(_, pod, node):
                     found.nodes[node] = found.nodes.get(node, 0) + 1
                     live.state.apply(PodSeen(replace(pod, node=node, gang=None, pod_set="", ours=False)))
-                case Displace(pod) if not action.undoes:
+                case PreemptPod(pod) if not action.undoes:
                     found.victims.append(pod)
-                case Refuse():
+                case ReportUnschedulable():
                     found.reasons.append(role.told(ref, action.why))
                     found.too_large += too_large(role, ref)
                     found.nearest += nearest_lines(action.why.misfit)
@@ -97,7 +97,7 @@ def answer_parts(
     return starts, f"{one.title}: {told}", sections, _record(one, found, starts, why)
 
 
-def take_up(live: Live, scheduled: Scheduled, demand: Demand, action: Admit) -> None:
+def take_up(live: Live, scheduled: Scheduled, demand: QueuedGang, action: Admit) -> None:
     """A gang of a queue that would be admitted: its pods take room that the scheduler no longer has."""
     hosts = live.state.holdings.hosts
     requests = {pod_set.name: pod_set.requests for pod_set in demand.gang.root.pod_sets()}
@@ -114,7 +114,7 @@ def take_up(live: Live, scheduled: Scheduled, demand: Demand, action: Admit) -> 
                 scheduled.role.fold([PodSeen(pod)])
 
 
-def _where(scheduled: Scheduled, found: Outcome, *, full: bool) -> list[str]:
+def _where(scheduled: Scheduled, found: ScheduledPlan, *, full: bool) -> list[str]:
     nodes = sorted(found.nodes.items())
     lines = [scheduled.where(found.nodes)]
     lines += [f"{node}: {counted(count, 'pod')}" for node, count in nodes[: None if full else HOSTS_MAX]]
@@ -122,7 +122,7 @@ def _where(scheduled: Scheduled, found: Outcome, *, full: bool) -> list[str]:
     return lines if full or left <= 0 else [*lines, f"and {counted(left, 'more host')}; --full names them"]
 
 
-def _record(one: ScheduledSubmission, found: Outcome, starts: bool, why: str) -> dict[str, Any]:
+def _record(one: ScheduledSubmission, found: ScheduledPlan, starts: bool, why: str) -> dict[str, Any]:
     ref: Ref = one.refs[0]
     record: dict[str, Any] = {
         "gang": one.title,

@@ -27,7 +27,7 @@ from bayplan.model.change import Change
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME
 from bayplan.model.pod import Pod, PodKey
-from bayplan.runtime.controllers.scheduler.controller import SchedulerRole
+from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 from bayplan.state.cluster.node_state import FLAT
 
 NEEDED = (NODES, PODS_KIND, *KINDS)
@@ -41,7 +41,7 @@ FINISHED = ("Complete", "Completed", "Failed")
 class Scheduled:
     """The scheduler's own state, and the objects it was read from."""
 
-    role: SchedulerRole
+    role: SchedulerController
     jobs: dict[Ref, Object] = field(default_factory=dict)  # Jobs and JobSets that no other job made
     pods: dict[PodKey, PodWire] = field(default_factory=dict)
     labels: dict[str, Mapping[str, str]] = field(default_factory=dict)  # by node
@@ -74,7 +74,7 @@ class Scheduled:
 
 def read_scheduled(live: Live) -> Scheduled:
     """List and fold everything that the scheduler looks at. Kinds that the cluster lacks are left out."""
-    found = Scheduled(SchedulerRole(profiles=live.settings.profiles, zone_care=live.settings.zone_care))
+    found = Scheduled(SchedulerController(profiles=live.settings.profiles, zone_care=live.settings.zone_care))
     found.role.fold(_changes(live, found))  # all at once: many nodes are laid out together
     return found
 

@@ -45,7 +45,7 @@ class ScheduledSubmission:
 
 
 @dataclass(slots=True)
-class Drafts:
+class DraftObjects:
     """Everything of the files that the scheduler would see, in its order."""
 
     live: Live

@@ -22,7 +22,7 @@ from bayplan.cli.config.settings import DEFAULTS, Settings
 from bayplan.cli.live.read_ahead import Pages, ReadingAhead
 from bayplan.cli.render.progress import Progress
 from bayplan.dialects.api import Event, Happened, Kind
-from bayplan.dialects.errors import Forbidden, NotServed, Trouble
+from bayplan.dialects.errors import ApiError, Forbidden, NotServed
 from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND
 from bayplan.dialects.kube.fields.closest_name import closest
 from bayplan.dialects.kube.fields.reader import Field
@@ -98,7 +98,7 @@ class Live:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ClusterTarget:
     """Which cluster, which namespace, and whose clock."""
 
     kubeconfig: Path | None
@@ -112,7 +112,7 @@ class Target:
         """The state of the cluster; trouble with it is told in one sentence."""
         try:
             backend = connect(self.kubeconfig, self.context)
-        except Trouble as trouble:
+        except ApiError as trouble:
             raise click.ClickException(str(trouble)) from None
         try:
             namespace = self.namespace or backend.access.namespace
@@ -121,7 +121,7 @@ class Target:
             with collector_paused(), closing(found.ahead):
                 read(found)
                 yield found
-        except Trouble as trouble:
+        except ApiError as trouble:
             raise click.ClickException(str(trouble)) from None
         finally:
             backend.close(0)
@@ -143,7 +143,7 @@ def reaches_a_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(ctx: click.Context, /, **given: Any) -> Any:
         clock: Clock = ctx.obj or SystemClock()
         where = (given.pop("kubeconfig"), given.pop("context"), given.pop("namespace"))
-        target = Target(*where, clock, given.pop("settings"))
+        target = ClusterTarget(*where, clock, given.pop("settings"))
         return ctx.invoke(command, target=target, **given)
 
     return wrapped
@@ -166,7 +166,7 @@ def read(live: Live) -> None:
         found = workloads if kind is api_kinds.WORKLOADS else _listed(live, kind)
         for one in found:
             live.changes += events.decode(Event(Happened.SEEN, kind, one), live.settings.resources)
-    reading = zones.ZoneReading()
+    reading = zones.NumaReportDecoder()
     for kind in zones.KINDS:
         for one in _if_any(live, kind):
             live.changes += reading.decode(Event(Happened.SEEN, kind, one))

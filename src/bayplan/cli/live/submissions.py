@@ -8,9 +8,9 @@ from typing import Any
 
 from bayplan.assembly.webhooks import LookUps, registry
 from bayplan.backends.conversion import convert
-from bayplan.cli.config.read_files import Document, Problem
+from bayplan.cli.config.read_files import InputDocument, InputProblem
 from bayplan.cli.live.scheduled_state import Scheduled
-from bayplan.cli.live.scheduled_submissions import Drafts, ScheduledSubmission, kind_of_group
+from bayplan.cli.live.scheduled_submissions import DraftObjects, ScheduledSubmission, kind_of_group
 from bayplan.cli.live.state import RULES, Live, Object
 from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.jobs.kinds import KINDS, Find, copies, is_known, parts
@@ -26,7 +26,7 @@ from bayplan.dialects.kueue.jobs.pod_sets import pod_sets
 from bayplan.dialects.kueue.names.annotations import FAST_ADMISSION, PRIORITY_CLASS, QUEUE, has_queue
 from bayplan.dialects.kueue.names.api_kinds import GROUP, LOCAL_QUEUES, VERSION
 from bayplan.dialects.kueue.names.feature_switches import RULES as RULEBOOK
-from bayplan.model.queued_gang import Demand
+from bayplan.model.queued_gang import QueuedGang
 from bayplan.runtime.webhooks.admission_review import Registry
 
 CLASSES = {
@@ -48,7 +48,7 @@ class Submission:
     """One gang of a queue to try."""
 
     title: str
-    demand: Demand
+    demand: QueuedGang
     order: int = 0  # of the document that brings it
     notes: tuple[str, ...] = ()
 
@@ -58,19 +58,19 @@ class Submitted:
     """Everything that the files bring."""
 
     gangs: tuple[Submission | ScheduledSubmission, ...]  # in their order
-    problems: tuple[Problem, ...]
+    problems: tuple[InputProblem, ...]
     scheduled: Scheduled | None = None  # if a gang needs no queue
     skipped: tuple[str, ...] = ()  # objects that are no gangs
 
 
-class Unwelcome(Exception):
+class InvalidSubmission(Exception):
     """A document that cannot be submitted; the message says why."""
 
 
-def submissions(live: Live, documents: Iterable[Document]) -> Submitted:
+def submissions(live: Live, documents: Iterable[InputDocument]) -> Submitted:
     """Every gang of every document in their order, and everything that is wrong."""
-    intake = Intake(live)
-    problems: list[Problem] = []
+    intake = SubmissionReader(live)
+    problems: list[InputProblem] = []
     ordered = list(enumerate(documents))
     for is_rule in (True, False):  # queues and classes first, wherever they stand in the files
         for order, document in ordered:
@@ -78,23 +78,23 @@ def submissions(live: Live, documents: Iterable[Document]) -> Submitted:
             try:
                 if (document.kind in SET_UP) is is_rule:
                     intake.take(document, order)
-            except (Unwelcome, ValueError) as trouble:
-                problems += [Problem(document.file, where, line) for line in str(trouble).split("\n")]
+            except (InvalidSubmission, ValueError) as trouble:
+                problems += [InputProblem(document.file, where, line) for line in str(trouble).split("\n")]
     try:
         intake.take_groups()
-    except (Unwelcome, ValueError) as trouble:
-        problems += [Problem("", "", line) for line in str(trouble).split("\n")]
+    except (InvalidSubmission, ValueError) as trouble:
+        problems += [InputProblem("", "", line) for line in str(trouble).split("\n")]
     found = [*intake.found, *(() if problems else intake.drafts.gangs())]
     if not found and not problems:
         problems = [
-            Problem(document.file, f"line {document.line}" if document.line else "", _no_gang(document))
+            InputProblem(document.file, f"line {document.line}" if document.line else "", _no_gang(document))
             for _, document in ordered
         ]
     found.sort(key=lambda one: one.order)
     return Submitted(tuple(found), tuple(problems), intake.drafts.scheduled, tuple(intake.skipped))
 
 
-class Intake:
+class SubmissionReader:
     """Takes documents one by one: gangs of queues, gangs of the scheduler, and what they need."""
 
     def __init__(self, live: Live) -> None:
@@ -105,13 +105,13 @@ class Intake:
         self.groups: dict[tuple[str, str], list[tuple[int, Object]]] = {}  # pods of groups in queues
         self.find = _finder(live, self.classes)
         self.rules = registry(LookUps(self.find, levels=live.levels))
-        self.drafts = Drafts(live, self.find)
+        self.drafts = DraftObjects(live, self.find)
         self.seen: set[tuple[str, str]] = set()
 
-    def take(self, document: Document, order: int) -> None:
+    def take(self, document: InputDocument, order: int) -> None:
         """Take in one document. Unwelcome or ValueError if it cannot be submitted."""
         if document.body.errors:
-            raise Unwelcome("\n".join(str(error) for error in document.body.errors))
+            raise InvalidSubmission("\n".join(str(error) for error in document.body.errors))
         obj: Any = document.body.value
         group = str(obj.get("apiVersion", "")).partition("/")[0]
         if document.kind in SET_UP and SET_UP[document.kind].group == group:
@@ -144,13 +144,15 @@ class Intake:
             fast = pods[0].at("metadata", "annotations", FAST_ADMISSION).text() == "true"
             if len(pods) < total and not fast:
                 have = f"{len(pods)} of its {total} pods are in the files"
-                raise Unwelcome(f"{title}: {have}; it is admitted when all are there: give the others too")
+                raise InvalidSubmission(
+                    f"{title}: {have}; it is admitted when all are there: give the others too"
+                )
             made = group_workload(pods, self.find)
             self._add(_with_priority(self.find, made), title, members[0][0])
 
     def _once(self, title: str, group: str) -> None:
         if (group, title) in self.seen:
-            raise Unwelcome(f"{title} is there twice")
+            raise InvalidSubmission(f"{title} is there twice")
         self.seen.add((group, title))
 
     def _set_up(self, obj: Object, kind: Kind) -> None:
@@ -199,14 +201,14 @@ class Intake:
         if kind is not None:
             known = Kind(kind.group, kind.version, obj["kind"], kind.plural)
             if self.live.get(known, namespace, name) is not None:
-                raise Unwelcome(_there_already(title, namespace, name))
+                raise InvalidSubmission(_there_already(title, namespace, name))
 
     def _add(self, workload: Object, title: str, order: int, notes: Sequence[str] = ()) -> None:
         found = _submission(self.live, workload, title, order, len(self.found))
         self.found.append(replace(found, notes=tuple(notes)))
 
 
-def _no_gang(document: Document) -> str:
+def _no_gang(document: InputDocument) -> str:
     known = ", ".join(KINDS)
     return f"{document.kind or 'this'} is no gang; give a Workload, a PodGroup or one of {known}"
 
@@ -222,7 +224,7 @@ def _with_namespace(live: Live, obj: Object, order: int) -> Object:
     assert isinstance(meta, dict)
     name = meta.get("name") or (f"{meta['generateName']}x{order}" if meta.get("generateName") else "")
     if not name:
-        raise Unwelcome(f"{obj.get('kind') or 'object'} has no name; set metadata.name")
+        raise InvalidSubmission(f"{obj.get('kind') or 'object'} has no name; set metadata.name")
     return {**obj, "metadata": {**meta, "name": name, "namespace": meta.get("namespace") or live.namespace}}
 
 
@@ -236,7 +238,7 @@ def _checked(rules: Registry, resource: tuple[str, str], obj: Object, title: str
     made = rules.mutated((*resource, "CREATE"), obj, None)
     errors = rules.problems((*resource, "CREATE"), made, None)
     if errors:
-        raise Unwelcome("\n".join(f"{title}: {error}" for error in errors))
+        raise InvalidSubmission("\n".join(f"{title}: {error}" for error in errors))
     return made
 
 
@@ -246,7 +248,7 @@ def _of_job(find: Find, job: Object, title: str) -> Iterator[tuple[Object, str]]
     queue = (meta.get("labels") or {}).get(QUEUE, "")
     spec: Object = {"queueName": queue, "active": True, "podSets": pod_sets(field, find)}
     if not spec["podSets"]:
-        raise Unwelcome(f"{title} has no pods")
+        raise InvalidSubmission(f"{title} has no pods")
     spec["priority"] = _priority(find, job, spec["podSets"])
     count = min(copies(field), COPIES_MAX)
     for index in range(count):
@@ -270,7 +272,7 @@ def _check_job(job: Field, find: Find, title: str) -> None:
 
 def _refuse_errors(field: Field, title: str) -> None:
     if field.errors:
-        raise Unwelcome("\n".join(f"{title}: {error}" for error in field.errors))
+        raise InvalidSubmission("\n".join(f"{title}: {error}" for error in field.errors))
 
 
 def _finder(live: Live, classes: Mapping[tuple[str, str], Object]) -> Find:
@@ -286,7 +288,7 @@ def _finder(live: Live, classes: Mapping[tuple[str, str], Object]) -> Find:
         if kind in CLASSES:
             found = classes.get((kind, name)) or live.get(CLASSES[kind], "", name)
             if found is None and name not in BUILT_IN:
-                raise Unwelcome(f"there is no {kind} {name}")
+                raise InvalidSubmission(f"there is no {kind} {name}")
             return found or {"value": BUILT_IN[name]}
         if kind not in runtimes:
             return None
@@ -332,7 +334,7 @@ def _submission(live: Live, workload: Object, title: str, order: int, number: in
         here = sorted(name for space, name in live.state.rules.entrances if space == source.namespace)
         known = f"there are {', '.join(here)}" if here else "there is none"
         named = f"there is no LocalQueue {found.gang.queue}" if found.gang.queue else "names no LocalQueue"
-        raise Unwelcome(f"{title}: {named} in namespace {source.namespace}; {known}")
+        raise InvalidSubmission(f"{title}: {named} in namespace {source.namespace}; {known}")
     gang = replace(found.gang, uid=f"planned-{number}")
     at = live.now + TICK * number
     demand = replace(found, gang=gang, created=at, queued=at, admission=None)
@@ -343,7 +345,7 @@ def _check_namespace(live: Live, namespace: str, title: str) -> None:
     if not live.has_namespace(namespace):
         near = closest(namespace, live.state.rules.namespaces)
         meant = f"; did you mean {near}?" if near else ""
-        raise Unwelcome(f"{title}: there is no namespace {namespace}{meant}")
+        raise InvalidSubmission(f"{title}: there is no namespace {namespace}{meant}")
 
 
 def _there_already(title: str, namespace: str, name: str) -> str:
@@ -360,4 +362,4 @@ def _refuse_known(live: Live, title: str) -> None:
         owners = one.get("metadata", {}).get("ownerReferences") or []
         owned = any((o.get("kind"), o.get("name")) == (kind, name) for o in owners)
         if owned or (kind == "Workload" and ref.name == name):
-            raise Unwelcome(_there_already(title, namespace, name))
+            raise InvalidSubmission(_there_already(title, namespace, name))

@@ -20,7 +20,7 @@ from bayplan.model.node import Topology
 from bayplan.model.node_rules import Toleration
 from bayplan.model.numa import ALIGNED
 from bayplan.model.profile import Profile, Strategy
-from bayplan.placement.cluster.snapshot import Supply
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.gang.place import place
 
 
@@ -34,7 +34,7 @@ class Explanation:
 
 
 def explain(
-    gang: Gang, misfit: Misfit, supply: Supply, profile: Profile, left_out: Mapping[str, int]
+    gang: Gang, misfit: Misfit, supply: CapacitySnapshot, profile: Profile, left_out: Mapping[str, int]
 ) -> Explanation:
     """The story of a refusal. Advice is tried out before it is given."""
     topology = supply.tree.topology
@@ -124,7 +124,7 @@ def _unaligned(misfit: Misfit) -> Iterator[str]:
         yield of_zones(misfit.unaligned)
 
 
-def _unheard_of(stuck: Sequence[PodSet], supply: Supply) -> Iterator[str]:
+def _unheard_of(stuck: Sequence[PodSet], supply: CapacitySnapshot) -> Iterator[str]:
     for resource in sorted({name for pod_set in stuck for name in pod_set.requests}):
         if resource not in supply.resources and not resource.startswith(ALIGNED):
             yield f"no node offers any {resource}"
@@ -189,7 +189,7 @@ def _without_exact(profile: Profile) -> Profile:
     )
 
 
-def _advice(gang: Gang, misfit: Misfit, supply: Supply, profile: Profile) -> Iterator[str]:
+def _advice(gang: Gang, misfit: Misfit, supply: CapacitySnapshot, profile: Profile) -> Iterator[str]:
     if misfit.code is Code.NOT_INSTALLED:
         yield "install it: pip install 'bayplan[exact]'"
         return

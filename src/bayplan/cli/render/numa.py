@@ -9,17 +9,17 @@ import numpy as np
 
 from bayplan.cli.config.format import amount_text, counted, importance, short_resources
 from bayplan.model.gang import Gang, PodSet
-from bayplan.model.numa import NodeZones, Policy, Scope, ZoneRules
+from bayplan.model.numa import NodeZones, TopologyManagerPolicy, TopologyManagerScope, ZoneRules
 from bayplan.placement.domains.node_caps import aligned_use
 from bayplan.placement.numa.alignment import assumed_zones
-from bayplan.placement.numa.columns import ZoneColumns, narrowed
+from bayplan.placement.numa.columns import NumaColumns, narrowed
 
 NODES_MAX = 8  # drawn one by one
 POLICIES = {
-    Policy.NONE: "does not align",
-    Policy.BEST_EFFORT: "aligns {} if it can",
-    Policy.RESTRICTED: "aligns {} with as few zones as possible",
-    Policy.SINGLE_ZONE: "insists on one zone for {}",
+    TopologyManagerPolicy.NONE: "does not align",
+    TopologyManagerPolicy.BEST_EFFORT: "aligns {} if it can",
+    TopologyManagerPolicy.RESTRICTED: "aligns {} with as few zones as possible",
+    TopologyManagerPolicy.SINGLE_ZONE: "insists on one zone for {}",
 }
 Guests = Mapping[int, Mapping[str, int]]
 """By zone, how many pods of what."""
@@ -27,7 +27,7 @@ Guests = Mapping[int, Mapping[str, int]]
 
 def zone_lines(report: NodeZones, guests: Guests | None = None) -> Iterator[str]:
     """A node with its zones, one line each."""
-    what = "the pod" if report.alignment.scope is Scope.POD else "each container"
+    what = "the pod" if report.alignment.scope is TopologyManagerScope.POD else "each container"
     yield f"{report.node}: {POLICIES[report.alignment.policy].format(what)}"
     names = short_resources(sorted(report.resources, key=importance))
     for zone in sorted(report.zones, key=lambda zone: zone.number):
@@ -42,7 +42,7 @@ def zone_lines(report: NodeZones, guests: Guests | None = None) -> Iterator[str]
 
 
 def guests_of(
-    gang: Gang, pods: Mapping[str, Mapping[int, int]], columns: ZoneColumns, rules: ZoneRules
+    gang: Gang, pods: Mapping[str, Mapping[int, int]], columns: NumaColumns, rules: ZoneRules
 ) -> dict[int, dict[int, dict[str, int]]]:
     """By row and zone, how many containers (or pods, where they are aligned whole) of each pod set."""
     found: dict[int, dict[int, dict[str, int]]] = {}
@@ -57,8 +57,8 @@ def guests_of(
 
 
 def _seat(
-    zones: dict[int, dict[str, int]], pod_set: PodSet, room: ZoneColumns, rules: ZoneRules
-) -> ZoneColumns:
+    zones: dict[int, dict[str, int]], pod_set: PodSet, room: NumaColumns, rules: ZoneRules
+) -> NumaColumns:
     if pod_set.zones is None:
         return room
     for container, number in assumed_zones(room, 0, pod_set.zones, rules):
@@ -69,7 +69,7 @@ def _seat(
 
 
 def as_found(
-    reports: Mapping[str, NodeZones], names: Sequence[str], columns: ZoneColumns
+    reports: Mapping[str, NodeZones], names: Sequence[str], columns: NumaColumns
 ) -> dict[str, NodeZones]:
     """The reports with what the columns say is left; names are those of the rows."""
     found = {}

@@ -11,14 +11,14 @@ from bayplan.model.gang import Gang, Group, PodSet
 from bayplan.model.node_rules import Toleration
 from bayplan.model.queued_gang import Admission
 from bayplan.model.quota import Flavor
-from bayplan.placement.cluster.snapshot import Supply
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
 
 
 def drawn(
     gang: Gang,
     admission: Admission,
     flavors: Mapping[str, Flavor],
-    supplies: Mapping[str, Supply],
+    supplies: Mapping[str, CapacitySnapshot],
     *,
     full: bool = False,
 ) -> list[str]:
@@ -36,7 +36,7 @@ def drawn(
     return lines
 
 
-def drawn_misfit(gang: Gang, misfit: Misfit, supply: Supply) -> list[str]:
+def drawn_misfit(gang: Gang, misfit: Misfit, supply: CapacitySnapshot) -> list[str]:
     """The domain that came closest."""
     return [text.plain for text in draw(take_picture(gang, Placement({}, misfit), supply))]
 

@@ -16,7 +16,7 @@ from bayplan.model.gang import Gang
 from bayplan.model.node import PODS
 from bayplan.model.numa import ALIGNED
 from bayplan.placement.cluster.node_table import mask
-from bayplan.placement.cluster.snapshot import Supply
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.cluster.topology_tree import Bools
 
 LINES_MAX = 60
@@ -27,7 +27,7 @@ Numbers = NDArray[np.float64]  # exact up to 2^53, and free of overflow beyond
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DrawingLine:
     """One line of the drawing. `free` and `takes` have one entry per resource column."""
 
     depth: int
@@ -43,7 +43,7 @@ class Line:
 class Picture:
     """Amounts per leaf, to be summed over any domain."""
 
-    supply: Supply
+    supply: CapacitySnapshot
     resources: tuple[str, ...]
     free: tuple[Numbers, ...]
     total: tuple[Numbers, ...]
@@ -58,7 +58,7 @@ class Picture:
         return np.add.reduceat(numbers, tree.first_leaves(level, np.arange(tree.size(level))))
 
 
-def take_picture(gang: Gang, placement: Placement, supply: Supply) -> Picture:
+def take_picture(gang: Gang, placement: Placement, supply: CapacitySnapshot) -> Picture:
     """What the gang takes from which leaf; for a misfit, the domain that came closest."""
     wants = {pod_set.name: pod_set.requests for pod_set in gang.root.pod_sets()}
     pods = {name: np.zeros(supply.leaves) for name in wants} if placement.ok else {}
@@ -91,7 +91,7 @@ def draw(picture: Picture, *, full: bool = False) -> list[Text]:
     lowest = picture.supply.tree.lowest
     if full:
         return _aligned(picture, list(_lines(picture, lowest, None)))
-    lines: list[Line] = []
+    lines: list[DrawingLine] = []
     for depth in range(lowest, -1, -1):
         for most in (12, 6, 3):
             lines = list(_lines(picture, depth, most))
@@ -107,7 +107,7 @@ def _columns(gang: Gang) -> tuple[str, ...]:
     return tuple(sorted(asked, key=importance)[:COLUMNS_MAX])
 
 
-def _free(supply: Supply, resource: str, rows: Bools) -> Numbers:
+def _free(supply: CapacitySnapshot, resource: str, rows: Bools) -> Numbers:
     """What is free on those rows, by leaf."""
     if resource not in supply.resources:
         return np.zeros(supply.leaves)
@@ -118,16 +118,16 @@ def _free(supply: Supply, resource: str, rows: Bools) -> Numbers:
     return np.maximum(free, 0)
 
 
-def _total(supply: Supply, resource: str) -> Numbers:
+def _total(supply: CapacitySnapshot, resource: str) -> Numbers:
     amounts = (node.allocatable.get(resource, 0) for node in supply.tree.nodes)
     return _by_leaf(supply, np.fromiter(amounts, np.float64, supply.tree.rows))
 
 
-def _by_leaf(supply: Supply, rows: NDArray[np.generic]) -> Numbers:
+def _by_leaf(supply: CapacitySnapshot, rows: NDArray[np.generic]) -> Numbers:
     return np.add.reduceat(rows.astype(np.float64), supply.tree.starts[supply.tree.lowest])
 
 
-def _closest(placement: Placement, supply: Supply) -> Numbers:
+def _closest(placement: Placement, supply: CapacitySnapshot) -> Numbers:
     marked = np.zeros(supply.leaves)
     near = placement.misfit.nearest if placement.misfit else None
     if near is not None and near.domain:
@@ -139,7 +139,7 @@ def _closest(placement: Placement, supply: Supply) -> Numbers:
     return marked
 
 
-def _fits(gang: Gang, misfit: Misfit, supply: Supply) -> Numbers:
+def _fits(gang: Gang, misfit: Misfit, supply: CapacitySnapshot) -> Numbers:
     """How many pods of the pod set that found no place each leaf would hold by itself."""
     stuck = next(pod_set for pod_set in gang.root.pod_sets() if pod_set.name in misfit.pod_sets)
     welcome = supply.active & mask(supply.table, stuck.rules)
@@ -150,13 +150,13 @@ def _fits(gang: Gang, misfit: Misfit, supply: Supply) -> Numbers:
     return most
 
 
-def _lines(picture: Picture, deepest: int, most: int | None) -> Iterator[Line]:
+def _lines(picture: Picture, deepest: int, most: int | None) -> Iterator[DrawingLine]:
     """Top down: domains that the gang touches, then the others in one line."""
     tree = picture.supply.tree
     marks = [picture.below(level, picture.marked) for level in range(len(tree.levels))]
     sums = {level: _Sums(picture, level) for level in range(deepest + 1)}
 
-    def walk(level: int, domains: range) -> Iterator[Line]:
+    def walk(level: int, domains: range) -> Iterator[DrawingLine]:
         touched = [domain for domain in domains if marks[level][domain]]
         others = [domain for domain in domains if not marks[level][domain]]
         runs = [[domain] for domain in touched]
@@ -210,22 +210,24 @@ class _Sums:
             numbers.append(self.fits)
         return *(float(each[domain]) for each in numbers), self._trouble(domain)
 
-    def line(self, run: Sequence[int]) -> Line:
+    def line(self, run: Sequence[int]) -> DrawingLine:
         """One domain, or a run of equal ones."""
         name = self._name(run[0])
         if len(run) > 1:
             name = f"{name} … {self._name(run[-1])} ({counted(len(run), self.word)})"
         name += self._trouble(run[0])
-        return Line(self.level, f"{self.word} {name}", self._free(run), self._takes(run), self._pods(run))
+        return DrawingLine(
+            self.level, f"{self.word} {name}", self._free(run), self._takes(run), self._pods(run)
+        )
 
-    def fold(self, domains: Sequence[int], *, touched: bool, alone: bool = False) -> Line:
+    def fold(self, domains: Sequence[int], *, touched: bool, alone: bool = False) -> DrawingLine:
         """Several domains that are not worth a line each."""
         more = "" if alone else "more "
         word = self.word if len(domains) == 1 else plural(self.word)
         name = f"… {len(domains)} {more}{word}{' with pods' if touched else ''}"
         takes = self._takes(domains) if touched else ()
         pods = self._pods(domains)
-        return Line(self.level, name, self._free(domains), takes, pods, folded=True, hides=touched)
+        return DrawingLine(self.level, name, self._free(domains), takes, pods, folded=True, hides=touched)
 
     def _name(self, domain: int) -> str:
         return printable(self.tree.path(self.level, domain)[-1])
@@ -262,7 +264,7 @@ class _Sums:
         return ", ".join(f"{count} {name}" for name, count in found.items() if count)
 
 
-def _aligned(picture: Picture, lines: list[Line]) -> list[Text]:
+def _aligned(picture: Picture, lines: list[DrawingLine]) -> list[Text]:
     short = short_resources(picture.resources)
     takes_any = any(any(line.takes) for line in lines)
     heads = [""]
@@ -277,7 +279,7 @@ def _aligned(picture: Picture, lines: list[Line]) -> list[Text]:
     return drawn
 
 
-def _cells(line: Line, columns: int, *, takes_any: bool) -> list[str]:
+def _cells(line: DrawingLine, columns: int, *, takes_any: bool) -> list[str]:
     cells = ["  " * line.depth + line.name]
     for column in range(columns):
         cells.append(line.free[column])

@@ -25,7 +25,7 @@ Find = Callable[[str, str, str], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class JobPart:
     """Pods of one template."""
 
     name: str

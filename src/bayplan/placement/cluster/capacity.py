@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.model.node import PODS
-from bayplan.placement.cluster.snapshot import Supply
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 
 COUNT_MAX = 2**31 - 1
@@ -21,17 +21,19 @@ OVERUSED_MAX = -(2**44)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Taken:
+class AssumedUsage:
     """What earlier pod sets of the same gang are assumed to use, per leaf: leaves ascending, unique."""
 
     leaves: Ints
     amounts: Ints  # resource by leaf, rows as in the supply
 
     @staticmethod
-    def nothing(supply: Supply) -> Taken:
-        return Taken(np.zeros(0, np.int64), np.zeros((len(supply.resources), 0), np.int64))
+    def nothing(supply: CapacitySnapshot) -> AssumedUsage:
+        return AssumedUsage(np.zeros(0, np.int64), np.zeros((len(supply.resources), 0), np.int64))
 
-    def plus(self, supply: Supply, leaves: Ints, pods: Ints, requests: Mapping[str, int]) -> Taken:
+    def plus(
+        self, supply: CapacitySnapshot, leaves: Ints, pods: Ints, requests: Mapping[str, int]
+    ) -> AssumedUsage:
         """This, and so many more pods of a shape."""
         more = np.zeros((len(supply.resources), len(leaves)), np.int64)
         for name, amount in with_slot(requests).items():
@@ -41,7 +43,7 @@ class Taken:
         total = np.zeros((len(supply.resources), len(together)), np.int64)
         for row, amounts in enumerate(np.concatenate((self.amounts, more), axis=1)):
             np.add.at(total[row], where, amounts)
-        return Taken(together, total)
+        return AssumedUsage(together, total)
 
 
 def with_slot(requests: Mapping[str, int]) -> dict[str, int]:
@@ -49,7 +51,7 @@ def with_slot(requests: Mapping[str, int]) -> dict[str, int]:
     return {**requests, PODS: requests.get(PODS, 0) + 1}
 
 
-def room(supply: Supply, mask: Bools, resource: str) -> Ints:
+def room(supply: CapacitySnapshot, mask: Bools, resource: str) -> Ints:
     """What is left of one resource on each leaf, before this gang."""
     row = supply.resources.get(resource)
     if row is None:
@@ -62,7 +64,7 @@ def room(supply: Supply, mask: Bools, resource: str) -> Ints:
     return held
 
 
-def room_beside(supply: Supply, mask: Bools, resource: str, taken: Taken) -> Ints:
+def room_beside(supply: CapacitySnapshot, mask: Bools, resource: str, taken: AssumedUsage) -> Ints:
     """What is left of one resource on each leaf, with what earlier pod sets took."""
     left = room(supply, mask, resource)
     row = supply.resources.get(resource)
@@ -73,7 +75,7 @@ def room_beside(supply: Supply, mask: Bools, resource: str, taken: Taken) -> Int
 
 
 def pods_per_leaf(
-    supply: Supply, mask: Bools, pod: Mapping[str, int], beside: Mapping[str, int], taken: Taken,
+    supply: CapacitySnapshot, mask: Bools, pod: Mapping[str, int], beside: Mapping[str, int], taken: AssumedUsage,
     most: int = COUNT_MAX,
 ) -> Ints:  # fmt: skip
     """How many pods fit on each leaf. Only leaves that were taken from are counted anew for a gang.
@@ -88,7 +90,7 @@ def pods_per_leaf(
     }
     if not len(taken.leaves):
         return fits(rooms, pod, beside, tops)
-    counts = pods_per_leaf(supply, mask, pod, beside, Taken.nothing(supply), most).copy()
+    counts = pods_per_leaf(supply, mask, pod, beside, AssumedUsage.nothing(supply), most).copy()
     less = {}
     for name in pod:
         row = supply.resources.get(name)
@@ -121,7 +123,7 @@ def fits(
 
 
 def _stacked(
-    supply: Supply, mask: Bools, pod: Mapping[str, int], beside: Mapping[str, int], most: int
+    supply: CapacitySnapshot, mask: Bools, pod: Mapping[str, int], beside: Mapping[str, int], most: int
 ) -> Ints:
     """The same for many resources: on nodes that are allowed at all, and one division for equal amounts."""
     counts: Ints = np.zeros(supply.leaves, np.int64)
@@ -139,7 +141,7 @@ def _stacked(
     return counts
 
 
-def _most(supply: Supply, room: Ints, name: str, amount: int) -> int:
+def _most(supply: CapacitySnapshot, room: Ints, name: str, amount: int) -> int:
     """An upper bound of the pods that any leaf holds."""
     if not len(room):
         return 0

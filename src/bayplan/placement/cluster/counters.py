@@ -15,7 +15,7 @@ T = TypeVar("T")
 GROWTH = 64
 
 
-class Slots:
+class NodeIds:
     """A number for every node name in use, so that counts stay right when rows move.
 
     Names come without end, so the number of a name that is out of use is given to another. That happens only
@@ -60,7 +60,7 @@ class Slots:
         return len(self.names)
 
 
-class Tally:
+class NodeCounter:
     """A count per slot: few entries as long as nobody asks, an array once somebody did."""
 
     __slots__ = ("array", "few")

@@ -6,9 +6,9 @@ from collections.abc import Hashable, Mapping
 
 import numpy as np
 
-from bayplan.model.pod_spec import Shape
-from bayplan.placement.cluster.counters import Slots, Tally
-from bayplan.placement.cluster.node_index import Land
+from bayplan.model.pod_spec import PodSignature
+from bayplan.placement.cluster.counters import NodeCounter, NodeIds
+from bayplan.placement.cluster.node_index import NodeIndex
 from bayplan.placement.cluster.topology_tree import Ints
 
 MEBIBYTE = 1 << 20
@@ -19,10 +19,10 @@ BEST = 100
 class ImageIndex:
     """Images by name, with their size and the nodes that have them."""
 
-    def __init__(self, slots: Slots) -> None:
+    def __init__(self, slots: NodeIds) -> None:
         self.slots = slots
         self.sizes: dict[str, int] = {}
-        self.places: dict[str, Tally] = {}
+        self.places: dict[str, NodeCounter] = {}
         self.nodes: dict[str, frozenset[str]] = {}
         self.version = 0
         slots.users.append(self.nodes.__contains__)
@@ -36,7 +36,7 @@ class ImageIndex:
         self.version += 1
         for name in now - before:
             self.sizes.setdefault(name, images[name])
-            self.places.setdefault(name, Tally()).add(slot)
+            self.places.setdefault(name, NodeCounter()).add(slot)
         for name in before - now:
             self.places[name].add(slot, -1)
             if not self.places[name]:
@@ -48,13 +48,13 @@ class ImageIndex:
             self.slots.drop(node)
 
 
-def fetched(land: Land, images: ImageIndex, shape: Shape) -> Ints:
+def fetched(land: NodeIndex, images: ImageIndex, shape: PodSignature) -> Ints:
     """How much of the pod's images each node has, in hundredths; what few nodes have counts for less."""
     key: Hashable = ("images", images, images.version, shape.images)
     return land.remember(key, lambda: _fetched(land, images, shape.images))
 
 
-def _fetched(land: Land, images: ImageIndex, names: tuple[str, ...]) -> Ints:
+def _fetched(land: NodeIndex, images: ImageIndex, names: tuple[str, ...]) -> Ints:
     total = np.zeros(len(land), dtype=np.int64)
     if not names or not len(land):
         return total

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bayplan.model.node import ROOM_MAX
-from bayplan.model.node_rules import NodeRules, Requirement, Taint, Term, Toleration
+from bayplan.model.node_rules import NodeRules, NodeSelectorTerm, Requirement, Taint, Toleration
 from bayplan.placement.cluster.cache import recall
-from bayplan.placement.cluster.counters import Slots
+from bayplan.placement.cluster.counters import NodeIds
 from bayplan.placement.cluster.node_table import ABSENT, NodeTable, attracted, selected, tolerated
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 
@@ -21,12 +21,12 @@ REMEMBERED_MAX = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Land:
+class NodeIndex:
     """What is known of nodes as long as no node changes. Answers that depend on nothing else stay here."""
 
     table: NodeTable
     slots: Ints  # the slot of each row
-    known: Slots
+    known: NodeIds
     cordoned: Bools
     memory: dict[Hashable, Any] = field(default_factory=dict)
 
@@ -60,20 +60,20 @@ class Land:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ground:
+class NodeSnapshot:
     """Nodes and what is free on them at one moment: resources by first axis, nodes by second."""
 
-    land: Land
+    land: NodeIndex
     resources: Mapping[str, int]
     free: Ints
     allocatable: Ints
     memory: dict[Hashable, Any] = field(default_factory=dict)
 
 
-def land_of(table: NodeTable, slots: Slots) -> Land:
+def land_of(table: NodeTable, slots: NodeIds) -> NodeIndex:
     """Read off the nodes what is asked for again and again."""
     nodes = table.nodes
-    return Land(
+    return NodeIndex(
         table,
         np.fromiter((slots.number(node.name) for node in nodes), np.int64, len(nodes)),
         slots,
@@ -81,25 +81,25 @@ def land_of(table: NodeTable, slots: Slots) -> Land:
     )
 
 
-def relaid(land: Land, table: NodeTable, row: int) -> Land:
+def relaid(land: NodeIndex, table: NodeTable, row: int) -> NodeIndex:
     """The same land with another state of the node in one row; which node that is did not change."""
     cordoned = land.cordoned
     if bool(cordoned[row]) == table.nodes[row].schedulable:
         cordoned = cordoned.copy()
         cordoned[row] = not table.nodes[row].schedulable
-    return Land(table, land.slots, land.known, cordoned)
+    return NodeIndex(table, land.slots, land.known, cordoned)
 
 
-def land_with(land: Land, table: NodeTable, row: int) -> Land:
+def land_with(land: NodeIndex, table: NodeTable, row: int) -> NodeIndex:
     """The same land with one more node."""
     node = table.nodes[row]
     slots = np.insert(land.slots, row, land.known.number(node.name))
-    return Land(table, slots, land.known, np.insert(land.cordoned, row, not node.schedulable))
+    return NodeIndex(table, slots, land.known, np.insert(land.cordoned, row, not node.schedulable))
 
 
-def land_without(land: Land, table: NodeTable, row: int) -> Land:
+def land_without(land: NodeIndex, table: NodeTable, row: int) -> NodeIndex:
     """The same land with one node less."""
-    return Land(table, np.delete(land.slots, row), land.known, np.delete(land.cordoned, row))
+    return NodeIndex(table, np.delete(land.slots, row), land.known, np.delete(land.cordoned, row))
 
 
 def allocatable_of(table: NodeTable, resources: Mapping[str, int]) -> Ints:
@@ -125,25 +125,25 @@ def allocatable_of(table: NodeTable, resources: Mapping[str, int]) -> Ints:
     return found[:, which]
 
 
-def welcomed(land: Land, tolerations: tuple[Toleration, ...]) -> Bools:
+def welcomed(land: NodeIndex, tolerations: tuple[Toleration, ...]) -> Bools:
     """Nodes that are not cordoned, unless the pod does not mind."""
     if any(toleration.accepts(CORDON) for toleration in tolerations):
         return np.ones(len(land), dtype=bool)
     return ~land.cordoned
 
 
-def untainted(land: Land, tolerations: tuple[Toleration, ...]) -> Bools:
+def untainted(land: NodeIndex, tolerations: tuple[Toleration, ...]) -> Bools:
     """Nodes without a repelling taint that goes unanswered."""
     return land.remember(("taints", tolerations), lambda: tolerated(land.table, tolerations))
 
 
-def chosen(land: Land, rules: NodeRules) -> Bools:
+def chosen(land: NodeIndex, rules: NodeRules) -> Bools:
     """Nodes that selector and required affinity accept."""
     key = ("rules", rules.selector, rules.affinity)
     return land.remember(key, lambda: selected(land.table, rules) & terms_mask(land, rules.affinity))
 
 
-def terms_mask(land: Land, terms: tuple[Term, ...] | None) -> Bools:
+def terms_mask(land: NodeIndex, terms: tuple[NodeSelectorTerm, ...] | None) -> Bools:
     """Nodes that one of the terms accepts; all if there are no terms at all."""
     if terms is None:
         return np.ones(len(land), dtype=bool)
@@ -153,7 +153,7 @@ def terms_mask(land: Land, terms: tuple[Term, ...] | None) -> Bools:
     return good
 
 
-def term_mask(land: Land, term: Term) -> Bools:
+def term_mask(land: NodeIndex, term: NodeSelectorTerm) -> Bools:
     """Nodes that meet all requirements of a term."""
     fields = [requirement for requirement in term.requirements if requirement.field]
     labels = tuple(requirement for requirement in term.requirements if not requirement.field)
@@ -161,13 +161,13 @@ def term_mask(land: Land, term: Term) -> Bools:
         return np.zeros(len(land), dtype=bool)
     good = np.ones(len(land), dtype=bool)
     if labels:
-        good &= attracted(land.table, NodeRules(affinity=(Term(labels),)))
+        good &= attracted(land.table, NodeRules(affinity=(NodeSelectorTerm(labels),)))
     for requirement in fields:
         good &= _named(land, requirement)
     return good
 
 
-def _named(land: Land, requirement: Requirement) -> Bools:
+def _named(land: NodeIndex, requirement: Requirement) -> Bools:
     good = land.named(requirement.values)
     return ~good if requirement.operator == "NotIn" else good
 
@@ -185,24 +185,24 @@ def named_rows(rules: NodeRules) -> frozenset[str] | None:
     return frozenset(every)
 
 
-def preference(land: Land, rules: NodeRules) -> Ints:
+def preference(land: NodeIndex, rules: NodeRules) -> Ints:
     """The summed weight of the preferred terms that each node satisfies."""
     return land.remember(("preferred", rules.preferred), lambda: _preference(land, rules))
 
 
-def _preference(land: Land, rules: NodeRules) -> Ints:
+def _preference(land: NodeIndex, rules: NodeRules) -> Ints:
     total = np.zeros(len(land), dtype=np.int64)
     for weight, term in rules.preferred:
         total += weight * term_mask(land, term)
     return total
 
 
-def aversions(land: Land, tolerations: tuple[Toleration, ...]) -> Ints:
+def aversions(land: NodeIndex, tolerations: tuple[Toleration, ...]) -> Ints:
     """How many taints of each node would rather keep the pod away."""
     return land.remember(("aversions", tolerations), lambda: _aversions(land, tolerations))
 
 
-def _aversions(land: Land, tolerations: tuple[Toleration, ...]) -> Ints:
+def _aversions(land: NodeIndex, tolerations: tuple[Toleration, ...]) -> Ints:
     counts = [
         sum(taint.effect == "PreferNoSchedule" and not _answered(taint, tolerations) for taint in taints)
         for taints in land.table.taint_sets
@@ -214,7 +214,7 @@ def _answered(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
     return any(toleration.accepts(taint) for toleration in tolerations)
 
 
-def domains(land: Land, key: str) -> tuple[Ints, int]:
+def domains(land: NodeIndex, key: str) -> tuple[Ints, int]:
     """The number of each node's value of a label (ABSENT: no label), and how many numbers there are."""
     column = land.remember(("domain", key), lambda: land.table.column(key).astype(np.int64))
     return column, len(land.table.codes(key))

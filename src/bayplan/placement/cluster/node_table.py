@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.model.node import HOSTNAME, Node
-from bayplan.model.node_rules import NodeRules, Requirement, Taint, Term, Toleration, integer
+from bayplan.model.node_rules import NodeRules, NodeSelectorTerm, Requirement, Taint, Toleration, integer
 from bayplan.placement.cluster.topology_tree import Bools, Ints, Objects, spliced
 
 Codes = NDArray[np.int32]
@@ -216,7 +216,7 @@ def scores(table: NodeTable, rules: NodeRules) -> Ints:
     return total
 
 
-def _term(table: NodeTable, term: Term) -> Bools:
+def _term(table: NodeTable, term: NodeSelectorTerm) -> Bools:
     good = np.full(len(table.nodes), bool(term.requirements))
     for requirement in term.requirements:
         good &= _meets(table, requirement)

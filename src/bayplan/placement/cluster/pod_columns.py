@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.model.node_rules import Requirement
-from bayplan.model.pod_spec import Selector, Shape
+from bayplan.model.pod_spec import PodSignature, Selector
 from bayplan.placement.cluster.node_table import ABSENT, Codes, Vocabulary
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 
@@ -28,7 +28,7 @@ class PodColumns:
         self.words: dict[str, Vocabulary] = {_SPACE: Vocabulary()}
         self.free: list[int] = []
 
-    def add(self, node: int, shape: Shape, *, leaving: bool) -> int:
+    def add(self, node: int, shape: PodSignature, *, leaving: bool) -> int:
         """Put a pod in; returns its row."""
         labels = dict(shape.labels)
         if self.free:
@@ -47,7 +47,7 @@ class PodColumns:
         self._forget()
         return row
 
-    def add_many(self, nodes: Sequence[int], shape: Shape, *, leaving: bool) -> list[int]:
+    def add_many(self, nodes: Sequence[int], shape: PodSignature, *, leaving: bool) -> list[int]:
         """Put equal pods in; returns their rows."""
         again = min(len(nodes), len(self.free))
         rows = [self.free.pop() for _ in range(again)]

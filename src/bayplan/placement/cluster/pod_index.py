@@ -9,8 +9,8 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from bayplan.model.pod_spec import ClaimUse, Disk, HostPort, NeighbourTerm, Selector, Shape
-from bayplan.placement.cluster.counters import ByLabel, Slots, Tally
+from bayplan.model.pod_spec import ClaimUse, Disk, HostPort, PodAffinityTerm, PodSignature, Selector
+from bayplan.placement.cluster.counters import ByLabel, NodeCounter, NodeIds
 from bayplan.placement.cluster.pod_columns import PodColumns
 from bayplan.placement.cluster.topology_tree import Ints
 
@@ -20,7 +20,7 @@ Spaces = frozenset[str] | None
 """Namespaces; None: all of them."""
 
 
-class Question(NamedTuple):
+class PodQuery(NamedTuple):
     """Pods that are in one of the namespaces and accepted by the selector, for every such pair."""
 
     pairs: tuple[tuple[Spaces, Selector], ...]
@@ -33,10 +33,10 @@ class Question(NamedTuple):
         )
 
 
-class Stance(NamedTuple):
+class AffinityTermIndex(NamedTuple):
     """What pods that run say about others: a term, how much it weighs, and whether it is a must."""
 
-    term: NeighbourTerm
+    term: PodAffinityTerm
     weight: int  # below zero: rather apart
     must: bool
 
@@ -44,7 +44,7 @@ class Stance(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class _Running:
     node: int
-    shape: Shape
+    shape: PodSignature
     leaving: bool
     row: int
 
@@ -53,7 +53,7 @@ class PodIndex:
     """All pods on nodes. `version` changes with every change; whoever takes a change back may put it back."""
 
     def __init__(self) -> None:
-        self.slots = Slots()
+        self.slots = NodeIds()
         self.slots.users.append(self._has_pods)
         self.version = 0
         self.changes = 0
@@ -62,20 +62,20 @@ class PodIndex:
         self.pods: dict[Hashable, _Running] = {}
         self.crowds: dict[int, int] = {}  # how many pods are on each slot
         self.columns = PodColumns()
-        self.questions: dict[Question, Tally] = {}
-        self.asked: ByLabel[Question] = ByLabel()
-        self.stances: dict[Stance, Tally] = {}
-        self.taken: ByLabel[Stance] = ByLabel()
+        self.questions: dict[PodQuery, NodeCounter] = {}
+        self.asked: ByLabel[PodQuery] = ByLabel()
+        self.stances: dict[AffinityTermIndex, NodeCounter] = {}
+        self.taken: ByLabel[AffinityTermIndex] = ByLabel()
         self.keys: dict[str, int] = {}  # labels that stances look at, and how many do
-        self.ports: dict[HostPort, Tally] = {}
-        self.disks: dict[Disk, Tally] = {}
-        self.claims: dict[tuple[str, str], Tally] = {}
+        self.ports: dict[HostPort, NodeCounter] = {}
+        self.disks: dict[Disk, NodeCounter] = {}
+        self.claims: dict[tuple[str, str], NodeCounter] = {}
         self.claims_version = 0
         self.weight = np.zeros((2, 0), dtype=np.int64)
 
     # ── what happens ───────────────────────────────────────────────────────────────────────────────
 
-    def add(self, key: Hashable, node: str, shape: Shape, *, leaving: bool = False) -> None:
+    def add(self, key: Hashable, node: str, shape: PodSignature, *, leaving: bool = False) -> None:
         """A pod runs on a node (or is as good as there). Said again, it replaces what was said before."""
         before = self.pods.get(key)
         slot = self.slots.number(node)
@@ -85,14 +85,14 @@ class PodIndex:
             self.remove(key)
         self._put(key, slot, shape, leaving)
 
-    def _put(self, key: Hashable, slot: int, shape: Shape, leaving: bool) -> None:
+    def _put(self, key: Hashable, slot: int, shape: PodSignature, leaving: bool) -> None:
         assert key not in self.pods, key
         row = self.columns.add(slot, shape, leaving=leaving)
         self.pods[key] = _Running(slot, shape, leaving, row)
         self._count({slot: 1}, shape, leaving, 1)
 
     def add_many(
-        self, keys: Sequence[Hashable], slots: Sequence[int], shape: Shape, own: Sequence[Shape] = (),
+        self, keys: Sequence[Hashable], slots: Sequence[int], shape: PodSignature, own: Sequence[PodSignature] = (),
         *, leaving: bool = False,
     ) -> None:  # fmt: skip
         """Equal pods run, one on each slot given (each with its `own` labels). None of them is known yet."""
@@ -137,7 +137,7 @@ class PodIndex:
         self.changes += 1
         self.version = self.changes
 
-    def _count(self, counts: Mapping[int, int], shape: Shape, leaving: bool, sign: int) -> None:
+    def _count(self, counts: Mapping[int, int], shape: PodSignature, leaving: bool, sign: int) -> None:
         """So many pods more (or less) of one shape, by slot."""
         self.changes += 1
         self.version = self.changes
@@ -159,7 +159,7 @@ class PodIndex:
     def _has_pods(self, node: str) -> bool:
         return self.slots.numbers[node] in self.crowds
 
-    def _weigh(self, counts: Mapping[int, int], shape: Shape, sign: int) -> None:
+    def _weigh(self, counts: Mapping[int, int], shape: PodSignature, sign: int) -> None:
         cpu, memory = sign * shape.weighs[0], sign * shape.weighs[1]
         for slot, count in counts.items():
             there = self.crowds.get(slot, 0) + sign * count
@@ -185,9 +185,9 @@ class PodIndex:
         wider[:, : self.weight.shape[1]] = self.weight
         self.weight = wider
 
-    def _take(self, stance: Stance, counts: Mapping[int, int], sign: int) -> None:
+    def _take(self, stance: AffinityTermIndex, counts: Mapping[int, int], sign: int) -> None:
         if stance not in self.stances:
-            self.stances[stance] = Tally()
+            self.stances[stance] = NodeCounter()
             self.taken.put(stance, stance.term.selector)
             for key in stance.term.selector.keys:
                 self.keys[key] = self.keys.get(key, 0) + 1
@@ -203,7 +203,7 @@ class PodIndex:
 
     # ── what is asked ──────────────────────────────────────────────────────────────────────────────
 
-    def count(self, question: Question) -> Ints:
+    def count(self, question: PodQuery) -> Ints:
         """How many such pods run, by slot."""
         tally = self.questions.pop(question, None)
         if tally is None:
@@ -211,25 +211,25 @@ class PodIndex:
         self.questions[question] = tally  # asked last, forgotten last
         return tally.dense(len(self.slots))
 
-    def _first_answer(self, question: Question) -> Tally:
+    def _first_answer(self, question: PodQuery) -> NodeCounter:
         while len(self.questions) >= QUESTIONS_MAX:
             oldest = next(iter(self.questions))
             del self.questions[oldest]
             self.asked.drop(oldest, oldest.pairs[0][1])
         counts = self.columns.count(question.pairs, len(self.slots), leaving=question.leaving)
         at = np.flatnonzero(counts)
-        tally = Tally(dict(zip(at.tolist(), counts[at].tolist(), strict=True)))
+        tally = NodeCounter(dict(zip(at.tolist(), counts[at].tolist(), strict=True)))
         self.asked.put(question, question.pairs[0][1])
         return tally
 
-    def spaces(self, term: NeighbourTerm) -> Spaces:
+    def spaces(self, term: PodAffinityTerm) -> Spaces:
         """The namespaces that a term means."""
         if term.namespace_selector.requirements == ():
             return None
         found = {n for n, labels in self.namespaces.items() if term.namespace_selector.accepts(labels)}
         return frozenset(found.union(term.namespaces))
 
-    def stances_towards(self, shape: Shape) -> Iterator[tuple[Stance, Tally]]:
+    def stances_towards(self, shape: PodSignature) -> Iterator[tuple[AffinityTermIndex, NodeCounter]]:
         """What running pods say about such a pod, and where they run."""
         labels = dict(shape.labels)
         about = self.namespaces.get(shape.namespace, {})
@@ -237,30 +237,30 @@ class PodIndex:
             if stance.term.means(shape.namespace, about, labels):
                 yield stance, self.stances[stance]
 
-    def signature(self, shape: Shape) -> Shape:
+    def signature(self, shape: PodSignature) -> PodSignature:
         """The shape without labels that nobody looks at now; good until somebody does."""
         return shape.signature(self.keys)
 
-    def users_of(self, namespace: str, claim: ClaimUse) -> Tally | None:
+    def users_of(self, namespace: str, claim: ClaimUse) -> NodeCounter | None:
         """Where a claim is in use."""
         return self.claims.get((namespace, claim.name))
 
 
-def stances_of(shape: Shape) -> Iterator[Stance]:
+def stances_of(shape: PodSignature) -> Iterator[AffinityTermIndex]:
     """What a pod says about others, once it runs."""
     neighbours = shape.neighbours
     for term in neighbours.near:
-        yield Stance(term, 1, must=True)
+        yield AffinityTermIndex(term, 1, must=True)
     for term in neighbours.apart:
-        yield Stance(term, -1, must=True)
+        yield AffinityTermIndex(term, -1, must=True)
     for weight, term in neighbours.rather_near:
-        yield Stance(term, weight, must=False)
+        yield AffinityTermIndex(term, weight, must=False)
     for weight, term in neighbours.rather_apart:
-        yield Stance(term, -weight, must=False)
+        yield AffinityTermIndex(term, -weight, must=False)
 
 
-def _bump(tallies: dict[T, Tally], what: T, counts: Mapping[int, int], sign: int) -> None:
-    tally = tallies.setdefault(what, Tally())
+def _bump(tallies: dict[T, NodeCounter], what: T, counts: Mapping[int, int], sign: int) -> None:
+    tally = tallies.setdefault(what, NodeCounter())
     tally.add_all(counts, sign)
     if not tally:
         del tallies[what]

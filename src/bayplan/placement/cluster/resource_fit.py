@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from bayplan.model.node import PODS
-from bayplan.model.pod_spec import Shape
-from bayplan.placement.cluster.node_index import Ground
+from bayplan.model.pod_spec import PodSignature
+from bayplan.placement.cluster.node_index import NodeSnapshot
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 
 CPU, MEMORY = "cpu", "memory"
@@ -27,7 +27,7 @@ def by_weight(resources: Iterable[str]) -> list[str]:
     return sorted(resources, key=lambda name: (name in COMMON, name == CPU, name))
 
 
-def lacking(ground: Ground, shape: Shape) -> dict[str, Bools]:
+def lacking(ground: NodeSnapshot, shape: PodSignature) -> dict[str, Bools]:
     """The nodes that have too little of each resource that any node has too little of."""
     found = {}
     for resource, amount in shape.amounts:
@@ -38,7 +38,7 @@ def lacking(ground: Ground, shape: Shape) -> dict[str, Bools]:
     return found
 
 
-def hopeless(ground: Ground, shape: Shape) -> Bools:
+def hopeless(ground: NodeSnapshot, shape: PodSignature) -> Bools:
     """Nodes too small for the pod even if they were empty. A full list of pods is never hopeless."""
     found = np.zeros(len(ground.land), dtype=bool)
     for resource, amount in shape.amounts:
@@ -47,7 +47,7 @@ def hopeless(ground: Ground, shape: Shape) -> Bools:
     return found
 
 
-def emptiest(ground: Ground, weight: Ints, shape: Shape) -> Ints:
+def emptiest(ground: NodeSnapshot, weight: Ints, shape: PodSignature) -> Ints:
     """How much of CPU and memory would be left, in hundredths, pods that ask for nothing counting too.
 
     `weight` is what the pods on each node weigh: CPU, then memory.
@@ -73,7 +73,7 @@ def _hundredths(part: Ints, whole: Ints) -> Ints:
     return np.where(whole > 0, part * BEST // np.maximum(whole, 1), 0)
 
 
-def balanced(ground: Ground, shape: Shape) -> Ints:
+def balanced(ground: NodeSnapshot, shape: PodSignature) -> Ints:
     """How alike the used shares of CPU and memory would be, in hundredths."""
     amounts = dict(shape.amounts)
     asked = (amounts.get(CPU, 0), amounts.get(MEMORY, 0))
@@ -91,11 +91,11 @@ def balanced(ground: Ground, shape: Shape) -> Ints:
     return ((1 - apart) * BEST).astype(np.int64)
 
 
-def _free(ground: Ground, resource: str) -> Ints:
+def _free(ground: NodeSnapshot, resource: str) -> Ints:
     at = ground.resources.get(resource)
     return ground.free[at] if at is not None else np.zeros(len(ground.land), dtype=np.int64)
 
 
-def _all(ground: Ground, resource: str) -> Ints:
+def _all(ground: NodeSnapshot, resource: str) -> Ints:
     at = ground.resources.get(resource)
     return ground.allocatable[at] if at is not None else np.zeros(len(ground.land), dtype=np.int64)

@@ -39,7 +39,7 @@ class Directory:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Supply:
+class CapacitySnapshot:
     """Free amounts per resource (first axis) and node row (second), and who may be used at all.
 
     Where a leaf holds several nodes, what gangs hold there is known per leaf only: `claimed`.
@@ -61,14 +61,14 @@ class Supply:
         """The answer to a question asked before of this very picture, or a fresh one."""
         return recall(self.memory, REMEMBERED_MAX, question, work_out)
 
-    def limited(self, active: Bools) -> Supply:
+    def limited(self, active: Bools) -> CapacitySnapshot:
         """The same with other nodes out of bounds. Asked for so often that it does without `replace`."""
-        return Supply(
+        return CapacitySnapshot(
             self.tree, self.table, self.resources, self.free, active, self.hosts, self.paths, self.largest,
             self.claimed, self.held,
         )  # fmt: skip
 
-    def part(self, leaves: tuple[int, int]) -> Supply:
+    def part(self, leaves: tuple[int, int]) -> CapacitySnapshot:
         """A range of leaves as a supply of its own: what is asked of it takes no longer than it is large."""
         starts = self.tree.starts[self.tree.lowest]
         first, last = leaves
@@ -80,12 +80,12 @@ class Supply:
         )  # fmt: skip
         claimed = None if self.claimed is None else self.claimed[:, slice(*leaves)]
         held = None if self.held is None else self.held[:, rows]
-        return Supply(
+        return CapacitySnapshot(
             part(self.tree, (rows.start, rows.stop)), table, self.resources, self.free[:, rows],
             self.active[rows], self.hosts, self.paths, self.largest, claimed, held,
         )  # fmt: skip
 
-    def emptied(self) -> Supply:
+    def emptied(self) -> CapacitySnapshot:
         """The same cluster without any placed gang."""
         free = self.free if self.held is None else self.free + self.held
         claimed = None if self.claimed is None else np.zeros_like(self.claimed)

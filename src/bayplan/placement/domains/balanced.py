@@ -14,11 +14,11 @@ import numpy as np
 
 from bayplan.model.profile import Strategy
 from bayplan.placement.cluster.topology_tree import Bools, Ints, Tree
-from bayplan.placement.domains.counts import Counts, LeafCounts, count_up_branch
+from bayplan.placement.domains.counts import DomainCounts, LeafCounts, count_up_branch
 from bayplan.placement.domains.descend import descend_apart
 from bayplan.placement.domains.fill import NOWHERE, order, ranked
 from bayplan.placement.domains.knapsack import fewest
-from bayplan.placement.domains.request import Request
+from bayplan.placement.domains.request import PlacementRequest
 from bayplan.placement.domains.select import Chosen
 
 
@@ -26,17 +26,17 @@ from bayplan.placement.domains.select import Chosen
 class Even:
     """The domains to fill, and the counts (without what was left out) to go down with."""
 
-    counts: Counts
+    counts: DomainCounts
     chosen: Chosen
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Branch:
+class SiblingDomains:
     """Sibling domains with everything below them, counted on their own: local indices from 0."""
 
     level: int
     offsets: tuple[int, ...]  # per level: where the branch starts in the tree
-    counts: Counts
+    counts: DomainCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Greedy:
     last: int = NOWHERE
 
 
-def place_evenly(tree: Tree, counts: Counts, request: Request) -> Chosen | None:
+def place_evenly(tree: Tree, counts: DomainCounts, request: PlacementRequest) -> Chosen | None:
     """Leaves with even shares, or None if no domain above the preferred level can hold the request evenly.
 
     First all the room for pods counts. Where segments below would not fit into what was chosen so, room
@@ -64,7 +64,7 @@ def place_evenly(tree: Tree, counts: Counts, request: Request) -> Chosen | None:
     return None if even is None else descend_apart(tree, even.counts, request, even.chosen, True)
 
 
-def _choose(tree: Tree, counts: Counts, request: Request) -> Even | None:
+def _choose(tree: Tree, counts: DomainCounts, request: PlacementRequest) -> Even | None:
     found = _best_branch(tree, counts, request)
     if found is None:
         return None
@@ -83,9 +83,11 @@ def _choose(tree: Tree, counts: Counts, request: Request) -> Even | None:
     return None if chosen is None else Even(_grafted(tree, counts, branch, level), chosen)
 
 
-def _best_branch(tree: Tree, counts: Counts, request: Request) -> tuple[Branch, int] | None:
+def _best_branch(
+    tree: Tree, counts: DomainCounts, request: PlacementRequest
+) -> tuple[SiblingDomains, int] | None:
     """The siblings with the highest threshold, and among equals those that need fewest domains."""
-    best: tuple[Branch, int] | None = None
+    best: tuple[SiblingDomains, int] | None = None
     most, fewest_used = 0, 0
     lower = request.level + 1 if request.level < request.segment_level else request.level
     for first, last in _siblings(tree, request.level):
@@ -110,7 +112,7 @@ def _best_branch(tree: Tree, counts: Counts, request: Request) -> tuple[Branch, 
     return best
 
 
-def _at_least(counts: Counts, request: Request, first: int, last: int) -> int:
+def _at_least(counts: DomainCounts, request: PlacementRequest, first: int, last: int) -> int:
     """How many of the siblings are needed at best, before anything is left out."""
     reach = _greedy(counts, request.level, np.arange(first, last), request)
     return reach.used if reach else last - first + 1
@@ -123,7 +125,7 @@ def _siblings(tree: Tree, level: int) -> list[tuple[int, int]]:
     return list(zip(first.tolist(), (first + span).tolist(), strict=True))
 
 
-def _greedy(counts: Counts, level: int, domains: Ints, request: Request) -> Greedy | None:
+def _greedy(counts: DomainCounts, level: int, domains: Ints, request: PlacementRequest) -> Greedy | None:
     """Take the largest domains until all is held; None if it never is."""
     need, used, last_led = request.units, 0, NOWHERE
     affinity = counts.affinity_at(level)
@@ -153,7 +155,7 @@ def _greedy(counts: Counts, level: int, domains: Ints, request: Request) -> Gree
     return Greedy(used + taken + 1, last_led, int(domains[taken]))
 
 
-def _thresholds(counts: Counts, level: int, reach: Greedy, request: Request) -> list[int]:
+def _thresholds(counts: DomainCounts, level: int, reach: Greedy, request: PlacementRequest) -> list[int]:
     """The share every used domain could get; then, to fall back on, one that leaves room to lead."""
     threshold = request.units // reach.used
     if reach.last_led != NOWHERE:
@@ -167,7 +169,9 @@ def _thresholds(counts: Counts, level: int, reach: Greedy, request: Request) -> 
     return [threshold, reserved] if reserved < threshold else [threshold]
 
 
-def _pruned(tree: Tree, counts: Counts, request: Request, first: int, last: int, threshold: int) -> Branch:
+def _pruned(
+    tree: Tree, counts: DomainCounts, request: PlacementRequest, first: int, last: int, threshold: int
+) -> SiblingDomains:
     """The siblings without anything, on two levels, that could not be given the threshold."""
     level = request.level
     ranges = {level: (first, last)}
@@ -195,8 +199,13 @@ def _pruned(tree: Tree, counts: Counts, request: Request, first: int, last: int,
 
 
 def _recounted(
-    tree: Tree, counts: Counts, request: Request, ranges: dict[int, tuple[int, int]], dead: Bools, idle: Bools
-) -> Branch:
+    tree: Tree,
+    counts: DomainCounts,
+    request: PlacementRequest,
+    ranges: dict[int, tuple[int, int]],
+    dead: Bools,
+    idle: Bools,
+) -> SiblingDomains:
     leaf = slice(*ranges[tree.lowest])
     affinity = counts.affinity_at(tree.lowest)
     figures = LeafCounts(
@@ -211,10 +220,10 @@ def _recounted(
         if level < tree.lowest
     }
     offsets = tuple(ranges[level][0] if level in ranges else 0 for level in range(len(tree.levels)))
-    return Branch(request.level, offsets, count_up_branch(len(tree.levels), local, request, figures))
+    return SiblingDomains(request.level, offsets, count_up_branch(len(tree.levels), local, request, figures))
 
 
-def _children(tree: Tree, branch: Branch, level: int, domains: Ints) -> Ints:
+def _children(tree: Tree, branch: SiblingDomains, level: int, domains: Ints) -> Ints:
     """Local numbers of all children of some local domains."""
     real = domains + branch.offsets[level]
     runs = [
@@ -225,7 +234,12 @@ def _children(tree: Tree, branch: Branch, level: int, domains: Ints) -> Ints:
 
 
 def _fewest(
-    branch: Branch, level: int, domains: Ints, request: Request, by_evenness: bool, tree: Tree
+    branch: SiblingDomains,
+    level: int,
+    domains: Ints,
+    request: PlacementRequest,
+    by_evenness: bool,
+    tree: Tree,
 ) -> Ints | None:
     """The fewest domains that hold the request, and among those sets the one with least to spare."""
     counts = branch.counts
@@ -245,14 +259,16 @@ def _fewest(
     return None if chosen is None else domains[chosen]
 
 
-def _entropy(tree: Tree, branch: Branch, level: int, domain: int) -> float:
+def _entropy(tree: Tree, branch: SiblingDomains, level: int, domain: int) -> float:
     """How evenly the room of a domain is spread over its children."""
     pods = branch.counts.pods[level + 1][_children(tree, branch, level, np.array([domain]))]
     total = int(pods.sum())
     return sum(-(p / total) * math.log2(p / total) for p in sorted(pods.tolist()) if p > 0) if total else 0.0
 
 
-def _spread(branch: Branch, level: int, domains: Ints, request: Request, threshold: int) -> Chosen | None:
+def _spread(
+    branch: SiblingDomains, level: int, domains: Ints, request: PlacementRequest, threshold: int
+) -> Chosen | None:
     """Every domain gets the threshold; what is left goes to the largest first."""
     counts, need = branch.counts, request.units
     if need < len(domains) * threshold:
@@ -276,11 +292,11 @@ def _spread(branch: Branch, level: int, domains: Ints, request: Request, thresho
     return Chosen(level, domains + offset, (threshold + extra) * request.size, leader)
 
 
-def _grafted(tree: Tree, counts: Counts, branch: Branch, level: int) -> Counts:
+def _grafted(tree: Tree, counts: DomainCounts, branch: SiblingDomains, level: int) -> DomainCounts:
     """The full counts with the branch's own figures below the chosen level, for the way down."""
     if level >= tree.lowest:
         return counts
-    whole = Counts(
+    whole = DomainCounts(
         list(counts.pods), list(counts.segments), list(counts.pods_led), list(counts.segments_led),
         list(counts.leads), counts.affinity,
     )  # fmt: skip

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from bayplan.placement.cluster.topology_tree import Bools, Ints, Tree
-from bayplan.placement.domains.request import Request
+from bayplan.placement.domains.request import PlacementRequest
 
 FAR = np.int64(2**31 - 1)
 
 
 @dataclass(slots=True, eq=False)
-class Counts:
+class DomainCounts:
     """One array per level. `led` counts leave room for the odd one out: a leader, or a last segment.
 
     `leads` says where that one fits at all. Below the segment level no segments are counted.
@@ -41,20 +41,22 @@ class LeafCounts:
     affinity: Ints | None = None
 
 
-def has_odd_one(request: Request) -> bool:
+def has_odd_one(request: PlacementRequest) -> bool:
     """Whether something besides the equal units must find its place: a leader or a last segment."""
     return request.leader or request.remainder > 0
 
 
-def count_up(tree: Tree, request: Request, leaf: LeafCounts) -> Counts:
+def count_up(tree: Tree, request: PlacementRequest, leaf: LeafCounts) -> DomainCounts:
     """Roll leaf counts up to the top level."""
     return count_up_branch(len(tree.levels), dict(enumerate(tree.children)), request, leaf)
 
 
-def count_up_branch(depth: int, children: Mapping[int, Ints], request: Request, leaf: LeafCounts) -> Counts:
+def count_up_branch(
+    depth: int, children: Mapping[int, Ints], request: PlacementRequest, leaf: LeafCounts
+) -> DomainCounts:
     """Roll leaf counts up through the levels that have children given: per domain, its first child."""
     nothing: list[Ints] = [np.zeros(0, np.int64)] * depth
-    counts = Counts(
+    counts = DomainCounts(
         list(nothing), list(nothing), list(nothing), list(nothing), [np.zeros(0, bool)] * depth,
         None if leaf.affinity is None else list(nothing),
     )  # fmt: skip
@@ -72,7 +74,7 @@ def count_up_branch(depth: int, children: Mapping[int, Ints], request: Request, 
     return counts
 
 
-def _gather(counts: Counts, level: int, first: Ints, request: Request) -> None:
+def _gather(counts: DomainCounts, level: int, first: Ints, request: PlacementRequest) -> None:
     """Sum the children of each domain. An inner layer lets a child count only in whole multiples."""
     below = level + 1
     pods, led = counts.pods[below], counts.pods_led[below]
@@ -103,7 +105,7 @@ def _gather(counts: Counts, level: int, first: Ints, request: Request) -> None:
     counts.segments_led[level] = np.where(any_leads, counts.segments[level] - lost, 0)
 
 
-def _cut_into_segments(counts: Counts, level: int, request: Request) -> None:
+def _cut_into_segments(counts: DomainCounts, level: int, request: PlacementRequest) -> None:
     pods = counts.pods[level]
     if request.remainder and not request.leader:
         rest = last_segment(request)
@@ -117,7 +119,7 @@ def _cut_into_segments(counts: Counts, level: int, request: Request) -> None:
     counts.segments_led[level] = counts.segments[level] if led is pods else led // request.size
 
 
-def last_segment(request: Request) -> int:
+def last_segment(request: PlacementRequest) -> int:
     """Room that the last, smaller segment takes: whole inner multiples, so that it nests as well."""
     step = request.inner.get(request.segment_level + 1, 1)
     return -(-request.remainder // step) * step

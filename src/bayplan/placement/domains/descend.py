@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from bayplan.placement.cluster.topology_tree import Ints, Tree
-from bayplan.placement.domains.counts import Counts, has_odd_one
+from bayplan.placement.domains.counts import DomainCounts, has_odd_one
 from bayplan.placement.domains.fill import NOWHERE, Shared, fill, fill_led, ranked
-from bayplan.placement.domains.request import Request
+from bayplan.placement.domains.request import PlacementRequest
 from bayplan.placement.domains.select import Chosen, chosen, is_tight
 
 
-def descend(tree: Tree, counts: Counts, request: Request, top: Chosen) -> Chosen:
+def descend(tree: Tree, counts: DomainCounts, request: PlacementRequest, top: Chosen) -> Chosen:
     """Split each domain's pods over its children until the leaves are reached.
 
     Above the segment level all children of the chosen domains stand in one pool, so that as few as
@@ -30,7 +30,7 @@ def descend(tree: Tree, counts: Counts, request: Request, top: Chosen) -> Chosen
 
 
 def descend_apart(
-    tree: Tree, counts: Counts, request: Request, top: Chosen, by_segments: bool
+    tree: Tree, counts: DomainCounts, request: PlacementRequest, top: Chosen, by_segments: bool
 ) -> Chosen | None:
     """As `descend`, but every parent keeps what it was given on all levels; None if one cannot hold it.
 
@@ -54,7 +54,7 @@ def children_of(tree: Tree, level: int, domains: Ints) -> tuple[Ints, Ints]:
     return tree.children[level][domains][owner] + offset, owner
 
 
-def _with_last_segment(here: Chosen, request: Request) -> Chosen:
+def _with_last_segment(here: Chosen, request: PlacementRequest) -> Chosen:
     """At the segment level the last, smaller segment joins the domain that leads."""
     if here.level != request.segment_level or request.leader or here.leader == NOWHERE:
         return here
@@ -62,7 +62,7 @@ def _with_last_segment(here: Chosen, request: Request) -> Chosen:
     return Chosen(here.level, here.domains, pods, last=here.leader)
 
 
-def _into_pool(tree: Tree, counts: Counts, request: Request, here: Chosen) -> Chosen:
+def _into_pool(tree: Tree, counts: DomainCounts, request: PlacementRequest, here: Chosen) -> Chosen:
     below = here.level + 1
     domains, _ = children_of(tree, here.level, np.sort(here.domains))
     units, affinity = counts.segments[below], counts.affinity_at(below)
@@ -90,7 +90,9 @@ class Units:
     room_led: Ints  # beside the leader
 
 
-def _units_below(counts: Counts, request: Request, level: int, by_segments: bool = False) -> Units:
+def _units_below(
+    counts: DomainCounts, request: PlacementRequest, level: int, by_segments: bool = False
+) -> Units:
     below = level + 1
     if level < request.segment_level and by_segments:
         return Units(request.size, counts.segments[below], counts.segments_led[below])
@@ -99,7 +101,9 @@ def _units_below(counts: Counts, request: Request, level: int, by_segments: bool
     return Units(size, pods // size, led // size) if size > 1 else Units(size, pods, led)
 
 
-def _suffices(tree: Tree, counts: Counts, request: Request, here: Chosen, units: Units) -> bool:
+def _suffices(
+    tree: Tree, counts: DomainCounts, request: PlacementRequest, here: Chosen, units: Units
+) -> bool:
     """Whether every domain holds its share in units of the level below."""
     domains, owner = children_of(tree, here.level, here.domains)
     room = np.bincount(owner, units.room[domains], len(here.domains)).astype(np.int64)
@@ -114,7 +118,9 @@ def _suffices(tree: Tree, counts: Counts, request: Request, here: Chosen, units:
     return bool((counts.leads[here.level + 1][domains] & (left >= need[led])).any())
 
 
-def _into_each(tree: Tree, counts: Counts, request: Request, here: Chosen, units: Units) -> Chosen:
+def _into_each(
+    tree: Tree, counts: DomainCounts, request: PlacementRequest, here: Chosen, units: Units
+) -> Chosen:
     below = here.level + 1
     parts: list[Chosen] = []
     led = here.domains == here.leader
@@ -132,7 +138,9 @@ def _into_each(tree: Tree, counts: Counts, request: Request, here: Chosen, units
     )
 
 
-def _each_plain(tree: Tree, counts: Counts, request: Request, here: Chosen, units: Units) -> Chosen:
+def _each_plain(
+    tree: Tree, counts: DomainCounts, request: PlacementRequest, here: Chosen, units: Units
+) -> Chosen:
     below, affinity = here.level + 1, counts.affinity_at(here.level + 1)
     here = Chosen(here.level, here.domains[here.pods > 0], here.pods[here.pods > 0])
     if not len(here.domains):
@@ -149,7 +157,7 @@ def _each_plain(tree: Tree, counts: Counts, request: Request, here: Chosen, unit
     return Chosen(below, shared.domains, pods)
 
 
-def _room_key(counts: Counts, request: Request, level: int, units: Ints) -> Ints:
+def _room_key(counts: DomainCounts, request: PlacementRequest, level: int, units: Ints) -> Ints:
     """What orders the children: whole segments above the segment level, below it the units shared out."""
     return units if request.packs and level >= request.segment_level else counts.segments[level + 1]
 
@@ -164,7 +172,9 @@ def _trimmed(tree: Tree, domains: Ints, pods: Ints, here: Chosen, excess: Ints) 
     return trimmed
 
 
-def _one_led(tree: Tree, counts: Counts, request: Request, here: Chosen, units: Units) -> Chosen:
+def _one_led(
+    tree: Tree, counts: DomainCounts, request: PlacementRequest, here: Chosen, units: Units
+) -> Chosen:
     """The parent with the leader: the leader first, then its share of the workers."""
     below, affinity = here.level + 1, counts.affinity_at(here.level + 1)
     domains, _ = children_of(tree, here.level, np.array([here.leader]))

@@ -11,22 +11,22 @@ from bayplan.model.gang import AUTO, Group, Locality, PodSet
 from bayplan.model.profile import LeaderRules, Strategy
 from bayplan.placement.cluster import node_table
 from bayplan.placement.cluster.capacity import pods_per_leaf, room_beside, with_slot
-from bayplan.placement.cluster.snapshot import Supply
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.domains import misfit
 from bayplan.placement.domains.balanced import place_evenly
-from bayplan.placement.domains.counts import Counts, LeafCounts, count_up
+from bayplan.placement.domains.counts import DomainCounts, LeafCounts, count_up
 from bayplan.placement.domains.descend import descend
 from bayplan.placement.domains.fill import NOWHERE
-from bayplan.placement.domains.request import Request, resolve
-from bayplan.placement.domains.scope import Located, Scope, last_segment_last
+from bayplan.placement.domains.request import PlacementRequest, resolve
+from bayplan.placement.domains.scope import Located, PlacementScope, last_segment_last
 from bayplan.placement.domains.select import Chosen, Shortfall, choose
 
 SUM_MAX = 2**44  # of a resource on one leaf; more is not needed, and no sum wraps around
 
 
 def place_members(
-    scope: Scope, members: tuple[Group | PodSet, ...]
+    scope: PlacementScope, members: tuple[Group | PodSet, ...]
 ) -> tuple[dict[str, Located], Misfit | None]:
     """Each in turn; what was found before one is refused is kept for the record."""
     located: dict[str, Located] = {}
@@ -41,7 +41,7 @@ def place_members(
     return located, None
 
 
-def place_member(scope: Scope, member: Group | PodSet) -> dict[str, Located] | Misfit:
+def place_member(scope: PlacementScope, member: Group | PodSet) -> dict[str, Located] | Misfit:
     """A pod set, a leader with its workers, or any other group."""
     if isinstance(member, PodSet):
         return place_pod_set(scope, member, member.locality)
@@ -73,7 +73,7 @@ def leader_and_workers(group: Group) -> tuple[PodSet, PodSet] | None:
 
 
 def place_pod_set(
-    scope: Scope, pod_set: PodSet, locality: Locality, leader: PodSet | None = None
+    scope: PlacementScope, pod_set: PodSet, locality: Locality, leader: PodSet | None = None
 ) -> dict[str, Located] | Misfit:
     """One pod set, with its leader if it has one."""
     supply = scope.supply
@@ -106,13 +106,17 @@ def place_pod_set(
     return _located(supply, request, pod_set, leader, found)
 
 
-def _is_strict(request: Request) -> bool:
+def _is_strict(request: PlacementRequest) -> bool:
     """Whether a last segment was counted as whole multiples of inner layers, and so as more than it is."""
     return bool(request.inner and request.remainder)
 
 
 def _with_rest(
-    scope: Scope, pod_set: PodSet, locality: Locality, request: Request, leader: PodSet | None = None
+    scope: PlacementScope,
+    pod_set: PodSet,
+    locality: Locality,
+    request: PlacementRequest,
+    leader: PodSet | None = None,
 ) -> dict[str, Located] | Misfit:
     """Whole segments (and a leader) first, then the last, smaller segment in whatever room is left for it."""
     tree, rest = scope.supply.tree, request.remainder
@@ -137,10 +141,12 @@ def _with_rest(
     return found | {pod_set.name: joined}
 
 
-def _counted(scope: Scope, inquiry: misfit.Inquiry, request: Request, leader: PodSet | None) -> Counts:
+def _counted(
+    scope: PlacementScope, inquiry: misfit.PlacementQuery, request: PlacementRequest, leader: PodSet | None
+) -> DomainCounts:
     """Room in every domain. A shape asked for again of an untouched supply costs nothing more."""
 
-    def work_out() -> Counts:
+    def work_out() -> DomainCounts:
         return count_up(scope.supply.tree, request, _leaf_counts(scope, inquiry, request.affinity, leader))
 
     if len(scope.taken.leaves) or scope.within is not None or scope.barred:
@@ -151,23 +157,23 @@ def _counted(scope: Scope, inquiry: misfit.Inquiry, request: Request, leader: Po
     return scope.supply.remember((shapes, cut, request.affinity, scope.profile), work_out)
 
 
-def _inquire(scope: Scope, pod_set: PodSet, names: tuple[str, ...]) -> misfit.Inquiry:
+def _inquire(scope: PlacementScope, pod_set: PodSet, names: tuple[str, ...]) -> misfit.PlacementQuery:
     rows = _allowed_rows(scope, pod_set)
     leaves = _leaves_with(scope.supply, rows)
     if scope.barred:
         leaves = leaves.copy()
         leaves[list(scope.barred)] = False
-    return misfit.Inquiry(scope.supply, pod_set, names, scope.taken, rows, leaves, scope.within)
+    return misfit.PlacementQuery(scope.supply, pod_set, names, scope.taken, rows, leaves, scope.within)
 
 
-def _leaves_with(supply: Supply, rows: Bools) -> Bools:
+def _leaves_with(supply: CapacitySnapshot, rows: Bools) -> Bools:
     """Leaves that have at least one of the nodes."""
     if supply.tree.topology.ends_at_host:
         return rows
     return np.logical_or.reduceat(rows, supply.tree.starts[supply.tree.lowest])
 
 
-def _allowed_rows(scope: Scope, pod_set: PodSet) -> Bools:
+def _allowed_rows(scope: PlacementScope, pod_set: PodSet) -> Bools:
     supply = scope.supply
     if not supply.tree.topology.ends_at_host and not scope.profile.rules_below_leaf:
         return supply.active
@@ -175,7 +181,7 @@ def _allowed_rows(scope: Scope, pod_set: PodSet) -> Bools:
 
 
 def _leaf_counts(
-    scope: Scope, inquiry: misfit.Inquiry, by_affinity: bool, leader: PodSet | None
+    scope: PlacementScope, inquiry: misfit.PlacementQuery, by_affinity: bool, leader: PodSet | None
 ) -> LeafCounts:
     supply, pod = scope.supply, with_slot(inquiry.pod_set.requests)
     allowed = _clip(inquiry.leaves, scope.within)
@@ -203,7 +209,7 @@ def _leaf_counts(
     return LeafCounts(pods, beside, leads, affinity)
 
 
-def _affinity(inquiry: misfit.Inquiry, wanted: bool, allowed: Bools) -> Ints | None:
+def _affinity(inquiry: misfit.PlacementQuery, wanted: bool, allowed: Bools) -> Ints | None:
     if not wanted or not inquiry.supply.tree.topology.ends_at_host:
         return None
     return np.where(allowed, node_table.scores(inquiry.supply.table, inquiry.pod_set.rules), 0)
@@ -222,7 +228,7 @@ def _clip(leaves: Bools, within: tuple[int, int] | None) -> Bools:
 
 
 def _located(
-    supply: Supply, request: Request, pod_set: PodSet, leader: PodSet | None, found: Chosen
+    supply: CapacitySnapshot, request: PlacementRequest, pod_set: PodSet, leader: PodSet | None, found: Chosen
 ) -> dict[str, Located]:
     order = np.argsort(found.domains, kind="stable")
     leaves, pods = found.domains[order], found.pods[order]
@@ -236,7 +242,7 @@ def _located(
     return located
 
 
-def _place_group(scope: Scope, group: Group) -> dict[str, Located] | Misfit:
+def _place_group(scope: PlacementScope, group: Group) -> dict[str, Located] | Misfit:
     """Any other group: all members within one domain, the tightest that holds them."""
     locality, levels = group.locality, scope.supply.tree.levels
     if not scope.supply.active.any():
@@ -265,7 +271,7 @@ def _place_group(scope: Scope, group: Group) -> dict[str, Located] | Misfit:
     return answer
 
 
-def _group_within(scope: Scope, group: Group, level: int) -> dict[str, Located] | Misfit:
+def _group_within(scope: PlacementScope, group: Group, level: int) -> dict[str, Located] | Misfit:
     """Try the domains of a level that have room for each member and for all in sum, the tightest first.
 
     The first is tried for the reason as well; each of the others takes no longer than it is large.
@@ -301,7 +307,7 @@ def _group_within(scope: Scope, group: Group, level: int) -> dict[str, Located] 
     return refusal
 
 
-def _holds_in_sum(scope: Scope, group: Group, level: int) -> Bools:
+def _holds_in_sum(scope: PlacementScope, group: Group, level: int) -> Bools:
     """Domains of a level with enough of every resource for all members, wherever in them it is.
 
     Their pods are also counted as if each were as small as the smallest of them: what is left over on a leaf

@@ -11,7 +11,7 @@ STEP_WORDS = 100
 
 
 @dataclass(slots=True)
-class Layer:
+class ReachableSums:
     """Sums that some choice of as many domains reaches, as bits of a number: bit p is p pods held.
 
     `steps` keeps, in order, which domain first reached which sums, so that a choice can be read back.
@@ -39,7 +39,7 @@ def fewest(
         largest = sorted(range(len(pods)), key=lambda position: -pods[position])[:number]
         holds = not leader and len(largest) == number and sum(pods[at] for at in largest) >= need
         return sorted(largest) if holds else None
-    layers = [Layer() for _ in range(number + 1)]
+    layers = [ReachableSums() for _ in range(number + 1)]
     if leader:
         layers[0].waiting = 1
     else:
@@ -55,7 +55,9 @@ def fewest(
     return _read_back(layers, pods, pods_led, number, best)
 
 
-def _extend(before: Layer, after: Layer, position: int, room: int, room_led: int, unfinished: int) -> None:
+def _extend(
+    before: ReachableSums, after: ReachableSums, position: int, room: int, room_led: int, unfinished: int
+) -> None:
     """Add one domain to every choice of the layer before."""
     if room > 0:
         found = ((before.done & unfinished) << room) & ~after.done
@@ -76,7 +78,7 @@ def _extend(before: Layer, after: Layer, position: int, room: int, room_led: int
 
 
 def _read_back(
-    layers: Sequence[Layer], pods: Sequence[int], pods_led: Sequence[int], depth: int, total: int
+    layers: Sequence[ReachableSums], pods: Sequence[int], pods_led: Sequence[int], depth: int, total: int
 ) -> list[int]:
     chosen: list[int] = []
     waiting = False

@@ -10,30 +10,34 @@ from bayplan.model.assignment import Code, Exclusions, LayerFit, Misfit, NearMis
 from bayplan.model.gang import PodSet
 from bayplan.model.numa import ALIGNED
 from bayplan.placement.cluster import node_table
-from bayplan.placement.cluster.capacity import Taken, copies, room_beside, with_slot
+from bayplan.placement.cluster.capacity import AssumedUsage, copies, room_beside, with_slot
 from bayplan.placement.cluster.oversize import oversized
-from bayplan.placement.cluster.snapshot import Supply
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.cluster.topology_tree import Bools, Ints
-from bayplan.placement.domains.counts import Counts, has_odd_one
-from bayplan.placement.domains.request import Request
+from bayplan.placement.domains.counts import DomainCounts, has_odd_one
+from bayplan.placement.domains.request import PlacementRequest
 from bayplan.placement.domains.select import Shortfall, best_single
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Inquiry:
+class PlacementQuery:
     """What was asked of which nodes; enough to explain a refusal."""
 
-    supply: Supply
+    supply: CapacitySnapshot
     pod_set: PodSet
     pod_sets: tuple[str, ...]
-    taken: Taken
+    taken: AssumedUsage
     rows: Bools  # node rows that count
     leaves: Bools  # leaves that count
     within: tuple[int, int] | None  # leaves that a replacement may use
 
 
 def no_room(
-    inquiry: Inquiry, request: Request, counts: Counts, short: Shortfall, leader: PodSet | None = None
+    inquiry: PlacementQuery,
+    request: PlacementRequest,
+    counts: DomainCounts,
+    short: Shortfall,
+    leader: PodSet | None = None,
 ) -> Misfit:
     """The misfit for a request that was understood but found no place."""
     tree = inquiry.supply.tree
@@ -53,7 +57,7 @@ def no_room(
     )
 
 
-def _oversized(inquiry: Inquiry, counts: Counts, leader: PodSet | None) -> Oversized | None:
+def _oversized(inquiry: PlacementQuery, counts: DomainCounts, leader: PodSet | None) -> Oversized | None:
     """A pod that no leaf holds may be larger than any of the nodes."""
     rows = inquiry.supply.tree.nodes[inquiry.rows]
     known = [name for name in inquiry.supply.resources if not name.startswith(ALIGNED)]
@@ -67,14 +71,14 @@ def _oversized(inquiry: Inquiry, counts: Counts, leader: PodSet | None) -> Overs
     return None
 
 
-def _usable(inquiry: Inquiry, level: int) -> Bools:
+def _usable(inquiry: PlacementQuery, level: int) -> Bools:
     """Domains of a level with at least one node that counts at all."""
     tree = inquiry.supply.tree
     first = tree.first_leaves(level, np.arange(tree.size(level)))
     return np.logical_or.reduceat(inquiry.supply.active_leaves(), first)
 
 
-def exclusions(inquiry: Inquiry) -> Exclusions:
+def exclusions(inquiry: PlacementQuery) -> Exclusions:
     """Count every unusable leaf once, under the first rule it breaks."""
     supply, rules = inquiry.supply, inquiry.pod_set.rules
     usable = supply.active_leaves()
@@ -98,7 +102,7 @@ def exclusions(inquiry: Inquiry) -> Exclusions:
     return Exclusions(int(usable.sum()), selector, affinity, outside, taints, _exhausted(inquiry, candidates))
 
 
-def _exhausted(inquiry: Inquiry, candidates: Bools) -> dict[str, int]:
+def _exhausted(inquiry: PlacementQuery, candidates: Bools) -> dict[str, int]:
     """Leaves that hold no pod at all, by the first resource (alphabetically) that has none left."""
     left, found = candidates.copy(), {}
     for name, amount in sorted(with_slot(inquiry.pod_set.requests).items()):
@@ -111,7 +115,7 @@ def _exhausted(inquiry: Inquiry, candidates: Bools) -> dict[str, int]:
 
 
 def _layers(
-    inquiry: Inquiry, request: Request, counts: Counts, short: Shortfall, usable: Bools
+    inquiry: PlacementQuery, request: PlacementRequest, counts: DomainCounts, short: Shortfall, usable: Bools
 ) -> tuple[LayerFit, ...]:
     """With several layers of segments: how many of each fit in the domain that has most room."""
     if not request.layers:
@@ -127,7 +131,7 @@ def _layers(
 
 
 def _nearest(
-    inquiry: Inquiry, request: Request, counts: Counts, short: Shortfall, usable: Bools
+    inquiry: PlacementQuery, request: PlacementRequest, counts: DomainCounts, short: Shortfall, usable: Bools
 ) -> NearMiss | None:
     tree, level = inquiry.supply.tree, short.level
     asked = request.count + request.remainder
@@ -146,7 +150,9 @@ def _nearest(
     return NearMiss(path, name, fit, missing, resource, lacking)
 
 
-def _pods_that_fit(counts: Counts, level: int, request: Request, domains: Bools) -> tuple[int, bool]:
+def _pods_that_fit(
+    counts: DomainCounts, level: int, request: PlacementRequest, domains: Bools
+) -> tuple[int, bool]:
     """Pods that these domains hold, beside a leader if there is one; and whether the odd one fits as well."""
     segments, led = counts.segments[level][domains], counts.segments_led[level][domains]
     leads = counts.leads[level][domains]
@@ -161,7 +167,7 @@ def _pods_that_fit(counts: Counts, level: int, request: Request, domains: Bools)
     return max(plain, beside + request.remainder), True
 
 
-def _scarcest(inquiry: Inquiry, first: int, last: int) -> str:
+def _scarcest(inquiry: PlacementQuery, first: int, last: int) -> str:
     """The resource that holds the fewest pods over these leaves."""
     totals: list[tuple[int, str]] = []
     usable = inquiry.leaves[first:last]

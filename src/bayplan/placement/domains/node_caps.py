@@ -12,19 +12,19 @@ from bayplan.model.assignment import Assignment, Code, Misfit, Placement
 from bayplan.model.gang import Gang, Group, PodSet
 from bayplan.model.numa import ALIGNED, ZoneRules
 from bayplan.placement.cluster.capacity import COUNT_MAX, with_slot
-from bayplan.placement.cluster.snapshot import Supply
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.cluster.topology_tree import Ints
 from bayplan.placement.cluster.topology_tree import find as find_rows
 from bayplan.placement.numa.alignment import why_unaligned
 from bayplan.placement.numa.capacity import aligned_counts, with_copies
-from bayplan.placement.numa.columns import ZoneColumns, narrowed
+from bayplan.placement.numa.columns import NumaColumns, narrowed
 from bayplan.placement.numa.resources import is_indifferent
 
 TRIES_MAX = 16  # pod sets that differ are moved apart so often
 ZERO = np.zeros(1, dtype=np.int64)
 NOBODY: Mapping[str, Assignment] = MappingProxyType({})
 
-Find = Callable[[Supply, Gang], Placement]
+Find = Callable[[CapacitySnapshot, Gang], Placement]
 
 
 def fence_name(what: str, pod_set: str) -> str:
@@ -32,7 +32,9 @@ def fence_name(what: str, pod_set: str) -> str:
     return f"{what} ({pod_set})"
 
 
-def fenced(supply: Supply, tree: Group, caps: Mapping[str, Ints], what: str) -> tuple[Supply, Group]:
+def fenced(
+    supply: CapacitySnapshot, tree: Group, caps: Mapping[str, Ints], what: str
+) -> tuple[CapacitySnapshot, Group]:
     """Each row of the supply holds no more pods of a pod set than its cap says."""
     if not caps:
         return supply, tree
@@ -68,12 +70,12 @@ class Aligned:
     """An answer, and the question that it answers: the gang with what zones add to it, and the supply."""
 
     placement: Placement
-    supply: Supply
+    supply: CapacitySnapshot
     gang: Gang
 
 
 def place_aligned(
-    supply: Supply, gang: Gang, columns: ZoneColumns | None, rules: ZoneRules, find: Find,
+    supply: CapacitySnapshot, gang: Gang, columns: NumaColumns | None, rules: ZoneRules, find: Find,
     held: Mapping[str, Assignment] = NOBODY, *, lifted: bool = False,
 ) -> Aligned:  # fmt: skip
     """What `find` says if no node gets more pods than it can align, those of all pod sets together.
@@ -105,7 +107,7 @@ def place_aligned(
     return replace(asked, placement=Placement({}, unsure))
 
 
-def aligned_caps(gang: Gang, columns: ZoneColumns, rules: ZoneRules) -> dict[str, Ints]:
+def aligned_caps(gang: Gang, columns: NumaColumns, rules: ZoneRules) -> dict[str, Ints]:
     """By pod set and row, how many pods a node can align; each pod set by itself, and only if it matters."""
     caps = {}
     for pod_set in gang.root.pod_sets():
@@ -117,7 +119,7 @@ def aligned_caps(gang: Gang, columns: ZoneColumns, rules: ZoneRules) -> dict[str
 
 
 def _clash(
-    supply: Supply, gang: Gang, placement: Placement, columns: ZoneColumns, rules: ZoneRules,
+    supply: CapacitySnapshot, gang: Gang, placement: Placement, columns: NumaColumns, rules: ZoneRules,
     standing: Mapping[str, Ints],
 ) -> tuple[str, Ints] | None:  # fmt: skip
     """The first pod set that does not fit beside those before it, and the most of it that rows can align."""
@@ -139,7 +141,7 @@ def _clash(
     return None
 
 
-def _spread(supply: Supply, place: Assignment) -> Ints:
+def _spread(supply: CapacitySnapshot, place: Assignment) -> Ints:
     """How many pods of an assignment each row has, where leaves are hosts."""
     pods = np.zeros(supply.tree.rows, dtype=np.int64)
     for share in place.shares if supply.tree.topology.ends_at_host else ():
@@ -151,10 +153,10 @@ def _spread(supply: Supply, place: Assignment) -> Ints:
 
 def _explained(
     misfit: Misfit,
-    supply: Supply,
+    supply: CapacitySnapshot,
     gang: Gang,
     caps: Mapping[str, Ints],
-    columns: ZoneColumns,
+    columns: NumaColumns,
     rules: ZoneRules,
 ) -> Misfit:
     """With what a node lacks for one pod more that only zones keep from it, if there is such a node."""
@@ -174,7 +176,7 @@ def _explained(
     return replace(misfit, unaligned=why)
 
 
-def _torn(supply: Supply, pod_set: PodSet, cap: Ints) -> Ints:
+def _torn(supply: CapacitySnapshot, pod_set: PodSet, cap: Ints) -> Ints:
     """The rows that have room for one pod more than they can align."""
     torn = supply.active & (cap < pod_set.count)
     for resource, amount in with_slot(pod_set.requests).items():
@@ -184,7 +186,7 @@ def _torn(supply: Supply, pod_set: PodSet, cap: Ints) -> Ints:
 
 
 def aligned_use(
-    columns: ZoneColumns, pod_set: PodSet, rows: Ints, pods: Ints, rules: ZoneRules
-) -> ZoneColumns:
+    columns: NumaColumns, pod_set: PodSet, rows: Ints, pods: Ints, rules: ZoneRules
+) -> NumaColumns:
     """The zones with pods of a pod set on some rows, in the zones that the nodes would give them."""
     return columns if pod_set.zones is None else with_copies(columns, rows, pods, pod_set.zones, rules)

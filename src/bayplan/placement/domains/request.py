@@ -13,7 +13,7 @@ from bayplan.model.profile import Profile, Remainder, Strategy
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PlacementRequest:
     """What the engine works with. Levels are indices, 0 at the top."""
 
     count: int  # pods to place in whole segments
@@ -37,7 +37,9 @@ class Request:
         return self.count // self.size
 
 
-def resolve(pod_set: PodSet, locality: Locality, topology: Topology, profile: Profile) -> Request | Misfit:
+def resolve(
+    pod_set: PodSet, locality: Locality, topology: Topology, profile: Profile
+) -> PlacementRequest | Misfit:
     """Find the levels; refuse names that the topology does not have and layers that do not nest."""
     levels = {name: index for index, name in enumerate(topology.levels)}
     refuse = partial(Misfit, pod_sets=(pod_set.name,), topology=topology.name)
@@ -75,7 +77,7 @@ def resolve(pod_set: PodSet, locality: Locality, topology: Topology, profile: Pr
     unconstrained = locality.required is None and locality.preferred is None
     rest = pod_set.count % size
     keep_rest = profile.remainder is Remainder.LAST_SEGMENT
-    return Request(
+    return PlacementRequest(
         count=pod_set.count - rest,
         level=level,
         required=locality.required is not None,

@@ -7,37 +7,37 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bayplan.model.assignment import Assignment, Share
+from bayplan.model.assignment import Assignment, DomainAssignment
 from bayplan.model.node import HOSTNAME
 from bayplan.model.profile import Profile
-from bayplan.placement.cluster.capacity import Taken
-from bayplan.placement.cluster.snapshot import Supply
+from bayplan.placement.cluster.capacity import AssumedUsage
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.cluster.topology_tree import Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scope:
+class PlacementScope:
     """Where and on top of what a pod set is placed."""
 
-    supply: Supply
+    supply: CapacitySnapshot
     profile: Profile
-    taken: Taken
+    taken: AssumedUsage
     within: tuple[int, int] | None = None  # a range of leaves
     barred: frozenset[int] = frozenset()  # leaves not to use
     brief: bool = False  # nobody will read why there is no place
     check: Callable[[], None] = lambda: None  # raises when the time for this gang is used up
 
-    def after(self, found: Located, requests: Mapping[str, int]) -> Scope:
+    def after(self, found: Located, requests: Mapping[str, int]) -> PlacementScope:
         """The same, with those pods in place."""
         return replace(self, taken=self.taken.plus(self.supply, found.leaves, found.pods, requests))
 
-    def inside(self, leaves: tuple[int, int]) -> Scope:
+    def inside(self, leaves: tuple[int, int]) -> PlacementScope:
         """A range of leaves by itself, counted from its first; why there is no place is not told."""
         first, last = leaves
         kept = (self.taken.leaves >= first) & (self.taken.leaves < last)
-        taken = Taken(self.taken.leaves[kept] - first, self.taken.amounts[:, kept])
+        taken = AssumedUsage(self.taken.leaves[kept] - first, self.taken.amounts[:, kept])
         barred = frozenset(leaf - first for leaf in self.barred if first <= leaf < last)
-        return Scope(self.supply.part(leaves), self.profile, taken, None, barred, True, self.check)
+        return PlacementScope(self.supply.part(leaves), self.profile, taken, None, barred, True, self.check)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,9 +48,9 @@ class Located:
     pods: Ints
 
 
-def scope_of(supply: Supply, profile: Profile) -> Scope:
+def scope_of(supply: CapacitySnapshot, profile: Profile) -> PlacementScope:
     """An empty start: nothing taken yet."""
-    return Scope(supply, profile, Taken.nothing(supply))
+    return PlacementScope(supply, profile, AssumedUsage.nothing(supply))
 
 
 def last_segment_last(found: Located, area: tuple[int, int], rest: int) -> Located:
@@ -74,16 +74,18 @@ def merged(parts: Sequence[Located]) -> Located:
     return Located(leaves, pods)
 
 
-def assignment(supply: Supply, found: Located) -> Assignment:
+def assignment(supply: CapacitySnapshot, found: Located) -> Assignment:
     """Shares in rank order. Hosts are named alone; other leaves by their whole path."""
     tree = supply.tree
     if tree.topology.ends_at_host:
         hosts = [node.labels[HOSTNAME] for node in tree.nodes[found.leaves].tolist()]
-        return Assignment(tree.levels[-1:], tuple(map(Share, zip(hosts, strict=True), found.pods.tolist())))
+        return Assignment(
+            tree.levels[-1:], tuple(map(DomainAssignment, zip(hosts, strict=True), found.pods.tolist()))
+        )
     return Assignment(
         tree.levels,
         tuple(
-            Share(tree.path(tree.lowest, leaf), pods)
+            DomainAssignment(tree.path(tree.lowest, leaf), pods)
             for leaf, pods in zip(found.leaves.tolist(), found.pods.tolist(), strict=True)
         ),
     )

@@ -8,9 +8,9 @@ import numpy as np
 
 from bayplan.model.profile import Strategy
 from bayplan.placement.cluster.topology_tree import Bools, Ints
-from bayplan.placement.domains.counts import Counts, has_odd_one
+from bayplan.placement.domains.counts import DomainCounts, has_odd_one
 from bayplan.placement.domains.fill import NOWHERE, Shared, fill, fill_led, prefer_leader, ranked
-from bayplan.placement.domains.request import Request
+from bayplan.placement.domains.request import PlacementRequest
 
 COUNTABLE_MAX = 2**16
 
@@ -35,7 +35,7 @@ class Shortfall:
     together: bool
 
 
-def choose(counts: Counts, request: Request) -> Chosen | Shortfall:
+def choose(counts: DomainCounts, request: PlacementRequest) -> Chosen | Shortfall:
     """One domain at the level asked for; else climb if allowed; else several domains together."""
     level = request.level
     while True:
@@ -51,7 +51,7 @@ def choose(counts: Counts, request: Request) -> Chosen | Shortfall:
     return _several(counts, level, request)
 
 
-def _single(counts: Counts, level: int, request: Request) -> int | None:
+def _single(counts: DomainCounts, level: int, request: PlacementRequest) -> int | None:
     """The one domain to take, if a single domain holds everything."""
     room, leads = counts.segments_led[level], counts.leads[level]
     affinity = counts.affinity_at(level)
@@ -74,7 +74,7 @@ def _single(counts: Counts, level: int, request: Request) -> int | None:
     return int(candidates[np.argmin(counts.pods_led[level][candidates])])
 
 
-def best_single(counts: Counts, level: int, request: Request, usable: Bools) -> int:
+def best_single(counts: DomainCounts, level: int, request: PlacementRequest, usable: Bools) -> int:
     """Units in the usable domain that would have come first: what a refusal reports."""
     if request.strategy is Strategy.LEAST_FREE:
         return int(counts.segments[level].max())
@@ -82,7 +82,7 @@ def best_single(counts: Counts, level: int, request: Request, usable: Bools) -> 
     return int(counts.segments[level][order[usable[order]][0]])
 
 
-def _led_order(counts: Counts, level: int, request: Request) -> Ints:
+def _led_order(counts: DomainCounts, level: int, request: PlacementRequest) -> Ints:
     everyone = np.arange(len(counts.pods[level]))
     return ranked(
         everyone, counts.segments_led[level], counts.pods_led[level], request.strategy,
@@ -90,14 +90,14 @@ def _led_order(counts: Counts, level: int, request: Request) -> Ints:
     )  # fmt: skip
 
 
-def _plain_order(counts: Counts, level: int, request: Request, domains: Ints) -> Ints:
+def _plain_order(counts: DomainCounts, level: int, request: PlacementRequest, domains: Ints) -> Ints:
     return ranked(
         np.sort(domains), counts.segments[level], counts.pods[level], request.strategy,
         counts.affinity_at(level),
     )  # fmt: skip
 
 
-def _several(counts: Counts, level: int, request: Request) -> Chosen | Shortfall:
+def _several(counts: DomainCounts, level: int, request: PlacementRequest) -> Chosen | Shortfall:
     units, units_led, leads = counts.segments[level], counts.segments_led[level], counts.leads[level]
     need = request.units
     if not has_odd_one(request):
@@ -116,7 +116,7 @@ def _several(counts: Counts, level: int, request: Request) -> Chosen | Shortfall
     return _share(counts, level, np.concatenate((order[:1], rest)), request)
 
 
-def _enough(counts: Counts, level: int, request: Request) -> Ints:
+def _enough(counts: DomainCounts, level: int, request: PlacementRequest) -> Ints:
     """Domains worth ranking. Filling up from the smallest needs none beyond where the sum suffices."""
     units = counts.segments[level]
     if request.strategy is not Strategy.LEAST_FREE or counts.affinity is not None:
@@ -134,7 +134,7 @@ def _enough(counts: Counts, level: int, request: Request) -> Ints:
     return np.concatenate((np.flatnonzero((units > 0) & (units < edge)), last))
 
 
-def _share(counts: Counts, level: int, domains: Ints, request: Request) -> Chosen:
+def _share(counts: DomainCounts, level: int, domains: Ints, request: PlacementRequest) -> Chosen:
     """Spread the whole segments over the domains, which stand in order of preference."""
     tight = is_tight(request.strategy)
     affinity = counts.affinity_at(level)

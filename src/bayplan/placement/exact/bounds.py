@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bayplan.placement.cluster.topology_tree import Bools, Ints
-from bayplan.placement.exact.problem import FREE, Ask, fits
+from bayplan.placement.exact.problem import FREE, ExactProblem, fits
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Item:
 class Grid:
     """Items and where they fit, with each unit bound to a level."""
 
-    ask: Ask
+    ask: ExactProblem
     levels: tuple[int, ...]  # by unit
     pods: Ints  # item by pod set
     counts: Ints  # by item
@@ -35,7 +35,7 @@ class Grid:
     open: tuple[Bools, ...]  # by level: domains with a usable leaf
 
 
-def grid_of(ask: Ask, levels: tuple[int, ...]) -> Grid:
+def grid_of(ask: ExactProblem, levels: tuple[int, ...]) -> Grid:
     """Lay out the items that these levels make, and count them up the tree."""
     items = tuple(_items(ask, levels))
     pods = np.array([item.pods for item in items], np.int64).reshape(len(items), len(ask.names))
@@ -55,7 +55,7 @@ def grid_of(ask: Ask, levels: tuple[int, ...]) -> Grid:
     )  # fmt: skip
 
 
-def _items(ask: Ask, levels: tuple[int, ...]) -> Iterator[Item]:
+def _items(ask: ExactProblem, levels: tuple[int, ...]) -> Iterator[Item]:
     """Single pods; segments of the lowest level; and units that one leaf has to hold."""
     counts = ask.counts.tolist()
     lumps: list[set[int]] = []

@@ -11,18 +11,18 @@ from bayplan.placement.cluster.topology_tree import Ints
 from bayplan.placement.exact.bounds import Grid, candidates, room_around, single_leaf
 from bayplan.placement.exact.milp import Model, model_of, pods_of, stages_of
 from bayplan.placement.exact.problem import FREE, holds, score
-from bayplan.placement.exact.solver import Floats, Verdict, solve
+from bayplan.placement.exact.solver import Floats, SolverStatus, solve
 
 
 @dataclass(slots=True)
-class Budget:
+class SearchBudget:
     """Seconds of search that are left."""
 
     left: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Answer:
+class SearchResult:
     """The best found so far (pod set by leaf), and whether nothing better exists."""
 
     pods: Ints | None
@@ -31,19 +31,19 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Search:
+class LevelSearch:
     """One level to search, and the time that is not for it."""
 
     grid: Grid
     level: int
-    budget: Budget
+    budget: SearchBudget
     later: float  # seconds to keep whatever happens
     higher: float  # seconds to keep as long as nothing is found on this level
     any_will_do: bool
 
 
 @dataclass(slots=True, eq=False)
-class Prospect:
+class DomainBound:
     """A domain under search: a goal for each stage, how many were reached, and the solution that did."""
 
     model: Model
@@ -53,14 +53,14 @@ class Prospect:
     solution: Ints | None = None
 
 
-def best_at(search: Search, best: Answer) -> tuple[Answer, bool]:
+def best_at(search: LevelSearch, best: SearchResult) -> tuple[SearchResult, bool]:
     """The best answer within one domain of the level, or the one known if better; and whether surely."""
     grid, level, budget = search.grid, search.level, search.budget
     if level == grid.ask.lowest:
         return _on_one_leaf(grid, best), True
     queue = [(least, 0, domain) for least, domain in candidates(grid, level)]
     heapify(queue)
-    prospects: dict[int, Prospect] = {}
+    prospects: dict[int, DomainBound] = {}
     settled = True
     while queue:
         least, _, domain = heappop(queue)
@@ -83,36 +83,36 @@ def best_at(search: Search, best: Answer) -> tuple[Answer, bool]:
         if not holds(grid.ask, grid.levels, pods):  # amounts too far apart for the solver's tolerance
             settled = False
             continue
-        found = Answer(pods, score(grid.ask, pods))
+        found = SearchResult(pods, score(grid.ask, pods))
         best = found if best.pods is None or found.score < best.score else best
         if prospect.done < len(prospect.stages):
             heappush(queue, (refined, -prospect.done, domain))
     return best, settled
 
 
-def is_within_one(answer: Answer, level: int) -> bool:
+def is_within_one(answer: SearchResult, level: int) -> bool:
     """Whether one domain of the level holds the answer; nothing higher up could be better then."""
     return answer.pods is not None and level != FREE and answer.score[level] == 1
 
 
-def _on_one_leaf(grid: Grid, best: Answer) -> Answer:
+def _on_one_leaf(grid: Grid, best: SearchResult) -> SearchResult:
     leaf = single_leaf(grid)
     if leaf is None:
         return best
     pods = np.zeros(grid.ask.allowed.shape, np.int64)
     pods[:, leaf] = grid.ask.counts
-    found = Answer(pods, score(grid.ask, pods))
+    found = SearchResult(pods, score(grid.ask, pods))
     return found if best.pods is None or found.score < best.score else best
 
 
-def _prospect(search: Search, domain: int) -> Prospect:
+def _prospect(search: LevelSearch, domain: int) -> DomainBound:
     model = model_of(search.grid, search.level, domain)
     stages = [np.zeros(len(model.program.most))] if search.any_will_do else stages_of(model)
-    return Prospect(model, stages, room_around(search.grid, search.level, domain))
+    return DomainBound(model, stages, room_around(search.grid, search.level, domain))
 
 
 def _advance(
-    search: Search, prospect: Prospect, least: tuple[int, ...], best: Answer, seconds: float
+    search: LevelSearch, prospect: DomainBound, least: tuple[int, ...], best: SearchResult, seconds: float
 ) -> tuple[tuple[int, ...] | None, bool]:
     """Reach one more goal: the least score the domain can have now (None: not better); and whether surely."""
     cost, program = prospect.stages[prospect.done], prospect.model.program
@@ -128,9 +128,9 @@ def _advance(
     if start is None or cost @ start > least[place] - around:
         solved = solve(program, cost, start, seconds)
         search.budget.left -= solved.seconds
-        sure = solved.verdict in (Verdict.BEST, Verdict.NONE)
+        sure = solved.verdict in (SolverStatus.BEST, SolverStatus.NONE)
         start = start if solved.solution is None else solved.solution
-        if solved.verdict is Verdict.NONE or start is None:
+        if solved.verdict is SolverStatus.NONE or start is None:
             return None, sure
     value = round(float(cost @ start))
     program.at_most(entries, value)

@@ -8,7 +8,7 @@ import numpy as np
 
 from bayplan.placement.cluster.topology_tree import Ints
 from bayplan.placement.exact.bounds import Grid, span
-from bayplan.placement.exact.patterns import Kind, kinds_of, row_scale
+from bayplan.placement.exact.patterns import LeafClass, kinds_of, row_scale
 from bayplan.placement.exact.solver import Floats, Program
 
 
@@ -19,7 +19,7 @@ class Model:
     grid: Grid
     level: int
     domain: int
-    kinds: list[Kind]
+    kinds: list[LeafClass]
     parents: Ints  # ascending
     program: Program = field(default_factory=Program)
     used: dict[tuple[int, int], int] = field(default_factory=dict)  # (level, domain)
@@ -118,7 +118,7 @@ def _gate(model: Model, parent: int) -> int | None:
     return model.used.get((model.grid.ask.lowest - 1, parent))
 
 
-def _add_mixes(model: Model, kind: Kind) -> None:
+def _add_mixes(model: Model, kind: LeafClass) -> None:
     """How many leaves of the kind are opened for each mix."""
     number = len(kind.leaves)
     columns = [model.program.column(number) for _ in kind.mixes]
@@ -126,7 +126,7 @@ def _add_mixes(model: Model, kind: Kind) -> None:
     model.program.at_most([(column, 1) for column in columns], number, _gate(model, kind.parent))
 
 
-def _add_leaves(model: Model, kind: Kind) -> None:
+def _add_leaves(model: Model, kind: LeafClass) -> None:
     """How many of each item a leaf holds. Leaves are alike, so none is opened before the one ahead of it."""
     grid, program, gate = model.grid, model.program, _gate(model, kind.parent)
     scale = row_scale(grid)

@@ -18,7 +18,7 @@ Mix = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class LeafClass:
     """Leaves of one parent, interchangeable: their fullest mixes, or none if these are too many to list."""
 
     parent: int
@@ -27,7 +27,7 @@ class Kind:
     free: int  # pods of the largest shape on each
 
 
-def kinds_of(grid: Grid, leaves: Ints, parents: Ints) -> list[Kind]:
+def kinds_of(grid: Grid, leaves: Ints, parents: Ints) -> list[LeafClass]:
     """Sort leaves by parent and by what they can hold."""
     scale = row_scale(grid)
     needs = (grid.needs // scale).tolist()
@@ -39,7 +39,9 @@ def kinds_of(grid: Grid, leaves: Ints, parents: Ints) -> list[Kind]:
     for leaf, parent, shape, room in zip(*columns, strict=True):
         unlisted = -1 if mixes[shape] else shape
         found.setdefault((parent, mixes[shape], unlisted, room), []).append(leaf)
-    return [Kind(parent, tuple(alike), listed, room) for (parent, listed, _, room), alike in found.items()]
+    return [
+        LeafClass(parent, tuple(alike), listed, room) for (parent, listed, _, room), alike in found.items()
+    ]
 
 
 def row_scale(grid: Grid) -> Ints:

@@ -17,7 +17,7 @@ from bayplan.placement.cluster.capacity import room_beside, with_slot
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.domains.greedy import group_locality, leader_and_workers
 from bayplan.placement.domains.request import resolve
-from bayplan.placement.domains.scope import Located, Scope
+from bayplan.placement.domains.scope import Located, PlacementScope
 
 MIXED_RULES_MAX = 4  # so many different node rules are weighed against each other inside one leaf
 FREE = -1
@@ -25,7 +25,7 @@ FREE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class LocalityGroup:
     """Pod sets, by position, that stay within one domain: of `level`, or if it `climbs` of one above."""
 
     pod_sets: tuple[int, ...]
@@ -42,7 +42,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class SegmentLayer:
     """Domains of `level` hold whole multiples of `size`, but for one that holds `rest` more."""
 
     level: int
@@ -51,14 +51,14 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ask:
+class ExactProblem:
     """A gang as arrays. A row is a resource; where leaves hold several nodes, one that some of them have."""
 
-    scope: Scope
+    scope: PlacementScope
     names: tuple[str, ...]
     counts: Ints  # pods to place, by pod set
-    layers: tuple[tuple[Layer, ...], ...]  # by pod set, outermost first
-    units: tuple[Unit, ...]
+    layers: tuple[tuple[SegmentLayer, ...], ...]  # by pod set, outermost first
+    units: tuple[LocalityGroup, ...]
     allowed: Bools  # pod set by leaf
     needs: Ints  # pod set by row, for one pod
     rooms: Ints  # row by leaf, never negative
@@ -71,7 +71,7 @@ class Ask:
         return len(self.firsts) - 1
 
 
-def ask_of(scope: Scope, gang: Gang) -> Ask | Misfit:
+def ask_of(scope: PlacementScope, gang: Gang) -> ExactProblem | Misfit:
     """Resolve names to numbers, or say which name means nothing here."""
     found = list(_members(gang.root.members))
     positions = {pod_set.name: position for position, (pod_set, _, _) in enumerate(found)}
@@ -92,7 +92,7 @@ def ask_of(scope: Scope, gang: Gang) -> Ask | Misfit:
     tree = scope.supply.tree
     firsts = tuple(np.searchsorted(tree.starts[tree.lowest], starts) for starts in tree.starts)
     free = fits(needs[largest], rooms, allowed[largest])
-    return Ask(
+    return ExactProblem(
         scope, tuple(positions), np.array(counts, np.int64), tuple(layers), units, allowed, needs, rooms,
         largest, tuple(np.add.reduceat(free, first) for first in firsts), firsts,
     )  # fmt: skip
@@ -105,7 +105,7 @@ def fits(need: Ints, rooms: Ints, allowed: Bools) -> Ints:
     return np.where(allowed, most, 0)
 
 
-def exceeds_all_room(ask: Ask) -> bool:
+def exceeds_all_room(ask: ExactProblem) -> bool:
     """Whether all pods together ask for more of a resource than all leaves have; exact for any amounts."""
     counts, rooms = ask.counts.tolist(), ask.rooms.tolist()
     return any(
@@ -114,7 +114,7 @@ def exceeds_all_room(ask: Ask) -> bool:
     )
 
 
-def holds(ask: Ask, levels: tuple[int, ...], pods: Ints) -> bool:
+def holds(ask: ExactProblem, levels: tuple[int, ...], pods: Ints) -> bool:
     """Whether pods (pod set by leaf) keep to every rule, with each unit within one domain of its level."""
     if (pods.sum(axis=1) != ask.counts).any() or (pods[~ask.allowed] > 0).any():
         return False
@@ -132,7 +132,7 @@ def holds(ask: Ask, levels: tuple[int, ...], pods: Ints) -> bool:
     return True
 
 
-def score(ask: Ask, pods: Ints) -> tuple[int, ...]:
+def score(ask: ExactProblem, pods: Ints) -> tuple[int, ...]:
     """Domains used, level by level from the top; then the room of all those domains. Less is better."""
     total = pods.sum(axis=0)
     used = [np.add.reduceat(total, first) > 0 for first in ask.firsts]
@@ -140,7 +140,7 @@ def score(ask: Ask, pods: Ints) -> tuple[int, ...]:
     return (*(int(mark.sum()) for mark in used), room)
 
 
-def located(ask: Ask, position: int, pods: Ints) -> Located:
+def located(ask: ExactProblem, position: int, pods: Ints) -> Located:
     """A pod set in rank order: leaves ascending, then the last, smaller segment, its odd pods at the end."""
     left, tails = pods.copy(), []
     inner = 0
@@ -178,17 +178,19 @@ def _members(members: tuple[Group | PodSet, ...]) -> Iterator[tuple[PodSet, Loca
                 yield replace(leader, segments=()), Locality(), names
 
 
-def _layers(pod_set: PodSet, levels: tuple[str, ...], remainder: int) -> tuple[Layer, ...]:
+def _layers(pod_set: PodSet, levels: tuple[str, ...], remainder: int) -> tuple[SegmentLayer, ...]:
     return tuple(
-        Layer(levels.index(segment.level), segment.size, remainder % segment.size)
+        SegmentLayer(levels.index(segment.level), segment.size, remainder % segment.size)
         for segment in pod_set.segments
         if segment.size > 1
     )
 
 
-def _units(scope: Scope, root: Group, positions: Mapping[str, int]) -> tuple[Unit, ...] | Misfit:
+def _units(
+    scope: PlacementScope, root: Group, positions: Mapping[str, int]
+) -> tuple[LocalityGroup, ...] | Misfit:
     levels = scope.supply.tree.levels
-    found: list[Unit] = []
+    found: list[LocalityGroup] = []
     everyone = (tuple(positions), root.locality, "")
     inner = chain.from_iterable(_localities(member) for member in root.members)
     for names, locality, segments in (everyone, *inner):
@@ -202,7 +204,7 @@ def _units(scope: Scope, root: Group, positions: Mapping[str, int]) -> tuple[Uni
         level = levels.index(start) if start in levels else len(levels) - 1
         required = locality.required is not None
         climbs = not required or named == AUTO
-        found.append(Unit(tuple(positions[name] for name in names), level, required, climbs))
+        found.append(LocalityGroup(tuple(positions[name] for name in names), level, required, climbs))
     return tuple(found)
 
 
@@ -220,7 +222,7 @@ def _localities(member: Group | PodSet) -> Iterator[tuple[tuple[str, ...], Local
         yield from _localities(inner)
 
 
-def _masks(scope: Scope, root: Group, pod_sets: list[PodSet]) -> list[Bools]:
+def _masks(scope: PlacementScope, root: Group, pod_sets: list[PodSet]) -> list[Bools]:
     """Node rows that each pod set may use."""
     supply = scope.supply
     if not supply.tree.topology.ends_at_host and not scope.profile.rules_below_leaf:
@@ -242,7 +244,7 @@ def _pairs(members: tuple[Group | PodSet, ...]) -> Iterator[tuple[PodSet, PodSet
                 yield pair
 
 
-def _leaves(scope: Scope, mask: Bools) -> Bools:
+def _leaves(scope: PlacementScope, mask: Bools) -> Bools:
     tree = scope.supply.tree
     if tree.topology.ends_at_host:
         leaves = mask.copy()
@@ -255,7 +257,7 @@ def _leaves(scope: Scope, mask: Bools) -> Bools:
     return leaves
 
 
-def _rows(scope: Scope, wants: list[dict[str, int]], masks: list[Bools]) -> tuple[Ints, Ints]:
+def _rows(scope: PlacementScope, wants: list[dict[str, int]], masks: list[Bools]) -> tuple[Ints, Ints]:
     """Needs and rooms. On leaves of several nodes, pods with other rules compete for the nodes they share."""
     kinds: dict[bytes, list[int]] = {}
     for position, mask in enumerate(masks):

@@ -16,14 +16,28 @@ from bayplan.model.gang import Gang, Locality
 from bayplan.model.profile import Profile, Strategy
 from bayplan.placement.cluster.topology_tree import Ints
 from bayplan.placement.domains.greedy import place_member, pod_sets_of
-from bayplan.placement.domains.scope import Located, Scope
+from bayplan.placement.domains.scope import Located, PlacementScope
 from bayplan.placement.exact.bounds import grid_of, top_level
-from bayplan.placement.exact.branch_and_bound import Answer, Budget, Search, best_at, is_within_one
-from bayplan.placement.exact.problem import Ask, Unit, ask_of, exceeds_all_room, holds, located, score
+from bayplan.placement.exact.branch_and_bound import (
+    LevelSearch,
+    SearchBudget,
+    SearchResult,
+    best_at,
+    is_within_one,
+)
+from bayplan.placement.exact.problem import (
+    ExactProblem,
+    LocalityGroup,
+    ask_of,
+    exceeds_all_room,
+    holds,
+    located,
+    score,
+)
 from bayplan.placement.exact.solver import solver
 
 
-def place_exactly(scope: Scope, gang: Gang) -> tuple[dict[str, Located], bool] | Misfit:
+def place_exactly(scope: PlacementScope, gang: Gang) -> tuple[dict[str, Located], bool] | Misfit:
     """Where every pod set goes, and whether that was proven best; or the facts of a refusal."""
     names = tuple(pod_set.name for pod_set in gang.root.pod_sets())
     if solver() is None:
@@ -39,7 +53,7 @@ def place_exactly(scope: Scope, gang: Gang) -> tuple[dict[str, Located], bool] |
     if isinstance(greedy, Misfit) and exceeds_all_room(ask):
         return greedy
     hint = None if isinstance(greedy, Misfit) else _as_array(ask, greedy)
-    answer = _search(ask, hint, Budget(scope.profile.exact_seconds))
+    answer = _search(ask, hint, SearchBudget(scope.profile.exact_seconds))
     if answer.pods is not None:
         return {name: located(ask, p, answer.pods[p]) for p, name in enumerate(ask.names)}, answer.proven
     if not answer.proven:
@@ -47,7 +61,7 @@ def place_exactly(scope: Scope, gang: Gang) -> tuple[dict[str, Located], bool] |
     return greedy if isinstance(greedy, Misfit) else _together_impossible(ask)
 
 
-def _greedy(scope: Scope, gang: Gang) -> dict[str, Located] | Misfit:
+def _greedy(scope: PlacementScope, gang: Gang) -> dict[str, Located] | Misfit:
     """What the strategy next of kin says: an answer to start from, or the facts of a refusal."""
     scope = replace(scope, profile=_without_exact(scope.profile))
     if not scope.supply.active.any():
@@ -75,14 +89,14 @@ def _without_exact(profile: Profile) -> Profile:
     )
 
 
-def _as_array(ask: Ask, found: dict[str, Located]) -> Ints:
+def _as_array(ask: ExactProblem, found: dict[str, Located]) -> Ints:
     pods = np.zeros(ask.allowed.shape, np.int64)
     for position, name in enumerate(ask.names):
         np.add.at(pods[position], found[name].leaves, found[name].pods)
     return pods
 
 
-def _together_impossible(ask: Ask) -> Misfit:
+def _together_impossible(ask: ExactProblem) -> Misfit:
     """Each pod set has a place by itself, but not all at once: the last one is left over."""
     tree = ask.scope.supply.tree
     level = tree.levels[max((unit.level for unit in ask.units if unit.required), default=tree.lowest)]
@@ -91,7 +105,7 @@ def _together_impossible(ask: Ask) -> Misfit:
     )
 
 
-def _search(ask: Ask, hint: Ints | None, budget: Budget) -> Answer:
+def _search(ask: ExactProblem, hint: Ints | None, budget: SearchBudget) -> SearchResult:
     """Find how close together units can be, one unit after the other; then the best with them so close."""
     levels = tuple(unit.loosest for unit in ask.units)
     climbing = [index for index, unit in enumerate(ask.units) if unit.climbs]
@@ -115,15 +129,17 @@ def _search(ask: Ask, hint: Ints | None, budget: Budget) -> Answer:
     return replace(answer, proven=proven and answer.proven)
 
 
-def _is_everyone(ask: Ask, unit: Unit) -> bool:
+def _is_everyone(ask: ExactProblem, unit: LocalityGroup) -> bool:
     return set(np.flatnonzero(ask.counts).tolist()) <= set(unit.pod_sets)
 
 
-def _best(ask: Ask, levels: tuple[int, ...], hint: Ints | None, budget: Budget, any_will_do: bool) -> Answer:
+def _best(
+    ask: ExactProblem, levels: tuple[int, ...], hint: Ints | None, budget: SearchBudget, any_will_do: bool
+) -> SearchResult:
     """The best answer with every unit in one domain of its level: from single leaves up to the whole tree."""
-    best = Answer(None)
+    best = SearchResult(None)
     if hint is not None and holds(ask, levels, hint):
-        best = Answer(hint, score(ask, hint))
+        best = SearchResult(hint, score(ask, hint))
     if best.pods is not None and any_will_do:
         return best
     grid = grid_of(ask, levels)
@@ -131,7 +147,7 @@ def _best(ask: Ask, levels: tuple[int, ...], hint: Ints | None, budget: Budget, 
     later = budget.left / 2 if any_will_do else 0.0  # for the questions that follow
     for level in range(ask.lowest, top - 1, -1):
         higher = (budget.left - later) / 2 if level > top else 0.0  # for the levels above
-        search = Search(grid, level, budget, later, higher, any_will_do)
+        search = LevelSearch(grid, level, budget, later, higher, any_will_do)
         best, settled = best_at(search, best)
         proven = proven and settled
         if best.pods is not None and (any_will_do or is_within_one(best, level)):

@@ -20,7 +20,7 @@ SECONDS_PER_COLUMN = 2e-5  # what making a program costs beside solving it, sinc
 GAP = 0.9  # objectives are whole numbers, so a bound this close proves the best
 
 
-class Verdict(Enum):
+class SolverStatus(Enum):
     """What the solver can say."""
 
     BEST = "best"
@@ -33,7 +33,7 @@ class Verdict(Enum):
 class Solved:
     """A verdict, the solution if there is one, and the seconds it took."""
 
-    verdict: Verdict
+    verdict: SolverStatus
     solution: Ints | None
     seconds: float
 
@@ -103,11 +103,11 @@ def solve(program: Program, cost: Floats, start: Ints | None, seconds: float) ->
     spent = engine.getRunTime() + SECONDS_PER_COLUMN * len(program.most)
     status, known = engine.getModelStatus(), module.HighsModelStatus
     if status in (known.kInfeasible, known.kUnboundedOrInfeasible):
-        return Solved(Verdict.NONE, None, spent)
+        return Solved(SolverStatus.NONE, None, spent)
     if engine.getInfo().primal_solution_status != module.SolutionStatus.kSolutionStatusFeasible:
-        return Solved(Verdict.OPEN, None, spent)
+        return Solved(SolverStatus.OPEN, None, spent)
     solution = np.rint(np.asarray(engine.getSolution().col_value)).astype(np.int64)
-    return Solved(Verdict.BEST if status == known.kOptimal else Verdict.FOUND, solution, spent)
+    return Solved(SolverStatus.BEST if status == known.kOptimal else SolverStatus.FOUND, solution, spent)
 
 
 def _linear(module: Any, program: Program, cost: Floats) -> Any:

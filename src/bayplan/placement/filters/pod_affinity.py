@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bayplan.model.pod_spec import NeighbourTerm, Shape
-from bayplan.placement.cluster.node_index import Land, by_domain, domains
+from bayplan.model.pod_spec import PodAffinityTerm, PodSignature
+from bayplan.placement.cluster.node_index import NodeIndex, by_domain, domains
 from bayplan.placement.cluster.node_table import ABSENT
-from bayplan.placement.cluster.pod_index import PodIndex, Question
+from bayplan.placement.cluster.pod_index import PodIndex, PodQuery
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 
 
-class NeighbourFit(NamedTuple):
+class PodAffinityFit(NamedTuple):
     """Nodes near those it must be near, apart from those it must be apart from, and where nobody minds it."""
 
     near: Bools
@@ -21,19 +21,19 @@ class NeighbourFit(NamedTuple):
     welcome: Bools
 
 
-def neighbour_fit(land: Land, index: PodIndex, shape: Shape) -> NeighbourFit:
+def neighbour_fit(land: NodeIndex, index: PodIndex, shape: PodSignature) -> PodAffinityFit:
     """What required terms, its own and those of running pods, leave of the nodes."""
-    return NeighbourFit(_near(land, index, shape), _apart(land, index, shape), _welcome(land, index, shape))
+    return PodAffinityFit(_near(land, index, shape), _apart(land, index, shape), _welcome(land, index, shape))
 
 
-def _near(land: Land, index: PodIndex, shape: Shape) -> Bools:
+def _near(land: NodeIndex, index: PodIndex, shape: PodSignature) -> Bools:
     """One pod must match all terms at once to count for any. The first of its kind may go anywhere."""
     terms = shape.neighbours.near
     labelled = np.ones(len(land), dtype=bool)
     good = np.ones(len(land), dtype=bool)
     if not terms:
         return good
-    question = Question(tuple((index.spaces(term), term.selector) for term in terms))
+    question = PodQuery(tuple((index.spaces(term), term.selector) for term in terms))
     there = index.count(question)[land.slots]
     anybody = False
     for term in terms:
@@ -47,14 +47,14 @@ def _near(land: Land, index: PodIndex, shape: Shape) -> Bools:
     return labelled & good
 
 
-def _apart(land: Land, index: PodIndex, shape: Shape) -> Bools:
+def _apart(land: NodeIndex, index: PodIndex, shape: PodSignature) -> Bools:
     good = np.ones(len(land), dtype=bool)
     for term in shape.neighbours.apart:
         good &= _totals(land, index, term) == 0
     return good
 
 
-def _welcome(land: Land, index: PodIndex, shape: Shape) -> Bools:
+def _welcome(land: NodeIndex, index: PodIndex, shape: PodSignature) -> Bools:
     good = np.ones(len(land), dtype=bool)
     for stance, tally in index.stances_towards(shape):
         if stance.must and stance.weight < 0:
@@ -62,7 +62,7 @@ def _welcome(land: Land, index: PodIndex, shape: Shape) -> Bools:
     return good
 
 
-def liking(land: Land, index: PodIndex, shape: Shape) -> Ints:
+def liking(land: NodeIndex, index: PodIndex, shape: PodSignature) -> Ints:
     """The weights of preferred terms, its own and those of running pods, summed for each node.
 
     Whoever must be near such a pod is glad of it, too: by a weight of one.
@@ -79,13 +79,13 @@ def liking(land: Land, index: PodIndex, shape: Shape) -> Ints:
     return total
 
 
-def _totals(land: Land, index: PodIndex, term: NeighbourTerm) -> Ints:
+def _totals(land: NodeIndex, index: PodIndex, term: PodAffinityTerm) -> Ints:
     """How many pods that a term means run in each node's domain."""
-    question = Question(((index.spaces(term), term.selector),))
+    question = PodQuery(((index.spaces(term), term.selector),))
     return _over_domains(land, term.key, index.count(question)[land.slots])
 
 
-def _over_domains(land: Land, key: str, counts: Ints) -> Ints:
+def _over_domains(land: NodeIndex, key: str, counts: Ints) -> Ints:
     domain, size = domains(land, key)
     return _spread_out(by_domain(domain, size, counts), domain)
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from bayplan.model.pod_spec import Shape
+from bayplan.model.pod_spec import PodSignature
 from bayplan.placement.cluster.images import fetched
-from bayplan.placement.cluster.node_index import Ground, aversions, preference
+from bayplan.placement.cluster.node_index import NodeSnapshot, aversions, preference
 from bayplan.placement.cluster.resource_fit import balanced, emptiest
 from bayplan.placement.cluster.topology_tree import Bools, Ints
-from bayplan.placement.filters.pipeline import Scene
+from bayplan.placement.filters.pipeline import FilterInput
 from bayplan.placement.filters.pod_affinity import liking
 from bayplan.placement.filters.topology_spread import evenness
 from bayplan.placement.numa.snapshot import scored
@@ -29,19 +29,19 @@ WEIGHTS = {
 }
 
 
-def rank(scene: Scene, shape: Shape, fitting: Bools) -> Ints:
+def rank(scene: FilterInput, shape: PodSignature, fitting: Bools) -> Ints:
     """The worth of each fitting node. Some views compare nodes, so it depends on which others fit."""
     weight = scene.index.weight_of(scene.ground.land.slots)
     total = room_worth(scene.ground, weight, shape) + other_worth(scene, shape, fitting)
     return np.where(fitting, total, -1)
 
 
-def room_worth(ground: Ground, weight: Ints, shape: Shape) -> Ints:
+def room_worth(ground: NodeSnapshot, weight: Ints, shape: PodSignature) -> Ints:
     """The part of the worth that only looks at the room on each node, and what its pods weigh, by itself."""
     return weighed(room_views(ground, weight, shape), len(ground.land))
 
 
-def other_worth(scene: Scene, shape: Shape, fitting: Bools) -> Ints:
+def other_worth(scene: FilterInput, shape: PodSignature, fitting: Bools) -> Ints:
     """The rest of it."""
     return weighed(other_views(scene, shape, fitting), len(fitting))
 
@@ -54,18 +54,18 @@ def weighed(views: Mapping[str, Ints], size: int) -> Ints:
     return total
 
 
-def views(scene: Scene, shape: Shape, fitting: Bools) -> dict[str, Ints]:
+def views(scene: FilterInput, shape: PodSignature, fitting: Bools) -> dict[str, Ints]:
     """Each view of the nodes by itself, by name; only fitting nodes have a say."""
     weight = scene.index.weight_of(scene.ground.land.slots)
     return room_views(scene.ground, weight, shape) | other_views(scene, shape, fitting)
 
 
-def room_views(ground: Ground, weight: Ints, shape: Shape) -> dict[str, Ints]:
+def room_views(ground: NodeSnapshot, weight: Ints, shape: PodSignature) -> dict[str, Ints]:
     """Those that only look at the room on each node by itself."""
     return {"emptiest": emptiest(ground, weight, shape), "balanced": balanced(ground, shape)}
 
 
-def other_views(scene: Scene, shape: Shape, fitting: Bools) -> dict[str, Ints]:
+def other_views(scene: FilterInput, shape: PodSignature, fitting: Bools) -> dict[str, Ints]:
     """The others."""
     index, land = scene.index, scene.ground.land
     found = {"taints": _reversed(_share_of_most(aversions(land, shape.rules.tolerations), fitting))}

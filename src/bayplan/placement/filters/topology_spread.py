@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from bayplan.model.node import HOSTNAME
-from bayplan.model.pod_spec import Selector, Shape, Spread
-from bayplan.placement.cluster.node_index import Land, by_domain, chosen, domains, untainted
+from bayplan.model.pod_spec import PodSignature, Selector, TopologySpread
+from bayplan.placement.cluster.node_index import NodeIndex, by_domain, chosen, domains, untainted
 from bayplan.placement.cluster.node_table import ABSENT
-from bayplan.placement.cluster.pod_index import PodIndex, Question
+from bayplan.placement.cluster.pod_index import PodIndex, PodQuery
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 
 ZONE = "topology.kubernetes.io/zone"
@@ -25,7 +25,7 @@ class SpreadFit(NamedTuple):
     uneven: Bools
 
 
-def spread_fit(land: Land, index: PodIndex, shape: Shape) -> SpreadFit:
+def spread_fit(land: NodeIndex, index: PodIndex, shape: PodSignature) -> SpreadFit:
     """What required constraints forbid. Each node has the fault of the first constraint it fails."""
     constraints = [spread for spread in shape.spread if spread.must]
     unlabelled, uneven = np.zeros(len(land), dtype=bool), np.zeros(len(land), dtype=bool)
@@ -46,7 +46,7 @@ def spread_fit(land: Land, index: PodIndex, shape: Shape) -> SpreadFit:
     return SpreadFit(unlabelled, uneven)
 
 
-def evenness(land: Land, index: PodIndex, shape: Shape, fitting: Bools) -> Ints | None:
+def evenness(land: NodeIndex, index: PodIndex, shape: PodSignature, fitting: Bools) -> Ints | None:
     """How even the pod would make things on each fitting node, in hundredths; None if nobody cares."""
     strict = bool(shape.spread)
     constraints = [spread for spread in shape.spread if not spread.must] if strict else _defaults(shape)
@@ -82,21 +82,21 @@ def _hundredths(crowd: Ints, judged: Bools) -> Ints:
     return np.where(judged, BEST * (most + least - crowd) // most, 0)
 
 
-def _defaults(shape: Shape) -> list[Spread]:
+def _defaults(shape: PodSignature) -> list[TopologySpread]:
     """What everybody would like who says nothing: pods of one service apart by host, then by zone."""
     if not (shape.company and shape.company.requirements):
         return []
-    return [Spread(key, skew, shape.company, must=False) for key, skew in BY_DEFAULT]
+    return [TopologySpread(key, skew, shape.company, must=False) for key, skew in BY_DEFAULT]
 
 
-def _labelled(land: Land, constraints: list[Spread]) -> Bools:
+def _labelled(land: NodeIndex, constraints: list[TopologySpread]) -> Bools:
     good = np.ones(len(land), dtype=bool)
     for spread in constraints:
         good &= land.table.column(spread.key) != ABSENT
     return good
 
 
-def _heeded(land: Land, shape: Shape, spread: Spread) -> Bools:
+def _heeded(land: NodeIndex, shape: PodSignature, spread: TopologySpread) -> Bools:
     """Nodes that count for a constraint."""
     good = np.ones(len(land), dtype=bool)
     if spread.heed_affinity:
@@ -106,9 +106,9 @@ def _heeded(land: Land, shape: Shape, spread: Spread) -> Bools:
     return good
 
 
-def _matching(land: Land, index: PodIndex, shape: Shape, spread: Spread) -> Ints:
+def _matching(land: NodeIndex, index: PodIndex, shape: PodSignature, spread: TopologySpread) -> Ints:
     """Pods of the same namespace that a constraint counts, per node. An empty selector counts none."""
     if not spread.selector.requirements:
         return np.zeros(len(land), dtype=np.int64)
-    question = Question(((frozenset((shape.namespace,)), spread.selector),), leaving=False)
+    question = PodQuery(((frozenset((shape.namespace,)), spread.selector),), leaving=False)
     return index.count(question)[land.slots]

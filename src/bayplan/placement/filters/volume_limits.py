@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bayplan.model.pod_spec import Shape
+from bayplan.model.pod_spec import PodSignature
 from bayplan.model.storage import ClaimKey, Handle, Storage
-from bayplan.placement.cluster.node_index import Land
+from bayplan.placement.cluster.node_index import NodeIndex
 from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.pod_index import PodIndex
 from bayplan.placement.cluster.topology_tree import Bools, Ints
@@ -24,7 +24,7 @@ class Attachments:
     used: dict[Handle, set[int]]
 
 
-def too_many_attached(land: Land, index: PodIndex, storage: Storage, shape: Shape) -> Bools:
+def too_many_attached(land: NodeIndex, index: PodIndex, storage: Storage, shape: PodSignature) -> Bools:
     """Nodes whose limit would be passed if the pod's volumes came, too."""
     handles = {handle_of(storage, (shape.namespace, use.name)) for use in shape.claims} - {None}
     over = np.zeros(len(land), dtype=bool)
@@ -60,7 +60,7 @@ def handle_of(storage: Storage, key: ClaimKey) -> Handle | None:
     return found.provisioner, f" {claim.namespace}/{claim.name}"  # no driver's own name starts with a blank
 
 
-def _attachments(land: Land, index: PodIndex, storage: Storage) -> Attachments:
+def _attachments(land: NodeIndex, index: PodIndex, storage: Storage) -> Attachments:
     rows = np.full(len(index.slots), ABSENT, dtype=np.int64)
     rows[land.slots] = np.arange(len(land))
     used: dict[Handle, set[int]] = {}
@@ -84,7 +84,7 @@ def _attachments(land: Land, index: PodIndex, storage: Storage) -> Attachments:
     return Attachments(counts, used)
 
 
-def _limits(land: Land, storage: Storage) -> dict[str, Ints]:
+def _limits(land: NodeIndex, storage: Storage) -> dict[str, Ints]:
     limits: dict[str, Ints] = {}
     for node, most in storage.limits.items():
         row = land.row(node)

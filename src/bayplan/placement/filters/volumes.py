@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bayplan.model.filter_failure import Bar, Cause
-from bayplan.model.node_rules import Term
-from bayplan.model.pod_spec import ClaimUse, Disk, Selector, Shape
+from bayplan.model.filter_failure import FilterReason, PodError
+from bayplan.model.node_rules import NodeSelectorTerm
+from bayplan.model.pod_spec import ClaimUse, Disk, PodSignature, Selector
 from bayplan.model.storage import ONE_POD, Storage, Volume, VolumeClaim
-from bayplan.placement.cluster.node_index import Land, terms_mask
+from bayplan.placement.cluster.node_index import NodeIndex, terms_mask
 from bayplan.placement.cluster.node_table import ABSENT, NodeTable
 from bayplan.placement.cluster.pod_index import PodIndex
 from bayplan.placement.cluster.topology_tree import Bools
@@ -22,7 +22,7 @@ OLD_ZONE, ZONE = "failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.
 OLD_REGION, REGION = "failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"
 ZONE_LABELS = {OLD_ZONE: ZONE, OLD_REGION: REGION, ZONE: ZONE, REGION: REGION}
 ALWAYS_CONFLICTS = ("aws",)
-Step = dict[Cause, Bools]
+Step = dict[FilterReason, Bools]
 """For each cause the nodes that it rules out. Causes of one step stand together: a node has them all."""
 
 
@@ -30,38 +30,38 @@ Step = dict[Cause, Bools]
 class Barred:
     """What is wrong with the pod's claims, so that no node can help."""
 
-    bar: Bar
+    bar: PodError
     about: tuple[str, ...] = ()
 
 
-def barred(storage: Storage, shape: Shape) -> Barred | None:
+def barred(storage: Storage, shape: PodSignature) -> Barred | None:
     """What is wrong with the claims themselves, in the order in which it is looked at."""
     for use in shape.claims:
         if not use.owner and (shape.namespace, use.name) not in storage.claims:
-            return Barred(Bar.CLAIM_MISSING, (use.name,))
+            return Barred(PodError.CLAIM_MISSING, (use.name,))
     for use in shape.claims:
         found = _unusable(storage, shape.namespace, use)
         if found is not None:
             return found
     claims = [storage.claims[shape.namespace, use.name] for use in shape.claims]
     if any(not claim.bound and not waits(storage, claim) for claim in claims):
-        return Barred(Bar.CLAIM_UNBOUND)
+        return Barred(PodError.CLAIM_UNBOUND)
     for use, claim in zip(shape.claims, claims, strict=True):
         if claim.volume and claim.volume not in storage.volumes and not use.owner:
-            return Barred(Bar.VOLUME_MISSING, (claim.volume,))
+            return Barred(PodError.VOLUME_MISSING, (claim.volume,))
     return None
 
 
 def _unusable(storage: Storage, namespace: str, use: ClaimUse) -> Barred | None:
     claim = storage.claims.get((namespace, use.name))
     if claim is None:
-        return Barred(Bar.CLAIM_AWAITED, (use.name,))
+        return Barred(PodError.CLAIM_AWAITED, (use.name,))
     if claim.lost:
-        return Barred(Bar.CLAIM_LOST, (claim.name, claim.volume))
+        return Barred(PodError.CLAIM_LOST, (claim.name, claim.volume))
     if claim.leaving:
-        return Barred(Bar.CLAIM_LEAVING, (claim.name,))
+        return Barred(PodError.CLAIM_LEAVING, (claim.name,))
     if use.owner and claim.owner != use.owner:
-        return Barred(Bar.CLAIM_FOREIGN, (f"{namespace}/{use.name}", f"{namespace}/{use.pod}"))
+        return Barred(PodError.CLAIM_FOREIGN, (f"{namespace}/{use.name}", f"{namespace}/{use.pod}"))
     return None
 
 
@@ -71,23 +71,25 @@ def waits(storage: Storage, claim: VolumeClaim) -> bool:
     return found is not None and found.waits and not claim.volume
 
 
-def volume_steps(land: Land, index: PodIndex, storage: Storage, shape: Shape) -> list[Step]:
+def volume_steps(land: NodeIndex, index: PodIndex, storage: Storage, shape: PodSignature) -> list[Step]:
     """What the pod's disks and claims rule out. The pod is not barred."""
     steps: list[Step] = []
     if shape.disks:
-        steps.append({Cause.DISK: _disk_taken(land, index, shape)})
+        steps.append({FilterReason.DISK: _disk_taken(land, index, shape)})
     if not shape.claims:
         return steps
     claims = [storage.claims[shape.namespace, use.name] for use in shape.claims]
     alone = any(ONE_POD in claim.modes and index.claims.get(claim.key) for claim in claims)
-    steps.append({Cause.ONE_POD: np.full(len(land), alone)})
-    steps.append({Cause.ATTACHED: too_many_attached(land, index, storage, shape)})
+    steps.append({FilterReason.ONE_POD: np.full(len(land), alone)})
+    steps.append({FilterReason.ATTACHED: too_many_attached(land, index, storage, shape)})
     key = ("volumes", storage, shape.namespace, shape.claims)
     steps += land.remember(key, lambda: _reaching(land, storage, shape, claims))
     return steps
 
 
-def _reaching(land: Land, storage: Storage, shape: Shape, claims: list[VolumeClaim]) -> list[Step]:
+def _reaching(
+    land: NodeIndex, storage: Storage, shape: PodSignature, claims: list[VolumeClaim]
+) -> list[Step]:
     """What is ruled out whoever runs where."""
     bound, unbound = [c for c in claims if c.bound], [c for c in claims if not c.bound]
     elsewhere, gone = _out_of_reach(land, storage, bound)
@@ -95,16 +97,16 @@ def _reaching(land: Land, storage: Storage, shape: Shape, claims: list[VolumeCla
     named = [claim for use, claim in zip(shape.claims, claims, strict=True) if not use.owner and claim.volume]
     return [
         {
-            Cause.VOLUME_ELSEWHERE: elsewhere,
-            Cause.NO_VOLUME: nothing,
-            Cause.NO_STORE_ROOM: full,
-            Cause.VOLUME_GONE: gone,
+            FilterReason.VOLUME_ELSEWHERE: elsewhere,
+            FilterReason.NO_VOLUME: nothing,
+            FilterReason.NO_STORE_ROOM: full,
+            FilterReason.VOLUME_GONE: gone,
         },
-        {Cause.VOLUME_ZONE: _wrong_zone(land, [storage.volumes[claim.volume] for claim in named])},
+        {FilterReason.VOLUME_ZONE: _wrong_zone(land, [storage.volumes[claim.volume] for claim in named])},
     ]
 
 
-def _disk_taken(land: Land, index: PodIndex, shape: Shape) -> Bools:
+def _disk_taken(land: NodeIndex, index: PodIndex, shape: PodSignature) -> Bools:
     taken = np.zeros(len(land), dtype=bool)
     for disk in shape.disks:
         rivals = [Disk(disk.kind, disk.name, read_only=False)]
@@ -117,7 +119,7 @@ def _disk_taken(land: Land, index: PodIndex, shape: Shape) -> Bools:
     return taken
 
 
-def _out_of_reach(land: Land, storage: Storage, claims: list[VolumeClaim]) -> tuple[Bools, Bools]:
+def _out_of_reach(land: NodeIndex, storage: Storage, claims: list[VolumeClaim]) -> tuple[Bools, Bools]:
     """Nodes that do not reach a claim's volume, and nodes for which one is gone; the first claim decides."""
     elsewhere, gone = np.zeros(len(land), dtype=bool), np.zeros(len(land), dtype=bool)
     for claim in claims:
@@ -128,12 +130,12 @@ def _out_of_reach(land: Land, storage: Storage, claims: list[VolumeClaim]) -> tu
     return elsewhere, gone
 
 
-def reach(land: Land, volume: Volume) -> Bools:
+def reach(land: NodeIndex, volume: Volume) -> Bools:
     """Nodes that a volume can be used from."""
     return terms_mask(land, volume.affinity)  # not kept: there may be more volumes than is worth keeping
 
 
-def _not_found(land: Land, storage: Storage, claims: list[VolumeClaim]) -> tuple[Bools, Bools]:
+def _not_found(land: NodeIndex, storage: Storage, claims: list[VolumeClaim]) -> tuple[Bools, Bools]:
     """Nodes for which a claim finds no volume and none can be made, and nodes without room to make it."""
     nothing, full = np.zeros(len(land), dtype=bool), np.zeros(len(land), dtype=bool)
     for claim in claims:
@@ -151,7 +153,9 @@ def _not_found(land: Land, storage: Storage, claims: list[VolumeClaim]) -> tuple
     return nothing, full
 
 
-def _unmatched(land: Land, storage: Storage, claims: list[VolumeClaim]) -> list[tuple[VolumeClaim, Bools]]:
+def _unmatched(
+    land: NodeIndex, storage: Storage, claims: list[VolumeClaim]
+) -> list[tuple[VolumeClaim, Bools]]:
     """For each claim, the nodes on which no volume that exists would do. No volume is given twice."""
     taken: dict[str, Bools] = {}
     left = []
@@ -190,7 +194,7 @@ def _suits(volume: Volume, claim: VolumeClaim) -> bool:
     )
 
 
-def _makeable(land: Land, storage: Storage, claim: VolumeClaim) -> tuple[Bools, Bools]:
+def _makeable(land: NodeIndex, storage: Storage, claim: VolumeClaim) -> tuple[Bools, Bools]:
     """Nodes for which a volume may be made, and nodes with room for it."""
     everywhere, nowhere = np.ones(len(land), dtype=bool), np.zeros(len(land), dtype=bool)
     found = storage.classes.get(claim.storage_class)
@@ -206,14 +210,14 @@ def _makeable(land: Land, storage: Storage, claim: VolumeClaim) -> tuple[Bools, 
     return made, room
 
 
-def labelled_mask(land: Land, selector: Selector) -> Bools:
+def labelled_mask(land: NodeIndex, selector: Selector) -> Bools:
     """Nodes whose labels a selector accepts."""
     if not selector.requirements:
         return np.full(len(land), selector.requirements is not None)
-    return terms_mask(land, (Term(selector.requirements),))
+    return terms_mask(land, (NodeSelectorTerm(selector.requirements),))
 
 
-def _wrong_zone(land: Land, volumes: list[Volume]) -> Bools:
+def _wrong_zone(land: NodeIndex, volumes: list[Volume]) -> Bools:
     """Nodes outside the zones that a volume's own labels name; nodes that name no zone are let off."""
     wrong = np.zeros(len(land), dtype=bool)
     table = land.table

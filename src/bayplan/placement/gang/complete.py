@@ -10,12 +10,12 @@ import numpy as np
 from bayplan.model.assignment import Misfit
 from bayplan.model.gang import Gang, PodSet
 from bayplan.placement.domains.greedy import group_locality, pod_sets_of
-from bayplan.placement.domains.scope import Located, Scope
+from bayplan.placement.domains.scope import Located, PlacementScope
 from bayplan.placement.gang.replace import mend
 
 
 def complete(
-    scope: Scope, gang: Gang, standing: Mapping[str, Sequence[str]], missing: Mapping[str, int]
+    scope: PlacementScope, gang: Gang, standing: Mapping[str, Sequence[str]], missing: Mapping[str, int]
 ) -> dict[str, Located] | Misfit:
     """Place `missing` pods per pod set; `standing` names the nodes of those that run or did."""
     found: dict[str, Located] = {}
@@ -35,13 +35,13 @@ def complete(
     return found
 
 
-def nodes_in_rank_order(scope: Scope, found: Located) -> list[str]:
+def nodes_in_rank_order(scope: PlacementScope, found: Located) -> list[str]:
     """A node name per pod. Leaves must be hosts."""
     nodes = scope.supply.tree.nodes
     return [nodes[leaf].name for leaf in np.repeat(found.leaves, found.pods).tolist()]
 
 
-def _located(scope: Scope, names: Sequence[str]) -> Located:
+def _located(scope: PlacementScope, names: Sequence[str]) -> Located:
     rows = [row for name in names if (row := scope.supply.row(name)) is not None]
     leaves, pods = np.unique(np.array(rows, np.int64), return_counts=True)
     return Located(leaves, pods)

@@ -8,14 +8,14 @@ from dataclasses import replace
 from bayplan.model.assignment import Misfit, Placement
 from bayplan.model.gang import Gang, Locality
 from bayplan.model.profile import Profile, Strategy
-from bayplan.placement.cluster.snapshot import Supply
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.domains.greedy import place_member, place_members
-from bayplan.placement.domains.scope import Located, Scope, assignment, scope_of
+from bayplan.placement.domains.scope import Located, PlacementScope, assignment, scope_of
 from bayplan.placement.exact.search import place_exactly
 
 
 def place(
-    supply: Supply, gang: Gang, profile: Profile | None = None, *, brief: bool = False,
+    supply: CapacitySnapshot, gang: Gang, profile: Profile | None = None, *, brief: bool = False,
     check: Callable[[], None] = lambda: None,
 ) -> Placement:  # fmt: skip
     """Say where every pod of the gang goes, or exactly why it cannot (only that it cannot, if `brief`).
@@ -28,18 +28,20 @@ def place(
     return Placement(found, refusal)
 
 
-def has_place(supply: Supply, gang: Gang, profile: Profile, check: Callable[[], None] = lambda: None) -> bool:
+def has_place(
+    supply: CapacitySnapshot, gang: Gang, profile: Profile, check: Callable[[], None] = lambda: None
+) -> bool:
     """Whether every pod of the gang has a place; nobody asks which."""
     return _locate(replace(scope_of(supply, profile), brief=True, check=check), gang)[1] is None
 
 
-def place_in(scope: Scope, gang: Gang) -> dict[str, Located] | Misfit:
+def place_in(scope: PlacementScope, gang: Gang) -> dict[str, Located] | Misfit:
     """As `place`, on top of what others took, and with leaves instead of names."""
     located, refusal, _ = _locate(scope, gang)
     return located if refusal is None else refusal
 
 
-def _locate(scope: Scope, gang: Gang) -> tuple[dict[str, Located], Misfit | None, bool]:
+def _locate(scope: PlacementScope, gang: Gang) -> tuple[dict[str, Located], Misfit | None, bool]:
     """What was found, what stopped it, and whether nothing better exists."""
     if _asks_for_exact(gang, scope.profile):
         exactly = place_exactly(scope, gang)

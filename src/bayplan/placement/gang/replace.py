@@ -10,10 +10,10 @@ import numpy as np
 from bayplan.model.assignment import Assignment, Code, Misfit, Placement
 from bayplan.model.gang import AUTO, Gang, Group, Locality, PodSet, Segment
 from bayplan.model.profile import Profile, Remainder
-from bayplan.placement.cluster.snapshot import Supply
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.domains.greedy import group_locality, place_member, place_pod_set, pod_sets_of
 from bayplan.placement.domains.request import resolve
-from bayplan.placement.domains.scope import Located, Scope, last_segment_last, merged, scope_of
+from bayplan.placement.domains.scope import Located, PlacementScope, last_segment_last, merged, scope_of
 from bayplan.placement.domains.scope import assignment as named
 
 Area = tuple[int, int]
@@ -29,7 +29,11 @@ class Repair:
 
 
 def replace_nodes(
-    supply: Supply, gang: Gang, held: Mapping[str, Assignment], failed: Collection[str], profile: Profile
+    supply: CapacitySnapshot,
+    gang: Gang,
+    held: Mapping[str, Assignment],
+    failed: Collection[str],
+    profile: Profile,
 ) -> Placement:
     """Place the pods of failed nodes again, where required localities and segments demand it.
 
@@ -67,7 +71,7 @@ def replace_nodes(
     return Placement(found)
 
 
-def _missing(supply: Supply, held: Mapping[str, Assignment]) -> Iterator[str]:
+def _missing(supply: CapacitySnapshot, held: Mapping[str, Assignment]) -> Iterator[str]:
     for assignment in held.values():
         for share in assignment.shares:
             if supply.leaf(share.values, usable=False) is None:
@@ -75,7 +79,7 @@ def _missing(supply: Supply, held: Mapping[str, Assignment]) -> Iterator[str]:
 
 
 def _survivors(
-    scope: Scope, pod_set: PodSet, before: Assignment, failed: Collection[str]
+    scope: PlacementScope, pod_set: PodSet, before: Assignment, failed: Collection[str]
 ) -> Located | Misfit:
     leaves, pods = [], []
     for share in before.shares:
@@ -90,8 +94,8 @@ def _survivors(
 
 
 def _replace_in(
-    scope: Scope, pod_set: PodSet, before: Assignment, failed: Collection[str], kin: Sequence[int]
-) -> tuple[Assignment, Scope] | Misfit:
+    scope: PlacementScope, pod_set: PodSet, before: Assignment, failed: Collection[str], kin: Sequence[int]
+) -> tuple[Assignment, PlacementScope] | Misfit:
     standing = _survivors(scope, pod_set, before, failed)
     assert isinstance(standing, Located)
     gone = [share for share in before.shares if share.values[-1] in failed]
@@ -108,7 +112,7 @@ def _replace_in(
     return named(scope.supply, in_rank_order(scope, pod_set, merged([standing, *added]), resting)), scope
 
 
-def in_rank_order(scope: Scope, pod_set: PodSet, found: Located, resting: int | None) -> Located:
+def in_rank_order(scope: PlacementScope, pod_set: PodSet, found: Located, resting: int | None) -> Located:
     """Topology order, but the last, smaller segment last. `resting` is a leaf it was known to be on."""
     tree, total = scope.supply.tree, int(found.pods.sum())
     for layer in pod_set.segments:
@@ -125,7 +129,7 @@ def in_rank_order(scope: Scope, pod_set: PodSet, found: Located, resting: int | 
 
 
 def mend(
-    scope: Scope, pod_set: PodSet, standing: Located, lost: Sequence[int], kin: Sequence[int],
+    scope: PlacementScope, pod_set: PodSet, standing: Located, lost: Sequence[int], kin: Sequence[int],
     resting: int | None = None, may_leave_out: bool = False,
 ) -> list[Located] | Misfit:  # fmt: skip
     """Place pods that a standing part of a pod set lacks; `lost` counts them by the place they had.
@@ -147,7 +151,7 @@ def mend(
     return added
 
 
-def _repaired(scope: Scope, repair: Repair) -> Located | Misfit:
+def _repaired(scope: PlacementScope, repair: Repair) -> Located | Misfit:
     answer: dict[str, Located] | Misfit | None = None
     for area in repair.areas:
         answer = place_pod_set(replace(scope, within=area), repair.pods, repair.pods.locality)
@@ -158,7 +162,7 @@ def _repaired(scope: Scope, repair: Repair) -> Located | Misfit:
 
 
 def _repairs(
-    scope: Scope, pod_set: PodSet, standing: Located, lost: Sequence[int], kin: Sequence[int],
+    scope: PlacementScope, pod_set: PodSet, standing: Located, lost: Sequence[int], kin: Sequence[int],
     resting: int | None,
 ) -> Iterator[Repair]:  # fmt: skip
     """Mend broken segments from the innermost layer outwards, then place whole new ones.
@@ -191,7 +195,7 @@ def _repairs(
 
 
 def _still_bound(
-    scope: Scope, layers: Sequence[Segment], depth: int, count: int, single: bool
+    scope: PlacementScope, layers: Sequence[Segment], depth: int, count: int, single: bool
 ) -> tuple[Segment, ...]:
     """The layers below, which still bind a part of a segment; without last segments only whole ones can."""
     below = layers[depth + 1 :]
@@ -200,7 +204,7 @@ def _still_bound(
     return tuple(below)
 
 
-def _pods_by_domain(scope: Scope, standing: Located, level: int) -> dict[int, int]:
+def _pods_by_domain(scope: PlacementScope, standing: Located, level: int) -> dict[int, int]:
     tree = scope.supply.tree
     pods: dict[int, int] = {}
     domains = tree.ancestors(tree.lowest, standing.leaves, level)
@@ -229,7 +233,7 @@ def _lacking(pods: Mapping[int, int], size: int, odd: int, missing: int, known: 
     return [(domain, lacks) for domain, lacks in broken.items() if lacks <= missing]
 
 
-def required_areas(scope: Scope, locality: Locality, kin: Sequence[int]) -> tuple[Area | None, ...]:
+def required_areas(scope: PlacementScope, locality: Locality, kin: Sequence[int]) -> tuple[Area | None, ...]:
     """The leaves below the domain that the survivors are in, if they have to stay together."""
     tree = scope.supply.tree
     if not kin or (locality.required not in tree.levels and locality.required != AUTO):

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from bayplan.model.assignment import Assignment, Misfit, Placement, Share
+from bayplan.model.assignment import Assignment, DomainAssignment, Misfit, Placement
 from bayplan.model.gang import Gang, Group, Locality, PodSet
 from bayplan.model.profile import Profile, Remainder
-from bayplan.placement.cluster.snapshot import Supply
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.domains.greedy import (
     group_locality,
     leader_and_workers,
@@ -18,12 +18,14 @@ from bayplan.placement.domains.greedy import (
     place_pod_set,
     pod_sets_of,
 )
-from bayplan.placement.domains.scope import Located, Scope, merged, scope_of
+from bayplan.placement.domains.scope import Located, PlacementScope, merged, scope_of
 from bayplan.placement.domains.scope import assignment as named
 from bayplan.placement.gang.replace import in_rank_order, mend, required_areas
 
 
-def resize(supply: Supply, gang: Gang, held: Mapping[str, Assignment], profile: Profile) -> Placement:
+def resize(
+    supply: CapacitySnapshot, gang: Gang, held: Mapping[str, Assignment], profile: Profile
+) -> Placement:
     """Place a gang whose pod sets grew or shrank: running pods keep their place."""
     scope = scope_of(supply, profile)
     found: dict[str, Assignment] = {}
@@ -37,8 +39,8 @@ def resize(supply: Supply, gang: Gang, held: Mapping[str, Assignment], profile: 
 
 
 def _resize_member(
-    scope: Scope, member: Group | PodSet, held: Mapping[str, Assignment]
-) -> tuple[dict[str, Assignment], Scope] | Misfit:
+    scope: PlacementScope, member: Group | PodSet, held: Mapping[str, Assignment]
+) -> tuple[dict[str, Assignment], PlacementScope] | Misfit:
     """Hold what stays, then place what is missing beside it; without anything to hold, place it afresh."""
     main = _main(member, held)
     if main.name not in held or _is_stale(scope, *(held.get(p.name) for p in pod_sets_of(member))):
@@ -64,8 +66,12 @@ def _resize_member(
 
 
 def _grown_with_leader(
-    scope: Scope, pair: tuple[PodSet, PodSet], locality: Locality, kept: Assignment, kin: Sequence[int]
-) -> tuple[dict[str, Assignment], Scope] | Misfit:
+    scope: PlacementScope,
+    pair: tuple[PodSet, PodSet],
+    locality: Locality,
+    kept: Assignment,
+    kin: Sequence[int],
+) -> tuple[dict[str, Assignment], PlacementScope] | Misfit:
     """Workers that grow and get a leader at the same time: both find their place together."""
     leader, workers = pair
     more = replace(workers, count=workers.count - kept.count, minimum=0)
@@ -95,8 +101,8 @@ def _main(member: Group | PodSet, held: Mapping[str, Assignment]) -> PodSet:
 
 
 def _grown(
-    scope: Scope, pod_set: PodSet, kept: Assignment | None, kin: Sequence[int]
-) -> tuple[Assignment, Scope] | Misfit:
+    scope: PlacementScope, pod_set: PodSet, kept: Assignment | None, kin: Sequence[int]
+) -> tuple[Assignment, PlacementScope] | Misfit:
     standing = Located(np.zeros(0, np.int64), np.zeros(0, np.int64))
     resting = None
     if kept is not None and kept.shares:
@@ -115,7 +121,9 @@ def _grown(
     return named(scope.supply, whole), scope
 
 
-def _afresh(scope: Scope, member: Group | PodSet) -> tuple[dict[str, Assignment], Scope] | Misfit:
+def _afresh(
+    scope: PlacementScope, member: Group | PodSet
+) -> tuple[dict[str, Assignment], PlacementScope] | Misfit:
     answer = place_member(scope, member)
     if isinstance(answer, Misfit):
         return answer
@@ -124,7 +132,7 @@ def _afresh(scope: Scope, member: Group | PodSet) -> tuple[dict[str, Assignment]
     return {name: named(scope.supply, located) for name, located in answer.items()}, scope
 
 
-def _is_stale(scope: Scope, *assignments: Assignment | None) -> bool:
+def _is_stale(scope: PlacementScope, *assignments: Assignment | None) -> bool:
     return any(
         scope.supply.leaf(share.values, usable=False) is None
         for assignment in assignments
@@ -133,7 +141,7 @@ def _is_stale(scope: Scope, *assignments: Assignment | None) -> bool:
     )
 
 
-def _standing(scope: Scope, held: Assignment) -> Located:
+def _standing(scope: PlacementScope, held: Assignment) -> Located:
     leaves = [scope.supply.leaf(share.values, usable=False) for share in held.shares]
     return Located(np.array(leaves, np.int64), np.array([share.count for share in held.shares], np.int64))
 
@@ -143,6 +151,6 @@ def _truncated(before: Assignment, count: int) -> Assignment:
     shares, left = [], count
     for share in before.shares:
         if left > 0:
-            shares.append(Share(share.values, min(share.count, left)))
+            shares.append(DomainAssignment(share.values, min(share.count, left)))
             left -= share.count
     return replace(before, shares=tuple(shares))

@@ -7,28 +7,32 @@ from dataclasses import dataclass
 import numpy as np
 
 from bayplan.model.numa import (
-    Cause,
-    Container,
+    AlignmentTarget,
+    ContainerRequest,
+    ContainerType,
     FitRule,
-    Role,
-    Scope,
-    Shortage,
+    NumaRequest,
+    TopologyManagerScope,
     Unaligned,
     ZoneRules,
-    ZoneWants,
+    ZoneShortage,
 )
 from bayplan.placement.cluster.topology_tree import Bools, Ints
-from bayplan.placement.numa.columns import NO_ZONE, ZoneColumns
+from bayplan.placement.numa.columns import NO_ZONE, NumaColumns
 from bayplan.placement.numa.resources import is_compared, is_indifferent, portions, stays
-from bayplan.placement.numa.workspace import Desk, candidates, laid_out, lowest, take
+from bayplan.placement.numa.workspace import NumaWorkspace, candidates, laid_out, lowest, take
 
 FITS, STALE = -1, -2
 USUAL = ZoneRules()
-CAUSES = {Role.INIT: Cause.INIT_CONTAINER, Role.SIDECAR: Cause.SIDECAR, Role.APP: Cause.CONTAINER}
+CAUSES = {
+    ContainerType.INIT: AlignmentTarget.INIT_CONTAINER,
+    ContainerType.SIDECAR: AlignmentTarget.SIDECAR,
+    ContainerType.APP: AlignmentTarget.CONTAINER,
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ZoneFit:
+class NumaFit:
     """By node: FITS, STALE, or which of the containers (the first is 0) finds no zone."""
 
     stopped: Ints
@@ -39,28 +43,33 @@ class ZoneFit:
         return np.equal(self.stopped, FITS)
 
 
-def aligned(columns: ZoneColumns, wants: ZoneWants, rules: ZoneRules = USUAL) -> ZoneFit:
+def aligned(columns: NumaColumns, wants: NumaRequest, rules: ZoneRules = USUAL) -> NumaFit:
     """Which nodes can align the pod. Nodes without a report, and those that take it anyway, can."""
     stopped = np.full(columns.rows, FITS, dtype=np.int64)
     if is_indifferent(wants, rules):
-        return ZoneFit(stopped)
+        return NumaFit(stopped)
     for scope, rows in asking(columns, rules):
         stopped[rows] = _first_stopped(columns, rows, wants, scope, rules)
     stopped[~columns.fresh] = STALE
-    return ZoneFit(stopped)
+    return NumaFit(stopped)
 
 
-def asking(columns: ZoneColumns, rules: ZoneRules) -> list[tuple[Scope, Ints]]:
+def asking(columns: NumaColumns, rules: ZoneRules) -> list[tuple[TopologyManagerScope, Ints]]:
     """The rows of the nodes that must align, by what they align."""
     strict = columns.reported & columns.single & columns.fresh
     if rules.fit is FitRule.PLAIN:
-        groups = [(Scope.CONTAINER, strict)]
+        groups = [(TopologyManagerScope.CONTAINER, strict)]
     else:
-        groups = [(Scope.CONTAINER, strict & ~columns.whole), (Scope.POD, strict & columns.whole)]
+        groups = [
+            (TopologyManagerScope.CONTAINER, strict & ~columns.whole),
+            (TopologyManagerScope.POD, strict & columns.whole),
+        ]
     return [(scope, np.flatnonzero(nodes)) for scope, nodes in groups if nodes.any()]
 
 
-def settle(desk: Desk, containers: tuple[Container, ...], rules: ZoneRules, *, again: bool = False) -> Ints:
+def settle(
+    desk: NumaWorkspace, containers: tuple[ContainerRequest, ...], rules: ZoneRules, *, again: bool = False
+) -> Ints:
     """Let containers take their zones one after the other; by node, the first that finds none, or FITS.
 
     If more copies are to follow, whatever runs on counts, even for a rule that compares containers alone.
@@ -71,13 +80,13 @@ def settle(desk: Desk, containers: tuple[Container, ...], rules: ZoneRules, *, a
         found = good.any(axis=0)
         stopped[~found & (stopped == FITS)] = index
         last = index == len(containers) - 1 and not again  # nobody comes after it
-        if (stays(container, rules) and not last) or (again and container.role is Role.APP):
+        if (stays(container, rules) and not last) or (again and container.role is ContainerType.APP):
             take(desk, container.requests, lowest(desk, good), found & (stopped == FITS))
     return stopped
 
 
 def _first_stopped(
-    columns: ZoneColumns, rows: Ints, wants: ZoneWants, scope: Scope, rules: ZoneRules
+    columns: NumaColumns, rows: Ints, wants: NumaRequest, scope: TopologyManagerScope, rules: ZoneRules
 ) -> Ints:
     containers = portions(wants, scope, rules)
     desk = laid_out(columns, rows, containers, wants.service, rules.fit)
@@ -85,7 +94,7 @@ def _first_stopped(
 
 
 def assumed_zones(
-    columns: ZoneColumns, row: int, wants: ZoneWants, rules: ZoneRules = USUAL
+    columns: NumaColumns, row: int, wants: NumaRequest, rules: ZoneRules = USUAL
 ) -> tuple[tuple[str, int], ...]:
     """The zone that each container would get on a node, by its name; nothing where the node does not align.
 
@@ -112,19 +121,19 @@ def assumed_zones(
     return ()
 
 
-def _lists(desk: Desk, resource: str, place: int) -> bool:
+def _lists(desk: NumaWorkspace, resource: str, place: int) -> bool:
     room = desk.rooms.get(resource)
     return room is not None and bool(room[place, 0] >= 0)
 
 
 def why_unaligned(
-    columns: ZoneColumns, row: int, node: str, wants: ZoneWants, rules: ZoneRules = USUAL
+    columns: NumaColumns, row: int, node: str, wants: NumaRequest, rules: ZoneRules = USUAL
 ) -> Unaligned | None:
     """What stands in the way on one node; None if nothing does."""
     if is_indifferent(wants, rules):
         return None
     if not columns.fresh[row]:
-        return Unaligned(node, Cause.STALE)
+        return Unaligned(node, AlignmentTarget.STALE)
     for scope, rows in asking(columns, rules):
         if row not in rows:
             continue
@@ -133,12 +142,12 @@ def why_unaligned(
         stopped = int(settle(desk, containers, rules)[0])
         if stopped == FITS:
             return None
-        cause = Cause.POD if scope is Scope.POD else CAUSES[containers[stopped].role]
+        cause = AlignmentTarget.POD if scope is TopologyManagerScope.POD else CAUSES[containers[stopped].role]
         return _told(desk, node, cause, containers[stopped])
     return None
 
 
-def _told(desk: Desk, node: str, cause: Cause, container: Container) -> Unaligned:
+def _told(desk: NumaWorkspace, node: str, cause: AlignmentTarget, container: ContainerRequest) -> Unaligned:
     """The desk is left as it was when the container found no zone, for those after it took nothing."""
     asked = tuple((name, amount) for name, amount in container.requests if amount > 0)
     missing = ""
@@ -153,7 +162,9 @@ def _told(desk: Desk, node: str, cause: Cause, container: Container) -> Unaligne
     return Unaligned(node, cause, container.name, asked, found, missing)
 
 
-def _shortage(desk: Desk, place: int, number: int, asked: tuple[tuple[str, int], ...]) -> Shortage | None:
+def _shortage(
+    desk: NumaWorkspace, place: int, number: int, asked: tuple[tuple[str, int], ...]
+) -> ZoneShortage | None:
     for resource, amount in asked:
         if candidates(desk, ((resource, amount),))[place, 0]:
             continue
@@ -161,5 +172,5 @@ def _shortage(desk: Desk, place: int, number: int, asked: tuple[tuple[str, int],
         left = None if room is None or room[place, 0] < 0 else int(room[place, 0])
         if left is not None and not is_compared(resource, desk.service, desk.rule):
             left = None
-        return Shortage(number, resource, left)
+        return ZoneShortage(number, resource, left)
     return None

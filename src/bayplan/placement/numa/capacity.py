@@ -6,21 +6,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from bayplan.model.numa import Container, FitRule, Role, ZoneRules, ZoneWants
+from bayplan.model.numa import ContainerRequest, ContainerType, FitRule, NumaRequest, ZoneRules
 from bayplan.placement.cluster.capacity import COUNT_MAX
 from bayplan.placement.cluster.topology_tree import Bools, Ints, Tree
 from bayplan.placement.numa.alignment import FITS, asking, settle
-from bayplan.placement.numa.columns import ZoneColumns
+from bayplan.placement.numa.columns import NumaColumns
 from bayplan.placement.numa.resources import is_compared, is_host_wide, is_indifferent, portions
-from bayplan.placement.numa.workspace import Desk, laid_out
+from bayplan.placement.numa.workspace import NumaWorkspace, laid_out
 
 USUAL = ZoneRules()
 TURNS_MAX = 4096  # no node runs more pods: further copies are not tried one by one
 
 
 def aligned_counts(
-    columns: ZoneColumns,
-    wants: ZoneWants,
+    columns: NumaColumns,
+    wants: NumaRequest,
     rules: ZoneRules = USUAL,
     most: int = COUNT_MAX,
     nodes: Bools | None = None,
@@ -55,8 +55,8 @@ def per_leaf(tree: Tree, counts: Ints) -> Ints:
 
 
 def with_copies(
-    columns: ZoneColumns, rows: Ints, copies: Ints, wants: ZoneWants, rules: ZoneRules = USUAL
-) -> ZoneColumns:
+    columns: NumaColumns, rows: Ints, copies: Ints, wants: NumaRequest, rules: ZoneRules = USUAL
+) -> NumaColumns:
     """The same with so many copies of a pod on some nodes, in the zones that the nodes would give them."""
     if is_indifferent(wants, rules):
         return columns
@@ -77,7 +77,9 @@ def with_copies(
     return replace(columns, available=available)
 
 
-def _copies(desk: Desk, containers: tuple[Container, ...], rules: ZoneRules, most: int) -> Ints:
+def _copies(
+    desk: NumaWorkspace, containers: tuple[ContainerRequest, ...], rules: ZoneRules, most: int
+) -> Ints:
     """Counted at once if one container decides, and otherwise copy by copy on all nodes together."""
     lasting = [one for one in containers if _lasts(one, rules) and any(amount for _, amount in one.requests)]
     passing = [one for one in containers if not _lasts(one, rules)]
@@ -92,7 +94,7 @@ def _copies(desk: Desk, containers: tuple[Container, ...], rules: ZoneRules, mos
 
 
 def _one_by_one(
-    desk: Desk, containers: tuple[Container, ...], rules: ZoneRules, bound: Ints, most: int
+    desk: NumaWorkspace, containers: tuple[ContainerRequest, ...], rules: ZoneRules, bound: Ints, most: int
 ) -> Ints:
     """Let copies settle until no node has room for one more; where nothing is ever used up, any number do."""
     counts = np.where(bound == COUNT_MAX, most, 0)
@@ -107,7 +109,7 @@ def _one_by_one(
     return counts
 
 
-def _by_zone(desk: Desk, container: Container) -> Ints:
+def _by_zone(desk: NumaWorkspace, container: ContainerRequest) -> Ints:
     """How many copies of a single container find room, over all zones; COUNT_MAX if it uses nothing up."""
     per_zone = np.full(desk.numbers.shape, COUNT_MAX, dtype=np.int64)
     for resource, amount in container.requests:
@@ -129,11 +131,13 @@ def _by_zone(desk: Desk, container: Container) -> Ints:
     return together
 
 
-def _lasts(container: Container, rules: ZoneRules) -> bool:
-    return container.role is Role.APP or (container.role is Role.SIDECAR and rules.sidecars_stay)
+def _lasts(container: ContainerRequest, rules: ZoneRules) -> bool:
+    return container.role is ContainerType.APP or (
+        container.role is ContainerType.SIDECAR and rules.sidecars_stay
+    )
 
 
-def _within(small: Container, large: Container) -> bool:
+def _within(small: ContainerRequest, large: ContainerRequest) -> bool:
     """Whether any zone with room for the large one has room for the small one, too."""
     have = dict(large.requests)
     return all(amount <= have.get(resource, 0) for resource, amount in small.requests)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bayplan.model.node import Node
-from bayplan.model.numa import ZONES_USUAL, NodeZones, Policy, Scope, Zone
+from bayplan.model.numa import ZONES_USUAL, NodeZones, TopologyManagerPolicy, TopologyManagerScope, Zone
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.numa.resources import ALWAYS_OFFERED
 
@@ -21,7 +21,7 @@ Distances = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ZoneColumns:
+class NumaColumns:
     """One row per node (the last axis). Nodes with fewer zones than others have empty places at the end."""
 
     resources: Mapping[str, int]
@@ -61,7 +61,7 @@ class ZoneColumns:
 
 def zone_columns(
     nodes: Sequence[Node], reports: Mapping[str, NodeZones], stale: Collection[str] = ()
-) -> ZoneColumns:
+) -> NumaColumns:
     """The columns of these nodes, in their order; `stale` are names of nodes whose zones nobody knows."""
     known = [reports[node.name] for node in nodes if node.name in reports]
     columns = _empty(len(nodes), _names(nodes, known), max((len(one.zones) for one in known), default=0))
@@ -71,14 +71,14 @@ def zone_columns(
     return replace(columns, layouts=tuple(layouts), ordered=_ordered(columns.numbers))
 
 
-def changed(columns: ZoneColumns, row: int, node: Node, report: NodeZones | None, fresh: bool) -> ZoneColumns:
+def changed(columns: NumaColumns, row: int, node: Node, report: NodeZones | None, fresh: bool) -> NumaColumns:
     """The same with one node as it is now. The columns given stay as they were."""
     return changed_rows(columns, [(row, node, report, fresh)])
 
 
 def changed_rows(
-    columns: ZoneColumns, now: Sequence[tuple[int, Node, NodeZones | None, bool]]
-) -> ZoneColumns:
+    columns: NumaColumns, now: Sequence[tuple[int, Node, NodeZones | None, bool]]
+) -> NumaColumns:
     """The same with some nodes as they are now: row, node, report, and whether it can be relied on."""
     found = [report for _, _, report, _ in now if report is not None]
     names = dict(columns.resources)
@@ -100,7 +100,7 @@ def changed_rows(
     return replace(wider, layouts=tuple(layouts), ordered=_ordered(wider.numbers))
 
 
-def narrowed(columns: ZoneColumns, rows: Ints) -> ZoneColumns:
+def narrowed(columns: NumaColumns, rows: Ints) -> NumaColumns:
     """Some nodes by themselves, in the order given: a copy."""
     return replace(
         columns,
@@ -117,8 +117,8 @@ def narrowed(columns: ZoneColumns, rows: Ints) -> ZoneColumns:
 
 
 def taken_everywhere(
-    columns: ZoneColumns, rows: Ints, amounts: Mapping[str, int], copies: Ints | None = None
-) -> ZoneColumns:
+    columns: NumaColumns, rows: Ints, amounts: Mapping[str, int], copies: Ints | None = None
+) -> NumaColumns:
     """The same with less room in every zone of some nodes: nobody knows yet which zone it will be.
 
     Rows are unique; `copies` is how many pods each of them gets, one if it is not said.
@@ -145,9 +145,9 @@ def _names(nodes: Iterable[Node], reports: Iterable[NodeZones]) -> dict[str, int
     return names
 
 
-def _empty(rows: int, names: Mapping[str, int], places: int) -> ZoneColumns:
+def _empty(rows: int, names: Mapping[str, int], places: int) -> NumaColumns:
     places = max(places, 1)
-    return ZoneColumns(
+    return NumaColumns(
         resources=names,
         available=np.full((len(names), places, rows), UNLISTED, dtype=np.int64),
         numbers=np.full((places, rows), NO_ZONE, dtype=np.int64),
@@ -163,7 +163,7 @@ def _empty(rows: int, names: Mapping[str, int], places: int) -> ZoneColumns:
 
 
 def _fill(
-    columns: ZoneColumns, row: int, node: Node, report: NodeZones | None, fresh: bool,
+    columns: NumaColumns, row: int, node: Node, report: NodeZones | None, fresh: bool,
     layouts: dict[Distances, int],
 ) -> None:  # fmt: skip
     columns.fresh[row], columns.reported[row] = fresh, report is not None
@@ -173,8 +173,8 @@ def _fill(
         columns.single[row] = columns.whole[row] = False
         return
     alignment = report.alignment
-    columns.single[row] = alignment.policy is Policy.SINGLE_ZONE
-    columns.whole[row] = alignment.scope is Scope.POD
+    columns.single[row] = alignment.policy is TopologyManagerPolicy.SINGLE_ZONE
+    columns.whole[row] = alignment.scope is TopologyManagerScope.POD
     columns.zones_max[row] = alignment.zones_max
     for place, zone in enumerate(report.zones):
         columns.numbers[place, row] = zone.number

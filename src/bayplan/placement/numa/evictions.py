@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from bayplan.model.numa import NodeZones, Service, Unthinkable, Zone, ZoneCare
+from bayplan.model.numa import EvictionUnknown, NodeZones, NumaStalenessPolicy, QosClass, Zone
 from bayplan.placement.numa.reports import RunningPod
 from bayplan.placement.numa.resources import asks_for_devices, is_exclusive, lasting
 
@@ -13,8 +13,8 @@ Seats = Mapping[tuple[str, str, str], int]
 
 
 def imagined(
-    report: NodeZones, victims: Collection[RunningPod], seats: Seats | None, care: ZoneCare
-) -> NodeZones | Unthinkable:
+    report: NodeZones, victims: Collection[RunningPod], seats: Seats | None, care: NumaStalenessPolicy
+) -> NodeZones | EvictionUnknown:
     """The zones to try a pod on if these pods were to leave; as they are, if that is not imagined at all."""
     if not victims or seats is None or not care.thinks_ahead:
         return report
@@ -23,22 +23,22 @@ def imagined(
 
 def without(
     report: NodeZones, victims: Collection[RunningPod], seats: Seats | None
-) -> NodeZones | Unthinkable:
+) -> NodeZones | EvictionUnknown:
     """The zones after these pods left, each giving back what it had to itself where it sat."""
     if not victims:
-        return Unthinkable.NOBODY
+        return EvictionUnknown.NOBODY
     if seats is None:
-        return Unthinkable.SEATS_UNKNOWN
+        return EvictionUnknown.SEATS_UNKNOWN
     if not seats:
-        return Unthinkable.SEATS_EMPTY
+        return EvictionUnknown.SEATS_EMPTY
     gained = freed(report, victims, seats)
     if not gained:
-        return Unthinkable.NOTHING_FREED
+        return EvictionUnknown.NOTHING_FREED
     zones = []
     for zone in report.zones:
         more = _with_more(zone, gained.get(zone.number, {}))
         if more is None:
-            return Unthinkable.TOO_MUCH_FREED
+            return EvictionUnknown.TOO_MUCH_FREED
         zones.append(more)
     return replace(report, zones=tuple(zones))
 
@@ -48,7 +48,7 @@ def freed(report: NodeZones, victims: Collection[RunningPod], seats: Seats) -> d
     listed = report.resources
     found: dict[int, dict[str, int]] = {}
     for victim in victims:
-        if victim.wants.service is not Service.GUARANTEED and not asks_for_devices(victim.wants):
+        if victim.wants.service is not QosClass.GUARANTEED and not asks_for_devices(victim.wants):
             continue
         for container in lasting(victim.wants):
             zone = seats.get((*victim.name, container.name))

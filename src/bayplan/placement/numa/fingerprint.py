@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from bayplan.model.numa import Seating
+from bayplan.model.numa import ZoneAssignment
 
 _MASK = 2**64 - 1
 _P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
@@ -33,7 +33,7 @@ def sign_of_container(namespace: str, pod: str, container: str) -> int:
 
 
 def seated(
-    seating: Seating, containers: Iterable[tuple[str, str, str]]
+    seating: ZoneAssignment, containers: Iterable[tuple[str, str, str]]
 ) -> Mapping[tuple[str, str, str], int]:
     """The zone of each container (namespace, pod, name); none if there are more or fewer than told of."""
     signs = {sign_of_container(*container): container for container in containers}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from bayplan.model.numa import NodeZones, ZoneWants
+from bayplan.model.numa import NodeZones, NumaRequest
 from bayplan.model.pod import PodKey
 from bayplan.placement.numa.evictions import Seats, freed
 from bayplan.placement.numa.reports import RunningPod
@@ -15,7 +15,7 @@ SILENT = -1
 KINDS_MAX = 65536
 
 
-class Share(NamedTuple):
+class ReleasedAmount(NamedTuple):
     """What one zone gets back of one resource, and the most that it can have of it."""
 
     resource: str
@@ -24,18 +24,18 @@ class Share(NamedTuple):
     most: int
 
 
-class Gift(NamedTuple):
+class NumaRelease(NamedTuple):
     """What a pod gives back. One that had nothing to itself, as far as known, gives nothing."""
 
-    shares: tuple[Share, ...] = ()
+    shares: tuple[ReleasedAmount, ...] = ()
     something: bool = False  # even if no zone of the report lists it
 
 
-class Gifts:
+class NumaReleases:
     """Equal gifts have one number. Whoever keeps this from one decision to the next says what changed."""
 
     def __init__(self) -> None:
-        self.numbers: dict[Gift, int] = {}
+        self.numbers: dict[NumaRelease, int] = {}
         self.by_node: dict[str, dict[PodKey, int]] = {}
 
     def forget(self, node: str) -> None:
@@ -53,18 +53,18 @@ class Gifts:
         return None if here is None else here.get(key)
 
     def number(
-        self, node: str, key: PodKey, wants: ZoneWants, report: NodeZones | None, seats: Seats | None
+        self, node: str, key: PodKey, wants: NumaRequest, report: NodeZones | None, seats: Seats | None
     ) -> int:
         """Number what a pod releases by the report of its node; SILENT if its zones are unknown."""
         number = SILENT
         if report is not None and seats is not None:
             released = freed(report, (RunningPod((key.namespace, key.name), wants),), seats)
             shares = tuple(
-                Share(resource, place, amount, zone.allocatable.get(resource, 0))
+                ReleasedAmount(resource, place, amount, zone.allocatable.get(resource, 0))
                 for place, zone in enumerate(report.zones)
                 for resource, amount in released.get(zone.number, {}).items()
                 if resource in zone.available
             )
-            number = self.numbers.setdefault(Gift(shares, bool(released)), len(self.numbers))
+            number = self.numbers.setdefault(NumaRelease(shares, bool(released)), len(self.numbers))
         self.by_node.setdefault(node, {})[key] = number
         return number

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from bayplan.model.numa import Caution, NodeZones, Whose, Zone, ZoneCare, ZoneWants
+from bayplan.model.numa import NodeZones, NumaRequest, NumaStalenessPolicy, OverReserve, Whose, Zone
 from bayplan.placement.numa.fingerprint import Name, seated, sign_of_pods
 from bayplan.placement.numa.resources import pinned_containers, whole_pod
 
@@ -14,7 +14,7 @@ Amounts = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Belief:
+class NumaView:
     """One node: its last report that was trusted, and what has happened since."""
 
     report: NodeZones | None = None
@@ -25,7 +25,7 @@ class Belief:
     binding: frozenset[str] = frozenset()  # uids of pods on their way
 
 
-NOTHING_KNOWN = Belief()
+NOTHING_KNOWN = NumaView()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +33,15 @@ class RunningPod:
     """A pod that a node's report should know of."""
 
     name: Name
-    wants: ZoneWants
+    wants: NumaRequest
 
 
-def believed(belief: Belief, care: ZoneCare) -> tuple[NodeZones | None, bool]:
+def believed(belief: NumaView, care: NumaStalenessPolicy) -> tuple[NodeZones | None, bool]:
     """The zones to work with, and whether they can be worked with at all."""
-    if care.caution is Caution.SKIP:
+    if care.caution is OverReserve.SKIP:
         return (None, False) if belief.binding else (belief.report, True)
-    if care.caution is Caution.NONE or belief.report is None:
-        return belief.report, care.caution is Caution.NONE or not belief.strangers
+    if care.caution is OverReserve.NONE or belief.report is None:
+        return belief.report, care.caution is OverReserve.NONE or not belief.strangers
     if belief.strangers:
         return None, False
     if not belief.reserved:
@@ -50,58 +50,60 @@ def believed(belief: Belief, care: ZoneCare) -> tuple[NodeZones | None, bool]:
     return replace(belief.report, zones=zones), True
 
 
-def reserving(belief: Belief, pod: Name, wants: ZoneWants, care: ZoneCare, uid: str = "") -> Belief:
+def reserving(
+    belief: NumaView, pod: Name, wants: NumaRequest, care: NumaStalenessPolicy, uid: str = ""
+) -> NumaView:
     """A pod was put there. Of a node without zones nothing need be remembered."""
-    if care.caution is Caution.SKIP:
+    if care.caution is OverReserve.SKIP:
         return replace(belief, binding=belief.binding | {uid})
-    if care.caution is Caution.NONE or belief.report is None:
+    if care.caution is OverReserve.NONE or belief.report is None:
         return belief
     amounts = dict(whole_pod(wants, sidecars_stay=True))
     return replace(belief, reserved={**belief.reserved, pod: amounts})
 
 
-def releasing(belief: Belief, pod: Name, uid: str = "") -> Belief:
+def releasing(belief: NumaView, pod: Name, uid: str = "") -> NumaView:
     """It did not come to be. A pod that ran and ended is another matter: the next report tells."""
     left = {name: amounts for name, amounts in belief.reserved.items() if name != pod}
     return replace(belief, reserved=left, binding=belief.binding - {uid})
 
 
-def bound(belief: Belief, uid: str) -> Belief:
+def bound(belief: NumaView, uid: str) -> NumaView:
     """The pod is on its node."""
     return replace(belief, binding=belief.binding - {uid})
 
 
-def refused(belief: Belief) -> Belief:
+def refused(belief: NumaView) -> NumaView:
     """The node turned a pod away."""
     return replace(belief, refusals=belief.refusals + 1)
 
 
-def visited(belief: Belief) -> Belief:
+def visited(belief: NumaView) -> NumaView:
     """Somebody else put a pod there. Without zones it does not matter."""
     return belief if belief.report is None else replace(belief, strangers=belief.strangers + 1)
 
 
-def heard(belief: Belief, report: NodeZones, care: ZoneCare) -> Belief:
+def heard(belief: NumaView, report: NodeZones, care: NumaStalenessPolicy) -> NumaView:
     """A new report came by. It is not trusted yet, unless nothing is done about late ones."""
-    if care.caution is not Caution.RESERVE or belief.report is None:
+    if care.caution is not OverReserve.RESERVE or belief.report is None:
         return replace(belief, report=report)
     if care.heed_settings and report.alignment != belief.report.alignment:
         return replace(belief, resettled=True)
     return belief
 
 
-def in_doubt(belief: Belief, care: ZoneCare) -> bool:
+def in_doubt(belief: NumaView, care: NumaStalenessPolicy) -> bool:
     """Whether a newer report may help, once its sign is right."""
     return bool(belief.refusals or belief.strangers or (care.eager and belief.reserved))
 
 
 def caught_up(
-    belief: Belief,
+    belief: NumaView,
     report: NodeZones,
     pods: Iterable[RunningPod],
-    care: ZoneCare,
+    care: NumaStalenessPolicy,
     coming: Collection[Name] = (),
-) -> Belief | None:
+) -> NumaView | None:
     """The node in a new light, if the report knows of the very pods that are there; None if it does not.
 
     A node that aligns in another way now is taken over as it is. Pods that are still coming, and which
@@ -109,11 +111,11 @@ def caught_up(
     """
     if belief.resettled or (in_doubt(belief, care) and knows(report, pods, care)):
         kept = {name: amounts for name, amounts in belief.reserved.items() if name in coming}
-        return Belief(report, kept, binding=belief.binding)
+        return NumaView(report, kept, binding=belief.binding)
     return None
 
 
-def knows(report: NodeZones, pods: Iterable[RunningPod], care: ZoneCare) -> bool:
+def knows(report: NodeZones, pods: Iterable[RunningPod], care: NumaStalenessPolicy) -> bool:
     """Whether a report counts exactly these pods."""
     if report.sign is None:
         return False
@@ -123,19 +125,19 @@ def knows(report: NodeZones, pods: Iterable[RunningPod], care: ZoneCare) -> bool
     )
 
 
-def counts_exclusive_only(report: NodeZones, care: ZoneCare) -> bool:
+def counts_exclusive_only(report: NodeZones, care: NumaStalenessPolicy) -> bool:
     """Whether a report's sign leaves out pods that have nothing to themselves."""
     return care.counted is Whose.EXCLUSIVE or (care.counted is Whose.AS_REPORTED and report.exclusive_only)
 
 
 def resynced(
-    beliefs: Mapping[str, Belief],
+    beliefs: Mapping[str, NumaView],
     reports: Mapping[str, NodeZones],
     pods: Mapping[str, Collection[RunningPod]],
-    care: ZoneCare,
+    care: NumaStalenessPolicy,
     coming: Mapping[str, Collection[Name]] = MappingProxyType({}),
     most: int | None = None,
-) -> dict[str, Belief]:
+) -> dict[str, NumaView]:
     """Every node in doubt whose report has caught up. No more than `most` are looked at, the worst first."""
     doubted = [name for name, belief in beliefs.items() if in_doubt(belief, care) or belief.resettled]
     doubted.sort(key=lambda name: (-beliefs[name].strangers, -beliefs[name].refusals, name))
@@ -149,14 +151,16 @@ def resynced(
     return found
 
 
-def is_stranger(wants: ZoneWants, listed: Collection[str], care: ZoneCare, *, ours: bool) -> bool:
+def is_stranger(
+    wants: NumaRequest, listed: Collection[str], care: NumaStalenessPolicy, *, ours: bool
+) -> bool:
     """Whether a pod on a node casts doubt on what is believed of it."""
-    if ours or care.strangers is Whose.NONE or care.caution is not Caution.RESERVE:
+    if ours or care.strangers is Whose.NONE or care.caution is not OverReserve.RESERVE:
         return False
     return care.strangers is not Whose.EXCLUSIVE or bool(pinned_containers(wants, listed))
 
 
-def counts(care: ZoneCare, *, node: str, phase: str) -> bool:
+def counts(care: NumaStalenessPolicy, *, node: str, phase: str) -> bool:
     """Whether a pod is one that a report should know of."""
     return bool(node) and (phase != "Pending" if care.starting else phase == "Running")
 

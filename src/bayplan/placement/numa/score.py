@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bayplan.model.numa import Amounts, Scope, Service, ZoneRules, ZoneScore, ZoneWants
+from bayplan.model.numa import Amounts, NumaRequest, QosClass, TopologyManagerScope, ZoneRules, ZoneScore
 from bayplan.placement.cluster.resource_fit import BEST, EXACT
 from bayplan.placement.cluster.topology_tree import Ints
-from bayplan.placement.numa.columns import NO_ZONE, ZoneColumns
+from bayplan.placement.numa.columns import NO_ZONE, NumaColumns
 from bayplan.placement.numa.resources import CPU, portions
 from bayplan.placement.numa.smallest_set import fewest_zones
 
@@ -16,14 +16,17 @@ MILLI = 1000
 USUAL = ZoneRules()
 
 
-def zone_scores(columns: ZoneColumns, wants: ZoneWants, rules: ZoneRules = USUAL) -> Ints:
+def zone_scores(columns: NumaColumns, wants: NumaRequest, rules: ZoneRules = USUAL) -> Ints:
     """By node, 0 to 100. A pod to which nothing is promised sits well anywhere."""
-    if wants.service is not Service.GUARANTEED:
+    if wants.service is not QosClass.GUARANTEED:
         return np.full(columns.rows, BEST, dtype=np.int64)
     scores = np.zeros(columns.rows, dtype=np.int64)
     fewest = rules.score is ZoneScore.FEWEST_ZONES
     heard = columns.reported & columns.fresh & (columns.single | fewest)
-    for scope, nodes in ((Scope.CONTAINER, heard & ~columns.whole), (Scope.POD, heard & columns.whole)):
+    for scope, nodes in (
+        (TopologyManagerScope.CONTAINER, heard & ~columns.whole),
+        (TopologyManagerScope.POD, heard & columns.whole),
+    ):
         rows = np.flatnonzero(nodes)
         if len(rows):
             parts = tuple(container.requests for container in portions(wants, scope, rules))
@@ -33,7 +36,7 @@ def zone_scores(columns: ZoneColumns, wants: ZoneWants, rules: ZoneRules = USUAL
     return scores
 
 
-def _mean(columns: ZoneColumns, rows: Ints, parts: tuple[Amounts, ...], rules: ZoneRules) -> Ints:
+def _mean(columns: NumaColumns, rows: Ints, parts: tuple[Amounts, ...], rules: ZoneRules) -> Ints:
     """The mean over containers, rounded down. One that asks for nothing has no say."""
     total = np.zeros(len(rows), dtype=np.int64)
     telling = [part for part in parts if part]
@@ -42,7 +45,7 @@ def _mean(columns: ZoneColumns, rows: Ints, parts: tuple[Amounts, ...], rules: Z
     return total // max(len(telling), 1)
 
 
-def _worst(columns: ZoneColumns, rows: Ints, part: Amounts, rules: ZoneRules) -> Ints:
+def _worst(columns: NumaColumns, rows: Ints, part: Amounts, rules: ZoneRules) -> Ints:
     """The least of the zones' scores: nobody knows which one the node will take. Zeros are no candidates."""
     if rules.score is ZoneScore.BALANCED:
         scores = _balanced(columns, rows, part)
@@ -54,7 +57,7 @@ def _worst(columns: ZoneColumns, rows: Ints, part: Amounts, rules: ZoneRules) ->
     return np.where(least > BEST, 0, least)
 
 
-def _room(columns: ZoneColumns, rows: Ints, resource: str) -> Ints:
+def _room(columns: NumaColumns, rows: Ints, resource: str) -> Ints:
     """What zones have; nothing where it is not listed."""
     room = columns.room(resource)
     if room is None:
@@ -71,7 +74,7 @@ def _asked(resource: str, amount: int) -> int:
     return -(-amount // MILLI) if resource == CPU else amount
 
 
-def _allocated(columns: ZoneColumns, rows: Ints, part: Amounts, rules: ZoneRules) -> Ints:
+def _allocated(columns: NumaColumns, rows: Ints, part: Amounts, rules: ZoneRules) -> Ints:
     """The share that would be left, or used, weighted. Whether there is room at all is compared exactly."""
     total = np.zeros((columns.places, len(rows)), dtype=np.int64)
     weights = 0
@@ -98,7 +101,7 @@ def _hundredths(part: Ints | np.int64, whole: Ints) -> Ints:
     return part * BEST // divisor
 
 
-def _balanced(columns: ZoneColumns, rows: Ints, part: Amounts) -> Ints:
+def _balanced(columns: NumaColumns, rows: Ints, part: Amounts) -> Ints:
     """How alike the shares are that would be used: one minus their variance."""
     shares = []
     beyond = np.zeros((columns.places, len(rows)), dtype=bool)

@@ -10,7 +10,7 @@ import numpy as np
 
 from bayplan.model.numa import Amounts
 from bayplan.placement.cluster.topology_tree import Bools, Ints
-from bayplan.placement.numa.columns import FAR, NO_ZONE, Distances, ZoneColumns
+from bayplan.placement.numa.columns import FAR, NO_ZONE, Distances, NumaColumns
 
 BEST = 100
 NEVER = 2**62
@@ -18,14 +18,14 @@ SETS_MAX = 20_000  # beyond that many sets of zones of one size, the first that 
 CELLS_MAX = 1 << 22  # entries of a working array; more nodes are taken in turns
 
 
-def fewest_zones(columns: ZoneColumns, rows: Ints, parts: tuple[Amounts, ...]) -> Ints:
+def fewest_zones(columns: NumaColumns, rows: Ints, parts: tuple[Amounts, ...]) -> Ints:
     """The score of some nodes: the fewer zones the widest container needs the better, and the nearer."""
     turn = max(CELLS_MAX // (columns.places * min(SETS_MAX, 1 << min(columns.places, 14))), 64)
     found = [_fewest(columns, rows[at : at + turn], parts) for at in range(0, len(rows), turn)]
     return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
 
 
-def _fewest(columns: ZoneColumns, rows: Ints, parts: tuple[Amounts, ...]) -> Ints:
+def _fewest(columns: NumaColumns, rows: Ints, parts: tuple[Amounts, ...]) -> Ints:
     names = {name for part in parts for name, _ in part}
     rooms = {name: room[:, rows] for name in names if (room := columns.room(name)) is not None}
     widest = np.zeros(len(rows), dtype=np.int64)
@@ -63,7 +63,7 @@ def lists_any(rooms: dict[str, Ints], part: Amounts, rows: int) -> Bools:
 
 
 def needed(
-    columns: ZoneColumns, rows: Ints, rooms: dict[str, Ints], part: Amounts, concerned: Bools
+    columns: NumaColumns, rows: Ints, rooms: dict[str, Ints], part: Amounts, concerned: Bools
 ) -> tuple[Bools, Bools]:
     """Zone by node, the smallest set that holds the part, the nearest of those; and whether none is nearer.
 

@@ -7,19 +7,27 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bayplan.model.numa import Cause, NodeZones, Role, Unaligned, ZoneCare, ZoneRules, ZoneWants
+from bayplan.model.numa import (
+    AlignmentTarget,
+    ContainerType,
+    NodeZones,
+    NumaRequest,
+    NumaStalenessPolicy,
+    Unaligned,
+    ZoneRules,
+)
 from bayplan.model.pod import PodKey
-from bayplan.model.pod_spec import Shape
+from bayplan.model.pod_spec import PodSignature
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.numa.alignment import CAUSES, FITS, STALE, USUAL, aligned, why_unaligned
 from bayplan.placement.numa.capacity import aligned_counts
-from bayplan.placement.numa.columns import ZoneColumns, narrowed
+from bayplan.placement.numa.columns import NumaColumns, narrowed
 from bayplan.placement.numa.evictions import Seats
-from bayplan.placement.numa.releases import Gifts
+from bayplan.placement.numa.releases import NumaReleases
 from bayplan.placement.numa.resources import is_indifferent
 from bayplan.placement.numa.score import zone_scores
 
-CARELESS = ZoneCare()
+CARELESS = NumaStalenessPolicy()
 
 
 def _nobody_knows(node: str) -> Seats | None:
@@ -27,22 +35,24 @@ def _nobody_knows(node: str) -> Seats | None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ZoneGround:
+class NumaSnapshot:
     """The zones of all nodes at one moment; rows as on the ground."""
 
-    columns: ZoneColumns
+    columns: NumaColumns
     rules: ZoneRules = USUAL
-    care: ZoneCare = CARELESS
+    care: NumaStalenessPolicy = CARELESS
     believed: Mapping[str, NodeZones] = field(default_factory=dict)  # by node, what the columns are made of
     seats: Callable[[str], Seats | None] = _nobody_knows  # by node, which zones pods sit in
-    gifts: Gifts = field(default_factory=Gifts)  # what pods would give back, as far as anybody asked
-    beside: Callable[[ZoneWants], ZoneColumns] | None = None  # as they are to pods that ask for this
+    gifts: NumaReleases = field(
+        default_factory=NumaReleases
+    )  # what pods would give back, as far as anybody asked
+    beside: Callable[[NumaRequest], NumaColumns] | None = None  # as they are to pods that ask for this
 
-    def columns_for(self, wants: ZoneWants) -> ZoneColumns:
+    def columns_for(self, wants: NumaRequest) -> NumaColumns:
         """The zones as such a pod finds them."""
         return self.columns if self.beside is None else self.beside(wants)
 
-    def gift_number(self, node: str, key: PodKey, wants: ZoneWants) -> int:
+    def gift_number(self, node: str, key: PodKey, wants: NumaRequest) -> int:
         """The number of what a pod that runs on a node would release; SILENT if that is unknown."""
         known = self.gifts.known(node, key)
         if known is not None:
@@ -52,47 +62,50 @@ class ZoneGround:
         return self.gifts.number(node, key, wants, report, seats)
 
 
-def minds(zones: ZoneGround | None, shape: Shape) -> ZoneWants | None:
+def minds(zones: NumaSnapshot | None, shape: PodSignature) -> NumaRequest | None:
     """What a pod asks of zones, if there are any that it has to care about."""
     if zones is None or shape.zones is None or is_indifferent(shape.zones, zones.rules):
         return None
     return shape.zones
 
 
-def few(zones: ZoneGround, wants: ZoneWants, rows: Ints) -> ZoneGround:
+def few(zones: NumaSnapshot, wants: NumaRequest, rows: Ints) -> NumaSnapshot:
     """Some rows by themselves, as a pod finds them that asks for this."""
-    return ZoneGround(narrowed(zones.columns_for(wants), rows), zones.rules, zones.care)
+    return NumaSnapshot(narrowed(zones.columns_for(wants), rows), zones.rules, zones.care)
 
 
-def unaligned(zones: ZoneGround, wants: ZoneWants) -> dict[Cause, Bools]:
+def unaligned(zones: NumaSnapshot, wants: NumaRequest) -> dict[AlignmentTarget, Bools]:
     """The nodes that cannot align a pod, by what stands in the way."""
     stopped = aligned(zones.columns_for(wants), wants, zones.rules).stopped
     if not (stopped != FITS).any():
         return {}
-    found = {Cause.STALE: stopped == STALE, Cause.POD: zones.columns.whole & (stopped >= 0)}
+    found = {
+        AlignmentTarget.STALE: stopped == STALE,
+        AlignmentTarget.POD: zones.columns.whole & (stopped >= 0),
+    }
     parts = stopped >= 0
     if zones.rules.fit is not zones.rules.fit.PLAIN:
         parts &= ~zones.columns.whole
         roles = [container.role for container in wants.containers]
     else:
-        del found[Cause.POD]
-        roles = [container.role for container in wants.containers if container.role is Role.APP]
+        del found[AlignmentTarget.POD]
+        roles = [container.role for container in wants.containers if container.role is ContainerType.APP]
     for role, cause in CAUSES.items():
         numbers = [at for at, one in enumerate(roles) if one is role]
         found[cause] = parts & np.isin(stopped, numbers)
     return {cause: where for cause, where in found.items() if where.any()}
 
 
-def example(zones: ZoneGround, wants: ZoneWants, node: str, row: int) -> Unaligned | None:
+def example(zones: NumaSnapshot, wants: NumaRequest, node: str, row: int) -> Unaligned | None:
     """What exactly one node lacks."""
     return why_unaligned(zones.columns_for(wants), row, node, wants, zones.rules)
 
 
-def copies_of(zones: ZoneGround, wants: ZoneWants, most: int, nodes: Bools | None = None) -> Ints:
+def copies_of(zones: NumaSnapshot, wants: NumaRequest, most: int, nodes: Bools | None = None) -> Ints:
     """By node, how many such pods it can align, as far as zones have a say."""
     return aligned_counts(zones.columns_for(wants), wants, zones.rules, most, nodes)
 
 
-def scored(zones: ZoneGround, wants: ZoneWants) -> Ints:
+def scored(zones: NumaSnapshot, wants: NumaRequest) -> Ints:
     """By node, how well such a pod would sit in its zones."""
     return zone_scores(zones.columns_for(wants), wants, zones.rules)

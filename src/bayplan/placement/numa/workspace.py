@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bayplan.model.numa import Amounts, Container, FitRule, Service
+from bayplan.model.numa import Amounts, ContainerRequest, FitRule, QosClass
 from bayplan.placement.cluster.topology_tree import Bools, Ints
-from bayplan.placement.numa.columns import NO_ZONE, ZoneColumns
+from bayplan.placement.numa.columns import NO_ZONE, NumaColumns
 from bayplan.placement.numa.resources import is_compared, is_host_wide
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Desk:
+class NumaWorkspace:
     """A working copy of what some containers ask for, on some nodes. Only `take` writes to it."""
 
     rows: Ints  # of the nodes, in the columns
@@ -22,12 +22,12 @@ class Desk:
     offers: dict[str, Bools | None]  # the nodes that have some; None: all of them
     numbers: Ints
     ordered: bool
-    service: Service
+    service: QosClass
     rule: FitRule
 
-    def narrowed(self, keep: Bools) -> Desk:
+    def narrowed(self, keep: Bools) -> NumaWorkspace:
         """The same with fewer nodes."""
-        return Desk(
+        return NumaWorkspace(
             self.rows[keep],
             {name: room[:, keep] for name, room in self.rooms.items()},
             {name: None if nodes is None else nodes[keep] for name, nodes in self.offers.items()},
@@ -39,8 +39,8 @@ class Desk:
 
 
 def laid_out(
-    columns: ZoneColumns, rows: Ints, containers: Iterable[Container], service: Service, rule: FitRule
-) -> Desk:
+    columns: NumaColumns, rows: Ints, containers: Iterable[ContainerRequest], service: QosClass, rule: FitRule
+) -> NumaWorkspace:
     """A desk with all that these containers name."""
     rooms: dict[str, Ints] = {}
     offers: dict[str, Bools | None] = {}
@@ -52,10 +52,10 @@ def laid_out(
         offered = columns.offered(resource)[rows]
         offers[resource] = None if offered.all() else offered
     numbers = columns.numbers if everyone else columns.numbers[:, rows]
-    return Desk(rows, rooms, offers, numbers, columns.ordered, service, rule)
+    return NumaWorkspace(rows, rooms, offers, numbers, columns.ordered, service, rule)
 
 
-def candidates(desk: Desk, requests: Amounts) -> Bools:
+def candidates(desk: NumaWorkspace, requests: Amounts) -> Bools:
     """Zone by node: whether the zone has room for all of it. What no zone lists may be the whole node's."""
     good = np.ones(desk.numbers.shape, dtype=bool)
     for resource, amount in requests:
@@ -71,7 +71,7 @@ def candidates(desk: Desk, requests: Amounts) -> Bools:
     return good
 
 
-def _has_room(desk: Desk, resource: str, amount: int) -> Bools:
+def _has_room(desk: NumaWorkspace, resource: str, amount: int) -> Bools:
     room = desk.rooms.get(resource)
     host_wide = desk.rule is FitRule.STRICT and is_host_wide(resource)
     if room is None:
@@ -84,7 +84,7 @@ def _has_room(desk: Desk, resource: str, amount: int) -> Bools:
     return fits
 
 
-def lowest(desk: Desk, good: Bools) -> Ints:
+def lowest(desk: NumaWorkspace, good: Bools) -> Ints:
     """The place of the candidate with the lowest number, by node: the one a node would take."""
     if desk.ordered:
         first: Ints = good.argmax(axis=0)
@@ -93,7 +93,7 @@ def lowest(desk: Desk, good: Bools) -> Ints:
     return least
 
 
-def take(desk: Desk, requests: Amounts, places: Ints, nodes: Bools) -> None:
+def take(desk: NumaWorkspace, requests: Amounts, places: Ints, nodes: Bools) -> None:
     """Take a container's share out of one zone of each of these nodes: of what is compared at all."""
     at = np.flatnonzero(nodes)
     zones = places[at]

@@ -11,48 +11,48 @@ from typing import Any
 import numpy as np
 
 from bayplan.model.pod import PodKey
-from bayplan.model.pod_spec import Shape
+from bayplan.model.pod_spec import PodSignature
 from bayplan.model.watchdog import Watchdog
 from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.topology_tree import Bools, Ints
-from bayplan.placement.filters.pipeline import Scene, Verdict, judge
-from bayplan.placement.overlay.numa_overlay import FloorZones
+from bayplan.placement.filters.pipeline import FilterInput, FilterResult, judge
+from bayplan.placement.overlay.numa_overlay import NumaOverlay
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Step:
+class OverlayStep:
     """Equal pods that came to rows or left them. A row that is ABSENT: a node that is not known."""
 
     comes: bool
-    shape: Shape
+    shape: PodSignature
     leaving: bool
     keys: tuple[PodKey, ...]
     slots: tuple[int, ...]
     rows: Ints
-    own: tuple[Shape, ...] = ()  # by key, if they have labels of their own that nobody looks at
+    own: tuple[PodSignature, ...] = ()  # by key, if they have labels of their own that nobody looks at
 
 
-class Floor:
+class NodeOverlay:
     """The index of the scene is changed in place, so whoever opens a floor closes it.
 
     `with Floor(scene) as floor:` does. What is free is its own copy, and always as the steps so far left it.
     """
 
-    def __init__(self, scene: Scene, watchdog: Watchdog | None = None) -> None:
+    def __init__(self, scene: FilterInput, watchdog: Watchdog | None = None) -> None:
         self.watchdog = watchdog or Watchdog()  # asked before each step: no search goes on without them
         self.before = scene.ground.free
-        self.zones = None if scene.zones is None else FloorZones(scene.zones, _names(scene))
+        self.zones = None if scene.zones is None else NumaOverlay(scene.zones, _names(scene))
         self.scene = replace(
             scene,
             ground=replace(scene.ground, free=self.before.copy(), memory={}),
             zones=None if self.zones is None else self.zones.ground,
         )
-        self.steps: list[Step] = []
+        self.steps: list[OverlayStep] = []
         self.versions: list[int] = []  # of the index, before each step
         self.touched: list[Ints] = []  # rows, in the order in which anything happened there; never shortened
         self.remembered: dict[Hashable, Any] = {}  # for those who choose nodes
 
-    def __enter__(self) -> Floor:
+    def __enter__(self) -> NodeOverlay:
         return self
 
     def __exit__(
@@ -92,17 +92,21 @@ class Floor:
 
     # ── what is tried ──────────────────────────────────────────────────────────────────────────────
 
-    def judge(self, shape: Shape) -> Verdict:
+    def judge(self, shape: PodSignature) -> FilterResult:
         """Hold a pod against all nodes as they are now."""
         self.watchdog.check()
         return judge(self.scene, shape)
 
-    def seat(self, key: PodKey, shape: Shape, row: int) -> None:
+    def seat(self, key: PodKey, shape: PodSignature, row: int) -> None:
         """Put a pod there, whether it fits or not. It is nowhere yet."""
         self.seat_many(shape, (key,), (row,))
 
     def seat_many(
-        self, shape: Shape, keys: Sequence[PodKey], rows: Sequence[int] | Ints, own: Sequence[Shape] = ()
+        self,
+        shape: PodSignature,
+        keys: Sequence[PodKey],
+        rows: Sequence[int] | Ints,
+        own: Sequence[PodSignature] = (),
     ) -> None:
         """Put equal pods there, one per row given; a row may be given often.
 
@@ -112,7 +116,7 @@ class Floor:
             return
         at = np.asarray(rows, dtype=np.int64)
         slots = tuple(self.scene.ground.land.slots[at].tolist())
-        self._do(Step(True, shape, False, tuple(keys), slots, at, tuple(own)))
+        self._do(OverlayStep(True, shape, False, tuple(keys), slots, at, tuple(own)))
 
     def lift(self, key: PodKey) -> None:
         """A pod leaves, whether it ran or was seated here; one that is nowhere already left."""
@@ -121,14 +125,14 @@ class Floor:
     def lift_many(self, keys: Iterable[PodKey]) -> None:
         """Pods leave."""
         pods = self.scene.index.pods
-        alike: dict[tuple[Shape, bool], list[PodKey]] = {}
+        alike: dict[tuple[PodSignature, bool], list[PodKey]] = {}
         for key in dict.fromkeys(keys):
             running = pods.get(key)
             if running is not None:
                 alike.setdefault((running.shape, running.leaving), []).append(key)
         for (shape, leaving), same in alike.items():
             slots = tuple(pods[key].node for key in same)
-            self._do(Step(False, shape, leaving, tuple(same), slots, self._rows_of(np.array(slots))))
+            self._do(OverlayStep(False, shape, leaving, tuple(same), slots, self._rows_of(np.array(slots))))
 
     def put_back(self, keys: Iterable[PodKey]) -> None:
         """Pods that were lifted (and not undone since) are where they were before. Others are let be."""
@@ -139,7 +143,7 @@ class Floor:
                 wanted.difference_update(step.keys)
                 keys_of, slots = tuple(step.keys[at] for at in found), tuple(step.slots[at] for at in found)
                 own = tuple(step.own[at] for at in found) if step.own else ()
-                self._do(Step(True, step.shape, step.leaving, keys_of, slots, step.rows[found], own))
+                self._do(OverlayStep(True, step.shape, step.leaving, keys_of, slots, step.rows[found], own))
 
     def mark(self) -> int:
         """A moment to come back to."""
@@ -168,19 +172,19 @@ class Floor:
         finally:
             self._take_turns(self.zones, in_order=False)
 
-    def _take_turns(self, zones: FloorZones, *, in_order: bool) -> None:
+    def _take_turns(self, zones: NumaOverlay, *, in_order: bool) -> None:
         """What was known of nodes holds no more."""
         self.scene.ground.memory.clear()
         self.remembered.clear()
         zones.take_turns(in_order)
 
-    def _do(self, step: Step) -> None:
+    def _do(self, step: OverlayStep) -> None:
         self.watchdog.check()
         self.versions.append(self.scene.index.version)
         self._apply(step, undone=False)
         self.steps.append(step)
 
-    def _apply(self, step: Step, *, undone: bool) -> None:
+    def _apply(self, step: OverlayStep, *, undone: bool) -> None:
         index, ground = self.scene.index, self.scene.ground
         comes = step.comes != undone
         index.damaged = True  # unless it comes to its end
@@ -209,7 +213,7 @@ class Floor:
         return np.where(inside, rows[np.where(inside, slots, 0)], ABSENT) if len(rows) else slots * 0 + ABSENT
 
 
-def _names(scene: Scene) -> list[str]:
+def _names(scene: FilterInput) -> list[str]:
     """The nodes, row by row."""
     land = scene.ground.land
     return land.remember("names", lambda: [node.name for node in land.table.nodes])

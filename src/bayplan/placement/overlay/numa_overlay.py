@@ -13,40 +13,40 @@ from dataclasses import replace
 
 import numpy as np
 
-from bayplan.model.numa import NodeZones, ZoneWants
+from bayplan.model.numa import NodeZones, NumaRequest
 from bayplan.model.pod import PodKey
-from bayplan.model.pod_spec import Shape
+from bayplan.model.pod_spec import PodSignature
 from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.topology_tree import Ints
 from bayplan.placement.numa.alignment import assumed_zones
 from bayplan.placement.numa.capacity import aligned_counts, with_copies
-from bayplan.placement.numa.columns import ZoneColumns, narrowed, taken_everywhere
+from bayplan.placement.numa.columns import NumaColumns, narrowed, taken_everywhere
 from bayplan.placement.numa.evictions import Seats, imagined
 from bayplan.placement.numa.reports import RunningPod
 from bayplan.placement.numa.resources import whole_pod
-from bayplan.placement.numa.snapshot import ZoneGround, minds
+from bayplan.placement.numa.snapshot import NumaSnapshot, minds
 
 VIEWS_MAX = 4
 AT_FIRST, ONE = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
 
 
-class FloorZones:
+class NumaOverlay:
     """What zones hold follows from who was seated on a node and who left it, so that undoing is exact."""
 
-    def __init__(self, ground: ZoneGround, nodes: Sequence[str]) -> None:
+    def __init__(self, ground: NumaSnapshot, nodes: Sequence[str]) -> None:
         self.nodes = nodes
         self.before = ground.columns
         columns = replace(self.before, available=self.before.available.copy(), fresh=self.before.fresh.copy())
         self.ground = replace(ground, columns=columns, beside=self.found_by)
-        self.views: dict[ZoneWants, ZoneColumns] = {}  # as equals find it, for those who asked last
+        self.views: dict[NumaRequest, NumaColumns] = {}  # as equals find it, for those who asked last
         self.seated: set[PodKey] = set()  # who came while the decision was made
-        self.tenants: dict[int, Counter[ZoneWants]] = {}  # what they ask for, by row
+        self.tenants: dict[int, Counter[NumaRequest]] = {}  # what they ask for, by row
         self.in_order = False  # pods come as they were seated
-        self.left: dict[int, dict[PodKey, ZoneWants]] = {}  # who ran there and was made to go
+        self.left: dict[int, dict[PodKey, NumaRequest]] = {}  # who ran there and was made to go
         self.seats: dict[str, Seats | None] = {}  # by node, as far as anybody asked
         self.thought: dict[tuple[int, frozenset[PodKey]], Ints | None] = {}  # rows without some of their pods
 
-    def step(self, shape: Shape, keys: Sequence[PodKey], rows: Ints, *, comes: bool) -> None:
+    def step(self, shape: PodSignature, keys: Sequence[PodKey], rows: Ints, *, comes: bool) -> None:
         """Pods came to rows, or left them; said the other way round it is undone."""
         wants = minds(self.ground, shape)
         if wants is None:
@@ -60,10 +60,12 @@ class FloorZones:
                 self._leave(key, row, wants)
         self._work_out(np.unique(rows[rows != ABSENT]))
 
-    def meant(self, seats: Iterable[tuple[PodKey, Shape, int]]) -> dict[PodKey, tuple[tuple[str, int], ...]]:
+    def meant(
+        self, seats: Iterable[tuple[PodKey, PodSignature, int]]
+    ) -> dict[PodKey, tuple[tuple[str, int], ...]]:
         """The zones that equal pods on a node get one after the other; of mixed company nobody can tell."""
         found = {}
-        rooms: dict[int, ZoneColumns] = {}
+        rooms: dict[int, NumaColumns] = {}
         for key, shape, row in seats:
             wants = minds(self.ground, shape)
             if wants is None or len(self.tenants.get(row, ())) != 1:
@@ -76,7 +78,7 @@ class FloorZones:
                 rooms[row] = with_copies(rooms[row], AT_FIRST, ONE, wants, self.ground.rules)
         return found
 
-    def _come(self, key: PodKey, row: int, wants: ZoneWants) -> None:
+    def _come(self, key: PodKey, row: int, wants: NumaRequest) -> None:
         gone = self.left.get(row, {})
         if key in gone:
             del gone[key]
@@ -84,7 +86,7 @@ class FloorZones:
         self.seated.add(key)
         self.tenants.setdefault(row, Counter())[wants] += 1
 
-    def _leave(self, key: PodKey, row: int, wants: ZoneWants) -> None:
+    def _leave(self, key: PodKey, row: int, wants: NumaRequest) -> None:
         if key not in self.seated:
             self.left.setdefault(row, {})[key] = wants
             return
@@ -94,7 +96,7 @@ class FloorZones:
         if not tenants[wants]:
             del tenants[wants]
 
-    def take_in(self, others: FloorZones) -> None:
+    def take_in(self, others: NumaOverlay) -> None:
         """Those who were seated elsewhere while the decision was made are here, too."""
         self.seated = set(others.seated)
         self.tenants = {row: Counter(tenants) for row, tenants in others.tenants.items() if tenants}
@@ -106,13 +108,13 @@ class FloorZones:
             return
         part = self._without_those_who_left(narrowed(self.before, rows), rows)
         if self.in_order:
-            here: list[Mapping[ZoneWants, int]] = [self.tenants.get(row, {}) for row in rows.tolist()]
+            here: list[Mapping[NumaRequest, int]] = [self.tenants.get(row, {}) for row in rows.tolist()]
             _put(self.ground.columns, rows, self._one_after_the_other(part, here))
             return
-        taken: dict[ZoneWants, list[tuple[int, int]]] = {}
-        alone: dict[ZoneWants, list[tuple[int, int]]] = {}
+        taken: dict[NumaRequest, list[tuple[int, int]]] = {}
+        alone: dict[NumaRequest, list[tuple[int, int]]] = {}
         for at, row in enumerate(rows.tolist()):
-            tenants: Mapping[ZoneWants, int] = self.tenants.get(row, {})
+            tenants: Mapping[NumaRequest, int] = self.tenants.get(row, {})
             for wants, count in tenants.items():
                 taken.setdefault(wants, []).append((at, count))
                 if len(tenants) == 1:
@@ -135,11 +137,11 @@ class FloorZones:
         self._work_out(np.array(sorted(self.tenants), dtype=np.int64))
 
     def _one_after_the_other(
-        self, part: ZoneColumns, by_row: Sequence[Mapping[ZoneWants, int]]
-    ) -> ZoneColumns:
+        self, part: NumaColumns, by_row: Sequence[Mapping[NumaRequest, int]]
+    ) -> NumaColumns:
         tenants = [list(here.items()) for here in by_row]
         for turn in range(max(map(len, tenants))):
-            alike: dict[ZoneWants, list[tuple[int, int]]] = {}
+            alike: dict[NumaRequest, list[tuple[int, int]]] = {}
             for at, here in enumerate(tenants):
                 if turn < len(here):
                     alike.setdefault(here[turn][0], []).append((at, here[turn][1]))
@@ -148,7 +150,7 @@ class FloorZones:
                 part = with_copies(part, where, counts, wants, self.ground.rules)
         return part
 
-    def found_by(self, wants: ZoneWants) -> ZoneColumns:
+    def found_by(self, wants: NumaRequest) -> NumaColumns:
         """The zones as such a pod finds them: it knows what its equals take."""
         if self.in_order:
             return self.ground.columns
@@ -169,12 +171,12 @@ class FloorZones:
         self.views[wants] = view
         return view
 
-    def found_after(self, wants: ZoneWants, rows: Ints, more: Ints) -> ZoneColumns:
+    def found_after(self, wants: NumaRequest, rows: Ints, more: Ints) -> NumaColumns:
         """Some rows as such a pod finds them once so many equals more came to each; a row may come often."""
         part = self._without_those_who_left(narrowed(self.before, rows), rows)
         return self.found_in(part, wants, rows, more)
 
-    def found_in(self, part: ZoneColumns, wants: ZoneWants, rows: Ints, more: Ints) -> ZoneColumns:
+    def found_in(self, part: NumaColumns, wants: NumaRequest, rows: Ints, more: Ints) -> NumaColumns:
         """The same if these rows had been like that before anybody was seated."""
         if self.in_order:
             tenants = [Counter(self.tenants.get(row, ())) for row in rows.tolist()]
@@ -183,7 +185,7 @@ class FloorZones:
             return self._one_after_the_other(part, tenants)
         equals, crowded = more.copy(), part
         mixed: list[int] = []
-        taken: dict[ZoneWants, list[tuple[int, int]]] = {}
+        taken: dict[NumaRequest, list[tuple[int, int]]] = {}
         inhabited = np.isin(rows, np.fromiter(self.tenants, np.int64)) if self.tenants else rows < 0
         for at in np.flatnonzero(inhabited).tolist():
             tenants_here = self.tenants[int(rows[at])]
@@ -206,8 +208,8 @@ class FloorZones:
         return crowded
 
     def _with_equals(
-        self, part: ZoneColumns, crowded: ZoneColumns, wants: ZoneWants, equals: Ints
-    ) -> ZoneColumns:
+        self, part: NumaColumns, crowded: NumaColumns, wants: NumaRequest, equals: Ints
+    ) -> NumaColumns:
         """Some rows of a part with equal pods in their zones. Where they do not fit, it is as for all."""
         rules, (at, counts) = self.ground.rules, equals.T
         few = narrowed(part, at)
@@ -216,7 +218,7 @@ class FloorZones:
         filled.available[:, :, ~fits] = crowded.available[:, :, at[~fits]]
         return filled
 
-    def _without_those_who_left(self, part: ZoneColumns, rows: Ints) -> ZoneColumns:
+    def _without_those_who_left(self, part: NumaColumns, rows: Ints) -> NumaColumns:
         """They give back what they had to themselves, as far as anybody knows where that was."""
         if not self.left or not self.ground.care.thinks_ahead:
             return part
@@ -234,7 +236,7 @@ class FloorZones:
                 part.available[:, :, at] = found
         return part
 
-    def _imagined(self, row: int, gone: Mapping[PodKey, ZoneWants]) -> Ints | None:
+    def _imagined(self, row: int, gone: Mapping[PodKey, NumaRequest]) -> Ints | None:
         """What a row's zones hold without some pods; None if that cannot be said."""
         name, available = self.nodes[row], self.before.available[:, :, row]
         report = self.ground.believed.get(name)
@@ -253,9 +255,9 @@ class FloorZones:
         return available
 
 
-def _put(columns: ZoneColumns, rows: Ints, part: ZoneColumns) -> None:
+def _put(columns: NumaColumns, rows: Ints, part: NumaColumns) -> None:
     columns.available[:, :, rows], columns.fresh[rows] = part.available, part.fresh
 
 
-def _pessimistic(part: ZoneColumns, at: Ints, counts: Ints, wants: ZoneWants) -> ZoneColumns:
+def _pessimistic(part: NumaColumns, at: Ints, counts: Ints, wants: NumaRequest) -> NumaColumns:
     return taken_everywhere(part, at, dict(whole_pod(wants, sidecars_stay=True)), counts)

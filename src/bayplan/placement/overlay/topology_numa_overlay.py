@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from bayplan.model.numa import ZoneRules, ZoneWants
+from bayplan.model.numa import NumaRequest, ZoneRules
 from bayplan.placement.cluster.topology_tree import Ints
 from bayplan.placement.numa.capacity import aligned_counts, with_copies
-from bayplan.placement.numa.columns import ZoneColumns, narrowed
+from bayplan.placement.numa.columns import NumaColumns, narrowed
 from bayplan.placement.numa.evictions import Seats
 from bayplan.placement.numa.fingerprint import Name
 from bayplan.placement.numa.resources import is_exclusive, is_indifferent, lasting
@@ -26,44 +26,44 @@ Key = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Lodger:
+class PendingPods:
     """Equal pods of one gang on one node: so many that the report does not count yet, and the others."""
 
-    wants: ZoneWants
+    wants: NumaRequest
     coming: int
     running: tuple[Name, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ZoneStock:
+class NumaStock:
     """The zones under one topology, rows as in its tree, and the gangs that have pods there."""
 
-    reported: ZoneColumns  # less what pods of no gang take that reports do not count yet
-    whole: Callable[[], ZoneColumns]  # the same zones with nobody in them
+    reported: NumaColumns  # less what pods of no gang take that reports do not count yet
+    whole: Callable[[], NumaColumns]  # the same zones with nobody in them
     names: Sequence[str]  # of nodes, by row
-    lodgers: Mapping[int, Mapping[Key, Lodger]]  # by row, in the order in which they came
+    lodgers: Mapping[int, Mapping[Key, PendingPods]]  # by row, in the order in which they came
     seats: Callable[[str], Seats | None]  # by node, the zones of containers, if anybody says
     memory: dict[object, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Move:
+class PodMove:
     """Pods that come to rows, or leave them if `times` is negative."""
 
     times: int
     key: Key
-    wants: ZoneWants
+    wants: NumaRequest
     rows: Ints
     pods: Ints
 
 
-class ZoneRooms:
+class TopologyNumaOverlay:
     """Zones by topology, with what is tried in one decision."""
 
-    def __init__(self, stocks: Mapping[str, ZoneStock], rules: ZoneRules) -> None:
+    def __init__(self, stocks: Mapping[str, NumaStock], rules: ZoneRules) -> None:
         self.stocks, self.rules = stocks, rules
 
-    def after(self, topology: str, moves: Iterable[Move]) -> ZoneColumns | None:
+    def after(self, topology: str, moves: Iterable[PodMove]) -> NumaColumns | None:
         """The zones after these moves; None if no node under the topology tells of any."""
         stock = self.stocks.get(topology)
         if stock is None:
@@ -81,7 +81,7 @@ class ZoneRooms:
                 part = with_copies(part, at, move.pods * move.times, move.wants, self.rules)
         return _joined(settled, rows, part)
 
-    def empty(self, topology: str) -> ZoneColumns | None:
+    def empty(self, topology: str) -> NumaColumns | None:
         """The zones as they would be without any placed gang."""
         stock = self.stocks.get(topology)
         if stock is None:
@@ -89,29 +89,29 @@ class ZoneRooms:
         if EMPTY not in stock.memory:
             rows = _occupied(stock, lambda _: True)
             stock.memory[EMPTY] = _joined(stock.reported, rows, self._without(stock, rows, None))
-        found: ZoneColumns = stock.memory[EMPTY]
+        found: NumaColumns = stock.memory[EMPTY]
         return found
 
-    def fits(self, columns: ZoneColumns, wants: ZoneWants, rows: Ints, pods: Ints) -> bool:
+    def fits(self, columns: NumaColumns, wants: NumaRequest, rows: Ints, pods: Ints) -> bool:
         """Whether so many pods find their zones on each of the rows."""
         if is_indifferent(wants, self.rules) or not len(rows):
             return True
         counts = aligned_counts(narrowed(columns, rows), wants, self.rules, int(pods.max()))
         return bool((counts >= pods).all())
 
-    def _settled(self, stock: ZoneStock) -> ZoneColumns:
+    def _settled(self, stock: NumaStock) -> NumaColumns:
         """With everybody who is still to come. Worked out once for a stock and its rules."""
         if self.rules not in stock.memory:
             rows = _occupied(stock, lambda lodger: lodger.coming > 0)
             stock.memory[self.rules] = _joined(stock.reported, rows, self._without(stock, rows, ()))
-        settled: ZoneColumns = stock.memory[self.rules]
+        settled: NumaColumns = stock.memory[self.rules]
         return settled
 
-    def _without(self, stock: ZoneStock, rows: Ints, gone: Collection[Key] | None) -> ZoneColumns:
+    def _without(self, stock: NumaStock, rows: Ints, gone: Collection[Key] | None) -> NumaColumns:
         """Some rows after these gangs left, or all of them, and with the others that are to come."""
         part = narrowed(stock.reported, rows)
-        staying: list[list[Lodger]] = []
-        leaving: dict[int, list[Lodger]] = {}
+        staying: list[list[PendingPods]] = []
+        leaving: dict[int, list[PendingPods]] = {}
         for at, row in enumerate(rows.tolist()):
             staying.append([])
             for key, lodger in stock.lodgers.get(row, {}).items():
@@ -129,13 +129,13 @@ class ZoneRooms:
         return _seated(part, staying, self.rules)
 
 
-def _occupied(stock: ZoneStock, counts: Callable[[Lodger], bool]) -> Ints:
+def _occupied(stock: NumaStock, counts: Callable[[PendingPods], bool]) -> Ints:
     """The rows of nodes with such lodgers."""
     found = [row for row, lodgers in stock.lodgers.items() if any(map(counts, lodgers.values()))]
     return np.array(sorted(found), dtype=np.int64)
 
 
-def _joined(columns: ZoneColumns, rows: Ints, part: ZoneColumns) -> ZoneColumns:
+def _joined(columns: NumaColumns, rows: Ints, part: NumaColumns) -> NumaColumns:
     if not len(rows):
         return columns
     available = columns.available.copy()
@@ -143,13 +143,13 @@ def _joined(columns: ZoneColumns, rows: Ints, part: ZoneColumns) -> ZoneColumns:
     return replace(columns, available=available)
 
 
-def _seated(part: ZoneColumns, lodgers: Sequence[Sequence[Lodger]], rules: ZoneRules) -> ZoneColumns:
+def _seated(part: NumaColumns, lodgers: Sequence[Sequence[PendingPods]], rules: ZoneRules) -> NumaColumns:
     """With all that is to come on each row, one after the other; equal pods in the same turn are one step."""
     coming = [
         [one for one in here if one.coming and not is_indifferent(one.wants, rules)] for here in lodgers
     ]
     for turn in range(max(map(len, coming), default=0)):
-        alike: dict[ZoneWants, list[tuple[int, int]]] = {}
+        alike: dict[NumaRequest, list[tuple[int, int]]] = {}
         for at, here in enumerate(coming):
             if turn < len(here):
                 alike.setdefault(here[turn].wants, []).append((at, here[turn].coming))
@@ -160,9 +160,9 @@ def _seated(part: ZoneColumns, lodgers: Sequence[Sequence[Lodger]], rules: ZoneR
 
 
 def _give_back(
-    part: ZoneColumns,
-    whole: ZoneColumns,
-    leaving: Mapping[int, Sequence[Lodger]],
+    part: NumaColumns,
+    whole: NumaColumns,
+    leaving: Mapping[int, Sequence[PendingPods]],
     seats: Sequence[Seats | None],
 ) -> None:
     """Let zones of the part gain what those who leave had to themselves, as far as that is certain."""
@@ -190,7 +190,7 @@ def _give_back(
 
 
 def _had(
-    lodger: Lodger, seats: Seats | None, listed: Collection[str]
+    lodger: PendingPods, seats: Seats | None, listed: Collection[str]
 ) -> Iterable[tuple[str, int, int | None]]:
     """What its running pods have to themselves: resource, amount, and the zone if that is known."""
     for pod in lodger.running:

@@ -12,24 +12,24 @@ from bayplan.model.assignment import Assignment, Path
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME, ROOM_MAX
 from bayplan.model.node_rules import NodeRules
-from bayplan.model.numa import ZoneWants
+from bayplan.model.numa import NumaRequest
 from bayplan.model.quota import Flavor
 from bayplan.placement.cluster.capacity import with_slot
 from bayplan.placement.cluster.node_table import host_row, labelled, mask
-from bayplan.placement.cluster.snapshot import Supply
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.cluster.topology_tree import Bools, Ints, Tree, find
-from bayplan.placement.numa.columns import ZoneColumns
-from bayplan.placement.overlay.topology_numa_overlay import Move, ZoneRooms
+from bayplan.placement.numa.columns import NumaColumns
+from bayplan.placement.overlay.topology_numa_overlay import PodMove, TopologyNumaOverlay
 
 KNOWN_MAX = 20_000
 
 _Key = tuple[str, int, int]
-_Taken = tuple[int, str, Assignment, Mapping[str, int], ZoneWants | None]
+_Taken = tuple[int, str, Assignment, Mapping[str, int], NumaRequest | None]
 """How many times, and what; kept, so that ids stay."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Impact:
+class UsageDelta:
     """What pods take: so much in so many cells of an array, which are counted through row by row."""
 
     rows: Ints  # resources
@@ -40,14 +40,14 @@ class Impact:
 
 
 @dataclass(slots=True)
-class Known:
+class KnownRows:
     """Where assignments stand in the rows of a tree: worked out once as long as the nodes stay the same."""
 
     trees: dict[str, tuple[Tree, int]] = field(default_factory=dict)
     spots: dict[tuple[str, int], tuple[Assignment, Ints, Ints]] = field(default_factory=dict)
-    impacts: dict[tuple[str, int, int], Impact] = field(default_factory=dict)
+    impacts: dict[tuple[str, int, int], UsageDelta] = field(default_factory=dict)
 
-    def stay_true(self, supplies: Mapping[str, Supply]) -> None:
+    def stay_true(self, supplies: Mapping[str, CapacitySnapshot]) -> None:
         """Forget everything if rows or resources are others now, or if it became too much."""
         now = {name: (supply.tree, len(supply.resources)) for name, supply in supplies.items()}
         same = now.keys() == self.trees.keys() and all(
@@ -57,24 +57,24 @@ class Known:
             self.trees, self.spots, self.impacts = now, {}, {}
 
 
-class Rooms:
+class TopologyOverlay:
     """Supplies by topology. Flavors see the nodes that carry their labels; a host is free for all or none."""
 
     def __init__(
-        self, supplies: Mapping[str, Supply], flavors: Mapping[str, Flavor], known: Known | None = None,
-        zones: ZoneRooms | None = None,
+        self, supplies: Mapping[str, CapacitySnapshot], flavors: Mapping[str, Flavor], known: KnownRows | None = None,
+        zones: TopologyNumaOverlay | None = None,
     ) -> None:  # fmt: skip
         self.flavors, self.zones = flavors, zones
-        self.known = known if known is not None else Known()
+        self.known = known if known is not None else KnownRows()
         self.known.stay_true(supplies)
         self._begun, self._now = supplies, dict(supplies)
         self._owned: set[str] = set()
         self._active: dict[str, Bools] = {}
-        self._seen: dict[str, Supply] = {}
-        self._empty: dict[str, Supply] = {}
+        self._seen: dict[str, CapacitySnapshot] = {}
+        self._empty: dict[str, CapacitySnapshot] = {}
         self._owed: dict[_Key, _Taken] = {}  # not worked out yet
         self._moved: dict[_Key, _Taken] = {}  # worked out
-        self._zoned: dict[str, ZoneColumns | None] = {}
+        self._zoned: dict[str, NumaColumns | None] = {}
 
     def knows(self, flavor: str) -> bool:
         """Whether gangs can be placed on the flavor's nodes."""
@@ -84,7 +84,7 @@ class Rooms:
     def levels(self, flavor: str) -> tuple[str, ...]:
         return self._now[self.flavors[flavor].topology].tree.levels
 
-    def supply(self, flavor: str, *, empty: bool = False) -> Supply:
+    def supply(self, flavor: str, *, empty: bool = False) -> CapacitySnapshot:
         """The flavor's nodes as they are now, or as they would be without any placed gang."""
         if not empty:
             self._settle()
@@ -103,7 +103,7 @@ class Rooms:
 
     def take(
         self, flavor: str, place: Assignment, requests: Mapping[str, int], sign: int = 1,
-        zones: ZoneWants | None = None,
+        zones: NumaRequest | None = None,
     ) -> None:  # fmt: skip
         """Pods stand where the assignment says (sign -1: they leave). Nodes that are gone do not matter.
 
@@ -111,7 +111,7 @@ class Rooms:
         """
         _add(self._owed, (flavor, id(place), id(requests)), (sign, flavor, place, requests, zones))
 
-    def columns(self, flavor: str, *, empty: bool = False) -> ZoneColumns | None:
+    def columns(self, flavor: str, *, empty: bool = False) -> NumaColumns | None:
         """The zones of the nodes under the flavor's topology; None if nobody tells of any."""
         topology = self.flavors[flavor].topology
         if self.zones is None:
@@ -123,12 +123,12 @@ class Rooms:
             self._zoned[topology] = self.zones.after(topology, self._moves(topology))
         return self._zoned[topology]
 
-    def _moves(self, topology: str) -> Iterator[Move]:
+    def _moves(self, topology: str) -> Iterator[PodMove]:
         """What was taken on hosts, or given back; in wider domains nobody knows whose zones it is about."""
         for times, _, place, requests, wants in self._moved.values():
             if wants is not None and place.levels[-1] == HOSTNAME:
                 located = self._located(topology, self._now[topology], place)
-                yield Move(times, (id(place), id(requests)), wants, *located)
+                yield PodMove(times, (id(place), id(requests)), wants, *located)
 
     @property
     def untouched(self) -> bool:
@@ -162,7 +162,7 @@ class Rooms:
                 yield topology
 
     def fits(
-        self, flavor: str, place: Assignment, requests: Mapping[str, int], zones: ZoneWants | None = None
+        self, flavor: str, place: Assignment, requests: Mapping[str, int], zones: NumaRequest | None = None
     ) -> bool:
         """Whether an assignment found earlier still holds."""
         self._settle()
@@ -179,7 +179,7 @@ class Rooms:
             left = (sums - supply.claimed[impact.rows])[:, impact.leaves].ravel()
         return not (left < impact.amounts).any() and self._aligns(flavor, place, zones)
 
-    def _aligns(self, flavor: str, place: Assignment, wants: ZoneWants | None) -> bool:
+    def _aligns(self, flavor: str, place: Assignment, wants: NumaRequest | None) -> bool:
         columns = self.columns(flavor) if wants is not None and place.levels[-1] == HOSTNAME else None
         if columns is None or wants is None or self.zones is None:
             return True
@@ -215,7 +215,7 @@ class Rooms:
                     found.setdefault(int(domain), set()).add(ref)
         return found
 
-    def _located(self, topology: str, supply: Supply, place: Assignment) -> tuple[Ints, Ints]:
+    def _located(self, topology: str, supply: CapacitySnapshot, place: Assignment) -> tuple[Ints, Ints]:
         """The leaves of an assignment that are there (rows, for hosts below leaves), and the pods on each."""
         key = (topology, id(place))
         if key not in self.known.spots:
@@ -230,8 +230,8 @@ class Rooms:
         return self.known.spots[key][1:]
 
     def _impact(
-        self, topology: str, supply: Supply, place: Assignment, requests: Mapping[str, int]
-    ) -> Impact:
+        self, topology: str, supply: CapacitySnapshot, place: Assignment, requests: Mapping[str, int]
+    ) -> UsageDelta:
         key = (topology, id(place), id(requests))
         if key not in self.known.impacts:
             leaves, pods = self._located(topology, supply, place)
@@ -240,10 +240,10 @@ class Rooms:
             width = supply.leaves if claims else supply.tree.rows
             cells = rows[:, None] * width + leaves
             amounts = each * np.minimum(pods, ROOM_MAX // each)  # bounded, and the same when given back
-            self.known.impacts[key] = Impact(rows, leaves, cells.ravel(), amounts.ravel(), requests)
+            self.known.impacts[key] = UsageDelta(rows, leaves, cells.ravel(), amounts.ravel(), requests)
         return self.known.impacts[key]
 
-    def _apply(self, topology: str, impact: Impact, times: int, on_host: bool) -> None:
+    def _apply(self, topology: str, impact: UsageDelta, times: int, on_host: bool) -> None:
         supply = self._now[topology]
         if topology not in self._owned:
             self._owned.add(topology)
@@ -263,7 +263,7 @@ def _add(taken: dict[_Key, _Taken], key: _Key, more: _Taken) -> None:
         del taken[key]
 
 
-def _vector(supply: Supply, amounts: Mapping[str, int]) -> tuple[Ints, Ints]:
+def _vector(supply: CapacitySnapshot, amounts: Mapping[str, int]) -> tuple[Ints, Ints]:
     """The rows of resources that are asked for, and how much of each, as a column."""
     known = supply.resources
     asked = [
@@ -273,7 +273,7 @@ def _vector(supply: Supply, amounts: Mapping[str, int]) -> tuple[Ints, Ints]:
     return found[:, 0], found[:, 1:]
 
 
-def without_domain(supply: Supply, domain: Path) -> Supply:
+def without_domain(supply: CapacitySnapshot, domain: Path) -> CapacitySnapshot:
     """The same, with the nodes of a domain out of bounds."""
     low, high = find(supply.tree, domain)
     active = supply.active.copy()
@@ -281,13 +281,13 @@ def without_domain(supply: Supply, domain: Path) -> Supply:
     return supply.limited(active)
 
 
-def _owned(supply: Supply) -> Supply:
+def _owned(supply: CapacitySnapshot) -> CapacitySnapshot:
     """A copy to write on."""
     claimed = None if supply.claimed is None else supply.claimed.copy()
     return replace(supply, free=supply.free.copy(), claimed=claimed, memory={})
 
 
-def _leaf(supply: Supply, values: tuple[str, ...]) -> int | None:
+def _leaf(supply: CapacitySnapshot, values: tuple[str, ...]) -> int | None:
     tree = supply.tree
     low, high = find(tree, values)
     if low >= high:

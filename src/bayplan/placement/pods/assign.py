@@ -11,18 +11,18 @@ from itertools import islice
 
 import numpy as np
 
-from bayplan.model.filter_failure import Unfit
+from bayplan.model.filter_failure import FilterFailure
 from bayplan.model.pod import PodKey
-from bayplan.model.pod_spec import Shape
+from bayplan.model.pod_spec import PodSignature
 from bayplan.model.profile import NodeChoice, Profile
-from bayplan.placement.cluster.node_index import Ground
+from bayplan.placement.cluster.node_index import NodeSnapshot
 from bayplan.placement.cluster.node_index import domains as values_of
 from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.filters.pipeline import first_unaligned
 from bayplan.placement.numa.snapshot import minds
-from bayplan.placement.overlay.node_overlay import Floor
-from bayplan.placement.pods.batches import Party, Seated
+from bayplan.placement.overlay.node_overlay import NodeOverlay
+from bayplan.placement.pods.batches import NodeAssignment, PodBatch
 from bayplan.placement.pods.counting import (
     follows,
     is_free,
@@ -41,11 +41,11 @@ DOMAINS_TRIED_MAX = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Task:
+class AssignmentTask:
     """What is asked of the floor."""
 
-    floor: Floor
-    parties: tuple[Party, ...]  # in the order in which they are tried
+    floor: NodeOverlay
+    parties: tuple[PodBatch, ...]  # in the order in which they are tried
     need: int
     profile: Profile
     within: Bools | None
@@ -61,28 +61,28 @@ class Task:
 
 
 def seat_all(
-    floor: Floor, parties: Sequence[Party], *, need: int, profile: Profile, within: Bools | None = None,
+    floor: NodeOverlay, parties: Sequence[PodBatch], *, need: int, profile: Profile, within: Bools | None = None,
     lone: bool = False,
-) -> Seated:  # fmt: skip
+) -> NodeAssignment:  # fmt: skip
     """Seat as many as possible, on nodes `within`; try harder as long as it is fewer than `need`.
 
     `lone`: nodes are chosen as for pods by themselves, whatever the profile says of gangs.
     """
-    task = Task(floor, _largest_first(floor.scene.ground, parties), need, profile, within, lone)
+    task = AssignmentTask(floor, _largest_first(floor.scene.ground, parties), need, profile, within, lone)
     mark = floor.mark()
     seats = _seat(task, task.parties, within)
     unsure = False
     if len(seats) < min(need, task.asked):
         seats, unsure = _try_harder(task, mark, seats)
     found = {key: seats[key] for party in parties for key in party.keys if key in seats}
-    return Seated(found, left_over(floor, parties, found, within), unsure)
+    return NodeAssignment(found, left_over(floor, parties, found, within), unsure)
 
 
 def left_over(
-    floor: Floor, parties: Sequence[Party], seats: Mapping[PodKey, int], within: Bools | None
-) -> dict[PodKey, Unfit]:
+    floor: NodeOverlay, parties: Sequence[PodBatch], seats: Mapping[PodKey, int], within: Bools | None
+) -> dict[PodKey, FilterFailure]:
     """Who has no seat, and why not one more of them fits."""
-    left: dict[PodKey, Unfit] = {}
+    left: dict[PodKey, FilterFailure] = {}
     for party in parties:
         without = [key for key in party.keys if key not in seats]
         if without:
@@ -90,7 +90,7 @@ def left_over(
     return left
 
 
-def _why(floor: Floor, shape: Shape, within: Bools | None) -> Unfit:
+def _why(floor: NodeOverlay, shape: PodSignature, within: Bools | None) -> FilterFailure:
     """Why one more pod does not fit, as things are now; only the nodes it may use are told of."""
     verdict = floor.judge(shape)
     if within is None:
@@ -99,16 +99,16 @@ def _why(floor: Floor, shape: Shape, within: Bools | None) -> Unfit:
     told = {lack: count for lack, count in counts.items() if count}
     curable = int((verdict.curable & within).sum())
     first = first_unaligned(floor.scene, shape, verdict.refusals, within)
-    return Unfit(int(within.sum()), told, verdict.why.bar, verdict.why.about, first, curable)
+    return FilterFailure(int(within.sum()), told, verdict.why.bar, verdict.why.about, first, curable)
 
 
-def _largest_first(ground: Ground, parties: Sequence[Party]) -> tuple[Party, ...]:
+def _largest_first(ground: NodeSnapshot, parties: Sequence[PodBatch]) -> tuple[PodBatch, ...]:
     """By the largest share of all that there is of any resource; else in the order given."""
     if len(parties) < 2:
         return tuple(parties)
     totals = dict(zip(ground.resources, ground.allocatable.sum(axis=1).tolist(), strict=True))
 
-    def share(party: Party) -> float:
+    def share(party: PodBatch) -> float:
         return max((amount / max(totals.get(name, 0), 1) for name, amount in party.shape.amounts), default=0)
 
     return tuple(sorted(parties, key=share, reverse=True))
@@ -117,7 +117,7 @@ def _largest_first(ground: Ground, parties: Sequence[Party]) -> tuple[Party, ...
 # ── one after the other ────────────────────────────────────────────────────────────────────────────
 
 
-def _seat(task: Task, parties: Sequence[Party], within: Bools | None) -> dict[PodKey, int]:
+def _seat(task: AssignmentTask, parties: Sequence[PodBatch], within: Bools | None) -> dict[PodKey, int]:
     """Each party in turn; those left over again, as long as others who came may have helped them."""
     seats: dict[PodKey, int] = {}
     waiting = [party for party in parties if party.keys]
@@ -133,13 +133,13 @@ def _seat(task: Task, parties: Sequence[Party], within: Bools | None) -> dict[Po
     return seats
 
 
-def _rest(party: Party, seats: Mapping[PodKey, int]) -> Party:
+def _rest(party: PodBatch, seats: Mapping[PodKey, int]) -> PodBatch:
     left = [at for at, key in enumerate(party.keys) if key not in seats]
     own = tuple(party.own[at] for at in left) if party.own else ()
-    return Party(party.shape, tuple(party.keys[at] for at in left), own)
+    return PodBatch(party.shape, tuple(party.keys[at] for at in left), own)
 
 
-def _seat_party(task: Task, party: Party, within: Bools | None) -> dict[PodKey, int]:
+def _seat_party(task: AssignmentTask, party: PodBatch, within: Bools | None) -> dict[PodKey, int]:
     shape = party.shape
     rows: Ints | None = None
     if task.packs and is_plain(shape):
@@ -156,13 +156,13 @@ def _seat_party(task: Task, party: Party, within: Bools | None) -> dict[PodKey, 
     return _seat_rows(task.floor, party, rows)
 
 
-def _seat_rows(floor: Floor, party: Party, rows: Ints) -> dict[PodKey, int]:
+def _seat_rows(floor: NodeOverlay, party: PodBatch, rows: Ints) -> dict[PodKey, int]:
     seated = party.part(0, len(rows))
     floor.seat_many(party.shape, seated.keys, rows, seated.own)
     return dict(zip(seated.keys, rows.tolist(), strict=True))
 
 
-def _packed(floor: Floor, party: Party, within: Bools | None) -> Ints:
+def _packed(floor: NodeOverlay, party: PodBatch, within: Bools | None) -> Ints:
     """A row per pod, as far as they go: nobody gets in anybody's way but by the room they take."""
     fits = floor.judge(party.shape).fits
     fitting = fits if within is None else fits & within
@@ -175,7 +175,7 @@ def _packed(floor: Floor, party: Party, within: Bools | None) -> Ints:
     return np.repeat(order[:enough], sorted_counts[:enough])[: len(party.keys)]
 
 
-def _scattered(floor: Floor, party: Party, within: Bools | None) -> Ints | None:
+def _scattered(floor: NodeOverlay, party: PodBatch, within: Bools | None) -> Ints | None:
     """A row per pod where no two may share a node, or another domain; None if it is not that simple."""
     keys = repels_itself(floor.scene, party.shape)
     if keys is None or len(keys) != 1:
@@ -192,7 +192,7 @@ def _scattered(floor: Floor, party: Party, within: Bools | None) -> Ints | None:
     return order[: len(party.keys)]
 
 
-def _one_by_one(floor: Floor, party: Party, within: Bools | None) -> dict[PodKey, int]:
+def _one_by_one(floor: NodeOverlay, party: PodBatch, within: Bools | None) -> dict[PodKey, int]:
     seats: dict[PodKey, int] = {}
     for at, key in enumerate(party.keys):
         row = choose(floor, party.shape, within)
@@ -206,7 +206,7 @@ def _one_by_one(floor: Floor, party: Party, within: Bools | None) -> dict[PodKey
 # ── when that is not enough ────────────────────────────────────────────────────────────────────────
 
 
-def _try_harder(task: Task, mark: int, seats: dict[PodKey, int]) -> tuple[dict[PodKey, int], bool]:
+def _try_harder(task: AssignmentTask, mark: int, seats: dict[PodKey, int]) -> tuple[dict[PodKey, int], bool]:
     """Other ways to seat them, until one seats as many as needed; and whether more might be possible."""
     floor, goal = task.floor, min(task.need, task.asked)
     if len(task.parties) == 1 and is_free(task.parties[0].shape):
@@ -242,7 +242,7 @@ def _try_harder(task: Task, mark: int, seats: dict[PodKey, int]) -> tuple[dict[P
     return _seat(task, *best_way), not sure
 
 
-def _seat_found(task: Task, found: list[Ints], mark: int) -> dict[PodKey, int] | None:
+def _seat_found(task: AssignmentTask, found: list[Ints], mark: int) -> dict[PodKey, int] | None:
     """Seats as a search found them; None if zones object, in whatever order the pods come.
 
     The search knows how many pods of each party a node can align, and not how many of all together.
@@ -257,7 +257,7 @@ def _seat_found(task: Task, found: list[Ints], mark: int) -> dict[PodKey, int] |
     return seats
 
 
-def _seat_if_aligned(task: Task, found: list[Ints]) -> dict[PodKey, int] | None:
+def _seat_if_aligned(task: AssignmentTask, found: list[Ints]) -> dict[PodKey, int] | None:
     floor = task.floor
     seats: dict[PodKey, int] = {}
     for party, rows in zip(task.parties, found, strict=True):
@@ -271,7 +271,7 @@ def _seat_if_aligned(task: Task, found: list[Ints]) -> dict[PodKey, int] | None:
     return seats
 
 
-def _is_hopeless(task: Task) -> bool:
+def _is_hopeless(task: AssignmentTask) -> bool:
     """Whether a plain count shows that there is no room for as many as needed."""
     ground, possible = task.floor.scene.ground, 0
     useful = np.zeros(len(task.floor), dtype=bool)
@@ -293,7 +293,7 @@ def _is_hopeless(task: Task) -> bool:
     )
 
 
-def _together_at_most(task: Task, party: Party) -> int:
+def _together_at_most(task: AssignmentTask, party: PodBatch) -> int:
     """If its pods can only be near each other: how many the best place holds."""
     if len(task.parties) > 1 or not needs_its_own(task.floor, party.shape):
         return len(party.keys)
@@ -301,7 +301,7 @@ def _together_at_most(task: Task, party: Party) -> int:
     return min(int(room.max(initial=0)) for room in rooms)
 
 
-def _other_ways(task: Task) -> Iterator[tuple[tuple[Party, ...], Bools | None]]:
+def _other_ways(task: AssignmentTask) -> Iterator[tuple[tuple[PodBatch, ...], Bools | None]]:
     """Parties in another order; then, if some must be near each other, one domain after the other."""
     tied = tuple(sorted(task.parties, key=lambda party: is_free(party.shape)))
     for way in dict.fromkeys((tied, task.parties[::-1])):
@@ -315,7 +315,7 @@ def _other_ways(task: Task) -> Iterator[tuple[tuple[Party, ...], Bools | None]]:
                 yield task.parties, here if task.within is None else here & task.within
 
 
-def _room_by_value(task: Task, parties: Sequence[Party], key: str) -> tuple[Ints, Ints]:
+def _room_by_value(task: AssignmentTask, parties: Sequence[PodBatch], key: str) -> tuple[Ints, Ints]:
     """The number of each node's value of a label, and by number how many pods could sit there at best."""
     value, size = values_of(task.floor.scene.ground.land, key)
     room = np.zeros(size, dtype=np.int64)

@@ -6,27 +6,27 @@ from dataclasses import replace
 
 import numpy as np
 
-from bayplan.model.filter_failure import Cause
-from bayplan.model.pod_spec import Shape
+from bayplan.model.filter_failure import FilterReason
+from bayplan.model.pod_spec import PodSignature
 from bayplan.placement.cluster.node_index import domains as values_of
 from bayplan.placement.cluster.node_table import ABSENT
-from bayplan.placement.cluster.pod_index import Question
+from bayplan.placement.cluster.pod_index import PodQuery
 from bayplan.placement.cluster.topology_tree import Bools, Ints
-from bayplan.placement.filters.pipeline import Scene
+from bayplan.placement.filters.pipeline import FilterInput
 from bayplan.placement.numa.snapshot import copies_of, minds
-from bayplan.placement.overlay.node_overlay import Floor
+from bayplan.placement.overlay.node_overlay import NodeOverlay
 
 COUNT_MAX = 2**31 - 1
-COMPANIONS_HELP = (Cause.NOT_NEAR, Cause.SPREAD)
+COMPANIONS_HELP = (FilterReason.NOT_NEAR, FilterReason.SPREAD)
 """Causes that other pods of the same gang may remove by coming."""
 
 
-def is_plain(shape: Shape) -> bool:
+def is_plain(shape: PodSignature) -> bool:
     """Whether nodes that take a pod, and how well it is there, change only by the room that others take."""
     return not (shape.ports or shape.claims or shape.disks or shape.neighbours or shape.spread)
 
 
-def is_free(shape: Shape) -> bool:
+def is_free(shape: PodSignature) -> bool:
     """The same, but only as to whether they take it."""
     neighbours = shape.neighbours
     if shape.ports or shape.claims or shape.disks or neighbours.near or neighbours.apart:
@@ -34,7 +34,7 @@ def is_free(shape: Shape) -> bool:
     return not any(spread.must for spread in shape.spread)
 
 
-def repels_itself(scene: Scene, shape: Shape) -> tuple[str, ...] | None:
+def repels_itself(scene: FilterInput, shape: PodSignature) -> tuple[str, ...] | None:
     """The labels within whose value one pod keeps all others of its shape away; "" means the node.
 
     None if they get in each other's way otherwise, too.
@@ -49,7 +49,7 @@ def repels_itself(scene: Scene, shape: Shape) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(keys))
 
 
-def follows(scene: Scene, shape: Shape) -> bool:
+def follows(scene: FilterInput, shape: PodSignature) -> bool:
     """Whether, once one such pod sits, the nodes open to the next change only by the room that they take.
 
     They must be near somebody, perhaps each other, and keep nobody of their own away.
@@ -60,10 +60,10 @@ def follows(scene: Scene, shape: Shape) -> bool:
     return not shape.spread and repels_itself(scene, bare) == ()
 
 
-def needs_its_own(floor: Floor, shape: Shape) -> bool:
+def needs_its_own(floor: NodeOverlay, shape: PodSignature) -> bool:
     """Whether such pods must be near each other, and nobody else is there to be near to."""
     index, terms = floor.scene.index, shape.neighbours.near
-    question = Question(tuple((index.spaces(term), term.selector) for term in terms))
+    question = PodQuery(tuple((index.spaces(term), term.selector) for term in terms))
     if not terms or not question.means(shape.namespace, dict(shape.labels)):
         return False
     land = floor.scene.ground.land
@@ -71,7 +71,7 @@ def needs_its_own(floor: Floor, shape: Shape) -> bool:
     return not any(bool((values_of(land, term.key)[0][there] != ABSENT).any()) for term in terms)
 
 
-def room_for(scene: Scene, shape: Shape, where: Bools, most: int) -> tuple[Ints, Ints]:
+def room_for(scene: FilterInput, shape: PodSignature, where: Bools, most: int) -> tuple[Ints, Ints]:
     """The rows among these that hold such pods by what they ask for, and how many (no more than `most`)."""
     ground = scene.ground
     rows = np.flatnonzero(where)
@@ -89,7 +89,7 @@ def room_for(scene: Scene, shape: Shape, where: Bools, most: int) -> tuple[Ints,
     return rows[good], counts[good]
 
 
-def most_of(floor: Floor, shape: Shape, within: Bools | None, most: int) -> tuple[Ints, Ints]:
+def most_of(floor: NodeOverlay, shape: PodSignature, within: Bools | None, most: int) -> tuple[Ints, Ints]:
     """The rows that could take such pods, if not now then once others of their gang have come; and how many.
 
     No way to seat them has more on any of these rows.

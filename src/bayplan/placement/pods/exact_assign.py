@@ -8,16 +8,16 @@ import numpy as np
 
 from bayplan.model.node import HOSTNAME, Topology
 from bayplan.model.profile import Profile
-from bayplan.placement.cluster.snapshot import Directory, Supply
+from bayplan.placement.cluster.snapshot import CapacitySnapshot, Directory
 from bayplan.placement.cluster.topology_tree import Bools, Ints, Tree
 from bayplan.placement.domains.scope import scope_of
 from bayplan.placement.exact.bounds import grid_of
-from bayplan.placement.exact.branch_and_bound import Answer, Budget, Search, best_at
-from bayplan.placement.exact.problem import FREE, Ask, fits
+from bayplan.placement.exact.branch_and_bound import LevelSearch, SearchBudget, SearchResult, best_at
+from bayplan.placement.exact.problem import FREE, ExactProblem, fits
 from bayplan.placement.exact.solver import solver
 from bayplan.placement.numa.snapshot import copies_of, minds
-from bayplan.placement.overlay.node_overlay import Floor
-from bayplan.placement.pods.batches import Party
+from bayplan.placement.overlay.node_overlay import NodeOverlay
+from bayplan.placement.pods.batches import PodBatch
 
 NODES_MAX = 20_000  # beyond that the search takes too long to be worth it
 SECONDS_MAX = 1.0
@@ -25,7 +25,7 @@ PARTIES_MAX = 8
 
 
 def seats_by_search(
-    floor: Floor, parties: Sequence[Party], within: Bools | None, profile: Profile
+    floor: NodeOverlay, parties: Sequence[PodBatch], within: Bools | None, profile: Profile
 ) -> tuple[list[Ints] | None, bool]:
     """A row per pod of each party if all of them have a place; and whether the answer is sure.
 
@@ -43,14 +43,18 @@ def seats_by_search(
     ask = _ask(floor, parties, allowed[:, used], used, profile)
     if ask is None:
         return None, True
-    search = Search(grid_of(ask, ()), FREE, Budget(min(profile.exact_seconds, SECONDS_MAX)), 0.0, 0.0, True)
-    answer, settled = best_at(search, Answer(None))
+    search = LevelSearch(
+        grid_of(ask, ()), FREE, SearchBudget(min(profile.exact_seconds, SECONDS_MAX)), 0.0, 0.0, True
+    )
+    answer, settled = best_at(search, SearchResult(None))
     if answer.pods is None:
         return None, settled and not any(minds(floor.scene.zones, party.shape) for party in parties)
     return [np.repeat(used, pods) for pods in answer.pods], True
 
 
-def _ask(floor: Floor, parties: Sequence[Party], allowed: Bools, used: Ints, profile: Profile) -> Ask | None:
+def _ask(
+    floor: NodeOverlay, parties: Sequence[PodBatch], allowed: Bools, used: Ints, profile: Profile
+) -> ExactProblem | None:
     """The question about the nodes in use; None if a party asks for something that nobody has."""
     ground = floor.scene.ground
     wants = [{name: amount for name, amount in party.shape.amounts if amount > 0} for party in parties]
@@ -71,17 +75,17 @@ def _ask(floor: Floor, parties: Sequence[Party], allowed: Bools, used: Ints, pro
     names_of = tuple(str(number) for number in range(len(parties)))
     nothing: tuple[tuple[()], ...] = ((),) * len(parties)
     scope = scope_of(_flat(floor, used), profile)
-    return Ask(scope, names_of, counts, nothing, (), allowed, needs, rooms, 0, free, firsts)
+    return ExactProblem(scope, names_of, counts, nothing, (), allowed, needs, rooms, 0, free, firsts)
 
 
-def _flat(floor: Floor, used: Ints) -> Supply:
+def _flat(floor: NodeOverlay, used: Ints) -> CapacitySnapshot:
     """These nodes side by side."""
     ground = floor.scene.ground
     nodes = ground.land.table.nodes[used]
     rows = np.arange(len(used))
     tree = Tree(Topology("", (HOSTNAME,)), nodes, (np.ones(len(used), dtype=bool),), (rows,), (), ())
     everyone = np.ones(len(used), dtype=bool)
-    return Supply(
+    return CapacitySnapshot(
         tree,
         ground.land.table,
         ground.resources,

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bayplan.model.filter_failure import Cause
-from bayplan.model.pod_spec import Shape
-from bayplan.placement.cluster.node_index import Ground, Land, aversions, preference
+from bayplan.model.filter_failure import FilterReason
+from bayplan.model.pod_spec import PodSignature
+from bayplan.placement.cluster.node_index import NodeIndex, NodeSnapshot, aversions, preference
 from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.resource_fit import lacking, leading
 from bayplan.placement.cluster.topology_tree import Bools, Ints
@@ -16,7 +16,7 @@ from bayplan.placement.filters.score import WEIGHTS, other_views, other_worth, r
 from bayplan.placement.filters.topology_spread import evenness
 from bayplan.placement.numa.alignment import aligned
 from bayplan.placement.numa.snapshot import few, minds, scored
-from bayplan.placement.overlay.node_overlay import Floor
+from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.pods.counting import is_plain
 
 NO_ROWS = np.zeros(0, dtype=np.int64)
@@ -25,7 +25,7 @@ REFRESHED_MAX = 256  # with more rows changed than that, everything is looked at
 
 
 @dataclass(slots=True, eq=False)
-class Worth:
+class NodeScores:
     """What nodes were worth to a shape when so many steps had been taken."""
 
     seen: int
@@ -38,14 +38,14 @@ class Worth:
 
 
 @dataclass(slots=True, eq=False)
-class RoomWorth:
+class CapacityScores:
     """The part of the worth that room decides."""
 
     seen: int
     worth: Ints
 
 
-def choose(floor: Floor, shape: Shape, within: Bools | None) -> int:
+def choose(floor: NodeOverlay, shape: PodSignature, within: Bools | None) -> int:
     """The row that is best for one more pod, ties by name; ABSENT if none fits."""
     scene, land = floor.scene, floor.scene.ground.land
     if within is None and is_plain(shape) and next(scene.index.stances_towards(shape), None) is None:
@@ -61,7 +61,7 @@ def choose(floor: Floor, shape: Shape, within: Bools | None) -> int:
     return _first(floor, np.where(fitting, worth, -1), fitting)
 
 
-def _first(floor: Floor, worth: Ints, fitting: Bools) -> int:
+def _first(floor: NodeOverlay, worth: Ints, fitting: Bools) -> int:
     if not len(worth):
         return ABSENT
     order = by_name(floor.scene.ground.land)
@@ -69,12 +69,12 @@ def _first(floor: Floor, worth: Ints, fitting: Bools) -> int:
     return at if fitting[at] else ABSENT
 
 
-def by_name(land: Land) -> Ints | None:
+def by_name(land: NodeIndex) -> Ints | None:
     """Rows in the order of their names; None if that is how they stand."""
     return land.remember("by name", lambda: _by_name(land))
 
 
-def _by_name(land: Land) -> Ints | None:
+def _by_name(land: NodeIndex) -> Ints | None:
     names = [node.name for node in land.table.nodes]
     order = np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
     return None if (order == np.arange(len(names))).all() else order
@@ -83,9 +83,9 @@ def _by_name(land: Land) -> Ints | None:
 # ── remembered worth ───────────────────────────────────────────────────────────────────────────────
 
 
-def kept(floor: Floor, shape: Shape) -> Worth:
+def kept(floor: NodeOverlay, shape: PodSignature) -> NodeScores:
     """What is remembered of a shape, brought up to date where anything happened."""
-    known: Worth | None = floor.remembered.get(shape)
+    known: NodeScores | None = floor.remembered.get(shape)
     if known is None:  # nobody looks at its labels: all that differ in nothing else share one answer
         bare = replace(shape, labels=())
         known = floor.remembered.get(bare)
@@ -99,7 +99,7 @@ def kept(floor: Floor, shape: Shape) -> Worth:
     return known
 
 
-def _changed(floor: Floor, seen: int) -> Ints | None:
+def _changed(floor: NodeOverlay, seen: int) -> Ints | None:
     """The rows in which anything happened since; None if they are too many to look at each."""
     news = floor.touched[seen:]
     if not news:
@@ -108,19 +108,19 @@ def _changed(floor: Floor, seen: int) -> Ints | None:
     return rows if len(rows) <= REFRESHED_MAX else None
 
 
-def _afresh(floor: Floor, shape: Shape) -> Worth:
+def _afresh(floor: NodeOverlay, shape: PodSignature) -> NodeScores:
     land, nowhere = floor.scene.ground.land, NO_ROWS > 0
     compares = bool(shape.rules.preferred) or bool(aversions(land, shape.rules.tolerations).any())
-    known = Worth(len(floor.touched), nowhere, nowhere, NO_ROWS, NO_ROWS, compares, NO_ROWS)
+    known = NodeScores(len(floor.touched), nowhere, nowhere, NO_ROWS, NO_ROWS, compares, NO_ROWS)
     _look_again(floor, shape, known)
     return known
 
 
-def _look_again(floor: Floor, shape: Shape, known: Worth) -> None:
+def _look_again(floor: NodeOverlay, shape: PodSignature, known: NodeScores) -> None:
     verdict = floor.judge(shape)
     known.fits, known.may_fit = verdict.fits.copy(), verdict.fits.copy()
     for (cause, _), where in verdict.refusals.items():
-        if cause in (Cause.LACKING, Cause.UNALIGNED):
+        if cause in (FilterReason.LACKING, FilterReason.UNALIGNED):
             known.may_fit |= where
     settled = other_views(floor.scene, shape, known.fits)
     settled.pop("spread", None)  # changes with every pod
@@ -130,7 +130,7 @@ def _look_again(floor: Floor, shape: Shape, known: Worth) -> None:
     known.worth = np.where(known.fits, worth + known.zoned if len(known.zoned) else worth, UNFIT)
 
 
-def _refresh(floor: Floor, shape: Shape, known: Worth, rows: Ints) -> bool:
+def _refresh(floor: NodeOverlay, shape: PodSignature, known: NodeScores, rows: Ints) -> bool:
     """Look at these rows again; False if the others would have to be looked at, too."""
     fits = known.may_fit[rows]
     for short in lacking(part(floor.scene.ground, rows), shape).values():
@@ -144,7 +144,9 @@ def _refresh(floor: Floor, shape: Shape, known: Worth, rows: Ints) -> bool:
     return True
 
 
-def _refresh_zones(floor: Floor, shape: Shape, known: Worth, rows: Ints, fits: Bools) -> Bools:
+def _refresh_zones(
+    floor: NodeOverlay, shape: PodSignature, known: NodeScores, rows: Ints, fits: Bools
+) -> Bools:
     """Which of these rows can still align the pod; how well they do is noted."""
     zones = floor.scene.zones
     if zones is None or shape.zones is None:
@@ -154,15 +156,15 @@ def _refresh_zones(floor: Floor, shape: Shape, known: Worth, rows: Ints, fits: B
     return fits if minds(zones, shape) is None else fits & aligned(some.columns, shape.zones, some.rules).good
 
 
-def _room_worth(floor: Floor, shape: Shape) -> Ints:
+def _room_worth(floor: NodeOverlay, shape: PodSignature) -> Ints:
     """The part of the rank that room decides, for every node, whether the pod fits it or not."""
     key = ("room", shape.amounts, shape.weighs)
-    known: RoomWorth | None = floor.remembered.get(key)
+    known: CapacityScores | None = floor.remembered.get(key)
     scene = floor.scene
     rows = None if known is None else _changed(floor, known.seen)
     if known is None or rows is None:
         worth = room_worth(scene.ground, scene.index.weight_of(scene.ground.land.slots), shape)
-        known = floor.remembered[key] = RoomWorth(len(floor.touched), worth)
+        known = floor.remembered[key] = CapacityScores(len(floor.touched), worth)
     elif len(rows):
         some = part(scene.ground, rows)
         known.worth[rows] = room_worth(some, scene.index.weight_of(some.land.slots), shape)
@@ -170,17 +172,17 @@ def _room_worth(floor: Floor, shape: Shape) -> Ints:
     return known.worth
 
 
-def part(ground: Ground, rows: Ints) -> Ground:
+def part(ground: NodeSnapshot, rows: Ints) -> NodeSnapshot:
     """A few rows, for those who only look at room."""
     land = ground.land
-    few = Land(land.table, land.slots[rows], land.known, land.cordoned[rows])
-    return Ground(few, ground.resources, ground.free[:, rows], ground.allocatable[:, rows])
+    few = NodeIndex(land.table, land.slots[rows], land.known, land.cordoned[rows])
+    return NodeSnapshot(few, ground.resources, ground.free[:, rows], ground.allocatable[:, rows])
 
 
 # ── many at once ───────────────────────────────────────────────────────────────────────────────────
 
 
-def packed_order(floor: Floor, shape: Shape, rows: Ints) -> Ints:
+def packed_order(floor: NodeOverlay, shape: PodSignature, rows: Ints) -> Ints:
     """These rows, those that the pod's node preferences like best first, then the fullest, then by name."""
     ground = floor.scene.ground
     land = ground.land
@@ -195,7 +197,7 @@ def packed_order(floor: Floor, shape: Shape, rows: Ints) -> Ints:
     return rows[np.lexsort((room, -liked, disliked))]
 
 
-def ranked_order(floor: Floor, shape: Shape, fitting: Bools, rows: Ints) -> Ints:
+def ranked_order(floor: NodeOverlay, shape: PodSignature, fitting: Bools, rows: Ints) -> Ints:
     """These rows, the best in rank first, then by name."""
     worth = rank(floor.scene, shape, fitting)
     order = by_name(floor.scene.ground.land)
@@ -204,7 +206,7 @@ def ranked_order(floor: Floor, shape: Shape, fitting: Bools, rows: Ints) -> Ints
     return rows[np.argsort(-worth[rows], kind="stable")]
 
 
-def _room_left(ground: Ground, shape: Shape, rows: Ints) -> Ints:
+def _room_left(ground: NodeSnapshot, shape: PodSignature, rows: Ints) -> Ints:
     """What is free of what counts most for the pod: what is left over on large nodes is of more use."""
     at = ground.resources.get(leading(name for name, amount in shape.amounts if amount > 0))
     return np.zeros(len(rows), np.int64) if at is None else ground.free[at][rows]

@@ -14,9 +14,9 @@ from bayplan.model.profile import Profile
 from bayplan.placement.cluster.node_index import domains as values_of
 from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.topology_tree import Bools, Ints
-from bayplan.placement.overlay.node_overlay import Floor
+from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.pods.assign import left_over, seat_all
-from bayplan.placement.pods.batches import Party, Seated
+from bayplan.placement.pods.batches import NodeAssignment, PodBatch
 from bayplan.placement.pods.counting import most_of
 
 TRIES_MAX = 64
@@ -33,16 +33,16 @@ class Domain:
 
 
 @dataclass(frozen=True, slots=True)
-class SeatedTogether:
+class OneDomainAssignment:
     """The answer for one domain: the best. The misfit says how many fit where, if fewer than needed do."""
 
-    seated: Seated
+    seated: NodeAssignment
     domain: str = ""  # the value of the label; empty: there was none to try
     misfit: Misfit | None = None
 
 
 def domains(
-    floor: Floor, parties: Sequence[Party], key: str, standing: Iterable[int] = (), *, need: int,
+    floor: NodeOverlay, parties: Sequence[PodBatch], key: str, standing: Iterable[int] = (), *, need: int,
     within: Bools | None = None,
 ) -> list[Domain]:  # fmt: skip
     """The domains of label `key` that could take `need` pods by a plain count, best first.
@@ -53,7 +53,7 @@ def domains(
 
 
 def _best(
-    floor: Floor, parties: Sequence[Party], key: str, standing: Iterable[int], within: Bools | None
+    floor: NodeOverlay, parties: Sequence[PodBatch], key: str, standing: Iterable[int], within: Bools | None
 ) -> tuple[list[Domain], int]:
     """Those that could take most first, then those that would be fullest, then by value.
 
@@ -75,7 +75,7 @@ def _best(
     return found, int(most[numbers[TRIES_MAX]]) if len(numbers) > TRIES_MAX else 0
 
 
-def _most(floor: Floor, parties: Sequence[Party], value: Ints, size: int) -> Ints:
+def _most(floor: NodeOverlay, parties: Sequence[PodBatch], value: Ints, size: int) -> Ints:
     """By domain: how many pods it could take at best."""
     total = np.zeros(size, dtype=np.int64)
     inside = value != ABSENT
@@ -86,7 +86,7 @@ def _most(floor: Floor, parties: Sequence[Party], value: Ints, size: int) -> Int
     return total
 
 
-def _fullness(floor: Floor, parties: Sequence[Party], value: Ints, size: int) -> NDArray[np.float64]:
+def _fullness(floor: NodeOverlay, parties: Sequence[PodBatch], value: Ints, size: int) -> NDArray[np.float64]:
     """By domain: the share in use of what it has, if all pods were there; the mean over resources."""
     ground, inside = floor.scene.ground, value != ABSENT
     asked: dict[str, int] = {}
@@ -104,12 +104,12 @@ def _fullness(floor: Floor, parties: Sequence[Party], value: Ints, size: int) ->
 
 
 def seat_in_domain(
-    floor: Floor, parties: Sequence[Party], key: str, standing: Iterable[int] = (), *, need: int,
+    floor: NodeOverlay, parties: Sequence[PodBatch], key: str, standing: Iterable[int] = (), *, need: int,
     profile: Profile, within: Bools | None = None,
-) -> SeatedTogether:  # fmt: skip
+) -> OneDomainAssignment:  # fmt: skip
     """Seat as many as possible within one value of node label `key`: most pods, then fullest, then name."""
     mark, asked = floor.mark(), sum(len(party.keys) for party in parties)
-    best: tuple[Seated, Domain] | None = None
+    best: tuple[NodeAssignment, Domain] | None = None
     open_to, others = _best(floor, parties, key, standing, within)
     unsure = others >= need > 0
     for domain in open_to:
@@ -118,19 +118,19 @@ def seat_in_domain(
         seated = seat_all(floor, parties, need=need, profile=profile, within=domain.nodes)
         unsure |= seated.unsure
         if len(seated.seats) == asked:
-            return SeatedTogether(seated, domain.value)
+            return OneDomainAssignment(seated, domain.value)
         floor.undo(mark)
         if best is None or len(seated.seats) > len(best[0].seats):
             best = seated, domain
     if best is None:
-        nobody = Seated({}, left_over(floor, parties, {}, within), False)
-        return SeatedTogether(nobody, "", Misfit(Code.NO_DOMAINS, (), level=key, asked=need))
+        nobody = NodeAssignment({}, left_over(floor, parties, {}, within), False)
+        return OneDomainAssignment(nobody, "", Misfit(Code.NO_DOMAINS, (), level=key, asked=need))
     domain = best[1]
     again = seat_all(floor, parties, need=need, profile=profile, within=domain.nodes)
     fit = len(again.seats)
     if fit >= need:
-        return SeatedTogether(Seated(again.seats, again.left), domain.value)
+        return OneDomainAssignment(NodeAssignment(again.seats, again.left), domain.value)
     nearest = NearMiss((domain.value,), key, fit, need - fit)
     misfit = Misfit(Code.NO_ROOM, (), level=key, fit=fit, asked=need, nearest=nearest)
     left = again.left if fit else left_over(floor, parties, {}, within)  # no domain is nearer than another
-    return SeatedTogether(Seated(again.seats, left, unsure), domain.value, misfit)
+    return OneDomainAssignment(NodeAssignment(again.seats, left, unsure), domain.value, misfit)

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from bayplan.model.pod_spec import Shape
+from bayplan.model.pod_spec import PodSignature
 from bayplan.placement.cluster.resource_fit import lacking
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.filters.score import WEIGHTS, room_worth
 from bayplan.placement.numa.alignment import aligned
 from bayplan.placement.numa.score import zone_scores
 from bayplan.placement.numa.snapshot import minds
-from bayplan.placement.overlay.node_overlay import Floor
+from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.pods.counting import is_plain
-from bayplan.placement.pods.node_choice import UNFIT, Worth, by_name, kept, part
+from bayplan.placement.pods.node_choice import UNFIT, NodeScores, by_name, kept, part
 
 CASES_MAX = 4096  # nodes with so many pods more, each of them a case, that are worked out together
 
 
-def best_rows(floor: Floor, shape: Shape, within: Bools | None, wanted: int) -> Ints | None:
+def best_rows(floor: NodeOverlay, shape: PodSignature, within: Bools | None, wanted: int) -> Ints | None:
     """A row per pod, as far as they go: what `choose` says to one after the other. Nobody is seated yet.
 
     None if what a node is worth depends on more than how many of them it has.
@@ -35,7 +35,9 @@ def best_rows(floor: Floor, shape: Shape, within: Bools | None, wanted: int) -> 
 class _Foresight:
     """What each node is worth to the next pod, and to some of those after it."""
 
-    def __init__(self, floor: Floor, shape: Shape, known: Worth, within: Bools | None) -> None:
+    def __init__(
+        self, floor: NodeOverlay, shape: PodSignature, known: NodeScores, within: Bools | None
+    ) -> None:
         self.floor, self.shape, self.known = floor, shape, known
         order = by_name(floor.scene.ground.land)
         self.order: Ints = np.arange(len(floor)) if order is None else order

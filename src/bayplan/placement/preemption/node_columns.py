@@ -7,21 +7,23 @@ from collections.abc import Iterable
 import numpy as np
 
 from bayplan.model.pod import Pod
-from bayplan.model.pod_spec import Shape
+from bayplan.model.pod_spec import PodSignature
 from bayplan.placement.cluster.topology_tree import Bools, Ints
-from bayplan.placement.overlay.node_overlay import Floor
-from bayplan.placement.preemption.removals import Crowd, Exodus, asked_rows, counts, usable
+from bayplan.placement.overlay.node_overlay import NodeOverlay
+from bayplan.placement.preemption.removals import LeavingPods, VictimMatrix, asked_rows, counts, usable
 
 
 class Columns:
     """What is free on nodes beyond what one pod asks for, node by node. For pods that mind nobody."""
 
-    def __init__(self, floor: Floor, shape: Shape, within: Bools | None, gone: Exodus) -> None:
+    def __init__(
+        self, floor: NodeOverlay, shape: PodSignature, within: Bools | None, gone: LeavingPods
+    ) -> None:
         self.floor, self.gone = floor, gone
         self.asked = asked_rows(floor, shape)
         self.names = [name for name, amount in shape.amounts if amount > 0]
         self.good = usable(floor, shape, within)
-        self.known: dict[int, tuple[Shape, list[int]]] = {}
+        self.known: dict[int, tuple[PodSignature, list[int]]] = {}
         self.free: Ints = floor.scene.ground.free
 
     def refresh(self) -> None:
@@ -32,7 +34,7 @@ class Columns:
         """The nodes that would have room without these pods; those that lack least come first."""
         if self.asked is None:
             return []
-        free = Crowd(self.floor, [tuple(pods)], self.gone).free
+        free = VictimMatrix(self.floor, [tuple(pods)], self.gone).free
         rows = np.flatnonzero(self.good & (counts(free, self.asked) > 0))
         lack = np.zeros(len(rows))
         for at, amount in self.asked:
@@ -45,12 +47,12 @@ class Columns:
         assert self.asked is not None
         return [int(self.free[at, row]) - amount for at, amount in self.asked]
 
-    def taken(self, shapes: Iterable[Shape]) -> list[int]:
+    def taken(self, shapes: Iterable[PodSignature]) -> list[int]:
         """What pods of these shapes take together, by the resources asked for."""
         found = [self._one(shape) for shape in shapes]
         return found[0] if len(found) == 1 else [sum(amounts) for amounts in zip(*found, strict=True)]
 
-    def _one(self, shape: Shape) -> list[int]:
+    def _one(self, shape: PodSignature) -> list[int]:
         known = self.known.get(id(shape))
         if known is None:
             amounts = dict(shape.amounts)
@@ -58,7 +60,7 @@ class Columns:
         return known[1]
 
 
-def curable_rows(floor: Floor, shape: Shape, within: Bools | None) -> list[int]:
+def curable_rows(floor: NodeOverlay, shape: PodSignature, within: Bools | None) -> list[int]:
     """The nodes that a pod might fit if others left."""
     curable = floor.judge(shape).curable
     found: list[int] = np.flatnonzero(curable if within is None else curable & within).tolist()

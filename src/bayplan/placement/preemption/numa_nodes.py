@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bayplan.model.numa import Service, ZoneWants
+from bayplan.model.numa import NumaRequest, QosClass
 from bayplan.model.pod import Pod
-from bayplan.model.pod_spec import Shape
+from bayplan.model.pod_spec import PodSignature
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.numa.alignment import aligned
-from bayplan.placement.numa.columns import ZoneColumns
+from bayplan.placement.numa.columns import NumaColumns
 from bayplan.placement.numa.evictions import freed
 from bayplan.placement.numa.reports import RunningPod
-from bayplan.placement.numa.snapshot import ZoneGround, few
-from bayplan.placement.overlay.node_overlay import Floor
+from bayplan.placement.numa.snapshot import NumaSnapshot, few
+from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.preemption.removals import asked_rows
 
-NOTHING = ZoneWants(Service.BEST_EFFORT, ())
+NOTHING = NumaRequest(QosClass.BEST_EFFORT, ())
 Units = Sequence[Sequence[Pod]]
 """Pods of one node that go or stay together."""
 
@@ -34,9 +34,9 @@ class _Ballot:
 
 
 def who_goes(
-    floor: Floor,
-    shape: Shape,
-    wants: ZoneWants,
+    floor: NodeOverlay,
+    shape: PodSignature,
+    wants: NumaRequest,
     rows: Sequence[int],
     units: Sequence[Units],
 ) -> list[list[int] | None]:
@@ -80,7 +80,7 @@ def who_goes(
 
 
 def _ballot(
-    floor: Floor, zones: ZoneGround, columns: ZoneColumns, asked: Sequence[tuple[int, int]],
+    floor: NodeOverlay, zones: NumaSnapshot, columns: NumaColumns, asked: Sequence[tuple[int, int]],
     rows: Sequence[int], units: Sequence[Units],
 ) -> tuple[_Ballot, Bools, Ints]:  # fmt: skip
     """The ballot, the rows whose zones can be thought through, and the most that their zones can have."""

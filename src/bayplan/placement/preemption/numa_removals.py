@@ -10,19 +10,26 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bayplan.model.filter_failure import Cause
-from bayplan.model.numa import ZoneWants
+from bayplan.model.filter_failure import FilterReason
+from bayplan.model.numa import NumaRequest
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.pod_spec import Shape
+from bayplan.model.pod_spec import PodSignature
 from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.numa.capacity import aligned_counts
-from bayplan.placement.numa.columns import ZoneColumns, narrowed
-from bayplan.placement.numa.releases import SILENT, Gift
+from bayplan.placement.numa.columns import NumaColumns, narrowed
+from bayplan.placement.numa.releases import SILENT, NumaRelease
 from bayplan.placement.numa.snapshot import minds
-from bayplan.placement.overlay.node_overlay import Floor
-from bayplan.placement.overlay.numa_overlay import FloorZones
-from bayplan.placement.preemption.removals import BEFORE, Crowd, Exodus, asked_rows, counts, picked
+from bayplan.placement.overlay.node_overlay import NodeOverlay
+from bayplan.placement.overlay.numa_overlay import NumaOverlay
+from bayplan.placement.preemption.removals import (
+    BEFORE,
+    LeavingPods,
+    VictimMatrix,
+    asked_rows,
+    counts,
+    picked,
+)
 
 Leaver = tuple[int, int, int]
 """Unit, row, and the number of the gift."""
@@ -49,10 +56,10 @@ class _Loss:
         )
 
 
-class Leavers:
+class NumaVictims:
     """Those of a crowd whose going means something to zones; at first all of them are gone."""
 
-    def __init__(self, crowd: Crowd, zones: FloorZones, table: Ints) -> None:
+    def __init__(self, crowd: VictimMatrix, zones: NumaOverlay, table: Ints) -> None:
         self.crowd, self.zones, self.columns, self.table = crowd, zones, zones.before, table
         self.unit: Ints = table[:, 0]  # of each pod, ascending
         self.row: Ints = table[:, 1]
@@ -64,12 +71,12 @@ class Leavers:
         self.spoils[self.giver[(self.amount == 0) & (over > self.share_most)]] = True
         self.now = self._loss(slice(0, len(table)), np.arange(self.columns.rows), self.columns.rows)
 
-    def part(self, crowd: Crowd, units: Sequence[int]) -> Leavers:
+    def part(self, crowd: VictimMatrix, units: Sequence[int]) -> NumaVictims:
         """Those of some units only, which are this crowd in this order; the others are not gone at all."""
         at, unit = picked(self.unit, units, self.crowd.size)
-        return Leavers(crowd, self.zones, np.column_stack((unit, self.table[at, 1:])))
+        return NumaVictims(crowd, self.zones, np.column_stack((unit, self.table[at, 1:])))
 
-    def _unwrap(self, gifts: Ints, kinds: Sequence[Gift]) -> None:
+    def _unwrap(self, gifts: Ints, kinds: Sequence[NumaRelease]) -> None:
         """Every share of every gift: whose it is, the cell (resource and zone) it goes to, how much."""
         resources, places = self.columns.resources, self.columns.places
         shares = [share for gift in kinds for share in gift.shares]
@@ -104,7 +111,7 @@ class Leavers:
             ),
         )
 
-    def zones_if(self, start: int, stop: int, rows: Ints) -> ZoneColumns:
+    def zones_if(self, start: int, stop: int, rows: Ints) -> NumaColumns:
         """The zones of some rows if units stay, too, before anybody is seated; rows are given once."""
         now = self.now if len(rows) == self.columns.rows else self.now.on(rows)
         if stop > start:
@@ -129,26 +136,26 @@ class Leavers:
         np.subtract.at(now.give, rows[self.gives[pods]], 1)
         np.subtract.at(now.spoil, rows[self.spoils[pods]], 1)
 
-    def floor_if(self, start: int, stop: int) -> Floor:
+    def floor_if(self, start: int, stop: int) -> NodeOverlay:
         """A floor as it is if these units stay, too; close it."""
         scene, crowd = self.crowd.floor.scene, self.crowd
         columns = self.zones_if(start, stop, np.arange(self.columns.rows))
         ground = replace(scene.ground, free=crowd.free_if(start, stop), memory={})
-        found = Floor(replace(scene, ground=ground, zones=replace(self.zones.ground, columns=columns)))
+        found = NodeOverlay(replace(scene, ground=ground, zones=replace(self.zones.ground, columns=columns)))
         found.before = crowd.floor.before
         assert found.zones is not None
         found.zones.take_in(self.zones)
         return found
 
 
-def leavers(crowd: Crowd, zones: FloorZones, units: Sequence[Sequence[Pod]]) -> Leavers:
+def leavers(crowd: VictimMatrix, zones: NumaOverlay, units: Sequence[Sequence[Pod]]) -> NumaVictims:
     """Those of a crowd that is made of these units."""
     found = list(_leavers(crowd.floor, zones, units, crowd.gone)) if zones.ground.care.thinks_ahead else []
-    return Leavers(crowd, zones, np.array(found, dtype=np.int64).reshape(-1, 3))
+    return NumaVictims(crowd, zones, np.array(found, dtype=np.int64).reshape(-1, 3))
 
 
 def _leavers(
-    floor: Floor, zones: FloorZones, units: Sequence[Sequence[Pod]], gone: Exodus
+    floor: NodeOverlay, zones: NumaOverlay, units: Sequence[Sequence[Pod]], gone: LeavingPods
 ) -> Iterator[Leaver]:
     """Everybody who is gone, or might go, in the order of units. A pod that is gone already counts once."""
     ground, scene = zones.ground, floor.scene
@@ -169,7 +176,7 @@ def _leavers(
         if gift != SILENT:
             yield BEFORE, row, gift
     by_name = land.remember("row by name", lambda: {n.name: row for row, n in enumerate(land.table.nodes)})
-    asks: dict[int, ZoneWants | None] = {}  # by identity of the shape
+    asks: dict[int, NumaRequest | None] = {}  # by identity of the shape
     for unit, pods in enumerate(units):
         for pod in pods:
             shape, row = pod.wants.shape, by_name.get(pod.node, ABSENT)
@@ -183,11 +190,11 @@ def _leavers(
                 yield unit, row, gift
 
 
-class Seats:
+class AlignedCapacity:
     """How many of some equal pods have a place, with more and more of those who were gone staying."""
 
     def __init__(
-        self, leavers: Leavers, shape: Shape, wants: ZoneWants, wanted: int, within: Bools | None
+        self, leavers: NumaVictims, shape: PodSignature, wants: NumaRequest, wanted: int, within: Bools | None
     ) -> None:
         self.leavers, self.wants, self.wanted = leavers, wants, wanted
         self.asked = asked_rows(leavers.crowd.floor, shape)
@@ -227,11 +234,11 @@ class Seats:
         return np.minimum(np.minimum(found, copies), self.wanted)
 
 
-def _usable(floor: Floor, shape: Shape, within: Bools | None) -> Bools:
+def _usable(floor: NodeOverlay, shape: PodSignature, within: Bools | None) -> Bools:
     """The nodes that refuse such a pod for want of room or of zones at most."""
     verdict = floor.judge(shape)
     good = verdict.fits.copy()
     for (cause, _), where in verdict.refusals.items():
-        if cause in (Cause.LACKING, Cause.UNALIGNED):
+        if cause in (FilterReason.LACKING, FilterReason.UNALIGNED):
             good |= where
     return good if within is None else good & within

@@ -8,30 +8,30 @@ from dataclasses import replace
 
 import numpy as np
 
-from bayplan.model.filter_failure import Cause
+from bayplan.model.filter_failure import FilterReason
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.pod_spec import Shape
+from bayplan.model.pod_spec import PodSignature
 from bayplan.placement.cluster.node_table import ABSENT
 from bayplan.placement.cluster.topology_tree import Bools, Ints
-from bayplan.placement.filters.pipeline import Scene
+from bayplan.placement.filters.pipeline import FilterInput
 from bayplan.placement.numa.snapshot import minds
-from bayplan.placement.overlay.node_overlay import Floor
+from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.pods.counting import is_free
 
 BEFORE = -1  # the unit of those who are gone in any case
 
 
-def minds_nobody(scene: Scene, shape: Shape) -> bool:
+def minds_nobody(scene: FilterInput, shape: PodSignature) -> bool:
     """Whether nothing but room matters to such pods: no other pod, whoever it is, helps or hinders them."""
     if not is_free(shape) or minds(scene.zones, shape) is not None:
         return False
     return not any(stance.must and stance.weight < 0 for stance, _ in scene.index.stances_towards(shape))
 
 
-class Exodus:
+class LeavingPods:
     """Pods that are on their way out in any case, and what they leave behind."""
 
-    def __init__(self, floor: Floor, keys: Iterable[PodKey] = ()) -> None:
+    def __init__(self, floor: NodeOverlay, keys: Iterable[PodKey] = ()) -> None:
         self.floor = floor
         self.keys: set[PodKey] = set()
         self.gain: Ints = np.zeros_like(floor.scene.ground.free)  # same axes
@@ -58,7 +58,7 @@ class Exodus:
         free = np.maximum(ground.free + self.gain, 0).sum(axis=1).tolist()
         return {resource: free[at] for resource, at in ground.resources.items()}
 
-    def makes_room(self, shape: Shape, within: Bools | None) -> int:
+    def makes_room(self, shape: PodSignature, within: Bools | None) -> int:
         """How many pods of a shape that minds nobody would have a place then."""
         asked = asked_rows(self.floor, shape)
         if not asked:
@@ -67,15 +67,15 @@ class Exodus:
         return int(counts(free, asked)[usable(self.floor, shape, within)].sum())
 
 
-class Crowd:
+class VictimMatrix:
     """Running pods in units that go or stay together, by number. At first all of them are gone."""
 
-    def __init__(self, floor: Floor, units: Sequence[Sequence[Pod]], gone: Exodus) -> None:
+    def __init__(self, floor: NodeOverlay, units: Sequence[Sequence[Pod]], gone: LeavingPods) -> None:
         self.floor, self.gone, self.size = floor, gone, len(units)
         land = floor.scene.ground.land
         rows = land.remember("row by name", lambda: {n.name: row for row, n in enumerate(land.table.nodes)})
         numbers: dict[int, int] = {}  # by identity: many pods share a shape, and comparing shapes takes long
-        shapes: list[Shape] = []
+        shapes: list[PodSignature] = []
         found: list[tuple[int, int, int]] = []
         for unit, pods in enumerate(units):
             for pod in pods:
@@ -97,7 +97,7 @@ class Crowd:
         self.stays = np.zeros(self.size, dtype=bool)
         self.free: Ints = self.floor.scene.ground.free + self.gone.gain + self._taken(slice(None))
 
-    def part(self, units: Sequence[int]) -> Crowd:
+    def part(self, units: Sequence[int]) -> VictimMatrix:
         """Some of the units only, in this order, all gone; the others are where they are."""
         found = copy(self)
         at, found.unit = picked(self.unit, units, self.size)
@@ -148,7 +148,7 @@ class Crowd:
         self.free = self.free + self._taken(gone[self.unit])
         self.stays &= ~gone
 
-    def stay_beside(self, floor: Floor, start: int, seats: Iterable[int]) -> None:
+    def stay_beside(self, floor: NodeOverlay, start: int, seats: Iterable[int]) -> None:
         """From this number on, whoever has room on a floor where the gang has its seats stays, one by one.
 
         Away from the seats nobody is in the way, even where there is less than pods have.
@@ -174,11 +174,11 @@ class Crowd:
                 for column, amount in zip(free, takes[number], strict=True):
                     column[row] += amount
 
-    def floor_if(self, start: int = 0, stop: int = 0) -> Floor:
+    def floor_if(self, start: int = 0, stop: int = 0) -> NodeOverlay:
         """A floor with the room there is if these units stay, too. For pods that mind nobody; close it."""
         scene = self.floor.scene
         free = self.free_if(start, stop)
-        found = Floor(replace(scene, ground=replace(scene.ground, free=free, memory={})))
+        found = NodeOverlay(replace(scene, ground=replace(scene.ground, free=free, memory={})))
         found.before = self.floor.before
         return found
 
@@ -212,7 +212,7 @@ def picked(unit: Ints, units: Sequence[int], size: int) -> tuple[Ints, Ints]:
     return at, new[at]
 
 
-def _amounts(floor: Floor, shapes: Sequence[Shape]) -> Ints:
+def _amounts(floor: NodeOverlay, shapes: Sequence[PodSignature]) -> Ints:
     resources = floor.scene.ground.resources
     found = np.zeros((len(resources), len(shapes)), np.int64)
     for number, shape in enumerate(shapes):
@@ -223,17 +223,17 @@ def _amounts(floor: Floor, shapes: Sequence[Shape]) -> Ints:
     return found
 
 
-def usable(floor: Floor, shape: Shape, within: Bools | None = None) -> Bools:
+def usable(floor: NodeOverlay, shape: PodSignature, within: Bools | None = None) -> Bools:
     """The nodes that refuse such a pod for want of room at most."""
     verdict = floor.judge(shape)
     good = verdict.fits.copy()
     for (cause, _), where in verdict.refusals.items():
-        if cause is Cause.LACKING:
+        if cause is FilterReason.LACKING:
             good |= where
     return good if within is None else good & within
 
 
-def asked_rows(floor: Floor, shape: Shape) -> list[tuple[int, int]] | None:
+def asked_rows(floor: NodeOverlay, shape: PodSignature) -> list[tuple[int, int]] | None:
     """What a pod takes, by row of its resource; None if no node has one of them."""
     resources = floor.scene.ground.resources
     wanted = [(name, amount) for name, amount in shape.amounts if amount > 0]
@@ -250,7 +250,7 @@ def counts(free: Ints, asked: Sequence[tuple[int, int]]) -> Ints:
     return np.maximum(found, 0)
 
 
-def let_stay(crowd: Crowd, shape: Shape, wanted: int, within: Bools | None) -> int:
+def let_stay(crowd: VictimMatrix, shape: PodSignature, wanted: int, within: Bools | None) -> int:
     """How many of `wanted` equal pods, which mind nobody, get seats; the units that can stay then do.
 
     Units are asked in their order whether they can stay: the first are the last to go.
@@ -283,7 +283,7 @@ def let_stay(crowd: Crowd, shape: Shape, wanted: int, within: Bools | None) -> i
     return seats
 
 
-def _first_to_go(crowd: Crowd, asked: Sequence[tuple[int, int]], good: Bools, seats: int) -> int:
+def _first_to_go(crowd: VictimMatrix, asked: Sequence[tuple[int, int]], good: Bools, seats: int) -> int:
     """The first unit that cannot stay if all before it do."""
     low, high = 0, crowd.size + 1  # all before low can stay, not all before high
     while high - low > 1:
@@ -326,7 +326,7 @@ def _who_goes(
     return go
 
 
-def emptiest_first(free: Ints, emptied: Floor, shapes: Sequence[Shape]) -> list[Bools]:
+def emptiest_first(free: Ints, emptied: NodeOverlay, shapes: Sequence[PodSignature]) -> list[Bools]:
     """More and more nodes, twice as many each time, beginning with those where the least has to end.
 
     `free` is what is free now.

@@ -17,15 +17,15 @@ import numpy as np
 from bayplan.model.pod import Pod
 from bayplan.model.profile import Profile, Strategy
 from bayplan.placement.cluster.topology_tree import Bools, Ints
-from bayplan.placement.subgroups.capacity import EVERYWHERE, Area, Terrain, common_domain
-from bayplan.placement.subgroups.constraint_tree import Bond, Knot
-from bayplan.placement.subgroups.packing import Job, Steps, pack
+from bayplan.placement.subgroups.capacity import EVERYWHERE, Area, TopologyCapacity, common_domain
+from bayplan.placement.subgroups.constraint_tree import ConstraintNode, LocalityStrength
+from bayplan.placement.subgroups.packing import PackingJob, StepBudget, pack
 
 ROOT = -1
 LOAD_MAX = 2**62  # more than all nodes have of anything
 
 
-class Found(Enum):
+class SearchOutcome(Enum):
     """How a search ended."""
 
     YES = "yes"
@@ -34,14 +34,14 @@ class Found(Enum):
 
 
 @dataclass(slots=True, eq=False)
-class Choice:
+class DomainChoice:
     """A knot that is to choose a domain."""
 
-    knot: Knot
+    knot: ConstraintNode
     parent: int  # the choice inside whose domain it is, by position; ROOT: none
     load: Ints
     musts: list[
-        tuple[Knot, int]
+        tuple[ConstraintNode, int]
     ]  # those right below that must have a domain of their own, alike ones counted
     twins: int = 0  # how many that are alike follow it at once
     is_twin: bool = False  # it is like the one before
@@ -57,12 +57,18 @@ class Frame:
     spent: set[Area] = field(default_factory=set)  # and so did it
 
 
-class Search:
+class DomainSearch:
     """One search. Once it has found something, `seats` says who sits in which row, `places` what each knot
     (by identity) has chosen, and the terrain is as it is with them."""
 
     def __init__(
-        self, terrain: Terrain, root: Knot, profile: Profile, steps: Steps, *, wishes: bool = True
+        self,
+        terrain: TopologyCapacity,
+        root: ConstraintNode,
+        profile: Profile,
+        steps: StepBudget,
+        *,
+        wishes: bool = True,
     ) -> None:
         self.terrain, self.root, self.profile, self.steps, self.wishes = terrain, root, profile, steps, wishes
         kinds = len(terrain.needs)
@@ -78,7 +84,7 @@ class Search:
         base = np.concatenate((terrain.caps, amounts))
         levels = range(-1, terrain.rows_level)
         self.slack: dict[int, Ints] = {level: terrain.summed(base, level) for level in levels}
-        self.order: list[Choice] = []
+        self.order: list[DomainChoice] = []
         self.deepest = -1
         self.frames: list[Frame] = []
         self.furthest = 0  # the choice that nobody got beyond
@@ -87,16 +93,18 @@ class Search:
 
     # ── whose turn it is ───────────────────────────────────────────────────────────────────────────
 
-    def _line_up(self, knot: Knot, parent: int) -> None:
+    def _line_up(self, knot: ConstraintNode, parent: int) -> None:
         """Choices in the order of the tree: outer before inner ones, those with most pods first."""
         below = [child for child in self._bonded(knot) if child.need.any()]
-        below.sort(key=lambda one: (not one.is_pinned, one.bond is Bond.WISH, -int(one.need.sum())))
+        below.sort(
+            key=lambda one: (not one.is_pinned, one.bond is LocalityStrength.WISH, -int(one.need.sum()))
+        )
         for child in below:
-            musts: dict[object, tuple[Knot, int]] = {}
+            musts: dict[object, tuple[ConstraintNode, int]] = {}
             for inner in self._musts(child):
                 known = musts.get(_likeness(inner))
                 musts[_likeness(inner)] = (inner, 1 if known is None else known[1] + 1)
-            made = Choice(child, parent, self._load(child), list(musts.values()))
+            made = DomainChoice(child, parent, self._load(child), list(musts.values()))
             before = self.order[-1] if self.order else None
             alone = not self._bonded(child) and not child.standing
             if before is not None and before.parent == parent and alone and not self._bonded(before.knot):
@@ -108,24 +116,24 @@ class Search:
             choice.twins = run
             run = run + 1 if choice.is_twin else 0
 
-    def _bonded(self, knot: Knot) -> list[Knot]:
+    def _bonded(self, knot: ConstraintNode) -> list[ConstraintNode]:
         """The nearest below that stay together."""
-        found: list[Knot] = []
+        found: list[ConstraintNode] = []
         for child in knot.children:
-            found += [child] if child.bond is not Bond.NONE else self._bonded(child)
+            found += [child] if child.bond is not LocalityStrength.NONE else self._bonded(child)
         return found
 
-    def _musts(self, knot: Knot) -> list[Knot]:
+    def _musts(self, knot: ConstraintNode) -> list[ConstraintNode]:
         """The nearest below that must have a domain, and nobody says yet which."""
-        found: list[Knot] = []
+        found: list[ConstraintNode] = []
         for child in knot.children:
-            if child.bond is Bond.MUST and child.need.any():
+            if child.bond is LocalityStrength.MUST and child.need.any():
                 found += [] if child.standing else [child]
             else:
                 found += self._musts(child)
         return found
 
-    def _load(self, knot: Knot) -> Ints:
+    def _load(self, knot: ConstraintNode) -> Ints:
         if int(knot.need.sum()) * self.heaviest < LOAD_MAX:
             load: Ints = knot.need @ self.weights
             return load
@@ -135,26 +143,26 @@ class Search:
 
     # ── searching ──────────────────────────────────────────────────────────────────────────────────
 
-    def run(self) -> Found:
+    def run(self) -> SearchOutcome:
         """Choose for everybody."""
         if not self._fits_at_all():
-            return Found.NO
+            return SearchOutcome.NO
         self._line_up(self.root, ROOT)
         self.deepest = max((choice.knot.level for choice in self.order), default=-1)
         while True:
             if len(self.frames) == len(self.order):
                 if self._packed():
-                    return Found.YES
+                    return SearchOutcome.YES
             else:
                 self._open()
             if self.steps.left < 0:
-                return Found.OUT_OF_STEPS
+                return SearchOutcome.OUT_OF_STEPS
             while self.frames and not self._next():
                 self.frames.pop()
             if self.steps.left < 0:
-                return Found.OUT_OF_STEPS
+                return SearchOutcome.OUT_OF_STEPS
             if not self.frames:
-                return Found.NO
+                return SearchOutcome.NO
 
     def area(self, at: int) -> Area:
         """What a choice has chosen."""
@@ -198,16 +206,16 @@ class Search:
     def _options(self, at: int, barred: set[Area]) -> Iterator[Area]:
         choice, outer = self.order[at], self.area(self.order[at].parent)
         knot = choice.knot
-        if knot.bond is Bond.MUST:
+        if knot.bond is LocalityStrength.MUST:
             yield from self._at_level(choice, knot.level, outer, barred) if knot.level > outer[0] else [outer]
             return
-        if knot.bond is Bond.SOME or self.wishes:
+        if knot.bond is LocalityStrength.SOME or self.wishes:
             for level in range(knot.level, outer[0], -1):
                 yield from self._at_level(choice, level, outer, barred)
-        if knot.bond is Bond.WISH or outer[0] >= 0:
+        if knot.bond is LocalityStrength.WISH or outer[0] >= 0:
             yield outer
 
-    def _at_level(self, choice: Choice, level: int, outer: Area, barred: set[Area]) -> Iterator[Area]:
+    def _at_level(self, choice: DomainChoice, level: int, outer: Area, barred: set[Area]) -> Iterator[Area]:
         first, last = self.terrain.domains(level, outer)
         if choice.knot.standing:
             pin = common_domain(self.terrain, level, choice.knot.standing)
@@ -218,7 +226,7 @@ class Search:
         for tried, domain in barred:
             if tried == level and first <= domain < last:
                 fits[domain - first] = False
-        if choice.twins and choice.knot.bond is Bond.MUST:
+        if choice.twins and choice.knot.bond is LocalityStrength.MUST:
             units = self._units(choice.load, level, slice(first, last))
             if int(units[fits].sum()) <= choice.twins:
                 return
@@ -228,7 +236,7 @@ class Search:
         for domain in found.tolist():
             yield level, domain
 
-    def _in_order(self, knot: Knot, domains: Ints, level: int, outer: Area) -> Ints:
+    def _in_order(self, knot: ConstraintNode, domains: Ints, level: int, outer: Area) -> Ints:
         """The tightest first, seen from the top: what is wide open stays so for those who need it.
 
         Of a segment whose pods come one by one the first should not be where the last has no room. Before all
@@ -244,11 +252,11 @@ class Search:
         if knot.size and not knot.standing:
             rooms.append(self.slack[level][kind, domains] < knot.size)
         wish = knot.children[0] if len(knot.children) == 1 else knot
-        if self.wishes and wish.bond is Bond.WISH and wish.level > level and not wish.standing:
+        if self.wishes and wish.bond is LocalityStrength.WISH and wish.level > level and not wish.standing:
             rooms.append(-self._could_grant(wish, level)[domains])
         return domains[np.lexsort(rooms)]
 
-    def _could_grant(self, wish: Knot, level: int) -> Ints:
+    def _could_grant(self, wish: ConstraintNode, level: int) -> Ints:
         """By domain of a level, 1 if one inside it holds all of a knot that would rather be together."""
         fits: Bools = np.logical_and.reduce(self.slack[wish.level] >= self._load(wish)[:, None], axis=0)
         return np.minimum(self.terrain.gathered(fits.astype(np.int64), wish.level, level), 1)
@@ -261,7 +269,7 @@ class Search:
         return domains[np.sort(firsts)]
 
     def _fitting(
-        self, knot: Knot, load: Ints, musts: list[tuple[Knot, int]], level: int, outer: Area,
+        self, knot: ConstraintNode, load: Ints, musts: list[tuple[ConstraintNode, int]], level: int, outer: Area,
         run: tuple[int, int],
     ) -> Bools:  # fmt: skip
         """Which of a run of domains may hold a knot: all of it by count, and each of those inside."""
@@ -283,7 +291,7 @@ class Search:
         units: Ints = np.maximum(slack // load[asked][:, None], 0).min(axis=0)
         return units
 
-    def _units_below(self, inner: Knot, level: int) -> Ints:
+    def _units_below(self, inner: ConstraintNode, level: int) -> Ints:
         """By domain of a level: how many knots like this one the domains inside hold, each by itself."""
         units = self._units(self._load(inner), inner.level)
         return self.terrain.gathered(units, inner.level, level)
@@ -292,7 +300,7 @@ class Search:
         """Whether the whole gang may fit by a plain count, and each that must have a domain has one."""
         if (self.slack[-1][:, 0] < self._load(self.root)).any():
             return False
-        counted: dict[object, tuple[Knot, int]] = {}
+        counted: dict[object, tuple[ConstraintNode, int]] = {}
         for inner in self._musts(self.root):
             known = counted.get(_likeness(inner))
             counted[_likeness(inner)] = (inner, 1 if known is None else known[1] + 1)
@@ -306,7 +314,7 @@ class Search:
     def _packed(self) -> bool:
         """Put the pods on rows; those that are alike always find some."""
         places = self._sorted_places()
-        jobs: list[Job] = []
+        jobs: list[PackingJob] = []
         _collect(self.root, EVERYWHERE, places, jobs)
         found = pack(self.terrain, jobs, self.steps, self.profile)
         if found is None:
@@ -329,18 +337,22 @@ class Search:
 
 
 def _collect(
-    knot: Knot, area: Area, places: dict[int, Area], jobs: list[Job], wish: Knot | None = None
+    knot: ConstraintNode,
+    area: Area,
+    places: dict[int, Area],
+    jobs: list[PackingJob],
+    wish: ConstraintNode | None = None,
 ) -> None:
     """The leaves below with their areas, each with the narrowest wish around it that was not granted."""
     area = places.get(id(knot), area)
-    if knot.bond is Bond.WISH and (wish is None or knot.level >= wish.level):
+    if knot.bond is LocalityStrength.WISH and (wish is None or knot.level >= wish.level):
         wish = knot
     if knot.pods:
-        jobs.append(Job(knot, area, wish if wish is not None and wish.level > area[0] else None))
+        jobs.append(PackingJob(knot, area, wish if wish is not None and wish.level > area[0] else None))
     for child in knot.children:
         _collect(child, area, places, jobs, wish)
 
 
-def _likeness(knot: Knot) -> object:
+def _likeness(knot: ConstraintNode) -> object:
     """What those have in common that can change places."""
     return knot.bond, knot.level, knot.need.tobytes()

@@ -20,14 +20,14 @@ COUNT_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Pull:
+class AffinityPull:
     """Pods that would rather be in one domain of a level, which cannot be: they use few of them."""
 
     level: int
     mates: tuple[int, ...] = ()  # rows where others of them stand: they go there first
 
 
-class Terrain:
+class TopologyCapacity:
     """Rows of the topology first, then those outside of it. What is taken is taken here only."""
 
     def __init__(
@@ -116,7 +116,13 @@ class Terrain:
     # ── sharing out ────────────────────────────────────────────────────────────────────────────────
 
     def spread(
-        self, kind: int, level: int, domains: Ints, pods: Ints, strategy: Strategy, pull: Pull | None = None
+        self,
+        kind: int,
+        level: int,
+        domains: Ints,
+        pods: Ints,
+        strategy: Strategy,
+        pull: AffinityPull | None = None,
     ) -> tuple[Ints, Ints]:
         """Rows and pods on them, for so many pods in each of some domains; there is room.
 
@@ -138,7 +144,7 @@ class Terrain:
         return np.concatenate((rows, beyond)), np.concatenate((there, others))
 
     def _down(
-        self, kind: int, level: int, domains: Ints, pods: Ints, strategy: Strategy, pull: Pull | None
+        self, kind: int, level: int, domains: Ints, pods: Ints, strategy: Strategy, pull: AffinityPull | None
     ) -> tuple[Ints, Ints]:
         """From domains of a level down to rows."""
         for below in range(level + 1, self.rows_level + 1):
@@ -167,7 +173,7 @@ class Terrain:
             return np.array([0, len(self.starts[0])])
         return np.searchsorted(self.starts[level], np.append(self.starts[level - 1], self.inside))
 
-    def _mates(self, level: int, pull: Pull) -> Ints | None:
+    def _mates(self, level: int, pull: AffinityPull) -> Ints | None:
         """By domain of a level, how many mates stand there."""
         rows = np.array([row for row in pull.mates if row < self.inside], np.int64)
         if not len(rows):
@@ -234,7 +240,7 @@ def plain(strategy: Strategy) -> Strategy:
     return strategy if strategy in known else Strategy.BEST_FIT
 
 
-def common_domain(terrain: Terrain, level: int, rows: Sequence[int]) -> int | None:
+def common_domain(terrain: TopologyCapacity, level: int, rows: Sequence[int]) -> int | None:
     """The domain of a level that all these rows are in, if it is one; domains are runs of rows."""
     first, last = terrain.at(level, min(rows)), terrain.at(level, max(rows))
     return first if first == last else None

@@ -15,7 +15,7 @@ from bayplan.model.pod import Pod, PodKey
 from bayplan.placement.cluster.topology_tree import Ints
 
 
-class Bond(Enum):
+class LocalityStrength(Enum):
     """How strongly those below a knot stay together."""
 
     NONE = "none"
@@ -25,15 +25,15 @@ class Bond(Enum):
 
 
 @dataclass(slots=True, eq=False)
-class Knot:
+class ConstraintNode:
     """A group, a pod set or a segment of one."""
 
     part: str  # the pod set, or the group
-    bond: Bond = Bond.NONE
+    bond: LocalityStrength = LocalityStrength.NONE
     level: int = 0  # where a domain is looked for first
     segment: bool = False  # it is a share of the pod set above it
     size: int = 0  # pods that a segment nobody waits for has once all of them are there
-    children: list[Knot] = field(default_factory=list)
+    children: list[ConstraintNode] = field(default_factory=list)
     pods: list[Pod] = field(default_factory=list)  # they have to have a place; only at leaves
     kinds: list[int] = field(default_factory=list)  # of the pods that have to
     extras: list[Pod] = field(default_factory=list)  # they may have one
@@ -43,11 +43,11 @@ class Knot:
     @property
     def is_pinned(self) -> bool:
         """Whether those who stand say where the others belong."""
-        return bool(self.standing) and self.bond in (Bond.MUST, Bond.SOME)
+        return bool(self.standing) and self.bond in (LocalityStrength.MUST, LocalityStrength.SOME)
 
 
 @dataclass(frozen=True, slots=True)
-class Roll:
+class GangPods:
     """Who waits, by pod set in the order of their ranks, and who stands: ranks and rows."""
 
     waiting: Mapping[str, Sequence[Pod]]
@@ -56,11 +56,11 @@ class Roll:
     whole: bool = False  # all who wait have to have a place
 
 
-def knots_of(tree: Group, topology: Topology, roll: Roll) -> Knot | Misfit:
+def knots_of(tree: Group, topology: Topology, roll: GangPods) -> ConstraintNode | Misfit:
     """The knots of a tree below one that asks for nothing, or the level that means nothing here."""
     tying = _Tying(topology, roll)
     try:
-        return tying.over(Knot("", children=[tying.group(tree)]))
+        return tying.over(ConstraintNode("", children=[tying.group(tree)]))
     except _UnknownError as unknown:
         return unknown.misfit
 
@@ -91,21 +91,21 @@ class _UnknownError(Exception):
 class _Tying:
     """Builds the knots of one gang."""
 
-    def __init__(self, topology: Topology, roll: Roll) -> None:
+    def __init__(self, topology: Topology, roll: GangPods) -> None:
         self.topology, self.roll = topology, roll
         self.kinds = max(roll.kinds.values(), default=-1) + 1
         self.optional_from = 0  # of the pod set being cut, the rank from which on nobody is waited for
 
-    def group(self, group: Group) -> Knot:
+    def group(self, group: Group) -> ConstraintNode:
         names = tuple(pod_set.name for pod_set in group.pod_sets())
         bond, level = self._bond(group.locality, names)
         children = [
             self.group(member) if isinstance(member, Group) else self.pod_set(member)
             for member in group.members
         ]
-        return self.over(Knot(group.name, bond, level, children=children))
+        return self.over(ConstraintNode(group.name, bond, level, children=children))
 
-    def pod_set(self, pod_set: PodSet) -> Knot:
+    def pod_set(self, pod_set: PodSet) -> ConstraintNode:
         waiting = list(self.roll.waiting.get(pod_set.name, ()))
         stands = list(self.roll.standing.get(pod_set.name, ()))
         bond, level = self._bond(pod_set.locality, (pod_set.name,))
@@ -113,17 +113,19 @@ class _Tying:
         if self.roll.whole:
             first = len(waiting)
         if not pod_set.segments:
-            return self._leaf(Knot(pod_set.name, bond, level), waiting[:first], waiting[first:], stands)
-        if bond is Bond.NONE:
-            bond, level = Bond.WISH, 0  # segments rather stay near each other
+            return self._leaf(
+                ConstraintNode(pod_set.name, bond, level), waiting[:first], waiting[first:], stands
+            )
+        if bond is LocalityStrength.NONE:
+            bond, level = LocalityStrength.WISH, 0  # segments rather stay near each other
         needed = {pod.key for pod in waiting[:first]}
         self.optional_from = mandatory_ranks(pod_set)
-        return self._cut(Knot(pod_set.name, bond, level), pod_set.segments, waiting, stands, needed)
+        return self._cut(ConstraintNode(pod_set.name, bond, level), pod_set.segments, waiting, stands, needed)
 
     def _cut(
-        self, knot: Knot, segments: Sequence[Segment], waiting: Sequence[Pod],
+        self, knot: ConstraintNode, segments: Sequence[Segment], waiting: Sequence[Pod],
         stands: Sequence[tuple[int, int]], needed: set[PodKey],
-    ) -> Knot:  # fmt: skip
+    ) -> ConstraintNode:  # fmt: skip
         """A knot for each segment of which somebody is known, and for those inside them."""
         layer, inner = segments[0], segments[1:]
         if layer.size <= 0:
@@ -136,7 +138,7 @@ class _Tying:
             mine.setdefault(rank // layer.size, ([], []))[1].append((rank, row))
         for number, (pods, there) in sorted(mine.items()):
             size = layer.size if number * layer.size >= self.optional_from else 0
-            made = Knot(knot.part, bond, level, segment=True, size=size)
+            made = ConstraintNode(knot.part, bond, level, segment=True, size=size)
             if inner:
                 knot.children.append(self._cut(made, inner, pods, there, needed))
                 continue
@@ -145,14 +147,14 @@ class _Tying:
         return self.over(knot)
 
     def _leaf(
-        self, knot: Knot, pods: list[Pod], extras: list[Pod], stands: Sequence[tuple[int, int]]
-    ) -> Knot:
+        self, knot: ConstraintNode, pods: list[Pod], extras: list[Pod], stands: Sequence[tuple[int, int]]
+    ) -> ConstraintNode:
         knot.pods, knot.extras, knot.standing = pods, extras, [row for _, row in stands if row >= 0]
         knot.kinds = [self.roll.kinds[pod.key] for pod in pods]
         knot.need = np.bincount(np.array(knot.kinds, np.int64), minlength=self.kinds).astype(np.int64)
         return knot
 
-    def over(self, knot: Knot) -> Knot:
+    def over(self, knot: ConstraintNode) -> ConstraintNode:
         """A knot with what its children need, and where they stand."""
         knot.standing = [row for child in knot.children for row in child.standing]
         knot.need = sum((child.need for child in knot.children), np.zeros(self.kinds, np.int64))
@@ -160,16 +162,16 @@ class _Tying:
 
     def _bond(
         self, locality: Locality, names: tuple[str, ...], code: Code = Code.UNKNOWN_LEVEL
-    ) -> tuple[Bond, int]:
+    ) -> tuple[LocalityStrength, int]:
         named, levels = locality.required or locality.preferred, self.topology.levels
         if named is None:
-            return Bond.NONE, 0
+            return LocalityStrength.NONE, 0
         if named != AUTO and named not in levels:
             raise _UnknownError(self._misfit(code, names, named))
         level = len(levels) - 1 if named == AUTO else levels.index(named)
         if locality.required is None:
-            return Bond.WISH, level
-        return (Bond.SOME if named == AUTO else Bond.MUST), level
+            return LocalityStrength.WISH, level
+        return (LocalityStrength.SOME if named == AUTO else LocalityStrength.MUST), level
 
     def _misfit(self, code: Code, names: tuple[str, ...], level: str) -> Misfit:
         return Misfit(code, names, topology=self.topology.name, level=level)

@@ -13,15 +13,15 @@ import numpy as np
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile
 from bayplan.placement.cluster.topology_tree import Ints
-from bayplan.placement.subgroups.capacity import EVERYWHERE, Area, Terrain, common_domain
-from bayplan.placement.subgroups.constraint_tree import Bond, Knot
+from bayplan.placement.subgroups.capacity import EVERYWHERE, Area, TopologyCapacity, common_domain
+from bayplan.placement.subgroups.constraint_tree import ConstraintNode, LocalityStrength
 
-Path = tuple[Knot, ...]
+Path = tuple[ConstraintNode, ...]
 """From the root down to a leaf."""
 
 
 @dataclass(slots=True, eq=False)
-class Grower:
+class ElasticPodSet:
     """A pod set of which more may come, leaf by leaf: its segments, or itself."""
 
     minimum: int
@@ -35,7 +35,7 @@ class Grower:
 
 
 def share_out(
-    growers: Sequence[Grower], limit: int | None, seat: Callable[[Path, list[Pod], int], int]
+    growers: Sequence[ElasticPodSet], limit: int | None, seat: Callable[[Path, list[Pod], int], int]
 ) -> None:
     """Up to so many pods more, each time for the pod set that has least of what it needs.
 
@@ -60,7 +60,7 @@ def share_out(
             heappush(line, (grower.ratio, at, grower))
 
 
-def neediest(growers: Sequence[Grower], limit: int | None) -> set[PodKey]:
+def neediest(growers: Sequence[ElasticPodSet], limit: int | None) -> set[PodKey]:
     """Who comes first, if there is room for everybody."""
     found: set[PodKey] = set()
 
@@ -73,16 +73,16 @@ def neediest(growers: Sequence[Grower], limit: int | None) -> set[PodKey]:
 
 
 @dataclass(slots=True, eq=False)
-class Growth:
+class ElasticGrowth:
     """Goes on where a search ended: on its terrain, with what each knot has chosen."""
 
-    terrain: Terrain
+    terrain: TopologyCapacity
     places: dict[int, Area]
     kinds: Mapping[PodKey, int]
     profile: Profile
     seats: list[tuple[Pod, int]] = field(default_factory=list)
 
-    def grow(self, growers: Sequence[Grower], limit: int | None) -> None:
+    def grow(self, growers: Sequence[ElasticPodSet], limit: int | None) -> None:
         """Seat up to so many pods more."""
         share_out(growers, limit, self._seat)
 
@@ -119,10 +119,10 @@ class Growth:
         """The areas that pods of a leaf may be in, the best one first; the choices it takes are made."""
         area, wished = EVERYWHERE, EVERYWHERE
         for depth, knot in enumerate(path):
-            if knot.bond is Bond.NONE:
+            if knot.bond is LocalityStrength.NONE:
                 continue
             known = self.places.get(id(knot)) or self._where_it_stands(knot, area)
-            if known is None and knot.bond is not Bond.WISH:
+            if known is None and knot.bond is not LocalityStrength.WISH:
                 if knot.standing:
                     return []  # they are apart already: nobody can be with all of them
                 known = self._choose(path[depth:], area, wished, kind, count)
@@ -133,9 +133,9 @@ class Growth:
                 known = self._choose((knot,), area, wished, kind, count, whole=True)
             if known is None:
                 continue
-            if knot.bond is Bond.MUST and known[0] > knot.level:  # a wish around it was narrower
+            if knot.bond is LocalityStrength.MUST and known[0] > knot.level:  # a wish around it was narrower
                 known = knot.level, int(self.terrain.above(known[0], np.array([known[1]]), knot.level)[0])
-            if knot.bond is not Bond.WISH and known[0] > area[0]:
+            if knot.bond is not LocalityStrength.WISH and known[0] > area[0]:
                 area = known
             if known[0] > wished[0] or not self._is_inside(wished, area):
                 wished = known
@@ -146,10 +146,10 @@ class Growth:
         low, high = self.terrain.span(outer)
         return low <= first and last <= high
 
-    def _where_it_stands(self, knot: Knot, area: Area) -> Area | None:
+    def _where_it_stands(self, knot: ConstraintNode, area: Area) -> Area | None:
         if not knot.standing:
             return None
-        levels = (knot.level,) if knot.bond is Bond.MUST else range(knot.level, area[0], -1)
+        levels = (knot.level,) if knot.bond is LocalityStrength.MUST else range(knot.level, area[0], -1)
         for level in levels:
             if level <= area[0]:
                 return area
@@ -165,7 +165,7 @@ class Growth:
         level = path[0].level
         if level <= area[0]:
             return area
-        deepest = max(knot.level for knot in path if knot.bond is not Bond.NONE)
+        deepest = max(knot.level for knot in path if knot.bond is not LocalityStrength.NONE)
         room = self._room(kind, level, max(deepest, level))
         for around in (wished, area) if wished[0] > area[0] else (area,):
             first, last = self.terrain.domains(level, around)

@@ -8,21 +8,21 @@ from operator import mul
 
 import numpy as np
 
-from bayplan.model.assignment import Code, Holding, Lack, Misfit, NearMiss
+from bayplan.model.assignment import Code, DomainFit, Lack, Misfit, NearMiss
 from bayplan.model.gang import Group
 from bayplan.model.pod import Pod
 from bayplan.placement.cluster.resource_fit import CPU, MEMORY, by_weight
-from bayplan.placement.cluster.snapshot import Supply
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.cluster.topology_tree import Ints
-from bayplan.placement.subgroups.backtracking import Search
-from bayplan.placement.subgroups.capacity import EVERYWHERE, Area, Terrain, common_domain
-from bayplan.placement.subgroups.constraint_tree import Bond, Knot
+from bayplan.placement.subgroups.backtracking import DomainSearch
+from bayplan.placement.subgroups.capacity import EVERYWHERE, Area, TopologyCapacity, common_domain
+from bayplan.placement.subgroups.constraint_tree import ConstraintNode, LocalityStrength
 
 DOMAINS_TOLD = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Shortage:
+class TreeMisfit:
     """The facts. A part that is the whole gang has no name."""
 
     misfit: Misfit | None = None
@@ -35,17 +35,17 @@ class Shortage:
 
 
 def shortage(
-    terrain: Terrain, supply: Supply, tree: Group, search: Search, *, unsure: bool = False,
+    terrain: TopologyCapacity, supply: CapacitySnapshot, tree: Group, search: DomainSearch, *, unsure: bool = False,
     among_extras: bool = False,
-) -> Shortage:  # fmt: skip
+) -> TreeMisfit:  # fmt: skip
     """Who is to blame: the first part that has no place even by itself, else the one nobody got beyond."""
     root = search.root
     names = {one.name: one.minimum for one in tree.pod_sets()}
     if unsure:
         everyone = Misfit(Code.NOT_DECIDED, tuple(names), topology=supply.tree.topology.name)
-        return Shortage(everyone, pod=_first_pod(root), unsure=True)
+        return TreeMisfit(everyone, pod=_first_pod(root), unsure=True)
     if among_extras:
-        return Shortage(pod=_first_extra(root))
+        return TreeMisfit(pod=_first_extra(root))
     before = 0
     for knot, area in _alone(terrain, root, EVERYWHERE):
         near, fit, asked = _closest(terrain, knot, area)
@@ -61,7 +61,7 @@ def shortage(
     below = tuple(one for one in names if one in _parts(knot))
     whole = knot is root or set(below) == set(names)
     misfit = _misfit(terrain, supply, knot, below, near, (fit, asked))
-    return Shortage(
+    return TreeMisfit(
         misfit,
         "" if whole else knot.part,
         0 if whole else sum(names[one] for one in below),
@@ -72,11 +72,16 @@ def shortage(
 
 
 def _misfit(
-    terrain: Terrain, supply: Supply, knot: Knot, names: tuple[str, ...], area: Area, held: tuple[int, int]
+    terrain: TopologyCapacity,
+    supply: CapacitySnapshot,
+    knot: ConstraintNode,
+    names: tuple[str, ...],
+    area: Area,
+    held: tuple[int, int],
 ) -> Misfit | None:
     """In words of domains; None if nobody asked for one."""
     cut = next((child for child in knot.children if child.segment), None)
-    bound = knot if knot.bond in (Bond.MUST, Bond.SOME) else cut
+    bound = knot if knot.bond in (LocalityStrength.MUST, LocalityStrength.SOME) else cut
     if bound is None:
         return None
     tree, (fit, asked) = supply.tree, held
@@ -84,7 +89,7 @@ def _misfit(
         level = tree.levels[bound.level]
         return Misfit(Code.NO_DOMAINS, names, topology=tree.topology.name, level=level, asked=asked)
     unit = int(cut.need.sum()) if cut is not None and not cut.children and cut.need.any() else 1
-    near, holds, lacking = None, tuple[Holding, ...](), tuple[tuple[str, int], ...]()
+    near, holds, lacking = None, tuple[DomainFit, ...](), tuple[tuple[str, int], ...]()
     if bound is knot and area[0] >= 0:
         holds, lacking = _by_domain(terrain, supply, knot, area[0])
         near = _near(terrain, supply, knot, area, held)
@@ -106,7 +111,13 @@ def _misfit(
     )
 
 
-def _near(terrain: Terrain, supply: Supply, knot: Knot, area: Area, held: tuple[int, int]) -> NearMiss:
+def _near(
+    terrain: TopologyCapacity,
+    supply: CapacitySnapshot,
+    knot: ConstraintNode,
+    area: Area,
+    held: tuple[int, int],
+) -> NearMiss:
     resource, amount = _scarcest(terrain, knot, area)
     short = held[1] - held[0]
     level = supply.tree.levels[area[0]]
@@ -118,8 +129,8 @@ def _near(terrain: Terrain, supply: Supply, knot: Knot, area: Area, held: tuple[
 
 
 def _by_domain(
-    terrain: Terrain, supply: Supply, knot: Knot, level: int
-) -> tuple[tuple[Holding, ...], tuple[tuple[str, int], ...]]:
+    terrain: TopologyCapacity, supply: CapacitySnapshot, knot: ConstraintNode, level: int
+) -> tuple[tuple[DomainFit, ...], tuple[tuple[str, int], ...]]:
     """What each domain of a level holds of a knot; if they are too many to tell, how many lack what.
 
     Nothing if one is set.
@@ -129,7 +140,7 @@ def _by_domain(
     held, lacks = _held(terrain, knot, level).tolist(), _lacks(terrain, knot, level)
     if len(held) <= DOMAINS_TOLD:
         path = supply.tree.path
-        return tuple(Holding(path(level, at), fit, _lacks_at(lacks, at)) for at, fit in enumerate(held)), ()
+        return tuple(DomainFit(path(level, at), fit, _lacks_at(lacks, at)) for at, fit in enumerate(held)), ()
     if not lacks or not np.any([free < asked for _, asked, free in lacks], axis=0).all():
         return (), ()
     counts = ((name, int((free < asked).sum())) for name, asked, free in lacks)
@@ -140,7 +151,7 @@ Lacks = list[tuple[str, int, Ints]]
 """What pods ask for together of resources, and what is free of them by domain."""
 
 
-def _lacks(terrain: Terrain, knot: Knot, level: int) -> Lacks:
+def _lacks(terrain: TopologyCapacity, knot: ConstraintNode, level: int) -> Lacks:
     """What weighs most comes first; nothing if all pods ask for the same resources, as they are counted then.
 
     They all run on processors and in memory, whether they ask for them or not.
@@ -157,7 +168,7 @@ def _lacks_at(lacks: Lacks, domain: int) -> tuple[Lack, ...]:
     return tuple(Lack(name, asked, int(free[domain])) for name, asked, free in lacks if free[domain] < asked)
 
 
-def _totals(terrain: Terrain, knot: Knot, level: int) -> Lacks:
+def _totals(terrain: TopologyCapacity, knot: ConstraintNode, level: int) -> Lacks:
     """What is free counts only where one of those who ask for it may be."""
     found = []
     for row, name in enumerate(terrain.names):
@@ -169,7 +180,7 @@ def _totals(terrain: Terrain, knot: Knot, level: int) -> Lacks:
     return found
 
 
-def _scarcest(terrain: Terrain, knot: Knot, area: Area) -> tuple[str, int]:
+def _scarcest(terrain: TopologyCapacity, knot: ConstraintNode, area: Area) -> tuple[str, int]:
     """The resource that holds the fewest pods of a knot in an area, and how much one of them takes."""
     low, high = terrain.span(area)
     kind = int(np.argmax(knot.need))
@@ -183,7 +194,9 @@ def _scarcest(terrain: Terrain, knot: Knot, area: Area) -> tuple[str, int]:
     return min(found)[1:] if found else ("", 0)
 
 
-def _alone(terrain: Terrain, knot: Knot, area: Area) -> Iterator[tuple[Knot, Area]]:
+def _alone(
+    terrain: TopologyCapacity, knot: ConstraintNode, area: Area
+) -> Iterator[tuple[ConstraintNode, Area]]:
     """Every knot that lacks pods, with the area it has to be in by those who stand.
 
     Who has to be in one domain comes before those inside, any other after them: as long as all of them have
@@ -192,22 +205,22 @@ def _alone(terrain: Terrain, knot: Knot, area: Area) -> Iterator[tuple[Knot, Are
     if not knot.need.any():
         return
     inner = area
-    if knot.standing and knot.bond is Bond.MUST and knot.level > area[0]:
+    if knot.standing and knot.bond is LocalityStrength.MUST and knot.level > area[0]:
         domain = common_domain(terrain, knot.level, knot.standing)
         inner = area if domain is None else (knot.level, domain)
-    if knot.bond is Bond.MUST:
+    if knot.bond is LocalityStrength.MUST:
         yield knot, area
     for child in knot.children:
         if not child.segment:
             yield from _alone(terrain, child, inner)
-    if knot.bond is not Bond.MUST:
+    if knot.bond is not LocalityStrength.MUST:
         yield knot, area
 
 
-def _closest(terrain: Terrain, knot: Knot, area: Area) -> tuple[Area, int, int]:
+def _closest(terrain: TopologyCapacity, knot: ConstraintNode, area: Area) -> tuple[Area, int, int]:
     """The domain that holds most of a knot, how many pods that are, and how many are asked for."""
     asked = int(knot.need.sum())
-    level = knot.level if knot.bond is Bond.MUST and knot.level > area[0] else area[0]
+    level = knot.level if knot.bond is LocalityStrength.MUST and knot.level > area[0] else area[0]
     held = _held(terrain, knot, level)
     first, last = terrain.domains(level, area) if level > area[0] else (area[1], area[1] + 1)
     if knot.standing and level > area[0]:
@@ -219,7 +232,7 @@ def _closest(terrain: Terrain, knot: Knot, area: Area) -> tuple[Area, int, int]:
     return (level, best), int(held[best]), asked
 
 
-def _held(terrain: Terrain, knot: Knot, level: int) -> Ints:
+def _held(terrain: TopologyCapacity, knot: ConstraintNode, level: int) -> Ints:
     """By domain of a level: how many pods of a knot it holds, if nobody else comes."""
     cut = [child for child in knot.children if child.segment and child.need.any()]
     if cut and not cut[0].children and cut[0].level > level:
@@ -231,25 +244,27 @@ def _held(terrain: Terrain, knot: Knot, level: int) -> Ints:
     kinds = np.flatnonzero(knot.need).tolist()
     for kind in kinds:
         total = total + np.minimum(terrain.summed(terrain.caps[kind], level), knot.need[kind])
-    if len(kinds) > 1 and knot.bond is Bond.MUST:  # each kind may have room where not all of them have
+    if (
+        len(kinds) > 1 and knot.bond is LocalityStrength.MUST
+    ):  # each kind may have room where not all of them have
         for _, asked, free in _totals(terrain, knot, level):
             total = np.where(free < asked, np.minimum(total, knot.need.sum() - 1), total)
     return total
 
 
-def _parts(knot: Knot) -> set[str]:
+def _parts(knot: ConstraintNode) -> set[str]:
     if not knot.children:
         return {knot.part}
     return {name for child in knot.children for name in _parts(child)}
 
 
-def _first_pod(knot: Knot) -> Pod | None:
+def _first_pod(knot: ConstraintNode) -> Pod | None:
     if knot.pods:
         return knot.pods[0]
     return next((pod for child in knot.children if (pod := _first_pod(child)) is not None), None)
 
 
-def _first_extra(knot: Knot) -> Pod | None:
+def _first_extra(knot: ConstraintNode) -> Pod | None:
     if knot.extras:
         return knot.extras[0]
     return next((pod for child in knot.children if (pod := _first_extra(child)) is not None), None)

@@ -10,28 +10,28 @@ import numpy as np
 from bayplan.model.pod import Pod
 from bayplan.model.profile import Profile
 from bayplan.placement.cluster.topology_tree import Ints
-from bayplan.placement.subgroups.capacity import Area, Pull, Terrain
-from bayplan.placement.subgroups.constraint_tree import Knot
+from bayplan.placement.subgroups.capacity import AffinityPull, Area, TopologyCapacity
+from bayplan.placement.subgroups.constraint_tree import ConstraintNode
 
 
 @dataclass(slots=True)
-class Steps:
+class StepBudget:
     """How much may still be tried."""
 
     left: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Job:
+class PackingJob:
     """The pods of a leaf, and the area that they belong in."""
 
-    knot: Knot
+    knot: ConstraintNode
     area: Area
-    wish: Knot | None = None  # which would rather have them nearer to each other
+    wish: ConstraintNode | None = None  # which would rather have them nearer to each other
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Lot:
+class PodLot:
     """Pods of one kind that belong in one area."""
 
     kind: int
@@ -40,12 +40,12 @@ class Lot:
     turn: Turn
 
 
-Turn = tuple[int, Pull | None]
+Turn = tuple[int, AffinityPull | None]
 """Whose turn it is in an area, and what draws them: those of one turn are dealt with together."""
 
 
 def pack(
-    terrain: Terrain, jobs: Sequence[Job], steps: Steps, profile: Profile
+    terrain: TopologyCapacity, jobs: Sequence[PackingJob], steps: StepBudget, profile: Profile
 ) -> list[tuple[Pod, int]] | None:
     """A row for every pod, taken on the terrain; None if there is none, or the steps ran out.
 
@@ -75,16 +75,16 @@ def pack(
     return seats
 
 
-def _lots(terrain: Terrain, jobs: Sequence[Job]) -> list[Lot]:
+def _lots(terrain: TopologyCapacity, jobs: Sequence[PackingJob]) -> list[PodLot]:
     """Narrow areas first, then the kinds that fewest rows have room for, those with a wish, by topology."""
-    lots: list[Lot] = []
+    lots: list[PodLot] = []
     turns = _turns(jobs)
     for job in jobs:
         kinds: dict[int, list[Pod]] = {}
         for pod, kind in zip(job.knot.pods, job.knot.kinds, strict=True):
             kinds.setdefault(kind, []).append(pod)
         turn = NOBODY if job.wish is None else turns[id(job.wish), job.area]
-        lots += (Lot(kind, job.area, pods, turn) for kind, pods in kinds.items())
+        lots += (PodLot(kind, job.area, pods, turn) for kind, pods in kinds.items())
     room = terrain.caps.sum(axis=1).tolist()
     lots.sort(key=lambda lot: (-lot.area[0], room[lot.kind], lot.kind, lot.turn[0], lot.area[1]))
     return lots
@@ -93,16 +93,16 @@ def _lots(terrain: Terrain, jobs: Sequence[Job]) -> list[Lot]:
 NOBODY: Turn = (2**31, None)
 
 
-def _turns(jobs: Sequence[Job]) -> dict[tuple[int, Area], Turn]:
+def _turns(jobs: Sequence[PackingJob]) -> dict[tuple[int, Area], Turn]:
     """For every wish, by identity, and area. Wishes in different areas have the same turn if they are alike;
     of several in one area each has its own, as have those whose mates say where to go."""
     found: dict[tuple[int, Area], Turn] = {}
     numbers: dict[object, int] = {}
-    waiting: dict[tuple[Area, Pull], int] = {}
+    waiting: dict[tuple[Area, AffinityPull], int] = {}
     for job in jobs:
         if job.wish is None or (id(job.wish), job.area) in found:
             continue
-        pull = Pull(job.wish.level, tuple(job.wish.standing))
+        pull = AffinityPull(job.wish.level, tuple(job.wish.standing))
         before = waiting.get((job.area, pull), 0)
         waiting[job.area, pull] = before + 1
         number = numbers.setdefault((pull, before), len(numbers))
@@ -110,9 +110,9 @@ def _turns(jobs: Sequence[Job]) -> dict[tuple[int, Area], Turn]:
     return found
 
 
-def _batches(lots: Sequence[Lot]) -> list[list[Lot]]:
+def _batches(lots: Sequence[PodLot]) -> list[list[PodLot]]:
     """Lots of one kind, level and turn together."""
-    batches: list[list[Lot]] = []
+    batches: list[list[PodLot]] = []
     for lot in lots:
         last = batches[-1][0] if batches else None
         sort = lot.kind, lot.area[0], lot.turn[0]
@@ -123,7 +123,7 @@ def _batches(lots: Sequence[Lot]) -> list[list[Lot]]:
     return batches
 
 
-def _wanted(batch: Sequence[Lot]) -> tuple[Ints, Ints]:
+def _wanted(batch: Sequence[PodLot]) -> tuple[Ints, Ints]:
     """The domains of a batch, ascending, and the pods for each."""
     domains = np.array([lot.area[1] for lot in batch], np.int64)
     counts = np.array([len(lot.pods) for lot in batch], np.int64)
@@ -131,7 +131,7 @@ def _wanted(batch: Sequence[Lot]) -> tuple[Ints, Ints]:
     return found, np.bincount(where, weights=counts).astype(np.int64)
 
 
-def _has_room(terrain: Terrain, batch: Sequence[Lot]) -> bool:
+def _has_room(terrain: TopologyCapacity, batch: Sequence[PodLot]) -> bool:
     domains, counts = _wanted(batch)
     room = terrain.summed(terrain.caps[batch[0].kind], batch[0].area[0])
     return bool((room[domains] >= counts).all())
@@ -149,7 +149,9 @@ class _Seat:
     row: int = -1
 
 
-def _one_by_one(terrain: Terrain, lots: Sequence[Lot], steps: Steps) -> list[tuple[Pod, int]] | None:
+def _one_by_one(
+    terrain: TopologyCapacity, lots: Sequence[PodLot], steps: StepBudget
+) -> list[tuple[Pod, int]] | None:
     """Every pod on every row it fits, until all sit. Equal pods of one area sit in the order of rows."""
     queue = [(number, pod) for number, lot in enumerate(lots) for pod in lot.pods]
     seats: list[_Seat] = []
@@ -167,7 +169,7 @@ def _one_by_one(terrain: Terrain, lots: Sequence[Lot], steps: Steps) -> list[tup
     return [(pod, seat.row) for (_, pod), seat in zip(queue, seats, strict=True)]
 
 
-def _rows_for(terrain: Terrain, lot: Lot, start: int) -> list[int]:
+def _rows_for(terrain: TopologyCapacity, lot: PodLot, start: int) -> list[int]:
     low, high = terrain.span(lot.area)
     low = max(low, start)
     rows = np.flatnonzero(terrain.caps[lot.kind, low:high]) + low
@@ -175,7 +177,7 @@ def _rows_for(terrain: Terrain, lot: Lot, start: int) -> list[int]:
     return found
 
 
-def _moves_on(terrain: Terrain, lots: Sequence[Lot], seat: _Seat) -> bool:
+def _moves_on(terrain: TopologyCapacity, lots: Sequence[PodLot], seat: _Seat) -> bool:
     kind = lots[seat.lot].kind
     if seat.row >= 0:
         terrain.take(kind, np.array([seat.row]), -1)

@@ -17,14 +17,14 @@ from bayplan.model.assignment import Code, Misfit
 from bayplan.model.gang import Group, PodSet
 from bayplan.model.gang_minimum import fewest_more, is_whole, short_part
 from bayplan.model.pod import Pod
-from bayplan.model.pod_spec import Shape
+from bayplan.model.pod_spec import PodSignature
 from bayplan.model.profile import Profile
-from bayplan.placement.cluster.snapshot import Supply
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.cluster.topology_tree import Bools
-from bayplan.placement.overlay.node_overlay import Floor
-from bayplan.placement.pods.batches import Seated
-from bayplan.placement.subgroups.explain import Shortage
-from bayplan.placement.subgroups.members import Wanted
+from bayplan.placement.overlay.node_overlay import NodeOverlay
+from bayplan.placement.pods.batches import NodeAssignment
+from bayplan.placement.subgroups.explain import TreeMisfit
+from bayplan.placement.subgroups.members import GangWithMinimums
 from bayplan.placement.subgroups.minimums import minima_seats
 
 NOWHERE = -1
@@ -36,8 +36,13 @@ Parts = frozenset[str]
 
 
 def quorum_seats(
-    floor: Floor, supply: Supply, wanted: Wanted, *, profile: Profile, within: Bools | None = None
-) -> Seated | Shortage:
+    floor: NodeOverlay,
+    supply: CapacitySnapshot,
+    wanted: GangWithMinimums,
+    *,
+    profile: Profile,
+    within: Bools | None = None,
+) -> NodeAssignment | TreeMisfit:
     """Seat the members that have a place together, if they are enough; else nobody."""
     ordered = replace(wanted, waiting=_easiest_first(floor, wanted.waiting))
     return _Choosing(floor, supply, ordered, profile, within).run()
@@ -47,9 +52,9 @@ def quorum_seats(
 class _Choosing:
     """One attempt."""
 
-    floor: Floor
-    supply: Supply
-    wanted: Wanted
+    floor: NodeOverlay
+    supply: CapacitySnapshot
+    wanted: GangWithMinimums
     profile: Profile
     within: Bools | None
     there: Counter[str] = field(default_factory=Counter)
@@ -69,17 +74,17 @@ class _Choosing:
         self.there.update(self.standing)
         self.there.update(pod.pod_set for pod in self.wanted.waiting)
 
-    def run(self) -> Seated | Shortage:
+    def run(self) -> NodeAssignment | TreeMisfit:
         tree = self.wanted.tree
         torn = self._torn(tree)
         if torn is not None:
-            return Shortage(torn)
+            return TreeMisfit(torn)
         able = frozenset(self._able(tree))
         if not any(name in able for name in self.waiting):
             part = short_part(tree, self.there) or self._unable(tree)
-            return Shortage() if part is None else Shortage(part=part.name, minimum=part.minimum)
+            return TreeMisfit() if part is None else TreeMisfit(part=part.name, minimum=part.minimum)
         found = self._seats(able, brief=self.wanted.brief)
-        if isinstance(found, Seated) or self._cost(able) == fewest_more(tree, self.standing):
+        if isinstance(found, NodeAssignment) or self._cost(able) == fewest_more(tree, self.standing):
             return found  # or nobody can be left out
         way = self._first_way(tree)
         if way is None:
@@ -87,10 +92,10 @@ class _Choosing:
         some = frozenset(self._placeable(tree))
         if some != able:
             better = self._seats(some, brief=self.wanted.brief)
-            if isinstance(better, Seated):
+            if isinstance(better, NodeAssignment):
                 return better
         final = self._seats(self._more(tree, way), brief=self.wanted.brief)
-        return final if isinstance(final, Seated) else replace(found, unsure=self.cut_short)
+        return final if isinstance(final, NodeAssignment) else replace(found, unsure=self.cut_short)
 
     def _torn(self, member: Group | PodSet) -> Misfit | None:
         """The first that should be in one domain, and stands in several or outside of all."""
@@ -208,11 +213,11 @@ class _Choosing:
                 return False
             self.tries += 1
             mark = self.floor.mark()
-            self.known[key] = isinstance(self._seats(parts, brief=True), Seated)
+            self.known[key] = isinstance(self._seats(parts, brief=True), NodeAssignment)
             self.floor.undo(mark)
         return self.known[key]
 
-    def _seats(self, parts: Parts, *, brief: bool) -> Seated | Shortage:
+    def _seats(self, parts: Parts, *, brief: bool) -> NodeAssignment | TreeMisfit:
         waiting, cut = self.wanted.waiting, self.wanted
         if not parts >= self.waiting.keys():
             waiting = tuple(pod for pod in waiting if pod.pod_set in parts)
@@ -221,12 +226,12 @@ class _Choosing:
         cut = replace(cut, waiting=waiting, brief=brief)
         mark = self.floor.mark()
         found = minima_seats(self.floor, self.supply, cut, profile=self.profile, within=self.within)
-        if not isinstance(found, Seated):
+        if not isinstance(found, NodeAssignment):
             return found
         counts = self.standing + Counter(pod.pod_set for pod in waiting if pod.key in found.seats)
         if not all(counts[one.name] >= one.minimum for one in cut.tree.pod_sets()):
             self.floor.undo(mark)  # they are in each other's way
-            return Shortage(pod=waiting[0], unsure=True)
+            return TreeMisfit(pod=waiting[0], unsure=True)
         left = {
             pod.key: self.floor.judge(pod.wants.shape).why
             for pod in (() if brief else self.wanted.waiting)
@@ -272,7 +277,7 @@ def _cut(group: Group, parts: Parts) -> Group:
     return replace(group, members=tuple(cut(member) for member in group.members))
 
 
-def _easiest_first(floor: Floor, waiting: Sequence[Pod]) -> tuple[Pod, ...]:
+def _easiest_first(floor: NodeOverlay, waiting: Sequence[Pod]) -> tuple[Pod, ...]:
     """Pods of each pod set in the order in which they come, but of unlike ones the easiest to place first.
 
     Those have most nodes to choose from, and take least. A pod set needs so many, whichever they are.
@@ -284,7 +289,7 @@ def _easiest_first(floor: Floor, waiting: Sequence[Pod]) -> tuple[Pod, ...]:
     return tuple(sorted(waiting, key=lambda pod: (pod.pod_set, *ease[pod.wants.shape])))
 
 
-def _share(floor: Floor, shape: Shape) -> Fraction:
+def _share(floor: NodeOverlay, shape: PodSignature) -> Fraction:
     """What a pod takes of the resource that it takes most of, as a share of all there is."""
     ground = floor.scene.ground
     totals = {name: int(ground.allocatable[row].sum()) for name, row in ground.resources.items()}

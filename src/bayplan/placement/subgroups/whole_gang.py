@@ -10,36 +10,36 @@ from itertools import repeat
 import numpy as np
 
 from bayplan.model.assignment import Misfit
-from bayplan.model.filter_failure import Cause, Unfit
+from bayplan.model.filter_failure import FilterFailure, FilterReason
 from bayplan.model.gang import Gang, Group, Ref
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.pod_spec import Shape
+from bayplan.model.pod_spec import PodSignature
 from bayplan.model.profile import Profile
-from bayplan.placement.cluster.node_index import Land
+from bayplan.placement.cluster.node_index import NodeIndex
 from bayplan.placement.cluster.node_table import ABSENT
-from bayplan.placement.cluster.snapshot import Supply
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.domains.node_caps import fenced
 from bayplan.placement.domains.scope import Located, scope_of
 from bayplan.placement.gang.complete import complete
 from bayplan.placement.gang.place import place_in
 from bayplan.placement.numa.snapshot import copies_of, minds
-from bayplan.placement.overlay.node_overlay import Floor
-from bayplan.placement.pods.batches import Seated, parties_of
+from bayplan.placement.overlay.node_overlay import NodeOverlay
+from bayplan.placement.pods.batches import NodeAssignment, parties_of
 from bayplan.placement.pods.counting import COUNT_MAX, is_free, repels_itself, room_for
 
-COUNTED_ANYWAY = (Cause.LACKING, Cause.TAINT, Cause.AFFINITY, Cause.CORDONED)
+COUNTED_ANYWAY = (FilterReason.LACKING, FilterReason.TAINT, FilterReason.AFFINITY, FilterReason.CORDONED)
 """What the count by topology knows itself."""
-HELPED = (Cause.NOT_NEAR, Cause.SPREAD)
+HELPED = (FilterReason.NOT_NEAR, FilterReason.SPREAD)
 """What other pods of the gang may cure; looked at when they sit."""
 SHAPES_MAX = 8
 NOBODY = Ref("", "", "", "")
 
 
 def tree_seats(
-    floor: Floor, supply: Supply, tree: Group, waiting: Sequence[Pod], standing: Sequence[Pod], *,
+    floor: NodeOverlay, supply: CapacitySnapshot, tree: Group, waiting: Sequence[Pod], standing: Sequence[Pod], *,
     profile: Profile, within: Bools | None = None,
-) -> Seated | Misfit:  # fmt: skip
+) -> NodeAssignment | Misfit:  # fmt: skip
     """Seat a gang that has a tree, whole: pods in rank order onto hosts in rank order.
 
     `supply` is that of its topology as it was when the floor was opened; what has happened on the floor
@@ -63,7 +63,7 @@ def tree_seats(
 
 
 def _place(
-    supply: Supply,
+    supply: CapacitySnapshot,
     tree: Group,
     waiting: Mapping[str, Sequence[Pod]],
     standing: Sequence[Pod],
@@ -83,12 +83,12 @@ def _place(
 # ── the room that the topology counts ──────────────────────────────────────────────────────────────
 
 
-def rows_in(supply: Supply, land: Land) -> Ints:
+def rows_in(supply: CapacitySnapshot, land: NodeIndex) -> Ints:
     """The row on the floor of each row of a topology."""
     return land.remember(("rows of", supply.tree), lambda: _rows_by_name(supply, land))
 
 
-def _rows_by_name(supply: Supply, land: Land) -> Ints:
+def _rows_by_name(supply: CapacitySnapshot, land: NodeIndex) -> Ints:
     nodes, numbers = supply.tree.nodes, land.known.numbers
     names = [node.name for node in nodes]
     slots = np.fromiter(map(numbers.get, names, repeat(ABSENT)), np.int64, len(names))
@@ -96,7 +96,9 @@ def _rows_by_name(supply: Supply, land: Land) -> Ints:
     return np.where(slots < len(rows) - 1, rows[np.minimum(slots, len(rows) - 1)], ABSENT)
 
 
-def _as_on(floor: Floor, supply: Supply, rows: Ints, within: Bools | None) -> Supply:
+def _as_on(
+    floor: NodeOverlay, supply: CapacitySnapshot, rows: Ints, within: Bools | None
+) -> CapacitySnapshot:
     """The supply with what has happened on the floor, and without nodes that are out of bounds."""
     active, free = supply.active & (rows != ABSENT), supply.free
     if within is not None:
@@ -111,8 +113,12 @@ def _as_on(floor: Floor, supply: Supply, rows: Ints, within: Bools | None) -> Su
 
 
 def _fenced(
-    floor: Floor, supply: Supply, rows: Ints, tree: Group, waiting: Mapping[str, Sequence[Pod]]
-) -> tuple[Supply, Group]:
+    floor: NodeOverlay,
+    supply: CapacitySnapshot,
+    rows: Ints,
+    tree: Group,
+    waiting: Mapping[str, Sequence[Pod]],
+) -> tuple[CapacitySnapshot, Group]:
     """Nodes closed to a pod set for reasons that counts know nothing of, as a resource that they lack."""
     caps: dict[str, Ints] = {}
     for name, pods in waiting.items():
@@ -123,7 +129,7 @@ def _fenced(
 
 
 def cap_beside(
-    floor: Floor, shapes: Sequence[Shape], known: Collection[Cause] = COUNTED_ANYWAY
+    floor: NodeOverlay, shapes: Sequence[PodSignature], known: Collection[FilterReason] = COUNTED_ANYWAY
 ) -> Ints | None:
     """How many pods each node may have besides what room says; None if nothing else has a say.
 
@@ -148,7 +154,7 @@ def cap_beside(
     return cap
 
 
-def _repels_on_node(floor: Floor, shape: Shape) -> bool:
+def _repels_on_node(floor: NodeOverlay, shape: PodSignature) -> bool:
     bare = replace(shape, claims=(), disks=(), neighbours=replace(shape.neighbours, near=()), spread=())
     land = floor.scene.ground.land
     return any(
@@ -160,10 +166,12 @@ def _repels_on_node(floor: Floor, shape: Shape) -> bool:
 # ── taking the seats ───────────────────────────────────────────────────────────────────────────────
 
 
-def take_seats(floor: Floor, waiting: Sequence[Pod], wanted: Sequence[tuple[Pod, int]]) -> Seated:
+def take_seats(
+    floor: NodeOverlay, waiting: Sequence[Pod], wanted: Sequence[tuple[Pod, int]]
+) -> NodeAssignment:
     """Everybody sits where the count says, if the nodes agree; who needs others nearby sits after them."""
     mark = floor.mark()
-    left: dict[PodKey, Unfit] = {}
+    left: dict[PodKey, FilterFailure] = {}
     if all(is_free(pod.wants.shape) for pod, _ in wanted):
         left = _seat_blindly(floor, wanted)
         if left:
@@ -172,7 +180,7 @@ def take_seats(floor: Floor, waiting: Sequence[Pod], wanted: Sequence[tuple[Pod,
                 left = _seat_blindly(floor, wanted)
         if left:
             floor.undo(mark)
-            return Seated({}, left, unsure=True)
+            return NodeAssignment({}, left, unsure=True)
     else:
         late = list(wanted)
         while late:
@@ -180,14 +188,14 @@ def take_seats(floor: Floor, waiting: Sequence[Pod], wanted: Sequence[tuple[Pod,
             if len(still) == len(late):
                 left = {pod.key: floor.judge(pod.wants.shape).why for pod, _ in still}
                 floor.undo(mark)
-                return Seated({}, left, unsure=True)
+                return NodeAssignment({}, left, unsure=True)
             late = still
     seats = {pod.key: row for pod, row in wanted}
     left = {pod.key: floor.judge(pod.wants.shape).why for pod in waiting if pod.key not in seats}
-    return Seated(seats, left)
+    return NodeAssignment(seats, left)
 
 
-def _seat_blindly(floor: Floor, wanted: Sequence[tuple[Pod, int]]) -> dict[PodKey, Unfit]:
+def _seat_blindly(floor: NodeOverlay, wanted: Sequence[tuple[Pod, int]]) -> dict[PodKey, FilterFailure]:
     """Seat everybody; only zones may still object, if pods that differ share a node: then to whom."""
     places = {pod.key: row for pod, row in wanted}
     for number, party in enumerate(parties_of(floor, (pod for pod, _ in wanted))):
@@ -202,7 +210,7 @@ def _seat_blindly(floor: Floor, wanted: Sequence[tuple[Pod, int]]) -> dict[PodKe
     return {}
 
 
-def _sits(floor: Floor, pod: Pod, row: int) -> bool:
+def _sits(floor: NodeOverlay, pod: Pod, row: int) -> bool:
     fits = bool(floor.judge(pod.wants.shape).fits[row])
     if fits:
         floor.seat(pod.key, pod.wants.shape, row)

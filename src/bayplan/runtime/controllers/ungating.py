@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Write
+from bayplan.dialects.api import Ended, Event, Happened, Kind, Write, WriteOutcome
 from bayplan.dialects.kube.decode.wire import PODS_KIND, PodWire
 from bayplan.dialects.kueue.jobs.writes import with_status
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.pods import ungating
 from bayplan.dialects.kueue.pods.release_slots import shrunk_places
-from bayplan.dialects.kueue.pods.ungating import Key, Placed, Ungating
-from bayplan.dialects.kueue.status.events import WARNING, Notice, notice_write
+from bayplan.dialects.kueue.pods.ungating import AdmittedPlacement, Key, PodUngating
+from bayplan.dialects.kueue.status.events import WARNING, WorkloadEvent, notice_write
 from bayplan.model.change import Change
 from bayplan.runtime.core.backoff import Backoff
-from bayplan.runtime.core.controller import Keeper
+from bayplan.runtime.core.controller import Reconciler
 
 BATCH_SECONDS = 1.0
 """How long pods of one gang are gathered before it is looked at, unless all are there."""
@@ -28,11 +28,11 @@ Removed = Callable[[str, bool, float], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class UngateWriteTag:
     """The tag of a patch that ungates a pod."""
 
     key: Key
-    ungating: Ungating
+    ungating: PodUngating
     queue: str
     since: float  # of the admission
 
@@ -42,27 +42,29 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Shrunk:
+class ReleaseWriteTag:
     """The tag of a write that gives back places."""
 
     key: Key
 
 
 @dataclass(slots=True)
-class Troop:
+class GatedGang:
     """A gang as this role sees it: its Workloads (more than one while it changes size), and its pods."""
 
     workloads: dict[str, Object] = field(default_factory=dict)  # by name
-    read: dict[str, Placed | None] = field(default_factory=dict)  # what they say, once somebody asked
+    read: dict[str, AdmittedPlacement | None] = field(
+        default_factory=dict
+    )  # what they say, once somebody asked
     pods: dict[str, PodWire] = field(default_factory=dict)  # by name
     gated: set[str] = field(default_factory=set)  # uids
-    expected: dict[str, Sent] = field(default_factory=dict)  # by uid, until seen without their gate
+    expected: dict[str, UngateWriteTag] = field(default_factory=dict)  # by uid, until seen without their gate
     doubtful: set[str] = field(default_factory=set)  # uids: nobody knows whether they were ungated
     again: dict[str, float] = field(default_factory=dict)  # by uid: when a doubtful one is sent again
     put_off: dict[str, float] = field(default_factory=dict)  # by uid: may not be ungated as it is
     told: str = ""  # the trouble that was announced last
 
-    def admitted(self) -> tuple[Object, Placed] | None:
+    def admitted(self) -> tuple[Object, AdmittedPlacement] | None:
         """The Workload that counts: of those that are admitted, the last one made."""
         for name, workload in self.workloads.items():
             if name not in self.read:
@@ -83,7 +85,7 @@ class Troop:
         return min((*self.again.values(), *self.put_off.values()), default=NEVER)
 
 
-class UngatingRole(Keeper):
+class UngatingController(Reconciler):
     """Looks at a gang once its Workload changes or its last pod is there, else a moment after its pods do.
 
     All that matters is in the API: whoever takes over reads from the pods which slots are taken.
@@ -95,7 +97,7 @@ class UngatingRole(Keeper):
     def __init__(self, batch_seconds: float = BATCH_SECONDS, removed: Removed | None = None) -> None:
         self.batch_seconds = batch_seconds
         self.removed = removed or (lambda queue, is_group, seconds: None)
-        self.troops: dict[Key, Troop] = {}
+        self.troops: dict[Key, GatedGang] = {}
         self.homes: dict[Key, Key] = {}  # of every pod: its gang
         self.stirred: dict[Key, bool] = {}  # since the last round; whether it should not wait
         self.grown: set[Key] = set()  # those of them with a pod that waits for its slot
@@ -133,12 +135,12 @@ class UngatingRole(Keeper):
                     self._call(key, self.backoff.failed(key, now))
                 yield from writes
 
-    def follow_up(self, outcome: Outcome, now: float) -> Iterator[Write]:
+    def follow_up(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
         """Take note of how a patch ended; what was done stays expected until it is seen."""
         sent = outcome.write.tag
-        if isinstance(sent, Shrunk) and outcome.ended not in (Ended.DONE, Ended.GONE):
+        if isinstance(sent, ReleaseWriteTag) and outcome.ended not in (Ended.DONE, Ended.GONE):
             self._call(sent.key, now + RETRY_SECONDS)
-        if not isinstance(sent, Sent):
+        if not isinstance(sent, UngateWriteTag):
             return
         if outcome.ended is Ended.DONE:
             self.removed(sent.queue, ungating.is_of_pod_group(sent.ungating.pod), max(0.0, now - sent.since))
@@ -171,7 +173,7 @@ class UngatingRole(Keeper):
         if key is None:
             self.homes.pop(which, None)
             return
-        troop, self.homes[which] = self.troops.setdefault(key, Troop()), key
+        troop, self.homes[which] = self.troops.setdefault(key, GatedGang()), key
         before = troop.pods.get(name)
         if before is not None and before.metadata.uid != uid:
             if gone:  # news of one that another has replaced already
@@ -189,7 +191,7 @@ class UngatingRole(Keeper):
                 self.grown.add(key)
         self.stirred.setdefault(key, False)
 
-    def _see(self, troop: Troop, pod: PodWire) -> None:
+    def _see(self, troop: GatedGang, pod: PodWire) -> None:
         uid = pod.metadata.uid
         troop.put_off.pop(uid, None)
         if ungating.is_gated(pod):
@@ -200,7 +202,7 @@ class UngatingRole(Keeper):
 
     def _note_workload(self, workload: Object, gone: bool) -> None:
         key, name = ungating.gang_of_workload(workload), workload["metadata"]["name"]
-        troop = self.troops.setdefault(key, Troop())
+        troop = self.troops.setdefault(key, GatedGang())
         troop.read.pop(name, None)
         if gone:
             troop.workloads.pop(name, None)
@@ -216,7 +218,7 @@ class UngatingRole(Keeper):
         found = self.troops[key].admitted()
         return found is not None and ungating.is_complete(found[1], self.troops[key].pods.values())
 
-    def _drop(self, key: Key, troop: Troop, pod: PodWire) -> None:
+    def _drop(self, key: Key, troop: GatedGang, pod: PodWire) -> None:
         """A pod is no more."""
         name, uid = pod.metadata.name, pod.metadata.uid
         troop.forget(uid)
@@ -225,13 +227,13 @@ class UngatingRole(Keeper):
             del troop.pods[name]
         self._tidy(key, troop)
 
-    def _tidy(self, key: Key, troop: Troop) -> None:
+    def _tidy(self, key: Key, troop: GatedGang) -> None:
         if not troop.pods and not troop.workloads:
             self.troops.pop(key, None)
 
     # ── what is done ───────────────────────────────────────────────────────────────────────────────
 
-    def _round(self, key: Key, troop: Troop, now: float) -> Iterator[Write]:
+    def _round(self, key: Key, troop: GatedGang, now: float) -> Iterator[Write]:
         for uid in [uid for uid, when in troop.put_off.items() if when <= now]:
             del troop.put_off[uid]
         yield from self._shrink(key, troop)
@@ -242,25 +244,25 @@ class UngatingRole(Keeper):
                 yield from self._ungate(key, troop, *found, now)
         self._call(key, troop.next_due())
 
-    def _shrink(self, key: Key, troop: Troop) -> Iterator[Write]:
+    def _shrink(self, key: Key, troop: GatedGang) -> Iterator[Write]:
         """Give back the places that a gang does not need any more, once it is known who stands where."""
         found = troop.admitted() if not troop.expected else None
         status = shrunk_places(found[0], list(troop.pods.values())) if found is not None else None
         if found is not None and status is not None:
-            yield replace(with_status(found[0], status).write, tag=Shrunk(key))
+            yield replace(with_status(found[0], status).write, tag=ReleaseWriteTag(key))
 
     def _ungate(
-        self, key: Key, troop: Troop, workload: Object, places: Placed, now: float
+        self, key: Key, troop: GatedGang, workload: Object, places: AdmittedPlacement, now: float
     ) -> Iterator[Write]:
         under_way = {uid: sent.ungating.place for uid, sent in troop.expected.items()}
         answer = ungating.ungatings(places, troop.pods.values(), under_way, troop.put_off)
         yield from _announced(troop, workload, answer.trouble, now)
         for one in answer.pods:
-            sent = Sent(key, one, places.queue, places.since)
+            sent = UngateWriteTag(key, one, places.queue, places.since)
             troop.expected[sent.uid] = sent
             yield ungating.ungating_write(one, sent)
 
-    def _once_more(self, troop: Troop, places: Placed | None, now: float) -> Iterator[Write]:
+    def _once_more(self, troop: GatedGang, places: AdmittedPlacement | None, now: float) -> Iterator[Write]:
         """Send again what may not have arrived: to the same place, so it makes no difference if it did."""
         late = [uid for uid, when in troop.again.items() if when <= now]
         slots = (
@@ -283,12 +285,12 @@ def _titled(key: Key) -> str:
     return "/".join(map(str, key))
 
 
-def _announced(troop: Troop, workload: Object, trouble: str, now: float) -> Iterator[Write]:
+def _announced(troop: GatedGang, workload: Object, trouble: str, now: float) -> Iterator[Write]:
     """Say what is wrong, once."""
     if trouble and trouble != troop.told:
         meta = workload["metadata"]
         named = (meta.get("namespace", "default"), meta["name"], meta.get("uid", ""))
-        yield notice_write(Notice(*named, WARNING, "UngatingFailed", trouble), now)
+        yield notice_write(WorkloadEvent(*named, WARNING, "UngatingFailed", trouble), now)
     troop.told = trouble
 
 

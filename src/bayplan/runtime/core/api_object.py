@@ -8,19 +8,19 @@ from typing import Any, Protocol
 import msgspec
 
 from bayplan.dialects.api import Kind
-from bayplan.dialects.errors import Forbidden, NotServed, Trouble, Unauthorised, Unreachable
+from bayplan.dialects.errors import ApiError, Forbidden, NotServed, Unauthorised, Unreachable
 
 LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases")
 SECRET = Kind("", "v1", "Secret", "secrets")
 
 
-class Request(Protocol):
+class ApiCall(Protocol):
     """Asks the API server and gives status and body; raises Trouble if there is no answer in time."""
 
     def __call__(self, method: str, path: str, body: bytes, seconds: float, /) -> tuple[int, bytes]: ...
 
 
-class Taken(Exception):
+class WriteConflict(Exception):
     """Somebody else wrote the object first, created it, or removed it."""
 
 
@@ -40,7 +40,7 @@ class NamedObject(Protocol):
 class ApiObject:
     """A named object behind an API server."""
 
-    def __init__(self, request: Request, kind: Kind, namespace: str, name: str) -> None:
+    def __init__(self, request: ApiCall, kind: Kind, namespace: str, name: str) -> None:
         self._request = request
         self._collection = kind.path(namespace)
         self._path = kind.path(namespace, name)
@@ -58,7 +58,7 @@ class ApiObject:
         data = msgspec.json.encode({**self._identity, **body})
         status, answer = self._request("POST", self._collection, data, seconds)
         if status == 409:
-            raise Taken(_message(answer))
+            raise WriteConflict(_message(answer))
         return self._read(status, answer)
 
     def update(self, body: Mapping[str, Any], seconds: float) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class ApiObject:
         data = msgspec.json.encode({**self._identity, **body})
         status, answer = self._request("PUT", self._path, data, seconds)
         if status == 409 or (status == 404 and not _path_unknown(answer)):
-            raise Taken(_message(answer))
+            raise WriteConflict(_message(answer))
         return self._read(status, answer)
 
     def _read(self, status: int, body: bytes) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class ApiObject:
                 return msgspec.json.decode(body, type=dict[str, Any])
             except (msgspec.DecodeError, UnicodeDecodeError):  # somebody on the way answered, not the server
                 raise Unreachable(f"{self._path}: {status}, but no object: {_message(body)}") from None
-        kinds: dict[int, type[Trouble]] = {401: Unauthorised, 403: Forbidden, 404: NotServed}
+        kinds: dict[int, type[ApiError]] = {401: Unauthorised, 403: Forbidden, 404: NotServed}
         raise kinds.get(status, Unreachable)(f"{self._path}: {status} {_message(body)}")
 
 

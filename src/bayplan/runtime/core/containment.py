@@ -21,7 +21,7 @@ RESTART_SECONDS_MAX = 60.0
 T = TypeVar("T")
 
 
-class Report(Protocol):
+class ErrorReport(Protocol):
     """Told of a contained error that was not logged before."""
 
     def __call__(self, sentence: str, error: BaseException, **facts: str) -> None: ...
@@ -31,7 +31,7 @@ def _unreported(sentence: str, error: BaseException, **facts: str) -> None:
     """Nobody reads it."""
 
 
-class Slow(Protocol):
+class SlowWorkReport(Protocol):
     """Told of a unit of work that took long."""
 
     def __call__(self, seconds: float, where: str, kind: str, name: str) -> None: ...
@@ -50,10 +50,10 @@ class Containment:
 
     def __init__(
         self,
-        report: Report = _unreported,
+        report: ErrorReport = _unreported,
         count: Callable[[str, str], None] = lambda where, kind: None,
         clock: Clock | None = None,
-        slow: Slow = _unnoticed,
+        slow: SlowWorkReport = _unnoticed,
     ) -> None:
         self._report, self._count, self._slow = report, count, slow
         self._time = clock.monotonic if clock is not None else lambda: 0.0

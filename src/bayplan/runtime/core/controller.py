@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from bayplan.dialects.api import Ended, Event, Kind, Outcome, Write
+from bayplan.dialects.api import Ended, Event, Kind, Write, WriteOutcome
 from bayplan.model.change import Change
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Action, Plan
@@ -29,7 +29,7 @@ class Settled:
     action: Action
 
 
-class Unread(Protocol):
+class UnreadObjects(Protocol):
     """Objects that are there and could not be read; those unknown before must not be taken for gone."""
 
     def __contains__(self, what: object) -> bool:
@@ -49,11 +49,11 @@ class _NothingUnread:
         return False
 
 
-NOTHING_UNREAD: Unread = _NothingUnread()
+NOTHING_UNREAD: UnreadObjects = _NothingUnread()
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class DecisionFault:
     """Why a gang could not be decided on: an error with an id, or it took longer than it may."""
 
     id: str = ""
@@ -61,14 +61,14 @@ class Fault:
     so_far: object = None  # what had been found then
 
 
-class Role(Protocol):
+class Controller(Protocol):
     """One job of Bayplan. `look` freezes what `decide` may see; the rest happens around it."""
 
     name: str
     kinds: tuple[Kind, ...]
     believes: bool  # changes are folded into a state; else it only keeps objects
     containment: Containment  # set by the loop; every object, action or key is a unit of work of its own
-    unread: Unread  # set by the loop; objects that are there and could not be read
+    unread: UnreadObjects  # set by the loop; objects that are there and could not be read
 
     def decode(self, event: Event) -> Iterator[Change]:
         """What an event means to this role."""
@@ -94,7 +94,7 @@ class Role(Protocol):
     def only(self, view: Any, gangs: Collection[Ref]) -> Any:
         """The same view, in which nobody but these gangs is decided on."""
 
-    def refusal(self, view: Any, gang: Ref, fault: Fault) -> tuple[Action, ...]:
+    def refusal(self, view: Any, gang: Ref, fault: DecisionFault) -> tuple[Action, ...]:
         """What is done about a gang that could not be decided on."""
 
     def is_intact(self) -> bool:
@@ -115,7 +115,7 @@ class Role(Protocol):
     def settle(self, settled: Settled, now: float) -> None:
         """Believe how a write ended."""
 
-    def follow_up(self, outcome: Outcome, now: float) -> Iterable[Write]:
+    def follow_up(self, outcome: WriteOutcome, now: float) -> Iterable[Write]:
         """What is to be written once a write has ended."""
 
     def under_way(self) -> Plan:
@@ -125,7 +125,7 @@ class Role(Protocol):
         """When something has to be done even if nothing happens."""
 
 
-class Keeper:
+class Reconciler:
     """A role that decides nothing: it keeps objects in step with what others decided.
 
     What it has to know it notes when events are decoded.
@@ -133,7 +133,7 @@ class Keeper:
 
     believes = False
     containment: Containment = UNCONTAINED
-    unread: Unread = NOTHING_UNREAD
+    unread: UnreadObjects = NOTHING_UNREAD
 
     def gathered(self) -> Iterable[Change]:
         return ()
@@ -158,7 +158,7 @@ class Keeper:
     def only(self, view: Any, gangs: Collection[Ref]) -> Any:
         return view
 
-    def refusal(self, view: Any, gang: Ref, fault: Fault) -> tuple[Action, ...]:
+    def refusal(self, view: Any, gang: Ref, fault: DecisionFault) -> tuple[Action, ...]:
         raise AssertionError(f"{gang} is decided on by nobody here")
 
     def is_intact(self) -> bool:

@@ -17,7 +17,7 @@ from bayplan.model.plan import Action, Plan
 from bayplan.model.watchdog import OutOfTime, Watchdog
 from bayplan.runtime.core.backoff import Backoff
 from bayplan.runtime.core.containment import Containment
-from bayplan.runtime.core.controller import Fault, Recorder, Role
+from bayplan.runtime.core.controller import Controller, DecisionFault, Recorder
 
 TRACEBACK_MAX = 20_000  # characters
 MUTED_SECONDS, MUTED_SECONDS_MAX = 5.0, 3600.0  # after actions of a gang could not be written down
@@ -53,7 +53,7 @@ class Deciding:
         self.muted: dict[tuple[str, Ref], tuple[float, str]] = {}  # by role and gang: until when, and why
         self.backoff: Backoff[tuple[str, Ref]] = Backoff(MUTED_SECONDS, MUTED_SECONDS_MAX)
 
-    def written(self, role: Role, plan: Plan, unwritten: Sequence[Action], now: float) -> None:
+    def written(self, role: Controller, plan: Plan, unwritten: Sequence[Action], now: float) -> None:
         """The plan was encoded, but for some actions."""
         failed = {action.gang for action in unwritten}
         for gang in failed:
@@ -69,12 +69,12 @@ class Deciding:
                     del self.muted[key]
                     self.backoff.worked(key)
 
-    def plan(self, role: Role, view: Any, now: float) -> Plan:
+    def plan(self, role: Controller, view: Any, now: float) -> Plan:
         """What the role decides, and a refusal for each gang that it cannot decide on."""
         every = role.asking(view)
         asking, refusals = list(every), list[Action]()
         for gang in [gang for gang in every if self.muted.get((role.name, gang), (now, ""))[0] > now]:
-            refusals += role.refusal(view, gang, Fault(self.muted[role.name, gang][1]))
+            refusals += role.refusal(view, gang, DecisionFault(self.muted[role.name, gang][1]))
             asking.remove(gang)
         if every and not asking:
             return Plan(tuple(refusals))
@@ -101,30 +101,32 @@ class Deciding:
                 watchdog.end_turn()
                 self.watched(watchdog, watchdog.elapsed())
 
-    def _watchdog(self, role: Role, view: Any) -> Watchdog:
+    def _watchdog(self, role: Controller, view: Any) -> Watchdog:
         return Watchdog(self.stopwatch(), role.budget(view))
 
-    def _refused(self, role: Role, view: Any, gang: Ref, error: Exception, now: float) -> tuple[Action, ...]:
+    def _refused(
+        self, role: Controller, view: Any, gang: Ref, error: Exception, now: float
+    ) -> tuple[Action, ...]:
         name = f"{gang.namespace}/{gang.name}"
         identity = self.containment.failed(error, "decide", gang.kind, name)
         text = "".join(traceback.format_exception(error))[-TRACEBACK_MAX:]
         failure = Failure(identity, gang, f"{type(error).__name__}: {error}"[:TRACEBACK_MAX], text)
         self.journal.record(now, "failure", failure, role.name)
-        return role.refusal(view, gang, Fault(identity))
+        return role.refusal(view, gang, DecisionFault(identity))
 
     def _too_slow(
-        self, role: Role, view: Any, watchdog: Watchdog, refusals: list[Action], asking: list[Ref]
+        self, role: Controller, view: Any, watchdog: Watchdog, refusals: list[Action], asking: list[Ref]
     ) -> Plan:
         """The gang is told what was found so far. All others have their turn in the next decision."""
         gang = watchdog.gang
         assert gang is not None
         so_far = None if watchdog.so_far is None else watchdog.so_far()
-        refusal = role.refusal(view, gang, Fault(seconds=watchdog.budget, so_far=so_far))
+        refusal = role.refusal(view, gang, DecisionFault(seconds=watchdog.budget, so_far=so_far))
         left = tuple(one for one in asking if one != gang)
         return Plan((*refusals, *refusal), left=left)
 
     def _sought(
-        self, role: Role, view: Any, asking: list[Ref], now: float, error: Exception
+        self, role: Controller, view: Any, asking: list[Ref], now: float, error: Exception
     ) -> tuple[Ref | None, list[Ref], Exception]:
         """The gang that makes deciding fail, if it does so alone; else only those before it are asking."""
         low, high = 0, len(asking)  # so many gangs do not fail, and so many do
@@ -145,7 +147,7 @@ class Deciding:
             return None, asking[: high - 1], error
         return culprit, asking, alone
 
-    def _error(self, role: Role, view: Any, gangs: list[Ref], now: float) -> Exception | None:
+    def _error(self, role: Controller, view: Any, gangs: list[Ref], now: float) -> Exception | None:
         try:
             role.decide(role.only(view, gangs), now, self._watchdog(role, view))
         except Exception as error:

@@ -16,16 +16,16 @@ from bayplan.model.plan import Plan
 from bayplan.model.pod import PodKey
 from bayplan.model.subject import Subject, is_loss, is_start, subject_of
 from bayplan.runtime.core.containment import Containment
-from bayplan.runtime.core.controller import Recorder, Role
+from bayplan.runtime.core.controller import Controller, Recorder
 from bayplan.runtime.core.quarantine import Quarantine, bare, least_known, named, title
 
 GATHERED_MAX = 1000  # failures in one step; each takes its object off what is to be gathered
 
 
-class Intake:
+class EventIntake:
     """The way in for one role."""
 
-    def __init__(self, role: Role, journal: Recorder, containment: Containment) -> None:
+    def __init__(self, role: Controller, journal: Recorder, containment: Containment) -> None:
         self.role, self.journal, self.containment = role, journal, containment
         self.quarantine = Quarantine()
         self.latest: dict[Subject, Change] = {}  # of every object, in the order in which they came

@@ -29,7 +29,7 @@ FILE_MODE, FOLDER_MODE = 0o600, 0o700
 _PREFIX, _SUFFIX = "journal-", ".jsonl"
 
 
-class Kind(StrEnum):
+class EntryKind(StrEnum):
     """What an entry is about."""
 
     CHANGE = "change"
@@ -47,12 +47,12 @@ class Sync(StrEnum):
     ENTRIES = "entries"  # always, before `record` returns
 
 
-class Entry(msgspec.Struct, frozen=True):
+class JournalEntry(msgspec.Struct, frozen=True):
     """One thing that happened, and when."""
 
     sequence: int
     now: float
-    kind: Kind
+    kind: EntryKind
     body: Any = None  # plain JSON values once read back
     role: str = ""  # whose entry it is
 
@@ -104,7 +104,7 @@ class MemoryJournal:
         return len(self.lines)
 
     def record(self, now: float, what: str, body: object, role: str = "") -> None:
-        self.lines.append(_line(self.sequence + 1, now, Kind(what), role, body))
+        self.lines.append(_line(self.sequence + 1, now, EntryKind(what), role, body))
 
     def flush(self) -> None:
         pass
@@ -112,7 +112,7 @@ class MemoryJournal:
     def close(self) -> None:
         pass
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[JournalEntry]:
         """Everything recorded, read back."""
         return _entries(self.lines, "memory")
 
@@ -152,7 +152,7 @@ class FileJournal:
         return self._sequence
 
     def record(self, now: float, what: str, body: object, role: str = "") -> None:
-        kind = Kind(what)
+        kind = EntryKind(what)
         line = _line(self._sequence + 1, now, kind, role, body)
         if self._size and self._size + len(line) > self._size_max:
             self._try(self._rotate)
@@ -160,7 +160,7 @@ class FileJournal:
         if len(self._waiting) + len(line) <= WAITING_MAX or not self._waiting:
             self._waiting += line
             self._size += len(line)
-        must = self._sync is Sync.ENTRIES or (self._sync is Sync.PLANS and kind is Kind.PLAN)
+        must = self._sync is Sync.ENTRIES or (self._sync is Sync.PLANS and kind is EntryKind.PLAN)
         self._try(self._save if must else self._hand_over)
 
     def flush(self) -> None:
@@ -198,7 +198,7 @@ class FileJournal:
                 self._note(f"the journal in {self._folder} cannot be written: {trouble}")
 
 
-def replay(path: Path) -> Iterator[Entry]:
+def replay(path: Path) -> Iterator[JournalEntry]:
     """Everything in a journal (its folder, or one of its files), oldest first.
 
     A last line that was never finished is passed over. Anything else that is no entry is damage.
@@ -221,10 +221,10 @@ _OPEN = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 _encoder = msgspec.json.Encoder(order="sorted")
-_decoder = msgspec.json.Decoder(Entry)
+_decoder = msgspec.json.Decoder(JournalEntry)
 
 
-def _line(sequence: int, now: float, kind: Kind, role: str, body: object) -> bytes:
+def _line(sequence: int, now: float, kind: EntryKind, role: str, body: object) -> bytes:
     # Put together by hand: the parts in reading order, everything inside the body sorted.
     return b'{"sequence":%d,"now":%s,"kind":"%s","role":%s,"body":%s}\n' % (
         sequence,
@@ -237,7 +237,7 @@ def _line(sequence: int, now: float, kind: Kind, role: str, body: object) -> byt
 
 def _entries(
     lines: Iterable[bytes], source: str, *, last: bool = True, after: int | None = None
-) -> Iterator[Entry]:
+) -> Iterator[JournalEntry]:
     for number, line in enumerate(lines, start=1):
         if last and not line.endswith(b"\n"):
             return

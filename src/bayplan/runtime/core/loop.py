@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from bayplan.dialects.api import Backend, Ended, Happened, Kind, Outcome, Write
+from bayplan.dialects.api import Backend, Ended, Happened, Kind, Write, WriteOutcome
 from bayplan.model.change import Started
 from bayplan.model.plan import Action, Plan
 from bayplan.model.watchdog import Watchdog
 from bayplan.runtime.core.backoff import Backoff
 from bayplan.runtime.core.containment import UNCONTAINED, Containment
-from bayplan.runtime.core.controller import Recorder, Role, Settled
+from bayplan.runtime.core.controller import Controller, Recorder, Settled
 from bayplan.runtime.core.deciding import Deciding
-from bayplan.runtime.core.intake import Intake
+from bayplan.runtime.core.intake import EventIntake
 
 REST = 2.0  # times as long as a round took: what happens meanwhile is decided on together
 
@@ -45,7 +45,7 @@ class Loop:
     def __init__(
         self,
         backend: Backend,
-        roles: Sequence[Role],
+        roles: Sequence[Controller],
         journal: Recorder,
         may_write: Callable[[float], bool] = lambda now: True,
         observer: Observer | None = None,
@@ -57,7 +57,7 @@ class Loop:
         self.may_write = may_write
         self.observer = observer or Observer()
         self.containment = containment or UNCONTAINED
-        self.intakes = {role.name: Intake(role, journal, self.containment) for role in self.roles}
+        self.intakes = {role.name: EventIntake(role, journal, self.containment) for role in self.roles}
         self.deciding = Deciding(journal, self.containment, self.observer.stopwatch, self.observer.watched)
         self.started = False
         self.rests: dict[str, float] = {}  # by role: until when nothing is decided
@@ -102,7 +102,7 @@ class Loop:
         for outcome in self.backend.outcomes():
             self._settle(outcome, now)
 
-    def _round(self, role: Role, now: float) -> float:
+    def _round(self, role: Controller, now: float) -> float:
         elapsed, rest = self.observer.stopwatch(), self.rests.get(role.name, now)
         if rest <= now:
             try:
@@ -118,7 +118,7 @@ class Loop:
         due = self._next_due(role, now)
         return rest if due <= now < rest else due
 
-    def _decide(self, role: Role, now: float, elapsed: Callable[[], float]) -> bool:
+    def _decide(self, role: Controller, now: float, elapsed: Callable[[], float]) -> bool:
         """Whether there was anything to decide."""
         view = role.look(now)
         if view is None:
@@ -140,7 +140,7 @@ class Loop:
         self._settle_unwritten(role, plan, now)
         return True
 
-    def _settle_unwritten(self, role: Role, plan: Plan, now: float) -> None:
+    def _settle_unwritten(self, role: Controller, plan: Plan, now: float) -> None:
         """What could not be encoded has failed: it is not assumed any longer."""
         unwritten = role.take_unwritten()
         self.deciding.written(role, plan, unwritten, now)
@@ -148,14 +148,14 @@ class Loop:
             settled = Settled(Ended.REFUSED, "it could not be written down", action)
             self._settle_one(role, settled, now)
 
-    def _next_due(self, role: Role, now: float) -> float:
+    def _next_due(self, role: Controller, now: float) -> float:
         try:
             return role.next_due(now)
         except Exception as error:
             self.containment.failed(error, "reconcile", role.name)
             return now + 1.0
 
-    def _settle(self, outcome: Outcome, now: float) -> None:
+    def _settle(self, outcome: WriteOutcome, now: float) -> None:
         action = outcome.write.tag
         for role in self.roles:
             if isinstance(action, Action):
@@ -167,7 +167,7 @@ class Loop:
             if more:
                 self.backend.submit(more)
 
-    def _settle_one(self, role: Role, settled: Settled, now: float) -> None:
+    def _settle_one(self, role: Controller, settled: Settled, now: float) -> None:
         gang = settled.action.gang
         with self.containment.unit("settle", gang.kind, f"{gang.namespace}/{gang.name}"):
             self.journal.record(now, "outcome", settled, role.name)

@@ -12,7 +12,7 @@ from bayplan.state.admission.queues import NEVER
 K = TypeVar("K", bound=Hashable)
 
 
-class Agenda(Generic[K]):
+class WorkQueue(Generic[K]):
     """Keys with a time each. Looking for what is due does not cost a walk through what is not."""
 
     def __init__(self) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bayplan.dialects.errors import Trouble
-from bayplan.runtime.core.api_object import NamedObject, Taken
+from bayplan.dialects.errors import ApiError
+from bayplan.runtime.core.api_object import NamedObject, WriteConflict
 from bayplan.runtime.core.clock import Clock, SystemClock, micro_timestamp
 from bayplan.runtime.core.containment import UNCONTAINED, Containment, SupervisedThread
 
@@ -41,7 +41,7 @@ JITTER = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class LeaderTerm:
     """A time of leading without a gap, on the monotonic clock."""
 
     number: int
@@ -50,7 +50,7 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LeaseSeen:
     """The Lease as it was last seen to change, and when that was."""
 
     lease: Mapping[str, Any]
@@ -85,13 +85,13 @@ class Election:
         assert identity
         self.identity, self.timing = identity, timing
         self._lease, self._clock, self._jitter, self._note = lease, clock, jitter, note
-        self._seen: Seen | None = None
-        self._term: Term | None = None
+        self._seen: LeaseSeen | None = None
+        self._term: LeaderTerm | None = None
         self._terms = 0
         self._trouble = ""
 
     @property
-    def term(self) -> Term | None:
+    def term(self) -> LeaderTerm | None:
         """The last time of leading; it may be over."""
         return self._term
 
@@ -111,10 +111,10 @@ class Election:
         try:
             self._attempt()
             self._trouble = ""
-        except Taken:
+        except WriteConflict:
             pass  # the next attempt looks who it was
         except Exception as trouble:  # whatever it is: who stops trying never leads again, and nobody notices
-            told = str(trouble) if isinstance(trouble, Trouble) else repr(trouble)
+            told = str(trouble) if isinstance(trouble, ApiError) else repr(trouble)
             if told != self._trouble:  # say it once, not every two seconds
                 self._trouble = told
                 self._note(f"cannot reach the lease: {told}")
@@ -131,7 +131,7 @@ class Election:
         try:
             self._lease.update(body, self.timing.call_seconds)
             self._note("released the lease")
-        except (Taken, Trouble) as trouble:
+        except (WriteConflict, ApiError) as trouble:
             self._note(f"could not release the lease; it runs out by itself ({trouble})")
 
     def _attempt(self) -> None:
@@ -139,7 +139,7 @@ class Election:
         if self.is_leader(began) and self._seen is not None:
             try:  # one call is enough as long as nobody else wrote
                 return self._write(self._lease.update, {}, self._seen.lease, began)
-            except Taken:
+            except WriteConflict:
                 pass
         self._look()
         seen, began = self._seen, self._clock.monotonic()
@@ -158,11 +158,11 @@ class Election:
         now = self._clock.monotonic()
         if found is None:
             if self._seen is not None and self._seen.version:
-                self._seen = Seen({**self._seen.lease, "metadata": {}}, self._seen.at)
+                self._seen = LeaseSeen({**self._seen.lease, "metadata": {}}, self._seen.at)
         elif self._seen is None or self._seen.version != found["metadata"].get("resourceVersion"):
-            self._seen = Seen(found, now)
+            self._seen = LeaseSeen(found, now)
 
-    def _take(self, seen: Seen | None, began: float) -> None:
+    def _take(self, seen: LeaseSeen | None, began: float) -> None:
         spec = {"holderIdentity": self.identity, "leaseDurationSeconds": self.timing.lease_seconds}
         if seen is None or not seen.version:
             return self._write(self._lease.create, {**spec, "leaseTransitions": 0}, {}, began)
@@ -182,14 +182,14 @@ class Election:
         acquired = {"acquireTime": now} if spec else {}
         written = call(self._body({"renewTime": now, **acquired, **spec}, over), self._seconds())
         done = self._clock.monotonic()
-        self._seen = Seen(written, done)
+        self._seen = LeaseSeen(written, done)
         until = began + self.timing.renew_seconds
         if self._term is None or done >= self._term.until:
             self._terms += 1
-            self._term = Term(self._terms, done, until)
+            self._term = LeaderTerm(self._terms, done, until)
             self._note(f"leads as {self.identity}")
         else:
-            self._term = Term(self._term.number, self._term.since, until)
+            self._term = LeaderTerm(self._term.number, self._term.since, until)
 
     def _body(self, spec: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         """The Lease with these fields changed and all others kept."""

@@ -6,12 +6,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from bayplan.dialects.api import Backend, Ended, Event, Kind, Outcome, Write
+from bayplan.dialects.api import Backend, Ended, Event, Kind, Write, WriteOutcome
 from bayplan.dialects.errors import Misconfigured
 from bayplan.model.gang import Ref
-from bayplan.model.plan import Admit, Decline, Evict, Plan, Refuse
+from bayplan.model.plan import Admit, EvictGang, Plan, ReportNotAdmitted, ReportUnschedulable
 from bayplan.model.watchdog import Watchdog
-from bayplan.runtime.controllers.scheduler.controller import SchedulerRole
+from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 from bayplan.runtime.core.backoff import Backoff
 from bayplan.runtime.core.clock import Clock, timer
 from bayplan.runtime.core.containment import SLOW_SECONDS
@@ -46,7 +46,7 @@ class Metered:
         self.metrics.submitted(len(writes))
         self.inner.submit(writes)
 
-    def outcomes(self) -> Iterable[Outcome]:
+    def outcomes(self) -> Iterable[WriteOutcome]:
         for outcome in self.inner.outcomes():
             self.in_flight -= 1
             self.metrics.write_ended(outcome)
@@ -70,9 +70,9 @@ class Shadow(Metered):
         """Let them be."""
         self.never += writes
 
-    def outcomes(self) -> Iterable[Outcome]:
+    def outcomes(self) -> Iterable[WriteOutcome]:
         """As if nobody knew: what was decided is believed for a while, and then decided again."""
-        ended, self.never = [Outcome(write, Ended.TIMED_OUT) for write in self.never], []
+        ended, self.never = [WriteOutcome(write, Ended.TIMED_OUT) for write in self.never], []
         return ended
 
 
@@ -97,10 +97,12 @@ class Meter(Observer):
             decision_seconds, Counter(type(action).__name__.lower() for action in plan.actions)
         )
         for action in plan.actions:
-            if isinstance(action, Refuse):
+            if isinstance(action, ReportUnschedulable):
                 misfit = action.why.misfit
                 self.metrics.refused(misfit.code if misfit is not None else action.why.hindrance)
-        if self.admission is not None and any(isinstance(a, Admit | Evict | Decline) for a in plan.actions):
+        if self.admission is not None and any(
+            isinstance(a, Admit | EvictGang | ReportNotAdmitted) for a in plan.actions
+        ):
             self.admission.decided(plan, snapshot_seconds + decision_seconds)
 
     def watched(self, watchdog: Watchdog, seconds: float) -> None:
@@ -166,6 +168,6 @@ class Service:
             self.edge.wait(0.1)
 
     def _lengths(self) -> dict[tuple[str, str], int]:
-        roles = [role for role in self.loop.roles if isinstance(role, SchedulerRole)]
+        roles = [role for role in self.loop.roles if isinstance(role, SchedulerController)]
         entries = [entry for role in roles for entry in role.state.entries()]
         return dict(Counter((entry.ref.namespace, str(entry.place)) for entry in entries))

@@ -52,7 +52,7 @@ def stop_on_signal(stop: threading.Event) -> Iterator[None]:
         thread.join()
 
 
-class Closing:
+class ShutdownStack:
     """What has to be closed, in the opposite order of opening. Nothing keeps the rest from being closed."""
 
     def __init__(

@@ -13,7 +13,7 @@ from math import inf, isinf, nan
 from typing import TypeVar
 
 from bayplan.dialects.kueue.status.rejection_messages import reason
-from bayplan.model.summary import Counts, EntranceSummary, QueueSummary, Summaries
+from bayplan.model.summary import GangCounts, NamespaceQueueSummary, QueueSummary, Summaries
 from bayplan.runtime.telemetry.metrics import OTHER
 
 T = TypeVar("T")
@@ -164,7 +164,7 @@ class _Sums:
 Put = Callable[[str, Labels, float], None]
 
 
-def _busyness(counts: Counts) -> int:
+def _busyness(counts: GangCounts) -> int:
     return counts.pending + counts.reserving
 
 
@@ -197,7 +197,7 @@ def _queue(put: Put, queue: QueueSummary, shown: bool) -> None:
         put("cluster_queue_weighted_share", (name, parent), nan if isinf(queue.share) else queue.share)
 
 
-def _entrance(put: Put, way: EntranceSummary, shown: bool, queue_shown: bool) -> None:
+def _entrance(put: Put, way: NamespaceQueueSummary, shown: bool, queue_shown: bool) -> None:
     name, namespace = (way.name, way.namespace) if shown else (OTHER, OTHER)
     queue, counts = way.queue if queue_shown else OTHER, way.counts
     put("local_queue_pending_workloads", (name, namespace, "active"), counts.ready)
@@ -230,7 +230,7 @@ def _shared(put: Put, summaries: Summaries) -> None:
             put("cohort_weighted_share", (name,), nan if isinf(node.share) else node.share)
 
 
-def _unadmitted(counts: Counts) -> Iterator[tuple[str, str, int]]:
+def _unadmitted(counts: GangCounts) -> Iterator[tuple[str, str, int]]:
     """Gangs by what they wait for: the reason of one condition, and of the other that is its cause."""
     for token, number in counts.refused.items():
         yield "NoReservation", reason(token), number

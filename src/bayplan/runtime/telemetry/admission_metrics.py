@@ -12,9 +12,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from bayplan.dialects.kueue.names.annotations import TOPOLOGY_GATE
 from bayplan.dialects.kueue.status.decisions import PREEMPTIONS, eviction_reason
-from bayplan.model.admission_rejection import Chance, Remark
-from bayplan.model.plan import Admit, Decline, Evict, Plan
-from bayplan.model.queued_gang import CheckState, Delayed, Demand
+from bayplan.model.admission_rejection import AdmissionRemark, FlavorMode
+from bayplan.model.plan import Admit, EvictGang, Plan, ReportNotAdmitted
+from bayplan.model.queued_gang import CheckState, Delayed, QueuedGang
 from bayplan.model.summary import Summaries
 from bayplan.runtime.core.clock import Clock, SystemClock
 from bayplan.runtime.telemetry.admission_gauges import (
@@ -130,11 +130,11 @@ class AdmissionMetrics:
             match action:
                 case Admit():
                     self._admit(action)
-                case Evict():
+                case EvictGang():
                     self._evict(action)
-        self._show_skips(action for action in plan.actions if isinstance(action, Decline))
+        self._show_skips(action for action in plan.actions if isinstance(action, ReportNotAdmitted))
 
-    def admitted(self, demand: Demand, queue: str) -> None:
+    def admitted(self, demand: QueuedGang, queue: str) -> None:
         """A gang may start: at once, or when its checks and places have come."""
         now, which = self._clock.wall(), demand.labels.get(PRIORITY_CLASS, "")
         waited = max(0.0, now - demand.queued)
@@ -147,7 +147,7 @@ class AdmissionMetrics:
         for cohort in self._paths.get(queue, ()):
             self._inc("cohort_subtree_admitted_workloads", cohort, which)
 
-    def evicted(self, demand: Demand, reason: str, cause: str = "") -> None:
+    def evicted(self, demand: QueuedGang, reason: str, cause: str = "") -> None:
         """A gang has to leave, by a decision or for a reason that none gave."""
         queue = demand.admission.queue if demand.admission is not None else ""
         which = demand.labels.get(PRIORITY_CLASS, "")
@@ -170,12 +170,12 @@ class AdmissionMetrics:
         if _may_start(action):
             self.admitted(demand, queue)
 
-    def _evict(self, action: Evict) -> None:
+    def _evict(self, action: EvictGang) -> None:
         self.evicted(action.demand, eviction_reason(action))
         if action.why in PREEMPTIONS and action.by_path:
             self._inc("preempted_workloads", action.by_path[-1], PREEMPTIONS[action.why][0])
 
-    def _show_skips(self, declined: Iterable[Decline]) -> None:
+    def _show_skips(self, declined: Iterable[ReportNotAdmitted]) -> None:
         skipped = Numbers(action.refusal.queue for action in declined if _is_skip(action))
         self._skips.show({(queue,): number for queue, number in skipped.items()}, (self._role,))
 
@@ -216,7 +216,7 @@ def _histogram(registry: CollectorRegistry, name: str, says: str, labels: Labels
     return Histogram(f"kueue_{name}", says, labels, buckets=buckets, registry=registry)
 
 
-def _places(demand: Demand, queue: str) -> tuple[tuple[str, Labels], tuple[str, Labels]]:
+def _places(demand: QueuedGang, queue: str) -> tuple[tuple[str, Labels], tuple[str, Labels]]:
     """Where something about a gang is counted: under its queue, and under its entrance."""
     namespace, name = demand.entrance
     return ("", (queue,)), ("local_queue_", (name, namespace))
@@ -232,15 +232,15 @@ def _may_start(action: Admit) -> bool:
     )
 
 
-def _is_skip(action: Decline) -> bool:
+def _is_skip(action: ReportNotAdmitted) -> bool:
     """Whether a gang would have displaced others, had nobody else come first in the round."""
     refusal = action.refusal
-    if refusal.remark is Remark.OVERTAKEN:
+    if refusal.remark is AdmissionRemark.OVERTAKEN:
         best = (
             max((_CHANCES.index(one.chance) for one in part.attempts), default=0) for part in refusal.tried
         )
-        return any(_CHANCES[chance] in (Chance.PREEMPT, Chance.RECLAIM) for chance in best)
-    return refusal.remark in (Remark.SAME_VICTIMS, Remark.SAME_VICTIMS_WILL_FIT)
+        return any(_CHANCES[chance] in (FlavorMode.PREEMPT, FlavorMode.RECLAIM) for chance in best)
+    return refusal.remark in (AdmissionRemark.SAME_VICTIMS, AdmissionRemark.SAME_VICTIMS_WILL_FIT)
 
 
-_CHANCES = tuple(Chance)  # from worst to best
+_CHANCES = tuple(FlavorMode)  # from worst to best

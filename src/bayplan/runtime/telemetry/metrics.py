@@ -16,7 +16,7 @@ from prometheus_client import (
 )
 from prometheus_client.metrics import MetricWrapperBase
 
-from bayplan.dialects.api import Event, Outcome
+from bayplan.dialects.api import Event, WriteOutcome
 
 OTHER = "other"
 """What every label says once a metric has as many children as it may have."""
@@ -158,7 +158,7 @@ class Metrics:
     def submitted(self, writes: int) -> None:
         self._in_flight.inc(writes)
 
-    def write_ended(self, outcome: Outcome) -> None:
+    def write_ended(self, outcome: WriteOutcome) -> None:
         self._in_flight.dec()
         self._writes.of(outcome.write.verb, outcome.write.kind.kind, outcome.ended).inc()
 

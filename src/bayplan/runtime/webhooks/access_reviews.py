@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from bayplan.dialects.errors import Trouble
-from bayplan.runtime.core.api_object import Request
+from bayplan.dialects.errors import ApiError
+from bayplan.runtime.core.api_object import ApiCall
 from bayplan.runtime.core.clock import Clock
 
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
@@ -28,7 +28,7 @@ KEPT_MAX = 1000
 TOKEN_MAX = 16 * 1024
 
 
-class Access(Enum):
+class PathPermission(Enum):
     """What somebody may."""
 
     ALLOWED = 200
@@ -40,43 +40,43 @@ class Access(Enum):
 class AccessReviews:
     """Asks the cluster about tokens. May be called from any thread."""
 
-    def __init__(self, request: Request, clock: Clock) -> None:
+    def __init__(self, request: ApiCall, clock: Clock) -> None:
         self._request, self._clock = request, clock
-        self._kept: OrderedDict[bytes, tuple[Access, float]] = OrderedDict()
+        self._kept: OrderedDict[bytes, tuple[PathPermission, float]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def known(self, token: str, path: str) -> Access | None:
+    def known(self, token: str, path: str) -> PathPermission | None:
         """The answer, if it is still kept."""
         with self._lock:
             found, until = self._kept.get(_key(token, path), (None, 0.0))
         return found if found is not None and self._clock.monotonic() < until else None
 
-    def ask(self, token: str, path: str, verb: str = "get") -> Access:
+    def ask(self, token: str, path: str, verb: str = "get") -> PathPermission:
         """Whether whoever has the token may read the path. Blocks until the cluster has answered."""
         known = self.known(token, path)
         if known is not None:
             return known
         try:
             found = self._reviewed(token, path, verb)
-        except Trouble:
-            return Access.UNDECIDED  # not kept: it may be over at once
-        seconds = ALLOWED_SECONDS if found is Access.ALLOWED else REFUSED_SECONDS
-        if found is not Access.UNDECIDED:
+        except ApiError:
+            return PathPermission.UNDECIDED  # not kept: it may be over at once
+        seconds = ALLOWED_SECONDS if found is PathPermission.ALLOWED else REFUSED_SECONDS
+        if found is not PathPermission.UNDECIDED:
             with self._lock:
                 self._kept[_key(token, path)] = (found, self._clock.monotonic() + seconds)
                 while len(self._kept) > KEPT_MAX:
                     self._kept.popitem(last=False)
         return found
 
-    def _reviewed(self, token: str, path: str, verb: str) -> Access:
+    def _reviewed(self, token: str, path: str, verb: str) -> PathPermission:
         if not token or len(token) > TOKEN_MAX:
-            return Access.UNKNOWN
+            return PathPermission.UNKNOWN
         whose = self._post(TOKEN_REVIEWS, "authentication.k8s.io/v1", "TokenReview", {"token": token})
         if whose is None:
-            return Access.UNDECIDED
+            return PathPermission.UNDECIDED
         user = whose.get("user")
         if whose.get("authenticated") is not True or not isinstance(user, dict):
-            return Access.UNKNOWN
+            return PathPermission.UNKNOWN
         asked = {
             "user": user.get("username", ""),
             "uid": user.get("uid", ""),
@@ -86,8 +86,8 @@ class AccessReviews:
         }
         may = self._post(ACCESS_REVIEWS, "authorization.k8s.io/v1", "SubjectAccessReview", asked)
         if may is None:
-            return Access.UNDECIDED
-        return Access.ALLOWED if may.get("allowed") is True else Access.FORBIDDEN
+            return PathPermission.UNDECIDED
+        return PathPermission.ALLOWED if may.get("allowed") is True else PathPermission.FORBIDDEN
 
     def _post(self, path: str, version: str, kind: str, spec: Mapping[str, Any]) -> dict[str, Any] | None:
         """The status of a review; None if the cluster did not take it, for instance for want of the right."""

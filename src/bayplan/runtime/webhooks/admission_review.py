@@ -18,7 +18,7 @@ import jsonpatch
 import msgspec
 
 from bayplan.dialects.kube.fields.bounded_json import UnreadableJSON, bounded_json
-from bayplan.dialects.kube.fields.reader import Fault, FieldError
+from bayplan.dialects.kube.fields.reader import FieldError, FieldErrorType
 from bayplan.runtime.core.containment import Containment
 
 Object = dict[str, Any]
@@ -48,13 +48,13 @@ def _unreported(error: Exception) -> None:
 
 
 REASONS = {
-    Fault.REQUIRED: "FieldValueRequired",
-    Fault.FORBIDDEN: "FieldValueForbidden",
-    Fault.DUPLICATE: "FieldValueDuplicate",
-    Fault.UNSUPPORTED: "FieldValueNotSupported",
-    Fault.NOT_FOUND: "FieldValueNotFound",
-    Fault.TOO_LONG: "FieldValueTooLong",
-    Fault.TOO_MANY: "FieldValueTooMany",
+    FieldErrorType.REQUIRED: "FieldValueRequired",
+    FieldErrorType.FORBIDDEN: "FieldValueForbidden",
+    FieldErrorType.DUPLICATE: "FieldValueDuplicate",
+    FieldErrorType.UNSUPPORTED: "FieldValueNotSupported",
+    FieldErrorType.NOT_FOUND: "FieldValueNotFound",
+    FieldErrorType.TOO_LONG: "FieldValueTooLong",
+    FieldErrorType.TOO_MANY: "FieldValueTooMany",
 }
 """What clients are told about a field; anything else about it is just invalid."""
 
@@ -170,7 +170,7 @@ def called(obj: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ReviewResponse:
     """A review to send back, and two words about it for the metrics."""
 
     body: Object
@@ -186,7 +186,7 @@ def admit(
     mutating: bool,
     optional: bool = False,
     containment: Containment = _UNREPORTED,
-) -> Answer:
+) -> ReviewResponse:
     """Answer an AdmissionReview; an optional one is allowed whatever goes wrong on our side."""
     asked = _decoded(body, _AdmissionReview).request
     resource = (
@@ -216,7 +216,7 @@ def convert(
     registry: Registry,
     containment: Containment = _UNREPORTED,
     late: Callable[[], bool] = lambda: False,
-) -> Answer:
+) -> ReviewResponse:
     """Answer a ConversionReview: all objects, or none and why. Only one of them is decoded at a time.
 
     Raises Late as soon as nobody waits for the answer any more.
@@ -237,26 +237,28 @@ def convert(
             why = str(bug) if isinstance(bug, ValueError) else f"internal error {type(bug).__name__}"
             told = f"{kind} {name} to {asked.desiredAPIVersion}: {why} (id {identity} in the log of bayplan)"
             result = {"status": "Failure", "message": told}
-            return Answer(_converted_review(asked.uid, [], result), kind, "failed", bug)
-    return Answer(_converted_review(asked.uid, found, {"status": "Success"}), kind, "converted")
+            return ReviewResponse(_converted_review(asked.uid, [], result), kind, "failed", bug)
+    return ReviewResponse(_converted_review(asked.uid, found, {"status": "Success"}), kind, "converted")
 
 
-def _mutated(asked: _Asked, registry: Registry, key: Key, failed: Failed) -> Answer:
+def _mutated(asked: _Asked, registry: Registry, key: Key, failed: Failed) -> ReviewResponse:
     response: Object = {"allowed": True}
     if asked.object is not None:
         wanted = registry.mutated(key, asked.object, asked.oldObject, failed)
         if patch := jsonpatch.make_patch(asked.object, wanted).patch:
             encoded = base64.b64encode(msgspec.json.encode(patch)).decode()
             response |= {"patchType": "JSONPatch", "patch": encoded}
-    return Answer(_reviewed(asked.uid, response), key[1], "patched" if "patch" in response else "allowed")
+    return ReviewResponse(
+        _reviewed(asked.uid, response), key[1], "patched" if "patch" in response else "allowed"
+    )
 
 
-def _validated(asked: _Asked, registry: Registry, key: Key, failed: Failed) -> Answer:
+def _validated(asked: _Asked, registry: Registry, key: Key, failed: Failed) -> ReviewResponse:
     problems = registry.problems(key, asked.object, asked.oldObject, failed)
     if not problems:
         advice = registry.advice(key, asked.object, failed)
         response: Object = {"allowed": True} | ({"warnings": advice} if advice else {})
-        return Answer(_reviewed(asked.uid, response), key[1], "allowed")
+        return ReviewResponse(_reviewed(asked.uid, response), key[1], "allowed")
     causes = [
         {"reason": REASONS.get(one.fault, "FieldValueInvalid"), "field": one.path, "message": one.why}
         for one in problems
@@ -264,7 +266,7 @@ def _validated(asked: _Asked, registry: Registry, key: Key, failed: Failed) -> A
     details = {"name": asked.name, "group": asked.kind.group, "kind": asked.kind.kind, "causes": causes}
     message = "; ".join(str(problem) for problem in problems)
     status = {"code": 422, "reason": "Invalid", "message": message, "details": details}
-    return Answer(_reviewed(asked.uid, {"allowed": False, "status": status}), key[1], "denied")
+    return ReviewResponse(_reviewed(asked.uid, {"allowed": False, "status": status}), key[1], "denied")
 
 
 def _failure(asked: _Asked, resource: str, error: Exception, containment: Containment) -> str:
@@ -274,13 +276,13 @@ def _failure(asked: _Asked, resource: str, error: Exception, containment: Contai
     return f'bayplan could not look at {resource} "{name}": internal error {identity}, see the log of bayplan'
 
 
-def _allowed(asked: _Asked, key: Key) -> Answer:
-    return Answer(_reviewed(asked.uid, {"allowed": True}), key[1], "allowed")
+def _allowed(asked: _Asked, key: Key) -> ReviewResponse:
+    return ReviewResponse(_reviewed(asked.uid, {"allowed": True}), key[1], "allowed")
 
 
-def _refused(asked: _Asked, key: Key, why: str) -> Answer:
+def _refused(asked: _Asked, key: Key, why: str) -> ReviewResponse:
     response = {"allowed": False, "status": {"code": 500, "reason": "InternalError", "message": why}}
-    return Answer(_reviewed(asked.uid, response), key[1], "failed")
+    return ReviewResponse(_reviewed(asked.uid, response), key[1], "failed")
 
 
 def _converted(obj: Object, version: str, registry: Registry) -> Object:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from bayplan.dialects.api import Kind, Verb, Write
-from bayplan.dialects.errors import Trouble
-from bayplan.runtime.core.api_object import NamedObject, Taken
+from bayplan.dialects.errors import ApiError
+from bayplan.runtime.core.api_object import NamedObject, WriteConflict
 from bayplan.runtime.core.clock import Clock
 from bayplan.runtime.webhooks.certificates import (
     AUTHORITY_KEY,
@@ -73,9 +73,9 @@ class CertificateKeeper:
         """Look, renew if it is time, use what is new; return in how many seconds to look again."""
         try:
             found = self._agreed()
-        except Taken:
+        except WriteConflict:
             return 1.0  # another replica was renewing too: take what it made
-        except Trouble as trouble:
+        except ApiError as trouble:
             self._note(f"the webhook certificate was not looked after: {trouble}")
             return RETRY_SECONDS
         if self.current is None or found.data() != self.current.data():

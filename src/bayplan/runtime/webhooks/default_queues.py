@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from bayplan.dialects.api import Backend, Event, Happened
-from bayplan.dialects.errors import Trouble
+from bayplan.dialects.errors import ApiError
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.names.annotations import DEFAULT_QUEUE
 from bayplan.dialects.kueue.names.api_kinds import LOCAL_QUEUES, TOPOLOGIES
@@ -65,7 +65,7 @@ class DefaultQueues:
                 for event in self._backend.events():
                     with self._containment.unit("decode", event.kind.kind, title(event.object)):
                         self._take(event)
-            except Trouble as trouble:
+            except ApiError as trouble:
                 self._note(f"nobody tells which namespaces have a default queue: {trouble}")
                 self._known.set()
                 return

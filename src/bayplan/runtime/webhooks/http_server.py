@@ -136,7 +136,7 @@ class Busy(Exception):
     """There is more to do than a budget allows."""
 
 
-class Budget:
+class RequestBudget:
     """How many requests are worked on, and how many bytes they hold, at the same time. For one event loop."""
 
     def __init__(self, bytes_max: int, requests_max: int, wait_seconds: float) -> None:

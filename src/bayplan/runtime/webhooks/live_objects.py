@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 
 from bayplan.dialects.api import Kind
-from bayplan.dialects.errors import Trouble
+from bayplan.dialects.errors import ApiError
 from bayplan.dialects.jobs.kinds import KINDS
 from bayplan.dialects.kube.fields.name_rules import subdomain_problems
-from bayplan.dialects.kueue.webhooks.controlling_owners import Unknown
+from bayplan.dialects.kueue.webhooks.controlling_owners import OwnerUnknown
 from bayplan.runtime.controllers.jobs.cache import CLASSES
-from bayplan.runtime.core.api_object import Request
+from bayplan.runtime.core.api_object import ApiCall
 from bayplan.runtime.core.clock import Clock
 
 Object = dict[str, Any]
@@ -41,7 +41,7 @@ LOOKED_UP = (*CONTROLLERS.values(), *CLASSES)
 class LiveObjects:
     """Looks objects up. What was found is believed for a minute; what was not found is asked for again."""
 
-    def __init__(self, request: Request, clock: Clock) -> None:
+    def __init__(self, request: ApiCall, clock: Clock) -> None:
         self._request, self._clock = request, clock
         self._found: OrderedDict[Key, tuple[float, Object]] = OrderedDict()
         self._rests_until = 0.0
@@ -56,7 +56,7 @@ class LiveObjects:
         known = next((one for one in CLASSES if one.kind == kind), None)
         try:
             return known is None or self._get(known, "", name) is not None
-        except Unknown:
+        except OwnerUnknown:
             return True
 
     def _get(self, kind: Kind, namespace: str, name: str) -> Object | None:
@@ -68,18 +68,18 @@ class LiveObjects:
         if now < until:
             return found
         if now < self._rests_until:
-            raise Unknown
+            raise OwnerUnknown
         try:
             status, body = self._request("GET", kind.path(namespace, name), b"", CALL_SECONDS)
-        except Trouble as trouble:
+        except ApiError as trouble:
             self._rests_until = self._clock.monotonic() + REST_SECONDS
-            raise Unknown from trouble
+            raise OwnerUnknown from trouble
         if status == 404:
             self._found.pop(key, None)
             return None
         if status != 200:
             self._rests_until = now + REST_SECONDS
-            raise Unknown
+            raise OwnerUnknown
         try:
             return self._keep(key, _essence(body), now)
         except RecursionError:
@@ -100,6 +100,6 @@ def _essence(body: bytes) -> Object:
         metadata, spec = obj["metadata"], obj.get("spec")
         kept = {key: metadata[key] for key in ("uid", "ownerReferences", "labels") if key in metadata}
     except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError):
-        raise Unknown from None
+        raise OwnerUnknown from None
     selector = spec.get("selector") if isinstance(spec, dict) else None
     return {"metadata": kept, "spec": {"selector": selector} if selector is not None else {}}

@@ -11,9 +11,9 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from bayplan.runtime.core.clock import Clock
 from bayplan.runtime.telemetry.metrics import Metrics
-from bayplan.runtime.webhooks.access_reviews import Access, AccessReviews
+from bayplan.runtime.webhooks.access_reviews import AccessReviews, PathPermission
 from bayplan.runtime.webhooks.certificates import Served, reload, renewed, server_context
-from bayplan.runtime.webhooks.http_server import Address, Budget, Busy, Limits, Server
+from bayplan.runtime.webhooks.http_server import Address, Busy, Limits, RequestBudget, Server
 
 PATH = "/metrics"
 REVIEWS_MAX = 4  # tokens that the cluster is asked about at the same time
@@ -21,9 +21,9 @@ WAIT_SECONDS = 2.0
 RENEW_SECONDS = 86400.0 * 7  # before the end of a certificate of our own
 _LIMITS = Limits(body_bytes=1024, seconds=15.0, connections=64)
 _WORDS = {
-    Access.UNKNOWN: "give a bearer token that the cluster knows\n",
-    Access.FORBIDDEN: f"the owner of this token may not get {PATH}; bind a ClusterRole with that right\n",
-    Access.UNDECIDED: "the cluster did not say whether you may read this; try again\n",
+    PathPermission.UNKNOWN: "give a bearer token that the cluster knows\n",
+    PathPermission.FORBIDDEN: f"the owner of this token may not get {PATH}; bind a ClusterRole with that right\n",
+    PathPermission.UNDECIDED: "the cluster did not say whether you may read this; try again\n",
 }
 
 
@@ -75,24 +75,24 @@ def serve_metrics(
     address: Address = Address(),  # noqa: B008 - it is frozen
 ) -> Server:
     """Start to answer those who may."""
-    budget = Budget(REVIEWS_MAX, REVIEWS_MAX, WAIT_SECONDS)
+    budget = RequestBudget(REVIEWS_MAX, REVIEWS_MAX, WAIT_SECONDS)
 
     async def page(request: web.Request) -> web.Response:
         certificate.refresh()
         token = _token(request)
         try:
-            access = await _access(reviews, token, budget) if token else Access.UNKNOWN
+            access = await _access(reviews, token, budget) if token else PathPermission.UNKNOWN
         except Busy:
             return web.Response(status=429, text="too many are asking\n", headers={"Retry-After": "1"})
-        if access is Access.ALLOWED:
+        if access is PathPermission.ALLOWED:
             return web.Response(body=metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
-        headers = {"WWW-Authenticate": "Bearer"} if access is Access.UNKNOWN else {}
+        headers = {"WWW-Authenticate": "Bearer"} if access is PathPermission.UNKNOWN else {}
         return web.Response(status=access.value, text=_WORDS[access], headers=headers)
 
     return Server("metrics", [web.get(PATH, page)], address, _LIMITS, certificate.context)
 
 
-async def _access(reviews: AccessReviews, token: str, budget: Budget) -> Access:
+async def _access(reviews: AccessReviews, token: str, budget: RequestBudget) -> PathPermission:
     known = reviews.known(token, PATH)
     if known is not None:
         return known

@@ -23,14 +23,14 @@ from bayplan.runtime.core.containment import Containment
 from bayplan.runtime.telemetry.metrics import Metrics
 from bayplan.runtime.webhooks.admission_review import (
     OBJECT_BYTES,
-    Answer,
     Late,
     Malformed,
     Registry,
+    ReviewResponse,
     admit,
     convert,
 )
-from bayplan.runtime.webhooks.http_server import Address, Budget, Busy, Limits, Server
+from bayplan.runtime.webhooks.http_server import Address, Busy, Limits, RequestBudget, Server
 
 OPTIONAL = "/optional"
 """Ends the address of a webhook that must never block."""
@@ -56,9 +56,9 @@ class _Route:
 
     path: str
     body_bytes: int
-    budget: Budget
+    budget: RequestBudget
     thread: ThreadPoolExecutor  # not the one that speaks with clients, so that a long answer holds up few
-    answer: Callable[[bytearray, Callable[[], bool]], Answer]  # the second: whether it is too late
+    answer: Callable[[bytearray, Callable[[], bool]], ReviewResponse]  # the second: whether it is too late
 
     @property
     def review(self) -> str:
@@ -80,8 +80,14 @@ def serve_webhooks(
         note(f"{sentence} (id {facts['id']})", error)
 
     containment = Containment(report, metrics.contained)
-    writes = Budget(ADMISSION_BYTES_TOTAL, REQUESTS_MAX, WAIT_SECONDS), ThreadPoolExecutor(1, "reviews")
-    reads = Budget(CONVERSION_BYTES_TOTAL, REQUESTS_MAX, WAIT_SECONDS), ThreadPoolExecutor(1, "conversions")
+    writes = (
+        RequestBudget(ADMISSION_BYTES_TOTAL, REQUESTS_MAX, WAIT_SECONDS),
+        ThreadPoolExecutor(1, "reviews"),
+    )
+    reads = (
+        RequestBudget(CONVERSION_BYTES_TOTAL, REQUESTS_MAX, WAIT_SECONDS),
+        ThreadPoolExecutor(1, "conversions"),
+    )
 
     def served(route: _Route) -> web.RouteDef:
         async def handle(request: web.Request) -> web.Response:
@@ -89,7 +95,7 @@ def serve_webhooks(
 
         return web.post(route.path, handle)
 
-    def asked(body: bytearray, late: Callable[[], bool], *, mutating: bool, optional: bool) -> Answer:
+    def asked(body: bytearray, late: Callable[[], bool], *, mutating: bool, optional: bool) -> ReviewResponse:
         return admit(body, registry, mutating=mutating, optional=optional, containment=containment)
 
     routes = [
@@ -103,7 +109,7 @@ def serve_webhooks(
         for suffix in ("", OPTIONAL)
     ]
 
-    def converted(body: bytearray, late: Callable[[], bool]) -> Answer:
+    def converted(body: bytearray, late: Callable[[], bool]) -> ReviewResponse:
         return convert(body, registry, containment, late)
 
     routes.append(_Route("/convert", CONVERSION_BYTES, *reads, converted))
@@ -121,7 +127,7 @@ class _Watch:
         """Whether an answer would come too late."""
         return self._elapsed() > ANSWER_SECONDS
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: ReviewResponse) -> None:
         self._metrics.reviewed(self._review, answer.resource, answer.said, self._elapsed())
 
     def refused(self, why: str) -> None:

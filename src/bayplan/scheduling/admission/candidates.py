@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bayplan.model.plan import Why
-from bayplan.model.queued_gang import Demand
-from bayplan.model.quota import Cell, Queue, Victims
-from bayplan.scheduling.admission.simulation import Round
-from bayplan.state.admission.quota_tree import Account
-from bayplan.state.admission.usage import Spot
+from bayplan.model.plan import EvictionReason
+from bayplan.model.queued_gang import QueuedGang
+from bayplan.model.quota import Cell, Queue, VictimPolicy
+from bayplan.scheduling.admission.simulation import AdmissionSimulation
+from bayplan.state.admission.quota_tree import QuotaAccount
+from bayplan.state.admission.usage import PlacedPods
 
 TRIED_MAX = 16
 """So many victims are put back one by one, each time with a new search for a place."""
@@ -20,25 +20,25 @@ TRIED_MAX = 16
 class Victim:
     """A gang that has to yield, and why."""
 
-    demand: Demand
-    why: Why
+    demand: QueuedGang
+    why: EvictionReason
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Need:
+class PreemptionRequest:
     """What the gang lacks: cells where quota is short, all it asks for, and whether a place is found."""
 
-    demand: Demand
+    demand: QueuedGang
     queue: Queue
     cells: frozenset[Cell]
     quota: Mapping[Cell, int]
-    find: Callable[[], Sequence[Spot] | None]  # where it would stand as things are
+    find: Callable[[], Sequence[PlacedPods] | None]  # where it would stand as things are
     has_place: Callable[[], bool]  # whether it would stand anywhere, which is known sooner
     level: tuple[str, str] | None = None  # a flavor, and the level of one domain of it that must hold all
     ground: tuple[str, frozenset[int]] | None = None  # a flavor, and the only leaves of it that matter
 
 
-def lowest_fit(account: Account, cell: Cell, amount: int) -> tuple[int, bool]:
+def lowest_fit(account: QuotaAccount, cell: Cell, amount: int) -> tuple[int, bool]:
     """The height of the lowest subtree whose own quota holds so much more; and whether that is not all."""
     if account.parent is None or not account.borrows(cell, amount):
         return 0, account.parent is not None
@@ -50,34 +50,34 @@ def lowest_fit(account: Account, cell: Cell, amount: int) -> tuple[int, bool]:
     return account.root().height(), False
 
 
-def yields(preemptor: Demand, other: Demand, rule: Victims) -> bool:
+def yields(preemptor: QueuedGang, other: QueuedGang, rule: VictimPolicy) -> bool:
     """Whether a rule lets one gang displace another."""
     mine, theirs = preemptor.gang.priority, other.gang.priority
     match rule:
-        case Victims.LOWER:
+        case VictimPolicy.LOWER:
             return theirs < mine
-        case Victims.LOWER_OR_NEWER:
+        case VictimPolicy.LOWER_OR_NEWER:
             return theirs < mine or (theirs == mine and preemptor.queued < other.queued)
-        case Victims.ANY:
+        case VictimPolicy.ANY:
             return True
         case _:
             return False
 
 
-def uses(demand: Demand, cells: frozenset[Cell]) -> bool:
+def uses(demand: QueuedGang, cells: frozenset[Cell]) -> bool:
     """Whether a gang's going would free any of the cells."""
     given = demand.admission.given if demand.admission else ()
     return any((flavor, name) in cells for part in given for name, flavor in part.flavors.items())
 
 
-def importance(demand: Demand, queue: str) -> tuple[bool, bool, int, float, str]:
+def importance(demand: QueuedGang, queue: str) -> tuple[bool, bool, int, float, str]:
     """Order of yielding: those on their way out, other queues, low priority, newest, then by identity."""
     own = demand.admission is not None and demand.admission.queue == queue
     identity = demand.gang.uid or f"{demand.gang.source.namespace}/{demand.gang.source.name}"
     return (not demand.evicted, own, demand.gang.priority, -demand.reserved, identity)
 
 
-def in_the_way(round_: Round, need: Need, demand: Demand) -> bool:
+def in_the_way(round_: AdmissionSimulation, need: PreemptionRequest, demand: QueuedGang) -> bool:
     """Whether a gang stands where the one in need could; if it does not, its going makes no room."""
     if need.ground is None:
         return True
@@ -85,17 +85,17 @@ def in_the_way(round_: Round, need: Need, demand: Demand) -> bool:
     return not leaves.isdisjoint(round_.rooms.leaves(flavor, [s.place for s in round_.load_of(demand).spots]))
 
 
-def is_within(account: Account, cells: frozenset[Cell]) -> bool:
+def is_within(account: QuotaAccount, cells: frozenset[Cell]) -> bool:
     """Whether a node uses no more than it brings in."""
     return not any(account.borrows(cell) for cell in cells)
 
 
-def fits(round_: Round, need: Need, borrowing: bool) -> bool:
+def fits(round_: AdmissionSimulation, need: PreemptionRequest, borrowing: bool) -> bool:
     """Whether the gang could be admitted as things are."""
     return fits_quota(round_, need, borrowing) and need.has_place()
 
 
-def fits_quota(round_: Round, need: Need, borrowing: bool) -> bool:
+def fits_quota(round_: AdmissionSimulation, need: PreemptionRequest, borrowing: bool) -> bool:
     """Whether its quota is free."""
     account = round_.account(need.queue.name)
     for cell, amount in need.quota.items():
@@ -104,7 +104,9 @@ def fits_quota(round_: Round, need: Need, borrowing: bool) -> bool:
     return True
 
 
-def put_back(round_: Round, need: Need, removed: Sequence[Demand], borrowing: bool) -> list[Demand]:
+def put_back(
+    round_: AdmissionSimulation, need: PreemptionRequest, removed: Sequence[QueuedGang], borrowing: bool
+) -> list[QueuedGang]:
     """Of those removed, the ones that have to stay away. The last one removed was needed."""
     kept = list(removed)
     if len(kept) > TRIED_MAX:
@@ -114,7 +116,9 @@ def put_back(round_: Round, need: Need, removed: Sequence[Demand], borrowing: bo
     return _returned(round_, kept, lambda: fits(round_, need, borrowing))
 
 
-def _beside(round_: Round, need: Need, kept: list[Demand], borrowing: bool) -> list[Demand]:
+def _beside(
+    round_: AdmissionSimulation, need: PreemptionRequest, kept: list[QueuedGang], borrowing: bool
+) -> list[QueuedGang]:
     """Put back all that the place found now stands beside: no other place is sought."""
     spots = need.find()
     assert spots is not None, "it was found before"
@@ -129,13 +133,17 @@ def _beside(round_: Round, need: Need, kept: list[Demand], borrowing: bool) -> l
     return _returned(round_, kept, lambda: fits_quota(round_, need, borrowing) and round_.fits_spots(spots))
 
 
-def _stands_apart(round_: Round, demand: Demand, mine: Sequence[tuple[str, frozenset[int]]]) -> bool:
+def _stands_apart(
+    round_: AdmissionSimulation, demand: QueuedGang, mine: Sequence[tuple[str, frozenset[int]]]
+) -> bool:
     """Whether no pod of a gang stands on any of the leaves, which are told by flavor."""
     places = [spot.place for spot in round_.load_of(demand).spots]
     return all(leaves.isdisjoint(round_.rooms.leaves(flavor, places)) for flavor, leaves in mine)
 
 
-def _returned(round_: Round, kept: list[Demand], still_fits: Callable[[], bool]) -> list[Demand]:
+def _returned(
+    round_: AdmissionSimulation, kept: list[QueuedGang], still_fits: Callable[[], bool]
+) -> list[QueuedGang]:
     for index in range(len(kept) - 2, -1, -1):
         demand = kept[index]
         round_.restore((demand,))

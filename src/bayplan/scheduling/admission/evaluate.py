@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from bayplan.model.admission_rejection import Chance, Token
-from bayplan.model.queued_gang import Demand
-from bayplan.model.quota import Queue, Victims
-from bayplan.scheduling.admission.candidates import Need, Victim
-from bayplan.scheduling.admission.flavors import Inquiry, quota_offer
+from bayplan.model.admission_rejection import AdmissionReason, FlavorMode
+from bayplan.model.queued_gang import QueuedGang
+from bayplan.model.quota import Queue, VictimPolicy
+from bayplan.scheduling.admission.candidates import PreemptionRequest, Victim
+from bayplan.scheduling.admission.flavors import FlavorQuery, quota_offer
 from bayplan.scheduling.admission.offer import Mode, Offer, settle_token
-from bayplan.scheduling.admission.places import Wanted, find_places, has_places, put_in, wanted_places
+from bayplan.scheduling.admission.places import PlacementNeed, find_places, has_places, put_in, wanted_places
 from bayplan.scheduling.admission.preemption import find_victims
-from bayplan.scheduling.admission.simulation import Round
-from bayplan.state.admission.usage import Spot
+from bayplan.scheduling.admission.simulation import AdmissionSimulation
+from bayplan.state.admission.usage import PlacedPods
 
 
 @dataclass(slots=True)
@@ -26,15 +26,15 @@ class Assessment:
 
 
 def assess(
-    round_: Round,
-    demand: Demand,
+    round_: AdmissionSimulation,
+    demand: QueuedGang,
     queue: str,
     progress: Sequence[Mapping[str, int]] = (),
     pinned: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Assessment:
     """The best that can be done for a gang, or the best that could be if others yielded."""
     before = round_.admitted.get(queue, {}).get(replace(demand.gang.source, name=demand.replaces))
-    inquiry = Inquiry(round_, demand, round_.queues[queue], {}, pinned or {}, progress, before)
+    inquiry = FlavorQuery(round_, demand, round_.queues[queue], {}, pinned or {}, progress, before)
     inquiry, offer, wanted = _usable_offer(inquiry)
     if offer.mode is Mode.FIT:
         return Assessment(offer)
@@ -47,7 +47,7 @@ def assess(
     return _placed(inquiry, fewer or Assessment(offer))
 
 
-def _usable_offer(inquiry: Inquiry) -> tuple[Inquiry, Offer, list[Wanted]]:
+def _usable_offer(inquiry: FlavorQuery) -> tuple[FlavorQuery, Offer, list[PlacementNeed]]:
     """An offer of flavors whose nodes could hold the gang. Those that never could are passed over at once.
 
     Were they only passed over in the next round, others would take what the gang made room for.
@@ -55,7 +55,7 @@ def _usable_offer(inquiry: Inquiry) -> tuple[Inquiry, Offer, list[Wanted]]:
     first = offer, wanted = _offer(inquiry)
     for _ in inquiry.queue.flavors():  # pod sets may go through them in turns, and for ever
         left = any(index >= 0 for part in offer.progress() for index in part.values())
-        if offer.token is not Token.NO_PLACE or not left:
+        if offer.token is not AdmissionReason.NO_PLACE or not left:
             break
         inquiry = replace(inquiry, progress=offer.progress())
         offer, wanted = _offer(inquiry)
@@ -67,7 +67,7 @@ def _usable_offer(inquiry: Inquiry) -> tuple[Inquiry, Offer, list[Wanted]]:
     return inquiry, *first
 
 
-def _offer(inquiry: Inquiry) -> tuple[Offer, list[Wanted]]:
+def _offer(inquiry: FlavorQuery) -> tuple[Offer, list[PlacementNeed]]:
     """Flavors by quota, then by whether there is a place on them; and what was to be placed."""
     offer = quota_offer(inquiry)
     if offer.mode is Mode.NO_FIT:
@@ -81,7 +81,7 @@ def _offer(inquiry: Inquiry) -> tuple[Offer, list[Wanted]]:
     return offer, wanted
 
 
-def _try_places(inquiry: Inquiry, offer: Offer, wanted: list[Wanted]) -> None:
+def _try_places(inquiry: FlavorQuery, offer: Offer, wanted: list[PlacementNeed]) -> None:
     found = find_places(inquiry.round, inquiry.demand, wanted)
     if isinstance(found, dict):
         put_in(offer, found)
@@ -91,7 +91,7 @@ def _try_places(inquiry: Inquiry, offer: Offer, wanted: list[Wanted]) -> None:
     offer.downgrade(misfit.pod_sets[0], Mode.PREEMPT)
 
 
-def _try_empty(inquiry: Inquiry, offer: Offer, wanted: list[Wanted]) -> None:
+def _try_empty(inquiry: FlavorQuery, offer: Offer, wanted: list[PlacementNeed]) -> None:
     """Whether there would be a place if every placed gang yielded."""
     found = find_places(inquiry.round, inquiry.demand, wanted, empty=True)
     if isinstance(found, dict):
@@ -102,13 +102,13 @@ def _try_empty(inquiry: Inquiry, offer: Offer, wanted: list[Wanted]) -> None:
     flavor, misfit = found
     part = offer.part(misfit.pod_sets[0])
     part.attempts = tuple(
-        replace(a, chance=Chance.NONE, token=Token.NO_PLACE) if a.flavor == flavor else a
+        replace(a, chance=FlavorMode.NONE, token=AdmissionReason.NO_PLACE) if a.flavor == flavor else a
         for a in part.attempts
     )
     offer.downgrade(part.name, Mode.NO_FIT)
 
 
-def _victims(inquiry: Inquiry, offer: Offer, wanted: list[Wanted]) -> list[Victim]:
+def _victims(inquiry: FlavorQuery, offer: Offer, wanted: list[PlacementNeed]) -> list[Victim]:
     cells = frozenset(
         (choice.flavor, resource)
         for part in offer.parts
@@ -119,17 +119,17 @@ def _victims(inquiry: Inquiry, offer: Offer, wanted: list[Wanted]) -> list[Victi
     shapes = {pod_set.name: pod_set for pod_set in inquiry.demand.gang.root.pod_sets()}
     flavors = {p.name: want.flavor for want in wanted for p in want.gang.root.pod_sets()}
 
-    def find() -> list[Spot] | None:
+    def find() -> list[PlacedPods] | None:
         places = find_places(inquiry.round, inquiry.demand, wanted, brief=True)
         if not isinstance(places, dict):
             return None
         return [
-            Spot(flavors[name], place, shapes[name].requests, shapes[name].zones)
+            PlacedPods(flavors[name], place, shapes[name].requests, shapes[name].zones)
             for name, place in places.items()
         ]
 
     quota = {cell: amount for cell, amount in offer.quota.items() if amount}
-    need = Need(
+    need = PreemptionRequest(
         inquiry.demand, inquiry.queue, cells, quota, find,
         lambda: has_places(inquiry.round, inquiry.demand, wanted), _one_level(inquiry.round, wanted),
         _ground(inquiry.round, wanted),
@@ -137,7 +137,7 @@ def _victims(inquiry: Inquiry, offer: Offer, wanted: list[Wanted]) -> list[Victi
     return find_victims(inquiry.round, need)
 
 
-def _ground(round_: Round, wanted: list[Wanted]) -> tuple[str, frozenset[int]] | None:
+def _ground(round_: AdmissionSimulation, wanted: list[PlacementNeed]) -> tuple[str, frozenset[int]] | None:
     """The only leaves on which pods may stand; None if that is not so easily said."""
     if len(wanted) != 1 or not round_.profile.rules_below_leaf:
         return None
@@ -146,7 +146,7 @@ def _ground(round_: Round, wanted: list[Wanted]) -> tuple[str, frozenset[int]] |
     return None if usable is None else (want.flavor, usable)
 
 
-def _one_level(round_: Round, wanted: list[Wanted]) -> tuple[str, str] | None:
+def _one_level(round_: AdmissionSimulation, wanted: list[PlacementNeed]) -> tuple[str, str] | None:
     """The level of the one domain that has to hold everything, if there is such a level."""
     if len(wanted) != 1:
         return None
@@ -155,7 +155,7 @@ def _one_level(round_: Round, wanted: list[Wanted]) -> tuple[str, str] | None:
     return (wanted[0].flavor, level) if level in round_.rooms.levels(wanted[0].flavor) else None
 
 
-def _with_fewer_pods(inquiry: Inquiry) -> Assessment | None:
+def _with_fewer_pods(inquiry: FlavorQuery) -> Assessment | None:
     """The most pods between what is asked for and the least that will do."""
     pod_sets = list(inquiry.demand.gang.root.pod_sets())
     slack = [pod_set.count - pod_set.minimum for pod_set in pod_sets]
@@ -175,7 +175,7 @@ def _with_fewer_pods(inquiry: Inquiry) -> Assessment | None:
     return best
 
 
-def _fewer(inquiry: Inquiry) -> Assessment | None:
+def _fewer(inquiry: FlavorQuery) -> Assessment | None:
     offer, wanted = _offer(inquiry)
     if offer.mode is Mode.FIT:
         return Assessment(offer)
@@ -183,7 +183,7 @@ def _fewer(inquiry: Inquiry) -> Assessment | None:
     return Assessment(offer, victims) if victims else None
 
 
-def _placed(inquiry: Inquiry, found: Assessment) -> Assessment:
+def _placed(inquiry: FlavorQuery, found: Assessment) -> Assessment:
     """Find the place that the gang would get once the victims left.
 
     Without victims it gets one in an empty cluster, so that nobody less important takes it meanwhile.
@@ -206,4 +206,4 @@ def _placed(inquiry: Inquiry, found: Assessment) -> Assessment:
 
 def may_set_aside(queue: Queue) -> bool:
     """Whether a gang that nobody yields to keeps others from its quota: not if it can always get it back."""
-    return queue.preemption.reclaim is not Victims.ANY
+    return queue.preemption.reclaim is not VictimPolicy.ANY

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bayplan.model.plan import Why
+from bayplan.model.plan import EvictionReason
 from bayplan.model.profile import FairRule
-from bayplan.model.queued_gang import Demand
-from bayplan.model.quota import Victims
+from bayplan.model.queued_gang import QueuedGang
+from bayplan.model.quota import VictimPolicy
 from bayplan.scheduling.admission.candidates import (
-    Need,
+    PreemptionRequest,
     Victim,
     fits,
     importance,
@@ -17,16 +17,16 @@ from bayplan.scheduling.admission.candidates import (
     uses,
     yields,
 )
-from bayplan.scheduling.admission.simulation import Load, Round, is_over
-from bayplan.state.admission.quota_tree import Account, share
+from bayplan.scheduling.admission.simulation import AdmissionSimulation, GangLoad, is_over
+from bayplan.state.admission.quota_tree import QuotaAccount, share
 
 
-def victims_by_share(round_: Round, need: Need) -> list[Victim]:
+def victims_by_share(round_: AdmissionSimulation, need: PreemptionRequest) -> list[Victim]:
     """Take from the largest share while the gang's own stays smaller; what it fits beside stays."""
     candidates = _candidates(round_, need)
     if not candidates:
         return []
-    load = Load(need.quota)
+    load = GangLoad(need.quota)
     round_.apply(need.queue.name, load)  # shares are compared with the gang in
     search = _FairSearch(round_, need, load)
     rules = round_.profile.fair_rules
@@ -44,11 +44,11 @@ def victims_by_share(round_: Round, need: Need) -> list[Victim]:
     return [victim for victim in search.victims if victim.demand.gang.source in staying]
 
 
-def _candidates(round_: Round, need: Need) -> list[Demand]:
+def _candidates(round_: AdmissionSimulation, need: PreemptionRequest) -> list[QueuedGang]:
     rules, account = need.queue.preemption, round_.account(need.queue.name)
-    found: list[Demand] = []
+    found: list[QueuedGang] = []
 
-    def collect(queue: str, rule: Victims) -> None:
+    def collect(queue: str, rule: VictimPolicy) -> None:
         found.extend(
             demand
             for demand in round_.gangs_of(queue)
@@ -56,7 +56,7 @@ def _candidates(round_: Round, need: Need) -> list[Demand]:
         )
 
     collect(need.queue.name, rules.within)
-    if account.parent is not None and rules.reclaim is not Victims.NEVER:
+    if account.parent is not None and rules.reclaim is not VictimPolicy.NEVER:
         for other in account.root().queues():
             if other is not account and any(other.borrows(cell) for cell in need.cells):
                 collect(other.name, rules.reclaim)
@@ -66,21 +66,21 @@ def _candidates(round_: Round, need: Need) -> list[Demand]:
 class _FairSearch:
     """Goes from the root to the queue with the largest share, again and again."""
 
-    def __init__(self, round_: Round, need: Need, load: Load) -> None:
+    def __init__(self, round_: AdmissionSimulation, need: PreemptionRequest, load: GangLoad) -> None:
         self.round, self.need, self.load = round_, need, load
         self.own = round_.account(need.queue.name)
         self.victims: list[Victim] = []
-        self.retry: list[Demand] = []
-        self.left: dict[str, list[Demand]] = {}
+        self.retry: list[QueuedGang] = []
+        self.left: dict[str, list[QueuedGang]] = {}
         self.dropped: set[int] = set()
 
-    def first(self, candidates: list[Demand], rule: FairRule) -> bool:
+    def first(self, candidates: list[QueuedGang], rule: FairRule) -> bool:
         """Evict while the gang's share does not exceed the share that is left to the victim's side."""
         self._begin(candidates)
         entitled = not any(self.own.borrows(cell) for cell in self.need.cells)
         for queue in self._largest():
             if queue is self.own or entitled:
-                why = Why.PRIORITY if queue is self.own else Why.RECLAIM
+                why = EvictionReason.PRIORITY if queue is self.own else EvictionReason.RECLAIM
                 if self._evict(self.left[queue.name].pop(0), why):
                     return True
                 continue
@@ -92,7 +92,7 @@ class _FairSearch:
                 if not fair:
                     self.retry.append(demand)
                     continue
-                if self._evict(demand, Why.FAIR_SHARE):
+                if self._evict(demand, EvictionReason.FAIR_SHARE):
                     return True
                 break  # shares have changed
         return False
@@ -103,18 +103,18 @@ class _FairSearch:
         for queue in self._largest():
             mine, theirs = self._sides(queue)
             demand = self.left[queue.name].pop(0)
-            if share(mine) < share(theirs) and self._evict(demand, Why.FAIR_SHARE):
+            if share(mine) < share(theirs) and self._evict(demand, EvictionReason.FAIR_SHARE):
                 return True
             self.dropped.add(id(queue))
         return False
 
-    def _begin(self, candidates: list[Demand]) -> None:
+    def _begin(self, candidates: list[QueuedGang]) -> None:
         self.left, self.dropped = {}, set()
         for demand in candidates:
             assert demand.admission is not None
             self.left.setdefault(demand.admission.queue, []).append(demand)
 
-    def _evict(self, demand: Demand, why: Why) -> bool:
+    def _evict(self, demand: QueuedGang, why: EvictionReason) -> bool:
         self.round.remove((demand,))
         self.victims.append(Victim(demand, why))
         self.round.apply(self.need.queue.name, self.load, -1)
@@ -122,13 +122,13 @@ class _FairSearch:
         self.round.apply(self.need.queue.name, self.load)
         return enough
 
-    def _share_without(self, demand: Demand, side: Account) -> tuple[bool, object, object]:
+    def _share_without(self, demand: QueuedGang, side: QuotaAccount) -> tuple[bool, object, object]:
         self.round.remove((demand,))
         after = share(side)
         self.round.restore((demand,))
         return after
 
-    def _sides(self, queue: Account) -> tuple[Account, Account]:
+    def _sides(self, queue: QuotaAccount) -> tuple[QuotaAccount, QuotaAccount]:
         """The two nodes below the lowest one that the gang's queue and the other share."""
         above = list(self.own.ancestors())
         theirs = queue
@@ -139,7 +139,7 @@ class _FairSearch:
         position = above.index(common)
         return (above[position - 1] if position else self.own), theirs
 
-    def _largest(self) -> Iterator[Account]:
+    def _largest(self) -> Iterator[QuotaAccount]:
         """Queues that have candidates, the largest share first; asked again after every change."""
         if self.own.parent is None:
             while self.left.get(self.own.name) and id(self.own) not in self.dropped:
@@ -151,7 +151,7 @@ class _FairSearch:
             if found is not None:
                 yield found
 
-    def _below(self, top: Account) -> Account | None:
+    def _below(self, top: QuotaAccount) -> QuotaAccount | None:
         """The queue to take from next; None if this look only found nodes that are done with."""
         queues = [q for q in top.children if q.is_queue and self._has_victims(q)]
         nodes = [n for n in top.children if not n.is_queue and self._is_open(n)]
@@ -165,7 +165,7 @@ class _FairSearch:
         tied = [queue for queue in queues if share(queue) == best]
         return min(tied, key=lambda q: importance(self.left[q.name][0], self.need.queue.name))
 
-    def _has_victims(self, queue: Account) -> bool:
+    def _has_victims(self, queue: QuotaAccount) -> bool:
         if id(queue) in self.dropped:
             return False
         if (queue is not self.own and not is_over(queue)) or not self.left.get(queue.name):
@@ -173,7 +173,7 @@ class _FairSearch:
             return False
         return True
 
-    def _is_open(self, node: Account) -> bool:
+    def _is_open(self, node: QuotaAccount) -> bool:
         if id(node) in self.dropped:
             return False
         if not is_over(node) and node not in self.own.ancestors():

@@ -6,16 +6,29 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from bayplan.model.admission_rejection import Attempt, Chance, Hindrance, Obstacle, Obstruction, Token, Tried
-from bayplan.model.assignment import Assignment, Share
+from bayplan.model.admission_rejection import (
+    AdmissionReason,
+    FlavorAttempt,
+    FlavorMode,
+    Obstacle,
+    ObstacleKind,
+    PodSetAttempts,
+    RejectionDetail,
+)
+from bayplan.model.assignment import Assignment, DomainAssignment
 from bayplan.model.gang import PodSet
-from bayplan.model.queued_gang import Admission, Delayed, Demand, Given
+from bayplan.model.queued_gang import Admission, Delayed, PodSetAdmission, QueuedGang
 from bayplan.model.quota import Cell, Queue
-from bayplan.scheduling.admission.simulation import Load, Round
-from bayplan.state.admission.usage import Spot
+from bayplan.scheduling.admission.simulation import AdmissionSimulation, GangLoad
+from bayplan.state.admission.usage import PlacedPods
 
-SEVERITY = (Token.NO_PLACE, Token.NO_QUOTA_NOW, Token.NEVER_ENOUGH_QUOTA, Token.NO_FLAVOR)
-CHANCES = (Chance.NONE, Chance.NO_VICTIMS, Chance.PREEMPT, Chance.RECLAIM, Chance.FIT)
+SEVERITY = (
+    AdmissionReason.NO_PLACE,
+    AdmissionReason.NO_QUOTA_NOW,
+    AdmissionReason.NEVER_ENOUGH_QUOTA,
+    AdmissionReason.NO_FLAVOR,
+)
+CHANCES = (FlavorMode.NONE, FlavorMode.NO_VICTIMS, FlavorMode.PREEMPT, FlavorMode.RECLAIM, FlavorMode.FIT)
 
 
 class Mode(IntEnum):
@@ -27,14 +40,14 @@ class Mode(IntEnum):
     FIT = 3
 
 
-def mode_of(chance: Chance) -> Mode:
+def mode_of(chance: FlavorMode) -> Mode:
     """What a chance amounts to."""
-    if chance is Chance.FIT:
+    if chance is FlavorMode.FIT:
         return Mode.FIT
-    return Mode.NO_FIT if chance is Chance.NONE else Mode.PREEMPT
+    return Mode.NO_FIT if chance is FlavorMode.NONE else Mode.PREEMPT
 
 
-def graver(one: Token | None, other: Token | None) -> Token | None:
+def graver(one: AdmissionReason | None, other: AdmissionReason | None) -> AdmissionReason | None:
     """The token that says more."""
     if one is None or other is None:
         return one or other
@@ -42,7 +55,7 @@ def graver(one: Token | None, other: Token | None) -> Token | None:
 
 
 @dataclass(slots=True)
-class Choice:
+class FlavorChoice:
     """A flavor for one resource of a pod set."""
 
     flavor: str
@@ -52,16 +65,16 @@ class Choice:
 
 
 @dataclass(slots=True)
-class Part:
+class PodSetOffer:
     """What one pod set would get."""
 
     name: str
     count: int
     asked: dict[str, int]
-    choices: dict[str, Choice] = field(default_factory=dict)
-    obstacles: list[Hindrance] = field(default_factory=list)
+    choices: dict[str, FlavorChoice] = field(default_factory=dict)
+    obstacles: list[RejectionDetail] = field(default_factory=list)
     fatal: Obstacle | None = None
-    attempts: tuple[Attempt, ...] = ()
+    attempts: tuple[FlavorAttempt, ...] = ()
     place: Assignment | None = None
     delayed: Delayed | None = None
 
@@ -82,11 +95,11 @@ class Part:
 class Offer:
     """What the whole gang would get. A mode that was set outranks those of the parts."""
 
-    parts: list[Part] = field(default_factory=list)
+    parts: list[PodSetOffer] = field(default_factory=list)
     quota: dict[Cell, int] = field(default_factory=dict)
     borrow: int = 0
     set_to: Mode | None = None
-    token: Token | None = None
+    token: AdmissionReason | None = None
 
     @property
     def mode(self) -> Mode:
@@ -94,7 +107,7 @@ class Offer:
             return Mode.NO_FIT
         return self.set_to if self.set_to is not None else min(part.mode for part in self.parts)
 
-    def part(self, name: str) -> Part:
+    def part(self, name: str) -> PodSetOffer:
         return next(part for part in self.parts if part.name == name)
 
     def downgrade(self, name: str, mode: Mode) -> None:
@@ -107,10 +120,10 @@ class Offer:
             part.set_mode(mode)
         self.set_to = mode
 
-    def tried(self) -> tuple[Tried, ...]:
+    def tried(self) -> tuple[PodSetAttempts, ...]:
         """The story so far."""
         return tuple(
-            Tried(part.name, tuple(part.obstacles), part.fatal, part.attempts) for part in self.parts
+            PodSetAttempts(part.name, tuple(part.obstacles), part.fatal, part.attempts) for part in self.parts
         )
 
     def progress(self) -> tuple[Mapping[str, int], ...]:
@@ -123,7 +136,7 @@ class Offer:
         return Admission(
             queue,
             tuple(
-                Given(
+                PodSetAdmission(
                     part.name,
                     part.count,
                     {resource: choice.flavor for resource, choice in sorted(part.choices.items())},
@@ -136,7 +149,7 @@ class Offer:
         )
 
 
-def add_part(offer: Offer, part: Part, before: Mapping[str, int]) -> None:
+def add_part(offer: Offer, part: PodSetOffer, before: Mapping[str, int]) -> None:
     """Take a pod set into the offer; `before` is what an earlier version of it holds already."""
     offer.parts.append(part)
     offer.set_to = None
@@ -151,16 +164,16 @@ def settle_token(offer: Offer, queue: Queue) -> None:
     """Find the dominant reason: of alternatives the mildest, of all that are needed the gravest."""
     if offer.mode is not Mode.NO_FIT:
         return
-    found: Token | None = None
+    found: AdmissionReason | None = None
     for part in offer.parts:
         if part.mode is not Mode.NO_FIT:
             continue
         if not part.attempts:
-            found = graver(found, Token.NO_FLAVOR)
+            found = graver(found, AdmissionReason.NO_FLAVOR)
             continue
-        mildest: dict[int, Token | None] = {}
+        mildest: dict[int, AdmissionReason | None] = {}
         for number, attempt in enumerate(part.attempts):
-            if attempt.chance is not Chance.NONE:
+            if attempt.chance is not FlavorMode.NONE:
                 continue
             groups = [i for i, group in enumerate(queue.groups) if attempt.flavor in group.flavors]
             for group in groups or [-1 - number]:
@@ -171,11 +184,13 @@ def settle_token(offer: Offer, queue: Queue) -> None:
     offer.token = found
 
 
-def _rank(token: Token | None) -> int:
+def _rank(token: AdmissionReason | None) -> int:
     return -1 if token is None else SEVERITY.index(token)
 
 
-def new_spots(offer: Offer, demand: Demand, shapes: Mapping[str, PodSet], round_: Round) -> Iterator[Spot]:
+def new_spots(
+    offer: Offer, demand: QueuedGang, shapes: Mapping[str, PodSet], round_: AdmissionSimulation
+) -> Iterator[PlacedPods]:
     """Where pods would stand that do not stand there already."""
     earlier = round_.earlier(demand)
     held = demand.admission or (earlier.admission if earlier is not None else None)
@@ -186,10 +201,10 @@ def new_spots(offer: Offer, demand: Demand, shapes: Mapping[str, PodSet], round_
         before = held.of(part.name) if held is not None else None
         known = _counts(before.place) if before is not None and before.place is not None else {}
         shares = [(share, share.count - known.get(share.values, 0)) for share in _joined(part.place).shares]
-        more = tuple(Share(share.values, count) for share, count in shares if count > 0)
+        more = tuple(DomainAssignment(share.values, count) for share, count in shares if count > 0)
         if more:
             shape = shapes[part.name]
-            yield Spot(flavor, Assignment(part.place.levels, more), shape.requests, shape.zones)
+            yield PlacedPods(flavor, Assignment(part.place.levels, more), shape.requests, shape.zones)
 
 
 def _counts(place: Assignment) -> dict[tuple[str, ...], int]:
@@ -204,20 +219,24 @@ def _joined(place: Assignment) -> Assignment:
     counts = _counts(place)
     if len(counts) == len(place.shares):
         return place
-    return Assignment(place.levels, tuple(Share(values, count) for values, count in counts.items()))
+    return Assignment(
+        place.levels, tuple(DomainAssignment(values, count) for values, count in counts.items())
+    )
 
 
-def topology_flavor(part: Part, round_: Round) -> str | Obstacle:
+def topology_flavor(part: PodSetOffer, round_: AdmissionSimulation) -> str | Obstacle:
     """The one flavor with a topology that a pod set was given."""
     found = sorted({c.flavor for c in part.choices.values() if round_.rooms.knows(c.flavor)})
     if not found:
-        return Obstacle(Obstruction.NO_TOPOLOGY_FLAVOR)
+        return Obstacle(ObstacleKind.NO_TOPOLOGY_FLAVOR)
     if len(found) > 1:
-        return Obstacle(Obstruction.SEVERAL_TOPOLOGY_FLAVORS, flavors=tuple(found))
+        return Obstacle(ObstacleKind.SEVERAL_TOPOLOGY_FLAVORS, flavors=tuple(found))
     return found[0]
 
 
-def net_load(offer: Offer, demand: Demand, shapes: Mapping[str, PodSet], round_: Round) -> Load:
+def net_load(
+    offer: Offer, demand: QueuedGang, shapes: Mapping[str, PodSet], round_: AdmissionSimulation
+) -> GangLoad:
     """What admitting the offer takes on top of what the gang holds."""
     quota = {} if demand.admission is not None else offer.quota
-    return Load(quota, tuple(new_spots(offer, demand, shapes, round_)))
+    return GangLoad(quota, tuple(new_spots(offer, demand, shapes, round_)))

@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from bayplan.model.admission_rejection import Remark, Token
-from bayplan.model.plan import Again
-from bayplan.model.queued_gang import Demand, Rank
+from bayplan.model.admission_rejection import AdmissionReason, AdmissionRemark
+from bayplan.model.plan import Requeue
+from bayplan.model.queued_gang import QueuedGang, Rank
 from bayplan.scheduling.admission.evaluate import Assessment
-from bayplan.scheduling.admission.simulation import Load, Round
-from bayplan.state.admission.quota_tree import Account, share
+from bayplan.scheduling.admission.simulation import AdmissionSimulation, GangLoad
+from bayplan.state.admission.quota_tree import QuotaAccount, share
 
 
 @dataclass(slots=True)
-class Entry:
+class CycleEntry:
     """One gang of this round, and what becomes of it."""
 
-    demand: Demand
+    demand: QueuedGang
     queue: str
     found: Assessment
-    alike: tuple[Demand, ...] = ()
+    alike: tuple[QueuedGang, ...] = ()
     tries: int = 0
     made_room: bool = False  # others left for its sake: nobody may come in between
-    token: Token | None = None
-    remark: Remark = Remark.TRIED
-    again: Again = Again.WHEN_IT_MAY_HELP
+    token: AdmissionReason | None = None
+    remark: AdmissionRemark = AdmissionRemark.TRIED
+    again: Requeue = Requeue.WHEN_IT_MAY_HELP
     keeps_progress: bool = True
     crowded: bool = False  # what is set aside for others may be all that is in its way
     outrun: bool = False  # gangs admitted in this round took its place
@@ -45,7 +45,9 @@ class _Standing:
     by_parent: dict[int, tuple[bool, tuple[object, ...]]] = field(default_factory=dict)
 
 
-def in_turn(round_: Round, entries: list[Entry], load_of: Callable[[Entry], Load]) -> Iterator[Entry]:
+def in_turn(
+    round_: AdmissionSimulation, entries: list[CycleEntry], load_of: Callable[[CycleEntry], GangLoad]
+) -> Iterator[CycleEntry]:
     """Those that have quota already, those that others made room for, then the rest."""
     holding = [entry for entry in entries if entry.demand.admission is not None]
     expected = [entry for entry in entries if entry.demand.admission is None and entry.made_room]
@@ -58,7 +60,9 @@ def in_turn(round_: Round, entries: list[Entry], load_of: Callable[[Entry], Load
         yield from sorted(asking, key=lambda entry: (entry.found.offer.borrow, *entry.rank))
 
 
-def _by_share(round_: Round, entries: list[Entry], load_of: Callable[[Entry], Load]) -> Iterator[Entry]:
+def _by_share(
+    round_: AdmissionSimulation, entries: list[CycleEntry], load_of: Callable[[CycleEntry], GangLoad]
+) -> Iterator[CycleEntry]:
     """In each tree of queues, whoever would have the smallest share; asked again after each one's turn."""
     left = {entry.queue: entry for entry in sorted(entries, key=lambda e: e.rank, reverse=True)}
     for first in sorted(left):
@@ -76,7 +80,7 @@ def _by_share(round_: Round, entries: list[Entry], load_of: Callable[[Entry], Lo
             yield left.pop(winner.queue)
 
 
-def _standing(round_: Round, entry: Entry, load: Load) -> _Standing:
+def _standing(round_: AdmissionSimulation, entry: CycleEntry, load: GangLoad) -> _Standing:
     """Shares on every level with the gang in."""
     account = round_.account(entry.queue)
     round_.books.use(entry.queue, load.quota)
@@ -89,11 +93,13 @@ def _standing(round_: Round, entry: Entry, load: Load) -> _Standing:
     return found
 
 
-def _winner(node: Account, left: dict[str, Entry], standings: dict[str, _Standing]) -> Entry | None:
+def _winner(
+    node: QuotaAccount, left: dict[str, CycleEntry], standings: dict[str, _Standing]
+) -> CycleEntry | None:
     """The best below a node: of each child its best, then the one with the smallest share of this node."""
     if node.is_queue:
         return left.get(node.name)
-    best: Entry | None = None
+    best: CycleEntry | None = None
     best_key: tuple[object, ...] = ()
     for child in sorted(node.children, key=lambda c: (c.is_queue, c.name)):
         candidate = _winner(child, left, standings)

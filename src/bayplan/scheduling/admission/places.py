@@ -6,24 +6,24 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bayplan.model.admission_rejection import Obstacle, Obstruction
+from bayplan.model.admission_rejection import Obstacle, ObstacleKind
 from bayplan.model.assignment import Assignment, Misfit, Placement
 from bayplan.model.gang import Gang, Group, PodSet
-from bayplan.model.queued_gang import CheckState, Delayed, Demand
-from bayplan.model.quota import CheckSort, Flavor
-from bayplan.placement.cluster.snapshot import Supply
+from bayplan.model.queued_gang import CheckState, Delayed, QueuedGang
+from bayplan.model.quota import CheckKind, Flavor
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.domains.node_caps import place_aligned
 from bayplan.placement.gang.place import has_place, place
 from bayplan.placement.gang.replace import replace_nodes
 from bayplan.placement.gang.resize import resize
 from bayplan.placement.overlay.topology_overlay import without_domain
-from bayplan.scheduling.admission.flavors import Inquiry
-from bayplan.scheduling.admission.offer import Offer, Part, topology_flavor
-from bayplan.scheduling.admission.simulation import Round
+from bayplan.scheduling.admission.flavors import FlavorQuery
+from bayplan.scheduling.admission.offer import Offer, PodSetOffer, topology_flavor
+from bayplan.scheduling.admission.simulation import AdmissionSimulation
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Wanted:
+class PlacementNeed:
     """Pod sets of one gang that need a place on one flavor's nodes."""
 
     flavor: str
@@ -32,7 +32,7 @@ class Wanted:
     grows: bool = False
 
 
-def wanted_places(inquiry: Inquiry, offer: Offer) -> list[Wanted]:
+def wanted_places(inquiry: FlavorQuery, offer: Offer) -> list[PlacementNeed]:
     """What has to be placed. A request that cannot be met at all is noted in the offer."""
     round_, demand = inquiry.round, inquiry.demand
     implied = round_.topology_only(inquiry.queue)
@@ -58,13 +58,18 @@ def wanted_places(inquiry: Inquiry, offer: Offer) -> list[Wanted]:
         if before is not None:
             held[part.name] = before
     return [
-        Wanted(name, _only(demand.gang, pod_sets), held, grows=inquiry.before is not None)
+        PlacementNeed(name, _only(demand.gang, pod_sets), held, grows=inquiry.before is not None)
         for name, pod_sets in sorted(by_flavor.items())
     ]
 
 
 def find_places(
-    round_: Round, demand: Demand, wanted: Iterable[Wanted], *, empty: bool = False, brief: bool = False
+    round_: AdmissionSimulation,
+    demand: QueuedGang,
+    wanted: Iterable[PlacementNeed],
+    *,
+    empty: bool = False,
+    brief: bool = False,
 ) -> dict[str, Assignment] | tuple[str, Misfit]:
     """A place for every pod set, or the flavor where one has none, and why."""
     round_.watchdog.check()
@@ -84,7 +89,7 @@ def find_places(
     return answer
 
 
-def has_places(round_: Round, demand: Demand, wanted: Sequence[Wanted]) -> bool:
+def has_places(round_: AdmissionSimulation, demand: QueuedGang, wanted: Sequence[PlacementNeed]) -> bool:
     """Whether there is a place for every pod set; nobody asks where."""
     round_.watchdog.check()
     if len(wanted) == 1 and not wanted[0].grows and not demand.failed_nodes:
@@ -95,20 +100,27 @@ def has_places(round_: Round, demand: Demand, wanted: Sequence[Wanted]) -> bool:
     return isinstance(find_places(round_, demand, wanted, brief=True), dict)
 
 
-def _supply(round_: Round, demand: Demand, flavor: str, *, empty: bool = False) -> Supply:
+def _supply(
+    round_: AdmissionSimulation, demand: QueuedGang, flavor: str, *, empty: bool = False
+) -> CapacitySnapshot:
     """The nodes that a gang may use."""
     supply = round_.rooms.supply(flavor, empty=empty)
     kept = None if empty else round_.kept_from(demand, flavor)
     return supply if kept is None else without_domain(supply, kept)
 
 
-def _is_fresh(round_: Round, demand: Demand, wanted: Iterable[Wanted]) -> bool:
+def _is_fresh(round_: AdmissionSimulation, demand: QueuedGang, wanted: Iterable[PlacementNeed]) -> bool:
     """Whether gangs of the same shape are asking for the very same: nothing moved, and none stands yet."""
     return round_.rooms.untouched and not demand.failed_nodes and not any(want.held for want in wanted)
 
 
 def _find(
-    round_: Round, demand: Demand, wanted: Iterable[Wanted], *, empty: bool, brief: bool = False
+    round_: AdmissionSimulation,
+    demand: QueuedGang,
+    wanted: Iterable[PlacementNeed],
+    *,
+    empty: bool,
+    brief: bool = False,
 ) -> dict[str, Assignment] | tuple[str, Misfit]:
     found: dict[str, Assignment] = {}
     taken: list[tuple[str, Assignment, PodSet]] = []
@@ -137,7 +149,12 @@ def _find(
 
 
 def _answer(
-    round_: Round, demand: Demand, want: Wanted, brief: bool, supply: Supply, gang: Gang
+    round_: AdmissionSimulation,
+    demand: QueuedGang,
+    want: PlacementNeed,
+    brief: bool,
+    supply: CapacitySnapshot,
+    gang: Gang,
 ) -> Placement:
     """What the engine says, be it to a new gang, to one that lost nodes, or to one that grows."""
     profile = round_.profile
@@ -148,7 +165,7 @@ def _answer(
     return place(supply, gang, profile, brief=brief, check=round_.watchdog.check)
 
 
-def _lift(round_: Round, want: Wanted, sign: int) -> None:
+def _lift(round_: AdmissionSimulation, want: PlacementNeed, sign: int) -> None:
     """Leave the places where pods of a gang that grows stand to the gang (sign 1: as they were)."""
     for pod_set in want.gang.root.pod_sets():
         if pod_set.name in want.held:
@@ -164,7 +181,7 @@ def put_in(offer: Offer, found: dict[str, Assignment]) -> None:
             part.delayed = Delayed.READY
 
 
-def _is_open(part: Part, demand: Demand) -> bool:
+def _is_open(part: PodSetOffer, demand: QueuedGang) -> bool:
     """Whether a pod set lacks a place, or stands on failed nodes."""
     if part.fatal is not None or not part.count:
         return False
@@ -173,27 +190,27 @@ def _is_open(part: Part, demand: Demand) -> bool:
     return any(share.values[-1] in demand.failed_nodes for share in part.place.shares)
 
 
-def _flavor(inquiry: Inquiry, part: Part, pod_set: PodSet) -> str | Obstacle:
+def _flavor(inquiry: FlavorQuery, part: PodSetOffer, pod_set: PodSet) -> str | Obstacle:
     if inquiry.demand.elastic:
         if pod_set.locality.required:
-            return Obstacle(Obstruction.GROWS_AND_REQUIRES)
+            return Obstacle(ObstacleKind.GROWS_AND_REQUIRES)
         if pod_set.locality.preferred:
-            return Obstacle(Obstruction.GROWS_AND_PREFERS)
+            return Obstacle(ObstacleKind.GROWS_AND_PREFERS)
     if not any(inquiry.round.rooms.knows(name) for name in inquiry.queue.flavors()):
-        return Obstacle(Obstruction.NO_TOPOLOGY_AT_ALL)
+        return Obstacle(ObstacleKind.NO_TOPOLOGY_AT_ALL)
     return topology_flavor(part, inquiry.round)
 
 
-def _is_delayed(inquiry: Inquiry, flavor: str) -> bool:
+def _is_delayed(inquiry: FlavorQuery, flavor: str) -> bool:
     """Whether a place can only be found later, or elsewhere."""
     round_, queue = inquiry.round, inquiry.queue
-    if any(round_.checks_of(queue, name, CheckSort.ELSEWHERE) for name in queue.flavors()):
+    if any(round_.checks_of(queue, name, CheckKind.ELSEWHERE) for name in queue.flavors()):
         return True
     fresh = inquiry.demand.admission is None
-    return fresh and round_.checks_of(queue, flavor, CheckSort.PROVISIONING)
+    return fresh and round_.checks_of(queue, flavor, CheckKind.PROVISIONING)
 
 
-def _tweaked(pod_set: PodSet, demand: Demand, flavor: Flavor) -> PodSet:
+def _tweaked(pod_set: PodSet, demand: QueuedGang, flavor: Flavor) -> PodSet:
     """With what the flavor tolerates, and what checks ask of the pods."""
     tweaks = [
         tweak

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from bayplan.model.plan import Why
-from bayplan.model.queued_gang import Demand
-from bayplan.model.quota import Cell, Victims
+from bayplan.model.plan import EvictionReason
+from bayplan.model.queued_gang import QueuedGang
+from bayplan.model.quota import Cell, VictimPolicy
 from bayplan.scheduling.admission.candidates import (
-    Need,
+    PreemptionRequest,
     Victim,
     fits,
     fits_quota,
@@ -20,24 +20,24 @@ from bayplan.scheduling.admission.candidates import (
     uses,
     yields,
 )
-from bayplan.scheduling.admission.simulation import Round
-from bayplan.state.admission.quota_tree import Account
+from bayplan.scheduling.admission.simulation import AdmissionSimulation
+from bayplan.state.admission.quota_tree import QuotaAccount
 
 DOMAINS_MAX = 16
 """So many other domains are looked into for a smaller set of victims, those with the fewest gangs first."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Candidate:
+class PreemptionCandidate:
     """A gang that might yield. One from elsewhere only does while its part of the tree is above quota."""
 
-    demand: Demand
-    why: Why
-    below: Account | None = None  # the node up to which that has to be so
+    demand: QueuedGang
+    why: EvictionReason
+    below: QuotaAccount | None = None  # the node up to which that has to be so
     without_borrowing: bool = False
 
 
-def victims_by_priority(round_: Round, need: Need) -> list[Victim]:
+def victims_by_priority(round_: AdmissionSimulation, need: PreemptionRequest) -> list[Victim]:
     """The fewest gangs, the least important first, whose going makes the gang fit."""
     candidates = _candidates(round_, need)
     for borrowing in _attempts(round_, need, candidates):
@@ -48,7 +48,11 @@ def victims_by_priority(round_: Round, need: Need) -> list[Victim]:
 
 
 def _in_one_domain(
-    round_: Round, need: Need, candidates: list[Candidate], borrowing: bool, found: list[Victim]
+    round_: AdmissionSimulation,
+    need: PreemptionRequest,
+    candidates: list[PreemptionCandidate],
+    borrowing: bool,
+    found: list[Victim],
 ) -> list[Victim]:
     """Fewer victims, none of them more important, if some other domain can be freed with less."""
     if need.level is None or len(found) < 2:
@@ -64,11 +68,11 @@ def _in_one_domain(
     return found
 
 
-def _candidates(round_: Round, need: Need) -> list[Candidate]:
+def _candidates(round_: AdmissionSimulation, need: PreemptionRequest) -> list[PreemptionCandidate]:
     """Everyone who might yield, in order."""
     rule = need.queue.preemption.within
     own = [
-        Candidate(demand, Why.PRIORITY)
+        PreemptionCandidate(demand, EvictionReason.PRIORITY)
         for demand in round_.gangs_of(need.queue.name)
         if uses(demand, need.cells) and yields(need.demand, demand, rule)
     ]
@@ -81,15 +85,17 @@ def _candidates(round_: Round, need: Need) -> list[Candidate]:
     return leaving + [c for found in ordered for c in found if not c.demand.evicted]
 
 
-def _from_elsewhere(round_: Round, need: Need) -> tuple[list[Candidate], list[Candidate]]:
+def _from_elsewhere(
+    round_: AdmissionSimulation, need: PreemptionRequest
+) -> tuple[list[PreemptionCandidate], list[PreemptionCandidate]]:
     """Gangs of other queues: those that sit on quota nearer to us than to them, and the others."""
-    by_right: list[Candidate] = []
-    by_priority: list[Candidate] = []
+    by_right: list[PreemptionCandidate] = []
+    by_priority: list[PreemptionCandidate] = []
     account = round_.account(need.queue.name)
-    if account.parent is None or need.queue.preemption.reclaim is Victims.NEVER:
+    if account.parent is None or need.queue.preemption.reclaim is VictimPolicy.NEVER:
         return by_right, by_priority
     advantage, left = _fits_in(account, need.quota)
-    done: Account | None = None
+    done: QuotaAccount | None = None
     for top in account.ancestors():
         into = by_right if advantage else by_priority
         for queue in _above_quota(top, done, account, need.cells):
@@ -99,15 +105,15 @@ def _from_elsewhere(round_: Round, need: Need) -> tuple[list[Candidate], list[Ca
     return by_right, by_priority
 
 
-def _fits_in(account: Account, amounts: Mapping[Cell, int]) -> tuple[bool, dict[Cell, int]]:
+def _fits_in(account: QuotaAccount, amounts: Mapping[Cell, int]) -> tuple[bool, dict[Cell, int]]:
     """Whether a node's own quota has room for the amounts, and what of them the parent would see."""
     fits = not any(account.borrows(cell, amount) for cell, amount in amounts.items())
     return fits, {cell: max(0, amount - account.kept_free(cell)) for cell, amount in amounts.items()}
 
 
 def _above_quota(
-    top: Account, done: Account | None, own: Account, cells: frozenset[Cell]
-) -> Iterator[Account]:
+    top: QuotaAccount, done: QuotaAccount | None, own: QuotaAccount, cells: frozenset[Cell]
+) -> Iterator[QuotaAccount]:
     """Queues below that use more than their own, reached only through nodes that do too."""
     for child in sorted(top.children, key=lambda c: (c.is_queue, c.name)):
         if child is done or child is own or is_within(child, cells):
@@ -119,24 +125,30 @@ def _above_quota(
 
 
 def _of_queue(
-    round_: Round, need: Need, queue: Account, top: Account, advantage: bool
-) -> Iterator[Candidate]:
+    round_: AdmissionSimulation,
+    need: PreemptionRequest,
+    queue: QuotaAccount,
+    top: QuotaAccount,
+    advantage: bool,
+) -> Iterator[PreemptionCandidate]:
     rules = need.queue.preemption
     for demand in round_.gangs_of(queue.name):
         if not uses(demand, need.cells) or not yields(need.demand, demand, rules.reclaim):
             continue
         if advantage:
-            yield Candidate(demand, Why.RECLAIM, top)
+            yield PreemptionCandidate(demand, EvictionReason.RECLAIM, top)
             continue
         theirs = demand.gang.priority
         allowed = rules.while_borrowing and theirs < need.demand.gang.priority
         if allowed and (rules.threshold is None or theirs <= rules.threshold):
-            yield Candidate(demand, Why.RECLAIM_WHILE_BORROWING, top)
+            yield PreemptionCandidate(demand, EvictionReason.RECLAIM_WHILE_BORROWING, top)
         else:
-            yield Candidate(demand, Why.RECLAIM, top, without_borrowing=True)
+            yield PreemptionCandidate(demand, EvictionReason.RECLAIM, top, without_borrowing=True)
 
 
-def _attempts(round_: Round, need: Need, candidates: list[Candidate]) -> tuple[bool, ...]:
+def _attempts(
+    round_: AdmissionSimulation, need: PreemptionRequest, candidates: list[PreemptionCandidate]
+) -> tuple[bool, ...]:
     """Whether to let the gang borrow, and what to try next: more may yield to one that does not."""
     others = [c for c in candidates if c.below is not None]
     forbidden = not need.queue.preemption.while_borrowing
@@ -144,11 +156,16 @@ def _attempts(round_: Round, need: Need, candidates: list[Candidate]) -> tuple[b
     under = all(account.quota(cell).nominal > account.usage.get(cell, 0) for cell in need.cells)
     if not others or (forbidden and not under):
         return (True,)
-    by_right = any(c.why is Why.RECLAIM and not c.without_borrowing for c in others)
+    by_right = any(c.why is EvictionReason.RECLAIM and not c.without_borrowing for c in others)
     return (True, False) if by_right or not forbidden else (False, True)
 
 
-def _smallest(round_: Round, need: Need, candidates: list[Candidate], borrowing: bool) -> list[Victim]:
+def _smallest(
+    round_: AdmissionSimulation,
+    need: PreemptionRequest,
+    candidates: list[PreemptionCandidate],
+    borrowing: bool,
+) -> list[Victim]:
     """Remove candidates until the gang fits, then put back all that it fits beside."""
     removed = _enough(round_, need, candidates, borrowing)
     if not removed:
@@ -159,7 +176,12 @@ def _smallest(round_: Round, need: Need, candidates: list[Candidate], borrowing:
     return [Victim(demand, why[demand.gang.source]) for demand in kept]
 
 
-def _enough(round_: Round, need: Need, candidates: list[Candidate], borrowing: bool) -> list[Candidate]:
+def _enough(
+    round_: AdmissionSimulation,
+    need: PreemptionRequest,
+    candidates: list[PreemptionCandidate],
+    borrowing: bool,
+) -> list[PreemptionCandidate]:
     """The first so many candidates whose going is enough; they are removed. None are if all are not enough.
 
     A place is sought after one, two, four, … have gone, and then between the last two looks. If quota is
@@ -167,7 +189,7 @@ def _enough(round_: Round, need: Need, candidates: list[Candidate], borrowing: b
     """
     if fits_quota(round_, need, borrowing):
         candidates = [c for c in candidates if in_the_way(round_, need, c.demand)]
-    removed: list[Candidate] = []
+    removed: list[PreemptionCandidate] = []
     look, too_few, found = 1, 0, False
     for candidate in candidates:
         if not _may_go(round_, need, candidate, borrowing):
@@ -194,7 +216,9 @@ def _enough(round_: Round, need: Need, candidates: list[Candidate], borrowing: b
     return removed
 
 
-def _may_go(round_: Round, need: Need, candidate: Candidate, borrowing: bool) -> bool:
+def _may_go(
+    round_: AdmissionSimulation, need: PreemptionRequest, candidate: PreemptionCandidate, borrowing: bool
+) -> bool:
     """Whether a candidate still counts, now that others are gone."""
     if candidate.below is None:
         return True

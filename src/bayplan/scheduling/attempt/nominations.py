@@ -6,23 +6,23 @@ from bisect import insort
 from collections.abc import Iterable, Mapping
 
 from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import Charter
+from bayplan.model.gang_spec import GangSpec
 from bayplan.model.pod import Pod, PodKey
-from bayplan.placement.overlay.node_overlay import Floor
-from bayplan.state.scheduling.snapshot import Candidate, Look
+from bayplan.placement.overlay.node_overlay import NodeOverlay
+from bayplan.state.scheduling.snapshot import SchedulingCandidate, SchedulingSnapshot
 
 NOWHERE = -1
 
 
-class Promises:
+class Nominations:
     """Nominated pods on the floor: those that are at least as important as whoever is being seated.
 
     The most important come first, so that the ones on the floor are always the first few.
     """
 
-    def __init__(self, floor: Floor, look: Look) -> None:
+    def __init__(self, floor: NodeOverlay, look: SchedulingSnapshot) -> None:
         self.floor = floor
-        self.charters: Mapping[Ref, Charter] = look.charters
+        self.charters: Mapping[Ref, GangSpec] = look.charters
         self.order: list[tuple[int, str, PodKey]] = []
         self.made: dict[PodKey, tuple[Pod, int]] = {}
         self.seated = 0
@@ -68,7 +68,7 @@ class Promises:
             self.floor.lift(self.order[self.seated][-1])
 
 
-def priority_of(candidate: Candidate) -> int:
+def priority_of(candidate: SchedulingCandidate) -> int:
     """What its charter says; else the highest of its pods."""
     if candidate.charter.priority is not None:
         return candidate.charter.priority
@@ -76,7 +76,7 @@ def priority_of(candidate: Candidate) -> int:
     return max((pod.wants.priority for pod in pods), default=0)
 
 
-def pod_priority(pod: Pod, charters: Mapping[Ref, Charter]) -> int:
+def pod_priority(pod: Pod, charters: Mapping[Ref, GangSpec]) -> int:
     """That of its gang, if that says one."""
     charter = charters.get(pod.gang) if pod.gang is not None else None
     if charter is not None and charter.priority is not None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bayplan.model.filter_failure import Unfit
+from bayplan.model.filter_failure import FilterFailure
 from bayplan.model.pod import PodKey
-from bayplan.model.scheduling_rejection import Hindrance, Standstill
+from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
 from bayplan.placement.subgroups.members import lacking_in
-from bayplan.scheduling.attempt.gang import Asked, Outcome
+from bayplan.scheduling.attempt.gang import AttemptRequest, AttemptResult
 
 
-def standstill(hindrance: Hindrance, asked: Asked, found: Outcome) -> Standstill:
+def standstill(
+    hindrance: RejectionReason, asked: AttemptRequest, found: AttemptResult
+) -> SchedulingRejection:
     """The facts of a refusal."""
     pod, unfit = _first_left(asked, found.left)
-    return Standstill(
+    return SchedulingRejection(
         hindrance,
         found.minimum or asked.candidate.charter.minimum,
         asked.standing + len(asked.waiting),
@@ -27,7 +29,7 @@ def standstill(hindrance: Hindrance, asked: Asked, found: Outcome) -> Standstill
     )
 
 
-def _standing(asked: Asked) -> int:
+def _standing(asked: AttemptRequest) -> int:
     """Its pods that have a place; while some lack that it cannot do without, those beyond do not help."""
     candidate, charter = asked.candidate, asked.candidate.charter
     if not charter.has_minima or charter.tree is None:
@@ -36,7 +38,9 @@ def _standing(asked: Asked) -> int:
     return min(asked.standing, max(charter.minimum - lack, 0)) if lack else asked.standing
 
 
-def _first_left(asked: Asked, left: Mapping[PodKey, Unfit]) -> tuple[PodKey | None, Unfit | None]:
+def _first_left(
+    asked: AttemptRequest, left: Mapping[PodKey, FilterFailure]
+) -> tuple[PodKey | None, FilterFailure | None]:
     for pod in asked.waiting:
         if pod.key in left:
             return pod.key, left[pod.key]

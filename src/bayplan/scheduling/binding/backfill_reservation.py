@@ -6,19 +6,19 @@ from collections.abc import Collection
 
 from bayplan.model.gang import Ref
 from bayplan.placement.cluster.topology_tree import Bools
-from bayplan.placement.overlay.node_overlay import Floor
+from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.preemption.removals import emptiest_first
-from bayplan.scheduling.attempt.gang import Asked, attempt
+from bayplan.scheduling.attempt.gang import AttemptRequest, attempt
 from bayplan.scheduling.attempt.nominations import priority_of
-from bayplan.scheduling.preemption.search import Rooms
-from bayplan.scheduling.preemption.trial import Trial
-from bayplan.state.scheduling.snapshot import Candidate, Look
+from bayplan.scheduling.preemption.search import PreemptionSearch
+from bayplan.scheduling.preemption.trial import PreemptionTrial
+from bayplan.state.scheduling.snapshot import SchedulingCandidate, SchedulingSnapshot
 
 
 class BackfillReservation:
     """The nodes kept for one gang during one decision: at most one gang has nodes kept at a time."""
 
-    def __init__(self, rooms: Rooms, now: float) -> None:
+    def __init__(self, rooms: PreemptionSearch, now: float) -> None:
         self.rooms, self.look, self.now = rooms, rooms.look, now
         self.keeper: Ref | None = None
         self.open_nodes: Bools | None = None  # all but the nodes kept; None if no node is
@@ -28,7 +28,7 @@ class BackfillReservation:
             self.open_nodes = rooms.floor.all_but(self.look.kept[1])
             self.priority = _priority_of(self.keeper, self.look)
 
-    def allowed(self, candidate: Candidate, priority: int) -> Bools | None:
+    def allowed(self, candidate: SchedulingCandidate, priority: int) -> Bools | None:
         """The nodes a gang may use: not those kept for one at least as important, unless nominated for it."""
         if self.open_nodes is None or self.look.kept is None or candidate.charter.source == self.look.kept[0]:
             return None
@@ -42,7 +42,7 @@ class BackfillReservation:
         allowed[rows] = True  # pods were preempted there for its sake
         return allowed
 
-    def keeps(self, asked: Asked) -> tuple[str, ...]:
+    def keeps(self, asked: AttemptRequest) -> tuple[str, ...]:
         """The nodes kept for a gang from now on; none if it has not waited long or another has some."""
         candidate, after = asked.candidate, self.rooms.profile.keep_after_seconds
         ref = candidate.charter.source
@@ -53,7 +53,7 @@ class BackfillReservation:
         return nodes_to_keep(self.rooms, asked, priority_of(candidate), before)
 
 
-def _priority_of(keeper: Ref, look: Look) -> int:
+def _priority_of(keeper: Ref, look: SchedulingSnapshot) -> int:
     for candidate in look.candidates:
         if candidate.charter.source == keeper:
             return priority_of(candidate)
@@ -63,12 +63,14 @@ def _priority_of(keeper: Ref, look: Look) -> int:
     return charter.priority if charter is not None and charter.priority is not None else 2**31
 
 
-def nodes_to_keep(rooms: Rooms, asked: Asked, priority: int, before: Collection[str] = ()) -> tuple[str, ...]:
+def nodes_to_keep(
+    rooms: PreemptionSearch, asked: AttemptRequest, priority: int, before: Collection[str] = ()
+) -> tuple[str, ...]:
     """Nodes that hold the gang once all that is not more important has ended there; none if nothing helps.
 
     Those that are kept already, if they still do; else as few as possible of those that are emptiest now.
     """
-    trial = Trial(rooms.context, asked, rooms.below(priority, asked.candidate, or_equal=True), None)
+    trial = PreemptionTrial(rooms.context, asked, rooms.below(priority, asked.candidate, or_equal=True), None)
     now = rooms.floor.scene.ground.free.copy()  # perhaps it is that floor which is emptied
     with trial.emptied() as floor:
         if before and _rows(rooms, floor, asked, floor.only(before)):
@@ -88,7 +90,9 @@ def nodes_to_keep(rooms: Rooms, asked: Asked, priority: int, before: Collection[
     return tuple(sorted({rooms.floor.node(row) for row in found}))
 
 
-def _rows(rooms: Rooms, floor: Floor, asked: Asked, within: Bools | None) -> set[int]:
+def _rows(
+    rooms: PreemptionSearch, floor: NodeOverlay, asked: AttemptRequest, within: Bools | None
+) -> set[int]:
     """Where the gang would be, if it has its minimum there."""
     mark = floor.mark()
     found = attempt(rooms.look, floor, asked, rooms.profile, within)

@@ -6,16 +6,22 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 
-from bayplan.model.scheduling_rejection import Excess, Hindrance, Hope, Sought, Standstill
+from bayplan.model.scheduling_rejection import (
+    FairShareWakeup,
+    PreemptionSearchOutcome,
+    QuotaExcess,
+    RejectionReason,
+    SchedulingRejection,
+)
 from bayplan.placement.cluster.topology_tree import Bools
-from bayplan.scheduling.attempt.gang import Asked, Outcome, asked_of, attempt
+from bayplan.scheduling.attempt.gang import AttemptRequest, AttemptResult, asked_of, attempt
 from bayplan.scheduling.attempt.nominations import priority_of
 from bayplan.scheduling.attempt.rejection import standstill
 from bayplan.scheduling.binding.plan_builder import PlanBuilder
 from bayplan.scheduling.fair_share.accounts import Accounts, amounts_of
-from bayplan.scheduling.fair_share.order import Order, Turn, turn_of
-from bayplan.scheduling.fair_share.preemption import FairRoom, FairRooms
-from bayplan.state.scheduling.snapshot import Candidate
+from bayplan.scheduling.fair_share.order import FairTurn, Order, turn_of
+from bayplan.scheduling.fair_share.preemption import FairPreemptionResult, FairPreemptionSearch
+from bayplan.state.scheduling.snapshot import SchedulingCandidate
 
 EVERYBODY = -(2**31)  # whatever is promised to anybody is respected
 
@@ -24,14 +30,14 @@ EVERYBODY = -(2**31)  # whatever is promised to anybody is respected
 class _Late:
     """One that has no place yet."""
 
-    turn: Turn
-    asked: Asked
-    found: Outcome
+    turn: FairTurn
+    asked: AttemptRequest
+    found: AttemptResult
     within: Bools | None = None
-    excess: Excess | None = None
+    excess: QuotaExcess | None = None
 
 
-class FairTurns:
+class FairShareCycle:
     """The part of one decision that is about queues. Who answers to none is not touched by it."""
 
     def __init__(self, builder: PlanBuilder) -> None:
@@ -46,19 +52,21 @@ class FairTurns:
             promised = [(look.charters[pod.gang], pod) for pod, _ in look.nominations.values()
                         if pod.gang is not None and pod.gang in look.charters]  # fmt: skip
             self.accounts = Accounts(look.fair, promised)
-            self.rooms = FairRooms(builder.rooms.context, self.accounts, builder.now)
+            self.rooms = FairPreemptionSearch(builder.rooms.context, self.accounts, builder.now)
             self.order = Order(self.accounts)
         for number, candidate in mine:
             builder.floor.watchdog.turn(candidate.charter.source)
             queue = candidate.charter.queue
             missing = queue if self.order is None else self.accounts.missing(queue)
             if self.order is None or missing is not None:
-                self._refuse(asked_of(candidate), Standstill(Hindrance.NO_QUEUE, about=missing or queue))
+                self._refuse(
+                    asked_of(candidate), SchedulingRejection(RejectionReason.NO_QUEUE, about=missing or queue)
+                )
             else:
                 self.order.push(turn_of(candidate, number))
 
     @staticmethod
-    def has(candidate: Candidate) -> bool:
+    def has(candidate: SchedulingCandidate) -> bool:
         """Whether it has its turn here; one that is not to be tried has it with all others."""
         tried = candidate.hindrance is None and not candidate.stale and bool(candidate.waiting)
         return bool(candidate.charter.queue) and tried
@@ -80,7 +88,7 @@ class FairTurns:
 
     # ── who has a place ────────────────────────────────────────────────────────────────────────────
 
-    def _try(self, turn: Turn) -> None:
+    def _try(self, turn: FairTurn) -> None:
         builder, charter = self.builder, turn.candidate.charter
         builder.reached.add(charter.source)
         builder.floor.watchdog.turn(charter.source)
@@ -88,11 +96,13 @@ class FairTurns:
         asked = _asked(turn)
         excess = self.accounts.beyond_quota(turn.queue, turn.amounts) if charter.lasting else None
         if excess is not None:
-            self._refuse(asked, Standstill(Hindrance.OVER_QUOTA, charter.minimum, excess=excess))
+            self._refuse(
+                asked, SchedulingRejection(RejectionReason.OVER_QUOTA, charter.minimum, excess=excess)
+            )
             return
         excess = self.accounts.beyond_limit(turn.queue, turn.amounts)
         if excess is not None:
-            self.late.append(_Late(turn, asked, Outcome(), None, excess))
+            self.late.append(_Late(turn, asked, AttemptResult(), None, excess))
             return
         priority = priority_of(turn.candidate)
         builder.promises.hold(EVERYBODY)
@@ -106,15 +116,15 @@ class FairTurns:
             self._took(turn, found)
             return
         builder.floor.undo(mark)
-        builder.floor.watchdog.so_far = partial(standstill, Hindrance.NO_ROOM, asked, found)
+        builder.floor.watchdog.so_far = partial(standstill, RejectionReason.NO_ROOM, asked, found)
         if builder.goes_on_making_room(asked, priority):
             return
         if within is not None and builder.fits(asked):
-            self._refuse(asked, standstill(Hindrance.KEPT_FREE, asked, found))
+            self._refuse(asked, standstill(RejectionReason.KEPT_FREE, asked, found))
         elif not self._only_waits(turn, asked, found, within):
             self.late.append(_Late(turn, asked, found, within))
 
-    def _at_once(self, turn: Turn, asked: Asked, within: Bools | None) -> Outcome | None:
+    def _at_once(self, turn: FairTurn, asked: AttemptRequest, within: Bools | None) -> AttemptResult | None:
         """If nobody else waits, a gang grows as far as it can; None if it may not or there is no room."""
         candidate, builder = turn.candidate, self.builder
         if not turn.grows or len(candidate.waiting) == len(turn.pods) or self.order:
@@ -127,7 +137,7 @@ class FairTurns:
         found = attempt(builder.look, builder.floor, wide, builder.profile, within)
         return found if found.seats else None
 
-    def _took(self, turn: Turn, found: Outcome) -> None:
+    def _took(self, turn: FairTurn, found: AttemptResult) -> None:
         """Its queue has more now; what is left of it has another turn, after those that have less."""
         candidate, floor = turn.candidate, self.builder.floor
         rows, charter = found.seats, candidate.charter
@@ -141,7 +151,9 @@ class FairTurns:
             grown = replace(candidate, charter=started, waiting=rest, standing=candidate.standing + stands)
             self.order.push(turn_of(grown, turn.number))
 
-    def _only_waits(self, turn: Turn, asked: Asked, found: Outcome, within: Bools | None) -> bool:
+    def _only_waits(
+        self, turn: FairTurn, asked: AttemptRequest, found: AttemptResult, within: Bools | None
+    ) -> bool:
         """Whether those who leave anyway make room enough for it."""
         room = self.builder.rooms.room_of_those_going(asked, within, ())
         if room is None:
@@ -162,7 +174,7 @@ class FairTurns:
         while not (self.rooms.tired or watchdog.is_over) and (turn := order.pop()) is not None:
             one = by_number[turn.number]
             watchdog.turn(turn.candidate.charter.source)
-            watchdog.so_far = partial(standstill, Hindrance.NO_ROOM, one.asked, one.found)
+            watchdog.so_far = partial(standstill, RejectionReason.NO_ROOM, one.asked, one.found)
             self.builder.promises.hold(EVERYBODY)
             room = self._find(one)
             if room is None:
@@ -173,7 +185,7 @@ class FairTurns:
             while (turn := order.pop()) is not None:
                 self.builder.reached.discard(turn.candidate.charter.source)
 
-    def _find(self, one: _Late) -> FairRoom | None:
+    def _find(self, one: _Late) -> FairPreemptionResult | None:
         profile = self.builder.profile
         charter = one.turn.candidate.charter
         if not profile.displace or charter.source in self.rooms.sent:
@@ -185,7 +197,7 @@ class FairTurns:
                 return room
         return self.rooms.of_its_own(one.turn, one.asked, one.within)
 
-    def _send_away(self, one: _Late, room: FairRoom) -> None:
+    def _send_away(self, one: _Late, room: FairPreemptionResult) -> None:
         charter, floor = one.turn.candidate.charter, self.builder.floor
         for pod, together in room.pods:
             to = floor.node(room.moves[pod.key]) if pod.key in room.moves else ""
@@ -198,29 +210,35 @@ class FairTurns:
         hopes = self._hopes(one, fair)
         if one.excess is not None:
             minimum = one.turn.candidate.charter.minimum
-            why = Standstill(Hindrance.OVER_LIMIT, minimum, excess=one.excess, again=again, hopes=hopes)
+            why = SchedulingRejection(
+                RejectionReason.OVER_LIMIT, minimum, excess=one.excess, again=again, hopes=hopes
+            )
             self._refuse(one.asked, why)
             return
-        sought = Sought.NO_HELP if self.rooms.pieces.by_queue() else Sought.NOBODY
+        sought = (
+            PreemptionSearchOutcome.NO_HELP
+            if self.rooms.pieces.by_queue()
+            else PreemptionSearchOutcome.NOBODY
+        )
         if not hopes:
-            sought = Sought.NEVER
-        why = standstill(Hindrance.NO_ROOM, one.asked, one.found)
+            sought = PreemptionSearchOutcome.NEVER
+        why = standstill(RejectionReason.NO_ROOM, one.asked, one.found)
         why = replace(why, sought=sought, again=again, hopes=hopes)
         keeps = self.builder.reservation.keeps(one.asked) if fair else ()  # else nobody waits for it
         self._refuse(one.asked, why, keeps)
 
-    def _hopes(self, one: _Late, fair: bool) -> frozenset[Hope]:
+    def _hopes(self, one: _Late, fair: bool) -> frozenset[FairShareWakeup]:
         """What may let it make others go at another time; nothing if it may not at all."""
         if not self.builder.profile.displace or one.turn.candidate.charter.preempts is False:
             return frozenset()
-        found = {Hope.OTHERS}
+        found = {FairShareWakeup.OTHERS}
         if fair:
-            found.add(Hope.EXCESS)
+            found.add(FairShareWakeup.EXCESS)
         if one.excess is not None and self.rooms.placeless:
-            found.add(Hope.PLACE)
+            found.add(FairShareWakeup.PLACE)
         return frozenset(found)
 
-    def _refuse(self, asked: Asked, why: Standstill, keeps: tuple[str, ...] = ()) -> None:
+    def _refuse(self, asked: AttemptRequest, why: SchedulingRejection, keeps: tuple[str, ...] = ()) -> None:
         """It hears why not; what was promised to it is no longer."""
         builder, candidate = self.builder, asked.candidate
         why = replace(why, there=asked.standing + len(candidate.waiting))
@@ -228,7 +246,7 @@ class FairTurns:
         builder.refuse(candidate, why, candidate.waiting, keeps)
 
 
-def _asked(turn: Turn) -> Asked:
+def _asked(turn: FairTurn) -> AttemptRequest:
     """What is sought in this turn, and no more."""
     asked = replace(asked_of(turn.candidate), need=len(turn.pods))
     if turn.candidate.charter.tree is None:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 
 from bayplan.model.fair_queue import FairQueue
-from bayplan.model.gang_spec import Charter
+from bayplan.model.gang_spec import GangSpec
 from bayplan.model.pod import Pod
-from bayplan.model.scheduling_rejection import Excess
+from bayplan.model.scheduling_rejection import QuotaExcess
 from bayplan.scheduling.fair_share.shares import NOTHING_SAID, children, fair_shares, is_rooted, resources_of
 from bayplan.state.scheduling.fair_usage import FairView
 
@@ -29,7 +29,7 @@ def amounts_of(pods: Iterable[Pod]) -> Use:
 class Accounts:
     """Shares are those of the beginning; what queues have follows what is decided."""
 
-    def __init__(self, view: FairView, promised: Iterable[tuple[Charter, Pod]] = ()) -> None:
+    def __init__(self, view: FairView, promised: Iterable[tuple[GangSpec, Pod]] = ()) -> None:
         self.queues = view.queues
         self.below = children(view.queues)
         self.resources = resources_of(view.queues.values())
@@ -110,24 +110,24 @@ class Accounts:
         most = max(said.quota, self.shares[name].get(resource, Fraction(0)))
         return most if said.limit is None else min(most, said.limit)
 
-    def beyond_limit(self, queue: str, amounts: Mapping[str, int]) -> Excess | None:
+    def beyond_limit(self, queue: str, amounts: Mapping[str, int]) -> QuotaExcess | None:
         """The first queue, from the leaf up, that would have more than it ever may."""
         for name in self.up(queue):
             for resource in self.resources:
                 limit = self.queues[name].entitlements.get(resource, NOTHING_SAID).limit
                 used, asked = self.use[name].get(resource, 0), amounts.get(resource, 0)
                 if asked and limit is not None and used + asked > limit:
-                    return Excess(name, resource, limit, used, asked)
+                    return QuotaExcess(name, resource, limit, used, asked)
         return None
 
-    def beyond_quota(self, queue: str, amounts: Mapping[str, int]) -> Excess | None:
+    def beyond_quota(self, queue: str, amounts: Mapping[str, int]) -> QuotaExcess | None:
         """The first queue, from the leaf up, that would have more that lasts than is its own."""
         for name in self.up(queue):
             for resource in self.resources:
                 quota = self.quota(name, resource)
                 used, asked = self.lasting[name].get(resource, 0), amounts.get(resource, 0)
                 if asked and quota is not None and used + asked > quota:
-                    return Excess(name, resource, quota, used, asked)
+                    return QuotaExcess(name, resource, quota, used, asked)
         return None
 
     def within_share(self, queue: str, amounts: Mapping[str, int]) -> bool:

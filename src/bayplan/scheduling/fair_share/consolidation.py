@@ -8,11 +8,11 @@ from dataclasses import replace
 from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod, PodKey
 from bayplan.placement.cluster.topology_tree import Bools
-from bayplan.scheduling.attempt.gang import Asked, asked_of, attempt
+from bayplan.scheduling.attempt.gang import AttemptRequest, asked_of, attempt
 from bayplan.scheduling.fair_share.accounts import amounts_of
-from bayplan.scheduling.fair_share.victims import Piece
+from bayplan.scheduling.fair_share.victims import FairVictimUnit
 from bayplan.scheduling.preemption.context import PreemptionContext
-from bayplan.state.scheduling.snapshot import Candidate
+from bayplan.state.scheduling.snapshot import SchedulingCandidate
 
 PIECES_MAX = 256  # that are looked at
 TRIES_MAX = 32  # attempts to seat everybody again
@@ -20,7 +20,7 @@ TRIES_MAX = 32  # attempts to seat everybody again
 Seats = Mapping[PodKey, int]
 
 
-class Mover:
+class Consolidation:
     """New places on the floor of one decision."""
 
     def __init__(self, context: PreemptionContext) -> None:
@@ -28,14 +28,14 @@ class Mover:
         self.tries = 0  # of the last search
 
     def room(
-        self, asked: Asked, within: Bools | None, pieces: Iterable[Piece]
+        self, asked: AttemptRequest, within: Bools | None, pieces: Iterable[FairVictimUnit]
     ) -> tuple[Seats, dict[PodKey, int], list[Pod]] | None:
         """Seats for the gang if some of these move: also who, and where to. None if that is no help."""
         self.tries = 0
         if not self._enough_in_all(asked):
             return None
         asked = replace(asked, brief=True)
-        pool: list[Piece] = []
+        pool: list[FairVictimUnit] = []
         for piece in pieces:
             pool.append(piece)
             for lifted in _together(pool):
@@ -47,13 +47,13 @@ class Mover:
                 break
         return None
 
-    def _enough_in_all(self, asked: Asked) -> bool:
+    def _enough_in_all(self, asked: AttemptRequest) -> bool:
         """Whether all nodes together have room for it: who moves takes room elsewhere."""
         pods = sorted(asked.waiting, key=_size)[: asked.need]
         free = self.context.leaving.in_all()
         return all(amount <= free.get(resource, 0) for resource, amount in amounts_of(pods).items())
 
-    def places(self, go: Sequence[Piece], seats: Seats, asked: Asked) -> dict[PodKey, int]:
+    def places(self, go: Sequence[FairVictimUnit], seats: Seats, asked: AttemptRequest) -> dict[PodKey, int]:
         """Of those who have to go, the gangs that have room elsewhere, at least for their core."""
         mark = self.floor.mark()
         self.floor.lift_many(self.context.leaving.keys)
@@ -73,7 +73,7 @@ class Mover:
         return found
 
     def _all_move(
-        self, lifted: Sequence[Pod], asked: Asked, within: Bools | None
+        self, lifted: Sequence[Pod], asked: AttemptRequest, within: Bools | None
     ) -> tuple[Seats, dict[PodKey, int]] | None:
         """The gang first; then whoever can stays where it is, and the others have to find room elsewhere.
 
@@ -122,7 +122,7 @@ class Mover:
             replace(pod, node="") for pod in sorted(pods, key=lambda pod: (pod.pod_set, pod.rank))
         )
         charter = self.look.charters[gang]
-        candidate = Candidate(charter, waiting, standing, topology=charter.topology)
+        candidate = SchedulingCandidate(charter, waiting, standing, topology=charter.topology)
         mark = self.floor.mark()
         asked = replace(asked_of(candidate), need=len(waiting))
         found = attempt(self.look, self.floor, asked, self.context.profile)
@@ -132,7 +132,7 @@ class Mover:
         return None
 
 
-def _together(pool: Sequence[Piece]) -> list[list[Pod]]:
+def _together(pool: Sequence[FairVictimUnit]) -> list[list[Pod]]:
     """The pods on each node of the last piece, the last node first; then everybody so far."""
     everybody = [pod for piece in pool for pod in piece.unit.pods]
     nodes = dict.fromkeys(pod.node for pod in reversed(pool[-1].unit.pods))

@@ -11,16 +11,16 @@ from bayplan.model.pod import Pod
 from bayplan.placement.subgroups.constraint_tree import lacking
 from bayplan.scheduling.attempt.nominations import priority_of
 from bayplan.scheduling.fair_share.accounts import NONE, Accounts, amounts_of
-from bayplan.state.scheduling.snapshot import Candidate
+from bayplan.state.scheduling.snapshot import SchedulingCandidate
 
 STEPS = 32  # in which a gang grows, at most
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class FairTurn:
     """What a gang asks for next: all that its minimum lacks, or one pod more."""
 
-    candidate: Candidate
+    candidate: SchedulingCandidate
     pods: tuple[Pod, ...]
     amounts: Mapping[str, int] = field(compare=False)
     grows: bool  # it has its minimum
@@ -42,14 +42,14 @@ class Turn:
         return 1 if len(self.candidate.standing) <= self.candidate.charter.minimum else 2
 
 
-def turn_of(candidate: Candidate, number: int) -> Turn:
+def turn_of(candidate: SchedulingCandidate, number: int) -> FairTurn:
     """What it asks for next."""
     first = _lacking(candidate)
     pods = first or _one_more(candidate)
-    return Turn(candidate, pods, amounts_of(pods), not first, number)
+    return FairTurn(candidate, pods, amounts_of(pods), not first, number)
 
 
-def _lacking(candidate: Candidate) -> tuple[Pod, ...]:
+def _lacking(candidate: SchedulingCandidate) -> tuple[Pod, ...]:
     """The pods that make up its minimum, or those of every pod set."""
     charter, waiting = candidate.charter, candidate.waiting
     if charter.tree is None:
@@ -62,7 +62,7 @@ def _lacking(candidate: Candidate) -> tuple[Pod, ...]:
     return tuple(found)
 
 
-def _one_more(candidate: Candidate) -> tuple[Pod, ...]:
+def _one_more(candidate: SchedulingCandidate) -> tuple[Pod, ...]:
     """The first of the pod set that has grown least; more at once if there are very many."""
     charter, waiting = candidate.charter, candidate.waiting
     more = max(len(waiting) // STEPS, 1)
@@ -75,16 +75,16 @@ def _one_more(candidate: Candidate) -> tuple[Pod, ...]:
     return tuple(sorted(waiting, key=lambda pod: grown.get(pod.pod_set, 0.0))[:more])
 
 
-def _standing_in(candidate: Candidate, pod_set: PodSet) -> int:
+def _standing_in(candidate: SchedulingCandidate, pod_set: PodSet) -> int:
     return sum(pod.pod_set == pod_set.name for pod in candidate.standing)
 
 
 class Order:
     """Turns by queue. Whoever is next is found anew each time: what queues have changes in between."""
 
-    def __init__(self, accounts: Accounts, turns: Iterable[Turn] = ()) -> None:
+    def __init__(self, accounts: Accounts, turns: Iterable[FairTurn] = ()) -> None:
         self.accounts = accounts
-        self.turns: dict[str, list[tuple[tuple[object, ...], Turn]]] = {}
+        self.turns: dict[str, list[tuple[tuple[object, ...], FairTurn]]] = {}
         self.inside: dict[str, int] = {}  # turns by queue, with all below
         for turn in turns:
             self.push(turn)
@@ -92,12 +92,12 @@ class Order:
     def __len__(self) -> int:
         return sum(map(len, self.turns.values()))
 
-    def push(self, turn: Turn) -> None:
+    def push(self, turn: FairTurn) -> None:
         """One more. Its queue is there."""
         insort(self.turns.setdefault(turn.queue, []), (turn.rank(), turn), key=lambda entry: entry[0])
         self._count(turn.queue, 1)
 
-    def pop(self) -> Turn | None:
+    def pop(self) -> FairTurn | None:
         """Whose turn it is now."""
         found = self._first(self.accounts.below.get("", ()))
         if found is None:
@@ -106,9 +106,9 @@ class Order:
         self._count(found.queue, -1)
         return found
 
-    def _first(self, names: Iterable[str]) -> Turn | None:
+    def _first(self, names: Iterable[str]) -> FairTurn | None:
         """The best of some siblings; each is as good as what its best asks for."""
-        best: tuple[tuple[object, ...], Turn] | None = None
+        best: tuple[tuple[object, ...], FairTurn] | None = None
         some = [name for name in names if self.inside.get(name)]
         for name in some:
             below = self.accounts.below.get(name)

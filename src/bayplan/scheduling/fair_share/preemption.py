@@ -9,18 +9,24 @@ from math import inf
 
 from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.profile import Means
+from bayplan.model.profile import PreemptionMeans
 from bayplan.placement.cluster.topology_tree import Bools
-from bayplan.scheduling.attempt.gang import Asked, supply_of
+from bayplan.scheduling.attempt.gang import AttemptRequest, supply_of
 from bayplan.scheduling.attempt.nominations import priority_of
 from bayplan.scheduling.fair_share.accounts import Accounts, Use
-from bayplan.scheduling.fair_share.consolidation import Mover
-from bayplan.scheduling.fair_share.order import Turn
-from bayplan.scheduling.fair_share.victims import Piece, Pieces, Victims, piece_of, rests_until
+from bayplan.scheduling.fair_share.consolidation import Consolidation
+from bayplan.scheduling.fair_share.order import FairTurn
+from bayplan.scheduling.fair_share.victims import (
+    FairVictimPool,
+    FairVictims,
+    FairVictimUnit,
+    piece_of,
+    rests_until,
+)
 from bayplan.scheduling.preemption.context import PreemptionContext
 from bayplan.scheduling.preemption.self_preemption import fewest_go, spare_pods
-from bayplan.scheduling.preemption.trial import Trial
-from bayplan.scheduling.preemption.victim_units import Unit
+from bayplan.scheduling.preemption.trial import PreemptionTrial
+from bayplan.scheduling.preemption.victim_units import VictimUnit
 
 POOL_FIRST = 32  # of those who could go, how many are looked at first
 TRIES_BY_NODES = 200_000  # attempts to seat somebody in one decision, times the number of nodes
@@ -29,7 +35,7 @@ SOON = 1.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
-class FairRoom:
+class FairPreemptionResult:
     """Where the gang will be, who has to leave (and whether with its whole gang), and who only moves."""
 
     seats: Mapping[PodKey, int]
@@ -37,14 +43,14 @@ class FairRoom:
     moves: Mapping[PodKey, int] = field(default_factory=dict)  # of those who leave: their new places
 
 
-class FairRooms:
+class FairPreemptionSearch:
     """Everybody of queues who could go, during one decision. Whoever was chosen is gone for the others."""
 
     def __init__(self, context: PreemptionContext, accounts: Accounts, now: float) -> None:
         self.context, self.accounts, self.now = context, accounts, now
         self.floor, self.look = context.floor, context.look
-        self.mover = Mover(context)
-        self._pieces: Pieces | None = None
+        self.mover = Consolidation(context)
+        self._pieces: FairVictimPool | None = None
         self.served: set[Ref] = set()  # gangs that got something
         self.sent: set[Ref] = set()  # gangs of which somebody has to go
         self.tries = max(TRIES_LEAST, TRIES_BY_NODES // (len(self.floor) + 1))
@@ -52,12 +58,16 @@ class FairRooms:
         self.placeless = False  # whether a place is what the last one lacked, by any means so far
         self.again = inf  # when somebody has run for long enough to go
 
-    def find(self, means: Means, turn: Turn, asked: Asked, within: Bools | None) -> FairRoom | None:
+    def find(
+        self, means: PreemptionMeans, turn: FairTurn, asked: AttemptRequest, within: Bools | None
+    ) -> FairPreemptionResult | None:
         """Room by one means; whoever leaves for it counts as gone from now on."""
-        by_means: Mapping[Means, Callable[[Turn, Asked, Bools | None], FairRoom | None]] = {
-            Means.CONSOLIDATE: self._consolidate,
-            Means.RECLAIM: self._reclaim,
-            Means.PREEMPT: self._preempt,
+        by_means: Mapping[
+            PreemptionMeans, Callable[[FairTurn, AttemptRequest, Bools | None], FairPreemptionResult | None]
+        ] = {
+            PreemptionMeans.CONSOLIDATE: self._consolidate,
+            PreemptionMeans.RECLAIM: self._reclaim,
+            PreemptionMeans.PREEMPT: self._preempt,
         }
         alike = means, _likeness(turn, within)
         if alike in self.failed:
@@ -73,7 +83,9 @@ class FairRooms:
         self.placeless |= before
         return room
 
-    def of_its_own(self, turn: Turn, asked: Asked, within: Bools | None) -> FairRoom | None:
+    def of_its_own(
+        self, turn: FairTurn, asked: AttemptRequest, within: Bools | None
+    ) -> FairPreemptionResult | None:
         """Pods of the gang go that it can do without, for those that it cannot."""
         charter = turn.candidate.charter
         spare = spare_pods(turn.candidate, self.context.leaving.keys)
@@ -81,7 +93,7 @@ class FairRooms:
             return None
         supply = supply_of(self.look, turn.candidate, charter.tree)
 
-        def sought(pods: Sequence[Pod]) -> FairRoom | None:
+        def sought(pods: Sequence[Pod]) -> FairPreemptionResult | None:
             pool = [piece_of(charter, (pod,)) for pod in pods]
             return self._room(turn, asked, pool, within, lambda _: True)
 
@@ -108,16 +120,16 @@ class FairRooms:
             self.again = min(self.again, self.now + SOON)
 
     @property
-    def pieces(self) -> Pieces:
+    def pieces(self) -> FairVictimPool:
         """All that could go; worked out once it matters."""
         if self._pieces is None:
-            self._pieces = Pieces(self.look, self.accounts, self.context.leaving.keys)
+            self._pieces = FairVictimPool(self.look, self.accounts, self.context.leaving.keys)
             for gang in self.served:
                 if self._pieces.drop(gang):
                     self.again = min(self.again, self.now + SOON)
         return self._pieces
 
-    def _commit(self, turn: Turn, asked: Asked, room: FairRoom) -> None:
+    def _commit(self, turn: FairTurn, asked: AttemptRequest, room: FairPreemptionResult) -> None:
         charter = turn.candidate.charter
         self.serve(charter.source)
         self.context.leaving.add(pod.key for pod, _ in room.pods)
@@ -135,32 +147,40 @@ class FairRooms:
         for pod in seated:
             self.accounts.take(charter.queue, pod.amounts, lasting=charter.lasting)
 
-    def _consolidate(self, turn: Turn, asked: Asked, within: Bools | None) -> FairRoom | None:
+    def _consolidate(
+        self, turn: FairTurn, asked: AttemptRequest, within: Bools | None
+    ) -> FairPreemptionResult | None:
         """Others move closer together: everybody has a new place, nobody has to wait."""
         if turn.candidate.charter.lasting:
             return None
         return self._if_others_move(turn, asked, within, self.pieces.by_queue())
 
     def _if_others_move(
-        self, turn: Turn, asked: Asked, within: Bools | None, pieces: Mapping[str, Sequence[Piece]]
-    ) -> FairRoom | None:
+        self,
+        turn: FairTurn,
+        asked: AttemptRequest,
+        within: Bools | None,
+        pieces: Mapping[str, Sequence[FairVictimUnit]],
+    ) -> FairPreemptionResult | None:
         if self.accounts.beyond_limit(turn.queue, turn.amounts) is not None:
             return None
         gang = turn.candidate.charter.source
         others = {name: [piece for piece in some if piece.gang != gang] for name, some in pieces.items()}
-        found = self.mover.room(asked, within, Victims(self.accounts, others))
+        found = self.mover.room(asked, within, FairVictims(self.accounts, others))
         self.tries -= self.mover.tries
         if found is None:
             return None
         seats, moves, pods = found
-        units = [Unit((pod,), pod.wants.priority, True, pod.started) for pod in pods]
+        units = [VictimUnit((pod,), pod.wants.priority, True, pod.started) for pod in pods]
         if self.context.budgets.broken(units):
             return None
-        return FairRoom(seats, tuple((pod, False) for pod in pods), moves)
+        return FairPreemptionResult(seats, tuple((pod, False) for pod in pods), moves)
 
     # ── who may be taken from ──────────────────────────────────────────────────────────────────────
 
-    def _preempt(self, turn: Turn, asked: Asked, within: Bools | None) -> FairRoom | None:
+    def _preempt(
+        self, turn: FairTurn, asked: AttemptRequest, within: Bools | None
+    ) -> FairPreemptionResult | None:
         """Less important gangs of its own queue go."""
         accounts, charter = self.accounts, turn.candidate.charter
         if charter.lasting and accounts.beyond_quota(turn.queue, turn.amounts) is not None:
@@ -174,7 +194,9 @@ class FairRooms:
         ]  # fmt: skip
         return self._room(turn, asked, pool, within, lambda _: True)
 
-    def _reclaim(self, turn: Turn, asked: Asked, within: Bools | None) -> FairRoom | None:
+    def _reclaim(
+        self, turn: FairTurn, asked: AttemptRequest, within: Bools | None
+    ) -> FairPreemptionResult | None:
         """Queues that have more than is theirs give it back."""
         accounts, charter = self.accounts, turn.candidate.charter
         if not accounts.within_share(turn.queue, turn.amounts):
@@ -182,9 +204,9 @@ class FairRooms:
         if charter.lasting and accounts.beyond_quota(turn.queue, turn.amounts) is not None:
             return None
         others = {name: some for name, some in self.pieces.by_queue().items() if name != turn.queue}
-        pool: list[Piece] = []
+        pool: list[FairVictimUnit] = []
         left: dict[str, Use] = {}
-        victims = Victims(accounts, others)
+        victims = FairVictims(accounts, others)
         for piece in victims:
             if not self._may_be_taken(turn, piece.queue, left):
                 victims.skip(piece.queue)  # it has even less from now on
@@ -193,18 +215,18 @@ class FairRooms:
                 pool.append(piece)
         room = self._room(turn, asked, pool, within, lambda go: self._is_fair(turn, go))
         if room is None and len(pool) < sum(map(len, others.values())):  # others may have to move for it
-            pool = [piece for piece in Victims(accounts, others) if not self._rests(piece)]
+            pool = [piece for piece in FairVictims(accounts, others) if not self._rests(piece)]
             room = self._room(turn, asked, pool, within, lambda go: self._is_fair(turn, go))
         return room
 
-    def _rests(self, piece: Piece, *, reclaim: bool = True) -> bool:
+    def _rests(self, piece: FairVictimUnit, *, reclaim: bool = True) -> bool:
         """Whether it has not run for as long as it may before it has to go."""
         until = rests_until(self.accounts, piece, self.now, reclaim=reclaim) if piece.core else 0.0
         if self.now < until < self.again:
             self.again = until
         return until > self.now
 
-    def _may_be_taken(self, turn: Turn, queue: str, left: Mapping[str, Use]) -> bool:
+    def _may_be_taken(self, turn: FairTurn, queue: str, left: Mapping[str, Use]) -> bool:
         """Whether a queue has more than its share, or more than its quota while the other lacks quota."""
         accounts = self.accounts
         mine, theirs = accounts.part_ways(turn.queue, queue)
@@ -222,7 +244,7 @@ class FairRooms:
     def _queue_of(self, pod: Pod) -> str:
         return self.look.charters[pod.gang].queue if pod.gang is not None else ""
 
-    def _is_fair(self, turn: Turn, go: Iterable[Piece]) -> bool:
+    def _is_fair(self, turn: FairTurn, go: Iterable[FairVictimUnit]) -> bool:
         """Whether each could be taken when it was, and no taker has more of its share than givers then."""
         accounts = self.accounts
         left: dict[str, Use] = {}
@@ -251,9 +273,9 @@ class FairRooms:
     # ── who has to go ──────────────────────────────────────────────────────────────────────────────
 
     def _room(
-        self, turn: Turn, asked: Asked, pool: Sequence[Piece], within: Bools | None,
-        fair: Callable[[Sequence[Piece]], bool],
-    ) -> FairRoom | None:  # fmt: skip
+        self, turn: FairTurn, asked: AttemptRequest, pool: Sequence[FairVictimUnit], within: Bools | None,
+        fair: Callable[[Sequence[FairVictimUnit]], bool],
+    ) -> FairPreemptionResult | None:  # fmt: skip
         """Room if some of the pool go: of the first few if that is enough, else of more and more."""
         size = POOL_FIRST
         while pool:
@@ -264,9 +286,9 @@ class FairRooms:
         return None
 
     def _room_of(
-        self, turn: Turn, asked: Asked, pool: Sequence[Piece], within: Bools | None,
-        fair: Callable[[Sequence[Piece]], bool],
-    ) -> FairRoom | None:  # fmt: skip
+        self, turn: FairTurn, asked: AttemptRequest, pool: Sequence[FairVictimUnit], within: Bools | None,
+        fair: Callable[[Sequence[FairVictimUnit]], bool],
+    ) -> FairPreemptionResult | None:  # fmt: skip
         """All of the pool go, and come back, most important first, as long as the gang keeps its seats."""
         forced = self._forced(turn, pool)
         if forced is None:
@@ -276,7 +298,7 @@ class FairRooms:
         breaking, others = self.context.budgets.split([piece.unit for piece in may_stay])
         mark = self.floor.mark()
         self.floor.lift_many(pod.key for piece in forced for pod in piece.unit.pods)
-        trial = Trial(self.context, asked, [*breaking, *others], within, tries_max=self.tries_each)
+        trial = PreemptionTrial(self.context, asked, [*breaking, *others], within, tries_max=self.tries_each)
         with trial:
             seats = trial.let_stay()
             leaving = {id(unit) for unit in trial.who_goes()} if seats is not None else set()
@@ -290,11 +312,11 @@ class FairRooms:
         moves = self.mover.places([piece for piece in go if piece.gang not in over], seats, asked)
         if not fair([piece for piece in go if any(pod.key not in moves for pod in piece.unit.pods)]):
             return None
-        return FairRoom(seats, tuple((pod, p.core) for p in go for pod in p.unit.pods), moves)
+        return FairPreemptionResult(seats, tuple((pod, p.core) for p in go for pod in p.unit.pods), moves)
 
-    def _forced(self, turn: Turn, pool: Sequence[Piece]) -> list[Piece] | None:
+    def _forced(self, turn: FairTurn, pool: Sequence[FairVictimUnit]) -> list[FairVictimUnit] | None:
         """Those who go in any case, so that no queue has more than its limit; None if that does not help."""
-        accounts, forced = self.accounts, list[Piece]()
+        accounts, forced = self.accounts, list[FairVictimUnit]()
         try:
             while (excess := accounts.beyond_limit(turn.queue, turn.amounts)) is not None:
                 helps = (
@@ -317,7 +339,7 @@ class FairRooms:
         return forced
 
 
-def _likeness(turn: Turn, within: Bools | None) -> object:
+def _likeness(turn: FairTurn, within: Bools | None) -> object:
     """What gangs have in common of which one finds no room if the other did not."""
     charter = turn.candidate.charter
     tree = "" if charter.tree is None else repr(replace(charter.tree, name=""))

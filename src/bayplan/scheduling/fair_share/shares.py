@@ -85,7 +85,7 @@ def _asked(
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ShareClaim:
     """What one of several queues may have of one resource."""
 
     asked: Fraction
@@ -101,13 +101,13 @@ class Claim:
         return self.asked if self.limit is None else min(self.asked, self.limit)
 
 
-def _claim(queue: FairQueue, resource: str, asked: Fraction) -> Claim:
+def _claim(queue: FairQueue, resource: str, asked: Fraction) -> ShareClaim:
     said = queue.entitlements.get(resource, NOTHING_SAID)
     age = (queue.created, queue.name)
-    return Claim(asked, said.quota, said.limit, said.weight, queue.priority, age)
+    return ShareClaim(asked, said.quota, said.limit, said.weight, queue.priority, age)
 
 
-def divide(claims: Sequence[Claim], amount: Fraction) -> list[Fraction]:
+def divide(claims: Sequence[ShareClaim], amount: Fraction) -> list[Fraction]:
     """What each gets of an amount: its quota, then what is left by priority, and by weight among equals."""
     given = [min(claim.most, amount if claim.quota is None else claim.quota) for claim in claims]
     left = amount - sum(given)
@@ -125,7 +125,7 @@ def divide(claims: Sequence[Claim], amount: Fraction) -> list[Fraction]:
 
 
 def _by_weight(
-    claims: Sequence[Claim], given: list[Fraction], among: Sequence[int], left: Fraction
+    claims: Sequence[ShareClaim], given: list[Fraction], among: Sequence[int], left: Fraction
 ) -> Fraction:
     """Give what is left to some of them; returns what nobody of them wants.
 
@@ -147,7 +147,7 @@ def _by_weight(
 
 
 def _in_whole_numbers(
-    claims: Sequence[Claim], given: list[Fraction], parts: Mapping[int, Fraction], left: Fraction
+    claims: Sequence[ShareClaim], given: list[Fraction], parts: Mapping[int, Fraction], left: Fraction
 ) -> Fraction:
     """Everybody wants more than its part; returns how much was given."""
     before = left

@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 from math import inf
 
 from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import Charter
+from bayplan.model.gang_spec import GangSpec
 from bayplan.model.pod import Pod, PodKey
 from bayplan.scheduling.fair_share.accounts import NONE, Accounts, Use, amounts_of
-from bayplan.scheduling.preemption.victim_units import Unit, beyond_minimum
-from bayplan.state.scheduling.snapshot import Look
+from bayplan.scheduling.preemption.victim_units import VictimUnit, beyond_minimum
+from bayplan.state.scheduling.snapshot import SchedulingSnapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FairVictimUnit:
     """Pods of one gang that go together."""
 
     gang: Ref
     queue: str
-    unit: Unit
+    unit: VictimUnit
     core: bool  # without it there is nothing left of the gang
     amounts: Mapping[str, int] = field(compare=False)
     created: float = 0.0
@@ -30,14 +30,14 @@ class Piece:
         return self.unit.priority, self.core, -self.created
 
 
-class Pieces:
+class FairVictimPool:
     """All that could go during one decision. Gangs that last are left alone, and those that are dropped."""
 
-    def __init__(self, look: Look, accounts: Accounts, gone: Collection[PodKey]) -> None:
+    def __init__(self, look: SchedulingSnapshot, accounts: Accounts, gone: Collection[PodKey]) -> None:
         self.look, self.gone = look, gone
         self.dropped: set[Ref] = set()
-        self._by_queue: dict[str, list[Piece]] | None = None
-        self._by_gang: dict[Ref, list[Piece]] = {}
+        self._by_queue: dict[str, list[FairVictimUnit]] | None = None
+        self._by_gang: dict[Ref, list[FairVictimUnit]] = {}
         members: dict[Ref, list[Pod]] = {}
         for key, pod in look.pods.items():
             if pod.gang is not None and not pod.leaving and key not in gone:
@@ -47,14 +47,14 @@ class Pieces:
         for gang, pods in members.items():
             self._by_gang[gang] = list(_pieces(look.charters[gang], pods))
 
-    def by_queue(self) -> dict[str, list[Piece]]:
+    def by_queue(self) -> dict[str, list[FairVictimUnit]]:
         """Who goes first comes first."""
         if self._by_queue is None:
             self._by_queue = {}
             for pieces in self._by_gang.values():
                 self._by_queue.setdefault(pieces[0].queue, []).extend(pieces)
             for some in self._by_queue.values():
-                some.sort(key=Piece.rank)  # it is stable: those of one gang keep their order
+                some.sort(key=FairVictimUnit.rank)  # it is stable: those of one gang keep their order
         return self._by_queue
 
     def drop(self, gang: Ref) -> bool:
@@ -77,7 +77,7 @@ class Pieces:
         self._by_queue = None
 
 
-def _pieces(charter: Charter, pods: list[Pod]) -> Iterator[Piece]:
+def _pieces(charter: GangSpec, pods: list[Pod]) -> Iterator[FairVictimUnit]:
     """The pods beyond the minimum of each pod set, what has grown most first; then the core."""
     spare, core = beyond_minimum(charter, pods)
     for pod in spare:
@@ -87,20 +87,20 @@ def _pieces(charter: Charter, pods: list[Pod]) -> Iterator[Piece]:
 
 
 def piece_of(
-    charter: Charter, pods: Sequence[Pod], *, core: bool = False, beside: Sequence[Pod] = ()
-) -> Piece:
+    charter: GangSpec, pods: Sequence[Pod], *, core: bool = False, beside: Sequence[Pod] = ()
+) -> FairVictimUnit:
     """Some pods of a gang; `beside`: all of it, if those say how important it is and since when it runs."""
     every = beside or pods
     said = charter.priority
     priority = said if said is not None else max(pod.wants.priority for pod in every)
-    unit = Unit(tuple(pods), priority, True, min(pod.started or inf for pod in every))
-    return Piece(charter.source, charter.queue, unit, core, amounts_of(pods), charter.created)
+    unit = VictimUnit(tuple(pods), priority, True, min(pod.started or inf for pod in every))
+    return FairVictimUnit(charter.source, charter.queue, unit, core, amounts_of(pods), charter.created)
 
 
-class Victims:
+class FairVictims:
     """Pieces of several queues, whoever has most of what it may have first. What was taken counts as gone."""
 
-    def __init__(self, accounts: Accounts, pieces: Mapping[str, list[Piece]]) -> None:
+    def __init__(self, accounts: Accounts, pieces: Mapping[str, list[FairVictimUnit]]) -> None:
         self.accounts = accounts
         self.left = {queue: list(reversed(some)) for queue, some in pieces.items() if some}
         self.taken: dict[str, Use] = {}
@@ -109,7 +109,7 @@ class Victims:
             for name in accounts.up(queue):
                 self.inside[name] = self.inside.get(name, 0) + len(some)
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[FairVictimUnit]:
         while (found := self._first(self.accounts.below.get("", ()))) is not None:
             self.left[found.queue].pop()
             for name in self.accounts.up(found.queue):
@@ -125,8 +125,8 @@ class Victims:
             self.inside[name] -= len(self.left[queue])
         self.left[queue].clear()
 
-    def _first(self, names: Iterable[str]) -> Piece | None:
-        best: tuple[tuple[object, ...], Piece] | None = None
+    def _first(self, names: Iterable[str]) -> FairVictimUnit | None:
+        best: tuple[tuple[object, ...], FairVictimUnit] | None = None
         some = [name for name in names if self.inside.get(name)]
         for name in some:
             below = self.accounts.below.get(name)
@@ -143,7 +143,7 @@ class Victims:
         return None if best is None else best[1]
 
 
-def rests_until(accounts: Accounts, piece: Piece, now: float, *, reclaim: bool) -> float:
+def rests_until(accounts: Accounts, piece: FairVictimUnit, now: float, *, reclaim: bool) -> float:
     """From when on the core of a gang may go: its queue, or one above, may give it time to run first.
 
     That of one that has not started yet begins now, or later.

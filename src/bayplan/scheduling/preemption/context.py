@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from bayplan.model.profile import Profile
-from bayplan.placement.overlay.node_overlay import Floor
-from bayplan.placement.preemption.removals import Exodus
-from bayplan.scheduling.preemption.victim_units import Budgets
-from bayplan.state.scheduling.snapshot import Look
+from bayplan.placement.overlay.node_overlay import NodeOverlay
+from bayplan.placement.preemption.removals import LeavingPods
+from bayplan.scheduling.preemption.victim_units import DisruptionBudgets
+from bayplan.state.scheduling.snapshot import SchedulingSnapshot
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,18 +20,18 @@ class PreemptionContext:
     preempt no pod. Every search adds the victims it chooses to both, so that later searches see them.
     """
 
-    look: Look
+    look: SchedulingSnapshot
     profile: Profile
-    floor: Floor
+    floor: NodeOverlay
 
     @cached_property
-    def leaving(self) -> Exodus:
+    def leaving(self) -> LeavingPods:
         """All pods that terminate or are being preempted, whatever the reason."""
         terminating = [key for key, pod in self.look.pods.items() if pod.leaving]
         victims = (key for candidate in self.look.candidates for key in candidate.making_room)
-        return Exodus(self.floor, (*terminating, *victims))
+        return LeavingPods(self.floor, (*terminating, *victims))
 
     @cached_property
-    def budgets(self) -> Budgets:
+    def budgets(self) -> DisruptionBudgets:
         """How many more pods each disruption budget allows to preempt."""
-        return Budgets(self.look.budgets)
+        return DisruptionBudgets(self.look.budgets)

@@ -8,11 +8,11 @@ from typing import Protocol, TypeVar
 from bayplan.model.assignment import Path
 from bayplan.model.gang import AUTO, Group, PodSet
 from bayplan.model.pod import Pod, PodKey
-from bayplan.placement.cluster.snapshot import Supply
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.subgroups.constraint_tree import mandatory_ranks
 from bayplan.placement.subgroups.minimums import lacking_in
 from bayplan.scheduling.attempt.gang import levels_of
-from bayplan.state.scheduling.snapshot import Candidate
+from bayplan.state.scheduling.snapshot import SchedulingCandidate
 
 
 class HasPods(Protocol):
@@ -27,7 +27,7 @@ Found = TypeVar("Found", bound=HasPods)
 DOMAINS_MAX = 16  # of those whose pods are tried by themselves
 
 
-def spare_pods(candidate: Candidate, gone: Collection[PodKey]) -> list[Pod]:
+def spare_pods(candidate: SchedulingCandidate, gone: Collection[PodKey]) -> list[Pod]:
     """Of a gang that stands in part, the pods beyond every minimum; who goes first comes first.
 
     Nobody of a gang that lacks nothing, or of which others have to go already.
@@ -57,7 +57,10 @@ def _beyond(pod_set: PodSet, standing: Sequence[Pod]) -> list[Pod]:
 
 
 def fewest_go(
-    supply: Supply, tree: Group, spare: Sequence[Pod], sought: Callable[[Sequence[Pod]], Found | None]
+    supply: CapacitySnapshot,
+    tree: Group,
+    spare: Sequence[Pod],
+    sought: Callable[[Sequence[Pod]], Found | None],
 ) -> Found | None:
     """The best that is found if some of all of these go, or some of those in one domain; None if nothing is.
 
@@ -77,7 +80,7 @@ def fewest_go(
     return best
 
 
-def _by_domain(supply: Supply, tree: Group, spare: Sequence[Pod]) -> Iterator[list[Pod]]:
+def _by_domain(supply: CapacitySnapshot, tree: Group, spare: Sequence[Pod]) -> Iterator[list[Pod]]:
     """The pods of each domain, at each level that somebody of the gang has to stay within.
 
     Domains are told apart by their whole path: racks in two blocks may have the same name.

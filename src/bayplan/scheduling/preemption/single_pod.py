@@ -8,16 +8,16 @@ from functools import cached_property
 from heapq import heappop, heappush
 from itertools import groupby, islice
 
-from bayplan.model.numa import ZoneWants
+from bayplan.model.numa import NumaRequest
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.pod_spec import Shape
+from bayplan.model.pod_spec import PodSignature
 from bayplan.placement.cluster.topology_tree import Bools
 from bayplan.placement.numa.snapshot import minds
-from bayplan.placement.overlay.node_overlay import Floor
+from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.preemption.node_columns import Columns, curable_rows
 from bayplan.placement.preemption.numa_nodes import who_goes
-from bayplan.placement.preemption.removals import Exodus, minds_nobody
-from bayplan.scheduling.preemption.victim_units import Budgets, Unit
+from bayplan.placement.preemption.removals import LeavingPods, minds_nobody
+from bayplan.scheduling.preemption.victim_units import DisruptionBudgets, VictimUnit
 
 ROWS_MAX = 100  # nodes tried one by one for a pod that minds its neighbours
 SURE_MAX = 16  # nodes that are looked at again, with all that happened in the decision
@@ -25,22 +25,24 @@ AT_ONCE = 256  # nodes whose cost is worked out together; the next ones if none 
 WEIGHT = 2**31  # so that one victim less always counts, whatever its priority
 
 Cost = tuple[int, int, int, int, float]
-Found = tuple[Mapping[PodKey, int], tuple[Unit, ...]]
+Found = tuple[Mapping[PodKey, int], tuple[VictimUnit, ...]]
 Choice = tuple[Cost, str, int]
 
 
-class Nodes:
+class VictimsByNode:
     """Units by node, during one decision. Those that were sent away already do not count."""
 
-    def __init__(self, floor: Floor, budgets: Budgets, units: Sequence[Unit], gone: Exodus) -> None:
+    def __init__(
+        self, floor: NodeOverlay, budgets: DisruptionBudgets, units: Sequence[VictimUnit], gone: LeavingPods
+    ) -> None:
         self.floor, self.budgets, self.units, self.gone = floor, budgets, units, gone
         self.sent: set[int] = set()  # units, by identity
         self.searches: dict[object, _Search] = {}
 
     @cached_property
-    def by_row(self) -> dict[int, list[Unit]]:
+    def by_row(self) -> dict[int, list[VictimUnit]]:
         """The units that have pods on a node, the most important first."""
-        found: dict[int, list[Unit]] = {}
+        found: dict[int, list[VictimUnit]] = {}
         rows: dict[str, int] = {}
         for unit in self.units:
             pods = unit.pods
@@ -64,11 +66,11 @@ class Nodes:
         found = self.searches[key].cheapest()
         return None if found is None else ({pod.key: found[0]}, found[1])
 
-    def below(self, row: int, priority: int) -> list[Unit]:
+    def below(self, row: int, priority: int) -> list[VictimUnit]:
         """Those on a node that are less important, the most important first."""
         return [u for u in self.by_row.get(row, ()) if u.priority < priority and id(u) not in self.sent]
 
-    def cost(self, victims: Sequence[Unit]) -> Cost:
+    def cost(self, victims: Sequence[VictimUnit]) -> Cost:
         """Fewest broken budgets, the least important victims, the fewest, those that ran the shortest."""
         highest = max(unit.priority for unit in victims)
         total = sum((unit.priority + WEIGHT) * len(unit.pods) for unit in victims)
@@ -84,7 +86,7 @@ class Nodes:
         floor.lift_many(self.gone.keys)
         rows = [row for row in curable_rows(floor, shape, within) if self.below(row, priority)]
         rows.sort(key=lambda row: (*self._worst(row, priority), row))
-        best: tuple[Choice, tuple[Unit, ...]] | None = None
+        best: tuple[Choice, tuple[VictimUnit, ...]] | None = None
         for row in rows[:ROWS_MAX]:
             victims = self._victims_tried(shape, row, self.below(row, priority))
             if victims:
@@ -94,7 +96,7 @@ class Nodes:
         floor.undo(mark)
         return None if best is None else ({pod.key: best[0][-1]}, best[1])
 
-    def _by_zones(self, pod: Pod, wants: ZoneWants, priority: int, within: Bools | None) -> Found | None:
+    def _by_zones(self, pod: Pod, wants: NumaRequest, priority: int, within: Bools | None) -> Found | None:
         """The same where only room and zones matter: all nodes at once, then the best of them for sure."""
         floor, shape = self.floor, pod.wants.shape
         mark = floor.mark()
@@ -116,7 +118,7 @@ class Nodes:
         floor.undo(mark)
         return found
 
-    def _in_turn(self, units: Sequence[Unit]) -> list[Unit]:
+    def _in_turn(self, units: Sequence[VictimUnit]) -> list[VictimUnit]:
         """In the order in which they are asked back."""
         breaking, others = self.budgets.split(units)
         return [*breaking, *others]
@@ -125,7 +127,9 @@ class Nodes:
         units = self.below(row, priority)
         return max(unit.priority for unit in units), len(units)
 
-    def _victims_tried(self, shape: Shape, row: int, units: Sequence[Unit]) -> tuple[Unit, ...]:
+    def _victims_tried(
+        self, shape: PodSignature, row: int, units: Sequence[VictimUnit]
+    ) -> tuple[VictimUnit, ...]:
         floor = self.floor
         mark = floor.mark()
         floor.lift_many(pod.key for unit in units for pod in unit.pods)
@@ -148,7 +152,9 @@ class _Search:
     What a node costs is looked at again before it is used: others may have taken of its room since.
     """
 
-    def __init__(self, nodes: Nodes, shape: Shape, priority: int, within: Bools | None) -> None:
+    def __init__(
+        self, nodes: VictimsByNode, shape: PodSignature, priority: int, within: Bools | None
+    ) -> None:
         self.nodes, self.priority = nodes, priority
         self.columns = Columns(nodes.floor, shape, within, nodes.gone)
         self.columns.refresh()
@@ -170,7 +176,7 @@ class _Search:
                 seen.update(portion)
                 yield priority, portion
 
-    def cheapest(self) -> tuple[int, tuple[Unit, ...]] | None:
+    def cheapest(self) -> tuple[int, tuple[VictimUnit, ...]] | None:
         """The best node, and who has to go from it."""
         self.columns.refresh()
         while self.heap or self.next is not None:
@@ -194,7 +200,7 @@ class _Search:
                 heappush(self.heap, (self.nodes.cost(victims), self.nodes.floor.node(row), row))
         self.next = next(self.more, None)
 
-    def _victims(self, row: int) -> tuple[Unit, ...]:
+    def _victims(self, row: int) -> tuple[VictimUnit, ...]:
         """Who has to go from a node; nobody if even all would not do."""
         units = self.nodes.below(row, self.priority)
         takes = {id(unit): self.columns.taken(self._on(unit, row)) for unit in units}
@@ -213,10 +219,10 @@ class _Search:
                 victims.append(unit)
         return tuple(victims)
 
-    def _on(self, unit: Unit, row: int) -> Iterator[Shape]:
+    def _on(self, unit: VictimUnit, row: int) -> Iterator[PodSignature]:
         yield from (pod.wants.shape for pod in _on(unit, self.nodes.floor.node(row)))
 
 
-def _on(unit: Unit, node: str) -> Sequence[Pod]:
+def _on(unit: VictimUnit, node: str) -> Sequence[Pod]:
     """The pods of a unit that are on a node."""
     return [pod for pod in unit.pods if pod.node == node] if unit.whole else unit.pods[:1]

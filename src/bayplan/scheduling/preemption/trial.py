@@ -10,32 +10,32 @@ from itertools import pairwise
 
 from bayplan.model.numa import FitRule
 from bayplan.model.pod import PodKey
-from bayplan.model.pod_spec import Shape
+from bayplan.model.pod_spec import PodSignature
 from bayplan.model.profile import NodeChoice
 from bayplan.placement.cluster.topology_tree import Bools
 from bayplan.placement.numa.snapshot import minds
-from bayplan.placement.overlay.node_overlay import Floor
+from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.pods.counting import is_plain
-from bayplan.placement.preemption.numa_removals import Leavers, Seats, leavers
-from bayplan.placement.preemption.removals import Crowd, let_stay, minds_nobody
-from bayplan.scheduling.attempt.gang import Asked, Outcome, attempt, narrowed
+from bayplan.placement.preemption.numa_removals import AlignedCapacity, NumaVictims, leavers
+from bayplan.placement.preemption.removals import VictimMatrix, let_stay, minds_nobody
+from bayplan.scheduling.attempt.gang import AttemptRequest, AttemptResult, attempt, narrowed
 from bayplan.scheduling.preemption.context import PreemptionContext
-from bayplan.scheduling.preemption.victim_units import Unit
+from bayplan.scheduling.preemption.victim_units import VictimUnit
 
 TRIES_MAX = 400  # attempts to seat the gang again, each over all nodes
 MANY = 256  # units; from there on fewer attempts are made
 TRIES_OF_MANY = 24
 
 
-class Trial:
+class PreemptionTrial:
     """Units in the order in which they are asked back. For pods that mind nobody only room is counted.
 
     If zones are all that matters besides, what they would hold is worked out for all nodes at once, too.
     """
 
     def __init__(
-        self, context: PreemptionContext, asked: Asked, units: Sequence[Unit], within: Bools | None, *,
-        single: bool = False, tries_max: int | None = None, among: Trial | None = None,
+        self, context: PreemptionContext, asked: AttemptRequest, units: Sequence[VictimUnit], within: Bools | None, *,
+        single: bool = False, tries_max: int | None = None, among: PreemptionTrial | None = None,
     ) -> None:  # fmt: skip
         """`among`: a trial for the same pods with these units, and more, in which nothing was tried yet."""
         self.context, self.asked, self.units, self.within, self.single = context, asked, units, within, single
@@ -48,18 +48,18 @@ class Trial:
         self.swift = self.zoned and self._is_swift(shapes)
         self.counted = self._is_counted(single)
         self.lifts = not (self.plain or (self.leavers is not None and (self.swift or self.counted)))
-        self.seats: Seats | None = None
+        self.seats: AlignedCapacity | None = None
         self.tries = 0
         many = len(units) > MANY and not (self.counted and self.leavers is not None)
         self.tries_max = tries_max or (TRIES_OF_MANY if many else TRIES_MAX)
         self.mark = self.floor.mark()
 
-    def _crowd(self) -> tuple[Crowd, Leavers | None]:
+    def _crowd(self) -> tuple[VictimMatrix, NumaVictims | None]:
         pods = [unit.pods for unit in self.units]
-        crowd, zones = Crowd(self.floor, pods, self.context.leaving), self.floor.zones
+        crowd, zones = VictimMatrix(self.floor, pods, self.context.leaving), self.floor.zones
         return crowd, leavers(crowd, zones, pods) if self.zoned and zones is not None else None
 
-    def _part(self, units: Sequence[Unit]) -> tuple[Crowd, Leavers | None]:
+    def _part(self, units: Sequence[VictimUnit]) -> tuple[VictimMatrix, NumaVictims | None]:
         numbers = [self._numbers[id(unit)] for unit in units]
         crowd = self.crowd.part(numbers)
         return crowd, None if self.leavers is None else self.leavers.part(crowd, numbers)
@@ -83,13 +83,13 @@ class Trial:
         # by the plain rule the containers of one pod do not see each other, those of several pods do
         return zones.ground.rules.fit is not FitRule.PLAIN or len(wants.containers) == 1
 
-    def _is_swift(self, shapes: Collection[Shape]) -> bool:
+    def _is_swift(self, shapes: Collection[PodSignature]) -> bool:
         """Whether nothing about those who go but room and zones has a say in where the gang's pods sit."""
         packs = self.context.profile.gang_nodes is NodeChoice.PACK and not self.asked.lone
         alike = len(shapes) == 1 or not self.floor.scene.index.keys
         return packs and alike and all(map(is_plain, shapes))
 
-    def __enter__(self) -> Trial:
+    def __enter__(self) -> PreemptionTrial:
         if self.lifts:
             self.floor.lift_many(self.context.leaving.keys)
             self.floor.lift_many(pod.key for unit in self.units for pod in unit.pods)
@@ -99,7 +99,7 @@ class Trial:
         self.floor.undo(self.mark)
 
     @contextmanager
-    def emptied(self) -> Iterator[Floor]:
+    def emptied(self) -> Iterator[NodeOverlay]:
         """The floor without any of them."""
         with self, self._floor_if(0, 0) as floor:
             yield floor
@@ -113,7 +113,9 @@ class Trial:
             return self._try(0, 0).seats
         wants = minds(self.floor.scene.zones, self.shape) if self.shape is not None else None
         if self.counted and self.leavers is not None and self.shape is not None and wants is not None:
-            self.seats = Seats(self.leavers, self.shape, wants, len(self.asked.waiting), self.within)
+            self.seats = AlignedCapacity(
+                self.leavers, self.shape, wants, len(self.asked.waiting), self.within
+            )
         found = self._try(0, 0).seats if self.seats is None else None
         first = self._seats_if(0, 0) if found is None else len(found)
         if first < self.asked.need:
@@ -123,11 +125,11 @@ class Trial:
         self._ask_back(first)
         return self._try(0, 0).seats
 
-    def who_goes(self) -> list[Unit]:
+    def who_goes(self) -> list[VictimUnit]:
         """Those who could not stay."""
         return [self.units[number] for number in self.crowd.leaving()]
 
-    def near(self, nodes: Bools) -> list[Unit]:
+    def near(self, nodes: Bools) -> list[VictimUnit]:
         """The units that matter on these nodes: if seats are only counted, those that have pods there."""
         few = self.plain or (self.zoned and self._is_counted(single=True))
         return [self.units[at] for at in self.crowd.on(nodes)] if few else list(self.units)
@@ -178,18 +180,18 @@ class Trial:
         self.tries += 1
         return self.seats.if_stay(start, stop)
 
-    def _try(self, start: int, stop: int) -> Outcome:
+    def _try(self, start: int, stop: int) -> AttemptResult:
         """Seats if those units stay, too."""
         self.tries += 1
         with self._floor_if(start, stop) as floor:
             return self._seat(floor)
 
-    def _seat(self, floor: Floor) -> Outcome:
+    def _seat(self, floor: NodeOverlay) -> AttemptResult:
         context = self.context
         return attempt(context.look, floor, self.asked, context.profile, self.within, single=self.single)
 
     @contextmanager
-    def _floor_if(self, start: int, stop: int) -> Iterator[Floor]:
+    def _floor_if(self, start: int, stop: int) -> Iterator[NodeOverlay]:
         if self.plain:
             with self.crowd.floor_if(start, stop) as floor:
                 yield floor
@@ -218,6 +220,6 @@ class Trial:
             self.floor.put_back(pod.key for unit in self.units[start:stop] for pod in unit.pods)
 
 
-def minds_zones_only(floor: Floor, shapes: Collection[Shape]) -> bool:
+def minds_zones_only(floor: NodeOverlay, shapes: Collection[PodSignature]) -> bool:
     """Whether to such pods nothing matters but room and zones."""
     return all(minds_nobody(floor.scene, replace(shape, zones=None)) for shape in shapes)

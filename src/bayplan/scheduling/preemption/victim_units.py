@@ -7,12 +7,12 @@ from math import inf
 from typing import NamedTuple
 
 from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import Budget, Charter
+from bayplan.model.gang_spec import DisruptionBudget, GangSpec
 from bayplan.model.pod import Pod
 from bayplan.model.pod_spec import Labels
 
 
-class Unit(NamedTuple):
+class VictimUnit(NamedTuple):
     """Pods that go or stay together: one, or all of a gang that cannot do with less."""
 
     pods: tuple[Pod, ...]
@@ -41,13 +41,13 @@ class Unit(NamedTuple):
         )
 
 
-def units_of(pods: Iterable[Pod], charters: Mapping[Ref, Charter], below: int) -> list[Unit]:
+def units_of(pods: Iterable[Pod], charters: Mapping[Ref, GangSpec], below: int) -> list[VictimUnit]:
     """All that run and are less important than that, the most important first.
 
     A gang that leaves whole, or does not last below its minimum, is as important as it says, whatever its
     pods say. Of the latter the pods beyond the minimum go one by one.
     """
-    units: list[Unit] = []
+    units: list[VictimUnit] = []
     together: dict[Ref, list[Pod]] = {}
     parts: dict[tuple[Ref, str], list[Pod]] = {}
     for pod in pods:
@@ -55,7 +55,7 @@ def units_of(pods: Iterable[Pod], charters: Mapping[Ref, Charter], below: int) -
         if gang is None:
             priority = pod.wants.priority
             if priority < below and not pod.leaving and pod.node and not pod.over:
-                units.append(Unit((pod,), priority, False, pod.started or inf))
+                units.append(VictimUnit((pod,), priority, False, pod.started or inf))
         elif not pod.leaving and pod.takes_room:
             charter = charters.get(gang)
             if charter is not None and charter.lasting:
@@ -65,7 +65,7 @@ def units_of(pods: Iterable[Pod], charters: Mapping[Ref, Charter], below: int) -
             elif charter is not None and pod.pod_set in charter.leave_together:
                 parts.setdefault((gang, charter.leave_together[pod.pod_set]), []).append(pod)
             elif pod.wants.priority < below:
-                units.append(Unit((pod,), pod.wants.priority, True, pod.started or inf))
+                units.append(VictimUnit((pod,), pod.wants.priority, True, pod.started or inf))
     for gang, members in together.items():
         charter = charters[gang]
         said = charter.priority
@@ -75,15 +75,17 @@ def units_of(pods: Iterable[Pod], charters: Mapping[Ref, Charter], below: int) -
             spare, core = ([], members) if charter.leaves_whole else beyond_minimum(charter, members)
             started = min(pod.started or inf for pod in members)
             some = [tuple(core)] if core else []
-            units += [Unit(pods, priority, True, started) for pods in (*((one,) for one in spare), *some)]
+            units += [
+                VictimUnit(pods, priority, True, started) for pods in (*((one,) for one in spare), *some)
+            ]
     units += _parts_that_go(parts, charters, below)
-    units.sort(key=Unit.rank)
+    units.sort(key=VictimUnit.rank)
     return units
 
 
 def _parts_that_go(
-    parts: Mapping[tuple[Ref, str], list[Pod]], charters: Mapping[Ref, Charter], below: int
-) -> Iterator[Unit]:
+    parts: Mapping[tuple[Ref, str], list[Pod]], charters: Mapping[Ref, GangSpec], below: int
+) -> Iterator[VictimUnit]:
     """Parts of gangs that go whole, as important as the gang is."""
     for (gang, part), members in parts.items():
         charter = charters[gang]
@@ -93,10 +95,10 @@ def _parts_that_go(
             members.sort(key=lambda pod: (pod.key.namespace, pod.key.name))
             started = min(pod.started or inf for pod in members)
             of_groups = not any(pod.pod_set == part for pod in members)
-            yield Unit(tuple(members), priority, True, started, of_groups)
+            yield VictimUnit(tuple(members), priority, True, started, of_groups)
 
 
-def beyond_minimum(charter: Charter, pods: Iterable[Pod]) -> tuple[list[Pod], list[Pod]]:
+def beyond_minimum(charter: GangSpec, pods: Iterable[Pod]) -> tuple[list[Pod], list[Pod]]:
     """The pods that a gang can do without, what has grown most first; and the rest.
 
     Of one that has less than it needs nobody can be spared.
@@ -115,10 +117,10 @@ def beyond_minimum(charter: Charter, pods: Iterable[Pod]) -> tuple[list[Pod], li
     return spare, [pod for some in by_set.values() for pod in some]
 
 
-class Budgets:
+class DisruptionBudgets:
     """How many more may go of the pods that somebody wants to keep, and who would be one too many."""
 
-    def __init__(self, budgets: Sequence[Budget]) -> None:
+    def __init__(self, budgets: Sequence[DisruptionBudget]) -> None:
         self.budgets = tuple(budgets)
         self.spent = [0] * len(self.budgets)
         self.known: dict[tuple[str, Labels], tuple[int, ...]] = {}
@@ -129,13 +131,13 @@ class Budgets:
             for at in self._meaning(pod):
                 self.spent[at] += 1
 
-    def split(self, units: Sequence[Unit]) -> tuple[list[Unit], list[Unit]]:
+    def split(self, units: Sequence[VictimUnit]) -> tuple[list[VictimUnit], list[VictimUnit]]:
         """Those that would break a budget, and those that would not, if all went in their order."""
         if not self.budgets:
             return [], list(units)
         left = [budget.allowed - gone for budget, gone in zip(self.budgets, self.spent, strict=True)]
-        breaking: list[Unit] = []
-        others: list[Unit] = []
+        breaking: list[VictimUnit] = []
+        others: list[VictimUnit] = []
         for unit in units:
             broken = False
             for pod in unit.pods:
@@ -145,7 +147,7 @@ class Budgets:
             (breaking if broken else others).append(unit)
         return breaking, others
 
-    def broken(self, units: Sequence[Unit]) -> int:
+    def broken(self, units: Sequence[VictimUnit]) -> int:
         """How many of these would break a budget."""
         return len(self.split(units)[0])
 

@@ -16,7 +16,7 @@ Bring = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Coming:
+class TimedObject:
     """An object that somebody creates at a moment."""
 
     when: float
@@ -50,8 +50,8 @@ def some_job(
     return resource("JobSet"), {"replicatedJobs": [part]}
 
 
-def job_coming(when: float, kind: Kind, name: str, spec: Object, **meta: Object) -> Coming:
+def job_coming(when: float, kind: Kind, name: str, spec: Object, **meta: Object) -> TimedObject:
     """Such a job, as somebody creates it."""
     about = {"name": name, "namespace": NAMESPACE, **meta}
     made = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": about, "spec": spec}
-    return Coming(when, kind, made)
+    return TimedObject(when, kind, made)

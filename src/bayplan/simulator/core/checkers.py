@@ -13,7 +13,7 @@ from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.job_gang import job_gang
 from bayplan.model.gang import PodSet, Ref, Segment
 from bayplan.model.plan import Bind, Plan
-from bayplan.state.scheduling.queue import Place
+from bayplan.state.scheduling.queue import EntryState
 from bayplan.state.scheduling.state import SchedulingState
 
 Object = dict[str, Any]
@@ -23,7 +23,7 @@ PARTIAL_SECONDS = 180.0
 
 
 @dataclass(slots=True)
-class Watchman:
+class InvariantChecker:
     """Remembers what a single look cannot see: since when a gang runs in part only."""
 
     partial_since: dict[str, float] = field(default_factory=dict)
@@ -143,7 +143,7 @@ def belief_is_consistent(state: SchedulingState) -> Iterator[str]:
         if state.place_of(ref) is None:
             yield f"gang {ref} is in no queue"
     for entry in state.entries():
-        if entry.place in (Place.BACKOFF, Place.COMMITTED) and entry.due == float("inf"):
+        if entry.place in (EntryState.BACKOFF, EntryState.COMMITTED) and entry.due == float("inf"):
             yield f"gang {entry.ref} is {entry.place} for ever"
 
 

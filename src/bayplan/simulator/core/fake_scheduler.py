@@ -18,7 +18,7 @@ from bayplan.simulator.core.objects import Object
 EFFECTS = ("NoSchedule", "NoExecute")
 
 
-class Binder:
+class FakeScheduler:
     """Looks at the store itself: nothing between it and the API fails."""
 
     def __init__(self, store: Store) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from bayplan.dialects.api import Backend, Ended, Event, Happened, Kind, Outcome, Write
+from bayplan.dialects.api import Backend, Ended, Event, Happened, Kind, Write, WriteOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class FaultyBackend:
         self.known: dict[tuple[Kind, str, str], Event] = {}
         self.versions: dict[Kind, str] = {}  # of the last list
         self.dead = False  # it died in the middle of something
-        self.late: list[Outcome] = []
+        self.late: list[WriteOutcome] = []
         self.kinds: Sequence[Kind] = ()
 
     def watch(self, kinds: Sequence[Kind]) -> None:
@@ -78,17 +78,17 @@ class FaultyBackend:
             if self.dead or self._strikes("torn", self.chances.torn):
                 self.dead = True
             elif self._strikes("conflict", self.chances.conflict):
-                self.late.append(Outcome(write, Ended.CONFLICT, 409, "injected"))
+                self.late.append(WriteOutcome(write, Ended.CONFLICT, 409, "injected"))
             elif self._strikes("timeout_lost", self.chances.timeout_lost):
-                self.late.append(Outcome(write, Ended.TIMED_OUT, 0, "injected"))
+                self.late.append(WriteOutcome(write, Ended.TIMED_OUT, 0, "injected"))
             elif self._strikes("timeout_done", self.chances.timeout_done):
                 passed.append(replace(write, tag=None))
-                self.late.append(Outcome(write, Ended.TIMED_OUT, 0, "injected"))
+                self.late.append(WriteOutcome(write, Ended.TIMED_OUT, 0, "injected"))
             else:
                 passed.append(write)
         self.inner.submit(passed)
 
-    def outcomes(self) -> Iterable[Outcome]:
+    def outcomes(self) -> Iterable[WriteOutcome]:
         """How writes ended, possibly later than it was."""
         self.late += [outcome for outcome in self.inner.outcomes() if outcome.write.tag is not None]
         ready, self.late = self.late, []

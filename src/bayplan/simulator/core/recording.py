@@ -14,7 +14,7 @@ from bayplan.runtime.core.journal import MemoryJournal
 from bayplan.simulator.core.faults import Chances, FaultyBackend
 
 
-class Witness(MemoryJournal):
+class PlanObserver(MemoryJournal):
     """A journal that hands every plan to a checker, while the state is still as it was decided on."""
 
     def __init__(self, check: Callable[[Plan], None]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Report:
+class SeedReport:
     """What came of a seed."""
 
     seed: int

@@ -6,21 +6,21 @@ from collections.abc import Iterator
 from functools import partial
 
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
-from bayplan.model.plan import Bind, Displace
-from bayplan.runtime.controllers.scheduler.controller import SchedulerRole, Turn
+from bayplan.model.plan import Bind, PreemptPod
+from bayplan.runtime.controllers.scheduler.controller import CycleInput, SchedulerController
 from bayplan.runtime.core.journal import MemoryJournal
 from bayplan.runtime.core.loop import Loop
-from bayplan.simulator.core.simulation import NEVER, STEP_SECONDS, Storm
-from bayplan.state.scheduling.queue import Place
+from bayplan.simulator.core.simulation import NEVER, STEP_SECONDS, SimulationRun
+from bayplan.state.scheduling.queue import EntryState
 
 REST_SECONDS = 15.0  # so often it is looked at closely, while nothing is under way
-ANY_PLACE = (Place.PARKED, Place.INCOMPLETE, Place.RUNNING)
+ANY_PLACE = (EntryState.PARKED, EntryState.INCOMPLETE, EntryState.RUNNING)
 
 
-class SchedulingStorm(Storm):
+class SchedulerSimulation(SimulationRun):
     """Storm, calm and verdict for plays whose gangs are placed by the scheduler."""
 
-    scheduler: SchedulerRole
+    scheduler: SchedulerController
     lost = -NEVER  # when a write did something else than we were told, last
     judged = -NEVER
 
@@ -48,19 +48,19 @@ class SchedulingStorm(Storm):
         self.judged = self.now
         return True
 
-    def begin_afresh(self, fresh: SchedulerRole) -> Turn | None:
+    def begin_afresh(self, fresh: SchedulerController) -> CycleInput | None:
         """Have another scheduler learn all that the API tells, and whom room is kept for; what it sees."""
         Loop(EmbeddedBackend(self.store), (fresh,), MemoryJournal()).take_in(self.now)
         fresh.state.gangs.kept = self.scheduler.state.gangs.kept
         return fresh.look(self.now)
 
-    def would_do(self, fresh: SchedulerRole, view: Turn | None) -> Iterator[Bind | Displace]:
+    def would_do(self, fresh: SchedulerController, view: CycleInput | None) -> Iterator[Bind | PreemptPod]:
         """What another scheduler would do now, up to those who were told that not everything was tried."""
         if view is None:
             return
         decide = fresh.decide if self.sabotage is None else partial(self.sabotage.decide, fresh)
         for action in decide(view, self.now).actions:
-            if not isinstance(action, Bind | Displace):
+            if not isinstance(action, Bind | PreemptPod):
                 continue
             told = self.scheduler.state.told(action.gang if isinstance(action, Bind) else action.by)
             if told is not None and told.unsure:

@@ -13,18 +13,18 @@ import msgspec
 
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.embedded.kinds.gangs import ALL_OF_IT, GangApi
-from bayplan.backends.fake_controllers.controller_manager import Crew
+from bayplan.backends.fake_controllers.controller_manager import FakeControllerManager
 from bayplan.dialects.api import Kind
 from bayplan.model.plan import Plan
 from bayplan.runtime.core.containment import Containment
-from bayplan.runtime.core.controller import Role
+from bayplan.runtime.core.controller import Controller
 from bayplan.runtime.core.loop import Loop
 from bayplan.simulator.core.faults import NONE, Chances
 from bayplan.simulator.core.fixtures import LISTED, PLAIN_NODES, stage
 from bayplan.simulator.core.objects import NAMESPACE, Object
-from bayplan.simulator.core.recording import Recorded, Witness
-from bayplan.simulator.core.report import Report
-from bayplan.simulator.core.thrown_errors import Sabotage, Thrown
+from bayplan.simulator.core.recording import PlanObserver, Recorded
+from bayplan.simulator.core.report import SeedReport
+from bayplan.simulator.core.thrown_errors import ErrorInjection, Thrown
 
 EPOCH = 1_700_000_000.0
 STEP_SECONDS = 1.0
@@ -36,7 +36,7 @@ Actor = Callable[[float], float]
 """Does what is due at a moment, and returns when something will be."""
 
 
-class Storm(ABC):
+class SimulationRun(ABC):
     """Virtual time moves from one due moment to the next; everybody due takes one step.
 
     A play puts there what it begins with and sets `cast` when it is made, names the roles that are tried,
@@ -57,24 +57,24 @@ class Storm(ABC):
         self.chances = chances
         self.now = EPOCH
         self.end = EPOCH + self.storm_seconds + self.calm_seconds
-        self.report = Report(seed)
+        self.report = SeedReport(seed)
         self.store = stage(lambda: self.now, ids, gang_api)
-        self.journal = Witness(self._look_at)
+        self.journal = PlanObserver(self._look_at)
         self.writes: list[bytes] = []
         self.busy = True
-        self.sabotage: Sabotage | None = None
+        self.sabotage: ErrorInjection | None = None
         self.contains = True
 
     def throwing(self, *, contained: bool = True) -> Self:
         """Throw errors at one gang besides, in a loop that contains errors or not."""
-        self.sabotage = Sabotage(Random(f"thrown {self.report.seed}"), self.report.faults)
+        self.sabotage = ErrorInjection(Random(f"thrown {self.report.seed}"), self.report.faults)
         self.contains = contained
         return self
 
     # ── what a play says ───────────────────────────────────────────────────────────────────────────────
 
     @abstractmethod
-    def roles(self) -> Sequence[Role]:
+    def roles(self) -> Sequence[Controller]:
         """New ones, for a process that has just started."""
 
     @abstractmethod
@@ -135,9 +135,9 @@ class Storm(ABC):
         for kind, obj in rules:
             self.store.create(kind, obj, NAMESPACE if kind.namespaced else "")
 
-    def crew(self) -> Crew:
+    def crew(self) -> FakeControllerManager:
         """Controllers and kubelets for what is there now and will be."""
-        return Crew(EmbeddedBackend(self.store))
+        return FakeControllerManager(EmbeddedBackend(self.store))
 
     def listed(self, plural: str) -> list[Object]:
         """All objects of a kind, as they are in the store."""
@@ -156,7 +156,7 @@ class Storm(ABC):
 
     # ── how it goes ────────────────────────────────────────────────────────────────────────────────────
 
-    def run(self) -> Report:
+    def run(self) -> SeedReport:
         """The storm, the calm, the verdict."""
         self.start()
         while self.now < EPOCH + self.storm_seconds and not self.report.violations:

@@ -15,14 +15,14 @@ from typing import Any
 
 from bayplan.model.plan import Plan
 from bayplan.model.watchdog import Watchdog
-from bayplan.runtime.controllers.admission.controller import AdmissionRole
-from bayplan.runtime.controllers.jobs.controller import JobsRole
-from bayplan.runtime.controllers.node_health.controller import NodeHealthRole
-from bayplan.runtime.controllers.pod_grouper.controller import GrouperRole
-from bayplan.runtime.controllers.provisioning.controller import ProvisioningRole
-from bayplan.runtime.controllers.scheduler.controller import SchedulerRole
-from bayplan.runtime.controllers.ungating import UngatingRole
-from bayplan.runtime.core.controller import Fault, Role
+from bayplan.runtime.controllers.admission.controller import AdmissionController
+from bayplan.runtime.controllers.jobs.controller import JobsController
+from bayplan.runtime.controllers.node_health.controller import NodeHealthController
+from bayplan.runtime.controllers.pod_grouper.controller import PodGrouperController
+from bayplan.runtime.controllers.provisioning.controller import ProvisioningController
+from bayplan.runtime.controllers.scheduler.controller import SchedulerController
+from bayplan.runtime.controllers.ungating import UngatingController
+from bayplan.runtime.core.controller import Controller, DecisionFault
 from bayplan.runtime.core.quarantine import title
 
 DECODE, DECIDE, ENCODE, RECONCILE = "decode", "decide", "encode", "reconcile"
@@ -35,13 +35,13 @@ _GANG: Names = lambda given: given[0].gang.name  # noqa: E731
 _KEY: Names = lambda given: str(given[0][-1])  # noqa: E731
 
 SEAMS: dict[type[Any], tuple[tuple[str, str, Names], ...]] = {
-    AdmissionRole: ((ENCODE, "_shown", _GANG), (RECONCILE, "_looked_after", _KEY)),
-    GrouperRole: ((RECONCILE, "_looked_at", lambda given: str(given[0].name)),),
-    JobsRole: ((RECONCILE, "_kept", _KEY),),
-    NodeHealthRole: ((RECONCILE, "_list", _KEY),),
-    ProvisioningRole: ((RECONCILE, "_writes", _KEY),),
-    SchedulerRole: ((ENCODE, "_encoded", _GANG), (RECONCILE, "_begin", _GANG)),
-    UngatingRole: ((RECONCILE, "_round", _KEY),),
+    AdmissionController: ((ENCODE, "_shown", _GANG), (RECONCILE, "_looked_after", _KEY)),
+    PodGrouperController: ((RECONCILE, "_looked_at", lambda given: str(given[0].name)),),
+    JobsController: ((RECONCILE, "_kept", _KEY),),
+    NodeHealthController: ((RECONCILE, "_list", _KEY),),
+    ProvisioningController: ((RECONCILE, "_writes", _KEY),),
+    SchedulerController: ((ENCODE, "_encoded", _GANG), (RECONCILE, "_begin", _GANG)),
+    UngatingController: ((RECONCILE, "_round", _KEY),),
 }
 """By role: where one unit of work begins, and the name of what it is about."""
 
@@ -50,7 +50,7 @@ class Thrown(Exception):
     """An error that nobody could foresee."""
 
 
-class Sabotage:
+class ErrorInjection:
     """What is thrown, at whom, and for how long."""
 
     def __init__(self, rng: Random, injected: Counter[str]) -> None:
@@ -76,12 +76,12 @@ class Sabotage:
         """Whether a sentence is about the victim, whose errors never end."""
         return self.lasts and any(number == self.victim for number in NUMBERED.findall(sentence))
 
-    def decide(self, role: Role, view: Any, now: float) -> Plan:
+    def decide(self, role: Controller, view: Any, now: float) -> Plan:
         """What a role decides that nothing is thrown at; if errors never end, as if the victim failed."""
         victims = [gang for gang in role.asking(view) if self.lasts and self.is_victim(gang.name)]
         others = [gang for gang in role.asking(view) if gang not in victims]
         plan = role.decide(role.only(view, others) if victims else view, now)
-        refused = [action for gang in victims for action in role.refusal(view, gang, Fault("thrown"))]
+        refused = [action for gang in victims for action in role.refusal(view, gang, DecisionFault("thrown"))]
         return Plan((*plan.actions, *refused))
 
     def strikes(self, where: str, name: str) -> bool:
@@ -96,7 +96,7 @@ class Sabotage:
         if self.strikes(where, name):
             raise Thrown(f"{where} of {name}")
 
-    def work_on(self, roles: Iterable[Role]) -> None:
+    def work_on(self, roles: Iterable[Controller]) -> None:
         """Put errors into the work of these roles."""
         for role in roles:
             self._decoding(role)
@@ -104,7 +104,7 @@ class Sabotage:
             for where, method, name in SEAMS[type(role)]:
                 self._unit(role, where, method, name)
 
-    def _decoding(self, role: Role) -> None:
+    def _decoding(self, role: Controller) -> None:
         decode = role.decode
 
         def thrown(event: Any) -> Any:
@@ -113,7 +113,7 @@ class Sabotage:
 
         setattr(role, "decode", thrown)  # noqa: B010 - a method, which nobody else replaces
 
-    def _deciding(self, role: Role) -> None:
+    def _deciding(self, role: Controller) -> None:
         decide = role.decide
 
         def thrown(view: Any, now: float, watchdog: Watchdog | None = None) -> Any:
@@ -126,7 +126,7 @@ class Sabotage:
 
         setattr(role, "decide", thrown)  # noqa: B010
 
-    def _unit(self, role: Role, where: str, method: str, name: Names) -> None:
+    def _unit(self, role: Controller, where: str, method: str, name: Names) -> None:
         work = getattr(role, method)
 
         def thrown(*given: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bayplan.backends.embedded.api.admission_hooks import CREATE, UPDATE, Hook, Review, Verdict
+from bayplan.backends.embedded.api.admission_hooks import CREATE, UPDATE, Hook, HookResponse, Review
 from bayplan.backends.embedded.storage.store import Store
 from bayplan.dialects.jobs.kinds import KINDS
 from bayplan.dialects.kueue.conversion.workload import GROUP
@@ -24,14 +24,14 @@ def ask_functions(store: Store) -> None:
     )
 
 
-def _held_back(review: Review) -> Verdict:
-    return Verdict(object=None if review.object is None else default_written(review.object, review.old))
+def _held_back(review: Review) -> HookResponse:
+    return HookResponse(object=None if review.object is None else default_written(review.object, review.old))
 
 
-def _defaulted(review: Review) -> Verdict:
-    return Verdict(object=None if review.object is None else default(review.object))
+def _defaulted(review: Review) -> HookResponse:
+    return HookResponse(object=None if review.object is None else default(review.object))
 
 
-def _checked(review: Review) -> Verdict:
+def _checked(review: Review) -> HookResponse:
     errors = validate(review.object, review.old)
-    return Verdict(not errors, "; ".join(str(error) for error in errors), 422 if errors else 200)
+    return HookResponse(not errors, "; ".join(str(error) for error in errors), 422 if errors else 200)

@@ -29,7 +29,7 @@ AT_ONCE = Deletion.from_body({"gracePeriodSeconds": 0})
 WITH_ALL = Deletion.from_body({"propagationPolicy": "Background"})
 
 
-class JobHands:
+class JobActors:
     """Acts on the store at moments that the seed chose; nothing between it and the API fails."""
 
     def __init__(self, store: Store, rng: Random, world: JobsWorld, start: float, until: float) -> None:

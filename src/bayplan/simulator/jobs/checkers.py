@@ -11,7 +11,7 @@ from bayplan.dialects.kueue.names.annotations import POD_SET, STOPPING, TOPOLOGY
 from bayplan.model.node import HOSTNAME
 from bayplan.simulator.core.checkers import over_committed
 from bayplan.simulator.core.objects import Object, is_finished
-from bayplan.simulator.jobs.slots import Seating, seatings
+from bayplan.simulator.jobs.slots import SlotTable, seatings
 from bayplan.simulator.queues.workload_view import conditions_of
 
 List = Callable[[str], Sequence[Object]]
@@ -19,21 +19,21 @@ VAIN_SECONDS = 60.0
 
 
 @dataclass(slots=True)
-class Stay:
+class AdmissionPeriod:
     """A Workload while it has an admission."""
 
     admission: Object
-    seats: dict[str, Seating]
+    seats: dict[str, SlotTable]
     failed: set[str]  # hosts that were listed as failed at the last look
 
 
 @dataclass(slots=True)
-class GangWatchman:
+class JobGangChecker:
     """Remembers what a single look cannot see: who had which place, and what people wrote."""
 
     written: Mapping[str, Object]  # jobs as they were kept at first, by uid
-    stays: dict[str, Stay] = field(default_factory=dict)  # by the Workload's uid
-    left: dict[str, Stay] = field(default_factory=dict)  # those that ended at the last look
+    stays: dict[str, AdmissionPeriod] = field(default_factory=dict)  # by the Workload's uid
+    left: dict[str, AdmissionPeriod] = field(default_factory=dict)  # those that ended at the last look
     let_go: set[str] = field(default_factory=set)  # pods that lost their gate, by uid
     vain: dict[str, float] = field(default_factory=dict)  # pods that wait for a place not theirs, since when
 
@@ -65,7 +65,7 @@ class GangWatchman:
             return
         listed = {one["name"] for one in status.get("unhealthyNodes") or ()}
         if known is None:
-            self.stays[uid] = Stay(admission, seatings(workload), listed)
+            self.stays[uid] = AdmissionPeriod(admission, seatings(workload), listed)
             return
         if admission == known.admission:
             for seat in known.seats.values():
@@ -102,7 +102,7 @@ class GangWatchman:
                 yield from _rightly(pod, seat, ranked=part_of(pod) not in unranked)
         yield from self._in_vain(free, stay, now)
 
-    def _in_vain(self, pods: Iterable[Object], stay: Stay, now: float) -> Iterator[str]:
+    def _in_vain(self, pods: Iterable[Object], stay: AdmissionPeriod, now: float) -> Iterator[str]:
         """Nobody waits for long for a host where its gang has no place any more."""
         for pod in pods:
             uid, seat = pod["metadata"]["uid"], stay.seats.get(part_of(pod))
@@ -128,12 +128,12 @@ class GangWatchman:
                 yield f"job {meta['name']} is held back with other labels than it had"
 
 
-def _rank(pod: Object, stay: Stay) -> int | None:
+def _rank(pod: Object, stay: AdmissionPeriod) -> int | None:
     seat = stay.seats.get(part_of(pod))
     return None if seat is None else seat.rank_of(pod)
 
 
-def _rightly(pod: Object, seat: Seating, *, ranked: bool) -> Iterator[str]:
+def _rightly(pod: Object, seat: SlotTable, *, ranked: bool) -> Iterator[str]:
     """A pod that was just let go is where it belongs."""
     name, place = pod["metadata"]["name"], seat.place_of(pod)
     rank = seat.rank_of(pod) if ranked else None

@@ -6,30 +6,30 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
 
-from bayplan.runtime.controllers.admission.controller import AdmissionRole
-from bayplan.runtime.controllers.jobs.controller import JobsRole
-from bayplan.runtime.controllers.node_health.controller import NodeHealthRole
-from bayplan.runtime.controllers.provisioning.controller import ProvisioningRole
-from bayplan.runtime.controllers.ungating import UngatingRole
-from bayplan.runtime.core.controller import Role
-from bayplan.simulator.core.fake_scheduler import Binder
+from bayplan.runtime.controllers.admission.controller import AdmissionController
+from bayplan.runtime.controllers.jobs.controller import JobsController
+from bayplan.runtime.controllers.node_health.controller import NodeHealthController
+from bayplan.runtime.controllers.provisioning.controller import ProvisioningController
+from bayplan.runtime.controllers.ungating import UngatingController
+from bayplan.runtime.core.controller import Controller
+from bayplan.simulator.core.fake_scheduler import FakeScheduler
 from bayplan.simulator.core.faults import Chances
 from bayplan.simulator.core.fixtures import LISTED
 from bayplan.simulator.core.objects import Object
-from bayplan.simulator.core.simulation import EPOCH, Storm
+from bayplan.simulator.core.simulation import EPOCH, SimulationRun
 from bayplan.simulator.core.webhooks import ask_functions
-from bayplan.simulator.jobs.actors import JobHands
-from bayplan.simulator.jobs.checkers import GangWatchman, verdict
+from bayplan.simulator.jobs.actors import JobActors
+from bayplan.simulator.jobs.checkers import JobGangChecker, verdict
 from bayplan.simulator.jobs.world import JOB_SETS, jobs_world
 from bayplan.simulator.queues import state_checker
-from bayplan.simulator.queues.checkers import QueueWatchman
+from bayplan.simulator.queues.checkers import QueueChecker
 
 ROOMS_EVERY = 8  # busy steps
 CHANCES = Chances(missed=0.01, torn=0.002, node_loss=0, node_flap=0)  # nodes have accidents of their own
 SEEN = {**LISTED, "jobsets": JOB_SETS}
 
 
-class JobsSimulation(Storm):
+class JobsSimulation(SimulationRun):
     """Jobs of all kinds before queues, nodes that fail, and everybody who looks after them."""
 
     kinds = SEEN
@@ -42,23 +42,23 @@ class JobsSimulation(Storm):
         world = jobs_world(rng, self.storm_seconds)
         self.furnish(world.nodes, world.rules)
         self.settings = world.settings
-        self.hands = JobHands(self.store, rng, world, EPOCH, self.storm_seconds)
+        self.hands = JobActors(self.store, rng, world, EPOCH, self.storm_seconds)
         self.report.jobs = len(world.arrivals)
         if self.chances.crash and rng.random() < 0.5:  # what a restart would hide
             self.chances = replace(self.chances, crash=self.chances.crash / 10, torn=self.chances.torn / 10)
-        self.cast = (self.hands.step, self.crew().step, Binder(self.store).step)
-        self.gangs, self.queues = GangWatchman(self.hands.written), QueueWatchman(held_up=self.is_held_up)
+        self.cast = (self.hands.step, self.crew().step, FakeScheduler(self.store).step)
+        self.gangs, self.queues = JobGangChecker(self.hands.written), QueueChecker(held_up=self.is_held_up)
         self.looks = 0
 
-    def roles(self) -> Sequence[Role]:
+    def roles(self) -> Sequence[Controller]:
         settings = self.settings
-        self.admission = AdmissionRole(settings.profile)
+        self.admission = AdmissionController(settings.profile)
         return (
             self.admission,
-            ProvisioningRole(),
-            JobsRole(settings.patience),
-            UngatingRole(settings.batch_seconds),
-            NodeHealthRole(settings.health),
+            ProvisioningController(),
+            JobsController(settings.patience),
+            UngatingController(settings.batch_seconds),
+            NodeHealthController(settings.health),
         )
 
     def mend(self) -> None:

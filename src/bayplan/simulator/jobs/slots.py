@@ -15,7 +15,7 @@ Path = tuple[str, ...]
 
 
 @dataclass(slots=True)
-class Seating:
+class SlotTable:
     """The slots of one pod set, for as long as its gang stays admitted."""
 
     pod_set: str
@@ -62,7 +62,7 @@ class Seating:
         return self.replaced or place == self.by_rank[rank]
 
 
-def seatings(workload: Object) -> dict[str, Seating]:
+def seatings(workload: Object) -> dict[str, SlotTable]:
     """The slots of every pod set that is placed by topology."""
     requests = {one["name"]: one.get("topologyRequest") or {} for one in workload["spec"]["podSets"]}
     counts = {one["name"]: one["count"] for one in workload["spec"]["podSets"]}
@@ -75,7 +75,7 @@ def seatings(workload: Object) -> dict[str, Seating]:
         slots, name = list(place.ranks()), part["name"]
         request = requests[name]
         ranked = len(slots) == counts[name]  # else pods that are over left gaps
-        found[name] = Seating(
+        found[name] = SlotTable(
             name,
             place.levels,
             Counter(slots),

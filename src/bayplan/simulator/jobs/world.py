@@ -8,7 +8,7 @@ from typing import Any
 
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.running import resource
-from bayplan.dialects.kueue.jobs.status import Patience
+from bayplan.dialects.kueue.jobs.status import PodsReadyPolicy
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.names.annotations import (
     MINIMUM,
@@ -41,12 +41,12 @@ BEARS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SeedSettings:
     """How Bayplan is set up in a seed."""
 
     profile: Profile
     health: HealthRules
-    patience: Patience | None
+    patience: PodsReadyPolicy | None
     batch_seconds: float
 
 
@@ -57,7 +57,7 @@ class JobsWorld:
     nodes: list[Object]
     rules: list[tuple[Kind, Object]]
     arrivals: list[Arrival]
-    settings: Settings
+    settings: SeedSettings
 
 
 def jobs_world(rng: Random, until: float) -> JobsWorld:
@@ -85,7 +85,7 @@ def jobs_world(rng: Random, until: float) -> JobsWorld:
     return JobsWorld(nodes, rules, sorted(arrivals, key=lambda arrival: arrival.when), _settings(rng))
 
 
-def _settings(rng: Random) -> Settings:
+def _settings(rng: Random) -> SeedSettings:
     health = HealthRules(
         not_ready_seconds=rng.choice((5.0, 30.0)),
         together=rng.random() < 0.7,
@@ -93,9 +93,9 @@ def _settings(rng: Random) -> Settings:
     )
     patience = None
     if rng.random() < 0.25:
-        patience = Patience(30.0, rng.choice((None, 20.0)), 5.0, 20.0, rng.choice((None, None, 2)))
+        patience = PodsReadyPolicy(30.0, rng.choice((None, 20.0)), 5.0, 20.0, rng.choice((None, None, 2)))
     profile = Profile(fair_sharing=rng.random() < 0.2, replace_fast=rng.random() < 0.5)
-    return Settings(profile, health, patience, rng.choice((0.0, 1.0, 1.0)))
+    return SeedSettings(profile, health, patience, rng.choice((0.0, 1.0, 1.0)))
 
 
 def _named(kind: Kind, name: str, spec: Object) -> tuple[Kind, Object]:

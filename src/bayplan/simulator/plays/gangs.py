@@ -7,28 +7,28 @@ from dataclasses import replace
 from random import Random
 
 from bayplan.dialects.kueue.decode import scheduled_jobs
-from bayplan.model.plan import Bind, Displace, Plan
+from bayplan.model.plan import Bind, Plan, PreemptPod
 from bayplan.model.profile import Profile
-from bayplan.runtime.controllers.admission.controller import AdmissionRole
-from bayplan.runtime.controllers.scheduler.controller import SchedulerRole
-from bayplan.runtime.core.controller import Role
+from bayplan.runtime.controllers.admission.controller import AdmissionController
+from bayplan.runtime.controllers.scheduler.controller import SchedulerController
+from bayplan.runtime.core.controller import Controller
 from bayplan.simulator.core import checkers, world
 from bayplan.simulator.core.faults import Chances
 from bayplan.simulator.core.fixtures import PLAIN_NODES
 from bayplan.simulator.core.objects import is_finished, topology
-from bayplan.simulator.core.scheduler_simulation import SchedulingStorm
+from bayplan.simulator.core.scheduler_simulation import SchedulerSimulation
 from bayplan.simulator.core.simulation import EPOCH, NEVER, Actor
 from bayplan.simulator.queues import state_checker
-from bayplan.simulator.queues.actors import Hands
-from bayplan.simulator.queues.checkers import QueueWatchman
+from bayplan.simulator.queues.actors import QueueActors
+from bayplan.simulator.queues.checkers import QueueChecker
 from bayplan.simulator.queues.world import queue_world
-from bayplan.state.scheduling.queue import Place
+from bayplan.state.scheduling.queue import EntryState
 
 ROOMS_EVERY = 8  # busy steps
 PLAYS = ({"jobs"}, {"queues"}, {"jobs", "queues"}, {"queues"})  # by seed
 
 
-class Simulation(SchedulingStorm):
+class Simulation(SchedulerSimulation):
     """Gangs of the scheduler and bare Workloads, together or not."""
 
     calm_seconds = 900.0
@@ -39,14 +39,17 @@ class Simulation(SchedulingStorm):
         self.play = PLAYS[seed % len(PLAYS)] if play is None else play
         self.store.create(scheduled_jobs.TOPOLOGIES, topology())
         self.arrivals: list[world.Arrival] = []
-        self.hands: Hands | None = None
+        self.hands: QueueActors | None = None
         if "jobs" in self.play:
             self._furnish_jobs()
         if "queues" in self.play:
             self._furnish_queues(Random(seed + 2))
         cast: list[Actor] = [self._hand_in, self.crew().step]
         self.cast = cast if self.hands is None else [*cast, self.hands.step]
-        self.watchman, self.queue_watchman = checkers.Watchman(), QueueWatchman(held_up=self.is_held_up)
+        self.watchman, self.queue_watchman = (
+            checkers.InvariantChecker(),
+            QueueChecker(held_up=self.is_held_up),
+        )
         self.looks = 0
 
     def _furnish_jobs(self) -> None:
@@ -57,7 +60,7 @@ class Simulation(SchedulingStorm):
     def _furnish_queues(self, rng: Random) -> None:
         queued = queue_world(rng, self.storm_seconds)
         self.furnish(queued.nodes, queued.rules)
-        self.hands = Hands(self.store, rng, queued, EPOCH, self.storm_seconds)
+        self.hands = QueueActors(self.store, rng, queued, EPOCH, self.storm_seconds)
         self.profile = Profile(fair_sharing=rng.random() < 0.25, replace_fast=rng.random() < 0.5)
         self.report.workloads = len(queued.arrivals)
         if self.play == {"queues"} and rng.random() < 0.6:  # what a restart would hide
@@ -69,11 +72,11 @@ class Simulation(SchedulingStorm):
             self.store.create(scheduled_jobs.JOBS, self.arrivals.pop(0).job)
         return self.arrivals[0].when + EPOCH if self.arrivals else NEVER
 
-    def roles(self) -> Sequence[Role]:
-        self.scheduler = SchedulerRole()
-        roles: list[Role] = [self.scheduler] if "jobs" in self.play else []
+    def roles(self) -> Sequence[Controller]:
+        self.scheduler = SchedulerController()
+        roles: list[Controller] = [self.scheduler] if "jobs" in self.play else []
         if self.hands is not None:
-            self.admission = AdmissionRole(self.profile)
+            self.admission = AdmissionController(self.profile)
             roles.append(self.admission)
         return roles
 
@@ -113,15 +116,15 @@ class Simulation(SchedulingStorm):
     def _scheduler_verdict(self) -> list[str]:
         state = self.scheduler.state
         found = [f"gang {entry.ref.name} is still {entry.place}" for entry in state.entries()
-                 if entry.place in (Place.READY, Place.COMMITTED, Place.BACKOFF)]  # fmt: skip
-        fresh = SchedulerRole()
+                 if entry.place in (EntryState.READY, EntryState.COMMITTED, EntryState.BACKOFF)]  # fmt: skip
+        fresh = SchedulerController()
         view = self.begin_afresh(fresh)
         ours, theirs = state.store.nodes.ledger.by_node(), fresh.state.store.nodes.ledger.by_node()
         if ours != theirs:
             found.append(f"the ledger says {ours}, a fresh list gives {theirs}")
         would = list(self.would_do(fresh, view))
         fits = {action.gang.name for action in would if isinstance(action, Bind)}
-        displaces = {action.by.name for action in would if isinstance(action, Displace)}
+        displaces = {action.by.name for action in would if isinstance(action, PreemptPod)}
         found += [f"gang {name} would fit but waits" for name in sorted(fits)]
         return found + [f"others could make room for gang {name} but it waits" for name in sorted(displaces)]
 

@@ -10,12 +10,12 @@ from random import Random
 from typing import Protocol, TypeVar
 
 from bayplan.backends.embedded.api.options import Deletion
-from bayplan.backends.embedded.api.status import Refusal
+from bayplan.backends.embedded.api.status import StatusError
 from bayplan.backends.embedded.storage.store import Store
 from bayplan.backends.fake_controllers.objects import OVER, is_leaving, phase_of
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.running import resource
-from bayplan.simulator.core.arrivals import Coming
+from bayplan.simulator.core.arrivals import TimedObject
 from bayplan.simulator.core.checkers import pods_that_hold, use_of, used_by
 from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS
 from bayplan.simulator.core.objects import NAMESPACE, Object
@@ -28,21 +28,21 @@ SLOW = "example.com/slow"  # a finalizer: the pod takes its time to go
 REMADE_MAX = 6  # so many pods of a gang that are gone come back, where somebody looks after it
 
 
-class Scene(Protocol):
+class InitialObjects(Protocol):
     """What hands are given: what there is at the start, and what comes when."""
 
     @property
     def nodes(self) -> list[Object]: ...
 
     @property
-    def comings(self) -> list[Coming]: ...
+    def comings(self) -> list[TimedObject]: ...
 
 
-class PodHands:
+class PodActors:
     """Acts on the store at moments that the seed chose; nothing between it and the API fails."""
 
     def __init__(
-        self, store: Store, rng: Random, world: Scene, groups: Kind, start: float, storm: float
+        self, store: Store, rng: Random, world: InitialObjects, groups: Kind, start: float, storm: float
     ) -> None:
         self.store, self.rng, self.groups, self.now = store, rng, groups, start
         self.calm = False
@@ -97,7 +97,7 @@ class PodHands:
 
     # ── people ──
 
-    def _bring(self, coming: Coming) -> None:
+    def _bring(self, coming: TimedObject) -> None:
         obj = coming.obj
         if coming.kind is PLAIN_PODS:
             obj = copy.deepcopy(obj)
@@ -171,7 +171,7 @@ class PodHands:
                 try:
                     self.store.patch(self.groups, NAMESPACE, name, {"spec": spec})
                     self._note("minimum_lowered")
-                except Refusal:
+                except StatusError:
                     self.injected["minimum_kept"] += 1
 
     def lowers(self, spec: Object) -> bool:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from bayplan.backends.embedded.api.selectors import selector_matcher
 from bayplan.backends.fake_controllers.objects import is_leaving
-from bayplan.model.plan import Displace, Plan
+from bayplan.model.plan import Plan, PreemptPod
 from bayplan.simulator.core.checkers import localities_hold, over_committed, pods_that_hold
 from bayplan.simulator.pods.gang_view import (
-    Band,
+    GangView,
     List,
     Object,
     bands,
@@ -33,7 +33,7 @@ Labels = Mapping[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class GangPreemption:
     """Somebody was sent away for a gang that waits."""
 
     when: float
@@ -44,7 +44,7 @@ class Claim:
 
 
 @dataclass(slots=True)
-class PodWatchman:
+class PodChecker:
     """Remembers what a single look cannot see: who was bound when, who had its minimum, who went for whom."""
 
     heal_seconds: float
@@ -52,7 +52,7 @@ class PodWatchman:
     importance: list[tuple[float, int]] = field(default_factory=list)  # of each that was bound
     had: dict[tuple[str, str], None] = field(default_factory=dict)  # gangs that were whole once
     since: dict[str, float] = field(default_factory=dict)  # gangs in part, that never were whole
-    claims: list[Claim] = field(default_factory=list)
+    claims: list[GangPreemption] = field(default_factory=list)
     sent: set[str] = field(default_factory=set)  # uids of those who were sent away
     broken_up: set[str] = field(default_factory=set)  # gangs of which some made room for others
 
@@ -85,7 +85,7 @@ class PodWatchman:
         bound = is_ours(pod) and bool(pod["spec"].get("nodeName"))
         return bound and pod["metadata"]["uid"] not in self.bound
 
-    def _partial(self, band: Band, now: float, disturbed: Iterable[str]) -> Iterator[str]:
+    def _partial(self, band: GangView, now: float, disturbed: Iterable[str]) -> Iterator[str]:
         """A gang that never had its minimum must not hold a part of it for long, while others of it wait.
 
         Unless somebody else took pods of it away, or others were let have their room: then nobody can tell
@@ -108,7 +108,7 @@ class PodWatchman:
 
     def planned(self, plan: Plan, objects: List, now: float) -> Iterator[str]:
         """Nobody yields to one that is not more important; who leaves whole, leaves whole."""
-        moves = [one for one in plan.actions if isinstance(one, Displace)]
+        moves = [one for one in plan.actions if isinstance(one, PreemptPod)]
         if not moves:
             return
         found = bands(objects)
@@ -125,7 +125,7 @@ class PodWatchman:
                 yield f"pod {name} of priority {rank} has to go for {by.name} of priority {by.priority}"
             self.broken_up.add(whose.name)
             waiting = tuple(pod["metadata"]["uid"] for pod in by.waiting())
-            self.claims.append(Claim(now, name, by.name, by.priority, waiting))
+            self.claims.append(GangPreemption(now, name, by.name, by.priority, waiting))
             left = [pod["metadata"]["name"] for pod in pods_that_hold(whose.pods) if self._stays(pod)]
             if whose.whole and left:
                 yield f"{whose.name} leaves whole or not at all, and {left} may stay when {name} goes"
@@ -191,7 +191,7 @@ def is_spread(
             yield f"pod {pod['metadata']['name']} is spread unevenly over {key}: {dict(counts)}"
 
 
-def in_one_domain(band: Band, labels: Labels) -> Iterator[str]:
+def in_one_domain(band: GangView, labels: Labels) -> Iterator[str]:
     """All pods of a gang that we bound are where its rules want it."""
     pods = [pod for pod in band.standing() if is_ours(pod) and pod["spec"]["nodeName"] in labels]
     if band.level:

@@ -37,7 +37,7 @@ def gang_of(pod: Object) -> str:
 
 
 @dataclass(slots=True)
-class Band:
+class GangView:
     """One gang with its pods; a pod without a gang is one of its own."""
 
     name: str
@@ -78,10 +78,10 @@ def waits(pod: Object) -> bool:
     return is_ours(pod) and not (pod["spec"].get("nodeName") or is_leaving(pod) or phase_of(pod) in OVER)
 
 
-def bands(objects: List) -> dict[str, Band]:
+def bands(objects: List) -> dict[str, GangView]:
     """All gangs that have pods, and the pods without a gang."""
     rules = dict(_rules(objects))
-    found: dict[str, Band] = {}
+    found: dict[str, GangView] = {}
     for pod in objects("pods"):
         name = gang_of(pod) or f"Pod/{pod['metadata']['name']}"
         if name not in found:
@@ -102,14 +102,14 @@ def _rules(objects: List) -> Iterator[tuple[str, Object]]:
                 yield f"{kind}/{obj['metadata']['name']}", obj
 
 
-def _band(name: str, pod: Object, rules: dict[str, Object]) -> Band:
+def _band(name: str, pod: Object, rules: dict[str, Object]) -> GangView:
     kind, own, *rest = name.split("/")
     if kind == "Pod":
-        return Band(name, uid=pod["metadata"]["uid"], minimum=1)
+        return GangView(name, uid=pod["metadata"]["uid"], minimum=1)
     obj = rules.get(f"{kind}/{own}")
     if obj is None or is_leaving(obj):
-        return Band(name, known=False)
-    band = Band(name, uid=obj["metadata"]["uid"])
+        return GangView(name, known=False)
+    band = GangView(name, uid=obj["metadata"]["uid"])
     if kind in ("Job", "JobSet"):
         band.job, band.whole = obj, True
         band.minimum = sum(part.count for part in job_gang(Field(obj)).root.pod_sets())

@@ -13,18 +13,18 @@ from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.kube.decode.wire import PODS_KIND
 from bayplan.model.plan import Bind, Plan
 from bayplan.model.pod import Pod
-from bayplan.runtime.controllers.scheduler.controller import SchedulerRole
-from bayplan.runtime.core.controller import Role
+from bayplan.runtime.controllers.scheduler.controller import SchedulerController
+from bayplan.runtime.core.controller import Controller
 from bayplan.simulator.core.checkers import belief_is_consistent
 from bayplan.simulator.core.faults import NONE, Chances
 from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS
-from bayplan.simulator.core.scheduler_simulation import ANY_PLACE, SchedulingStorm
+from bayplan.simulator.core.scheduler_simulation import ANY_PLACE, SchedulerSimulation
 from bayplan.simulator.core.simulation import EPOCH, NEVER
-from bayplan.simulator.pods.actors import PodHands
-from bayplan.simulator.pods.checkers import PodWatchman, everybody_is_told
+from bayplan.simulator.pods.actors import PodActors
+from bayplan.simulator.pods.checkers import PodChecker, everybody_is_told
 from bayplan.simulator.pods.gang_view import waits
 from bayplan.simulator.pods.world import group_kind, pods_world
-from bayplan.state.scheduling.queue import Place
+from bayplan.state.scheduling.queue import EntryState
 from bayplan.state.scheduling.state import SchedulingState
 
 COMING_SECONDS = 130.0  # some still come when the storm is over
@@ -35,7 +35,7 @@ WEATHER = (ROUGH, ROUGH, replace(ROUGH, crash=0.002, torn=0.0), KNOWN_ENDS, NONE
 EVENTS = Kind("", "v1", "Event", "events")
 
 
-class PodsSimulation(SchedulingStorm):
+class PodsSimulation(SchedulerSimulation):
     """Gangs, pods and jobs that our scheduler finds nodes for, and others who want the same nodes."""
 
     storm_seconds = 80.0
@@ -47,17 +47,17 @@ class PodsSimulation(SchedulingStorm):
         self.world = pods_world(rng, COMING_SECONDS)
         super().__init__(seed, rng, Random(f"ids {seed}"), weather, GangApi((self.world.version,)))
         self.furnish(self.world.nodes, self.world.rules)
-        self.hands = PodHands(
+        self.hands = PodActors(
             self.store, rng, self.world, group_kind(self.world.version), EPOCH, self.storm_seconds
         )
         self.kinds = {"nodes": PLAIN_NODES, "pods": PLAIN_PODS, "groups": self.hands.groups, "events": EVENTS,
                       "jobs": resource("Job"), "jobsets": resource("JobSet")}  # fmt: skip
         self.kept = tuple(self.kinds)
         self.cast = (self.hands.step, self.crew().step)
-        self.watchman = PodWatchman(self.world.profile.heal_seconds)
+        self.watchman = PodChecker(self.world.profile.heal_seconds)
 
-    def roles(self) -> Sequence[Role]:
-        self.scheduler = SchedulerRole(self.world.profile)
+    def roles(self) -> Sequence[Controller]:
+        self.scheduler = SchedulerController(self.world.profile)
         self.watchman.restarted()
         return (self.scheduler,)
 
@@ -82,7 +82,7 @@ class PodsSimulation(SchedulingStorm):
         state = self.scheduler.state
         if not self.may_judge():
             return
-        fresh = SchedulerRole(self.world.profile)
+        fresh = SchedulerController(self.world.profile)
         view = self.begin_afresh(fresh)
         yield from same_story(state, fresh.state, promises=self.lost == -NEVER)
         for action in self.would_do(fresh, view):
@@ -150,7 +150,7 @@ def _promised(board: SchedulingState) -> dict[Any, str]:
 def _standing(board: SchedulingState) -> dict[Any, Any]:
     return {
         entry.ref: (
-            "waits" if entry.place in (Place.PARKED, Place.READY) else str(entry.place),
+            "waits" if entry.place in (EntryState.PARKED, EntryState.READY) else str(entry.place),
             tuple(pod.key for pod in board.waiting(entry.ref)),
             tuple(pod.key for pod in board.standing(entry.ref)),
         )

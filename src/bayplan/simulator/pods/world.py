@@ -13,7 +13,7 @@ from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER, TOPOLOGIES
 from bayplan.dialects.kueue.names.annotations import PREFERRED, REQUIRED
 from bayplan.model.node import HOSTNAME
 from bayplan.model.profile import NodeChoice, Profile
-from bayplan.simulator.core.arrivals import Coming, job_coming, some_arrivals, some_job
+from bayplan.simulator.core.arrivals import TimedObject, job_coming, some_arrivals, some_job
 from bayplan.simulator.core.fixtures import PLAIN_PODS
 from bayplan.simulator.core.objects import BLOCK, NAMESPACE, RACK, Object, topology
 
@@ -41,7 +41,7 @@ class PodsWorld:
     profile: Profile
     nodes: list[Object]
     rules: list[tuple[Kind, Object]]
-    comings: list[Coming]
+    comings: list[TimedObject]
 
 
 def pods_world(rng: Random, until: float) -> PodsWorld:
@@ -51,8 +51,8 @@ def pods_world(rng: Random, until: float) -> PodsWorld:
     if rng.random() < 0.5:
         rules.append((TOPOLOGIES, topology()))
     rules += [(PLAIN_BUDGETS, _budget(rng, app)) for app in ("a", "b") if rng.random() < 0.5]
-    comings: list[Coming] = []
-    bring = Bringing(rng, version, comings)
+    comings: list[TimedObject] = []
+    bring = GangGenerator(rng, version, comings)
     ways = (0.5, "gang", bring.gang), (0.62, "basic", bring.basic), (0.88, "lone", bring.lone)
     some_arrivals(rng, until, (6, 16), (*ways, (1.0, "job", bring.job)))
     profile = some_profile(rng)
@@ -108,10 +108,10 @@ def _node(rng: Random, name: str, block: str, rack: str) -> Object:
     }
 
 
-class Bringing:
+class GangGenerator:
     """Makes what people bring, in the words of one version of the gang API."""
 
-    def __init__(self, rng: Random, version: str, comings: list[Coming]) -> None:
+    def __init__(self, rng: Random, version: str, comings: list[TimedObject]) -> None:
         self.rng, self.version, self.comings = rng, version, comings
         self.ports = iter(range(8080, 9000))
 
@@ -171,7 +171,9 @@ class Bringing:
                 spec["priorityClassName"] = pod["spec"]["priorityClassName"]
         meta = {"name": name, "namespace": NAMESPACE, "annotations": notes}
         late = rng.choice((0.0, 0.0, rng.uniform(0, 15)))
-        self.comings.append(Coming(when + late, group_kind(self.version), {"metadata": meta, "spec": spec}))
+        self.comings.append(
+            TimedObject(when + late, group_kind(self.version), {"metadata": meta, "spec": spec})
+        )
 
     def _pods(self, name: str, size: int, when: float, pod: Object, joins: Object, least: int) -> None:
         rng = self.rng
@@ -185,7 +187,7 @@ class Bringing:
             if least < size and rng.random() < 0.1:
                 spec["schedulingGates"] = [{"name": "example.com/wait"}]
             made = {"metadata": meta, "spec": spec}
-            self.comings.append(Coming(when + rng.uniform(0, spread), PLAIN_PODS, made))
+            self.comings.append(TimedObject(when + rng.uniform(0, spread), PLAIN_PODS, made))
 
     def _template(self, key: str, name: str) -> Object:
         """What the pods of one arrival have in common."""

@@ -34,7 +34,7 @@ ANSWERS = ("Ready", "Ready", "Ready", "Ready", "Retry", "Rejected")
 UNHEALTHY_AFTER = 5.0
 
 
-class Hands:
+class QueueActors:
     """Acts on the store at moments that the seed chose; nothing between it and the API fails."""
 
     def __init__(self, store: Store, rng: Random, world: QueueWorld, start: float, until: float) -> None:

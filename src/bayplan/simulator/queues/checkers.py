@@ -19,7 +19,7 @@ NO_LIMIT = 2**62
 
 
 @dataclass(slots=True)
-class Excess:
+class LimitExcess:
     """What is above its limit. Shortly after others did something, that is theirs to answer for."""
 
     excused: dict[object, int] = field(default_factory=dict)
@@ -39,14 +39,14 @@ class Excess:
 
 
 @dataclass(slots=True)
-class QueueWatchman:
+class QueueChecker:
     """Remembers what a single look cannot see: what others changed when, and who was told to leave."""
 
     known: dict[object, object] = field(default_factory=dict)
     changed: dict[object, float] = field(default_factory=dict)  # when others changed what
     disturbed: float = 0.0
     labels: dict[str, Mapping[str, str]] = field(default_factory=dict)  # also of nodes that are gone
-    excess: Excess = field(default_factory=Excess)
+    excess: LimitExcess = field(default_factory=LimitExcess)
     leaving: dict[str, float] = field(default_factory=dict)
     promised: dict[str, tuple[str, float]] = field(default_factory=dict)  # victim → for whom, and when
     read: dict[str, tuple[str, Admitted]] = field(default_factory=dict)  # by uid, for a resourceVersion

@@ -9,26 +9,26 @@ from typing import Any
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.embedded.storage.store import Store
 from bayplan.model.gang import Ref
-from bayplan.model.plan import Admit, Evict, Plan
-from bayplan.runtime.controllers.admission.controller import AdmissionRole
+from bayplan.model.plan import Admit, EvictGang, Plan
+from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.runtime.core.journal import MemoryJournal
 from bayplan.runtime.core.loop import Loop
 from bayplan.simulator.core.fixtures import LISTED
-from bayplan.simulator.core.thrown_errors import Sabotage
+from bayplan.simulator.core.thrown_errors import ErrorInjection
 from bayplan.simulator.queues.workload_view import conditions_of
-from bayplan.state.admission.queues import NEVER, Place
-from bayplan.state.admission.quota_tree import Books
+from bayplan.state.admission.queues import NEVER, QueueEntryState
+from bayplan.state.admission.quota_tree import QuotaTree
 from bayplan.state.admission.state import AdmissionState
-from bayplan.state.admission.usage import Holdings
+from bayplan.state.admission.usage import AdmittedUsage
 
-HOLDERS = (Place.COMMITTED, Place.HOLDING, Place.PLACING)
+HOLDERS = (QueueEntryState.COMMITTED, QueueEntryState.HOLDING, QueueEntryState.PLACING)
 ROUNDS_MAX = 60
 
 
 def belief_is_consistent(state: AdmissionState) -> Iterator[str]:
     """The books are what gangs hold in sum, and every gang is in exactly one place."""
     if state.holdings.made is not None:
-        recount = Books(state.holdings.shared, (queue.node for queue in state.holdings.queues))
+        recount = QuotaTree(state.holdings.shared, (queue.node for queue in state.holdings.queues))
         for holding in state.holdings.by_gang.values():
             recount.use(holding.queue, holding.quota)
         ours, theirs = _usage(state.holdings.made), _usage(recount)
@@ -40,11 +40,11 @@ def belief_is_consistent(state: AdmissionState) -> Iterator[str]:
             in_line.setdefault(standing.demand.gang.source, []).append(name)
     for ref, standing in state.lines.standings.items():
         lines = in_line.pop(ref, [])
-        if lines != ([standing.queue] if standing.place is Place.WAITING else []):
+        if lines != ([standing.queue] if standing.place is QueueEntryState.WAITING else []):
             yield f"gang {ref.name} is {standing.place} and stands in {lines}"
         if (standing.place in HOLDERS) != (ref in state.holdings.by_gang):
             yield f"gang {ref.name} is {standing.place}, and its quota is not accounted for so"
-        if standing.place in (Place.BACKOFF, Place.COMMITTED) and standing.due == NEVER:
+        if standing.place in (QueueEntryState.BACKOFF, QueueEntryState.COMMITTED) and standing.due == NEVER:
             yield f"gang {ref.name} is {standing.place} for ever"
     for ref in [*in_line, *(ref for ref in state.holdings.by_gang if ref not in state.lines.standings)]:
         yield f"gang {ref.name} is gone and still accounted for"
@@ -53,7 +53,7 @@ def belief_is_consistent(state: AdmissionState) -> Iterator[str]:
 def rooms_add_up(state: AdmissionState) -> Iterator[str]:
     """What is free under every topology is what nodes have, less what gangs and pods take."""
     known = state.holdings
-    recount = Holdings(flavors=dict(known.flavors), shared=known.shared, queues=known.queues)
+    recount = AdmittedUsage(flavors=dict(known.flavors), shared=known.shared, queues=known.queues)
     recount.put_nodes(known.nodes)
     for name, cluster in known.clusters.items():
         recount.set_topology(name, cluster.topology, state.ledger.by_node())
@@ -81,18 +81,20 @@ def rooms_add_up(state: AdmissionState) -> Iterator[str]:
                 yield f"topology {name} has {one.free[row]} {resource} free instead of {free}"
 
 
-def verdict(role: AdmissionRole, store: Store, now: float, sabotage: Sabotage | None = None) -> Iterator[str]:
+def verdict(
+    role: AdmissionController, store: Store, now: float, sabotage: ErrorInjection | None = None
+) -> Iterator[str]:
     """After the faults: nothing is under way, and a fresh start would believe and decide the same."""
     state = role.state
     spared = {key for key in role.agenda if sabotage is not None and sabotage.excuses(key[1])}
     if role.flying or set(role.agenda) - spared:
         yield f"under way for ever: {sorted(role.flying)} and {sorted(set(role.agenda) - spared)}"
     for ref, standing in state.lines.standings.items():
-        if standing.place is Place.COMMITTED:
+        if standing.place is QueueEntryState.COMMITTED:
             yield f"gang {ref.name} is still {standing.place}"
     yield from rooms_add_up(state)
     yield from _told(role, store)
-    fresh = AdmissionRole(role.profile)
+    fresh = AdmissionController(role.profile)
     Loop(EmbeddedBackend(store), (fresh,), MemoryJournal()).take_in(now)
     ours, theirs = _usage(state.holdings.books()), _usage(fresh.state.holdings.books())
     if ours != theirs:
@@ -126,7 +128,7 @@ def rooms_agree(state: AdmissionState, fresh: AdmissionState) -> Iterator[str]:
 
 
 def _stuck(
-    role: AdmissionRole, fresh: AdmissionRole, decide: Callable[[Any, float], Plan], now: float
+    role: AdmissionController, fresh: AdmissionController, decide: Callable[[Any, float], Plan], now: float
 ) -> Iterator[str]:
     """Rounds of a fresh start, until it has nobody left to try."""
     for _ in range(ROUNDS_MAX):
@@ -137,11 +139,11 @@ def _stuck(
         found = []
         for action in plan.actions:
             standing = role.state.lines.standings.get(action.gang)
-            if standing is not None and standing.place is Place.PLACING and standing.due > now:
+            if standing is not None and standing.place is QueueEntryState.PLACING and standing.due > now:
                 continue  # ours tries again, too
             if isinstance(action, Admit):
                 found.append(f"gang {action.gang.name} would be admitted but waits")
-            elif isinstance(action, Evict):
+            elif isinstance(action, EvictGang):
                 found.append(f"gang {action.gang.name} would have to leave but stays")
         yield from found
         if found:
@@ -150,20 +152,20 @@ def _stuck(
     yield "a fresh start decides for ever"
 
 
-def _told(role: AdmissionRole, store: Store) -> Iterator[str]:
+def _told(role: AdmissionController, store: Store) -> Iterator[str]:
     """Whoever waits was told why."""
     strict = {name: line.strict for name, line in role.state.lines.lines.items()}
     told = {w["metadata"]["name"]: conditions_of(w) for w in store.list(LISTED["workloads"]).items}
     for ref, standing in role.state.lines.standings.items():
         if strict.get(standing.queue):
             continue  # those behind the first were not looked at
-        if standing.place is Place.WAITING and "QuotaReserved" not in told.get(
+        if standing.place is QueueEntryState.WAITING and "QuotaReserved" not in told.get(
             ref.name, {"QuotaReserved": False}
         ):
             yield f"gang {ref.name} waits and was never told why"
 
 
-def _usage(books: Books) -> dict[str, dict[str, int]]:
+def _usage(books: QuotaTree) -> dict[str, dict[str, int]]:
     accounts = [*((f"queue {n}", a) for n, a in books.queues.items()), *books.shared.items()]
     found = {name: {"/".join(c): n for c, n in sorted(a.usage.items()) if n} for name, a in accounts}
     return {name: usage for name, usage in sorted(found.items()) if usage}

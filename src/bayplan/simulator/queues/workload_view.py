@@ -18,7 +18,7 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class PodSetPlacement:
     """Where the pods of a pod set stand, and what each of them takes."""
 
     pod_set: str
@@ -35,7 +35,7 @@ class Admitted:
     name: str
     queue: str
     quota: Mapping[Cell, int]
-    spots: tuple[Spot, ...]
+    spots: tuple[PodSetPlacement, ...]
     wrong: tuple[str, ...]
 
 
@@ -107,18 +107,18 @@ def _counts(
         yield f"workload {name} got no place for {part['name']}"
 
 
-def _spot(part: Object, each: Mapping[str, int]) -> Spot | None:
+def _spot(part: Object, each: Mapping[str, int]) -> PodSetPlacement | None:
     found = decode_assignment(Field(part["topologyAssignment"])) if "topologyAssignment" in part else None
     if found is None:
         return None
     shares = tuple((share.values, share.count) for share in found.shares)
-    return Spot(
+    return PodSetPlacement(
         part["name"], tuple(sorted(set((part.get("flavors") or {}).values()))), found.levels, shares, each
     )
 
 
 def _place(
-    name: str, pod_set: Object, part: Object, spot: Spot, labels: Mapping[str, Mapping[str, str]]
+    name: str, pod_set: Object, part: Object, spot: PodSetPlacement, labels: Mapping[str, Mapping[str, str]]
 ) -> Iterator[str]:
     """Every pod stands somewhere; required domains and segments hold."""
     placed = sum(count for _, count in spot.shares)
@@ -137,7 +137,10 @@ def _place(
 
 
 def _together(
-    name: str, pod_sets: Mapping[str, Object], spots: list[Spot], labels: Mapping[str, Mapping[str, str]]
+    name: str,
+    pod_sets: Mapping[str, Object],
+    spots: list[PodSetPlacement],
+    labels: Mapping[str, Mapping[str, str]],
 ) -> Iterator[str]:
     """Pod sets of a group share their required domain."""
     domains: dict[tuple[str, str], set[str]] = {}
@@ -151,7 +154,7 @@ def _together(
             yield f"workload {name}: group {group} must be in one {level} but is in {sorted(found)}"
 
 
-def _by_domain(spot: Spot, level: str, labels: Mapping[str, Mapping[str, str]]) -> dict[str, int]:
+def _by_domain(spot: PodSetPlacement, level: str, labels: Mapping[str, Mapping[str, str]]) -> dict[str, int]:
     """Pods by domain of a level. Hosts that nobody ever saw do not count."""
     found: dict[str, int] = {}
     for values, count in spot.shares:

@@ -8,7 +8,7 @@ from random import Random
 from bayplan.backends.embedded.storage.store import Store
 from bayplan.dialects.kai.api import names
 from bayplan.simulator.core.objects import NAMESPACE, Object
-from bayplan.simulator.pods.actors import NEVER, PodHands, Scene
+from bayplan.simulator.pods.actors import NEVER, InitialObjects, PodActors
 from bayplan.simulator.subgroups.group_view import group_of
 from bayplan.simulator.subgroups.queue_view import other_rules
 
@@ -19,11 +19,11 @@ RULING_SECONDS = 150.0  # so long after the storm they may still change their mi
 OF_THE_GROUPER = (names.POD_GROUP_NAME, names.SUB_GROUP_NAME, names.FLAW)
 
 
-class TreeHands(PodHands):
+class SubgroupActors(PodActors):
     """The same deeds, in the words of these groups."""
 
     def __init__(
-        self, store: Store, rng: Random, world: Scene, start: float, storm: float, minds: Random
+        self, store: Store, rng: Random, world: InitialObjects, start: float, storm: float, minds: Random
     ) -> None:
         super().__init__(store, rng, world, names.POD_GROUP, start, storm)
         self.minds = minds  # that people change, also when the storm is over

@@ -11,12 +11,12 @@ from typing import TypeGuard
 
 from bayplan.backends.fake_controllers.objects import phase_of
 from bayplan.dialects.kai.status.messages import CONDITION
-from bayplan.model.plan import Bind, Displace, Nominate, Plan
+from bayplan.model.plan import Bind, Nominate, Plan, PreemptPod
 from bayplan.model.pod import PodKey
 from bayplan.simulator.core.checkers import over_committed, pods_that_hold
 from bayplan.simulator.pods.gang_view import Object, is_ours, waits
 from bayplan.simulator.subgroups.group_view import (
-    Grove,
+    GroupView,
     List,
     bonds_hold,
     books,
@@ -25,14 +25,14 @@ from bayplan.simulator.subgroups.group_view import (
     groves,
     holds,
 )
-from bayplan.simulator.subgroups.queue_view import CPU, Books, amounts_of_pod
+from bayplan.simulator.subgroups.queue_view import CPU, QueueUsageView, amounts_of_pod
 from bayplan.state.scheduling.state import SchedulingState
 
 SLACK_SECONDS = 60.0  # writes that nobody answers, backoff, pods that take their time to go
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class GroupPreemption:
     """Somebody was sent away for a group that waits."""
 
     when: float
@@ -55,13 +55,13 @@ class Bound:
 
 
 @dataclass(slots=True)
-class TreeWatchman:
+class SubgroupChecker:
     """Remembers what a single look cannot see: who was bound when, who stands in part, who went for whom."""
 
     heal_seconds: float
     bound: dict[str, Bound] = field(default_factory=dict)  # pods of ours, by uid
     since: dict[str, float] = field(default_factory=dict)  # groups that stand in part
-    claims: list[Claim] = field(default_factory=list)
+    claims: list[GroupPreemption] = field(default_factory=list)
     sent: set[str] = field(default_factory=set)  # uids of those who were sent away
 
     # ── what the API shows ──
@@ -87,7 +87,7 @@ class TreeWatchman:
                 for grove in (found[name] for name in names if found[name].known):
                     yield from kept.too_much(grove.queue, lasting=grove.lasting)
         for pod in fresh:
-            grove = found.get(group_of(pod), Grove(""))
+            grove = found.get(group_of(pod), GroupView(""))
             bound = Bound(now, grove.name, claim_of(pod, grove), grove.queue)
             self.bound[pod["metadata"]["uid"]] = bound
         for grove in found.values():
@@ -97,7 +97,7 @@ class TreeWatchman:
         bound = is_ours(pod) and bool(pod["spec"].get("nodeName"))
         return bound and pod["metadata"]["uid"] not in self.bound
 
-    def _partial(self, grove: Grove, now: float) -> Iterator[str]:
+    def _partial(self, grove: GroupView, now: float) -> Iterator[str]:
         """A group that stands in part is made whole or goes, after the grace; unless it is about to end."""
         if not stale(grove):
             self.since.pop(grove.name, None)
@@ -119,7 +119,7 @@ class TreeWatchman:
         """
         assumed = belief.store.assumed
         binds = [one for one in plan.actions if isinstance(one, Bind)]
-        moves = [one for one in plan.actions if isinstance(one, Displace)]
+        moves = [one for one in plan.actions if isinstance(one, PreemptPod)]
         if not binds and not moves:
             return
         objects = {plural: told(plural) for plural in ("pods", "groups", "queues")}
@@ -158,7 +158,7 @@ class TreeWatchman:
             yield from kept.too_much(grove.queue, lasting=grove.lasting)
 
     def _moved(
-        self, moves: Sequence[Displace], found: dict[str, Grove], pods: dict[PodKey, Object], kept: Books,
+        self, moves: Sequence[PreemptPod], found: dict[str, GroupView], pods: dict[PodKey, Object], kept: QueueUsageView,
         standing: dict[str, list[Object]], before: dict[str, int], now: float,
     ) -> Iterator[str]:  # fmt: skip
         self.sent |= {move.pod.uid for move in moves}
@@ -176,7 +176,9 @@ class TreeWatchman:
                 yield from _has_the_claim(move, victim, whose, by, kept, before)
             waiting = tuple(pod["metadata"]["uid"] for pod in by.waiting())
             of = "" if whose is None else whose.name
-            self.claims.append(Claim(now, move.pod.key.name, of, by.name, by.priority, by.queue, waiting))
+            self.claims.append(
+                GroupPreemption(now, move.pod.key.name, of, by.name, by.priority, by.queue, waiting)
+            )
         moving = {group_of(pods[move.pod.key]) for move in moves if move.to and move.pod.key in pods}
         sent = [pods[move.pod.key] for move in moves if move.pod.key in pods and not move.undoes]
         helped = {move.by.name for move in moves if move.pod.gang == move.by and not move.undoes}
@@ -209,7 +211,7 @@ class TreeWatchman:
                 yield f"pod {claim.victim} was sent away for {claim.by}, which has got no place"
 
 
-def stale(grove: Grove) -> bool:
+def stale(grove: GroupView) -> bool:
     """Whether a group stands in part, and not because it is about to end."""
     standing = grove.standing()
     ends = any(phase_of(pod) == "Succeeded" for pod in standing)
@@ -221,7 +223,7 @@ def holds_or_did(pod: Object, assumed: Collection[PodKey]) -> bool:
     return holds(pod) or phase_of(pod) == "Succeeded" or (_key(pod) in assumed and waits(pod))
 
 
-def _can_do_without(grove: Grove, left: Sequence[Object], sent: Sequence[Object]) -> Iterator[str]:
+def _can_do_without(grove: GroupView, left: Sequence[Object], sent: Sequence[Object]) -> Iterator[str]:
     """A group sends pods of its own away only if it lacks others, and never lacks more for it."""
     lacks = grove.short([*left, *sent])
     if not lacks:
@@ -231,7 +233,12 @@ def _can_do_without(grove: Grove, left: Sequence[Object], sent: Sequence[Object]
 
 
 def _has_the_claim(
-    move: Displace, victim: Object, whose: Grove | None, by: Grove, kept: Books, before: dict[str, int]
+    move: PreemptPod,
+    victim: Object,
+    whose: GroupView | None,
+    by: GroupView,
+    kept: QueueUsageView,
+    before: dict[str, int],
 ) -> Iterator[str]:
     """Nobody who lasts goes; others go for a more important one of their queue, or if theirs has too much."""
     name, rank = victim["metadata"]["name"], claim_of(victim, whose)
@@ -254,7 +261,7 @@ def _promises(action: object) -> TypeGuard[Nominate]:
     return isinstance(action, Nominate) and bool(action.node)
 
 
-def _take(kept: Books, grove: Grove | None, pod: Object, sign: int = 1) -> None:
+def _take(kept: QueueUsageView, grove: GroupView | None, pod: Object, sign: int = 1) -> None:
     if grove is not None and grove.known:
         kept.take(grove.queue, sign * amounts_of_pod(pod).get(CPU, 0), lasting=grove.lasting)
 
@@ -288,7 +295,7 @@ def groups_are_told(objects: List) -> Iterator[str]:
 def queues_are_told(objects: List) -> Iterator[str]:
     """What queues say of what they have is what their pods have."""
     found = groves(objects)
-    held = Books.of(objects("queues"))
+    held = QueueUsageView.of(objects("queues"))
     for grove in found.values():
         for pod in pods_that_hold(grove.pods):
             _take(held, grove, pod)

@@ -9,7 +9,7 @@ from typing import Any
 from bayplan.backends.fake_controllers.objects import is_leaving
 from bayplan.dialects.kai.api import names
 from bayplan.simulator.pods.gang_view import priority_of, stands, waits
-from bayplan.simulator.subgroups.queue_view import CPU, Books, amounts_of_pod
+from bayplan.simulator.subgroups.queue_view import CPU, QueueUsageView, amounts_of_pod
 from bayplan.simulator.subgroups.world import HALL, LEVELS, PRIORITIES, UNTOLD
 
 Object = dict[str, Any]
@@ -21,7 +21,7 @@ LASTS_FROM = 100  # the priority from which on a group is not preemptible unless
 
 
 @dataclass(frozen=True, slots=True)
-class Bond:
+class SharedDomain:
     """All pods of these leaves must be in one domain of a level."""
 
     whose: str
@@ -30,7 +30,7 @@ class Bond:
 
 
 @dataclass(slots=True)
-class Grove:
+class GroupView:
     """One group with its pods."""
 
     name: str
@@ -41,7 +41,7 @@ class Grove:
     lasting: bool = False
     flawed: bool = False  # it asks for what cannot be
     minima: dict[str, int] = field(default_factory=dict)
-    bonds: list[Bond] = field(default_factory=list)
+    bonds: list[SharedDomain] = field(default_factory=list)
     pods: list[Object] = field(default_factory=list)
 
     def leaf_of(self, pod: Object) -> str:
@@ -71,24 +71,24 @@ def group_of(pod: Object) -> str:
     return str((pod["metadata"].get("annotations") or {}).get(names.POD_GROUP_NAME) or "")
 
 
-def groves(objects: List) -> dict[str, Grove]:
+def groves(objects: List) -> dict[str, GroupView]:
     """All groups, with their pods; groups that only pods know too."""
     found = {group["metadata"]["name"]: _grove(group) for group in objects("groups") if not is_leaving(group)}
     for pod in objects("pods"):
         name = group_of(pod)
         if name:
-            found.setdefault(name, Grove(name)).pods.append(pod)
+            found.setdefault(name, GroupView(name)).pods.append(pod)
     return found
 
 
-def _grove(group: Object) -> Grove:
+def _grove(group: Object) -> GroupView:
     spec, meta = group["spec"], group["metadata"]
     parts = spec.get("subGroups") or []
     parents = {part.get("parent") for part in parts}
     minima = {part["name"]: _least(part) for part in parts if part["name"] not in parents}
     priority = _priority(spec)
     said = spec.get("preemptibility")
-    return Grove(
+    return GroupView(
         meta["name"], meta["uid"], True, spec.get("queue") or "", priority,
         lasting=said == names.NON_PREEMPTIBLE or (not said and priority >= LASTS_FROM),
         flawed=names.FLAW in (meta.get("annotations") or {}),
@@ -106,7 +106,7 @@ def _priority(spec: Object) -> int:
     return PRIORITIES.get(spec.get("priorityClassName") or "", UNTOLD)
 
 
-def _bonds(name: str, spec: Object, parts: Sequence[Object]) -> Iterator[Bond]:
+def _bonds(name: str, spec: Object, parts: Sequence[Object]) -> Iterator[SharedDomain]:
     below: dict[str, set[str]] = {}
     parents = {part["name"]: part.get("parent") or "" for part in parts}
     for leaf in parents.keys() - set(parents.values()):
@@ -121,7 +121,7 @@ def _bonds(name: str, spec: Object, parts: Sequence[Object]) -> Iterator[Bond]:
     ):
         level = (asked or {}).get("requiredTopologyLevel")
         if level and (asked or {}).get("topology") == HALL:
-            yield Bond(whose, level, leaves)
+            yield SharedDomain(whose, level, leaves)
 
 
 def domain_of(labels: Mapping[str, str], level: str) -> tuple[str, ...] | None:
@@ -131,7 +131,7 @@ def domain_of(labels: Mapping[str, str], level: str) -> tuple[str, ...] | None:
     return tuple(labels[one] for one in LEVELS[: LEVELS.index(level) + 1])
 
 
-def bonds_hold(grove: Grove, labels: Labels) -> Iterator[str]:
+def bonds_hold(grove: GroupView, labels: Labels) -> Iterator[str]:
     """Everybody who stands is where all levels of the tree want it."""
     placed = [pod for pod in grove.standing() if pod["spec"]["nodeName"] in labels]
     for bond in grove.bonds:
@@ -142,9 +142,9 @@ def bonds_hold(grove: Grove, labels: Labels) -> Iterator[str]:
             yield f"{grove.name}: {bond.whose} must be in one {bond.level} and is in {where}"
 
 
-def books(objects: List, found: Mapping[str, Grove]) -> Books:
+def books(objects: List, found: Mapping[str, GroupView]) -> QueueUsageView:
     """What queues have by the pods that hold room and are not leaving."""
-    kept = Books.of(objects("queues"))
+    kept = QueueUsageView.of(objects("queues"))
     for grove in found.values():
         for pod in grove.pods:
             if grove.known and holds(pod):
@@ -157,6 +157,6 @@ def holds(pod: Object) -> bool:
     return stands(pod) and (pod.get("status") or {}).get("phase") != "Succeeded"
 
 
-def claim_of(pod: Object, grove: Grove | None) -> int:
+def claim_of(pod: Object, grove: GroupView | None) -> int:
     """How important a pod is: as its group is, if it has one."""
     return grove.priority if grove is not None and grove.known else priority_of(pod)

@@ -8,7 +8,7 @@ from typing import Any
 
 from bayplan.dialects.kube.decode.wire import amounts_of
 from bayplan.simulator.core.checkers import pods_that_hold, used_by
-from bayplan.simulator.subgroups.group_view import Bond, Grove, domain_of
+from bayplan.simulator.subgroups.group_view import GroupView, SharedDomain, domain_of
 from bayplan.simulator.subgroups.queue_view import Amounts, amounts_of_pod
 
 Object = dict[str, Any]
@@ -20,7 +20,7 @@ class OutOfSteps(Exception):
 
 
 @dataclass(slots=True)
-class Ground:
+class FreeHosts:
     """Hosts with what is free on them."""
 
     nodes: Mapping[str, Object]
@@ -28,7 +28,7 @@ class Ground:
     steps: int = STEPS_MAX
 
     @staticmethod
-    def of(nodes: Sequence[Object], pods: Sequence[Object]) -> Ground:
+    def of(nodes: Sequence[Object], pods: Sequence[Object]) -> FreeHosts:
         """As it is now; whoever is leaving still holds its room."""
         used = used_by(pods_that_hold(pods))
         free = {}
@@ -36,7 +36,7 @@ class Ground:
             name = node["metadata"]["name"]
             has = amounts_of(node["status"].get("allocatable"))
             free[name] = {key: amount - used.get(name, {}).get(key, 0) for key, amount in has.items()}
-        return Ground({node["metadata"]["name"]: node for node in nodes}, free)
+        return FreeHosts({node["metadata"]["name"]: node for node in nodes}, free)
 
     def step(self) -> None:
         self.steps -= 1
@@ -61,7 +61,7 @@ class _Wish:
     key: tuple[Any, ...] = field(default=())
 
 
-def has_room(grove: Grove, ground: Ground) -> bool | None:
+def has_room(grove: GroupView, ground: FreeHosts) -> bool | None:
     """Whether all that its leaves lack could be bound now; None: nobody knows."""
     short, wishes = grove.short(grove.standing()), list[_Wish]()
     waiting = grove.waiting()
@@ -86,7 +86,7 @@ def _rules(pod: Object) -> tuple[Any, Any]:
     return pod["spec"].get("nodeSelector"), pod["spec"].get("tolerations")
 
 
-def _wish(leaf: str, pod: Object, ground: Ground) -> _Wish:
+def _wish(leaf: str, pod: Object, ground: FreeHosts) -> _Wish:
     nodes = tuple(name for name, node in ground.nodes.items() if _may(pod, node))
     asked = amounts_of_pod(pod)
     return _Wish(leaf, asked, nodes, (leaf, tuple(sorted(asked.items())), nodes))
@@ -109,7 +109,7 @@ def _may(pod: Object, node: Object) -> bool:
     )
 
 
-def _choices(grove: Grove, ground: Ground) -> Iterator[dict[str, frozenset[str]]]:
+def _choices(grove: GroupView, ground: FreeHosts) -> Iterator[dict[str, frozenset[str]]]:
     """Every way to choose a domain for each bond: the nodes that leaves are left with."""
     every = frozenset(ground.nodes)
     start = dict.fromkeys(grove.minima, every)
@@ -118,7 +118,7 @@ def _choices(grove: Grove, ground: Ground) -> Iterator[dict[str, frozenset[str]]
 
 
 def _choose(
-    grove: Grove, ground: Ground, bonds: Sequence[Bond], allowed: dict[str, frozenset[str]]
+    grove: GroupView, ground: FreeHosts, bonds: Sequence[SharedDomain], allowed: dict[str, frozenset[str]]
 ) -> Iterator[dict[str, frozenset[str]]]:
     if not bonds:
         yield allowed
@@ -135,7 +135,7 @@ def _choose(
                 yield from _choose(grove, ground, bonds[1:], inner)
 
 
-def _domains(level: str, ground: Ground) -> dict[tuple[str, ...], frozenset[str]]:
+def _domains(level: str, ground: FreeHosts) -> dict[tuple[str, ...], frozenset[str]]:
     found: dict[tuple[str, ...], set[str]] = {}
     for name, node in ground.nodes.items():
         domain = domain_of(node["metadata"].get("labels") or {}, level)
@@ -145,7 +145,7 @@ def _domains(level: str, ground: Ground) -> dict[tuple[str, ...], frozenset[str]
 
 
 def _packs(
-    wishes: Sequence[_Wish], allowed: Mapping[str, frozenset[str]], ground: Ground, at: int, last: int
+    wishes: Sequence[_Wish], allowed: Mapping[str, frozenset[str]], ground: FreeHosts, at: int, last: int
 ) -> bool:
     """Whether all from this one on have a node; of equal ones, later ones are on later nodes."""
     if at == len(wishes):

@@ -65,7 +65,7 @@ def amounts_of_pod(pod: Object) -> Amounts:
 
 
 @dataclass(slots=True)
-class Books:
+class QueueUsageView:
     """Of CPU alone, which alone is bounded: what queues may have, and have, with all below them."""
 
     queues: Mapping[str, Object]
@@ -73,9 +73,9 @@ class Books:
     lasting: dict[str, int] = field(default_factory=dict)
 
     @staticmethod
-    def of(queues: Iterable[Object]) -> Books:
+    def of(queues: Iterable[Object]) -> QueueUsageView:
         """Nobody has anything yet."""
-        return Books({queue["metadata"]["name"]: queue["spec"] for queue in queues})
+        return QueueUsageView({queue["metadata"]["name"]: queue["spec"] for queue in queues})
 
     def up(self, name: str) -> Iterator[str]:
         """A queue and all above it."""

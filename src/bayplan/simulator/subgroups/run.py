@@ -15,14 +15,14 @@ from bayplan.dialects.kube.decode.wire import PODS_KIND
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Bind, Plan
 from bayplan.model.pod import PodKey
-from bayplan.runtime.controllers.pod_grouper.controller import GrouperRole
-from bayplan.runtime.controllers.scheduler.controller import SchedulerRole
-from bayplan.runtime.core.controller import Role
+from bayplan.runtime.controllers.pod_grouper.controller import PodGrouperController
+from bayplan.runtime.controllers.scheduler.controller import SchedulerController
+from bayplan.runtime.core.controller import Controller
 from bayplan.simulator.core.checkers import belief_is_consistent
 from bayplan.simulator.core.faults import Chances
 from bayplan.simulator.core.fixtures import PLAIN_NODES, PLAIN_PODS
 from bayplan.simulator.core.objects import NAMESPACE
-from bayplan.simulator.core.scheduler_simulation import ANY_PLACE, REST_SECONDS, SchedulingStorm
+from bayplan.simulator.core.scheduler_simulation import ANY_PLACE, REST_SECONDS, SchedulerSimulation
 from bayplan.simulator.core.simulation import EPOCH, NEVER
 from bayplan.simulator.pods.checkers import everybody_is_told
 from bayplan.simulator.pods.gang_view import waits
@@ -33,16 +33,16 @@ from bayplan.simulator.pods.run import (
     WEATHER,
     same_story,
 )
-from bayplan.simulator.subgroups.actors import TreeHands
+from bayplan.simulator.subgroups.actors import SubgroupActors
 from bayplan.simulator.subgroups.checkers import (
-    TreeWatchman,
+    SubgroupChecker,
     groups_are_told,
     nobody_is_stale,
     queues_are_told,
 )
-from bayplan.simulator.subgroups.group_view import Grove, books, groves
-from bayplan.simulator.subgroups.placement_oracle import Ground, has_room
-from bayplan.simulator.subgroups.queue_view import CPU, Books, amounts_of_pod
+from bayplan.simulator.subgroups.group_view import GroupView, books, groves
+from bayplan.simulator.subgroups.placement_oracle import FreeHosts, has_room
+from bayplan.simulator.subgroups.queue_view import CPU, QueueUsageView, amounts_of_pod
 from bayplan.simulator.subgroups.world import trees_world
 from bayplan.state.scheduling.state import SchedulingState
 
@@ -50,7 +50,7 @@ Object = dict[str, Any]
 TOLD = {"pods": PODS_KIND, "groups": wire.POD_GROUPS, "queues": wire.QUEUES}
 
 
-class TreesSimulation(SchedulingStorm):
+class TreesSimulation(SchedulerSimulation):
     """Groups with trees of sub-groups that share nodes by queue, and jobs that are put into groups."""
 
     storm_seconds = 80.0
@@ -64,20 +64,20 @@ class TreesSimulation(SchedulingStorm):
         super().__init__(seed, rng, Random(f"ids {seed}"), weather)
         self.furnish(self.world.nodes, self.world.rules)
         minds = Random(f"minds {seed}")
-        self.hands = TreeHands(self.store, rng, self.world, EPOCH, self.storm_seconds, minds)
+        self.hands = SubgroupActors(self.store, rng, self.world, EPOCH, self.storm_seconds, minds)
         self.kinds = {"nodes": PLAIN_NODES, "pods": PLAIN_PODS, "events": EVENTS} | {
             "queues": names.QUEUE, "groups": names.POD_GROUP, "jobs": resource("Job"),
             "jobsets": resource("JobSet"),
         }  # fmt: skip
         self.kept = tuple(self.kinds)
         self.cast = (self.hands.step, self.crew().step)
-        self.watchman = TreeWatchman(self.world.profile.heal_seconds)
+        self.watchman = SubgroupChecker(self.world.profile.heal_seconds)
         self.changed, self.seen = EPOCH, 0  # when any object did, and what that made of the store
 
-    def roles(self) -> Sequence[Role]:
-        self.scheduler = SchedulerRole(self.world.profile, awaits_grouper=True)
+    def roles(self) -> Sequence[Controller]:
+        self.scheduler = SchedulerController(self.world.profile, awaits_grouper=True)
         self.watchman.restarted()
-        return (self.scheduler, GrouperRole())
+        return (self.scheduler, PodGrouperController())
 
     def mend(self) -> None:
         self.hands.mend()
@@ -116,7 +116,7 @@ class TreesSimulation(SchedulingStorm):
         state = self.scheduler.state
         if not self.may_judge():
             return
-        fresh = SchedulerRole(self.world.profile, awaits_grouper=True)
+        fresh = SchedulerController(self.world.profile, awaits_grouper=True)
         view = self.begin_afresh(fresh)
         yield from same_story(state, fresh.state, promises=self.lost == -NEVER)
         yield from same_shares(state, fresh.state)
@@ -140,7 +140,7 @@ class TreesSimulation(SchedulingStorm):
             nodes = self.listed("nodes")
             if keeper and grove.name != keeper:
                 nodes = [node for node in nodes if node["metadata"]["name"] not in spared]
-            if has_room(grove, Ground.of(nodes, self.listed("pods"))):
+            if has_room(grove, FreeHosts.of(nodes, self.listed("pods"))):
                 yield f"{grove.name} waits, though there is room for all that it needs"
 
     def verdict(self) -> Iterator[str]:
@@ -165,7 +165,7 @@ class TreesSimulation(SchedulingStorm):
         self.report.faults["displaced"] += len(self.watchman.sent)
 
 
-def may_start(grove: Grove, kept: Books) -> bool:
+def may_start(grove: GroupView, kept: QueueUsageView) -> bool:
     """Whether nothing but nodes can be in the way of a group's minima."""
     short = grove.short(grove.standing())
     if not grove.known or grove.flawed or not short:

@@ -11,7 +11,7 @@ from bayplan.dialects.api import Kind
 from bayplan.dialects.kai.api import names
 from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER
 from bayplan.model.profile import Profile
-from bayplan.simulator.core.arrivals import Coming, job_coming, some_arrivals, some_job
+from bayplan.simulator.core.arrivals import TimedObject, job_coming, some_arrivals, some_job
 from bayplan.simulator.core.fixtures import PLAIN_PODS
 from bayplan.simulator.core.objects import BLOCK, NAMESPACE, RACK
 from bayplan.simulator.pods.world import (
@@ -43,7 +43,7 @@ class TreesWorld:
     profile: Profile
     nodes: list[Object]
     rules: list[tuple[Kind, Object]]
-    comings: list[Coming]
+    comings: list[TimedObject]
 
 
 def trees_world(rng: Random, until: float) -> TreesWorld:
@@ -54,8 +54,8 @@ def trees_world(rng: Random, until: float) -> TreesWorld:
     nodes = some_nodes(rng)
     queues, leaves = some_queues(rng, nodes) if rng.random() < 0.75 else ([], ())
     rules += [(names.QUEUE, queue) for queue in queues]
-    comings: list[Coming] = []
-    bring = Planting(rng, leaves, comings)
+    comings: list[TimedObject] = []
+    bring = GroupGenerator(rng, leaves, comings)
     ways = (0.7, "tree", bring.tree), (0.88, "job", bring.job), (1.0, "lone", bring.lone)
     some_arrivals(rng, until, (5, 13), ways)
     profile = some_profile(rng)
@@ -70,10 +70,10 @@ def bond(required: str = "", preferred: str = "") -> Object:
     return {"topologyConstraint": {"topology": HALL, **said}} if said else {}
 
 
-class Planting:
+class GroupGenerator:
     """Makes what people bring: groups with their pods, jobs that are put into groups, and single pods."""
 
-    def __init__(self, rng: Random, queues: Sequence[str], comings: list[Coming]) -> None:
+    def __init__(self, rng: Random, queues: Sequence[str], comings: list[TimedObject]) -> None:
         self.rng, self.queues, self.comings = rng, queues, comings
 
     def tree(self, name: str, when: float) -> None:
@@ -84,7 +84,7 @@ class Planting:
         spec |= self._claim()
         late = rng.choice((0.0, 0.0, rng.uniform(0, 15)))
         meta = {"name": name, "namespace": NAMESPACE}
-        self.comings.append(Coming(when + late, names.POD_GROUP, {"metadata": meta, "spec": spec}))
+        self.comings.append(TimedObject(when + late, names.POD_GROUP, {"metadata": meta, "spec": spec}))
         pod, spread = self._template(name), rng.choice((0.0, 0.0, 3.0, 20.0))
         if rng.random() < 0.06:
             parts["nobody"] = 1
@@ -103,7 +103,7 @@ class Planting:
             made = self._copy(pod, f"{name}-{number}")
             made["metadata"]["labels"] |= self._labels() if ours else {}
             made["spec"]["schedulerName"] = SCHEDULER if ours else OTHER
-            self.comings.append(Coming(when + rng.uniform(0, 3), PLAIN_PODS, made))
+            self.comings.append(TimedObject(when + rng.uniform(0, 3), PLAIN_PODS, made))
 
     def job(self, name: str, when: float) -> None:
         """An indexed Job, mostly in segments, or a JobSet of such."""
@@ -217,7 +217,7 @@ class Planting:
             made["spec"]["containers"] = [worker("3")]
         if self.rng.random() < 0.02:
             made["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
-        self.comings.append(Coming(when, PLAIN_PODS, made))
+        self.comings.append(TimedObject(when, PLAIN_PODS, made))
 
     @staticmethod
     def _copy(pod: Object, name: str) -> Object:

@@ -7,28 +7,28 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from bayplan.model.admission_rejection import Refusal, Remark, Token
+from bayplan.model.admission_rejection import AdmissionReason, AdmissionRejection, AdmissionRemark
 from bayplan.model.change import (
     Change,
     CheckLost,
     CheckSeen,
-    EntranceLost,
-    EntranceSeen,
     FlavorLost,
     FlavorSeen,
     NamespaceLost,
+    NamespaceQueueLost,
+    NamespaceQueueSeen,
     NamespaceSeen,
     QueueLost,
     QueueSeen,
     QuotaNodeLost,
     QuotaNodeSeen,
 )
-from bayplan.model.queued_gang import Demand
-from bayplan.model.quota import Check, Entrance, Flavor, Queue, QuotaNode, Stop, Victims
+from bayplan.model.queued_gang import QueuedGang
+from bayplan.model.quota import Check, Flavor, NamespaceQueue, Queue, QuotaNode, StopPolicy, VictimPolicy
 from bayplan.model.summary import Flaw
 
 
-class Effect(StrEnum):
+class ConfigChange(StrEnum):
     """What a change of the rules means for gangs."""
 
     NONE = "none"
@@ -38,55 +38,57 @@ class Effect(StrEnum):
 
 
 @dataclass(slots=True)
-class Rules:
+class AdmissionConfig:
     """All definitions by name."""
 
     flavors: dict[str, Flavor] = field(default_factory=dict)
     shared: dict[str, QuotaNode] = field(default_factory=dict)
     queues: dict[str, Queue] = field(default_factory=dict)
-    entrances: dict[tuple[str, str], Entrance] = field(default_factory=dict)
+    entrances: dict[tuple[str, str], NamespaceQueue] = field(default_factory=dict)
     checks: dict[str, Check] = field(default_factory=dict)
     namespaces: dict[str, Mapping[str, str]] = field(default_factory=dict)
     on: dict[str, tuple[str, ...]] = field(default_factory=dict)  # queues by topology, once asked for
 
-    def apply(self, change: Change) -> Effect:
+    def apply(self, change: Change) -> ConfigChange:
         """Fold a change in, and say what it means for gangs."""
         effect = self._fold(change)
-        if effect is Effect.ACCOUNTS:
+        if effect is ConfigChange.ACCOUNTS:
             self.on.clear()
         return effect
 
-    def _fold(self, change: Change) -> Effect:
+    def _fold(self, change: Change) -> ConfigChange:
         match change:
             case FlavorSeen(flavor):
-                return _put(self.flavors, flavor.name, flavor, Effect.ACCOUNTS)
+                return _put(self.flavors, flavor.name, flavor, ConfigChange.ACCOUNTS)
             case FlavorLost(name):
-                return _drop(self.flavors, name, Effect.ACCOUNTS)
+                return _drop(self.flavors, name, ConfigChange.ACCOUNTS)
             case QuotaNodeSeen(node):
-                return _put(self.shared, node.name, node, Effect.ACCOUNTS)
+                return _put(self.shared, node.name, node, ConfigChange.ACCOUNTS)
             case QuotaNodeLost(name):
-                return _drop(self.shared, name, Effect.ACCOUNTS)
+                return _drop(self.shared, name, ConfigChange.ACCOUNTS)
             case QueueSeen(queue):
                 known = self.queues.get(queue.name)
                 if known is not None and replace(known, unprotected=queue.unprotected) == queue:
                     self.queues[queue.name] = queue
-                    return Effect.NONE  # its line learns of it
-                return _put(self.queues, queue.name, queue, Effect.ACCOUNTS)
+                    return ConfigChange.NONE  # its line learns of it
+                return _put(self.queues, queue.name, queue, ConfigChange.ACCOUNTS)
             case QueueLost(name):
-                return _drop(self.queues, name, Effect.ACCOUNTS)
-            case EntranceSeen(entrance):
-                return _put(self.entrances, (entrance.namespace, entrance.name), entrance, Effect.WAY_IN)
-            case EntranceLost(namespace, name):
-                return _drop(self.entrances, (namespace, name), Effect.WAY_IN)
+                return _drop(self.queues, name, ConfigChange.ACCOUNTS)
+            case NamespaceQueueSeen(entrance):
+                return _put(
+                    self.entrances, (entrance.namespace, entrance.name), entrance, ConfigChange.WAY_IN
+                )
+            case NamespaceQueueLost(namespace, name):
+                return _drop(self.entrances, (namespace, name), ConfigChange.WAY_IN)
             case CheckSeen(check):
-                return _put(self.checks, check.name, check, Effect.ANSWERS)
+                return _put(self.checks, check.name, check, ConfigChange.ANSWERS)
             case CheckLost(name):
-                return _drop(self.checks, name, Effect.ANSWERS)
+                return _drop(self.checks, name, ConfigChange.ANSWERS)
             case NamespaceSeen(name, labels):
-                return _put(self.namespaces, name, labels, Effect.ANSWERS)
+                return _put(self.namespaces, name, labels, ConfigChange.ANSWERS)
             case NamespaceLost(name):
-                return _drop(self.namespaces, name, Effect.NONE)
-        return Effect.NONE
+                return _drop(self.namespaces, name, ConfigChange.NONE)
+        return ConfigChange.NONE
 
     def flaws(
         self, queue: Queue, topologies: Collection[str], cyclic: Collection[str]
@@ -94,7 +96,7 @@ class Rules:
         """What keeps a queue from working, and the name of what is at fault."""
         if queue.leaving:
             yield Flaw.LEAVING, queue.name
-        if queue.stop is not Stop.OPEN:
+        if queue.stop is not StopPolicy.OPEN:
             yield Flaw.STOPPED, queue.name
         for name in queue.flavors():
             flavor = self.flavors.get(name)
@@ -110,7 +112,7 @@ class Rules:
         if queue.node.parent in cyclic:
             yield Flaw.CYCLE, queue.node.parent
 
-    def topologies_of(self, demand: Demand) -> set[str]:
+    def topologies_of(self, demand: QueuedGang) -> set[str]:
         """Where a gang that has quota stands, or is to stand."""
         given = demand.admission.given if demand.admission is not None else ()
         named = {flavor for part in given for flavor in part.flavors.values()}
@@ -126,18 +128,18 @@ class Rules:
     def may_reclaim(self, queue: str) -> bool:
         """Whether gangs of other queues may have to yield to those of this one."""
         found = self.queues.get(queue)
-        return found is not None and found.preemption.reclaim is not Victims.NEVER
+        return found is not None and found.preemption.reclaim is not VictimPolicy.NEVER
 
-    def queue_of(self, demand: Demand) -> str:
+    def queue_of(self, demand: QueuedGang) -> str:
         """The queue that a gang's entrance leads to, if there is one."""
         entrance = self.entrances.get(demand.entrance)
         return entrance.queue if entrance is not None else ""
 
-    def shape_of(self, demand: Demand, queue: str, rank: Hashable) -> Hashable:
+    def shape_of(self, demand: QueuedGang, queue: str, rank: Hashable) -> Hashable:
         """Gangs of one shape get one answer."""
         found = self.queues.get(queue)
         rules = (found.preemption.within, found.preemption.reclaim) if found is not None else ()
-        by_age = Victims.LOWER_OR_NEWER in rules
+        by_age = VictimPolicy.LOWER_OR_NEWER in rules
         verdicts = tuple((verdict.check, verdict.state) for verdict in demand.verdicts)
         counts = tuple(ask.count for ask in demand.asks)  # fewer if some pods are done
         return (
@@ -145,32 +147,34 @@ class Rules:
             demand.elastic, self.is_shut(demand), rank if by_age or demand.replaces else (),
         )  # fmt: skip
 
-    def is_shut(self, demand: Demand) -> bool:
+    def is_shut(self, demand: QueuedGang) -> bool:
         """Whether a gang's entrance lets nobody in."""
         entrance = self.entrances.get(demand.entrance)
-        return entrance is not None and entrance.stop is not Stop.OPEN
+        return entrance is not None and entrance.stop is not StopPolicy.OPEN
 
-    def barred(self, demand: Demand, queue: str) -> Refusal | None:
+    def barred(self, demand: QueuedGang, queue: str) -> AdmissionRejection | None:
         """Why a gang may not enter a queue at all."""
         entrance, found = self.entrances.get(demand.entrance), self.queues.get(queue)
         if demand.admission is not None:
             return None
         if entrance is not None and self.is_shut(demand):
-            return Refusal(Token.CLOSED, Remark.ENTRANCE_CLOSED, queue=entrance.name)
+            return AdmissionRejection(
+                AdmissionReason.CLOSED, AdmissionRemark.ENTRANCE_CLOSED, queue=entrance.name
+            )
         labels = self.namespaces.get(demand.gang.source.namespace)
         if found is None or labels is None:
             return None
         if found.namespaces is None or not all(r.accepts(labels.get(r.key)) for r in found.namespaces):
-            return Refusal(Token.MISCONFIGURED, Remark.NAMESPACE, queue=queue)
+            return AdmissionRejection(AdmissionReason.MISCONFIGURED, AdmissionRemark.NAMESPACE, queue=queue)
         return None
 
 
-def _put(known: dict[Any, Any], name: object, value: object, effect: Effect) -> Effect:
+def _put(known: dict[Any, Any], name: object, value: object, effect: ConfigChange) -> ConfigChange:
     if known.get(name) == value:
-        return Effect.NONE
+        return ConfigChange.NONE
     known[name] = value
     return effect
 
 
-def _drop(known: dict[Any, Any], name: object, effect: Effect) -> Effect:
-    return Effect.NONE if known.pop(name, None) is None else effect
+def _drop(known: dict[Any, Any], name: object, effect: ConfigChange) -> ConfigChange:
+    return ConfigChange.NONE if known.pop(name, None) is None else effect

@@ -13,25 +13,25 @@ from numpy.typing import NDArray
 
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME, Node
-from bayplan.model.numa import NodeZones, ZoneCare, ZoneWants
+from bayplan.model.numa import NodeZones, NumaRequest, NumaStalenessPolicy
 from bayplan.model.pod import Pod
-from bayplan.placement.cluster.snapshot import Supply
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.numa import reports
-from bayplan.placement.numa.columns import ZoneColumns, changed_rows, narrowed, zone_columns
+from bayplan.placement.numa.columns import NumaColumns, changed_rows, narrowed, zone_columns
 from bayplan.placement.numa.fingerprint import Name
-from bayplan.placement.numa.reports import Belief
-from bayplan.placement.overlay.topology_numa_overlay import Key, Lodger, ZoneStock
-from bayplan.state.admission.usage import Holding
-from bayplan.state.cluster.numa_state import USUAL_CARE, ZoneBook
+from bayplan.placement.numa.reports import NumaView
+from bayplan.placement.overlay.topology_numa_overlay import Key, NumaStock, PendingPods
+from bayplan.state.admission.usage import GangUsage
+from bayplan.state.cluster.numa_state import USUAL_CARE, NumaCache
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Guests:
+class HostPods:
     """So many pods of one pod set that stand on a host, or shall."""
 
     gang: Ref
     pod_set: str
-    wants: ZoneWants
+    wants: NumaRequest
     count: int
     kept: object  # whatever has the ids in the key, so that they stay its own
 
@@ -42,20 +42,20 @@ class _Layout:
 
     nodes: NDArray[np.object_]
     names: list[str]
-    lodgers: dict[int, dict[Key, Lodger]]
-    stock: ZoneStock
+    lodgers: dict[int, dict[Key, PendingPods]]
+    stock: NumaStock
 
 
-class ZoneLodgings:
+class NumaUsage:
     """One book of reports, and who of the admitted gangs lodges on which host."""
 
-    def __init__(self, care: ZoneCare = USUAL_CARE) -> None:
+    def __init__(self, care: NumaStalenessPolicy = USUAL_CARE) -> None:
         self.care = care
         self._begin()
 
     def _begin(self) -> None:
-        self.book = ZoneBook(self.care)
-        self.guests: dict[str, dict[Key, Guests]] = {}  # by host
+        self.book = NumaCache(self.care)
+        self.guests: dict[str, dict[Key, HostPods]] = {}  # by host
         self.stirred: set[str] = set()  # hosts or nodes where that may have changed
         self.layouts: dict[str, _Layout] = {}
 
@@ -66,7 +66,7 @@ class ZoneLodgings:
 
     # ── what happens ───────────────────────────────────────────────────────────────────────────────
 
-    def report(self, report: NodeZones, pods: Iterable[Pod], holdings: Iterable[Holding]) -> bool:
+    def report(self, report: NodeZones, pods: Iterable[Pod], holdings: Iterable[GangUsage]) -> bool:
         """A node reports; the first time, all pods and gangs are taken in. Whether pods may fare better."""
         if not self.active:
             for holding in holdings:
@@ -89,12 +89,12 @@ class ZoneLodgings:
             self.book.came(_ours(pod), assumed=not pod.up)
             self.stirred.add(pod.node)
 
-    def lodge(self, holding: Holding, sign: int) -> None:
+    def lodge(self, holding: GangUsage, sign: int) -> None:
         """A gang stands where its holding says, or leaves."""
         if self.active:
             self._lodge(holding, sign)
 
-    def _lodge(self, holding: Holding, sign: int) -> None:
+    def _lodge(self, holding: GangUsage, sign: int) -> None:
         """In wider domains than hosts nobody knows whose zones it is about."""
         ref = holding.demand.family
         for spot in holding.spots:
@@ -108,7 +108,7 @@ class ZoneLodgings:
                 before = here.pop(key, None)
                 count = sign * share.count + (before.count if before is not None else 0)
                 if count > 0:
-                    here[key] = Guests(ref, spot.pod_set, spot.zones, count, spot)
+                    here[key] = HostPods(ref, spot.pod_set, spot.zones, count, spot)
                 elif not here:
                     del self.guests[host]
 
@@ -127,7 +127,7 @@ class ZoneLodgings:
 
     # ── the view ───────────────────────────────────────────────────────────────────────────────────
 
-    def stocks(self, supplies: Mapping[str, Supply]) -> dict[str, ZoneStock]:
+    def stocks(self, supplies: Mapping[str, CapacitySnapshot]) -> dict[str, NumaStock]:
         """The zones under every topology; nothing if nobody tells of any."""
         if not self.active:
             return {}
@@ -144,7 +144,7 @@ class ZoneLodgings:
         rows = {node.labels.get(HOSTNAME, node.name): row for row, node in enumerate(nodes)}
         rows |= {name: row for row, name in enumerate(names)}
         if before is None or not before.stock.reported.rows:
-            lodgers: dict[int, dict[Key, Lodger]] = {}
+            lodgers: dict[int, dict[Key, PendingPods]] = {}
             now = self._told(nodes, range(len(nodes)), lodgers)
             told = {node.name: found for _, node, found, _ in now if found is not None}
             stale = [node.name for _, node, _, good in now if not good]
@@ -161,11 +161,11 @@ class ZoneLodgings:
             changed = sorted(new | {rows[name] for name in touched if name in rows})
             now = self._told(nodes, changed, lodgers)
             columns = changed_rows(columns, now) if now else columns
-        stock = ZoneStock(columns, lambda: self._whole(nodes), names, lodgers, self.book.seats)
+        stock = NumaStock(columns, lambda: self._whole(nodes), names, lodgers, self.book.seats)
         return _Layout(nodes, names, lodgers, stock)
 
     def _told(
-        self, nodes: NDArray[np.object_], rows: Iterable[int], lodgers: dict[int, dict[Key, Lodger]]
+        self, nodes: NDArray[np.object_], rows: Iterable[int], lodgers: dict[int, dict[Key, PendingPods]]
     ) -> list[tuple[int, Node, NodeZones | None, bool]]:
         """What to make of nodes: row, node, zones, and whether they can be relied on. Lodgers are noted."""
         found = []
@@ -183,11 +183,11 @@ class ZoneLodgings:
             found.append((row, node, *reports.believed(belief, self.book.care)))
         return found
 
-    def _lodging(self, node: Node, belief: Belief) -> tuple[dict[Key, Lodger], set[Name]]:
+    def _lodging(self, node: Node, belief: NumaView) -> tuple[dict[Key, PendingPods], set[Name]]:
         """Who lodges on a node, and which pods are theirs."""
         guests = self.guests.get(node.labels.get(HOSTNAME, node.name), {})
         pods = self.book.pods.get(node.name, {}).values() if guests else ()
-        found: dict[Key, Lodger] = {}
+        found: dict[Key, PendingPods] = {}
         theirs: set[Name] = set()
         for key, guest in guests.items():
             mine = [pod for pod in pods if pod.gang == guest.gang and pod.pod_set in (guest.pod_set, "")]
@@ -195,10 +195,10 @@ class ZoneLodgings:
             theirs |= names.keys()
             counted = {name: pod for name, pod in names.items() if pod.up and name not in belief.reserved}
             running = tuple(sorted(name for name, pod in counted.items() if not pod.over))
-            found[key] = Lodger(guest.wants, max(guest.count - len(counted), 0), running)
+            found[key] = PendingPods(guest.wants, max(guest.count - len(counted), 0), running)
         return found, theirs
 
-    def _whole(self, nodes: NDArray[np.object_]) -> ZoneColumns:
+    def _whole(self, nodes: NDArray[np.object_]) -> NumaColumns:
         """The zones with nobody in them."""
         told = {}
         for node in nodes:

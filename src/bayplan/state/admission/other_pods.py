@@ -14,8 +14,8 @@ from bayplan.model.assignment import Path
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME, PODS
 from bayplan.model.pod import Pod, PodKey
-from bayplan.state.admission.usage import Holding, Holdings
-from bayplan.state.cluster.ledger import Claim, Ledger, Shift
+from bayplan.state.admission.usage import AdmittedUsage, GangUsage
+from bayplan.state.cluster.ledger import Ledger, LedgerEntry, Shift
 
 Levels = tuple[str, ...]
 Slot = tuple[str, Levels, Path]
@@ -23,7 +23,7 @@ Slot = tuple[str, Levels, Path]
 
 
 @dataclass(slots=True)
-class Family:
+class GangVersions:
     """All versions of one gang, the pods that name it, and the slots that those with a holding have."""
 
     versions: dict[Ref, None] = field(default_factory=dict)
@@ -36,14 +36,14 @@ class Family:
     )  # those who came first have the slots
 
 
-class Strangers:
+class UnmanagedPods:
     """Claims of pods on nodes, beside what gangs hold."""
 
-    def __init__(self, holdings: Holdings) -> None:
+    def __init__(self, holdings: AdmittedUsage) -> None:
         self.holdings = holdings
         self.ledger = Ledger()
         self.pods: dict[PodKey, Pod] = {}
-        self.families: dict[Ref, Family] = {}
+        self.families: dict[Ref, GangVersions] = {}
         self.family_of: dict[Ref, Ref] = {}  # of gangs that hold something
         self.on_node: dict[str, dict[PodKey, None]] = {}  # pods that name a gang
 
@@ -61,7 +61,7 @@ class Strangers:
             return shifts + own
         if pod.takes_room:
             self.on_node.setdefault(pod.node, {})[pod.key] = None
-            shifts += self._enter(self.families.setdefault(pod.gang, Family()), pod)
+            shifts += self._enter(self.families.setdefault(pod.gang, GangVersions()), pod)
         return shifts
 
     def gone(self, key: PodKey) -> list[Shift]:
@@ -77,10 +77,10 @@ class Strangers:
             self._forget(pod.gang, family)
         return shifts
 
-    def moved(self, ref: Ref, holding: Holding | None) -> list[Shift]:
+    def moved(self, ref: Ref, holding: GangUsage | None) -> list[Shift]:
         """A gang stands elsewhere than before, or nowhere."""
         name = self.family_of.pop(ref, ref) if holding is None else holding.demand.family
-        family = self.families.setdefault(name, Family())
+        family = self.families.setdefault(name, GangVersions())
         if holding is None:
             family.versions.pop(ref, None)
         else:
@@ -100,7 +100,7 @@ class Strangers:
                     shifts += self._leave(family, key) + self._enter(family, pod)
         return shifts
 
-    def _renewed(self, family: Family) -> list[Shift]:
+    def _renewed(self, family: GangVersions) -> list[Shift]:
         """Work out the slots afresh, and who has them."""
         family.slots, family.each, family.levels = {}, {}, {}
         found = (self.holdings.by_gang.get(ref) for ref in family.versions)
@@ -115,7 +115,7 @@ class Strangers:
         family.pods, family.inside = {}, {}
         return [shift for pod in pods for shift in self._enter(family, pod)]
 
-    def _enter(self, family: Family, pod: Pod) -> list[Shift]:
+    def _enter(self, family: GangVersions, pod: Pod) -> list[Shift]:
         slot = family.pods[pod.key] = self._slot(family, pod)
         if slot is None:
             return self.ledger.hold(_claim(pod))
@@ -124,7 +124,7 @@ class Strangers:
         has_slot = len(inside) <= family.slots[slot]
         return self._settled(pod, family.each[slot] if has_slot else None)
 
-    def _leave(self, family: Family, key: PodKey) -> list[Shift]:
+    def _leave(self, family: GangVersions, key: PodKey) -> list[Shift]:
         """A pod gives its slot to the first that has none."""
         slot = family.pods.pop(key, None)
         if slot is None:
@@ -147,10 +147,10 @@ class Strangers:
             name: more for name, amount in pod.amounts.items() if (more := amount - each.get(name, 0)) > 0
         }
         if beyond:
-            return self.ledger.hold(Claim(pod.key, pod.node, beyond))
+            return self.ledger.hold(LedgerEntry(pod.key, pod.node, beyond))
         return self.ledger.release(pod.key)
 
-    def _slot(self, family: Family, pod: Pod) -> Slot | None:
+    def _slot(self, family: GangVersions, pod: Pod) -> Slot | None:
         """Where a pod stands, if its gang has slots for its pod set there."""
         for pod_set in self._pod_sets(family, pod):
             for levels in family.levels[pod_set]:
@@ -159,7 +159,7 @@ class Strangers:
                     return pod_set, levels, domain
         return None
 
-    def _pod_sets(self, family: Family, pod: Pod) -> Iterator[str]:
+    def _pod_sets(self, family: GangVersions, pod: Pod) -> Iterator[str]:
         """That of the pod; if it does not say, the only one there is."""
         if pod.pod_set in family.levels:
             yield pod.pod_set
@@ -174,7 +174,7 @@ class Strangers:
             return None
         return tuple(node.labels[level] for level in levels)
 
-    def _forget(self, name: Ref, family: Family) -> None:
+    def _forget(self, name: Ref, family: GangVersions) -> None:
         if not family.versions and not family.pods:
             self.families.pop(name, None)
 
@@ -189,8 +189,8 @@ def _weight(pod: Pod) -> tuple[object, ...]:
     return pod.uid, pod.gang, pod.pod_set, pod.node, pod.takes_room, pod.amounts
 
 
-def _claim(pod: Pod) -> Claim:
-    return Claim(pod.key, pod.node, pod.amounts)
+def _claim(pod: Pod) -> LedgerEntry:
+    return LedgerEntry(pod.key, pod.node, pod.amounts)
 
 
 def _drop(index: dict[str, dict[PodKey, None]], name: str, key: PodKey) -> None:

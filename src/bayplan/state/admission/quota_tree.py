@@ -10,7 +10,7 @@ from bayplan.model.quota import Cell, Quota, QuotaNode
 NONE = Quota(0)
 
 
-class Account:
+class QuotaAccount:
     """One node of the quota tree. What its members use beyond what it keeps to itself counts above too."""
 
     __slots__ = ("children", "is_queue", "name", "node", "parent", "subtree", "usage")
@@ -19,8 +19,8 @@ class Account:
         self.name = node.name
         self.node = node
         self.is_queue = is_queue
-        self.parent: Account | None = None
-        self.children: list[Account] = []
+        self.parent: QuotaAccount | None = None
+        self.children: list[QuotaAccount] = []
         self.subtree: dict[Cell, int] = {}  # own and lent by children
         self.usage: dict[Cell, int] = {}
 
@@ -77,20 +77,20 @@ class Account:
         """Whether this much more use would exceed what the subtree brings in itself."""
         return self.subtree.get(cell, 0) < self.usage.get(cell, 0) + more
 
-    def ancestors(self) -> Iterator[Account]:
+    def ancestors(self) -> Iterator[QuotaAccount]:
         """From the parent to the root."""
         above = self.parent
         while above is not None:
             yield above
             above = above.parent
 
-    def root(self) -> Account:
+    def root(self) -> QuotaAccount:
         top = self
         while top.parent is not None:
             top = top.parent
         return top
 
-    def queues(self) -> Iterator[Account]:
+    def queues(self) -> Iterator[QuotaAccount]:
         """Every queue below, or this one."""
         if self.is_queue:
             yield self
@@ -102,16 +102,16 @@ class Account:
         return max((child.height() + 1 for child in self.children), default=0)
 
 
-class Books:
+class QuotaTree:
     """All accounts. Shared nodes and queues have names of their own; neither sees the other's."""
 
     def __init__(self, shared: Iterable[QuotaNode] = (), queues: Iterable[QuotaNode] = ()) -> None:
-        self.queues = {node.name: Account(node, is_queue=True) for node in queues}
-        self.shared = {node.name: Account(node) for node in shared}
+        self.queues = {node.name: QuotaAccount(node, is_queue=True) for node in queues}
+        self.shared = {node.name: QuotaAccount(node) for node in shared}
         for account in [*self.queues.values(), *self.shared.values()]:
             above = account.node.parent
             if above and above not in self.shared:  # named by somebody, described by nobody
-                self.shared[above] = Account(QuotaNode(above))
+                self.shared[above] = QuotaAccount(QuotaNode(above))
         self.cyclic = _cyclic(self.shared)
         for account in [*self.shared.values(), *self.queues.values()]:
             above = account.node.parent
@@ -122,9 +122,9 @@ class Books:
             if account.parent is None:
                 _sum_up(account)
 
-    def copy(self) -> Books:
+    def copy(self) -> QuotaTree:
         """The same accounts to try things on: what they hold is copied, their rules are shared."""
-        made = Books.__new__(Books)
+        made = QuotaTree.__new__(QuotaTree)
         made.cyclic = self.cyclic
         made.queues = {name: _copied(account) for name, account in self.queues.items()}
         made.shared = {name: _copied(account) for name, account in self.shared.items()}
@@ -150,7 +150,7 @@ class Books:
                 account.add(cell, amount) if sign > 0 else account.remove(cell, amount)
 
 
-def share(account: Account) -> tuple[bool, Fraction, Fraction]:
+def share(account: QuotaAccount) -> tuple[bool, Fraction, Fraction]:
     """How far a node is above its own quota, measured by what it could borrow: (infinite, weighted, plain).
 
     The largest ratio of any resource counts; a node of weight 0 that borrows has an infinite share.
@@ -179,13 +179,13 @@ def share(account: Account) -> tuple[bool, Fraction, Fraction]:
     return (False, plain / weight, Fraction(0))
 
 
-def _copied(account: Account) -> Account:
-    made = Account(account.node, account.is_queue)
+def _copied(account: QuotaAccount) -> QuotaAccount:
+    made = QuotaAccount(account.node, account.is_queue)
     made.subtree, made.usage = account.subtree, dict(account.usage)
     return made
 
 
-def _sum_up(account: Account) -> None:
+def _sum_up(account: QuotaAccount) -> None:
     """Count what each node can give, from the leaves up."""
     account.subtree = {cell: quota.nominal for cell, quota in account.node.quotas.items()}
     for child in account.children:
@@ -194,7 +194,7 @@ def _sum_up(account: Account) -> None:
             account.subtree[cell] = account.subtree.get(cell, 0) + amount - child.kept(cell)
 
 
-def _cyclic(shared: Mapping[str, Account]) -> frozenset[str]:
+def _cyclic(shared: Mapping[str, QuotaAccount]) -> frozenset[str]:
     """Nodes that are their own ancestors, or below one that is."""
     sound: set[str] = set()
     bad: set[str] = set()

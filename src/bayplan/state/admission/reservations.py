@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from bayplan.model.assignment import Path
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Plan, reserving
-from bayplan.model.queued_gang import Demand
+from bayplan.model.queued_gang import QueuedGang
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Reservation:
     queued: float
     domain: Path
 
-    def binds(self, other: Demand) -> bool:
+    def binds(self, other: QueuedGang) -> bool:
         """Whether another gang has to keep out: not if it is more important, or waits longer."""
         if other.gang.source == self.owner or other.admission is not None:
             return False

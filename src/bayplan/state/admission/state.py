@@ -7,37 +7,44 @@ from dataclasses import replace
 
 from bayplan.model.change import (
     Change,
-    DemandLost,
-    DemandSeen,
-    EntranceLost,
-    EntranceSeen,
+    NamespaceQueueLost,
+    NamespaceQueueSeen,
     NodeLost,
     NodeSeen,
+    NumaReportLost,
+    NumaReportSeen,
     PodLost,
     PodSeen,
+    QueuedGangLost,
+    QueuedGangSeen,
     QueueLost,
     QueueSeen,
     Started,
     TopologyLost,
     TopologySeen,
-    ZonesLost,
-    ZonesSeen,
 )
 from bayplan.model.gang import Ref
 from bayplan.model.node import Node, Topology
-from bayplan.model.numa import ZoneCare
-from bayplan.model.plan import Admit, Again, Decline, Evict, Plan
+from bayplan.model.numa import NumaStalenessPolicy
+from bayplan.model.plan import Admit, EvictGang, Plan, ReportNotAdmitted, Requeue
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.queued_gang import Admission, Demand
-from bayplan.model.quota import Entrance, Queue
+from bayplan.model.queued_gang import Admission, QueuedGang
+from bayplan.model.quota import NamespaceQueue, Queue
 from bayplan.model.summary import Flaw
-from bayplan.state.admission.config import Effect, Rules
-from bayplan.state.admission.numa_usage import ZoneLodgings
-from bayplan.state.admission.other_pods import Strangers
-from bayplan.state.admission.queues import BACKOFF_FIRST, BACKOFF_MAX, NEVER, Lines, Place, Standing
+from bayplan.state.admission.config import AdmissionConfig, ConfigChange
+from bayplan.state.admission.numa_usage import NumaUsage
+from bayplan.state.admission.other_pods import UnmanagedPods
+from bayplan.state.admission.queues import (
+    BACKOFF_FIRST,
+    BACKOFF_MAX,
+    NEVER,
+    PendingQueues,
+    QueueEntry,
+    QueueEntryState,
+)
 from bayplan.state.admission.reservations import Reservations
-from bayplan.state.admission.snapshot import AdmissionSnapshot, Failed, Head, heads_of
-from bayplan.state.admission.usage import Holding, Holdings, holding_of
+from bayplan.state.admission.snapshot import AdmissionSnapshot, Failed, QueueHead, heads_of
+from bayplan.state.admission.usage import AdmittedUsage, GangUsage, holding_of
 from bayplan.state.cluster.ledger import Shift
 from bayplan.state.cluster.numa_state import USUAL_CARE
 
@@ -47,18 +54,18 @@ ASSUMED_SECONDS = 60.0
 class AdmissionState:
     """Folds changes; hands out heads and snapshots; believes plans until the API says otherwise."""
 
-    def __init__(self, zone_care: ZoneCare = USUAL_CARE) -> None:
+    def __init__(self, zone_care: NumaStalenessPolicy = USUAL_CARE) -> None:
         self.zone_care = zone_care
         self.forget()
 
     def forget(self) -> None:
         """Know nothing, as at the start."""
-        self.rules = Rules()
-        self.zones = ZoneLodgings(self.zone_care)
-        self.holdings = Holdings(watcher=self.zones.lodge)
-        self.strangers = Strangers(self.holdings)
+        self.rules = AdmissionConfig()
+        self.zones = NumaUsage(self.zone_care)
+        self.holdings = AdmittedUsage(watcher=self.zones.lodge)
+        self.strangers = UnmanagedPods(self.holdings)
         self.ledger = self.strangers.ledger
-        self.lines = Lines()
+        self.lines = PendingQueues()
         self.reservations = Reservations()
         self.assumed: dict[Ref, Admission] = {}
         self.leaving: set[Ref] = set()  # told to leave; the API does not say so yet
@@ -83,15 +90,15 @@ class AdmissionState:
                 self._pod(pod.key, pod)
             case PodLost(key):
                 self._pod(key, None)
-            case ZonesSeen(report):
+            case NumaReportSeen(report):
                 pods, holdings = self.strangers.pods.values(), self.holdings.by_gang.values()
                 better = self.zones.report(report, pods, holdings)
                 self._wake_topologies(self.holdings.clusters if better else ())
-            case ZonesLost(name):
+            case NumaReportLost(name):
                 self._wake_topologies(self.holdings.clusters if self.zones.silent(name) else ())
-            case DemandSeen(demand):
+            case QueuedGangSeen(demand):
                 self._demand_seen(demand)
-            case DemandLost(ref):
+            case QueuedGangLost(ref):
                 self._demand_lost(ref)
             case _:
                 self._rule_changed(change)
@@ -103,16 +110,16 @@ class AdmissionState:
                 line = self.lines.line(queue.name)
                 line.strict = queue.strict
                 line.hold(queue.unprotected)
-                if effect is not Effect.NONE:
+                if effect is not ConfigChange.NONE:
                     self._stand_again(lambda standing: standing.queue == queue.name)
             case QueueLost(name):
                 self.lines.line(name).hold(False)  # its gangs are told that it is missing
-            case EntranceSeen(Entrance(namespace, name)) | EntranceLost(namespace, name):
-                if effect is not Effect.NONE:
+            case NamespaceQueueSeen(NamespaceQueue(namespace, name)) | NamespaceQueueLost(namespace, name):
+                if effect is not ConfigChange.NONE:
                     self._stand_again(lambda standing: standing.demand.entrance == (namespace, name))
-        if effect is Effect.ACCOUNTS:
+        if effect is ConfigChange.ACCOUNTS:
             self._rules_changed()
-        elif effect is not Effect.NONE:
+        elif effect is not ConfigChange.NONE:
             self._wake_all()
 
     def apply_all(self, changes: Iterable[Change]) -> None:
@@ -153,13 +160,13 @@ class AdmissionState:
     def _shift(self, shifts: Iterable[Shift]) -> None:
         self._wake_topologies(self.holdings.shift(shifts))
 
-    def _demand_seen(self, demand: Demand) -> None:
+    def _demand_seen(self, demand: QueuedGang) -> None:
         standing = self.lines.standings.get(ref := demand.gang.source)
         if standing is not None and standing.demand.gang.uid != demand.gang.uid:
             self._demand_lost(ref)
             standing = None
         if standing is None:
-            standing = self.lines.standings[ref] = Standing(demand)
+            standing = self.lines.standings[ref] = QueueEntry(demand)
         rank, before, standing.demand = standing.rank, standing.demand, demand
         standing.put_in_order()
         if standing.rank != rank:
@@ -181,12 +188,12 @@ class AdmissionState:
         self.leaving.discard(ref)
         self._release(ref)
         if standing is not None:
-            waited = standing.place is Place.WAITING
-            self.lines.move(standing, Place.OUT)
+            waited = standing.place is QueueEntryState.WAITING
+            self.lines.move(standing, QueueEntryState.OUT)
             if waited:
                 self._make_way(standing.queue, standing)
 
-    def _hold(self, standing: Standing) -> None:
+    def _hold(self, standing: QueueEntry) -> None:
         """Account for what a gang has, or is about to get."""
         demand, ref = standing.demand, standing.demand.gang.source
         admission = self.assumed.get(ref) or demand.admission
@@ -213,21 +220,21 @@ class AdmissionState:
             self._shift(self.strangers.moved(ref, None))
             self._wake_beside(holding)
 
-    def _stand(self, standing: Standing) -> None:
+    def _stand(self, standing: QueueEntry) -> None:
         """Put a gang where its demand says it belongs. Others need not wait for one that gave up."""
         queue, place = self.lines.stir(standing.queue), standing.place
         self._put(standing)
-        if place is Place.WAITING and (standing.place is not place or standing.queue != queue):
+        if place is QueueEntryState.WAITING and (standing.place is not place or standing.queue != queue):
             self._make_way(queue, standing)
 
-    def _make_way(self, queue: str, standing: Standing) -> None:
+    def _make_way(self, queue: str, standing: QueueEntry) -> None:
         """A gang waits there no more: what was kept for its sake may do for others."""
         kept = self.reservations.drop(standing.demand.gang.source)
         if self.lines.give_up_turn(queue, standing) or self.lines.crowded or kept:
             self.lines.crowded = False
             self._wake_all()
 
-    def _put(self, standing: Standing) -> None:
+    def _put(self, standing: QueueEntry) -> None:
         """What is under way is left alone."""
         demand, ref = standing.demand, standing.demand.gang.source
         standing.queue = self.rules.queue_of(demand)
@@ -235,26 +242,26 @@ class AdmissionState:
             return
         if demand.admission is not None:
             if demand.places_pending and ref not in self.leaving:
-                if standing.place is not Place.PLACING:
+                if standing.place is not QueueEntryState.PLACING:
                     standing.tries = 0
-                    self.lines.move(standing, Place.PLACING, 0.0)
+                    self.lines.move(standing, QueueEntryState.PLACING, 0.0)
             else:
-                self.lines.move(standing, Place.HOLDING)
+                self.lines.move(standing, QueueEntryState.HOLDING)
             return
         if not demand.active or not standing.queue:
-            self.lines.move(standing, Place.OUT)
+            self.lines.move(standing, QueueEntryState.OUT)
             return
         shape = self.rules.shape_of(demand, standing.queue, standing.rank)
-        if standing.place is Place.WAITING and shape == standing.shape:
+        if standing.place is QueueEntryState.WAITING and shape == standing.shape:
             return
         standing.shape = shape
-        standing.place = Place.OUT
+        standing.place = QueueEntryState.OUT
         if demand.not_before > 0:
-            self.lines.move(standing, Place.BACKOFF, demand.not_before)
+            self.lines.move(standing, QueueEntryState.BACKOFF, demand.not_before)
         else:
-            self.lines.move(standing, Place.WAITING)
+            self.lines.move(standing, QueueEntryState.WAITING)
 
-    def _stand_again(self, concerns: Callable[[Standing], bool]) -> None:
+    def _stand_again(self, concerns: Callable[[QueueEntry], bool]) -> None:
         for standing in list(self.lines.standings.values()):
             if concerns(standing):
                 standing.shape = None
@@ -271,7 +278,7 @@ class AdmissionState:
         for name in (name for topology in gained for name in self.rules.queues_on(topology)):
             self.lines.wake(name, room=True)
 
-    def _wake_beside(self, holding: Holding) -> None:
+    def _wake_beside(self, holding: GangUsage) -> None:
         """Quota came back in one tree, and room in the topologies where the gang stood."""
         account = self.holdings.books().queues.get(holding.queue)
         if account is not None:
@@ -281,7 +288,7 @@ class AdmissionState:
 
     def heads(
         self, now: float, failed: Failed | None = None, unread: Callable[[Ref], bool] = lambda _: False
-    ) -> list[Head]:
+    ) -> list[QueueHead]:
         """The gangs to decide on now: those that wait for a place, and the first of every line."""
         for standing in self.lines.due(now):
             self._come_due(standing, now, unread)
@@ -290,18 +297,18 @@ class AdmissionState:
             self._wake_topologies(self.holdings.clusters)
         return heads_of(self.rules, self.lines, now, failed)
 
-    def _come_due(self, standing: Standing, now: float, unread: Callable[[Ref], bool]) -> None:
+    def _come_due(self, standing: QueueEntry, now: float, unread: Callable[[Ref], bool]) -> None:
         ref = standing.demand.gang.source
         match standing.place:
-            case Place.BACKOFF:
+            case QueueEntryState.BACKOFF:
                 standing.shape = self.rules.shape_of(standing.demand, standing.queue, standing.rank)
-                self.lines.move(standing, Place.WAITING)
-            case Place.COMMITTED if unread(ref):  # its newest version may say that it is admitted
-                self.lines.move(standing, Place.COMMITTED, now + ASSUMED_SECONDS)
-            case Place.COMMITTED:  # nobody ever said how the write ended
+                self.lines.move(standing, QueueEntryState.WAITING)
+            case QueueEntryState.COMMITTED if unread(ref):  # its newest version may say that it is admitted
+                self.lines.move(standing, QueueEntryState.COMMITTED, now + ASSUMED_SECONDS)
+            case QueueEntryState.COMMITTED:  # nobody ever said how the write ended
                 self.admission_failed(ref, now)
 
-    def snapshot(self, heads: Iterable[Head]) -> AdmissionSnapshot:
+    def snapshot(self, heads: Iterable[QueueHead]) -> AdmissionSnapshot:
         """A frozen view for deciding on these gangs."""
         supplies = self.holdings.supplies()
         return AdmissionSnapshot(
@@ -331,21 +338,21 @@ class AdmissionState:
 
     def assume(self, plan: Plan, now: float) -> None:
         """Believe the plan until its writes end or the API says otherwise."""
-        overtaken: list[Standing] = []
+        overtaken: list[QueueEntry] = []
         for action in plan.actions:
             match action:
                 case Admit():
                     self._assume_admitted(action, now)
-                case Evict():
+                case EvictGang():
                     self._assume_leaving(action.gang)
-                case Decline():
+                case ReportNotAdmitted():
                     standing = self.lines.standings.get(action.gang)
                     if standing is not None:
                         self.generation += self.lines.decline(standing, action, now)
-                        overtaken += [standing] if action.again is Again.AT_ONCE else []
+                        overtaken += [standing] if action.again is Requeue.AT_ONCE else []
         for standing in overtaken:
             self.generation += self.lines.put_off(standing, self.generation)
-        outrun = [a.demand for a in plan.actions if isinstance(a, Decline) and a.outrun]
+        outrun = [a.demand for a in plan.actions if isinstance(a, ReportNotAdmitted) and a.outrun]
         for queue in filter(self.rules.may_reclaim, map(self.rules.queue_of, outrun)):
             self.lines.wake(queue)  # it may displace those who took its place
         if self.reservations.fold(plan):
@@ -359,7 +366,7 @@ class AdmissionState:
         self.assumed[action.gang] = action.admission
         standing.progress, standing.tries, standing.told = (), 0, None
         self._hold(standing)
-        self.lines.move(standing, Place.COMMITTED, now + ASSUMED_SECONDS)
+        self.lines.move(standing, QueueEntryState.COMMITTED, now + ASSUMED_SECONDS)
         self._make_way(standing.queue, standing)
 
     def _assume_leaving(self, ref: Ref) -> None:
@@ -368,8 +375,8 @@ class AdmissionState:
             self.generation += 1
             self.leaving.add(ref)
             self._hold(standing)
-            if standing.place is Place.PLACING:
-                self.lines.move(standing, Place.HOLDING)
+            if standing.place is QueueEntryState.PLACING:
+                self.lines.move(standing, QueueEntryState.HOLDING)
 
     def admission_failed(self, ref: Ref, now: float) -> None:
         """The write of an admission did not happen: give back what was assumed and try again later."""
@@ -382,7 +389,7 @@ class AdmissionState:
             self._stand(standing)
         else:
             self.leaving.discard(ref)
-            self.lines.back_off(standing, Place.BACKOFF, now, BACKOFF_FIRST, BACKOFF_MAX)
+            self.lines.back_off(standing, QueueEntryState.BACKOFF, now, BACKOFF_FIRST, BACKOFF_MAX)
 
     def eviction_failed(self, ref: Ref) -> None:
         """The write of an eviction did not happen: the gang may be chosen again."""

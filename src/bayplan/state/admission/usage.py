@@ -6,30 +6,30 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from bayplan.model.assignment import Assignment, Path, Share
+from bayplan.model.assignment import Assignment, DomainAssignment, Path
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
-from bayplan.model.numa import ZoneWants
-from bayplan.model.queued_gang import Admission, Demand
+from bayplan.model.numa import NumaRequest
+from bayplan.model.queued_gang import Admission, QueuedGang
 from bayplan.model.quota import Cell, Flavor, Queue, QuotaNode
-from bayplan.placement.cluster.snapshot import Supply
-from bayplan.placement.overlay.topology_overlay import Known
-from bayplan.state.admission.quota_tree import Books
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
+from bayplan.placement.overlay.topology_overlay import KnownRows
+from bayplan.state.admission.quota_tree import QuotaTree
 from bayplan.state.cluster.ledger import Shift
-from bayplan.state.cluster.topology_state import Cluster
+from bayplan.state.cluster.topology_state import TopologyState
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Spot:
+class PlacedPods:
     """Pods of a shape that stand, or shall stand, where an assignment says."""
 
     flavor: str
     place: Assignment
     requests: Mapping[str, int]
-    zones: ZoneWants | None = None
+    zones: NumaRequest | None = None
     pod_set: str = ""
 
-    def amounts(self, share: Share) -> dict[str, int]:
+    def amounts(self, share: DomainAssignment) -> dict[str, int]:
         """What the pods of one share take."""
         found = {what: each * share.count for what, each in self.requests.items()}
         found[PODS] = found.get(PODS, 0) + share.count
@@ -37,23 +37,25 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Holding:
+class GangUsage:
     """What one gang holds."""
 
-    demand: Demand
+    demand: QueuedGang
     queue: str
     quota: Mapping[Cell, int]
-    spots: tuple[Spot, ...]
+    spots: tuple[PlacedPods, ...]
     before: Admission | None = None  # with the places that it leaves, once that is written
 
 
-def holding_of(demand: Demand, flavors: Mapping[str, Flavor], before: Admission | None = None) -> Holding:
+def holding_of(
+    demand: QueuedGang, flavors: Mapping[str, Flavor], before: Admission | None = None
+) -> GangUsage:
     """What an admitted gang holds; places that it is about to leave are its own until it has left them."""
     assert demand.admission is not None
     spots = [*_spots(demand, flavors)]
     if before is not None:
         spots += _spots(replace(demand, admission=_only_in(before, demand.admission)), flavors)
-    return Holding(demand, demand.admission.queue, demand.admission.usage(), tuple(spots), before)
+    return GangUsage(demand, demand.admission.queue, demand.admission.usage(), tuple(spots), before)
 
 
 def _only_in(before: Admission, after: Admission) -> Admission:
@@ -75,7 +77,7 @@ def _without(place: Assignment, other: Assignment | None) -> Assignment:
     return replace(place, shares=tuple(share for share in left if share.count))
 
 
-def _spots(demand: Demand, flavors: Mapping[str, Flavor]) -> Iterator[Spot]:
+def _spots(demand: QueuedGang, flavors: Mapping[str, Flavor]) -> Iterator[PlacedPods]:
     """Where its pods stand. A flavor that is gone still tells them apart from others."""
     assert demand.admission is not None
     shapes = {pod_set.name: pod_set for pod_set in demand.gang.root.pod_sets()}
@@ -85,41 +87,41 @@ def _spots(demand: Demand, flavors: Mapping[str, Flavor]) -> Iterator[Spot]:
         named = sorted(set(given.flavors.values()))
         found = [name for name in named if name in flavors and flavors[name].topology] or named or [""]
         shape = shapes[given.name]
-        yield Spot(found[0], given.place, shape.requests, shape.zones, shape.name)
+        yield PlacedPods(found[0], given.place, shape.requests, shape.zones, shape.name)
 
 
-def _earlier(demand: Demand) -> Ref | None:
+def _earlier(demand: QueuedGang) -> Ref | None:
     """The version of a gang that this one replaces."""
     return replace(demand.gang.source, name=demand.replaces) if demand.replaces else None
 
 
 @dataclass(slots=True)
-class Holdings:
+class AdmittedUsage:
     """Claims of admitted gangs. Whoever stands on a host takes room there under every topology."""
 
-    by_gang: dict[Ref, Holding] = field(default_factory=dict)
-    by_queue: dict[str, dict[Ref, Demand]] = field(default_factory=dict)
-    covered: dict[Ref, Holding] = field(default_factory=dict)  # contained in that of a later version
+    by_gang: dict[Ref, GangUsage] = field(default_factory=dict)
+    by_queue: dict[str, dict[Ref, QueuedGang]] = field(default_factory=dict)
+    covered: dict[Ref, GangUsage] = field(default_factory=dict)  # contained in that of a later version
     heirs: dict[Ref, Ref] = field(default_factory=dict)  # of earlier versions: the later one that holds
-    clusters: dict[str, Cluster] = field(default_factory=dict)
+    clusters: dict[str, TopologyState] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     hosts: dict[str, str] = field(default_factory=dict)  # host label → node
     flavors: Mapping[str, Flavor] = field(default_factory=dict)
     shared: tuple[QuotaNode, ...] = ()
     queues: tuple[Queue, ...] = ()
-    made: Books | None = None
-    known: Known = field(default_factory=Known)
-    watcher: Callable[[Holding, int], None] | None = None  # hears who takes room (1), and who leaves (-1)
+    made: QuotaTree | None = None
+    known: KnownRows = field(default_factory=KnownRows)
+    watcher: Callable[[GangUsage, int], None] | None = None  # hears who takes room (1), and who leaves (-1)
 
-    def books(self) -> Books:
+    def books(self) -> QuotaTree:
         """The accounts, made anew after the rules changed."""
         if self.made is None:
-            self.made = Books(self.shared, (queue.node for queue in self.queues))
+            self.made = QuotaTree(self.shared, (queue.node for queue in self.queues))
             for holding in self.by_gang.values():
                 self.made.use(holding.queue, holding.quota)
         return self.made
 
-    def supplies(self) -> dict[str, Supply]:
+    def supplies(self) -> dict[str, CapacitySnapshot]:
         return {name: cluster.snapshot() for name, cluster in self.clusters.items()}
 
     def set_rules(
@@ -144,7 +146,7 @@ class Holdings:
             return self.clusters.pop(name, None) is not None
         if known is not None and known.topology == topology:
             return False
-        cluster = self.clusters[name] = Cluster(topology)
+        cluster = self.clusters[name] = TopologyState(topology)
         for node, amounts in used.items():
             cluster.use_node(node, amounts)
         cluster.load(self.nodes.values())
@@ -215,7 +217,7 @@ class Holdings:
                 cluster.use_node(shift.node, shift.amounts, shift.sign)
         return list(self.clusters) if gained else []
 
-    def take(self, holding: Holding) -> None:
+    def take(self, holding: GangUsage) -> None:
         """A gang holds something from now on; what an earlier version of it held is part of that."""
         ref, earlier = holding.demand.gang.source, _earlier(holding.demand)
         assert ref not in self.by_gang, ref
@@ -232,7 +234,7 @@ class Holdings:
             self.made.use(holding.queue, holding.quota)
         self._occupy(holding, 1)
 
-    def give_back(self, ref: Ref) -> Holding | None:
+    def give_back(self, ref: Ref) -> GangUsage | None:
         """A gang holds nothing any more; an earlier version of it that is still there holds its own again."""
         covered, holding = self.covered.pop(ref, None), self._drop(ref)
         gone = holding or covered
@@ -241,7 +243,7 @@ class Holdings:
             self.take(holding_of(self.covered.pop(earlier).demand, self.flavors))
         return holding
 
-    def _drop(self, ref: Ref) -> Holding | None:
+    def _drop(self, ref: Ref) -> GangUsage | None:
         holding = self.by_gang.pop(ref, None)
         if holding is None:
             return None
@@ -254,11 +256,11 @@ class Holdings:
         self._occupy(holding, -1)
         return holding
 
-    def topologies_of(self, holding: Holding) -> set[str]:
+    def topologies_of(self, holding: GangUsage) -> set[str]:
         """Where a gang's going makes room."""
         return {name for spot in holding.spots for name, _ in self._under(spot)}
 
-    def _under(self, spot: Spot) -> Iterator[tuple[str, Cluster]]:
+    def _under(self, spot: PlacedPods) -> Iterator[tuple[str, TopologyState]]:
         """The topologies in which pods on a spot take room: their own, and all that know the host.
 
         If the flavor is gone, or has lost its topology, the levels tell where the place was found.
@@ -270,7 +272,7 @@ class Holdings:
             if on_host or (name == (own or name) and cluster.topology.levels == spot.place.levels):
                 yield name, cluster
 
-    def _occupy(self, holding: Holding, sign: int, only: str = "") -> None:
+    def _occupy(self, holding: GangUsage, sign: int, only: str = "") -> None:
         if self.watcher is not None and not only:
             self.watcher(holding, sign)
         for spot in holding.spots:

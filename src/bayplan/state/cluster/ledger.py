@@ -9,7 +9,7 @@ from bayplan.model.pod import PodKey
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class LedgerEntry:
     """A pod's hold on a node: assumed when decided, firm once the pod is seen there."""
 
     owner: PodKey
@@ -31,9 +31,9 @@ class Ledger:
     """Claims by owner. Every change says what it means for the room on nodes."""
 
     def __init__(self) -> None:
-        self.claims: dict[PodKey, Claim] = {}
+        self.claims: dict[PodKey, LedgerEntry] = {}
 
-    def hold(self, claim: Claim) -> list[Shift]:
+    def hold(self, claim: LedgerEntry) -> list[Shift]:
         """Make or renew a claim; a firm one takes over the assumed one of the same pod."""
         before = self.claims.get(claim.owner)
         self.claims[claim.owner] = claim

@@ -7,57 +7,57 @@ from collections.abc import Iterable
 import numpy as np
 
 from bayplan.model.node import HOSTNAME, LEVELS_MAX, Node, Topology
-from bayplan.placement.cluster.counters import Slots
+from bayplan.placement.cluster.counters import NodeIds
 from bayplan.placement.cluster.node_index import (
-    Ground,
-    Land,
+    NodeIndex,
+    NodeSnapshot,
     allocatable_of,
     land_of,
     land_with,
     land_without,
     relaid,
 )
-from bayplan.placement.cluster.snapshot import Supply
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.cluster.topology_tree import Ints
-from bayplan.state.cluster.topology_state import Cluster
+from bayplan.state.cluster.topology_state import TopologyState
 
 FLAT = Topology("", (HOSTNAME,))
 
 
-def cluster_of(topology: Topology) -> Cluster:
+def cluster_of(topology: Topology) -> TopologyState:
     """Pods are bound to hosts, so every topology is continued down to them."""
     if topology.ends_at_host or len(topology.levels) >= LEVELS_MAX:
-        return Cluster(Topology(topology.name, topology.levels))
-    return Cluster(Topology(topology.name, (*topology.levels, HOSTNAME)), hosts_by_name=True)
+        return TopologyState(Topology(topology.name, topology.levels))
+    return TopologyState(Topology(topology.name, (*topology.levels, HOSTNAME)), hosts_by_name=True)
 
 
-class Flat:
+class NodeState:
     """The cluster without levels. Land and allocatable amounts follow its rows, change by change.
 
     Nodes are changed here; what is used on them may be changed in the cluster itself.
     """
 
-    def __init__(self, slots: Slots) -> None:
-        self.cluster = Cluster(FLAT, hosts_by_name=True)
+    def __init__(self, slots: NodeIds) -> None:
+        self.cluster = TopologyState(FLAT, hosts_by_name=True)
         self.slots = slots
         slots.users.append(self.cluster.nodes.__contains__)
-        self._land: Land | None = None
+        self._land: NodeIndex | None = None
         self._allocatable: Ints | None = None
-        self._view: tuple[Supply, Ground] | None = None
+        self._view: tuple[CapacitySnapshot, NodeSnapshot] | None = None
         self._viewed = -1  # the version of the cluster that the view shows
 
-    def view(self) -> tuple[Supply, Ground]:
+    def view(self) -> tuple[CapacitySnapshot, NodeSnapshot]:
         """Room and nodes as they are now, row by row the same; the same objects until something changes."""
         self.cluster.settle()
         if self._view is None or self._viewed != self.cluster.version:
             supply = self.cluster.snapshot()
             if self._allocatable is None:
                 self._allocatable = allocatable_of(self.cluster.table, self.cluster.resources)
-            self._view = supply, Ground(self.land(), supply.resources, supply.free, self._allocatable)
+            self._view = supply, NodeSnapshot(self.land(), supply.resources, supply.free, self._allocatable)
             self._viewed = self.cluster.version
         return self._view
 
-    def land(self) -> Land:
+    def land(self) -> NodeIndex:
         """The nodes; the same object until one of them changes in more than amounts."""
         self.cluster.settle()
         if self._land is None:

@@ -6,21 +6,21 @@ from collections.abc import Iterable, Mapping
 
 from bayplan.model.node import Node, Topology
 from bayplan.model.pod import PodKey
-from bayplan.placement.cluster.counters import Slots
+from bayplan.placement.cluster.counters import NodeIds
 from bayplan.placement.cluster.images import ImageIndex
-from bayplan.state.cluster.ledger import Claim, Ledger, Shift
-from bayplan.state.cluster.node_state import FLAT, Flat, cluster_of
-from bayplan.state.cluster.topology_state import Cluster
+from bayplan.state.cluster.ledger import Ledger, LedgerEntry, Shift
+from bayplan.state.cluster.node_state import FLAT, NodeState, cluster_of
+from bayplan.state.cluster.topology_state import TopologyState
 
 
 class NodeStore:
     """One view of all nodes per topology; every claim in the ledger counts in each of them."""
 
-    def __init__(self, slots: Slots) -> None:
+    def __init__(self, slots: NodeIds) -> None:
         self.by_name: dict[str, Node] = {}
         self.images = ImageIndex(slots)
-        self.flat = Flat(slots)
-        self.clusters: dict[str, Cluster] = {FLAT.name: self.flat.cluster}
+        self.flat = NodeState(slots)
+        self.clusters: dict[str, TopologyState] = {FLAT.name: self.flat.cluster}
         self.ledger = Ledger()
 
     def load(self, fresh: Mapping[str, Node]) -> None:
@@ -66,7 +66,7 @@ class NodeStore:
         if name != FLAT.name:
             self.clusters.pop(name, None)
 
-    def hold(self, claim: Claim) -> bool:
+    def hold(self, claim: LedgerEntry) -> bool:
         """A pod uses capacity of a node. Whether capacity became free: it used more, or another node."""
         return self._shift(self.ledger.hold(claim))
 
@@ -74,7 +74,7 @@ class NodeStore:
         """A pod uses no capacity any more. Whether it used any."""
         return self._shift(self.ledger.release(key))
 
-    def _with_levels(self) -> list[Cluster]:
+    def _with_levels(self) -> list[TopologyState]:
         """All but the view by name, whose columns follow the changes of nodes as well."""
         return [cluster for name, cluster in self.clusters.items() if name != FLAT.name]
 

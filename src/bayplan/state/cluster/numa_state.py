@@ -11,38 +11,38 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bayplan.model.numa import Caution, NodeZones, Service, ZoneCare, ZoneWants
+from bayplan.model.numa import NodeZones, NumaRequest, NumaStalenessPolicy, OverReserve, QosClass
 from bayplan.model.pod import Pod, PodKey
 from bayplan.placement.numa import reports
-from bayplan.placement.numa.columns import ZoneColumns, changed_rows, narrowed, zone_columns
+from bayplan.placement.numa.columns import NumaColumns, changed_rows, narrowed, zone_columns
 from bayplan.placement.numa.evictions import Seats
-from bayplan.placement.numa.releases import Gifts
-from bayplan.placement.numa.reports import Belief, RunningPod
-from bayplan.placement.numa.snapshot import ZoneGround
+from bayplan.placement.numa.releases import NumaReleases
+from bayplan.placement.numa.reports import NumaView, RunningPod
+from bayplan.placement.numa.snapshot import NumaSnapshot
 
-NOTHING = ZoneWants(Service.BEST_EFFORT, ())
+NOTHING = NumaRequest(QosClass.BEST_EFFORT, ())
 CHECKED_MAX = 256  # nodes in doubt that are looked at in one go
 NEVER = float("inf")
-USUAL_CARE = ZoneCare(caution=Caution.RESERVE, period=1.0)
+USUAL_CARE = NumaStalenessPolicy(caution=OverReserve.RESERVE, period=1.0)
 
 
-class ZoneBook:
+class NumaCache:
     """One belief per node that reports zones."""
 
-    def __init__(self, care: ZoneCare = USUAL_CARE) -> None:
+    def __init__(self, care: NumaStalenessPolicy = USUAL_CARE) -> None:
         self.care = care
         self.heard: dict[str, NodeZones] = {}  # the newest report of each node
-        self.beliefs: dict[str, Belief] = {}
+        self.beliefs: dict[str, NumaView] = {}
         self.pods: dict[str, dict[PodKey, Pod]] = {}  # by node, once any reports
         self.checks: dict[str, None] = {}  # nodes whose newest report may have caught up
         self.checked_at = -NEVER
         self.touched: set[str] = set()  # nodes that look different since the columns were made
         self._names: list[str] = []
         self._nodes: object = None
-        self._columns: ZoneColumns | None = None
+        self._columns: NumaColumns | None = None
         self._believed: dict[str, NodeZones] = {}
         self._seats: dict[str, Seats | None] = {}  # of nodes where nothing changed since they were asked for
-        self._gifts = Gifts()  # the same
+        self._gifts = NumaReleases()  # the same
 
     @property
     def active(self) -> bool:
@@ -56,7 +56,7 @@ class ZoneBook:
         if not self.active:
             for pod in pods:
                 self.pods.setdefault(pod.node, {})[pod.key] = pod
-            self._seats, self._gifts = {}, Gifts()
+            self._seats, self._gifts = {}, NumaReleases()
         node, before = report.node, self.heard.get(report.node)
         if before == report:
             return False
@@ -64,7 +64,7 @@ class ZoneBook:
         belief = self.beliefs.get(node)
         if belief is None or belief.report is None:
             belief = self._first(report)
-        elif report.sign is None and self.care.caution is Caution.RESERVE:
+        elif report.sign is None and self.care.caution is OverReserve.RESERVE:
             belief = self._taken_over(belief, report)
         else:
             belief = reports.heard(belief, report, self.care)
@@ -165,9 +165,9 @@ class ZoneBook:
         """When there is something to look at again."""
         return self.checked_at + self.care.period if self.checks else NEVER
 
-    def _first(self, report: NodeZones) -> Belief:
+    def _first(self, report: NodeZones) -> NumaView:
         """The first report of a node: pods that it may not know of are reserved for, or cast doubt on it."""
-        belief = Belief(report)
+        belief = NumaView(report)
         pods = [pod for pod in self._there(report.node) if not pod.over]
         signed = report.sign is not None
         if signed and reports.knows(report, map(self._running, filter(self._counts, pods)), self.care):
@@ -177,13 +177,13 @@ class ZoneBook:
                 belief = self._joined(belief, pod)
         return belief
 
-    def _taken_over(self, belief: Belief, report: NodeZones) -> Belief:
+    def _taken_over(self, belief: NumaView, report: NodeZones) -> NumaView:
         """Nobody knows whom an unsigned report counts: those that had started by then, most likely."""
         coming = {(pod.key.namespace, pod.key.name) for pod in self._there(report.node) if not pod.up}
         kept = {name: amounts for name, amounts in belief.reserved.items() if name in coming}
-        return Belief(report, kept, binding=belief.binding)
+        return NumaView(report, kept, binding=belief.binding)
 
-    def _joined(self, belief: Belief, pod: Pod) -> Belief:
+    def _joined(self, belief: NumaView, pod: Pod) -> NumaView:
         wants, report = pod.wants.shape.zones or NOTHING, belief.report
         if pod.ours:
             return reports.reserving(belief, (pod.key.namespace, pod.key.name), wants, self.care, pod.uid)
@@ -203,13 +203,13 @@ class ZoneBook:
     def _running(pod: Pod) -> RunningPod:
         return RunningPod((pod.key.namespace, pod.key.name), pod.wants.shape.zones or NOTHING)
 
-    def _note(self, node: str, belief: Belief) -> None:
+    def _note(self, node: str, belief: NumaView) -> None:
         """The same where nobody asks whether it makes a difference."""
         if self.beliefs.get(node) is not belief:
             self.beliefs[node] = belief
             self._touch(node)
 
-    def _believe(self, node: str, belief: Belief) -> bool:
+    def _believe(self, node: str, belief: NumaView) -> bool:
         """Whether that makes a difference."""
         before = self.beliefs.get(node)
         self.beliefs[node] = belief
@@ -232,7 +232,7 @@ class ZoneBook:
 
     # ── the view ───────────────────────────────────────────────────────────────────────────────────
 
-    def ground(self, nodes: NDArray[np.object_]) -> ZoneGround | None:
+    def ground(self, nodes: NDArray[np.object_]) -> NumaSnapshot | None:
         """The zones of these nodes, row by row; None if nobody tells of any."""
         if not self.active:
             return None
@@ -256,11 +256,11 @@ class ZoneBook:
         self.touched.clear()
         self._gifts.tidy()
         self._columns = columns
-        return ZoneGround(
+        return NumaSnapshot(
             columns, care=self.care, believed=self._believed, seats=self.seats, gifts=self._gifts
         )
 
-    def _laid_out(self, nodes: NDArray[np.object_]) -> ZoneColumns | None:
+    def _laid_out(self, nodes: NDArray[np.object_]) -> NumaColumns | None:
         """The columns as they were, with rows as they are now; None if everything has to be laid out."""
         columns = self._columns
         if nodes is self._nodes and columns is not None:

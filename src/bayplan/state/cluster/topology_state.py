@@ -13,7 +13,7 @@ from bayplan.model.node import HOSTNAME, ROOM_MAX, Node, Topology
 from bayplan.placement.cluster import node_table as columns
 from bayplan.placement.cluster import topology_tree as trees
 from bayplan.placement.cluster.node_index import allocatable_of
-from bayplan.placement.cluster.snapshot import Directory, Supply
+from bayplan.placement.cluster.snapshot import CapacitySnapshot, Directory
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 
 K = TypeVar("K", bound=Hashable)
@@ -36,7 +36,7 @@ class Hostless(dict[str, str]):
         raise KeyError(key)
 
 
-class Cluster:
+class TopologyState:
     """Folds node and usage changes into arrays. A snapshot shares them; the next change copies first.
 
     Nodes that come in bulk are laid out when the arrays are first looked at: until then, what pods and gangs
@@ -83,13 +83,13 @@ class Cluster:
         if self._stale:
             self._rebuild()
 
-    def snapshot(self, labels: Mapping[str, str] | None = None) -> Supply:
+    def snapshot(self, labels: Mapping[str, str] | None = None) -> CapacitySnapshot:
         """A frozen view, limited to the nodes that carry the labels."""
         self.settle()
         wanted = self.labels if labels is None else labels
         active = self._usable & columns.labelled(self._table, wanted) if wanted else self._usable
         self._shared = True
-        return Supply(
+        return CapacitySnapshot(
             self._tree,
             self._table,
             dict(self.resources),

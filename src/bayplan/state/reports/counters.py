@@ -6,18 +6,18 @@ from collections.abc import Container, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from bayplan.model.admission_rejection import Token
-from bayplan.model.queued_gang import CheckState, Delayed, Demand
-from bayplan.model.quota import Cell, Stop
-from bayplan.state.admission.queues import Place, Standing
+from bayplan.model.admission_rejection import AdmissionReason
+from bayplan.model.queued_gang import CheckState, Delayed, QueuedGang
+from bayplan.model.quota import Cell, StopPolicy
+from bayplan.state.admission.queues import QueueEntry, QueueEntryState
 from bayplan.state.admission.state import AdmissionState
-from bayplan.state.admission.usage import Holding
+from bayplan.state.admission.usage import GangUsage
 
 K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(slots=True)
-class Stock:
+class QueueTotals:
     """The sums of one queue or entrance."""
 
     ready: int = 0
@@ -26,7 +26,7 @@ class Stock:
     admitted: int = 0
     unchecked: int = 0
     unplaced: int = 0
-    refused: dict[Token, int] = field(default_factory=dict)
+    refused: dict[AdmissionReason, int] = field(default_factory=dict)
     reserved: dict[Cell, int] = field(default_factory=dict)
     used: dict[Cell, int] = field(default_factory=dict)
     wanted: dict[str, int] = field(default_factory=dict)
@@ -53,15 +53,15 @@ class Stock:
 class _Waiting:
     """How a gang in line was counted. It is kept with the gang, so that nothing else can be taken for it."""
 
-    standing: Standing
+    standing: QueueEntry
     queue: str
-    demand: Demand
+    demand: QueuedGang
     later: bool
     told: Hashable
     shape: Hashable
 
 
-class Census:
+class QueueCounters:
     """The sums of all queues and entrances. Looks at every gang, and adds up only those that changed.
 
     What gangs hold and ask for are values that are replaced, never altered: the same object means the same
@@ -69,9 +69,9 @@ class Census:
     """
 
     def __init__(self) -> None:
-        self.queues: dict[str, Stock] = {}
-        self.entrances: dict[tuple[str, str], Stock] = {}
-        self._holders: dict[int, Holding] = {}
+        self.queues: dict[str, QueueTotals] = {}
+        self.entrances: dict[tuple[str, str], QueueTotals] = {}
+        self._holders: dict[int, GangUsage] = {}
         self._waiting: dict[int, _Waiting] = {}
 
     def count(self, state: AdmissionState) -> None:
@@ -84,15 +84,15 @@ class Census:
         self._count_waiting(state)
 
     def _count_waiting(self, state: AdmissionState) -> None:
-        closed = {key for key, way in state.rules.entrances.items() if way.stop is not Stop.OPEN}
+        closed = {key for key, way in state.rules.entrances.items() if way.stop is not StopPolicy.OPEN}
         refused = {
             name: line.refused for name, line in state.lines.lines.items() if line.refused and not line.strict
         }
         before, now = self._waiting, dict[int, _Waiting]()
         for standing in state.lines.standings.values():
             place, demand, queue = standing.place, standing.demand, standing.queue
-            later = place is Place.BACKOFF
-            if not (later or place is Place.WAITING) or not queue or demand.entrance in closed:
+            later = place is QueueEntryState.BACKOFF
+            if not (later or place is QueueEntryState.WAITING) or not queue or demand.entrance in closed:
                 continue
             entry = before.pop(id(standing), None)
             if entry is None or not _is_same(entry, standing, later):
@@ -107,7 +107,7 @@ class Census:
         _sort_all(self.queues, refused)
         _sort_all(self.entrances, refused)
 
-    def _hold(self, holding: Holding, sign: int) -> None:
+    def _hold(self, holding: GangUsage, sign: int) -> None:
         for stock in self._stocks(holding.queue, holding.demand):
             _add_holder(stock, holding.demand, holding.quota, sign)
 
@@ -115,16 +115,16 @@ class Census:
         for stock in self._stocks(entry.queue, entry.demand):
             _add_waiting(stock, entry, sign)
 
-    def _stocks(self, queue: str, demand: Demand) -> tuple[Stock, Stock]:
+    def _stocks(self, queue: str, demand: QueuedGang) -> tuple[QueueTotals, QueueTotals]:
         way = demand.entrance
         if queue not in self.queues:
-            self.queues[queue] = Stock()
+            self.queues[queue] = QueueTotals()
         if way not in self.entrances:
-            self.entrances[way] = Stock()
+            self.entrances[way] = QueueTotals()
         return self.queues[queue], self.entrances[way]
 
 
-def _sort_all(stocks: dict[K, Stock], refused: Mapping[str, Container[Hashable]]) -> None:
+def _sort_all(stocks: dict[K, QueueTotals], refused: Mapping[str, Container[Hashable]]) -> None:
     """Bring every stock up to date; of a queue or entrance without gangs nothing is kept."""
     for name, stock in list(stocks.items()):
         if stock.is_empty():
@@ -133,7 +133,7 @@ def _sort_all(stocks: dict[K, Stock], refused: Mapping[str, Container[Hashable]]
             stock.sort(refused)
 
 
-def _is_same(before: _Waiting, standing: Standing, later: bool) -> bool:
+def _is_same(before: _Waiting, standing: QueueEntry, later: bool) -> bool:
     return (
         before.demand is standing.demand
         and before.later is later
@@ -143,7 +143,7 @@ def _is_same(before: _Waiting, standing: Standing, later: bool) -> bool:
     )
 
 
-def _add_holder(stock: Stock, demand: Demand, quota: Mapping[Cell, int], sign: int) -> None:
+def _add_holder(stock: QueueTotals, demand: QueuedGang, quota: Mapping[Cell, int], sign: int) -> None:
     stock.reserving += sign
     _sum(stock.reserved, quota.items(), sign)
     if demand.admitted:
@@ -157,8 +157,8 @@ def _add_holder(stock: Stock, demand: Demand, quota: Mapping[Cell, int], sign: i
         stock.unplaced += sign
 
 
-def _add_waiting(stock: Stock, entry: _Waiting, sign: int) -> None:
-    told = entry.told if isinstance(entry.told, Token) else Token.TO_BE_EVALUATED
+def _add_waiting(stock: QueueTotals, entry: _Waiting, sign: int) -> None:
+    told = entry.told if isinstance(entry.told, AdmissionReason) else AdmissionReason.TO_BE_EVALUATED
     _sum(stock.refused, ((told, 1),), sign)
     _sum(stock.lined, (((entry.queue, entry.later, entry.shape), 1),), sign)
     for ask in entry.demand.asks:

@@ -12,12 +12,12 @@ import numpy as np
 from bayplan.model.assignment import Path
 from bayplan.model.gang import Ref
 from bayplan.model.node import PODS
-from bayplan.model.queued_gang import Demand
+from bayplan.model.queued_gang import QueuedGang
 from bayplan.model.quota import Cell
-from bayplan.placement.cluster.capacity import Taken, pods_per_leaf, room, with_slot
-from bayplan.placement.cluster.snapshot import Supply
+from bayplan.placement.cluster.capacity import AssumedUsage, pods_per_leaf, room, with_slot
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.cluster.topology_tree import Ints
-from bayplan.state.admission.queues import Place
+from bayplan.state.admission.queues import QueueEntryState
 from bayplan.state.admission.state import AdmissionState
 
 CPU = "cpu"
@@ -26,7 +26,7 @@ _NO_DEVICES = ("hugepages-", "attachable-volumes-")
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class QueuePosition:
     """A gang's place in the line of its queue; 1 is first."""
 
     position: int
@@ -50,21 +50,21 @@ class Largest:
     pods: int | None  # None: no shape was asked about
 
 
-def turns(state: AdmissionState) -> dict[Ref, Turn]:
+def turns(state: AdmissionState) -> dict[Ref, QueuePosition]:
     """The positions of all that wait, those put off for a while among them."""
     lines: dict[str, list[tuple[tuple[int, float, str, str], Ref]]] = {}
     for ref, standing in state.lines.standings.items():
-        if standing.place in (Place.WAITING, Place.BACKOFF):
+        if standing.place in (QueueEntryState.WAITING, QueueEntryState.BACKOFF):
             lines.setdefault(standing.queue, []).append((standing.rank, ref))
     found = {}
     for line in lines.values():
         line.sort(key=lambda entry: entry[0])
         for position, (_, ref) in enumerate(line, start=1):
-            found[ref] = Turn(position, len(line), line[0][1])
+            found[ref] = QueuePosition(position, len(line), line[0][1])
     return found
 
 
-def holders(state: AdmissionState, supply: Supply, domain: Path) -> list[Holder]:
+def holders(state: AdmissionState, supply: CapacitySnapshot, domain: Path) -> list[Holder]:
     """The admitted gangs with pods in a domain, most pods first."""
     found = []
     for ref, holding in state.holdings.by_gang.items():
@@ -77,7 +77,7 @@ def holders(state: AdmissionState, supply: Supply, domain: Path) -> list[Holder]
     return sorted(found, key=lambda one: (-one.pods, one.gang.namespace, one.gang.name))
 
 
-def other_pods(state: AdmissionState, supply: Supply, domain: Path) -> int:
+def other_pods(state: AdmissionState, supply: CapacitySnapshot, domain: Path) -> int:
     """Pods in a domain that belong to no admitted gang."""
     claims = state.ledger.claims.values()
     return sum((supply.paths.get(claim.node) or ())[: len(domain)] == domain for claim in claims)
@@ -95,7 +95,7 @@ def users(state: AdmissionState, queue: str, cell: Cell) -> list[tuple[Ref, str,
     return sorted(found, key=lambda one: (-one[2], one[0].namespace, one[0].name))
 
 
-def common_domain(supply: Supply, demand: Demand) -> tuple[Path, int]:
+def common_domain(supply: CapacitySnapshot, demand: QueuedGang) -> tuple[Path, int]:
     """The smallest domain that holds all placed pods of a gang, and on how many leaves they are."""
     given = demand.admission.given if demand.admission is not None else ()
     places = [part.place for part in given if part.place is not None]
@@ -106,7 +106,9 @@ def common_domain(supply: Supply, demand: Demand) -> tuple[Path, int]:
     return tuple(values[0] for values in same), len(leaves)
 
 
-def _paths(supply: Supply, levels: tuple[str, ...], shares: Iterable[object]) -> Iterator[tuple[Path, int]]:
+def _paths(
+    supply: CapacitySnapshot, levels: tuple[str, ...], shares: Iterable[object]
+) -> Iterator[tuple[Path, int]]:
     """Shares with their domains in full, as far as this topology knows them."""
     tree = supply.tree
     if levels[-1] != tree.levels[-1]:
@@ -128,7 +130,7 @@ def commonest_shape(state: AdmissionState) -> Mapping[str, int]:
     return dict(ranked[0]) if ranked else {}
 
 
-def main_resource(supply: Supply) -> str:
+def main_resource(supply: CapacitySnapshot) -> str:
     """What a cluster is measured by: the device it has most of, else CPU."""
     devices = [n for n in supply.resources if n not in _PLAIN and not n.startswith(_NO_DEVICES)]
     totals = {name: total(supply, name) for name in devices}
@@ -136,7 +138,7 @@ def main_resource(supply: Supply) -> str:
     return best if best and totals[best] else CPU
 
 
-def largest_by_level(supply: Supply, shape: Mapping[str, int]) -> list[Largest]:
+def largest_by_level(supply: CapacitySnapshot, shape: Mapping[str, int]) -> list[Largest]:
     """The largest gang that fits in one domain, for every level from the top down."""
     levels = range(len(supply.tree.levels))
     if not supply.leaves:
@@ -151,35 +153,35 @@ def largest_by_level(supply: Supply, shape: Mapping[str, int]) -> list[Largest]:
     ]
 
 
-def total(supply: Supply, resource: str) -> int:
+def total(supply: CapacitySnapshot, resource: str) -> int:
     """What all usable nodes have of a resource, used or not."""
     return int(_totals(supply, resource).sum())
 
 
-def _sums(supply: Supply, level: int, leaves: Ints) -> Ints:
+def _sums(supply: CapacitySnapshot, level: int, leaves: Ints) -> Ints:
     tree = supply.tree
     found: Ints = np.add.reduceat(leaves, tree.first_leaves(level, np.arange(tree.size(level))))
     return found
 
 
-def _by_leaf(supply: Supply, rows: Ints) -> Ints:
+def _by_leaf(supply: CapacitySnapshot, rows: Ints) -> Ints:
     found: Ints = np.add.reduceat(rows, supply.tree.starts[supply.tree.lowest])
     return found
 
 
-def _free(supply: Supply, resource: str) -> Ints:
+def _free(supply: CapacitySnapshot, resource: str) -> Ints:
     left = room(supply, supply.active, resource)
     if supply.claimed is None:
         left = np.where(supply.active, left, 0)
     return np.maximum(left, 0)
 
 
-def _totals(supply: Supply, resource: str) -> Ints:
+def _totals(supply: CapacitySnapshot, resource: str) -> Ints:
     amounts = (node.allocatable.get(resource, 0) for node in supply.tree.nodes)
     return np.where(supply.active, np.fromiter(amounts, np.int64, supply.tree.rows), 0)
 
 
-def _whole_hosts(supply: Supply, main: str) -> Ints:
+def _whole_hosts(supply: CapacitySnapshot, main: str) -> Ints:
     """Hosts on which nothing uses the main resource; in leaves of many hosts, as many as their room makes."""
     row = supply.resources.get(main)
     if row is None:
@@ -192,6 +194,6 @@ def _whole_hosts(supply: Supply, main: str) -> Ints:
     return np.minimum(hosts, _free(supply, main) // max(1, int(each.max())))
 
 
-def _pods(supply: Supply, shape: Mapping[str, int]) -> Ints:
-    counts = pods_per_leaf(supply, supply.active, with_slot(shape), {}, Taken.nothing(supply))
+def _pods(supply: CapacitySnapshot, shape: Mapping[str, int]) -> Ints:
+    counts = pods_per_leaf(supply, supply.active, with_slot(shape), {}, AssumedUsage.nothing(supply))
     return np.where(supply.active_leaves(), counts, 0)

@@ -7,37 +7,37 @@ from math import inf
 
 import numpy as np
 
-from bayplan.model.quota import Cell, Queue, Quota, Stop
+from bayplan.model.quota import Cell, Queue, Quota, StopPolicy
 from bayplan.model.summary import (
     CellUse,
-    Counts,
-    EntranceSummary,
-    Fault,
     Flaw,
+    GangCounts,
+    LevelCapacity,
     LevelSummary,
+    NamespaceQueueSummary,
+    QueueFault,
     QueueSummary,
-    Room,
     SharedCell,
     SharedSummary,
     Summaries,
 )
 from bayplan.placement.cluster.capacity import room
-from bayplan.placement.cluster.snapshot import Supply
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
 from bayplan.placement.cluster.topology_tree import Ints
-from bayplan.state.admission.quota_tree import Account, share
+from bayplan.state.admission.quota_tree import QuotaAccount, share
 from bayplan.state.admission.state import AdmissionState
-from bayplan.state.reports.counters import Census, Stock
+from bayplan.state.reports.counters import QueueCounters, QueueTotals
 
-_NOTHING = Stock()
+_NOTHING = QueueTotals()
 _KNOWN_FLAWS = {flaw.value for flaw in Flaw}
 
 
-def summaries(state: AdmissionState, census: Census | None = None, *, fair: bool = True) -> Summaries:
+def summaries(state: AdmissionState, census: QueueCounters | None = None, *, fair: bool = True) -> Summaries:
     """How all queues, entrances, shared quota nodes and topology levels stand now.
 
     A census that is passed in again makes the next count cheap. Without `fair` no shares are worked out.
     """
-    census = Census() if census is None else census
+    census = QueueCounters() if census is None else census
     census.count(state)
     rules = state.rules
     queues = {
@@ -58,7 +58,7 @@ def summaries(state: AdmissionState, census: Census | None = None, *, fair: bool
     )
 
 
-def weighted_share(account: Account) -> float:
+def weighted_share(account: QuotaAccount) -> float:
     """By how much a node exceeds its own quota, in thousandths of what it could borrow, over its weight."""
     infinite, weighted, _ = share(account)
     return inf if infinite else float(weighted)
@@ -85,7 +85,7 @@ def levels(state: AdmissionState, topology: str) -> Iterator[LevelSummary]:
         yield LevelSummary(topology, level, domains, rooms)
 
 
-def _queue(state: AdmissionState, queue: Queue, stock: Stock, fair: bool) -> QueueSummary:
+def _queue(state: AdmissionState, queue: Queue, stock: QueueTotals, fair: bool) -> QueueSummary:
     account = state.holdings.books().queues[queue.name]
     faults = tuple(_faults(state, queue))
     parked = sum(1 for is_parked, _ in stock.shapes if is_parked)
@@ -105,7 +105,7 @@ def _queue(state: AdmissionState, queue: Queue, stock: Stock, fair: bool) -> Que
     )
 
 
-def _faults(state: AdmissionState, queue: Queue) -> Iterator[Fault]:
+def _faults(state: AdmissionState, queue: Queue) -> Iterator[QueueFault]:
     """What keeps a queue from admitting anybody, in the order of the flaws; names of one sort together."""
     found: dict[Flaw, list[str]] = {}
     for what, name in state.flaws(queue):
@@ -113,13 +113,13 @@ def _faults(state: AdmissionState, queue: Queue) -> Iterator[Fault]:
     for flaw in Flaw:
         names = found.get(flaw, [])
         if flaw is Flaw.TOPOLOGY_MISSING:
-            yield from (Fault(flaw, (name, state.rules.flavors[name].topology)) for name in names)
+            yield from (QueueFault(flaw, (name, state.rules.flavors[name].topology)) for name in names)
         elif names:
-            yield Fault(flaw, tuple(names if flaw is Flaw.FLAVOR_MISSING else sorted(names)))
+            yield QueueFault(flaw, tuple(names if flaw is Flaw.FLAVOR_MISSING else sorted(names)))
 
 
-def _counts(stock: Stock, closed: bool) -> Counts:
-    return Counts(
+def _counts(stock: QueueTotals, closed: bool) -> GangCounts:
+    return GangCounts(
         0 if closed else stock.ready,
         stock.parked + (stock.ready if closed else 0),
         stock.reserving,
@@ -130,7 +130,7 @@ def _counts(stock: Stock, closed: bool) -> Counts:
     )
 
 
-def _cells(queue: Queue, stock: Stock, lent: bool) -> Iterator[CellUse]:
+def _cells(queue: Queue, stock: QueueTotals, lent: bool) -> Iterator[CellUse]:
     for group in queue.groups:
         for flavor in group.flavors:
             for resource in sorted(group.resources):
@@ -141,24 +141,24 @@ def _cells(queue: Queue, stock: Stock, lent: bool) -> Iterator[CellUse]:
 
 
 def _entrance(
-    state: AdmissionState, key: tuple[str, str], census: Census, queues: Mapping[str, QueueSummary]
-) -> EntranceSummary:
+    state: AdmissionState, key: tuple[str, str], census: QueueCounters, queues: Mapping[str, QueueSummary]
+) -> NamespaceQueueSummary:
     entrance, stock = state.rules.entrances[key], census.entrances.get(key, _NOTHING)
     queue, summary = state.rules.queues.get(entrance.queue), queues.get(entrance.queue)
     active = summary is not None and summary.active
-    return EntranceSummary(
+    return NamespaceQueueSummary(
         entrance.namespace,
         entrance.name,
         entrance.queue,
         _counts(stock, not active),
         () if queue is None else tuple(_cells(queue, stock, False)),
-        entrance.stop is not Stop.OPEN,
+        entrance.stop is not StopPolicy.OPEN,
         queue is not None,
         active,
     )
 
 
-def _shared(account: Account, stocks: Mapping[str, Stock], fair: bool) -> SharedSummary:
+def _shared(account: QuotaAccount, stocks: Mapping[str, QueueTotals], fair: bool) -> SharedSummary:
     below = [stocks.get(queue.name, _NOTHING) for queue in account.queues()]
     reserved: dict[Cell, int] = {}
     for stock in below:
@@ -174,7 +174,7 @@ def _shared(account: Account, stocks: Mapping[str, Stock], fair: bool) -> Shared
     )
 
 
-def _leaf_rooms(supply: Supply, resource: str) -> Ints:
+def _leaf_rooms(supply: CapacitySnapshot, resource: str) -> Ints:
     """What is free of a resource on each usable leaf; 0 where more is used than there is."""
     if not supply.leaves:
         return np.zeros(0, np.int64)
@@ -182,8 +182,8 @@ def _leaf_rooms(supply: Supply, resource: str) -> Ints:
     return np.where(supply.active_leaves(), np.maximum(left, 0), 0)
 
 
-def _room(resource: str, free: Ints, most: Ints) -> Room:
+def _room(resource: str, free: Ints, most: Ints) -> LevelCapacity:
     """`free` and `most` per domain: as it is, and as it would be without any placed gang."""
     total, largest = int(free.sum()), int(free.max())
     possible = min(total, int(most.max()))
-    return Room(resource, total, largest, 1 - largest / possible if possible else 0.0)
+    return LevelCapacity(resource, total, largest, 1 - largest / possible if possible else 0.0)

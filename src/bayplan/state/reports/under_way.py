@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bayplan.model.plan import Action, Admit, Bind, Displace, Evict, Nominate, Plan, Why
+from bayplan.model.plan import Action, Admit, Bind, EvictGang, EvictionReason, Nominate, Plan, PreemptPod
 from bayplan.state.admission.state import AdmissionState
 from bayplan.state.scheduling.single_pod import lone_ref
 from bayplan.state.scheduling.state import SchedulingState
@@ -16,7 +16,7 @@ def scheduling_under_way(board: SchedulingState) -> Plan:
             actions.append(Bind(pod.gang or lone_ref(key), pod, node))
     for key, by in board.store.displaced.items():
         if (pod := board.store.pods.get(key)) is not None:
-            actions.append(Displace(pod, by, undoes=pod.gang == by))
+            actions.append(PreemptPod(pod, by, undoes=pod.gang == by))
     for key, (_, node) in board.store.nominations.items():
         if (pod := board.store.pods.get(key)) is not None:
             actions.append(Nominate(pod.gang or lone_ref(key), pod, node))
@@ -31,5 +31,5 @@ def admissions_under_way(state: AdmissionState) -> Plan:
             actions.append(Admit(standing.demand, admission))
     leaving = sorted(state.leaving, key=lambda ref: (ref.namespace, ref.name))
     standings = [state.lines.standings[ref] for ref in leaving if ref in state.lines.standings]
-    actions += [Evict(standing.demand, Why.PRIORITY) for standing in standings]
+    actions += [EvictGang(standing.demand, EvictionReason.PRIORITY) for standing in standings]
     return Plan(tuple(actions))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bayplan.model.gang import Ref
-from bayplan.state.scheduling.gang_state import Crew
-from bayplan.state.scheduling.queue import Hint
+from bayplan.state.scheduling.gang_state import GangState
+from bayplan.state.scheduling.queue import WakeupEvent
 
 
 class ChangeNotes:
@@ -12,9 +12,9 @@ class ChangeNotes:
 
     def __init__(self) -> None:
         self._touched: dict[Ref, bool] = {}  # gangs, and whether they changed themselves
-        self._hints: set[Hint] = set()
+        self._hints: set[WakeupEvent] = set()
 
-    def touch(self, crew: Crew, own: bool) -> None:
+    def touch(self, crew: GangState, own: bool) -> None:
         """The state of a gang is to be worked out again; `own`: the gang itself changed."""
         crew.note_whole()
         self.mark(crew.ref, own)
@@ -23,7 +23,7 @@ class ChangeNotes:
         """The same for a gang that is known by name only."""
         self._touched[ref] = own or self._touched.get(ref, False)
 
-    def hint(self, hint: Hint, happened: bool = True) -> None:
+    def hint(self, hint: WakeupEvent, happened: bool = True) -> None:
         """Something happened that may help pending gangs."""
         if happened:
             self._hints.add(hint)
@@ -33,7 +33,7 @@ class ChangeNotes:
         touched, self._touched = list(self._touched.items()), {}
         return touched
 
-    def take_hints(self) -> set[Hint]:
+    def take_hints(self) -> set[WakeupEvent]:
         """What happened since this was called last that may help pending gangs."""
         hints, self._hints = self._hints, set()
         return hints

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bayplan.model.gang import Group, PodSet
-from bayplan.model.gang_spec import Budget, Charter
+from bayplan.model.gang_spec import DisruptionBudget, GangSpec
 from bayplan.model.pod import Pod
 
 
@@ -15,12 +15,12 @@ def asks(pod: Pod) -> tuple[object, ...]:
     return wants.shape, wants.priority, wants.preempts, wants.gates, pod.amounts, pod.pod_set
 
 
-def asks_the_same(before: Charter | None, after: Charter | None) -> bool:
+def asks_the_same(before: GangSpec | None, after: GangSpec | None) -> bool:
     """Whether a gang asks for what it asked for before; that it has begun is no other wish."""
     return before is not None and after is not None and replace(before, started=after.started) == after
 
 
-def yields_more(before: Charter | None, after: Charter | None) -> bool:
+def yields_more(before: GangSpec | None, after: GangSpec | None) -> bool:
     """Whether a gang that runs may have to go now for one for whom it could not be made to go before.
 
     How many pods it has or wants is of no account; that it is more important helps nobody.
@@ -34,7 +34,7 @@ def yields_more(before: Charter | None, after: Charter | None) -> bool:
     return before.priority is None or after.priority is None or after.priority < before.priority
 
 
-def _hold(charter: Charter) -> tuple[object, ...]:
+def _hold(charter: GangSpec) -> tuple[object, ...]:
     """What decides, apart from its importance, who of a gang may go, for whom, and where to."""
     return (
         charter.lasting, charter.queue, charter.leaves_whole, charter.is_strict, charter.minimum,
@@ -49,7 +49,7 @@ def _bonds(member: Group | PodSet) -> tuple[object, ...]:
     return member.name, member.minimum, member.locality, inner
 
 
-def spares_less(before: Budget | None, after: Budget | None) -> bool:
+def spares_less(before: DisruptionBudget | None, after: DisruptionBudget | None) -> bool:
     """Whether more pods may go now on account of a budget."""
     if before is None:
         return False

@@ -8,16 +8,16 @@ from enum import IntEnum
 
 from bayplan.model.fair_queue import Entitlement, FairQueue
 from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import Charter
+from bayplan.model.gang_spec import GangSpec
 from bayplan.model.node import Node
 from bayplan.model.pod import Pod, PodKey
-from bayplan.state.scheduling.gang_state import Part, part_of
+from bayplan.state.scheduling.gang_state import MemberState, part_of
 
 Sums = dict[str, int]
 NOTHING_SAID = Entitlement()
 
 
-class Hold(IntEnum):
+class UsageKind(IntEnum):
     """What a pod is to the account of its queue."""
 
     NOTHING = 0
@@ -50,10 +50,10 @@ class _Account:
 class _Noted:
     gang: Ref | None
     amounts: Mapping[str, int]
-    hold: Hold
+    hold: UsageKind
 
 
-class FairBook:
+class FairUsage:
     """Of pods nothing is kept until the first queue is seen: who has no queues pays nothing for them."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class FairBook:
         self._grown: set[str] = set()  # queues that have more; "": whoever has too much may have to give more
         self.active = False
 
-    def begin(self, charters: Mapping[Ref, Charter], pods: Iterable[Pod]) -> None:
+    def begin(self, charters: Mapping[Ref, GangSpec], pods: Iterable[Pod]) -> None:
         """The first queue is there: take up everybody who was there before. Nodes are known already."""
         self.active = True
         for ref, charter in charters.items():
@@ -88,7 +88,7 @@ class FairBook:
         """Whether it was known."""
         return self.queues.pop(name, None) is not None
 
-    def charter(self, ref: Ref, charter: Charter | None) -> bool:
+    def charter(self, ref: Ref, charter: GangSpec | None) -> bool:
         """A gang answers to a queue, to another one, or to none any more. Whether any has or wants less."""
         account = self._gangs.get(ref)
         if account is None:
@@ -106,7 +106,7 @@ class FairBook:
             self._forget_if_empty(ref)
         return less
 
-    def pod(self, pod: Pod, hold: Hold) -> bool:
+    def pod(self, pod: Pod, hold: UsageKind) -> bool:
         """A pod as we believe it to be. Whether a queue has or wants less than before."""
         noted = self._pods.get(pod.key)
         if (
@@ -116,14 +116,14 @@ class FairBook:
         ):
             return False
         less = self.lost(pod.key)
-        if hold is not Hold.NOTHING:
+        if hold is not UsageKind.NOTHING:
             self._pods[pod.key] = _Noted(pod.gang, pod.amounts, hold)
             account = self._count(self._pods[pod.key], 1)
-            if hold is Hold.HAS:
+            if hold is UsageKind.HAS:
                 self._grown.add(account.queue)
             elif account.queue and noted is None:
                 self._grown.add("")
-        return less and hold is not Hold.HAS
+        return less and hold is not UsageKind.HAS
 
     def lost(self, key: PodKey) -> bool:
         """A pod is no more. Whether a queue has or wants less than before."""
@@ -202,10 +202,10 @@ class FairBook:
         account = self._gangs.get(noted.gang)
         if account is None:
             account = self._gangs[noted.gang] = _Account()
-        _add(account.has if noted.hold is Hold.HAS else account.wants, noted.amounts, sign)
-        kept = self._has if noted.hold is Hold.HAS else self._wants
+        _add(account.has if noted.hold is UsageKind.HAS else account.wants, noted.amounts, sign)
+        kept = self._has if noted.hold is UsageKind.HAS else self._wants
         _add_to(kept, account.queue, noted.amounts, sign)
-        if account.lasting and noted.hold is Hold.HAS:
+        if account.lasting and noted.hold is UsageKind.HAS:
             _add_to(self._lasting, account.queue, noted.amounts, sign)
         return account
 
@@ -226,11 +226,11 @@ class FairBook:
             del self._gangs[ref]
 
 
-def hold_of(pod: Pod) -> Hold:
+def hold_of(pod: Pod) -> UsageKind:
     """What a pod, as we believe it to be, is to its queue. Who is leaving gives up what it has."""
     if pod.takes_room:
-        return Hold.NOTHING if pod.leaving else Hold.HAS
-    return Hold.WANTS if part_of(pod) is Part.WAITING else Hold.NOTHING
+        return UsageKind.NOTHING if pod.leaving else UsageKind.HAS
+    return UsageKind.WANTS if part_of(pod) is MemberState.WAITING else UsageKind.NOTHING
 
 
 def _add_to(kept: dict[str, Sums], queue: str, amounts: Mapping[str, int], sign: int) -> None:

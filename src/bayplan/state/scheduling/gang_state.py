@@ -6,23 +6,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import Charter
+from bayplan.model.gang_spec import GangSpec
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.scheduling_rejection import Hindrance, Standstill
-from bayplan.state.scheduling.subgroup_counts import NO_SEAT, Part, Roster, Seat
+from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
+from bayplan.state.scheduling.subgroup_counts import NO_SEAT, MemberState, PodSetCounts, Seat
 
-__all__ = ["Crew", "Part", "hindrance", "in_order", "part_of", "was_whole"]
+__all__ = ["GangState", "MemberState", "hindrance", "in_order", "part_of", "was_whole"]
 
 
 @dataclass(slots=True)
-class Crew:
+class GangState:
     """What is known of one gang, or of one lone pod. Counts are kept, so that no event looks at all pods."""
 
     ref: Ref
     lone: bool = False
-    charter: Charter | None = None
-    roster: Roster | None = None  # by pod set, if each has a minimum of its own
-    parts: dict[PodKey, Part] = field(default_factory=dict)
+    charter: GangSpec | None = None
+    roster: PodSetCounts | None = None  # by pod set, if each has a minimum of its own
+    parts: dict[PodKey, MemberState] = field(default_factory=dict)
     seats: dict[PodKey, Seat] = field(default_factory=dict)
     seen: dict[PodKey, int] = field(default_factory=dict)  # pods are numbered as they come
     waiting: dict[PodKey, None] = field(default_factory=dict)  # held back or not
@@ -34,10 +34,10 @@ class Crew:
     victims: dict[PodKey, None] = field(default_factory=dict)  # on their way out for it
     trouble: float | None = None  # when a bind has failed
     fresh: bool = False  # it changed while it was being bound
-    left: Standstill | None = None  # why some of its pods stay behind while the others are bound
+    left: SchedulingRejection | None = None  # why some of its pods stay behind while the others are bound
     heard: Mapping[str, int] = field(default_factory=dict)  # what had happened when it was decided on
-    told: Standstill | None = None
-    noted: Standstill | None = None  # of what is in its way, what was offered to be told
+    told: SchedulingRejection | None = None
+    noted: SchedulingRejection | None = None  # of what is in its way, what was offered to be told
     noted_at: float = float("-inf")
     noted_for: int = 0  # the last pod that was there then
     begun: bool = False  # it had its minimum once
@@ -46,7 +46,7 @@ class Crew:
     spent: bool = False  # it has fallen below its minimum, and could not be mended in time
     ordered: tuple[Pod, ...] | None = None  # those that wait, in order; made when asked for
 
-    def rule(self, charter: Charter | None) -> None:
+    def rule(self, charter: GangSpec | None) -> None:
         """What it asks for from now on."""
         before, self.charter = self.charter, charter
         if before is None or charter is None or before.uid != charter.uid:
@@ -56,9 +56,9 @@ class Crew:
             self.roster = None
         elif self.roster is None or before is None or _tallies(before) != _tallies(charter):
             pods = ((self.seats[key], part) for key, part in self.parts.items())
-            self.roster = Roster.of(charter.tree, pods, quorum=charter.quorum)
+            self.roster = PodSetCounts.of(charter.tree, pods, quorum=charter.quorum)
 
-    def take(self, key: PodKey, part: Part, seat: Seat = NO_SEAT) -> bool:
+    def take(self, key: PodKey, part: MemberState, seat: Seat = NO_SEAT) -> bool:
         """A pod has this part now, in this pod set. Whether it had another."""
         before = self.parts.get(key)
         if before is part and self.seats[key] == seat:
@@ -69,17 +69,17 @@ class Crew:
         self.ordered = None
         if self.roster is not None:
             self.roster.count(seat, part, 1)
-        if part in (Part.WAITING, Part.GATED):
+        if part in (MemberState.WAITING, MemberState.GATED):
             self.waiting[key] = None
-        if part is Part.GATED:
+        if part is MemberState.GATED:
             self.gated[key] = None
-        elif part is Part.STANDING:
+        elif part is MemberState.STANDING:
             self.standing[key] = None
-        elif part is Part.FAILED:
+        elif part is MemberState.FAILED:
             self.failed[key] = None
         return True
 
-    def take_over(self, key: PodKey, before: Crew | None) -> None:
+    def take_over(self, key: PodKey, before: GangState | None) -> None:
         """A pod comes from another gang; if it was being bound there, it is so here."""
         if before is not None and key in before.out:
             self.out[key] = None
@@ -153,62 +153,64 @@ class Crew:
         return len(self.standing) >= max(charter.minimum, 1)
 
 
-def _tallies(charter: Charter) -> tuple[object, ...]:
+def _tallies(charter: GangSpec) -> tuple[object, ...]:
     """What a roster is made of."""
     return charter.tree, charter.quorum
 
 
-def part_of(pod: Pod) -> Part:
+def part_of(pod: Pod) -> MemberState:
     """What a pod, as we believe it to be, is to its gang."""
     if pod.leaving:
-        return Part.NONE
+        return MemberState.NONE
     if pod.takes_room or pod.did_its_part:
-        return Part.STANDING
+        return MemberState.STANDING
     if pod.over:
-        return Part.FAILED
+        return MemberState.FAILED
     if not pod.ours:
-        return Part.NONE
-    return Part.GATED if pod.gated else Part.WAITING
+        return MemberState.NONE
+    return MemberState.GATED if pod.gated else MemberState.WAITING
 
 
-def hindrance(crew: Crew) -> Standstill | None:
+def hindrance(crew: GangState) -> SchedulingRejection | None:
     """What keeps a gang from being tried at all. A flaw that is the name of a hindrance is that one."""
     charter, there = crew.charter, crew.there
     if charter is None:
-        return Standstill(Hindrance.NO_CHARTER, there=there, about=crew.ref.name)
+        return SchedulingRejection(RejectionReason.NO_CHARTER, there=there, about=crew.ref.name)
     if charter.flaw:
-        known = charter.flaw == Hindrance.NO_GROUP
-        what = Hindrance.NO_GROUP if known else Hindrance.FLAWED
+        known = charter.flaw == RejectionReason.NO_GROUP
+        what = RejectionReason.NO_GROUP if known else RejectionReason.FLAWED
         about = crew.ref.name if known else charter.flaw
-        return Standstill(what, charter.minimum, there, about=about)
+        return SchedulingRejection(what, charter.minimum, there, about=about)
     if crew.roster is not None:
         return _short_of(crew, crew.roster, charter.minimum)
     counted = there + len(crew.failed) if charter.tree is not None else there
     if counted < charter.minimum:
-        return Standstill(Hindrance.TOO_FEW, charter.minimum, there)
+        return SchedulingRejection(RejectionReason.TOO_FEW, charter.minimum, there)
     if charter.desired > there and not crew.standing:
-        return Standstill(Hindrance.TOO_FEW, charter.desired, there)
+        return SchedulingRejection(RejectionReason.TOO_FEW, charter.desired, there)
     spare = charter.is_strict and there - len(crew.gated) >= charter.minimum
     if crew.gated and not spare:  # whoever is let go first must not start without the others
-        return Standstill(Hindrance.GATED, charter.minimum, there, pod=_first(crew.gated))
+        return SchedulingRejection(RejectionReason.GATED, charter.minimum, there, pod=_first(crew.gated))
     return None
 
 
-def _short_of(crew: Crew, roster: Roster, minimum: int) -> Standstill | None:
+def _short_of(crew: GangState, roster: PodSetCounts, minimum: int) -> SchedulingRejection | None:
     """The first pod set that lacks pods, or whose pods are held back; those beyond hold nobody up."""
     part = roster.too_small()
     if part is not None:
         if part not in roster.minima:
-            return Standstill(Hindrance.TOO_FEW, minimum, crew.there, part=part)
+            return SchedulingRejection(RejectionReason.TOO_FEW, minimum, crew.there, part=part)
         if len(roster.minima) == 1 and roster.tree is None:
-            return Standstill(Hindrance.TOO_FEW, minimum, roster.there.get(part, 0))
-        return Standstill(Hindrance.TOO_FEW, roster.minima[part], roster.there.get(part, 0), part=part)
+            return SchedulingRejection(RejectionReason.TOO_FEW, minimum, roster.there.get(part, 0))
+        return SchedulingRejection(
+            RejectionReason.TOO_FEW, roster.minima[part], roster.there.get(part, 0), part=part
+        )
     part = roster.held_back()
     if part is None:
         return None
     mine = [key for key in crew.gated if crew.seats[key][0] == part]
     named = part if len(roster.minima) > 1 else ""
-    return Standstill(Hindrance.GATED, minimum, crew.there, pod=_first(mine), part=named)
+    return SchedulingRejection(RejectionReason.GATED, minimum, crew.there, pod=_first(mine), part=named)
 
 
 def _first(keys: Iterable[PodKey]) -> PodKey:
@@ -224,7 +226,7 @@ def _order(pod: Pod) -> tuple[str, int, float, str, str]:
     return (pod.pod_set, pod.rank, pod.created, pod.key.namespace, pod.key.name)
 
 
-def was_whole(crew: Crew, pods: Mapping[PodKey, Pod]) -> bool:
+def was_whole(crew: GangState, pods: Mapping[PodKey, Pod]) -> bool:
     """Whether a gang that stands in part must have been whole before anybody looked.
 
     All pods of its minimum are there before the first of them starts. If fewer of those that are there now

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import Charter
+from bayplan.model.gang_spec import GangSpec
 from bayplan.model.pod import Pod, PodKey
 
 
@@ -12,10 +12,10 @@ def lone_ref(key: PodKey) -> Ref:
     return Ref("kube", "Pod", key.namespace, key.name)
 
 
-def lone_charter(pod: Pod) -> Charter:
+def lone_charter(pod: Pod) -> GangSpec:
     """The rules of a pod that stands for itself."""
     wants = pod.wants
-    return Charter(
+    return GangSpec(
         lone_ref(pod.key),
         1,
         priority=wants.priority,

@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from bayplan.model.gang import AUTO, Group, PodSet, Ref
-from bayplan.model.gang_spec import Budget, Charter
+from bayplan.model.gang_spec import DisruptionBudget, GangSpec
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.scheduling_rejection import Standstill
-from bayplan.placement.cluster.snapshot import Supply
-from bayplan.placement.filters.pipeline import Scene
+from bayplan.model.scheduling_rejection import SchedulingRejection
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
+from bayplan.placement.filters.pipeline import FilterInput
 from bayplan.state.cluster.node_state import FLAT
 from bayplan.state.scheduling.fair_usage import FairView
-from bayplan.state.scheduling.gang_state import Crew, hindrance, in_order
+from bayplan.state.scheduling.gang_state import GangState, hindrance, in_order
 from bayplan.state.scheduling.queue import NEVER
 from bayplan.state.scheduling.state_machine import GangStateMachine
 from bayplan.state.scheduling.store import SchedulingStore
@@ -23,33 +23,33 @@ OF_ITS_OWN = "/"
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class SchedulingCandidate:
     """A gang, or a lone pod, whose turn it is."""
 
-    charter: Charter
+    charter: GangSpec
     waiting: tuple[Pod, ...]  # want a node, in the order in which they are tried
     standing: tuple[Pod, ...] = ()  # have a node, or did their part
     nominated: Mapping[PodKey, str] = field(default_factory=dict)
     making_room: frozenset[PodKey] = frozenset()  # who is on the way out for it
-    hindrance: Standstill | None = None  # not to be tried at all, only told
-    refused: Standstill | None = None  # what it was told last
+    hindrance: SchedulingRejection | None = None  # not to be tried at all, only told
+    refused: SchedulingRejection | None = None  # what it was told last
     stale: bool = False  # it has stood in part for too long
     since: float = 0.0  # it waits since then
-    topology: str = ""  # whose levels its tree names; key of `Look.supplies`
+    topology: str = ""  # whose levels its tree names; key of `SchedulingSnapshot.supplies`
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Look:
+class SchedulingSnapshot:
     """One moment. The index inside the scene is the live one: whoever tries something undoes it."""
 
-    scene: Scene
-    supply: Supply  # every node, by name; rows as in the scene
-    supplies: Mapping[str, Supply] = field(default_factory=dict)  # by topology
-    candidates: tuple[Candidate, ...] = ()
+    scene: FilterInput
+    supply: CapacitySnapshot  # every node, by name; rows as in the scene
+    supplies: Mapping[str, CapacitySnapshot] = field(default_factory=dict)  # by topology
+    candidates: tuple[SchedulingCandidate, ...] = ()
     pods: Mapping[PodKey, Pod] = field(default_factory=dict)  # everything that takes room
-    charters: Mapping[Ref, Charter] = field(default_factory=dict)
+    charters: Mapping[Ref, GangSpec] = field(default_factory=dict)
     members: Mapping[Ref, Collection[PodKey]] = field(default_factory=dict)
-    budgets: tuple[Budget, ...] = ()
+    budgets: tuple[DisruptionBudget, ...] = ()
     nominations: Mapping[PodKey, tuple[Pod, str]] = field(default_factory=dict)  # room promised to others
     kept: tuple[Ref, frozenset[str]] | None = None  # nodes whose room is kept, and for whom
     kept_priority: int | None = None  # how important that one is
@@ -62,7 +62,7 @@ class SnapshotBuilder:
     def __init__(self, store: SchedulingStore, gangs: GangStateMachine) -> None:
         self.store, self.gangs = store, gangs
 
-    def build(self, refs: Iterable[Ref], now: float) -> Look:
+    def build(self, refs: Iterable[Ref], now: float) -> SchedulingSnapshot:
         """A frozen view for deciding on these gangs. It is good until the next change is folded in."""
         store, kept = self.store, self.gangs.kept
         crews = (store.crews.get(ref) for ref in refs)
@@ -72,8 +72,8 @@ class SnapshotBuilder:
         topologies = {each.topology for each in candidates if each.charter.tree is not None}
         if store.fair.active:  # those who make room by moving may be in any
             topologies |= set(store.nodes.clusters)
-        return Look(
-            scene=Scene(
+        return SchedulingSnapshot(
+            scene=FilterInput(
                 ground,
                 store.index,
                 store.stores.picture(),
@@ -96,7 +96,7 @@ class SnapshotBuilder:
             fair=store.fair.view(),
         )
 
-    def _candidate(self, crew: Crew, now: float) -> Candidate:
+    def _candidate(self, crew: GangState, now: float) -> SchedulingCandidate:
         store, gangs = self.store, self.gangs
         entry, waiting = gangs.queue.put(crew.ref, lone=crew.lone), store.waiting(crew.ref)
         since = gangs.partial.get(crew.ref, NEVER)
@@ -104,14 +104,14 @@ class SnapshotBuilder:
         charter = crew.charter
         why = None if stale and charter is not None else hindrance(crew)
         if charter is None:
-            charter = Charter(crew.ref, priority=entry.priority)
+            charter = GangSpec(crew.ref, priority=entry.priority)
         if why is not None:
             crew.noted, crew.noted_at, crew.noted_for = why, now, crew.newest
         nominated = {}
         if store.nominations:
             found = ((pod.key, store.nominations.get(pod.key)) for pod in waiting)
             nominated = {key: said[1] for key, said in found if said is not None}
-        return Candidate(
+        return SchedulingCandidate(
             charter,
             in_order(store.pods[key] for key in crew.waiting) if why is not None else waiting,
             store.standing(crew.ref),
@@ -124,7 +124,7 @@ class SnapshotBuilder:
             self._topology_of(charter, charter.tree) if charter.tree is not None else FLAT.name,
         )
 
-    def _topology_of(self, charter: Charter, tree: Group) -> str:
+    def _topology_of(self, charter: GangSpec, tree: Group) -> str:
         """The one the gang names; else the first, by name and open to all, that has every level it names.
 
         For strict gangs, and those that do with a quorum, all nodes are alike if they name no level.

@@ -6,16 +6,16 @@ from collections.abc import Iterable, Iterator
 
 from bayplan.model.change import Change, ImagesSeen, NodeSeen, Started, StorageSeen
 from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import Charter
+from bayplan.model.gang_spec import GangSpec
 from bayplan.model.node import Node
-from bayplan.model.numa import ZoneCare
-from bayplan.model.plan import Action, Begin, Bind, Displace, Nominate, Plan, Refuse
+from bayplan.model.numa import NumaStalenessPolicy
+from bayplan.model.plan import Action, Bind, MarkStarted, Nominate, Plan, PreemptPod, ReportUnschedulable
 from bayplan.model.pod import Pod
-from bayplan.model.scheduling_rejection import Standstill
+from bayplan.model.scheduling_rejection import SchedulingRejection
 from bayplan.state.cluster.numa_state import USUAL_CARE
-from bayplan.state.scheduling.queue import Entry, Place
+from bayplan.state.scheduling.queue import EntryState, SchedulingEntry
 from bayplan.state.scheduling.single_pod import lone_charter, lone_ref
-from bayplan.state.scheduling.snapshot import Look, SnapshotBuilder
+from bayplan.state.scheduling.snapshot import SchedulingSnapshot, SnapshotBuilder
 from bayplan.state.scheduling.state_machine import ASSUMED_SECONDS, GangStateMachine
 from bayplan.state.scheduling.store import SchedulingStore
 
@@ -28,7 +28,7 @@ class SchedulingState:
     Nothing here reads a clock or does I/O.
     """
 
-    def __init__(self, heal_seconds: float = 60.0, zone_care: ZoneCare = USUAL_CARE) -> None:
+    def __init__(self, heal_seconds: float = 60.0, zone_care: NumaStalenessPolicy = USUAL_CARE) -> None:
         self.heal_seconds, self.zone_care = heal_seconds, zone_care
         self._begin()
 
@@ -72,25 +72,25 @@ class SchedulingState:
         """When something has to be done even if nothing happens."""
         return self.gangs.next_due(now)
 
-    def look(self, refs: Iterable[Ref], now: float) -> Look:
+    def look(self, refs: Iterable[Ref], now: float) -> SchedulingSnapshot:
         """A snapshot for deciding on these gangs. It is good until the next change is folded in."""
         self._looked = list(refs)
         return self._snapshots.build(self._looked, now)
 
-    def place_of(self, ref: Ref) -> Place | None:
+    def place_of(self, ref: Ref) -> EntryState | None:
         """The state of a gang in the queue; None: it is not known, or a lone pod that runs."""
         return self.gangs.place_of(ref)
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[SchedulingEntry]:
         """All gangs in the queue."""
         return self.gangs.entries()
 
-    def told(self, ref: Ref) -> Standstill | None:
+    def told(self, ref: Ref) -> SchedulingRejection | None:
         """Why a gang is pending, as it was told last."""
         crew = self.store.crews.get(ref)
         return None if crew is None else crew.told
 
-    def charter_of(self, ref: Ref) -> Charter | None:
+    def charter_of(self, ref: Ref) -> GangSpec | None:
         """The rules of a gang, or those that a lone pod would have."""
         crew = self.store.crews.get(ref)
         return None if crew is None else crew.charter
@@ -107,7 +107,7 @@ class SchedulingState:
 
     def assume(self, plan: Plan, now: float) -> None:
         """Believe the plan until its writes end or the API says otherwise."""
-        refusals: dict[Ref, Refuse] = {}
+        refusals: dict[Ref, ReportUnschedulable] = {}
         acted: dict[Ref, None] = {}
         for action in plan.actions:
             match action:
@@ -115,11 +115,11 @@ class SchedulingState:
                     self._assume_bind(ref, pod, node)
                 case Nominate(ref, pod, node):
                     self._assume_nomination(pod, node)
-                case Displace(pod, ref):
+                case PreemptPod(pod, ref):
                     self._assume_displaced(action)
-                case Refuse(ref):
+                case ReportUnschedulable(ref):
                     refusals[ref] = action
-                case Begin(ref):
+                case MarkStarted(ref):
                     self._record(ref, True)
                 case _:
                     continue
@@ -146,7 +146,7 @@ class SchedulingState:
         if now is not None and now.uid == pod.uid and now.waits and node:
             self.store.assume_nominated(now, node)
 
-    def _assume_displaced(self, action: Displace) -> None:
+    def _assume_displaced(self, action: PreemptPod) -> None:
         pod, crew = self.store.pods.get(action.pod.key), self.store.crews.get(action.by)
         if pod is None or pod.uid != action.pod.uid or pod.key not in self.store.placed:
             return
@@ -162,16 +162,16 @@ class SchedulingState:
             case Bind(_, pod):
                 self.gangs.settled = now
                 self._settle_bind(pod, ended, now)
-            case Displace(pod):
+            case PreemptPod(pod):
                 if ended == "unknown":  # perhaps for the second time: that is no reason to wait for longer
                     self.gangs.doubted.setdefault(pod.key, now + ASSUMED_SECONDS)
                     return
                 self.gangs.doubted.pop(pod.key, None)
                 if ended == "failed" and self.store.is_current(pod):
                     self.store.assume_undisplaced(pod.key)
-            case Begin(ref):
+            case MarkStarted(ref):
                 self._record(ref, ended != "failed")
-            case Refuse(ref):
+            case ReportUnschedulable(ref):
                 if ended == "failed" and (crew := self.store.crews.get(ref)) is not None:
                     crew.told = crew.noted = None  # it is told again, should it be refused again
                     self.store.notes.touch(crew, own=False)

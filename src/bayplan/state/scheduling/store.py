@@ -9,41 +9,41 @@ from bayplan.model.change import (
     BudgetLost,
     BudgetSeen,
     Change,
-    CharterLost,
-    CharterSeen,
     FairQueueLost,
     FairQueueSeen,
+    GangSpecLost,
+    GangSpecSeen,
     ImagesSeen,
     NamespaceLost,
     NamespaceSeen,
     NodeLost,
     NodeSeen,
+    NumaReportLost,
+    NumaReportSeen,
     PodLost,
     PodSeen,
     StorageLost,
     StorageSeen,
     TopologyLost,
     TopologySeen,
-    ZonesLost,
-    ZonesSeen,
 )
 from bayplan.model.fair_queue import FairQueue
 from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import Budget, Charter
+from bayplan.model.gang_spec import DisruptionBudget, GangSpec
 from bayplan.model.node import Node
-from bayplan.model.numa import ZoneCare
+from bayplan.model.numa import NumaStalenessPolicy
 from bayplan.model.pod import Pod, PodKey
 from bayplan.placement.cluster.pod_index import PodIndex
-from bayplan.state.cluster.ledger import Claim
+from bayplan.state.cluster.ledger import LedgerEntry
 from bayplan.state.cluster.node_store import NodeStore
-from bayplan.state.cluster.numa_state import USUAL_CARE, ZoneBook
+from bayplan.state.cluster.numa_state import USUAL_CARE, NumaCache
 from bayplan.state.scheduling.change_notes import ChangeNotes
 from bayplan.state.scheduling.diffs import asks, asks_the_same, spares_less, yields_more
-from bayplan.state.scheduling.fair_usage import FairBook, hold_of
-from bayplan.state.scheduling.gang_state import Crew, in_order, part_of
-from bayplan.state.scheduling.queue import Hint
+from bayplan.state.scheduling.fair_usage import FairUsage, hold_of
+from bayplan.state.scheduling.gang_state import GangState, in_order, part_of
+from bayplan.state.scheduling.queue import WakeupEvent
 from bayplan.state.scheduling.single_pod import lone_charter, lone_ref
-from bayplan.state.scheduling.volumes import Stores
+from bayplan.state.scheduling.volumes import VolumeState
 
 
 class SchedulingStore:
@@ -52,21 +52,21 @@ class SchedulingStore:
     Nothing here reads a clock or does I/O. Snapshots share these dicts: no other part writes to them.
     """
 
-    def __init__(self, zone_care: ZoneCare = USUAL_CARE) -> None:
+    def __init__(self, zone_care: NumaStalenessPolicy = USUAL_CARE) -> None:
         self.index = PodIndex()
         self.nodes = NodeStore(self.index.slots)
-        self.stores = Stores()
-        self.zones = ZoneBook(zone_care)
-        self.fair = FairBook()
+        self.stores = VolumeState()
+        self.zones = NumaCache(zone_care)
+        self.fair = FairUsage()
         self.pods: dict[PodKey, Pod] = {}  # as the API has them
         self.placed: dict[PodKey, Pod] = {}  # those that take room, as we believe
         self.assumed: dict[PodKey, str] = {}  # nodes that pods are being bound to
         self.displaced: dict[PodKey, Ref] = {}  # pods that were preempted and are there still, and for whom
         self.nominations: dict[PodKey, tuple[Pod, str]] = {}
-        self.charters: dict[Ref, Charter] = {}
+        self.charters: dict[Ref, GangSpec] = {}
         self.members: dict[Ref, dict[PodKey, None]] = {}  # all pods that name a gang
-        self.budgets: dict[tuple[str, str], Budget] = {}
-        self.crews: dict[Ref, Crew] = {}
+        self.budgets: dict[tuple[str, str], DisruptionBudget] = {}
+        self.crews: dict[Ref, GangState] = {}
         self.notes = ChangeNotes()
         self._numbered = 0
 
@@ -105,14 +105,14 @@ class SchedulingStore:
                 self._node_seen(node)
             case NodeLost(name):
                 self._node_lost(name)
-            case CharterSeen(charter):
+            case GangSpecSeen(charter):
                 self._charter(charter.source, charter)
-            case CharterLost(ref):
+            case GangSpecLost(ref):
                 self._charter(ref, None)
             case StorageSeen(item, key):
-                self.notes.hint(Hint.STORAGE, self.stores.seen(item, key))
+                self.notes.hint(WakeupEvent.STORAGE, self.stores.seen(item, key))
             case StorageLost(kind, key):
-                self.notes.hint(Hint.STORAGE, self.stores.lost(kind, key))
+                self.notes.hint(WakeupEvent.STORAGE, self.stores.lost(kind, key))
             case _:
                 self._surroundings(change)
         self.index.slots.tidy()
@@ -120,25 +120,25 @@ class SchedulingStore:
     def _surroundings(self, change: Change) -> None:
         match change:
             case TopologySeen(topology):
-                self.notes.hint(Hint.NODE, self.nodes.topology_seen(topology))
+                self.notes.hint(WakeupEvent.NODE, self.nodes.topology_seen(topology))
             case TopologyLost(name):
                 self.nodes.topology_lost(name)
             case BudgetSeen(budget):
                 self._budget(budget.namespace, budget.name, budget)
             case BudgetLost(namespace, name):
                 self._budget(namespace, name, None)
-            case ZonesSeen(report):
-                self.notes.hint(Hint.ZONES, self.zones.report(report, self._on_nodes()))
-            case ZonesLost(name):
-                self.notes.hint(Hint.ZONES, self.zones.silent(name))
+            case NumaReportSeen(report):
+                self.notes.hint(WakeupEvent.ZONES, self.zones.report(report, self._on_nodes()))
+            case NumaReportLost(name):
+                self.notes.hint(WakeupEvent.ZONES, self.zones.silent(name))
             case FairQueueSeen(queue):
                 self._fair_queue_seen(queue)
             case FairQueueLost(name):
-                self.notes.hint(Hint.SHARE, self.fair.queue_lost(name))
+                self.notes.hint(WakeupEvent.SHARE, self.fair.queue_lost(name))
             case ImagesSeen(name, images):
                 self.nodes.images.note(name, images)
             case NamespaceSeen(name, labels):
-                self.notes.hint(Hint.CAME, self.index.namespaces.get(name) != labels)
+                self.notes.hint(WakeupEvent.CAME, self.index.namespaces.get(name) != labels)
                 self.index.name_space(name, labels)
             case NamespaceLost(name):
                 self.index.name_space(name, None)
@@ -154,22 +154,22 @@ class SchedulingStore:
         for name, node in fresh.items():
             self.zones.node_changed(name)
             self.fair.node(name, node)
-        self.notes.hint(Hint.NODE)
+        self.notes.hint(WakeupEvent.NODE)
 
     def _node_seen(self, node: Node) -> None:
         if self.nodes.seen(node):
             self.zones.node_changed(node.name)
             self.fair.node(node.name, node)
-            self.notes.hint(Hint.NODE)
+            self.notes.hint(WakeupEvent.NODE)
 
     def _node_lost(self, name: str) -> None:
         if self.nodes.lost(name):
             self.fair.node(name, None)
-            self.notes.hint(Hint.NODE)  # a spread or a domain may look different without it
+            self.notes.hint(WakeupEvent.NODE)  # a spread or a domain may look different without it
 
     # ── gangs ──────────────────────────────────────────────────────────────────────────────────────
 
-    def _charter(self, ref: Ref, charter: Charter | None) -> None:
+    def _charter(self, ref: Ref, charter: GangSpec | None) -> None:
         before = self.charters.get(ref)
         if before == charter:
             return
@@ -179,31 +179,31 @@ class SchedulingStore:
             self.charters[ref] = charter
         crew = self._crew(ref)
         if self.fair.active:
-            self.notes.hint(Hint.SHARE, self.fair.charter(ref, charter))
+            self.notes.hint(WakeupEvent.SHARE, self.fair.charter(ref, charter))
         eases = yields_more(before, charter) and any(key in self.placed for key in crew.standing)
-        self.notes.hint(Hint.RULES, eases)
+        self.notes.hint(WakeupEvent.RULES, eases)
         if before is not None and charter is not None and before.uid != charter.uid:
             crew.begun, crew.told = False, None  # another gang of the same name
         crew.rule(charter)
         self.notes.touch(crew, own=not asks_the_same(before, charter))
 
-    def _budget(self, namespace: str, name: str, budget: Budget | None) -> None:
+    def _budget(self, namespace: str, name: str, budget: DisruptionBudget | None) -> None:
         before = self.budgets.pop((namespace, name), None)
         if budget is not None:
             self.budgets[namespace, name] = budget
-        self.notes.hint(Hint.LOOSE, self.fair.active and spares_less(before, budget))
+        self.notes.hint(WakeupEvent.LOOSE, self.fair.active and spares_less(before, budget))
 
     def _fair_queue_seen(self, queue: FairQueue) -> None:
         first = not self.fair.active
-        self.notes.hint(Hint.SHARE, self.fair.queue_seen(queue))
+        self.notes.hint(WakeupEvent.SHARE, self.fair.queue_seen(queue))
         if first:
             shown = (self.placed.get(key) or pod for key, pod in self.pods.items())
             self.fair.begin(self.charters, shown)
 
-    def _crew(self, ref: Ref, lone: bool = False) -> Crew:
+    def _crew(self, ref: Ref, lone: bool = False) -> GangState:
         crew = self.crews.get(ref)
         if crew is None:
-            crew = self.crews[ref] = Crew(ref, lone)
+            crew = self.crews[ref] = GangState(ref, lone)
         return crew
 
     # ── pods ───────────────────────────────────────────────────────────────────────────────────────
@@ -232,9 +232,9 @@ class SchedulingStore:
         if self.zones.active:
             self.zones.lost(key, pod, self.placed.get(key))
         self.placed.pop(key, None)
-        self.notes.hint(Hint.SHARE, self.fair.lost(key))
+        self.notes.hint(WakeupEvent.SHARE, self.fair.lost(key))
         self.index.remove(key)
-        self.notes.hint(Hint.ROOM, self.nodes.release(key))
+        self.notes.hint(WakeupEvent.ROOM, self.nodes.release(key))
         if pod is None:
             return
         if pod.gang is not None:
@@ -289,9 +289,9 @@ class SchedulingStore:
         promised = self.nominations.pop(key, None)
         if promised is None:
             return
-        self.notes.hint(Hint.ROOM, promised[1] != comes_to)
+        self.notes.hint(WakeupEvent.ROOM, promised[1] != comes_to)
         if self.fair.answers(promised[0].gang):  # it counted for its queue: not any more, or now it runs
-            self.notes.hint(Hint.SHARE if promised[1] != comes_to else Hint.LOOSE)
+            self.notes.hint(WakeupEvent.SHARE if promised[1] != comes_to else WakeupEvent.LOOSE)
 
     def _gone(self, key: PodKey) -> None:
         """A pod takes no room any more; whoever made it go may go on."""
@@ -312,21 +312,23 @@ class SchedulingStore:
             shown = replace(pod, node=node, leaving=leaving)
         if shown.takes_room:
             if key not in self.placed:
-                self.notes.hint(Hint.CAME)
+                self.notes.hint(WakeupEvent.CAME)
             elif before is not None and before.wants.shape != pod.wants.shape:
-                self.notes.hint(Hint.CAME)
-                self.notes.hint(Hint.ROOM)
+                self.notes.hint(WakeupEvent.CAME)
+                self.notes.hint(WakeupEvent.ROOM)
             self.placed[key] = shown
-            self.notes.hint(Hint.ROOM, self.nodes.hold(Claim(key, node, pod.amounts, assumed=not pod.node)))
+            self.notes.hint(
+                WakeupEvent.ROOM, self.nodes.hold(LedgerEntry(key, node, pod.amounts, assumed=not pod.node))
+            )
             self.index.add(key, node, pod.wants.shape, leaving=leaving)
         elif key in self.placed:
             del self.placed[key]
             self.index.remove(key)
-            self.notes.hint(Hint.ROOM, self.nodes.release(key))
+            self.notes.hint(WakeupEvent.ROOM, self.nodes.release(key))
             self._gone(key)
             shown = pod  # it has nothing to make room with any more
         if self.fair.active:
-            self.notes.hint(Hint.SHARE, self.fair.pod(shown, hold_of(shown)))
+            self.notes.hint(WakeupEvent.SHARE, self.fair.pod(shown, hold_of(shown)))
         if pod.ours or pod.gang is not None:
             self._enrol(shown, before)
             if pod.over and pod.gang in self.crews:  # it may be the last that took room

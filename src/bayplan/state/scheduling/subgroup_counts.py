@@ -15,7 +15,7 @@ Seat = tuple[str, int]
 NO_SEAT: Seat = ("", 0)
 
 
-class Part(StrEnum):
+class MemberState(StrEnum):
     """What a pod is to its gang."""
 
     NONE = "none"  # it is leaving, or another scheduler looks for its node
@@ -26,7 +26,7 @@ class Part(StrEnum):
 
 
 @dataclass(slots=True)
-class Roster:
+class PodSetCounts:
     """Counts by pod set, of the pods that its minimum is about: not of segments that may be missing."""
 
     minima: dict[str, int]
@@ -37,10 +37,10 @@ class Roster:
     tree: Group | None = None  # if some of its members may be missing
 
     @staticmethod
-    def of(tree: Group, pods: Iterable[tuple[Seat, Part]], *, quorum: bool = False) -> Roster:
+    def of(tree: Group, pods: Iterable[tuple[Seat, MemberState]], *, quorum: bool = False) -> PodSetCounts:
         """The roster of a gang whose pods are known."""
         sets = list(tree.pod_sets())
-        made = Roster(
+        made = PodSetCounts(
             {one.name: one.minimum for one in sets},
             {one.name: mandatory_ranks(one) for one in sets if one.segments},
             tree=tree if quorum else None,
@@ -49,16 +49,16 @@ class Roster:
             made.count(seat, part, 1)
         return made
 
-    def count(self, seat: Seat, part: Part, more: int) -> None:
+    def count(self, seat: Seat, part: MemberState, more: int) -> None:
         """One more pod, or one less."""
         name, rank = seat
         if rank >= self.bounds.get(name, rank + 1):
             return
-        if part in (Part.WAITING, Part.GATED, Part.STANDING):
+        if part in (MemberState.WAITING, MemberState.GATED, MemberState.STANDING):
             self.there[name] = self.there.get(name, 0) + more
-        if part is Part.GATED:
+        if part is MemberState.GATED:
             self.gated[name] = self.gated.get(name, 0) + more
-        elif part is Part.STANDING:
+        elif part is MemberState.STANDING:
             self.standing[name] = self.standing.get(name, 0) + more
 
     def too_small(self) -> str | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from bayplan.model.pod_spec import Shape
+from bayplan.model.pod_spec import PodSignature
 from bayplan.model.storage import ClaimKey, Storage
-from bayplan.placement.cluster.node_index import Land
+from bayplan.placement.cluster.node_index import NodeIndex
 from bayplan.placement.filters.volumes import candidates, reach
 
 
-def volumes_for(land: Land, storage: Storage, shape: Shape, node: str) -> dict[ClaimKey, str]:
+def volumes_for(land: NodeIndex, storage: Storage, shape: PodSignature, node: str) -> dict[ClaimKey, str]:
     """For each claim that still waits the volume it is to get there; an empty name: one is to be made.
 
     No volume is given twice, and each claim gets the smallest that will do: as it was judged.

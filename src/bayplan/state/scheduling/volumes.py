@@ -6,16 +6,16 @@ from bayplan.model.storage import (
     ClaimKey,
     NodeVolumes,
     Storage,
+    StorageCapacity,
     StorageClass,
-    StoreRoom,
     Volume,
     VolumeClaim,
 )
 
-Item = VolumeClaim | Volume | StorageClass | StoreRoom | NodeVolumes
+Item = VolumeClaim | Volume | StorageClass | StorageCapacity | NodeVolumes
 
 
-class Stores:
+class VolumeState:
     """Everything about volumes. A picture shares these dicts; after a change there is another picture."""
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Stores:
         self.volumes: dict[str, Volume] = {}
         self.classes: dict[str, StorageClass] = {}
         self.nodes: dict[str, NodeVolumes] = {}
-        self.rooms: dict[str, StoreRoom] = {}
+        self.rooms: dict[str, StorageCapacity] = {}
         self._picture: Storage | None = None
 
     def seen(self, item: Item, key: str) -> bool:
@@ -37,7 +37,7 @@ class Stores:
                 return self._put(self.classes, item.name, item)
             case NodeVolumes():
                 return self._put(self.nodes, item.node, item)
-            case StoreRoom():
+            case StorageCapacity():
                 return self._put(self.rooms, key, item)
 
     def lost(self, kind: str, key: str) -> bool:

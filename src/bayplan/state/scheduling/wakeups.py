@@ -2,62 +2,87 @@
 
 from __future__ import annotations
 
-from bayplan.model.filter_failure import Bar, Cause
-from bayplan.model.scheduling_rejection import Hindrance, Hope, Sought, Standstill
-from bayplan.state.scheduling.queue import Hint
-
-_NODES_ALONE = frozenset({Cause.OUTSIDE, Cause.CORDONED, Cause.OTHER_NODE, Cause.TAINT, Cause.AFFINITY})
-_BY_COMING = frozenset({Cause.SPREAD, Cause.NOT_NEAR})
-_BY_STORAGE = frozenset(
-    {Cause.ONE_POD, Cause.ATTACHED, Cause.VOLUME_ELSEWHERE, Cause.NO_VOLUME, Cause.NO_STORE_ROOM}
-    | {Cause.VOLUME_GONE, Cause.VOLUME_ZONE}
+from bayplan.model.filter_failure import FilterReason, PodError
+from bayplan.model.scheduling_rejection import (
+    FairShareWakeup,
+    PreemptionSearchOutcome,
+    RejectionReason,
+    SchedulingRejection,
 )
-_IN_VAIN = (Sought.NOBODY, Sought.NO_HELP)
+from bayplan.state.scheduling.queue import WakeupEvent
+
+_NODES_ALONE = frozenset(
+    {
+        FilterReason.OUTSIDE,
+        FilterReason.CORDONED,
+        FilterReason.OTHER_NODE,
+        FilterReason.TAINT,
+        FilterReason.AFFINITY,
+    }
+)
+_BY_COMING = frozenset({FilterReason.SPREAD, FilterReason.NOT_NEAR})
+_BY_STORAGE = frozenset(
+    {
+        FilterReason.ONE_POD,
+        FilterReason.ATTACHED,
+        FilterReason.VOLUME_ELSEWHERE,
+        FilterReason.NO_VOLUME,
+        FilterReason.NO_STORE_ROOM,
+    }
+    | {FilterReason.VOLUME_GONE, FilterReason.VOLUME_ZONE}
+)
+_IN_VAIN = (PreemptionSearchOutcome.NOBODY, PreemptionSearchOutcome.NO_HELP)
 
 
-def hints_of(why: Standstill, lone: bool) -> frozenset[Hint]:
+def hints_of(why: SchedulingRejection, lone: bool) -> frozenset[WakeupEvent]:
     """The events after which a try may end differently. Rather one too many than one too few."""
     return _by_room(why, lone) | _by_going(why)
 
 
-def _by_going(why: Standstill) -> frozenset[Hint]:
+def _by_going(why: SchedulingRejection) -> frozenset[WakeupEvent]:
     """Events after which others may be made to go who could not before."""
-    found = set[Hint]()
-    if why.sought in _IN_VAIN or why.hindrance is Hindrance.KEPT_FREE or Hope.OTHERS in why.hopes:
-        found.add(Hint.RULES)
-    if Hope.OTHERS in why.hopes:
-        found.add(Hint.LOOSE)
-    if Hope.EXCESS in why.hopes:
-        found.add(Hint.GROWN)
+    found = set[WakeupEvent]()
+    if (
+        why.sought in _IN_VAIN
+        or why.hindrance is RejectionReason.KEPT_FREE
+        or FairShareWakeup.OTHERS in why.hopes
+    ):
+        found.add(WakeupEvent.RULES)
+    if FairShareWakeup.OTHERS in why.hopes:
+        found.add(WakeupEvent.LOOSE)
+    if FairShareWakeup.EXCESS in why.hopes:
+        found.add(WakeupEvent.GROWN)
     return frozenset(found)
 
 
-def _by_room(why: Standstill, lone: bool) -> frozenset[Hint]:
+def _by_room(why: SchedulingRejection, lone: bool) -> frozenset[WakeupEvent]:
     """Events after which there may be a place, whoever is there."""
-    if Hope.PLACE in why.hopes:
-        return ROOMY | {Hint.KEPT, Hint.STORAGE, Hint.ZONES}
+    if FairShareWakeup.PLACE in why.hopes:
+        return ROOMY | {WakeupEvent.KEPT, WakeupEvent.STORAGE, WakeupEvent.ZONES}
     if not why.hindrance.was_tried:
         return frozenset()
-    found = {Hint.NODE, Hint.KEPT}  # whoever is refused may not have been let look at all nodes
+    found = {WakeupEvent.NODE, WakeupEvent.KEPT}  # whoever is refused may not have been let look at all nodes
     if why.unfit is None:
         return (
-            frozenset(found | {Hint.ROOM, Hint.STORAGE, Hint.CAME, Hint.ZONES})
+            frozenset(found | {WakeupEvent.ROOM, WakeupEvent.STORAGE, WakeupEvent.CAME, WakeupEvent.ZONES})
             if why.misfit is None
-            else ROOMY | found | {Hint.ZONES}
+            else ROOMY | found | {WakeupEvent.ZONES}
         )
     causes = {cause for cause, _ in why.unfit.counts}
     if why.unfit.bar is not None:
-        found = found if lone else found | {Hint.ROOM}
-        return frozenset(found if why.unfit.bar is Bar.AFFINITY_CONFLICT else found | {Hint.STORAGE})
+        found = found if lone else found | {WakeupEvent.ROOM}
+        return frozenset(
+            found if why.unfit.bar is PodError.AFFINITY_CONFLICT else found | {WakeupEvent.STORAGE}
+        )
     if not lone or not causes or not causes <= _NODES_ALONE:  # others of a gang may lack something else
-        found.add(Hint.ROOM)
-    if Cause.UNALIGNED in causes or not lone:
-        found.add(Hint.ZONES)
+        found.add(WakeupEvent.ROOM)
+    if FilterReason.UNALIGNED in causes or not lone:
+        found.add(WakeupEvent.ZONES)
     if causes & _BY_COMING:
-        found.add(Hint.CAME)
+        found.add(WakeupEvent.CAME)
     if causes & _BY_STORAGE:
-        found.add(Hint.STORAGE)
+        found.add(WakeupEvent.STORAGE)
     return frozenset(found)
 
 
-ROOMY = frozenset({Hint.NODE, Hint.ROOM})
+ROOMY = frozenset({WakeupEvent.NODE, WakeupEvent.ROOM})

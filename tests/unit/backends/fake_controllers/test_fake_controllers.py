@@ -12,7 +12,7 @@ from bayplan.backends.definitions import DEFINITIONS
 from bayplan.backends.embedded.api.options import Deletion
 from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
-from bayplan.backends.fake_controllers.controller_manager import OPERATORS, Crew
+from bayplan.backends.fake_controllers.controller_manager import OPERATORS, FakeControllerManager
 from bayplan.backends.fake_controllers.definitions import definitions
 from bayplan.backends.fake_controllers.objects import (
     JOB_SETS,
@@ -40,7 +40,7 @@ class Stage:
             self.store.create(DEFINITIONS, definition)
         for number in range(2):
             self.store.create(NODES, node(f"n{number}", "b", "r", 8))
-        self.crew = Crew(EmbeddedBackend(self.store))
+        self.crew = FakeControllerManager(EmbeddedBackend(self.store))
 
     def play(self, seconds: float) -> None:
         """Let the time pass in small steps."""
@@ -247,7 +247,7 @@ def test_a_suspended_mpi_job_has_no_pods_and_goes_on_with_the_template_it_has_th
 
 
 def test_a_crew_of_operators_leaves_jobs_pods_and_nodes_to_others(stage: Stage) -> None:
-    stage.crew = Crew(EmbeddedBackend(stage.store), OPERATORS, hosts=False)
+    stage.crew = FakeControllerManager(EmbeddedBackend(stage.store), OPERATORS, hosts=False)
     stage.store.create(MPI_JOBS, mpi_job())
     stage.store.create(JOBS, job("train", 3, 1, {}, 5))
     stage.play(1)

@@ -12,11 +12,11 @@ import pytest
 from aiohttp import web
 
 from bayplan.backends.remote import backend as backend_module
-from bayplan.backends.remote.access import Access, Material
+from bayplan.backends.remote.access import Access, InlineOrFile
 from bayplan.backends.remote.backend import RemoteBackend, connect
 from bayplan.backends.remote.client import Client
 from bayplan.backends.remote.proxies import proxy_for
-from bayplan.dialects.errors import Misconfigured, Trouble, Unauthorised, Unreachable
+from bayplan.dialects.errors import ApiError, Misconfigured, Unauthorised, Unreachable
 from tests.support.listening import free_address
 from tests.support.remote_server import (
     HASTY,
@@ -95,7 +95,7 @@ def test_a_server_that_is_not_there_is_told(tmp_path: Path) -> None:
     ],
 )
 def test_what_answers_but_cannot_be_used_is_told(
-    tmp_path: Path, answerer: object, trouble: type[Trouble], words: str
+    tmp_path: Path, answerer: object, trouble: type[ApiError], words: str
 ) -> None:
     with serving(Versions(answerer)) as server, pytest.raises(trouble, match=words):
         connect(kubeconfig(tmp_path, server.url))
@@ -232,7 +232,7 @@ def test_requests_go_through_the_proxy_of_the_kubeconfig(server: Server) -> None
 
 def test_credentials_that_travel_in_the_clear_are_told() -> None:
     log: list[str] = []
-    token = Material("token", data=b"secret")
+    token = InlineOrFile("token", data=b"secret")
     for server in ("http://127.0.0.1:1", "https://api.invalid", "http://api.invalid"):
         RemoteBackend(Access("test", server, token=token), log=log.append).close()
     assert log == ["test: http://api.invalid is not https; anybody on the way can read the credentials"]

@@ -16,10 +16,10 @@ import pytest
 from aiohttp import web
 
 from bayplan.backends.remote import exec_plugin
-from bayplan.backends.remote.access import Access, Interactive, Material, Plugin
-from bayplan.backends.remote.credentials import Credentials, Presented
+from bayplan.backends.remote.access import Access, InlineOrFile, Interactive, Plugin
+from bayplan.backends.remote.credentials import Credentials, RequestCredentials
 from bayplan.backends.remote.exec_plugin import Credential
-from bayplan.dialects.errors import Misconfigured, Trouble, Unauthorised
+from bayplan.dialects.errors import ApiError, Misconfigured, Unauthorised
 from tests.support.remote_server import (
     THINGS,
     Server,
@@ -44,13 +44,13 @@ class Clock:
         return self.now
 
 
-def bearer(presented: Presented) -> str:
+def bearer(presented: RequestCredentials) -> str:
     return dict(presented.headers)["Authorization"].removeprefix("Bearer ")
 
 
-def token_file(path: Path, text: str = "first\n") -> Material:
+def token_file(path: Path, text: str = "first\n") -> InlineOrFile:
     path.write_text(text)
-    return Material("tokenFile", path=path)
+    return InlineOrFile("tokenFile", path=path)
 
 
 # ── token files ────────────────────────────────────────────────────────────────────────────────────
@@ -208,7 +208,7 @@ def test_a_plugin_without_expiry_is_run_again_only_when_refused(tmp_path: Path) 
     clock = Clock()
     credentials = Credentials(replace(BASE, plugin=plugin(tmp_path)), lambda _: None, clock)
 
-    async def story() -> tuple[Presented, list[Presented | None]]:
+    async def story() -> tuple[RequestCredentials, list[RequestCredentials | None]]:
         first = await credentials.current()
         clock.now += 1e6
         assert await credentials.current() is first
@@ -221,7 +221,7 @@ def test_a_plugin_without_expiry_is_run_again_only_when_refused(tmp_path: Path) 
 
 
 def test_a_plugin_that_fails_early_leaves_what_still_holds(tmp_path: Path) -> None:
-    clock, log, answers = Clock(), list[str](), list[Credential | Trouble]()
+    clock, log, answers = Clock(), list[str](), list[Credential | ApiError]()
     answers += [
         Credential("one", expires=1100.0),
         Unauthorised("no network"),
@@ -230,7 +230,7 @@ def test_a_plugin_that_fails_early_leaves_what_still_holds(tmp_path: Path) -> No
 
     def run(_: object) -> Credential:
         answer = answers.pop(0)
-        if isinstance(answer, Trouble):
+        if isinstance(answer, ApiError):
             raise answer
         return answer
 

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from msgspec import Raw, Struct
 
 from bayplan.backends.remote import known as known_module
-from bayplan.backends.remote.decoding import TOO_DEEP, Lines, Wire, key_of, line, version_of
-from bayplan.backends.remote.known import Known, newer
+from bayplan.backends.remote.decoding import TOO_DEEP, LineReader, Wire, key_of, line, version_of
+from bayplan.backends.remote.known import WatchCache, newer
 from bayplan.dialects.api import Event, Happened, Kind
 from tests.support.remote_server import DICTS, THINGS, Thing, thing
 
 
-def fresh() -> Known:
-    return Known(DICTS, Wire(DICTS).identify)
+def fresh() -> WatchCache:
+    return WatchCache(DICTS, Wire(DICTS).identify)
 
 
 # ── whatever a server repeats or delays, the story of each object stays true ───────────────────────
@@ -43,7 +43,7 @@ def histories() -> st.SearchStrategy[History]:
     return st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=25).map(told)
 
 
-def replay(known: Known, what: str, found: dict[str, Any], out: list[Event]) -> None:
+def replay(known: WatchCache, what: str, found: dict[str, Any], out: list[Event]) -> None:
     (known.gone if what == "gone" else known.seen)(found, out)
 
 
@@ -157,7 +157,7 @@ def test_versions_are_numbers_or_just_different(version: str, than: str, answer:
 def test_lines_come_out_whole_wherever_the_stream_is_cut(lines: list[bytes], data: st.DataObject) -> None:
     text = b"".join(line + b"\n" for line in lines)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=12)))
-    splitter, found = Lines(), list[bytes]()
+    splitter, found = LineReader(), list[bytes]()
     for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
         found += splitter.feed(text[start:end])
     assert found == lines
@@ -165,7 +165,7 @@ def test_lines_come_out_whole_wherever_the_stream_is_cut(lines: list[bytes], dat
 
 def test_a_long_line_in_many_pieces_is_put_together_once() -> None:
     pieces = 20_000
-    splitter = Lines()
+    splitter = LineReader()
     for _ in range(pieces):
         assert splitter.feed(b"x" * 100) == []
     assert splitter.feed(b"\nrest") == [b"x" * 100 * pieces]

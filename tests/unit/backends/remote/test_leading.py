@@ -10,14 +10,14 @@ import pytest
 
 from bayplan.backends.remote.access import Access
 from bayplan.backends.remote.client import Client, Unsent
-from bayplan.backends.remote.credentials import Credentials, Presented
+from bayplan.backends.remote.credentials import Credentials, RequestCredentials
 from bayplan.cli.commands import run as command
 from bayplan.dialects.api import Ended
 from bayplan.dialects.errors import Unreachable
 from bayplan.runtime.core.clock import SystemClock
 from bayplan.runtime.core.containment import Containment
 from bayplan.runtime.process.election import Timing
-from bayplan.runtime.process.shutdown import Closing
+from bayplan.runtime.process.shutdown import ShutdownStack
 from tests.support.remote_server import LONG, Server, refused, watching
 from tests.unit.backends.remote.test_writes import Gate, patch
 
@@ -82,7 +82,7 @@ def test_a_process_that_slept_past_the_deadline_sends_nothing_on_waking(server: 
 
 def test_the_time_that_credentials_take_counts(server: Server) -> None:
     class Slow(Credentials):
-        async def current(self) -> Presented:
+        async def current(self) -> RequestCredentials:
             await asyncio.sleep(0.1)
             return await super().current()
 
@@ -113,8 +113,8 @@ def test_bayplan_run_writes_only_while_it_leads_and_within_the_gap_between_two_l
             raise Unreachable("nobody is there")
 
     backend, clock = Far(), SystemClock()
-    closing = Closing(clock, lambda _: None)
-    wishes = command.Wishes(frozenset(("scheduler",)), False, True, "ns", None, "", "")
+    closing = ShutdownStack(clock, lambda _: None)
+    wishes = command.RunOptions(frozenset(("scheduler",)), False, True, "ns", None, "", "")
     election = command._elect(backend, wishes, clock, closing, Containment())  # type: ignore[arg-type]
     assert closing.close()
     assert backend.asked == [(False, election.timing.write_seconds)]

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from bayplan.backends.remote.pool import Heard, NoConnection, Pool
+from bayplan.backends.remote.pool import NoConnection, Pool, RawResponse
 
 Speak = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
@@ -47,7 +47,7 @@ class Site:
         finally:
             writer.close()
 
-    async def ask(self, body: bytes = b"{}", seconds: float = 5.0) -> Heard:
+    async def ask(self, body: bytes = b"{}", seconds: float = 5.0) -> RawResponse:
         head = self.pool.head((("Content-Type", "application/json"),))
         return await self.pool.ask("POST", "/pods?x=1", head, body, None, seconds, 5.0)
 
@@ -66,7 +66,7 @@ def test_one_connection_serves_one_after_the_other_and_several_at_once() -> None
     async def play() -> None:
         async with Site(says(OK)) as site:
             for _ in range(3):
-                assert await site.ask() == Heard(200, b"hi", None)
+                assert await site.ask() == RawResponse(200, b"hi", None)
             assert site.connections == 1
             await asyncio.gather(*(site.ask() for _ in range(4)))
             assert site.connections == 4
@@ -80,16 +80,16 @@ def test_one_connection_serves_one_after_the_other_and_several_at_once() -> None
 @pytest.mark.parametrize(
     ("parts", "want"),
     [
-        ((b"HTTP/1.1 429 Wait\r\nretry-after: 3\r\nContent-Length: 0\r\n\r\n",), Heard(429, b"", "3")),
+        ((b"HTTP/1.1 429 Wait\r\nretry-after: 3\r\nContent-Length: 0\r\n\r\n",), RawResponse(429, b"", "3")),
         (
             (b"HTTP/1.1 201 Made\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n", b"1\r\nc\r\n0\r\n\r\n"),
-            Heard(201, b"abc", None),
+            RawResponse(201, b"abc", None),
         ),
-        ((b"HTTP/1.1 103 Soon\r\n\r\n", OK), Heard(200, b"hi", None)),
-        (tuple(OK[at : at + 1] for at in range(len(OK))), Heard(200, b"hi", None)),
+        ((b"HTTP/1.1 103 Soon\r\n\r\n", OK), RawResponse(200, b"hi", None)),
+        (tuple(OK[at : at + 1] for at in range(len(OK))), RawResponse(200, b"hi", None)),
     ],
 )
-def test_answers_of_every_form(parts: tuple[bytes, ...], want: Heard) -> None:
+def test_answers_of_every_form(parts: tuple[bytes, ...], want: RawResponse) -> None:
     async def play() -> None:
         async with Site(says(*parts)) as site:
             assert await site.ask() == want
@@ -114,7 +114,7 @@ def test_what_nobody_asked_for_is_no_answer() -> None:
         async with Site(says(OK, b"", OK)) as site:
             await site.ask()
             await asyncio.sleep(0.05)
-            assert await site.ask() == Heard(200, b"hi", None)
+            assert await site.ask() == RawResponse(200, b"hi", None)
             assert site.connections == 2
 
     asyncio.run(play())

@@ -10,7 +10,7 @@ import pytest
 
 from bayplan.backends.remote.access import Access
 from bayplan.backends.remote.answers import outcome_of, status_of, trouble_of
-from bayplan.backends.remote.client import Answer
+from bayplan.backends.remote.client import ApiResponse
 from bayplan.backends.remote.request import collection, request_of
 from bayplan.dialects.api import Ended, Kind, Verb, Write
 from bayplan.dialects.errors import NotServed, Stale, Unreachable
@@ -117,12 +117,12 @@ def test_a_collection_is_asked_for_with_its_selectors() -> None:
 # ── answers ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def said(code: int, message: str = "m", reason: str = "R") -> Answer:
+def said(code: int, message: str = "m", reason: str = "R") -> ApiResponse:
     text = {"kind": "Status", "message": message, "reason": reason, "code": code}
-    return Answer(code, json.dumps(text).encode())
+    return ApiResponse(code, json.dumps(text).encode())
 
 
-def ended(write: Write, answer: Answer) -> Ended:
+def ended(write: Write, answer: ApiResponse) -> Ended:
     return outcome_of(write, answer, json.loads, ACCESS).ended
 
 
@@ -167,13 +167,13 @@ def test_another_object_of_that_name_means_that_the_one_meant_is_gone(code: int,
 
 
 def test_an_answer_with_an_object_hands_it_back() -> None:
-    outcome = outcome_of(pod(Verb.CREATE), Answer(201, b'{"kind":"Pod","x":1}'), json.loads, ACCESS)
+    outcome = outcome_of(pod(Verb.CREATE), ApiResponse(201, b'{"kind":"Pod","x":1}'), json.loads, ACCESS)
     assert outcome.object == {"kind": "Pod", "x": 1}
 
 
 @pytest.mark.parametrize("body", [b'{"kind":"Status","status":"Success"}', b"", b"<html>"])
 def test_a_bind_that_answers_a_status_is_done_all_the_same(body: bytes) -> None:
-    outcome = outcome_of(pod(Verb.CREATE, {}, "binding"), Answer(201, body), json.loads, ACCESS)
+    outcome = outcome_of(pod(Verb.CREATE, {}, "binding"), ApiResponse(201, body), json.loads, ACCESS)
     assert (outcome.ended, outcome.object) == (Ended.DONE, None)
 
 
@@ -182,7 +182,7 @@ def test_an_eviction_that_a_budget_forbids_is_refused() -> None:
 
 
 def test_an_api_that_does_not_exist_is_not_mistaken_for_an_object_that_is_gone() -> None:
-    outcome = outcome_of(pod(Verb.UPDATE), Answer(404, b"404 page not found"), json.loads, ACCESS)
+    outcome = outcome_of(pod(Verb.UPDATE), ApiResponse(404, b"404 page not found"), json.loads, ACCESS)
     assert outcome.ended is Ended.REFUSED
     assert "does not serve pods of v1" in outcome.message
 

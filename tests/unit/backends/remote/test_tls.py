@@ -19,11 +19,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from bayplan.backends.remote.access import Access, Certificate, Material
+from bayplan.backends.remote.access import Access, Certificate, InlineOrFile
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.credentials import Credentials
 from bayplan.backends.remote.tls import tls_context
-from bayplan.dialects.errors import Misconfigured, Trouble
+from bayplan.dialects.errors import ApiError, Misconfigured
 from tests.support.remote_server import Server, serving
 
 
@@ -65,8 +65,8 @@ AUTHORITY, STRANGER = issue("authority"), issue("stranger")
 CLIENT, OTHER_CLIENT = issue("jane", AUTHORITY), issue("joe", AUTHORITY)
 
 
-def data(content: bytes, label: str = "certificate-authority-data") -> Material:
-    return Material(label, data=content)
+def data(content: bytes, label: str = "certificate-authority-data") -> InlineOrFile:
+    return InlineOrFile(label, data=content)
 
 
 def shown(pair: Pair) -> Certificate:
@@ -118,7 +118,7 @@ def test_the_right_authority_is_trusted(server: Server) -> None:
 
 
 @pytest.mark.parametrize("authority", [data(STRANGER.certificate), None])
-def test_a_server_signed_by_somebody_else_is_refused(server: Server, authority: Material | None) -> None:
+def test_a_server_signed_by_somebody_else_is_refused(server: Server, authority: InlineOrFile | None) -> None:
     with pytest.raises(
         Misconfigured, match=r"^test: the certificate of https.* cannot be trusted .*correct cert"
     ):
@@ -154,7 +154,7 @@ def test_client_certificate_files_are_read_again_when_replaced(server: Server, t
         paths[1].write_bytes(pair.key)
 
     put(CLIENT)
-    files = Certificate(*(Material("client", path=path) for path in paths))
+    files = Certificate(*(InlineOrFile("client", path=path) for path in paths))
     access = Access("test", server.url, authority=data(AUTHORITY.certificate), certificate=files)
     assert asked(access) == "jane"
     now = [0.0]
@@ -190,7 +190,7 @@ def test_keys_given_in_place_leave_no_file_behind(tmp_path: Path, monkeypatch: p
         ),
         (Certificate(data(CLIENT.certificate), data(OTHER_CLIENT.key)), "KEY_VALUES_MISMATCH"),
         (
-            Certificate(Material("c", path=Path("/no/where")), data(CLIENT.key)),
+            Certificate(InlineOrFile("c", path=Path("/no/where")), data(CLIENT.key)),
             "/no/where, which cannot be read",
         ),
     ],
@@ -217,7 +217,7 @@ def test_an_encrypted_key_is_refused_without_asking_for_its_password() -> None:
 
 
 def test_plain_text_where_tls_was_meant_is_told(tmp_path: Path) -> None:
-    with serving(Naming()) as server, pytest.raises(Trouble, match="no connection to https://"):
+    with serving(Naming()) as server, pytest.raises(ApiError, match="no connection to https://"):
         asked(Access("test", server.url.replace("http:", "https:")))
 
 

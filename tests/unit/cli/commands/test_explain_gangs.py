@@ -13,7 +13,7 @@ from bayplan.backends.definitions import DEFINITIONS
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kube.gang_api.gates import FIRST, GROUP, OF_COMPOSITES, SECOND, THIRD
 from bayplan.dialects.nrt.wire import TOPOLOGIES
-from bayplan.state.cluster.topology_state import Cluster
+from bayplan.state.cluster.topology_state import TopologyState
 from tests.support.numa_crd import definition, topology
 from tests.support.queued_cluster import Object, QueuedCluster, queued_cluster
 
@@ -81,7 +81,7 @@ def test_all_nodes_are_laid_out_together(cluster: QueuedCluster, monkeypatch: py
     def moved(*_: object) -> None:
         raise AssertionError("a node was put in by itself")
 
-    monkeypatch.setattr(Cluster, "_move", moved)
+    monkeypatch.setattr(TopologyState, "_move", moved)
     assert told(cluster, "default/wide")
 
 

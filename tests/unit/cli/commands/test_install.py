@@ -11,18 +11,18 @@ from click.testing import CliRunner
 
 from bayplan.assembly import crds, manifests, replicas, webhooks
 from bayplan.assembly.install_settings import CONFIG_FILE
-from bayplan.assembly.manifests import CHOSEN, LABELS, Settings
-from bayplan.assembly.rbac import LEASE_NAME, ROLES, Right
+from bayplan.assembly.manifests import CHOSEN, LABELS, InstallSettings
+from bayplan.assembly.rbac import LEASE_NAME, ROLES, RbacRule
 from bayplan.cli.commands.install import KINDS, install
 from bayplan.cli.commands.run import ROLES as SERVED
 from bayplan.cli.commands.run import run
 from bayplan.cli.config.options import EMPTY
 from bayplan.dialects.kueue.names.annotations import DEFAULT_QUEUE
-from bayplan.runtime.controllers.pod_grouper.controller import GrouperRole
-from bayplan.runtime.controllers.scheduler.controller import SchedulerRole
+from bayplan.runtime.controllers.pod_grouper.controller import PodGrouperController
+from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 
 ROOT = Path(__file__).parents[4]
-ALL = Settings(roles=tuple(ROLES))
+ALL = InstallSettings(roles=tuple(ROLES))
 Object = dict[str, Any]
 
 
@@ -141,7 +141,7 @@ def test_replicas_have_no_more_than_the_restricted_standard_allows() -> None:
 # ── rights ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def every_right() -> list[Right]:
+def every_right() -> list[RbacRule]:
     return [right for rights in ROLES.values() for right in (*rights.everywhere, *rights.at_home)]
 
 
@@ -157,7 +157,9 @@ def test_nothing_is_granted_by_wildcard_or_leads_to_more_rights() -> None:
 def test_the_scheduler_may_watch_what_it_watches_and_write_what_it_writes() -> None:
     rights = ROLES["scheduler"].everywhere
     granted = {(one.group, name, verb) for one in rights for name in one.resources for verb in one.verbs}
-    watched = {(kind.group, kind.plural, verb) for kind in SchedulerRole.kinds for verb in ("list", "watch")}
+    watched = {
+        (kind.group, kind.plural, verb) for kind in SchedulerController.kinds for verb in ("list", "watch")
+    }
     written = {("", "pods/binding", "create"), ("", "events", "create"), ("", "pods", "delete")}
     told = ("pods/status", "persistentvolumeclaims", "persistentvolumes")
     written |= {("", one, "patch") for one in told} | {("scheduling.k8s.io", "podgroups/status", "patch")}
@@ -168,7 +170,9 @@ def test_the_scheduler_may_watch_what_it_watches_and_write_what_it_writes() -> N
 def test_the_grouper_may_do_only_what_it_does_and_comes_only_when_it_is_asked_for() -> None:
     rights = ROLES["grouper"].everywhere
     granted = {(one.group, name, verb) for one in rights for name in one.resources for verb in one.verbs}
-    watched = {(kind.group, kind.plural, verb) for kind in GrouperRole.kinds for verb in ("list", "watch")}
+    watched = {
+        (kind.group, kind.plural, verb) for kind in PodGrouperController.kinds for verb in ("list", "watch")
+    }
     written = {("scheduling.run.ai", "podgroups", verb) for verb in ("create", "patch")}
     assert granted == watched | written | {("", "pods", "patch"), ("", "events", "create")}
     assert "bayplan-grouper" not in yaml.dump_all(printed(), Dumper=yaml.CSafeDumper)
@@ -287,7 +291,7 @@ def test_jobs_without_a_queue_do_not_wait_for_us() -> None:
 
 def test_without_webhooks_no_version_is_served_that_needs_them() -> None:
     def served(*roles: str) -> dict[str, list[str]]:
-        found = manifests.custom_resources(Settings(roles=roles))
+        found = manifests.custom_resources(InstallSettings(roles=roles))
         return {
             one["metadata"]["name"].partition(".")[0]: [
                 version["name"] for version in one["spec"]["versions"] if version["served"]
@@ -320,7 +324,7 @@ def test_definitions_of_several_versions_are_converted_by_our_webhook(
     try:
         (found,) = manifests.custom_resources(ALL)
         assert found["spec"]["conversion"]["webhook"]["clientConfig"]["service"]["path"] == "/convert"
-        (alone,) = manifests.custom_resources(Settings(roles=("scheduler",)))
+        (alone,) = manifests.custom_resources(InstallSettings(roles=("scheduler",)))
         assert "conversion" not in alone["spec"], "nobody would answer"
     finally:
         crds.converted.cache_clear()

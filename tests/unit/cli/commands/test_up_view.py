@@ -8,7 +8,7 @@ import pytest
 import yaml
 from rich.console import Console
 
-from bayplan.assembly.local_cluster import HomeCluster, Shape
+from bayplan.assembly.local_cluster import ClusterShape, LocalCluster
 from bayplan.cli.commands.up_view import picture
 from bayplan.cli.render.misfit import brief
 from bayplan.dialects.kueue.decode import scheduled_jobs
@@ -32,12 +32,12 @@ RACKS = Topology("dc", ("rack", HOSTNAME))
 
 
 @pytest.fixture
-def cluster() -> HomeCluster:
+def cluster() -> LocalCluster:
     """One block of two racks of two hosts with four GPUs, stepped by hand."""
-    return HomeCluster(Shape(1, 2, 2, 4), SystemClock())
+    return LocalCluster(ClusterShape(1, 2, 2, 4), SystemClock())
 
 
-def shown(cluster: HomeCluster, submitted: dict[str, object]) -> str:
+def shown(cluster: LocalCluster, submitted: dict[str, object]) -> str:
     cluster.submit(submitted)
     for _ in range(5):
         cluster.crew.step(cluster.clock.wall())
@@ -48,7 +48,7 @@ def shown(cluster: HomeCluster, submitted: dict[str, object]) -> str:
     return console.file.getvalue()
 
 
-def test_a_gang_that_waits_is_shown_with_what_came_closest_and_what_it_lacks(cluster: HomeCluster) -> None:
+def test_a_gang_that_waits_is_shown_with_what_came_closest_and_what_it_lacks(cluster: LocalCluster) -> None:
     text = shown(cluster, job("wide", 3, 4, {REQUIRED: RACK}, 5))
     why = "rack b01/r01 comes closest with room for 2 of 3 pods; it lacks 4 gpu"
     gangs, _, decisions = text.partition("last decisions")
@@ -139,5 +139,5 @@ def test_pods_that_must_join_others_are_told_so() -> None:
     assert "where the rest of it" in brief(Misfit(Code.NO_REPLACEMENT, ("main",)), RACKS)
 
 
-def test_a_topology_that_is_gone_does_not_matter(cluster: HomeCluster) -> None:
+def test_a_topology_that_is_gone_does_not_matter(cluster: LocalCluster) -> None:
     assert cluster.why(Misfit(Code.NO_ROOM, ("main",), "gone", fit=1, asked=2)) == "1 of 2 fit"

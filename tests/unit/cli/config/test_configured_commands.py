@@ -14,11 +14,11 @@ from bayplan.cli.commands.main import main
 from bayplan.cli.commands.run import roles_to_play
 from bayplan.cli.config.options import EMPTY, configure
 from bayplan.cli.config.settings import DEFAULTS, Settings
-from bayplan.dialects.kueue.jobs.status import Patience
+from bayplan.dialects.kueue.jobs.status import PodsReadyPolicy
 from bayplan.dialects.kueue.names import api_kinds
-from bayplan.runtime.controllers.jobs.controller import JobsRole
-from bayplan.runtime.controllers.node_health.controller import NodeHealthRole
-from bayplan.runtime.controllers.ungating import UngatingRole
+from bayplan.runtime.controllers.jobs.controller import JobsController
+from bayplan.runtime.controllers.node_health.controller import NodeHealthController
+from bayplan.runtime.controllers.ungating import UngatingController
 from bayplan.runtime.core.loop import Loop
 from tests.support.queued_cluster import (
     GPU,
@@ -165,7 +165,7 @@ def test_roles_have_what_the_configuration_says(tmp_path: Path) -> None:
     }
     assert played["admission"].profile.reserve and played["scheduler"].profiles["bayplan"].reserve  # type: ignore[attr-defined]
     ungating = played["ungating"]
-    assert isinstance(ungating, UngatingRole) and ungating.batch_seconds == 7.0
+    assert isinstance(ungating, UngatingController) and ungating.batch_seconds == 7.0
     health, jobs = played["node_health"], played["jobs"]
-    assert isinstance(health, NodeHealthRole) and health.rules.not_ready_seconds == 9.0
-    assert isinstance(jobs, JobsRole) and jobs.known.patience == Patience(11.0)
+    assert isinstance(health, NodeHealthController) and health.rules.not_ready_seconds == 9.0
+    assert isinstance(jobs, JobsController) and jobs.known.patience == PodsReadyPolicy(11.0)

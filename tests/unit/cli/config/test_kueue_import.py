@@ -11,7 +11,7 @@ from bayplan.cli.config.kueue_import import ALWAYS_ON, GATES, read_kueue
 from bayplan.cli.config.options import Configured, configure
 from bayplan.cli.config.settings import DEFAULTS, Settings
 from bayplan.dialects.kube.fields.reader import Field
-from bayplan.dialects.kueue.jobs.status import Patience
+from bayplan.dialects.kueue.jobs.status import PodsReadyPolicy
 from bayplan.model.profile import FairRule, Profile, Strategy
 
 NEWER, OLDER = "config.kueue.x-k8s.io/v1beta2", "config.kueue.x-k8s.io/v1beta1"
@@ -110,11 +110,11 @@ def test_pods_are_waited_for_by_being_named_in_the_newer_version() -> None:
     requeuing = {"backoffLimitCount": 2, "backoffBaseSeconds": 5, "backoffMaxSeconds": 50}
     waiting = {"timeout": "1h0m30s", "recoveryTimeout": "1.5m", "requeuingStrategy": requeuing}
     settings, unused = read(waitForPodsReady=waiting)
-    assert settings.patience_with_pods == Patience(3630, 90, 5, 50, 2) and unused == []
+    assert settings.patience_with_pods == PodsReadyPolicy(3630, 90, 5, 50, 2) and unused == []
     settings, _ = read(waitForPodsReady={})
-    assert settings.patience_with_pods == Patience(1800, 1800)
+    assert settings.patience_with_pods == PodsReadyPolicy(1800, 1800)
     settings, _ = read(waitForPodsReady={"timeout": "5m", "recoveryTimeout": "0s"})
-    assert settings.patience_with_pods == Patience(300, None)
+    assert settings.patience_with_pods == PodsReadyPolicy(300, None)
     settings, unused = read(waitForPodsReady={}, featureGates={"DisableWaitForPodsReady": True})
     assert settings.patience_with_pods is None and unused == []
 
@@ -123,7 +123,7 @@ def test_pods_are_waited_for_if_told_to_in_the_older_version() -> None:
     settings, unused = read(OLDER, waitForPodsReady={"timeout": "5m"})
     assert settings.patience_with_pods is None and unused == []
     settings, unused = read(OLDER, waitForPodsReady={"enable": True})
-    assert settings.patience_with_pods == Patience(300, 300)
+    assert settings.patience_with_pods == PodsReadyPolicy(300, 300)
     assert unused == ["waitForPodsReady.blockAdmission"], "which was the default there"
     assert read(OLDER, waitForPodsReady={"enable": True, "blockAdmission": False})[1] == []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from bayplan.cli.config.settings import OPTIONS
-from bayplan.model.numa import Caution, FitRule, Whose, ZoneCare, ZoneRules
+from bayplan.model.numa import FitRule, NumaStalenessPolicy, OverReserve, Whose, ZoneRules
 from tests.unit.cli.config.test_settings import problems, read
 
 
@@ -25,7 +25,7 @@ def test_zones_are_configured_for_every_scheduler() -> None:
         assert profile.zones.fit is FitRule.PLAIN
         assert profile.zones.weight("example.com/gpu") == 5
         assert profile.zone_hints
-    assert (found.zone_care.caution, found.zone_care.period) == (Caution.SKIP, 3.0)
+    assert (found.zone_care.caution, found.zone_care.period) == (OverReserve.SKIP, 3.0)
     assert found.zone_care.strangers is Whose.EXCLUSIVE and found.zone_care.make_room
 
 
@@ -43,5 +43,5 @@ def test_every_choice_about_zones_can_be_made() -> None:
         field.name for field in fields(ZoneRules)
     }
     assert {option.name for option in OPTIONS if option.part == "zone_care"} == {
-        field.name for field in fields(ZoneCare)
+        field.name for field in fields(NumaStalenessPolicy)
     } - {"eager"}

@@ -11,12 +11,12 @@ import pytest
 import yaml
 
 from bayplan.assembly import settings_reference
-from bayplan.cli.config.options import EMPTY, Refused, configure
-from bayplan.cli.config.settings import DEFAULTS, OPTIONS, Settings, Ungating, read_settings
-from bayplan.dialects.kai.grouper.defaults import Settings as Grouping
+from bayplan.cli.config.options import EMPTY, InvalidConfiguration, configure
+from bayplan.cli.config.settings import DEFAULTS, OPTIONS, Settings, UngatingSettings, read_settings
+from bayplan.dialects.kai.grouper.defaults import GrouperSettings as Grouping
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.decode.workloads import PLAIN, Transformation, demand
-from bayplan.dialects.kueue.jobs.status import Patience
+from bayplan.dialects.kueue.jobs.status import PodsReadyPolicy
 from bayplan.dialects.kueue.pods.node_health import HealthRules
 from bayplan.model.profile import FairRule, LeaderRules, NodeChoice, Profile, Remainder, Strategy
 from tests.support.queued_cluster import GPU, workload
@@ -144,7 +144,7 @@ def test_what_is_wrong_with_schedulers_is_told_with_its_path() -> None:
 
 
 def test_nodes_and_pods_have_their_times() -> None:
-    assert read(ungating={"batchSeconds": 0}).ungating == Ungating(0.0)
+    assert read(ungating={"batchSeconds": 0}).ungating == UngatingSettings(0.0)
     flags = ("failWhenNotReady", "failWhenPodsEnd", "failWhenTainted", "replaceTogether")
     assert read(nodes={"notReadySeconds": 5, **dict.fromkeys(flags, False)}).nodes == HealthRules(
         not_ready_seconds=5, by_time=False, by_pods=False, by_taints=False, together=False
@@ -154,7 +154,7 @@ def test_nodes_and_pods_have_their_times() -> None:
 def test_pods_are_waited_for_only_if_asked_to() -> None:
     assert read().patience_with_pods is None
     assert read(jobs={"waitForPodsReady": {"timeoutSeconds": 60}}).patience_with_pods is None
-    assert read(jobs={"waitForPodsReady": {"enabled": True}}).patience_with_pods == Patience()
+    assert read(jobs={"waitForPodsReady": {"enabled": True}}).patience_with_pods == PodsReadyPolicy()
     waiting = {
         "enabled": True,
         "timeoutSeconds": 60,
@@ -162,7 +162,7 @@ def test_pods_are_waited_for_only_if_asked_to() -> None:
         "backoff": {"firstSeconds": 0, "limitSeconds": 10},
         "retriesMax": 3,
     }
-    assert read(jobs={"waitForPodsReady": waiting}).patience_with_pods == Patience(60, 30, 0, 10, 3)
+    assert read(jobs={"waitForPodsReady": waiting}).patience_with_pods == PodsReadyPolicy(60, 30, 0, 10, 3)
 
 
 def test_resources_count_as_others() -> None:
@@ -345,7 +345,7 @@ def test_everything_wrong_is_told_at_once_and_nothing_is_used() -> None:
 def test_a_file_that_is_no_configuration(tmp_path: Path, text: str, problem: str) -> None:
     path = tmp_path / "file.yaml"
     path.write_text(text)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(InvalidConfiguration) as refused:
         configure(str(path))
     assert len(refused.value.problems) == 1 and problem in refused.value.message
     assert refused.value.message.startswith(str(path))
@@ -353,7 +353,7 @@ def test_a_file_that_is_no_configuration(tmp_path: Path, text: str, problem: str
 
 def test_files_that_cannot_be_read() -> None:
     for name, why in (("nowhere.yaml", "there is no such file"), ("-", "not read from standard input")):
-        with pytest.raises(Refused, match=why):
+        with pytest.raises(InvalidConfiguration, match=why):
             configure(name)
 
 

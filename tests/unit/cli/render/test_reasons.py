@@ -7,21 +7,27 @@ import pytest
 from bayplan.cli.live.gangs import FLAWS
 from bayplan.cli.render.reasons import few_words, hindrance
 from bayplan.cli.render.tables import age, table
-from bayplan.model.admission_rejection import Obstacle, Obstruction, Refusal, Remark, Token
+from bayplan.model.admission_rejection import (
+    AdmissionReason,
+    AdmissionRejection,
+    AdmissionRemark,
+    Obstacle,
+    ObstacleKind,
+)
 from bayplan.model.assignment import Code, Misfit, NearMiss
 from bayplan.model.node_rules import Taint
 from bayplan.model.summary import Flaw
 
 
 def test_every_obstacle_has_words() -> None:
-    for what in Obstruction:
+    for what in ObstacleKind:
         told = hindrance(Obstacle(what, "f", "cpu", Taint("k"), (1000, 1000, 1000), ("f",)))
         assert told and "{" not in told
 
 
 def test_every_remark_has_words() -> None:
-    for remark in Remark:
-        told = few_words(Refusal(Token.TO_BE_EVALUATED, remark, queue="q", victims=2))
+    for remark in AdmissionRemark:
+        told = few_words(AdmissionRejection(AdmissionReason.TO_BE_EVALUATED, remark, queue="q", victims=2))
         assert told and "{" not in told
 
 

@@ -16,7 +16,7 @@ from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.jobs.soundness import DEPTH_MAX, flaws
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.webhooks.validate import errors
-from bayplan.runtime.controllers.jobs.controller import JobsRole
+from bayplan.runtime.controllers.jobs.controller import JobsController
 from bayplan.runtime.core.loop import Loop
 from tests.support.job_world import EVENTS, Silent
 
@@ -64,7 +64,7 @@ class World:
         define(self.store)
         for kind in SPECS:
             self.store.create(DEFINITIONS, of_anything(resource(kind)))
-        self.loop = Loop(EmbeddedBackend(self.store), (JobsRole(),), Silent())
+        self.loop = Loop(EmbeddedBackend(self.store), (JobsController(),), Silent())
 
     def create(self, kind: str, name: str, spec: object) -> None:
         self.store.create(resource(kind), job(kind, name, spec), "default")

@@ -9,11 +9,11 @@ import pytest
 from bayplan.dialects.api import Verb
 from bayplan.dialects.jobs.kinds import parts
 from bayplan.dialects.jobs.running import faring
-from bayplan.dialects.jobs.status import Ending
+from bayplan.dialects.jobs.status import JobEnd
 from bayplan.dialects.kube.fields.reader import Field
-from bayplan.dialects.kueue.jobs.reconcile_job import Known, keep_job
+from bayplan.dialects.kueue.jobs.reconcile_job import JobContext, keep_job
 from bayplan.dialects.kueue.jobs.workload import job_workload
-from bayplan.dialects.kueue.jobs.writes import Deed
+from bayplan.dialects.kueue.jobs.writes import WriteWithEvents
 from tests.properties.test_injection import MADE
 
 Object = dict[str, Any]
@@ -48,26 +48,26 @@ def condition(kind: str, message: str = "") -> Object:
 @pytest.mark.parametrize(
     ("kind", "status", "ending"),
     [
-        ("Job", condition("Complete", "all done"), Ending(True, "all done")),
-        ("Job", condition("Failed", "no luck"), Ending(False, "no luck")),
+        ("Job", condition("Complete", "all done"), JobEnd(True, "all done")),
+        ("Job", condition("Failed", "no luck"), JobEnd(False, "no luck")),
         ("Job", condition("FailureTarget"), None),
-        ("JobSet", condition("Completed", "jobset completed"), Ending(True, "jobset completed")),
-        ("TrainJob", condition("Complete"), Ending(True)),
-        ("MPIJob", condition("Succeeded", "fine"), Ending(True, "fine")),
-        ("PyTorchJob", condition("Failed", "crashed"), Ending(False, "crashed")),
+        ("JobSet", condition("Completed", "jobset completed"), JobEnd(True, "jobset completed")),
+        ("TrainJob", condition("Complete"), JobEnd(True)),
+        ("MPIJob", condition("Succeeded", "fine"), JobEnd(True, "fine")),
+        ("PyTorchJob", condition("Failed", "crashed"), JobEnd(False, "crashed")),
         ("TFJob", condition("Running"), None),
-        ("RayJob", {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"}, Ending(True)),
-        ("RayJob", {"jobDeploymentStatus": "Failed", "message": "lost"}, Ending(False, "lost")),
+        ("RayJob", {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"}, JobEnd(True)),
+        ("RayJob", {"jobDeploymentStatus": "Failed", "message": "lost"}, JobEnd(False, "lost")),
         ("RayJob", {"jobDeploymentStatus": "Running"}, None),
         ("RayCluster", {"state": "failed"}, None),
         ("RayService", condition("Ready"), None),
-        ("AppWrapper", {"phase": "Succeeded"}, Ending(True, "AppWrapper finished successfully")),
-        ("AppWrapper", {"phase": "Failed"}, Ending(False, "AppWrapper failed")),
+        ("AppWrapper", {"phase": "Succeeded"}, JobEnd(True, "AppWrapper finished successfully")),
+        ("AppWrapper", {"phase": "Failed"}, JobEnd(False, "AppWrapper failed")),
         ("AppWrapper", {"phase": "Failed", **condition("ResourcesDeployed")}, None),
-        ("SparkApplication", {"applicationState": {"state": "COMPLETED"}}, Ending(True)),
+        ("SparkApplication", {"applicationState": {"state": "COMPLETED"}}, JobEnd(True)),
     ],
 )
-def test_a_job_ends_as_its_controller_says(kind: str, status: Object, ending: Ending | None) -> None:
+def test_a_job_ends_as_its_controller_says(kind: str, status: Object, ending: JobEnd | None) -> None:
     assert faring(kind).ended(Field(made(kind, status))) == ending
 
 
@@ -122,7 +122,7 @@ def test_jobs_of_a_set_that_succeeded_are_reclaimed_with_all_their_pods() -> Non
 # ── kinds that take steps ──────────────────────────────────────────────────────────────────────────
 
 
-def admitted(job: Object, known: Known) -> Object:
+def admitted(job: Object, known: JobContext) -> Object:
     """Its Workload, with quota for everything."""
     workload = job_workload(Field(job), 0, known.find)
     workload["metadata"] |= {"uid": "w1", "resourceVersion": "7"}
@@ -148,7 +148,7 @@ def merged(before: Any, patch: Any) -> Any:
     return after
 
 
-def done(job: Object, deeds: list[Deed]) -> Object:
+def done(job: Object, deeds: list[WriteWithEvents]) -> Object:
     """The job after the only write, which is for it."""
     (deed,) = deeds
     assert (deed.write.verb, deed.write.kind.kind) == (Verb.MERGE_PATCH, job["kind"])
@@ -167,7 +167,7 @@ def evicted(workload: Object) -> Object:
     "kind", ["MPIJob", "RayCluster", "RayJob", "AppWrapper", "JAXJob", "SparkApplication"]
 )
 def test_a_job_starts_with_one_write_and_stops_with_one(kind: str) -> None:
-    known = Known(flavors=FLAVORS)
+    known = JobContext(flavors=FLAVORS)
     job = made(kind)
     workload = admitted(job, known)
     ran = done(job, keep_job(job, [workload], known, NOW))
@@ -180,7 +180,7 @@ def test_a_job_starts_with_one_write_and_stops_with_one(kind: str) -> None:
 
 
 def test_a_train_job_is_patched_before_it_runs_and_cleaned_when_its_pods_are_gone() -> None:
-    known = Known(find=lambda kind, _, name: RUNTIME if name == "r" else None, flavors=FLAVORS)
+    known = JobContext(find=lambda kind, _, name: RUNTIME if name == "r" else None, flavors=FLAVORS)
     job = made("TrainJob")
     job["spec"]["runtimePatches"] = job["spec"]["runtimePatches"][1:]
     workload = admitted(job, known)
@@ -201,11 +201,11 @@ def test_a_train_job_is_patched_before_it_runs_and_cleaned_when_its_pods_are_gon
 
 
 def test_a_train_job_waits_for_its_runtime() -> None:
-    assert keep_job(made("TrainJob"), [], Known(), NOW) == []
+    assert keep_job(made("TrainJob"), [], JobContext(), NOW) == []
 
 
 def test_a_job_that_cannot_take_what_it_gets_is_told_so_for_good() -> None:
-    known = Known(flavors=FLAVORS)
+    known = JobContext(flavors=FLAVORS)
     job = made("MPIJob")
     template = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]
     workload = admitted(job, known)
@@ -221,4 +221,4 @@ def test_a_job_that_cannot_take_what_it_gets_is_told_so_for_good() -> None:
 
 def test_a_job_whose_flavor_is_not_known_waits_for_it() -> None:
     job = made("MPIJob")
-    assert keep_job(job, [admitted(job, Known())], Known(), NOW) == []
+    assert keep_job(job, [admitted(job, JobContext())], JobContext(), NOW) == []

@@ -15,7 +15,17 @@ from bayplan.dialects.nrt.seating import decoded, encoded, seating
 from bayplan.dialects.nrt.settings import zone_settings
 from bayplan.dialects.nrt.topologies import news, node_zones
 from bayplan.dialects.nrt.wire import OLDER_TOPOLOGIES, TOPOLOGIES
-from bayplan.model.numa import Alignment, Caution, Policy, Role, Scope, Seating, Service, Whose, ZoneScore
+from bayplan.model.numa import (
+    Alignment,
+    ContainerType,
+    OverReserve,
+    QosClass,
+    TopologyManagerPolicy,
+    TopologyManagerScope,
+    Whose,
+    ZoneAssignment,
+    ZoneScore,
+)
 from tests.support.numa_nodes import topology, wire_zone
 
 
@@ -51,7 +61,7 @@ def test_the_oldest_reports_know_only_what_is_allocatable_as_a_number() -> None:
         )
     )
     assert (found.zones[0].available, problems) == ({"cpu": 4000}, ())
-    assert found.alignment == Alignment(Policy.SINGLE_ZONE, Scope.POD)
+    assert found.alignment == Alignment(TopologyManagerPolicy.SINGLE_ZONE, TopologyManagerScope.POD)
 
 
 def test_attributes_know_better_than_policies_and_the_last_word_counts() -> None:
@@ -65,7 +75,7 @@ def test_attributes_know_better_than_policies_and_the_last_word_counts() -> None
             ],
         )
     )
-    assert found.alignment == Alignment(Policy.RESTRICTED, Scope.POD, 1024)
+    assert found.alignment == Alignment(TopologyManagerPolicy.RESTRICTED, TopologyManagerScope.POD, 1024)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +160,7 @@ def test_seats_are_read_from_the_node_and_its_zones() -> None:
         "topology.node.k8s.io/numaplacement-metadata", "npv0v001::ve=leb89::cc=5::nn=2::bn=0"
     )
     found, problems = node_zones(topology(zones=zones, attributes=[metadata]))
-    assert (found.seating, problems) == (Seating(5, 0, {1: (1, 3)}), ())
+    assert (found.seating, problems) == (ZoneAssignment(5, 0, {1: (1, 3)}), ())
 
 
 @pytest.mark.parametrize(
@@ -188,26 +198,26 @@ def limited(**amounts: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("pod", "service"),
     [
-        (spec(limited(cpu="1", memory="1Gi")), Service.GUARANTEED),
-        (spec({"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}), Service.GUARANTEED),
-        (spec(limited(cpu="1", memory="1Gi"), limited(cpu="1")), Service.BURSTABLE),
-        (spec({"resources": {"requests": {"cpu": "1"}}}), Service.BURSTABLE),
+        (spec(limited(cpu="1", memory="1Gi")), QosClass.GUARANTEED),
+        (spec({"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}), QosClass.GUARANTEED),
+        (spec(limited(cpu="1", memory="1Gi"), limited(cpu="1")), QosClass.BURSTABLE),
+        (spec({"resources": {"requests": {"cpu": "1"}}}), QosClass.BURSTABLE),
         (
             spec({"resources": {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1"}}}),
-            Service.BURSTABLE,
+            QosClass.BURSTABLE,
         ),
-        (spec({"resources": {"requests": {"vendor.com/nic": "1"}}}), Service.BEST_EFFORT),
-        (spec({}), Service.BEST_EFFORT),
-        (spec({}, resources={"limits": {"cpu": "1", "memory": "1Gi"}}), Service.GUARANTEED),
-        (spec(limited(cpu="0", memory="0")), Service.BEST_EFFORT),
+        (spec({"resources": {"requests": {"vendor.com/nic": "1"}}}), QosClass.BEST_EFFORT),
+        (spec({}), QosClass.BEST_EFFORT),
+        (spec({}, resources={"limits": {"cpu": "1", "memory": "1Gi"}}), QosClass.GUARANTEED),
+        (spec(limited(cpu="0", memory="0")), QosClass.BEST_EFFORT),
     ],
 )
-def test_the_class_of_a_pod_is_the_one_that_the_api_server_writes(pod: Any, service: Service) -> None:
+def test_the_class_of_a_pod_is_the_one_that_the_api_server_writes(pod: Any, service: QosClass) -> None:
     assert service_of(pod) is service
 
 
 def test_the_class_in_the_status_counts() -> None:
-    assert zone_wants(spec({}), "Guaranteed").service is Service.GUARANTEED
+    assert zone_wants(spec({}), "Guaranteed").service is QosClass.GUARANTEED
 
 
 def test_containers_are_read_in_the_order_of_their_start() -> None:
@@ -219,9 +229,9 @@ def test_containers_are_read_in_the_order_of_their_start() -> None:
         )
     )
     assert [(one.name, one.role) for one in wants.containers] == [
-        ("first", Role.INIT),
-        ("side", Role.SIDECAR),
-        ("c0", Role.APP),
+        ("first", ContainerType.INIT),
+        ("side", ContainerType.SIDECAR),
+        ("c0", ContainerType.APP),
     ]
     assert wants.overhead == (("cpu", 250),)
     assert hash(wants) == hash(wants)
@@ -254,7 +264,7 @@ def test_the_arguments_of_the_plugin_in_our_words() -> None:
     )
     assert wrong == ()
     assert (rules.score, rules.weight("cpu"), rules.weight("memory")) == (ZoneScore.FEWEST_ZONES, 3, 1)
-    assert (care.caution, care.period, care.strangers) == (Caution.RESERVE, 5.0, Whose.EXCLUSIVE)
+    assert (care.caution, care.period, care.strangers) == (OverReserve.RESERVE, 5.0, Whose.EXCLUSIVE)
     assert (care.counted, care.starting, care.heed_settings) == (Whose.ALL, False, False)
     assert care.make_room
 
@@ -262,9 +272,9 @@ def test_the_arguments_of_the_plugin_in_our_words() -> None:
 def test_whoever_discards_reserved_nodes_does_that_whatever_the_period() -> None:
     assert (
         zone_settings({"discardReservedNodes": True, "cacheResyncPeriodSeconds": 5})[1].caution
-        is Caution.SKIP
+        is OverReserve.SKIP
     )
-    assert zone_settings({})[1].caution is Caution.NONE
+    assert zone_settings({})[1].caution is OverReserve.NONE
 
 
 def test_words_that_are_not_known_are_all_told() -> None:

@@ -11,12 +11,12 @@ from bayplan.model.node import HOSTNAME, Node, Topology
 from bayplan.model.watchdog import OutOfTime
 from bayplan.placement.domains import greedy
 from bayplan.placement.gang.place import place
-from bayplan.state.cluster.topology_state import Cluster
+from bayplan.state.cluster.topology_state import TopologyState
 
 
 def tried(monkeypatch: pytest.MonkeyPatch, cpu: int, pods: int) -> int:
     """How many places were tried for three pod sets on 300 hosts of 8 GPUs and 8 CPUs, in one host each."""
-    cluster = Cluster(Topology("t", (HOSTNAME,)))
+    cluster = TopologyState(Topology("t", (HOSTNAME,)))
     amounts = {"gpu": 8, "cpu": 8, "pods": 20}
     cluster.load(Node(f"n{number:03}", {HOSTNAME: f"n{number:03}"}, amounts) for number in range(300))
     members = tuple(PodSet(f"set-{number}", pods, pods, {"gpu": 3, "cpu": cpu}) for number in range(3))
@@ -38,9 +38,9 @@ def test_a_domain_without_enough_room_in_sum_is_tried_once_for_the_reason(
     assert tried(monkeypatch, cpu=1, pods=2) <= 3
 
 
-def racks(*free: tuple[int, int]) -> Cluster:
+def racks(*free: tuple[int, int]) -> TopologyState:
     """Racks of two hosts each, with so many CPUs on each of the two."""
-    cluster = Cluster(Topology("t", ("rack", HOSTNAME)))
+    cluster = TopologyState(Topology("t", ("rack", HOSTNAME)))
     cluster.load(
         Node(name, {"rack": f"r{number:03}", HOSTNAME: name}, {"cpu": cpu, "pods": 20})
         for number, pair in enumerate(free)

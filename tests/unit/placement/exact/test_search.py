@@ -17,7 +17,7 @@ from bayplan.placement.domains.scope import Located, scope_of
 from bayplan.placement.exact import patterns, search
 from bayplan.placement.exact.search import place_exactly
 from bayplan.placement.gang.place import place
-from bayplan.state.cluster.topology_state import Cluster
+from bayplan.state.cluster.topology_state import TopologyState
 from tests.support.exact_oracle import EXACT, Case, best_score, random_case, score
 
 Found = dict[str, list[tuple[str, int]]]
@@ -39,32 +39,32 @@ def gang(*members: Group | PodSet, locality: Locality | None = None) -> Gang:
     return Gang(Ref("test", "Gang", "", "g"), Group("", members, len(members), locality or Locality()))
 
 
-def cluster(nodes: list[Node], topology: Topology = RACKS) -> Cluster:
-    made = Cluster(topology)
+def cluster(nodes: list[Node], topology: Topology = RACKS) -> TopologyState:
+    made = TopologyState(topology)
     made.load(nodes)
     return made
 
 
-def answer(made: Cluster, asked: Gang, profile: Profile = EXACT) -> tuple[Found, bool]:
+def answer(made: TopologyState, asked: Gang, profile: Profile = EXACT) -> tuple[Found, bool]:
     supply = made.snapshot()
     found = place_exactly(scope_of(supply, profile), asked)
     assert not isinstance(found, Misfit), found
     return {name: named(made, located) for name, located in found[0].items()}, found[1]
 
 
-def named(made: Cluster, located: Located) -> list[tuple[str, int]]:
+def named(made: TopologyState, located: Located) -> list[tuple[str, int]]:
     tree = made.snapshot().tree
     names = [tree.path(tree.lowest, leaf)[-1] for leaf in located.leaves.tolist()]
     return list(zip(names, located.pods.tolist(), strict=True))
 
 
-def refusal(made: Cluster, asked: Gang, profile: Profile = EXACT) -> Misfit:
+def refusal(made: TopologyState, asked: Gang, profile: Profile = EXACT) -> Misfit:
     found = place_exactly(scope_of(made.snapshot(), profile), asked)
     assert isinstance(found, Misfit), found
     return found
 
 
-def greedy(made: Cluster, asked: Gang) -> Found | None:
+def greedy(made: TopologyState, asked: Gang) -> Found | None:
     found = place(made.snapshot(), asked, Profile(unconstrained=Strategy.BEST_FIT))
     shares = {name: [(s.values[-1], s.count) for s in a.shares] for name, a in found.assignments.items()}
     return shares if found.ok else None

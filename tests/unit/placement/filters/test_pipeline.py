@@ -7,15 +7,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bayplan.model.filter_failure import Bar, Cause
+from bayplan.model.filter_failure import FilterReason, PodError
 from bayplan.model.node import Node
 from bayplan.model.node_rules import Requirement, Taint
-from bayplan.model.pod_spec import ClaimUse, Disk, Neighbours, NeighbourTerm, Selector, Shape, Spread
-from bayplan.model.storage import Storage, StorageClass, StoreRoom, Volume, VolumeClaim
+from bayplan.model.pod_spec import (
+    ClaimUse,
+    Disk,
+    PodAffinity,
+    PodAffinityTerm,
+    PodSignature,
+    Selector,
+    TopologySpread,
+)
+from bayplan.model.storage import Storage, StorageCapacity, StorageClass, Volume, VolumeClaim
 from bayplan.placement.cluster.images import ImageIndex, fetched
 from bayplan.placement.cluster.node_index import (
-    Ground,
-    Land,
+    NodeIndex,
+    NodeSnapshot,
     allocatable_of,
     land_of,
     land_with,
@@ -23,8 +31,8 @@ from bayplan.placement.cluster.node_index import (
     relaid,
 )
 from bayplan.placement.cluster.node_table import changed, inserted, removed, table_of
-from bayplan.placement.cluster.pod_index import QUESTIONS_MAX, PodIndex, Question
-from bayplan.placement.filters.pipeline import Scene, Verdict, judge
+from bayplan.placement.cluster.pod_index import QUESTIONS_MAX, PodIndex, PodQuery
+from bayplan.placement.filters.pipeline import FilterInput, FilterResult, judge
 
 CPU = {"cpu": 0}
 HOST = "kubernetes.io/hostname"
@@ -35,66 +43,70 @@ def machine(name: str, cpu: int = 4000, **more: Any) -> Node:
     return Node(name, {HOST: name} | more.pop("labels", {}), {"cpu": cpu}, **more)
 
 
-def scene(nodes: list[Node], storage: Storage | None = None, used: tuple[int, ...] = ()) -> Scene:
+def scene(nodes: list[Node], storage: Storage | None = None, used: tuple[int, ...] = ()) -> FilterInput:
     index = PodIndex()
     table = table_of(np.asarray([*nodes, None], dtype=object)[:-1])
     room = allocatable_of(table, CPU)
     free = room - np.asarray([used or [0] * len(nodes)], dtype=np.int64)
-    return Scene(Ground(land_of(table, index.slots), CPU, free, room), index, storage or Storage())
+    return FilterInput(
+        NodeSnapshot(land_of(table, index.slots), CPU, free, room), index, storage or Storage()
+    )
 
 
-def causes(verdict: Verdict, row: int = 0) -> list[str]:
+def causes(verdict: FilterResult, row: int = 0) -> list[str]:
     return [str(cause) for cause, _ in verdict.reasons(row)]
 
 
 def test_asked_again_before_anything_changed_the_very_same_answer_comes() -> None:
     here = scene([machine("a")])
-    one = judge(here, Shape(amounts=(("cpu", 1),)))
-    assert judge(here, Shape(amounts=(("cpu", 1),))) is one
-    here.index.add("p", "a", Shape())
-    assert judge(here, Shape(amounts=(("cpu", 1),))) is not one
+    one = judge(here, PodSignature(amounts=(("cpu", 1),)))
+    assert judge(here, PodSignature(amounts=(("cpu", 1),))) is one
+    here.index.add("p", "a", PodSignature())
+    assert judge(here, PodSignature(amounts=(("cpu", 1),))) is not one
 
 
 def test_a_node_too_small_is_not_cured_by_others_leaving() -> None:
     repelling = (Taint("t", "", "NoExecute"),)
     nodes = [machine("full"), machine("small", 1000), machine("tainted", taints=repelling)]
     here = scene(nodes, used=(3500, 500, 4000))
-    verdict = judge(here, Shape(amounts=(("cpu", 2000),)))
+    verdict = judge(here, PodSignature(amounts=(("cpu", 2000),)))
     assert not verdict.fits.any()
     assert verdict.curable.tolist() == [True, False, False]
 
 
 def test_spread_and_neighbours_may_be_cured_but_not_a_missing_label() -> None:
     here = scene([machine("a"), machine("b")])
-    here.index.add("p", "a", Shape(labels=(("app", "web"),)))
-    apart = Neighbours(apart=(NeighbourTerm(HOST, WEB, ("",)),))
-    assert judge(here, Shape(neighbours=apart)).curable.tolist() == [True, False]
-    spread = judge(here, Shape(labels=(("app", "web"),), spread=(Spread(HOST, 1, WEB),)))
+    here.index.add("p", "a", PodSignature(labels=(("app", "web"),)))
+    apart = PodAffinity(apart=(PodAffinityTerm(HOST, WEB, ("",)),))
+    assert judge(here, PodSignature(neighbours=apart)).curable.tolist() == [True, False]
+    spread = judge(here, PodSignature(labels=(("app", "web"),), spread=(TopologySpread(HOST, 1, WEB),)))
     assert spread.fits.tolist() == [False, True]
     assert spread.curable.tolist() == [True, False]
-    near = judge(here, Shape(neighbours=Neighbours(near=(NeighbourTerm(HOST, WEB, ("",)),))))
+    near = judge(here, PodSignature(neighbours=PodAffinity(near=(PodAffinityTerm(HOST, WEB, ("",)),))))
     assert near.fits.tolist() == [True, False]
     assert not near.curable.any()
-    assert causes(judge(here, Shape(spread=(Spread("rack", 1, WEB),)))) == [Cause.SPREAD_LABEL]
+    assert causes(judge(here, PodSignature(spread=(TopologySpread("rack", 1, WEB),)))) == [
+        FilterReason.SPREAD_LABEL
+    ]
 
 
 def test_pods_that_leave_are_neighbours_still_but_spread_no_more() -> None:
     here = scene([machine("a"), machine("b")])
-    here.index.add("p", "a", Shape(labels=(("app", "web"),)), leaving=True)
-    spread = Shape(labels=(("app", "web"),), spread=(Spread(HOST, 1, WEB),))
+    here.index.add("p", "a", PodSignature(labels=(("app", "web"),)), leaving=True)
+    spread = PodSignature(labels=(("app", "web"),), spread=(TopologySpread(HOST, 1, WEB),))
     assert judge(here, spread).fits.all()
-    apart = Shape(neighbours=Neighbours(apart=(NeighbourTerm(HOST, WEB, ("",)),)))
+    apart = PodSignature(neighbours=PodAffinity(apart=(PodAffinityTerm(HOST, WEB, ("",)),)))
     assert judge(here, apart).fits.tolist() == [False, True]
-    here.index.add("p", "a", Shape(labels=(("app", "web"),)))
+    here.index.add("p", "a", PodSignature(labels=(("app", "web"),)))
     assert judge(here, spread).fits.tolist() == [False, True]
 
 
 def test_a_namespace_that_gets_a_label_is_heard_of() -> None:
     here = scene([machine("a")])
     here.index.name_space("red", {})
-    here.index.add("p", "a", Shape(namespace="red", labels=(("app", "web"),)))
+    here.index.add("p", "a", PodSignature(namespace="red", labels=(("app", "web"),)))
     blue = Selector((Requirement("team", "In", ("blue",)),))
-    shape = Shape(neighbours=Neighbours(apart=(NeighbourTerm(HOST, WEB, (), blue),)))
+    shape = PodSignature(neighbours=PodAffinity(apart=(PodAffinityTerm(HOST, WEB, (), blue),)))
     assert judge(here, shape).fits.all()
     here.index.name_space("red", {"team": "blue"})
     assert not judge(here, shape).fits.any()
@@ -105,11 +117,11 @@ def test_a_namespace_that_gets_a_label_is_heard_of() -> None:
 def test_more_questions_than_are_remembered_are_all_answered() -> None:
     index = PodIndex()
     for number in range(QUESTIONS_MAX + 50):
-        index.add(number, "a", Shape(labels=(("job", str(number)),)))
+        index.add(number, "a", PodSignature(labels=(("job", str(number)),)))
 
     def ask(number: int) -> int:
         job = Selector((Requirement("job", "In", (str(number),)),))
-        return int(index.count(Question(((None, job),)))[0])
+        return int(index.count(PodQuery(((None, job),)))[0])
 
     for number in range(QUESTIONS_MAX + 50):
         assert ask(number) == 1
@@ -122,21 +134,21 @@ def test_more_questions_than_are_remembered_are_all_answered() -> None:
 
 def test_words_of_pods_long_gone_are_forgotten() -> None:
     index = PodIndex()
-    exists = Question(((None, Selector((Requirement("job", "Exists"),))),))
+    exists = PodQuery(((None, Selector((Requirement("job", "Exists"),))),))
     for number in range(6000):
-        index.add("p", "a", Shape(labels=(("job", str(number)),)))
+        index.add("p", "a", PodSignature(labels=(("job", str(number)),)))
         if number % 500 == 0:
             assert index.count(exists)[0] == 1
     assert sum(len(words.codes) for words in index.columns.words.values()) < 5000
-    fresh = Question(((None, Selector((Requirement("job", "In", ("5999",)),))),))
+    fresh = PodQuery(((None, Selector((Requirement("job", "In", ("5999",)),))),))
     assert index.count(fresh)[0] == 1
 
 
 def test_what_pods_say_is_forgotten_with_them() -> None:
     index = PodIndex()
-    shape = Shape(neighbours=Neighbours(apart=(NeighbourTerm(HOST, WEB, ("",)),)))
+    shape = PodSignature(neighbours=PodAffinity(apart=(PodAffinityTerm(HOST, WEB, ("",)),)))
     index.add("p", "a", shape)
-    assert index.signature(Shape(labels=(("app", "x"), ("b", "y")))).labels == (("app", "x"),)
+    assert index.signature(PodSignature(labels=(("app", "x"), ("b", "y")))).labels == (("app", "x"),)
     index.remove("p")
     assert not index.stances
     assert not index.keys
@@ -150,30 +162,32 @@ def test_a_node_that_changes_is_seen_changed() -> None:
     nodes = land.table.nodes.copy()
     nodes[1] = machine("b", schedulable=False)
     after = relaid(land, changed(land.table, nodes, 1), 1)
-    ground = Ground(after, CPU, here.ground.free, here.ground.allocatable)
-    assert judge(Scene(ground, here.index), Shape()).fits.tolist() == [True, False]
-    assert judge(here, Shape()).fits.all()
+    ground = NodeSnapshot(after, CPU, here.ground.free, here.ground.allocatable)
+    assert judge(FilterInput(ground, here.index), PodSignature()).fits.tolist() == [True, False]
+    assert judge(here, PodSignature()).fits.all()
 
 
 def test_nodes_that_come_and_go_leave_the_others_theirs() -> None:
     here = scene([machine("a"), machine("c")])
-    here.index.add("p", "c", Shape(labels=(("app", "web"),)))
-    apart = Shape(neighbours=Neighbours(apart=(NeighbourTerm(HOST, WEB, ("",)),)))
+    here.index.add("p", "c", PodSignature(labels=(("app", "web"),)))
+    apart = PodSignature(neighbours=PodAffinity(apart=(PodAffinityTerm(HOST, WEB, ("",)),)))
     land = here.ground.land
 
-    def fits(land: Land, shape: Shape) -> list[bool]:
+    def fits(land: NodeIndex, shape: PodSignature) -> list[bool]:
         room = allocatable_of(land.table, CPU)
-        found: list[bool] = judge(Scene(Ground(land, CPU, room, room), here.index), shape).fits.tolist()
+        found: list[bool] = judge(
+            FilterInput(NodeSnapshot(land, CPU, room, room), here.index), shape
+        ).fits.tolist()
         return found
 
     nodes = np.asarray([machine("a"), machine("b", schedulable=False), machine("c")], dtype=object)
     more = land_with(land, inserted(land.table, nodes, 1), 1)
     assert fits(more, apart) == [True, False, False]
-    assert fits(more, Shape(node="c")) == [False, False, True]
+    assert fits(more, PodSignature(node="c")) == [False, False, True]
     less = land_without(more, removed(more.table, nodes[1:], 0), 0)
     assert fits(less, apart) == [False, False]
-    assert fits(less, Shape(node="c")) == [False, True]
-    assert fits(less, Shape(node="a")) == [False, False]
+    assert fits(less, PodSignature(node="c")) == [False, True]
+    assert fits(less, PodSignature(node="a")) == [False, False]
 
 
 @pytest.mark.parametrize(
@@ -190,10 +204,10 @@ def test_nodes_that_come_and_go_leave_the_others_theirs() -> None:
 )
 def test_disks_that_clash(mine: Disk, theirs: Disk, clash: bool) -> None:
     here = scene([machine("a"), machine("b")])
-    here.index.add("p", "a", Shape(disks=(theirs,)))
-    verdict = judge(here, Shape(disks=(mine,)))
+    here.index.add("p", "a", PodSignature(disks=(theirs,)))
+    verdict = judge(here, PodSignature(disks=(mine,)))
     assert verdict.fits.tolist() == [not clash, True]
-    assert causes(verdict) == ([Cause.DISK] if clash else [])
+    assert causes(verdict) == ([FilterReason.DISK] if clash else [])
 
 
 def claim(name: str = "c", **more: Any) -> VolumeClaim:
@@ -203,22 +217,22 @@ def claim(name: str = "c", **more: Any) -> VolumeClaim:
 @pytest.mark.parametrize(
     ("use", "there", "bar", "about"),
     [
-        (ClaimUse("c"), None, Bar.CLAIM_MISSING, ("c",)),
-        (ClaimUse("p-c", "u", "p"), None, Bar.CLAIM_AWAITED, ("p-c",)),
-        (ClaimUse("c"), claim(volume="v", lost=True), Bar.CLAIM_LOST, ("c", "v")),
-        (ClaimUse("c"), claim(volume="v", bound=True, leaving=True), Bar.CLAIM_LEAVING, ("c",)),
-        (ClaimUse("c"), claim(), Bar.CLAIM_UNBOUND, ()),
-        (ClaimUse("c"), claim(storage_class="late", volume="v"), Bar.CLAIM_UNBOUND, ()),
-        (ClaimUse("c", "u", "p"), claim(owner="other"), Bar.CLAIM_FOREIGN, ("red/c", "red/p")),
-        (ClaimUse("c"), claim(volume="gone", bound=True), Bar.VOLUME_MISSING, ("gone",)),
+        (ClaimUse("c"), None, PodError.CLAIM_MISSING, ("c",)),
+        (ClaimUse("p-c", "u", "p"), None, PodError.CLAIM_AWAITED, ("p-c",)),
+        (ClaimUse("c"), claim(volume="v", lost=True), PodError.CLAIM_LOST, ("c", "v")),
+        (ClaimUse("c"), claim(volume="v", bound=True, leaving=True), PodError.CLAIM_LEAVING, ("c",)),
+        (ClaimUse("c"), claim(), PodError.CLAIM_UNBOUND, ()),
+        (ClaimUse("c"), claim(storage_class="late", volume="v"), PodError.CLAIM_UNBOUND, ()),
+        (ClaimUse("c", "u", "p"), claim(owner="other"), PodError.CLAIM_FOREIGN, ("red/c", "red/p")),
+        (ClaimUse("c"), claim(volume="gone", bound=True), PodError.VOLUME_MISSING, ("gone",)),
     ],
 )
 def test_claims_that_no_node_can_help(
-    use: ClaimUse, there: VolumeClaim | None, bar: Bar, about: tuple[str, ...]
+    use: ClaimUse, there: VolumeClaim | None, bar: PodError, about: tuple[str, ...]
 ) -> None:
     late = StorageClass("late", "driver", waits=True)
     storage = Storage({there.key: there} if there else {}, {}, {"late": late})
-    verdict = judge(scene([machine("a")], storage), Shape(namespace="red", claims=(use,)))
+    verdict = judge(scene([machine("a")], storage), PodSignature(namespace="red", claims=(use,)))
     assert (verdict.why.bar, verdict.why.about) == (bar, about)
     assert not verdict.fits.any()
     assert not verdict.curable.any()
@@ -227,24 +241,24 @@ def test_claims_that_no_node_can_help(
 def test_a_volume_of_its_own_that_is_gone_is_missed_on_every_node() -> None:
     own = claim("c", volume="gone", bound=True, owner="u")
     here = scene([machine("a")], Storage({own.key: own}))
-    verdict = judge(here, Shape(namespace="red", claims=(ClaimUse("c", "u", "p"),)))
-    assert causes(verdict) == [Cause.VOLUME_GONE]
+    verdict = judge(here, PodSignature(namespace="red", claims=(ClaimUse("c", "u", "p"),)))
+    assert causes(verdict) == [FilterReason.VOLUME_GONE]
 
 
 def test_a_volume_is_made_only_where_there_is_room() -> None:
     late = StorageClass("late", "driver", waits=True)
     wanted = claim(storage_class="late", size=10)
     rooms = (
-        StoreRoom("late", 20, Selector((Requirement(HOST, "In", ("a",)),))),
-        StoreRoom("late", 5, Selector((Requirement(HOST, "In", ("b",)),))),
-        StoreRoom("other", 50, Selector(())),
+        StorageCapacity("late", 20, Selector((Requirement(HOST, "In", ("a",)),))),
+        StorageCapacity("late", 5, Selector((Requirement(HOST, "In", ("b",)),))),
+        StorageCapacity("other", 50, Selector(())),
     )
     known = {wanted.key: wanted}
-    shape = Shape(namespace="red", claims=(ClaimUse("c"),))
+    shape = PodSignature(namespace="red", claims=(ClaimUse("c"),))
     measured = Storage(known, {}, {"late": late}, measured=frozenset({"driver"}), rooms=rooms)
     verdict = judge(scene([machine("a"), machine("b")], measured), shape)
     assert verdict.fits.tolist() == [True, False]
-    assert causes(verdict, 1) == [Cause.NO_STORE_ROOM]
+    assert causes(verdict, 1) == [FilterReason.NO_STORE_ROOM]
     unmeasured = Storage(known, {}, {"late": late}, rooms=rooms)
     assert judge(scene([machine("a"), machine("b")], unmeasured), shape).fits.all()
 
@@ -253,15 +267,15 @@ def test_a_volume_being_made_ties_its_claim_to_a_node() -> None:
     late = StorageClass("late", "driver", waits=True)
     wanted = claim(storage_class="late", selected_node="b")
     here = scene([machine("a"), machine("b")], Storage({wanted.key: wanted}, {}, {"late": late}))
-    verdict = judge(here, Shape(namespace="red", claims=(ClaimUse("c"),)))
+    verdict = judge(here, PodSignature(namespace="red", claims=(ClaimUse("c"),)))
     assert verdict.fits.tolist() == [False, True]
-    assert causes(verdict) == [Cause.NO_VOLUME]
+    assert causes(verdict) == [FilterReason.NO_VOLUME]
 
 
 def test_no_volume_is_given_twice_and_one_meant_for_a_claim_goes_to_nobody_else() -> None:
     late = StorageClass("late", "kubernetes.io/no-provisioner", waits=True)
     small, large = claim("s", storage_class="late", size=1), claim("l", storage_class="late", size=2)
-    both = Shape(namespace="red", claims=(ClaimUse("l"), ClaimUse("s")))
+    both = PodSignature(namespace="red", claims=(ClaimUse("l"), ClaimUse("s")))
     known = {small.key: small, large.key: large}
     one = Volume("one", 4, "late")
 
@@ -285,7 +299,7 @@ def test_volumes_left_attached_count_unless_the_pod_brings_them_itself() -> None
             {bound.key: bound}, {"v": volume}, limits={"a": {"d": limit}}, attached={"a": attached}
         )
         here = scene([machine("a")], storage)
-        shape = Shape(namespace="red", claims=(ClaimUse("c"),))
+        shape = PodSignature(namespace="red", claims=(ClaimUse("c"),))
         if running:
             here.index.add("p", "a", shape)
         return bool(judge(here, shape).fits[0])
@@ -301,7 +315,7 @@ def test_volumes_left_attached_count_unless_the_pod_brings_them_itself() -> None
 def test_images_come_and_go() -> None:
     here = scene([machine("a"), machine("b")])
     images = ImageIndex(here.index.slots)
-    land, shape = here.ground.land, Shape(images=("big:1",))
+    land, shape = here.ground.land, PodSignature(images=("big:1",))
     assert fetched(land, images, shape).tolist() == [0, 0]
     images.note("b", {"big:1": 2000 << 20})
     assert fetched(land, images, shape).tolist() == [0, 100]

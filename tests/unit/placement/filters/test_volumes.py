@@ -16,9 +16,9 @@ from bayplan.dialects.kube.decode.volumes import (
     store_room_of,
     volume_of,
 )
-from bayplan.model.node_rules import Requirement, Term
+from bayplan.model.node_rules import NodeSelectorTerm, Requirement
 from bayplan.model.pod_spec import NOTHING, Selector
-from bayplan.model.storage import StorageClass, StoreRoom, Volume, VolumeClaim
+from bayplan.model.storage import StorageCapacity, StorageClass, Volume, VolumeClaim
 
 
 def test_a_claim() -> None:
@@ -70,7 +70,7 @@ def test_a_volume() -> None:
         },
         "status": {"phase": "Available"},
     }
-    affinity = (Term((Requirement("zone", "In", ("a",)),)),)
+    affinity = (NodeSelectorTerm((Requirement("zone", "In", ("a",)),)),)
     assert volume_of(msgspec.convert(obj, PersistentVolumeWire)) == Volume(
         "v", 2048, "fast", ("ReadWriteOnce",), claim=("red", "c"), labels={"x": "y"}, affinity=affinity,
         driver="d", handle="h",
@@ -85,11 +85,11 @@ def test_a_class_a_node_and_a_room() -> None:
         "volumeBindingMode": "WaitForFirstConsumer",
         "allowedTopologies": [topology],
     }
-    term = Term((Requirement("zone", "In", ("a", "b")),))
+    term = NodeSelectorTerm((Requirement("zone", "In", ("a", "b")),))
     assert class_of(msgspec.convert(obj, StorageClassWire)) == StorageClass("fast", "d", True, (term,))
     drivers = [{"name": "d", "allocatable": {"count": 3}}, {"name": "e"}]
     assert limits_of(msgspec.convert({"spec": {"drivers": drivers}}, CsiNodeWire)) == {"d": 3}
     room = {"storageClassName": "fast", "capacity": "9Ki", "maximumVolumeSize": "1Ki"}
-    assert store_room_of(msgspec.convert(room, StoreRoomWire)) == StoreRoom("fast", 1024, NOTHING)
+    assert store_room_of(msgspec.convert(room, StoreRoomWire)) == StorageCapacity("fast", 1024, NOTHING)
     unknown = store_room_of(msgspec.convert({"storageClassName": "fast"}, StoreRoomWire))
     assert unknown.largest == -1

@@ -9,13 +9,13 @@ from bayplan.dialects.kube.encode.numa_messages import told
 from bayplan.model.node import HOSTNAME, Node, Topology
 from bayplan.model.numa import (
     Alignment,
-    Container,
+    ContainerRequest,
+    ContainerType,
     FitRule,
     NodeZones,
-    Policy,
-    Role,
-    Scope,
-    Service,
+    QosClass,
+    TopologyManagerPolicy,
+    TopologyManagerScope,
     Zone,
     ZoneRules,
     ZoneScore,
@@ -46,28 +46,32 @@ def test_room_in_two_zones_that_each_lack_something_is_no_room() -> None:
 
 
 def test_nodes_that_do_not_insist_take_any_pod() -> None:
-    for policy in (Policy.NONE, Policy.BEST_EFFORT, Policy.RESTRICTED):
+    for policy in (
+        TopologyManagerPolicy.NONE,
+        TopologyManagerPolicy.BEST_EFFORT,
+        TopologyManagerPolicy.RESTRICTED,
+    ):
         lax = NodeZones("n", report(FOUR).zones, Alignment(policy))
         assert fits(lax, wants=pod(container(cpu=64, memory=1))) == [True]
 
 
 def test_a_sidecar_keeps_what_it_takes() -> None:
-    wants = pod(container("side", Role.SIDECAR, cpu=3, memory=1), container(cpu=3, memory=1))
-    for scope in Scope:
+    wants = pod(container("side", ContainerType.SIDECAR, cpu=3, memory=1), container(cpu=3, memory=1))
+    for scope in TopologyManagerScope:
         assert fits(report(FOUR, scope=scope), wants=wants) == [False]
         assert fits(report(FOUR, scope=scope), wants=wants, rules=ZoneRules(sidecars_stay=False)) == [True]
     assert fits(report(FOUR, FOUR), wants=wants) == [True]
 
 
 def test_an_init_container_is_gone_when_the_others_start() -> None:
-    wants = pod(container("first", Role.INIT, cpu=4, memory=1), container(cpu=4, memory=1))
+    wants = pod(container("first", ContainerType.INIT, cpu=4, memory=1), container(cpu=4, memory=1))
     assert fits(report(FOUR), wants=wants) == [True]
 
 
 def test_an_init_container_runs_beside_sidecars_that_started_before_it() -> None:
     side, first = (
-        container("side", Role.SIDECAR, cpu=2, memory=1),
-        container("first", Role.INIT, cpu=3, memory=1),
+        container("side", ContainerType.SIDECAR, cpu=2, memory=1),
+        container("first", ContainerType.INIT, cpu=3, memory=1),
     )
     app = container(cpu=1, memory=1)
     assert fits(report(FOUR), wants=pod(side, first, app)) == [False]
@@ -86,8 +90,8 @@ def test_zones_with_gaps_in_their_numbers_and_beyond_64_are_zones_like_others() 
 
 
 def test_a_pod_whose_containers_ask_for_nothing_gets_a_score_within_bounds() -> None:
-    wants = pod(Container("main", ()))
-    for scope in Scope:
+    wants = pod(ContainerRequest("main", ()))
+    for scope in TopologyManagerScope:
         for score in ZoneScore:
             scores = zone_scores(columns(report(FOUR, scope=scope)), wants, ZoneRules(score=score))
             assert ((scores >= 0) & (scores <= 100)).all()
@@ -95,7 +99,7 @@ def test_a_pod_whose_containers_ask_for_nothing_gets_a_score_within_bounds() -> 
 
 def test_needing_more_zones_than_the_node_aligns_over_is_no_negative_score() -> None:
     zones = tuple(Zone(number, FOUR) for number in range(4))
-    node = NodeZones("n", zones, Alignment(Policy.NONE, zones_max=2))
+    node = NodeZones("n", zones, Alignment(TopologyManagerPolicy.NONE, zones_max=2))
     rules = ZoneRules(score=ZoneScore.FEWEST_ZONES)
     assert zone_scores(columns(node), pod(container(cpu=16, memory=1)), rules).tolist() == [0]
 
@@ -105,7 +109,7 @@ def test_of_sets_of_zones_the_smallest_and_then_the_nearest_is_liked() -> None:
 
     def near_to(*free: int) -> NodeZones:
         zones = [Zone(i, amounts(cpu=4, memory=4, gpu=int(i in free)), distances=far[i]) for i in range(3)]
-        return NodeZones("".join(map(str, free)), tuple(zones), Alignment(Policy.BEST_EFFORT))
+        return NodeZones("".join(map(str, free)), tuple(zones), Alignment(TopologyManagerPolicy.BEST_EFFORT))
 
     rules = ZoneRules(score=ZoneScore.FEWEST_ZONES)
     known = columns(near_to(0, 1), near_to(1, 2), near_to(0, 1, 2))
@@ -115,7 +119,7 @@ def test_of_sets_of_zones_the_smallest_and_then_the_nearest_is_liked() -> None:
 
 def test_a_container_finds_in_the_zones_what_those_before_it_left() -> None:
     rules = ZoneRules(score=ZoneScore.FEWEST_ZONES)
-    node = NodeZones("n", report(FOUR, FOUR).zones, Alignment(Policy.BEST_EFFORT))
+    node = NodeZones("n", report(FOUR, FOUR).zones, Alignment(TopologyManagerPolicy.BEST_EFFORT))
     twice = pod(container("a", cpu=3, memory=1), container("b", cpu=5, memory=1))
     assert zone_scores(columns(node), twice, rules).tolist() == [100 - 2 * 12 + 6]
     assert zone_scores(
@@ -125,7 +129,7 @@ def test_a_container_finds_in_the_zones_what_those_before_it_left() -> None:
 
 def test_hundreds_of_zones_do_not_take_for_ever() -> None:
     zones = tuple(Zone(number, FOUR) for number in range(200))
-    node = NodeZones("n", zones, Alignment(Policy.SINGLE_ZONE, zones_max=1024))
+    node = NodeZones("n", zones, Alignment(TopologyManagerPolicy.SINGLE_ZONE, zones_max=1024))
     wants = pod(container(cpu=40, memory=1))
     rules = ZoneRules(score=ZoneScore.FEWEST_ZONES)
     assert zone_scores(columns(node), wants, rules).tolist() == [100]
@@ -176,24 +180,24 @@ def test_the_simpler_rule_takes_memory_as_given() -> None:
         ),
         (
             report(FOUR),
-            pod(container("first", Role.INIT, cpu=5, memory=1), container(cpu=1, memory=1)),
+            pod(container("first", ContainerType.INIT, cpu=5, memory=1), container(cpu=1, memory=1)),
             "cannot align init container: node n: container first asks for 5 of cpu and 1Gi of memory; "
             "zone 0 has 4 of cpu",
         ),
         (
             report(FOUR),
-            pod(container("side", Role.SIDECAR, cpu=5, memory=1), container(cpu=1, memory=1)),
+            pod(container("side", ContainerType.SIDECAR, cpu=5, memory=1), container(cpu=1, memory=1)),
             "cannot align sidecar container: node n: container side asks for 5 of cpu and 1Gi of memory; "
             "zone 0 has 4 of cpu",
         ),
         (
-            report(FOUR, scope=Scope.POD),
+            report(FOUR, scope=TopologyManagerScope.POD),
             pod(container("a", cpu=3, memory=1), container("b", cpu=3, memory=1)),
             "cannot align pod: node n: the pod asks for 6 of cpu and 2Gi of memory; zone 0 has 4 of cpu",
         ),
         (
             report(FOUR),
-            pod(Container("main", (("vendor.com/nic", 1),)), service=Service.BURSTABLE),
+            pod(ContainerRequest("main", (("vendor.com/nic", 1),)), service=QosClass.BURSTABLE),
             "cannot align container: node n: container main asks for 1 of vendor.com/nic; "
             "the node has no vendor.com/nic",
         ),

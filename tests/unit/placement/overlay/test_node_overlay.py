@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from bayplan.model.node import Node
 from bayplan.model.pod import PodKey
-from bayplan.model.pod_spec import Shape
-from bayplan.placement.cluster.node_index import Ground, allocatable_of, land_of
+from bayplan.model.pod_spec import PodSignature
+from bayplan.placement.cluster.node_index import NodeSnapshot, allocatable_of, land_of
 from bayplan.placement.cluster.node_table import ABSENT, table_of
 from bayplan.placement.cluster.pod_index import PodIndex
 from bayplan.placement.cluster.topology_tree import objects
-from bayplan.placement.filters.pipeline import Scene
-from bayplan.placement.overlay.node_overlay import Floor
+from bayplan.placement.filters.pipeline import FilterInput
+from bayplan.placement.overlay.node_overlay import NodeOverlay
 
 RESOURCES = {"cpu": 0, "pods": 1}
-SMALL = Shape(amounts=(("cpu", 2), ("pods", 1)), weighs=(2, 0))
-LARGE = Shape(amounts=(("cpu", 3), ("pods", 1)), weighs=(3, 0))
+SMALL = PodSignature(amounts=(("cpu", 2), ("pods", 1)), weighs=(2, 0))
+LARGE = PodSignature(amounts=(("cpu", 3), ("pods", 1)), weighs=(3, 0))
 
 
-def scene(*names: str) -> Scene:
+def scene(*names: str) -> FilterInput:
     index = PodIndex()
     table = table_of(objects([Node(name, {}, {"cpu": 4, "pods": 9}) for name in names]))
     room = allocatable_of(table, RESOURCES)
-    return Scene(Ground(land_of(table, index.slots), RESOURCES, room.copy(), room), index)
+    return FilterInput(NodeSnapshot(land_of(table, index.slots), RESOURCES, room.copy(), room), index)
 
 
 def key(name: str) -> PodKey:
@@ -30,7 +30,7 @@ def key(name: str) -> PodKey:
 
 def test_a_seated_pod_takes_room_and_gives_it_back() -> None:
     here = scene("a", "b")
-    with Floor(here) as floor:
+    with NodeOverlay(here) as floor:
         floor.seat(key("p"), SMALL, 0)
         assert floor.scene.ground.free.tolist() == [[2, 4], [8, 9]]
         assert floor.judge(LARGE).fits.tolist() == [False, True]
@@ -44,7 +44,7 @@ def test_a_seated_pod_takes_room_and_gives_it_back() -> None:
 
 def test_undo_goes_back_to_the_mark_and_what_was_known_then_is_known_again() -> None:
     here = scene("a", "b")
-    floor = Floor(here)
+    floor = NodeOverlay(here)
     floor.seat(key("first"), SMALL, 0)
     known, mark = floor.judge(LARGE), floor.mark()
     floor.seat_many(SMALL, [key("x"), key("y"), key("z")], [0, 1, 1])
@@ -63,7 +63,7 @@ def test_a_running_pod_is_lifted_and_put_back_as_it_was() -> None:
     here.index.add(key("old"), "b", SMALL, leaving=True)
     here.index.add(key("elsewhere"), "gone", SMALL)
     here.ground.free[0, 1] -= 2
-    floor = Floor(here)
+    floor = NodeOverlay(here)
     floor.lift_many([key("old"), key("elsewhere"), key("old"), key("unheard of")])
     assert floor.scene.ground.free[0].tolist() == [4, 4]
     floor.put_back([key("old"), key("unheard of")])
@@ -76,7 +76,7 @@ def test_a_running_pod_is_lifted_and_put_back_as_it_was() -> None:
 
 
 def test_nodes_by_name() -> None:
-    floor = Floor(scene("a", "b", "c"))
+    floor = NodeOverlay(scene("a", "b", "c"))
     assert (floor.row("b"), floor.row("x"), floor.node(2), len(floor)) == (1, ABSENT, "c", 3)
     assert floor.only(["a", "x"]).tolist() == [True, False, False]
     assert floor.all_but(["a", "x"]).tolist() == [False, True, True]
@@ -84,8 +84,8 @@ def test_nodes_by_name() -> None:
 
 def test_pods_that_differ_in_labels_nobody_looks_at_keep_their_own() -> None:
     here = scene("a")
-    own = [Shape(labels=(("index", str(number)),), amounts=SMALL.amounts) for number in range(2)]
-    with Floor(here) as floor:
+    own = [PodSignature(labels=(("index", str(number)),), amounts=SMALL.amounts) for number in range(2)]
+    with NodeOverlay(here) as floor:
         floor.seat_many(SMALL, [key("p"), key("q")], [0, 0], own)
         assert [here.index.pods[key(name)].shape for name in "pq"] == own
         floor.lift_many([key("p"), key("q")])

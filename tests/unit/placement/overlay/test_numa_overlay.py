@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayplan.model.node import Node
-from bayplan.model.numa import ZoneWants
+from bayplan.model.numa import NumaRequest
 from bayplan.model.pod import PodKey
-from bayplan.model.pod_spec import Shape
-from bayplan.placement.cluster.node_index import Ground, allocatable_of, land_of
+from bayplan.model.pod_spec import PodSignature
+from bayplan.placement.cluster.node_index import NodeSnapshot, allocatable_of, land_of
 from bayplan.placement.cluster.node_table import table_of
 from bayplan.placement.cluster.pod_index import PodIndex
-from bayplan.placement.filters.pipeline import Scene
+from bayplan.placement.filters.pipeline import FilterInput
 from bayplan.placement.numa.columns import zone_columns
-from bayplan.placement.numa.snapshot import ZoneGround
-from bayplan.placement.overlay.node_overlay import Floor
+from bayplan.placement.numa.snapshot import NumaSnapshot
+from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.pods.counting import room_for
 from tests.support.numa_nodes import GPU, amounts, container, pod, report
 
@@ -24,7 +24,7 @@ ZONE = amounts(cpu=8, memory=32, gpu=2)
 SMALL, LARGE = (pod(container(cpu=2, memory=4, gpu=gpus)) for gpus in (1, 2))
 
 
-def scene(nodes: int = 3) -> Scene:
+def scene(nodes: int = 3) -> FilterInput:
     found = np.empty(nodes, dtype=object)
     for at in range(nodes):
         found[at] = Node(f"n{at}", {}, {"cpu": 16000, "memory": 64 << 30, GPU: 4, "pods": 110})
@@ -34,16 +34,16 @@ def scene(nodes: int = 3) -> Scene:
     room = allocatable_of(table, resources)
     reports = {f"n{at}": report(ZONE, ZONE, name=f"n{at}") for at in range(nodes)}
     columns = zone_columns(found.tolist(), reports)
-    zones = ZoneGround(columns, believed=reports)
-    return Scene(Ground(land_of(table, index.slots), resources, room, room), index, zones=zones)
+    zones = NumaSnapshot(columns, believed=reports)
+    return FilterInput(NodeSnapshot(land_of(table, index.slots), resources, room, room), index, zones=zones)
 
 
-def shape(wants: ZoneWants) -> Shape:
+def shape(wants: NumaRequest) -> PodSignature:
     asked = {name: amount for one in wants.containers for name, amount in one.requests}
-    return Shape("default", amounts=tuple(sorted((asked | {"pods": 1}).items())), zones=wants)
+    return PodSignature("default", amounts=tuple(sorted((asked | {"pods": 1}).items())), zones=wants)
 
 
-def fitting(floor: Floor, wants: ZoneWants) -> list[int]:
+def fitting(floor: NodeOverlay, wants: NumaRequest) -> list[int]:
     """By node, how many such pods it takes."""
     rows, counts = room_for(floor.scene, shape(wants), np.ones(len(floor), dtype=bool), 99)
     found = np.zeros(len(floor), dtype=np.int64)
@@ -52,7 +52,7 @@ def fitting(floor: Floor, wants: ZoneWants) -> list[int]:
 
 
 def test_equals_know_what_they_take_and_others_do_not() -> None:
-    with Floor(scene(1)) as floor:
+    with NodeOverlay(scene(1)) as floor:
         assert (fitting(floor, SMALL), fitting(floor, LARGE)) == ([4], [2])
         floor.seat(PodKey("default", "a"), shape(SMALL), 0)
         assert fitting(floor, SMALL) == [3]
@@ -63,7 +63,7 @@ def test_equals_know_what_they_take_and_others_do_not() -> None:
 
 
 def test_who_was_seated_and_left_gives_its_zone_back() -> None:
-    with Floor(scene(1)) as floor:
+    with NodeOverlay(scene(1)) as floor:
         floor.seat(PodKey("default", "a"), shape(LARGE), 0)
         assert fitting(floor, LARGE) == [1]
         floor.lift(PodKey("default", "a"))
@@ -77,7 +77,7 @@ STEPS = st.lists(st.tuples(VERBS, st.integers(0, 5), st.integers(0, 2), st.boole
 
 @given(STEPS)
 def test_undoing_is_exact(steps: list[Step]) -> None:
-    floor = Floor(scene())
+    floor = NodeOverlay(scene())
     zones = floor.scene.zones
     assert zones is not None
     start = zones.columns.available.copy()

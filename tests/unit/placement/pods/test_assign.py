@@ -7,26 +7,34 @@ from typing import Any
 import pytest
 
 from bayplan.model.assignment import Code, Misfit
-from bayplan.model.filter_failure import Cause
+from bayplan.model.filter_failure import FilterReason
 from bayplan.model.gang import Group, PodSet
 from bayplan.model.node import HOSTNAME, Node, Topology
-from bayplan.model.node_rules import NodeRules, Requirement, Taint, Term
+from bayplan.model.node_rules import NodeRules, NodeSelectorTerm, Requirement, Taint
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.pod_spec import HostPort, Neighbours, NeighbourTerm, Selector, Shape, Spread, Wants
+from bayplan.model.pod_spec import (
+    HostPort,
+    PodAffinity,
+    PodAffinityTerm,
+    PodSignature,
+    PodSpec,
+    Selector,
+    TopologySpread,
+)
 from bayplan.model.profile import NodeChoice, Profile
-from bayplan.placement.cluster.node_index import Ground, allocatable_of, land_of
+from bayplan.placement.cluster.node_index import NodeSnapshot, allocatable_of, land_of
 from bayplan.placement.cluster.node_table import table_of
 from bayplan.placement.cluster.pod_index import PodIndex
 from bayplan.placement.cluster.topology_tree import objects
-from bayplan.placement.filters.pipeline import Scene
-from bayplan.placement.overlay.node_overlay import Floor
+from bayplan.placement.filters.pipeline import FilterInput
+from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.placement.pods import exact_assign
 from bayplan.placement.pods.assign import seat_all
-from bayplan.placement.pods.batches import Party, Seated, parties_of
+from bayplan.placement.pods.batches import NodeAssignment, PodBatch, parties_of
 from bayplan.placement.pods.counting import most_of
 from bayplan.placement.pods.one_domain import domains, seat_in_domain
 from bayplan.placement.subgroups.whole_gang import tree_seats
-from bayplan.state.cluster.topology_state import Cluster
+from bayplan.state.cluster.topology_state import TopologyState
 
 RESOURCES = {"cpu": 0, "pods": 1}
 MINE = Selector((Requirement("app", "In", ("mine",)),))
@@ -37,7 +45,7 @@ def node(name: str, cpu: int = 8, rack: str = "r1", **more: Any) -> Node:
     return Node(name, {HOSTNAME: name, "rack": rack}, {"cpu": cpu, "pods": 9}, **more)
 
 
-def opened(*nodes: Node, used: dict[str, int] | None = None) -> Floor:
+def opened(*nodes: Node, used: dict[str, int] | None = None) -> NodeOverlay:
     """A floor with these nodes; some CPU of them may be in use."""
     index, table = PodIndex(), table_of(objects(list(nodes)))
     room = allocatable_of(table, RESOURCES)
@@ -46,26 +54,26 @@ def opened(*nodes: Node, used: dict[str, int] | None = None) -> Floor:
         cpu = (used or {}).get(one.name, 0)
         free[0, at] -= cpu
         if cpu:
-            index.add(f"on {one.name}", one.name, Shape(amounts=(("cpu", cpu),), weighs=(cpu, 0)))
-    return Floor(Scene(Ground(land_of(table, index.slots), RESOURCES, free, room), index))
+            index.add(f"on {one.name}", one.name, PodSignature(amounts=(("cpu", cpu),), weighs=(cpu, 0)))
+    return NodeOverlay(FilterInput(NodeSnapshot(land_of(table, index.slots), RESOURCES, free, room), index))
 
 
-def shape(cpu: int = 2, **more: Any) -> Shape:
-    return Shape(labels=LABELS, amounts=(("cpu", cpu), ("pods", 1)), weighs=(cpu, 0), **more)
+def shape(cpu: int = 2, **more: Any) -> PodSignature:
+    return PodSignature(labels=LABELS, amounts=(("cpu", cpu), ("pods", 1)), weighs=(cpu, 0), **more)
 
 
-def party(count: int, cpu: int = 2, name: str = "p", **more: Any) -> Party:
-    return Party(shape(cpu, **more), tuple(PodKey("", f"{name}{at}") for at in range(count)))
+def party(count: int, cpu: int = 2, name: str = "p", **more: Any) -> PodBatch:
+    return PodBatch(shape(cpu, **more), tuple(PodKey("", f"{name}{at}") for at in range(count)))
 
 
-def seat(floor: Floor, *parties: Party, need: int | None = None, **more: Any) -> Seated:
+def seat(floor: NodeOverlay, *parties: PodBatch, need: int | None = None, **more: Any) -> NodeAssignment:
     asked = sum(len(one.keys) for one in parties)
     return seat_all(
         floor, parties, need=asked if need is None else need, profile=more.pop("profile", Profile()), **more
     )
 
 
-def nodes_of(floor: Floor, found: Seated) -> str:
+def nodes_of(floor: NodeOverlay, found: NodeAssignment) -> str:
     return " ".join(floor.node(row) for row in found.seats.values())
 
 
@@ -87,7 +95,7 @@ def test_a_gang_is_spread_if_the_profile_says_so() -> None:
 
 
 def test_wishes_about_nodes_come_before_packing() -> None:
-    wish = NodeRules(preferred=((5, Term((Requirement("rack", "In", ("r2",)),))),))
+    wish = NodeRules(preferred=((5, NodeSelectorTerm((Requirement("rack", "In", ("r2",)),))),))
     floor = opened(node("a"), node("b", rack="r2"), used={"a": 4})
     assert nodes_of(floor, seat(floor, party(1, rules=wish))) == "b"
     floor = opened(node("a", taints=(Taint("t", "", "PreferNoSchedule"),)), node("b"), used={"a": 4})
@@ -100,7 +108,7 @@ def test_those_left_over_are_told_why_with_the_others_in_place() -> None:
     assert list(found.seats) == [PodKey("", f"p{at}") for at in range(4)]
     assert list(found.left) == [PodKey("", "p4"), PodKey("", "p5")]
     why = found.left[PodKey("", "p4")]
-    assert (why.nodes, dict(why.counts)) == (2, {(Cause.LACKING, "cpu"): 2})
+    assert (why.nodes, dict(why.counts)) == (2, {(FilterReason.LACKING, "cpu"): 2})
     assert not found.unsure
     floor.close()
     only_b = seat(floor, party(6), within=floor.only(["b"]))
@@ -137,31 +145,31 @@ def test_if_not_all_are_needed_the_small_ones_may_be_enough() -> None:
 def test_nodes_that_companions_may_open_are_counted_as_possible() -> None:
     other = Selector((Requirement("app", "In", ("other",)),))
     floor = opened(node("a"), node("b", cpu=1, rack="r2"))
-    near = Neighbours(near=(NeighbourTerm(HOSTNAME, other, ("",)),))
+    near = PodAffinity(near=(PodAffinityTerm(HOSTNAME, other, ("",)),))
     assert most_of(floor, shape(neighbours=near), None, 9)[0].tolist() == [0]
     for name in ("x", "y"):
-        floor.seat(PodKey("", name), Shape(labels=(("app", "other"),)), 0)
-    uneven = shape(spread=(Spread("rack", 1, other),))
+        floor.seat(PodKey("", name), PodSignature(labels=(("app", "other"),)), 0)
+    uneven = shape(spread=(TopologySpread("rack", 1, other),))
     assert not floor.judge(uneven).fits.any()
     assert most_of(floor, uneven, None, 9)[0].tolist() == [0]
 
 
 def test_pods_apart_from_each_other_get_a_node_each() -> None:
-    apart = Neighbours(apart=(NeighbourTerm(HOSTNAME, MINE, ("",)),))
+    apart = PodAffinity(apart=(PodAffinityTerm(HOSTNAME, MINE, ("",)),))
     floor = opened(node("a"), node("b"), node("c"))
     found = seat(floor, party(4, neighbours=apart))
     assert sorted(found.seats.values()) == [0, 1, 2]
-    assert dict(found.left[PodKey("", "p3")].counts) == {(Cause.NOT_APART, ""): 3}
+    assert dict(found.left[PodKey("", "p3")].counts) == {(FilterReason.NOT_APART, ""): 3}
 
 
 def test_pods_apart_by_rack_get_a_rack_each() -> None:
-    apart = Neighbours(apart=(NeighbourTerm("rack", MINE, ("",)),))
+    apart = PodAffinity(apart=(PodAffinityTerm("rack", MINE, ("",)),))
     floor = opened(node("a"), node("b"), node("c", rack="r2"))
     assert len(seat(floor, party(3, neighbours=apart)).seats) == 2
 
 
 def test_pods_near_each_other_go_where_all_have_room() -> None:
-    near = Neighbours(near=(NeighbourTerm("rack", MINE, ("",)),))
+    near = PodAffinity(near=(PodAffinityTerm("rack", MINE, ("",)),))
     floor = opened(node("a"), node("b", rack="r2"), node("c", rack="r2"), used={"b": 1, "c": 1})
     found = seat(floor, party(6, neighbours=near))  # the emptiest node is in the wrong rack
     assert set(found.seats.values()) == {1, 2}
@@ -172,10 +180,12 @@ def test_pods_near_each_other_go_where_all_have_room() -> None:
 
 
 def test_those_who_need_company_wait_for_it() -> None:
-    near = Neighbours(
-        near=(NeighbourTerm(HOSTNAME, Selector((Requirement("app", "In", ("other",)),)), ("",)),)
+    near = PodAffinity(
+        near=(PodAffinityTerm(HOSTNAME, Selector((Requirement("app", "In", ("other",)),)), ("",)),)
     )
-    other = Party(Shape(labels=(("app", "other"),), amounts=(("cpu", 1), ("pods", 1))), (PodKey("", "o"),))
+    other = PodBatch(
+        PodSignature(labels=(("app", "other"),), amounts=(("cpu", 1), ("pods", 1))), (PodKey("", "o"),)
+    )
     floor = opened(node("a"), node("b"))
     found = seat(floor, party(2, neighbours=near), other)
     assert len(set(found.seats.values())) == 1
@@ -183,7 +193,7 @@ def test_those_who_need_company_wait_for_it() -> None:
 
 
 def test_even_pods_stay_even() -> None:
-    even = (Spread("rack", 1, MINE),)
+    even = (TopologySpread("rack", 1, MINE),)
     floor = opened(node("a"), node("b", cpu=2, rack="r2"))
     found = seat(floor, party(4, spread=even))
     assert sorted(found.seats.values()) == [0, 0, 1]
@@ -194,14 +204,14 @@ def test_pods_that_differ_in_what_nobody_looks_at_are_one_party() -> None:
     floor = opened(node("a"))
 
     def pod(number: int, app: str) -> Pod:
-        mine = Shape(labels=(("app", app), ("index", str(number))), amounts=(("cpu", 1), ("pods", 1)))
-        return Pod(PodKey("", f"p{number}"), "", {}, wants=Wants(mine))
+        mine = PodSignature(labels=(("app", app), ("index", str(number))), amounts=(("cpu", 1), ("pods", 1)))
+        return Pod(PodKey("", f"p{number}"), "", {}, wants=PodSpec(mine))
 
     pods = [pod(0, "x"), pod(1, "y"), pod(2, "x")]
     (one,) = parties_of(floor, pods)
     assert len(one.own) == 3
     floor.seat(
-        PodKey("", "hater"), shape(neighbours=Neighbours(apart=(NeighbourTerm(HOSTNAME, MINE, ("",)),))), 0
+        PodKey("", "hater"), shape(neighbours=PodAffinity(apart=(PodAffinityTerm(HOSTNAME, MINE, ("",)),))), 0
     )
     assert [len(found.keys) for found in parties_of(floor, pods)] == [2, 1]
     found = seat(floor, *parties_of(floor, pods))
@@ -212,12 +222,12 @@ def test_pods_that_differ_in_what_nobody_looks_at_are_one_party() -> None:
 # ── one domain ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def racks() -> Floor:
+def racks() -> NodeOverlay:
     nodes = [node("a"), node("b"), node("c", rack="r2"), node("d", rack="r2"), node("e", rack="r3")]
     return opened(*nodes, used={"a": 2, "c": 4})
 
 
-def together(floor: Floor, *parties: Party, standing: tuple[int, ...] = (), need: int = 0) -> Any:
+def together(floor: NodeOverlay, *parties: PodBatch, standing: tuple[int, ...] = (), need: int = 0) -> Any:
     need = need or sum(len(one.keys) for one in parties)
     return seat_in_domain(floor, parties, "rack", standing, need=need, profile=Profile())
 
@@ -264,15 +274,15 @@ def tree(count: int) -> tuple[Group, list[Pod]]:
 
 
 def members(count: int, **more: Any) -> list[Pod]:
-    wants = Wants(shape(**more))
+    wants = PodSpec(shape(**more))
     return [
         Pod(PodKey("", f"p{at}"), "", {"cpu": 2, "pods": 1}, pod_set="main", rank=at, wants=wants)
         for at in range(count)
     ]
 
 
-def supply(floor: Floor) -> Any:
-    cluster = Cluster(Topology("dc", ("rack", HOSTNAME)))
+def supply(floor: NodeOverlay) -> Any:
+    cluster = TopologyState(Topology("dc", ("rack", HOSTNAME)))
     cluster.load(floor.scene.ground.land.table.nodes.tolist())
     return cluster.snapshot()
 
@@ -282,7 +292,7 @@ def test_a_tree_is_seated_in_rank_order_around_what_sits_already() -> None:
     here = supply(floor)
     floor.seat(PodKey("", "taker"), shape(6), floor.row("a"))
     found = tree_seats(floor, here, tree(5)[0], members(5), [], profile=Profile())
-    assert isinstance(found, Seated)
+    assert isinstance(found, NodeAssignment)
     assert nodes_of(floor, found) == "a b b b b"
     floor.undo(1)
     refused = tree_seats(floor, here, tree(6)[0], members(6), [], profile=Profile())
@@ -295,7 +305,7 @@ def test_a_tree_keeps_within_bounds() -> None:
     floor = opened(node("a"), node("b"))
     inside = floor.only(["b"])
     found = tree_seats(floor, supply(floor), tree(2)[0], members(2), [], profile=Profile(), within=inside)
-    assert isinstance(found, Seated)
+    assert isinstance(found, NodeAssignment)
     assert nodes_of(floor, found) == "b b"
 
 
@@ -304,7 +314,7 @@ def test_a_tree_whose_pods_want_a_port_each_gets_a_node_each() -> None:
     ports = (HostPort(80),)
     floor.seat(PodKey("", "taker"), shape(1, ports=ports), 1)
     found = tree_seats(floor, supply(floor), tree(2)[0], members(2, ports=ports), [], profile=Profile())
-    assert isinstance(found, Seated)
+    assert isinstance(found, NodeAssignment)
     assert nodes_of(floor, found) == "a c"
     floor.undo(1)
     refused = tree_seats(floor, supply(floor), tree(3)[0], members(3, ports=ports), [], profile=Profile())
@@ -313,11 +323,11 @@ def test_a_tree_whose_pods_want_a_port_each_gets_a_node_each() -> None:
 
 def test_a_tree_that_quarrels_with_itself_is_not_seated_and_not_given_up() -> None:
     floor = opened(node("a"), node("b", rack="r2"))
-    apart = Neighbours(apart=(NeighbourTerm("rack", MINE, ("",)),))
-    even = (Spread("rack", 1, MINE),)
+    apart = PodAffinity(apart=(PodAffinityTerm("rack", MINE, ("",)),))
+    even = (TopologySpread("rack", 1, MINE),)
     found = tree_seats(floor, supply(floor), tree(3)[0], members(3, spread=even), [], profile=Profile())
-    assert isinstance(found, Seated)
+    assert isinstance(found, NodeAssignment)
     assert (dict(found.seats), found.unsure, floor.mark()) == ({}, True, 0)
     each = tree_seats(floor, supply(floor), tree(2)[0], members(2, neighbours=apart), [], profile=Profile())
-    assert isinstance(each, Seated)
+    assert isinstance(each, NodeAssignment)
     assert nodes_of(floor, each) == "a b"

@@ -11,8 +11,8 @@ from bayplan.model.gang import Group, Locality, PodSet, Segment
 from bayplan.model.node import HOSTNAME, Node
 from bayplan.model.pod import PodKey
 from bayplan.model.profile import Profile
-from bayplan.placement.pods.batches import Seated
-from bayplan.placement.subgroups.explain import Shortage
+from bayplan.placement.pods.batches import NodeAssignment
+from bayplan.placement.subgroups.explain import TreeMisfit
 from bayplan.placement.subgroups.minimums import minima_seats
 from tests.properties.minima_worlds import World, pods_of, stage
 
@@ -48,13 +48,13 @@ def cut(count: int, minimum: int, size: int, locality: Locality | None = None) -
 def tried(
     nodes: list[Node], tree: Group, extra: int | None = None, standing: dict[str, str] | None = None,
     profile: Profile | None = None,
-) -> Seated | Shortage | dict[str, str]:  # fmt: skip
+) -> NodeAssignment | TreeMisfit | dict[str, str]:  # fmt: skip
     """The node of each pod that got one, or why the gang got none."""
     on = {PodKey("ns", name): node for name, node in (standing or {}).items()}
     world = World(nodes, tree, pods_of(tree), on, extra)
     floor, supply = stage(world)
     found = minima_seats(floor, supply, world.wanted(), profile=profile or Profile())
-    if isinstance(found, Shortage) or found.unsure:
+    if isinstance(found, TreeMisfit) or found.unsure:
         return found
     return {key.name: floor.node(row) for key, row in found.seats.items()}
 
@@ -65,9 +65,9 @@ def placed(*given: object, **more: object) -> dict[str, str]:
     return found
 
 
-def short(*given: object, **more: object) -> Shortage:
+def short(*given: object, **more: object) -> TreeMisfit:
     found = tried(*given, **more)  # type: ignore[arg-type]
-    assert isinstance(found, Shortage), found
+    assert isinstance(found, TreeMisfit), found
     return found
 
 
@@ -316,7 +316,7 @@ def test_one_floor_is_asked_again_with_another_limit() -> None:
     for extra, seats in ((0, 2), (1, 3), (None, 4), (0, 2)):
         mark = floor.mark()
         found = minima_seats(floor, supply, replace(first, extra=extra), profile=Profile())
-        assert isinstance(found, Seated) and len(found.seats) == seats
+        assert isinstance(found, NodeAssignment) and len(found.seats) == seats
         floor.undo(mark)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bayplan.dialects.kueue.names.annotations import TOPOLOGY_GATE
 from bayplan.model.node import HOSTNAME, Node, Topology
-from bayplan.runtime.controllers.ungating import UngatingRole
-from bayplan.state.cluster.topology_state import Cluster
+from bayplan.runtime.controllers.ungating import UngatingController
+from bayplan.state.cluster.topology_state import TopologyState
 from tests.support.failing_nodes import LIMIT, PLAIN_PODS, World
 from tests.support.queued_cluster import Object, workload
 
@@ -49,7 +49,7 @@ def start(world: World, gang: str) -> list[str]:
 
 
 def test_a_lost_rank_goes_to_the_replacement_and_the_others_stay() -> None:
-    world = World(others=[UngatingRole(0.0)])
+    world = World(others=[UngatingController(0.0)])
     hosts = start(world, "train")
     assert hosts == list(world.places("train"))
     world.fail(hosts[1])
@@ -62,7 +62,7 @@ def test_a_lost_rank_goes_to_the_replacement_and_the_others_stay() -> None:
 
 
 def test_a_pod_sent_to_a_cordoned_node_is_failed_once_and_its_successor_goes_elsewhere() -> None:
-    world = World(others=[UngatingRole(0.0)])
+    world = World(others=[UngatingController(0.0)])
     hosts = start(world, "train")
     world.store.patch(PLAIN_PODS, "ml", "train-1", {"status": {"phase": "Failed"}}, subresource="status")
     ranked(world, "train-1-again", "train", 1)  # sent to its old place, and then:
@@ -80,7 +80,7 @@ def test_a_pod_sent_to_a_cordoned_node_is_failed_once_and_its_successor_goes_els
 
 
 def test_a_host_that_is_no_more_is_not_the_block_of_its_name() -> None:
-    cluster = Cluster(Topology("hall", ("block", HOSTNAME)))
+    cluster = TopologyState(Topology("hall", ("block", HOSTNAME)))
     cluster.load([Node("n1", {"block": "b1", HOSTNAME: "n1"}, {"cpu": 1})])
     supply = cluster.snapshot()
     assert supply.leaf(("n1",), usable=False) == supply.leaf(("b1", "n1"), usable=False) == 0

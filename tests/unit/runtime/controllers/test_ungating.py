@@ -12,18 +12,18 @@ import pytest
 
 from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
-from bayplan.backends.fake_controllers.controller_manager import Crew
+from bayplan.backends.fake_controllers.controller_manager import FakeControllerManager
 from bayplan.backends.fake_controllers.definitions import definitions
-from bayplan.dialects.api import Ended, Event, Happened, Outcome, Write
+from bayplan.dialects.api import Ended, Event, Happened, Write, WriteOutcome
 from bayplan.dialects.kube.decode.wire import PODS_KIND, PodWire
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.assignment_decode import decode_assignment
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.names.annotations import TOPOLOGY_GATE
 from bayplan.model.node import HOSTNAME
-from bayplan.runtime.controllers.admission.controller import AdmissionRole
-from bayplan.runtime.controllers.ungating import BATCH_SECONDS, RETRY_SECONDS, UngatingRole
-from bayplan.runtime.core.controller import Role
+from bayplan.runtime.controllers.admission.controller import AdmissionController
+from bayplan.runtime.controllers.ungating import BATCH_SECONDS, RETRY_SECONDS, UngatingController
+from bayplan.runtime.core.controller import Controller
 from bayplan.runtime.core.loop import Loop
 from tests.support.gated_gangs import INDEX, gang, wire
 from tests.support.gated_gangs import pod as gated
@@ -66,7 +66,7 @@ class Flaky(EmbeddedBackend):
                 if ended is not Ended.DONE:
                     self._outcomes.pop()
             if ended is not Ended.DONE:
-                self._outcomes.append(Outcome(write, ended))
+                self._outcomes.append(WriteOutcome(write, ended))
 
 
 class World:
@@ -79,15 +79,15 @@ class World:
             store.create(DEFINITIONS, definition)
         self.cluster, self.store, self.now = QueuedCluster(store, Path("unused")), store, NOW
         furnish(self.cluster)
-        self.crew = Crew(EmbeddedBackend(store))
+        self.crew = FakeControllerManager(EmbeddedBackend(store))
         self.removed: list[tuple[str, bool, float]] = []
         self.restart()
 
     def restart(self) -> None:
         """Nothing is left of what was known; the API is all there is."""
         self.backend = Flaky(self.store)
-        self.role = UngatingRole(removed=lambda *told: self.removed.append(told))
-        roles: list[Role] = [AdmissionRole(), self.role]
+        self.role = UngatingController(removed=lambda *told: self.removed.append(told))
+        roles: list[Controller] = [AdmissionController(), self.role]
         self.loop = Loop(self.backend, roles, Silent())
 
     def play(self, seconds: float = 0.0) -> None:
@@ -282,15 +282,15 @@ def test_gangs_do_not_mix(world: World) -> None:
 
 def test_a_slot_in_doubt_is_nobody_elses() -> None:
     """The first patch may have arrived, so that what becomes of the second proves nothing."""
-    role, one, two = UngatingRole(), wire(gated("a")), wire(gated("b"))
+    role, one, two = UngatingController(), wire(gated("a")), wire(gated("b"))
     for event in (Event(Happened.SEEN, api_kinds.WORKLOADS, gang(("x1", 1))), _seen(one)):
         list(role.decode(event))
     (first,) = role.keep(NOW)
-    list(role.follow_up(Outcome(first, Ended.TIMED_OUT), NOW))
+    list(role.follow_up(WriteOutcome(first, Ended.TIMED_OUT), NOW))
     list(role.decode(_seen(two)))
     (second,) = role.keep(NOW + RETRY_SECONDS)
     assert (second.name, second.body) == ("a", first.body)
-    list(role.follow_up(Outcome(second, Ended.REFUSED), NOW + RETRY_SECONDS))
+    list(role.follow_up(WriteOutcome(second, Ended.REFUSED), NOW + RETRY_SECONDS))
     assert [write.name for write in role.keep(NOW + 2 * RETRY_SECONDS)] == ["a"]
     list(role.decode(Event(Happened.GONE, PODS_KIND, one)))
     role.stirred[("ml", "gang")] = True
@@ -298,7 +298,7 @@ def test_a_slot_in_doubt_is_nobody_elses() -> None:
 
 
 def test_a_pod_may_be_told_to_belong_elsewhere() -> None:
-    role = UngatingRole()
+    role = UngatingController()
     for name, host in (("gang", "x1"), ("other", "x2")):
         list(role.decode(Event(Happened.SEEN, api_kinds.WORKLOADS, gang((host, 1), name=name))))
     list(role.decode(_seen(wire(gated("a")))))

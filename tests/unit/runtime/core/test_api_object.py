@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from bayplan.dialects.errors import Forbidden, NotServed, Unauthorised, Unreachable
-from bayplan.runtime.core.api_object import LEASE, ApiObject, Taken
+from bayplan.runtime.core.api_object import LEASE, ApiObject, WriteConflict
 
 
 def answering(status: int, body: object, asked: list[tuple[str, str, Any]] | None = None) -> ApiObject:
@@ -71,10 +71,10 @@ def test_refusals_are_trouble(status: int, body: object, trouble: type[Exception
 
 def test_somebody_else_was_first() -> None:
     assert answering(404, GONE).get(1.0) is None
-    with pytest.raises(Taken):
+    with pytest.raises(WriteConflict):
         answering(404, GONE).update({"metadata": {"resourceVersion": "1"}}, 1.0)
     for call in ("create", "update"):
-        with pytest.raises(Taken, match="exists"):
+        with pytest.raises(WriteConflict, match="exists"):
             getattr(answering(409, {"message": "exists"}), call)({"metadata": {"resourceVersion": "1"}}, 1.0)
     missing = {"message": 'namespaces "ns" not found', "details": {"name": "ns", "kind": "namespaces"}}
     with pytest.raises(NotServed, match="namespaces"):

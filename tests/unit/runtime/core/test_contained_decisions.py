@@ -13,13 +13,20 @@ from click.testing import CliRunner
 from bayplan.cli.commands.replay import replay
 from bayplan.dialects.kube.gang_api.gates import FIRST
 from bayplan.dialects.kueue.status.rejection_messages import sentence
-from bayplan.model.admission_rejection import Obstacle, Obstruction, Refusal, Remark, Token, Tried
+from bayplan.model.admission_rejection import (
+    AdmissionReason,
+    AdmissionRejection,
+    AdmissionRemark,
+    Obstacle,
+    ObstacleKind,
+    PodSetAttempts,
+)
 from bayplan.model.gang import Ref
 from bayplan.model.plan import Plan
 from bayplan.model.profile import Profile
 from bayplan.model.watchdog import OutOfTime, Watchdog
-from bayplan.runtime.controllers.admission.controller import AdmissionRole
-from bayplan.runtime.controllers.scheduler.controller import SchedulerRole
+from bayplan.runtime.controllers.admission.controller import AdmissionController
+from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 from bayplan.runtime.core.clock import VirtualClock
 from bayplan.runtime.core.containment import Containment
 from bayplan.runtime.core.journal import FileJournal
@@ -41,7 +48,7 @@ GANG = Ref("gang", "PodGroup", "default", "g")
 # ── queues ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-class BuggyAdmission(AdmissionRole):
+class BuggyAdmission(AdmissionController):
     """Fails on gangs of certain names."""
 
     bad: frozenset[str] = frozenset({"bad"})
@@ -103,7 +110,7 @@ def test_a_watchdog_lets_a_decision_go_on_about_one_gang_only_so_long() -> None:
 
 
 def test_a_gang_that_takes_too_long_is_refused_with_what_was_found_so_far() -> None:
-    site = Site(FIRST, cpus=(4, 4), role=SchedulerRole(Profile(decision_seconds=0.25)))
+    site = Site(FIRST, cpus=(4, 4), role=SchedulerController(Profile(decision_seconds=0.25)))
     site.loop = Loop(
         site.loop.backend, (site.role,), site.journal, observer=Ticking(), containment=Containment()
     )
@@ -119,9 +126,13 @@ def test_a_gang_that_takes_too_long_is_refused_with_what_was_found_so_far() -> N
 
 
 def test_what_was_found_before_time_ran_out_is_told_too() -> None:
-    obstacle = Obstacle(Obstruction.FLAVOR_UNKNOWN, "spot")
-    refusal = Refusal(
-        Token.OUT_OF_TIME, Remark.OUT_OF_TIME, (Tried("main", (obstacle,)),), about="ml/a", fault="5"
+    obstacle = Obstacle(ObstacleKind.FLAVOR_UNKNOWN, "spot")
+    refusal = AdmissionRejection(
+        AdmissionReason.OUT_OF_TIME,
+        AdmissionRemark.OUT_OF_TIME,
+        (PodSetAttempts("main", (obstacle,)),),
+        about="ml/a",
+        fault="5",
     )
     words = sentence(refusal)
     assert words.startswith("deciding on workload ml/a took longer than the 5 s that decisionSeconds allows")
@@ -129,7 +140,7 @@ def test_what_was_found_before_time_ran_out_is_told_too() -> None:
 
 
 def test_those_whose_turn_has_not_come_have_it_in_the_next_decision() -> None:
-    site = Site(FIRST, cpus=(64,), role=SchedulerRole(Profile(decision_seconds=3.0)))
+    site = Site(FIRST, cpus=(64,), role=SchedulerController(Profile(decision_seconds=3.0)))
     site.loop = Loop(
         site.loop.backend, (site.role,), site.journal, observer=Ticking(), containment=Containment()
     )
@@ -148,7 +159,7 @@ def test_those_whose_turn_has_not_come_have_it_in_the_next_decision() -> None:
 def test_admission_stops_between_heads_when_time_is_up() -> None:
     world = World()
     world.loop = Loop(
-        world.backend, [AdmissionRole(Profile(decision_seconds=0.5))], Silent(), observer=Ticking(),
+        world.backend, [AdmissionController(Profile(decision_seconds=0.5))], Silent(), observer=Ticking(),
         containment=Containment(),
     )  # fmt: skip
     for name in ("a", "b", "c"):
@@ -268,7 +279,7 @@ def test_a_step_that_fails_as_a_whole_is_contained_and_the_liveness_probe_notice
     counted: list[str] = []
     site = Site(FIRST)
     loop = Loop(
-        Metered(site.loop.backend, metrics), (SchedulerRole(),), Silent(), observer=Meter(clock, metrics),
+        Metered(site.loop.backend, metrics), (SchedulerController(),), Silent(), observer=Meter(clock, metrics),
         containment=Containment(count=lambda where, kind: counted.append(where)),
     )  # fmt: skip
     service = Service(loop, clock, metrics, stop)

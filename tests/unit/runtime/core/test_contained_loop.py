@@ -15,8 +15,8 @@ from bayplan.model.change import Change
 from bayplan.model.plan import Action, Plan
 from bayplan.model.pod import PodKey
 from bayplan.model.watchdog import Watchdog
-from bayplan.runtime.controllers.admission.controller import AdmissionRole
-from bayplan.runtime.controllers.scheduler.controller import SchedulerRole, Turn
+from bayplan.runtime.controllers.admission.controller import AdmissionController
+from bayplan.runtime.controllers.scheduler.controller import CycleInput, SchedulerController
 from bayplan.runtime.core.containment import Containment
 from bayplan.runtime.core.loop import Loop
 from bayplan.runtime.core.quarantine import title
@@ -35,7 +35,7 @@ class Bug(Exception):
     """Nobody thought of this."""
 
 
-class Buggy(SchedulerRole):
+class Buggy(SchedulerController):
     """Fails on what has certain names."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Buggy(SchedulerRole):
             raise Bug("decode")
         return super().decode(event)
 
-    def decide(self, view: Turn, now: float, watchdog: Watchdog | None = None) -> Plan:
+    def decide(self, view: CycleInput, now: float, watchdog: Watchdog | None = None) -> Plan:
         self.decisions += 1
         for gang in self.asking(view):
             if gang.name in self.undecidable:
@@ -245,7 +245,7 @@ def test_a_gang_that_cannot_be_decided_on_backs_off_longer_each_time(site: Conta
 
 def test_gangs_that_fail_only_together_are_decided_on_one_after_the_other(site: ContainedSite) -> None:
     class Together(Buggy):
-        def decide(self, view: Turn, now: float, watchdog: Watchdog | None = None) -> Plan:
+        def decide(self, view: CycleInput, now: float, watchdog: Watchdog | None = None) -> Plan:
             names = {gang.name for gang in self.asking(view)}
             if {"a", "b"} <= names:
                 raise Bug("together")
@@ -359,7 +359,7 @@ def test_a_workload_that_cannot_be_looked_at_keeps_no_other_from_its_turn(
         return found(rules, lines, standing)
 
     monkeypatch.setattr(snapshot, "head_of", thrown)
-    world.loop = Loop(world.backend, [AdmissionRole()], Silent(), containment=Containment())
+    world.loop = Loop(world.backend, [AdmissionController()], Silent(), containment=Containment())
     for name in ("bad", "good"):
         world.cluster.submit(workload(name, 2, 4, required=RACK))
     world.pass_time()

@@ -10,7 +10,16 @@ from types import MappingProxyType
 
 import pytest
 
-from bayplan.runtime.core.journal import Damaged, Entry, FileJournal, InUse, Kind, MemoryJournal, Sync, replay
+from bayplan.runtime.core.journal import (
+    Damaged,
+    EntryKind,
+    FileJournal,
+    InUse,
+    JournalEntry,
+    MemoryJournal,
+    Sync,
+    replay,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +49,9 @@ def test_what_is_recorded_comes_back(tmp_path: Path) -> None:
     journal.record(2.0, "outcome", {"ended": "done", "über": ["ä", None, 3]})
     journal.close()
     plan, outcome = replay(tmp_path)
-    assert plan == Entry(1, 1.5, Kind.PLAN, {"is": "Bound", "pod": "a", "node": "x1"})
+    assert plan == JournalEntry(1, 1.5, EntryKind.PLAN, {"is": "Bound", "pod": "a", "node": "x1"})
     assert plan.body_as(Bound) == Bound("a", "x1")
-    assert outcome == Entry(2, 2.0, Kind.OUTCOME, {"ended": "done", "über": ["ä", None, 3]})
+    assert outcome == JournalEntry(2, 2.0, EntryKind.OUTCOME, {"ended": "done", "über": ["ä", None, 3]})
 
 
 def test_the_same_entries_give_the_same_bytes_in_memory_and_in_a_file(tmp_path: Path) -> None:
@@ -226,7 +235,7 @@ def test_the_policy_says_when_entries_are_safe(
     monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_size))
     journal = FileJournal(tmp_path, sync=sync)
     seen = []
-    for kind in ("change", Kind.PLAN, Kind.OUTCOME):
+    for kind in ("change", EntryKind.PLAN, EntryKind.OUTCOME):
         journal.record(0, kind, None)
         seen.append(len(synced))
     assert seen == calls

@@ -10,13 +10,13 @@ from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.decode.workloads import demand
 from bayplan.dialects.kueue.names import api_kinds
-from bayplan.runtime.controllers.admission.controller import AdmissionRole
-from bayplan.runtime.controllers.jobs.controller import JobsRole
-from bayplan.runtime.controllers.node_health.controller import NodeHealthRole
-from bayplan.runtime.controllers.pod_grouper.controller import GrouperRole
-from bayplan.runtime.controllers.provisioning.controller import ProvisioningRole
-from bayplan.runtime.controllers.scheduler.controller import SchedulerRole
-from bayplan.runtime.controllers.ungating import UngatingRole
+from bayplan.runtime.controllers.admission.controller import AdmissionController
+from bayplan.runtime.controllers.jobs.controller import JobsController
+from bayplan.runtime.controllers.node_health.controller import NodeHealthController
+from bayplan.runtime.controllers.pod_grouper.controller import PodGrouperController
+from bayplan.runtime.controllers.provisioning.controller import ProvisioningController
+from bayplan.runtime.controllers.scheduler.controller import SchedulerController
+from bayplan.runtime.controllers.ungating import UngatingController
 from bayplan.runtime.core.journal import MemoryJournal
 from bayplan.runtime.core.loop import Loop
 from bayplan.simulator.core.objects import GPU
@@ -37,13 +37,13 @@ def world(journal: MemoryJournal) -> JobWorld:
     made = JobWorld()
     made.backend = EmbeddedBackend(made.store)
     roles = (
-        AdmissionRole(),
-        ProvisioningRole(),
-        JobsRole(),
-        UngatingRole(0.0),
-        NodeHealthRole(),
-        GrouperRole(),
-        SchedulerRole(),
+        AdmissionController(),
+        ProvisioningController(),
+        JobsController(),
+        UngatingController(0.0),
+        NodeHealthController(),
+        PodGrouperController(),
+        SchedulerController(),
     )
     made.loop = Loop(made.backend, roles, journal)
     return made

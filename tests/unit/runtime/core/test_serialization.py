@@ -16,8 +16,8 @@ from bayplan.model.change import (
     BudgetLost,
     BudgetSeen,
     Change,
-    CharterLost,
-    CharterSeen,
+    GangSpecLost,
+    GangSpecSeen,
     ImagesSeen,
     NodeLost,
     NodeSeen,
@@ -25,12 +25,12 @@ from bayplan.model.change import (
     StorageLost,
     StorageSeen,
 )
-from bayplan.model.filter_failure import Bar, Cause, Unfit
+from bayplan.model.filter_failure import FilterFailure, FilterReason, PodError
 from bayplan.model.gang import Group, Locality, PodSet, Ref, Segment
-from bayplan.model.gang_spec import Budget, Charter
+from bayplan.model.gang_spec import DisruptionBudget, GangSpec
 from bayplan.model.node import Node
-from bayplan.model.node_rules import NodeRules, Requirement, Term, Toleration
-from bayplan.model.plan import Begin, Bind, Displace, Nominate, Plan, Refuse
+from bayplan.model.node_rules import NodeRules, NodeSelectorTerm, Requirement, Toleration
+from bayplan.model.plan import Bind, MarkStarted, Nominate, Plan, PreemptPod, ReportUnschedulable
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.pod_spec import (
     EVERYTHING,
@@ -38,15 +38,15 @@ from bayplan.model.pod_spec import (
     ClaimUse,
     Disk,
     HostPort,
-    Neighbours,
-    NeighbourTerm,
+    PodAffinity,
+    PodAffinityTerm,
+    PodSignature,
+    PodSpec,
     Selector,
-    Shape,
-    Spread,
-    Wants,
+    TopologySpread,
 )
-from bayplan.model.scheduling_rejection import Hindrance, Sought, Standstill
-from bayplan.model.storage import NodeVolumes, StorageClass, StoreRoom, Volume, VolumeClaim
+from bayplan.model.scheduling_rejection import PreemptionSearchOutcome, RejectionReason, SchedulingRejection
+from bayplan.model.storage import NodeVolumes, StorageCapacity, StorageClass, Volume, VolumeClaim
 from bayplan.runtime.core.serialization import plain, restore
 
 
@@ -76,29 +76,29 @@ class Empty:
 
 REF = Ref("gang", "Workload", "ns", "train/w/0")
 SELECTOR = Selector((Requirement("app", "In", ("x",)),))
-TERM = Term((Requirement("zone", "Exists"),))
-NEAR = NeighbourTerm("zone", SELECTOR, ("ns",), EVERYTHING)
-SHAPE = Shape(
+TERM = NodeSelectorTerm((Requirement("zone", "Exists"),))
+NEAR = PodAffinityTerm("zone", SELECTOR, ("ns",), EVERYTHING)
+SHAPE = PodSignature(
     "ns",
     (("app", "x"),),
     (("cpu", 1000), ("pods", 1)),
     (1000, 0),
     NodeRules((("a", "b"),), (TERM,), ((5, TERM),), (Toleration("t", "Exists"),)),
     ports=(HostPort(80),),
-    neighbours=Neighbours((NEAR,), (NEAR,), ((3, NEAR),), ()),
-    spread=(Spread("zone", 1, SELECTOR),),
+    neighbours=PodAffinity((NEAR,), (NEAR,), ((3, NEAR),), ()),
+    spread=(TopologySpread("zone", 1, SELECTOR),),
     company=SELECTOR,
     images=("a:1",),
     claims=(ClaimUse("c"),),
     disks=(Disk("gce", "d"),),
 )
 POD = Pod(
-    PodKey("ns", "p"), "u", {"cpu": 1000}, gang=REF, wants=Wants(SHAPE, 5, False, "n1", ("g",)), ours=True,
+    PodKey("ns", "p"), "u", {"cpu": 1000}, gang=REF, wants=PodSpec(SHAPE, 5, False, "n1", ("g",)), ours=True,
     created=1.5, told="no room", scheduler="bayplan",
 )  # fmt: skip
-WHY = Standstill(
-    Hindrance.NO_ROOM, 3, 3, 1, POD.key, Unfit(5, {(Cause.LACKING, "cpu"): 5}, Bar.CLAIM_LOST, ("c",)),
-    Misfit(Code.NO_ROOM, ("w",)), Sought.NOBODY, 2, unsure=True,
+WHY = SchedulingRejection(
+    RejectionReason.NO_ROOM, 3, 3, 1, POD.key, FilterFailure(5, {(FilterReason.LACKING, "cpu"): 5}, PodError.CLAIM_LOST, ("c",)),
+    Misfit(Code.NO_ROOM, ("w",)), PreemptionSearchOutcome.NOBODY, 2, unsure=True,
 )  # fmt: skip
 LEAF = Leaf(Colour.RED, frozenset({"b", "a"}))
 
@@ -115,22 +115,22 @@ LEAF = Leaf(Colour.RED, frozenset({"b", "a"}))
         (NodeLost("x1"), Change),
         (NodeSeen(Node("x1", {"rack": "r1"}, {"cpu": 4000})), Change),
         (
-            CharterSeen(
-                Charter(
+            GangSpecSeen(
+                GangSpec(
                     REF, tree=Group("", (PodSet("w", 4, 4, {"gpu": 1}, segments=(Segment(2, "rack"),)),), 1)
                 )
             ),
             Change,
         ),
-        (CharterSeen(Charter(REF, 3, 0, 7, False, True, Locality(required="rack"), started=True)), Change),
-        (CharterLost(REF), Change),
-        (BudgetSeen(Budget("ns", "b", SELECTOR, 2, frozenset({"p"}))), Change),
-        (BudgetSeen(Budget("ns", "b", NOTHING)), Change),
+        (GangSpecSeen(GangSpec(REF, 3, 0, 7, False, True, Locality(required="rack"), started=True)), Change),
+        (GangSpecLost(REF), Change),
+        (BudgetSeen(DisruptionBudget("ns", "b", SELECTOR, 2, frozenset({"p"}))), Change),
+        (BudgetSeen(DisruptionBudget("ns", "b", NOTHING)), Change),
         (BudgetLost("ns", "b"), Change),
         (StorageSeen(VolumeClaim("ns", "c", "fast", selector=EVERYTHING)), Change),
         (StorageSeen(Volume("v", claim=("ns", "c"), affinity=(TERM,), labels={"zone": "a"})), Change),
         (StorageSeen(StorageClass("fast", "d", True, (TERM,))), Change),
-        (StorageSeen(StoreRoom("fast", 5, SELECTOR), "ns/r"), Change),
+        (StorageSeen(StorageCapacity("fast", 5, SELECTOR), "ns/r"), Change),
         (StorageSeen(NodeVolumes("n1", {"d": 3})), Change),
         (StorageLost("VolumeClaim", "ns/c"), Change),
         (ImagesSeen("n1", {"a:1": 5}), Change),
@@ -140,9 +140,9 @@ LEAF = Leaf(Colour.RED, frozenset({"b", "a"}))
                 (
                     Bind(REF, POD, "n1"),
                     Nominate(REF, POD, ""),
-                    Displace(POD, REF, "u", whole=True),
-                    Begin(REF, "u"),
-                    Refuse(REF, WHY, (POD,), False, "u", ("n1",)),
+                    PreemptPod(POD, REF, "u", whole=True),
+                    MarkStarted(REF, "u"),
+                    ReportUnschedulable(REF, WHY, (POD,), False, "u", ("n1",)),
                 )
             ),
             Plan,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from bayplan.dialects.api import Backend, Kind
-from bayplan.runtime.core.controller import Role
+from bayplan.runtime.core.controller import Controller
 from bayplan.runtime.core.journal import MemoryJournal
 from bayplan.runtime.core.loop import Loop
 
@@ -28,6 +28,6 @@ class Wanting:
 
 def test_kinds_that_one_role_can_do_without_and_another_cannot_have_an_order() -> None:
     backend = Listening()
-    roles = [cast(Role, Wanting(optional=one)) for one in (True, False)]
+    roles = [cast(Controller, Wanting(optional=one)) for one in (True, False)]
     Loop(cast(Backend, backend), roles, MemoryJournal())
     assert [kind.optional for kind in backend.kinds] == [False, True] * 12

@@ -11,12 +11,12 @@ import threading
 import pytest
 
 from bayplan.runtime.core.clock import VirtualClock
-from bayplan.runtime.process.shutdown import Closing, stop_on_signal
+from bayplan.runtime.process.shutdown import ShutdownStack, stop_on_signal
 
 
 def test_what_was_opened_last_is_closed_first_and_told_the_time_left() -> None:
     clock, told, notes = VirtualClock(), list[tuple[str, float]](), list[str]()
-    closing = Closing(clock, notes.append, grace_seconds=10.0)
+    closing = ShutdownStack(clock, notes.append, grace_seconds=10.0)
 
     def slow(name: str, seconds: float) -> None:
         def close(left: float) -> None:
@@ -36,7 +36,7 @@ def test_what_was_opened_last_is_closed_first_and_told_the_time_left() -> None:
 
 def test_trouble_does_not_keep_the_rest_from_being_closed() -> None:
     clock, closed, notes = VirtualClock(), list[float](), list[str]()
-    closing = Closing(clock, notes.append, grace_seconds=10.0)
+    closing = ShutdownStack(clock, notes.append, grace_seconds=10.0)
 
     def broken(left: float) -> None:
         clock.advance(11)

@@ -11,17 +11,24 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from bayplan.model.admission_rejection import Attempt, Chance, Refusal, Remark, Token, Tried
-from bayplan.model.plan import Admit, Decline, Evict, Plan, Why
-from bayplan.model.queued_gang import CheckState, Delayed, Verdict
+from bayplan.model.admission_rejection import (
+    AdmissionReason,
+    AdmissionRejection,
+    AdmissionRemark,
+    FlavorAttempt,
+    FlavorMode,
+    PodSetAttempts,
+)
+from bayplan.model.plan import Admit, EvictGang, EvictionReason, Plan, ReportNotAdmitted
+from bayplan.model.queued_gang import CheckState, CheckStatus, Delayed
 from bayplan.model.quota import Quota
 from bayplan.model.summary import (
     CellUse,
-    Counts,
-    EntranceSummary,
+    GangCounts,
+    LevelCapacity,
     LevelSummary,
+    NamespaceQueueSummary,
     QueueSummary,
-    Room,
     SharedSummary,
     Summaries,
 )
@@ -100,7 +107,7 @@ def test_a_place_that_was_found_later_ends_the_wait_for_checks(shown: Shown) -> 
         queued=NOW - 30,
         reserved=NOW - 10,
         delayed=Delayed.PENDING,
-        verdicts=(Verdict("check", CheckState.READY),),
+        verdicts=(CheckStatus("check", CheckState.READY),),
     )
     given = demand("a", given="q").admission
     assert given is not None
@@ -123,8 +130,8 @@ def test_those_who_leave_are_counted_by_reason_and_by_whose_sake(shown: Shown) -
     victim = demand("a", given="lender", labels={PRIORITY_CLASS: "low"})
     plan = Plan(
         (
-            Evict(victim, Why.RECLAIM, demand("b"), ("top", "lender"), ("top", "q")),
-            Evict(victim, Why.NODES_FAILED),
+            EvictGang(victim, EvictionReason.RECLAIM, demand("b"), ("top", "lender"), ("top", "q")),
+            EvictGang(victim, EvictionReason.NODES_FAILED),
         )
     )
     shown.metrics.decided(plan, 0.1)
@@ -143,20 +150,20 @@ def test_those_who_leave_are_counted_by_reason_and_by_whose_sake(shown: Shown) -
 @pytest.mark.parametrize(
     ("remark", "chances", "skipped"),
     [
-        (Remark.SAME_VICTIMS, (), True),
-        (Remark.SAME_VICTIMS_WILL_FIT, (), True),
-        (Remark.OVERTAKEN, (Chance.NONE, Chance.PREEMPT), True),
-        (Remark.OVERTAKEN, (Chance.PREEMPT, Chance.FIT), False),
-        (Remark.OVERTAKEN, (), False),
-        (Remark.TRIED, (Chance.PREEMPT,), False),
+        (AdmissionRemark.SAME_VICTIMS, (), True),
+        (AdmissionRemark.SAME_VICTIMS_WILL_FIT, (), True),
+        (AdmissionRemark.OVERTAKEN, (FlavorMode.NONE, FlavorMode.PREEMPT), True),
+        (AdmissionRemark.OVERTAKEN, (FlavorMode.PREEMPT, FlavorMode.FIT), False),
+        (AdmissionRemark.OVERTAKEN, (), False),
+        (AdmissionRemark.TRIED, (FlavorMode.PREEMPT,), False),
     ],
 )
 def test_skips_are_those_of_the_last_round(
-    shown: Shown, remark: Remark, chances: tuple[Chance, ...], skipped: bool
+    shown: Shown, remark: AdmissionRemark, chances: tuple[FlavorMode, ...], skipped: bool
 ) -> None:
-    tried = Tried("main", attempts=tuple(Attempt("f", chance) for chance in chances))
-    refusal = Refusal(Token.NO_QUOTA_NOW, remark, (tried,), queue="q")
-    shown.metrics.decided(Plan((Decline(demand("a"), refusal),)), 0.1)
+    tried = PodSetAttempts("main", attempts=tuple(FlavorAttempt("f", chance) for chance in chances))
+    refusal = AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, remark, (tried,), queue="q")
+    shown.metrics.decided(Plan((ReportNotAdmitted(demand("a"), refusal),)), 0.1)
     name = "kueue_admission_cycle_preemption_skips"
     assert shown(name, cluster_queue="q") == (1 if skipped else None)
     shown.metrics.decided(Plan(), 0.1)
@@ -167,7 +174,9 @@ def test_skips_are_those_of_the_last_round(
 
 
 def test_a_queue_shows_what_its_summary_says(shown: Shown) -> None:
-    counts = Counts(3, 2, 5, 4, 1, 0, {Token.NO_QUOTA_NOW: 2, Token.TO_BE_EVALUATED: 3})
+    counts = GangCounts(
+        3, 2, 5, 4, 1, 0, {AdmissionReason.NO_QUOTA_NOW: 2, AdmissionReason.TO_BE_EVALUATED: 3}
+    )
     cell = CellUse("f", "cpu", Quota(4000, None, 500), 6500, 6000, lent=True)
     told = QueueSummary("q", counts, (cell,), {"cpu": 2500}, 2, 1, (), ("team", "company"), inf)
     shown.metrics.summarised(Summaries({"q": told}))
@@ -244,11 +253,11 @@ def test_of_many_queues_the_busiest_go_by_name_and_no_gang_is_left_out(shown: Sh
     number = NAMES_MAX + 50
     cell = CellUse("f", "cpu", Quota(1000), 500)
     queues = {
-        f"q{n}": QueueSummary(f"q{n}", Counts(ready=n), (cell,), path=("team",), share=1.0)
+        f"q{n}": QueueSummary(f"q{n}", GangCounts(ready=n), (cell,), path=("team",), share=1.0)
         for n in range(number)
     }
     ways = {
-        ("ns", f"w{n}"): EntranceSummary("ns", f"w{n}", f"q{n}", Counts(ready=n), (cell,))
+        ("ns", f"w{n}"): NamespaceQueueSummary("ns", f"w{n}", f"q{n}", GangCounts(ready=n), (cell,))
         for n in range(number)
     }
     shared = {f"c{n}": SharedSummary(f"c{n}", admitted=n, share=1.0) for n in range(number)}
@@ -278,7 +287,7 @@ def test_no_gauge_has_more_label_sets_than_it_may() -> None:
 
 def test_of_many_levels_some_are_left_out() -> None:
     shown = Shown()
-    rooms = tuple(Room(f"r{n}", n, n, 0.0) for n in range(SETS_MAX + 5))
+    rooms = tuple(LevelCapacity(f"r{n}", n, n, 0.0) for n in range(SETS_MAX + 5))
     shown.metrics.summarised(Summaries(levels=(LevelSummary("t", "rack", 3, rooms),)))
     assert len(shown.sets("bayplan_topology_free")) == SETS_MAX
     assert len(shown.sets("bayplan_topology_largest_gang")) == SETS_MAX - 1

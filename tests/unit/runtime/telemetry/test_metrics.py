@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Verb, Write
+from bayplan.dialects.api import Ended, Event, Happened, Kind, Verb, Write, WriteOutcome
 from bayplan.runtime.telemetry.metrics import CHILDREN_MAX, OTHER, Metrics
 
 POD = Kind("", "v1", "Pod", "pods")
@@ -23,8 +23,8 @@ def test_writes_are_counted_by_how_they_ended() -> None:
     metrics = Metrics()
     write = Write(Verb.CREATE, POD, "ns", "a", subresource="binding")
     metrics.submitted(3)
-    metrics.write_ended(Outcome(write, Ended.DONE))
-    metrics.write_ended(Outcome(write, Ended.CONFLICT))
+    metrics.write_ended(WriteOutcome(write, Ended.DONE))
+    metrics.write_ended(WriteOutcome(write, Ended.CONFLICT))
     assert value(metrics, "bayplan_writes_total", verb="create", kind="Pod", ended="done") == 1
     assert value(metrics, "bayplan_writes_total", verb="create", kind="Pod", ended="conflict") == 1
     assert value(metrics, "bayplan_writes_in_flight") == 1

@@ -16,7 +16,7 @@ from cryptography.x509.verification import PolicyBuilder, Store
 
 from bayplan.dialects.api import Verb
 from bayplan.dialects.errors import Unreachable
-from bayplan.runtime.core.api_object import Taken
+from bayplan.runtime.core.api_object import WriteConflict
 from bayplan.runtime.core.clock import VirtualClock
 from bayplan.runtime.webhooks.certificate_rotation import (
     DEFINITION,
@@ -209,13 +209,13 @@ class Secret:
     def create(self, body: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         self.before_write()
         if self.body is not None:
-            raise Taken
+            raise WriteConflict
         return self._keep(body)
 
     def update(self, body: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         self.before_write()
         if self.body is None or body["metadata"]["resourceVersion"] != str(self.version):
-            raise Taken
+            raise WriteConflict
         return self._keep(body)
 
     def _keep(self, body: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.backends.embedded.api.status import Refusal
+from bayplan.backends.embedded.api.status import StatusError
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.running import resource
@@ -106,7 +106,7 @@ def test_a_class_that_does_not_exist_is_refused(world: JobWorld) -> None:
     made = job("train")
     labels = {**made["metadata"]["labels"], "kueue.x-k8s.io/priority-class": "above-all"}
     made = {**made, "metadata": {**made["metadata"], "labels": labels}}
-    with pytest.raises(Refusal, match="there is no WorkloadPriorityClass of this name"):
+    with pytest.raises(StatusError, match="there is no WorkloadPriorityClass of this name"):
         world.create(made)
 
 
@@ -120,7 +120,7 @@ def test_a_job_that_was_there_before_is_not_queued_when_it_changes() -> None:
 
 def test_a_job_cannot_be_taken_out_of_its_queue_where_there_is_a_default(world: JobWorld) -> None:
     world.create(job("train", pods=100))
-    with pytest.raises(Refusal, match="queue-name must not be empty in namespace with default queue"):
+    with pytest.raises(StatusError, match="queue-name must not be empty in namespace with default queue"):
         world.store.patch(resource("Job"), "default", "train", {"metadata": {"labels": {QUEUE: None}}})
 
 

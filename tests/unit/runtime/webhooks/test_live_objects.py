@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bayplan.dialects.errors import Unreachable
-from bayplan.dialects.kueue.webhooks.controlling_owners import Unknown, is_part
+from bayplan.dialects.kueue.webhooks.controlling_owners import OwnerUnknown, is_part
 from bayplan.dialects.kueue.webhooks.priority_class_rules import check_class
 from bayplan.runtime.webhooks.live_objects import KEPT_MAX, KEPT_SECONDS, REST_SECONDS, LiveObjects
 
@@ -146,7 +146,7 @@ def test_what_is_kept_is_bounded() -> None:
 def test_an_answer_that_is_no_object_says_nothing() -> None:
     api, clock = Api(), Clock()
     api.objects[f"{JOBS}j"] = []  # type: ignore[assignment]
-    with pytest.raises(Unknown):
+    with pytest.raises(OwnerUnknown):
         LiveObjects(api, clock).controller("batch", "Job", "a", "j")
 
 

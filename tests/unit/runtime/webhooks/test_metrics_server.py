@@ -18,7 +18,7 @@ from bayplan.cli.commands.metrics_options import guarded_metrics, open_metrics
 from bayplan.dialects.errors import Unreachable
 from bayplan.runtime.core.clock import SystemClock, VirtualClock
 from bayplan.runtime.telemetry.metrics import Metrics
-from bayplan.runtime.webhooks.access_reviews import KEPT_MAX, Access, AccessReviews
+from bayplan.runtime.webhooks.access_reviews import KEPT_MAX, AccessReviews, PathPermission
 from bayplan.runtime.webhooks.certificates import renewed
 from bayplan.runtime.webhooks.http_server import Server
 from bayplan.runtime.webhooks.metrics_server import CertificateFiles, OwnCertificate
@@ -100,8 +100,8 @@ def test_answers_are_kept_for_a_while_and_the_number_of_them_is_bounded(cluster:
     clock = VirtualClock()
     reviews = AccessReviews(cluster.request, clock)
     for _ in range(3):
-        assert reviews.ask("good", "/metrics") is Access.ALLOWED
-        assert reviews.ask("bad", "/metrics") is Access.UNKNOWN
+        assert reviews.ask("good", "/metrics") is PathPermission.ALLOWED
+        assert reviews.ask("bad", "/metrics") is PathPermission.UNKNOWN
     assert cluster.asked == ["TokenReview", "SubjectAccessReview", "TokenReview"]
     clock.advance(15.0)
     reviews.ask("good", "/metrics")
@@ -119,11 +119,11 @@ def test_answers_are_kept_for_a_while_and_the_number_of_them_is_bounded(cluster:
 def test_a_cluster_that_does_not_answer_lets_nobody_in_and_is_asked_again(cluster: Cluster) -> None:
     reviews = AccessReviews(cluster.request, VirtualClock())
     cluster.gone = True
-    assert reviews.ask("good", "/metrics") is Access.UNDECIDED
+    assert reviews.ask("good", "/metrics") is PathPermission.UNDECIDED
     cluster.gone, cluster.refuses = False, True
-    assert reviews.ask("good", "/metrics") is Access.UNDECIDED
+    assert reviews.ask("good", "/metrics") is PathPermission.UNDECIDED
     cluster.refuses = False
-    assert reviews.ask("good", "/metrics") is Access.ALLOWED
+    assert reviews.ask("good", "/metrics") is PathPermission.ALLOWED
     with served(cluster) as server:
         cluster.gone = True
         assert get(server, "Bearer good")[0] == 503

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bayplan.model.filter_failure import Cause
-from bayplan.model.plan import Displace
-from bayplan.model.scheduling_rejection import Hindrance, Sought, Standstill
+from bayplan.model.filter_failure import FilterReason
+from bayplan.model.plan import PreemptPod
+from bayplan.model.scheduling_rejection import PreemptionSearchOutcome, RejectionReason, SchedulingRejection
 from tests.support.gang_snapshots import charter, decide, gang, lone, look, node, pod, pods
 
 
@@ -25,10 +25,10 @@ def test_below_its_minimum_nobody_is_bound() -> None:
     assert not found.binds
     assert not found.begun
     why = found.refused["g"].why
-    assert (why.hindrance, why.minimum, why.there, why.fit) == (Hindrance.NO_ROOM, 3, 3, 2)
+    assert (why.hindrance, why.minimum, why.there, why.fit) == (RejectionReason.NO_ROOM, 3, 3, 2)
     assert why.pod is not None
     assert why.unfit is not None
-    assert dict(why.unfit.counts) == {(Cause.LACKING, "cpu"): 1}
+    assert dict(why.unfit.counts) == {(FilterReason.LACKING, "cpu"): 1}
     assert len(found.refused["g"].pods) == 3
 
 
@@ -89,7 +89,7 @@ def test_lone_pods_of_one_kind_are_refused_without_another_look() -> None:
 
 
 def test_a_hindrance_is_only_told() -> None:
-    why = Standstill(Hindrance.TOO_FEW, 3, 1)
+    why = SchedulingRejection(RejectionReason.TOO_FEW, 3, 1)
     seen = look([node("a")], (), gang(charter("g", 3), pods("p", 1, gang="g"), hindrance=why))
     found = decide(seen)
     assert not found.binds
@@ -152,7 +152,7 @@ def test_kept_room_is_only_for_its_owner_and_for_the_more_important() -> None:
     small = [lone(one) for one in pods("p", 2, priority=5)]
     found = decide(look(nodes, (), *small, kept=kept, charters=[owner]))
     assert found.binds == {"p-0": "b"}
-    assert found.refused["p-1"].why.hindrance is Hindrance.KEPT_FREE
+    assert found.refused["p-1"].why.hindrance is RejectionReason.KEPT_FREE
     found = decide(look(nodes, (), lone(pod("vip", 2, priority=6)), kept=kept, charters=[owner]))
     assert found.binds == {"vip": "a"}
     found = decide(look(nodes, (), gang(owner, pods("p", 2, priority=5, gang="g")), kept=kept))
@@ -189,9 +189,9 @@ def test_a_gang_that_stood_in_part_for_too_long_is_taken_back() -> None:
     group = gang(charter("g", 4), pods("p", 2, gang="g"), standing=standing, stale=True)
     found = decide(look([node("a", 2)], (), group))
     assert found.displaced == ("s-0",)
-    (sent,) = (action for action in found.plan.actions if isinstance(action, Displace))
+    (sent,) = (action for action in found.plan.actions if isinstance(action, PreemptPod))
     assert sent.undoes
-    assert found.refused["g"].why.hindrance is Hindrance.TAKEN_BACK
+    assert found.refused["g"].why.hindrance is RejectionReason.TAKEN_BACK
     found = decide(look([node("a", 3)], (), group))  # there is a place, but binding did not work in time
     assert (found.binds, found.displaced) == ({}, ("s-0",))
 
@@ -206,4 +206,4 @@ def test_who_may_not_displace_is_told_so() -> None:
     seen = look([node("a", 2)], running, lone(pod("p", 1, priority=5, preempts=False)))
     found = decide(seen)
     assert not found.displaced
-    assert found.refused["p"].why.sought is Sought.NEVER
+    assert found.refused["p"].why.sought is PreemptionSearchOutcome.NEVER

@@ -11,10 +11,10 @@ import pytest
 from bayplan.model.change import Change, FairQueueLost, FairQueueSeen, PodLost, PodSeen
 from bayplan.model.fair_queue import Entitlement, FairQueue
 from bayplan.model.gang import Group, Locality, PodSet
-from bayplan.model.plan import Displace, Nominate, Plan
+from bayplan.model.plan import Nominate, Plan, PreemptPod
 from bayplan.model.pod import PodKey
-from bayplan.model.scheduling_rejection import Excess, Hindrance
-from bayplan.state.scheduling.queue import Place
+from bayplan.model.scheduling_rejection import QuotaExcess, RejectionReason
+from bayplan.state.scheduling.queue import EntryState
 from bayplan.state.scheduling.state import SchedulingState
 from tests.support.scheduling_scene import (
     NOW,
@@ -44,14 +44,14 @@ def grown(name: str, least: int, count: int, of: str, **more: Any) -> list[Chang
 
 
 def displaced(plan: Plan) -> dict[str, str]:
-    return {action.pod.key.name: action.to for action in plan.actions if isinstance(action, Displace)}
+    return {action.pod.key.name: action.to for action in plan.actions if isinstance(action, PreemptPod)}
 
 
 def nominated(plan: Plan) -> dict[str, str]:
     return {action.pod.key.name: action.node for action in plan.actions if isinstance(action, Nominate)}
 
 
-def why(plan: Plan) -> dict[str, Hindrance]:
+def why(plan: Plan) -> dict[str, RejectionReason]:
     return {refused.gang.name: refused.why.hindrance for refused in refusals(plan)}
 
 
@@ -111,14 +111,14 @@ def test_a_queue_that_is_not_there_or_holds_others_is_told() -> None:
     orphan = step(board(queue("leaf", parent="gone"), node("n1"), *waits("a", "leaf")))
     for plan, about in ((missing, "nowhere"), (inner, "top"), (orphan, "gone")):
         assert [refused.why.about for refused in refusals(plan)] == [about]
-        assert why(plan) == {"a": Hindrance.NO_QUEUE} and not binds(plan)
+        assert why(plan) == {"a": RejectionReason.NO_QUEUE} and not binds(plan)
 
 
 def test_nobody_gets_more_than_the_limit_of_a_queue_or_of_one_above() -> None:
     changes = [queue("top", limit=3), queue("q", parent="top"), node("n1", gpus=8), *runs("a", "q", 2)]
     plan = step(board(*changes, *waits("b", "q", 2)))
-    assert refusals(plan)[0].why.excess == Excess("top", "gpu", Fraction(3), 2, 2)
-    assert why(plan) == {"b": Hindrance.OVER_LIMIT} and not binds(plan)
+    assert refusals(plan)[0].why.excess == QuotaExcess("top", "gpu", Fraction(3), 2, 2)
+    assert why(plan) == {"b": RejectionReason.OVER_LIMIT} and not binds(plan)
     assert binds(step(board(*changes, *waits("b", "q", 1)))) == {"b-0": "n1"}
 
 
@@ -127,13 +127,13 @@ def test_what_lasts_stays_within_the_quota() -> None:
     plan = step(board(*changes, *waits("b", "q", 2, lasting=True)))
     assert binds(plan) == {"b-0": "n1"}, "what does not last does not count"
     plan = step(board(*changes, *waits("b", "q", 3, lasting=True)))
-    assert why(plan) == {"b": Hindrance.OVER_QUOTA} and not binds(plan)
+    assert why(plan) == {"b": RejectionReason.OVER_QUOTA} and not binds(plan)
 
 
 def woken(found: SchedulingState, *changes: Change) -> bool:
-    assert place_of(found, "b") is Place.PARKED
+    assert place_of(found, "b") is EntryState.PARKED
     found.apply_all(changes)
-    return place_of(found, "b") is Place.READY
+    return place_of(found, "b") is EntryState.READY
 
 
 def test_a_gang_refused_for_its_queue_is_tried_again_when_that_has_less_or_changes() -> None:
@@ -155,13 +155,13 @@ def test_gangs_grow_one_by_one_after_all_minima() -> None:
     changes = [*grown("a", 1, 4, "q"), *grown("b", 1, 4, "q"), *pods("a", 4, gpus=1), *pods("b", 4, gpus=1)]
     plan = step(board(queue("q"), node("n1", gpus=4), *changes))
     assert sorted(binds(plan)) == ["a-0", "a-1", "b-0", "b-1"]
-    assert why(plan) == {"a": Hindrance.NO_ROOM, "b": Hindrance.NO_ROOM}
+    assert why(plan) == {"a": RejectionReason.NO_ROOM, "b": RejectionReason.NO_ROOM}
 
 
 def test_a_gang_grows_up_to_the_limit_of_its_queue() -> None:
     plan = step(board(queue("q", limit=3), node("n1", gpus=8), *grown("a", 1, 5, "q"), *pods("a", 5, gpus=1)))
     assert len(binds(plan)) == 3
-    assert why(plan) == {"a": Hindrance.OVER_LIMIT}
+    assert why(plan) == {"a": RejectionReason.OVER_LIMIT}
 
 
 # ── making room ────────────────────────────────────────────────────────────────────────────────────
@@ -171,7 +171,7 @@ def test_a_queue_below_its_quota_takes_it_back_from_one_above_whatever_the_prior
     rich = [*runs("r0", "rich", created=1.0), *runs("r1", "rich", created=2.0, priority=100)]
     plan = step(board(queue("rich", 1), queue("poor", 1), node("n1", gpus=2), *rich, *waits("p", "poor")))
     assert displaced(plan) == {"r0-0": ""}, "the least important goes"
-    assert nominated(plan) == {"p-0": "n1"} and why(plan) == {"p": Hindrance.MAKING_ROOM}
+    assert nominated(plan) == {"p-0": "n1"} and why(plan) == {"p": RejectionReason.MAKING_ROOM}
 
 
 def test_nobody_takes_from_a_queue_within_its_share_nor_for_one_above() -> None:
@@ -191,7 +191,7 @@ def test_nobody_takes_from_a_queue_within_its_share_nor_for_one_above() -> None:
 def test_what_lasts_is_not_taken_back() -> None:
     changes: list[Change] = [queue("rich", 2), queue("poor", 1), node("n1", gpus=2)]
     plan = step(board(*changes, *runs("r", "rich", 2, lasting=True), *waits("p", "poor")))
-    assert not displaced(plan) and why(plan) == {"p": Hindrance.NO_ROOM}
+    assert not displaced(plan) and why(plan) == {"p": RejectionReason.NO_ROOM}
 
 
 def test_pods_beyond_the_minimum_go_first_and_below_it_all_go() -> None:
@@ -260,13 +260,13 @@ def test_what_is_taken_back_goes_to_whom_it_was_taken_back_for() -> None:
     rich = [*runs("r0", "rich", created=1.0), *runs("r1", "rich", created=2.0)]
     found = board(queue("rich", 1), queue("poor", 1), node("n1", gpus=2), *rich, *waits("p", "poor"))
     plan = step(found)
-    assert displaced(plan) == {"r1-0": ""} and place_of(found, "p") is Place.MAKING_ROOM
+    assert displaced(plan) == {"r1-0": ""} and place_of(found, "p") is EntryState.MAKING_ROOM
     found.apply(PodLost(PodKey("ns", "r1-0")))
     found.apply(pod("r1", 0, gpus=1, uid="another"))
     found.apply_all(waits("r2", "rich"))
     again = step(found, NOW + 2.0)
     assert binds(again) == {"p-0": "n1"} and not displaced(again)
-    assert why(again) == {"r1": Hindrance.NO_ROOM, "r2": Hindrance.NO_ROOM}
+    assert why(again) == {"r1": RejectionReason.NO_ROOM, "r2": RejectionReason.NO_ROOM}
 
 
 def test_room_that_was_promised_counts_for_the_queue() -> None:
@@ -274,7 +274,7 @@ def test_room_that_was_promised_counts_for_the_queue() -> None:
     found = board(*changes, *waits("p", "poor"))
     assert nominated(step(found)) == {"p-0": "n1"}
     found.apply_all(waits("p2", "poor"))
-    assert why(step(found, NOW + 0.5)) == {"p2": Hindrance.OVER_LIMIT}
+    assert why(step(found, NOW + 0.5)) == {"p2": RejectionReason.OVER_LIMIT}
 
 
 def test_room_is_kept_only_for_whom_it_belongs_to() -> None:
@@ -299,13 +299,13 @@ def test_whose_room_is_being_made_goes_on_waiting_for_it_though_other_room_is_ke
     other = "b-0" if goes == "a-0" else "a-0"
     found.apply_all([gang("k", 1, queue=of["poor"], **high), pod("k", 0, gpus=4, **high)])
     step(found)
-    told: list[Hindrance] = []
+    told: list[RejectionReason] = []
     for now, gone in ((NOW + 1000.0, other), (NOW + 1001.0, goes)):
         found.apply(PodLost(PodKey("ns", gone)))
         found.gangs.kept = ref("k"), frozenset({"n1", "n2"})
         plan = step(found, now)
         told += [reason for name, reason in why(plan).items() if name == "p"]
-    assert told == [Hindrance.MAKING_ROOM] and binds(plan) == {"p-0": node_of_its_own}
+    assert told == [RejectionReason.MAKING_ROOM] and binds(plan) == {"p-0": node_of_its_own}
 
 
 def test_who_waits_for_others_to_have_run_long_enough_is_tried_then() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bayplan.model.gang import Group, PodSet
-from bayplan.model.scheduling_rejection import Hindrance
+from bayplan.model.scheduling_rejection import RejectionReason
 from tests.support.scheduling_scene import binds, board, gang, node, pod, refusals, step
 
 MEMBERS = tuple(PodSet(name, 1, 1) for name in "abc")
@@ -16,5 +16,5 @@ def test_a_member_that_has_no_place_hears_so_in_the_turn_in_which_the_others_com
     plan = step(board(TWO_OF_THREE, node("n1"), *waiting))
     assert binds(plan) == {"g-0": "n1", "g-1": "n1"}
     (refused,) = refusals(plan)
-    assert refused.why.hindrance is Hindrance.NO_ROOM
+    assert refused.why.hindrance is RejectionReason.NO_ROOM
     assert [one.key.name for one in refused.pods] == ["g-2"]

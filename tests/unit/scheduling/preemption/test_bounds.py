@@ -6,15 +6,15 @@ import pytest
 
 from bayplan.model.change import Change
 from bayplan.model.gang import Group, PodSet
-from bayplan.model.profile import Means, Profile
-from bayplan.placement.overlay.node_overlay import Floor
+from bayplan.model.profile import PreemptionMeans, Profile
+from bayplan.placement.overlay.node_overlay import NodeOverlay
 from bayplan.scheduling.attempt.gang import asked_of
 from bayplan.scheduling.fair_share.accounts import Accounts
 from bayplan.scheduling.fair_share.order import turn_of
-from bayplan.scheduling.fair_share.preemption import FairRooms
+from bayplan.scheduling.fair_share.preemption import FairPreemptionSearch
 from bayplan.scheduling.preemption import trial
 from bayplan.scheduling.preemption.context import PreemptionContext
-from bayplan.scheduling.preemption.search import Rooms
+from bayplan.scheduling.preemption.search import PreemptionSearch
 from tests.support.scheduling_scene import NOW, board, gang, node, pod, step
 from tests.unit.scheduling.binding.test_fair_cycle import displaced, queue, runs, waits
 
@@ -24,8 +24,8 @@ def test_alike_pods_that_may_use_different_nodes_do_not_share_an_answer() -> Non
     high = [pod(f"high{at}", 0, gpus=4, gang=None, priority=9) for at in (1, 2)]
     found = board(node("n1"), node("n2"), *low, *high)
     look = found.look(found.heads(NOW), NOW)
-    with Floor(look.scene) as floor:
-        rooms = Rooms(PreemptionContext(look, Profile(), floor))
+    with NodeOverlay(look.scene) as floor:
+        rooms = PreemptionSearch(PreemptionContext(look, Profile(), floor))
         for candidate, may_use in zip(look.candidates, ("n1", "n2"), strict=True):
             room = rooms.find(asked_of(candidate), 9, floor.only({may_use}))
             assert [floor.node(row) for row in room.seats.values()] == [may_use]
@@ -38,12 +38,12 @@ def test_nor_do_alike_gangs_of_a_queue() -> None:
     found = board(queue("q", 8), node("n1", gpus=0), node("n2"), *low, *high)
     look = found.look(found.heads(NOW), NOW)
     assert look.fair is not None
-    with Floor(look.scene) as floor:
-        rooms = FairRooms(PreemptionContext(look, Profile(), floor), Accounts(look.fair), NOW)
+    with NodeOverlay(look.scene) as floor:
+        rooms = FairPreemptionSearch(PreemptionContext(look, Profile(), floor), Accounts(look.fair), NOW)
         waiting = [candidate for candidate in look.candidates if candidate.waiting]
         first, second = (turn_of(candidate, at) for at, candidate in enumerate(waiting))
         for turn, may_use, helps in ((first, "n1", False), (second, "n2", True)):
-            room = rooms.find(Means.PREEMPT, turn, asked_of(turn.candidate), floor.only({may_use}))
+            room = rooms.find(PreemptionMeans.PREEMPT, turn, asked_of(turn.candidate), floor.only({may_use}))
             assert (room is not None) == helps
 
 

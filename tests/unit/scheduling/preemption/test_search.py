@@ -7,20 +7,20 @@ from dataclasses import replace
 import pytest
 
 from bayplan.model.gang import Group, Locality, PodSet
-from bayplan.model.gang_spec import Budget
+from bayplan.model.gang_spec import DisruptionBudget
 from bayplan.model.node import HOSTNAME
 from bayplan.model.node_rules import Requirement
-from bayplan.model.plan import Displace
-from bayplan.model.pod_spec import HostPort, Neighbours, NeighbourTerm, Selector
+from bayplan.model.plan import PreemptPod
+from bayplan.model.pod_spec import HostPort, PodAffinity, PodAffinityTerm, Selector
 from bayplan.model.profile import Profile
-from bayplan.model.scheduling_rejection import Hindrance, Sought, Standstill
+from bayplan.model.scheduling_rejection import PreemptionSearchOutcome, RejectionReason, SchedulingRejection
 from tests.support.gang_snapshots import Decided, charter, decide, gang, lone, look, node, pod, pods, shape
 
 FOO = Selector((Requirement("app", "In", ("foo",)),))
 
 
-def sent(found: Decided) -> list[Displace]:
-    return [action for action in found.plan.actions if isinstance(action, Displace)]
+def sent(found: Decided) -> list[PreemptPod]:
+    return [action for action in found.plan.actions if isinstance(action, PreemptPod)]
 
 
 def test_a_gang_makes_just_the_room_it_needs() -> None:
@@ -33,7 +33,7 @@ def test_a_gang_makes_just_the_room_it_needs() -> None:
     assert not found.binds
     why = found.refused["g"].why
     assert (why.hindrance, why.sought, why.displaced, why.fit) == (
-        Hindrance.MAKING_ROOM, Sought.FOUND, 1, 3,
+        RejectionReason.MAKING_ROOM, PreemptionSearchOutcome.FOUND, 1, 3,
     )  # fmt: skip
     (action,) = sent(found)
     assert action.by.name == "g"
@@ -46,14 +46,14 @@ def test_nobody_goes_if_the_gang_would_not_fit_even_then() -> None:
     found = decide(look([node("a", 3)], running, gang(charter("g", 3, 100), pods("p", 3, gang="g"))))
     assert not found.displaced
     assert not found.nominates
-    assert found.refused["g"].why.sought is Sought.NO_HELP
+    assert found.refused["g"].why.sought is PreemptionSearchOutcome.NO_HELP
 
 
 def test_the_equally_important_never_goes() -> None:
     running = [pod("same", on="a", priority=100)]
     found = decide(look([node("a", 1)], running, gang(charter("g", 1, 100), pods("p", 1, gang="g"))))
     assert not found.displaced
-    assert found.refused["g"].why.sought is Sought.NOBODY
+    assert found.refused["g"].why.sought is PreemptionSearchOutcome.NOBODY
 
 
 def test_the_least_important_go_first() -> None:
@@ -121,7 +121,7 @@ def test_a_strict_gang_is_as_important_as_its_charter_says_and_its_minimum_goes_
 def test_one_that_can_no_longer_be_tried_keeps_no_promise() -> None:
     waiting = pods("p", 1, gang="g")
     held = gang(charter("g", 2, 9), waiting, nominated={waiting[0].key: "a"})
-    held = replace(held, hindrance=Standstill(Hindrance.TOO_FEW, 2, 1))
+    held = replace(held, hindrance=SchedulingRejection(RejectionReason.TOO_FEW, 2, 1))
     assert decide(look([node("a", 2)], [], held)).nominates == {"p-0": ""}
 
 
@@ -129,16 +129,19 @@ def test_pods_with_a_budget_are_spared_if_others_will_do() -> None:
     foo = shape(1, (("app", "foo"),))
     running = [pod("foo-1", on="a", like=foo), pod("foo-2", on="a", like=foo), pod("bar", on="a", priority=5)]
     group = gang(charter("g", 2, 100), pods("p", 2, 0.5, gang="g"))
-    for budgets, goes in (((Budget("ns", "b", FOO),), "bar"), ((Budget("ns", "b", FOO, 2),), "foo-2")):
+    for budgets, goes in (
+        ((DisruptionBudget("ns", "b", FOO),), "bar"),
+        ((DisruptionBudget("ns", "b", FOO, 2),), "foo-2"),
+    ):
         assert decide(look([node("a", 3)], running, group, budgets=budgets)).displaced == (goes,)
 
 
 def test_a_budget_is_broken_rather_than_a_gang_refused() -> None:
     running = [pod("foo", on="a", like=shape(1, (("app", "foo"),)))]
     group = gang(charter("g", 1, 100), pods("p", 1, gang="g"))
-    assert decide(look([node("a", 1)], running, group, budgets=[Budget("ns", "b", FOO)])).displaced == (
-        "foo",
-    )
+    assert decide(
+        look([node("a", 1)], running, group, budgets=[DisruptionBudget("ns", "b", FOO)])
+    ).displaced == ("foo",)
 
 
 def test_who_is_sent_for_one_pod_is_chosen_by_node() -> None:
@@ -162,7 +165,10 @@ def test_pods_by_themselves_each_make_their_own_room() -> None:
     found = decide(look(nodes, running, *waiting))
     assert found.displaced == ("a", "b")
     assert sorted(found.nominates.values()) == ["a", "b"]
-    assert found.refused["p-2"].why.sought in (Sought.NOBODY, Sought.NO_HELP)
+    assert found.refused["p-2"].why.sought in (
+        PreemptionSearchOutcome.NOBODY,
+        PreemptionSearchOutcome.NO_HELP,
+    )
 
 
 def test_room_that_one_victim_leaves_may_do_for_two() -> None:
@@ -179,7 +185,7 @@ def test_two_gangs_share_neither_victims_nor_their_room() -> None:
     assert found.displaced == ("a", "b")
     assert len({found.nominates["f-0"], found.nominates["g-0"]}) == 2
     assert len(sent(found)) == 2
-    assert found.refused["h"].why.hindrance is Hindrance.NO_ROOM
+    assert found.refused["h"].why.hindrance is RejectionReason.NO_ROOM
 
 
 def test_those_who_leave_anyway_are_waited_for() -> None:
@@ -189,7 +195,7 @@ def test_those_who_leave_anyway_are_waited_for() -> None:
     )
     assert not found.displaced
     assert set(found.nominates.values()) == {"a"}
-    assert found.refused["g"].why.hindrance is Hindrance.MAKING_ROOM
+    assert found.refused["g"].why.hindrance is RejectionReason.MAKING_ROOM
 
 
 def test_while_room_is_made_nobody_else_goes() -> None:
@@ -207,7 +213,7 @@ def test_while_room_is_made_nobody_else_goes() -> None:
     assert not found.displaced
     assert not found.nominates
     why = found.refused["g"].why
-    assert (why.hindrance, why.displaced) == (Hindrance.MAKING_ROOM, 1)
+    assert (why.hindrance, why.displaced) == (RejectionReason.MAKING_ROOM, 1)
     assert not decide(look(nodes, running, replace(group, refused=why))).refused["g"].news
     found = decide(look(nodes, [victim], group))  # room turned up elsewhere
     assert set(found.binds.values()) == {"b"}
@@ -222,7 +228,7 @@ def test_promises_that_come_to_nothing_are_taken_back() -> None:
         look([node("a", 2)], [pod("r", 1, on="a", priority=9)], lone(one, nominated={one.key: "a"}))
     )
     assert found.nominates == {"p": ""}
-    assert found.refused["p"].why.hindrance is Hindrance.NO_ROOM
+    assert found.refused["p"].why.hindrance is RejectionReason.NO_ROOM
 
 
 def test_the_pods_left_over_make_room_for_themselves() -> None:
@@ -261,7 +267,9 @@ def test_of_domains_that_cost_the_same_the_fullest_is_taken() -> None:
 
 
 def test_room_is_made_for_pods_that_mind_their_neighbours() -> None:
-    apart = Neighbours(apart=(NeighbourTerm(HOSTNAME, Selector((Requirement("app", "Exists"),)), ("ns",)),))
+    apart = PodAffinity(
+        apart=(PodAffinityTerm(HOSTNAME, Selector((Requirement("app", "Exists"),)), ("ns",)),)
+    )
     like = shape(1.5, neighbours=apart)
     running = [pod("initial", 0.25, on="a", priority=10, like=shape(0.25, (("app", "initial"),)))]
     nodes = [node("a", 2), node("b", 2)]
@@ -308,4 +316,4 @@ def test_nobody_goes_where_that_is_switched_off() -> None:
         look([node("a", 1)], [pod("r", on="a")], lone(pod("p", priority=9))), Profile(displace=False)
     )
     assert not found.displaced
-    assert found.refused["p"].why.sought is Sought.NEVER
+    assert found.refused["p"].why.sought is PreemptionSearchOutcome.NEVER

@@ -9,9 +9,9 @@ import pytest
 from bayplan.model.change import Change, FairQueueSeen, NodeSeen, PodLost, TopologySeen
 from bayplan.model.gang import Group, Locality, PodSet, Segment
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
-from bayplan.model.plan import Displace
+from bayplan.model.plan import PreemptPod
 from bayplan.model.pod import PodKey
-from bayplan.state.scheduling.queue import Place
+from bayplan.state.scheduling.queue import EntryState
 from tests.support.kai_site import Site
 from tests.support.scheduling_scene import NOW, binds, board, ends, gang, node, place_of, pod, step
 from tests.unit.scheduling.binding.test_fair_cycle import displaced, nominated, queue
@@ -38,7 +38,7 @@ def test_the_last_of_those_it_can_do_without_goes(kind: Any) -> None:
     found = board(*segmented(kind, 2, 2, 6), node("n1"), *stand("n1", "", "n1", "n1", "n1", ""))
     plan = step(found)
     assert displaced(plan) == {"g-4": ""} and nominated(plan) == {"g-1": "n1"} and not binds(plan)
-    assert not binds(step(found, NOW + 1.0)) and place_of(found, "g") is Place.MAKING_ROOM
+    assert not binds(step(found, NOW + 1.0)) and place_of(found, "g") is EntryState.MAKING_ROOM
 
 
 @everywhere
@@ -149,5 +149,5 @@ def test_who_makes_room_for_its_own_gang_hears_so() -> None:
     assert told == ["Preempted: it makes room for the pods that its own gang cannot do without"]
 
 
-def plan_moves(plan: Any) -> list[Displace]:
-    return [action for action in plan.actions if isinstance(action, Displace)]
+def plan_moves(plan: Any) -> list[PreemptPod]:
+    return [action for action in plan.actions if isinstance(action, PreemptPod)]

@@ -9,7 +9,7 @@ from bayplan.model.gang import Gang, Group, Locality, PodSet, Ref
 from bayplan.model.node import HOSTNAME, ROOM_MAX, Node, Topology
 from bayplan.model.profile import Profile, Strategy
 from bayplan.placement.gang.place import place
-from bayplan.state.cluster.topology_state import CLAIMED_MAX, Cluster
+from bayplan.state.cluster.topology_state import CLAIMED_MAX, TopologyState
 
 HOSTS = Topology("t", ("rack", HOSTNAME))
 RACKS = Topology("t", ("block", "rack"))
@@ -20,13 +20,13 @@ def host(name: str, cpu: int = 8000) -> Node:
     return Node(name, labels, {"cpu": cpu, "pods": 110})
 
 
-def of(topology: Topology, *nodes: Node) -> Cluster:
-    cluster = Cluster(topology)
+def of(topology: Topology, *nodes: Node) -> TopologyState:
+    cluster = TopologyState(topology)
     cluster.load(nodes)
     return cluster
 
 
-def free_cpu(cluster: Cluster) -> list[int]:
+def free_cpu(cluster: TopologyState) -> list[int]:
     supply = cluster.snapshot()
     return [int(amount) for amount in supply.free[supply.resources["cpu"]]]
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.dialects.kube.decode.pod_spec_cache import Shapes
+from bayplan.dialects.kube.decode.pod_spec_cache import PodSpecCache
 from bayplan.dialects.kube.decode.wire import (
-    Container,
+    ContainerResources,
+    ContainerWire,
     Metadata,
-    NodeStatus,
+    NodeStatusWire,
     NodeWire,
-    PodSpec,
+    PodSpecWire,
     PodWire,
-    Resources,
     node_of,
 )
 from bayplan.model.node import HOSTNAME, Node, Topology
 from bayplan.placement.cluster import topology_tree as trees
 from bayplan.placement.cluster.oversize import oversized
-from bayplan.state.cluster.topology_state import Cluster
+from bayplan.state.cluster.topology_state import TopologyState
 
 RACK = "rack"
 
@@ -29,7 +29,7 @@ def host(name: str, cpu: int = 8) -> Node:
 
 def test_nodes_of_one_model_share_what_they_offer() -> None:
     wires = [
-        NodeWire(Metadata(name=name), status=NodeStatus(allocatable={"cpu": cpu, "memory": "1Gi"}))
+        NodeWire(Metadata(name=name), status=NodeStatusWire(allocatable={"cpu": cpu, "memory": "1Gi"}))
         for name, cpu in (("n1", "8"), ("n2", "8"), ("n3", "4"))
     ]
     first, second, third = (node_of(wire).allocatable for wire in wires)
@@ -38,7 +38,7 @@ def test_nodes_of_one_model_share_what_they_offer() -> None:
 
 
 def test_nodes_that_come_in_several_lots_are_laid_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = Cluster(Topology("hall", (RACK, HOSTNAME)))
+    cluster = TopologyState(Topology("hall", (RACK, HOSTNAME)))
     built, build = list[int](), trees.build
 
     def counted(topology: Topology, nodes: list[Node]) -> trees.Tree:
@@ -61,9 +61,9 @@ def test_nodes_that_come_in_several_lots_are_laid_out_once(monkeypatch: pytest.M
 
 
 def test_pods_that_were_told_their_hosts_are_read_once_and_keep_their_hosts() -> None:
-    shapes = Shapes()
-    asks = [Container(resources=Resources(requests={"cpu": "1"}))]
-    specs = [PodSpec(containers=asks, node_selector={HOSTNAME: f"n{at}"}) for at in range(3)]
+    shapes = PodSpecCache()
+    asks = [ContainerWire(resources=ContainerResources(requests={"cpu": "1"}))]
+    specs = [PodSpecWire(containers=asks, node_selector={HOSTNAME: f"n{at}"}) for at in range(3)]
     found = [shapes.of(PodWire(Metadata(name=f"p{at}"), spec)) for at, spec in enumerate(specs)]
     assert len(shapes.moulds) == 1
     assert [shape.rules.selector for shape, _ in found] == [((HOSTNAME, f"n{at}"),) for at in range(3)]

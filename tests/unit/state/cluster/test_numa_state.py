@@ -9,36 +9,36 @@ import pytest
 from bayplan.model.node import Node
 from bayplan.model.numa import (
     Alignment,
-    Caution,
     NodeZones,
-    Policy,
-    Seating,
-    Service,
+    NumaRequest,
+    NumaStalenessPolicy,
+    OverReserve,
+    QosClass,
+    TopologyManagerPolicy,
     Whose,
-    ZoneCare,
-    ZoneWants,
+    ZoneAssignment,
 )
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.pod_spec import Shape, Wants
+from bayplan.model.pod_spec import PodSignature, PodSpec
 from bayplan.placement.cluster.topology_tree import objects
 from bayplan.placement.numa.fingerprint import sign_of_pods
-from bayplan.placement.numa.releases import Gift
+from bayplan.placement.numa.releases import NumaRelease
 from bayplan.state.cluster import numa_state
-from bayplan.state.cluster.numa_state import ZoneBook
+from bayplan.state.cluster.numa_state import NumaCache
 from tests.support.numa_nodes import amounts, container, pod, report
 
 EIGHT = amounts(cpu=8, memory=8)
 PINNED = pod(container(cpu=3, memory=1))
-SHARED = ZoneWants(Service.BURSTABLE, PINNED.containers)
-RESERVE = ZoneCare(Caution.RESERVE, period=1.0)
+SHARED = NumaRequest(QosClass.BURSTABLE, PINNED.containers)
+RESERVE = NumaStalenessPolicy(OverReserve.RESERVE, period=1.0)
 
 
 def one(
-    name: str, wants: ZoneWants = PINNED, node: str = "n", *,
+    name: str, wants: NumaRequest = PINNED, node: str = "n", *,
     ours: bool = False, up: bool = False, over: bool = False,
 ) -> Pod:  # fmt: skip
-    shape, key = Shape(zones=wants), PodKey("space", name)
-    return Pod(key, f"uid-{name}", {}, node, over=over, wants=Wants(shape), ours=ours, up=up)
+    shape, key = PodSignature(zones=wants), PodKey("space", name)
+    return Pod(key, f"uid-{name}", {}, node, over=over, wants=PodSpec(shape), ours=ours, up=up)
 
 
 def told(*pods: str, cpus: int = 8, node: str = "n", **more: object) -> NodeZones:
@@ -47,7 +47,7 @@ def told(*pods: str, cpus: int = 8, node: str = "n", **more: object) -> NodeZone
     return replace(made, **more)  # type: ignore[arg-type]
 
 
-def free(book: ZoneBook, node: str = "n") -> list[int] | None:
+def free(book: NumaCache, node: str = "n") -> list[int] | None:
     """CPUs by zone; None if the node cannot be relied on."""
     ground = book.ground(objects([Node(node, {}, {"cpu": 1, "memory": 1})]))
     assert ground is not None
@@ -56,18 +56,22 @@ def free(book: ZoneBook, node: str = "n") -> list[int] | None:
     return left if columns.fresh[0] else None
 
 
-def book(care: ZoneCare, *known: str) -> ZoneBook:
-    made = ZoneBook(care)
+def book(care: NumaStalenessPolicy, *known: str) -> NumaCache:
+    made = NumaCache(care)
     made.report(told(*known), ())
     return made
 
 
 @pytest.mark.parametrize(
     ("caution", "coming", "bound"),
-    [(Caution.NONE, [8, 8], [8, 8]), (Caution.SKIP, None, [8, 8]), (Caution.RESERVE, [5, 5], [5, 5])],
+    [
+        (OverReserve.NONE, [8, 8], [8, 8]),
+        (OverReserve.SKIP, None, [8, 8]),
+        (OverReserve.RESERVE, [5, 5], [5, 5]),
+    ],
 )
-def test_caution(caution: Caution, coming: list[int] | None, bound: list[int] | None) -> None:
-    made = book(ZoneCare(caution, period=1.0))
+def test_caution(caution: OverReserve, coming: list[int] | None, bound: list[int] | None) -> None:
+    made = book(NumaStalenessPolicy(caution, period=1.0))
     made.came(one("a", ours=True), assumed=True)
     assert free(made) == coming
     made.came(one("a", ours=True), assumed=False)
@@ -82,7 +86,7 @@ def test_caution(caution: Caution, coming: list[int] | None, bound: list[int] | 
         (Whose.NONE, PINNED, True),
     ],
 )  # fmt: skip
-def test_strangers(whose: Whose, wants: ZoneWants, usable: bool) -> None:
+def test_strangers(whose: Whose, wants: NumaRequest, usable: bool) -> None:
     made = book(replace(RESERVE, strangers=whose))
     made.came(one("other", wants), assumed=False)
     assert (free(made) is not None) == usable
@@ -129,16 +133,16 @@ def test_pods_that_are_over_count_only_where_all_that_started_do(starting: bool)
 def test_a_node_that_aligns_in_another_way(heed: bool) -> None:
     made = book(replace(RESERVE, heed_settings=heed))
     made.came(one("a", ours=True), assumed=False)
-    made.report(told("nobody", alignment=Alignment(Policy.NONE)), ())
+    made.report(told("nobody", alignment=Alignment(TopologyManagerPolicy.NONE)), ())
     made.catch_up(10.0)
     zones = made.zones_of("n")
     assert zones is not None
-    assert (zones.alignment.policy is Policy.NONE) == heed
+    assert (zones.alignment.policy is TopologyManagerPolicy.NONE) == heed
 
 
 def test_looks_at_nodes_in_doubt_have_a_period_and_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numa_state, "CHECKED_MAX", 1)
-    made = ZoneBook(replace(RESERVE, period=5.0))
+    made = NumaCache(replace(RESERVE, period=5.0))
     for name in ("m", "n"):
         made.report(told(node=name), ())
         made.came(one(f"on-{name}", node=name, ours=True, up=True), assumed=False)
@@ -157,12 +161,12 @@ def test_looks_at_nodes_in_doubt_have_a_period_and_a_limit(monkeypatch: pytest.M
 
 def test_who_sits_where_is_looked_at_again_once_anything_happened() -> None:
     """What pods would give back is kept with it."""
-    made = ZoneBook(ZoneCare(Caution.RESERVE, make_room=True))
+    made = NumaCache(NumaStalenessPolicy(OverReserve.RESERVE, make_room=True))
     made.came(one("a", ours=True, up=True), assumed=False)
-    made.report(told("a", seating=Seating(1, 1)), ())
+    made.report(told("a", seating=ZoneAssignment(1, 1)), ())
     key, nodes = PodKey("space", "a"), objects([Node("n", {}, {"cpu": 1, "memory": 1})])
 
-    def gift() -> tuple[object, Gift]:
+    def gift() -> tuple[object, NumaRelease]:
         ground = made.ground(nodes)
         assert ground is not None
         number = ground.gift_number("n", key, PINNED)
@@ -174,11 +178,11 @@ def test_who_sits_where_is_looked_at_again_once_anything_happened() -> None:
     made.came(one("b", ours=True), assumed=False)
     assert gift() == (seats, first), "a report cannot know of one that is still coming"
     made.came(one("b", ours=True, up=True), assumed=False)
-    assert gift() == ({}, Gift()), "there is one more than the report tells of"
+    assert gift() == ({}, NumaRelease()), "there is one more than the report tells of"
     made.left(PodKey("space", "b"), "n", was_there=False)
     assert gift() == (seats, first)
     made.silent("n")
-    made.report(told("a", seating=Seating(1, 0)), [one("a", ours=True, up=True)])
+    made.report(told("a", seating=ZoneAssignment(1, 0)), [one("a", ours=True, up=True)])
     moved, now = gift()
     assert moved == {("space", "a", "main"): 0}
     assert {share.place for share in now.shares} == {0}

@@ -8,21 +8,21 @@ from time import process_time
 
 import pytest
 
-from bayplan.model.admission_rejection import Refusal, Token
-from bayplan.model.change import CheckSeen, DemandLost, EntranceSeen, FlavorLost, NodeSeen
+from bayplan.model.admission_rejection import AdmissionReason, AdmissionRejection
+from bayplan.model.change import CheckSeen, FlavorLost, NamespaceQueueSeen, NodeSeen, QueuedGangLost
 from bayplan.model.node import HOSTNAME, Node
-from bayplan.model.plan import Again, Decline, Plan
+from bayplan.model.plan import Plan, ReportNotAdmitted, Requeue
 from bayplan.model.profile import Profile
-from bayplan.model.queued_gang import CheckState, Delayed, Verdict
-from bayplan.model.quota import Check, Entrance, Preemption, Stop, Victims
-from bayplan.model.summary import Fault, Flaw
+from bayplan.model.queued_gang import CheckState, CheckStatus, Delayed
+from bayplan.model.quota import Check, NamespaceQueue, Preemption, StopPolicy, VictimPolicy
+from bayplan.model.summary import Flaw, QueueFault
 from bayplan.scheduling.admission.cycle import decide_admissions
-from bayplan.state.reports.counters import Census
+from bayplan.state.reports.counters import QueueCounters
 from bayplan.state.reports.summaries import summaries
 from tests.support.admission_worlds import demand, queue, racks, see, share_quota, stop, world
 
 SMALL = queue(nominal=1000)
-WAITS = Verdict("check", CheckState.PENDING)
+WAITS = CheckStatus("check", CheckState.PENDING)
 
 
 def test_gangs_are_counted_by_how_far_they_have_come() -> None:
@@ -40,7 +40,7 @@ def test_gangs_are_counted_by_how_far_they_have_come() -> None:
     counts = told.counts
     assert (counts.pending, counts.reserving, counts.admitted) == (1, 3, 1)
     assert (counts.unchecked, counts.unplaced) == (1, 1)
-    assert counts.refused == {Token.TO_BE_EVALUATED: 1}
+    assert counts.refused == {AdmissionReason.TO_BE_EVALUATED: 1}
     (cell,) = told.cells
     assert (cell.flavor, cell.resource, cell.reserved, cell.used) == ("f", "cpu", 5500, 3000)
     assert told.wanted == {"cpu": 1000}
@@ -49,7 +49,7 @@ def test_gangs_are_counted_by_how_far_they_have_come() -> None:
 
 def test_an_entrance_counts_its_own_gangs_only() -> None:
     state = world(queue())
-    state.apply(EntranceSeen(Entrance("ns", "other", "q")))
+    state.apply(NamespaceQueueSeen(NamespaceQueue("ns", "other", "q")))
     see(
         state,
         demand("a", given="q", admitted=True),
@@ -67,21 +67,21 @@ def test_an_entrance_counts_its_own_gangs_only() -> None:
 def test_what_a_decision_believes_counts_at_once() -> None:
     state = world(SMALL)
     see(state, demand("a", created=1.0, queued=1.0), demand("b", created=2.0, queued=2.0))
-    state.apply(EntranceSeen(Entrance("ns", "main", "q")))
+    state.apply(NamespaceQueueSeen(NamespaceQueue("ns", "main", "q")))
     for _ in range(3):
         plan = decide_admissions(state.snapshot(state.heads(10.0)), Profile(), 10.0)
         state.assume(plan, 10.0)
     counts = summaries(state).queues["q"].counts
     assert (counts.ready, counts.parked, counts.reserving) == (0, 1, 1)
-    assert counts.refused == {Token.NO_QUOTA_NOW: 1}
+    assert counts.refused == {AdmissionReason.NO_QUOTA_NOW: 1}
 
 
 def test_shapes_are_counted_once_however_many_gangs_have_them() -> None:
     state = world(queue())
     see(state, *(demand(f"small-{n}") for n in range(5)), demand("large", cpu=9000))
     refused = demand("small-0")
-    refusal = Refusal(Token.NO_QUOTA_NOW)
-    state.assume(Plan((Decline(refused, refusal, Again.WHEN_IT_MAY_HELP),)), 0.0)
+    refusal = AdmissionRejection(AdmissionReason.NO_QUOTA_NOW)
+    state.assume(Plan((ReportNotAdmitted(refused, refusal, Requeue.WHEN_IT_MAY_HELP),)), 0.0)
     told = summaries(state).queues["q"]
     assert (told.ready_shapes, told.parked_shapes) == (1, 1)
     assert (told.counts.ready, told.counts.parked) == (1, 5)
@@ -90,7 +90,9 @@ def test_shapes_are_counted_once_however_many_gangs_have_them() -> None:
 def test_in_a_strict_line_nobody_is_parked() -> None:
     state = world(queue(strict=True))
     see(state, demand("a"), demand("b"))
-    state.assume(Plan((Decline(demand("a"), Refusal(Token.NO_QUOTA_NOW)),)), 0.0)
+    state.assume(
+        Plan((ReportNotAdmitted(demand("a"), AdmissionRejection(AdmissionReason.NO_QUOTA_NOW)),)), 0.0
+    )
     assert summaries(state).queues["q"].counts.ready == 2
 
 
@@ -105,32 +107,32 @@ def test_behind_a_closed_entrance_nobody_is_in_line() -> None:
 
 
 def test_what_is_missing_is_named() -> None:
-    state = world(queue(checks={"b": (), "a": (), "c": ()}, stop=Stop.HOLD), topology="t")
+    state = world(queue(checks={"b": (), "a": (), "c": ()}, stop=StopPolicy.HOLD), topology="t")
     see(state, demand("a"))
     state.apply(CheckSeen(Check("c", active=False)))
     told = summaries(state)
     assert told.queues["q"].faults == (
-        Fault(Flaw.STOPPED, ("q",)),
-        Fault(Flaw.CHECK_MISSING, ("a", "b")),
-        Fault(Flaw.CHECK_INACTIVE, ("c",)),
-        Fault(Flaw.TOPOLOGY_MISSING, ("f", "t")),
+        QueueFault(Flaw.STOPPED, ("q",)),
+        QueueFault(Flaw.CHECK_MISSING, ("a", "b")),
+        QueueFault(Flaw.CHECK_INACTIVE, ("c",)),
+        QueueFault(Flaw.TOPOLOGY_MISSING, ("f", "t")),
     )
     assert told.queues["q"].counts.parked == 1
     entrance = told.entrances["ns", "main"]
     assert entrance.queue_known and not entrance.queue_active
     state.apply(FlavorLost("f"))
-    assert Fault(Flaw.FLAVOR_MISSING, ("f",)) in summaries(state).queues["q"].faults
+    assert QueueFault(Flaw.FLAVOR_MISSING, ("f",)) in summaries(state).queues["q"].faults
 
 
 def test_a_flaw_that_has_no_name_here_still_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     state = world(queue())
     monkeypatch.setattr(state, "flaws", lambda _: iter([("unheard_of", "x")]))
-    assert summaries(state).queues["q"].faults == (Fault(Flaw.OTHER, ("x",)),)
+    assert summaries(state).queues["q"].faults == (QueueFault(Flaw.OTHER, ("x",)),)
 
 
 def test_an_entrance_to_no_queue_says_so() -> None:
     state = world()
-    state.apply(EntranceSeen(Entrance("ns", "main", "gone")))
+    state.apply(NamespaceQueueSeen(NamespaceQueue("ns", "main", "gone")))
     see(state, demand("a"))
     told = summaries(state).entrances["ns", "main"]
     assert not told.queue_known and told.counts.pending == 1 and told.cells == ()
@@ -199,14 +201,14 @@ def test_who_is_named_by_whom() -> None:
 
 
 def test_counting_again_costs_little() -> None:
-    rule = Preemption(within=Victims.LOWER_OR_NEWER)  # every gang is a shape of its own
+    rule = Preemption(within=VictimPolicy.LOWER_OR_NEWER)  # every gang is a shape of its own
     state = world(queue(nominal=10**9, preemption=rule))
     see(state, *(demand(f"w{n}", cpu=n) for n in range(7500)))
     see(state, *(demand(f"h{n}", cpu=n, given="q", admitted=True) for n in range(7500)))
-    census = Census()
+    census = QueueCounters()
     summaries(state, census)
     for n in range(100):
-        state.apply(DemandLost(demand(f"w{n}").gang.source))
+        state.apply(QueuedGangLost(demand(f"w{n}").gang.source))
     best = inf
     for _ in range(5):
         began = process_time()

@@ -7,19 +7,19 @@ from fractions import Fraction
 import pytest
 
 from bayplan.model.fair_queue import Entitlement, FairQueue
-from bayplan.model.gang_spec import Charter
+from bayplan.model.gang_spec import GangSpec
 from bayplan.model.node import Node
-from bayplan.state.scheduling.fair_usage import FairBook, Hold
+from bayplan.state.scheduling.fair_usage import FairUsage, UsageKind
 from tests.support.scheduling_scene import pod, ref
 
 
-def book(has: int) -> FairBook:
+def book(has: int) -> FairUsage:
     """A queue whose quota is two, on a node with eight."""
-    found = FairBook()
+    found = FairUsage()
     found.node("n1", Node("n1", {}, {"gpu": 8}))
     found.queue_seen(FairQueue("q", entitlements={"gpu": Entitlement(Fraction(2))}))
-    found.begin({ref("g"): Charter(ref("g"), 1, queue="q")}, ())
-    found.pod(pod("g", 0, on="n1", gpus=has).pod, Hold.HAS)
+    found.begin({ref("g"): GangSpec(ref("g"), 1, queue="q")}, ())
+    found.pod(pod("g", 0, on="n1", gpus=has).pod, UsageKind.HAS)
     found.outgrown()
     return found
 

@@ -13,21 +13,21 @@ from bayplan.model.change import (
     BudgetLost,
     BudgetSeen,
     Change,
-    CharterLost,
     FairQueueSeen,
+    GangSpecLost,
     PodLost,
     PodSeen,
 )
 from bayplan.model.fair_queue import FairQueue
 from bayplan.model.gang import Group, PodSet
-from bayplan.model.gang_spec import Budget
+from bayplan.model.gang_spec import DisruptionBudget
 from bayplan.model.plan import Nominate, Plan
 from bayplan.model.pod import PodKey
 from bayplan.model.pod_spec import EVERYTHING
 from bayplan.model.profile import Profile
-from bayplan.model.scheduling_rejection import Hindrance
+from bayplan.model.scheduling_rejection import RejectionReason
 from bayplan.scheduling.binding.cycle import decide_gangs
-from bayplan.state.scheduling.queue import PACE, SOON, Place
+from bayplan.state.scheduling.queue import PACE, SOON, EntryState
 from bayplan.state.scheduling.state import SchedulingState
 from tests.support.kai_site import CLASSES, Site
 from tests.support.scheduling_scene import NOW, board, ends, gang, node, place_of, pod, ref, refusals, step
@@ -47,7 +47,7 @@ def tight(*changes: Change) -> SchedulingState:
         *changes,
     )
     step(found)
-    assert place_of(found, "b") is Place.PARKED
+    assert place_of(found, "b") is EntryState.PARKED
     return found
 
 
@@ -163,7 +163,7 @@ def test_a_gang_that_needs_fewer_pods_may_lose_some() -> None:
     rests = queue("a", 4, reclaim_after=1000.0)
     found = board(rests, queue("b", 4), node("n1"), node("n2"), whole, *there, *waits("b", "b", 4))
     step(found)
-    assert place_of(found, "b") is Place.PARKED
+    assert place_of(found, "b") is EntryState.PARKED
     found.apply(gang("a", 1, queue="a", tree=Group("", (replace(main, minimum=1),), 1)))
     assert set(displaced(tried(found, NOW))) < {"a-0", "a-1", "a-2"}
 
@@ -172,14 +172,14 @@ def important(*names: str, priority: int = 5, **more: Any) -> Iterable[Change]:
     return (gang(name, 1, queue="a", priority=priority, **more) for name in names)
 
 
-@pytest.mark.parametrize("changed", [gang("a", 1, priority=1), CharterLost(ref("a"))], ids=["lower", "lost"])
+@pytest.mark.parametrize("changed", [gang("a", 1, priority=1), GangSpecLost(ref("a"))], ids=["lower", "lost"])
 def test_it_is_the_same_without_queues(changed: Change) -> None:
     found = board(
         node("n1"), gang("a", 1, priority=5, leaves_whole=True), pod("a", 0, on="n1", gpus=4, started=1.0),
         gang("b", 1, priority=5), pod("b", 0, gpus=4),
     )  # fmt: skip
     step(found)
-    assert place_of(found, "b") is Place.PARKED
+    assert place_of(found, "b") is EntryState.PARKED
     found.apply(changed)
     assert list(displaced(tried(found, NOW))) == ["a-0"]
 
@@ -198,18 +198,18 @@ def test_gangs_that_are_done_go_for_nobody() -> None:
         gang("done", 1, queue="a"),
         pod("done", 0, on="n1", over=True, succeeded=True),
     )
-    found.apply(CharterLost(ref("done")))
+    found.apply(GangSpecLost(ref("done")))
     assert is_let_wait(found)
 
 
 def test_pods_that_are_spared_no_longer_may_move() -> None:
-    for change in (BudgetSeen(Budget("ns", "all", EVERYTHING, 1)), BudgetLost("ns", "all")):
+    for change in (BudgetSeen(DisruptionBudget("ns", "all", EVERYTHING, 1)), BudgetLost("ns", "all")):
         found = board(
             queue("a", 4), queue("b", 4), node("n1"), node("n2"), *runs("a1", "a", 2),
-            *runs("a2", "a", 2, on="n2"), BudgetSeen(Budget("ns", "all", EVERYTHING, 0)), *waits("b", "a", 4),
+            *runs("a2", "a", 2, on="n2"), BudgetSeen(DisruptionBudget("ns", "all", EVERYTHING, 0)), *waits("b", "a", 4),
         )  # fmt: skip
         step(found)
-        found.apply(BudgetSeen(Budget("ns", "all", EVERYTHING, 0)))
+        found.apply(BudgetSeen(DisruptionBudget("ns", "all", EVERYTHING, 0)))
         assert is_let_wait(found)
         found.apply(change)
         found.next_due(NOW)
@@ -220,12 +220,12 @@ def test_one_that_got_its_promised_room_may_go_for_a_more_important_one() -> Non
     found = board(queue("q"), node("n1"), *runs("x", "q", 4), *waits("low", "q", 4, priority=1))
     assert nominated(step(found)) == {"low-0": "n1"}
     found.apply_all(waits("b", "q", 4, priority=2))
-    assert why(step(found))["b"] is Hindrance.NO_ROOM, "the room is promised to the other"
+    assert why(step(found))["b"] is RejectionReason.NO_ROOM, "the room is promised to the other"
     found.apply(PodLost(PodKey("ns", "x-0")))
     found.heads(NOW)
     plan = decide_gangs(found.look([ref("b")], NOW), Profile(), NOW)  # the other has its turn a moment later
     found.assume(plan, NOW)
-    assert why(plan)["b"] is Hindrance.NO_ROOM
+    assert why(plan)["b"] is RejectionReason.NO_ROOM
     comes(found)
     assert found.store.pods[PodKey("ns", "low-0")].node == "n1"
     assert list(displaced(tried(found))) == ["low-0"]
@@ -239,7 +239,7 @@ def test_at_the_limit_of_its_queue_one_waits_for_a_place_if_others_would_go() ->
     found = board(
         queue("q", limit=4), node("n1"), stranger, *runs("x", "q", 2), *waits("b", "q", 4, priority=5)
     )
-    assert why(step(found)) == {"b": Hindrance.OVER_LIMIT}
+    assert why(step(found)) == {"b": RejectionReason.OVER_LIMIT}
     found.apply(PodLost(PodKey("ns", "stranger-0")))
     assert list(displaced(tried(found, NOW))) == ["x-0"]
 
@@ -248,7 +248,7 @@ def test_at_the_limit_of_its_queue_one_waits_until_others_have_run_long_enough()
     rests = queue("q", limit=4, preempt_after=60.0)
     found = board(rests, node("n1", gpus=8), *runs("x", "q", 2), *waits("b", "q", 4, priority=5))
     found.apply(PodSeen(replace(found.store.pods[PodKey("ns", "x-0")], started=NOW - 10)))
-    assert why(step(found)) == {"b": Hindrance.OVER_LIMIT}
+    assert why(step(found)) == {"b": RejectionReason.OVER_LIMIT}
     assert list(displaced(tried(found, NOW + 50))) == ["x-0"]
 
 
@@ -256,7 +256,7 @@ def test_who_has_not_started_yet_is_not_let_rest_for_ever() -> None:
     rests = queue("q", preempt_after=60.0)
     found = board(rests, node("n1"), *runs("x", "q", 4), *waits("b", "q", 4, priority=5))
     found.apply(PodSeen(replace(found.store.pods[PodKey("ns", "x-0")], started=0.0)))
-    assert why(step(found)) == {"b": Hindrance.NO_ROOM}
+    assert why(step(found)) == {"b": RejectionReason.NO_ROOM}
     found.apply(PodSeen(replace(found.store.pods[PodKey("ns", "x-0")], started=NOW + 1)))
     assert not displaced(tried(found, NOW + 60)), "a second is missing"
     assert list(displaced(tried(found, NOW + 61))) == ["x-0"]
@@ -268,7 +268,7 @@ def test_a_promise_that_is_taken_back_counts_for_its_queue_no_more() -> None:
     found.apply_all(waits("p", "poor", 2))
     assert nominated(step(found)) == {"p-0": "n1"}
     found.apply_all(waits("b", "poor", 2))
-    assert why(step(found)) == {"b": Hindrance.OVER_LIMIT}
+    assert why(step(found)) == {"b": RejectionReason.OVER_LIMIT}
     found.assume(Plan((Nominate(ref("p"), found.store.pods[PodKey("ns", "p-0")], ""),)), NOW)
     assert ref("b") in found.heads(NOW)
 

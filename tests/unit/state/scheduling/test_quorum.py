@@ -6,7 +6,7 @@ import pytest
 
 from bayplan.model.gang import Group, PodSet
 from bayplan.model.gang_minimum import fewest_more, is_whole, short_part
-from bayplan.state.scheduling.subgroup_counts import Part, Roster
+from bayplan.state.scheduling.subgroup_counts import MemberState, PodSetCounts
 
 A, B, C = PodSet("a", 2, 2), PodSet("b", 1, 1), PodSet("c", 3, 3)
 INNER = Group("inner", (A, B), 1)
@@ -38,19 +38,19 @@ def test_a_group_that_has_too_few_members_is_itself_what_is_short() -> None:
 
 
 def test_members_that_may_be_missing_are_not_waited_for() -> None:
-    pods = [(("b", 0), Part.WAITING)] + [(("c", 0), Part.WAITING)] * 3
-    assert Roster.of(TREE, pods, quorum=True).too_small() is None
-    assert Roster.of(TREE, pods).too_small() == "a"
+    pods = [(("b", 0), MemberState.WAITING)] + [(("c", 0), MemberState.WAITING)] * 3
+    assert PodSetCounts.of(TREE, pods, quorum=True).too_small() is None
+    assert PodSetCounts.of(TREE, pods).too_small() == "a"
 
 
 def test_pods_held_back_count_only_where_the_others_are_not_enough() -> None:
-    there = [(("c", 0), Part.WAITING)] * 3 + [(("b", 0), Part.GATED)]
-    assert Roster.of(TREE, there, quorum=True).held_back() == "b"
-    enough = [*there, (("a", 0), Part.WAITING), (("a", 0), Part.WAITING)]
-    assert Roster.of(TREE, enough, quorum=True).held_back() is None
+    there = [(("c", 0), MemberState.WAITING)] * 3 + [(("b", 0), MemberState.GATED)]
+    assert PodSetCounts.of(TREE, there, quorum=True).held_back() == "b"
+    enough = [*there, (("a", 0), MemberState.WAITING), (("a", 0), MemberState.WAITING)]
+    assert PodSetCounts.of(TREE, enough, quorum=True).held_back() is None
 
 
 def test_it_stands_whole_with_a_quorum() -> None:
-    stands = [(("b", 0), Part.STANDING)] + [(("c", 0), Part.STANDING)] * 3
-    assert Roster.of(TREE, stands, quorum=True).is_whole
-    assert not Roster.of(TREE, stands[:-1], quorum=True).is_whole
+    stands = [(("b", 0), MemberState.STANDING)] + [(("c", 0), MemberState.STANDING)] * 3
+    assert PodSetCounts.of(TREE, stands, quorum=True).is_whole
+    assert not PodSetCounts.of(TREE, stands[:-1], quorum=True).is_whole

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from bayplan.model.change import (
     Change,
-    CharterLost,
-    CharterSeen,
+    GangSpecLost,
+    GangSpecSeen,
     NodeLost,
     NodeSeen,
     PodLost,
     TopologySeen,
 )
 from bayplan.model.gang import Group, PodSet, Segment
-from bayplan.model.gang_spec import Charter
+from bayplan.model.gang_spec import GangSpec
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
-from bayplan.model.plan import Begin, Bind, Plan
+from bayplan.model.plan import Bind, MarkStarted, Plan
 from bayplan.model.pod import PodKey
-from bayplan.model.scheduling_rejection import Hindrance
-from bayplan.state.scheduling.queue import NEVER, Place
+from bayplan.model.scheduling_rejection import RejectionReason
+from bayplan.state.scheduling.queue import NEVER, EntryState
 from bayplan.state.scheduling.state import ASSUMED_SECONDS, SchedulingState
 from tests.support.scheduling_scene import (
     NOW,
@@ -42,7 +42,7 @@ from tests.support.scheduling_scene import (
 def test_a_gang_waits_until_all_its_pods_are_there() -> None:
     found = board(node("a"), node("b"), tree("job", 3), pod("job", 0), pod("job", 1))
     assert step(found) == Plan()
-    assert place_of(found, "job") is Place.INCOMPLETE
+    assert place_of(found, "job") is EntryState.INCOMPLETE
     found.apply(pod("job", 2))
     assert binds(step(found)) == {"job-0": "a", "job-1": "a", "job-2": "b"}
 
@@ -57,7 +57,7 @@ def test_what_was_decided_is_taken_before_the_api_shows_it() -> None:
     plan = step(found)
     assert binds(plan) == {"one-0": "a", "one-1": "a"}
     assert [refusal.gang for refusal in refusals(plan)] == [ref("two")]
-    assert place_of(found, "two") is Place.PARKED
+    assert place_of(found, "two") is EntryState.PARKED
 
 
 def test_the_more_important_gang_goes_first_then_the_older() -> None:
@@ -86,7 +86,7 @@ def test_a_failed_bind_gives_back_its_room_and_is_tried_later() -> None:
     plan = step(found)
     found.apply(pod("job", 0, on="a"))
     found.settle(plan.actions[1], "failed", NOW)
-    assert place_of(found, "job") is Place.BACKOFF
+    assert place_of(found, "job") is EntryState.BACKOFF
     assert found.store.nodes.ledger.by_node() == {"a": {"gpu": 2, PODS: 1}}
     assert step(found, NOW) == Plan()
     assert binds(step(found, NOW + 5)) == {"job-1": "a"}
@@ -104,7 +104,7 @@ def test_a_bind_that_nobody_heard_of_and_that_is_seen_after_all_is_believed() ->
     found = board(node("a"), tree("job", 1), pod("job", 0))
     found.settle(step(found).actions[0], "unknown", NOW)
     found.apply(pod("job", 0, on="a"))
-    assert place_of(found, "job") is Place.RUNNING
+    assert place_of(found, "job") is EntryState.RUNNING
     assert step(found, NOW + 2 * ASSUMED_SECONDS) == Plan()
     assert found.store.nodes.ledger.by_node() == {"a": {"gpu": 2, PODS: 1}}
 
@@ -131,7 +131,7 @@ def test_a_bind_that_was_done_holds_although_the_api_shows_it_late() -> None:
     found = board(node("a"), gang("job", 1), pod("job", 0))
     found.settle(step(found).actions[0], "done", NOW)
     found.apply(pod("job", 0, told="something from before"))
-    assert place_of(found, "job") is Place.RUNNING
+    assert place_of(found, "job") is EntryState.RUNNING
     assert step(found, NOW + 100) == Plan()
     assert found.store.nodes.ledger.by_node() == {"a": {"gpu": 2, PODS: 1}}
 
@@ -178,7 +178,7 @@ def test_a_later_round_of_pods_stays_where_the_first_one_was() -> None:
 def test_a_segment_is_completed_where_its_first_pods_were() -> None:
     nodes = [node("a1", gpus=8), node("b1", "r2", gpus=8), node("c1", "r3")]
     main = PodSet("main", 8, 8, {"gpu": 2}, segments=(Segment(4, "rack"),))
-    asked = CharterSeen(Charter(ref("job"), 8, tree=Group("", (main,), 1), created=1.0))
+    asked = GangSpecSeen(GangSpec(ref("job"), 8, tree=Group("", (main,), 1), created=1.0))
     first = [pod("job", rank, on="a1", over=True, succeeded=True) for rank in range(4)]
     half = [pod("job", rank, on="b1", over=True, succeeded=True) for rank in (4, 5)]
     found = board(*nodes, asked, *first, *half, pod("job", 6), pod("job", 7))
@@ -209,7 +209,7 @@ def test_everything_can_go_away_again() -> None:
         PodLost(PodKey("ns", "job-0")),
         PodLost(PodKey("ns", "job-1")),
         PodLost(PodKey("ns", "alone-0")),
-        CharterLost(ref("job")),
+        GangSpecLost(ref("job")),
         NodeLost("a"),
     ):
         found.apply(change)
@@ -259,7 +259,7 @@ def test_a_gang_without_its_charter_waits_and_is_told_once() -> None:
     found = board(node("a"), *pods("job", 2))
     assert step(found) == Plan()  # the charter may be on its way
     (told,) = refusals(step(found, found.next_due(NOW)))
-    assert told.why.hindrance is Hindrance.NO_CHARTER
+    assert told.why.hindrance is RejectionReason.NO_CHARTER
     assert step(found, NOW + 1000) == Plan() and found.next_due(NOW + 1000) == NEVER
     found.apply(gang("job", 2))
     assert binds(step(found, NOW + 1001)) == {"job-0": "a", "job-1": "a"}
@@ -267,11 +267,11 @@ def test_a_gang_without_its_charter_waits_and_is_told_once() -> None:
 
 def test_a_charter_that_goes_and_comes_back_is_the_same_again() -> None:
     found = board(node("a", gpus=1), gang("job", 2), *pods("job", 2))
-    assert place_of(found, "job") is Place.READY
-    found.apply(CharterLost(ref("job")))
-    assert place_of(found, "job") is Place.INCOMPLETE
+    assert place_of(found, "job") is EntryState.READY
+    found.apply(GangSpecLost(ref("job")))
+    assert place_of(found, "job") is EntryState.INCOMPLETE
     found.apply(gang("job", 2))
-    assert place_of(found, "job") is Place.READY
+    assert place_of(found, "job") is EntryState.READY
     assert found.next_due(NOW) == NOW
 
 
@@ -281,7 +281,7 @@ def test_too_few_pods_are_told_when_the_number_has_come_to_rest() -> None:
         found.apply(pod("job", rank))
         assert step(found, NOW + rank / 10) == Plan()
     (told,) = refusals(step(found, NOW + 5))
-    assert (told.why.hindrance, told.why.minimum, told.why.there) == (Hindrance.TOO_FEW, 4, 3)
+    assert (told.why.hindrance, told.why.minimum, told.why.there) == (RejectionReason.TOO_FEW, 4, 3)
     found.apply(PodLost(PodKey("ns", "job-0")))
     assert step(found, NOW + 6) == Plan()  # not at once again
     (told,) = refusals(step(found, found.next_due(NOW + 6)))
@@ -311,20 +311,20 @@ def test_a_pod_that_comes_in_the_place_of_another_is_told_too() -> None:
 
 def test_a_lower_minimum_lets_it_go_and_a_higher_one_holds_it_back() -> None:
     found = board(node("a"), gang("job", 3), *pods("job", 2))
-    assert found.heads(NOW) == [] and place_of(found, "job") is Place.INCOMPLETE
+    assert found.heads(NOW) == [] and place_of(found, "job") is EntryState.INCOMPLETE
     found.apply(gang("job", 2))
-    assert place_of(found, "job") is Place.READY
+    assert place_of(found, "job") is EntryState.READY
     found.apply(gang("job", 4))
-    assert place_of(found, "job") is Place.INCOMPLETE and found.heads(NOW) == []
+    assert place_of(found, "job") is EntryState.INCOMPLETE and found.heads(NOW) == []
 
 
 def test_a_gang_that_runs_stays_as_it_is_when_its_minimum_grows() -> None:
     found = board(node("a"), gang("job", 2), *pods("job", 2, on="a"))
     found.apply(gang("job", 4))
-    assert place_of(found, "job") is Place.RUNNING
+    assert place_of(found, "job") is EntryState.RUNNING
     found.apply(pod("job", 2))
     step(found)
-    assert not found.gangs.partial and place_of(found, "job") is Place.INCOMPLETE
+    assert not found.gangs.partial and place_of(found, "job") is EntryState.INCOMPLETE
 
 
 def test_later_pods_of_a_running_gang_join_it_at_once() -> None:
@@ -336,7 +336,7 @@ def test_pods_that_come_while_others_are_bound_have_their_turn_afterwards() -> N
     found = board(node("a", gpus=8), gang("job", 2), *pods("job", 2))
     plan = step(found)
     found.apply(pod("job", 2))
-    assert place_of(found, "job") is Place.COMMITTED
+    assert place_of(found, "job") is EntryState.COMMITTED
     ends(found, plan)
     assert binds(step(found, NOW + 1)) == {"job-2": "a"}
 
@@ -346,7 +346,7 @@ def test_pods_left_over_wait_for_room_once_the_others_are_bound() -> None:
     plan = step(found)
     assert len(binds(plan)) == 2 and len(refusals(plan)) == 1
     ends(found, plan)
-    assert place_of(found, "job") is Place.PARKED and found.heads(NOW) == []
+    assert place_of(found, "job") is EntryState.PARKED and found.heads(NOW) == []
     found.apply(node("b", gpus=8))
     assert list(binds(step(found, NOW + 1)).values()) == ["b"]
 
@@ -356,7 +356,7 @@ def test_a_pod_that_is_held_back_holds_back_its_gang() -> None:
     found = board(node("a", gpus=8), gang("job", 2), *pods("job", 2), held)
     step(found)
     (told,) = refusals(step(found, NOW + 5))
-    assert told.why.hindrance is Hindrance.GATED and told.why.pod == held.pod.key
+    assert told.why.hindrance is RejectionReason.GATED and told.why.pod == held.pod.key
     assert {each.key.name for each in told.pods} == {"job-0", "job-1", "job-2"}
     found.apply(pod("job", 2))
     assert len(binds(step(found, NOW + 6))) == 3
@@ -364,7 +364,7 @@ def test_a_pod_that_is_held_back_holds_back_its_gang() -> None:
 
 def test_pods_that_stand_for_themselves_wait_for_as_many_as_are_desired_once() -> None:
     found = board(node("a"), gang("job", 0, desired=2), pod("job", 0))
-    assert place_of(found, "job") is Place.INCOMPLETE
+    assert place_of(found, "job") is EntryState.INCOMPLETE
     found.apply(pod("job", 1))
     ends(found, step(found))
     found.apply(PodLost(PodKey("ns", "job-0")))
@@ -376,13 +376,13 @@ def test_a_flawed_gang_is_told_so_and_never_tried() -> None:
     found = board(node("a"), gang("job", 1, flaw="priorities differ"), pod("job", 0))
     step(found)
     (told,) = refusals(step(found, NOW + 5))
-    assert told.why.hindrance is Hindrance.FLAWED and told.why.about == "priorities differ"
+    assert told.why.hindrance is RejectionReason.FLAWED and told.why.about == "priorities differ"
 
 
 def test_that_a_gang_has_begun_is_put_on_record_even_after_a_restart() -> None:
     found = board(node("a"), gang("job", 2), *pods("job", 2, on="a"))
     (begin,) = step(found).actions
-    assert begin == Begin(ref("job"))
+    assert begin == MarkStarted(ref("job"))
     assert step(found, NOW + 1) == Plan()
     found.settle(begin, "failed", NOW + 2)
     assert step(found, NOW + 2).actions == (begin,)

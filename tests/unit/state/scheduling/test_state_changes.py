@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from bayplan.model.change import (
     Change,
-    CharterLost,
+    GangSpecLost,
     NodeLost,
     NodeSeen,
     PodLost,
@@ -14,11 +14,11 @@ from bayplan.model.change import (
     Started,
 )
 from bayplan.model.node import HOSTNAME, PODS, Node
-from bayplan.model.plan import Displace, Plan, Refuse
+from bayplan.model.plan import Plan, PreemptPod, ReportUnschedulable
 from bayplan.model.pod import PodKey
-from bayplan.model.scheduling_rejection import Hindrance, Standstill
+from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
 from bayplan.placement.cluster.node_table import ABSENT
-from bayplan.state.scheduling.queue import NEVER, Place
+from bayplan.state.scheduling.queue import NEVER, EntryState
 from bayplan.state.scheduling.state import SchedulingState, lone_ref
 from bayplan.state.scheduling.state_machine import FLUSH_SECONDS
 from tests.support.scheduling_scene import (
@@ -113,8 +113,8 @@ def making_room(*more: Change) -> tuple[SchedulingState, Plan]:
     low = [pod("low", rank, on="a", gang=None, priority=0) for rank in (0, 1)]
     found = board(node("a"), *low, gang("high", 2, priority=9), *pods("high", 2, priority=9), *more)
     plan = step(found)
-    assert {a.pod.key.name for a in plan.actions if isinstance(a, Displace)} == {"low-0", "low-1"}
-    assert place_of(found, "high") is Place.MAKING_ROOM
+    assert {a.pod.key.name for a in plan.actions if isinstance(a, PreemptPod)} == {"low-0", "low-1"}
+    assert place_of(found, "high") is EntryState.MAKING_ROOM
     return found, plan
 
 
@@ -123,7 +123,7 @@ def test_room_that_is_no_longer_promised_to_one_may_help_another() -> None:
     high = found.store.pods[PodKey("ns", "high-0")]
     found.apply(PodSeen(replace(high, wants=replace(high.wants, nominated="a", gates=("wait",)))))
     found.apply_all([gang("job", 4), *pods("job", 4)])
-    assert binds(step(found)) == {} and place_of(found, "job") is Place.PARKED
+    assert binds(step(found)) == {} and place_of(found, "job") is EntryState.PARKED
     found.apply(PodSeen(replace(high, wants=replace(high.wants, gates=("wait",)))))
     assert len(binds(step(found, NOW + 1))) == 4
 
@@ -165,9 +165,9 @@ def test_room_that_is_promised_is_shown_to_others() -> None:
 def test_a_pod_that_would_not_go_is_a_pod_like_any_other_again() -> None:
     found, plan = making_room()
     for action in plan.actions:
-        found.settle(action, "failed" if isinstance(action, Displace) else "done", NOW)
+        found.settle(action, "failed" if isinstance(action, PreemptPod) else "done", NOW)
     assert not found.store.displaced and not found.store.placed[PodKey("ns", "low-0")].leaving
-    assert place_of(found, "high") is Place.READY
+    assert place_of(found, "high") is EntryState.READY
 
 
 def test_a_pod_made_to_go_and_made_again_under_its_name_is_another() -> None:
@@ -181,7 +181,7 @@ def test_a_promise_to_a_pod_that_is_gone_is_off() -> None:
     found, _ = making_room()
     found.apply(PodLost(PodKey("ns", "high-0")))
     assert set(found.store.nominations) == {PodKey("ns", "high-1")}
-    found.apply(CharterLost(ref("high")))
+    found.apply(GangSpecLost(ref("high")))
     found.apply(PodLost(PodKey("ns", "high-1")))
     assert not found.store.nominations and place_of(found, "high") is None
     found.apply(PodLost(PodKey("ns", "low-0")))  # for whom it went does not matter any more
@@ -215,10 +215,10 @@ def test_a_pod_made_again_while_its_name_is_bound_is_not_taken_for_the_other() -
     found = board(node("a"), gang("job", 1), pod("job", 0))
     plan = step(found)
     found.apply(pod("job", 0, uid="again"))
-    assert found.store.nodes.ledger.by_node() == {} and place_of(found, "job") is Place.READY
+    assert found.store.nodes.ledger.by_node() == {} and place_of(found, "job") is EntryState.READY
     again = step(found, NOW + 1)
     found.settle(plan.actions[0], "failed", NOW + 1)
-    assert binds(again) == {"job-0": "a"} and place_of(found, "job") is Place.COMMITTED
+    assert binds(again) == {"job-0": "a"} and place_of(found, "job") is EntryState.COMMITTED
     assert found.store.nodes.ledger.by_node() == {"a": {"gpu": 2, PODS: 1}}
 
 
@@ -239,14 +239,14 @@ def test_a_gang_that_stands_in_part_for_too_long_is_taken_back() -> None:
     found.apply(NodeSeen(Node("a", {HOSTNAME: "a"}, {"gpu": 2, PODS: 10})))
     found.settle(plan.actions[1], "failed", NOW)
     due = NOW
-    while not any(isinstance(action, Displace) for action in plan.actions):
+    while not any(isinstance(action, PreemptPod) for action in plan.actions):
         due = found.next_due(due)
         assert due <= NOW + found.heal_seconds
         plan = step(found, due)
     assert due == NOW + found.heal_seconds
-    assert refusals(plan)[0].why.hindrance is Hindrance.TAKEN_BACK
+    assert refusals(plan)[0].why.hindrance is RejectionReason.TAKEN_BACK
     found.apply(PodLost(PodKey("ns", "job-0")))
-    assert place_of(found, "job") is Place.INCOMPLETE and not found.gangs.partial
+    assert place_of(found, "job") is EntryState.INCOMPLETE and not found.gangs.partial
 
 
 def test_a_gang_that_was_taken_back_in_part_only_still_stands_in_part() -> None:
@@ -258,7 +258,7 @@ def test_a_gang_that_was_taken_back_in_part_only_still_stands_in_part() -> None:
     found.settle(plan.actions[2], "failed", NOW)
     step(found)
     late = NOW + found.heal_seconds
-    moves = [action for action in step(found, late).actions if isinstance(action, Displace)]
+    moves = [action for action in step(found, late).actions if isinstance(action, PreemptPod)]
     found.apply(PodLost(moves[0].pod.key))
     found.settle(moves[1], "failed", late)
     found.heads(late)
@@ -268,10 +268,10 @@ def test_a_gang_that_was_taken_back_in_part_only_still_stands_in_part() -> None:
 def test_after_a_restart_it_is_the_same() -> None:
     there = [pod("job", rank, on="a", started=20.0) for rank in (0, 1)]
     found = board(node("a"), gang("job", 3), *there, pod("job", 2))
-    assert place_of(found, "job") is Place.READY  # asked before there is a clock
-    assert not any(isinstance(action, Displace) for action in step(found).actions)
+    assert place_of(found, "job") is EntryState.READY  # asked before there is a clock
+    assert not any(isinstance(action, PreemptPod) for action in step(found).actions)
     late = NOW + found.heal_seconds
-    moves = [action for action in step(found, late).actions if isinstance(action, Displace)]
+    moves = [action for action in step(found, late).actions if isinstance(action, PreemptPod)]
     found.apply(PodLost(moves[0].pod.key))
     found.settle(moves[1], "failed", late)
     found.heads(late)
@@ -333,14 +333,14 @@ def test_who_is_passed_over_does_not_hold_up_the_line() -> None:
     found = board(node("a"), gang("job", 1), pod("job", 0))
     found.look(found.heads(NOW), NOW)
     found.assume(Plan(), NOW)
-    assert place_of(found, "job") is Place.BACKOFF and found.next_due(NOW) == NOW + 1
+    assert place_of(found, "job") is EntryState.BACKOFF and found.next_due(NOW) == NOW + 1
 
 
 def test_room_is_kept_as_long_as_refusals_say_so() -> None:
     found = board(node("a", gpus=1), gang("job", 1), pod("job", 0))
     found.look(found.heads(NOW), NOW)
-    why = Standstill(Hindrance.NO_ROOM)
-    found.assume(Plan((Refuse(ref("job"), why, keeps=("a",)),)), NOW)
+    why = SchedulingRejection(RejectionReason.NO_ROOM)
+    found.assume(Plan((ReportUnschedulable(ref("job"), why, keeps=("a",)),)), NOW)
     assert found.look([], NOW).kept == (ref("job"), frozenset({"a"}))
     found.apply(PodLost(PodKey("ns", "job-0")))
     found.heads(NOW)
@@ -379,7 +379,7 @@ def test_those_left_behind_hear_of_room_that_was_made_while_the_others_were_boun
     found = board(node("a", gpus=2), node("b", gpus=2), whole, *running, gang("job", 1), pod("job", 0))
     room = step(found)
     ends(found, room)
-    assert {action.pod.key.name for action in room.actions if isinstance(action, Displace)} == {
+    assert {action.pod.key.name for action in room.actions if isinstance(action, PreemptPod)} == {
         "low-0",
         "low-1",
     }

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from bayplan.model.change import CharterSeen, PodLost, PodSeen, TopologySeen
+from bayplan.model.change import GangSpecSeen, PodLost, PodSeen, TopologySeen
 from bayplan.model.gang import Group, Locality, PodSet, Segment
-from bayplan.model.gang_spec import Charter
+from bayplan.model.gang_spec import GangSpec
 from bayplan.model.node import HOSTNAME, Topology
-from bayplan.model.plan import Displace, Nominate, Plan
+from bayplan.model.plan import Nominate, Plan, PreemptPod
 from bayplan.model.pod import PodKey
-from bayplan.model.scheduling_rejection import Hindrance
+from bayplan.model.scheduling_rejection import RejectionReason
 from bayplan.state.cluster.node_state import FLAT
-from bayplan.state.scheduling.queue import Place
+from bayplan.state.scheduling.queue import EntryState
 from bayplan.state.scheduling.state import SchedulingState
 from tests.support.scheduling_scene import NOW, binds, board, ends, node, place_of, pod, ref, refusals, step
 
@@ -24,10 +24,10 @@ def leaf(name: str, count: int, minimum: int, required: str | None = None) -> Po
     return PodSet(name, count, minimum, {"gpu": 2}, Locality(required=required))
 
 
-def gang(*sets: PodSet, name: str = "job", strict: bool = True, **more: Any) -> CharterSeen:
+def gang(*sets: PodSet, name: str = "job", strict: bool = True, **more: Any) -> GangSpecSeen:
     least = sum(one.minimum for one in sets)
     tree = Group("", sets, len(sets))
-    return CharterSeen(Charter(ref(name), least, tree=tree, created=1.0, strict=strict, **more))
+    return GangSpecSeen(GangSpec(ref(name), least, tree=tree, created=1.0, strict=strict, **more))
 
 
 def member(of: str, rank: int, **more: Any) -> PodSeen:
@@ -37,7 +37,9 @@ def member(of: str, rank: int, **more: Any) -> PodSeen:
 
 
 def displaced(plan: Plan) -> set[str]:
-    return {action.pod.key.name for action in plan.actions if isinstance(action, Displace) and action.undoes}
+    return {
+        action.pod.key.name for action in plan.actions if isinstance(action, PreemptPod) and action.undoes
+    }
 
 
 def told(found: SchedulingState) -> tuple[object, ...]:
@@ -62,10 +64,10 @@ def runs(*charter: PodSet, **more: Any) -> SchedulingState:
 def test_every_pod_set_is_waited_for() -> None:
     found = board(node("a", gpus=20), gang(leaf("x", 2, 2), leaf("y", 2, 2)))
     found.apply_all([member("x", rank) for rank in range(4)] + [member("y", 0)])
-    assert place_of(found, "job") is Place.INCOMPLETE, "pods of one do not count for the other"
+    assert place_of(found, "job") is EntryState.INCOMPLETE, "pods of one do not count for the other"
     step(found)
     step(found, NOW + 5)
-    assert told(found) == (Hindrance.TOO_FEW, "y", 1, 2)
+    assert told(found) == (RejectionReason.TOO_FEW, "y", 1, 2)
     found.apply(member("y", 1))
     assert len(binds(step(found, NOW + 10))) == 6, "those beyond the minimum come along"
 
@@ -74,10 +76,10 @@ def test_segments_that_may_be_missing_are_not_waited_for_and_count_for_nobody() 
     worker = PodSet("worker", 8, 4, {"gpu": 2}, segments=(Segment(4, "rack"),))
     found = board(node("a", gpus=20), gang(worker))
     found.apply_all([member("worker", rank) for rank in (0, 1, 2, 4, 5)])
-    assert place_of(found, "job") is Place.INCOMPLETE
+    assert place_of(found, "job") is EntryState.INCOMPLETE
     step(found)
     step(found, NOW + 5)
-    assert told(found) == (Hindrance.TOO_FEW, "", 3, 4)
+    assert told(found) == (RejectionReason.TOO_FEW, "", 3, 4)
     found.apply(member("worker", 3))
     assert len(binds(step(found, NOW + 10))) == 6
 
@@ -85,10 +87,10 @@ def test_segments_that_may_be_missing_are_not_waited_for_and_count_for_nobody() 
 def test_only_those_it_cannot_do_without_are_waited_for_at_a_gate() -> None:
     found = board(node("a", gpus=20), gang(leaf("x", 2, 1), leaf("y", 1, 1)))
     found.apply_all([member("x", 0), member("x", 1, gates=("g",)), member("y", 0, gates=("g",))])
-    assert place_of(found, "job") is Place.INCOMPLETE
+    assert place_of(found, "job") is EntryState.INCOMPLETE
     step(found)
     step(found, NOW + 5)
-    assert told(found)[:2] == (Hindrance.GATED, "y")
+    assert told(found)[:2] == (RejectionReason.GATED, "y")
     found.apply(member("y", 0))
     assert binds(step(found, NOW + 10)) == {"x0": "a", "y0": "a"}
 
@@ -97,18 +99,18 @@ def test_a_pod_that_moves_to_another_pod_set_counts_there() -> None:
     found = board(node("a", gpus=20), gang(leaf("x", 2, 2), leaf("y", 1, 1)))
     pods = [member("x", rank) for rank in range(3)]
     found.apply_all(pods)
-    assert place_of(found, "job") is Place.INCOMPLETE
+    assert place_of(found, "job") is EntryState.INCOMPLETE
     found.apply(PodSeen(replace(pods[2].pod, pod_set="y", rank=0)))
-    assert place_of(found, "job") is Place.READY
+    assert place_of(found, "job") is EntryState.READY
 
 
 def test_counts_follow_the_charter() -> None:
     found = board(node("a", gpus=20))
     found.apply_all([member("x", 0), member("x", 1), member("y", 0)])
     found.apply(gang(leaf("x", 2, 2), leaf("y", 2, 2)))
-    assert place_of(found, "job") is Place.INCOMPLETE
+    assert place_of(found, "job") is EntryState.INCOMPLETE
     found.apply(gang(leaf("x", 2, 2), leaf("y", 2, 1)))
-    assert place_of(found, "job") is Place.READY
+    assert place_of(found, "job") is EntryState.READY
 
 
 # ── who has fallen ─────────────────────────────────────────────────────────────────────────────────
@@ -122,7 +124,7 @@ def test_a_gang_that_stays_below_a_minimum_goes_whole() -> None:
     assert displaced(step(found, NOW + GRACE - 1)) == set()
     plan = step(found, NOW + 1 + GRACE)
     assert displaced(plan) == {"x0", "x1", "y0"}
-    assert [one.why.hindrance for one in refusals(plan)] == [Hindrance.TAKEN_BACK]
+    assert [one.why.hindrance for one in refusals(plan)] == [RejectionReason.TAKEN_BACK]
 
 
 def test_a_gang_that_is_mended_in_time_stays() -> None:
@@ -181,7 +183,7 @@ def test_one_for_which_room_is_being_made_is_waited_for() -> None:
     found.apply(PodSeen(replace(pod("low", 0, on="a").pod, gang=None)))
     found.apply(member("y", 1, uid="new", priority=5))
     plan = step(found, NOW + 2 + GRACE)
-    assert [one.pod.key.name for one in plan.actions if isinstance(one, Displace)] == ["low-0"]
+    assert [one.pod.key.name for one in plan.actions if isinstance(one, PreemptPod)] == ["low-0"]
     assert found.next_due(NOW + 3 + GRACE) > NOW + 3 + GRACE, "nothing has to be done meanwhile"
     assert displaced(step(found, NOW + 5 + GRACE)) == set()
     found.apply(PodLost(PodKey("ns", "low-0")))
@@ -200,7 +202,7 @@ def test_a_gang_that_has_gone_begins_anew() -> None:
     for name in ("x0", "x1", "y0", "y1"):
         found.apply(PodLost(PodKey("ns", name)))
     found.apply_all([member("x", 0, uid="n0"), member("x", 1, uid="n1"), member("y", 0, uid="n2")])
-    assert place_of(found, "job") is Place.INCOMPLETE
+    assert place_of(found, "job") is EntryState.INCOMPLETE
     assert not found.store.crews[ref("job")].begun
 
 
@@ -210,7 +212,7 @@ def test_who_grows_makes_room_only_where_it_belongs() -> None:
     found.apply_all([member("x", rank, priority=5) for rank in (0, 1)])
     plan = step(found)
     assert binds(plan) == {"x0": "a"}
-    others = [one for one in plan.actions if isinstance(one, Displace | Nominate)]
+    others = [one for one in plan.actions if isinstance(one, PreemptPod | Nominate)]
     assert others == [], "its rack is full of itself"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from bayplan.backends.embedded.api.status import Refusal
+from bayplan.backends.embedded.api.status import StatusError
 
 Object = dict[str, Any]
 NamespaceLabels = Callable[[str], Mapping[str, str]]
@@ -35,7 +35,7 @@ class Review:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class HookResponse:
     """What a hook says of a write."""
 
     allowed: bool = True
@@ -63,7 +63,7 @@ class Hook:
     """A function that is asked about some writes."""
 
     name: str  # as in the webhook configuration: it is part of the sentence of a refusal
-    decide: Callable[[Review], Verdict]
+    decide: Callable[[Review], HookResponse]
     resources: frozenset[tuple[str, str]]  # (group, plural or plural/subresource)
     operations: frozenset[str] = frozenset({CREATE, UPDATE})
     mutating: bool = False
@@ -76,7 +76,7 @@ class Hook:
         return named and (self.matching is None or self.matching.concerns(review, labels_of))
 
 
-class Admission:
+class AdmissionHooks:
     """All hooks, in the order in which they were registered; mutating ones first."""
 
     def __init__(self, labels_of: NamespaceLabels = lambda namespace: {}) -> None:
@@ -103,19 +103,21 @@ class Admission:
                 _asked(hook, review, warnings)
 
 
-def _asked(hook: Hook, review: Review, warnings: list[str]) -> Verdict:
+def _asked(hook: Hook, review: Review, warnings: list[str]) -> HookResponse:
     try:
         verdict = hook.decide(review)
-    except Refusal:
+    except StatusError:
         raise
     except Exception as error:  # as an API server does when a webhook fails
         _LOG.warning("webhook %s failed on %s %s", hook.name, review.plural, review.name, exc_info=error)
         if hook.matching is not None and hook.matching.fails_open:
-            return Verdict()
+            return HookResponse()
         told = f"{type(error).__name__}: {error}"
-        raise Refusal(500, f'Internal error occurred: failed calling webhook "{hook.name}": {told}') from None
+        raise StatusError(
+            500, f'Internal error occurred: failed calling webhook "{hook.name}": {told}'
+        ) from None
     warnings += verdict.warnings
     if not verdict.allowed:
         why = verdict.message or "the webhook gave no reason"
-        raise Refusal(verdict.code, f'admission webhook "{hook.name}" denied the request: {why}')
+        raise StatusError(verdict.code, f'admission webhook "{hook.name}" denied the request: {why}')
     return verdict

@@ -24,12 +24,12 @@ _INT_BITS = {"int32": 31, "int64": 63}
 _JSON_NAMES = {str: "string", int: "number", float: "number", bool: "bool", list: "array", dict: "object"}
 
 
-class Unreadable(ValueError):
+class UnreadableBody(ValueError):
     """A body that cannot be what it should be; the message is upstream's."""
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class TypedField:
     """A field of a built-in type, taken apart."""
 
     type: str  # without the mark
@@ -45,13 +45,13 @@ class Field:
         return self.type[1:-1]
 
 
-def field(notation: str) -> Field:
+def field(notation: str) -> TypedField:
     """`[Container]! merge=name` as a Field."""
     type_, _, how = notation.partition(" ")
     mark = type_[-1] if type_[-1] in "?!" else ""
     strategies, _, key = how.partition("=")
     named = strategies.split(",")
-    return Field(
+    return TypedField(
         type_.removesuffix(mark) if mark else type_,
         mark,
         "merge" in named,
@@ -62,7 +62,7 @@ def field(notation: str) -> Field:
 
 
 @cache
-def types() -> dict[str, dict[str, Field]]:
+def types() -> dict[str, dict[str, TypedField]]:
     """Every built-in type with its fields."""
     text = (resources.files("bayplan.backends.embedded") / "data" / "types.json").read_text(encoding="utf-8")
     return {
@@ -208,7 +208,7 @@ def _converted(convert: Callable[[Any], str], wanted: tuple[type, ...], go_name:
         try:
             return convert(value)
         except ValueError as error:
-            raise Unreadable(str(error)) from None
+            raise UnreadableBody(str(error)) from None
 
     return read
 
@@ -249,7 +249,7 @@ def go_type(type_: str) -> str:
     return known.get(type_, type_)
 
 
-class _Mismatch(Unreadable):
+class _Mismatch(UnreadableBody):
     """A value of another type than its field; the innermost object on the way gives the message its name."""
 
     def __init__(self, told: str, path: Path, type_: str, named: bool = False) -> None:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from bayplan.backends.embedded.api.resource import Resource
-from bayplan.backends.embedded.api.status import Problem, required, too_long, unwanted, wrong
+from bayplan.backends.embedded.api.status import FieldProblem, required, too_long, unwanted, wrong
 
 Object = dict[str, Any]
 
@@ -51,7 +51,7 @@ def generated_name(prefix: str, suffix: str) -> str:
     return prefix[:_GENERATED_MAX] + suffix
 
 
-def check(item: Object, resource: Resource) -> list[Problem]:
+def check(item: Object, resource: Resource) -> list[FieldProblem]:
     """What is wrong with the metadata of an object."""
     metadata = item["metadata"]
     problems = []
@@ -110,7 +110,7 @@ def check_label_value(value: str) -> tuple[str, ...]:
     return _shape(value, _LABEL_MAX, _VALUE_RE, _VALUE_TOLD)
 
 
-def check_update(item: Object, old: Object) -> list[Problem]:
+def check_update(item: Object, old: Object) -> list[FieldProblem]:
     """What an update may not do to metadata."""
     metadata, before = item["metadata"], old["metadata"]
     problems = [
@@ -134,7 +134,7 @@ def _shape(text: str, limit: int, rule: re.Pattern[str], told: str, unit: str = 
     return found if rule.fullmatch(text) else (*found, told)
 
 
-def _labels(labels: dict[str, str]) -> list[Problem]:
+def _labels(labels: dict[str, str]) -> list[FieldProblem]:
     problems = []
     for key, value in sorted(labels.items()):
         problems += [wrong("metadata.labels", key, why) for why in check_qualified(key)]
@@ -142,7 +142,7 @@ def _labels(labels: dict[str, str]) -> list[Problem]:
     return problems
 
 
-def _annotations(annotations: dict[str, str]) -> list[Problem]:
+def _annotations(annotations: dict[str, str]) -> list[FieldProblem]:
     problems = [
         wrong("metadata.annotations", key, why)
         for key in sorted(annotations)
@@ -153,7 +153,7 @@ def _annotations(annotations: dict[str, str]) -> list[Problem]:
     return problems
 
 
-def _owners(owners: Any) -> list[Problem]:
+def _owners(owners: Any) -> list[FieldProblem]:
     problems, controllers = [], []
     for owner in owners:
         if not owner.get("apiVersion"):
@@ -172,7 +172,7 @@ def _owners(owners: Any) -> list[Problem]:
     return problems
 
 
-def _finalizer(place: int, name: str, custom: bool) -> list[Problem]:
+def _finalizer(place: int, name: str, custom: bool) -> list[FieldProblem]:
     problems = [wrong("metadata.finalizers", name, why) for why in check_qualified(name)]
     if not custom and "/" not in name and name not in _STANDARD_FINALIZERS:
         why = "name is neither a standard finalizer name nor is it fully qualified"

@@ -20,7 +20,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class WriteTarget:
     """One object, or a part of it."""
 
     resource: Resource

@@ -16,7 +16,7 @@ from bayplan.dialects.api import Kind
 
 
 @dataclass(slots=True)
-class Resources:
+class ResourceRegistry:
     """Everything served."""
 
     by_place: dict[tuple[str, str, str], Resource] = field(default_factory=dict)

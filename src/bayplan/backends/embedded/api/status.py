@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bayplan.backends.embedded.api.resource import Resource
-from bayplan.dialects.kube.fields.reader import Fault, FieldError
+from bayplan.dialects.kube.fields.reader import FieldError, FieldErrorType
 
 _REASONS = {
     400: "BadRequest",
@@ -27,21 +27,21 @@ _REASONS = {
     501: "NotImplemented",
 }
 _FAULTS = {
-    Fault.INVALID: "Invalid",
-    Fault.REQUIRED: "Required",
-    Fault.FORBIDDEN: "Forbidden",
-    Fault.DUPLICATE: "Duplicate",
-    Fault.UNSUPPORTED: "NotSupported",
-    Fault.NOT_FOUND: "NotFound",
-    Fault.TOO_LONG: "TooLong",
-    Fault.TOO_MANY: "TooMany",
+    FieldErrorType.INVALID: "Invalid",
+    FieldErrorType.REQUIRED: "Required",
+    FieldErrorType.FORBIDDEN: "Forbidden",
+    FieldErrorType.DUPLICATE: "Duplicate",
+    FieldErrorType.UNSUPPORTED: "NotSupported",
+    FieldErrorType.NOT_FOUND: "NotFound",
+    FieldErrorType.TOO_LONG: "TooLong",
+    FieldErrorType.TOO_MANY: "TooMany",
 }
-_VALUELESS = (Fault.REQUIRED, Fault.FORBIDDEN, Fault.TOO_LONG)
+_VALUELESS = (FieldErrorType.REQUIRED, FieldErrorType.FORBIDDEN, FieldErrorType.TOO_LONG)
 _PLAIN_METHOD = "the server does not allow this method on the requested resource"
 _MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
-class Refusal(Exception):
+class StatusError(Exception):
     """A request that the API does not do; `body` is the Status to answer with."""
 
     def __init__(
@@ -73,7 +73,7 @@ def success(details: dict[str, Any] | None = None, code: int = 0) -> dict[str, A
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class FieldProblem:
     """One thing wrong with an object, as Kubernetes words it."""
 
     field: str
@@ -81,44 +81,44 @@ class Problem:
     message: str
 
 
-def required(field: str, why: str = "") -> Problem:
+def required(field: str, why: str = "") -> FieldProblem:
     """A field must be there and is not."""
-    return Problem(field, "FieldValueRequired", f"Required value: {why}" if why else "Required value")
+    return FieldProblem(field, "FieldValueRequired", f"Required value: {why}" if why else "Required value")
 
 
-def wrong(field: str, value: object, why: str) -> Problem:
+def wrong(field: str, value: object, why: str) -> FieldProblem:
     """A field's value cannot be."""
-    return Problem(field, "FieldValueInvalid", f"Invalid value: {spell(value)}: {why}")
+    return FieldProblem(field, "FieldValueInvalid", f"Invalid value: {spell(value)}: {why}")
 
 
-def unsupported(field: str, value: object, allowed: Sequence[str]) -> Problem:
+def unsupported(field: str, value: object, allowed: Sequence[str]) -> FieldProblem:
     """A field's value is none of those allowed."""
     known = ", ".join(json.dumps(item) for item in allowed)
     message = f"Unsupported value: {spell(value)}: supported values: {known}"
-    return Problem(field, "FieldValueNotSupported", message)
+    return FieldProblem(field, "FieldValueNotSupported", message)
 
 
-def unwanted(field: str, why: str) -> Problem:
+def unwanted(field: str, why: str) -> FieldProblem:
     """A field may not be set or changed."""
-    return Problem(field, "FieldValueForbidden", f"Forbidden: {why}")
+    return FieldProblem(field, "FieldValueForbidden", f"Forbidden: {why}")
 
 
-def duplicate(field: str, value: object) -> Problem:
+def duplicate(field: str, value: object) -> FieldProblem:
     """A value that must be unique stands there twice."""
-    return Problem(field, "FieldValueDuplicate", f"Duplicate value: {spell(value)}")
+    return FieldProblem(field, "FieldValueDuplicate", f"Duplicate value: {spell(value)}")
 
 
-def too_long(field: str, limit: int) -> Problem:
+def too_long(field: str, limit: int) -> FieldProblem:
     """A text is longer than allowed."""
-    return Problem(field, "FieldValueTooLong", f"Too long: may not be more than {limit} bytes")
+    return FieldProblem(field, "FieldValueTooLong", f"Too long: may not be more than {limit} bytes")
 
 
-def from_field(error: FieldError) -> Problem:
+def from_field(error: FieldError) -> FieldProblem:
     """What a dialect found wrong with a field."""
     reason = _FAULTS[error.fault]
     value = "" if error.fault in _VALUELESS else spell(error.value)
     parts = (str(error.fault), value, error.why)
-    return Problem(error.path, f"FieldValue{reason}", ": ".join(part for part in parts if part))
+    return FieldProblem(error.path, f"FieldValue{reason}", ": ".join(part for part in parts if part))
 
 
 def spell(value: object) -> str:
@@ -126,7 +126,7 @@ def spell(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
-def invalid(resource: Resource, name: str, problems: Sequence[Problem], kind: str = "") -> Refusal:
+def invalid(resource: Resource, name: str, problems: Sequence[FieldProblem], kind: str = "") -> StatusError:
     """An object that breaks rules; every broken rule is named."""
     sentences = list(dict.fromkeys(_sentence(problem) for problem in problems))
     told = sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]"
@@ -135,10 +135,12 @@ def invalid(resource: Resource, name: str, problems: Sequence[Problem], kind: st
     ]
     kind = kind or resource.kind
     details = _details(resource.group, kind, name) | {"causes": causes}
-    return Refusal(422, f"{_qualified(kind, resource.group)} {quote(name)} is invalid: {told}", None, details)
+    return StatusError(
+        422, f"{_qualified(kind, resource.group)} {quote(name)} is invalid: {told}", None, details
+    )
 
 
-def wrong_options(kind: str, problems: Sequence[Problem]) -> Refusal:
+def wrong_options(kind: str, problems: Sequence[FieldProblem]) -> StatusError:
     """Parameters of a request that break rules."""
     sentences = [_sentence(problem) for problem in problems]
     told = sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]"
@@ -146,41 +148,41 @@ def wrong_options(kind: str, problems: Sequence[Problem]) -> Refusal:
         {"reason": problem.reason, "message": problem.message, "field": problem.field} for problem in problems
     ]
     details = {"group": "meta.k8s.io", "kind": kind, "causes": causes}
-    return Refusal(422, f'{kind}.meta.k8s.io "" is invalid: {told}', None, details)
+    return StatusError(422, f'{kind}.meta.k8s.io "" is invalid: {told}', None, details)
 
 
-def not_found(resource: Resource, name: str) -> Refusal:
+def not_found(resource: Resource, name: str) -> StatusError:
     """No object of that name."""
-    return Refusal(404, f"{resource.qualified} {quote(name)} not found", None, _of(resource, name))
+    return StatusError(404, f"{resource.qualified} {quote(name)} not found", None, _of(resource, name))
 
 
-def already_exists(resource: Resource, name: str) -> Refusal:
+def already_exists(resource: Resource, name: str) -> StatusError:
     """The name is taken."""
     message = f"{resource.qualified} {quote(name)} already exists"
-    return Refusal(409, message, "AlreadyExists", _of(resource, name))
+    return StatusError(409, message, "AlreadyExists", _of(resource, name))
 
 
-def conflict(resource: Resource, name: str, why: str = _MODIFIED, subresource: str = "") -> Refusal:
+def conflict(resource: Resource, name: str, why: str = _MODIFIED, subresource: str = "") -> StatusError:
     """Somebody else changed the object first, or it is not the one that was meant."""
     plural = f"{resource.plural}/{subresource}" if subresource else resource.plural
     message = f"Operation cannot be fulfilled on {_qualified(plural, resource.group)} {quote(name)}: {why}"
-    return Refusal(409, message, None, _details(resource.group, plural, name))
+    return StatusError(409, message, None, _details(resource.group, plural, name))
 
 
-def failed_precondition(resource: Resource, name: str, why: str) -> Refusal:
+def failed_precondition(resource: Resource, name: str, why: str) -> StatusError:
     """A delete whose precondition does not hold; upstream names the kind here, not the resource."""
     kind = _qualified(resource.kind, resource.group)
     message = f"Operation cannot be fulfilled on {kind} {quote(name)}: {why}"
-    return Refusal(409, message, None, _details(resource.group, resource.kind, name))
+    return StatusError(409, message, None, _details(resource.group, resource.kind, name))
 
 
-def forbidden(resource: Resource, name: str, why: str) -> Refusal:
+def forbidden(resource: Resource, name: str, why: str) -> StatusError:
     """Known, and not allowed."""
     shown = f" {quote(name)}" if name else ""
-    return Refusal(403, f"{resource.qualified}{shown} is forbidden: {why}", None, _of(resource, name))
+    return StatusError(403, f"{resource.qualified}{shown} is forbidden: {why}", None, _of(resource, name))
 
 
-def terminating(resource: Resource, name: str, namespace: str) -> Refusal:
+def terminating(resource: Resource, name: str, namespace: str) -> StatusError:
     """Nothing new is created in a namespace on its way out."""
     why = f"unable to create new content in namespace {namespace} because it is being terminated"
     refusal = forbidden(resource, name, why)
@@ -193,24 +195,24 @@ def terminating(resource: Resource, name: str, namespace: str) -> Refusal:
     return refusal
 
 
-def bad_request(why: str) -> Refusal:
+def bad_request(why: str) -> StatusError:
     """A request that cannot be understood."""
-    return Refusal(400, why)
+    return StatusError(400, why)
 
 
-def expired(why: str) -> Refusal:
+def expired(why: str) -> StatusError:
     """What was asked to resume from is no longer kept."""
-    return Refusal(410, why, "Expired")
+    return StatusError(410, why, "Expired")
 
 
-def unknown_resource() -> Refusal:
+def unknown_resource() -> StatusError:
     """No kind is served at that place."""
-    return Refusal(404, "the server could not find the requested resource", None, {})
+    return StatusError(404, "the server could not find the requested resource", None, {})
 
 
-def method_not_allowed(why: str = _PLAIN_METHOD) -> Refusal:
+def method_not_allowed(why: str = _PLAIN_METHOD) -> StatusError:
     """Served, but not in this way."""
-    return Refusal(405, why, None, {})
+    return StatusError(405, why, None, {})
 
 
 def quote(text: str) -> str:
@@ -218,7 +220,7 @@ def quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _sentence(problem: Problem) -> str:
+def _sentence(problem: FieldProblem) -> str:
     return f"{problem.field}: {problem.message}"
 
 

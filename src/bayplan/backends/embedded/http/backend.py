@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from bayplan.backends.embedded.api.options import Deletion, Options
-from bayplan.backends.embedded.api.status import Refusal
+from bayplan.backends.embedded.api.status import StatusError
 from bayplan.backends.embedded.patching.apply import STRATEGIC
 from bayplan.backends.embedded.storage.store import Store
 from bayplan.backends.embedded.storage.watch_log import DELETED, Watch
-from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Verb, Write
+from bayplan.dialects.api import Ended, Event, Happened, Kind, Verb, Write, WriteOutcome
 from bayplan.dialects.errors import NotServed
 
 Object = dict[str, Any]
@@ -32,7 +32,7 @@ class EmbeddedBackend:
         self._awaited: list[Kind] = []  # optional, and not served yet
         self._known: dict[Kind, dict[str, Object]] = {}  # what was reported and not gone, by uid
         self._pending: list[Event] = []
-        self._outcomes: list[Outcome] = []
+        self._outcomes: list[WriteOutcome] = []
         self._stirred = threading.Event()
         self._quiet: Callable[[], None] = store.listen(self._stirred.set)
 
@@ -80,7 +80,7 @@ class EmbeddedBackend:
                 self.store.user = before
         self._stirred.set()
 
-    def outcomes(self) -> Iterable[Outcome]:
+    def outcomes(self) -> Iterable[WriteOutcome]:
         """How each write ended."""
         with self._lock:
             ended, self._outcomes = self._outcomes, []
@@ -118,7 +118,7 @@ class EmbeddedBackend:
     def _taken(self, kind: Kind, watch: Watch) -> list[Event]:
         try:
             changes = watch.take()
-        except Refusal:
+        except StatusError:
             watch.close()
             self._begin(kind)
             found, self._pending = self._pending, []
@@ -140,16 +140,16 @@ class EmbeddedBackend:
         self._awaited.append(kind)
         return [_event(Happened.GONE, kind, item) for item in self._known.pop(kind, {}).values()]
 
-    def _written(self, write: Write) -> Outcome:
+    def _written(self, write: Write) -> WriteOutcome:
         try:
             answer = _do(self.store, write)
-        except Refusal as refusal:
+        except StatusError as refusal:
             served = self.store.resources.serves(write.kind)
             ended = _ended(write, refusal) if served else Ended.REFUSED
-            return Outcome(write, ended, refusal.code, refusal.message)
+            return WriteOutcome(write, ended, refusal.code, refusal.message)
         status = 201 if write.verb is Verb.CREATE else 200
         shown = None if answer["kind"] == "Status" else _decoded(write.kind, answer)
-        return Outcome(write, Ended.DONE, status, "", shown)
+        return WriteOutcome(write, Ended.DONE, status, "", shown)
 
 
 def _do(store: Store, write: Write) -> Object:
@@ -205,10 +205,12 @@ def _check_precondition(store: Store, write: Write) -> None:
     for key, wanted in (("uid", write.uid), ("resourceVersion", write.version)):
         if wanted and wanted != metadata[key]:
             told = "UID in precondition" if key == "uid" else "resourceVersion"
-            raise Refusal(409, f"{write.kind.plural} {write.name}: {told} is {wanted}, found {metadata[key]}")
+            raise StatusError(
+                409, f"{write.kind.plural} {write.name}: {told} is {wanted}, found {metadata[key]}"
+            )
 
 
-def _ended(write: Write, refusal: Refusal) -> Ended:
+def _ended(write: Write, refusal: StatusError) -> Ended:
     """As the remote backend tells ends apart."""
     match refusal.code:
         case 404 | 410:

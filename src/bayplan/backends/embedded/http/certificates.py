@@ -19,7 +19,7 @@ _LEEWAY = datetime.timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class ServerCertificates:
     """PEM texts: the authority that clients trust, and what the server shows."""
 
     authority: bytes
@@ -44,7 +44,7 @@ class Credentials:
         return ssl.create_default_context(cadata=self.authority.decode())
 
 
-def issue(hosts: tuple[str, ...] = ("127.0.0.1", "::1", "localhost")) -> Credentials:
+def issue(hosts: tuple[str, ...] = ("127.0.0.1", "::1", "localhost")) -> ServerCertificates:
     """A new authority, used once, and a server certificate for these hosts."""
     now = datetime.datetime.now(datetime.UTC)
     authority_key, server_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
@@ -68,7 +68,7 @@ def issue(hosts: tuple[str, ...] = ("127.0.0.1", "::1", "localhost")) -> Credent
     )
     pem = serialization.Encoding.PEM
     private = server_key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    return Credentials(authority.public_bytes(pem), server.public_bytes(pem), private)
+    return ServerCertificates(authority.public_bytes(pem), server.public_bytes(pem), private)
 
 
 def _builder(

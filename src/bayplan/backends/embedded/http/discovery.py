@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from bayplan.backends.embedded.api.resource import Resource
-from bayplan.backends.embedded.api.resources import Resources, version_rank
+from bayplan.backends.embedded.api.resources import ResourceRegistry, version_rank
 
 Object = dict[str, Any]
 
@@ -25,19 +25,19 @@ def versions(address: str) -> Object:
     return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": listed}
 
 
-def groups(resources: Resources) -> Object:
+def groups(resources: ResourceRegistry) -> Object:
     """The answer to /apis."""
     listed = [_group(name, found) for name, found in _by_group(resources) if name]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
 
 
-def group(resources: Resources, name: str) -> Object | None:
+def group(resources: ResourceRegistry, name: str) -> Object | None:
     """The answer to /apis/GROUP."""
     found = dict(_by_group(resources)).get(name)
     return {"kind": "APIGroup", "apiVersion": "v1", **_group(name, found)} if found else None
 
 
-def resource_list(resources: Resources, name: str, version: str) -> Object | None:
+def resource_list(resources: ResourceRegistry, name: str, version: str) -> Object | None:
     """The answer to /api/v1 and /apis/GROUP/VERSION."""
     found = [one for one in resources.by_place.values() if (one.group, one.version) == (name, version)]
     if not found:
@@ -52,7 +52,7 @@ def resource_list(resources: Resources, name: str, version: str) -> Object | Non
     }
 
 
-def aggregated(resources: Resources, core: bool, version: str) -> Object:
+def aggregated(resources: ResourceRegistry, core: bool, version: str) -> Object:
     """The answer to /api or /apis for clients that want everything at once."""
     listed = []
     for name, found in _by_group(resources):
@@ -81,7 +81,7 @@ def verbs(resource: Resource) -> list[str]:
     return [verb for verb in listed if verb != "deletecollection" or resource.deletes_collection]
 
 
-def _by_group(resources: Resources) -> list[tuple[str, list[Resource]]]:
+def _by_group(resources: ResourceRegistry) -> list[tuple[str, list[Resource]]]:
     found: dict[str, list[Resource]] = {}
     for resource in resources.by_place.values():
         found.setdefault(resource.group, []).append(resource)

@@ -8,18 +8,18 @@ from typing import Any
 
 import msgspec
 
-from bayplan.backends.embedded.api.resources import Resources
+from bayplan.backends.embedded.api.resources import ResourceRegistry
 from bayplan.backends.embedded.api.status import method_not_allowed
 from bayplan.backends.embedded.http import discovery, openapi
-from bayplan.backends.embedded.http.handlers import Answer, Stream
-from bayplan.backends.embedded.http.request import JSON, Call, Place
+from bayplan.backends.embedded.http.handlers import HttpResponse, Stream
+from bayplan.backends.embedded.http.request import JSON, Call, RequestPath
 from bayplan.backends.embedded.storage.store import Store
 
-Serve = Callable[[Store, Call, Place], Answer | Stream]
+Serve = Callable[[Store, Call, RequestPath], HttpResponse | Stream]
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class ResponseBody:
     """What is sent back: text, or values to be written as JSON."""
 
     body: Any
@@ -28,18 +28,20 @@ class Document:
 
 
 _SWAGGER = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-NOT_FOUND = Document("404 page not found\n", 404)
+NOT_FOUND = ResponseBody("404 page not found\n", 404)
 
 
-def find(store: Store, call: Call, address: str) -> Document:
+def find(store: Store, call: Call, address: str) -> ResponseBody:
     """The document at a path."""
     if call.method not in ("GET", "HEAD"):
         raise method_not_allowed()
     parts = [part for part in call.path.split("/") if part]
     if parts and parts[0] in ("healthz", "livez", "readyz"):
-        return Document("ok")
+        return ResponseBody("ok")
     if parts == ["openapi", "v2"] and "protobuf" in call.accept:
-        return Document(b"", content_type=_SWAGGER)  # kubectl looks here for lists; an empty document will do
+        return ResponseBody(
+            b"", content_type=_SWAGGER
+        )  # kubectl looks here for lists; an empty document will do
     aggregated = _aggregated_version(call.accept) if parts in (["api"], ["apis"]) else ""
     kept = store.resources.rendered
     key = "/".join([*parts, aggregated])
@@ -49,10 +51,10 @@ def find(store: Store, call: Call, address: str) -> Document:
             return NOT_FOUND
         kept[key] = msgspec.json.encode(found)
     form = discovery.AGGREGATED.format(version=aggregated) if aggregated else JSON
-    return Document(kept[key], content_type=form)
+    return ResponseBody(kept[key], content_type=form)
 
 
-def _made(resources: Resources, parts: list[str], aggregated: str, address: str) -> Any:
+def _made(resources: ResourceRegistry, parts: list[str], aggregated: str, address: str) -> Any:
     match parts:
         case []:
             return {"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]}
@@ -90,7 +92,9 @@ def _aggregated_version(accept: str) -> str:
     return ""
 
 
-def serve_place(store: Store, call: Call, place: Place, serve: Serve) -> Answer | Stream | Document:
+def serve_place(
+    store: Store, call: Call, place: RequestPath, serve: Serve
+) -> HttpResponse | Stream | ResponseBody:
     """What is at a resource's path; a group version that is not served at all has no Status to tell."""
     versions = {(one.group, one.version) for one in store.resources.by_place.values()}
     known = (place.group, place.version) in versions

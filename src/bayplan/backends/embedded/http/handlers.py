@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bayplan.backends.embedded.api.decoding import Unreadable, reader
+from bayplan.backends.embedded.api.decoding import UnreadableBody, reader
 from bayplan.backends.embedded.api.options import Deletion, Options
 from bayplan.backends.embedded.api.paging import is_number, parse_version, version_told
 from bayplan.backends.embedded.api.resource import Resource
 from bayplan.backends.embedded.api.status import (
-    Refusal,
+    StatusError,
     bad_request,
     method_not_allowed,
     unknown_resource,
@@ -20,9 +20,9 @@ from bayplan.backends.embedded.api.status import (
     wrong_options,
 )
 from bayplan.backends.embedded.http import scale
-from bayplan.backends.embedded.http.request import Call, Place, shortened, wants_metadata, wants_table
+from bayplan.backends.embedded.http.request import Call, RequestPath, shortened, wants_metadata, wants_table
 from bayplan.backends.embedded.patching import apply
-from bayplan.backends.embedded.storage.store import Page, Store
+from bayplan.backends.embedded.storage.store import ListPage, Store
 from bayplan.backends.embedded.storage.watch_log import Watch
 from bayplan.backends.embedded.tables import rendering
 
@@ -44,7 +44,7 @@ _NO_APPLY = (
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """What is sent back."""
 
     code: int
@@ -65,7 +65,7 @@ class Stream:
     failure: Object | None = None  # the Status to end with at once
 
 
-def serve(store: Store, call: Call, place: Place) -> Answer | Stream:
+def serve(store: Store, call: Call, place: RequestPath) -> HttpResponse | Stream:
     """Do what a call asks. Refusal when it cannot be done."""
     if (place.group, place.version, place.plural) not in store.resources.by_place:
         raise unknown_resource()
@@ -80,12 +80,12 @@ def serve(store: Store, call: Call, place: Place) -> Answer | Stream:
     if call.method not in verb:
         raise method_not_allowed()
     answer = verb[call.method](store, call, place, resource)
-    if isinstance(answer, Answer) and resource.custom and resource.definition.deprecation:
+    if isinstance(answer, HttpResponse) and resource.custom and resource.definition.deprecation:
         return replace(answer, warnings=[resource.definition.deprecation, *answer.warnings])
     return answer
 
 
-def _get(store: Store, call: Call, place: Place, resource: Resource) -> Answer | Stream:
+def _get(store: Store, call: Call, place: RequestPath, resource: Resource) -> HttpResponse | Stream:
     if not place.name:
         return (
             _watch(store, call, place, resource)
@@ -96,11 +96,11 @@ def _get(store: Store, call: Call, place: Place, resource: Resource) -> Answer |
         raise method_not_allowed()
     item = store.get(resource, place.namespace, place.name)
     if place.subresource == "scale":
-        return Answer(200, scale.scale_of(resource, item))
-    return Answer(200, _shown(store, call, resource, item))
+        return HttpResponse(200, scale.scale_of(resource, item))
+    return HttpResponse(200, _shown(store, call, resource, item))
 
 
-def _list(store: Store, call: Call, place: Place, resource: Resource) -> Answer:
+def _list(store: Store, call: Call, place: RequestPath, resource: Resource) -> HttpResponse:
     query = call.query
     version, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
     exact = match == "Exact" or (version not in ("", "0") and bool(query.get("limit")) and not match)
@@ -115,10 +115,10 @@ def _list(store: Store, call: Call, place: Place, resource: Resource) -> Answer:
         token=query.get("continue", ""),
         version=version if exact else "",
     )
-    return Answer(200, _listed(store, call, resource, page))
+    return HttpResponse(200, _listed(store, call, resource, page))
 
 
-def _listed(store: Store, call: Call, resource: Resource, page: Page) -> Object:
+def _listed(store: Store, call: Call, resource: Resource, page: ListPage) -> Object:
     metadata: Object = {"resourceVersion": page.version}
     if page.token:
         metadata["continue"] = page.token
@@ -138,7 +138,7 @@ def _listed(store: Store, call: Call, resource: Resource, page: Page) -> Object:
     return {**kind, "metadata": metadata, "items": items}
 
 
-def _watch(store: Store, call: Call, place: Place, resource: Resource) -> Stream:
+def _watch(store: Store, call: Call, place: RequestPath, resource: Resource) -> Stream:
     query = call.query
     since = query.get("resourceVersion", "")
     asked_initial = query.get("sendInitialEvents", "")
@@ -147,7 +147,7 @@ def _watch(store: Store, call: Call, place: Place, resource: Resource) -> Stream
         told = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
         raise wrong_options("ListOptions", [unwanted("resourceVersionMatch", told)])
     if since and not is_number(since):
-        raise Refusal(500, version_told(since), "")  # as upstream
+        raise StatusError(500, version_told(since), "")  # as upstream
     if since:
         parse_version(since)
     show, bookmarks = _shower(store, call, resource), call.flag("allowWatchBookmarks")
@@ -160,7 +160,7 @@ def _watch(store: Store, call: Call, place: Place, resource: Resource) -> Stream
             fields=query.get("fieldSelector", ""),
             since="" if initial else since,
         )
-    except Refusal as refusal:
+    except StatusError as refusal:
         if refusal.code != 410:
             raise
         return Stream(None, resource, show, bookmarks, False, seconds, refusal.body)
@@ -184,55 +184,57 @@ def _shower(store: Store, call: Call, resource: Resource) -> Callable[[Object, b
     return lambda item, _: item
 
 
-def _post(store: Store, call: Call, place: Place, resource: Resource) -> Answer:
+def _post(store: Store, call: Call, place: RequestPath, resource: Resource) -> HttpResponse:
     options = call.options()
     if place.subresource:
         if place.subresource not in ("binding", "eviction"):
             raise method_not_allowed()
         body = call.decoded(place.subresource.capitalize())
         made = store.connect(resource, place.namespace, place.name, place.subresource, body, options)
-        return Answer(201, made, options.warnings)
+        return HttpResponse(201, made, options.warnings)
     if place.name or (resource.namespaced and not place.namespace):
         raise method_not_allowed()
     made = store.create(resource, _body(call, resource), place.namespace, options)
-    return Answer(201, _shown(store, call, resource, made), options.warnings)
+    return HttpResponse(201, _shown(store, call, resource, made), options.warnings)
 
 
-def _put(store: Store, call: Call, place: Place, resource: Resource) -> Answer:
+def _put(store: Store, call: Call, place: RequestPath, resource: Resource) -> HttpResponse:
     if not place.name:
         raise method_not_allowed()
     options = call.options()
     body = _body(call, resource) if place.subresource != "scale" else call.decoded("Scale")
     if place.subresource == "scale":
-        return Answer(200, scale.update(store, resource, place.namespace, place.name, body, options))
+        return HttpResponse(200, scale.update(store, resource, place.namespace, place.name, body, options))
     made = store.update(resource, place.namespace, place.name, body, place.subresource, options)
-    return Answer(200, _shown(store, call, resource, made), options.warnings)
+    return HttpResponse(200, _shown(store, call, resource, made), options.warnings)
 
 
-def _patch(store: Store, call: Call, place: Place, resource: Resource) -> Answer:
+def _patch(store: Store, call: Call, place: RequestPath, resource: Resource) -> HttpResponse:
     if not place.name:
         raise method_not_allowed()
     options, form = call.options(), call.content_type.partition(";")[0].strip()
     if form.startswith("application/apply-patch"):
-        raise Refusal(501, _NO_APPLY)
+        raise StatusError(501, _NO_APPLY)
     if form not in (apply.MERGE, apply.JSON, apply.STRATEGIC):
-        raise Refusal(415, "415: Unsupported Media Type", None, {})
+        raise StatusError(415, "415: Unsupported Media Type", None, {})
     body = call.decoded(resource.kind)
     if place.subresource == "scale":
-        return Answer(200, scale.patch(store, resource, place.namespace, place.name, body, form, options))
+        return HttpResponse(
+            200, scale.patch(store, resource, place.namespace, place.name, body, form, options)
+        )
     made = store.patch(
         resource, place.namespace, place.name, body, form, subresource=place.subresource, options=options
     )
-    return Answer(200, _shown(store, call, resource, made), options.warnings)
+    return HttpResponse(200, _shown(store, call, resource, made), options.warnings)
 
 
-def _delete(store: Store, call: Call, place: Place, resource: Resource) -> Answer:
+def _delete(store: Store, call: Call, place: RequestPath, resource: Resource) -> HttpResponse:
     how, options = _deletion(call)
     if place.subresource:
         raise method_not_allowed()
     if place.name:
         gone = store.delete(resource, place.namespace, place.name, how, options)
-        return Answer(200, _shown(store, call, resource, gone), options.warnings)
+        return HttpResponse(200, _shown(store, call, resource, gone), options.warnings)
     if not resource.deletes_collection:
         raise method_not_allowed()
     found = store.list(
@@ -244,7 +246,7 @@ def _delete(store: Store, call: Call, place: Place, resource: Resource) -> Answe
     for item in found.items:
         metadata = item["metadata"]
         store.delete(resource, metadata.get("namespace", ""), metadata["name"], how, options)
-    return Answer(200, _listed(store, call, resource, found))
+    return HttpResponse(200, _listed(store, call, resource, found))
 
 
 def _deletion(call: Call) -> tuple[Deletion, Options]:
@@ -272,7 +274,7 @@ def _delete_options(call: Call) -> Object:
     )
     try:
         found: Object = reader("DeleteOptions")(kept, (), [])
-    except Unreadable as error:
+    except UnreadableBody as error:
         raise bad_request(f'DeleteOptions in version "v1" cannot be handled: {error}') from None
     return found
 
@@ -298,16 +300,16 @@ def _shown(store: Store, call: Call, resource: Resource, item: Object) -> Object
     return rendering.partial(item) if wants_metadata(call.accept) else item
 
 
-def _no_such_part(store: Store, resource: Resource, place: Place) -> Refusal:
+def _no_such_part(store: Store, resource: Resource, place: RequestPath) -> StatusError:
     if place.subresource in _NOT_HERE and resource.plural in ("pods", "nodes", "services", "serviceaccounts"):
         store.get(resource, place.namespace, place.name)
-        return Refusal(
+        return StatusError(
             501, f"{place.subresource} is not served by the cluster in memory: {_NOT_HERE[place.subresource]}"
         )
     return unknown_resource()
 
 
-def _too_new(version: str, current: int) -> Refusal:
+def _too_new(version: str, current: int) -> StatusError:
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     told = f"Timeout: Too large resource version: {version}, current: {current}"
-    return Refusal(504, told, "Timeout", {"causes": [cause], "retryAfterSeconds": 1})
+    return StatusError(504, told, "Timeout", {"causes": [cause], "retryAfterSeconds": 1})

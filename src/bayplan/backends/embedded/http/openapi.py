@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from bayplan.backends.embedded.api.decoding import Field, types
+from bayplan.backends.embedded.api.decoding import TypedField, types
 from bayplan.backends.embedded.api.resource import Resource
-from bayplan.backends.embedded.api.resources import Resources
+from bayplan.backends.embedded.api.resources import ResourceRegistry
 
 Object = dict[str, Any]
 
@@ -33,7 +33,7 @@ _ASKED = [
 ]
 
 
-def index(resources: Resources) -> Object:
+def index(resources: ResourceRegistry) -> Object:
     """The answer to /openapi/v3: where the document of each group version is."""
     places = sorted({_place(one) for one in resources.by_place.values()})
     paths = {}
@@ -44,7 +44,7 @@ def index(resources: Resources) -> Object:
     return {"paths": paths}
 
 
-def document(resources: Resources, place: str) -> Object | None:
+def document(resources: ResourceRegistry, place: str) -> Object | None:
     """The document of one group version, by its place: api/v1 or apis/GROUP/VERSION."""
     found = [one for one in resources.by_place.values() if _place(one) == place]
     if not found:
@@ -113,7 +113,7 @@ def _describe(resource: Resource, schemas: dict[str, Object]) -> None:
     schemas[_PREFIX + _root(resource)] = schema
 
 
-def _field(field: Field, schemas: dict[str, Object]) -> Object:
+def _field(field: TypedField, schemas: dict[str, Object]) -> Object:
     schema = _value(field.type, schemas)
     given = {"merge": field.merge, "replace": field.replace, "retainKeys": field.retain_keys}
     strategies = [name for name, holds in given.items() if holds]

@@ -15,7 +15,7 @@ from importlib import resources
 from typing import Any
 
 from bayplan.backends.embedded.api.decoding import types
-from bayplan.backends.embedded.api.status import Refusal
+from bayplan.backends.embedded.api.status import StatusError
 
 Object = dict[str, Any]
 Numbers = dict[int, str]
@@ -37,7 +37,7 @@ def decoded(body: bytes) -> Object:
         known = _type_of(named.get(1, ""), kind)
         return {"apiVersion": named.get(1, ""), "kind": kind, **_message(envelope.get(2, b""), known, known)}
     except (ValueError, KeyError, IndexError, TypeError, OverflowError, OSError, AttributeError) as error:
-        raise Refusal(415, f"the protobuf body cannot be read ({error}); send application/json") from None
+        raise StatusError(415, f"the protobuf body cannot be read ({error}); send application/json") from None
 
 
 @cache

@@ -9,7 +9,7 @@ from typing import Any
 
 from bayplan.backends.embedded.api.json_values import NotPlain, plain
 from bayplan.backends.embedded.api.options import Options
-from bayplan.backends.embedded.api.status import Refusal, bad_request, unsupported, wrong_options
+from bayplan.backends.embedded.api.status import StatusError, bad_request, unsupported, wrong_options
 from bayplan.backends.embedded.http import protobuf
 from bayplan.dialects.kube.fields.bounded_json import UnreadableJSON, bounded_json
 from bayplan.dialects.kube.fields.bounded_yaml import UnreadableYAML, bounded_yaml
@@ -31,7 +31,7 @@ _TRUE = ("1", "true", "True", "TRUE", "t", "T")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RequestPath:
     """A place in the API: a collection, an object, or a part of one."""
 
     group: str
@@ -94,7 +94,7 @@ class Call:
             except NotPlain as error:
                 raise bad_request(f"error decoding YAML: the body {error}") from None
         if form not in ("", "*/*") and not form.endswith("json"):
-            raise Refusal(
+            raise StatusError(
                 415,
                 "the body of the request was in an unknown format - accepted media types include: "
                 f"{JSON}, application/yaml, {protobuf.FORM}",
@@ -115,7 +115,7 @@ def shortened(body: bytes) -> str:
     return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]} ..."
 
 
-def place_of(path: str) -> Place | None:
+def place_of(path: str) -> RequestPath | None:
     """Where in the API a path points; None when it is no resource's path."""
     parts = [part for part in path.split("/") if part]
     match parts:
@@ -127,13 +127,13 @@ def place_of(path: str) -> Place | None:
             return None
     match rest:
         case ["namespaces", name, ("status" | "finalize") as own] if not group:
-            return Place(group, version, "namespaces", "", name, own)
+            return RequestPath(group, version, "namespaces", "", name, own)
         case ["namespaces", namespace, plural, *more] if len(more) <= 2:
             name, part = [*more, "", ""][:2]
-            return Place(group, version, plural, namespace, name, part)
+            return RequestPath(group, version, plural, namespace, name, part)
         case [plural, *more] if len(more) <= 2:
             name, part = [*more, "", ""][:2]
-            return Place(group, version, plural, "", name, part)
+            return RequestPath(group, version, plural, "", name, part)
     return None
 
 
@@ -156,7 +156,7 @@ def acceptable(accept: str) -> str:
             return JSON
         if form == "application/yaml":
             return form
-    raise Refusal(
+    raise StatusError(
         406,
         "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml",
         None,

@@ -18,9 +18,9 @@ import msgspec
 import yaml
 from aiohttp import web
 
-from bayplan.backends.embedded.api.status import Refusal
+from bayplan.backends.embedded.api.status import StatusError
 from bayplan.backends.embedded.http import certificates, documents, watch_stream
-from bayplan.backends.embedded.http.handlers import Answer, Stream, serve
+from bayplan.backends.embedded.http.handlers import HttpResponse, Stream, serve
 from bayplan.backends.embedded.http.kubeconfig import write_kubeconfig
 from bayplan.backends.embedded.http.kubeconfig_merge import Merged, merge_into
 from bayplan.backends.embedded.http.request import JSON, Call, acceptable, place_of
@@ -35,7 +35,7 @@ _OPEN = {"/healthz", "/livez", "/readyz"}
 _START_SECONDS = 10.0
 
 
-class Face:
+class ApiServer:
     """A server in a thread of its own. It takes the lock for as long as it needs the store, call by call."""
 
     def __init__(
@@ -69,7 +69,7 @@ class Face:
         shown = f"[{self.host}]" if ":" in self.host else self.host
         return f"https://{shown}:{self.port}"
 
-    def start(self) -> Face:
+    def start(self) -> ApiServer:
         """Serve from now on; Misconfigured when the port is taken."""
         self._thread.start()
         if not self._started.wait(_START_SECONDS):
@@ -124,20 +124,20 @@ class Face:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         try:
             if request.path not in _OPEN and not self._known(request):
-                raise Refusal(401, "Unauthorized")
+                raise StatusError(401, "Unauthorized")
             call = await _call(request)
             return await self._answer(request, call)
-        except Refusal as refusal:
+        except StatusError as refusal:
             return _response(refusal.code, refusal.body)
         except web.HTTPRequestEntityTooLarge:
             told = f"a body may have {BODY_MAX} bytes; this one has more"
-            return _response(413, Refusal(413, told).body)
+            return _response(413, StatusError(413, told).body)
         except (ConnectionError, asyncio.CancelledError, web.HTTPException):
             raise
         except Exception as trouble:
             _LOG.exception("%s %s", request.method, request.path)
             told = f"Internal error occurred: {type(trouble).__name__}: {trouble}"
-            return _response(500, Refusal(500, told).body)
+            return _response(500, StatusError(500, told).body)
 
     async def _answer(self, request: web.Request, call: Call) -> web.StreamResponse:
         place = place_of(call.path)
@@ -153,7 +153,7 @@ class Face:
                 self.store.user = ""
         if isinstance(answer, Stream):
             return await watch_stream.send(request, answer, self.store, self.lock, self.hub)
-        if isinstance(answer, Answer):
+        if isinstance(answer, HttpResponse):
             return _response(answer.code, answer.body, form, answer.warnings)
         return _document(answer)
 
@@ -185,7 +185,7 @@ async def _call(request: web.Request) -> Call:
     )
 
 
-def _document(found: documents.Document) -> web.Response:
+def _document(found: documents.ResponseBody) -> web.Response:
     if isinstance(found.body, str):
         return web.Response(status=found.code, text=found.body)
     content = found.body if isinstance(found.body, bytes) else msgspec.json.encode(found.body)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from bayplan.backends.embedded.api.status import Refusal
+from bayplan.backends.embedded.api.status import StatusError
 from bayplan.backends.embedded.http.handlers import Stream
 from bayplan.backends.embedded.storage.store import Store
 from bayplan.backends.embedded.storage.watch_log import Watch
@@ -123,7 +123,7 @@ def _taken(stream: Stream, watch: Watch, first: bool) -> tuple[list[bytes], bool
     """Lines to send, whether the next is still the first, and whether the watch has failed."""
     try:
         changes = watch.take()
-    except Refusal as refusal:
+    except StatusError as refusal:
         return [_line("ERROR", refusal.body)], first, True
     lines = []
     for type_, item in changes:

@@ -6,9 +6,9 @@ import base64
 import re
 from typing import Any
 
-from bayplan.backends.embedded.api.status import Problem, required, unwanted, wrong
-from bayplan.backends.embedded.storage.interface import Storage
-from bayplan.backends.embedded.storage.kind_hooks import Behaviour
+from bayplan.backends.embedded.api.status import FieldProblem, required, unwanted, wrong
+from bayplan.backends.embedded.storage.interface import ObjectStorage
+from bayplan.backends.embedded.storage.kind_hooks import KindHooks
 
 Object = dict[str, Any]
 
@@ -28,18 +28,18 @@ def _namespace_default(namespace: Object) -> None:
         metadata["labels"] = {**metadata.get("labels", {}), "kubernetes.io/metadata.name": name}
 
 
-def _namespace_create(_: Storage, namespace: Object) -> None:
+def _namespace_create(_: ObjectStorage, namespace: Object) -> None:
     namespace["status"] = {"phase": "Active"}
     finalizers = namespace["spec"].get("finalizers") or []
     namespace["spec"]["finalizers"] = [*(one for one in finalizers if one != "kubernetes"), "kubernetes"]
 
 
-def _namespace_update(_: Storage, namespace: Object, old: Object, subresource: str) -> None:
+def _namespace_update(_: ObjectStorage, namespace: Object, old: Object, subresource: str) -> None:
     if subresource != "finalize":
         namespace["spec"] = old["spec"]
 
 
-def _node_check(node: Object, old: Object | None) -> list[Problem]:
+def _node_check(node: Object, old: Object | None) -> list[FieldProblem]:
     problems = []
     for place, taint in enumerate(node["spec"].get("taints") or ()):
         if not taint.get("effect"):
@@ -60,7 +60,7 @@ def _secret_default(secret: Object) -> None:
         secret["data"] = {**secret.get("data", {}), **encoded}
 
 
-def _frozen_check(item: Object, old: Object | None) -> list[Problem]:
+def _frozen_check(item: Object, old: Object | None) -> list[FieldProblem]:
     """ConfigMaps and Secrets that say they never change."""
     if not old or not old.get("immutable"):
         return []
@@ -80,7 +80,7 @@ def _service_default(service: Object) -> None:
             port["targetPort"] = port["port"]
 
 
-def _service_create(store: Storage, service: Object) -> None:
+def _service_create(store: ObjectStorage, service: Object) -> None:
     spec = service["spec"]
     service["status"] = {"loadBalancer": {}}
     if spec["type"] == "ExternalName":
@@ -101,13 +101,13 @@ def _address(number: int) -> str:
     return f"10.96.{number >> 8}.{number & 255}"
 
 
-def _service_update(_: Storage, service: Object, old: Object, __: str) -> None:
+def _service_update(_: ObjectStorage, service: Object, old: Object, __: str) -> None:
     for key in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
         if key in old["spec"]:
             service["spec"].setdefault(key, old["spec"][key])
 
 
-def _service_check(service: Object, old: Object | None) -> list[Problem]:
+def _service_check(service: Object, old: Object | None) -> list[FieldProblem]:
     spec = service["spec"]
     if not spec.get("ports") and spec["type"] != "ExternalName" and spec.get("clusterIP") != "None":
         return [required("spec.ports")]
@@ -123,7 +123,7 @@ def _claim_default(claim: Object) -> None:
     claim["spec"].setdefault("volumeMode", "Filesystem")
 
 
-def _pending(_: Storage, item: Object) -> None:
+def _pending(_: ObjectStorage, item: Object) -> None:
     item["status"] = {"phase": "Pending"}
 
 
@@ -131,7 +131,7 @@ def _priority_default(priority: Object) -> None:
     priority.setdefault("preemptionPolicy", "PreemptLowerPriority")
 
 
-def _priority_check(priority: Object, old: Object | None) -> list[Problem]:
+def _priority_check(priority: Object, old: Object | None) -> list[FieldProblem]:
     name, value = priority["metadata"].get("name", ""), priority["value"]
     problems = []
     if value > _USER_PRIORITY_MAX and not name.startswith("system-"):
@@ -146,12 +146,12 @@ def _priority_check(priority: Object, old: Object | None) -> list[Problem]:
     return problems
 
 
-def _budget_create(_: Storage, budget: Object) -> None:
+def _budget_create(_: ObjectStorage, budget: Object) -> None:
     counts = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
     budget["status"] = dict.fromkeys(counts, 0)
 
 
-def _budget_check(budget: Object, _: Object | None) -> list[Problem]:
+def _budget_check(budget: Object, _: Object | None) -> list[FieldProblem]:
     spec = budget["spec"]
     if "minAvailable" in spec and "maxUnavailable" in spec:
         return [wrong("spec", spec, "minAvailable and maxUnavailable cannot be both set")]
@@ -164,7 +164,7 @@ def _budget_check(budget: Object, _: Object | None) -> list[Problem]:
     return problems
 
 
-def _lease_check(lease: Object, _: Object | None) -> list[Problem]:
+def _lease_check(lease: Object, _: Object | None) -> list[FieldProblem]:
     spec = lease["spec"]
     problems = []
     if spec.get("leaseDurationSeconds", 1) <= 0:
@@ -185,23 +185,23 @@ def _binding_default(binding: Object) -> None:
             subject.setdefault("apiGroup", _RBAC)
 
 
-def _binding_check(binding: Object, old: Object | None) -> list[Problem]:
+def _binding_check(binding: Object, old: Object | None) -> list[FieldProblem]:
     if old is not None and binding["roleRef"] != old["roleRef"]:
         return [wrong("roleRef", binding["roleRef"], "cannot change roleRef")]
     return [] if binding["roleRef"].get("name") else [required("roleRef.name")]
 
 
 BEHAVIOURS = {
-    "Namespace": Behaviour(_namespace_default, _namespace_create, _namespace_update),
-    "Node": Behaviour(check=_node_check),
-    "ConfigMap": Behaviour(check=_frozen_check),
-    "Secret": Behaviour(_secret_default, check=_frozen_check),
-    "Service": Behaviour(_service_default, _service_create, _service_update, _service_check),
-    "PersistentVolume": Behaviour(_volume_default, _pending),
-    "PersistentVolumeClaim": Behaviour(_claim_default, _pending),
-    "PriorityClass": Behaviour(_priority_default, check=_priority_check),
-    "PodDisruptionBudget": Behaviour(create=_budget_create, check=_budget_check),
-    "Lease": Behaviour(check=_lease_check),
-    "RoleBinding": Behaviour(_binding_default, check=_binding_check),
-    "ClusterRoleBinding": Behaviour(_binding_default, check=_binding_check),
+    "Namespace": KindHooks(_namespace_default, _namespace_create, _namespace_update),
+    "Node": KindHooks(check=_node_check),
+    "ConfigMap": KindHooks(check=_frozen_check),
+    "Secret": KindHooks(_secret_default, check=_frozen_check),
+    "Service": KindHooks(_service_default, _service_create, _service_update, _service_check),
+    "PersistentVolume": KindHooks(_volume_default, _pending),
+    "PersistentVolumeClaim": KindHooks(_claim_default, _pending),
+    "PriorityClass": KindHooks(_priority_default, check=_priority_check),
+    "PodDisruptionBudget": KindHooks(create=_budget_create, check=_budget_check),
+    "Lease": KindHooks(check=_lease_check),
+    "RoleBinding": KindHooks(_binding_default, check=_binding_check),
+    "ClusterRoleBinding": KindHooks(_binding_default, check=_binding_check),
 }

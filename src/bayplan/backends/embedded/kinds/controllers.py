@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from bayplan.backends.embedded.api.selectors import selector_matcher
-from bayplan.backends.embedded.api.status import Problem, required, unsupported, wrong
+from bayplan.backends.embedded.api.status import FieldProblem, required, unsupported, wrong
 from bayplan.backends.embedded.kinds.pod_defaults import default_template
 from bayplan.backends.embedded.kinds.pod_rules import check_spec
-from bayplan.backends.embedded.storage.interface import Storage
-from bayplan.backends.embedded.storage.kind_hooks import Behaviour
+from bayplan.backends.embedded.storage.interface import ObjectStorage
+from bayplan.backends.embedded.storage.kind_hooks import KindHooks
 
 Object = dict[str, Any]
 
@@ -35,7 +35,7 @@ def default_job(job: Object) -> None:
     default_template(spec["template"])
 
 
-def create_job(_: Storage, job: Object) -> None:
+def create_job(_: ObjectStorage, job: Object) -> None:
     """The selector that finds the Job's pods, and the labels that it selects."""
     job["status"] = {}
     metadata, spec = job["metadata"], job["spec"]
@@ -51,7 +51,7 @@ def create_job(_: Storage, job: Object) -> None:
         metadata["labels"] = dict(labels)
 
 
-def check_job(job: Object, old: Object | None) -> list[Problem]:
+def check_job(job: Object, old: Object | None) -> list[FieldProblem]:
     """What is wrong with a Job, or with the change of one."""
     spec = job["spec"]
     problems = [
@@ -77,7 +77,7 @@ def check_job(job: Object, old: Object | None) -> list[Problem]:
     return problems + _job_change(spec, old["spec"], old)
 
 
-def _job_change(spec: Object, before: Object, old: Object) -> list[Problem]:
+def _job_change(spec: Object, before: Object, old: Object) -> list[FieldProblem]:
     problems = []
     if spec.get("completions") != before.get("completions"):
         indexed = spec.get("completionMode") == "Indexed"
@@ -104,7 +104,9 @@ def _job_change(spec: Object, before: Object, old: Object) -> list[Problem]:
     return problems
 
 
-def check_template(template: Object, path: str, policies: tuple[str, ...] = ("Always",)) -> list[Problem]:
+def check_template(
+    template: Object, path: str, policies: tuple[str, ...] = ("Always",)
+) -> list[FieldProblem]:
     """What is wrong with a pod template of a kind that allows these restart policies."""
     spec = template["spec"]
     problems = check_spec(spec, f"{path}.spec")
@@ -175,7 +177,7 @@ def default_daemon_set(daemon_set: Object) -> None:
     default_template(spec["template"])
 
 
-def check_selecting(item: Object, old: Object | None) -> list[Problem]:
+def check_selecting(item: Object, old: Object | None) -> list[FieldProblem]:
     """What is wrong with a kind that selects the pods of its template by their labels."""
     spec = item["spec"]
     problems = []
@@ -195,29 +197,29 @@ def check_selecting(item: Object, old: Object | None) -> list[Problem]:
     return problems
 
 
-def _clear_status(_: Storage, item: Object) -> None:
+def _clear_status(_: ObjectStorage, item: Object) -> None:
     item["status"] = {}
 
 
-def _clear_replica_status(_: Storage, item: Object) -> None:
+def _clear_replica_status(_: ObjectStorage, item: Object) -> None:
     item["status"] = {"replicas": 0}
 
 
-def _clear_stateful_status(_: Storage, item: Object) -> None:
+def _clear_stateful_status(_: ObjectStorage, item: Object) -> None:
     item["status"] = {"replicas": 0, "availableReplicas": 0}
 
 
-def _clear_daemon_status(_: Storage, item: Object) -> None:
+def _clear_daemon_status(_: ObjectStorage, item: Object) -> None:
     item["metadata"].setdefault("annotations", {})["deprecated.daemonset.template.generation"] = "1"
     counts = ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady")
     item["status"] = dict.fromkeys(counts, 0)
 
 
 BEHAVIOURS = {
-    "Job": Behaviour(default_job, create_job, check=check_job),
-    "CronJob": Behaviour(default_cron_job, _clear_status),
-    "Deployment": Behaviour(default_deployment, _clear_status, check=check_selecting),
-    "StatefulSet": Behaviour(default_stateful_set, _clear_stateful_status, check=check_selecting),
-    "ReplicaSet": Behaviour(default_replica_set, _clear_replica_status, check=check_selecting),
-    "DaemonSet": Behaviour(default_daemon_set, _clear_daemon_status, check=check_selecting),
+    "Job": KindHooks(default_job, create_job, check=check_job),
+    "CronJob": KindHooks(default_cron_job, _clear_status),
+    "Deployment": KindHooks(default_deployment, _clear_status, check=check_selecting),
+    "StatefulSet": KindHooks(default_stateful_set, _clear_stateful_status, check=check_selecting),
+    "ReplicaSet": KindHooks(default_replica_set, _clear_replica_status, check=check_selecting),
+    "DaemonSet": KindHooks(default_daemon_set, _clear_daemon_status, check=check_selecting),
 }

@@ -7,15 +7,15 @@ from typing import Any
 from bayplan.backends.embedded.api import scalars
 from bayplan.backends.embedded.api.resource import Resource
 from bayplan.backends.embedded.api.selectors import selects
-from bayplan.backends.embedded.storage.interface import Storage
-from bayplan.backends.embedded.storage.watch_log import DELETED, Change
+from bayplan.backends.embedded.storage.interface import ObjectStorage
+from bayplan.backends.embedded.storage.watch_log import DELETED, StoreChange
 
 Object = dict[str, Any]
 
 STORAGE = "poddisruptionbudgets.policy"
 
 
-def react(store: Storage, storage: str, change: Change) -> None:
+def react(store: ObjectStorage, storage: str, change: StoreChange) -> None:
     """Count again where a pod or a budget has changed."""
     if storage == STORAGE:
         if change.type != DELETED:
@@ -34,7 +34,7 @@ def _selects(budget: Object, labels: Object) -> bool:
     return selects(budget["spec"].get("selector"), labels)
 
 
-def _count(store: Storage, key: str, budget: Object) -> None:
+def _count(store: ObjectStorage, key: str, budget: Object) -> None:
     kind = store.resources.storage_of(STORAGE)
     pods = store.shelf(store.resources.find("", "v1", "pods")).select(f"{key.partition('/')[0]}/")
     mine = [pod for pod in pods if _selects(budget, pod["metadata"].get("labels") or {})]
@@ -60,13 +60,13 @@ def _count(store: Storage, key: str, budget: Object) -> None:
     _keep(store, kind, key, budget, status)
 
 
-def _keep(store: Storage, kind: Resource, key: str, budget: Object, status: Object) -> None:
+def _keep(store: ObjectStorage, kind: Resource, key: str, budget: Object, status: Object) -> None:
     now = store.shelf(kind).objects.get(key)
     if now is not None and now["metadata"]["uid"] == budget["metadata"]["uid"] and now["status"] != status:
         store.put(kind, key, {**now, "metadata": dict(now["metadata"]), "status": status})
 
 
-def _condition(store: Storage, budget: Object, allowed: bool) -> Object:
+def _condition(store: ObjectStorage, budget: Object, allowed: bool) -> Object:
     old: Object = next(iter(budget["status"].get("conditions") or ()), {})
     status = "True" if allowed else "False"
     moment = old["lastTransitionTime"] if old.get("status") == status else scalars.at(store.now())

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bayplan.backends.embedded.api.resource import Resource, key_of, outward
-from bayplan.backends.embedded.api.status import Problem, forbidden, from_field
+from bayplan.backends.embedded.api.status import FieldProblem, forbidden, from_field
 from bayplan.backends.embedded.kinds.priorities import set_priority
-from bayplan.backends.embedded.storage.interface import Storage
-from bayplan.backends.embedded.storage.kind_hooks import Behaviour
+from bayplan.backends.embedded.storage.interface import ObjectStorage
+from bayplan.backends.embedded.storage.kind_hooks import KindHooks
 from bayplan.dialects.kube.gang_api.admission import missing_template
 from bayplan.dialects.kube.gang_api.conversion import converter
 from bayplan.dialects.kube.gang_api.defaulting import (
@@ -82,13 +82,13 @@ def served(found: Iterable[Resource], api: GangApi) -> list[Resource]:
     return result
 
 
-def behaviours(api: GangApi) -> dict[str, Behaviour]:
+def behaviours(api: GangApi) -> dict[str, KindHooks]:
     """What each of the kinds does of its own."""
 
     def default(item: Object) -> None:
         set_defaults(item)
 
-    def create(store: Storage, item: Object) -> None:
+    def create(store: ObjectStorage, item: Object) -> None:
         if item["kind"] in _GROUPS:
             item["status"] = {}
             if api.plugins:
@@ -96,7 +96,7 @@ def behaviours(api: GangApi) -> dict[str, Behaviour]:
             set_preemption_policy(item, api.gates)
         drop_disabled(item, None, api.gates)
 
-    def update(_: Storage, item: Object, old: Object, subresource: str) -> None:
+    def update(_: ObjectStorage, item: Object, old: Object, subresource: str) -> None:
         if subresource == "status":
             item["metadata"] = dict(old["metadata"])
             if item["kind"] == "PodGroup":
@@ -105,15 +105,15 @@ def behaviours(api: GangApi) -> dict[str, Behaviour]:
             set_preemption_policy(item, api.gates)
             drop_disabled(item, defaulted(old), api.gates)
 
-    def check(item: Object, old: Object | None) -> list[Problem]:
+    def check(item: Object, old: Object | None) -> list[FieldProblem]:
         before = None if old is None else defaulted(old)
         return [from_field(error) for error in errors(item, before, api.gates)]
 
-    def check_status(item: Object, old: Object | None) -> list[Problem]:
+    def check_status(item: Object, old: Object | None) -> list[FieldProblem]:
         return [from_field(error) for error in status_errors(item, old, api.gates)]
 
-    first = Behaviour(check=check)
-    later = Behaviour(default, create, update, check, check_status)
+    first = KindHooks(check=check)
+    later = KindHooks(default, create, update, check, check_status)
     second = replace(later, admit=_admit) if api.plugins else later
     return {
         "Workload": first,
@@ -155,7 +155,7 @@ _OTHER_PRIORITY = (
 )
 
 
-def _set_priority(store: Storage, group: Object, gates: Gates) -> None:
+def _set_priority(store: ObjectStorage, group: Object, gates: Gates) -> None:
     """The number behind the priority class, as the admission plugin sets it."""
     spec, version = group["spec"], group["apiVersion"].rpartition("/")[2]
     if version == SECOND and PREEMPTION not in gates:
@@ -175,7 +175,7 @@ def _set_priority(store: Storage, group: Object, gates: Gates) -> None:
         spec["preemptionPolicy"] = found.policy
 
 
-def _admit(store: Storage, group: Object) -> None:
+def _admit(store: ObjectStorage, group: Object) -> None:
     """403 when the template that a group comes from is not there."""
     workloads = store.resources.find(GROUP, SECOND, "workloads")
     objects, namespace = store.shelf(workloads).objects, group["metadata"]["namespace"]

@@ -8,7 +8,7 @@ from typing import Any
 from bayplan.backends.embedded.api.metadata import check_label, check_label_value, check_qualified
 from bayplan.backends.embedded.api.scalars import number
 from bayplan.backends.embedded.api.status import (
-    Problem,
+    FieldProblem,
     duplicate,
     from_field,
     required,
@@ -26,7 +26,7 @@ _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _NON_NEGATIVE = "must be greater than or equal to 0"
 
 
-def check_spec(spec: Object, path: str) -> list[Problem]:
+def check_spec(spec: Object, path: str) -> list[FieldProblem]:
     """Everything that is wrong with a pod's specification."""
     problems = check_containers(spec.get("containers") or [], f"{path}.containers")
     problems += _init_containers(spec.get("initContainers") or [], f"{path}.initContainers")
@@ -44,18 +44,18 @@ def check_spec(spec: Object, path: str) -> list[Problem]:
     return problems + _groups(spec, path)
 
 
-def check_containers(containers: Sequence[Object], path: str) -> list[Problem]:
+def check_containers(containers: Sequence[Object], path: str) -> list[FieldProblem]:
     """What is wrong with a list of containers."""
     if not containers:
         return [required(path)]
-    problems: list[Problem] = []
+    problems: list[FieldProblem] = []
     seen: set[str] = set()
     for place, container in enumerate(containers):
         problems += _container(container, f"{path}[{place}]", seen)
     return problems
 
 
-def check_labels(labels: Object, path: str) -> list[Problem]:
+def check_labels(labels: Object, path: str) -> list[FieldProblem]:
     """What is wrong with keys and values that must be those of labels."""
     problems = []
     for key, value in sorted(labels.items()):
@@ -64,7 +64,7 @@ def check_labels(labels: Object, path: str) -> list[Problem]:
     return problems
 
 
-def _init_containers(containers: Sequence[Object], path: str) -> list[Problem]:
+def _init_containers(containers: Sequence[Object], path: str) -> list[FieldProblem]:
     seen: set[str] = set()
     return [
         problem
@@ -73,7 +73,7 @@ def _init_containers(containers: Sequence[Object], path: str) -> list[Problem]:
     ]
 
 
-def _container(container: Object, path: str, seen: set[str]) -> list[Problem]:
+def _container(container: Object, path: str, seen: set[str]) -> list[FieldProblem]:
     problems = []
     name = container.get("name", "")
     if not name:
@@ -95,7 +95,7 @@ def _container(container: Object, path: str, seen: set[str]) -> list[Problem]:
     return problems + _resources(container.get("resources") or {}, f"{path}.resources")
 
 
-def _resources(resources: Object, path: str) -> list[Problem]:
+def _resources(resources: Object, path: str) -> list[FieldProblem]:
     problems = []
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     for kind, amounts in (("limits", limits), ("requests", requests)):
@@ -132,7 +132,7 @@ def _extended(name: str) -> bool:
     return "/" in name and not name.partition("/")[0].endswith("kubernetes.io")
 
 
-def _toleration(toleration: Object, path: str) -> list[Problem]:
+def _toleration(toleration: Object, path: str) -> list[FieldProblem]:
     problems = []
     key, operator = toleration.get("key", ""), toleration.get("operator", "Equal")
     if key:
@@ -154,7 +154,7 @@ def _toleration(toleration: Object, path: str) -> list[Problem]:
     return problems
 
 
-def _gates(spec: Object, path: str) -> list[Problem]:
+def _gates(spec: Object, path: str) -> list[FieldProblem]:
     problems, seen = [], set()
     for place, gate in enumerate(spec.get("schedulingGates") or ()):
         name = gate.get("name", "")
@@ -169,7 +169,7 @@ def _gates(spec: Object, path: str) -> list[Problem]:
     return problems
 
 
-def _groups(spec: Object, path: str) -> list[Problem]:
+def _groups(spec: Object, path: str) -> list[FieldProblem]:
     """The gang that a pod belongs to, by the name that the version of the API has for that."""
     found: list[FieldError] = []
     if spec.get("workloadRef") is not None:
@@ -179,7 +179,7 @@ def _groups(spec: Object, path: str) -> list[Problem]:
     return [from_field(error) for error in found]
 
 
-def _spread(constraint: Object, path: str) -> list[Problem]:
+def _spread(constraint: Object, path: str) -> list[FieldProblem]:
     problems = []
     if constraint.get("maxSkew", 0) <= 0:
         problems.append(wrong(f"{path}.maxSkew", constraint.get("maxSkew", 0), "must be greater than zero"))

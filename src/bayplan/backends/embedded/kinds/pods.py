@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from bayplan.backends.embedded.api import scalars
-from bayplan.backends.embedded.api.status import Problem, unwanted, wrong
+from bayplan.backends.embedded.api.status import FieldProblem, unwanted, wrong
 from bayplan.backends.embedded.kinds.pod_defaults import admit_pod, default_pod, qos_class
 from bayplan.backends.embedded.kinds.pod_rules import check_spec
 from bayplan.backends.embedded.kinds.priorities import set_priority
-from bayplan.backends.embedded.storage.interface import Storage
-from bayplan.backends.embedded.storage.kind_hooks import Behaviour
+from bayplan.backends.embedded.storage.interface import ObjectStorage
+from bayplan.backends.embedded.storage.kind_hooks import KindHooks
 
 Object = dict[str, Any]
 
@@ -23,7 +23,7 @@ _ONLY_MORE = "only additions to spec.nodeSelector are allowed (no mutations or d
 _GATED_TOLD = "Scheduling is blocked due to non-empty scheduling gates"
 
 
-def on_create(store: Storage, pod: Object) -> None:
+def on_create(store: ObjectStorage, pod: Object) -> None:
     """The first status, the priority, and what admission adds."""
     spec = pod["spec"]
     admit_pod(spec)
@@ -43,7 +43,7 @@ def on_create(store: Storage, pod: Object) -> None:
     pod["status"] = status
 
 
-def on_update(_: Storage, pod: Object, old: Object, subresource: str) -> None:
+def on_update(_: ObjectStorage, pod: Object, old: Object, subresource: str) -> None:
     """Owners, and the class of service, are not for a status update to change."""
     if subresource == "status":
         if "ownerReferences" in old["metadata"]:
@@ -54,7 +54,7 @@ def on_update(_: Storage, pod: Object, old: Object, subresource: str) -> None:
             pod["status"].setdefault("qosClass", old["status"]["qosClass"])
 
 
-def check(pod: Object, old: Object | None) -> list[Problem]:
+def check(pod: Object, old: Object | None) -> list[FieldProblem]:
     """What is wrong with a pod, or with the change of one."""
     if old is None:
         return check_spec(pod["spec"], "spec")
@@ -63,7 +63,7 @@ def check(pod: Object, old: Object | None) -> list[Problem]:
     return _check_change(pod["spec"], old["spec"])
 
 
-def _check_change(spec: Object, old: Object) -> list[Problem]:
+def _check_change(spec: Object, old: Object) -> list[FieldProblem]:
     problems = []
     gates, before = _gates(spec), _gates(old)
     told = "only deletion is allowed, but found new scheduling gate"
@@ -125,10 +125,10 @@ _OTHER_PRIORITY = (
 )
 
 
-def _set_priority(store: Storage, pod: Object) -> None:
+def _set_priority(store: ObjectStorage, pod: Object) -> None:
     """The number behind the priority class, as the admission plugin sets it."""
     found = set_priority(store, store.resources.find("", "v1", "pods"), pod, _OTHER_PRIORITY)
     pod["spec"].setdefault("preemptionPolicy", found.policy)
 
 
-BEHAVIOURS = {"Pod": Behaviour(default_pod, on_create, on_update, check)}
+BEHAVIOURS = {"Pod": KindHooks(default_pod, on_create, on_update, check)}

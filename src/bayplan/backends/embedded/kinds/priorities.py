@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bayplan.backends.embedded.api.resource import Object, Resource
 from bayplan.backends.embedded.api.status import forbidden
-from bayplan.backends.embedded.storage.interface import Storage
+from bayplan.backends.embedded.storage.interface import ObjectStorage
 
 _POLICY = "PreemptLowerPriority"
 
@@ -20,7 +20,7 @@ class Priority:
     policy: str = _POLICY
 
 
-def set_priority(store: Storage, resource: Resource, item: Object, refusal: str) -> Priority:
+def set_priority(store: ObjectStorage, resource: Resource, item: Object, refusal: str) -> Priority:
     """Give a new object the number of its class, and return all that the class says.
 
     403 when there is no such class, or when the object brings another number: the refusal says so, with
@@ -37,7 +37,7 @@ def set_priority(store: Storage, resource: Resource, item: Object, refusal: str)
     return found
 
 
-def _established(store: Storage, resource: Resource, name: str, class_name: str) -> Priority:
+def _established(store: ObjectStorage, resource: Resource, name: str, class_name: str) -> Priority:
     classes = store.shelf(store.resources.find("scheduling.k8s.io", "v1", "priorityclasses")).objects
     if class_name:
         found = classes.get(class_name)

@@ -7,10 +7,10 @@ from typing import Any
 
 import jsonpatch
 
-from bayplan.backends.embedded.api.decoding import Field, copied, types
+from bayplan.backends.embedded.api.decoding import TypedField, copied, types
 from bayplan.backends.embedded.api.json_values import NotPlain, plain
 from bayplan.backends.embedded.api.resource import Resource
-from bayplan.backends.embedded.api.status import Refusal, bad_request
+from bayplan.backends.embedded.api.status import StatusError, bad_request
 from bayplan.backends.embedded.patching import strategic
 
 Object = dict[str, Any]
@@ -38,12 +38,12 @@ def patched(resource: Resource, old: Object, patch: Any, form: str) -> Object:
             told = "the patch has a value where the object has a list or a map of another form"
             raise bad_request(f"{told}; correct its types") from None
     if form == STRATEGIC:
-        raise Refusal(
+        raise StatusError(
             415,
             "the body of the request was in an unknown format - accepted media types include: "
             f"{JSON}, {MERGE}, {APPLY}",
         )
-    raise Refusal(415, f"a patch in the form {form} is not known; send {MERGE}, {JSON} or {STRATEGIC}")
+    raise StatusError(415, f"a patch in the form {form} is not known; send {MERGE}, {JSON} or {STRATEGIC}")
 
 
 def merge(old: Mapping[str, Any], patch: Mapping[str, Any]) -> Object:
@@ -84,13 +84,13 @@ def _json(old: Object, patch: Any) -> Object:
     try:
         result = jsonpatch.JsonPatch(patch).apply(copied(old), in_place=True)
     except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException, TypeError, ValueError, KeyError):
-        raise Refusal(422, _REJECTED, None, {}) from None
+        raise StatusError(422, _REJECTED, None, {}) from None
     try:
         plain(result)  # operations may stack values ever deeper
     except NotPlain as error:
         raise bad_request(f"the object after the patch {error}") from None
     if not isinstance(result, dict):
-        raise Refusal(422, _REJECTED, None, {})
+        raise StatusError(422, _REJECTED, None, {})
     changed: Object = result
     return changed
 
@@ -130,7 +130,7 @@ def _apply_list(old: list[Any], before: list[Any], wanted: list[Any], key: str, 
     return [*merged, *left.values()]
 
 
-def _withdrawn(value: Any, before: Any, field: Field | None) -> Any:
+def _withdrawn(value: Any, before: Any, field: TypedField | None) -> Any:
     """What stays of a value when its applier no longer wants it."""
     if isinstance(value, dict) and isinstance(before, dict):
         return _apply(value, before, {}, field.type if field else "")

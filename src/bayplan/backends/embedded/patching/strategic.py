@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from bayplan.backends.embedded.api.decoding import Field, types
-from bayplan.backends.embedded.api.status import Refusal, bad_request
+from bayplan.backends.embedded.api.decoding import TypedField, types
+from bayplan.backends.embedded.api.status import StatusError, bad_request
 
 Object = dict[str, Any]
 
 _PATCH, _RETAIN = "$patch", "$retainKeys"
 _ORDER, _REMOVE = "$setElementOrder/", "$deleteFromPrimitiveList/"
-_OPEN = Field("any", "")
+_OPEN = TypedField("any", "")
 
 
 def merge(old: Object, patch: Object, type_: str) -> Object:
@@ -42,7 +42,7 @@ def merge(old: Object, patch: Object, type_: str) -> Object:
     return merged
 
 
-def _set(merged: Object, key: str, value: Any, field: Field) -> None:
+def _set(merged: Object, key: str, value: Any, field: TypedField) -> None:
     before = merged.get(key)
     if value is None:
         merged.pop(key, None)
@@ -68,7 +68,9 @@ def _retained(old: Object, patch: Object) -> Object:
     return {key: value for key, value in old.items() if key in kept}
 
 
-def _in_order(merged: Object, patch: Object, key: str, order: list[Any], fields: dict[str, Field]) -> None:
+def _in_order(
+    merged: Object, patch: Object, key: str, order: list[Any], fields: dict[str, TypedField]
+) -> None:
     """Put a list into the order that the patch asks for, together with the change it makes to the list."""
     field = fields.get(key, _OPEN)
     before, change = merged.get(key) or [], patch.get(key)
@@ -77,7 +79,7 @@ def _in_order(merged: Object, patch: Object, key: str, order: list[Any], fields:
     merged[key] = _merge_lists(before, change or [], field, order)
 
 
-def _merge_lists(old: list[Any], patch: list[Any], field: Field, order: list[Any] | None) -> list[Any]:
+def _merge_lists(old: list[Any], patch: list[Any], field: TypedField, order: list[Any] | None) -> list[Any]:
     if not any(isinstance(item, dict) for item in (*old, *patch)):
         both = list(dict.fromkeys([*old, *patch]))
         return _ordered(both, patch if order is None else order, old, "")
@@ -97,7 +99,7 @@ def _merge_lists(old: list[Any], patch: list[Any], field: Field, order: list[Any
     for item in additions:
         if key not in item:
             shown = " ".join(f"{name}:{value}" for name, value in sorted(item.items()))
-            raise Refusal(500, f"map: map[{shown}] does not contain declared merge key: {key}", "")
+            raise StatusError(500, f"map: map[{shown}] does not contain declared merge key: {key}", "")
         place = next((at for at, one in enumerate(both) if one.get(key) == item[key]), None)
         if place is None:
             both.append(_plain(item))
@@ -142,11 +144,11 @@ def _steers(value: Any) -> bool:
     return isinstance(value, dict) and _PATCH in value
 
 
-def _below(field: Field) -> str:
+def _below(field: TypedField) -> str:
     """The type of the object in a field; for a map, the map's own type, so that its items are found."""
     return field.type
 
 
-def _inside(type_: str) -> Field:
+def _inside(type_: str) -> TypedField:
     """The field of any key of a map."""
-    return Field(type_[1:-1], "") if type_[:1] == "{" else _OPEN
+    return TypedField(type_[1:-1], "") if type_[:1] == "{" else _OPEN

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from bayplan.backends.embedded.api.decoding import Path, spelled
-from bayplan.backends.embedded.api.status import Problem
+from bayplan.backends.embedded.api.status import FieldProblem
 from bayplan.backends.embedded.schema.cel_data import Mentioned, joined, mentioned, part
 
 Schema = Mapping[str, Any]
@@ -67,13 +67,13 @@ class _Node:
     together: tuple[_All | None, _All | None] = (None, None)  # all rules for new values; for changed ones
 
 
-class Rules:
+class SchemaRules:
     """The compiled rules of one schema."""
 
     def __init__(self, root: _Node) -> None:
         self._root = root
 
-    def check(self, item: Any, old: Any | None) -> list[Problem]:
+    def check(self, item: Any, old: Any | None) -> list[FieldProblem]:
         """Every broken rule; what did not change is not held against an update."""
         return list(_check(self._root, item, _ABSENT if old is None else old, ()))
 
@@ -83,7 +83,7 @@ def has_rules(schema: Schema) -> bool:
     return '"x-kubernetes-validations"' in repr(schema).replace("'", '"')
 
 
-def compiled(schema: Schema) -> Rules | None:
+def compiled(schema: Schema) -> SchemaRules | None:
     """The rules of a schema, or None when it has none or nobody can read them."""
     if not has_rules(schema):
         return None
@@ -91,7 +91,7 @@ def compiled(schema: Schema) -> Rules | None:
     if environment is None:
         return None
     root = _node(schema, environment)
-    return Rules(root) if root is not None else None
+    return SchemaRules(root) if root is not None else None
 
 
 def available() -> bool:
@@ -189,7 +189,7 @@ def _rule(rule: Mapping[str, Any], environment: Any) -> _Rule | None:
     )
 
 
-def _check(node: _Node, value: Any, old: Any, path: Path) -> Iterator[Problem]:
+def _check(node: _Node, value: Any, old: Any, path: Path) -> Iterator[FieldProblem]:
     unchanged = old is not _ABSENT and old == value
     if unchanged and not node.compares:
         return
@@ -242,7 +242,7 @@ def _counterpart(node: _Node, item: Any, old: Any) -> Any:
     return next(found, _ABSENT)
 
 
-def _broken(rule: _Rule, value: Any, old: Any, path: Path) -> Problem | None:
+def _broken(rule: _Rule, value: Any, old: Any, path: Path) -> FieldProblem | None:
     data, program = {"self": part(value, rule.mentions)}, rule.first_program
     if old is not _ABSENT:
         program = rule.program
@@ -258,7 +258,7 @@ def _broken(rule: _Rule, value: Any, old: Any, path: Path) -> Problem | None:
     if answer is not False:
         shown = _TYPE_NAMES.get(type(value), "object")
         told = f'Invalid value: "{shown}": {answer} evaluating rule: {rule.told}'
-        return Problem(where, "FieldValueInvalid", told)
+        return FieldProblem(where, "FieldValueInvalid", told)
     told = rule.told
     if rule.told_by is not None:
         try:
@@ -266,4 +266,4 @@ def _broken(rule: _Rule, value: Any, old: Any, path: Path) -> Problem | None:
         except Exception:
             told = rule.told
     word = _WORDS.get(rule.reason, "Invalid value")
-    return Problem(f"{where}{rule.field_path}".removeprefix("."), rule.reason, f"{word}: {told}")
+    return FieldProblem(f"{where}{rule.field_path}".removeprefix("."), rule.reason, f"{word}: {told}")

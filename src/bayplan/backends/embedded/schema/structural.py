@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema_rs
 
 from bayplan.backends.embedded.api.decoding import Path, copied, spelled
-from bayplan.backends.embedded.api.status import Problem, duplicate, required, spell, unsupported, wrong
+from bayplan.backends.embedded.api.status import FieldProblem, duplicate, required, spell, unsupported, wrong
 
 Schema = Mapping[str, Any]
 Walker = Callable[[Any, Path, list[str]], Any]
@@ -108,9 +108,9 @@ class Checker:
         self._unique = _uniqueness(schema)
         self._validator = jsonschema_rs.Draft4Validator(converted(schema), validate_formats=True)
 
-    def check(self, item: Any, old: Any | None = None) -> list[Problem]:
+    def check(self, item: Any, old: Any | None = None) -> list[FieldProblem]:
         """Every broken rule of the schema; what an update leaves as it was is not held against it."""
-        problems: list[Problem] = []
+        problems: list[FieldProblem] = []
         if not self._validator.is_valid(item):
             told: dict[str, int] = {}
             for error in sorted(self._validator.iter_errors(item), key=_rank):
@@ -186,7 +186,7 @@ def _pattern(text: str) -> Mapping[str, str]:
     return {"pattern": plain}
 
 
-def _problems(error: Any) -> Iterator[Problem]:
+def _problems(error: Any) -> Iterator[FieldProblem]:
     path = _path(error.instance_path)
     value, kind = error.instance, error.kind
     told = f"{path} in body" if path else "body"
@@ -198,7 +198,7 @@ def _problems(error: Any) -> Iterator[Problem]:
             wanted = ",".join(str(one) for one in types if one != "null")
             found = _type_name(value)
             message = f'Invalid value: "{found}": {told} must be of type {wanted}: "{found}"'
-            yield Problem(path, "FieldValueTypeInvalid", message)
+            yield FieldProblem(path, "FieldValueTypeInvalid", message)
         case "enum":
             yield unsupported(path, value, [str(one) for one in kind.options if one is not None])
         case "minimum":
@@ -207,21 +207,21 @@ def _problems(error: Any) -> Iterator[Problem]:
             yield wrong(path, value, f"{told} should be less than or equal to {kind.limit}")
         case "maxLength":
             message = f"Too long: may not be more than {kind.limit} bytes"
-            yield Problem(path, "FieldValueTooLong", message)
+            yield FieldProblem(path, "FieldValueTooLong", message)
         case "minLength":
             yield wrong(path, value, f"{told} should be at least {kind.limit} chars long")
         case "pattern":
             yield wrong(path, value, f"{told} should match '{_WRITTEN.get(kind.pattern, kind.pattern)}'")
         case "maxItems" | "maxProperties":
             message = f"Too many: {len(value)}: must have at most {kind.limit} items"
-            yield Problem(path, "FieldValueTooMany", message)
+            yield FieldProblem(path, "FieldValueTooMany", message)
         case "minItems":
             yield wrong(path, len(value), f"{told} should have at least {kind.limit} items")
         case "minProperties":
             yield wrong(path, len(value), f"{told} should have at least {kind.limit} properties")
         case "format":
             message = f"Invalid value: {spell(value)}: {told} must be of type {kind.format}: {spell(value)}"
-            yield Problem(path, "FieldValueTypeInvalid", message)
+            yield FieldProblem(path, "FieldValueTypeInvalid", message)
         case "anyOf" | "oneOfNotValid":
             keyword = "anyOf" if kind.name == "anyOf" else "oneOf"
             yield wrong(path, value, f'"{path}" must validate {_SCHEMAS[keyword]} ({keyword})')
@@ -268,7 +268,7 @@ def _uniqueness(schema: Schema) -> _Unique | None:
     return _Unique(keys, is_set, items, properties, others)
 
 
-def _repeated(unique: _Unique, value: Any, path: Path) -> Iterator[Problem]:
+def _repeated(unique: _Unique, value: Any, path: Path) -> Iterator[FieldProblem]:
     """What stands twice in lists that are maps or sets."""
     if type(value) is list:
         seen = []

@@ -11,7 +11,7 @@ from typing import Any
 
 from bayplan.backends.embedded.api.admission_hooks import NamespaceLabels, Review
 from bayplan.backends.embedded.api.selectors import Matcher, everything, selector_matcher
-from bayplan.backends.embedded.api.status import Refusal, quote
+from bayplan.backends.embedded.api.status import StatusError, quote
 from bayplan.backends.embedded.schema.cel import environment
 
 Object = dict[str, Any]
@@ -22,7 +22,7 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class MatchCondition:
     """One match condition, compiled; it gets to see the top-level fields of objects that it mentions."""
 
     name: str
@@ -48,7 +48,7 @@ class Matching:
 
     namespaces: Matcher = everything
     objects: Matcher = everything
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[MatchCondition, ...] = ()
     fails_open: bool = False  # failurePolicy: Ignore
 
     def concerns(self, review: Review, labels_of: NamespaceLabels) -> bool:
@@ -81,7 +81,7 @@ class Matching:
         if self.fails_open:
             return False
         group = f".{review.group}" if review.group else ""
-        raise Refusal(403, f"{review.plural}{group} {quote(review.name)} is forbidden: {told}")
+        raise StatusError(403, f"{review.plural}{group} {quote(review.name)} is forbidden: {told}")
 
 
 def matching(webhook: Mapping[str, Any]) -> Matching:
@@ -94,10 +94,10 @@ def matching(webhook: Mapping[str, Any]) -> Matching:
 
 
 @lru_cache(maxsize=256)
-def _compiled(name: str, expression: str) -> Condition:
+def _compiled(name: str, expression: str) -> MatchCondition:
     """Compiling takes milliseconds, and many clusters in memory have the same conditions."""
     program = environment(_VARIABLES).compile(expression)
-    return Condition(name, program, frozenset(_WORD.findall(expression)))
+    return MatchCondition(name, program, frozenset(_WORD.findall(expression)))
 
 
 def _mentioned(item: Object | None, words: frozenset[str]) -> Object | None:

@@ -6,12 +6,12 @@ from bisect import bisect_left, insort
 from collections.abc import Callable
 from typing import Any
 
-from bayplan.backends.embedded.storage.watch_log import ADDED, DELETED, MODIFIED, Change, Log
+from bayplan.backends.embedded.storage.watch_log import ADDED, DELETED, MODIFIED, Log, StoreChange
 
 Object = dict[str, Any]
 
 
-class Shelf:
+class ObjectCollection:
     """Objects by key: `namespace/name`, or the name alone."""
 
     __slots__ = ("keys", "log", "objects", "storage")
@@ -22,19 +22,19 @@ class Shelf:
         self.keys: list[str] = []
         self.log = Log(window, version)
 
-    def put(self, version: int, key: str, item: Object) -> Change:
+    def put(self, version: int, key: str, item: Object) -> StoreChange:
         """Keep an object, new or changed."""
         old = self.objects.get(key)
         if old is None:
             insort(self.keys, key)
         self.objects[key] = item
-        return self._logged(Change(version, ADDED if old is None else MODIFIED, key, item, old))
+        return self._logged(StoreChange(version, ADDED if old is None else MODIFIED, key, item, old))
 
-    def drop(self, version: int, key: str, last: Object) -> Change:
+    def drop(self, version: int, key: str, last: Object) -> StoreChange:
         """Keep an object no longer."""
         old = self.objects.pop(key)
         del self.keys[bisect_left(self.keys, key)]
-        return self._logged(Change(version, DELETED, key, last, old))
+        return self._logged(StoreChange(version, DELETED, key, last, old))
 
     def select(
         self, prefix: str, after: str = "", matches: Callable[[Object], bool] | None = None
@@ -71,7 +71,7 @@ class Shelf:
                 objects[change.key] = change.previous
         return objects, sorted(objects)
 
-    def _logged(self, change: Change) -> Change:
+    def _logged(self, change: StoreChange) -> StoreChange:
         self.log.append(change)
         return change
 

@@ -10,15 +10,15 @@ from typing import Any
 
 from bayplan.backends.embedded.api import scalars
 from bayplan.backends.embedded.api.decoding import reader
-from bayplan.backends.embedded.api.options import Deletion, Target
+from bayplan.backends.embedded.api.options import Deletion, WriteTarget
 from bayplan.backends.embedded.api.resource import Convert, ConvertTo, Resource
 from bayplan.backends.embedded.api.resources import version_rank
-from bayplan.backends.embedded.api.status import Problem, required, unsupported, wrong
+from bayplan.backends.embedded.api.status import FieldProblem, required, unsupported, wrong
 from bayplan.backends.embedded.schema import cel
 from bayplan.backends.embedded.schema.structural import Checker, walker
-from bayplan.backends.embedded.storage.interface import Storage
-from bayplan.backends.embedded.storage.kind_hooks import Behaviour
-from bayplan.backends.embedded.storage.watch_log import DELETED, Change
+from bayplan.backends.embedded.storage.interface import ObjectStorage
+from bayplan.backends.embedded.storage.kind_hooks import KindHooks
+from bayplan.backends.embedded.storage.watch_log import DELETED, StoreChange
 from bayplan.backends.embedded.tables.rendering import Column, custom_columns
 
 Object = dict[str, Any]
@@ -47,7 +47,7 @@ class Definition:
     table_columns: tuple[Column, ...]
     scale: Mapping[str, str] | None
     deprecation: str = ""
-    behaviour: Behaviour = field(default_factory=Behaviour)
+    behaviour: KindHooks = field(default_factory=KindHooks)
 
 
 def default_definition(definition: Object) -> None:
@@ -60,7 +60,7 @@ def default_definition(definition: Object) -> None:
     spec.setdefault("conversion", {"strategy": "None"})
 
 
-def on_create(_: Storage, definition: Object) -> None:
+def on_create(_: ObjectStorage, definition: Object) -> None:
     """The first status: nothing accepted yet."""
     stored = [one["name"] for one in definition["spec"].get("versions") or () if one.get("storage")]
     definition["status"] = {
@@ -70,7 +70,7 @@ def on_create(_: Storage, definition: Object) -> None:
     }
 
 
-def check(definition: Object, old: Object | None) -> list[Problem]:
+def check(definition: Object, old: Object | None) -> list[FieldProblem]:
     """What is wrong with a definition."""
     spec, name = definition["spec"], definition["metadata"].get("name", "")
     problems = []
@@ -114,10 +114,10 @@ def _unusable(schema: Any) -> str:
     return ""
 
 
-BEHAVIOURS = {"CustomResourceDefinition": Behaviour(default_definition, on_create, check=check)}
+BEHAVIOURS = {"CustomResourceDefinition": KindHooks(default_definition, on_create, check=check)}
 
 
-def react(store: Storage, storage: str, change: Change) -> None:
+def react(store: ObjectStorage, storage: str, change: StoreChange) -> None:
     """Serve what a definition defines, as long as it is there."""
     if storage == STORAGE:
         definition = change.object
@@ -136,7 +136,7 @@ def react(store: Storage, storage: str, change: Change) -> None:
             _empty(store, name, definition_now)
 
 
-def marked(store: Storage, definition: Object) -> Object:
+def marked(store: ObjectStorage, definition: Object) -> Object:
     """A definition that is to go: it waits for its objects to go first."""
     moment = scalars.at(store.now())
     finalizers = definition["metadata"].get("finalizers") or []
@@ -246,16 +246,16 @@ def _checker(schema: _Schema) -> Checker:
 
 
 @lru_cache(maxsize=_SCHEMAS_KEPT)
-def _expressions(schema: _Schema) -> cel.Rules | None:
+def _expressions(schema: _Schema) -> cel.SchemaRules | None:
     return cel.compiled(schema.content)
 
 
-def _behaviour(schema: Mapping[str, Any]) -> Behaviour:
+def _behaviour(schema: Mapping[str, Any]) -> KindHooks:
     known = _Schema.of(schema)
     checker = _checker(known)
     expressions = _expressions(known) if cel.has_rules(schema) and cel.available() else None
 
-    def check_object(item: Object, old: Object | None) -> list[Problem]:
+    def check_object(item: Object, old: Object | None) -> list[FieldProblem]:
         problems = checker.check(item, old)
         if expressions is None:
             return problems
@@ -263,7 +263,7 @@ def _behaviour(schema: Mapping[str, Any]) -> Behaviour:
             return [*problems, wrong("<nil>", None, _UNCHECKED)]
         return problems + expressions.check(item, old)
 
-    return Behaviour(check=check_object, check_status=check_object)
+    return KindHooks(check=check_object, check_status=check_object)
 
 
 def _converter(
@@ -291,7 +291,7 @@ def _kept(item: Object, converted: Object) -> Object:
     return kept | {key: new[key] for key in touched if key in new}
 
 
-def _serve(store: Storage, key: str, definition: Object) -> None:
+def _serve(store: ObjectStorage, key: str, definition: Object) -> None:
     spec = definition["spec"]
     store.resources.remove(spec["group"], spec["names"]["plural"])
     served = resources(definition, store.conversions)
@@ -321,7 +321,7 @@ def _condition(type_: str, moment: str, reason: str, message: str) -> Object:
     }
 
 
-def _empty(store: Storage, key: str, definition: Object) -> None:
+def _empty(store: ObjectStorage, key: str, definition: Object) -> None:
     """Delete the objects of a kind that is to go, then let the definition go."""
     if CLEANUP not in (definition["metadata"].get("finalizers") or ()):
         return
@@ -333,7 +333,7 @@ def _empty(store: Storage, key: str, definition: Object) -> None:
         for item in list(shelf.objects.values()):
             metadata = item["metadata"]
             if not metadata.get("deletionTimestamp"):
-                target = Target(resource, metadata.get("namespace", ""), metadata["name"])
+                target = WriteTarget(resource, metadata.get("namespace", ""), metadata["name"])
                 store.delete_target(target, Deletion())
         if shelf.objects:
             return
@@ -345,7 +345,7 @@ def _empty(store: Storage, key: str, definition: Object) -> None:
     store.put_or_drop(kind, key, {**definition, "metadata": metadata})
 
 
-def _withdraw(store: Storage, definition: Object) -> None:
+def _withdraw(store: ObjectStorage, definition: Object) -> None:
     spec = definition["spec"]
     store.resources.remove(spec["group"], spec["names"]["plural"])
     store.forget_shelf(f"{spec['names']['plural']}.{spec['group']}")

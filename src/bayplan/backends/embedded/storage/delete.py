@@ -6,11 +6,11 @@ from typing import Any
 
 from bayplan.backends.embedded.api import scalars
 from bayplan.backends.embedded.api.admission_hooks import DELETE, Review
-from bayplan.backends.embedded.api.options import Deletion, Target
+from bayplan.backends.embedded.api.options import Deletion, WriteTarget
 from bayplan.backends.embedded.api.resource import Resource, outward
 from bayplan.backends.embedded.api.status import failed_precondition, forbidden, not_found, success
 from bayplan.backends.embedded.storage import custom_resources
-from bayplan.backends.embedded.storage.interface import Storage
+from bayplan.backends.embedded.storage.interface import ObjectStorage
 from bayplan.backends.embedded.storage.owner_gc import FOREGROUND, ORPHAN
 
 Object = dict[str, Any]
@@ -23,7 +23,7 @@ _ORPHANED_PODS = (
 _KEPT_NAMESPACES = ("default", "kube-system", "kube-public")
 
 
-def delete(store: Storage, target: Target, how: Deletion) -> Object:
+def delete(store: ObjectStorage, target: WriteTarget, how: Deletion) -> Object:
     """Remove an object or mark it; the answer is the object or a Status."""
     resource, options = target.resource, target.options
     item = store.shelf(resource).objects.get(target.key)
@@ -87,7 +87,7 @@ def _check_preconditions(resource: Resource, item: Object, how: Deletion) -> Non
         raise failed_precondition(resource, metadata["name"], told)
 
 
-def _ask_hooks(store: Storage, target: Target, item: Object) -> None:
+def _ask_hooks(store: ObjectStorage, target: WriteTarget, item: Object) -> None:
     if not store.admission.hooks:
         return
     resource, warnings = target.resource, target.options.warnings
@@ -128,7 +128,7 @@ def _grace(resource: Resource, item: Object, how: Deletion) -> int | None:
     return 1 if grace < 0 else int(grace)
 
 
-def _marked(store: Storage, item: Object, finalizers: list[str], grace: int) -> Object:
+def _marked(store: ObjectStorage, item: Object, finalizers: list[str], grace: int) -> Object:
     metadata = dict(item["metadata"])
     metadata["deletionTimestamp"] = scalars.at(store.now() + grace)
     metadata["deletionGracePeriodSeconds"] = grace
@@ -138,7 +138,9 @@ def _marked(store: Storage, item: Object, finalizers: list[str], grace: int) -> 
     return {**item, "metadata": metadata}
 
 
-def _again(store: Storage, target: Target, item: Object, finalizers: list[str], grace: int | None) -> Object:
+def _again(
+    store: ObjectStorage, target: WriteTarget, item: Object, finalizers: list[str], grace: int | None
+) -> Object:
     """Delete something that is on its way out already: only a shorter grace or other finalizers change it."""
     metadata = dict(item["metadata"])
     left = metadata.get("deletionGracePeriodSeconds") or 0
@@ -151,7 +153,7 @@ def _again(store: Storage, target: Target, item: Object, finalizers: list[str], 
     return _marked_or_gone(store, target, {**item, "metadata": metadata})
 
 
-def _marked_or_gone(store: Storage, target: Target, marked: Object) -> Object:
+def _marked_or_gone(store: ObjectStorage, target: WriteTarget, marked: Object) -> Object:
     """Keep the mark, and then the object only if it waits for something."""
     store.put(target.resource, target.key, marked)
     if is_due(target.resource, marked):

@@ -1,6 +1,6 @@
 """What a store offers to the modules that act on its objects: kinds, reactions to changes, parts of writes.
 
-They take a `Storage` and never import the store, which imports some of them and is handed the others.
+They take a `ObjectStorage` and never import the store, which imports some of them and is handed the others.
 """
 
 from __future__ import annotations
@@ -8,31 +8,31 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from bayplan.backends.embedded.api.admission_hooks import Admission
-from bayplan.backends.embedded.api.options import Deletion, Options, Target
+from bayplan.backends.embedded.api.admission_hooks import AdmissionHooks
+from bayplan.backends.embedded.api.options import Deletion, Options, WriteTarget
 from bayplan.backends.embedded.api.resource import ConvertTo, Object, Resource
-from bayplan.backends.embedded.api.resources import Resources
-from bayplan.backends.embedded.storage.collection import Shelf
+from bayplan.backends.embedded.api.resources import ResourceRegistry
+from bayplan.backends.embedded.storage.collection import ObjectCollection
 from bayplan.backends.embedded.storage.owners import Owners
-from bayplan.backends.embedded.storage.watch_log import Change
+from bayplan.backends.embedded.storage.watch_log import StoreChange
 from bayplan.dialects.api import Kind
 
 
-class Storage(Protocol):
+class ObjectStorage(Protocol):
     """The objects of a cluster. What is put or deleted here settles with the write that is under way."""
 
     now: Callable[[], float]
-    resources: Resources
-    admission: Admission
+    resources: ResourceRegistry
+    admission: AdmissionHooks
     user: str  # of the write that is under way
     conversions: dict[tuple[str, str], ConvertTo]  # by group and kind
     owners: Owners
 
-    def shelf(self, resource: Resource) -> Shelf:
+    def shelf(self, resource: Resource) -> ObjectCollection:
         """The objects of a kind."""
         ...
 
-    def shelf_at(self, storage: str) -> Shelf | None:
+    def shelf_at(self, storage: str) -> ObjectCollection | None:
         """The objects kept under a name, if there ever were any."""
         ...
 
@@ -62,9 +62,11 @@ class Storage(Protocol):
         """Create an object as a request does."""
         ...
 
-    def delete_target(self, target: Target, how: Deletion) -> Object:
+    def delete_target(self, target: WriteTarget, how: Deletion) -> Object:
         """Delete an object as a request does: hooks are asked, finalizers and grace periods hold it back."""
         ...
 
 
-Reaction = Callable[[Storage, str, Change], None]  # storage name of the kind, and what happened to an object
+Reaction = Callable[
+    [ObjectStorage, str, StoreChange], None
+]  # storage name of the kind, and what happened to an object

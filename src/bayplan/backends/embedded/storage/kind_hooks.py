@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bayplan.backends.embedded.api.resource import Resource
-from bayplan.backends.embedded.api.status import Problem
-from bayplan.backends.embedded.storage.interface import Storage
+from bayplan.backends.embedded.api.status import FieldProblem
+from bayplan.backends.embedded.storage.interface import ObjectStorage
 
 Object = dict[str, Any]
 
@@ -17,15 +17,15 @@ def _nothing(_: Object) -> None:
     """No defaults."""
 
 
-def _on_create(_: Storage, __: Object) -> None:
+def _on_create(_: ObjectStorage, __: Object) -> None:
     """The server sets nothing."""
 
 
-def _on_update(_: Storage, __: Object, ___: Object, ____: str) -> None:
+def _on_update(_: ObjectStorage, __: Object, ___: Object, ____: str) -> None:
     """The server sets nothing."""
 
 
-def _fine(_: Object, __: Object | None) -> list[Problem]:
+def _fine(_: Object, __: Object | None) -> list[FieldProblem]:
     return []
 
 
@@ -34,27 +34,29 @@ def _quiet(_: Object) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Behaviour:
+class KindHooks:
     """The functions of one kind. They may change the object they are given first, and only that."""
 
     default: Callable[[Object], None] = _nothing
-    create: Callable[[Storage, Object], None] = _on_create
-    update: Callable[[Storage, Object, Object, str], None] = _on_update  # new, old, subresource
-    check: Callable[[Object, Object | None], list[Problem]] = _fine  # new, old
-    check_status: Callable[[Object, Object | None], list[Problem]] = _fine
+    create: Callable[[ObjectStorage, Object], None] = _on_create
+    update: Callable[[ObjectStorage, Object, Object, str], None] = _on_update  # new, old, subresource
+    check: Callable[[Object, Object | None], list[FieldProblem]] = _fine  # new, old
+    check_status: Callable[[Object, Object | None], list[FieldProblem]] = _fine
     warn: Callable[[Object], list[str]] = _quiet
-    admit: Callable[[Storage, Object], None] = _on_create  # the last word on a new object: it may refuse
+    admit: Callable[[ObjectStorage, Object], None] = (
+        _on_create  # the last word on a new object: it may refuse
+    )
 
 
-class Behaviours:
+class KindHookRegistry:
     """The behaviour of every kind, by its type."""
 
-    def __init__(self, by_type: dict[str, Behaviour]) -> None:
+    def __init__(self, by_type: dict[str, KindHooks]) -> None:
         self.by_type = by_type
-        self._plain = Behaviour()
+        self._plain = KindHooks()
 
-    def of(self, resource: Resource) -> Behaviour:
+    def of(self, resource: Resource) -> KindHooks:
         if resource.definition is not None:
-            behaviour: Behaviour = resource.definition.behaviour
+            behaviour: KindHooks = resource.definition.behaviour
             return behaviour
         return self.by_type.get(resource.type, self._plain)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from bayplan.backends.embedded.api.options import Deletion, Target
+from bayplan.backends.embedded.api.options import Deletion, WriteTarget
 from bayplan.backends.embedded.api.resource import Resource
-from bayplan.backends.embedded.storage.interface import Storage
-from bayplan.backends.embedded.storage.watch_log import DELETED, Change
+from bayplan.backends.embedded.storage.interface import ObjectStorage
+from bayplan.backends.embedded.storage.watch_log import DELETED, StoreChange
 
 Object = dict[str, Any]
 
@@ -15,7 +15,7 @@ FIRST = ("default", "kube-node-lease", "kube-public", "kube-system")
 PRIORITIES = (("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000))
 
 
-def begin(store: Storage) -> None:
+def begin(store: ObjectStorage) -> None:
     """Make the namespaces and priority classes that every cluster has."""
     kind = store.resources.find("", "v1", "namespaces")
     for name in FIRST:
@@ -25,7 +25,7 @@ def begin(store: Storage) -> None:
         store.create(priorities, {"metadata": {"name": name}, "value": value})
 
 
-def react(store: Storage, storage: str, change: Change) -> None:
+def react(store: ObjectStorage, storage: str, change: StoreChange) -> None:
     """Empty a namespace that is to go; let it go when it is empty."""
     if storage == "namespaces":
         if change.type != DELETED and change.object["metadata"].get("deletionTimestamp"):
@@ -39,17 +39,17 @@ def react(store: Storage, storage: str, change: Change) -> None:
                 _finish(store, kind, namespace)
 
 
-def _empty(store: Storage, namespace: str) -> None:
+def _empty(store: ObjectStorage, namespace: str) -> None:
     for resource in _namespaced(store):
         shelf = store.shelf(resource)
         for item in shelf.select(f"{namespace}/"):
             if not item["metadata"].get("deletionTimestamp"):
-                target = Target(resource, namespace, item["metadata"]["name"])
+                target = WriteTarget(resource, namespace, item["metadata"]["name"])
                 store.delete_target(target, Deletion(propagation="Background"))
     _finish(store, store.resources.find("", "v1", "namespaces"), namespace)
 
 
-def _finish(store: Storage, kind: Resource, namespace: str) -> None:
+def _finish(store: ObjectStorage, kind: Resource, namespace: str) -> None:
     found = store.shelf(kind).objects.get(namespace)
     if found is None or any(store.shelf(one).select(f"{namespace}/") for one in _namespaced(store)):
         return
@@ -61,6 +61,6 @@ def _finish(store: Storage, kind: Resource, namespace: str) -> None:
         store.drop(kind, namespace)
 
 
-def _namespaced(store: Storage) -> list[Resource]:
+def _namespaced(store: ObjectStorage) -> list[Resource]:
     found = {one.storage: one for one in store.resources.by_place.values() if one.namespaced}
     return [store.resources.storage_of(storage) for storage in sorted(found)]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from bayplan.backends.embedded.api.options import Deletion, Target
-from bayplan.backends.embedded.storage.interface import Storage
+from bayplan.backends.embedded.api.options import Deletion, WriteTarget
+from bayplan.backends.embedded.storage.interface import ObjectStorage
 from bayplan.backends.embedded.storage.owners import Place
-from bayplan.backends.embedded.storage.watch_log import DELETED, Change
+from bayplan.backends.embedded.storage.watch_log import DELETED, StoreChange
 
 Object = dict[str, Any]
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 
 
-def react(store: Storage, storage: str, change: Change) -> None:
+def react(store: ObjectStorage, storage: str, change: StoreChange) -> None:
     """Do what follows for owners and dependents from one change."""
     metadata = change.object["metadata"]
     owners = metadata.get("ownerReferences")
@@ -32,7 +32,7 @@ def react(store: Storage, storage: str, change: Change) -> None:
         _collect(store, (storage, change.key))
 
 
-def _collect(store: Storage, place: Place) -> None:
+def _collect(store: ObjectStorage, place: Place) -> None:
     """Delete a dependent none of whose owners is left; forget the owners that are gone."""
     item = _at(store, place)
     if item is None or item["metadata"].get("deletionTimestamp"):
@@ -45,7 +45,7 @@ def _collect(store: Storage, place: Place) -> None:
         _edit(store, place, {"ownerReferences": alive})
 
 
-def _advance(store: Storage, uid: str) -> None:
+def _advance(store: ObjectStorage, uid: str) -> None:
     """Bring an owner that waits for its dependents, or sets them free, one step on."""
     place = store.owners.places.get(uid)
     owner = _at(store, place) if place else None
@@ -78,7 +78,7 @@ def _advance(store: Storage, uid: str) -> None:
             _edit(store, place, {"finalizers": [one for one in finalizers if one != FOREGROUND]})
 
 
-def _delete_in_foreground(store: Storage, place: Place, item: Object, uid: str) -> None:
+def _delete_in_foreground(store: ObjectStorage, place: Place, item: Object, uid: str) -> None:
     others = [one for one in item["metadata"]["ownerReferences"] if one["uid"] != uid]
     if any(one["uid"] in store.owners.places for one in others):
         _edit(store, place, {"ownerReferences": others})
@@ -91,21 +91,21 @@ def _belongs(item: Object, uid: str) -> bool:
     return any(one["uid"] == uid for one in item["metadata"].get("ownerReferences") or ())
 
 
-def _at(store: Storage, place: Place) -> Object | None:
+def _at(store: ObjectStorage, place: Place) -> Object | None:
     shelf = store.shelf_at(place[0])
     return None if shelf is None else shelf.objects.get(place[1])
 
 
-def _delete(store: Storage, place: Place, propagation: str) -> None:
+def _delete(store: ObjectStorage, place: Place, propagation: str) -> None:
     item = _at(store, place)
     assert item is not None
     metadata = item["metadata"]
     resource = store.resources.storage_of(place[0])
-    target = Target(resource, metadata.get("namespace", ""), metadata["name"])
+    target = WriteTarget(resource, metadata.get("namespace", ""), metadata["name"])
     store.delete_target(target, Deletion(propagation=propagation))
 
 
-def _edit(store: Storage, place: Place, metadata: Object) -> None:
+def _edit(store: ObjectStorage, place: Place, metadata: Object) -> None:
     """Change metadata as the garbage collector does, past hooks and checks."""
     item = _at(store, place)
     if item is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bayplan.backends.embedded.storage.watch_log import DELETED, Change
+from bayplan.backends.embedded.storage.watch_log import DELETED, StoreChange
 
 Place = tuple[str, str]  # storage, key
 
@@ -14,7 +14,7 @@ class Owners:
         self.places: dict[str, Place] = {}
         self.dependents: dict[str, dict[Place, None]] = {}  # owner's uid → places, in the order they came
 
-    def note(self, storage: str, change: Change) -> None:
+    def note(self, storage: str, change: StoreChange) -> None:
         """Keep up with one change."""
         metadata = change.object["metadata"]
         before = change.previous["metadata"].get("ownerReferences") if change.previous else None

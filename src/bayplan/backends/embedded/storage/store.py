@@ -11,21 +11,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bayplan.backends.embedded.api.admission_hooks import Admission
-from bayplan.backends.embedded.api.options import Deletion, Options, Target
+from bayplan.backends.embedded.api.admission_hooks import AdmissionHooks
+from bayplan.backends.embedded.api.options import Deletion, Options, WriteTarget
 from bayplan.backends.embedded.api.paging import TOO_OLD, parse_version, read_token, write_token
 from bayplan.backends.embedded.api.resource import ConvertTo, Resource, key_of, outward
-from bayplan.backends.embedded.api.resources import Resources
+from bayplan.backends.embedded.api.resources import ResourceRegistry
 from bayplan.backends.embedded.api.selectors import everything, field_matcher, label_matcher
-from bayplan.backends.embedded.api.status import Refusal, expired, not_found
+from bayplan.backends.embedded.api.status import StatusError, expired, not_found
 from bayplan.backends.embedded.patching import apply as patches
 from bayplan.backends.embedded.storage import delete as deleting
 from bayplan.backends.embedded.storage import namespaces, subresources, write
-from bayplan.backends.embedded.storage.collection import Shelf
+from bayplan.backends.embedded.storage.collection import ObjectCollection
 from bayplan.backends.embedded.storage.interface import Reaction
-from bayplan.backends.embedded.storage.kind_hooks import Behaviours
+from bayplan.backends.embedded.storage.kind_hooks import KindHookRegistry
 from bayplan.backends.embedded.storage.owners import Owners
-from bayplan.backends.embedded.storage.watch_log import Change, Watch, with_version
+from bayplan.backends.embedded.storage.watch_log import StoreChange, Watch, with_version
 from bayplan.dialects.api import Kind
 
 Object = dict[str, Any]
@@ -34,7 +34,7 @@ WINDOW = 20_000  # changes kept per kind for watches to resume from
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """A list, or a part of one."""
 
     items: list[Object]
@@ -53,26 +53,26 @@ class Store:
         suffix: Callable[[], str],
         *,
         served: Iterable[Resource],
-        behaviours: Behaviours,
+        behaviours: KindHookRegistry,
         reactions: Sequence[Reaction],
         window: int = WINDOW,
     ) -> None:
         self.now, self.uid, self.suffix = now, uid, suffix
         self.window = window
         self.version = 1
-        self.resources = Resources()
+        self.resources = ResourceRegistry()
         self.resources.add(served)
-        self.admission = Admission(self._namespace_labels)
+        self.admission = AdmissionHooks(self._namespace_labels)
         self.user = ""  # who writes just now, for those who look at writes
         self.behaviours = behaviours
         self.reactions = tuple(reactions)
         self.conversions: dict[tuple[str, str], ConvertTo] = {}  # by group and kind
         self.owners = Owners()
         self.applied: dict[str, dict[tuple[str, str], Object]] = {}  # by uid: what each applier last applied
-        self._shelves: dict[str, Shelf] = {}
+        self._shelves: dict[str, ObjectCollection] = {}
         self._watches: dict[str, set[Watch]] = {}
         self._listeners: list[Callable[[], None]] = []
-        self._queue: deque[tuple[str, Change]] = deque()
+        self._queue: deque[tuple[str, StoreChange]] = deque()
         self._settling = False
         self._begun = 1  # nothing older can be asked for
         namespaces.begin(self)
@@ -104,7 +104,7 @@ class Store:
         limit: int = 0,
         token: str = "",
         version: str = "",
-    ) -> Page:
+    ) -> ListPage:
         """Objects in the order of their names: all, those selected, or a page; with `version`, as of then."""
         resource = self.resources.of(kind)
         shelf = self.shelf(resource)
@@ -112,7 +112,7 @@ class Store:
         at, after = read_token(token) if token else (parse_version(version) if version else self.version, "")
         try:
             objects, keys = shelf.as_of(at) if at < self.version else (shelf.objects, shelf.keys)
-        except Refusal:
+        except StatusError:
             raise expired(
                 TOO_OLD if token else "The resourceVersion for the provided list is too old."
             ) from None
@@ -123,10 +123,10 @@ class Store:
             items = items[:limit]
         shown = [outward(resource, item) for item in items] if resource.from_storage else items
         if rest <= 0:
-            return Page(shown, str(at))
+            return ListPage(shown, str(at))
         last = items[-1]["metadata"]
         token = write_token(at, key_of(resource, last.get("namespace", ""), last["name"]))
-        return Page(shown, str(at), token, rest if matches is None else None)
+        return ListPage(shown, str(at), token, rest if matches is None else None)
 
     def watch(
         self,
@@ -254,15 +254,15 @@ class Store:
 
     # ── for the modules beside this one ──
 
-    def shelf(self, resource: Resource) -> Shelf:
+    def shelf(self, resource: Resource) -> ObjectCollection:
         """Where the objects of a kind are."""
         found = self._shelves.get(resource.storage)
         if found is None:
             begin = self.version if resource.custom else self._begun
-            found = self._shelves[resource.storage] = Shelf(resource.storage, self.window, begin)
+            found = self._shelves[resource.storage] = ObjectCollection(resource.storage, self.window, begin)
         return found
 
-    def shelf_at(self, storage: str) -> Shelf | None:
+    def shelf_at(self, storage: str) -> ObjectCollection | None:
         """Where the objects of a kind are, if there ever were any."""
         return self._shelves.get(storage)
 
@@ -295,7 +295,7 @@ class Store:
         self.drop(resource, key)
         return item
 
-    def delete_target(self, target: Target, how: Deletion) -> Object:
+    def delete_target(self, target: WriteTarget, how: Deletion) -> Object:
         """As `delete`, inside a write that is under way: nothing settles yet."""
         return deleting.delete(self, target, how)
 
@@ -316,14 +316,14 @@ class Store:
 
     def _target(
         self, kind: Kind | Resource, namespace: str, name: str, subresource: str, options: Options | None
-    ) -> Target:
-        return Target(self.resources.of(kind), namespace, name, subresource, options or Options())
+    ) -> WriteTarget:
+        return WriteTarget(self.resources.of(kind), namespace, name, subresource, options or Options())
 
-    def _settled(self, target: Target, answer: Object) -> Object:
+    def _settled(self, target: WriteTarget, answer: Object) -> Object:
         self.settle()
         return outward(target.resource, answer) if answer["kind"] == target.resource.kind else answer
 
-    def _happened(self, resource: Resource, change: Change) -> None:
+    def _happened(self, resource: Resource, change: StoreChange) -> None:
         self.owners.note(resource.storage, change)
         self._queue.append((resource.storage, change))
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from bayplan.backends.embedded.api import scalars
-from bayplan.backends.embedded.api.decoding import Unreadable, reader
-from bayplan.backends.embedded.api.options import Deletion, Target
+from bayplan.backends.embedded.api.decoding import UnreadableBody, reader
+from bayplan.backends.embedded.api.options import Deletion, WriteTarget
 from bayplan.backends.embedded.api.resource import key_of
 from bayplan.backends.embedded.api.selectors import selects
 from bayplan.backends.embedded.api.status import (
-    Refusal,
+    StatusError,
     bad_request,
     conflict,
     method_not_allowed,
@@ -20,7 +20,7 @@ from bayplan.backends.embedded.api.status import (
     quote,
     success,
 )
-from bayplan.backends.embedded.storage.interface import Storage
+from bayplan.backends.embedded.storage.interface import ObjectStorage
 from bayplan.backends.embedded.storage.write import other_uid
 
 Object = dict[str, Any]
@@ -31,7 +31,7 @@ _TWO_BUDGETS = (
 )
 
 
-def post(store: Storage, target: Target, body: Any) -> Object:
+def post(store: ObjectStorage, target: WriteTarget, body: Any) -> Object:
     """Do what is asked of a part; the answer is a Status."""
     resource = target.resource
     if resource.plural != "pods" or resource.group or target.subresource not in ("binding", "eviction"):
@@ -43,7 +43,7 @@ def post(store: Storage, target: Target, body: Any) -> Object:
         if isinstance(body, Mapping):
             kept = {key: value for key, value in body.items() if key not in named}
         read = reader(type_)(kept, (), [])
-    except Unreadable as error:
+    except UnreadableBody as error:
         raise bad_request(f'{type_} in version "v1" cannot be handled as a {type_}: {error}') from None
     pod = store.shelf(resource).objects.get(target.key)
     if pod is None:
@@ -51,14 +51,14 @@ def post(store: Storage, target: Target, body: Any) -> Object:
     return (_bind if target.subresource == "binding" else _evict)(store, target, pod, read)
 
 
-def _bind(store: Storage, target: Target, pod: Object, binding: Object) -> Object:
+def _bind(store: ObjectStorage, target: WriteTarget, pod: Object, binding: Object) -> Object:
     metadata, name = pod["metadata"], target.name
     asked, aim = binding["metadata"], binding["target"]
     if aim.get("kind", "") not in ("", "Node"):
         known = 'supported values: "Node", "<empty>"'
-        raise Refusal(500, f"target.kind: Unsupported value: {quote(aim['kind'])}: {known}", "")
+        raise StatusError(500, f"target.kind: Unsupported value: {quote(aim['kind'])}: {known}", "")
     if not aim.get("name"):
-        raise Refusal(500, "target.name: Required value", "")
+        raise StatusError(500, "target.name: Required value", "")
     if asked.get("uid") and asked["uid"] != metadata["uid"]:
         raise conflict(target.resource, name, other_uid(target, asked["uid"], metadata["uid"]))
     if asked.get("resourceVersion") and asked["resourceVersion"] != metadata["resourceVersion"]:
@@ -105,7 +105,7 @@ def with_condition(conditions: list[Object], condition: Object) -> list[Object]:
     return result if found else [*result, condition]
 
 
-def _evict(store: Storage, target: Target, pod: Object, eviction: Object) -> Object:
+def _evict(store: ObjectStorage, target: WriteTarget, pod: Object, eviction: Object) -> Object:
     metadata, status = pod["metadata"], pod["status"]
     asked = eviction.get("deleteOptions") or {}
     dry = target.options.dry_run or bool(asked.get("dryRun"))
@@ -128,7 +128,7 @@ def _evict(store: Storage, target: Target, pod: Object, eviction: Object) -> Obj
     return success(code=201)
 
 
-def _ask_budgets(store: Storage, pod: Object, dry: bool) -> None:
+def _ask_budgets(store: ObjectStorage, pod: Object, dry: bool) -> None:
     """429 when a budget allows no further disruption; otherwise it has one less to allow."""
     kind = store.resources.find("policy", "v1", "poddisruptionbudgets")
     metadata = pod["metadata"]
@@ -138,7 +138,7 @@ def _ask_budgets(store: Storage, pod: Object, dry: bool) -> None:
         if selects(budget["spec"].get("selector"), metadata.get("labels") or {})
     ]
     if len(found) > 1:
-        raise Refusal(500, _TWO_BUDGETS)
+        raise StatusError(500, _TWO_BUDGETS)
     for budget in found:
         status, name = budget["status"], budget["metadata"]["name"]
         if status.get("disruptionsAllowed", 0) <= 0:
@@ -147,7 +147,7 @@ def _ask_budgets(store: Storage, pod: Object, dry: bool) -> None:
                 f"{status.get('currentHealthy', 0)} currently"
             )
             causes = [{"reason": "DisruptionBudget", "message": told}]
-            raise Refusal(429, _EVICTION_REFUSED, None, {"causes": causes})
+            raise StatusError(429, _EVICTION_REFUSED, None, {"causes": causes})
         if not dry:
             disrupted = {**status.get("disruptedPods", {}), metadata["name"]: scalars.at(store.now())}
             fewer = {"disruptionsAllowed": status["disruptionsAllowed"] - 1, "disruptedPods": disrupted}

@@ -14,7 +14,7 @@ ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class StoreChange:
     """One write: the object after it (when deleted: its last state), and before it."""
 
     version: int
@@ -31,11 +31,11 @@ class Log:
 
     def __init__(self, window: int, forgotten: int) -> None:
         self.window = window
-        self.changes: list[Change] = []
+        self.changes: list[StoreChange] = []
         self.dropped = 0  # how many changes went before changes[0]
         self.forgotten = forgotten  # the newest version that is no longer kept
 
-    def append(self, change: Change) -> None:
+    def append(self, change: StoreChange) -> None:
         self.changes.append(change)
         if len(self.changes) >= 2 * self.window:  # in large steps: each change is moved once
             self.forget(len(self.changes) - self.window)
@@ -119,7 +119,7 @@ class Watch:
             self.closed = True
             self._release(self)
 
-    def _seen(self, change: Change) -> tuple[str, Object] | None:
+    def _seen(self, change: StoreChange) -> tuple[str, Object] | None:
         matches = self._matches
         if matches is None:
             return change.type, change.object

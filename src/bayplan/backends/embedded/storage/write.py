@@ -8,11 +8,11 @@ from typing import Any, Protocol
 from bayplan.backends.embedded.api import metadata as meta
 from bayplan.backends.embedded.api import scalars
 from bayplan.backends.embedded.api.admission_hooks import CREATE, UPDATE, Review
-from bayplan.backends.embedded.api.decoding import Unreadable, copied
-from bayplan.backends.embedded.api.options import Options, Target
+from bayplan.backends.embedded.api.decoding import UnreadableBody, copied
+from bayplan.backends.embedded.api.options import Options, WriteTarget
 from bayplan.backends.embedded.api.resource import Resource, inward, key_of, outward
 from bayplan.backends.embedded.api.status import (
-    Refusal,
+    StatusError,
     already_exists,
     bad_request,
     conflict,
@@ -23,8 +23,8 @@ from bayplan.backends.embedded.api.status import (
     wrong,
 )
 from bayplan.backends.embedded.patching import apply as patches
-from bayplan.backends.embedded.storage.interface import Storage
-from bayplan.backends.embedded.storage.kind_hooks import Behaviours
+from bayplan.backends.embedded.storage.interface import ObjectStorage
+from bayplan.backends.embedded.storage.kind_hooks import KindHookRegistry
 
 Object = dict[str, Any]
 
@@ -39,26 +39,26 @@ _SET_BY_SERVER = (
 )
 
 
-class Writable(Storage, Protocol):
+class Writable(ObjectStorage, Protocol):
     """A store as creating and changing need it."""
 
     uid: Callable[[], str]
     suffix: Callable[[], str]  # random, for generated names
-    behaviours: Behaviours
+    behaviours: KindHookRegistry
     applied: dict[str, dict[tuple[str, str], Object]]  # by uid: what each applier last applied
 
 
-def create(store: Writable, target: Target, body: Mapping[str, Any]) -> Object:
+def create(store: Writable, target: WriteTarget, body: Mapping[str, Any]) -> Object:
     """Keep a new object; the answer is in the storage version."""
     resource, options = target.resource, target.options
     item = read(resource, body, options)
-    target = Target(resource, _namespace(store, target, item), "", "", options)
+    target = WriteTarget(resource, _namespace(store, target, item), "", "", options)
     behaviour = store.behaviours.of(resource)
     behaviour.default(item)
     item = _mutated(store, target, CREATE, item, None)
     metadata = item["metadata"]
     if metadata.get("resourceVersion"):
-        raise Refusal(500, "resourceVersion should not be set on objects to be created", "")
+        raise StatusError(500, "resourceVersion should not be set on objects to be created", "")
     for key in _SET_BY_SERVER:
         metadata.pop(key, None)
     metadata["uid"] = store.uid()
@@ -71,7 +71,7 @@ def create(store: Writable, target: Target, body: Mapping[str, Any]) -> Object:
         item.pop("status", None)
     if not metadata.get("name") and metadata.get("generateName"):
         metadata["name"] = _generated(store, target, metadata["generateName"])
-    target = Target(resource, target.namespace, metadata.get("name", ""), "", options)
+    target = WriteTarget(resource, target.namespace, metadata.get("name", ""), "", options)
     behaviour.create(store, item)
     problems = meta.check(item, resource) + behaviour.check(item, None)
     if problems:
@@ -85,7 +85,7 @@ def create(store: Writable, target: Target, body: Mapping[str, Any]) -> Object:
     return kept if options.dry_run else store.put(resource, target.key, kept)
 
 
-def update(store: Writable, target: Target, body: Mapping[str, Any]) -> Object:
+def update(store: Writable, target: WriteTarget, body: Mapping[str, Any]) -> Object:
     """Replace an object or a part of it."""
     resource, name = target.resource, target.name
     item = read(resource, _of_interest(target, body), target.options)
@@ -105,7 +105,7 @@ def update(store: Writable, target: Target, body: Mapping[str, Any]) -> Object:
     return _change(store, target, kept, item)
 
 
-def patch(store: Writable, target: Target, patch: Any, form: str) -> Object:
+def patch(store: Writable, target: WriteTarget, patch: Any, form: str) -> Object:
     """Change parts of an object."""
     kept = _existing(store, target)
     body = patches.patched(target.resource, outward(target.resource, kept), patch, form)
@@ -115,7 +115,7 @@ def patch(store: Writable, target: Target, patch: Any, form: str) -> Object:
     return _change(store, target, kept, item)
 
 
-def apply(store: Writable, target: Target, body: Mapping[str, Any]) -> Object:
+def apply(store: Writable, target: WriteTarget, body: Mapping[str, Any]) -> Object:
     """Merge what an applier wants, and remove what it alone wanted before and wants no more."""
     resource, who = target.resource, (target.options.manager, target.subresource)
     kept = store.shelf(resource).objects.get(target.key)
@@ -135,21 +135,21 @@ def apply(store: Writable, target: Target, body: Mapping[str, Any]) -> Object:
     return made
 
 
-def _read_patched(target: Target, body: Object) -> Object:
+def _read_patched(target: WriteTarget, body: Object) -> Object:
     """What a patch made; where it cannot be read, the patch is what is wrong."""
     try:
         return read(target.resource, _of_interest(target, body), target.options)
-    except Refusal as refusal:
+    except StatusError as refusal:
         why = refusal.message.partition(": ")[2]
         if why.startswith(("strict decoding error", "json: cannot unmarshal")):
             problem = wrong("patch", "the object after the patch", why)
             cause = {"reason": problem.reason, "message": problem.message, "field": problem.field}
             told = f' "" is invalid: patch: {problem.message}'
-            raise Refusal(422, told, None, {"causes": [cause]}) from None
+            raise StatusError(422, told, None, {"causes": [cause]}) from None
         raise
 
 
-def _of_interest(target: Target, body: Any) -> Any:
+def _of_interest(target: WriteTarget, body: Any) -> Any:
     """Of a status to be written only that is read: the rest stays, and nobody asked what is unknown there."""
     of_status = target.resource.custom and target.subresource == "status"
     if not of_status or target.options.validation in ("Strict", "Warn") or not isinstance(body, Mapping):
@@ -169,7 +169,7 @@ def read(resource: Resource, body: Any, options: Options) -> Object:
     told = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}'
     try:
         item = resource.read(body, unknown)
-    except Unreadable as error:
+    except UnreadableBody as error:
         raise bad_request(f"{told}: {error}") from None
     if unknown:
         sentences = [f"unknown field {quote(field)}" for field in unknown]
@@ -180,7 +180,7 @@ def read(resource: Resource, body: Any, options: Options) -> Object:
     return item
 
 
-def other_uid(target: Target, asked: str, found: str) -> str:
+def other_uid(target: WriteTarget, asked: str, found: str) -> str:
     """Why a write meant for another object of the same name is refused."""
     return (
         f"StorageError: invalid object, Code: 4, Key: /registry/{target.resource.plural}/{target.key}, "
@@ -189,7 +189,7 @@ def other_uid(target: Target, asked: str, found: str) -> str:
     )
 
 
-def _change(store: Writable, target: Target, kept: Object, item: Object) -> Object:
+def _change(store: Writable, target: WriteTarget, kept: Object, item: Object) -> Object:
     """From an object as it is to one as it is wanted: the part that updates and patches share."""
     resource, subresource = target.resource, target.subresource
     behaviour = store.behaviours.of(resource)
@@ -266,7 +266,7 @@ def _differs(resource: Resource, item: Object, old: Object) -> bool:
     return any(item.get(key) != old.get(key) for key in item.keys() | old.keys() if key not in apart)
 
 
-def _namespace(store: Writable, target: Target, item: Object) -> str:
+def _namespace(store: Writable, target: WriteTarget, item: Object) -> str:
     """The namespace in which an object is to be created; it must exist and not be on its way out."""
     metadata, asked = item["metadata"], target.namespace
     if not target.resource.namespaced:
@@ -287,7 +287,7 @@ def _namespace(store: Writable, target: Target, item: Object) -> str:
     return asked
 
 
-def _generated(store: Writable, target: Target, prefix: str) -> str:
+def _generated(store: Writable, target: WriteTarget, prefix: str) -> str:
     resource, objects = target.resource, store.shelf(target.resource).objects
     for _ in range(_GENERATE_TRIES):
         name = meta.generated_name(prefix, store.suffix())
@@ -299,14 +299,16 @@ def _generated(store: Writable, target: Target, prefix: str) -> str:
     raise refusal
 
 
-def _existing(store: Writable, target: Target) -> Object:
+def _existing(store: Writable, target: WriteTarget) -> Object:
     found = store.shelf(target.resource).objects.get(target.key)
     if found is None:
         raise not_found(target.resource, target.name)
     return found
 
 
-def _mutated(store: Writable, target: Target, operation: str, item: Object, old: Object | None) -> Object:
+def _mutated(
+    store: Writable, target: WriteTarget, operation: str, item: Object, old: Object | None
+) -> Object:
     if not store.admission.hooks:
         return item
     review = _review(store, target, operation, item, old)
@@ -318,12 +320,12 @@ def _mutated(store: Writable, target: Target, operation: str, item: Object, old:
     return item
 
 
-def _validate(store: Writable, target: Target, operation: str, item: Object, old: Object | None) -> None:
+def _validate(store: Writable, target: WriteTarget, operation: str, item: Object, old: Object | None) -> None:
     if store.admission.hooks:
         store.admission.validate(_review(store, target, operation, item, old), target.options.warnings)
 
 
-def _review(store: Writable, target: Target, operation: str, item: Object, old: Object | None) -> Review:
+def _review(store: Writable, target: WriteTarget, operation: str, item: Object, old: Object | None) -> Review:
     resource = target.resource
     return Review(
         operation,
@@ -340,14 +342,14 @@ def _review(store: Writable, target: Target, operation: str, item: Object, old: 
     )
 
 
-def _misaddressed(given: str, asked: str) -> Refusal:
+def _misaddressed(given: str, asked: str) -> StatusError:
     if not given:
         told = f"the name of the object ({asked} based on URL) was undeterminable: name must be provided"
         return bad_request(told)
     return bad_request(f"the name of the object ({given}) does not match the name on the URL ({asked})")
 
 
-def _other_kind(resource: Resource, kind: str, api_version: str) -> Refusal:
+def _other_kind(resource: Resource, kind: str, api_version: str) -> StatusError:
     if api_version != resource.api_version:
         expected = f"does not match the expected API version ({resource.api_version})"
         return bad_request(f"the API version in the data ({api_version}) {expected}")

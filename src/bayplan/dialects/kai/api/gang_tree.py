@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 
 from bayplan.dialects.kai.api.pod_group import Constraint, PodGroup, SubGroup
 from bayplan.model.gang import Group, Locality, PodSet, Segment
-from bayplan.model.gang_spec import Charter
+from bayplan.model.gang_spec import GangSpec
 from bayplan.model.node_rules import ANY_NODE, NodeRules
-from bayplan.model.numa import ZoneWants
+from bayplan.model.numa import NumaRequest
 
 DEFAULT = "default"
 """The pod set of a group without sub-groups, and of pods that name none."""
@@ -36,14 +36,14 @@ class Pods:
     count: int = 0
     requests: Mapping[str, int] = field(default_factory=dict)
     rules: NodeRules = ANY_NODE
-    zones: ZoneWants | None = None
+    zones: NumaRequest | None = None
 
 
 NO_PODS = Pods()
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class TreePosition:
     """Where the pods of a sub-group stand in the tree: in which pod set, and from which rank on."""
 
     pod_set: str
@@ -55,15 +55,15 @@ class Decoded:
     """A PodGroup as a tree, and where the pods of each sub-group are in it."""
 
     root: Group
-    homes: Mapping[str, Home]
+    homes: Mapping[str, TreePosition]
 
     @property
     def minimum(self) -> int:
         return sum(pod_set.minimum for pod_set in self.root.pod_sets())
 
-    def home(self, sub_group: str) -> Home:
+    def home(self, sub_group: str) -> TreePosition:
         """That of a pod by the sub-group it names; pods that name none, or none there is, are extra."""
-        return self.homes.get(sub_group) or self.homes.get("") or Home(DEFAULT)
+        return self.homes.get(sub_group) or self.homes.get("") or TreePosition(DEFAULT)
 
 
 def children(sub_groups: Sequence[SubGroup]) -> dict[str, list[SubGroup]]:
@@ -124,7 +124,7 @@ def decode(group: PodGroup, pods: Mapping[str, Pods] | None = None) -> Decoded:
     """
     known = pods or {}
     below = children(group.sub_groups)
-    homes: dict[str, Home] = {}
+    homes: dict[str, TreePosition] = {}
     members = [_member(one, below, known, homes) for one in below.get("", ())]
     names = {one.name for one in group.sub_groups}
     extra = [found for name, found in known.items() if name not in names and found.count]
@@ -133,14 +133,14 @@ def decode(group: PodGroup, pods: Mapping[str, Pods] | None = None) -> Decoded:
         minimum = 0 if group.sub_groups else group.minimum
         count = max(sum(one.count for one in extra), minimum)
         members.append(replace(_pod_set(DEFAULT, minimum, strays), count=count))
-        homes[""] = Home(DEFAULT)
+        homes[""] = TreePosition(DEFAULT)
     return Decoded(_located(group.name, tuple(members), group.constraint), homes)
 
 
 def charter(
     group: PodGroup, found: Decoded | None, priority: int | None = None, created: float = 0.0,
     topologies: Mapping[str, Sequence[str]] | None = None,
-) -> Charter:  # fmt: skip
+) -> GangSpec:  # fmt: skip
     """The rules of the gang; one that cannot be as it is asked for says so and is never placed."""
     flaw = group.flaw or ("" if found is not None else "its sub-groups make no tree")
     asked = group.topologies()
@@ -148,7 +148,7 @@ def charter(
         flaw = f"it asks for places in several topologies at once: {', '.join(asked)}"
     if not flaw and topologies is not None:
         flaw = next(iter(wrong_levels(group, topologies)), "")
-    return Charter(
+    return GangSpec(
         source=group.ref,
         minimum=found.minimum if found is not None else group.minimum,
         priority=priority,
@@ -220,11 +220,14 @@ def _wrong_level(sort: str, name: str, constraint: Constraint, levels: Sequence[
 
 
 def _member(
-    one: SubGroup, below: Mapping[str, list[SubGroup]], pods: Mapping[str, Pods], homes: dict[str, Home]
+    one: SubGroup,
+    below: Mapping[str, list[SubGroup]],
+    pods: Mapping[str, Pods],
+    homes: dict[str, TreePosition],
 ) -> Group | PodSet:
     inner = below.get(one.name)
     if inner is None:
-        homes[one.name] = Home(one.name)
+        homes[one.name] = TreePosition(one.name)
         return _placed(_leaf(one, pods), one.constraint)
     if not any(child.name in below for child in inner):
         folded = _folded(one, inner, pods, homes)
@@ -243,7 +246,7 @@ def _pod_set(name: str, minimum: int, known: Pods) -> PodSet:
 
 
 def _folded(
-    parent: SubGroup, inner: Sequence[SubGroup], pods: Mapping[str, Pods], homes: dict[str, Home]
+    parent: SubGroup, inner: Sequence[SubGroup], pods: Mapping[str, Pods], homes: dict[str, TreePosition]
 ) -> PodSet | None:
     """Equal shares of a parent as segments of one pod set; None if they are anything else.
 
@@ -266,7 +269,7 @@ def _folded(
     alike = {(tuple(sorted(leaf.requests.items())), leaf.rules, leaf.zones) for leaf in leaves if leaf.count}
     if not (full and whole and needed == sorted(needed, reverse=True) and len(alike) == 1):
         return None
-    homes |= {one.name: Home(parent.name, number * size) for number, one in enumerate(inner)}
+    homes |= {one.name: TreePosition(parent.name, number * size) for number, one in enumerate(inner)}
     minimum = sum(leaf.minimum for leaf in leaves)
     segments = (Segment(size, level.required),)
     return replace(leaves[0], name=parent.name, count=sum(counts), minimum=minimum, segments=segments)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from fractions import Fraction
 
-from bayplan.dialects.kai.api.wire import QueueWire, ResourcesWire, ResourceWire
+from bayplan.dialects.kai.api.wire import QueueResourceWire, QueueWire, ResourcesWire
 from bayplan.dialects.kube.fields.times import seconds
 from bayplan.model.fair_queue import Entitlement, FairQueue
 
@@ -49,7 +49,7 @@ def way_up(name: str, parents: Mapping[str, str]) -> list[str]:
     return way
 
 
-def _entitlement(name: str, wire: ResourceWire | None) -> Entitlement:
+def _entitlement(name: str, wire: QueueResourceWire | None) -> Entitlement:
     """Nothing said means nothing of one's own, and nothing beyond: -1 has to be written."""
     if wire is None:
         return Entitlement(Fraction(0), Fraction(0), Fraction(1))

@@ -45,7 +45,7 @@ class WrongSegments(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SegmentPlan:
     """How a replica type is cut up."""
 
     size: int
@@ -54,7 +54,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Notes:
+class SegmentAnnotations:
     """Annotations that have a say: those of the pod template (and of the pod itself), and of the root."""
 
     template: Mapping[str, str]
@@ -72,7 +72,9 @@ class Notes:
         return self.get(TOPOLOGY_NAME) or self.root.get(TOPOLOGY_NAME, "")
 
 
-def read_plan(notes: Notes, kind: str, warn: list[str], *, indexed: bool = True) -> Plan | None:
+def read_plan(
+    notes: SegmentAnnotations, kind: str, warn: list[str], *, indexed: bool = True
+) -> SegmentPlan | None:
     """The segments that annotations ask for; None if none, or if they have no say.
 
     WrongSegments if the size is none. `indexed` is false for jobs whose pods bear no number after all.
@@ -94,10 +96,10 @@ def read_plan(notes: Notes, kind: str, warn: list[str], *, indexed: bool = True)
             f"name the label that numbers them in {POD_INDEX_LABEL}"
         )
         return None
-    return Plan(size, segment_constraint(notes), label)
+    return SegmentPlan(size, segment_constraint(notes), label)
 
 
-def segment_constraint(notes: Notes) -> Constraint | None:
+def segment_constraint(notes: SegmentAnnotations) -> Constraint | None:
     """Where the pods of one segment belong; nothing without a topology and a level in it."""
     found = Constraint(notes.topology, notes.get(SEGMENT_REQUIRED), notes.get(SEGMENT_PREFERRED))
     return found if found.topology and found.is_placed else None
@@ -119,14 +121,14 @@ def normalised(worker_index: int, leaders: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class SegmentSize:
     """One segment: how many pods it has, and how many of them cannot be done without."""
 
     size: int
     minimum: int
 
 
-def shares(replicas: int, minimum: int, size: int) -> tuple[Share, ...]:
+def shares(replicas: int, minimum: int, size: int) -> tuple[SegmentSize, ...]:
     """All segments of a replica type.
 
     A minimum that ends within a segment is rounded up to the whole of it.
@@ -136,12 +138,12 @@ def shares(replicas: int, minimum: int, size: int) -> tuple[Share, ...]:
     found = []
     for start in range(0, replicas, size):
         pods = min(size, replicas - start)
-        found.append(Share(pods, pods if start < minimum else 0))
+        found.append(SegmentSize(pods, pods if start < minimum else 0))
     return tuple(found)
 
 
 def sub_groups(
-    name: str, replicas: int, minimum: int, plan: Plan, warn: list[str], prefix: str = ""
+    name: str, replicas: int, minimum: int, plan: SegmentPlan, warn: list[str], prefix: str = ""
 ) -> tuple[SubGroup, ...]:
     """The sub-groups of all segments below the one of a replica type."""
     if replicas and plan.size > replicas:
@@ -190,7 +192,7 @@ def whole_number(text: str) -> int | None:
     return int(text if len(digits) <= _DIGITS_MAX else text[:1] + "9" * _DIGITS_MAX)
 
 
-def _size(notes: Notes) -> int | None:
+def _size(notes: SegmentAnnotations) -> int | None:
     of_pod, of_template = notes.pod.get(SEGMENT_SIZE), notes.template.get(SEGMENT_SIZE)
     text = of_pod if of_pod is not None else of_template
     if text is None:

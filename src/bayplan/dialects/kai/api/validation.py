@@ -9,7 +9,7 @@ from bayplan.dialects.kai.api.pod_group import PodGroup, SubGroup, read_pod_grou
 from bayplan.dialects.kai.api.queues import duration
 from bayplan.dialects.kube.fields.metadata_rules import check_key
 from bayplan.dialects.kube.fields.name_rules import label_value_problems
-from bayplan.dialects.kube.fields.reader import Fault, Field
+from bayplan.dialects.kube.fields.reader import Field, FieldErrorType
 from bayplan.model.node import HOSTNAME, LEVELS_MAX
 
 SUB_GROUPS_MAX = 4096  # as the definition of the kind has it
@@ -23,7 +23,7 @@ def check_pod_group(obj: Field) -> list[str]:
     group = read_pod_group(obj)
     field = obj.at("spec", "subGroups")
     for complaint in sub_group_problems(group.sub_groups):
-        field.error(complaint, Fault.INVALID, None)
+        field.error(complaint, FieldErrorType.INVALID, None)
     return [] if obj.errors else warnings(group)
 
 
@@ -66,18 +66,20 @@ def check_queue(obj: Field) -> None:
     spec, name = obj.at("spec"), obj.at("metadata", "name").text()
     parent = spec.at("parentQueue")
     if name and parent.text() == name:
-        parent.error(NO_QUEUE_ABOVE_ITSELF, Fault.INVALID)
+        parent.error(NO_QUEUE_ABOVE_ITSELF, FieldErrorType.INVALID)
     for key in ("preemptMinRuntime", "reclaimMinRuntime"):
         time = spec.at(key)
         if time.text() and duration(time.text()) is None:
-            time.error("must be a duration such as 90s or 1h30m", Fault.INVALID)
+            time.error("must be a duration such as 90s or 1h30m", FieldErrorType.INVALID)
     for resource in ("cpu", "memory", "gpu"):
         field = spec.at("resources", resource)
         for key in ("quota", "limit", "overQuotaWeight"):
             _check_amount(field.at(key), unlimited=key != "overQuotaWeight")
         quota, limit = field.at("quota").value, field.at("limit").value
         if _is_number(quota) and _is_number(limit) and 0 < limit < quota:  # type: ignore[operator]
-            field.at("limit").error(f"must not be less than the quota, which is {quota}", Fault.INVALID)
+            field.at("limit").error(
+                f"must not be less than the quota, which is {quota}", FieldErrorType.INVALID
+            )
 
 
 def check_topology(obj: Field) -> None:
@@ -85,22 +87,22 @@ def check_topology(obj: Field) -> None:
     levels = obj.at("spec", "levels")
     found = levels.items()
     if not 1 <= len(found) <= LEVELS_MAX:
-        levels.error(f"must hold between 1 and {LEVELS_MAX} levels", Fault.INVALID, None)
+        levels.error(f"must hold between 1 and {LEVELS_MAX} levels", FieldErrorType.INVALID, None)
     seen: list[str] = []
     for number, level in enumerate(found):
         label = level.at("nodeLabel")
         check_key(label)
         if label.text() in seen:
-            label.error("must not be a level twice", Fault.DUPLICATE)
+            label.error("must not be a level twice", FieldErrorType.DUPLICATE)
         if label.text() == HOSTNAME and number < len(found) - 1:
-            label.error(f"the {HOSTNAME} label can only be used at the lowest level", Fault.INVALID)
+            label.error(f"the {HOSTNAME} label can only be used at the lowest level", FieldErrorType.INVALID)
         seen.append(label.text())
 
 
 def check_topology_update(new: Field, old: Field) -> None:
     """A Topology stays as it is: gangs are placed by it."""
     if new.at("spec", "levels").value != old.at("spec", "levels").value:
-        new.at("spec", "levels").error("field is immutable", Fault.INVALID, None)
+        new.at("spec", "levels").error("field is immutable", FieldErrorType.INVALID, None)
 
 
 def _hint(one: SubGroup, names: Sequence[str]) -> str:
@@ -145,7 +147,7 @@ def _check_amount(field: Field, *, unlimited: bool) -> None:
     if not field.present:
         return
     if not _is_number(field.value):
-        field.error("must be a number", Fault.INVALID)
+        field.error("must be a number", FieldErrorType.INVALID)
     elif field.value < 0 and not (unlimited and field.value == -1):  # type: ignore[operator]
         allowed = "must not be negative" + (", except for -1, which means without limit" if unlimited else "")
-        field.error(allowed, Fault.INVALID)
+        field.error(allowed, FieldErrorType.INVALID)

@@ -80,7 +80,7 @@ class PodGroupStatusWire(Struct, frozen=True):
     scheduling_conditions: list[SchedulingConditionWire] | None = None
 
 
-class PodGroupWire(Struct, frozen=True):
+class KaiPodGroupWire(Struct, frozen=True):
     """A PodGroup."""
 
     metadata: Metadata = Metadata()
@@ -88,7 +88,7 @@ class PodGroupWire(Struct, frozen=True):
     status: PodGroupStatusWire = PodGroupStatusWire()
 
 
-class ResourceWire(Struct, frozen=True):
+class QueueResourceWire(Struct, frozen=True):
     """What a queue may have of one resource."""
 
     quota: Number | None = None
@@ -99,9 +99,9 @@ class ResourceWire(Struct, frozen=True):
 class ResourcesWire(Struct, frozen=True, rename=None):
     """By resource."""
 
-    cpu: ResourceWire | None = None
-    memory: ResourceWire | None = None
-    gpu: ResourceWire | None = None
+    cpu: QueueResourceWire | None = None
+    memory: QueueResourceWire | None = None
+    gpu: QueueResourceWire | None = None
 
 
 class QueueSpecWire(Struct, frozen=True):
@@ -152,20 +152,20 @@ class TopologySpecWire(Struct, frozen=True):
     levels: list[LevelWire] | None = None
 
 
-class TopologyWire(Struct, frozen=True):
+class KaiTopologyWire(Struct, frozen=True):
     """A Topology."""
 
     metadata: Metadata = Metadata()
     spec: TopologySpecWire = TopologySpecWire()
 
 
-POD_GROUPS = replace(names.POD_GROUP, wire=PodGroupWire)
+POD_GROUPS = replace(names.POD_GROUP, wire=KaiPodGroupWire)
 QUEUES = replace(names.QUEUE, wire=QueueWire)
-TOPOLOGIES = replace(names.TOPOLOGY, wire=TopologyWire)
+TOPOLOGIES = replace(names.TOPOLOGY, wire=KaiTopologyWire)
 KINDS = (POD_GROUPS, QUEUES, TOPOLOGIES)
 
 
-def pod_group(wire: PodGroupWire) -> PodGroup:
+def pod_group(wire: KaiPodGroupWire) -> PodGroup:
     """A PodGroup as a value."""
     meta, spec = wire.metadata, wire.spec
     annotations = meta.annotations or {}
@@ -195,7 +195,7 @@ def pod_group(wire: PodGroupWire) -> PodGroup:
     )
 
 
-def topology(wire: TopologyWire) -> Topology | None:
+def topology(wire: KaiTopologyWire) -> Topology | None:
     """The levels of a Topology; None if they cannot be, which its definition already refuses."""
     levels = tuple(level.node_label for level in wire.spec.levels or ())
     sound = 1 <= len(levels) <= LEVELS_MAX and len(set(levels)) == len(levels) and all(levels)

@@ -28,17 +28,17 @@ from bayplan.dialects.kube.decode.wire import Metadata, PodWire, Struct
 from bayplan.dialects.kube.fields.times import seconds
 from bayplan.model.change import (
     Change,
-    CharterLost,
-    CharterSeen,
     FairQueueLost,
     FairQueueSeen,
+    GangSpecLost,
+    GangSpecSeen,
     PodLost,
     PodSeen,
     TopologyLost,
     TopologySeen,
 )
 from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import Charter
+from bayplan.model.gang_spec import GangSpec
 from bayplan.model.node import Topology
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.whole_numbers import whole_number
@@ -68,7 +68,7 @@ KINDS = (*wire.KINDS, PRIORITY_CLASSES)
 
 
 @dataclass(slots=True)
-class Known:
+class KnownGroup:
     """One group: its object, and the pods that name it as they say themselves."""
 
     group: PodGroup | None = None
@@ -79,13 +79,13 @@ class Known:
     seats: Seats = field(default_factory=dict)
 
 
-class GroupReading:
+class GroupDecoder:
     """Remembers what several objects say together: groups, their pods, topologies, priority classes."""
 
     def __init__(self, awaits_grouper: bool = False) -> None:
         self.awaits_grouper = awaits_grouper  # pods that nobody has put into a group wait for that
         self.flaws: dict[Ref, str] = {}  # why that was not possible, by the pod that stands for itself
-        self.groups: dict[Ref, Known] = {}
+        self.groups: dict[Ref, KnownGroup] = {}
         self.group_of: dict[PodKey, Ref] = {}
         self.queues: dict[str, wire.QueueWire] = {}
         self.topologies: dict[str, tuple[str, ...]] = {}
@@ -161,7 +161,7 @@ class GroupReading:
         if gang is None or gang.dialect != DIALECT:
             yield PodSeen(pod)
             return
-        known = self.groups.setdefault(gang, Known())
+        known = self.groups.setdefault(gang, KnownGroup())
         self.group_of[key], before = gang, known.pods.get(key)
         known.pods[key] = pod
         self.news[gang] = None
@@ -182,9 +182,9 @@ class GroupReading:
 
     # ── objects ────────────────────────────────────────────────────────────────────────────────────
 
-    def _group(self, found: wire.PodGroupWire, gone: bool) -> Iterator[Change]:
+    def _group(self, found: wire.KaiPodGroupWire, gone: bool) -> Iterator[Change]:
         group = wire.pod_group(found)
-        known = self.groups.setdefault(group.ref, Known())
+        known = self.groups.setdefault(group.ref, KnownGroup())
         self.news[group.ref] = None
         if gone:
             known.group, known.status = None, wire.PodGroupStatusWire()
@@ -192,7 +192,7 @@ class GroupReading:
                 self._dirty[group.ref] = None
             else:
                 del self.groups[group.ref]
-            yield CharterLost(group.ref)
+            yield GangSpecLost(group.ref)
             return
         known.status = found.status
         if group != known.group:
@@ -220,7 +220,7 @@ class GroupReading:
         if had_any != bool(self.queues):
             self._dirty |= dict.fromkeys(self.groups)
 
-    def _topology(self, found: wire.TopologyWire, gone: bool) -> Iterator[Change]:
+    def _topology(self, found: wire.KaiTopologyWire, gone: bool) -> Iterator[Change]:
         name = found.metadata.name
         made = None if gone else wire.topology(found)
         before = self.topologies.get(name)
@@ -264,17 +264,17 @@ class GroupReading:
         if known.group is None and not known.pods:
             del self.groups[ref]
             if self.flaws.pop(ref, None) is not None:
-                yield CharterLost(ref)
+                yield GangSpecLost(ref)
             return
         found: Decoded | None = None
         members: dict[str, list[Pod]] = {}
         if known.group is not None:
             members = _by_sub_group(known.pods.values())
             made, found = self._charter(known.group, known, members)
-            yield CharterSeen(made)
+            yield GangSpecSeen(made)
         elif ref in self.flaws:
             flaw = self.flaws[ref]
-            yield CharterSeen(Charter(ref, 1, flaw=flaw)) if flaw else CharterLost(ref)
+            yield GangSpecSeen(GangSpec(ref, 1, flaw=flaw)) if flaw else GangSpecLost(ref)
         before, known.seats = known.seats, {}
         if found is not None:
             known.seats = seats(found, members) | _of_no_account(known.pods, found, before)
@@ -283,8 +283,8 @@ class GroupReading:
                 yield PodSeen(_seated(pod, known))
 
     def _charter(
-        self, group: PodGroup, known: Known, members: dict[str, list[Pod]]
-    ) -> tuple[Charter, Decoded | None]:
+        self, group: PodGroup, known: KnownGroup, members: dict[str, list[Pod]]
+    ) -> tuple[GangSpec, Decoded | None]:
         known.priority = priority = self.priority_of(group)
         found: Decoded | None = None
         try:
@@ -306,7 +306,7 @@ class GroupReading:
         return made, found
 
 
-def _seated(pod: Pod, known: Known) -> Pod:
+def _seated(pod: Pod, known: KnownGroup) -> Pod:
     seat = known.seats.get(pod.key)
     return pod if seat is None else replace(pod, pod_set=seat[0], rank=seat[1])
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bayplan.dialects.jobs.kinds import KINDS
-from bayplan.dialects.jobs.part import Part
+from bayplan.dialects.jobs.part import JobPart
 from bayplan.dialects.kai.api.names import POD_GROUP, POD_INDEX_LABEL, SEGMENT_SIZE, TOPOLOGY_NOTES
 from bayplan.dialects.kai.api.pod_group import PodGroup
 from bayplan.dialects.kai.api.segments import whole_number
@@ -105,7 +105,7 @@ def default(view: View) -> PodGroup:
         return flat
     owner, count = Field(view.top), _replicas(view)
     pods = whole_number(notes[SEGMENT_SIZE]) if count is None else count
-    part = Part("main", pods or 1, Field(view.pod), owner, index_label=notes.get(POD_INDEX_LABEL))
+    part = JobPart("main", pods or 1, Field(view.pod), owner, index_label=notes.get(POD_INDEX_LABEL))
     found = by_type(view, [part], 1, "main", flat=flat)
     if count is None and found.sub_groups:
         view.warnings.append(
@@ -140,14 +140,14 @@ def _in_segments(view: View, owner: Object) -> PodGroup | None:
     return made if made.sub_groups or made.flaw else None
 
 
-def _replicated_jobs(view: View) -> Sequence[tuple[Part, Field]]:
+def _replicated_jobs(view: View) -> Sequence[tuple[JobPart, Field]]:
     """Replicated jobs as the table of jobs reads them; their pods bear no number across all replicas."""
     fields = Field(view.top).at("spec", "replicatedJobs").items()
     parts = KINDS["JobSet"].parts(Field(view.top), view.find)
     return [(replace(part, index_label=None), field) for part, field in zip(parts, fields, strict=False)]
 
 
-def _at_least_one(part: Part, field: Field) -> Part:
+def _at_least_one(part: JobPart, field: Field) -> JobPart:
     """A parallelism that cannot be is read as one. The number is taken as it is, however large."""
     spec = field.at("template", "spec")
     pods = spec.at("parallelism").integer(default=1, minimum=1)

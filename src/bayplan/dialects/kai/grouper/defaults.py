@@ -39,7 +39,7 @@ def no_pods(namespace: str, labels: Mapping[str, str]) -> Iterable[Object]:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class GrouperSettings:
     """What an administrator may choose."""
 
     queue_label: str = QUEUE_LABEL
@@ -57,7 +57,7 @@ class View:
     owners: Sequence[Object] = ()  # nearest first; the last is what the user made
     find: Find = nothing
     pods: FindPods = no_pods  # pods of a namespace that have these labels
-    settings: Settings = Settings()
+    settings: GrouperSettings = GrouperSettings()
     warnings: list[str] = field(default_factory=list)
 
     @property

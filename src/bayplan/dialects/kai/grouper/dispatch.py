@@ -26,8 +26,8 @@ from bayplan.dialects.kai.grouper import ray_and_grove as clusters
 from bayplan.dialects.kai.grouper.defaults import (
     CannotGroup,
     FindPods,
+    GrouperSettings,
     Object,
-    Settings,
     View,
     annotations_of,
     default_group,
@@ -115,10 +115,10 @@ class Grouped:
 
 def group_pod(
     pod: Object, owners: Sequence[Object] = (), *, find: Find = nothing, pods: FindPods = no_pods,
-    siblings: Siblings = no_siblings, settings: Settings | None = None,
+    siblings: Siblings = no_siblings, settings: GrouperSettings | None = None,
 ) -> Grouped:  # fmt: skip
     """The group of a pod. `owners` stand nearest first; `siblings` finds pods already in groups."""
-    view = View(pod, tuple(owners), find, pods, settings or Settings())
+    view = View(pod, tuple(owners), find, pods, settings or GrouperSettings())
     return grouped(view, lambda: grouper_of(view), siblings)
 
 

@@ -15,7 +15,7 @@ from bayplan.dialects.kai.api.names import (
     TOPOLOGY_NAME,
 )
 from bayplan.dialects.kai.api.pod_group import Constraint, PodGroup, SubGroup
-from bayplan.dialects.kai.api.segments import Notes, WrongSegments
+from bayplan.dialects.kai.api.segments import SegmentAnnotations, WrongSegments
 from bayplan.dialects.kai.grouper.defaults import (
     CannotGroup,
     Object,
@@ -118,7 +118,7 @@ def _ray_workers(view: View, workers: Field, name: str, *, here: bool) -> Sequen
     notes = workers.at("template", "metadata", "annotations").texts()
     constraint, pod = _ray_constraint(notes, f"workerGroupSpecs.{name}"), (meta_text(view.pod, "name"),)
     own = annotations_of(view.pod) if here else {}
-    told = Notes(notes, annotations_of(view.top), own, view.pod_name, name)
+    told = SegmentAnnotations(notes, annotations_of(view.top), own, view.pod_name, name)
     plan = segments.read_plan(told, view.kind, view.warnings)
     if plan is None:
         return [SubGroup(name, minimum, "", constraint, pod if here else ())]
@@ -157,7 +157,7 @@ def grove(view: View) -> PodGroup:
     if not isinstance(found, dict):
         raise CannotGroup(f'failed to get {where}. Err: podgangs.scheduler.grove.io "{name}" not found')
     spec, notes = Field(found).at("spec"), annotations_of(found)
-    gang = Gang(namespace, where, notes.get(GROVE_TOPOLOGY) or notes.get(TOPOLOGY_NAME, ""))
+    gang = PodGang(namespace, where, notes.get(GROVE_TOPOLOGY) or notes.get(TOPOLOGY_NAME, ""))
     whole = _packed(spec, gang, f"failed to apply topology constraints from {where}. {UNREAD} PodGang, Err: ")
     sub_groups = _grove_sub_groups(spec, gang)
     group = default_group(view, found)
@@ -172,7 +172,7 @@ def grove(view: View) -> PodGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Gang:
+class PodGang:
     """What all parts of a PodGang share."""
 
     namespace: str
@@ -200,7 +200,7 @@ def _with_owner(group: PodGroup, owner: Object) -> PodGroup:
     )
 
 
-def _grove_sub_groups(spec: Field, gang: Gang) -> tuple[SubGroup, ...]:
+def _grove_sub_groups(spec: Field, gang: PodGang) -> tuple[SubGroup, ...]:
     parents: dict[str, str] = {}
     found: list[SubGroup] = []
     configs = _listed(
@@ -221,7 +221,7 @@ def _grove_sub_groups(spec: Field, gang: Gang) -> tuple[SubGroup, ...]:
     return tuple(found)
 
 
-def _grove_part(part: Field, gang: Gang, number: int, parents: Mapping[str, str]) -> SubGroup:
+def _grove_part(part: Field, gang: PodGang, number: int, parents: Mapping[str, str]) -> SubGroup:
     trouble = f"failed to parse spec.podgroups[{number}] from {gang.where}. Err: "
     name = _needed(part, "name", trouble).text()
     minimum = _needed(part, "minReplicas", trouble).integer(minimum=1)
@@ -248,7 +248,7 @@ def _needed(field: Field, key: str, trouble: str) -> Field:
     return found
 
 
-def _packed(field: Field, gang: Gang, trouble: str) -> Constraint | None:
+def _packed(field: Field, gang: PodGang, trouble: str) -> Constraint | None:
     """Where pods belong together, if they do."""
     pack = field.at("topologyConstraint", "packConstraint")
     found = Constraint(gang.topology, pack.at("required").text(), pack.at("preferred").text())

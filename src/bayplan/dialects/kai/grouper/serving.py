@@ -9,7 +9,7 @@ from bayplan.dialects.jobs.part import WORKER_INDEX
 from bayplan.dialects.kai.api import segments
 from bayplan.dialects.kai.api.names import INFERENCE, POD_GROUP, POD_GROUP_NAME
 from bayplan.dialects.kai.api.pod_group import Constraint, PodGroup, SubGroup
-from bayplan.dialects.kai.api.segments import SEGMENT_NOTES, Notes, WrongSegments
+from bayplan.dialects.kai.api.segments import SEGMENT_NOTES, SegmentAnnotations, WrongSegments
 from bayplan.dialects.kai.grouper.defaults import (
     CannotGroup,
     View,
@@ -94,7 +94,7 @@ def leader_worker_sub_groups(view: View, size: int) -> tuple[SubGroup, ...]:
     return (*_first_with_leader(found, cut), *_inside_first(found[0], cut, pod, leads, mine == 0))
 
 
-def _shares(counted: int, cut: Cut) -> Sequence[tuple[int, segments.Share]]:
+def _shares(counted: int, cut: Cut) -> Sequence[tuple[int, segments.SegmentSize]]:
     return list(enumerate(segments.shares(counted, counted, cut.size)))
 
 
@@ -167,7 +167,7 @@ def _cut(view: View, size: int) -> Cut | None:
     notes = template.texts()
     root = annotations_of(view.top)
     notes = {key: root[key] for key in SEGMENT_NOTES if key in root} | notes
-    told = Notes(notes, root, annotations_of(view.pod), view.pod_name, "worker")
+    told = SegmentAnnotations(notes, root, annotations_of(view.pod), view.pod_name, "worker")
     own = policy.at("subGroupSize").integer(default=0, minimum=1)
     apart = policy.at("subGroupPolicyType").text() == LEADER_EXCLUDED
     if not own:

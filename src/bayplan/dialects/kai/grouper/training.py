@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from bayplan.dialects.jobs.part import Part
+from bayplan.dialects.jobs.part import JobPart
 from bayplan.dialects.jobs.training_jobs import LAUNCHER, MPI_SPECS, mpi_parts, replica_parts
 from bayplan.dialects.kai.api import segments
 from bayplan.dialects.kai.api.pod_group import PodGroup, SubGroup
-from bayplan.dialects.kai.api.segments import Notes, Plan, WrongSegments, whole_number
+from bayplan.dialects.kai.api.segments import SegmentAnnotations, SegmentPlan, WrongSegments, whole_number
 from bayplan.dialects.kai.grouper.defaults import CannotGroup, View, annotations_of, default_group, meta_text
 from bayplan.dialects.kube.fields.reader import INT32_MAX, Field, shorten
 
@@ -62,7 +62,7 @@ def aml_job(view: View) -> PodGroup:
 
 
 def by_type(
-    view: View, parts: Sequence[Part], minimum: int, mine: str, *, always: bool = False,
+    view: View, parts: Sequence[JobPart], minimum: int, mine: str, *, always: bool = False,
     flat: PodGroup | None = None,
 ) -> PodGroup:  # fmt: skip
     """A group with a sub-group for each replica type, and segments below those that ask for them.
@@ -82,7 +82,7 @@ def by_type(
     return replace(group, minimum=minimum + rounded, sub_groups=made)
 
 
-def types_minimum(parts: Sequence[Part], minimum: int) -> dict[str, int]:
+def types_minimum(parts: Sequence[JobPart], minimum: int) -> dict[str, int]:
     """How many of each type cannot be done without: all, but for the elastic type, which has the rest."""
     elastic = next((part.name for part in parts if part.name == ELASTIC), parts[-1].name if parts else "")
     if len(parts) == 1 and elastic != ELASTIC:
@@ -91,7 +91,7 @@ def types_minimum(parts: Sequence[Part], minimum: int) -> dict[str, int]:
     return {part.name: max(minimum - others, 0) if part.name == elastic else part.count for part in parts}
 
 
-def _plain(view: View, parts: Sequence[Part], minimum: int, mine: str) -> tuple[SubGroup, ...]:
+def _plain(view: View, parts: Sequence[JobPart], minimum: int, mine: str) -> tuple[SubGroup, ...]:
     pods = (meta_text(view.pod, "name"),)
     return tuple(
         SubGroup(name, least, pods=pods if name == mine else ())
@@ -100,7 +100,7 @@ def _plain(view: View, parts: Sequence[Part], minimum: int, mine: str) -> tuple[
 
 
 def _sub_groups(
-    view: View, parts: Sequence[Part], plans: dict[str, Plan | None], minimum: int, mine: str
+    view: View, parts: Sequence[JobPart], plans: dict[str, SegmentPlan | None], minimum: int, mine: str
 ) -> tuple[tuple[SubGroup, ...], int]:
     """All sub-groups, and by how much segments that cannot be halved raise the minimum."""
     least = types_minimum(parts, minimum)
@@ -122,7 +122,7 @@ def _sub_groups(
     return (*found, *below), rounded
 
 
-def joined(view: View, part: Part, plan: Plan, cut: Sequence[SubGroup]) -> Sequence[SubGroup]:
+def joined(view: View, part: JobPart, plan: SegmentPlan, cut: Sequence[SubGroup]) -> Sequence[SubGroup]:
     """The segments of the pod's own type with the pod in one of them; beyond the last a new one opens."""
     name = meta_text(view.pod, "name")
     number = segments.read_index(view.pod_labels, plan.index_label, view.pod_name) - part.index_offset
@@ -132,9 +132,9 @@ def joined(view: View, part: Part, plan: Plan, cut: Sequence[SubGroup]) -> Seque
     return [*cut, SubGroup(f"{part.name}-{at}", 0, part.name, plan.constraint, (name,))]
 
 
-def _plan(view: View, part: Part, mine: str) -> Plan | None:
+def _plan(view: View, part: JobPart, mine: str) -> SegmentPlan | None:
     own = annotations_of(view.pod) if part.name == mine else {}
-    notes = Notes(
+    notes = SegmentAnnotations(
         part.metadata.at("annotations").texts(),
         annotations_of(view.top),
         own,
@@ -145,14 +145,14 @@ def _plan(view: View, part: Part, mine: str) -> Plan | None:
     return segments.read_plan(notes, view.kind, view.warnings, indexed=indexed)
 
 
-def _parts(view: View, specs: str) -> list[Part]:
+def _parts(view: View, specs: str) -> list[JobPart]:
     owner = Field(view.top)
     types = sorted(name for name, _ in owner.at("spec", specs).entries())  # the order of a map says nothing
     return replica_parts(specs, *types)(owner, view.find)
 
 
 def _minimum(
-    view: View, specs: str, parts: Sequence[Part], mandatory: Sequence[str], *, elastic: bool = False
+    view: View, specs: str, parts: Sequence[JobPart], mandatory: Sequence[str], *, elastic: bool = False
 ) -> int:
     spec = Field(view.top).at("spec")
     stated = spec.at("runPolicy", "schedulingPolicy", "minAvailable")

@@ -6,35 +6,35 @@ from bayplan.dialects.kai.api.names import SEGMENT_SIZE, SUB_GROUP_NAME
 from bayplan.dialects.kai.api.pod_group import PodGroup
 from bayplan.dialects.kai.api.queues import CPU, GPU, MEMORY
 from bayplan.model.assignment import Code, Misfit
-from bayplan.model.scheduling_rejection import Excess, Hindrance, Standstill
+from bayplan.model.scheduling_rejection import QuotaExcess, RejectionReason, SchedulingRejection
 
 _FIELDS = {CPU: "cpu", MEMORY: "memory", GPU: "gpu"}
 """What a resource is called in a Queue."""
 _BY_ITSELF = "nothing: it is tried again by itself"
 
 
-def advice(why: Standstill, group: PodGroup | None) -> str:
+def advice(why: SchedulingRejection, group: PodGroup | None) -> str:
     """One line for people; empty if the sentence in the status says it."""
     match why.hindrance:
-        case Hindrance.NO_CHARTER:
+        case RejectionReason.NO_CHARTER:
             return "create the PodGroup that its pods name, or run the role grouper, which makes them"
-        case Hindrance.NO_GROUP:
+        case RejectionReason.NO_GROUP:
             return f"add the sub-group to the PodGroup, or correct the label {SUB_GROUP_NAME} of the pod"
-        case Hindrance.TOO_FEW:
+        case RejectionReason.TOO_FEW:
             return "see why what makes its pods has not made more, or lower minMember"
-        case Hindrance.GATED:
+        case RejectionReason.GATED:
             return "see who set spec.schedulingGates of its pods: whoever did takes them away"
-        case Hindrance.FLAWED:
+        case RejectionReason.FLAWED:
             return _correct(why.about, group)
-        case Hindrance.OVER_LIMIT | Hindrance.OVER_QUOTA if why.excess is not None:
+        case RejectionReason.OVER_LIMIT | RejectionReason.OVER_QUOTA if why.excess is not None:
             return _less_or_more(why.excess, why.hindrance)
-        case Hindrance.MAKING_ROOM | Hindrance.KEPT_FREE | Hindrance.TAKEN_BACK:
+        case RejectionReason.MAKING_ROOM | RejectionReason.KEPT_FREE | RejectionReason.TAKEN_BACK:
             return _BY_ITSELF
-        case Hindrance.INTERNAL:
+        case RejectionReason.INTERNAL:
             return f"search the log of bayplan for {why.about}, and report the error; it is tried again"
-        case Hindrance.OUT_OF_TIME:
+        case RejectionReason.OUT_OF_TIME:
             return "nothing, as it is tried again; if that goes on, raise decisionSeconds or ask for less"
-        case Hindrance.NO_ROOM:
+        case RejectionReason.NO_ROOM:
             return _room(why)
         case _:
             return ""
@@ -55,15 +55,15 @@ def _origin(group: PodGroup | None) -> str:
     return f"{owner}, which the group was made for, or make that anew"
 
 
-def _less_or_more(excess: Excess, hindrance: Hindrance) -> str:
-    what = "limit" if hindrance is Hindrance.OVER_LIMIT else "quota"
+def _less_or_more(excess: QuotaExcess, hindrance: RejectionReason) -> str:
+    what = "limit" if hindrance is RejectionReason.OVER_LIMIT else "quota"
     field = f"spec.resources.{_FIELDS.get(excess.resource, excess.resource)}.{what} of queue {excess.queue}"
     if excess.asked > excess.bound:
         return f"raise {field}, or ask for less: it asks for more than all of that"
     return f"wait until others in queue {excess.queue} end, or raise {field}, or ask for less"
 
 
-def _room(why: Standstill) -> str:
+def _room(why: SchedulingRejection) -> str:
     misfit = why.misfit
     if misfit is not None and misfit.code in (Code.NO_DOMAINS, Code.UNKNOWN_LEVEL):
         return ""

@@ -21,9 +21,9 @@ from bayplan.dialects.kube.encode.fault_messages import (
 )
 from bayplan.dialects.kube.encode.filter_messages import unavailable
 from bayplan.dialects.kube.fields.quantity import spelled
-from bayplan.model.assignment import Code, Holding, Lack, Misfit
+from bayplan.model.assignment import Code, DomainFit, Lack, Misfit
 from bayplan.model.gang import Group, Ref
-from bayplan.model.scheduling_rejection import Hindrance, Standstill
+from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
 
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULING_ERRORS = "PodSchedulingErrors"
@@ -48,31 +48,31 @@ QUEUES_TOLD = 5
 
 
 _REASONS = {
-    Hindrance.NO_QUEUE: NO_QUEUE,
-    Hindrance.OVER_LIMIT: OVER_LIMIT,
-    Hindrance.OVER_QUOTA: NON_PREEMPTIBLE_OVER_QUOTA,
-    Hindrance.INTERNAL: INTERNAL_ERROR,
-    Hindrance.OUT_OF_TIME: OUT_OF_TIME,
+    RejectionReason.NO_QUEUE: NO_QUEUE,
+    RejectionReason.OVER_LIMIT: OVER_LIMIT,
+    RejectionReason.OVER_QUOTA: NON_PREEMPTIBLE_OVER_QUOTA,
+    RejectionReason.INTERNAL: INTERNAL_ERROR,
+    RejectionReason.OUT_OF_TIME: OUT_OF_TIME,
 }
 
 
-def reason(why: Standstill) -> str:
+def reason(why: SchedulingRejection) -> str:
     """The word for machines."""
     return _REASONS.get(why.hindrance, SCHEDULING_ERRORS if why.hindrance.was_tried else UNSCHEDULABLE)
 
 
 def told_of(
-    why: Standstill, gang: Ref, group: PodGroup | None, tree: Group | None,
+    why: SchedulingRejection, gang: Ref, group: PodGroup | None, tree: Group | None,
     parents: Mapping[str, str] = NO_PARENTS,
 ) -> str:  # fmt: skip
     """What stands on a group and its pods; its object may be gone. Topologies are told by their names.
 
     `parents` has the queue above each queue that there is.
     """
-    if gang.kind != POD_GROUP.kind and why.hindrance is Hindrance.NO_CHARTER:
+    if gang.kind != POD_GROUP.kind and why.hindrance is RejectionReason.NO_CHARTER:
         return NOT_GROUPED
     group = group or PodGroup(gang.name, gang.namespace)
-    if why.hindrance is Hindrance.NO_QUEUE:
+    if why.hindrance is RejectionReason.NO_QUEUE:
         return unusable_queue(group.queue or why.about, parents)
     parts = {one.name: one for one in tree.pod_sets()} if tree is not None else {}
     alone = why.misfit.pod_sets if why.misfit is not None and len(why.misfit.pod_sets) == 1 else ("",)
@@ -85,36 +85,36 @@ def told_of(
     return told(why, group, sub_group)
 
 
-def told(why: Standstill, group: PodGroup, sub_group: str = "") -> str:
+def told(why: SchedulingRejection, group: PodGroup, sub_group: str = "") -> str:
     """What stands on a group that waits; the sub-group is the one that has too few places, if it is one."""
     match why.hindrance:
-        case Hindrance.NO_CHARTER:
+        case RejectionReason.NO_CHARTER:
             return f"{UNABLE}: pod group {group.namespace}/{group.name} does not exist"
-        case Hindrance.NO_GROUP:
+        case RejectionReason.NO_GROUP:
             return f"{UNABLE}: it has no sub-group {why.about or sub_group}"
-        case Hindrance.TOO_FEW:
+        case RejectionReason.TOO_FEW:
             whose = f" of sub-group {sub_group}" if sub_group else ""
             there = f"{why.there} pods{whose} are there while {why.minimum} are required"
             return f"{UNABLE}: {there} for gang scheduling"
-        case Hindrance.GATED:
+        case RejectionReason.GATED:
             held = f", such as {why.pod}" if why.pod is not None else ""
             return f"{UNABLE}: pods of it are held back by scheduling gates{held}"
-        case Hindrance.FLAWED:
+        case RejectionReason.FLAWED:
             return why.about or f"{UNABLE}: what it asks for contradicts itself"
-        case Hindrance.OVER_LIMIT | Hindrance.OVER_QUOTA:
+        case RejectionReason.OVER_LIMIT | RejectionReason.OVER_QUOTA:
             return _too_much(why, group)
-        case Hindrance.MAKING_ROOM:
+        case RejectionReason.MAKING_ROOM:
             return f"{why.displaced} pods are on their way out to make room for it"
-        case Hindrance.KEPT_FREE:
+        case RejectionReason.KEPT_FREE:
             return f"{NOT_ENOUGH}: there is room, but it is kept free for one that has waited longer"
-        case Hindrance.TAKEN_BACK:
+        case RejectionReason.TAKEN_BACK:
             return (
                 f"{why.fit} of {why.minimum} pods had a place, which is too few for gang scheduling: "
                 "they were taken back after the grace period"
             )
-        case Hindrance.INTERNAL:
+        case RejectionReason.INTERNAL:
             return internal_error(f"pod group {group.namespace}/{group.name}", why.about)
-        case Hindrance.OUT_OF_TIME:
+        case RejectionReason.OUT_OF_TIME:
             known = why.misfit is not None or why.unfit is not None
             so_far = _no_room(why, group, sub_group) if known else ""
             return out_of_time(f"pod group {group.namespace}/{group.name}", why.about, so_far)
@@ -122,17 +122,17 @@ def told(why: Standstill, group: PodGroup, sub_group: str = "") -> str:
             return _no_room(why, group, sub_group)
 
 
-def _too_much(why: Standstill, group: PodGroup) -> str:
+def _too_much(why: SchedulingRejection, group: PodGroup) -> str:
     excess = why.excess
     if excess is None:
         return f"{UNABLE}: queue {group.queue} has all it may have"
     numbers = (excess.bound, Fraction(excess.used), Fraction(excess.asked))
     bound, used, asked = (_number(excess.resource, number) for number in numbers)
-    sentence = over_limit if why.hindrance is Hindrance.OVER_LIMIT else over_quota
+    sentence = over_limit if why.hindrance is RejectionReason.OVER_LIMIT else over_quota
     return sentence(excess.queue, excess.resource, bound, used, asked)
 
 
-def _no_room(why: Standstill, group: PodGroup, sub_group: str) -> str:
+def _no_room(why: SchedulingRejection, group: PodGroup, sub_group: str) -> str:
     if why.misfit is not None and _is_told_by_domain(why.misfit):
         return _in_no_domain(why.misfit, group, sub_group)
     if why.misfit is not None and why.misfit.lacking and not why.misfit.is_too_large:
@@ -153,7 +153,7 @@ def _no_room(why: Standstill, group: PodGroup, sub_group: str) -> str:
     )
 
 
-def _details(why: Standstill, group: PodGroup, sub_group: str) -> str:
+def _details(why: SchedulingRejection, group: PodGroup, sub_group: str) -> str:
     if why.misfit is not None:
         return misfit(why.misfit, group, sub_group)
     if why.unfit is not None:
@@ -209,7 +209,7 @@ def _in_none_of_many(found: Misfit, group: PodGroup, sub_group: str) -> str:
     return f"{UNABLE}: {counted({**lacks, sentence: 1})}."
 
 
-def _too_small(one: Holding, asked: int) -> str:
+def _too_small(one: DomainFit, asked: int) -> str:
     """Pods are counted if they are alike. Else it is told what is too little for all of them in total."""
     where = ".".join(one.domain)
     return ", ".join(lacking(where, lack) for lack in one.lacks) or too_few(where, one.fit, asked)
@@ -222,7 +222,7 @@ def _no_domain(found: Misfit, group: PodGroup, sub_group: str) -> str:
     sentence = unsatisfied(found.topology, found.level, f"{group.namespace}/{group.name}", sub_group, among)
     if near is None or not where:
         return sentence
-    return f"{sentence}. {_too_small(Holding(near.domain, near.fit, near.lacks), near.fit + near.short)}"
+    return f"{sentence}. {_too_small(DomainFit(near.domain, near.fit, near.lacks), near.fit + near.short)}"
 
 
 def _no_node_in(found: Misfit, group: PodGroup, sub_group: str) -> str:
@@ -316,7 +316,7 @@ def queue_fault(name: str, parents: Mapping[str, str]) -> tuple[str, str] | None
     )
 
 
-def queue_details(why: Standstill) -> dict[str, Any]:
+def queue_details(why: SchedulingRejection) -> dict[str, Any]:
     """The same facts for machines; nothing if no queue has too much."""
     excess = why.excess
     if excess is None:
@@ -325,7 +325,7 @@ def queue_details(why: Standstill) -> dict[str, Any]:
     def amount(number: int) -> dict[str, str]:
         return {excess.resource: spelled(excess.resource, number)}
 
-    limited = why.hindrance is Hindrance.OVER_LIMIT
+    limited = why.hindrance is RejectionReason.OVER_LIMIT
     bound, used = (
         ("queueResourceLimits", "queueAllocatedResources")
         if limited

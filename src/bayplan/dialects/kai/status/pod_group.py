@@ -44,7 +44,7 @@ class Waits:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ResourceTotals:
     """What pods hold and ask for together."""
 
     allocated: Mapping[str, int]
@@ -52,10 +52,10 @@ class Held:
     requested: Mapping[str, int]
 
 
-NOTHING = Held({}, {}, {})
+NOTHING = ResourceTotals({}, {}, {})
 
 
-def held_by(pods: Iterable[Pod], lasting: bool) -> Held:
+def held_by(pods: Iterable[Pod], lasting: bool) -> ResourceTotals:
     """What the pods of one group hold, and ask for."""
     allocated: dict[str, int] = {}
     requested: dict[str, int] = {}
@@ -64,10 +64,10 @@ def held_by(pods: Iterable[Pod], lasting: bool) -> Held:
             _add(requested, pod.amounts)
             if pod.node:
                 _add(allocated, pod.amounts)
-    return Held(allocated, allocated if lasting else {}, requested)
+    return ResourceTotals(allocated, allocated if lasting else {}, requested)
 
 
-def summed(parts: Iterable[Held]) -> Held:
+def summed(parts: Iterable[ResourceTotals]) -> ResourceTotals:
     """What several hold together."""
     allocated: dict[str, int] = {}
     lasting: dict[str, int] = {}
@@ -76,11 +76,11 @@ def summed(parts: Iterable[Held]) -> Held:
         _add(allocated, part.allocated)
         _add(lasting, part.lasting)
         _add(requested, part.requested)
-    return Held(allocated, lasting, requested)
+    return ResourceTotals(allocated, lasting, requested)
 
 
 def group_status(
-    group: PodGroup, pods: Sequence[Pod], held: Held, waits: Waits | None, known: PodGroupStatusWire
+    group: PodGroup, pods: Sequence[Pod], held: ResourceTotals, waits: Waits | None, known: PodGroupStatusWire
 ) -> Object | None:
     """What has to be written so that the status is true; None if it is.
 
@@ -103,7 +103,11 @@ def group_status(
 
 
 def queue_status(
-    held: Held, children: Sequence[str], fault: tuple[str, str] | None, known: QueueStatusWire, now: float
+    held: ResourceTotals,
+    children: Sequence[str],
+    fault: tuple[str, str] | None,
+    known: QueueStatusWire,
+    now: float,
 ) -> Object | None:
     """The same for a queue; `fault`: a word and a sentence on why it has no place among the others."""
     conditions = _queue_conditions(fault, known.conditions or (), now)
@@ -190,7 +194,7 @@ def _queue_conditions(
     return [*others, ours | {"lastTransitionTime": since}]
 
 
-def _resources(held: Held, known: ResourcesStatusWire) -> Object:
+def _resources(held: ResourceTotals, known: ResourcesStatusWire) -> Object:
     """In a patch nothing takes away what was there before, unless it says so."""
     return {
         "allocated": _spelled(held.allocated, known.allocated),
@@ -204,7 +208,7 @@ def _spelled(amounts: Mapping[str, int], known: Mapping[str, object] | None) -> 
     return found | {name: spelled(name, amounts[name]) for name in sorted(amounts) if amounts[name]}
 
 
-def _same_amounts(known: ResourcesStatusWire, held: Held) -> bool:
+def _same_amounts(known: ResourcesStatusWire, held: ResourceTotals) -> bool:
     pairs = (
         (known.allocated, held.allocated),
         (known.allocated_non_preemptible, held.lasting),

@@ -7,7 +7,7 @@ from typing import Any
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kube.decode.pod_spec import selector
 from bayplan.dialects.kube.decode.wire import LabelSelector, Metadata, Struct
-from bayplan.model.gang_spec import Budget
+from bayplan.model.gang_spec import DisruptionBudget
 
 
 class BudgetSpec(Struct, frozen=True):
@@ -34,9 +34,9 @@ class BudgetWire(Struct, frozen=True):
 BUDGETS = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", wire=BudgetWire)
 
 
-def budget_of(wire: BudgetWire) -> Budget:
+def budget_of(wire: BudgetWire) -> DisruptionBudget:
     """A budget as a value."""
-    return Budget(
+    return DisruptionBudget(
         wire.metadata.namespace or "default",
         wire.metadata.name,
         selector(wire.spec.selector),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bayplan.dialects.kube.decode.node_fields import EFFECTS
 from bayplan.dialects.kube.fields.reader import Field
-from bayplan.model.node_rules import NodeRules, Requirement, Term, Toleration, integer
+from bayplan.model.node_rules import NodeRules, NodeSelectorTerm, Requirement, Toleration, integer
 
 _NODE_FIELD = "metadata.name"
 _TOLERATION_OPERATORS = ("", "Equal", "Exists", "Gt", "Lt")
@@ -28,7 +28,7 @@ def tolerations(fields: Field) -> tuple[Toleration, ...]:
     return tuple(_toleration(field) for field in fields.items())
 
 
-def _required(field: Field) -> tuple[Term, ...] | None:
+def _required(field: Field) -> tuple[NodeSelectorTerm, ...] | None:
     if not field.present:
         return None
     terms = field.at("nodeSelectorTerms")
@@ -37,14 +37,14 @@ def _required(field: Field) -> tuple[Term, ...] | None:
     return tuple(_term(term) for term in terms.items())
 
 
-def _weighted(field: Field) -> tuple[int, Term]:
+def _weighted(field: Field) -> tuple[int, NodeSelectorTerm]:
     return field.at("weight").integer(default=1, minimum=1, maximum=100), _term(field.at("preference"))
 
 
-def _term(field: Field) -> Term:
+def _term(field: Field) -> NodeSelectorTerm:
     labels = [_requirement(one, on_field=False) for one in field.at("matchExpressions").items()]
     fields = [_requirement(one, on_field=True) for one in field.at("matchFields").items()]
-    return Term(tuple(labels + fields))
+    return NodeSelectorTerm(tuple(labels + fields))
 
 
 def _requirement(field: Field, *, on_field: bool) -> Requirement:

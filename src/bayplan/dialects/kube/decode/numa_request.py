@@ -6,34 +6,34 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 
 import msgspec
 
-from bayplan.dialects.kube.decode.wire import Container as ContainerWire
-from bayplan.dialects.kube.decode.wire import PodSpec, Resources, amounts_of
+from bayplan.dialects.kube.decode.wire import ContainerResources, PodSpecWire, amounts_of
+from bayplan.dialects.kube.decode.wire import ContainerWire as ContainerWire
 from bayplan.dialects.kube.fields.reader import Field
-from bayplan.model.numa import Container, Role, Service, ZoneWants
+from bayplan.model.numa import ContainerRequest, ContainerType, NumaRequest, QosClass
 
 PROMISED = ("cpu", "memory")
 KNOWN_MAX = 1024
-_known: dict[Hashable, ZoneWants | None] = {}
+_known: dict[Hashable, NumaRequest | None] = {}
 CLASSES = {
-    "Guaranteed": Service.GUARANTEED,
-    "Burstable": Service.BURSTABLE,
-    "BestEffort": Service.BEST_EFFORT,
+    "Guaranteed": QosClass.GUARANTEED,
+    "Burstable": QosClass.BURSTABLE,
+    "BestEffort": QosClass.BEST_EFFORT,
 }
 
 
-def zone_wants(spec: PodSpec, qos_class: str | None = None) -> ZoneWants:
+def zone_wants(spec: PodSpecWire, qos_class: str | None = None) -> NumaRequest:
     """What a pod asks of zones. The class in its status counts; without one it is worked out.
 
     Requests of the pod as a whole are not looked at: nodes do not align them.
     """
-    return ZoneWants(
+    return NumaRequest(
         service=CLASSES.get(qos_class or "") or service_of(spec),
         containers=tuple(_container(one, role) for one, role in _containers(spec)),
         overhead=tuple(amounts_of(spec.overhead).items()),
     )
 
 
-def pod_zone_wants(spec: PodSpec, qos_class: str | None = None) -> ZoneWants | None:
+def pod_zone_wants(spec: PodSpecWire, qos_class: str | None = None) -> NumaRequest | None:
     """The same, and None for a pod that asks for nothing at all: it is aligned wherever it is.
 
     Pods come by the thousand and are of few sorts: what is known of a sort is worked out once.
@@ -47,7 +47,7 @@ def pod_zone_wants(spec: PodSpec, qos_class: str | None = None) -> ZoneWants | N
     return _known[key]
 
 
-def _sort(spec: PodSpec) -> Hashable:
+def _sort(spec: PodSpecWire) -> Hashable:
     """All of a pod that zones depend on, as it is written."""
     containers = tuple((one.name, *_written(one.resources)) for one in spec.containers or ())
     first = tuple(
@@ -57,47 +57,49 @@ def _sort(spec: PodSpec) -> Hashable:
     return containers, first, overhead, *_written(spec.resources)
 
 
-def _written(resources: Resources | None) -> tuple[Hashable, Hashable]:
+def _written(resources: ContainerResources | None) -> tuple[Hashable, Hashable]:
     if resources is None:
         return ((), ())
     return tuple((resources.requests or {}).items()), tuple((resources.limits or {}).items())
 
 
-def template_zone_wants(spec: Field) -> ZoneWants | None:
+def template_zone_wants(spec: Field) -> NumaRequest | None:
     """What the pods of a template ask of zones. What cannot be read is told by those who read all of it."""
     try:
-        return pod_zone_wants(msgspec.convert(spec.value or {}, PodSpec, strict=False))
+        return pod_zone_wants(msgspec.convert(spec.value or {}, PodSpecWire, strict=False))
     except (msgspec.ValidationError, ValueError):
         return None
 
 
-def service_of(spec: PodSpec) -> Service:
+def service_of(spec: PodSpecWire) -> QosClass:
     """The class that the API server would write into the status."""
     whole = spec.resources
     if whole is not None and (whole.requests or whole.limits):
-        parts: list[Resources] = [whole]
+        parts: list[ContainerResources] = [whole]
     else:
-        parts = [one.resources or Resources() for one, _ in _containers(spec)]
+        parts = [one.resources or ContainerResources() for one, _ in _containers(spec)]
     requests = _summed(_asked(part) for part in parts)
     limits = _summed(amounts_of(part.limits) for part in parts)
     if not requests and not limits:
-        return Service.BEST_EFFORT
+        return QosClass.BEST_EFFORT
     limited = all(_promised(amounts_of(part.limits)).keys() == set(PROMISED) for part in parts)
-    return Service.GUARANTEED if limited and requests == limits else Service.BURSTABLE
+    return QosClass.GUARANTEED if limited and requests == limits else QosClass.BURSTABLE
 
 
-def _containers(spec: PodSpec) -> Iterator[tuple[ContainerWire, Role]]:
+def _containers(spec: PodSpecWire) -> Iterator[tuple[ContainerWire, ContainerType]]:
     for one in spec.init_containers or ():
-        yield one, Role.SIDECAR if one.restart_policy == "Always" else Role.INIT
+        yield one, ContainerType.SIDECAR if one.restart_policy == "Always" else ContainerType.INIT
     for one in spec.containers or ():
-        yield one, Role.APP
+        yield one, ContainerType.APP
 
 
-def _container(wire: ContainerWire, role: Role) -> Container:
-    return Container(wire.name, tuple(sorted(_asked(wire.resources or Resources()).items())), role)
+def _container(wire: ContainerWire, role: ContainerType) -> ContainerRequest:
+    return ContainerRequest(
+        wire.name, tuple(sorted(_asked(wire.resources or ContainerResources()).items())), role
+    )
 
 
-def _asked(resources: Resources) -> dict[str, int]:
+def _asked(resources: ContainerResources) -> dict[str, int]:
     """Requests; a limit without a request is one too, as the API server has it."""
     return amounts_of(resources.limits) | amounts_of(resources.requests)
 

@@ -8,22 +8,22 @@ import msgspec
 
 from bayplan.dialects.kube.decode.numa_request import pod_zone_wants
 from bayplan.dialects.kube.decode.wire import (
-    Container,
+    ContainerResources,
+    ContainerWire,
     InlineDisk,
     LabelSelector,
     NodeTerm,
-    PodAffinity,
-    PodSpec,
+    PodAffinityWire,
+    PodSpecWire,
     PodTerm,
     PodWire,
     RequirementWire,
-    Resources,
     SpreadConstraint,
     TolerationWire,
     VolumeWire,
     pod_amounts,
 )
-from bayplan.model.node_rules import NodeRules, Requirement, Term, Toleration
+from bayplan.model.node_rules import NodeRules, NodeSelectorTerm, Requirement, Toleration
 from bayplan.model.pod_spec import (
     ANY_ADDRESS,
     EVERYTHING,
@@ -31,22 +31,22 @@ from bayplan.model.pod_spec import (
     ClaimUse,
     Disk,
     HostPort,
-    Neighbours,
-    NeighbourTerm,
+    PodAffinity,
+    PodAffinityTerm,
+    PodSignature,
+    PodSpec,
     Selector,
-    Shape,
-    Spread,
-    Wants,
+    TopologySpread,
 )
 
 CPU_UNSAID, MEMORY_UNSAID = "100m", str(200 << 20)
 """What a container that does not say is taken to use, as far as nodes are ranked."""
 
 
-def pod_wants(pod: PodWire, company: Selector | None = None) -> Wants:
+def pod_wants(pod: PodWire, company: Selector | None = None) -> PodSpec:
     """All that scheduling needs to know of a pod; `company` is whom its services and owner put it with."""
     spec, status = pod.spec, pod.status
-    return Wants(
+    return PodSpec(
         pod_shape(pod, company),
         priority=spec.priority or 0,
         preempts=spec.preemption_policy != "Never",
@@ -55,12 +55,12 @@ def pod_wants(pod: PodWire, company: Selector | None = None) -> Wants:
     )
 
 
-def pod_shape(pod: PodWire, company: Selector | None = None) -> Shape:
+def pod_shape(pod: PodWire, company: Selector | None = None) -> PodSignature:
     """What decides where a pod fits."""
     spec, meta = pod.spec, pod.metadata
     namespace, labels = meta.namespace or "default", meta.labels or {}
     amounts = pod_amounts(spec)
-    return Shape(
+    return PodSignature(
         namespace=namespace,
         labels=tuple(sorted(labels.items())),
         amounts=tuple(sorted((name, amount) for name, amount in amounts.items() if amount)),
@@ -101,7 +101,7 @@ def company_of(
     return found if found.requirements else None
 
 
-def wire_rules(spec: PodSpec) -> NodeRules:
+def wire_rules(spec: PodSpecWire) -> NodeRules:
     """What a pod says about nodes."""
     affinity = spec.affinity.node_affinity if spec.affinity is not None else None
     required = affinity.required if affinity is not None else None
@@ -114,11 +114,11 @@ def wire_rules(spec: PodSpec) -> NodeRules:
     )
 
 
-def node_term(wire: NodeTerm) -> Term:
+def node_term(wire: NodeTerm) -> NodeSelectorTerm:
     """Requirements on one node."""
     labels = [_requirement(one) for one in wire.match_expressions or ()]
     fields = [_requirement(one, on_field=True) for one in wire.match_fields or ()]
-    return Term(tuple(labels + fields))
+    return NodeSelectorTerm(tuple(labels + fields))
 
 
 def image_name(name: str) -> str:
@@ -134,12 +134,12 @@ def _toleration(wire: TolerationWire) -> Toleration:
     return Toleration(wire.key or "", wire.operator or "Equal", wire.value or "", wire.effect or "")
 
 
-def _containers(spec: PodSpec) -> Iterator[Container]:
+def _containers(spec: PodSpecWire) -> Iterator[ContainerWire]:
     yield from spec.init_containers or ()
     yield from spec.containers or ()
 
 
-def _ports(spec: PodSpec) -> Iterator[HostPort]:
+def _ports(spec: PodSpecWire) -> Iterator[HostPort]:
     """Ports of the node that are held for as long as the pod runs: not those of passing init containers."""
     lasting = [one for one in spec.init_containers or () if one.restart_policy == "Always"]
     for container in (*lasting, *(spec.containers or ())):
@@ -148,7 +148,7 @@ def _ports(spec: PodSpec) -> Iterator[HostPort]:
                 yield HostPort(port.host_port, port.protocol or "TCP", port.host_ip or ANY_ADDRESS)
 
 
-def _weighs(spec: PodSpec, amounts: Mapping[str, int]) -> tuple[int, int]:
+def _weighs(spec: PodSpecWire, amounts: Mapping[str, int]) -> tuple[int, int]:
     silent = any(not _says_all(one) for one in _containers(spec))
     if silent:
         full = msgspec.structs.replace(
@@ -160,29 +160,29 @@ def _weighs(spec: PodSpec, amounts: Mapping[str, int]) -> tuple[int, int]:
     return amounts.get("cpu", 0), amounts.get("memory", 0)
 
 
-def _says_all(container: Container) -> bool:
-    resources = container.resources or Resources()
+def _says_all(container: ContainerWire) -> bool:
+    resources = container.resources or ContainerResources()
     said = (resources.limits or {}).keys() | (resources.requests or {}).keys()
     return "cpu" in said and "memory" in said
 
 
-def _filled(container: Container) -> Container:
-    resources = container.resources or Resources()
+def _filled(container: ContainerWire) -> ContainerWire:
+    resources = container.resources or ContainerResources()
     unsaid: dict[str, str | int | float] = {"cpu": CPU_UNSAID, "memory": MEMORY_UNSAID}
     said = unsaid | (resources.limits or {}) | (resources.requests or {})
-    return msgspec.structs.replace(container, resources=Resources(requests=said))
+    return msgspec.structs.replace(container, resources=ContainerResources(requests=said))
 
 
-def _neighbours(spec: PodSpec, namespace: str, labels: Mapping[str, str]) -> Neighbours:
+def _neighbours(spec: PodSpecWire, namespace: str, labels: Mapping[str, str]) -> PodAffinity:
     if spec.affinity is None:
-        return Neighbours()
-    near = spec.affinity.pod_affinity or PodAffinity()
-    apart = spec.affinity.pod_anti_affinity or PodAffinity()
+        return PodAffinity()
+    near = spec.affinity.pod_affinity or PodAffinityWire()
+    apart = spec.affinity.pod_anti_affinity or PodAffinityWire()
 
-    def term(wire: PodTerm) -> NeighbourTerm:
+    def term(wire: PodTerm) -> PodAffinityTerm:
         return _neighbour_term(wire, namespace, labels)
 
-    return Neighbours(
+    return PodAffinity(
         near=tuple(term(one) for one in near.required or ()),
         apart=tuple(term(one) for one in apart.required or ()),
         rather_near=tuple((one.weight, term(one.pod_affinity_term)) for one in near.preferred or ()),
@@ -190,7 +190,7 @@ def _neighbours(spec: PodSpec, namespace: str, labels: Mapping[str, str]) -> Nei
     )
 
 
-def _neighbour_term(wire: PodTerm, namespace: str, labels: Mapping[str, str]) -> NeighbourTerm:
+def _neighbour_term(wire: PodTerm, namespace: str, labels: Mapping[str, str]) -> PodAffinityTerm:
     namespaces = tuple(sorted(wire.namespaces or ()))
     if not namespaces and wire.namespace_selector is None:
         namespaces = (namespace,)
@@ -200,7 +200,7 @@ def _neighbour_term(wire: PodTerm, namespace: str, labels: Mapping[str, str]) ->
             *_as_own(wire.mismatch_label_keys, labels, "NotIn"),
         )
     )
-    return NeighbourTerm(wire.topology_key, wanted, namespaces, selector(wire.namespace_selector))
+    return PodAffinityTerm(wire.topology_key, wanted, namespaces, selector(wire.namespace_selector))
 
 
 def _as_own(keys: list[str] | None, labels: Mapping[str, str], operator: str) -> Iterator[Requirement]:
@@ -210,8 +210,8 @@ def _as_own(keys: list[str] | None, labels: Mapping[str, str], operator: str) ->
             yield Requirement(key, operator, (labels[key],))
 
 
-def _spread(wire: SpreadConstraint, labels: Mapping[str, str]) -> Spread:
-    return Spread(
+def _spread(wire: SpreadConstraint, labels: Mapping[str, str]) -> TopologySpread:
+    return TopologySpread(
         key=wire.topology_key,
         max_skew=wire.max_skew,
         selector=selector(wire.label_selector).narrowed(_as_own(wire.match_label_keys, labels, "In")),

@@ -9,7 +9,7 @@ import msgspec
 
 from bayplan.dialects.kube.decode.pod_spec import pod_shape
 from bayplan.dialects.kube.decode.wire import PodWire, pod_amounts
-from bayplan.model.pod_spec import Labels, Selector, Shape
+from bayplan.model.pod_spec import Labels, PodSignature, Selector
 
 REMEMBERED_MAX = 8192
 
@@ -17,22 +17,22 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 @dataclass(slots=True)
-class Mould:
+class PodSpecTemplate:
     """What pods made alike have in common, and the shapes of it by labels, node selector and company."""
 
-    shape: Shape
+    shape: PodSignature
     amounts: Mapping[str, int]
-    shapes: dict[tuple[Labels, Labels, Selector | None], Shape] = field(default_factory=dict)
+    shapes: dict[tuple[Labels, Labels, Selector | None], PodSignature] = field(default_factory=dict)
 
 
-class Shapes:
+class PodSpecCache:
     """Remembers what was worked out, and begins anew when that gets too much."""
 
     def __init__(self) -> None:
-        self.moulds: dict[bytes, Mould] = {}
+        self.moulds: dict[bytes, PodSpecTemplate] = {}
         self.remembered = 0
 
-    def of(self, pod: PodWire, company: Selector | None = None) -> tuple[Shape, Mapping[str, int]]:
+    def of(self, pod: PodWire, company: Selector | None = None) -> tuple[PodSignature, Mapping[str, int]]:
         """The shape and the amounts of a pod. Where it runs is no part of its shape."""
         mould = self._mould(pod)
         labels = tuple(sorted((pod.metadata.labels or {}).items()))
@@ -45,7 +45,7 @@ class Shapes:
             self._count()
         return shape, mould.amounts
 
-    def _mould(self, pod: PodWire) -> Mould:
+    def _mould(self, pod: PodWire) -> PodSpecTemplate:
         spec, meta = pod.spec, pod.metadata
         telling: list[object] = [
             meta.namespace, spec.containers, spec.init_containers, spec.overhead, spec.resources,
@@ -61,7 +61,7 @@ class Shapes:
         if mould is None:
             anywhere = msgspec.structs.replace(spec, node_name=None, node_selector=None)
             free = msgspec.structs.replace(pod, spec=anywhere)
-            mould = self.moulds[key] = Mould(pod_shape(free), pod_amounts(spec))
+            mould = self.moulds[key] = PodSpecTemplate(pod_shape(free), pod_amounts(spec))
             self._count()
         return mould
 

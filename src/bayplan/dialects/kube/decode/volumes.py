@@ -7,16 +7,16 @@ from collections.abc import Iterable, Mapping
 from bayplan.dialects.api import Kind, Verb, Write
 from bayplan.dialects.kube.decode.pod_spec import node_term, selector
 from bayplan.dialects.kube.decode.wire import (
+    ContainerResources,
     LabelSelector,
     Metadata,
     NodeTerms,
     RequirementWire,
-    Resources,
     Struct,
 )
 from bayplan.dialects.kube.fields.quantity import AMOUNT_MAX, amount
-from bayplan.model.node_rules import Requirement, Term
-from bayplan.model.storage import ClaimKey, StorageClass, StoreRoom, Volume, VolumeClaim
+from bayplan.model.node_rules import NodeSelectorTerm, Requirement
+from bayplan.model.storage import ClaimKey, StorageCapacity, StorageClass, Volume, VolumeClaim
 
 BOUND = "pv.kubernetes.io/bind-completed"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
@@ -32,7 +32,7 @@ class ClaimSpec(Struct, frozen=True):
     volume_name: str | None = None
     storage_class_name: str | None = None
     access_modes: list[str] | None = None
-    resources: Resources | None = None
+    resources: ContainerResources | None = None
     selector: LabelSelector | None = None
     volume_mode: str | None = None
     volume_attributes_class_name: str | None = None
@@ -168,7 +168,7 @@ def claim_of(wire: ClaimWire) -> VolumeClaim:
         storage_class=notes.get(OLD_CLASS, spec.storage_class_name or ""),
         volume=volume,
         bound=bool(volume) and BOUND in notes,
-        size=_size((spec.resources or Resources()).requests),
+        size=_size((spec.resources or ContainerResources()).requests),
         modes=tuple(spec.access_modes or ()),
         block=spec.volume_mode == BLOCK,
         selector=selector(spec.selector) if spec.selector is not None else None,
@@ -222,10 +222,10 @@ def limits_of(wire: CsiNodeWire) -> Mapping[str, int]:
     }
 
 
-def store_room_of(wire: StoreRoomWire) -> StoreRoom:
+def store_room_of(wire: StoreRoomWire) -> StorageCapacity:
     """How much room a driver says there is."""
     largest = wire.maximum_volume_size if wire.maximum_volume_size is not None else wire.capacity
-    return StoreRoom(
+    return StorageCapacity(
         wire.storage_class_name,
         _bytes(largest) if largest is not None else -1,
         selector(wire.node_topology),
@@ -246,8 +246,8 @@ def volume_write(volume: str, version: str, claim: ClaimKey, uid: str) -> Write:
     return Write(Verb.MERGE_PATCH, VOLUMES, "", volume, body, version=version)
 
 
-def _topology(wire: TopologyTerm) -> Term:
-    return Term(
+def _topology(wire: TopologyTerm) -> NodeSelectorTerm:
+    return NodeSelectorTerm(
         tuple(
             Requirement(one.key, "In", tuple(one.values or ())) for one in wire.match_label_expressions or ()
         )

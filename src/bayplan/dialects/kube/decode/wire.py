@@ -52,7 +52,7 @@ class TaintWire(Struct, frozen=True):
     effect: str = ""
 
 
-class Condition(Struct, frozen=True):
+class ConditionWire(Struct, frozen=True):
     """The state of one aspect."""
 
     type: str = ""
@@ -60,7 +60,7 @@ class Condition(Struct, frozen=True):
     last_transition_time: str | None = None
 
 
-class NodeSpec(Struct, frozen=True):
+class NodeSpecWire(Struct, frozen=True):
     """What an administrator set."""
 
     unschedulable: bool | None = None
@@ -74,11 +74,11 @@ class ImageWire(Struct, frozen=True):
     size_bytes: int | None = None
 
 
-class NodeStatus(Struct, frozen=True):
+class NodeStatusWire(Struct, frozen=True):
     """What the node reports."""
 
     allocatable: dict[str, str | int | float] | None = None
-    conditions: list[Condition] | None = None
+    conditions: list[ConditionWire] | None = None
     images: list[ImageWire] | None = None
 
 
@@ -86,11 +86,11 @@ class NodeWire(Struct, frozen=True):
     """A Node."""
 
     metadata: Metadata = Metadata()
-    spec: NodeSpec = NodeSpec()
-    status: NodeStatus = NodeStatus()
+    spec: NodeSpecWire = NodeSpecWire()
+    status: NodeStatusWire = NodeStatusWire()
 
 
-class Resources(Struct, frozen=True):
+class ContainerResources(Struct, frozen=True):
     """What a container asks for."""
 
     requests: dict[str, str | int | float] | None = None
@@ -105,17 +105,17 @@ class Port(Struct, frozen=True):
     host_ip: str | None = msgspec.field(default=None, name="hostIP")
 
 
-class Container(Struct, frozen=True):
+class ContainerWire(Struct, frozen=True):
     """A container of a pod."""
 
     name: str = ""
-    resources: Resources | None = None
+    resources: ContainerResources | None = None
     restart_policy: str | None = None
     image: str | None = None
     ports: list[Port] | None = None
 
 
-class Gate(Struct, frozen=True):
+class SchedulingGate(Struct, frozen=True):
     """A reason not to schedule the pod yet."""
 
     name: str = ""
@@ -156,7 +156,7 @@ class WeightedNodeTerm(Struct, frozen=True):
     preference: NodeTerm = NodeTerm()
 
 
-class NodeAffinity(Struct, frozen=True):
+class NodeAffinityWire(Struct, frozen=True):
     """Nodes that are needed, and nodes that are liked."""
 
     required: NodeTerms | None = msgspec.field(default=None, name=REQUIRED)
@@ -181,19 +181,19 @@ class WeightedPodTerm(Struct, frozen=True):
     pod_affinity_term: PodTerm = PodTerm()
 
 
-class PodAffinity(Struct, frozen=True):
+class PodAffinityWire(Struct, frozen=True):
     """Pods to be near to, or apart from."""
 
     required: list[PodTerm] | None = msgspec.field(default=None, name=REQUIRED)
     preferred: list[WeightedPodTerm] | None = msgspec.field(default=None, name=PREFERRED)
 
 
-class Affinity(Struct, frozen=True):
+class AffinityWire(Struct, frozen=True):
     """Where a pod belongs."""
 
-    node_affinity: NodeAffinity | None = None
-    pod_affinity: PodAffinity | None = None
-    pod_anti_affinity: PodAffinity | None = None
+    node_affinity: NodeAffinityWire | None = None
+    pod_affinity: PodAffinityWire | None = None
+    pod_anti_affinity: PodAffinityWire | None = None
 
 
 class TolerationWire(Struct, frozen=True):
@@ -266,21 +266,21 @@ class SchedulingGroup(Struct, frozen=True):
     pod_group_name: str | None = None
 
 
-class PodSpec(Struct, frozen=True):
+class PodSpecWire(Struct, frozen=True):
     """What a pod asks for."""
 
     node_name: str | None = None
     node_selector: dict[str, str] | None = None
     scheduler_name: str | None = None
-    containers: list[Container] | None = None
-    init_containers: list[Container] | None = None
+    containers: list[ContainerWire] | None = None
+    init_containers: list[ContainerWire] | None = None
     overhead: dict[str, str | int | float] | None = None
-    resources: Resources | None = None
-    scheduling_gates: list[Gate] | None = None
+    resources: ContainerResources | None = None
+    scheduling_gates: list[SchedulingGate] | None = None
     priority: int | None = None
     priority_class_name: str | None = None
     preemption_policy: str | None = None
-    affinity: Affinity | None = None
+    affinity: AffinityWire | None = None
     tolerations: list[TolerationWire] | None = None
     topology_spread_constraints: list[SpreadConstraint] | None = None
     volumes: list[VolumeWire] | None = None
@@ -288,7 +288,7 @@ class PodSpec(Struct, frozen=True):
     scheduling_group: SchedulingGroup | None = None
 
 
-class PodCondition(Struct, frozen=True):
+class PodConditionWire(Struct, frozen=True):
     """The state of one aspect of a pod, and what was said about it."""
 
     type: str = ""
@@ -297,13 +297,13 @@ class PodCondition(Struct, frozen=True):
     message: str | None = None
 
 
-class PodStatus(Struct, frozen=True):
+class PodStatusWire(Struct, frozen=True):
     """How a pod fares."""
 
     phase: str | None = None
     nominated_node_name: str | None = None
     start_time: str | None = None
-    conditions: list[PodCondition] | None = None
+    conditions: list[PodConditionWire] | None = None
     qos_class: str | None = msgspec.field(default=None, name="qosClass")
 
 
@@ -311,8 +311,8 @@ class PodWire(Struct, frozen=True):
     """A Pod."""
 
     metadata: Metadata = Metadata()
-    spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
+    spec: PodSpecWire = PodSpecWire()
+    status: PodStatusWire = PodStatusWire()
 
 
 NODES = Kind("", "v1", "Node", "nodes", namespaced=False, wire=NodeWire)
@@ -359,7 +359,7 @@ def _offered(resources: tuple[tuple[str, str | int | float], ...]) -> Mapping[st
     return found
 
 
-def pod_amounts(spec: PodSpec) -> dict[str, int]:
+def pod_amounts(spec: PodSpecWire) -> dict[str, int]:
     """What a pod takes at its most demanding moment, its own slot included."""
     running: dict[str, int] = {}
     for container in spec.containers or ():
@@ -385,7 +385,7 @@ def pod_amounts(spec: PodSpec) -> dict[str, int]:
     return {name: min(value, ROOM_MAX) for name, value in running.items()}
 
 
-def _asked(container: Container) -> dict[str, int]:
+def _asked(container: ContainerWire) -> dict[str, int]:
     if container.resources is None:
         return {}
     return amounts_of(container.resources.limits) | amounts_of(container.resources.requests)

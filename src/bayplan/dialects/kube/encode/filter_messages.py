@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bayplan.dialects.kube.encode.numa_messages import sentence as of_zones
-from bayplan.model.filter_failure import Bar, Cause, Lack, Unfit
+from bayplan.model.filter_failure import FilterFailure, FilterReason, Lack, PodError
 from bayplan.model.node import PODS
-from bayplan.model.numa import Cause as ZoneCause
+from bayplan.model.numa import AlignmentTarget as ZoneCause
 
 NO_NODES = "no nodes available to schedule pods"
 NO_VICTIMS = "No preemption victims found for incoming pod"
@@ -16,55 +16,55 @@ NEVER_PREEMPTS = "not eligible due to preemptionPolicy=Never."
 NO_CLAIMS = "no new claims to deallocate"
 
 _CAUSES = {
-    Cause.OUTSIDE: "node(s) didn't satisfy plugin(s) [NodeAffinity]",
-    Cause.CORDONED: "node(s) were unschedulable",
-    Cause.OTHER_NODE: "node(s) didn't match the requested node name",
-    Cause.TAINT: "node(s) had untolerated taint(s)",
-    Cause.AFFINITY: "node(s) didn't match Pod's node affinity/selector",
-    Cause.PORT: "node(s) didn't have free ports for the requested pod ports",
-    Cause.DISK: "node(s) had no available disk",
-    Cause.ONE_POD: "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode"
+    FilterReason.OUTSIDE: "node(s) didn't satisfy plugin(s) [NodeAffinity]",
+    FilterReason.CORDONED: "node(s) were unschedulable",
+    FilterReason.OTHER_NODE: "node(s) didn't match the requested node name",
+    FilterReason.TAINT: "node(s) had untolerated taint(s)",
+    FilterReason.AFFINITY: "node(s) didn't match Pod's node affinity/selector",
+    FilterReason.PORT: "node(s) didn't have free ports for the requested pod ports",
+    FilterReason.DISK: "node(s) had no available disk",
+    FilterReason.ONE_POD: "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode"
     " already in-use by another pod",
-    Cause.ATTACHED: "node(s) exceed max volume count",
-    Cause.VOLUME_ELSEWHERE: "node(s) didn't match PersistentVolume's node affinity",
-    Cause.NO_VOLUME: "node(s) didn't find available persistent volumes to bind",
-    Cause.NO_STORE_ROOM: "node(s) did not have enough free storage",
-    Cause.VOLUME_GONE: "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",
-    Cause.VOLUME_ZONE: "node(s) had no available volume zone",
-    Cause.SPREAD_LABEL: "node(s) didn't match pod topology spread constraints (missing required label)",
-    Cause.SPREAD: "node(s) didn't match pod topology spread constraints",
-    Cause.NOT_NEAR: "node(s) didn't match pod affinity rules",
-    Cause.NOT_APART: "node(s) didn't match pod anti-affinity rules",
-    Cause.UNWELCOME: "node(s) didn't satisfy existing pods anti-affinity rules",
+    FilterReason.ATTACHED: "node(s) exceed max volume count",
+    FilterReason.VOLUME_ELSEWHERE: "node(s) didn't match PersistentVolume's node affinity",
+    FilterReason.NO_VOLUME: "node(s) didn't find available persistent volumes to bind",
+    FilterReason.NO_STORE_ROOM: "node(s) did not have enough free storage",
+    FilterReason.VOLUME_GONE: "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",
+    FilterReason.VOLUME_ZONE: "node(s) had no available volume zone",
+    FilterReason.SPREAD_LABEL: "node(s) didn't match pod topology spread constraints (missing required label)",
+    FilterReason.SPREAD: "node(s) didn't match pod topology spread constraints",
+    FilterReason.NOT_NEAR: "node(s) didn't match pod affinity rules",
+    FilterReason.NOT_APART: "node(s) didn't match pod anti-affinity rules",
+    FilterReason.UNWELCOME: "node(s) didn't satisfy existing pods anti-affinity rules",
 }
 _BARS = {
-    Bar.AFFINITY_CONFLICT: "pod affinity terms conflict",
-    Bar.CLAIM_MISSING: 'persistentvolumeclaim "{}" not found',
-    Bar.CLAIM_AWAITED: 'waiting for ephemeral volume controller to create the persistentvolumeclaim "{}"',
-    Bar.CLAIM_LOST: 'persistentvolumeclaim "{}" bound to non-existent persistentvolume "{}"',
-    Bar.CLAIM_LEAVING: 'persistentvolumeclaim "{}" is being deleted',
-    Bar.CLAIM_UNBOUND: "pod has unbound immediate PersistentVolumeClaims",
-    Bar.CLAIM_FOREIGN: "PVC {} was not created for pod {} (pod is not owner)",
-    Bar.VOLUME_MISSING: 'persistentvolume "{}" not found',
+    PodError.AFFINITY_CONFLICT: "pod affinity terms conflict",
+    PodError.CLAIM_MISSING: 'persistentvolumeclaim "{}" not found',
+    PodError.CLAIM_AWAITED: 'waiting for ephemeral volume controller to create the persistentvolumeclaim "{}"',
+    PodError.CLAIM_LOST: 'persistentvolumeclaim "{}" bound to non-existent persistentvolume "{}"',
+    PodError.CLAIM_LEAVING: 'persistentvolumeclaim "{}" is being deleted',
+    PodError.CLAIM_UNBOUND: "pod has unbound immediate PersistentVolumeClaims",
+    PodError.CLAIM_FOREIGN: "PVC {} was not created for pod {} (pod is not owner)",
+    PodError.VOLUME_MISSING: 'persistentvolume "{}" not found',
 }
 
 
 def cause(lack: Lack) -> str:
     """What one node lacks."""
     found, resource = lack
-    if found is Cause.LACKING:
+    if found is FilterReason.LACKING:
         return "Too many pods" if resource == PODS else f"Insufficient {resource}"
-    if found is Cause.UNALIGNED:
+    if found is FilterReason.UNALIGNED:
         return of_zones(ZoneCause(resource))
     return _CAUSES[found]
 
 
-def bar(unfit: Unfit) -> str:
+def bar(unfit: FilterFailure) -> str:
     """What is wrong with the pod itself; nothing if nothing is."""
     return _BARS[unfit.bar].format(*unfit.about) if unfit.bar is not None else ""
 
 
-def unavailable(unfit: Unfit, afterwards: str = "") -> str:
+def unavailable(unfit: FilterFailure, afterwards: str = "") -> str:
     """How many nodes refuse a pod for what; `afterwards` says what became of making room."""
     if not unfit.nodes:
         return NO_NODES

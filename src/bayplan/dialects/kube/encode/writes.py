@@ -23,7 +23,7 @@ from bayplan.dialects.kube.gang.objects import (
     WORKLOADS,
 )
 from bayplan.model.gang import Ref
-from bayplan.model.plan import Bind, Displace, Nominate
+from bayplan.model.plan import Bind, Nominate, PreemptPod
 from bayplan.model.pod import Pod
 
 DISRUPTED = "DisruptionTarget"
@@ -52,7 +52,7 @@ def waits_write(pod: Pod, why: str, message: str, now: float) -> Write:
     return _pod_status(pod, {"status": {"conditions": [said]}})
 
 
-def displace_writes(action: Displace, now: float) -> Iterator[Write]:
+def displace_writes(action: PreemptPod, now: float) -> Iterator[Write]:
     """Say on a pod why it has to go, tell its owner, and delete it if it is still the same."""
     pod, when = action.pod, timestamp(now)
     why, told = _why_it_goes(action)
@@ -129,7 +129,7 @@ def _pod_status(pod: Pod, body: Object, tag: object = None) -> Write:
     )
 
 
-def _why_it_goes(action: Displace) -> tuple[str, str]:
+def _why_it_goes(action: PreemptPod) -> tuple[str, str]:
     if action.undoes:
         return TAKEN_BACK, "bayplan: its gang could not be started whole; what had started is taken back"
     if action.by.dialect not in FAMILY:
@@ -137,14 +137,14 @@ def _why_it_goes(action: Displace) -> tuple[str, str]:
     return PREEMPTED, f"bayplan: preempting to accommodate a higher priority {_whose(action)}"
 
 
-def _whose(action: Displace) -> str:
+def _whose(action: PreemptPod) -> str:
     """What the room is for, in one word."""
     if action.by.kind == COMPOSITE:
         return "compositepodgroup"
     return "podgroup" if action.whole else "pod"
 
 
-def _for_whom(action: Displace) -> str:
+def _for_whom(action: PreemptPod) -> str:
     """Other families also move pods, and take back what a queue has too much of: then no priority decides."""
     whom = f"{action.by.kind} {action.by.namespace}/{action.by.name}"
     if action.pod.gang == action.by:
@@ -154,7 +154,7 @@ def _for_whom(action: Displace) -> str:
     return f"makes room for {whom}"
 
 
-def _preempted(action: Displace) -> str:
+def _preempted(action: PreemptPod) -> str:
     if action.by.dialect not in FAMILY:
         return f"Preempted: it {_for_whom(action)}"
     if action.whole:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from bayplan.dialects.kube.fields.name_rules import label_key_problems, label_value_problems
-from bayplan.dialects.kube.fields.reader import Fault, Field
+from bayplan.dialects.kube.fields.reader import Field, FieldErrorType
 
 IMMUTABLE = "field is immutable"
 NEGATIVE = "must be greater than or equal to 0"
@@ -20,22 +20,22 @@ _STATUSES = ("False", "True", "Unknown")
 def check_unchanged(new: Field, old: Field) -> None:
     """A field that must stay as it is."""
     if new.value != old.value:
-        new.error(IMMUTABLE, Fault.INVALID)
+        new.error(IMMUTABLE, FieldErrorType.INVALID)
 
 
 def check_key(field: Field) -> None:
     """A label key."""
     for problem in label_key_problems(field.text()):
-        field.error(problem, Fault.INVALID)
+        field.error(problem, FieldErrorType.INVALID)
 
 
 def check_labels(labels: Field) -> None:
     """A map of labels; complaints are about the map, and show the key or value that is wrong."""
     for key, value in labels.texts().items():
         for problem in label_key_problems(key):
-            labels.error(problem, Fault.INVALID, key)
+            labels.error(problem, FieldErrorType.INVALID, key)
         for problem in label_value_problems(value):
-            labels.error(problem, Fault.INVALID, value)
+            labels.error(problem, FieldErrorType.INVALID, value)
 
 
 def check_annotation_keys(annotations: Field) -> None:
@@ -43,9 +43,9 @@ def check_annotation_keys(annotations: Field) -> None:
     texts = annotations.texts()
     for key in texts:
         for problem in label_key_problems(key.lower()):
-            annotations.error(problem, Fault.INVALID, key)
+            annotations.error(problem, FieldErrorType.INVALID, key)
     if sum(len(key.encode()) + len(value.encode()) for key, value in texts.items()) > _ANNOTATIONS_MAX:
-        annotations.error(f"may not be more than {_ANNOTATIONS_MAX} bytes", Fault.TOO_LONG)
+        annotations.error(f"may not be more than {_ANNOTATIONS_MAX} bytes", FieldErrorType.TOO_LONG)
 
 
 def check_selector(selector: Field) -> None:
@@ -55,17 +55,17 @@ def check_selector(selector: Field) -> None:
         operator, values = expression.at("operator"), expression.at("values")
         if operator.text() in ("In", "NotIn"):
             if not values.items():
-                values.error("must be specified when `operator` is 'In' or 'NotIn'", Fault.REQUIRED)
+                values.error("must be specified when `operator` is 'In' or 'NotIn'", FieldErrorType.REQUIRED)
         elif operator.text() in ("Exists", "DoesNotExist"):
             if values.items():
                 why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                values.error(why, Fault.FORBIDDEN)
+                values.error(why, FieldErrorType.FORBIDDEN)
         else:
-            operator.error("not a valid selector operator", Fault.INVALID)
+            operator.error("not a valid selector operator", FieldErrorType.INVALID)
         check_key(expression.at("key"))
         for value in values.items():
             for problem in label_value_problems(value.text()):
-                value.error(problem, Fault.INVALID)
+                value.error(problem, FieldErrorType.INVALID)
 
 
 def check_toleration_keys(tolerations: Field) -> None:
@@ -82,10 +82,10 @@ def check_taints(taints: Field) -> None:
         key, value = taint.at("key"), taint.at("value")
         check_key(key)
         if problems := label_value_problems(value.text()):
-            value.error(";".join(problems), Fault.INVALID)
+            value.error(";".join(problems), FieldErrorType.INVALID)
         pair = key.text(), taint.at("effect").text()
         if pair in seen:
-            taint.error("taints must be unique by key and effect pair", Fault.DUPLICATE)
+            taint.error("taints must be unique by key and effect pair", FieldErrorType.DUPLICATE)
         seen.add(pair)
 
 
@@ -95,23 +95,27 @@ def check_conditions(conditions: Field) -> None:
     for condition in conditions.items():
         kind, status, reason = (condition.at(key) for key in ("type", "status", "reason"))
         if kind.text() in seen:
-            kind.error("", Fault.DUPLICATE)
+            kind.error("", FieldErrorType.DUPLICATE)
         seen.add(kind.text())
         check_key(kind)
         if status.text() not in _STATUSES:
             check_supported(status, _STATUSES)
         if not condition.at("lastTransitionTime").text():
-            condition.at("lastTransitionTime").error("", Fault.REQUIRED)
+            condition.at("lastTransitionTime").error("", FieldErrorType.REQUIRED)
         if not reason.text():
-            reason.error("", Fault.REQUIRED)
+            reason.error("", FieldErrorType.REQUIRED)
         elif not re.fullmatch(_REASON, reason.text()) or len(reason.text()) > _REASON_MAX:
-            reason.error(f"must be at most {_REASON_MAX} characters of the form '{_REASON}'", Fault.INVALID)
+            reason.error(
+                f"must be at most {_REASON_MAX} characters of the form '{_REASON}'", FieldErrorType.INVALID
+            )
         if len(condition.at("message").text()) > _MESSAGE_MAX:
-            condition.at("message").error(f"may not be more than {_MESSAGE_MAX} bytes", Fault.TOO_LONG)
+            condition.at("message").error(
+                f"may not be more than {_MESSAGE_MAX} bytes", FieldErrorType.TOO_LONG
+            )
 
 
 def check_supported(field: Field, choices: tuple[str, ...] | list[str]) -> None:
     """A word that must be one of a few."""
     if field.value not in choices:
         listed = ", ".join(f'"{choice}"' for choice in choices)
-        field.error(f"supported values: {listed}", Fault.UNSUPPORTED)
+        field.error(f"supported values: {listed}", FieldErrorType.UNSUPPORTED)

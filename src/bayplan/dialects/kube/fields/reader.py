@@ -12,7 +12,7 @@ _SHOWN_MAX = 60
 _QUOTED_MAX = 1000
 
 
-class Fault(StrEnum):
+class FieldErrorType(StrEnum):
     """What sort of wrong a field is, in the words of the API."""
 
     UNREADABLE = ""  # not what the schema promises
@@ -26,7 +26,7 @@ class Fault(StrEnum):
     TOO_MANY = "Too many"
 
 
-_WITHOUT_VALUE = (Fault.REQUIRED, Fault.FORBIDDEN, Fault.TOO_LONG)
+_WITHOUT_VALUE = (FieldErrorType.REQUIRED, FieldErrorType.FORBIDDEN, FieldErrorType.TOO_LONG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class FieldError:
     path: str
     value: object
     why: str
-    fault: Fault = Fault.UNREADABLE
+    fault: FieldErrorType = FieldErrorType.UNREADABLE
 
     def __str__(self) -> str:
         show = quote if self.fault else shorten
@@ -85,7 +85,9 @@ class Field:
         """Everything noted so far in the whole object, in the order of finding."""
         return tuple(self._noted.values())
 
-    def error(self, why: str, fault: Fault = Fault.UNREADABLE, value: object = _HERE) -> None:
+    def error(
+        self, why: str, fault: FieldErrorType = FieldErrorType.UNREADABLE, value: object = _HERE
+    ) -> None:
         """Note that this field is wrong; the same complaint about it is kept once.
 
         The value shown is the one that stands here, unless another says it better; None shows nothing.

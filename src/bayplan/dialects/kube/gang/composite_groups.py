@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from bayplan.dialects.kube.gang.objects import COMPOSITE, DIALECT, POD_GROUP
 from bayplan.model.change import (
     Change,
-    CharterLost,
-    CharterSeen,
+    GangSpecLost,
+    GangSpecSeen,
     PodLost,
     PodSeen,
     TopologyLost,
@@ -21,7 +21,7 @@ from bayplan.model.change import (
 )
 from bayplan.model.gang import Group, PodSet, Ref
 from bayplan.model.gang_minimum import fewest_more
-from bayplan.model.gang_spec import Charter
+from bayplan.model.gang_spec import GangSpec
 from bayplan.model.node import HOSTNAME, LEVELS_MAX, Topology
 from bayplan.model.pod import Pod, PodKey
 
@@ -37,22 +37,22 @@ TOPOLOGIES = f"{DIALECT}/"
 
 
 @dataclass(slots=True)
-class Branch:
+class GroupNode:
     """A PodGroup or CompositePodGroup. If its object is gone, who its parent was is remembered."""
 
     parent: str = ""
-    charter: Charter | None = None  # of the object by itself; `minimum` counts pods, or groups
+    charter: GangSpec | None = None  # of the object by itself; `minimum` counts pods, or groups
     exact: bool = False  # all pods have to have the priority that it says
     below: dict[Ref, None] = field(default_factory=dict)
     pods: dict[PodKey, Pod] = field(default_factory=dict)
 
 
-class Forest:
+class CompositeGroups:
     """All groups that have one above them, or below, and the pods of all PodGroups."""
 
     def __init__(self) -> None:
-        self.branches: dict[Ref, Branch] = {}
-        self.told: dict[Ref, Charter] = {}  # what was said of each gang, by the group on top
+        self.branches: dict[Ref, GroupNode] = {}
+        self.told: dict[Ref, GangSpec] = {}  # what was said of each gang, by the group on top
         self.homes: dict[PodKey, Ref] = {}  # the PodGroup that a pod names
         self.places: dict[PodKey, tuple[Ref, str]] = {}  # gang and pod set, as last told
         self.odd: set[Ref] = set()  # PodGroups that stand alone, and have pods of another priority
@@ -60,7 +60,7 @@ class Forest:
 
     # ── what happens ───────────────────────────────────────────────────────────────────────────────
 
-    def seen(self, ref: Ref, parent: str, charter: Charter, *, exact: bool = True) -> None:
+    def seen(self, ref: Ref, parent: str, charter: GangSpec, *, exact: bool = True) -> None:
         """A group is there, as it is now."""
         branch = self._branch(ref)
         branch.exact = exact
@@ -152,7 +152,7 @@ class Forest:
         found |= dict.fromkeys(way, root)
         return root
 
-    def leaves(self, root: Ref) -> Iterator[Charter]:
+    def leaves(self, root: Ref) -> Iterator[GangSpec]:
         """The PodGroups of a gang that are there."""
         for ref in self._below(root):
             charter = self.branches[ref].charter
@@ -187,10 +187,10 @@ class Forest:
             yield TopologySeen(Topology(wanted, tuple(_levels(now.tree))))
         if now is None:
             self.told.pop(root, None)
-            yield CharterLost(root)
+            yield GangSpecLost(root)
         else:
             self.told[root] = now
-            yield CharterSeen(now)
+            yield GangSpecSeen(now)
         if had and all(one.topology != had for one in self.told.values()):
             yield TopologyLost(had)
 
@@ -202,10 +202,10 @@ class Forest:
             return
         flaw = self._odd_priority(ref)
         if flaw or ref in self.odd:
-            yield CharterSeen(replace(branch.charter, flaw=flaw))
+            yield GangSpecSeen(replace(branch.charter, flaw=flaw))
         (self.odd.add if flaw else self.odd.discard)(ref)
 
-    def _charter(self, root: Ref) -> Charter | None:
+    def _charter(self, root: Ref) -> GangSpec | None:
         branch = self.branches.get(root)
         if branch is None or branch.charter is None:
             return None
@@ -216,7 +216,7 @@ class Forest:
             return replace(branch.charter, flaw=TOO_DEEP)
         tree, mine = self._group(root, branch.charter), branch.charter
         levels = _levels(tree)
-        return Charter(
+        return GangSpec(
             source=root,
             minimum=fewest_more(tree, {}) or mine.minimum,
             priority=mine.priority,
@@ -238,7 +238,7 @@ class Forest:
             level = [one for ref in level for one, _ in self._members(ref)]
         return bool(level)
 
-    def _members(self, ref: Ref) -> list[tuple[Ref, Charter]]:
+    def _members(self, ref: Ref) -> list[tuple[Ref, GangSpec]]:
         """The groups right below that are there."""
         found = [
             (one, charter)
@@ -247,7 +247,7 @@ class Forest:
         ]
         return sorted(found, key=lambda member: (member[1].created, member[0].name, member[0].kind))
 
-    def _group(self, ref: Ref, charter: Charter) -> Group:
+    def _group(self, ref: Ref, charter: GangSpec) -> Group:
         members = tuple(
             self._group(one, inner) if one.kind == COMPOSITE else _pod_set(one, inner)
             for one, inner in self._members(ref)
@@ -310,8 +310,8 @@ class Forest:
 
     # ── keeping ────────────────────────────────────────────────────────────────────────────────────
 
-    def _branch(self, ref: Ref) -> Branch:
-        return self.branches.setdefault(ref, Branch())
+    def _branch(self, ref: Ref) -> GroupNode:
+        return self.branches.setdefault(ref, GroupNode())
 
     def _unlink(self, ref: Ref, parent: str) -> None:
         above = _above(ref, parent)
@@ -335,7 +335,7 @@ def _is_ours(gang: Ref) -> bool:
     return gang.dialect == DIALECT and gang.kind == POD_GROUP
 
 
-def _is_odd(pod: Pod, root: Branch) -> bool:
+def _is_odd(pod: Pod, root: GroupNode) -> bool:
     """Whether a pod has another priority than its group says; what is over or leaves does not count."""
     if root.charter is None or root.charter.priority is None or not root.exact or pod.over or pod.leaving:
         return False
@@ -351,7 +351,7 @@ def _above(ref: Ref, parent: str) -> Ref:
     return Ref(DIALECT, COMPOSITE, ref.namespace, parent)
 
 
-def _pod_set(ref: Ref, charter: Charter) -> PodSet:
+def _pod_set(ref: Ref, charter: GangSpec) -> PodSet:
     """A group whose pods stand each for itself still counts only if one of them has a place."""
     least = max(charter.minimum, 1)
     return PodSet(ref.name, least, least, locality=charter.locality)

@@ -9,10 +9,10 @@ from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.kube.decode import volumes
 from bayplan.dialects.kube.decode.disruption_budget import BUDGETS, budget_of
 from bayplan.dialects.kube.decode.pod_spec import company_of
-from bayplan.dialects.kube.decode.pod_spec_cache import Shapes
+from bayplan.dialects.kube.decode.pod_spec_cache import PodSpecCache
 from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND, Metadata, NodeWire, PodWire, Struct, node_of
 from bayplan.dialects.kube.fields.times import seconds
-from bayplan.dialects.kube.gang.composite_groups import Forest
+from bayplan.dialects.kube.gang.composite_groups import CompositeGroups
 from bayplan.dialects.kube.gang.objects import (
     GANG_KINDS,
     WORKLOAD,
@@ -29,8 +29,8 @@ from bayplan.model.change import (
     BudgetLost,
     BudgetSeen,
     Change,
-    CharterLost,
-    CharterSeen,
+    GangSpecLost,
+    GangSpecSeen,
     ImagesSeen,
     NamespaceLost,
     NamespaceSeen,
@@ -42,9 +42,9 @@ from bayplan.model.change import (
     StorageSeen,
 )
 from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import Charter
+from bayplan.model.gang_spec import GangSpec
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.pod_spec import Selector, Wants
+from bayplan.model.pod_spec import PodSpec, Selector
 from bayplan.model.storage import NodeVolumes
 
 SUCCEEDED = "Succeeded"
@@ -82,7 +82,7 @@ STORAGE_KINDS = (volumes.CLAIMS, volumes.VOLUMES, volumes.CLASSES, volumes.CSI_N
 KINDS = (NODES, PODS_KIND, *GANG_KINDS, BUDGETS, *STORAGE_KINDS, SERVICES, NAMESPACES)
 
 
-class Reading:
+class SchedulingDecoder:
     """Turns events into changes. Remembers what several objects say together: gangs, services.
 
     `names` are the schedulers that we are; `job_of` says which job a pod belongs to.
@@ -90,14 +90,14 @@ class Reading:
 
     def __init__(self, names: Collection[str], job_of: Callable[[PodWire], Membership | None]) -> None:
         self.names, self.job_of = frozenset(names), job_of
-        self.shapes = Shapes()
+        self.shapes = PodSpecCache()
         self.pods: dict[PodKey, Pod] = {}  # as last told
         self.waiting: dict[str, dict[PodKey, PodWire]] = {}  # ours without a node, by namespace
         self.services: dict[str, dict[str, Mapping[str, str] | None]] = {}  # by namespace
         self.workloads: dict[Name, WorkloadWire] = {}
         self.copies: dict[Name, dict[Ref, set[PodKey]]] = {}  # of groups of a Workload, as pods name them
-        self.groups: dict[Ref, dict[str, Charter]] = {}  # by version: more than one may be served
-        self.forest = Forest()
+        self.groups: dict[Ref, dict[str, GangSpec]] = {}  # by version: more than one may be served
+        self.forest = CompositeGroups()
         self.claim_uids: dict[Name, str] = {}
         self.volume_versions: dict[str, str] = {}
         self.images: dict[str, Mapping[str, int]] = {}  # by node, as last told
@@ -206,7 +206,7 @@ class Reading:
         if not pods and copies.pop(pod.gang, None) is not None:
             if not copies:
                 del self.copies[name]
-            yield CharterLost(pod.gang)
+            yield GangSpecLost(pod.gang)
 
     def _read(self, key: PodKey, wire: PodWire) -> Pod:
         meta, spec, status = wire.metadata, wire.spec, wire.status
@@ -216,7 +216,7 @@ class Reading:
             gang, pod_set, rank = self.job_of(wire) or (None, "", 0)
         company = self._company(wire) if ours and not node else None
         shape, amounts = self.shapes.of(wire, company)
-        wants = Wants(
+        wants = PodSpec(
             shape,
             spec.priority or 0,
             spec.preemption_policy != "Never",
@@ -254,7 +254,7 @@ class Reading:
         name = _workload_name(ref)
         copies = self.copies.setdefault(name, {})
         if ref not in copies and name in self.workloads:
-            yield CharterSeen(workload_charter(self.workloads[name], ref))
+            yield GangSpecSeen(workload_charter(self.workloads[name], ref))
         copies.setdefault(ref, set()).add(key)
 
     def _workload(self, wire: WorkloadWire, gone: bool) -> Iterator[Change]:
@@ -264,7 +264,7 @@ class Reading:
         else:
             self.workloads[name] = wire
         for ref in self.copies.get(name, ()):
-            yield CharterLost(ref) if gone else CharterSeen(workload_charter(wire, ref))
+            yield GangSpecLost(ref) if gone else GangSpecSeen(workload_charter(wire, ref))
 
     def _group(self, wire: PodGroupWire, version: str, gone: bool) -> Iterator[Change]:
         charter = group_charter(wire)
@@ -278,14 +278,14 @@ class Reading:
         if now is None:
             del self.groups[ref]
             self.forest.lost(ref)
-            yield CharterLost(ref)
+            yield GangSpecLost(ref)
             return
         if version == self.newest(ref):
             self.forest.seen(ref, parent, now, exact=version == THIRD)
         if self.forest.root_of(ref) != ref:
-            yield CharterLost(ref)  # it is a part of another gang
+            yield GangSpecLost(ref)  # it is a part of another gang
         elif now != before:
-            yield CharterSeen(now)
+            yield GangSpecSeen(now)
 
     def _composite(self, wire: CompositeWire, gone: bool) -> None:
         charter = composite_charter(wire)
@@ -294,7 +294,7 @@ class Reading:
         else:
             self.forest.seen(charter.source, wire.spec.parent_composite_pod_group_name or "", charter)
 
-    def _charter(self, ref: Ref) -> Charter | None:
+    def _charter(self, ref: Ref) -> GangSpec | None:
         return self.groups.get(ref, {}).get(self.newest(ref))
 
     def _service(self, wire: ServiceWire, gone: bool) -> Iterator[Change]:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from bayplan.dialects.api import Kind
-from bayplan.dialects.kube.decode.wire import Metadata, PodCondition, PodWire, Struct
+from bayplan.dialects.kube.decode.wire import Metadata, PodConditionWire, PodWire, Struct
 from bayplan.dialects.kube.fields.times import seconds
 from bayplan.dialects.kube.gang_api.gates import FIRST, GROUP, OF_COMPOSITES, SECOND, THIRD
 from bayplan.model.gang import Locality, Ref
-from bayplan.model.gang_spec import Charter
+from bayplan.model.gang_spec import GangSpec
 from bayplan.model.whole_numbers import INT32_MAX, whole_number
 
 DIALECT = "gang"
@@ -33,7 +33,7 @@ class GangPolicy(Struct, frozen=True):
     min_count: int | None = None
 
 
-class Policy(Struct, frozen=True):
+class GroupPolicyWire(Struct, frozen=True):
     """One of the two."""
 
     basic: BasicPolicy | None = None
@@ -44,7 +44,7 @@ class WorkloadGroup(Struct, frozen=True):
     """A group of a Workload of v1alpha1."""
 
     name: str = ""
-    policy: Policy = Policy()
+    policy: GroupPolicyWire = GroupPolicyWire()
 
 
 class WorkloadSpec(Struct, frozen=True):
@@ -76,7 +76,7 @@ class PodGroupSpec(Struct, frozen=True):
     """What a group asks for."""
 
     parent_composite_pod_group_name: str | None = None
-    scheduling_policy: Policy = Policy()
+    scheduling_policy: GroupPolicyWire = GroupPolicyWire()
     scheduling_constraints: Constraints | None = None
     disruption_mode: str | dict[str, Any] | None = None  # a word in v1alpha2, a choice since
     priority: int | None = None
@@ -86,7 +86,7 @@ class PodGroupSpec(Struct, frozen=True):
 class PodGroupStatus(Struct, frozen=True):
     """How a group fares."""
 
-    conditions: list[PodCondition] | None = None
+    conditions: list[PodConditionWire] | None = None
 
 
 class PodGroupWire(Struct, frozen=True):
@@ -152,11 +152,11 @@ def gang_of(pod: PodWire) -> Ref | None:
     return None
 
 
-def group_charter(wire: PodGroupWire) -> Charter:
+def group_charter(wire: PodGroupWire) -> GangSpec:
     """The rules of a PodGroup."""
     meta, spec = wire.metadata, wire.spec
     said = wire.status.conditions or ()
-    return Charter(
+    return GangSpec(
         source=Ref(DIALECT, POD_GROUP, meta.namespace or "default", meta.name),
         minimum=_minimum(spec.scheduling_policy),
         desired=_desired(spec.scheduling_policy, meta.annotations or {}),
@@ -170,11 +170,11 @@ def group_charter(wire: PodGroupWire) -> Charter:
     )
 
 
-def composite_charter(wire: CompositeWire) -> Charter:
+def composite_charter(wire: CompositeWire) -> GangSpec:
     """The rules of a CompositePodGroup by itself; its minimum counts groups."""
     meta, spec = wire.metadata, wire.spec
     gang = spec.scheduling_policy.gang
-    return Charter(
+    return GangSpec(
         source=Ref(DIALECT, COMPOSITE, meta.namespace or "default", meta.name),
         minimum=gang.min_group_count or 1 if gang is not None else 1,
         priority=spec.priority,
@@ -186,7 +186,7 @@ def composite_charter(wire: CompositeWire) -> Charter:
     )
 
 
-def workload_charter(wire: WorkloadWire, ref: Ref) -> Charter:
+def workload_charter(wire: WorkloadWire, ref: Ref) -> GangSpec:
     """The rules of one copy of one group of a Workload; a group that it lacks is a flaw."""
     meta = wire.metadata
     name, wanted, _ = ref.name.split("/")
@@ -194,7 +194,7 @@ def workload_charter(wire: WorkloadWire, ref: Ref) -> Charter:
     flaw = ""
     if group is None:
         group, flaw = WorkloadGroup(), f'pod group "{wanted}" doesn\'t exist for a workload "{name}"'
-    return Charter(
+    return GangSpec(
         source=ref,
         minimum=_minimum(group.policy),
         desired=_desired(group.policy, meta.annotations or {}),
@@ -209,11 +209,11 @@ def _all_go(mode: object) -> bool:
     return isinstance(mode, Mapping) and "all" in mode
 
 
-def _minimum(policy: Policy) -> int:
+def _minimum(policy: GroupPolicyWire) -> int:
     return policy.gang.min_count or 1 if policy.gang is not None else 0
 
 
-def _desired(policy: Policy, notes: Mapping[str, str]) -> int:
+def _desired(policy: GroupPolicyWire, notes: Mapping[str, str]) -> int:
     if policy.gang is not None:
         return 0
     if policy.basic is not None and policy.basic.desired_count is not None:

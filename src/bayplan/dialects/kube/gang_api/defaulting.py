@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bayplan.dialects.kube.gang_api.declared import Rule, Shape, found
+from bayplan.dialects.kube.gang_api.declared import Rule, Structure, found
 from bayplan.dialects.kube.gang_api.gates import POLICY, SECOND, Gates
 from bayplan.dialects.kube.gang_api.rules import SHAPES
 
@@ -46,7 +46,7 @@ def drop_disabled_status(item: Object, gates: Gates) -> None:
         item.get("status", {}).pop("resourceClaimStatuses", None)
 
 
-def _drop(shape: Shape, item: Object, old: Object | None, gates: Gates) -> None:
+def _drop(shape: Structure, item: Object, old: Object | None, gates: Gates) -> None:
     for rule in shape.rules:
         before = None if old is None else found(rule, old)
         gate = rule.gate or rule.dropped

@@ -11,7 +11,7 @@ from bayplan.dialects.kube.fields.name_rules import (
     path_segment_problems,
     subdomain_problems,
 )
-from bayplan.dialects.kube.gang_api.declared import NEVER_CLEARED, NEVER_SET, Rule, Shape
+from bayplan.dialects.kube.gang_api.declared import NEVER_CLEARED, NEVER_SET, Rule, Structure
 from bayplan.dialects.kube.gang_api.gates import CLAIMS, COMPOSITE, POLICY, PREEMPTION, TOPOLOGY
 
 TEMPLATES_MOST = 8
@@ -19,9 +19,9 @@ CLAIMS_MOST = 4
 PRIORITY_HIGHEST = 1_000_000_000
 
 _NAME = Rule("name", required=True, problems=dns_label_problems)
-_EMPTY = Shape(())
+_EMPTY = Structure(())
 
-_CONTROLLER = Shape(
+_CONTROLLER = Structure(
     (
         Rule("apiGroup", problems=subdomain_problems),
         Rule("kind", required=True, problems=path_segment_problems),
@@ -31,14 +31,14 @@ _CONTROLLER = Shape(
 _CONTROLLER_RULE = Rule("controllerRef", lambda: _CONTROLLER, immutable=True)
 
 # `desiredCount` is ours: what a basic group hopes for, of which no release knows yet.
-_BASIC = Shape((Rule("desiredCount", pointer=True, least=0),))
-_GANG = Shape((Rule("minCount", required=True, least=1),))
-_POLICY = Shape((Rule("basic", lambda: _BASIC), Rule("gang", lambda: _GANG)), one_of=("basic", "gang"))
+_BASIC = Structure((Rule("desiredCount", pointer=True, least=0),))
+_GANG = Structure((Rule("minCount", required=True, least=1),))
+_POLICY = Structure((Rule("basic", lambda: _BASIC), Rule("gang", lambda: _GANG)), one_of=("basic", "gang"))
 
-_TOPOLOGY = Shape((Rule("key", required=True, problems=label_key_problems),))
-_CONSTRAINTS = Shape((Rule("topology", lambda: _TOPOLOGY, listed=True, most=1),))
+_TOPOLOGY = Structure((Rule("key", required=True, problems=label_key_problems),))
+_CONSTRAINTS = Structure((Rule("topology", lambda: _TOPOLOGY, listed=True, most=1),))
 
-_CLAIM = Shape(
+_CLAIM = Structure(
     (
         _NAME,
         Rule("resourceClaimName", pointer=True, problems=subdomain_problems),
@@ -55,8 +55,10 @@ _CLAIMS_RULE = Rule(
     immutable=True,
     dropped=CLAIMS,
 )
-_CLAIM_STATUS = Shape((Rule("name"), Rule("resourceClaimName", pointer=True, problems=subdomain_problems)))
-STATUS = Shape(
+_CLAIM_STATUS = Structure(
+    (Rule("name"), Rule("resourceClaimName", pointer=True, problems=subdomain_problems))
+)
+STATUS = Structure(
     (Rule("resourceClaimStatuses", lambda: _CLAIM_STATUS, listed=True, name_key="name", most=CLAIMS_MOST),)
 )
 
@@ -67,7 +69,7 @@ _CLASS_2 = Rule("priorityClassName", gate=PREEMPTION, problems=subdomain_problem
 _PRIORITY_2 = Rule("priority", pointer=True, gate=PREEMPTION, highest=PRIORITY_HIGHEST)
 _CONSTRAINTS_2 = Rule("schedulingConstraints", lambda: _CONSTRAINTS, gate=TOPOLOGY)
 
-_TEMPLATE_2 = Shape(
+_TEMPLATE_2 = Structure(
     (
         _NAME,
         Rule("schedulingPolicy", lambda: _POLICY, inline=True),
@@ -79,7 +81,7 @@ _TEMPLATE_2 = Shape(
     ),
     nulls=("schedulingConstraints",),
 )
-WORKLOAD_2 = Shape(
+WORKLOAD_2 = Structure(
     (
         _CONTROLLER_RULE,
         Rule(
@@ -93,14 +95,14 @@ WORKLOAD_2 = Shape(
         ),
     )
 )
-_FROM_WORKLOAD = Shape(
+_FROM_WORKLOAD = Structure(
     (
         Rule("workloadName", required=True, problems=subdomain_problems),
         Rule("podGroupTemplateName", required=True, problems=dns_label_problems),
     )
 )
-_TEMPLATE_REF = Shape((Rule("workload", lambda: _FROM_WORKLOAD),), one_of=("workload",))
-POD_GROUP_2 = Shape(
+_TEMPLATE_REF = Structure((Rule("workload", lambda: _FROM_WORKLOAD),), one_of=("workload",))
+POD_GROUP_2 = Structure(
     (
         Rule("podGroupTemplateRef", lambda: _TEMPLATE_REF, immutable=True),
         Rule("schedulingPolicy", lambda: _POLICY, inline=True, immutable=True),
@@ -115,10 +117,10 @@ POD_GROUP_2 = Shape(
 # ── v1beta1: the size of a gang may change, its kind may not ──
 
 _BASIC_3 = Rule("basic", lambda: _BASIC, kept=(IMMUTABLE, IMMUTABLE))
-_POLICY_3 = Shape(
+_POLICY_3 = Structure(
     (_BASIC_3, Rule("gang", lambda: _GANG, kept=(NEVER_SET, NEVER_CLEARED))), one_of=("basic", "gang")
 )
-_MODE = Shape((Rule("single", lambda: _EMPTY), Rule("all", lambda: _EMPTY)), one_of=("single", "all"))
+_MODE = Structure((Rule("single", lambda: _EMPTY), Rule("all", lambda: _EMPTY)), one_of=("single", "all"))
 _CONSTRAINTS_3 = Rule("schedulingConstraints", lambda: _CONSTRAINTS, immutable=True)
 _MODE_3 = Rule("disruptionMode", lambda: _MODE, immutable=True)
 _CLASS_3 = Rule("priorityClassName", immutable=True, problems=subdomain_problems)
@@ -131,7 +133,7 @@ _PREEMPTION_3 = Rule(
     choices=("Never", "PreemptLowerPriority"),
 )
 
-_TEMPLATE_3 = Shape(
+_TEMPLATE_3 = Structure(
     (
         _NAME,
         Rule("schedulingPolicy", lambda: _POLICY_3, inline=True),
@@ -147,8 +149,8 @@ _TEMPLATE_3 = Shape(
 _TEMPLATES_3 = Rule(
     "podGroupTemplates", lambda: _TEMPLATE_3, listed=True, name_key="name", most=TEMPLATES_MOST, whole=True
 )
-_COMPOSITE_GANG = Shape((Rule("minGroupCount", required=True, least=1),))
-_COMPOSITE_POLICY = Shape(
+_COMPOSITE_GANG = Structure((Rule("minGroupCount", required=True, least=1),))
+_COMPOSITE_POLICY = Structure(
     (
         Rule("basic", lambda: _EMPTY, kept=(IMMUTABLE, IMMUTABLE)),
         Rule("gang", lambda: _COMPOSITE_GANG, kept=(NEVER_SET, NEVER_CLEARED)),
@@ -157,7 +159,7 @@ _COMPOSITE_POLICY = Shape(
 )
 
 
-def _composite_template() -> Shape:
+def _composite_template() -> Structure:
     return _COMPOSITE_TEMPLATE
 
 
@@ -169,7 +171,7 @@ _COMPOSITES_3 = Rule(
     most=TEMPLATES_MOST,
     whole=True,
 )
-_COMPOSITE_TEMPLATE: Shape = Shape(
+_COMPOSITE_TEMPLATE: Structure = Structure(
     (
         _NAME,
         Rule("schedulingPolicy", lambda: _COMPOSITE_POLICY, inline=True),
@@ -182,17 +184,17 @@ _COMPOSITE_TEMPLATE: Shape = Shape(
         _COMPOSITES_3,
     )
 )
-WORKLOAD_3 = Shape(
+WORKLOAD_3 = Structure(
     (_CONTROLLER_RULE, _TEMPLATES_3, replace(_COMPOSITES_3, gate=COMPOSITE)),
     one_of=("podGroupTemplates", "compositePodGroupTemplates"),
 )
-_WORKLOAD_REF = Shape(
+_WORKLOAD_REF = Structure(
     (
         Rule("workloadName", required=True, problems=subdomain_problems),
         Rule("templateName", required=True, problems=dns_label_problems),
     )
 )
-POD_GROUP_3 = Shape(
+POD_GROUP_3 = Structure(
     (
         Rule(
             "parentCompositePodGroupName",
@@ -211,7 +213,7 @@ POD_GROUP_3 = Shape(
         _PREEMPTION_3,
     )
 )
-COMPOSITE_3 = Shape(
+COMPOSITE_3 = Structure(
     (
         Rule("parentCompositePodGroupName", pointer=True, immutable=True, problems=subdomain_problems),
         Rule("workloadRef", lambda: _WORKLOAD_REF, required=True, immutable=True),

@@ -27,7 +27,7 @@ ANY = "*"
 _NOWHERE = object()
 
 
-class Place(msgspec.Struct, frozen=True):
+class FieldPath(msgspec.Struct, frozen=True):
     """A value that a conversion there and back would change. A value that is unset is a field not there."""
 
     path: Path
@@ -64,7 +64,7 @@ def restore(made: Object, annotation: str, listed: Collection[Path]) -> Object:
     if text is None:
         return made
     made = forget(made, annotation)
-    families: dict[Path, list[Place]] = {}
+    families: dict[Path, list[FieldPath]] = {}
     for place in _places(text):
         if _is_listed(place.path, listed):
             families.setdefault(place.path[:-1], []).append(place)
@@ -75,12 +75,12 @@ def restore(made: Object, annotation: str, listed: Collection[Path]) -> Object:
     return made
 
 
-def _places(text: object) -> Iterable[Place]:
+def _places(text: object) -> Iterable[FieldPath]:
     """What an annotation says; nothing if it is not one of ours."""
     if not isinstance(text, str) or len(text) > KEPT_BYTES_MAX:
         return ()
     try:
-        return msgspec.json.decode(text, type=list[Place])
+        return msgspec.json.decode(text, type=list[FieldPath])
     except (msgspec.MsgspecError, RecursionError, ValueError):
         return ()
 
@@ -93,7 +93,7 @@ def _is_listed(path: Path, listed: Collection[Path]) -> bool:
     )
 
 
-def _differences(path: Path, was: Any, left: Any) -> Iterator[Place]:
+def _differences(path: Path, was: Any, left: Any) -> Iterator[FieldPath]:
     if was == left:
         return
     if isinstance(was, dict) and isinstance(left, dict):
@@ -103,7 +103,7 @@ def _differences(path: Path, was: Any, left: Any) -> Iterator[Place]:
         for name, one, other in zip(names, was, left, strict=True):
             yield from _differences((*path, name), one, other)
     else:
-        yield Place(path, was, left)
+        yield FieldPath(path, was, left)
 
 
 def _names(value: Any) -> list[str]:

@@ -25,18 +25,18 @@ from bayplan.model.change import (
     Change,
     CheckLost,
     CheckSeen,
-    DemandLost,
-    DemandSeen,
-    EntranceLost,
-    EntranceSeen,
     FlavorLost,
     FlavorSeen,
     NamespaceLost,
+    NamespaceQueueLost,
+    NamespaceQueueSeen,
     NamespaceSeen,
     NodeLost,
     NodeSeen,
     PodLost,
     PodSeen,
+    QueuedGangLost,
+    QueuedGangSeen,
     QueueLost,
     QueueSeen,
     QuotaNodeLost,
@@ -46,9 +46,9 @@ from bayplan.model.change import (
 )
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME
-from bayplan.model.numa import ZoneWants
+from bayplan.model.numa import NumaRequest
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.pod_spec import Shape, Wants
+from bayplan.model.pod_spec import PodSignature, PodSpec
 
 OVER = ("Succeeded", "Failed")
 WAITING = (None, "", "Pending")
@@ -104,9 +104,9 @@ def _pod(wire: PodWire, gone: bool) -> Iterator[Change]:
 
 
 @lru_cache(maxsize=SHAPES_MAX)
-def _wants(zones: ZoneWants | None) -> Wants:
+def _wants(zones: NumaRequest | None) -> PodSpec:
     """Of all that a pod wants, admission only asks where it lies inside its node."""
-    return Wants(Shape(zones=zones))
+    return PodSpec(PodSignature(zones=zones))
 
 
 def _told(wire: PodWire) -> str:
@@ -117,11 +117,11 @@ def _told(wire: PodWire) -> str:
 
 def _workload(workload: Field, gone: bool, counting: Counting) -> Iterator[Change]:
     if gone or is_finished(workload):
-        yield DemandLost(source(workload, "Workload"))
+        yield QueuedGangLost(source(workload, "Workload"))
         return
     found = demand(workload, counting)
     if not workload.errors:
-        yield DemandSeen(found)
+        yield QueuedGangSeen(found)
 
 
 def _namespace(obj: Field) -> Change:
@@ -140,7 +140,10 @@ _RULES: dict[str, tuple[_Seen, Callable[[str], Change]]] = {
     "ResourceFlavor": (lambda obj: FlavorSeen(flavor(obj)), FlavorLost),
     "Cohort": (lambda obj: QuotaNodeSeen(queues.quota_node(obj)), QuotaNodeLost),
     "ClusterQueue": (lambda obj: QueueSeen(queues.queue(obj)), QueueLost),
-    "LocalQueue": (lambda obj: EntranceSeen(queues.entrance(obj)), lambda name: EntranceLost("", name)),
+    "LocalQueue": (
+        lambda obj: NamespaceQueueSeen(queues.entrance(obj)),
+        lambda name: NamespaceQueueLost("", name),
+    ),
     "AdmissionCheck": (lambda obj: CheckSeen(queues.check(obj)), CheckLost),
 }
 
@@ -149,7 +152,7 @@ def _rule(kind: str, obj: Field, gone: bool, protects: bool) -> Iterator[Change]
     seen, lost = _RULES[kind]
     meta = obj.at("metadata")
     if gone and kind == "LocalQueue":
-        yield EntranceLost(meta.at("namespace").text("default"), meta.at("name").text())
+        yield NamespaceQueueLost(meta.at("namespace").text("default"), meta.at("name").text())
     elif gone:
         yield lost(meta.at("name").text())
     else:

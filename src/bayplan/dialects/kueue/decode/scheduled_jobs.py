@@ -15,9 +15,9 @@ from bayplan.dialects.kube.fields.times import seconds
 from bayplan.dialects.kueue.fields.job_gang import job_gang
 from bayplan.dialects.kueue.fields.topology_and_flavor import topology
 from bayplan.dialects.kueue.names.annotations import WORKLOAD_NAME
-from bayplan.model.change import Change, CharterLost, CharterSeen, TopologyLost, TopologySeen
+from bayplan.model.change import Change, GangSpecLost, GangSpecSeen, TopologyLost, TopologySeen
 from bayplan.model.gang import Gang, Ref
-from bayplan.model.gang_spec import Charter
+from bayplan.model.gang_spec import GangSpec
 from bayplan.model.whole_numbers import whole_number
 
 DIALECT = "kueue"
@@ -70,19 +70,19 @@ def _job(job: Field, gone: bool, names: Collection[str]) -> Iterator[Change]:
         return
     gang = job_gang(job)
     if gone or not wants_us(job, names) or _is_settled(job):
-        yield CharterLost(gang.source)
+        yield GangSpecLost(gang.source)
     else:
-        yield CharterSeen(_charter(job, gang))
+        yield GangSpecSeen(_charter(job, gang))
 
 
-def _charter(job: Field, gang: Gang) -> Charter:
+def _charter(job: Field, gang: Gang) -> GangSpec:
     """The rules of a job: all its pods at once, as its tree says.
 
     If admission has placed it already, each pod says itself where it belongs, and the tree has done its part.
     """
     notes = [template.at("metadata", "annotations") for template in templates(job)]
     is_placed = any(note.at(WORKLOAD_NAME).present for note in notes)
-    return Charter(
+    return GangSpec(
         source=gang.source,
         minimum=sum(pod_set.count for pod_set in gang.root.pod_sets()),
         leaves_whole=True,

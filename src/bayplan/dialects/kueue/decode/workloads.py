@@ -24,7 +24,16 @@ from bayplan.dialects.kueue.fields.workload import KIND, workload_gang
 from bayplan.dialects.kueue.names.annotations import SLICE_NAME
 from bayplan.dialects.kueue.status.conditions import ON_HOLD
 from bayplan.model.gang import Gang, Group, PodSet
-from bayplan.model.queued_gang import Admission, Ask, CheckState, Delayed, Demand, Given, Tweak, Verdict
+from bayplan.model.queued_gang import (
+    Admission,
+    CheckState,
+    CheckStatus,
+    Delayed,
+    PodSetAdmission,
+    PodSetUpdate,
+    QueuedGang,
+    QuotaRequest,
+)
 from bayplan.model.whole_numbers import signed_number
 
 JOB_UID = "kueue.x-k8s.io/job-uid"
@@ -71,7 +80,7 @@ _TOLD = frozenset(
 )
 
 
-def demand(workload: Field, counting: Counting = PLAIN) -> Demand:
+def demand(workload: Field, counting: Counting = PLAIN) -> QueuedGang:
     """A Workload that is not finished."""
     meta, spec, status = workload.at("metadata"), workload.at("spec"), workload.at("status")
     conditions = _conditions(status)
@@ -88,7 +97,7 @@ def demand(workload: Field, counting: Counting = PLAIN) -> Demand:
     created = seconds(meta.at("creationTimestamp").text())
     owners = meta.at("ownerReferences").items()
     earlier = notes.get(REPLACES, "").rpartition("/")[2]
-    return Demand(
+    return QueuedGang(
         gang=gang,
         asks=known.asks if gang.root is known.root else _fewer(known.asks, gang.root),
         entrance=(gang.source.namespace, gang.queue),
@@ -118,7 +127,7 @@ class _Asked:
     """The pod sets of a Workload, read."""
 
     root: Group
-    asks: tuple[Ask, ...]
+    asks: tuple[QuotaRequest, ...]
     digest: str  # the same for Workloads that ask for the very same
 
 
@@ -137,7 +146,7 @@ def _read(workload: Field, counting: Counting) -> _Asked:
     return _Asked(root, asks, _digest(workload.at("spec")))
 
 
-def _fewer(asks: tuple[Ask, ...], root: Group) -> tuple[Ask, ...]:
+def _fewer(asks: tuple[QuotaRequest, ...], root: Group) -> tuple[QuotaRequest, ...]:
     counts = {pod_set.name: pod_set.count for pod_set in root.pod_sets()}
     return tuple(replace(ask, count=counts[ask.name]) for ask in asks)
 
@@ -244,7 +253,7 @@ def _pod_sets(spec: Field, root: Group) -> list[tuple[Field, PodSet]]:
     return [(written[pod_set.name], pod_set) for pod_set in root.pod_sets() if pod_set.name in written]
 
 
-def _ask(field: Field, pod_set: PodSet, counting: Counting) -> Ask:
+def _ask(field: Field, pod_set: PodSet, counting: Counting) -> QuotaRequest:
     request = field.at("topologyRequest")
     explicit = any(
         request.at(key).present
@@ -262,7 +271,7 @@ def _ask(field: Field, pod_set: PodSet, counting: Counting) -> Ask:
         for name in amounts(container.at("resources", "requests"))
     }
     each = _counted({**named, **pod_set.requests}, counting)
-    return Ask(pod_set.name, pod_set.count, each, explicit)
+    return QuotaRequest(pod_set.name, pod_set.count, each, explicit)
 
 
 def _counted(requests: Mapping[str, int], counting: Counting) -> dict[str, int]:
@@ -300,7 +309,7 @@ def _admission(field: Field, root: Group) -> Admission | None:
     return Admission(field.at("clusterQueue").text(), tuple(_given(part, left) for part in parts))
 
 
-def _given(part: Field, still_needed: Mapping[str, int]) -> Given:
+def _given(part: Field, still_needed: Mapping[str, int]) -> PodSetAdmission:
     """What a pod set was given, less what its finished pods no longer need."""
     name = part.at("name").text()
     usage = amounts(part.at("resourceUsage"))
@@ -309,7 +318,7 @@ def _given(part: Field, still_needed: Mapping[str, int]) -> Given:
     if count and left < count:
         usage = {resource: value // count * left for resource, value in usage.items()}
     assigned = part.at("topologyAssignment")
-    return Given(
+    return PodSetAdmission(
         name,
         left,
         part.at("flavors").texts(),
@@ -319,11 +328,13 @@ def _given(part: Field, still_needed: Mapping[str, int]) -> Given:
     )
 
 
-def _verdict(check: Field) -> Verdict:
+def _verdict(check: Field) -> CheckStatus:
     tweaks = tuple(
-        Tweak(
+        PodSetUpdate(
             update.at("name").text(), update.at("nodeSelector").texts(), tolerations(update.at("tolerations"))
         )
         for update in check.at("podSetUpdates").items()
     )
-    return Verdict(check.at("name").text(), _STATES.get(check.at("state").text(), CheckState.PENDING), tweaks)
+    return CheckStatus(
+        check.at("name").text(), _STATES.get(check.at("state").text(), CheckState.PENDING), tweaks
+    )

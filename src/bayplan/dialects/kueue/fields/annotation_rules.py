@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from bayplan.dialects.kube.fields.name_rules import label_key_problems
-from bayplan.dialects.kube.fields.reader import Fault, Field
+from bayplan.dialects.kube.fields.reader import Field, FieldErrorType
 from bayplan.dialects.kueue.fields.topology_request import (
     LAYERS_COUNT,
     LAYERS_MAX,
@@ -26,7 +26,7 @@ from bayplan.dialects.kueue.names.annotations import (
     UNCONSTRAINED,
     read_annotations,
 )
-from bayplan.dialects.kueue.names.feature_switches import RULES, Rulebook
+from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
 
 LOCALITIES = (REQUIRED, PREFERRED, UNCONSTRAINED)
 LAYERS_GATE = "TASMultiLayerTopology"
@@ -34,7 +34,9 @@ _LEVELS = (REQUIRED, PREFERRED, SEGMENT_LEVEL, REQUIRE, PREFER)
 _UINT64_MAX = 2**64 - 1
 
 
-def check_annotations(metadata: Field, default_size: int | None = None, rules: Rulebook = RULES) -> None:
+def check_annotations(
+    metadata: Field, default_size: int | None = None, rules: FeatureSwitches = RULES
+) -> None:
     """Note everything wrong with the topology annotations of a pod set, whatever its size."""
     notes, found = metadata.at("annotations"), read_annotations(metadata)
     _check_localities(notes, found)
@@ -50,7 +52,7 @@ def check_annotations(metadata: Field, default_size: int | None = None, rules: R
         _check_layers(notes, found, rules)
 
 
-def check_sizes(metadata: Field, count: int, rules: Rulebook = RULES) -> None:
+def check_sizes(metadata: Field, count: int, rules: FeatureSwitches = RULES) -> None:
     """Note segments that are larger than the pod set of `count` pods."""
     notes, found = metadata.at("annotations"), read_annotations(metadata)
     why = f"must not be greater than pod set count {count}"
@@ -96,35 +98,39 @@ def _check_group(group: Field, found: dict[str, str]) -> None:
         _invalid(group, "must not be a number", text)
     for name in (SEGMENT_SIZE, SEGMENT_LEVEL):
         if name in found:
-            group.error(f"may not be set when '{name}' is specified", Fault.FORBIDDEN)
+            group.error(f"may not be set when '{name}' is specified", FieldErrorType.FORBIDDEN)
     if not any(name in found for name in (REQUIRED, PREFERRED, REQUIRE, PREFER)):
         why = f"may not be set when neither '{PREFERRED}' nor '{REQUIRED}' is specified"
-        group.error(why, Fault.FORBIDDEN)
+        group.error(why, FieldErrorType.FORBIDDEN)
 
 
 def _check_size(size: Field, found: dict[str, str], default_size: int | None) -> None:
     if SEGMENT_SIZE not in found:
         if SEGMENT_LEVEL in found and default_size is None:
-            size.error(f"must be set when '{SEGMENT_LEVEL}' is specified", Fault.REQUIRED)
+            size.error(f"must be set when '{SEGMENT_LEVEL}' is specified", FieldErrorType.REQUIRED)
         return
     if SEGMENT_LEVEL not in found:
-        size.error(f"may not be set when '{SEGMENT_LEVEL}' is not specified", Fault.FORBIDDEN)
+        size.error(f"may not be set when '{SEGMENT_LEVEL}' is not specified", FieldErrorType.FORBIDDEN)
     if not _reads(parse_size, found[SEGMENT_SIZE]):
         _invalid(size, "must be a numeric value", found[SEGMENT_SIZE])
     elif parse_size(found[SEGMENT_SIZE]) < 1:
         _invalid(size, "must be greater than or equal to 1", found[SEGMENT_SIZE])
 
 
-def _check_layers(notes: Field, found: dict[str, str], rules: Rulebook) -> None:
+def _check_layers(notes: Field, found: dict[str, str], rules: FeatureSwitches) -> None:
     field, text = notes.at(SEGMENT_LAYERS), found[SEGMENT_LAYERS]
     if not rules.layers:
-        field.error(f"the {LAYERS_GATE} feature gate must be enabled to use this annotation", Fault.FORBIDDEN)
+        field.error(
+            f"the {LAYERS_GATE} feature gate must be enabled to use this annotation", FieldErrorType.FORBIDDEN
+        )
         return
     for name in (SEGMENT_LEVEL, SEGMENT_SIZE):
         if name in found:
-            field.error(f"may not be set when '{name}' is specified", Fault.FORBIDDEN)
+            field.error(f"may not be set when '{name}' is specified", FieldErrorType.FORBIDDEN)
     if GROUP in found:
-        notes.at(GROUP).error(f"may not be set when '{SEGMENT_LAYERS}' is specified", Fault.FORBIDDEN)
+        notes.at(GROUP).error(
+            f"may not be set when '{SEGMENT_LAYERS}' is specified", FieldErrorType.FORBIDDEN
+        )
     try:
         layers = read_layers(text, forgiving=rules.forgiving)
     except ValueError as wrong:
@@ -145,7 +151,7 @@ def _check_each_layer(field: Field, layers: list[dict[str, object]]) -> None:
         name, here = str(layer["topology"]), _size(layer)
         check_label_key(level, name)
         if name in seen:
-            level.error("", Fault.DUPLICATE, f"{name} (also at index {seen[name]})")
+            level.error("", FieldErrorType.DUPLICATE, f"{name} (also at index {seen[name]})")
         seen.setdefault(name, index)
         if here < 1:
             _invalid(size, "must be greater than or equal to 1", here)
@@ -160,7 +166,7 @@ def _size(layer: dict[str, object]) -> int:
 
 
 def _invalid(field: Field, why: str, value: object) -> None:
-    field.error(why, Fault.INVALID, value)
+    field.error(why, FieldErrorType.INVALID, value)
 
 
 def _reads(parse: Callable[[str], object], text: str) -> bool:

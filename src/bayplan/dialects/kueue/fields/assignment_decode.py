@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from bayplan.dialects.kube.fields.reader import INT32_MAX, Field, type_name
 from bayplan.dialects.kueue.fields.assignment_encode import ROOTS_MAX, SLICES_MAX
-from bayplan.model.assignment import Assignment, Share
+from bayplan.model.assignment import Assignment, DomainAssignment
 from bayplan.model.node import LEVELS_MAX
 
 DOMAINS_MAX = 1_000_000
@@ -44,13 +44,13 @@ def _levels(field: Field) -> tuple[str, ...] | None:
     return None
 
 
-def _domains(field: Field, levels: int) -> list[Share] | None:
+def _domains(field: Field, levels: int) -> list[DomainAssignment] | None:
     """The shares of a v1beta1 assignment."""
-    shares: list[Share | None] = []
+    shares: list[DomainAssignment | None] = []
     for item in filter(_is_mapping, field.items()):
         values = _level_list(item.at("values"), levels)
         count = _count(item.at("count"))
-        shares.append(None if values is None or count is None else Share(tuple(values), count))
+        shares.append(None if values is None or count is None else DomainAssignment(tuple(values), count))
     complete = isinstance(field.value, list) and len(shares) == len(field.value)
     return _complete(shares) if complete else None
 
@@ -63,7 +63,7 @@ def _level_list(field: Field, levels: int) -> list[str] | None:
     return values
 
 
-def _slices(field: Field, levels: int) -> list[Share] | None:
+def _slices(field: Field, levels: int) -> list[DomainAssignment] | None:
     """The shares of a v1beta2 assignment, slice after slice."""
     given = field.items()
     if len(given) > SLICES_MAX:
@@ -86,7 +86,7 @@ def _size(field: Field) -> int | None:
     return field.integer(minimum=1, maximum=ROOTS_MAX) or None
 
 
-def _slice(field: Field, size: int | None, levels: int) -> list[Share] | None:
+def _slice(field: Field, size: int | None, levels: int) -> list[DomainAssignment] | None:
     per_level, pod_counts = field.at("valuesPerLevel"), field.at("podCounts")
     entries = per_level.items()
     complete = len(entries) == levels or not levels
@@ -96,7 +96,7 @@ def _slice(field: Field, size: int | None, levels: int) -> list[Share] | None:
     counts = _pod_counts(pod_counts, size)
     if size is None or columns is None or counts is None or not complete:
         return None
-    return list(map(Share, zip(*columns, strict=True), counts))
+    return list(map(DomainAssignment, zip(*columns, strict=True), counts))
 
 
 def _column(field: Field, size: int | None) -> list[str] | None:

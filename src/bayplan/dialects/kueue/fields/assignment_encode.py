@@ -21,7 +21,7 @@ from bayplan.dialects.kueue.fields.name_prefixes import (
     shared_prefixes,
     split_runs,
 )
-from bayplan.model.assignment import Assignment, Path, Share
+from bayplan.model.assignment import Assignment, DomainAssignment, Path
 from bayplan.model.node import HOSTNAME
 
 Slice = dict[str, Any]
@@ -35,7 +35,7 @@ def hosts_only(assignment: Assignment) -> Assignment:
     """The assignment without its upper levels if the lowest names the node, which says it all."""
     if len(assignment.levels) < 2 or assignment.levels[-1] != HOSTNAME:
         return assignment
-    shares = tuple(Share(share.values[-1:], share.count) for share in assignment.shares)
+    shares = tuple(DomainAssignment(share.values[-1:], share.count) for share in assignment.shares)
     return Assignment((HOSTNAME,), shares, assignment.proven)
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from bayplan.dialects.jobs.kinds import Find, Part, parts
+from bayplan.dialects.jobs.kinds import Find, JobPart, parts
 from bayplan.dialects.jobs.part import nothing
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.annotation_rules import check_annotations, check_sizes
 from bayplan.dialects.kueue.fields.job_rules import check_fewest
-from bayplan.dialects.kueue.fields.pod_sets import Member, make_pod_set, make_root, source
+from bayplan.dialects.kueue.fields.pod_sets import PodSetMember, make_pod_set, make_root, source
 from bayplan.dialects.kueue.fields.topology_request import Numbering, asked, parse_size, topology_request
 from bayplan.dialects.kueue.names.annotations import GROUP, MINIMUM, PREFER, QUEUE, REQUIRE, read_annotations
-from bayplan.dialects.kueue.names.feature_switches import RULES, Rulebook
+from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
 from bayplan.model.gang import Gang
 
 
-def job_gang(job: Field, find: Find = nothing, rules: Rulebook = RULES) -> Gang:
+def job_gang(job: Field, find: Find = nothing, rules: FeatureSwitches = RULES) -> Gang:
     """What a job asks for."""
     return Gang(
         source=source(job, job.at("kind").text()),
@@ -25,7 +25,7 @@ def job_gang(job: Field, find: Find = nothing, rules: Rulebook = RULES) -> Gang:
 
 
 def part_request(
-    part: Part, annotations: dict[str, str], rules: Rulebook = RULES
+    part: JobPart, annotations: dict[str, str], rules: FeatureSwitches = RULES
 ) -> dict[str, object] | None:
     """The PodSetTopologyRequest of one pod set. ValueError if an annotation cannot be read."""
     numbering = Numbering(part.index_label, part.subgroup_label, part.subgroup_count)
@@ -34,7 +34,7 @@ def part_request(
     )
 
 
-def check_part(job: Field, part: Part, rules: Rulebook = RULES) -> None:
+def check_part(job: Field, part: JobPart, rules: FeatureSwitches = RULES) -> None:
     """Note everything wrong with the annotations of one pod set."""
     found = Field(part.metadata.value, part.metadata.path)
     check_annotations(found, part.natural_segment, rules)
@@ -43,7 +43,7 @@ def check_part(job: Field, part: Part, rules: Rulebook = RULES) -> None:
     job.adopt(found.errors, part.advice)
 
 
-def _member(job: Field, part: Part, rules: Rulebook) -> Member:
+def _member(job: Field, part: JobPart, rules: FeatureSwitches) -> PodSetMember:
     check_part(job, part, rules)
     metadata = part.metadata
     annotations = _of_whole_job(job) | read_annotations(metadata)
@@ -54,7 +54,7 @@ def _member(job: Field, part: Part, rules: Rulebook) -> Member:
     wishes = asked(Field(request))  # errors in it are noted where the user wrote them
     pod_set = make_pod_set(part.name, part.count, _minimum(job, part), part.template, wishes)
     notes = metadata.at("annotations")
-    return Member(pod_set, wishes.group, part.name_field, notes.at(GROUP), notes)
+    return PodSetMember(pod_set, wishes.group, part.name_field, notes.at(GROUP), notes)
 
 
 def _of_whole_job(job: Field) -> dict[str, str]:
@@ -64,7 +64,7 @@ def _of_whole_job(job: Field) -> dict[str, str]:
     }
 
 
-def _minimum(job: Field, part: Part) -> int:
+def _minimum(job: Field, part: JobPart) -> int:
     """How many pods are enough; only the plain Job can say less than all."""
     text = read_annotations(job.at("metadata")).get(MINIMUM)
     if text is None or job.at("kind").text() != "Job":

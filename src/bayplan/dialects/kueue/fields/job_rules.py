@@ -8,7 +8,7 @@ from bayplan.dialects.jobs.kinds import KINDS, Find, is_suspended
 from bayplan.dialects.jobs.part import nothing
 from bayplan.dialects.kube.fields.metadata_rules import IMMUTABLE, check_unchanged
 from bayplan.dialects.kube.fields.name_rules import LABEL_MAX, subdomain_problems
-from bayplan.dialects.kube.fields.reader import Fault, Field
+from bayplan.dialects.kube.fields.reader import Field, FieldErrorType
 from bayplan.dialects.kueue.names.annotations import (
     ELASTIC,
     GATED_BY,
@@ -18,7 +18,7 @@ from bayplan.dialects.kueue.names.annotations import (
     SECONDS_MAX,
     is_elastic,
 )
-from bayplan.dialects.kueue.names.feature_switches import Rulebook
+from bayplan.dialects.kueue.names.feature_switches import FeatureSwitches
 
 GATE_MAX = 63
 SCHEDULING_GATE = "kueue.x-k8s.io/admission"
@@ -26,7 +26,7 @@ _HTTP_PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
 _READY_COUNTED = ("LeaderWorkerSet", "StatefulSet", "Deployment")
 
 
-def check_job(job: Field, rules: Rulebook) -> None:
+def check_job(job: Field, rules: FeatureSwitches) -> None:
     """What holds for jobs of every kind: names, times and gates."""
     kind = job.at("kind").text()
     entry = KINDS[kind]
@@ -35,15 +35,15 @@ def check_job(job: Field, rules: Rulebook) -> None:
         name = prebuilt_name(job, rules)
         check_name(name)
         if name.text() and not entry.prebuilt:
-            name.error(f'Is not supported for "{_long_name(kind)}"', Fault.FORBIDDEN)
+            name.error(f'Is not supported for "{_long_name(kind)}"', FieldErrorType.FORBIDDEN)
         _check_seconds(job.at("metadata", "labels", SECONDS_MAX))
     if is_elastic(job) and rules.elastic and not entry.elastic:
         field = job.at("metadata", "annotations", ELASTIC)
-        field.error(f'elastic job is not supported for "{_long_name(kind)}"', Fault.FORBIDDEN)
+        field.error(f'elastic job is not supported for "{_long_name(kind)}"', FieldErrorType.FORBIDDEN)
     check_gates(job.at("metadata", "annotations", GATED_BY))
 
 
-def check_job_update(new: Field, old: Field, rules: Rulebook, find: Find = nothing) -> None:
+def check_job_update(new: Field, old: Field, rules: FeatureSwitches, find: Find = nothing) -> None:
     """What may not change, above all while the job runs."""
     labels, labels_before = new.at("metadata", "labels"), old.at("metadata", "labels")
     paused = is_paused(new, old)
@@ -60,9 +60,11 @@ def check_job_update(new: Field, old: Field, rules: Rulebook, find: Find = nothi
             check_unchanged(labels.at(SECONDS_MAX), labels_before.at(SECONDS_MAX))
         if labels_before.at(QUEUE).text() and not queue.text() and find(*_default_queue(old)) is not None:
             why = "queue-name must not be empty in namespace with default queue"
-            queue.error(why, Fault.INVALID, "")
+            queue.error(why, FieldErrorType.INVALID, "")
         if rules.elastic and is_elastic(new) != is_elastic(old):
-            new.at("metadata", "annotations", ELASTIC).error(IMMUTABLE, Fault.INVALID, is_elastic(new))
+            new.at("metadata", "annotations", ELASTIC).error(
+                IMMUTABLE, FieldErrorType.INVALID, is_elastic(new)
+            )
     _check_priority_update(labels.at(PRIORITY_CLASS), labels_before.at(PRIORITY_CLASS), paused=paused)
     check_gates_update(
         new.at("metadata", "annotations", GATED_BY), old.at("metadata", "annotations", GATED_BY)
@@ -81,7 +83,7 @@ def is_paused(job: Field, old: Field) -> bool:
     return is_suspended(job)
 
 
-def prebuilt_name(obj: Field, rules: Rulebook) -> Field:
+def prebuilt_name(obj: Field, rules: FeatureSwitches) -> Field:
     """Where an object names the Workload that somebody made for it."""
     label, note = obj.at("metadata", "labels", PREBUILT), obj.at("metadata", "annotations", PREBUILT)
     return note if note.text() and (rules.identifiers or len(note.text()) > LABEL_MAX) else label
@@ -90,7 +92,7 @@ def prebuilt_name(obj: Field, rules: Rulebook) -> Field:
 def check_name(field: Field) -> None:
     """The name of another object."""
     if field.present and (problems := subdomain_problems(field.text())):
-        field.error(",".join(problems), Fault.INVALID)
+        field.error(",".join(problems), FieldErrorType.INVALID)
 
 
 def check_gates(field: Field) -> None:
@@ -99,9 +101,9 @@ def check_gates(field: Field) -> None:
     text = field.text()
     for gate in (one.strip() for one in text.split(",")) if text else ():
         if not gate:
-            field.error("cannot contain empty gate names", Fault.INVALID)
+            field.error("cannot contain empty gate names", FieldErrorType.INVALID)
         elif gate in seen:
-            field.error(f"duplicate gate name: {gate}", Fault.INVALID)
+            field.error(f"duplicate gate name: {gate}", FieldErrorType.INVALID)
         else:
             _check_gate(field, gate)
         seen.add(gate)
@@ -111,9 +113,9 @@ def check_gates_update(new: Field, old: Field) -> None:
     """Gates are only ever taken away."""
     before = {gate.strip() for gate in old.text().split(",")} if old.text() else set()
     if new.text() and not before:
-        new.error("cannot add admission gate after creation", Fault.FORBIDDEN)
+        new.error("cannot add admission gate after creation", FieldErrorType.FORBIDDEN)
     elif new.text() and {gate.strip() for gate in new.text().split(",")} - before:
-        new.error("can only remove gates, not add new ones", Fault.FORBIDDEN)
+        new.error("can only remove gates, not add new ones", FieldErrorType.FORBIDDEN)
 
 
 def whole_number(text: str) -> int:
@@ -131,24 +133,24 @@ def check_fewest(field: Field, count: int) -> None:
     try:
         number = whole_number(text)
     except ValueError as wrong:
-        field.error(str(wrong), Fault.INVALID)
+        field.error(str(wrong), FieldErrorType.INVALID)
         return
     if not 0 < number < count:
-        field.error(f"should be between 0 and {count - 1}", Fault.INVALID, number)
+        field.error(f"should be between 0 and {count - 1}", FieldErrorType.INVALID, number)
 
 
 def _check_gate(field: Field, gate: str) -> None:
     host, slash, path = gate.partition("/")
     if not (slash and host and path):
-        field.error('must be a domain-prefixed path (such as "acme.io/foo")', Fault.INVALID, gate)
+        field.error('must be a domain-prefixed path (such as "acme.io/foo")', FieldErrorType.INVALID, gate)
         return
     for problem in subdomain_problems(host):
-        field.error(problem, Fault.INVALID, host)
+        field.error(problem, FieldErrorType.INVALID, host)
     if not _HTTP_PATH.fullmatch(path):
         why = f"Invalid path (regex used for validation is '{_HTTP_PATH.pattern}')"
-        field.error(why, Fault.INVALID, path)
+        field.error(why, FieldErrorType.INVALID, path)
     if len(gate) > GATE_MAX:
-        field.error(f"may not be more than {GATE_MAX} bytes", Fault.TOO_LONG)
+        field.error(f"may not be more than {GATE_MAX} bytes", FieldErrorType.TOO_LONG)
 
 
 def _check_seconds(field: Field) -> None:
@@ -157,17 +159,17 @@ def _check_seconds(field: Field) -> None:
     try:
         number = whole_number(field.text())
     except ValueError as wrong:
-        field.error(str(wrong), Fault.INVALID)
+        field.error(str(wrong), FieldErrorType.INVALID)
         return
     if number <= 0:
-        field.error("should be greater than 0", Fault.INVALID, number)
+        field.error("should be greater than 0", FieldErrorType.INVALID, number)
 
 
 def _check_priority_update(new: Field, old: Field, *, paused: bool) -> None:
     if new.text() and not old.text() and not paused:
-        new.error("WorkloadPriorityClass cannot be added to a non-suspended workload", Fault.INVALID)
+        new.error("WorkloadPriorityClass cannot be added to a non-suspended workload", FieldErrorType.INVALID)
     if old.text() and not new.text():
-        new.error("WorkloadPriorityClass cannot be removed from a workload", Fault.INVALID, "")
+        new.error("WorkloadPriorityClass cannot be removed from a workload", FieldErrorType.INVALID, "")
 
 
 def _default_queue(job: Field) -> tuple[str, str, str]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from bayplan.dialects.kube.decode.node_rule_fields import node_rules
 from bayplan.dialects.kube.decode.numa_request import template_zone_wants
 from bayplan.dialects.kube.decode.pod_fields import pod_requests
-from bayplan.dialects.kube.fields.reader import Fault, Field
-from bayplan.dialects.kueue.fields.topology_request import Asked
+from bayplan.dialects.kube.fields.reader import Field, FieldErrorType
+from bayplan.dialects.kueue.fields.topology_request import TopologyRequest
 from bayplan.dialects.kueue.names.annotations import PREFERRED, REQUIRED
 from bayplan.model.gang import Group, Locality, PodSet, Ref
 
@@ -16,7 +16,7 @@ GROUP_SIZE = 2  # a leader and its workers
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class PodSetMember:
     """A pod set, the group it wants to be in (if any), and where the two names were written."""
 
     pod_set: PodSet
@@ -33,7 +33,7 @@ def source(obj: Field, kind: str) -> Ref:
     return Ref("kueue", kind, metadata.at("namespace").text("default"), name)
 
 
-def make_pod_set(name: str, count: int, minimum: int, template: Field, wishes: Asked) -> PodSet:
+def make_pod_set(name: str, count: int, minimum: int, template: Field, wishes: TopologyRequest) -> PodSet:
     """The pods of one template with what they ask for."""
     spec = template.at("spec")
     return PodSet(
@@ -48,10 +48,10 @@ def make_pod_set(name: str, count: int, minimum: int, template: Field, wishes: A
     )
 
 
-def make_root(members: list[Member]) -> Group:
+def make_root(members: list[PodSetMember]) -> Group:
     """The gang's root: pod sets in their order, groups where their first pod set stands."""
     _check_names(members)
-    grouped: dict[str, list[Member]] = {}
+    grouped: dict[str, list[PodSetMember]] = {}
     for member in members:
         if member.group:
             grouped.setdefault(member.group, []).append(member)
@@ -64,7 +64,7 @@ def make_root(members: list[Member]) -> Group:
     return Group(name="", members=tuple(tree), minimum=len(tree))
 
 
-def _group(name: str, members: list[Member]) -> Group:
+def _group(name: str, members: list[PodSetMember]) -> Group:
     _check_group(name, members)
     return Group(
         name=name,
@@ -74,7 +74,7 @@ def _group(name: str, members: list[Member]) -> Group:
     )
 
 
-def _check_names(members: list[Member]) -> None:
+def _check_names(members: list[PodSetMember]) -> None:
     seen: set[str] = set()
     for member in members:
         if member.pod_set.name in seen:
@@ -82,7 +82,7 @@ def _check_names(members: list[Member]) -> None:
         seen.add(member.pod_set.name)
 
 
-def _check_group(name: str, members: list[Member]) -> None:
+def _check_group(name: str, members: list[PodSetMember]) -> None:
     if len(members) != GROUP_SIZE:
         _say(name, members, f"can only define groups of exactly 2 pod sets, got: {len(members)} pod set(s)")
         return
@@ -99,21 +99,21 @@ def _check_group(name: str, members: list[Member]) -> None:
         _say(name, members, "may not be set without a required or preferred topology")
 
 
-def _say(name: str, members: list[Member], why: str) -> None:
+def _say(name: str, members: list[PodSetMember], why: str) -> None:
     for member in members:
-        member.group_field.error(why, Fault.INVALID, name)
+        member.group_field.error(why, FieldErrorType.INVALID, name)
 
 
-def _say_apart(name: str, members: list[Member]) -> None:
+def _say_apart(name: str, members: list[PodSetMember]) -> None:
     """Both must ask for the same topology."""
     for member, other in (members, members[::-1]):
         if member.notes is None or other.notes is None:
             member.group_field.error(
-                "must ask for the same topology as the other pod set", Fault.INVALID, name
+                "must ask for the same topology as the other pod set", FieldErrorType.INVALID, name
             )
             continue
         why = (
             f"must specify '{REQUIRED}' or '{PREFERRED}' topology consistent with "
             f"'{other.notes.path}' in group '{name}'"
         )
-        member.notes.error(why, Fault.INVALID, None)
+        member.notes.error(why, FieldErrorType.INVALID, None)

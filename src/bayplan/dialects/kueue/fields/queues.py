@@ -11,29 +11,29 @@ from bayplan.model.node_rules import Requirement
 from bayplan.model.quota import (
     Cell,
     Check,
-    CheckSort,
-    Entrance,
+    CheckKind,
+    FlavorPreference,
+    FlavorSearchPolicy,
     Fungibility,
+    NamespaceQueue,
     Preemption,
-    Price,
     Queue,
     Quota,
     QuotaNode,
     ResourceGroup,
-    Search,
-    Stop,
-    Victims,
+    StopPolicy,
+    VictimPolicy,
 )
 
 PROVISIONING = "kueue.x-k8s.io/provisioning-request"
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 
-_SORTS = {PROVISIONING: CheckSort.PROVISIONING, MULTIKUEUE: CheckSort.ELSEWHERE}
-_STOPS = {"Hold": Stop.HOLD, "HoldAndDrain": Stop.DRAIN}
+_SORTS = {PROVISIONING: CheckKind.PROVISIONING, MULTIKUEUE: CheckKind.ELSEWHERE}
+_STOPS = {"Hold": StopPolicy.HOLD, "HoldAndDrain": StopPolicy.DRAIN}
 _VICTIMS = {
-    "LowerPriority": Victims.LOWER,
-    "LowerOrNewerEqualPriority": Victims.LOWER_OR_NEWER,
-    "Any": Victims.ANY,
+    "LowerPriority": VictimPolicy.LOWER,
+    "LowerOrNewerEqualPriority": VictimPolicy.LOWER_OR_NEWER,
+    "Any": VictimPolicy.ANY,
 }
 _GO_ON = "TryNextFlavor"
 
@@ -53,7 +53,7 @@ def queue(obj: Field, *, protects: bool = False) -> Queue:
             for check in spec.at("admissionChecksStrategy", "admissionChecks").items()
         },
         namespaces=label_selector(spec.at("namespaceSelector")),
-        stop=_STOPS.get(spec.at("stopPolicy").text(), Stop.OPEN),
+        stop=_STOPS.get(spec.at("stopPolicy").text(), StopPolicy.OPEN),
         leaving=leaving,
         unprotected=protects and not leaving and IN_USE not in finalizers,
     )
@@ -65,16 +65,16 @@ def quota_node(obj: Field) -> QuotaNode:
     return QuotaNode(_name(obj), spec.at("parentName").text(), _quotas(spec), _weight(spec))
 
 
-def entrance(obj: Field) -> Entrance:
+def entrance(obj: Field) -> NamespaceQueue:
     """A LocalQueue."""
     spec, namespace = obj.at("spec"), obj.at("metadata", "namespace").text("default")
-    stop = _STOPS.get(spec.at("stopPolicy").text(), Stop.OPEN)
-    return Entrance(namespace, _name(obj), spec.at("clusterQueue").text(), stop)
+    stop = _STOPS.get(spec.at("stopPolicy").text(), StopPolicy.OPEN)
+    return NamespaceQueue(namespace, _name(obj), spec.at("clusterQueue").text(), stop)
 
 
 def check(obj: Field) -> Check:
     """An AdmissionCheck."""
-    sort = _SORTS.get(obj.at("spec", "controllerName").text(), CheckSort.OTHER)
+    sort = _SORTS.get(obj.at("spec", "controllerName").text(), CheckKind.OTHER)
     active = all(
         condition.at("status").text() == "True"
         for condition in obj.at("status", "conditions").items()
@@ -149,9 +149,13 @@ def _weight(spec: Field) -> Fraction:
 
 def _fungibility(field: Field) -> Fungibility:
     return Fungibility(
-        Search.GO_ON if field.at("whenCanBorrow").text() == _GO_ON else Search.STOP,
-        Search.GO_ON if field.at("whenCanPreempt").text(_GO_ON) == _GO_ON else Search.STOP,
-        Price.PREEMPT if field.at("preference").text() == "PreemptionOverBorrowing" else Price.BORROW,
+        FlavorSearchPolicy.GO_ON if field.at("whenCanBorrow").text() == _GO_ON else FlavorSearchPolicy.STOP,
+        FlavorSearchPolicy.GO_ON
+        if field.at("whenCanPreempt").text(_GO_ON) == _GO_ON
+        else FlavorSearchPolicy.STOP,
+        FlavorPreference.PREEMPT
+        if field.at("preference").text() == "PreemptionOverBorrowing"
+        else FlavorPreference.BORROW,
     )
 
 
@@ -159,8 +163,8 @@ def _preemption(field: Field) -> Preemption:
     borrow = field.at("borrowWithinCohort")
     threshold = borrow.at("maxPriorityThreshold")
     return Preemption(
-        _VICTIMS.get(field.at("withinClusterQueue").text(), Victims.NEVER),
-        _VICTIMS.get(field.at("reclaimWithinCohort").text(), Victims.NEVER),
+        _VICTIMS.get(field.at("withinClusterQueue").text(), VictimPolicy.NEVER),
+        _VICTIMS.get(field.at("reclaimWithinCohort").text(), VictimPolicy.NEVER),
         borrow.present and borrow.at("policy").text("Never") != "Never",
         threshold.integer(minimum=-(2**31)) if threshold.present else None,
     )

@@ -41,7 +41,7 @@ class Numbering:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TopologyRequest:
     """What a topology request means for placement."""
 
     locality: Locality
@@ -90,7 +90,7 @@ def topology_request(
     return request
 
 
-def asked(request: Field) -> Asked:
+def asked(request: Field) -> TopologyRequest:
     """Locality, segments and group of a PodSetTopologyRequest; nothing asked means anywhere."""
     required, preferred = request.at("required"), request.at("preferred")
     if required.text() and preferred.text():
@@ -99,7 +99,7 @@ def asked(request: Field) -> Asked:
         required=required.text() or None,
         preferred=preferred.text() or None if not required.text() else None,
     )
-    return Asked(locality, _segments(request), request.at("podSetGroupName").text())
+    return TopologyRequest(locality, _segments(request), request.at("podSetGroupName").text())
 
 
 def parse_bool(text: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bayplan.dialects.kube.fields.reader import INT32_MAX, Field
 from bayplan.dialects.kueue.fields.annotation_rules import check_level
-from bayplan.dialects.kueue.fields.pod_sets import Member, make_pod_set, make_root, source
+from bayplan.dialects.kueue.fields.pod_sets import PodSetMember, make_pod_set, make_root, source
 from bayplan.dialects.kueue.fields.topology_request import asked
 from bayplan.model.gang import Gang
 
@@ -36,7 +36,7 @@ def is_settled(workload: Field) -> bool:
     return finished or workload.at("status", "admission").present
 
 
-def _member(field: Field) -> Member:
+def _member(field: Field) -> PodSetMember:
     name, request = field.at("name"), field.at("topologyRequest")
     if not name.text():
         name.error("must be set")
@@ -52,4 +52,4 @@ def _member(field: Field) -> Member:
         template=field.at("template"),
         wishes=wishes,
     )
-    return Member(pod_set, wishes.group, name, request.at("podSetGroupName"))
+    return PodSetMember(pod_set, wishes.group, name, request.at("podSetGroupName"))

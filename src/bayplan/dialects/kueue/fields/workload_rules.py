@@ -11,31 +11,31 @@ from bayplan.dialects.kube.fields.metadata_rules import (
     check_toleration_keys,
 )
 from bayplan.dialects.kube.fields.quantity import amount, parse_quantity
-from bayplan.dialects.kube.fields.reader import Fault, Field
+from bayplan.dialects.kube.fields.reader import Field, FieldErrorType
 from bayplan.dialects.kueue.fields.job_rules import check_gates, whole_number
 from bayplan.dialects.kueue.names.annotations import GATED_BY, PRIORITY_BOOST, is_elastic
-from bayplan.dialects.kueue.names.feature_switches import Rulebook
+from bayplan.dialects.kueue.names.feature_switches import FeatureSwitches
 
 RESERVED = "QuotaReserved"
 _RESERVED_RESOURCE = "pods"
 
 
-def check_workload(workload: Field, rules: Rulebook) -> None:
+def check_workload(workload: Field, rules: FeatureSwitches) -> None:
     """What holds for what a Workload asks for."""
     pod_sets = workload.at("spec", "podSets")
     for pod_set in pod_sets.items():
         _check_pod_set(pod_set, rules)
     varying = sum(pod_set.at("minCount").present for pod_set in pod_sets.items())
     if varying > 1:
-        pod_sets.error("at most one podSet can use minCount", Fault.INVALID, varying)
+        pod_sets.error("at most one podSet can use minCount", FieldErrorType.INVALID, varying)
     if varying and is_elastic(workload) and rules.elastic:
         why = "partial admission and elastic job cannot be used together"
-        pod_sets.error(why, Fault.INVALID, varying)
+        pod_sets.error(why, FieldErrorType.INVALID, varying)
     check_gates(workload.at("metadata", "annotations", GATED_BY))
     _check_boost(workload.at("metadata", "annotations", PRIORITY_BOOST))
 
 
-def check_workload_status(workload: Field, rules: Rulebook) -> None:
+def check_workload_status(workload: Field, rules: FeatureSwitches) -> None:
     """What holds for what a Workload was given."""
     del rules
     status = workload.at("status")
@@ -66,7 +66,7 @@ def counts(pod_sets: Field) -> dict[str, int]:
     return {one.at("name").text(): one.at("count").integer() for one in pod_sets.items()}
 
 
-def _check_pod_set(pod_set: Field, rules: Rulebook) -> None:
+def _check_pod_set(pod_set: Field, rules: FeatureSwitches) -> None:
     metadata, spec = pod_set.at("template", "metadata"), pod_set.at("template", "spec")
     check_labels(metadata.at("labels"))
     check_annotation_keys(metadata.at("annotations"))
@@ -83,7 +83,7 @@ def _check_resources(resources: Field) -> None:
         for name, _ in listed.entries():
             quantity = listed.key(name)
             if name == _RESERVED_RESOURCE:
-                quantity.error("the key is reserved for internal kueue use", Fault.INVALID, name)
+                quantity.error("the key is reserved for internal kueue use", FieldErrorType.INVALID, name)
             check_not_negative(quantity)
 
 
@@ -93,7 +93,7 @@ def check_not_negative(quantity: Field) -> None:
         return
     try:
         if parse_quantity(quantity.value) < 0:
-            quantity.error(NEGATIVE, Fault.INVALID, str(quantity.value))
+            quantity.error(NEGATIVE, FieldErrorType.INVALID, str(quantity.value))
     except ValueError as wrong:
         quantity.error(str(wrong))
 
@@ -101,14 +101,16 @@ def check_not_negative(quantity: Field) -> None:
 def _check_segments(request: Field) -> None:
     level, size = request.at("podSetSliceRequiredTopology"), request.at("podSetSliceSize")
     if level.present and not size.present:
-        size.error("must be set when podSetSliceRequiredTopology is specified", Fault.REQUIRED)
+        size.error("must be set when podSetSliceRequiredTopology is specified", FieldErrorType.REQUIRED)
     elif level.present and _whole(size) <= 0:
-        size.error("must be greater than 0", Fault.INVALID)
+        size.error("must be greater than 0", FieldErrorType.INVALID)
     elif size.present and not level.present:
-        size.error("may not be set when podSetSliceRequiredTopology is not specified", Fault.FORBIDDEN)
+        size.error(
+            "may not be set when podSetSliceRequiredTopology is not specified", FieldErrorType.FORBIDDEN
+        )
     for layer in request.at("podsetSliceRequiredTopologyConstraints").items():
         if _whole(layer.at("size")) <= 0:
-            layer.at("size").error("must be greater than 0", Fault.INVALID, _whole(layer.at("size")))
+            layer.at("size").error("must be greater than 0", FieldErrorType.INVALID, _whole(layer.at("size")))
 
 
 def _whole(field: Field) -> int:
@@ -118,10 +120,10 @@ def _whole(field: Field) -> int:
 def _check_admission(workload: Field) -> None:
     admission, names = workload.at("status", "admission"), pod_set_names(workload)
     if not admission.present:
-        admission.error("must be set while the QuotaReserved condition is true", Fault.REQUIRED)
+        admission.error("must be set while the QuotaReserved condition is true", FieldErrorType.REQUIRED)
     for assignment in admission.at("podSetAssignments").items():
         if assignment.at("name").text() not in names:
-            assignment.at("name").error("", Fault.NOT_FOUND)
+            assignment.at("name").error("", FieldErrorType.NOT_FOUND)
         count = assignment.at("count").integer()
         usage = assignment.at("resourceUsage")
         for resource, _ in usage.entries() if count else ():
@@ -135,7 +137,7 @@ def _check_multiple(usage: Field, resource: str, count: int) -> None:
         usage.error(str(wrong))
         return
     if not whole:
-        usage.error(f"is not a multiple of {count}", Fault.INVALID)
+        usage.error(f"is not a multiple of {count}", FieldErrorType.INVALID)
 
 
 def _check_reclaimable(workload: Field) -> None:
@@ -147,7 +149,7 @@ def _check_reclaimable(workload: Field) -> None:
         if name not in sizes:
             check_supported(at.at("name"), list(sizes))
         elif count > sizes[name]:
-            at.at("count").error(f"should be less or equal to {sizes[name]}", Fault.INVALID)
+            at.at("count").error(f"should be less or equal to {sizes[name]}", FieldErrorType.INVALID)
 
 
 def _check_update_of_pod_set(update: Field, names: list[str]) -> None:
@@ -163,9 +165,9 @@ def _check_boost(boost: Field) -> None:
         return
     why = "must be a valid signed integer"
     if not boost.text():
-        boost.error(f'{why}; use "0" explicitly, empty string is not allowed', Fault.INVALID)
+        boost.error(f'{why}; use "0" explicitly, empty string is not allowed', FieldErrorType.INVALID)
         return
     try:
         whole_number(boost.text())
     except ValueError:
-        boost.error(why, Fault.INVALID)
+        boost.error(why, FieldErrorType.INVALID)

@@ -14,9 +14,9 @@ from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.jobs import status as job_statuses
 from bayplan.dialects.kueue.jobs.matching import matches
 from bayplan.dialects.kueue.jobs.workload import workload_name
-from bayplan.dialects.kueue.jobs.writes import Deed, is_leaving, key_of, told, with_status
+from bayplan.dialects.kueue.jobs.writes import WriteWithEvents, is_leaving, key_of, told, with_status
 from bayplan.dialects.kueue.names.annotations import ELASTIC, JOB_UID, REPLACES, SLICE_NAME, is_elastic
-from bayplan.dialects.kueue.names.feature_switches import Rulebook
+from bayplan.dialects.kueue.names.feature_switches import FeatureSwitches
 from bayplan.dialects.kueue.names.job_kinds import SCALED
 from bayplan.dialects.kueue.status.conditions import ADMITTED, FINISHED, QUOTA_RESERVED, condition_of, is_true
 
@@ -25,7 +25,7 @@ REPLACED = "WorkloadSliceReplaced"
 Object = dict[str, Any]
 
 
-class Change(Enum):
+class JobChange(Enum):
     """What a job became since its Workload was made."""
 
     NONE = "none"
@@ -44,7 +44,7 @@ class Slices:
     coming: Object | None  # the one that is to take its place
 
 
-def is_scaled(job: Object, rules: Rulebook) -> bool:
+def is_scaled(job: Object, rules: FeatureSwitches) -> bool:
     """Whether a job may change its size while it runs."""
     return job["kind"] in SCALED and rules.elastic and is_elastic(Field(job))
 
@@ -93,16 +93,16 @@ def slice_name(workload: Object) -> str:
     return _note(workload, SLICE_NAME) or str(workload["metadata"]["name"])
 
 
-def change(workload: Object, wanted: Object) -> Change:
+def change(workload: Object, wanted: Object) -> JobChange:
     """What differs between the Workload that a job has and the one that it would get today."""
     known, today = _counts(workload), _counts(wanted)
     if known.keys() != today.keys() or not matches(workload, with_counts(wanted, known), suspended=False):
-        return Change.OTHER
+        return JobChange.OTHER
     if known == today:
-        return Change.NONE
+        return JobChange.NONE
     if not is_elastic(Field(workload)):  # made before its job could be
-        return Change.OTHER
-    return Change.SMALLER if all(today[name] <= known[name] for name in known) else Change.LARGER
+        return JobChange.OTHER
+    return JobChange.SMALLER if all(today[name] <= known[name] for name in known) else JobChange.LARGER
 
 
 def with_counts(workload: Object, counts: dict[str, int]) -> Object:
@@ -128,7 +128,7 @@ def is_as_wanted(workload: Object, wanted: Object) -> bool:
     return matches(workload, wanted, suspended=True)
 
 
-def replacements(past: Iterable[tuple[Object, Object]], now: float) -> list[Deed]:
+def replacements(past: Iterable[tuple[Object, Object]], now: float) -> list[WriteWithEvents]:
     """Those that were replaced are over; what they held is part of what their heirs hold."""
     deeds = []
     for one, heir in past:

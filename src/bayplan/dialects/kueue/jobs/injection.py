@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bayplan.dialects.jobs.starting import Clash, Injected
+from bayplan.dialects.jobs.starting import Injected, InjectionConflict
 from bayplan.dialects.kube.fields.name_rules import label_value_problems
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.assignment_decode import decode_assignment
@@ -19,14 +19,16 @@ from bayplan.dialects.kueue.names.annotations import (
     WORKLOAD_NAME,
     is_elastic,
 )
-from bayplan.dialects.kueue.names.feature_switches import RULES, Rulebook
+from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
 
 __all__ = ["Injected", "injected", "injections"]
 
 Object = dict[str, Any]
 
 
-def injections(workload: Object, flavors: Mapping[str, Object], rules: Rulebook = RULES) -> list[Injected]:
+def injections(
+    workload: Object, flavors: Mapping[str, Object], rules: FeatureSwitches = RULES
+) -> list[Injected]:
     """What each pod set of an admitted Workload is given. KeyError if a flavor is not known."""
     found = Field(workload)
     assignments = found.at("status", "admission", "podSetAssignments").items()
@@ -35,7 +37,7 @@ def injections(workload: Object, flavors: Mapping[str, Object], rules: Rulebook 
 
 
 def injected(
-    assignment: Field, pod_set: Field, flavors: Mapping[str, Object], rules: Rulebook = RULES
+    assignment: Field, pod_set: Field, flavors: Mapping[str, Object], rules: FeatureSwitches = RULES
 ) -> Injected:
     """What the assignment of a pod set means for its pods; `flavors` are ResourceFlavors by name."""
     notes: dict[str, str] = {}
@@ -70,7 +72,7 @@ def _one_domain(assigned: Field) -> dict[str, str]:
     return dict(zip(found.levels, found.shares[0].values, strict=True))
 
 
-def _with_names(workload: Field, extra: Injected, rules: Rulebook) -> Injected:
+def _with_names(workload: Field, extra: Injected, rules: FeatureSwitches) -> Injected:
     """The same with the names that pods are found by, and with what the checks ask for."""
     name = workload.at("metadata", "name").text()
     queue = workload.at("status", "admission", "clusterQueue").text()
@@ -87,8 +89,10 @@ def _with_names(workload: Field, extra: Injected, rules: Rulebook) -> Injected:
             if update.at("name").text() == extra.name:
                 try:
                     extra = extra.and_also(_update(update))
-                except Clash as wrong:
-                    raise Clash(f'in admission check "{check.at("name").text()}": {wrong}') from None
+                except InjectionConflict as wrong:
+                    raise InjectionConflict(
+                        f'in admission check "{check.at("name").text()}": {wrong}'
+                    ) from None
                 break
     return extra
 

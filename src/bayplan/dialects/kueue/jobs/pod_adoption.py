@@ -21,7 +21,7 @@ from bayplan.dialects.kueue.names.annotations import (
     ROLE_HASH,
     SERVING,
 )
-from bayplan.dialects.kueue.names.feature_switches import RULES, Rulebook
+from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
 
 GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
 LEADER_NAME = "leaderworkerset.sigs.k8s.io/leader-name"
@@ -30,7 +30,7 @@ POD_INDEX = "apps.kubernetes.io/pod-index"
 Object = dict[str, Any]
 
 
-def adopted(pod: Object, owner: Object, workload: str = "", rules: Rulebook = RULES) -> Object:
+def adopted(pod: Object, owner: Object, workload: str = "", rules: FeatureSwitches = RULES) -> Object:
     """The pod as one of its Workload's; the one given is not changed. `workload` is its name if unusual."""
     found: Object = copy.deepcopy(pod)
     field, job = Field(found), Field(owner)

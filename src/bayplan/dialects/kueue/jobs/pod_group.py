@@ -20,7 +20,7 @@ from bayplan.dialects.kueue.names.annotations import (
     QUEUE,
     ROLE_HASH,
 )
-from bayplan.dialects.kueue.names.feature_switches import RULES, Rulebook
+from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
 from bayplan.model.whole_numbers import whole_number as digits_only
 
 Object = dict[str, Any]
@@ -68,7 +68,7 @@ def check_alike(pods: Sequence[Field]) -> None:
 
 
 def group_workload(
-    pods: Sequence[Field], find: Find = nothing, rules: Rulebook = RULES, copied: Copied = NONE
+    pods: Sequence[Field], find: Find = nothing, rules: FeatureSwitches = RULES, copied: Copied = NONE
 ) -> Object:
     """The Workload of a group of pods that are all there: a pod set for each role.
 
@@ -94,7 +94,7 @@ def _age(pod: Field) -> tuple[str, str]:
     return metadata.at("creationTimestamp").text(), metadata.at("name").text()
 
 
-def _role_sets(pods: Sequence[Field], rules: Rulebook) -> list[Object]:
+def _role_sets(pods: Sequence[Field], rules: FeatureSwitches) -> list[Object]:
     if pods[0].at("metadata", "annotations", FAST_ADMISSION).text() == "true":
         only = pod_sets(pods[0], rules=rules)[0]
         return [only | {"name": _role(pods[0]), "count": group_size(pods[0])}]

@@ -15,7 +15,7 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Members:
+class PodGroupMembers:
     """The pods of a group, sorted out."""
 
     kept: tuple[Object, ...]
@@ -25,7 +25,7 @@ class Members:
     fits: bool  # the Workload has room for those that are kept
 
 
-def members(pods: Sequence[Object], workload: Object, fast: bool) -> Members:
+def members(pods: Sequence[Object], workload: Object, fast: bool) -> PodGroupMembers:
     """Sort out pods by the pod sets of their Workload."""
     kept: list[Object] = []
     excess: list[Object] = []
@@ -46,7 +46,7 @@ def members(pods: Sequence[Object], workload: Object, fast: bool) -> Members:
     names = {pod_set["name"] for pod_set in sets}
     strangers = {role_of(pod) for pod in pods if runnable(pod)} - names
     fits = is_true(workload, FINISHED) or not strangers
-    return Members(tuple(kept), tuple(excess), tuple(replaced), absent > 0, fits)
+    return PodGroupMembers(tuple(kept), tuple(excess), tuple(replaced), absent > 0, fits)
 
 
 def role_of(pod: Object) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from bayplan.dialects.jobs.kinds import Find, Part, parts
+from bayplan.dialects.jobs.kinds import Find, JobPart, parts
 from bayplan.dialects.jobs.part import nothing
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.job_gang import part_request
 from bayplan.dialects.kueue.fields.job_rules import whole_number
 from bayplan.dialects.kueue.names.annotations import MINIMUM, read_annotations
-from bayplan.dialects.kueue.names.feature_switches import RULES, Rulebook
+from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
 
 _OF_THE_CONTROLLER = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid")
 """Labels that the Job controller puts on its template: they differ from run to run."""
@@ -21,12 +21,12 @@ _BARE = ("Pod", "StatefulSet")
 Object = dict[str, Any]
 
 
-def pod_sets(job: Field, find: Find = nothing, rules: Rulebook = RULES) -> list[Object]:
+def pod_sets(job: Field, find: Find = nothing, rules: FeatureSwitches = RULES) -> list[Object]:
     """Workload.spec.podSets. ValueError if an annotation cannot be read."""
     return [_pod_set(job, part, rules) for part in parts(job, find)]
 
 
-def _pod_set(job: Field, part: Part, rules: Rulebook) -> Object:
+def _pod_set(job: Field, part: JobPart, rules: FeatureSwitches) -> Object:
     made: Object = {"name": part.name, "count": part.count, "template": _template(job, part)}
     fewest = read_annotations(job.at("metadata")).get(MINIMUM)
     if fewest is not None and job.at("kind").text() == "Job":
@@ -37,7 +37,7 @@ def _pod_set(job: Field, part: Part, rules: Rulebook) -> Object:
     return made
 
 
-def _template(job: Field, part: Part) -> Object:
+def _template(job: Field, part: JobPart) -> Object:
     given = part.template.value if isinstance(part.template.value, dict) else {}
     template: Object = copy.deepcopy({key: given[key] for key in ("metadata", "spec") if key in given})
     kind = job.at("kind").text()

@@ -13,12 +13,12 @@ from bayplan.dialects.jobs.kinds import Find, parts
 from bayplan.dialects.jobs.part import nothing
 from bayplan.dialects.jobs.running import faring, is_suspendable, resource, suspended
 from bayplan.dialects.jobs.soundness import flaws
-from bayplan.dialects.jobs.starting import Clash
+from bayplan.dialects.jobs.starting import InjectionConflict
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.job_rules import prebuilt_name
 from bayplan.dialects.kueue.jobs import status as job_statuses
 from bayplan.dialects.kueue.jobs.elastic import (
-    Change,
+    JobChange,
     as_slice,
     change,
     has_shrunk,
@@ -31,11 +31,11 @@ from bayplan.dialects.kueue.jobs.elastic import (
 )
 from bayplan.dialects.kueue.jobs.matching import matches
 from bayplan.dialects.kueue.jobs.start_stop import is_held, kept_back, start, stop
-from bayplan.dialects.kueue.jobs.status import Patience
+from bayplan.dialects.kueue.jobs.status import PodsReadyPolicy
 from bayplan.dialects.kueue.jobs.workload import NONE, Copied, job_workload, owner
 from bayplan.dialects.kueue.jobs.writes import (
     WARNING,
-    Deed,
+    WriteWithEvents,
     changed,
     controller,
     created,
@@ -48,7 +48,7 @@ from bayplan.dialects.kueue.jobs.writes import (
 )
 from bayplan.dialects.kueue.names.annotations import GATED_BY, JOB_UID, PRIORITY_CLASS, QUEUE
 from bayplan.dialects.kueue.names.api_kinds import WORKLOADS
-from bayplan.dialects.kueue.names.feature_switches import RULES, Rulebook
+from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
 from bayplan.dialects.kueue.status.conditions import (
     ADMITTED,
     EVICTED,
@@ -67,18 +67,18 @@ def _nobody(namespace: str, name: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class JobContext:
     """What jobs depend on besides their Workloads."""
 
     find: Find = nothing  # priority classes, runtimes
     flavors: Mapping[str, Object] = field(default_factory=dict)
-    rules: Rulebook = RULES
-    patience: Patience | None = None
+    rules: FeatureSwitches = RULES
+    patience: PodsReadyPolicy | None = None
     copied: Copied = NONE
     stands: Callable[[str, str], bool] = _nobody  # whether pods of a Workload are sent to hosts and not over
 
 
-def orphaned(workload: Object, now: float) -> list[Deed]:
+def orphaned(workload: Object, now: float) -> list[WriteWithEvents]:
     """The job of a Workload is no more, or is going."""
     if not is_leaving(workload) and controller(workload) is not None:
         told_so = "The workload's owner no longer exists"
@@ -88,7 +88,7 @@ def orphaned(workload: Object, now: float) -> list[Deed]:
     return without_finalizer(WORKLOADS, workload)
 
 
-def keep_child(job: Object, above: Object | None, now: float) -> list[Deed]:
+def keep_child(job: Object, above: Object | None, now: float) -> list[WriteWithEvents]:
     """A job that another queued job made runs only while that one's Workload (if any) is admitted."""
     told_status = faring(job["kind"])
     if told_status.ended(Field(job)) is not None or is_held(job) or not is_suspendable(job):
@@ -99,7 +99,9 @@ def keep_child(job: Object, above: Object | None, now: float) -> list[Deed]:
     return [changed(resource(job["kind"]), job, suspended(job), event)]
 
 
-def keep_job(job: Object, workloads: Sequence[Object], known: Known, now: float) -> list[Deed]:
+def keep_job(
+    job: Object, workloads: Sequence[Object], known: JobContext, now: float
+) -> list[WriteWithEvents]:
     """The next writes for a job that names a queue; `workloads` are those it owns, or the one it names."""
     if flaws(job, known.find):
         return kept_back(job, workloads, now)
@@ -124,8 +126,8 @@ def keep_job(job: Object, workloads: Sequence[Object], known: Known, now: float)
 
 
 def _keep_slices(
-    job: Object, workloads: Sequence[Object], wanted: Object, known: Known, now: float
-) -> list[Deed]:
+    job: Object, workloads: Sequence[Object], wanted: Object, known: JobContext, now: float
+) -> list[WriteWithEvents]:
     """A job that may change its size while it runs is not stopped for that."""
     for one in workloads:
         if is_replaced(one) and (free := without_finalizer(WORKLOADS, one)):
@@ -137,16 +139,16 @@ def _keep_slices(
     settles = current is not None and (
         is_true(current, EVICTED) or is_leaving(current) or is_true(current, FINISHED)
     )
-    differs = Change.OTHER if current is None or is_held(job) else change(current, wanted)
-    if differs is Change.LARGER and not settles and _ending(job) is None:
+    differs = JobChange.OTHER if current is None or is_held(job) else change(current, wanted)
+    if differs is JobChange.LARGER and not settles and _ending(job) is None:
         assert current is not None
         return _grown(job, current, coming, as_slice(wanted, job, known.find, current), known, now)
     if coming is not None:  # nobody needs it any more
         return removed(
             coming, told(job, "DeletedWorkload", f"Deleted unneeded Workload: {key_of(coming)}", now)
         )
-    if current is not None and (settles or differs is not Change.OTHER):
-        if differs is Change.SMALLER and not settles and has_shrunk(job, wanted, known.find):
+    if current is not None and (settles or differs is not JobChange.OTHER):
+        if differs is JobChange.SMALLER and not settles and has_shrunk(job, wanted, known.find):
             event = told(job, "UpdatedWorkload", f"Scaled down Workload: {key_of(current)}", now)
             return [changed(WORKLOADS, current, resized(current, wanted), event)]
         alike = [] if settles else _kept_alike(job, current, wanted, now)
@@ -159,8 +161,8 @@ def _keep_slices(
 
 
 def _grown(
-    job: Object, current: Object, coming: Object | None, wanted: Object, known: Known, now: float
-) -> list[Deed]:
+    job: Object, current: Object, coming: Object | None, wanted: Object, known: JobContext, now: float
+) -> list[WriteWithEvents]:
     """A job that needs more pods than it has runs on; another Workload asks for all of them together."""
     if coming is None:
         event = told(job, "CreatedWorkload", f"Created Workload: {key_of(wanted)}", now)
@@ -174,8 +176,8 @@ def _grown(
 
 
 def _one_workload(
-    job: Object, workloads: Sequence[Object], wanted: Object, known: Known, now: float
-) -> tuple[Object | None, list[Deed]]:
+    job: Object, workloads: Sequence[Object], wanted: Object, known: JobContext, now: float
+) -> tuple[Object | None, list[WriteWithEvents]]:
     """The Workload that stands for the job; or what to do about those that do not."""
     held = is_held(job)
     match = next((one for one in workloads if matches(one, wanted, suspended=held)), None)
@@ -203,7 +205,7 @@ def _one_workload(
     return match, [] if match is None else _kept_alike(job, match, wanted, now)
 
 
-def _rewritten(job: Object, workload: Object, wanted: Object, now: float) -> list[Deed]:
+def _rewritten(job: Object, workload: Object, wanted: Object, now: float) -> list[WriteWithEvents]:
     spec = dict(wanted["spec"])
     if "active" in workload["spec"]:
         spec["active"] = workload["spec"]["active"]
@@ -212,14 +214,14 @@ def _rewritten(job: Object, workload: Object, wanted: Object, now: float) -> lis
     return [changed(WORKLOADS, workload, after, told(job, "UpdatedWorkload", message, now))]
 
 
-def _kept_alike(job: Object, workload: Object, wanted: Object, now: float) -> list[Deed]:
+def _kept_alike(job: Object, workload: Object, wanted: Object, now: float) -> list[WriteWithEvents]:
     """Annotation and priority follow the job even while it runs."""
     if is_true(workload, FINISHED) or is_leaving(workload):
         return []
     return gate_followed(job, workload, now) or priority_followed(job, workload, wanted, now)
 
 
-def gate_followed(job: Object, workload: Object, now: float) -> list[Deed]:
+def gate_followed(job: Object, workload: Object, now: float) -> list[WriteWithEvents]:
     """Who has to agree before the job is admitted may change."""
     gate = (job["metadata"].get("annotations") or {}).get(GATED_BY, "")
     notes = workload["metadata"].get("annotations") or {}
@@ -233,7 +235,7 @@ def gate_followed(job: Object, workload: Object, now: float) -> list[Deed]:
     return [changed(WORKLOADS, workload, after, event)]
 
 
-def priority_followed(job: Object, workload: Object, wanted: Object, now: float) -> list[Deed]:
+def priority_followed(job: Object, workload: Object, wanted: Object, now: float) -> list[WriteWithEvents]:
     """A job may name another class for its Workload."""
     spec = workload["spec"]
     ref = spec.get("priorityClassRef")
@@ -252,8 +254,8 @@ def priority_followed(job: Object, workload: Object, wanted: Object, now: float)
 
 
 def _prebuilt(
-    job: Object, workloads: Sequence[Object], known: Known, now: float
-) -> tuple[Object | None, list[Deed]]:
+    job: Object, workloads: Sequence[Object], known: JobContext, now: float
+) -> tuple[Object | None, list[WriteWithEvents]]:
     """A job that names its Workload itself: it takes it over, unless it is somebody else's or another's."""
     uid = job["metadata"].get("uid", "")
     found = next(iter(workloads), None)
@@ -278,7 +280,7 @@ def _prebuilt(
     return found, []
 
 
-def _without_workload(job: Object, wanted: Object, now: float) -> list[Deed]:
+def _without_workload(job: Object, wanted: Object, now: float) -> list[WriteWithEvents]:
     """A job that has no Workload gets one as soon as its pods are gone."""
     if _ending(job) is not None or faring(job["kind"]).active(Field(job)):
         return []
@@ -286,7 +288,7 @@ def _without_workload(job: Object, wanted: Object, now: float) -> list[Deed]:
     return [created(WORKLOADS, wanted, event)]
 
 
-def _settled(job: Object, workload: Object, known: Known, now: float) -> list[Deed]:
+def _settled(job: Object, workload: Object, known: JobContext, now: float) -> list[WriteWithEvents]:
     """A Workload that is over or leaves, or a job that is over."""
     if is_true(workload, FINISHED):
         return without_finalizer(WORKLOADS, workload)
@@ -303,7 +305,7 @@ def _settled(job: Object, workload: Object, known: Known, now: float) -> list[De
     return [with_status(workload, status, event)] if status is not None else []
 
 
-def _going_on(job: Object, workload: Object, known: Known, now: float) -> list[Deed]:
+def _going_on(job: Object, workload: Object, known: JobContext, now: float) -> list[WriteWithEvents]:
     """A job that has yet to run, runs, or has to stop."""
     if is_true(workload, FINISHED) or _ending(job) is not None:
         return []
@@ -326,7 +328,9 @@ def _going_on(job: Object, workload: Object, known: Known, now: float) -> list[D
     return [] if admitted else stop(job, workload, "Not admitted by cluster queue", known.find, now)
 
 
-def leave(stopping: list[Deed], workload: Object, active: bool, now: float) -> list[Deed]:
+def leave(
+    stopping: list[WriteWithEvents], workload: Object, active: bool, now: float
+) -> list[WriteWithEvents]:
     """An evicted job stops; when nothing of it is left, its Workload gives back the quota."""
     if stopping or active:
         return stopping
@@ -334,7 +338,7 @@ def leave(stopping: list[Deed], workload: Object, active: bool, now: float) -> l
     return [with_status(workload, status)] if status is not None else []
 
 
-def too_late(workload: Object, patience: Patience | None, now: float) -> list[Deed]:
+def too_late(workload: Object, patience: PodsReadyPolicy | None, now: float) -> list[WriteWithEvents]:
     """Pods that are not ready in time, or run for too long."""
     status = job_statuses.overdue(workload, now)
     if status is not None:
@@ -355,7 +359,7 @@ def too_late(workload: Object, patience: Patience | None, now: float) -> list[De
     return [with_status(workload, status, told(workload, why, leaving["message"], now))]
 
 
-def look_again(workload: Object, known: Known) -> float:
+def look_again(workload: Object, known: JobContext) -> float:
     """When something is due for a Workload though nothing happens."""
     if is_true(workload, FINISHED) or is_true(workload, EVICTED):
         return job_statuses.NEVER
@@ -365,7 +369,7 @@ def look_again(workload: Object, known: Known) -> float:
     return min(ready, job_statuses.time_is_up(workload))
 
 
-def queue_followed(job: Object, workload: Object) -> list[Deed]:
+def queue_followed(job: Object, workload: Object) -> list[WriteWithEvents]:
     """A job that waits may change its queue."""
     name = (job["metadata"].get("labels") or {}).get(QUEUE, "")
     if workload["spec"].get("queueName", "") == name:
@@ -378,12 +382,12 @@ def eviction(workload: Object) -> str:
     return str((condition_of(workload, EVICTED) or {}).get("message", ""))
 
 
-def _start(job: Object, workload: Object, known: Known, now: float) -> list[Deed]:
+def _start(job: Object, workload: Object, known: JobContext, now: float) -> list[WriteWithEvents]:
     try:
         return start(job, workload, known.flavors, known.find, known.rules, now)
     except KeyError:
         return []  # a flavor is not there (yet)
-    except Clash as wrong:
+    except InjectionConflict as wrong:
         status = job_statuses.finished(workload, "FailedToStart", str(wrong), now)
         return [with_status(workload, status)] if status is not None else []
 

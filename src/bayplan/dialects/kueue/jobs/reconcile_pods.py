@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bayplan.dialects.api import Kind
-from bayplan.dialects.jobs.starting import Clash, Injected, add
+from bayplan.dialects.jobs.starting import Injected, InjectionConflict, add
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kube.fields.times import seconds, timestamp
 from bayplan.dialects.kueue.fields.job_rules import SCHEDULING_GATE, prebuilt_name
@@ -20,7 +20,7 @@ from bayplan.dialects.kueue.jobs.injection import injections
 from bayplan.dialects.kueue.jobs.matching import matches
 from bayplan.dialects.kueue.jobs.pod_group import group_size, group_workload
 from bayplan.dialects.kueue.jobs.pod_group_members import (
-    Members,
+    PodGroupMembers,
     gated,
     is_over,
     members,
@@ -30,7 +30,7 @@ from bayplan.dialects.kueue.jobs.pod_group_members import (
     runnable,
 )
 from bayplan.dialects.kueue.jobs.reconcile_job import (
-    Known,
+    JobContext,
     eviction,
     leave,
     orphaned,
@@ -39,7 +39,7 @@ from bayplan.dialects.kueue.jobs.reconcile_job import (
 )
 from bayplan.dialects.kueue.jobs.workload import job_workload, owner
 from bayplan.dialects.kueue.jobs.writes import (
-    Deed,
+    WriteWithEvents,
     changed,
     created,
     deleted,
@@ -69,7 +69,7 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class QueuedPodGroup:
     """Pods that are admitted together; a pod on its own is a group of one without a name."""
 
     name: str
@@ -92,7 +92,9 @@ class Group:
             return 0
 
 
-def keep_pods(group: Group, workload: Object | None, known: Known, now: float) -> list[Deed]:
+def keep_pods(
+    group: QueuedPodGroup, workload: Object | None, known: JobContext, now: float
+) -> list[WriteWithEvents]:
     """The next writes for pods that name a queue, or whose owner does; there is at least one pod."""
     if not group.name and is_leaving(group.first):
         deeds = orphaned(workload, now) if workload is not None else []
@@ -112,7 +114,7 @@ def keep_pods(group: Group, workload: Object | None, known: Known, now: float) -
     return _over(rest, match, now) or _going_on(rest, match, known, now)
 
 
-def keep_abandoned(workload: Object, alive: bool) -> list[Deed]:
+def keep_abandoned(workload: Object, alive: bool) -> list[WriteWithEvents]:
     """The Workload of a group that has no pods; `alive`: its owner will make some."""
     return [] if alive and not is_leaving(workload) else without_finalizer(WORKLOADS, workload)
 
@@ -121,8 +123,8 @@ def keep_abandoned(workload: Object, alive: bool) -> list[Deed]:
 
 
 def _matched(
-    group: Group, workload: Object | None, known: Known, now: float
-) -> tuple[Object | None, Group, list[Deed]]:
+    group: QueuedPodGroup, workload: Object | None, known: JobContext, now: float
+) -> tuple[Object | None, QueuedPodGroup, list[WriteWithEvents]]:
     """The Workload, the pods that count, and what has to be done before anything else."""
     if not group.name:
         return _matched_alone(group, workload, known, now)
@@ -135,7 +137,7 @@ def _matched(
     found = members(group.pods, workload, notes_of(group.first).get(FAST_ADMISSION) == "true")
     if not found.kept or not found.fits:
         return None, group, removed(workload)
-    rest = Group(group.name, found.kept)
+    rest = QueuedPodGroup(group.name, found.kept)
     status = job_statuses.replacements(workload, found.absent, now)
     deeds = _owned(rest, workload, now) or _excess(found, now) or _let_go(found.replaced)
     if not deeds and status is not None and not is_true(workload, FINISHED):
@@ -144,8 +146,8 @@ def _matched(
 
 
 def _matched_alone(
-    group: Group, workload: Object | None, known: Known, now: float
-) -> tuple[Object | None, Group, list[Deed]]:
+    group: QueuedPodGroup, workload: Object | None, known: JobContext, now: float
+) -> tuple[Object | None, QueuedPodGroup, list[WriteWithEvents]]:
     if workload is None or is_true(workload, FINISHED):
         return workload, group, []
     wanted = job_workload(Field(group.first), 0, known.find, known.rules, known.copied)
@@ -157,7 +159,9 @@ def _matched_alone(
     return workload, group, []
 
 
-def _matched_prebuilt(group: Group, workload: Object, now: float) -> tuple[Object | None, Group, list[Deed]]:
+def _matched_prebuilt(
+    group: QueuedPodGroup, workload: Object, now: float
+) -> tuple[Object | None, QueuedPodGroup, list[WriteWithEvents]]:
     """The owner of the pods made the Workload for them; only one of its own shape can be used."""
     if is_true(workload, FINISHED) or is_leaving(workload):
         return workload, group, []
@@ -169,7 +173,7 @@ def _matched_prebuilt(group: Group, workload: Object, now: float) -> tuple[Objec
     return workload, group, _owned(group, workload, now)
 
 
-def _owned(group: Group, workload: Object, now: float) -> list[Deed]:
+def _owned(group: QueuedPodGroup, workload: Object, now: float) -> list[WriteWithEvents]:
     """A group's Workload belongs to all its pods, so that it goes with the last of them."""
     known = {one.get("uid") for one in owners(workload)}
     fresh = [pod for pod in group.pods if pod["metadata"].get("uid") not in known]
@@ -181,7 +185,7 @@ def _owned(group: Group, workload: Object, now: float) -> list[Deed]:
     return [changed(WORKLOADS, workload, after, told(workload, "OwnerReferencesAdded", message, now))]
 
 
-def _excess(found: Members, now: float) -> list[Deed]:
+def _excess(found: PodGroupMembers, now: float) -> list[WriteWithEvents]:
     deeds = _let_go(found.excess)
     for pod in found.excess:
         if not is_leaving(pod):
@@ -190,7 +194,9 @@ def _excess(found: Members, now: float) -> list[Deed]:
     return deeds
 
 
-def _without_workload(group: Group, other: Object | None, known: Known, now: float) -> list[Deed]:
+def _without_workload(
+    group: QueuedPodGroup, other: Object | None, known: JobContext, now: float
+) -> list[WriteWithEvents]:
     """Pods that are all there get a Workload; a group that is not complete has to wait."""
     if prebuilt_name(Field(group.first), known.rules).text() or other is not None:
         return []
@@ -222,15 +228,15 @@ def _without_workload(group: Group, other: Object | None, known: Known, now: flo
 # ── going on ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def _with_deleted_workload(group: Group, workload: Object, now: float) -> list[Deed]:
+def _with_deleted_workload(group: QueuedPodGroup, workload: Object, now: float) -> list[WriteWithEvents]:
     """Whoever deletes a Workload wants its pods to go, too."""
-    staying = Group(group.name, tuple(pod for pod in group.pods if not is_leaving(pod)))
+    staying = QueuedPodGroup(group.name, tuple(pod for pod in group.pods if not is_leaving(pod)))
     if staying.pods:
         return _stop(staying, "WorkloadDeleted", "Workload is deleted", now, even_over=True)
     return [*_let_go(group.pods), *without_finalizer(WORKLOADS, workload)]
 
 
-def _over(group: Group, workload: Object, now: float) -> list[Deed]:
+def _over(group: QueuedPodGroup, workload: Object, now: float) -> list[WriteWithEvents]:
     """Pods that have all succeeded, or will not be tried again, end their Workload."""
     if group.serves:
         return []
@@ -249,7 +255,9 @@ def _over(group: Group, workload: Object, now: float) -> list[Deed]:
     return [with_status(workload, status, event)] if status is not None else []
 
 
-def _going_on(group: Group, workload: Object, known: Known, now: float) -> list[Deed]:
+def _going_on(
+    group: QueuedPodGroup, workload: Object, known: JobContext, now: float
+) -> list[WriteWithEvents]:
     counts: dict[str, int] = {}
     if group.name and not group.serves:
         for pod in group.pods:
@@ -273,7 +281,7 @@ def _going_on(group: Group, workload: Object, known: Known, now: float) -> list[
     return [] if admitted else _stop(group, "NotAdmitted", "Not admitted by cluster queue", now)
 
 
-def _start(group: Group, workload: Object, known: Known, now: float) -> list[Deed]:
+def _start(group: QueuedPodGroup, workload: Object, known: JobContext, now: float) -> list[WriteWithEvents]:
     """Each pod that is gated gets what its role was given, and loses the gate."""
     try:
         extras = {one.name: one for one in injections(workload, known.flavors, known.rules)}
@@ -286,15 +294,15 @@ def _start(group: Group, workload: Object, known: Known, now: float) -> list[Dee
         ]
     except KeyError:
         return []  # a flavor is not there (yet)
-    except Clash as wrong:
+    except InjectionConflict as wrong:
         status = job_statuses.finished(workload, "FailedToStart", str(wrong), now)
         return [with_status(workload, status)] if status is not None else []
 
 
-def _extra(group: Group, pod: Object, extras: dict[str, Injected]) -> Injected:
+def _extra(group: QueuedPodGroup, pod: Object, extras: dict[str, Injected]) -> Injected:
     name = role_of(pod) if group.name else next(iter(extras), "")
     if name not in extras:
-        raise Clash(f"invalid podset infos: podSetInfo with the name '{name}' is not found")
+        raise InjectionConflict(f"invalid podset infos: podSetInfo with the name '{name}' is not found")
     return extras[name]
 
 
@@ -309,9 +317,11 @@ def _freed(pod: Object, extra: Injected) -> Object:
     return found
 
 
-def _stop(group: Group, why: str, message: str, now: float, *, even_over: bool = False) -> list[Deed]:
+def _stop(
+    group: QueuedPodGroup, why: str, message: str, now: float, *, even_over: bool = False
+) -> list[WriteWithEvents]:
     """Pods that run are told why, and deleted; pods that are gated have nothing to stop."""
-    deeds: list[Deed] = []
+    deeds: list[WriteWithEvents] = []
     for pod in group.pods:
         if is_leaving(pod) or (not even_over and (is_over(pod) or gated(pod))):
             continue
@@ -330,11 +340,11 @@ def _stop(group: Group, why: str, message: str, now: float, *, even_over: bool =
     return deeds
 
 
-def _let_go(pods: Sequence[Object]) -> list[Deed]:
+def _let_go(pods: Sequence[Object]) -> list[WriteWithEvents]:
     return [deed for pod in pods for deed in without_finalizer(PODS, pod, MANAGED)]
 
 
-def _active(group: Group, now: float) -> bool:
+def _active(group: QueuedPodGroup, now: float) -> bool:
     """Whether pods of a group run; those that should be gone by now do not count."""
     if not group.name:
         return False
@@ -347,7 +357,7 @@ def _active(group: Group, now: float) -> bool:
     return False
 
 
-def _ready(group: Group) -> bool:
+def _ready(group: QueuedPodGroup) -> bool:
     there = [
         any(one.get("type") == "Ready" and one.get("status") == "True" for one in _conditions(pod))
         for pod in group.pods

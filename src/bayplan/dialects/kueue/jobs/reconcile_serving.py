@@ -14,11 +14,16 @@ from bayplan.dialects.kube.decode.wire import PodWire
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.jobs import status as job_statuses
 from bayplan.dialects.kueue.jobs.pod_adoption import adopted
-from bayplan.dialects.kueue.jobs.reconcile_job import Known, gate_followed, priority_followed, queue_followed
+from bayplan.dialects.kueue.jobs.reconcile_job import (
+    JobContext,
+    gate_followed,
+    priority_followed,
+    queue_followed,
+)
 from bayplan.dialects.kueue.jobs.reconcile_pods import PODS
 from bayplan.dialects.kueue.jobs.workload import job_workload, owner, replica_name
 from bayplan.dialects.kueue.jobs.writes import (
-    Deed,
+    WriteWithEvents,
     changed,
     created,
     difference,
@@ -31,7 +36,7 @@ from bayplan.dialects.kueue.jobs.writes import (
 )
 from bayplan.dialects.kueue.names.annotations import MANAGED, SUSPENDED_BY
 from bayplan.dialects.kueue.names.api_kinds import WORKLOADS
-from bayplan.dialects.kueue.names.feature_switches import RULES, Rulebook
+from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
 from bayplan.dialects.kueue.names.job_kinds import PARENTS
 
 Object = dict[str, Any]
@@ -42,7 +47,9 @@ DEEDS_MAX = 100
 _JOINING = {PARENTS[kind]: kind for kind in SERVING_KINDS}
 
 
-def keep_serving(job: Object, workloads: Sequence[Object], known: Known, now: float) -> list[Deed]:
+def keep_serving(
+    job: Object, workloads: Sequence[Object], known: JobContext, now: float
+) -> list[WriteWithEvents]:
     """The next writes for the Workloads of something that serves and names a queue."""
     if is_leaving(job) or flaws(job, known.find):
         return []  # its Workloads go with it; what cannot be read waits
@@ -54,7 +61,9 @@ def keep_serving(job: Object, workloads: Sequence[Object], known: Known, now: fl
         return []  # the webhook says what is wrong
 
 
-def _keep_set(job: Object, workloads: Sequence[Object], known: Known, now: float) -> list[Deed]:
+def _keep_set(
+    job: Object, workloads: Sequence[Object], known: JobContext, now: float
+) -> list[WriteWithEvents]:
     """All pods of a StatefulSet are one gang; without any it waits, out of the line."""
     count = Field(job).at("spec", "replicas").integer(default=1)
     wanted = job_workload(Field(job), 0, known.find, known.rules, known.copied)
@@ -74,12 +83,14 @@ def _keep_set(job: Object, workloads: Sequence[Object], known: Known, now: float
     return [with_status(found, status)] if status is not None else []
 
 
-def _keep_groups(job: Object, workloads: Sequence[Object], known: Known, now: float) -> list[Deed]:
+def _keep_groups(
+    job: Object, workloads: Sequence[Object], known: JobContext, now: float
+) -> list[WriteWithEvents]:
     """Each group of a LeaderWorkerSet is a gang of its own; who comes first should also be admitted first."""
     there = _named(workloads)
     line = f"{job['kind']} {key_of(job)}"
     first = job_workload(Field(job), 0, known.find, known.rules, known.copied)
-    deeds: list[Deed] = []
+    deeds: list[WriteWithEvents] = []
     for index in range(_groups(job)):
         found = there.pop(replica_name(Field(job), index), None)
         if len(deeds) >= DEEDS_MAX:
@@ -107,7 +118,7 @@ def _groups(job: Object) -> int:
     return min(count, 2 * GROUPS_MAX)
 
 
-def _created(job: Object, wanted: Object, now: float) -> Deed:
+def _created(job: Object, wanted: Object, now: float) -> WriteWithEvents:
     return created(
         WORKLOADS, wanted, told(job, "CreatedWorkload", f"Created Workload: {key_of(wanted)}", now)
     )
@@ -127,7 +138,7 @@ def parent_kind(pod: PodWire) -> str:
     return "" if leaving or MANAGED in labels else _JOINING.get(notes.get(SUSPENDED_BY, ""), "")
 
 
-def joined(pod: PodWire, parent: Object, rules: Rulebook = RULES) -> list[Deed]:
+def joined(pod: PodWire, parent: Object, rules: FeatureSwitches = RULES) -> list[WriteWithEvents]:
     """Make a pod one of its owner's Workload."""
     meta = pod.metadata
     shown: Object = {
@@ -138,4 +149,8 @@ def joined(pod: PodWire, parent: Object, rules: Rulebook = RULES) -> list[Deed]:
     if not change:
         return []
     where = (meta.namespace or "default", meta.name)
-    return [Deed(Write(Verb.MERGE_PATCH, PODS, *where, change, uid=meta.uid, version=meta.resource_version))]
+    return [
+        WriteWithEvents(
+            Write(Verb.MERGE_PATCH, PODS, *where, change, uid=meta.uid, version=meta.resource_version)
+        )
+    ]

@@ -21,9 +21,9 @@ from bayplan.dialects.jobs.running import (
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.topology_request import parse_bool
 from bayplan.dialects.kueue.jobs.injection import injections
-from bayplan.dialects.kueue.jobs.writes import Deed, changed, told
+from bayplan.dialects.kueue.jobs.writes import WriteWithEvents, changed, told
 from bayplan.dialects.kueue.names.annotations import ELASTIC_GATE, MINIMUM, STOPPING, SYNCED, is_elastic
-from bayplan.dialects.kueue.names.feature_switches import Rulebook
+from bayplan.dialects.kueue.names.feature_switches import FeatureSwitches
 from bayplan.dialects.kueue.status.conditions import ADMITTED, EVICTED, is_true
 from bayplan.model.whole_numbers import whole_number
 
@@ -40,8 +40,13 @@ def is_held(job: Object) -> bool:
 
 
 def start(
-    job: Object, workload: Object, flavors: Mapping[str, Object], find: Find, rules: Rulebook, now: float
-) -> list[Deed]:
+    job: Object,
+    workload: Object,
+    flavors: Mapping[str, Object],
+    find: Find,
+    rules: FeatureSwitches,
+    now: float,
+) -> list[WriteWithEvents]:
     """Let an admitted job run. KeyError if a flavor is unknown, Clash if the job cannot take what it gets."""
     extras = injections(workload, flavors, rules)
     if job["kind"] == "RayJob" and rules.elastic and is_elastic(Field(job)):
@@ -57,7 +62,7 @@ def start(
     return [changed(kind, job, after, told(job, "Started", f"Admitted by clusterQueue {queue}", now))]
 
 
-def stop(job: Object, workload: Object | None, why: str, find: Find, now: float) -> list[Deed]:
+def stop(job: Object, workload: Object | None, why: str, find: Find, now: float) -> list[WriteWithEvents]:
     """Hold a job back, with its pod templates as the Workload has them; nothing if it is so already."""
     if is_held(job) and job["kind"] not in _IN_STEPS:
         return []
@@ -76,7 +81,7 @@ def stop(job: Object, workload: Object | None, why: str, find: Find, now: float)
     return [] if waits else [changed(kind, job, after)]
 
 
-def kept_back(job: Object, workloads: Sequence[Object], now: float) -> list[Deed]:
+def kept_back(job: Object, workloads: Sequence[Object], now: float) -> list[WriteWithEvents]:
     """A job that cannot be read does not start; if it runs where it was admitted, it runs on."""
     admitted = any(is_true(one, ADMITTED) and not is_true(one, EVICTED) for one in workloads)
     if admitted or is_suspended(job) or not is_suspendable(job):
@@ -95,7 +100,7 @@ def _holds(there: object, wanted: object) -> bool:
     return there == wanted
 
 
-def _stop_job(job: Object, pod_sets: Sequence[Object], event: Any) -> list[Deed]:
+def _stop_job(job: Object, pod_sets: Sequence[Object], event: Any) -> list[WriteWithEvents]:
     """In three steps: its template may only be changed while it is suspended and has not begun."""
     kind = resource("Job")
     if not is_suspended(job):

@@ -35,7 +35,7 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class PodsReadyPolicy:
     """How long pods may take to get ready, and how often a gang may try again (waitForPodsReady)."""
 
     seconds: float = 300.0
@@ -86,13 +86,13 @@ def pods_ready(workload: Object, ready: bool, now: float) -> Object | None:
     return draft.done()
 
 
-def patience_ends(workload: Object, patience: Patience) -> float:
+def patience_ends(workload: Object, patience: PodsReadyPolicy) -> float:
     """When it is too late for the pods of a Workload to get ready."""
     since, limit, _ = _waits(workload, patience)
     return NEVER if limit is None else since + limit
 
 
-def timed_out(workload: Object, patience: Patience, now: float) -> Object | None:
+def timed_out(workload: Object, patience: PodsReadyPolicy, now: float) -> Object | None:
     """Its pods were not ready in time: it tries again after a while, or never if it tried too often."""
     if patience_ends(workload, patience) > now:
         return None
@@ -170,7 +170,7 @@ def off_hold(workload: Object, now: float) -> Object | None:
     return draft.done()
 
 
-def _waits(workload: Object, patience: Patience) -> tuple[float, float | None, str]:
+def _waits(workload: Object, patience: PodsReadyPolicy) -> tuple[float, float | None, str]:
     """Since when pods are awaited, for how long that may take, and what they are awaited for."""
     active = workload["spec"].get("active") is not False
     admitted, ready = condition_of(workload, ADMITTED), condition_of(workload, PODS_READY) or {}

@@ -23,7 +23,7 @@ from bayplan.dialects.kueue.names.annotations import (
     REPLICA,
     SECONDS_MAX,
 )
-from bayplan.dialects.kueue.names.feature_switches import RULES, Rulebook
+from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
 from bayplan.model.whole_numbers import INT32_MAX, whole_number
 
 PROVISIONING = "provreq.kueue.x-k8s.io/"
@@ -63,7 +63,7 @@ def job_workload(
     job: Field,
     index: int = 0,
     find: Find = nothing,
-    rules: Rulebook = RULES,
+    rules: FeatureSwitches = RULES,
     copied: Copied = NONE,
 ) -> Object:
     """The Workload of a job, or of one of its replicas.

@@ -19,7 +19,7 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class WriteWithEvents:
     """A write, and the events that follow it."""
 
     write: Write
@@ -41,40 +41,46 @@ def told(obj: Object, why: str, message: str, now: float, kind: str = NORMAL) ->
     return event_write(about, why, for_event(message), kind, timestamp(now))
 
 
-def created(kind: Kind, body: Object, *events: Write) -> Deed:
+def created(kind: Kind, body: Object, *events: Write) -> WriteWithEvents:
     """An object that was not there."""
     meta = body["metadata"]
-    return Deed(Write(Verb.CREATE, kind, meta.get("namespace", "default"), meta["name"], body), events)
+    return WriteWithEvents(
+        Write(Verb.CREATE, kind, meta.get("namespace", "default"), meta["name"], body), events
+    )
 
 
-def changed(kind: Kind, before: Object, after: Object, *events: Write, subresource: str = "") -> Deed:
+def changed(
+    kind: Kind, before: Object, after: Object, *events: Write, subresource: str = ""
+) -> WriteWithEvents:
     """An object that becomes another; only what differs is sent."""
     patch = difference(before, after)
-    return Deed(_write(Verb.MERGE_PATCH, kind, before, patch, subresource), events)
+    return WriteWithEvents(_write(Verb.MERGE_PATCH, kind, before, patch, subresource), events)
 
 
-def with_status(workload: Object, status: Object, *events: Write) -> Deed:
+def with_status(workload: Object, status: Object, *events: Write) -> WriteWithEvents:
     """A Workload's status."""
-    return Deed(_write(Verb.UPDATE, WORKLOADS, workload, {**workload, "status": status}, "status"), events)
+    return WriteWithEvents(
+        _write(Verb.UPDATE, WORKLOADS, workload, {**workload, "status": status}, "status"), events
+    )
 
 
-def deleted(kind: Kind, obj: Object, *events: Write) -> Deed:
+def deleted(kind: Kind, obj: Object, *events: Write) -> WriteWithEvents:
     """An object that goes."""
     meta = obj["metadata"]
     where = (meta.get("namespace", "default"), meta["name"])
-    return Deed(Write(Verb.DELETE, kind, *where, uid=meta.get("uid", "")), events)
+    return WriteWithEvents(Write(Verb.DELETE, kind, *where, uid=meta.get("uid", "")), events)
 
 
-def without_finalizer(kind: Kind, obj: Object, finalizer: str = IN_USE) -> list[Deed]:
+def without_finalizer(kind: Kind, obj: Object, finalizer: str = IN_USE) -> list[WriteWithEvents]:
     """Nothing keeps an object from going, as far as we are concerned."""
     meta = obj["metadata"]
     if finalizer not in (meta.get("finalizers") or ()):
         return []
     kept = [one for one in meta["finalizers"] if one != finalizer]
-    return [Deed(_write(Verb.MERGE_PATCH, kind, obj, {"metadata": {"finalizers": kept or None}}))]
+    return [WriteWithEvents(_write(Verb.MERGE_PATCH, kind, obj, {"metadata": {"finalizers": kept or None}}))]
 
 
-def removed(workload: Object, *events: Write) -> list[Deed]:
+def removed(workload: Object, *events: Write) -> list[WriteWithEvents]:
     """A Workload that is no longer wanted; one that is on its way already is only let go."""
     free = without_finalizer(WORKLOADS, workload)
     if is_leaving(workload):

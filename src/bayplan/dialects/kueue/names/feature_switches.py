@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Rulebook:
+class FeatureSwitches:
     """How strict we are. The defaults are ours; each switch is a feature gate elsewhere, or a kindness."""
 
     forgiving: bool = True  # layer sizes in quotes and trailing commas are understood
@@ -19,4 +19,4 @@ class Rulebook:
     every_job: bool = False  # jobs without a queue name are ours too (manageJobsWithoutQueueName)
 
 
-RULES = Rulebook()
+RULES = FeatureSwitches()

@@ -9,7 +9,7 @@ from bayplan.dialects.api import Verb, Write
 from bayplan.dialects.kube.decode.wire import PODS_KIND
 from bayplan.dialects.kube.encode.binding import event_write
 from bayplan.dialects.kube.fields.times import timestamp
-from bayplan.dialects.kueue.pods.node_health import HealthRules, Member
+from bayplan.dialects.kueue.pods.node_health import GangPod, HealthRules
 from bayplan.dialects.kueue.status.conditions import Draft
 from bayplan.dialects.kueue.status.decisions import NODE_FAILURES
 from bayplan.dialects.kueue.status.reconcile import left
@@ -39,7 +39,7 @@ def with_failures(
     return draft.done()
 
 
-def fail_pod(member: Member, now: float, tag: object) -> Write:
+def fail_pod(member: GangPod, now: float, tag: object) -> Write:
     """Have a pod fail that can never be bound where it was told to go, so that its job makes another."""
     condition = {
         "type": CONDITION,
@@ -54,7 +54,7 @@ def fail_pod(member: Member, now: float, tag: object) -> Write:
     )
 
 
-def pod_notice(member: Member, now: float) -> Write:
+def pod_notice(member: GangPod, now: float) -> Write:
     """The event about it."""
     namespace, name = member.key
     about = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": member.uid}

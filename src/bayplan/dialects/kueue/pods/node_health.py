@@ -58,7 +58,7 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class GangPod:
     """A pod of a gang: where it is, or where it has to go."""
 
     key: Key
@@ -72,7 +72,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Stance:
+class WorkloadHosts:
     """An admitted Workload: the hosts it stands on, each with the pod sets that do, and those to replace."""
 
     gang: Key
@@ -82,7 +82,7 @@ class Stance:
 
 
 @dataclass(frozen=True, slots=True)
-class Consent:
+class TaintTolerations:
     """Taints that the pods of a pod set put up with, for ever or for a while."""
 
     lasting: tuple[Toleration, ...] = ()
@@ -113,7 +113,7 @@ def host_of(node: NodeWire) -> Host:
     return Host(name, said.status == "True", since, tuple(taints))
 
 
-def member_of(pod: PodWire) -> Member | None:
+def member_of(pod: PodWire) -> GangPod | None:
     """A Pod as a member of its gang, if it is of one."""
     meta, spec, phase = pod.metadata, pod.spec, pod.status.phase or ""
     notes = meta.annotations or {}
@@ -124,7 +124,7 @@ def member_of(pod: PodWire) -> Member | None:
     stays = meta.deletion_timestamp is None and phase not in OVER
     host = (spec.node_selector or {}).get(HOSTNAME, "") if is_topology_aware(notes) else ""
     gated = any(gate.name == TOPOLOGY_GATE for gate in spec.scheduling_gates or ())
-    return Member(
+    return GangPod(
         key=(namespace, meta.name),
         uid=meta.uid,
         version=meta.resource_version,
@@ -136,7 +136,7 @@ def member_of(pod: PodWire) -> Member | None:
     )
 
 
-def stance_of(workload: Object, hosts: Mapping[str, tuple[str, ...]] | None = None) -> Stance | None:
+def stance_of(workload: Object, hosts: Mapping[str, tuple[str, ...]] | None = None) -> WorkloadHosts | None:
     """Where a Workload stands; None if it has ended or has to leave, and nothing is to be mended.
 
     Assignments are long: who knows the hosts already need not have them read again.
@@ -144,7 +144,7 @@ def stance_of(workload: Object, hosts: Mapping[str, tuple[str, ...]] | None = No
     if is_true(workload, FINISHED) or is_true(workload, EVICTED):
         return None
     meta, status = workload["metadata"], workload.get("status") or {}
-    return Stance(
+    return WorkloadHosts(
         gang=(meta.get("namespace", "default"), (meta.get("annotations") or {}).get(SLICE) or meta["name"]),
         hosts=_hosts(status) if hosts is None else hosts,
         failed=tuple(str(node.get("name", "")) for node in status.get("unhealthyNodes") or ()),
@@ -152,7 +152,9 @@ def stance_of(workload: Object, hosts: Mapping[str, tuple[str, ...]] | None = No
     )
 
 
-def consents_of(workload: Object, flavors: Mapping[str, Object], pod_sets: Iterable[str]) -> list[Consent]:
+def consents_of(
+    workload: Object, flavors: Mapping[str, Object], pod_sets: Iterable[str]
+) -> list[TaintTolerations]:
     """What the pods of these pod sets put up with: by themselves, by their flavors and by their checks."""
     given = {ps.get("name"): ps for ps in (workload.get("spec") or {}).get("podSets") or ()}
     status = workload.get("status") or {}
@@ -165,7 +167,7 @@ def consents_of(workload: Object, flavors: Mapping[str, Object], pod_sets: Itera
 
 
 def judged(
-    host: Host | None, consents: Sequence[Consent], runs: bool, rules: HealthRules, now: float
+    host: Host | None, consents: Sequence[TaintTolerations], runs: bool, rules: HealthRules, now: float
 ) -> Finding:
     """Whether a host has failed for a gang. `runs` says whether a pod of the gang still runs there."""
     if host is None or host.ready is None:
@@ -214,13 +216,13 @@ def _tolerated(
                 yield from update.get("tolerations") or ()
 
 
-def _consent(found: list[Object]) -> Consent:
+def _consent(found: list[Object]) -> TaintTolerations:
     lasting = [one for one in found if one.get("tolerationSeconds") is None]
     passing = [one for one in found if one.get("tolerationSeconds") is not None]
-    return Consent(tolerations(Field(lasting)), tolerations(Field(passing)))
+    return TaintTolerations(tolerations(Field(lasting)), tolerations(Field(passing)))
 
 
-def _all_accept(taint: Taint, consents: Iterable[Consent], *, lasting: bool) -> bool:
+def _all_accept(taint: Taint, consents: Iterable[TaintTolerations], *, lasting: bool) -> bool:
     return all(
         any(one.accepts(taint) for one in (*consent.lasting, *(() if lasting else consent.passing)))
         for consent in consents

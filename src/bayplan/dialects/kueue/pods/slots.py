@@ -21,7 +21,7 @@ class UnreadableOffset(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SlottedPodSet:
     """One pod set of an admitted Workload: a slot for every pod in rank order, and how pods are numbered."""
 
     name: str
@@ -33,7 +33,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Crowd:
+class PodSetPods:
     """The living pods of one pod set: those that stand somewhere, and those that wait for a slot."""
 
     standing: Mapping[str, Path]  # by uid
@@ -41,17 +41,17 @@ class Crowd:
     ranks: Mapping[str, int] | None  # by uid, of all of them; None if ranks cannot be used
 
 
-def crowd(part: Part, pods: Sequence[PodWire], standing: Mapping[str, Path]) -> Crowd:
+def crowd(part: SlottedPodSet, pods: Sequence[PodWire], standing: Mapping[str, Path]) -> PodSetPods:
     """The pods of a pod set, those waiting in the order of their numbers as far as they have any."""
     ranks = {pod.metadata.uid: _rank(part, pod) for pod in pods}
     living = _made_once(pods, standing, ranks)
     waiting = [pod for pod in living if pod.metadata.uid not in standing]
     waiting.sort(key=lambda pod: (*_numbers(pod, part), pod.metadata.name))
-    return Crowd(standing, tuple(waiting), _usable(part, living, ranks))
+    return PodSetPods(standing, tuple(waiting), _usable(part, living, ranks))
 
 
 def slots_for(
-    part: Part, pods: Crowd, failed_nodes: Collection[str] = (), put_off: Collection[str] = ()
+    part: SlottedPodSet, pods: PodSetPods, failed_nodes: Collection[str] = (), put_off: Collection[str] = ()
 ) -> list[tuple[PodWire, Path]]:
     """A free slot for each waiting pod that can have one now.
 
@@ -71,7 +71,7 @@ def slots_for(
     return list(zip(ready, islice(sound, len(ready)), strict=False))
 
 
-def _free(part: Part, pods: Crowd) -> tuple[list[Path], list[int]]:
+def _free(part: SlottedPodSet, pods: PodSetPods) -> tuple[list[Path], list[int]]:
     """The slots that nobody holds, and as many ranks (or more) that hold none, both in order.
 
     If every pod stands where its rank says, the n-th free slot is exactly that of the n-th such rank.
@@ -124,7 +124,9 @@ def _made_once(
     return [pod for pod in pods if pod.metadata.uid not in doubles]
 
 
-def _usable(part: Part, pods: Sequence[PodWire], ranks: Mapping[str, int | None]) -> dict[str, int] | None:
+def _usable(
+    part: SlottedPodSet, pods: Sequence[PodWire], ranks: Mapping[str, int | None]
+) -> dict[str, int] | None:
     """The rank of every pod; None unless all have one, each its own, and there is a slot for each."""
     found = {uid: rank for uid in (pod.metadata.uid for pod in pods) if (rank := ranks[uid]) is not None}
     several = set(found.values())
@@ -132,7 +134,7 @@ def _usable(part: Part, pods: Sequence[PodWire], ranks: Mapping[str, int | None]
     return found if fits else None
 
 
-def _rank(part: Part, pod: PodWire) -> int | None:
+def _rank(part: SlottedPodSet, pod: PodWire) -> int | None:
     """A pod's place in its pod set, if it has a number that makes sense there."""
     offset = _offset(pod)  # read even if not needed: a pod that makes no sense is told of
     if part.numbering.index_label is None:
@@ -150,7 +152,7 @@ def _rank(part: Part, pod: PodWire) -> int | None:
     return subgroup * size + local
 
 
-def _numbers(pod: PodWire, part: Part) -> tuple[int, int]:
+def _numbers(pod: PodWire, part: SlottedPodSet) -> tuple[int, int]:
     """The number of a pod's sub-group and its own in it. One without goes first: a launcher, mostly."""
     labels, numbering = pod.metadata.labels or {}, part.numbering
     subgroup = 0 if numbering.subgroup_label is None else _number(labels.get(numbering.subgroup_label))

@@ -23,7 +23,7 @@ from bayplan.dialects.kueue.names.annotations import (
     WORKLOAD_NAME,
     is_elastic,
 )
-from bayplan.dialects.kueue.pods.slots import Part, UnreadableOffset, crowd, slots_for
+from bayplan.dialects.kueue.pods.slots import SlottedPodSet, UnreadableOffset, crowd, slots_for
 from bayplan.dialects.kueue.status.conditions import ADMITTED, EVICTED, FINISHED, condition_of, is_true
 from bayplan.model.assignment import Path
 
@@ -36,18 +36,18 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class AdmittedPlacement:
     """What an admitted Workload says about where its pods go."""
 
     queue: str
     since: float  # when it was admitted
-    parts: tuple[Part, ...]
+    parts: tuple[SlottedPodSet, ...]
     failed_nodes: frozenset[str] = frozenset()  # not yet replaced
     counts: Mapping[str, int] | None = None  # by pod set, of a gang that may have more places than it wants
 
 
 @dataclass(frozen=True, slots=True)
-class Ungating:
+class PodUngating:
     """A pod that may go, and the domain it goes to."""
 
     pod: PodWire
@@ -59,7 +59,7 @@ class Ungating:
 class Ungatings:
     """The pods of a Workload that may go now; or what is wrong with one of them, so that none may."""
 
-    pods: tuple[Ungating, ...] = ()
+    pods: tuple[PodUngating, ...] = ()
     trouble: str = ""
 
 
@@ -98,7 +98,7 @@ def is_of_pod_group(pod: PodWire) -> bool:
     return POD_GROUP in (pod.metadata.labels or {}) or POD_GROUP in (pod.metadata.annotations or {})
 
 
-def placed(workload: Object) -> Placed | None:
+def placed(workload: Object) -> AdmittedPlacement | None:
     """Where the pods of a Workload go; None unless it is admitted, stays so, and is placed by topology."""
     admitted = condition_of(workload, ADMITTED)
     if admitted is None or admitted.get("status") != "True":
@@ -124,7 +124,7 @@ def placed(workload: Object) -> Placed | None:
     found = tuple(part for part in parts if part is not None)
     if not found:
         return None
-    return Placed(
+    return AdmittedPlacement(
         status.at("admission", "clusterQueue").text(),
         seconds(str(admitted.get("lastTransitionTime") or "")),
         found,
@@ -134,7 +134,7 @@ def placed(workload: Object) -> Placed | None:
 
 
 def ungatings(
-    gang: Placed,
+    gang: AdmittedPlacement,
     pods: Iterable[PodWire],
     expected: Mapping[str, Path | None],
     put_off: Collection[str] = (),
@@ -150,7 +150,7 @@ def ungatings(
     for pod in pods:
         if _holds_slot(pod):
             crews.setdefault(part_of(pod), []).append(pod)
-    found: list[Ungating] = []
+    found: list[PodUngating] = []
     try:
         for part in gang.parts:
             crew = crews.get(part.name, ())
@@ -158,13 +158,13 @@ def ungatings(
             given = slots_for(part, everyone, gang.failed_nodes, put_off)
             if gang.counts is not None:
                 given = given[: max(0, gang.counts.get(part.name, part.count) - len(everyone.standing))]
-            found += (Ungating(pod, part.levels, place) for pod, place in given)
+            found += (PodUngating(pod, part.levels, place) for pod, place in given)
     except UnreadableOffset as wrong:
         return Ungatings(trouble=str(wrong))
     return Ungatings(tuple(found))
 
 
-def is_complete(gang: Placed, pods: Collection[PodWire]) -> bool:
+def is_complete(gang: AdmittedPlacement, pods: Collection[PodWire]) -> bool:
     """Whether every slot has its pod, so that there is nobody else to wait for."""
     slots = sum(len(part.slots) for part in gang.parts)
     if len(pods) < slots:
@@ -174,7 +174,7 @@ def is_complete(gang: Placed, pods: Collection[PodWire]) -> bool:
     return sum(map(_holds_slot, placed_pods)) == slots
 
 
-def ungating_write(ungating: Ungating, tag: object = None) -> Write:
+def ungating_write(ungating: PodUngating, tag: object = None) -> Write:
     """The one patch that sends a pod on its way. Gates of others stay, and so do selectors."""
     meta = ungating.pod.metadata
     gates = [gate.name for gate in ungating.pod.spec.scheduling_gates or () if gate.name not in GATES]
@@ -198,7 +198,9 @@ def _holds_slot(pod: PodWire) -> bool:
     return pod.status.phase not in ("Succeeded", "Failed") and pod.metadata.deletion_timestamp is None
 
 
-def _standing(part: Part, pods: Iterable[PodWire], expected: Mapping[str, Path | None]) -> dict[str, Path]:
+def _standing(
+    part: SlottedPodSet, pods: Iterable[PodWire], expected: Mapping[str, Path | None]
+) -> dict[str, Path]:
     """Where the pods are that have been ungated, or will have been."""
     found: dict[str, Path] = {}
     for pod in pods:
@@ -211,7 +213,7 @@ def _standing(part: Part, pods: Iterable[PodWire], expected: Mapping[str, Path |
     return found
 
 
-def _part(given: Field, requests: Mapping[str, Field], firsts: Mapping[str, int]) -> Part | None:
+def _part(given: Field, requests: Mapping[str, Field], firsts: Mapping[str, int]) -> SlottedPodSet | None:
     assigned = given.at("topologyAssignment")
     assignment = decode_assignment(assigned) if assigned.present else None
     if assignment is None:
@@ -226,14 +228,14 @@ def _part(given: Field, requests: Mapping[str, Field], firsts: Mapping[str, int]
     )
     slots = tuple(islice(assignment.ranks(), SLOTS_MAX))
     count = given.at("count").integer(default=len(slots))
-    return Part(name, count, assignment.levels, slots, numbering, firsts.get(name, 0))
+    return SlottedPodSet(name, count, assignment.levels, slots, numbering, firsts.get(name, 0))
 
 
-def _crew(given: Field) -> Part:
+def _crew(given: Field) -> SlottedPodSet:
     """So many pods, anywhere."""
     count = given.at("count").integer(default=1)
     slots = ((),) * min(count, SLOTS_MAX)
-    return Part(given.at("name").text(), count, (), slots, Numbering(None, None, None))
+    return SlottedPodSet(given.at("name").text(), count, (), slots, Numbering(None, None, None))
 
 
 def _firsts(given: Iterable[Field], requests: Mapping[str, Field]) -> dict[str, int]:

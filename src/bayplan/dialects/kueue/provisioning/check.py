@@ -13,8 +13,8 @@ from bayplan.dialects.kueue.provisioning.requests import (
     OLDER_REQUESTS,
     REQUESTS,
     TEMPLATES,
-    Asked,
     Config,
+    NewProvisioningRequest,
     asked,
     attempt_of,
     bundles,
@@ -34,7 +34,7 @@ from bayplan.dialects.kueue.status.conditions import (
     Object,
     is_true,
 )
-from bayplan.dialects.kueue.status.events import NORMAL, WARNING, Notice
+from bayplan.dialects.kueue.status.events import NORMAL, WARNING, WorkloadEvent
 from bayplan.dialects.kueue.status.rejection_messages import for_condition, for_event
 
 KINDS = (
@@ -61,7 +61,7 @@ EXPIRED, REVOKED = "BookingExpired", "CapacityRevoked"
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ProvisioningContext:
     """What requests depend on besides the Workload: objects by name."""
 
     checks: Mapping[str, Object]  # AdmissionChecks of ours
@@ -73,12 +73,12 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class ProvisioningStep:
     """What is to be done for one Workload."""
 
     status: Object | None = None  # to be written
     spent: tuple[Object, ...] = ()  # requests and templates that nobody needs any more
-    wanted: tuple[Asked, ...] = ()  # to be made
+    wanted: tuple[NewProvisioningRequest, ...] = ()  # to be made
 
 
 def is_ours(check: Object) -> bool:
@@ -99,9 +99,9 @@ def course(
     workload: Object,
     requests: Iterable[Object],
     templates: Iterable[Object],
-    around: Surroundings,
+    around: ProvisioningContext,
     now: float,
-) -> Course:
+) -> ProvisioningStep:
     """Bring checks up to date with the requests there are; drop what is spent, make what is lacking."""
     requests, templates = _owned(workload, requests), _owned(workload, templates)
     status, looks = None, []
@@ -111,7 +111,7 @@ def course(
         after = [look.check for look in looks]
         status = None if after == before else {**workload["status"], "admissionChecks": after}
     if around.kind is None:
-        return Course(status)
+        return ProvisioningStep(status)
     kept = [look.request for look in looks if look.request is not None]
     names = {request["metadata"]["name"] for request in requests}  # free once their bearers are gone
     wanted = [look.lacks for look in looks if look.lacks is not None and look.lacks.name not in names]
@@ -119,7 +119,7 @@ def course(
     needed |= {template["metadata"]["name"] for one in wanted for template in one.templates}
     spent = [request for request in requests if request not in kept]
     spent += [template for template in templates if template["metadata"]["name"] not in needed]
-    return Course(status, tuple(obj for obj in spent if not _is_leaving(obj)), tuple(wanted))
+    return ProvisioningStep(status, tuple(obj for obj in spent if not _is_leaving(obj)), tuple(wanted))
 
 
 def holds_quota(workload: Object) -> bool:
@@ -128,7 +128,7 @@ def holds_quota(workload: Object) -> bool:
     return is_true(workload, QUOTA_RESERVED) and not leaving and bool(workload["status"].get("admission"))
 
 
-def announced(workload: Object, status: Object) -> list[Notice]:
+def announced(workload: Object, status: Object) -> list[WorkloadEvent]:
     """The events that go with another status: checks that changed their state."""
     before = {check["name"]: check for check in (workload.get("status") or {}).get("admissionChecks") or ()}
     found = []
@@ -141,11 +141,11 @@ def announced(workload: Object, status: Object) -> list[Notice]:
     return found
 
 
-def notice(workload: Object, reason: str, message: str, *, bad: bool = False) -> Notice:
+def notice(workload: Object, reason: str, message: str, *, bad: bool = False) -> WorkloadEvent:
     """An event about a Workload and what is asked for it."""
     meta = workload["metadata"]
     namespace, name, uid = (str(meta.get(key) or "") for key in ("namespace", "name", "uid"))
-    return Notice(namespace, name, uid, WARNING if bad else NORMAL, reason, for_event(message))
+    return WorkloadEvent(namespace, name, uid, WARNING if bad else NORMAL, reason, for_event(message))
 
 
 def _owned(workload: Object, objects: Iterable[Object]) -> list[Object]:
@@ -168,10 +168,12 @@ class _Look:
 
     check: Object
     request: Object | None = None
-    lacks: Asked | None = None
+    lacks: NewProvisioningRequest | None = None
 
 
-def _look(check: Object, workload: Object, requests: list[Object], around: Surroundings, now: float) -> _Look:
+def _look(
+    check: Object, workload: Object, requests: list[Object], around: ProvisioningContext, now: float
+) -> _Look:
     name = check["name"]
     if name not in around.checks:
         return _Look(check)

@@ -75,7 +75,7 @@ class Bundle:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class NewProvisioningRequest:
     """A request ready to be made: templates first, then the request that names them."""
 
     check: str
@@ -135,7 +135,7 @@ def bundles(workload: Object, config: Config) -> list[Bundle] | None:
 
 def asked(
     workload: Object, check: str, attempt: int, config: Config, flavors: Mapping[str, Object], kind: Kind
-) -> Asked:
+) -> NewProvisioningRequest:
     """The request of an attempt, with its templates; `flavors` are ResourceFlavors by name."""
     name = request_name(workload["metadata"]["name"], check, attempt)
     templates, entries = [], []
@@ -143,7 +143,9 @@ def asked(
         title = template_name(name, bundle.names[0])
         template = _template(bundle, flavors)
         if isinstance(template, str):
-            return Asked(check, name, trouble=f"Error creating PodTemplate {quoted(title)}: {template}")
+            return NewProvisioningRequest(
+                check, name, trouble=f"Error creating PodTemplate {quoted(title)}: {template}"
+            )
         meta = _metadata(workload, title)
         templates.append({"apiVersion": "v1", "kind": "PodTemplate", "metadata": meta, "template": template})
         entries.append({"podTemplateRef": {"name": title}, "count": bundle.count})
@@ -151,7 +153,7 @@ def asked(
     if told := parameters(workload, config):
         spec["parameters"] = told
     body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": _metadata(workload, name)}
-    return Asked(check, name, tuple(templates), {**body, "spec": spec})
+    return NewProvisioningRequest(check, name, tuple(templates), {**body, "spec": spec})
 
 
 def template_names(request: Object) -> list[str]:

@@ -21,21 +21,21 @@ from bayplan.dialects.kueue.status.conditions import (
     is_true,
 )
 from bayplan.dialects.kueue.status.rejection_messages import details, reason, sentence
-from bayplan.model.plan import Admit, Decline, Evict, Why
-from bayplan.model.queued_gang import Admission, Delayed, Demand, Given
+from bayplan.model.plan import Admit, EvictGang, EvictionReason, ReportNotAdmitted
+from bayplan.model.queued_gang import Admission, Delayed, PodSetAdmission, QueuedGang
 
 JOB_UID = "kueue.x-k8s.io/job-uid"
 NODE_FAILURES = "NodeFailures"
 NO_PLACE_IN_TIME = "TopologyPlacementFailed"
 
 PREEMPTIONS = {
-    Why.PRIORITY: ("InClusterQueue", "prioritization in the ClusterQueue"),
-    Why.RECLAIM: ("InCohortReclamation", "reclamation within the cohort"),
-    Why.RECLAIM_WHILE_BORROWING: (
+    EvictionReason.PRIORITY: ("InClusterQueue", "prioritization in the ClusterQueue"),
+    EvictionReason.RECLAIM: ("InCohortReclamation", "reclamation within the cohort"),
+    EvictionReason.RECLAIM_WHILE_BORROWING: (
         "InCohortReclaimWhileBorrowing",
         "reclamation within the cohort while borrowing",
     ),
-    Why.FAIR_SHARE: ("InCohortFairSharing", "Fair Sharing within the cohort"),
+    EvictionReason.FAIR_SHARE: ("InCohortFairSharing", "Fair Sharing within the cohort"),
 }
 """Grounds on which one gang makes another leave: the reason of the condition, and in words."""
 
@@ -72,7 +72,7 @@ def _with_quota_of(before: Object, after: Object) -> Object:
 
 def declined(
     workload: Object,
-    action: Decline,
+    action: ReportNotAdmitted,
     now: float,
     holders: Iterable[str] = (),
     levels: Collection[str] = (),
@@ -93,7 +93,7 @@ def declined(
     return draft.done()
 
 
-def evicted(workload: Object, action: Evict, now: float) -> Object | None:
+def evicted(workload: Object, action: EvictGang, now: float) -> Object | None:
     """The gang has to leave; it holds its quota until it has."""
     if is_true(workload, EVICTED):
         return None
@@ -105,25 +105,25 @@ def evicted(workload: Object, action: Evict, now: float) -> Object | None:
     return draft.done()
 
 
-def keeps_quota(workload: Object, action: Decline) -> bool:
+def keeps_quota(workload: Object, action: ReportNotAdmitted) -> bool:
     """Whether a gang that was declined only failed to find a place for the quota it has."""
     return action.demand.admission is not None or is_true(workload, QUOTA_RESERVED)
 
 
-def eviction_reason(action: Evict) -> str:
+def eviction_reason(action: EvictGang) -> str:
     """Why a gang leaves, as the reason of a condition."""
     if action.why in PREEMPTIONS:
         return "Preempted"
-    return NODE_FAILURES if action.why is Why.NODES_FAILED else NO_PLACE_IN_TIME
+    return NODE_FAILURES if action.why is EvictionReason.NODES_FAILED else NO_PLACE_IN_TIME
 
 
-def eviction_message(action: Evict) -> str:
+def eviction_message(action: EvictGang) -> str:
     """Why a gang leaves, in a sentence."""
     match action.why:
-        case Why.NODES_FAILED:
+        case EvictionReason.NODES_FAILED:
             nodes = ",".join(action.demand.failed_nodes)
             return f"Workload was evicted as there was no replacement for unhealthy node(s): {nodes}"
-        case Why.NO_PLACE_IN_TIME:
+        case EvictionReason.NO_PLACE_IN_TIME:
             return "Workload was evicted as no place was found in time for its delayed topology requests"
         case why:
             uid = action.by.gang.uid if action.by is not None else ""
@@ -156,7 +156,7 @@ def encode_admission(admission: Admission) -> Object:
     }
 
 
-def _given(given: Given) -> Object:
+def _given(given: PodSetAdmission) -> Object:
     told: Object = {"name": given.name, "count": given.count}
     if given.flavors:
         told["flavors"] = dict(given.flavors)
@@ -169,7 +169,7 @@ def _given(given: Given) -> Object:
     return told
 
 
-def _requests(demand: Demand) -> list[Object]:
+def _requests(demand: QueuedGang) -> list[Object]:
     found: list[Object] = []
     for ask in demand.asks:
         resources = {name: spelled(name, each * ask.count) for name, each in ask.each.items()}

@@ -26,9 +26,9 @@ from bayplan.dialects.kueue.status.decisions import (
     keeps_quota,
 )
 from bayplan.dialects.kueue.status.rejection_messages import flavors_considered, for_event, reason, sentence
-from bayplan.model.admission_rejection import Remark
-from bayplan.model.plan import Admit, Decline, Evict
-from bayplan.model.queued_gang import Demand
+from bayplan.model.admission_rejection import AdmissionRemark
+from bayplan.model.plan import Admit, EvictGang, ReportNotAdmitted
+from bayplan.model.queued_gang import QueuedGang
 
 NORMAL, WARNING = "Normal", "Warning"
 API_VERSION = "kueue.x-k8s.io/v1beta2"
@@ -37,7 +37,7 @@ LONGEST_WAIT = float(2**63 - 1) / 1e9
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class WorkloadEvent:
     """An event about one Workload."""
 
     namespace: str
@@ -48,7 +48,7 @@ class Notice:
     message: str
 
 
-def notice_write(notice: Notice, now: float) -> Write:
+def notice_write(notice: WorkloadEvent, now: float) -> Write:
     """The Event that announces it."""
     about = {"apiVersion": API_VERSION, "kind": "Workload"}
     about |= {"namespace": notice.namespace, "name": notice.name}
@@ -57,8 +57,8 @@ def notice_write(notice: Notice, now: float) -> Write:
 
 
 def events(
-    action: Admit | Evict | Decline, workload: Object, now: float, status: Object | None = None
-) -> list[Notice]:
+    action: Admit | EvictGang | ReportNotAdmitted, workload: Object, now: float, status: Object | None = None
+) -> list[WorkloadEvent]:
     """What is announced when an action is carried out on a Workload, given as it was before.
 
     The status is the one it got, where that is known.
@@ -67,13 +67,13 @@ def events(
         case Admit():
             status = status or admitted(workload, action, now) or workload.get("status") or {}
             return list(_of_admission(action, workload, status, now))
-        case Evict():
+        case EvictGang():
             return [] if is_true(workload, EVICTED) else list(_of_eviction(action, workload))
-        case Decline():
+        case ReportNotAdmitted():
             return list(_of_refusal(action, workload))
 
 
-def upkeep_events(workload: Object, status: Object, now: float) -> list[Notice]:
+def upkeep_events(workload: Object, status: Object, now: float) -> list[WorkloadEvent]:
     """What is announced when a Workload's status becomes another by upkeep."""
     found, after = [], {"status": status}
     queue = (status.get("admission") or {}).get("clusterQueue", "")
@@ -95,7 +95,7 @@ def upkeep_events(workload: Object, status: Object, now: float) -> list[Notice]:
     return found
 
 
-def _of_admission(action: Admit, workload: Object, status: Object, now: float) -> Iterator[Notice]:
+def _of_admission(action: Admit, workload: Object, status: Object, now: float) -> Iterator[WorkloadEvent]:
     queue = action.admission.queue
     if not is_true(workload, QUOTA_RESERVED):
         waited = f"{_waited(workload, now):.0f}s"
@@ -108,7 +108,7 @@ def _of_admission(action: Admit, workload: Object, status: Object, now: float) -
         yield _about(workload, NORMAL, "Admitted", told)
 
 
-def _of_eviction(action: Evict, workload: Object) -> Iterator[Notice]:
+def _of_eviction(action: EvictGang, workload: Object) -> Iterator[WorkloadEvent]:
     message = eviction_message(action)
     yield _about(workload, NORMAL, f"EvictedDueTo{eviction_reason(action)}", message)
     by, victim = action.by, action.demand
@@ -122,27 +122,29 @@ def _of_eviction(action: Evict, workload: Object) -> Iterator[Notice]:
         f"Preempted workload {source.namespace}/{source.name} (UID: {uid}) in ClusterQueue {queue}; {ranks}"
     )
     other = by.gang.source
-    yield Notice(other.namespace, other.name, by.gang.uid, NORMAL, "PreemptedWorkload", for_event(told))
+    yield WorkloadEvent(
+        other.namespace, other.name, by.gang.uid, NORMAL, "PreemptedWorkload", for_event(told)
+    )
 
 
-def _of_refusal(action: Decline, workload: Object) -> Iterator[Notice]:
+def _of_refusal(action: ReportNotAdmitted, workload: Object) -> Iterator[WorkloadEvent]:
     """News only: the same refusal again is no event. A failed search for a place is told each time."""
     refusal = action.refusal
     told = sentence(refusal)
     if keeps_quota(workload, action):
         yield _about(workload, WARNING, "SecondPassFailed", told)
         return
-    if refusal.remark in (Remark.ALIKE, Remark.OTHERS_STARTING):
+    if refusal.remark in (AdmissionRemark.ALIKE, AdmissionRemark.OTHERS_STARTING):
         return
     said, why = condition_of(workload, QUOTA_RESERVED) or {}, reason(refusal.token)
     if said.get("reason") != why or not str(said.get("message", "")).startswith(told):
         yield _about(workload, WARNING, why, told)
 
 
-def _about(workload: Object, kind: str, why: str, message: str) -> Notice:
+def _about(workload: Object, kind: str, why: str, message: str) -> WorkloadEvent:
     meta = workload.get("metadata") or {}
     namespace, name, uid = (str(meta.get(key) or "") for key in ("namespace", "name", "uid"))
-    return Notice(namespace, name, uid, kind, why, for_event(message))
+    return WorkloadEvent(namespace, name, uid, kind, why, for_event(message))
 
 
 def _waited(workload: Object, now: float) -> float:
@@ -158,6 +160,6 @@ def _since(workload: Object, kind: str, now: float) -> float:
     return seconds(at) if at else now
 
 
-def _rank(demand: Demand) -> str:
+def _rank(demand: QueuedGang) -> str:
     priority = demand.gang.priority
     return f"effective priority: {priority} (base: {priority}, boost: 0)"

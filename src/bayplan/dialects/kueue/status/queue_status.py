@@ -16,10 +16,10 @@ from bayplan.dialects.kueue.status.conditions import Draft, Object
 from bayplan.dialects.kueue.status.misfit_messages import quoted
 from bayplan.model.summary import (
     CellUse,
-    Counts,
-    EntranceSummary,
-    Fault,
     Flaw,
+    GangCounts,
+    NamespaceQueueSummary,
+    QueueFault,
     QueueSummary,
     SharedSummary,
     Summaries,
@@ -68,10 +68,10 @@ def cluster_queue(obj: Object, summary: QueueSummary, now: float, refused: str =
     return draft.done()
 
 
-def local_queue(obj: Object, summary: EntranceSummary, now: float) -> Object | None:
+def local_queue(obj: Object, summary: NamespaceQueueSummary, now: float) -> Object | None:
     """The status of a LocalQueue."""
     draft = Draft.of(obj, now)
-    _put_counts(draft, summary.counts if summary.queue_known else Counts(summary.counts.pending))
+    _put_counts(draft, summary.counts if summary.queue_known else GangCounts(summary.counts.pending))
     draft.put("flavorsReservation", _flavors(summary.cells, used=False, borrowed=False))
     draft.put("flavorsUsage", _flavors(summary.cells, used=True, borrowed=False))
     if summary.stopped:
@@ -136,7 +136,7 @@ _USED: dict[str, Callable[[str, Summaries], bool]] = {
 }
 
 
-def _put_counts(draft: Draft, counts: Counts) -> None:
+def _put_counts(draft: Draft, counts: GangCounts) -> None:
     draft.status |= {
         "pendingWorkloads": counts.pending,
         "reservingWorkloads": counts.reserving,
@@ -162,7 +162,7 @@ def _fair_sharing(share: float | None) -> Object | None:
     return {"weightedShare": SHARE_MAX if isinf(share) else ceil(share)}
 
 
-def _readiness(obj: Object, faults: tuple[Fault, ...], refused: str) -> tuple[bool, str, str]:
+def _readiness(obj: Object, faults: tuple[QueueFault, ...], refused: str) -> tuple[bool, str, str]:
     """Whether a ClusterQueue admits gangs: status, reason and message."""
     leaving = bool((obj.get("metadata") or {}).get("deletionTimestamp"))
     if leaving or any(fault.flaw is Flaw.LEAVING for fault in faults):
@@ -178,7 +178,7 @@ def _readiness(obj: Object, faults: tuple[Fault, ...], refused: str) -> tuple[bo
     return False, told[0][0], f"Can't admit new workloads: {', '.join(words for _, words in told)}."
 
 
-def _told(fault: Fault) -> str:
+def _told(fault: QueueFault) -> str:
     if fault.flaw is Flaw.TOPOLOGY_MISSING:
         flavor, topology = fault.names
         return f"there is no Topology {quoted(topology)} for TAS flavor {quoted(flavor)}"

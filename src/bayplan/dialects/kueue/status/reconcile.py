@@ -26,7 +26,7 @@ from bayplan.dialects.kueue.status.conditions import (
 )
 from bayplan.dialects.kueue.status.decisions import NO_PLACE_IN_TIME, NODE_FAILURES, send_away
 from bayplan.dialects.kueue.status.misfit_messages import quoted
-from bayplan.model.quota import Stop
+from bayplan.model.quota import StopPolicy
 
 ADMISSION_CHECK = "AdmissionCheck"
 DEACTIVATED = "Deactivated"
@@ -36,12 +36,12 @@ COME_BACK = ("Preempted", NODE_FAILURES, NO_PLACE_IN_TIME)
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class QueueOnPath:
     """A queue on a gang's way in: a LocalQueue or a ClusterQueue, and whether it lets anybody in."""
 
     kind: str
     name: str
-    stop: Stop | None  # None: there is no such queue
+    stop: StopPolicy | None  # None: there is no such queue
 
     @property
     def reason(self) -> str:
@@ -76,12 +76,12 @@ def left(workload: Object, why: str, message: str, now: float, cause: str = "") 
     return draft.done()
 
 
-def heeding(workload: Object, way: Sequence[Way], now: float) -> Object | None:
+def heeding(workload: Object, way: Sequence[QueueOnPath], now: float) -> Object | None:
     """Heed queues that were stopped, started or removed: who is in may have to leave, who left comes back."""
     waiting = condition_of(workload, REQUEUED) or {}
     sent_away_by = str(waiting.get("reason", "")) if waiting.get("status") == "False" else ""
     for queue in way:
-        if queue.stop is Stop.OPEN and sent_away_by == queue.reason:
+        if queue.stop is StopPolicy.OPEN and sent_away_by == queue.reason:
             told = f"The {queue.kind} was restarted after being stopped"
             return requeued(workload, f"{queue.kind}Restarted", told, now)
     draft = Draft.of(workload, now)
@@ -89,13 +89,13 @@ def heeding(workload: Object, way: Sequence[Way], now: float) -> Object | None:
         return None
     for queue in way:
         if draft.holds(ADMITTED):
-            if queue.stop is Stop.DRAIN:
+            if queue.stop is StopPolicy.DRAIN:
                 return left(workload, queue.reason, f"The {queue.kind} is stopped", now)
         elif draft.holds(QUOTA_RESERVED):
-            if queue.stop is not Stop.OPEN:
+            if queue.stop is not StopPolicy.OPEN:
                 draft.lose_quota(*_shut(queue, "stopped", "is terminating or missing"))
                 break
-        elif queue.stop is not Stop.OPEN:
+        elif queue.stop is not StopPolicy.OPEN:
             draft.lose_quota(*_shut(queue, "inactive", "doesn't exist"))
             break
     return draft.done()
@@ -125,7 +125,7 @@ def shall_be_deactivated(workload: Object) -> bool:
     return is_true(workload, DEACTIVATION_TARGET) and (workload.get("spec") or {}).get("active") is not False
 
 
-def _shut(queue: Way, how: str, missing: str) -> tuple[str, str]:
+def _shut(queue: QueueOnPath, how: str, missing: str) -> tuple[str, str]:
     """Why a queue lets nobody in: the reason of a condition, and in words."""
     if queue.stop is None:
         return "Misconfigured", f"{queue.kind} {queue.name} {missing}"

@@ -18,15 +18,15 @@ from bayplan.dialects.kube.fields.quantity import spelled
 from bayplan.dialects.kueue.status import misfit_messages
 from bayplan.dialects.kueue.status.misfit_messages import quoted
 from bayplan.model.admission_rejection import (
-    Attempt,
-    Chance,
-    Hindrance,
+    AdmissionReason,
+    AdmissionRejection,
+    AdmissionRemark,
+    FlavorAttempt,
+    FlavorMode,
     Obstacle,
-    Obstruction,
-    Refusal,
-    Remark,
-    Token,
-    Tried,
+    ObstacleKind,
+    PodSetAttempts,
+    RejectionDetail,
 )
 from bayplan.model.assignment import Exclusions, Misfit, NearMiss, Oversized
 from bayplan.model.node_rules import Taint
@@ -38,40 +38,40 @@ HOLDERS_MAX = 3
 _CUT = " ..."
 
 _REASONS = {
-    Token.TO_BE_EVALUATED: "PendingEvaluation",
-    Token.NO_PLACE: "TopologyPlacementFailed",
-    Token.NO_QUOTA_NOW: "WaitingForQuota",
-    Token.NEVER_ENOUGH_QUOTA: "ExceedsMaxQuota",
-    Token.NO_FLAVOR: "NoMatchingFlavor",
-    Token.VICTIMS_LEAVING: "WaitingForPreemptedWorkloads",
-    Token.MISCONFIGURED: "Misconfigured",
-    Token.CLOSED: "Suspended",
-    Token.ON_HOLD: "OnHold",
-    Token.OTHERS_STARTING: "WaitingForPodsReady",
-    Token.GATED: "AdmissionGated",
-    Token.INTERNAL: INTERNAL_ERROR,
-    Token.OUT_OF_TIME: OUT_OF_TIME,
+    AdmissionReason.TO_BE_EVALUATED: "PendingEvaluation",
+    AdmissionReason.NO_PLACE: "TopologyPlacementFailed",
+    AdmissionReason.NO_QUOTA_NOW: "WaitingForQuota",
+    AdmissionReason.NEVER_ENOUGH_QUOTA: "ExceedsMaxQuota",
+    AdmissionReason.NO_FLAVOR: "NoMatchingFlavor",
+    AdmissionReason.VICTIMS_LEAVING: "WaitingForPreemptedWorkloads",
+    AdmissionReason.MISCONFIGURED: "Misconfigured",
+    AdmissionReason.CLOSED: "Suspended",
+    AdmissionReason.ON_HOLD: "OnHold",
+    AdmissionReason.OTHERS_STARTING: "WaitingForPodsReady",
+    AdmissionReason.GATED: "AdmissionGated",
+    AdmissionReason.INTERNAL: INTERNAL_ERROR,
+    AdmissionReason.OUT_OF_TIME: OUT_OF_TIME,
 }
 
 
-def reason(token: Token) -> str:
+def reason(token: AdmissionReason) -> str:
     """The token as the reason of a condition or event."""
     return _REASONS[token]
 
 
-def sentence(refusal: Refusal) -> str:
+def sentence(refusal: AdmissionRejection) -> str:
     """Why a gang is not admitted, as tools expect to read it."""
     match refusal.remark:
-        case Remark.TRIED:
+        case AdmissionRemark.TRIED:
             return tried_in_vain(refusal.tried)
-        case Remark.LEAVING:
+        case AdmissionRemark.LEAVING:
             return f"{tried_in_vain(refusal.tried)}. Pending the preemption of {refusal.victims} workload(s)"
-        case Remark.LEAVING_FAILED:
+        case AdmissionRemark.LEAVING_FAILED:
             what = f"Preempting {refusal.victims} workload(s) failed, will retry."
             return f"{tried_in_vain(refusal.tried)}. {what}"
-        case Remark.INTERNAL:
+        case AdmissionRemark.INTERNAL:
             return internal_error(f"workload {refusal.about}", refusal.fault)
-        case Remark.OUT_OF_TIME:
+        case AdmissionRemark.OUT_OF_TIME:
             return out_of_time(f"workload {refusal.about}", refusal.fault, tried_in_vain(refusal.tried))
         case remark:
             return _REMARKS[remark].format(queue=refusal.queue)
@@ -79,22 +79,22 @@ def sentence(refusal: Refusal) -> str:
 
 _OVERLAP = "Workload has overlapping preemption targets with another workload"
 _REMARKS = {
-    Remark.OVERTAKEN: "Workload no longer fits after processing another workload",
-    Remark.SAME_VICTIMS: _OVERLAP,
-    Remark.SAME_VICTIMS_WILL_FIT: f"{_OVERLAP}, but will fit after these preemptions complete",
-    Remark.CHECKS_FAILED: "The workload has failed admission checks",
-    Remark.QUEUE_CLOSED: "ClusterQueue {queue} is inactive",
-    Remark.QUEUE_MISSING: "ClusterQueue {queue} not found",
-    Remark.NAMESPACE: "workload namespace doesn't match ClusterQueue selector",
-    Remark.ENTRANCE_MISSING: "LocalQueue {queue} doesn't exist",
-    Remark.ENTRANCE_CLOSED: "LocalQueue {queue} is inactive",
-    Remark.OTHERS_STARTING: "waiting for all admitted workloads to be in PodsReady condition",
-    Remark.RESERVED: "Workload fits, but the room is set aside for a workload that has waited longer",
-    Remark.ALIKE: "Bypassed scheduling evaluation because an equivalent workload recently failed",
+    AdmissionRemark.OVERTAKEN: "Workload no longer fits after processing another workload",
+    AdmissionRemark.SAME_VICTIMS: _OVERLAP,
+    AdmissionRemark.SAME_VICTIMS_WILL_FIT: f"{_OVERLAP}, but will fit after these preemptions complete",
+    AdmissionRemark.CHECKS_FAILED: "The workload has failed admission checks",
+    AdmissionRemark.QUEUE_CLOSED: "ClusterQueue {queue} is inactive",
+    AdmissionRemark.QUEUE_MISSING: "ClusterQueue {queue} not found",
+    AdmissionRemark.NAMESPACE: "workload namespace doesn't match ClusterQueue selector",
+    AdmissionRemark.ENTRANCE_MISSING: "LocalQueue {queue} doesn't exist",
+    AdmissionRemark.ENTRANCE_CLOSED: "LocalQueue {queue} is inactive",
+    AdmissionRemark.OTHERS_STARTING: "waiting for all admitted workloads to be in PodsReady condition",
+    AdmissionRemark.RESERVED: "Workload fits, but the room is set aside for a workload that has waited longer",
+    AdmissionRemark.ALIKE: "Bypassed scheduling evaluation because an equivalent workload recently failed",
 }
 
 
-def tried_in_vain(tried: Iterable[Tried]) -> str:
+def tried_in_vain(tried: Iterable[PodSetAttempts]) -> str:
     """What stood in the way of each pod set. A request that cannot be met at all is told alone."""
     told = []
     for part in tried:
@@ -106,11 +106,13 @@ def tried_in_vain(tried: Iterable[Tried]) -> str:
     return "; ".join(told)
 
 
-def flavors_considered(tried: Iterable[Tried]) -> str:
+def flavors_considered(tried: Iterable[PodSetAttempts]) -> str:
     """Every flavor that was tried and was not simply free."""
     told = []
     for part in tried:
-        attempts = [_attempt(each) for each in part.attempts if each.chance is not Chance.FIT or each.borrow]
+        attempts = [
+            _attempt(each) for each in part.attempts if each.chance is not FlavorMode.FIT or each.borrow
+        ]
         if attempts:
             told.append(f"{part.pod_set}: {', '.join(attempts)}")
     return " | ".join(told)
@@ -126,15 +128,19 @@ def for_event(message: str) -> str:
     return _cut(message, EVENT_BYTES_MAX)
 
 
-def details(refusal: Refusal, holders: Iterable[str] = ()) -> str:
+def details(refusal: AdmissionRejection, holders: Iterable[str] = ()) -> str:
     """Where the gang nearly fits, who holds that place (`namespace/name`), and the least change that helps.
 
     Empty unless a place is all that the gang lacks.
     """
     obstacles = [hindrance for part in refusal.tried for hindrance in part.obstacles]
     misfits = [hindrance for hindrance in obstacles if isinstance(hindrance, Misfit)]
-    held = refusal.token is Token.NO_QUOTA_NOW and refusal.remark is Remark.TRIED  # would fit if others left
-    if not misfits or not (refusal.token is Token.NO_PLACE or (held and len(misfits) == len(obstacles))):
+    held = (
+        refusal.token is AdmissionReason.NO_QUOTA_NOW and refusal.remark is AdmissionRemark.TRIED
+    )  # would fit if others left
+    if not misfits or not (
+        refusal.token is AdmissionReason.NO_PLACE or (held and len(misfits) == len(obstacles))
+    ):
         return ""
     return " ".join(f"{text}." for text in _details(misfits[0], sorted(set(holders))))
 
@@ -146,7 +152,7 @@ def _cut(message: str, limit: int) -> str:
     return encoded[: limit - len(_CUT)].decode(errors="ignore") + _CUT
 
 
-def _attempt(attempt: Attempt) -> str:
+def _attempt(attempt: FlavorAttempt) -> str:
     told = [_CHANCES[attempt.chance]]
     if attempt.possible is not None:
         told = [f"preemptionMode={_POSSIBLE[attempt.possible]}"]
@@ -157,20 +163,20 @@ def _attempt(attempt: Attempt) -> str:
 
 
 _CHANCES = {
-    Chance.NONE: "NoFit",
-    Chance.NO_VICTIMS: "Preempt",
-    Chance.PREEMPT: "Preempt",
-    Chance.RECLAIM: "Preempt",
-    Chance.FIT: "Fit",
+    FlavorMode.NONE: "NoFit",
+    FlavorMode.NO_VICTIMS: "Preempt",
+    FlavorMode.PREEMPT: "Preempt",
+    FlavorMode.RECLAIM: "Preempt",
+    FlavorMode.FIT: "Fit",
 }
 _POSSIBLE = {
-    Chance.NO_VICTIMS: "NoCandidates",
-    Chance.PREEMPT: "Preempt",
-    Chance.RECLAIM: "Reclaim",
+    FlavorMode.NO_VICTIMS: "NoCandidates",
+    FlavorMode.PREEMPT: "Preempt",
+    FlavorMode.RECLAIM: "Reclaim",
 }
 
 
-def _hindrance(hindrance: Hindrance) -> str:
+def _hindrance(hindrance: RejectionDetail) -> str:
     if isinstance(hindrance, Misfit):
         return misfit_messages.sentence(hindrance)
     return _OBSTACLES[hindrance.what](hindrance)
@@ -196,36 +202,36 @@ def _taint(taint: Taint | None) -> str:
     return f"{{{taint.key} {taint.value} {taint.effect} <nil>}}"  # the last is a time that nobody sets
 
 
-_OBSTACLES: dict[Obstruction, Callable[[Obstacle], str]] = {
-    Obstruction.NOT_COVERED: lambda o: f"resource {o.resource} unavailable in ClusterQueue",
-    Obstruction.FLAVOR_UNKNOWN: lambda o: f"flavor {o.flavor} not found",
-    Obstruction.TAINT: lambda o: f"untolerated taint {_taint(o.taint)} in flavor {o.flavor}",
-    Obstruction.AFFINITY: lambda o: f"flavor {o.flavor} doesn't match node affinity",
-    Obstruction.WITHOUT_TOPOLOGY: lambda o: (
+_OBSTACLES: dict[ObstacleKind, Callable[[Obstacle], str]] = {
+    ObstacleKind.NOT_COVERED: lambda o: f"resource {o.resource} unavailable in ClusterQueue",
+    ObstacleKind.FLAVOR_UNKNOWN: lambda o: f"flavor {o.flavor} not found",
+    ObstacleKind.TAINT: lambda o: f"untolerated taint {_taint(o.taint)} in flavor {o.flavor}",
+    ObstacleKind.AFFINITY: lambda o: f"flavor {o.flavor} doesn't match node affinity",
+    ObstacleKind.WITHOUT_TOPOLOGY: lambda o: (
         f"Flavor {quoted(o.flavor)} does not support TopologyAwareScheduling"
     ),
-    Obstruction.ONLY_TOPOLOGY: lambda o: f"Flavor {quoted(o.flavor)} supports only TopologyAwareScheduling",
-    Obstruction.LEVEL_MISSING: lambda o: f"Flavor {quoted(o.flavor)} does not contain the requested level",
-    Obstruction.TOPOLOGY_UNKNOWN: lambda o: f"Flavor {quoted(o.flavor)} information missing in TAS cache",
-    Obstruction.SHORT: _short,
-    Obstruction.TOO_MUCH: _too_much,
-    Obstruction.NOT_NOMINATED: lambda o: (
+    ObstacleKind.ONLY_TOPOLOGY: lambda o: f"Flavor {quoted(o.flavor)} supports only TopologyAwareScheduling",
+    ObstacleKind.LEVEL_MISSING: lambda o: f"Flavor {quoted(o.flavor)} does not contain the requested level",
+    ObstacleKind.TOPOLOGY_UNKNOWN: lambda o: f"Flavor {quoted(o.flavor)} information missing in TAS cache",
+    ObstacleKind.SHORT: _short,
+    ObstacleKind.TOO_MUCH: _too_much,
+    ObstacleKind.NOT_NOMINATED: lambda o: (
         f"skipping flavor {o.flavor} as it is not found in the nomination mapping for resource {o.resource}"
     ),
-    Obstruction.OTHER_FLAVOR_BEFORE: lambda o: (
+    ObstacleKind.OTHER_FLAVOR_BEFORE: lambda o: (
         f"could not assign {o.flavor} flavor since the original workload is assigned: {', '.join(o.flavors)}"
     ),
-    Obstruction.NO_TOPOLOGY_FLAVOR: lambda o: "no TAS flavor assigned",
-    Obstruction.SEVERAL_TOPOLOGY_FLAVORS: lambda o: (
+    ObstacleKind.NO_TOPOLOGY_FLAVOR: lambda o: "no TAS flavor assigned",
+    ObstacleKind.SEVERAL_TOPOLOGY_FLAVORS: lambda o: (
         f"more than one TAS flavor assigned: {', '.join(o.flavors)}"
     ),
-    Obstruction.NO_TOPOLOGY_AT_ALL: lambda o: (
+    ObstacleKind.NO_TOPOLOGY_AT_ALL: lambda o: (
         "workload requires Topology, but there is no TAS cache information"
     ),
-    Obstruction.GROWS_AND_REQUIRES: lambda o: (
+    ObstacleKind.GROWS_AND_REQUIRES: lambda o: (
         "required topology is not supported with ElasticJobsViaWorkloadSlices"
     ),
-    Obstruction.GROWS_AND_PREFERS: lambda o: (
+    ObstacleKind.GROWS_AND_PREFERS: lambda o: (
         "preferred topology is not supported with ElasticJobsViaWorkloadSlices"
     ),
 }

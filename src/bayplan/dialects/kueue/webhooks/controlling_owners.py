@@ -26,13 +26,13 @@ CONTROLLERS = QUEUED | THROUGH | NEVER_QUEUED
 DEPTH_MAX = 4
 
 
-class Unknown(Exception):
+class OwnerUnknown(Exception):
     """It cannot be told now whether an owner exists."""
 
 
 def nothing_known(group: str, kind: str, namespace: str, name: str) -> Object | None:
     """Cannot look anything up."""
-    raise Unknown
+    raise OwnerUnknown
 
 
 def is_part(obj: Object, find: FindController = nothing_known) -> bool:
@@ -47,7 +47,7 @@ def is_part(obj: Object, find: FindController = nothing_known) -> bool:
             return False
         try:
             found = find(group, kind, _text(obj, "namespace"), str(reference.get("name")))
-        except Unknown:
+        except OwnerUnknown:
             return True
         if found is None or _text(found, "uid") != reference.get("uid") or not _selects(found, obj):
             return False

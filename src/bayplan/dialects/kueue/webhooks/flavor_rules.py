@@ -8,13 +8,13 @@ from bayplan.dialects.kube.fields.metadata_rules import (
     check_taints,
     check_toleration_keys,
 )
-from bayplan.dialects.kube.fields.reader import Fault, Field
+from bayplan.dialects.kube.fields.reader import Field, FieldErrorType
 from bayplan.dialects.kueue.fields.topology_and_flavor import topology
-from bayplan.dialects.kueue.names.feature_switches import Rulebook
+from bayplan.dialects.kueue.names.feature_switches import FeatureSwitches
 from bayplan.model.node import HOSTNAME
 
 
-def check_flavor(flavor: Field, rules: Rulebook) -> None:
+def check_flavor(flavor: Field, rules: FeatureSwitches) -> None:
     """A ResourceFlavor. Nodes of a topology are told apart by at least one label."""
     del rules
     spec = flavor.at("spec")
@@ -23,24 +23,24 @@ def check_flavor(flavor: Field, rules: Rulebook) -> None:
     check_toleration_keys(spec.at("tolerations"))
     if spec.at("topologyName").text() and not spec.at("nodeLabels").value:
         why = "at least one nodeLabel is required when topology is set"
-        spec.at("nodeLabels").error(why, Fault.REQUIRED)
+        spec.at("nodeLabels").error(why, FieldErrorType.REQUIRED)
 
 
-def check_flavor_update(new: Field, old: Field, rules: Rulebook) -> None:
+def check_flavor_update(new: Field, old: Field, rules: FeatureSwitches) -> None:
     """A flavor stays in its topology."""
     del rules
     name, before = new.at("spec", "topologyName"), old.at("spec", "topologyName")
     if before.text() and name.text() != before.text():
-        name.error(IMMUTABLE, Fault.INVALID)
+        name.error(IMMUTABLE, FieldErrorType.INVALID)
 
 
-def check_topology(obj: Field, rules: Rulebook) -> None:
+def check_topology(obj: Field, rules: FeatureSwitches) -> None:
     """A Topology."""
     del rules
     topology(obj)
 
 
-def check_topology_update(new: Field, old: Field, rules: Rulebook) -> None:
+def check_topology_update(new: Field, old: Field, rules: FeatureSwitches) -> None:
     """Levels may change as long as hosts remain the lowest: then every assignment still names hosts."""
     del rules
     levels, before = (
@@ -48,4 +48,4 @@ def check_topology_update(new: Field, old: Field, rules: Rulebook) -> None:
     )
     by_host = all(found and found[-1] == HOSTNAME for found in (levels, before))
     if levels != before and not by_host:
-        new.at("spec", "levels").error(IMMUTABLE, Fault.INVALID)
+        new.at("spec", "levels").error(IMMUTABLE, FieldErrorType.INVALID)

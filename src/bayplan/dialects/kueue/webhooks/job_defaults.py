@@ -29,7 +29,7 @@ from bayplan.dialects.kueue.names.annotations import (
     TOPOLOGY_GATE,
     is_elastic,
 )
-from bayplan.dialects.kueue.names.feature_switches import RULES, Rulebook
+from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
 from bayplan.dialects.kueue.names.job_kinds import PARENTS, SCALED
 from bayplan.dialects.kueue.webhooks.controlling_owners import FindController, is_part, nothing_known
 
@@ -37,21 +37,21 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class JobSurroundings:
     """What a job finds where it is written."""
 
     default_queue: bool = False  # its namespace has a LocalQueue for jobs that name none
     owned: bool = False  # it is part of a job that is queued itself
 
 
-ALONE = Around()
+ALONE = JobSurroundings()
 WRITTEN = replace(RULES, elastic=False)
 """Most jobs that change their size are started anew, as others are: nobody would take their gate away."""
 CHANGED_TOO = tuple(PARENTS)
 """Kinds whose pods are marked whenever their template changes."""
 
 
-def default_job(job: Object, around: Around = ALONE, rules: Rulebook = RULES) -> Object:
+def default_job(job: Object, around: JobSurroundings = ALONE, rules: FeatureSwitches = RULES) -> Object:
     """The job as it is kept. Doing it twice is doing it once; the one given is not changed."""
     made: Object = copy.deepcopy(job)
     field = Field(made)
@@ -89,7 +89,7 @@ def default_written(
     owned = not by_parent and is_part(new, owner)
     if not named and owned and new.get("kind") == "Pod":
         return new  # left to its owner
-    around = Around(default_queue=not named, owned=owned)
+    around = JobSurroundings(default_queue=not named, owned=owned)
     return default_job(new, around, RULES if new.get("kind") in SCALED else WRITTEN)
 
 
@@ -142,7 +142,7 @@ def _mark(job: Object, template: Object, *, queue: bool = True) -> None:
             _labels(template)[label] = value
 
 
-def _leader_worker_set(job: Object, rules: Rulebook) -> None:
+def _leader_worker_set(job: Object, rules: FeatureSwitches) -> None:
     group = _within(job, "spec", "leaderWorkerTemplate")
     leads = isinstance(group.get("leaderTemplate"), dict)
     for name in ("leaderTemplate", "workerTemplate") if leads else ("workerTemplate",):
@@ -154,7 +154,7 @@ def _leader_worker_set(job: Object, rules: Rulebook) -> None:
         workers[OFFSET] = "1"
 
 
-def _mpi_job(job: Object, rules: Rulebook) -> None:
+def _mpi_job(job: Object, rules: FeatureSwitches) -> None:
     """Workers are numbered after a launcher that works too; in a group with it, the group sees to that."""
     found = {part.name: part for part in parts(Field(job))}
     workers, launcher = found.get("worker"), found.get("launcher")
@@ -164,20 +164,20 @@ def _mpi_job(job: Object, rules: Rulebook) -> None:
         _notes(workers.template.value)[OFFSET] = str(workers.index_offset)
 
 
-def _stateful_set(job: Object, rules: Rulebook) -> None:
+def _stateful_set(job: Object, rules: FeatureSwitches) -> None:
     del rules
     if not Field(job).at("metadata", "ownerReferences").items():
         _mark(job, _within(job, "spec", "template"), queue=False)
 
 
-def _deployment(job: Object, rules: Rulebook) -> None:
+def _deployment(job: Object, rules: FeatureSwitches) -> None:
     del rules
     template = _within(job, "spec", "template")
     _mark(job, template)
     _labels(template)[MANAGED] = "true"
 
 
-def _pod(pod: Object, rules: Rulebook) -> None:
+def _pod(pod: Object, rules: FeatureSwitches) -> None:
     notes, labels = _notes(pod), _labels(pod)
     if SUSPENDED_BY not in notes:
         labels[MANAGED] = "true"
@@ -192,7 +192,7 @@ def _pod(pod: Object, rules: Rulebook) -> None:
     notes[ROLE_HASH] = role_hash(pod.get("spec") or {})
 
 
-def _train_job(job: Object, rules: Rulebook) -> None:
+def _train_job(job: Object, rules: FeatureSwitches) -> None:
     """A place of ours among the patches, to be filled when the job starts."""
     del rules
     patches = _listed(_within(job, "spec"), "runtimePatches")
@@ -201,7 +201,7 @@ def _train_job(job: Object, rules: Rulebook) -> None:
         patches.append({"manager": PATCH_MANAGER, **ours})
 
 
-_DEFAULTS: Mapping[str, Callable[[Object, Rulebook], None]] = {
+_DEFAULTS: Mapping[str, Callable[[Object, FeatureSwitches], None]] = {
     "LeaderWorkerSet": _leader_worker_set,
     "MPIJob": _mpi_job,
     "StatefulSet": _stateful_set,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bayplan.dialects.kube.fields.reader import Fault, Field, FieldError
+from bayplan.dialects.kube.fields.reader import Field, FieldError, FieldErrorType
 from bayplan.dialects.kueue.names.annotations import PRIORITY_CLASS
 from bayplan.dialects.kueue.webhooks.validate import FAMILY, QUEUED, WORKLOAD
 
@@ -34,7 +34,7 @@ def check_class(
     if old is not None and _named(Field(old))[1].text() == named.text():
         return []
     if named.text() and not has_class(kind, named.text()):
-        named.error(f"there is no {kind} of this name", Fault.NOT_FOUND, named.text())
+        named.error(f"there is no {kind} of this name", FieldErrorType.NOT_FOUND, named.text())
     return list(found.errors)
 
 

@@ -12,9 +12,9 @@ from bayplan.dialects.kube.fields.metadata_rules import (
     check_unchanged,
 )
 from bayplan.dialects.kube.fields.quantity import parse_quantity
-from bayplan.dialects.kube.fields.reader import Fault, Field
+from bayplan.dialects.kube.fields.reader import Field, FieldErrorType
 from bayplan.dialects.kueue.fields.workload_rules import check_not_negative
-from bayplan.dialects.kueue.names.feature_switches import Rulebook
+from bayplan.dialects.kueue.names.feature_switches import FeatureSwitches
 
 FLAVORS_MAX = 256
 RESOURCES_MAX = 256
@@ -25,7 +25,7 @@ NEXT_FLAVOR = "TryNextFlavor"
 _LEAST_WEIGHT = Fraction(1, 10**9)
 
 
-def check_cluster_queue(queue: Field, rules: Rulebook) -> None:
+def check_cluster_queue(queue: Field, rules: FeatureSwitches) -> None:
     """A ClusterQueue."""
     del rules
     spec = queue.at("spec")
@@ -43,14 +43,14 @@ def check_cluster_queue(queue: Field, rules: Rulebook) -> None:
             check_supported(flavor, flavors)
 
 
-def check_cluster_queue_update(new: Field, old: Field, rules: Rulebook) -> None:
+def check_cluster_queue_update(new: Field, old: Field, rules: FeatureSwitches) -> None:
     """A change of a ClusterQueue."""
     del rules
     key = "concurrentAdmissionPolicy"
     check_unchanged(new.at("spec", key), old.at("spec", key))
 
 
-def check_cohort(cohort: Field, rules: Rulebook) -> None:
+def check_cohort(cohort: Field, rules: FeatureSwitches) -> None:
     """A Cohort."""
     del rules
     spec = cohort.at("spec")
@@ -60,10 +60,10 @@ def check_cohort(cohort: Field, rules: Rulebook) -> None:
     check_resource_groups(groups, parent="parent", has_parent=bool(parent.text()), lend_own_only=False)
     name = cohort.at("metadata", "name").text()
     if name and parent.text() == name:
-        parent.error("a cohort cannot be its own parent", Fault.INVALID)
+        parent.error("a cohort cannot be its own parent", FieldErrorType.INVALID)
 
 
-def check_local_queue_update(new: Field, old: Field, rules: Rulebook) -> None:
+def check_local_queue_update(new: Field, old: Field, rules: FeatureSwitches) -> None:
     """A LocalQueue belongs to one ClusterQueue for good."""
     del rules
     check_unchanged(new.at("spec", "clusterQueue"), old.at("spec", "clusterQueue"))
@@ -81,7 +81,7 @@ def check_resource_groups(groups: Field, *, parent: str, has_parent: bool, lend_
         for flavor in group.at("flavors").items():
             for quota, resource in zip(flavor.at("resources").items(), covered, strict=False):
                 if quota.at("name").value != resource.value:
-                    quota.at("name").error("must match the name in coveredResources", Fault.INVALID)
+                    quota.at("name").error("must match the name in coveredResources", FieldErrorType.INVALID)
                 _check_quota(quota, "" if has_parent else parent, lend_own_only=lend_own_only)
             _once(flavor.at("name"), flavors)
 
@@ -93,9 +93,9 @@ def check_fair_sharing(sharing: Field) -> None:
     if number is None:
         return
     if number < 0:
-        sharing.error(NEGATIVE, Fault.INVALID, str(weight.value))
+        sharing.error(NEGATIVE, FieldErrorType.INVALID, str(weight.value))
     elif 0 < number <= _LEAST_WEIGHT:
-        sharing.error("When not 0, weight must be > 10e-9", Fault.INVALID, str(weight.value))
+        sharing.error("When not 0, weight must be > 10e-9", FieldErrorType.INVALID, str(weight.value))
 
 
 def cohort_of(spec: Field) -> Field:
@@ -110,7 +110,7 @@ def flavor_names(groups: Field) -> list[str]:
 
 def _once(field: Field, seen: set[str]) -> None:
     if field.text() in seen:
-        field.error("", Fault.DUPLICATE)
+        field.error("", FieldErrorType.DUPLICATE)
     seen.add(field.text())
 
 
@@ -120,11 +120,11 @@ def _check_quota(quota: Field, missing: str, *, lend_own_only: bool) -> None:
         limit = quota.at(name)
         check_not_negative(limit)
         if limit.present and missing:
-            limit.error(f"must be nil when {missing} is empty", Fault.INVALID, str(limit.value))
+            limit.error(f"must be nil when {missing} is empty", FieldErrorType.INVALID, str(limit.value))
     lending, nominal = _number(quota.at("lendingLimit")), _number(quota.at("nominalQuota"))
     if lend_own_only and lending is not None and lending > (nominal or 0):
         why = "must be less than or equal to the nominalQuota"
-        quota.at("lendingLimit").error(why, Fault.INVALID, str(quota.at("lendingLimit").value))
+        quota.at("lendingLimit").error(why, FieldErrorType.INVALID, str(quota.at("lendingLimit").value))
 
 
 def _number(quantity: Field) -> Fraction | None:
@@ -142,7 +142,7 @@ def _check_preemption(preemption: Field) -> None:
     borrows = preemption.at("borrowWithinCohort", "policy").text("Never") != "Never"
     if borrows and not reclaims:
         why = "reclaimWithinCohort=Never and borrowWithinCohort.Policy!=Never"
-        preemption.error(why, Fault.INVALID)
+        preemption.error(why, FieldErrorType.INVALID)
 
 
 def _check_fungibility(fungibility: Field) -> None:
@@ -153,7 +153,7 @@ def _check_fungibility(fungibility: Field) -> None:
             f'preference "{preference.text()}" requires both whenCanBorrow and whenCanPreempt '
             f"to be {NEXT_FLAVOR}"
         )
-        preference.error(why, Fault.INVALID)
+        preference.error(why, FieldErrorType.INVALID)
 
 
 def _check_totals(groups: Field) -> None:
@@ -165,7 +165,7 @@ def _check_totals(groups: Field) -> None:
     ):
         if total > most:
             why = f"total number of {what} across all resourceGroups must be ≤ {most}, got {total}"
-            groups.error(why, Fault.INVALID, total)
+            groups.error(why, FieldErrorType.INVALID, total)
     for group in groups.items():
         total = sum(len(flavor.at("resources").items()) for flavor in group.at("flavors").items())
         if total > COMBINATIONS_MAX:
@@ -173,7 +173,7 @@ def _check_totals(groups: Field) -> None:
                 "number of flavor-resource combinations in a resourceGroup must be "
                 f"≤ {COMBINATIONS_MAX}, got {total}"
             )
-            group.error(why, Fault.INVALID, total)
+            group.error(why, FieldErrorType.INVALID, total)
 
 
 def _check_concurrent(spec: Field) -> None:
@@ -183,18 +183,18 @@ def _check_concurrent(spec: Field) -> None:
         return
     if len(groups.items()) != 1:
         why = "must have exactly one ResourceGroup when ConcurrentAdmissionPolicy is defined"
-        groups.error(why, Fault.INVALID, len(groups.items()))
+        groups.error(why, FieldErrorType.INVALID, len(groups.items()))
     elif len(flavor_names(groups)) > CONCURRENT_FLAVORS_MAX:
         why = (
             f"cannot have more than {CONCURRENT_FLAVORS_MAX} resource flavors in the ResourceGroup when "
             "ConcurrentAdmissionPolicy is defined"
         )
         flavors = groups.items()[0].at("flavors")
-        flavors.error(why, Fault.INVALID, len(flavors.items()))
+        flavors.error(why, FieldErrorType.INVALID, len(flavors.items()))
     _check_migration(policy.at("migration"), groups)
     if spec.at("queueingStrategy").text() == "StrictFIFO":
         why = "StrictFIFO queueing strategy cannot be used when ConcurrentAdmissionPolicy is defined"
-        spec.at("queueingStrategy").error(why, Fault.INVALID)
+        spec.at("queueingStrategy").error(why, FieldErrorType.INVALID)
 
 
 def _check_migration(migration: Field, groups: Field) -> None:
@@ -202,7 +202,9 @@ def _check_migration(migration: Field, groups: Field) -> None:
     last = constraints.at("lastAcceptableFlavorName")
     if constraints.present and mode not in ("", PREFERRED_FLAVORS):
         why = f'may only be set when migration.mode is "{PREFERRED_FLAVORS}" (got "{mode}")'
-        constraints.error(why, Fault.FORBIDDEN)
+        constraints.error(why, FieldErrorType.FORBIDDEN)
     elif last.present and last.text() not in flavor_names(groups):
         listed = " ".join(flavor_names(groups))
-        last.error(f"must be one of the flavors defined in the ClusterQueue: [{listed}]", Fault.INVALID)
+        last.error(
+            f"must be one of the flavors defined in the ClusterQueue: [{listed}]", FieldErrorType.INVALID
+        )

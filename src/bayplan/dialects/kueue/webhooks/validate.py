@@ -13,7 +13,7 @@ from bayplan.dialects.kube.fields.reader import Field, FieldError
 from bayplan.dialects.kueue.fields.job_gang import job_gang
 from bayplan.dialects.kueue.fields.job_rules import check_job, check_job_update
 from bayplan.dialects.kueue.fields.workload_rules import check_workload, check_workload_status
-from bayplan.dialects.kueue.names.feature_switches import RULES, Rulebook
+from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
 from bayplan.dialects.kueue.webhooks.flavor_rules import (
     check_flavor,
     check_flavor_update,
@@ -33,8 +33,8 @@ FAMILY = "kueue.x-k8s.io"
 WORKLOAD = "Workload"
 
 Object = dict[str, Any]
-Check = Callable[[Field, Rulebook], None]
-CheckUpdate = Callable[[Field, Field, Rulebook], None]
+Check = Callable[[Field, FeatureSwitches], None]
+CheckUpdate = Callable[[Field, Field, FeatureSwitches], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def validate(new: Object | None, old: Object | None, find: Find = nothing) -> Se
 
 
 def errors(
-    new: Object | None, old: Object | None = None, rules: Rulebook = RULES, find: Find = nothing
+    new: Object | None, old: Object | None = None, rules: FeatureSwitches = RULES, find: Find = nothing
 ) -> list[FieldError]:
     """The same under other rules, and with a way to look up objects that the object refers to."""
     if new is None:
@@ -100,7 +100,7 @@ def _asks_the_same(new: Object, old: Object) -> bool:
     return same and new.get("spec") == old.get("spec")
 
 
-def _new_ones(found: Field, before: Field, rules: Rulebook, find: Find) -> list[FieldError]:
+def _new_ones(found: Field, before: Field, rules: FeatureSwitches, find: Find) -> list[FieldError]:
     """The errors that the object did not have before."""
     _check(before, rules, find)
     _check_status(before, rules)
@@ -111,7 +111,7 @@ def _new_ones(found: Field, before: Field, rules: Rulebook, find: Find) -> list[
     return kept
 
 
-def _check(obj: Field, rules: Rulebook, find: Find) -> None:
+def _check(obj: Field, rules: FeatureSwitches, find: Find) -> None:
     """Note what is wrong with what an object asks for, whatever it was before."""
     checked = _checked(obj)
     if checked is not None:
@@ -131,18 +131,18 @@ def _is_part(obj: Field) -> bool:
     return any(one.at("controller").flag() and one.at("kind").text() in OWNERS for one in owners)
 
 
-def _check_status(obj: Field, rules: Rulebook) -> None:
+def _check_status(obj: Field, rules: FeatureSwitches) -> None:
     checked = _checked(obj)
     if checked is not None and checked.check_status is not None:
         checked.check_status(obj, rules)
 
 
-def _check_new(obj: Field, rules: Rulebook) -> None:
+def _check_new(obj: Field, rules: FeatureSwitches) -> None:
     if is_known(obj) and obj.at("kind").text() == "Job":
         check_partial(obj, rules)
 
 
-def _check_update(new: Field, old: Field, rules: Rulebook, find: Find) -> None:
+def _check_update(new: Field, old: Field, rules: FeatureSwitches, find: Find) -> None:
     checked = _checked(new)
     if checked is not None:
         if checked.check_update is not None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from bayplan.dialects.kube.fields.metadata_rules import IMMUTABLE, check_unchanged
-from bayplan.dialects.kube.fields.reader import Fault, Field, FieldError
+from bayplan.dialects.kube.fields.reader import Field, FieldError, FieldErrorType
 from bayplan.dialects.kueue.fields.job_rules import check_gates_update
 from bayplan.dialects.kueue.fields.workload_rules import counts, has_reservation
 from bayplan.dialects.kueue.names.annotations import GATED_BY, REPLACES, is_elastic
-from bayplan.dialects.kueue.names.feature_switches import Rulebook
+from bayplan.dialects.kueue.names.feature_switches import FeatureSwitches
 
 _PLACED_LATER = ("topologyAssignment", "delayedTopologyRequest")
 """What of an assignment is decided, or decided anew, after quota was reserved."""
@@ -17,7 +17,7 @@ _PLACED_LATER = ("topologyAssignment", "delayedTopologyRequest")
 Object = dict[str, Any]
 
 
-def check_workload_update(new: Field, old: Field, rules: Rulebook) -> None:
+def check_workload_update(new: Field, old: Field, rules: FeatureSwitches) -> None:
     """What holds for a change of a Workload."""
     if has_reservation(old):
         _check_pod_sets(new.at("spec", "podSets"), old.at("spec", "podSets"), rules)
@@ -31,7 +31,7 @@ def check_workload_update(new: Field, old: Field, rules: Rulebook) -> None:
     )
 
 
-def is_excused(error: FieldError, new: Field, old: Field, rules: Rulebook) -> bool:
+def is_excused(error: FieldError, new: Field, old: Field, rules: FeatureSwitches) -> bool:
     """Whether a reclaimable count is too large only because an elastic job became smaller in the meantime."""
     if not (is_elastic(new) and rules.elastic):
         return False
@@ -42,20 +42,20 @@ def is_excused(error: FieldError, new: Field, old: Field, rules: Rulebook) -> bo
     )
 
 
-def _check_pod_sets(new: Field, old: Field, rules: Rulebook) -> None:
+def _check_pod_sets(new: Field, old: Field, rules: FeatureSwitches) -> None:
     """While quota is reserved, pod sets stay as they are; those of elastic jobs may lose pods."""
     found, before = new.items(), old.items()
     if len(found) != len(before):
-        new.error(IMMUTABLE, Fault.INVALID)
+        new.error(IMMUTABLE, FieldErrorType.INVALID)
         return
     for index, (pod_set, pod_set_before) in enumerate(zip(found, before, strict=True)):
         smaller = pod_set.at("count").integer() < pod_set_before.at("count").integer()
         spared = ("count",) if rules.elastic and smaller else ()
         if _without(pod_set.value, spared) != _without(pod_set_before.value, spared):
-            new.derived(pod_set.value, f"{new.path}.{index}").error(IMMUTABLE, Fault.INVALID)
+            new.derived(pod_set.value, f"{new.path}.{index}").error(IMMUTABLE, FieldErrorType.INVALID)
 
 
-def _check_reclaimable(new: Field, old: Field, rules: Rulebook) -> None:
+def _check_reclaimable(new: Field, old: Field, rules: FeatureSwitches) -> None:
     """Pods given back stay given back, unless the job became smaller."""
     listed = new.at("status", "reclaimablePods")
     found, smaller = counts(listed), _shrunk(new) if rules.elastic else set()
@@ -64,9 +64,9 @@ def _check_reclaimable(new: Field, old: Field, rules: Rulebook) -> None:
             continue
         at = listed.derived({"count": found.get(name)}, f"{listed.path}[{name}]")
         if name not in found:
-            at.error("cannot be removed", Fault.REQUIRED)
+            at.error("cannot be removed", FieldErrorType.REQUIRED)
         elif found[name] < before:
-            at.at("count").error(f"cannot be less than {before}", Fault.INVALID)
+            at.at("count").error(f"cannot be less than {before}", FieldErrorType.INVALID)
 
 
 def _shrunk(workload: Field) -> set[str]:
@@ -83,7 +83,7 @@ def _check_admission(new: Field, old: Field) -> None:
     if not (new.present and old.present):
         return
     if _placeless(new.value) != _placeless(old.value):
-        new.error(IMMUTABLE, Fault.INVALID)
+        new.error(IMMUTABLE, FieldErrorType.INVALID)
 
 
 def _placeless(admission: object) -> object:
@@ -110,7 +110,7 @@ def _check_pod_set_updates(new: Field, old: Field) -> None:
             check_unchanged(at, before.at("podSetUpdates"))
 
 
-def _check_cluster(new: Field, old: Field, rules: Rulebook) -> None:
+def _check_cluster(new: Field, old: Field, rules: FeatureSwitches) -> None:
     """A Workload goes to a cluster that it was nominated for."""
     if rules.elastic and new.at("metadata", "annotations", REPLACES).present:
         return
@@ -118,7 +118,7 @@ def _check_cluster(new: Field, old: Field, rules: Rulebook) -> None:
     nominated = [one.text() for one in old.at("status", "nominatedClusterNames").items()]
     if name.present and not before.present and name.text() not in nominated:
         why = "when setting clusterName it must be one of the nominatedClusterNames"
-        name.error(why, Fault.INVALID)
+        name.error(why, FieldErrorType.INVALID)
 
 
 def _without(value: object, keys: tuple[str, ...]) -> object:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Verb, Write
+from bayplan.dialects.api import Ended, Event, Happened, Kind, Verb, Write, WriteOutcome
 from bayplan.dialects.kueue.decode import events
 from bayplan.dialects.kueue.decode.workloads import PLAIN, Counting
 from bayplan.dialects.kueue.names import api_kinds
@@ -17,24 +17,24 @@ from bayplan.dialects.kueue.status import events as notices
 from bayplan.dialects.kueue.status.conditions import QUOTA_RESERVED, condition_of, is_true
 from bayplan.dialects.kueue.status.reconcile import shall_be_deactivated, waits_until
 from bayplan.dialects.nrt import reading as zones
-from bayplan.model.admission_rejection import Token
+from bayplan.model.admission_rejection import AdmissionReason
 from bayplan.model.assignment import Path
 from bayplan.model.change import Change
 from bayplan.model.gang import Ref
-from bayplan.model.numa import ZoneCare
-from bayplan.model.plan import Action, Admit, Decline, Evict, Plan
+from bayplan.model.numa import NumaStalenessPolicy
+from bayplan.model.plan import Action, Admit, EvictGang, Plan, ReportNotAdmitted
 from bayplan.model.profile import Profile
 from bayplan.model.watchdog import Watchdog
 from bayplan.model.whole_numbers import whole_number
 from bayplan.runtime.controllers.admission.faults import refused
-from bayplan.runtime.controllers.admission.queue_status import Rollups, Watcher
+from bayplan.runtime.controllers.admission.queue_status import QueueStatusWriter, Watcher
 from bayplan.runtime.controllers.admission.workload_status import QueueChanges, status_due, told_like_others
 from bayplan.runtime.core.backoff import Backoff
 from bayplan.runtime.core.containment import UNCONTAINED, Containment
-from bayplan.runtime.core.controller import NOTHING_UNREAD, Fault, Settled, Unread
-from bayplan.runtime.core.work_queue import Agenda
+from bayplan.runtime.core.controller import NOTHING_UNREAD, DecisionFault, Settled, UnreadObjects
+from bayplan.runtime.core.work_queue import WorkQueue
 from bayplan.scheduling.admission.cycle import decide_admissions
-from bayplan.state.admission.queues import BACKOFF_FIRST, BACKOFF_MAX, NEVER, Place, Standing
+from bayplan.state.admission.queues import BACKOFF_FIRST, BACKOFF_MAX, NEVER, QueueEntry, QueueEntryState
 from bayplan.state.admission.snapshot import AdmissionSnapshot
 from bayplan.state.admission.state import AdmissionState
 from bayplan.state.cluster.numa_state import USUAL_CARE
@@ -43,15 +43,18 @@ from bayplan.state.reports.under_way import admissions_under_way
 
 Key = tuple[str, str]
 Object = dict[str, Any]
-Shown = Admit | Evict | Decline
+Shown = Admit | EvictGang | ReportNotAdmitted
 HOLDERS_MAX = 5
-PLACES_LACK = (Token.NO_PLACE, Token.NO_QUOTA_NOW)  # perhaps: the second if others would have to leave
+PLACES_LACK = (
+    AdmissionReason.NO_PLACE,
+    AdmissionReason.NO_QUOTA_NOW,
+)  # perhaps: the second if others would have to leave
 RETRY_SECONDS = 5.0  # after a write that failed, unless its object changes before
 AGAIN_SECONDS = 5.0  # between two tellings of one reason in other words: figures change with every round
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StatusWriteTag:
     """The tag of a write that keeps a Workload's status true."""
 
     key: Key
@@ -59,17 +62,17 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Deactivated:
+class DeactivationWriteTag:
     """The tag of a write that deactivates a Workload."""
 
     key: Key
 
 
-Written = Shown | Kept | Deactivated
+Written = Shown | StatusWriteTag | DeactivationWriteTag
 
 
 @dataclass(slots=True)
-class Flight:
+class WorkloadWrite:
     """A write under way: the Workload as it was before, and what is to be shown of it next."""
 
     before: Object
@@ -77,29 +80,34 @@ class Flight:
     waiting: deque[Shown] = field(default_factory=deque)
 
 
-class AdmissionRole:
+class AdmissionController:
     """Decides on Workloads. What is written to one of them waits until the write before it has ended."""
 
     name = "admission"
     kinds: tuple[Kind, ...] = (*api_kinds.KINDS, *zones.KINDS)
     believes = True
     containment: Containment = UNCONTAINED
-    unread: Unread = NOTHING_UNREAD
+    unread: UnreadObjects = NOTHING_UNREAD
 
     def __init__(
         self, profile: Profile | None = None, counting: Counting = PLAIN, watch: Watcher | None = None,
-        zone_care: ZoneCare = USUAL_CARE, *, tells: bool = False, shadow: bool = False,
+        zone_care: NumaStalenessPolicy = USUAL_CARE, *, tells: bool = False, shadow: bool = False,
     ) -> None:  # fmt: skip
         self.profile, self.counting = profile or Profile(), counting
         self.state = AdmissionState(zone_care)
-        self.zones, self.tells = zones.ZoneReading(), tells  # of reports that make no sense: nobody else does
+        self.zones, self.tells = (
+            zones.NumaReportDecoder(),
+            tells,
+        )  # of reports that make no sense: nobody else does
         self.protects = not shadow  # else nothing is written, and a finalizer would be waited for in vain
-        self.rollups = Rollups(fair=self.profile.fair_sharing, watch=watch)
+        self.rollups = QueueStatusWriter(fair=self.profile.fair_sharing, watch=watch)
         self.workloads: dict[Key, Object] = {}
-        self.agenda: Agenda[Key] = Agenda()
-        self.owed: dict[Key, Decline] = {}  # reasons that could not be written, or were told a moment ago
+        self.agenda: WorkQueue[Key] = WorkQueue()
+        self.owed: dict[
+            Key, ReportNotAdmitted
+        ] = {}  # reasons that could not be written, or were told a moment ago
         self.told: dict[Key, float] = {}  # when a reason was
-        self.flying: dict[Key, Flight] = {}
+        self.flying: dict[Key, WorkloadWrite] = {}
         self.held: dict[tuple[str, Path], list[str]] = {}  # who stands in a domain, as of the last plan
         self.queue_changes = QueueChanges()
         self.unwritten: list[Action] = []
@@ -128,11 +136,11 @@ class AdmissionRole:
     def _is_unread(self, ref: Ref) -> bool:
         return (ref.kind, ref.namespace, ref.name) in self.unread
 
-    def _set_aside(self, now: float, standing: Standing, error: Exception) -> None:
+    def _set_aside(self, now: float, standing: QueueEntry, error: Exception) -> None:
         """A gang that cannot even be looked at has its turn later, each time a longer while."""
         ref = standing.demand.gang.source
         self.containment.failed(error, "look", ref.kind, f"{ref.namespace}/{ref.name}")
-        place = Place.BACKOFF if standing.place is Place.WAITING else standing.place
+        place = QueueEntryState.BACKOFF if standing.place is QueueEntryState.WAITING else standing.place
         self.state.lines.back_off(standing, place, now, BACKOFF_FIRST, BACKOFF_MAX)
 
     def decide(self, view: AdmissionSnapshot, now: float, watchdog: Watchdog | None = None) -> Plan:
@@ -149,7 +157,7 @@ class AdmissionRole:
         heads = tuple(head for head in view.heads if head.demand.gang.source in gangs)
         return replace(view, heads=heads, books=self.state.holdings.books().copy())
 
-    def refusal(self, view: AdmissionSnapshot, gang: Ref, fault: Fault) -> tuple[Action, ...]:
+    def refusal(self, view: AdmissionSnapshot, gang: Ref, fault: DecisionFault) -> tuple[Action, ...]:
         return refused(view, gang, fault)
 
     def is_intact(self) -> bool:
@@ -203,10 +211,10 @@ class AdmissionRole:
                 return  # the watch will tell
             case Admit() as action if settled.ended is not Ended.TIMED_OUT:  # else the assumption runs out
                 self.state.admission_failed(action.gang, now)
-            case Evict() as action:
+            case EvictGang() as action:
                 self.state.eviction_failed(action.gang)
 
-    def follow_up(self, outcome: Outcome, now: float) -> Iterator[Write]:
+    def follow_up(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
         """Announce what was written, and write what waited for it."""
         self.rollups.ended(outcome, now)
         tag = outcome.write.tag
@@ -221,9 +229,9 @@ class AdmissionRole:
             self._take_answer(key, outcome.object)
             if flight.status is None:  # something may follow from it, and its echo will be no news
                 self.agenda.put(key)
-        elif outcome.ended is not Ended.GONE and not isinstance(tag, Admit | Evict):
+        elif outcome.ended is not Ended.GONE and not isinstance(tag, Admit | EvictGang):
             self.agenda.put_early(key, now + RETRY_SECONDS)
-            if isinstance(tag, Decline):
+            if isinstance(tag, ReportNotAdmitted):
                 self.owed[key] = tag
         while flight.waiting and key not in self.flying:
             yield from self._attempted("encode", key, self._shown(flight.waiting.popleft(), now))[0]
@@ -265,23 +273,23 @@ class AdmissionRole:
         if workload is None:
             return
         standing = self.state.lines.standings.get(owed.gang) if owed is not None else None
-        if standing is None or standing.place is not Place.WAITING:
+        if standing is None or standing.place is not QueueEntryState.WAITING:
             owed = None
         if (until := waits_until(workload)) > now:
             self.agenda.put_early(key, until)
         status = status_due(workload, self.state.rules, now)
         if status is not None:
-            self.flying[key] = Flight(workload)
+            self.flying[key] = WorkloadWrite(workload)
             if owed is not None:
                 self.owed[key] = owed  # to be told next
-            yield _write(workload, status, Kept(key, status))
+            yield _write(workload, status, StatusWriteTag(key, status))
         elif shall_be_deactivated(workload):
-            self.flying[key] = Flight(workload)
-            yield _deactivation(workload, Deactivated(key))
+            self.flying[key] = WorkloadWrite(workload)
+            yield _deactivation(workload, DeactivationWriteTag(key))
         elif told := owed or told_like_others(workload, self.state.lines):
             yield from self._shown(told, now)
 
-    def _holders(self, action: Decline) -> list[str]:
+    def _holders(self, action: ReportNotAdmitted) -> list[str]:
         """Who stands in the domain that a gang nearly fits, if it has no place there."""
         near = action.refusal.near_miss() if action.refusal.token in PLACES_LACK else None
         cluster = None if near is None else self.state.holdings.clusters.get(near[0])
@@ -304,24 +312,24 @@ class AdmissionRole:
         match action:
             case Admit():
                 status = decisions.admitted(workload, action, now)
-            case Evict():  # unless what it would lose was never written
+            case EvictGang():  # unless what it would lose was never written
                 status = (
                     decisions.evicted(workload, action, now) if is_true(workload, QUOTA_RESERVED) else None
                 )
-            case Decline():
+            case ReportNotAdmitted():
                 clusters = self.state.holdings.clusters.values()
                 levels = {level for cluster in clusters for level in cluster.topology.levels}
                 status = decisions.declined(workload, action, now, self._holders(action), levels)
-        if status is not None and isinstance(action, Decline):
+        if status is not None and isinstance(action, ReportNotAdmitted):
             if _in_other_words(workload, status) and now < self.told.get(key, -NEVER) + AGAIN_SECONDS:
                 self.owed[key] = action
                 self.agenda.put_early(key, self.told[key] + AGAIN_SECONDS)
                 return
             self.told[key] = now
         if status is not None:
-            self.flying[key] = Flight(workload, None if isinstance(action, Evict) else status)
+            self.flying[key] = WorkloadWrite(workload, None if isinstance(action, EvictGang) else status)
             yield _write(workload, status, action)
-        elif isinstance(action, Decline):
+        elif isinstance(action, ReportNotAdmitted):
             for notice in notices.events(action, workload, now):
                 yield notices.notice_write(notice, now)
 
@@ -341,23 +349,23 @@ def _in_other_words(workload: Object, status: Object) -> bool:
     return before is not None and now is not None and before.get("reason") == now.get("reason")
 
 
-def _notices(tag: Written, flight: Flight, now: float) -> Iterator[Write]:
+def _notices(tag: Written, flight: WorkloadWrite, now: float) -> Iterator[Write]:
     for one in _announced(tag, flight, now):
         yield notices.notice_write(one, now)
 
 
-def _announced(tag: Written, flight: Flight, now: float) -> list[notices.Notice]:
+def _announced(tag: Written, flight: WorkloadWrite, now: float) -> list[notices.WorkloadEvent]:
     """The events about a write that was made."""
     match tag:
-        case Kept(_, status):
+        case StatusWriteTag(_, status):
             return notices.upkeep_events(flight.before, status, now)
-        case Deactivated():
+        case DeactivationWriteTag():
             return []
         case _:
             return notices.events(tag, flight.before, now, flight.status)
 
 
-def _deactivation(workload: Object, tag: Deactivated) -> Write:
+def _deactivation(workload: Object, tag: DeactivationWriteTag) -> Write:
     meta, body = workload["metadata"], {"spec": {"active": False}}
     return Write(
         Verb.MERGE_PATCH, api_kinds.WORKLOADS, *tag.key, body, version=meta["resourceVersion"], tag=tag

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Verb, Write
+from bayplan.dialects.api import Ended, Event, Happened, Kind, Verb, Write, WriteOutcome
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.status import queue_status
 from bayplan.model.summary import Summaries
 from bayplan.runtime.core.backoff import Backoff
 from bayplan.runtime.core.containment import UNCONTAINED, Containment
 from bayplan.state.admission.state import AdmissionState
-from bayplan.state.reports.counters import Census
+from bayplan.state.reports.counters import QueueCounters
 from bayplan.state.reports.summaries import summaries
 
 EVERY_SECONDS = 1.0
@@ -27,21 +27,21 @@ USED = (api_kinds.CLUSTER_QUEUES, api_kinds.FLAVORS, api_kinds.TOPOLOGIES, api_k
 KINDS = tuple(dict.fromkeys((*TOLD, *USED, api_kinds.CONFIGS)))
 
 
-class Rolled:
+class QueueStatusWriteTag:
     """The tag of a write that rolls something up."""
 
     def __init__(self, kind: Kind, key: Key) -> None:
         self.kind, self.key = kind, key
 
 
-class Rollups:
+class QueueStatusWriter:
     """Looks at everything at most once a second, and only if something changed."""
 
     def __init__(self, *, fair: bool, watch: Watcher | None = None) -> None:
         self.fair = fair
         self.watch = watch or (lambda found: None)
         self.objects: dict[Kind, dict[Key, Object]] = {kind: {} for kind in KINDS}
-        self.census = Census()
+        self.census = QueueCounters()
         self.flying: set[tuple[Kind, Key]] = set()
         self.backoff: Backoff[tuple[Kind, Key]] = Backoff()
         self.put_off: dict[tuple[Kind, Key], float] = {}  # those that failed, until when
@@ -105,10 +105,10 @@ class Rollups:
         if names is not None:
             yield self._write(kind, key, Verb.MERGE_PATCH, {"metadata": {"finalizers": names}}, obj)
 
-    def ended(self, outcome: Outcome, now: float) -> None:
+    def ended(self, outcome: WriteOutcome, now: float) -> None:
         """A write of ours has ended. It may have failed, or more may have happened while it was under way."""
         tag = outcome.write.tag
-        if not isinstance(tag, Rolled):
+        if not isinstance(tag, QueueStatusWriteTag):
             return
         where = (tag.kind, tag.key)
         self.flying.discard(where)
@@ -154,5 +154,5 @@ class Rollups:
     ) -> Write:
         self.flying.add((kind, key))
         version = obj["metadata"].get("resourceVersion", "")
-        tag = Rolled(kind, key)
+        tag = QueueStatusWriteTag(kind, key)
         return Write(verb, kind, *key, body, subresource=subresource, version=version, tag=tag)

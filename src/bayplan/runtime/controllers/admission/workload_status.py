@@ -11,12 +11,12 @@ from bayplan.dialects.kueue.fields.pod_sets import source
 from bayplan.dialects.kueue.fields.workload import KIND
 from bayplan.dialects.kueue.status import reconcile
 from bayplan.dialects.kueue.status.conditions import QUOTA_RESERVED, condition_of
-from bayplan.dialects.kueue.status.reconcile import Way
+from bayplan.dialects.kueue.status.reconcile import QueueOnPath
 from bayplan.dialects.kueue.status.rejection_messages import reason
-from bayplan.model.admission_rejection import Refusal, Remark, Token
-from bayplan.model.plan import Again, Decline
-from bayplan.state.admission.config import Rules
-from bayplan.state.admission.queues import Lines, Place
+from bayplan.model.admission_rejection import AdmissionReason, AdmissionRejection, AdmissionRemark
+from bayplan.model.plan import ReportNotAdmitted, Requeue
+from bayplan.state.admission.config import AdmissionConfig
+from bayplan.state.admission.queues import PendingQueues, QueueEntryState
 
 Key = tuple[str, str]
 Object = dict[str, Any]
@@ -26,7 +26,7 @@ _OPEN = ("None", None)  # a queue that is not stopped and asks for no checks
 GONE_MAX = 1024  # queues that are remembered after they were removed, should they be made again
 
 
-def status_due(workload: Object, rules: Rules, now: float) -> Object | None:
+def status_due(workload: Object, rules: AdmissionConfig, now: float) -> Object | None:
     """The status that a Workload should have, if that is another."""
     status = reconcile.synced(workload, _checks(workload, rules), now)
     if status is None and (workload.get("spec") or {}).get("active") is not False:
@@ -36,20 +36,20 @@ def status_due(workload: Object, rules: Rules, now: float) -> Object | None:
     return status
 
 
-def told_like_others(workload: Object, lines: Lines) -> Decline | None:
+def told_like_others(workload: Object, lines: PendingQueues) -> ReportNotAdmitted | None:
     """A gang that joins others just like it, who were refused already, hears their reason untried."""
     standing = lines.standings.get(source(Field(workload), KIND))
-    if standing is None or standing.place is not Place.WAITING:
+    if standing is None or standing.place is not QueueEntryState.WAITING:
         return None
     line, known = lines.line(standing.queue), condition_of(workload, QUOTA_RESERVED)
     token = line.said.get(standing.shape)
-    if not isinstance(token, Token) or standing.shape not in line.refused:
+    if not isinstance(token, AdmissionReason) or standing.shape not in line.refused:
         return None
     if known is not None and known.get("reason") not in _BEFORE_A_DECISION - {reason(token)}:
         return None
-    remark = Remark.QUEUE_CLOSED if token is Token.CLOSED else Remark.ALIKE
-    refusal = Refusal(token, remark, queue=standing.queue)
-    return Decline(standing.demand, refusal, Again.WHEN_IT_MAY_HELP)
+    remark = AdmissionRemark.QUEUE_CLOSED if token is AdmissionReason.CLOSED else AdmissionRemark.ALIKE
+    refusal = AdmissionRejection(token, remark, queue=standing.queue)
+    return ReportNotAdmitted(standing.demand, refusal, Requeue.WHEN_IT_MAY_HELP)
 
 
 class QueueChanges:
@@ -100,21 +100,21 @@ def _admission(workload: Object) -> Object:
     return (workload.get("status") or {}).get("admission") or {}
 
 
-def _way(workload: Object, rules: Rules) -> Iterator[Way]:
+def _way(workload: Object, rules: AdmissionConfig) -> Iterator[QueueOnPath]:
     """The queues that a Workload goes through, or went through to get its quota."""
     entrance_name = str((workload.get("spec") or {}).get("queueName") or "")
     if not entrance_name:
         return
     namespace = workload["metadata"].get("namespace", "default")
     entrance = rules.entrances.get((namespace, entrance_name))
-    yield Way("LocalQueue", entrance_name, entrance.stop if entrance is not None else None)
+    yield QueueOnPath("LocalQueue", entrance_name, entrance.stop if entrance is not None else None)
     name = str(_admission(workload).get("clusterQueue") or (entrance.queue if entrance is not None else ""))
     if name:
         queue = rules.queues.get(name)
-        yield Way("ClusterQueue", name, queue.stop if queue is not None else None)
+        yield QueueOnPath("ClusterQueue", name, queue.stop if queue is not None else None)
 
 
-def _checks(workload: Object, rules: Rules) -> tuple[str, ...]:
+def _checks(workload: Object, rules: AdmissionConfig) -> tuple[str, ...]:
     """The checks that a Workload has to pass, by the flavors it was given.
 
     One that was sent back keeps those it had: they know how often it was tried.

@@ -23,7 +23,7 @@ from bayplan.model.whole_numbers import whole_number
 
 Object = dict[str, Any]
 Key = tuple[str, str]  # namespace, name
-Unit = tuple[str, str, str]  # kind, namespace, name
+JobKey = tuple[str, str, str]  # kind, namespace, name
 
 GROUP = "PodGroup"
 """The kind of a unit that is a group of pods."""
@@ -54,24 +54,24 @@ LOOKED_UP = (FLAVORS, *CLASSES, *RUNTIMES)
 WATCHED = (*JOB_KINDS, WORKLOADS, PODS, PODS_KIND, *LOOKED_UP)
 
 
-class Shelf:
+class ObjectCache:
     """Objects by name; a unit is what is looked after in one go."""
 
     def __init__(self) -> None:
-        self.jobs: dict[Unit, Object] = {}
+        self.jobs: dict[JobKey, Object] = {}
         self.workloads: dict[Key, Object] = {}
         self.pods: dict[Key, Object] = {}
         self.joining: dict[Key, PodWire] = {}
-        self.others: dict[Unit, Object] = {}
+        self.others: dict[JobKey, Object] = {}
         self.standing: dict[Key, set[str]] = {}  # by Workload: pods that are sent to hosts and not over
         self._stands_for: dict[Key, str] = {}  # the same by pod
         self.groups: dict[Key, dict[Key, None]] = {}
-        self.owned: dict[Unit, dict[Key, None]] = {}  # Workloads by the kind and name of their owner
+        self.owned: dict[JobKey, dict[Key, None]] = {}  # Workloads by the kind and name of their owner
         self.flavors: dict[str, Object] = {}
         self.known_kinds: set[str] = set()  # everything of these was reported
         self._gone: deque[str] = deque(maxlen=GONE_KEPT)
 
-    def note(self, event: Event) -> Iterator[Unit]:
+    def note(self, event: Event) -> Iterator[JobKey]:
         """Take in an event; which units it concerns."""
         if event.happened is Happened.SYNCED:
             self.known_kinds.add(event.kind.kind)
@@ -104,7 +104,7 @@ class Shelf:
             meta = {**known["metadata"], "deletionTimestamp": when}
             list(self.put(kind, {**known, "metadata": meta}))
 
-    def put(self, kind: Kind, obj: Object, *, gone: bool = False) -> Iterator[Unit]:
+    def put(self, kind: Kind, obj: Object, *, gone: bool = False) -> Iterator[JobKey]:
         """Take in a job, a Workload or a pod."""
         meta = obj["metadata"]
         key = (meta.get("namespace", "default"), meta["name"])
@@ -135,7 +135,7 @@ class Shelf:
         """Whether a Workload has pods that were sent to hosts and are not over."""
         return (namespace, name) in self.standing
 
-    def workloads_of(self, unit: Unit) -> list[Object]:
+    def workloads_of(self, unit: JobKey) -> list[Object]:
         """The Workloads that name this owner, by name."""
         return [self.workloads[key] for key in sorted(self.owned.get(unit, ()))]
 
@@ -167,7 +167,7 @@ class Shelf:
             return self.workloads.get(key)
         return self.pods.get(key) if kind == PODS else self.jobs.get((kind.kind, *key))
 
-    def _note_workload(self, key: Key, workload: Object, gone: bool) -> Iterator[Unit]:
+    def _note_workload(self, key: Key, workload: Object, gone: bool) -> Iterator[JobKey]:
         before = self.workloads.pop(key, None)
         for unit in _owner_units(before) if before is not None else ():
             self.owned.get(unit, {}).pop(key, None)
@@ -184,7 +184,7 @@ class Shelf:
         if notes.get(OF_GROUP) == "true" or key in self.groups:
             yield (GROUP, *key)
 
-    def _note_pod(self, key: Key, pod: Object, gone: bool) -> Iterator[Unit]:
+    def _note_pod(self, key: Key, pod: Object, gone: bool) -> Iterator[JobKey]:
         """A pod may name another group than before, also in the last that is told of it."""
         before = self.pods.pop(key, None)
         then = "" if before is None else group_name(Field(before), RULES).text()
@@ -201,7 +201,7 @@ class Shelf:
         for name in dict.fromkeys((then, group) if before is not None else (group,)):
             yield (GROUP, key[0], name) if name else ("Pod", *key)
 
-    def _note_joining(self, pod: PodWire, gone: bool) -> Iterator[Unit]:
+    def _note_joining(self, pod: PodWire, gone: bool) -> Iterator[JobKey]:
         key = (pod.metadata.namespace or "default", pod.metadata.name)
         if gone or not parent_kind(pod):
             self.joining.pop(key, None)
@@ -209,7 +209,7 @@ class Shelf:
             self.joining[key] = pod
             yield (JOINING, *key)
 
-    def _note_standing(self, pod: PodWire, gone: bool) -> Iterator[Unit]:
+    def _note_standing(self, pod: PodWire, gone: bool) -> Iterator[JobKey]:
         """A pod stands for the Workload that it names now, whatever it named before."""
         namespace, name = pod.metadata.namespace or "default", pod.metadata.name
         over = gone or pod.metadata.deletion_timestamp is not None or pod.status.phase in OVER
@@ -226,12 +226,12 @@ class Shelf:
                 del self.standing[key]
                 yield from _owner_units(self.workloads[key]) if key in self.workloads else ()
 
-    def _joining_to(self, unit: Unit) -> Iterator[Unit]:
+    def _joining_to(self, unit: JobKey) -> Iterator[JobKey]:
         for key, pod in self.joining.items():
             if key[0] == unit[1] and parent_kind(pod) == unit[0]:
                 yield (JOINING, *key)
 
-    def _note_other(self, kind: str, obj: Object, gone: bool) -> Iterator[Unit]:
+    def _note_other(self, kind: str, obj: Object, gone: bool) -> Iterator[JobKey]:
         meta = obj["metadata"]
         shelf: dict[Any, Object] = self.flavors if kind == FLAVORS.kind else self.others
         name = meta["name"] if kind == FLAVORS.kind else (kind, meta.get("namespace", ""), meta["name"])
@@ -252,7 +252,7 @@ def named_workload(job: Object) -> str:
     return prebuilt_name(Field(job), RULES).text()
 
 
-def _owner_units(workload: Object) -> list[Unit]:
+def _owner_units(workload: Object) -> list[JobKey]:
     namespace = workload["metadata"].get("namespace", "default")
     found = []
     for one in owners(workload):

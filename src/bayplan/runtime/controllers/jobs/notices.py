@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
 from bayplan.dialects.api import Write
-from bayplan.dialects.kueue.jobs.events import Notice
+from bayplan.dialects.kueue.jobs.events import JobEvent
 from bayplan.state.admission.queues import NEVER
 
 K = TypeVar("K", bound=Hashable)
@@ -19,7 +19,7 @@ class Announcements(Generic[K]):
         self._said: dict[K, tuple[str, str]] = {}  # reason and message
         self._next: dict[K, float] = {}  # of those that were not told yet
 
-    def due(self, key: K, notice: Notice | None, now: float) -> Iterable[Write]:
+    def due(self, key: K, notice: JobEvent | None, now: float) -> Iterable[Write]:
         """Take in what holds now; the events to write about it."""
         if notice is None:
             self._said.pop(key, None)

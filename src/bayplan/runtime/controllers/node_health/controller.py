@@ -9,27 +9,27 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Verb, Write
+from bayplan.dialects.api import Ended, Event, Happened, Kind, Verb, Write, WriteOutcome
 from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND, PodWire
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.pods.node_failures import fail_pod, pod_notice, with_failures
 from bayplan.dialects.kueue.pods.node_health import (
     NEVER,
     Finding,
+    GangPod,
     HealthRules,
     Host,
     Key,
-    Member,
     consents_of,
     judged,
 )
 from bayplan.dialects.kueue.status.events import notice_write, upkeep_events
 from bayplan.model.change import Change
 from bayplan.model.whole_numbers import whole_number
-from bayplan.runtime.controllers.node_health.index import HostCensus
+from bayplan.runtime.controllers.node_health.index import NodeUsageIndex
 from bayplan.runtime.core.backoff import Backoff
-from bayplan.runtime.core.controller import Keeper
-from bayplan.runtime.core.work_queue import Agenda
+from bayplan.runtime.core.controller import Reconciler
+from bayplan.runtime.core.work_queue import WorkQueue
 
 Object = dict[str, Any]
 T = TypeVar("T")
@@ -37,7 +37,7 @@ RETRY_SECONDS = 1.0  # after a write that failed
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class FailedNodesWriteTag:
     """The tag of a write that lists failed nodes in a Workload, or evicts it."""
 
     key: Key
@@ -45,14 +45,14 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Stray:
+class PodFailureWriteTag:
     """The tag of a write that fails a pod which waits in vain."""
 
-    member: Member
+    member: GangPod
 
 
 @dataclass(slots=True)
-class News:
+class HostChanges:
     """What is found out about the hosts of one Workload in a round."""
 
     failed: list[str] = field(default_factory=list)
@@ -60,14 +60,14 @@ class News:
 
 
 @dataclass(slots=True)
-class Flight:
+class NodeHealthWrite:
     """A write to a Workload under way, and the hosts to be judged again when it has ended."""
 
     before: Object
     hosts: set[str] = field(default_factory=set)
 
 
-class NodeHealthRole(Keeper):
+class NodeHealthController(Reconciler):
     """Makes no plans. Judges the hosts that news concerns, each for every Workload that stands on it."""
 
     name = "node_health"
@@ -75,12 +75,12 @@ class NodeHealthRole(Keeper):
 
     def __init__(self, rules: HealthRules | None = None) -> None:
         self.rules = rules or HealthRules()
-        self.census = HostCensus()
+        self.census = NodeUsageIndex()
         self.flavors: dict[str, Object] = {}
-        self.agenda: Agenda[str] = Agenda()  # hosts to judge
+        self.agenda: WorkQueue[str] = WorkQueue()  # hosts to judge
         self.noticed: dict[str, float] = {}  # NotReady nodes that do not say since when
         self.in_vain: dict[str, dict[str, float]] = {}  # by host: pods by uid, and since when they wait so
-        self.flying: dict[Key, Flight] = {}
+        self.flying: dict[Key, NodeHealthWrite] = {}
         self.failing: set[str] = set()  # pods by uid
         self.backoff: Backoff[tuple[str, str]] = Backoff()
 
@@ -105,8 +105,8 @@ class NodeHealthRole(Keeper):
 
     def keep(self, now: float) -> Iterator[Write]:
         """List nodes that failed, take back those that recovered, and fail pods that wait in vain."""
-        news: dict[Key, News] = {}
-        lost: dict[str, list[Member]] = {}
+        news: dict[Key, HostChanges] = {}
+        lost: dict[str, list[GangPod]] = {}
         due = sorted(self.agenda.take(now))
         for name in sorted(due, key=lambda host: self.census.host(host) is not None):  # the lost first
             lost[name] = self._attempted(self._judge(name, news, now), NODES.kind, name, (name,), now)
@@ -129,10 +129,10 @@ class NodeHealthRole(Keeper):
             self._judge_soon(hosts, self.backoff.failed((kind, name), now))
         return found
 
-    def follow_up(self, outcome: Outcome, now: float) -> Iterator[Write]:
+    def follow_up(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
         """Announce what was written; look again at what was not."""
         match outcome.write.tag:
-            case Listed(key, status) if key in self.flying:
+            case FailedNodesWriteTag(key, status) if key in self.flying:
                 flight = self.flying.pop(key)
                 if outcome.ended is Ended.DONE:
                     yield from (notice_write(one, now) for one in upkeep_events(flight.before, status, now))
@@ -140,7 +140,7 @@ class NodeHealthRole(Keeper):
                     self._judge_soon(flight.hosts)
                 else:
                     self._judge_soon(flight.hosts, now + RETRY_SECONDS)
-            case Stray(member):
+            case PodFailureWriteTag(member):
                 self.failing.discard(member.uid)
                 if outcome.ended is Ended.DONE:
                     yield pod_notice(member, now)
@@ -167,7 +167,7 @@ class NodeHealthRole(Keeper):
         if (before or {}).get("spec") != (None if gone else flavor.get("spec")):
             self._judge_soon(host.name for host in self.census.nodes.values() if host.taints)
 
-    def _judge(self, name: str, news: dict[Key, News], now: float) -> Iterator[Member]:
+    def _judge(self, name: str, news: dict[Key, HostChanges], now: float) -> Iterator[GangPod]:
         """Note what a host means to those that stand on it; gives the pods that wait for it in vain."""
         if (NODES.kind, "", name) in self.unread:
             return  # it is there, and judged once it is read
@@ -183,9 +183,9 @@ class NodeHealthRole(Keeper):
                 failed.add(stance.gang)
             self._judge_soon([name] if finding.due < NEVER else (), finding.due)
             if finding.failed and name not in stance.failed:
-                news.setdefault(key, News()).failed.append(name)
+                news.setdefault(key, HostChanges()).failed.append(name)
             elif not finding.failed and name in stance.failed:
-                news.setdefault(key, News()).recovered.append(name)
+                news.setdefault(key, HostChanges()).recovered.append(name)
         if not self.rules.on_lost and (host is None or host.ready is None):
             return
         yield from self.census.in_vain(name, failed=False)
@@ -208,19 +208,19 @@ class NodeHealthRole(Keeper):
         consents = consents_of(workload, self.flavors, stance.hosts[name])
         return judged(host, consents, self.census.runs(stance.gang, name), self.rules, now)
 
-    def _list(self, key: Key, news: News, evicted: set[Key], now: float) -> Iterator[Write]:
+    def _list(self, key: Key, news: HostChanges, evicted: set[Key], now: float) -> Iterator[Write]:
         workload = self.census.workloads[key]
         status = with_failures(workload, news.failed, news.recovered, self.rules, now)
         if status is None:
             return
         if not status.get("unhealthyNodes") and news.failed:
             evicted.add(self.census.stances[key].gang)
-        self.flying[key] = Flight(workload, {*news.failed, *news.recovered})
-        meta, tag = workload["metadata"], Listed(key, status)
+        self.flying[key] = NodeHealthWrite(workload, {*news.failed, *news.recovered})
+        meta, tag = workload["metadata"], FailedNodesWriteTag(key, status)
         body, version = {**workload, "status": status}, meta.get("resourceVersion", "")
         yield Write(Verb.UPDATE, api_kinds.WORKLOADS, *key, body, "status", version=version, tag=tag)
 
-    def _fail(self, host: str, members: list[Member], now: float) -> Iterator[Write]:
+    def _fail(self, host: str, members: list[GangPod], now: float) -> Iterator[Write]:
         """Who waits in vain for long enough is failed."""
         known = self.in_vain.pop(host, {})
         for member in members:
@@ -229,7 +229,7 @@ class NodeHealthRole(Keeper):
                 self._judge_soon([host], since + self.rules.stray_seconds)
             elif member.uid not in self.failing:
                 self.failing.add(member.uid)
-                yield fail_pod(member, now, Stray(member))
+                yield fail_pod(member, now, PodFailureWriteTag(member))
 
     def _take_answer(self, key: Key, answer: object) -> None:
         """What the API made of a write is known at once; the watch will tell the same later."""

@@ -7,7 +7,15 @@ from typing import Any, TypeVar
 
 from bayplan.dialects.api import Event, Happened
 from bayplan.dialects.kube.decode.wire import PodWire
-from bayplan.dialects.kueue.pods.node_health import Host, Key, Member, Stance, host_of, member_of, stance_of
+from bayplan.dialects.kueue.pods.node_health import (
+    GangPod,
+    Host,
+    Key,
+    WorkloadHosts,
+    host_of,
+    member_of,
+    stance_of,
+)
 
 Object = dict[str, Any]
 K = TypeVar("K")
@@ -15,17 +23,17 @@ V = TypeVar("V")
 Index = dict[K, dict[V, None]]
 
 
-class HostCensus:
+class NodeUsageIndex:
     """Kept event by event; every question is answered from an index."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Host] = {}
         self.named: Index[str, str] = {}  # host → nodes of that name
-        self.members: dict[Key, Member] = {}
+        self.members: dict[Key, GangPod] = {}
         self.bound: Index[str, Key] = {}  # node → pods
         self.waiting: Index[str, Key] = {}  # host → pods that have to go there
         self.workloads: dict[Key, Object] = {}
-        self.stances: dict[Key, Stance] = {}
+        self.stances: dict[Key, WorkloadHosts] = {}
         self.standing: Index[str, Key] = {}  # host → Workloads
         self.versions: Index[Key, Key] = {}  # gang → Workloads, as one that grows has several
 
@@ -110,7 +118,7 @@ class HostCensus:
         """The Workloads that stand on a host and may be moved."""
         return sorted(key for key in self.standing.get(host, ()) if not self.stances[key].fixed)
 
-    def in_vain(self, host: str, *, failed: bool) -> list[Member]:
+    def in_vain(self, host: str, *, failed: bool) -> list[GangPod]:
         """Pods that wait for a host that their gang does not stand on, or that has failed for it."""
         return [
             member
@@ -122,7 +130,7 @@ class HostCensus:
     def _stands(self, gang: Key, host: str) -> bool:
         return any(host in self.stances[key].hosts for key in self.versions.get(gang, ()))
 
-    def _of(self, member: Member) -> Iterator[str]:
+    def _of(self, member: GangPod) -> Iterator[str]:
         if member.host:
             yield member.host
         if member.node:
@@ -134,11 +142,11 @@ def _standing(workload: Object) -> tuple[object, object]:
     return status.get("admission"), status.get("reclaimablePods")
 
 
-def _hosts(stance: Stance | None) -> Iterable[str]:
+def _hosts(stance: WorkloadHosts | None) -> Iterable[str]:
     return stance.hosts if stance is not None else ()
 
 
-def _gangs(stance: Stance | None) -> Iterable[Key]:
+def _gangs(stance: WorkloadHosts | None) -> Iterable[Key]:
     return (stance.gang,) if stance is not None else ()
 
 

@@ -27,7 +27,7 @@ from bayplan.dialects.kai.grouper.owner_kinds import BY_NAME, LOOKED_UP, OWNER_K
 from bayplan.dialects.kube.decode.wire import PODS_KIND, PodWire
 from bayplan.model.gang import Ref
 from bayplan.model.pod import PodKey
-from bayplan.runtime.controllers.pod_grouper.index import PodIndex, group_ref
+from bayplan.runtime.controllers.pod_grouper.index import GrouperPodIndex, group_ref
 
 Object = dict[str, Any]
 Name = tuple[str, str, str]
@@ -37,7 +37,7 @@ OVER = ("Succeeded", "Failed")
 GONE_KEPT = 1000
 
 
-class GrouperShelf:
+class PodGrouperCache:
     """Objects by name. Of pods only those that name one of our schedulers are kept."""
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -45,7 +45,7 @@ class GrouperShelf:
         self.pods: dict[PodKey, PodWire] = {}
         self.owners: dict[Name, Object] = {}
         self.groups: dict[Ref, PodGroup] = {}
-        self.index = PodIndex()
+        self.index = GrouperPodIndex()
         self.classes: set[str] = set()
         self.made_by: dict[Name, dict[PodKey, None]] = {}  # pods by each of their owners, and what they need
         self.owners_of: dict[PodKey, dict[Name, None]] = {}

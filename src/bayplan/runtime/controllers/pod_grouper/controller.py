@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Verb, Write
+from bayplan.dialects.api import Ended, Event, Happened, Kind, Verb, Write, WriteOutcome
 from bayplan.dialects.kai.api.names import POD_GROUP
 from bayplan.dialects.kai.api.pod_group import read_pod_group
 from bayplan.dialects.kai.api.wire import POD_GROUPS, pod_group
-from bayplan.dialects.kai.grouper.defaults import Settings
+from bayplan.dialects.kai.grouper.defaults import GrouperSettings
 from bayplan.dialects.kai.grouper.dispatch import Grouped, group_pod
 from bayplan.dialects.kai.grouper.join import (
     as_object,
@@ -31,11 +31,11 @@ from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER
 from bayplan.model.change import Change
 from bayplan.model.gang import Ref
 from bayplan.model.pod import PodKey
-from bayplan.runtime.controllers.pod_grouper.cache import WATCHED, GrouperShelf, Object
+from bayplan.runtime.controllers.pod_grouper.cache import WATCHED, Object, PodGrouperCache
 from bayplan.runtime.controllers.pod_grouper.defaults import WatchedDefaults
 from bayplan.runtime.core.backoff import Backoff
-from bayplan.runtime.core.controller import Keeper
-from bayplan.runtime.core.work_queue import Agenda
+from bayplan.runtime.core.controller import Reconciler
+from bayplan.runtime.core.work_queue import WorkQueue
 
 OWNER_SECONDS = 10.0  # how long the owner of a pod may be unknown before the pod is grouped without it
 LOOK_SECONDS = 0.5  # meanwhile
@@ -47,7 +47,7 @@ IGNORED, ADJUSTED = "SegmentsIgnored", "SegmentsAdjusted"
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class GroupWriteTag:
     """Marks the write of a group."""
 
     ref: Ref
@@ -55,27 +55,27 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class PodWriteTag:
     """Marks a write to a pod."""
 
     pod: PodKey
 
 
-class GrouperRole(Keeper):
+class PodGrouperController(Reconciler):
     """Looks after each pod on its own: first its group is made or brought up to date, then it is joined."""
 
     name = "grouper"
     kinds: tuple[Kind, ...] = WATCHED  # and one ConfigMap if the settings name one
 
     def __init__(
-        self, names: Iterable[str] = (SCHEDULER,), settings: Settings | None = None,
+        self, names: Iterable[str] = (SCHEDULER,), settings: GrouperSettings | None = None,
         note: Callable[[str], None] = lambda sentence: None,
     ) -> None:  # fmt: skip
-        self.shelf = GrouperShelf(names)
-        self.settings = settings or Settings()
+        self.shelf = PodGrouperCache(names)
+        self.settings = settings or GrouperSettings()
         self.defaults = WatchedDefaults(self.settings.defaults, note)
         self.kinds = (*WATCHED, *self.defaults.kinds)
-        self.agenda: Agenda[PodKey] = Agenda()
+        self.agenda: WorkQueue[PodKey] = WorkQueue()
         self.writing: set[PodKey] = set()
         self.making: dict[Ref, dict[PodKey, None]] = {}  # groups being written, and who waits for that
         self.flaws: dict[Ref, dict[PodKey, str]] = {}  # what is wrong with which pod of a group
@@ -119,17 +119,17 @@ class GrouperRole(Keeper):
             self.agenda.put(key, self.backoff.failed(key, now))
         return found
 
-    def follow_up(self, outcome: Outcome, now: float) -> Iterator[Write]:
+    def follow_up(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
         """Go on with those who waited; say so if a group could not be made."""
         tag = outcome.write.tag
         match tag:
-            case Made(ref, key):
+            case GroupWriteTag(ref, key):
                 waiting = self.making.pop(ref, {})
                 yield from self._attempted(key, self._group_written(outcome, ref, key, now), now)
                 due = 0.0 if outcome.ended is Ended.DONE else now + _pause(outcome)
                 for one in waiting:
                     self.agenda.put(one, due)
-            case Joined(key):
+            case PodWriteTag(key):
                 self.writing.discard(key)
                 if outcome.ended not in (Ended.DONE, Ended.GONE):
                     self.agenda.put_early(key, now + _pause(outcome))
@@ -186,7 +186,7 @@ class GrouperRole(Keeper):
         write = group_write(known, wanted)
         if write is not None:
             self.making[ref] = {key: None}
-            yield replace(write, tag=Made(ref, key))
+            yield replace(write, tag=GroupWriteTag(ref, key))
             return
         for words in found.warnings:
             if known is not None and words not in self.warned.setdefault(ref, set()):
@@ -198,9 +198,9 @@ class GrouperRole(Keeper):
     def _written(self, key: PodKey, write: Write | None) -> Iterator[Write]:
         if write is not None:
             self.writing.add(key)
-            yield replace(write, tag=Joined(key))
+            yield replace(write, tag=PodWriteTag(key))
 
-    def _group_written(self, outcome: Outcome, ref: Ref, key: PodKey, now: float) -> Iterator[Write]:
+    def _group_written(self, outcome: WriteOutcome, ref: Ref, key: PodKey, now: float) -> Iterator[Write]:
         """What the API made of a group is known at once."""
         exists = outcome.write.verb is Verb.CREATE and outcome.ended is Ended.CONFLICT
         if outcome.ended is Ended.DONE and isinstance(outcome.object, dict):
@@ -230,5 +230,5 @@ class GrouperRole(Keeper):
             self._note_flaw(ref, key, "")
 
 
-def _pause(outcome: Outcome) -> float:
+def _pause(outcome: WriteOutcome) -> float:
     return REFUSED_SECONDS if outcome.ended is Ended.REFUSED else RETRY_SECONDS

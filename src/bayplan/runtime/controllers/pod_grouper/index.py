@@ -26,7 +26,7 @@ Seat = tuple[Ref, str, str]
 T = TypeVar("T")
 
 
-class PodIndex:
+class GrouperPodIndex:
     """Where each pod is listed. Nothing here costs a walk through all pods."""
 
     def __init__(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Write
+from bayplan.dialects.api import Ended, Event, Happened, Kind, Write, WriteOutcome
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.provisioning import check
 from bayplan.dialects.kueue.provisioning.requests import OLDER_REQUESTS, REQUESTS, TEMPLATES
@@ -12,17 +12,17 @@ from bayplan.dialects.kueue.status.events import notice_write
 from bayplan.dialects.kueue.status.misfit_messages import quoted
 from bayplan.model.change import Change
 from bayplan.runtime.controllers.provisioning.objects import (
-    Flight,
     Key,
     Object,
     Owned,
-    Step,
+    ProvisioningWrites,
+    ProvisioningWriteTag,
     create_write,
     delete_write,
     status_write,
     version_of,
 )
-from bayplan.runtime.core.controller import Keeper
+from bayplan.runtime.core.controller import Reconciler
 
 NEVER = float("inf")
 PATIENCE_SECONDS = 10.0
@@ -31,7 +31,7 @@ PAUSE_FIRST, PAUSE_MAX = 1.0, 300.0
 """Seconds between attempts to write what was not accepted."""
 
 
-class ProvisioningRole(Keeper):
+class ProvisioningController(Reconciler):
     """Makes no plans: what it writes follows from what is there."""
 
     name = "provisioning"
@@ -47,7 +47,7 @@ class ProvisioningRole(Keeper):
         self.patient_until = NEVER
         self.lacking = False  # the kind, and patience is over
         self.dirty: dict[Key, None] = {}  # to be looked after; in order of coming
-        self.flying: dict[Key, Flight] = {}
+        self.flying: dict[Key, ProvisioningWrites] = {}
         self.trouble: dict[Key, dict[str, str]] = {}  # why requests could not be made, by check
         self.paused: dict[Key, tuple[float, float]] = {}  # until when nothing is made, and the pause
 
@@ -84,19 +84,19 @@ class ProvisioningRole(Keeper):
                 self._pause(key, now)
                 continue
             if workload is not None and writes:
-                flight = self.flying[key] = Flight(workload, len(writes))
+                flight = self.flying[key] = ProvisioningWrites(workload, len(writes))
                 for write in writes:
-                    if isinstance(write.tag, Step) and write.tag.template is not None:
+                    if isinstance(write.tag, ProvisioningWriteTag) and write.tag.template is not None:
                         name = write.tag.template.name
                         flight.templates[name] = flight.templates.get(name, 0) + 1
                 yield from writes
             else:
                 self._unpause(key, now)
 
-    def follow_up(self, outcome: Outcome, now: float) -> Iterator[Write]:
+    def follow_up(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
         """A request follows its templates, and events follow what was written."""
         step = outcome.write.tag
-        if not isinstance(step, Step) or step.key not in self.flying:
+        if not isinstance(step, ProvisioningWriteTag) or step.key not in self.flying:
             return
         flight = self.flying[step.key]
         flight.open -= 1
@@ -104,7 +104,7 @@ class ProvisioningRole(Keeper):
         where = ("settle", api_kinds.WORKLOADS.kind, "/".join(step.key))
         found, done = self.containment.attempt(ended, *where)
         flight.failed |= not done
-        flight.open += sum(isinstance(write.tag, Step) for write in found)
+        flight.open += sum(isinstance(write.tag, ProvisioningWriteTag) for write in found)
         yield from found
         if not flight.open:
             self._landed(step.key, flight, now)
@@ -208,7 +208,7 @@ class ProvisioningRole(Keeper):
             now,
         )
         if course.status is not None:
-            yield status_write(workload, course.status, Step(key, status=course.status))
+            yield status_write(workload, course.status, ProvisioningWriteTag(key, status=course.status))
         for obj in course.spent:
             yield delete_write(TEMPLATES if obj.get("kind") == TEMPLATES.kind else kind or REQUESTS, obj, key)
         there = {obj["metadata"]["name"]: obj for obj in self.owned[TEMPLATES].of(key)}
@@ -216,18 +216,20 @@ class ProvisioningRole(Keeper):
             for body in asked.templates:
                 if body["metadata"]["name"] in there:  # of a request that was never made
                     yield delete_write(TEMPLATES, there[body["metadata"]["name"]], key)
-                yield create_write(TEMPLATES, body, Step(key, template=asked))
+                yield create_write(TEMPLATES, body, ProvisioningWriteTag(key, template=asked))
 
-    def _surroundings(self, key: Key, kind: Kind | None, now: float) -> check.Surroundings:
+    def _surroundings(self, key: Key, kind: Kind | None, now: float) -> check.ProvisioningContext:
         trouble = self.trouble.get(key, {})
         if self.lacking:
             trouble = dict.fromkeys(self.checks, check.NOT_SERVED)
         until, _ = self.paused.get(key, (0.0, 0.0))
-        return check.Surroundings(
+        return check.ProvisioningContext(
             self.checks, self.configs, self.flavors, kind, trouble, may_ask=until <= now
         )
 
-    def _ended(self, step: Step, flight: Flight, outcome: Outcome, now: float) -> Iterator[Write]:
+    def _ended(
+        self, step: ProvisioningWriteTag, flight: ProvisioningWrites, outcome: WriteOutcome, now: float
+    ) -> Iterator[Write]:
         done = outcome.ended is Ended.DONE
         if step.status is not None and done:
             notices = check.announced(flight.before, step.status)
@@ -237,7 +239,9 @@ class ProvisioningRole(Keeper):
             asked = step.template
             flight.templates[asked.name] -= 1
             if not flight.templates[asked.name] and asked.request is not None:
-                yield create_write(self._kind() or REQUESTS, asked.request, Step(step.key, request=asked))
+                yield create_write(
+                    self._kind() or REQUESTS, asked.request, ProvisioningWriteTag(step.key, request=asked)
+                )
         elif step.request is not None and done:
             self.trouble.get(step.key, {}).pop(step.request.check, None)
             if outcome.object["metadata"].get("uid", "") not in flight.gone:  # the watch may be ahead
@@ -251,7 +255,9 @@ class ProvisioningRole(Keeper):
             flight.failed = True
             yield from self._refused(step, flight, outcome, now)
 
-    def _refused(self, step: Step, flight: Flight, outcome: Outcome, now: float) -> Iterator[Write]:
+    def _refused(
+        self, step: ProvisioningWriteTag, flight: ProvisioningWrites, outcome: WriteOutcome, now: float
+    ) -> Iterator[Write]:
         """Say why something could not be made; that it is there already will show by itself."""
         asked = step.template or step.request
         if asked is None or outcome.ended not in (Ended.REFUSED, Ended.GONE):
@@ -263,7 +269,7 @@ class ProvisioningRole(Keeper):
         self.trouble.setdefault(step.key, {})[asked.check] = told
         yield notice_write(check.notice(flight.before, "FailedCreate", told, bad=True), now)
 
-    def _landed(self, key: Key, flight: Flight, now: float) -> None:
+    def _landed(self, key: Key, flight: ProvisioningWrites, now: float) -> None:
         """Look again at once if all went well, and a while later if not."""
         del self.flying[key]
         if not flight.failed:

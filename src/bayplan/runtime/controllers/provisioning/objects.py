@@ -7,7 +7,7 @@ from typing import Any
 
 from bayplan.dialects.api import Kind, Verb, Write
 from bayplan.dialects.kueue.names import api_kinds
-from bayplan.dialects.kueue.provisioning.requests import Asked
+from bayplan.dialects.kueue.provisioning.requests import NewProvisioningRequest
 from bayplan.model.whole_numbers import whole_number
 
 Key = tuple[str, str]
@@ -15,18 +15,18 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ProvisioningWriteTag:
     """The tag of a write that is done for a Workload."""
 
     key: Key
     status: Object | None = None  # of the Workload, if that is written
-    template: Asked | None = None  # whose template is made
-    request: Asked | None = None  # which is made
+    template: NewProvisioningRequest | None = None  # whose template is made
+    request: NewProvisioningRequest | None = None  # which is made
     spent: Object | None = None  # what is deleted
 
 
 @dataclass(slots=True)
-class Flight:
+class ProvisioningWrites:
     """Writes under way for one Workload; it is looked at again when all have ended."""
 
     before: Object
@@ -65,7 +65,7 @@ def version_of(workload: Object) -> int:
     return whole_number(text) or 0
 
 
-def status_write(workload: Object, status: Object, tag: Step) -> Write:
+def status_write(workload: Object, status: Object, tag: ProvisioningWriteTag) -> Write:
     """The status of a Workload, if nobody changed it since."""
     namespace, name = tag.key
     body, version = {**workload, "status": status}, workload["metadata"].get("resourceVersion", "")
@@ -74,7 +74,7 @@ def status_write(workload: Object, status: Object, tag: Step) -> Write:
     )  # fmt: skip
 
 
-def create_write(kind: Kind, body: Object, tag: Step) -> Write:
+def create_write(kind: Kind, body: Object, tag: ProvisioningWriteTag) -> Write:
     """A template or a request is made."""
     meta = body["metadata"]
     return Write(Verb.CREATE, kind, meta["namespace"], meta["name"], body, tag=tag)
@@ -84,5 +84,5 @@ def delete_write(kind: Kind, obj: Object, key: Key) -> Write:
     """A template or a request goes, if it is still this one."""
     meta = obj["metadata"]
     return Write(
-        Verb.DELETE, kind, meta["namespace"], meta["name"], uid=meta["uid"], tag=Step(key, spent=obj)
+        Verb.DELETE, kind, meta["namespace"], meta["name"], uid=meta["uid"], tag=ProvisioningWriteTag(key, spent=obj)
     )  # fmt: skip

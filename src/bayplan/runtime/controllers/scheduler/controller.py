@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bayplan.dialects.api import Ended, Event, Kind, Outcome, Write
+from bayplan.dialects.api import Ended, Event, Kind, Write, WriteOutcome
 from bayplan.dialects.kai.api.names import DIALECT as KAI
 from bayplan.dialects.kai.decode import events as groups
 from bayplan.dialects.kai.status import messages as of_groups
@@ -21,25 +21,25 @@ from bayplan.dialects.kube.gang.objects import DIALECT as GANG
 from bayplan.dialects.kueue.decode import scheduled_jobs
 from bayplan.dialects.kueue.status.misfit_messages import sentence
 from bayplan.dialects.nrt import reading as zones
-from bayplan.model.change import Change, CharterLost, CharterSeen, PodLost, PodSeen
+from bayplan.model.change import Change, GangSpecLost, GangSpecSeen, PodLost, PodSeen
 from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import Charter
-from bayplan.model.numa import ZoneCare
-from bayplan.model.plan import Action, Begin, Bind, Displace, Nominate, Plan, Refuse
+from bayplan.model.gang_spec import GangSpec
+from bayplan.model.numa import NumaStalenessPolicy
+from bayplan.model.plan import Action, Bind, MarkStarted, Nominate, Plan, PreemptPod, ReportUnschedulable
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile
-from bayplan.model.scheduling_rejection import Standstill
+from bayplan.model.scheduling_rejection import SchedulingRejection
 from bayplan.model.watchdog import Watchdog
 from bayplan.runtime.controllers.scheduler.faults import heads_of, look_at, only_asking, refused
-from bayplan.runtime.controllers.scheduler.pod_events import NEVER, Teller
+from bayplan.runtime.controllers.scheduler.pod_events import NEVER, PodEventPublisher
 from bayplan.runtime.controllers.scheduler.pod_group_status import GroupStatuses
 from bayplan.runtime.controllers.scheduler.volume_binding import VolumeBinding
 from bayplan.runtime.core.containment import UNCONTAINED, Containment
-from bayplan.runtime.core.controller import NOTHING_UNREAD, Fault, Settled, Unread
+from bayplan.runtime.core.controller import NOTHING_UNREAD, DecisionFault, Settled, UnreadObjects
 from bayplan.scheduling.binding.cycle import decide_gangs
 from bayplan.state.cluster.numa_state import USUAL_CARE
 from bayplan.state.reports.under_way import scheduling_under_way
-from bayplan.state.scheduling.snapshot import Look
+from bayplan.state.scheduling.snapshot import SchedulingSnapshot
 from bayplan.state.scheduling.state import SchedulingState
 
 STARTED = "All pods that it needs have nodes"
@@ -49,27 +49,27 @@ ENDS = {Ended.DONE: "done", Ended.TIMED_OUT: "unknown"}  # everything else faile
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class CycleInput:
     """Whose turn it is, all under one of our names."""
 
     name: str
-    look: Look
+    look: SchedulingSnapshot
 
 
-class SchedulerRole:
+class SchedulerController:
     """Binds pods that name one of our schedulers; each name has a profile."""
 
     name = "scheduler"
     kinds: tuple[Kind, ...] = (*events.KINDS, *scheduled_jobs.KINDS, *zones.KINDS, *groups.KINDS)
     believes = True
     containment: Containment = UNCONTAINED
-    unread: Unread = NOTHING_UNREAD
+    unread: UnreadObjects = NOTHING_UNREAD
 
     def __init__(
         self,
         profile: Profile | None = None,
         profiles: Mapping[str, Profile] | None = None,
-        zone_care: ZoneCare = USUAL_CARE,
+        zone_care: NumaStalenessPolicy = USUAL_CARE,
         awaits_grouper: bool = False,
         one_by_one: Collection[str] = (),
     ) -> None:
@@ -78,17 +78,19 @@ class SchedulerRole:
         self.profiles = dict(profiles or {scheduled_jobs.SCHEDULER: profile or Profile()})
         heal_seconds = max(profile.heal_seconds for profile in self.profiles.values())
         self.state = SchedulingState(heal_seconds, zone_care)
-        self.groups = groups.GroupReading(awaits_grouper)
-        self.reading = events.Reading(self.profiles, self.membership)
+        self.groups = groups.GroupDecoder(awaits_grouper)
+        self.reading = events.SchedulingDecoder(self.profiles, self.membership)
         self.statuses = GroupStatuses(self.groups)
-        self.zones = zones.ZoneReading()
+        self.zones = zones.NumaReportDecoder()
         self.volumes = VolumeBinding(self.state, self.reading.claim_uids, self.reading.volume_versions)
-        self.teller = Teller()
+        self.teller = PodEventPublisher()
         self.binding = 0  # how many bindings are on their way
         self.unwritten: list[Action] = []
-        self.begins: dict[Ref, tuple[Begin, set[PodKey]]] = {}  # to be recorded once these pods are bound
+        self.begins: dict[
+            Ref, tuple[MarkStarted, set[PodKey]]
+        ] = {}  # to be recorded once these pods are bound
         self.repeats: deque[tuple[float, Write]] = deque()  # nobody answered; when they are made again
-        self.unheard: dict[Ref, tuple[Begin, float]] = {}  # to be recorded again, and when
+        self.unheard: dict[Ref, tuple[MarkStarted, float]] = {}  # to be recorded again, and when
 
     def decode(self, event: Event) -> Iterator[Change]:
         if event.kind in scheduled_jobs.KINDS:
@@ -112,7 +114,7 @@ class SchedulerRole:
     def fold(self, changes: Iterable[Change]) -> None:
         self.state.apply_all(self._noted(changes))
 
-    def look(self, now: float) -> Turn | None:
+    def look(self, now: float) -> CycleInput | None:
         heads = heads_of(self.state, now, self.containment)
         if not heads:
             return None
@@ -122,21 +124,21 @@ class SchedulerRole:
             name = names[heads[0]]
             heads = [ref for ref in heads if names[ref] == name]
         look = look_at(self.state, heads, now, self.containment)
-        return None if look is None else Turn(name, look)
+        return None if look is None else CycleInput(name, look)
 
-    def decide(self, view: Turn, now: float, watchdog: Watchdog | None = None) -> Plan:
+    def decide(self, view: CycleInput, now: float, watchdog: Watchdog | None = None) -> Plan:
         return decide_gangs(view.look, self.profiles[view.name], now, watchdog)
 
-    def budget(self, view: Turn) -> float:
+    def budget(self, view: CycleInput) -> float:
         return self.profiles[view.name].decision_seconds
 
-    def asking(self, view: Turn) -> tuple[Ref, ...]:
+    def asking(self, view: CycleInput) -> tuple[Ref, ...]:
         return tuple(candidate.charter.source for candidate in view.look.candidates)
 
-    def only(self, view: Turn, gangs: Collection[Ref]) -> Turn:
+    def only(self, view: CycleInput, gangs: Collection[Ref]) -> CycleInput:
         return replace(view, look=only_asking(view.look, gangs))
 
-    def refusal(self, view: Turn, gang: Ref, fault: Fault) -> tuple[Action, ...]:
+    def refusal(self, view: CycleInput, gang: Ref, fault: DecisionFault) -> tuple[Action, ...]:
         return refused(view.look, gang, fault)
 
     def is_intact(self) -> bool:
@@ -160,7 +162,7 @@ class SchedulerRole:
                 continue
             self.binding += sum(isinstance(write.tag, Bind) for write in writes)
             yield from writes
-        begun = {action.gang for action in plan.actions if isinstance(action, Begin)}
+        begun = {action.gang for action in plan.actions if isinstance(action, MarkStarted)}
         out: dict[Ref, set[PodKey]] = {}
         for action in plan.actions:
             if isinstance(action, Bind):
@@ -174,7 +176,7 @@ class SchedulerRole:
                 self.unwritten.append(action)
         for gang, pods in out.items():
             if gang.kind == COMPOSITE:  # each group in it has its own record
-                begin, awaited = self.begins.get(gang, (Begin(gang), set()))
+                begin, awaited = self.begins.get(gang, (MarkStarted(gang), set()))
                 self.begins[gang] = begin, awaited | pods
 
     def _encoded(
@@ -184,11 +186,11 @@ class SchedulerRole:
         match action:
             case Nominate():
                 yield gang_writes.nominate_write(action)
-            case Displace():
+            case PreemptPod():
                 yield from gang_writes.displace_writes(action, now)
-            case Begin():
+            case MarkStarted():
                 self.begins[action.gang] = action, out.get(action.gang, set())
-            case Refuse():
+            case ReportUnschedulable():
                 self._refuse(action, now, begun)
 
     def take_unwritten(self) -> list[Action]:
@@ -214,7 +216,7 @@ class SchedulerRole:
     def _attempted(self, work: Iterable[Write], kind: str, name: str = "") -> list[Write]:
         return self.containment.attempt(work, "reconcile", kind, name)[0]
 
-    def _recorded_begin(self, begin: Begin, now: float) -> list[Write]:
+    def _recorded_begin(self, begin: MarkStarted, now: float) -> list[Write]:
         """That a gang has begun; should that fail, it is written down a while later."""
         gang = begin.gang
         where = ("reconcile", gang.kind, f"{gang.namespace}/{gang.name}")
@@ -225,13 +227,13 @@ class SchedulerRole:
 
     def settle(self, settled: Settled, now: float) -> None:
         action = settled.action
-        if not isinstance(action, Bind | Nominate | Displace | Begin | Refuse):
+        if not isinstance(action, Bind | Nominate | PreemptPod | MarkStarted | ReportUnschedulable):
             return
-        if isinstance(action, Begin):
+        if isinstance(action, MarkStarted):
             self._recorded(action, settled.ended, now)
             return
         ended = ENDS.get(settled.ended, "failed")
-        if isinstance(action, Displace) and settled.ended is Ended.GONE:
+        if isinstance(action, PreemptPod) and settled.ended is Ended.GONE:
             ended = "done"
         self.state.settle(action, ended, now)
         if isinstance(action, Bind):
@@ -241,7 +243,7 @@ class SchedulerRole:
             if action.gang in self.begins:
                 self._bound(action, ended, now)
 
-    def _recorded(self, begin: Begin, ended: Ended, now: float) -> None:
+    def _recorded(self, begin: MarkStarted, ended: Ended, now: float) -> None:
         """That a gang has begun was written down, or not. A group that is gone needs no record."""
         if ended not in (Ended.DONE, Ended.GONE) and begin.gang in self.state.store.charters:
             self.unheard[begin.gang] = begin, now + AGAIN_SECONDS
@@ -254,7 +256,7 @@ class SchedulerRole:
             del self.begins[action.gang]
             self.state.settle(begin, "failed", now)
 
-    def follow_up(self, outcome: Outcome, now: float) -> Iterable[Write]:
+    def follow_up(self, outcome: WriteOutcome, now: float) -> Iterable[Write]:
         self.teller.ended(outcome, now)
         self.statuses.ended(outcome, now)
         if outcome.ended is Ended.TIMED_OUT and self._is_still_meant(outcome.write.tag):
@@ -263,12 +265,12 @@ class SchedulerRole:
 
     def _is_still_meant(self, action: object) -> bool:
         """Whether a write that nobody answered is worth making again: doing it twice changes nothing."""
-        if not isinstance(action, Displace | Nominate):
+        if not isinstance(action, PreemptPod | Nominate):
             return False
         pod = self.state.store.pods.get(action.pod.key)
         if pod is None or pod.uid != action.pod.uid or pod.leaving or pod.over:
             return False
-        if isinstance(action, Displace):
+        if isinstance(action, PreemptPod):
             return pod.key in self.state.store.displaced
         promised = self.state.store.nominations.get(pod.key)
         return pod.waits and action.node == ("" if promised is None else promised[1])
@@ -286,15 +288,15 @@ class SchedulerRole:
                     self.teller.drop(pod.key)
                 case PodLost(key):
                     self.teller.drop(key)
-                case CharterLost(ref):
+                case GangSpecLost(ref):
                     self.teller.drop(ref)
                     self.begins.pop(ref, None)
                     self.unheard.pop(ref, None)
-                case CharterSeen(charter) if charter.source.kind == COMPOSITE:
+                case GangSpecSeen(charter) if charter.source.kind == COMPOSITE:
                     if (
                         charter.source not in self.state.store.charters
                     ):  # groups in it may have begun before us
-                        self.unheard[charter.source] = Begin(charter.source, charter.uid), 0.0
+                        self.unheard[charter.source] = MarkStarted(charter.source, charter.uid), 0.0
             yield change
 
     def name_of(self, ref: Ref) -> str:
@@ -303,7 +305,7 @@ class SchedulerRole:
         name = pods[0].scheduler if pods else ""
         return name if name in self.profiles else next(iter(self.profiles))
 
-    def _begin(self, action: Begin, now: float) -> Iterator[Write]:
+    def _begin(self, action: MarkStarted, now: float) -> Iterator[Write]:
         """The gang has what it needs: its object says so, where it can. Why others wait is still told."""
         if not self.state.waiting(action.gang):
             self.teller.drop(action.gang)
@@ -320,7 +322,7 @@ class SchedulerRole:
             write = gang_writes.group_write(action.gang, action.uid, version, "Scheduled", STARTED, now)
             yield replace(write, tag=action)
 
-    def _begun_in(self, gang: Ref, *, bound: bool = False) -> list[Charter]:
+    def _begun_in(self, gang: Ref, *, bound: bool = False) -> list[GangSpec]:
         """The groups of a gang that have what they need (`bound`: for sure), and that is written nowhere."""
         crew, standing = self.state.store.crews.get(gang), Counter[str]()
         for pod in self.state.standing(gang):
@@ -330,7 +332,7 @@ class SchedulerRole:
             leaf for leaf in leaves if not leaf.started and standing[leaf.source.name] >= max(leaf.minimum, 1)
         ]
 
-    def _refuse(self, action: Refuse, now: float, begun: set[Ref]) -> None:
+    def _refuse(self, action: ReportUnschedulable, now: float, begun: set[Ref]) -> None:
         words, why = self.told(action.gang, action.why), reason(action.why)
         hindrance = action.why.hindrance
         at_once = hindrance.was_tried or hindrance.backs_off or why == ERROR
@@ -346,7 +348,7 @@ class SchedulerRole:
                 action.gang, words, partial(self._tell_gang, action, why, words, ends), now, at_once
             )
 
-    def told(self, gang: Ref, why: Standstill) -> str:
+    def told(self, gang: Ref, why: SchedulingRejection) -> str:
         """Why a gang waits, in the words of its family."""
         if gang.dialect != KAI:
             return told(why, gang, sentence)
@@ -355,7 +357,9 @@ class SchedulerRole:
         tree = None if charter is None else charter.tree
         return of_groups.told_of(why, gang, group, tree, self.groups.parents)
 
-    def _tell_gang(self, action: Refuse, why: str, words: str, begun: bool, now: float) -> Iterator[Write]:
+    def _tell_gang(
+        self, action: ReportUnschedulable, why: str, words: str, begun: bool, now: float
+    ) -> Iterator[Write]:
         gang, version = action.gang, self.reading.newest(action.gang)
         if gang.dialect == KAI:
             if action.uid:

@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from bayplan.model.gang import Ref
-from bayplan.model.plan import Action, Nominate, Plan, Refuse
-from bayplan.model.scheduling_rejection import Hindrance, Standstill
+from bayplan.model.plan import Action, Nominate, Plan, ReportUnschedulable
+from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
 from bayplan.runtime.core.containment import Containment
-from bayplan.runtime.core.controller import Fault
-from bayplan.state.scheduling.snapshot import Look
+from bayplan.runtime.core.controller import DecisionFault
+from bayplan.state.scheduling.snapshot import SchedulingSnapshot
 from bayplan.state.scheduling.state import SchedulingState
 
 FAILURES_MAX = 1000  # in one look; each takes its gang off those that are looked at
@@ -28,7 +28,7 @@ def heads_of(state: SchedulingState, now: float, containment: Containment) -> li
 
 def look_at(
     state: SchedulingState, heads: Iterable[Ref], now: float, containment: Containment
-) -> Look | None:
+) -> SchedulingSnapshot | None:
     """A view for deciding on these gangs. One that cannot be looked at is refused, and has its turn later."""
     heads = list(heads)
     try:
@@ -43,12 +43,15 @@ def _can_be_looked_at(state: SchedulingState, ref: Ref, now: float, containment:
         state.look((ref,), now)
     except Exception as error:
         identity = containment.failed(error, "look", ref.kind, f"{ref.namespace}/{ref.name}")
-        state.assume(Plan((Refuse(ref, Standstill(Hindrance.INTERNAL, about=identity)),)), now)
+        state.assume(
+            Plan((ReportUnschedulable(ref, SchedulingRejection(RejectionReason.INTERNAL, about=identity)),)),
+            now,
+        )
         return False
     return True
 
 
-def only_asking(look: Look, gangs: Collection[Ref]) -> Look:
+def only_asking(look: SchedulingSnapshot, gangs: Collection[Ref]) -> SchedulingSnapshot:
     """The same moment in which only these gangs are decided on; room promised to the others stays theirs."""
     wanted = set(gangs)
     stay = tuple(one for one in look.candidates if one.charter.source in wanted)
@@ -61,19 +64,19 @@ def only_asking(look: Look, gangs: Collection[Ref]) -> Look:
     return replace(look, candidates=stay, nominations=promised)
 
 
-def refused(look: Look, gang: Ref, fault: Fault) -> tuple[Action, ...]:
+def refused(look: SchedulingSnapshot, gang: Ref, fault: DecisionFault) -> tuple[Action, ...]:
     """The gang hears why, and what was promised to it is no longer."""
     [candidate] = [one for one in look.candidates if one.charter.source == gang]
     charter = candidate.charter
     there = len(candidate.waiting) + len(candidate.standing)
     if fault.id:
-        why = Standstill(Hindrance.INTERNAL, charter.minimum, there, about=fault.id)
+        why = SchedulingRejection(RejectionReason.INTERNAL, charter.minimum, there, about=fault.id)
     else:
-        so_far = fault.so_far if isinstance(fault.so_far, Standstill) else None
-        known = so_far or Standstill(Hindrance.OUT_OF_TIME, charter.minimum, there)
-        why = replace(known, hindrance=Hindrance.OUT_OF_TIME, about=f"{fault.seconds:g}", unsure=True)
+        so_far = fault.so_far if isinstance(fault.so_far, SchedulingRejection) else None
+        known = so_far or SchedulingRejection(RejectionReason.OUT_OF_TIME, charter.minimum, there)
+        why = replace(known, hindrance=RejectionReason.OUT_OF_TIME, about=f"{fault.seconds:g}", unsure=True)
     before = candidate.refused
     news = before is None or (before.hindrance, before.about) != (why.hindrance, why.about)
     promised = [pod for pod in candidate.waiting if candidate.nominated.get(pod.key)]
     withdrawn = (Nominate(gang, pod, "") for pod in promised)
-    return *withdrawn, Refuse(gang, why, candidate.waiting, news, charter.uid)
+    return *withdrawn, ReportUnschedulable(gang, why, candidate.waiting, news, charter.uid)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from bayplan.dialects.api import Ended, Outcome, Write
+from bayplan.dialects.api import Ended, Write, WriteOutcome
 from bayplan.model.gang import Ref
 from bayplan.model.pod import PodKey
 from bayplan.runtime.core.containment import UNCONTAINED, Containment
@@ -24,7 +24,7 @@ Whom = PodKey | Ref
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tell:
+class PendingNotice:
     """Something to say, how it is written, and when at the earliest."""
 
     whom: Whom
@@ -34,7 +34,7 @@ class Tell:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class NoticeWriteTag:
     """Marks a write of ours: whom it tells what."""
 
     whom: Whom
@@ -42,13 +42,13 @@ class Told:
     tries: int = 1
 
 
-class Teller:
+class PodEventPublisher:
     """Two lines, each in the order of time: what is said at once, and what only after a while."""
 
     def __init__(self) -> None:
-        self.prompt: deque[Tell] = deque()
-        self.patient: deque[Tell] = deque()
-        self.latest: dict[Whom, Tell] = {}  # what is still to be said
+        self.prompt: deque[PendingNotice] = deque()
+        self.patient: deque[PendingNotice] = deque()
+        self.latest: dict[Whom, PendingNotice] = {}  # what is still to be said
         self.said: dict[Whom, str] = {}
         self.news: deque[tuple[PodKey, Callable[[], Write]]] = deque()  # good ones: they wait for quiet
         self.in_flight = 0
@@ -62,7 +62,7 @@ class Teller:
             return
         if waiting is None and self.said.get(whom) == words:
             return
-        tell = Tell(whom, words, writes, now if at_once else now + PATIENCE_SECONDS)
+        tell = PendingNotice(whom, words, writes, now if at_once else now + PATIENCE_SECONDS)
         self.latest[whom] = tell
         (self.prompt if at_once else self.patient).append(tell)
 
@@ -93,25 +93,25 @@ class Teller:
                         del self.said[tell.whom]
                     for write in writes:
                         self.in_flight += 1
-                        marked = isinstance(write.tag, Told)
-                        yield write if marked else replace(write, tag=Told(tell.whom, tell.words))
+                        marked = isinstance(write.tag, NoticeWriteTag)
+                        yield write if marked else replace(write, tag=NoticeWriteTag(tell.whom, tell.words))
         while self.news and not busy and self.in_flight < IN_FLIGHT_MAX:
             whom, made = self.news.popleft()
             found, _ = containment.attempt(_once(made), "tell", *_titled(whom))
             self.in_flight += len(found)
-            yield from (replace(write, tag=Told(whom, "")) for write in found)
+            yield from (replace(write, tag=NoticeWriteTag(whom, "")) for write in found)
 
-    def ended(self, outcome: Outcome, now: float) -> None:
+    def ended(self, outcome: WriteOutcome, now: float) -> None:
         """A write ended; perhaps one of ours. What nobody took in, as far as we know, is said a few times."""
         write, tag = outcome.write, outcome.write.tag
-        if not isinstance(tag, Told):
+        if not isinstance(tag, NoticeWriteTag):
             return
         self.in_flight -= 1
         still = tag.whom not in self.latest and self.said.get(tag.whom) == tag.words
         unheard = outcome.ended in (Ended.TIMED_OUT, Ended.CONFLICT)
         if unheard and still and tag.tries < TRIES_MAX:
             again = replace(write, tag=replace(tag, tries=tag.tries + 1))
-            tell = Tell(tag.whom, tag.words, lambda _: iter((again,)), now + PATIENCE_SECONDS)
+            tell = PendingNotice(tag.whom, tag.words, lambda _: iter((again,)), now + PATIENCE_SECONDS)
             self.latest[tag.whom] = tell
             self.patient.append(tell)
 

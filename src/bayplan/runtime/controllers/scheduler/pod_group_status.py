@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bayplan.dialects.api import Ended, Outcome, Write
+from bayplan.dialects.api import Ended, Write, WriteOutcome
 from bayplan.dialects.kai.api.names import QUEUE
 from bayplan.dialects.kai.api.queues import way_up
-from bayplan.dialects.kai.decode.events import GroupReading
+from bayplan.dialects.kai.decode.events import GroupDecoder
 from bayplan.dialects.kai.status.messages import queue_fault
 from bayplan.dialects.kai.status.pod_group import (
     NOTHING,
-    Held,
     Object,
+    ResourceTotals,
     Waits,
     group_status,
     group_write,
@@ -26,7 +26,7 @@ from bayplan.dialects.kai.status.pod_group import (
 from bayplan.model.gang import Ref
 from bayplan.runtime.core.backoff import Backoff
 from bayplan.runtime.core.containment import UNCONTAINED, Containment
-from bayplan.runtime.core.work_queue import Agenda
+from bayplan.runtime.core.work_queue import WorkQueue
 
 REST_SECONDS = 1.0  # between two writes about one object
 GATHER_SECONDS = 0.5  # what happens together is told together
@@ -35,28 +35,28 @@ IN_FLIGHT_MAX = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class PodGroupWriteTag:
     """Marks a write of ours."""
 
     about: Ref
 
 
 @dataclass(slots=True)
-class Share:
+class QueueContribution:
     """What a group adds to its queue."""
 
     queue: str = ""
-    held: Held = field(default=NOTHING)
+    held: ResourceTotals = field(default=NOTHING)
 
 
 class GroupStatuses:
     """Works out what stands in each status, and writes where something else stands."""
 
-    def __init__(self, reading: GroupReading) -> None:
+    def __init__(self, reading: GroupDecoder) -> None:
         self.reading = reading
         self.waits: dict[Ref, Waits] = {}
-        self.shares: dict[Ref, Share] = {}
-        self.agenda: Agenda[Ref] = Agenda()
+        self.shares: dict[Ref, QueueContribution] = {}
+        self.agenda: WorkQueue[Ref] = WorkQueue()
         self.flying: set[Ref] = set()
         self.written: dict[Ref, tuple[str, Object]] = {}  # of which one, what: to write it again is no use
         self.rests: dict[Ref, float] = {}
@@ -99,12 +99,12 @@ class GroupStatuses:
             self.written[ref] = write.uid, dict(write.body)
             self.flying.add(ref)
             self.rests[ref] = now + REST_SECONDS
-            yield replace(write, tag=Kept(ref))
+            yield replace(write, tag=PodGroupWriteTag(ref))
 
-    def ended(self, outcome: Outcome, now: float) -> None:
+    def ended(self, outcome: WriteOutcome, now: float) -> None:
         """A write ended; perhaps one of ours. What nobody seems to have taken in is made again."""
         tag = outcome.write.tag
-        if not isinstance(tag, Kept):
+        if not isinstance(tag, PodGroupWriteTag):
             return
         self.flying.discard(tag.about)
         if outcome.ended in (Ended.TIMED_OUT, Ended.CONFLICT):
@@ -135,12 +135,12 @@ class GroupStatuses:
         status = group_status(known.group, pods, held, self.waits.get(ref), known.status)
         return None if status is None else group_write(ref, known.group.uid, status)
 
-    def _share(self, ref: Ref, queue: str, held: Held, now: float) -> None:
+    def _share(self, ref: Ref, queue: str, held: ResourceTotals, now: float) -> None:
         """Note what a group holds; its queue and those above follow."""
-        before = self.shares.pop(ref, Share())
+        before = self.shares.pop(ref, QueueContribution())
         if queue:
-            self.shares[ref] = Share(queue, held)
-        if before == Share(queue, held):
+            self.shares[ref] = QueueContribution(queue, held)
+        if before == QueueContribution(queue, held):
             return
         for name in {before.queue, queue} - {""}:
             for above in way_up(name, self.reading.parents):

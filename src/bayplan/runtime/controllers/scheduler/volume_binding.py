@@ -24,7 +24,7 @@ HELD_SECONDS = ASSUMED_SECONDS - 1.0  # then the gang is decided on anew
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class WaitingBindings:
     """Bindings that wait for claims."""
 
     binds: tuple[Bind, ...]
@@ -39,7 +39,7 @@ class VolumeBinding:
         self, board: SchedulingState, uids: Mapping[ClaimKey, str], versions: Mapping[str, str]
     ) -> None:
         self.board, self.uids, self.versions = board, uids, versions
-        self.held: dict[Ref, Held] = {}
+        self.held: dict[Ref, WaitingBindings] = {}
 
     @staticmethod
     def binds_of(plan: Plan) -> list[tuple[Ref, list[Bind]]]:
@@ -60,7 +60,7 @@ class VolumeBinding:
         if not claims:
             return [_bind_write(action) for action in binds]
         writes = list(self._prepare(claims))
-        self.held[gang] = Held(tuple(binds), frozenset(claims), now + HELD_SECONDS)
+        self.held[gang] = WaitingBindings(tuple(binds), frozenset(claims), now + HELD_SECONDS)
         return writes
 
     def ready(self, now: float) -> Iterator[Write]:

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from bayplan.backends.embedded.http.server import Face
+from bayplan.backends.embedded.http.server import ApiServer
 from tests.unit.backends.embedded.http.test_server import ask
 from tests.unit.backends.embedded.storage.test_store import store_at
 
 
 @pytest.fixture(scope="module")
-def face() -> Iterator[Face]:
-    started = Face(store_at(), threading.RLock(), token="let me in").start()
+def face() -> Iterator[ApiServer]:
+    started = ApiServer(store_at(), threading.RLock(), token="let me in").start()
     yield started
     started.stop()
 
@@ -56,7 +56,7 @@ LAUGHS = b"a0: &a0 [x, x]\n" + b"".join(
 @pytest.mark.parametrize(
     "path", ["/api/v1/namespaces/default/configmaps", "/apis/batch/v1/namespaces/default/jobs"]
 )
-def test_bodies_meant_to_break_the_reader_get_400(face: Face, body: bytes, form: str, path: str) -> None:
+def test_bodies_meant_to_break_the_reader_get_400(face: ApiServer, body: bytes, form: str, path: str) -> None:
     code, answer = ask(face, "POST", path, body, Content_Type=form)
     assert (code, answer["kind"], answer["reason"]) == (400, "Status", "BadRequest")
     assert ask(face, "GET", "/healthz") == (200, "ok")
@@ -80,12 +80,12 @@ def test_bodies_meant_to_break_the_reader_get_400(face: Face, body: bytes, form:
         "labelSelector=a>%D9%A3",
     ],
 )
-def test_numbers_and_tokens_that_no_server_gives_get_400(face: Face, query: str) -> None:
+def test_numbers_and_tokens_that_no_server_gives_get_400(face: ApiServer, query: str) -> None:
     code, answer = ask(face, "GET", f"/api/v1/namespaces/default/configmaps?{query}")
     assert (code, answer["kind"]) == (400, "Status")
 
 
-def test_patches_cannot_stack_an_object_ever_deeper(face: Face) -> None:
+def test_patches_cannot_stack_an_object_ever_deeper(face: ApiServer) -> None:
     path, form = "/api/v1/namespaces/default/pods/tall", "application/json-patch+json"
     pod = {"metadata": {"name": "tall"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     assert ask(face, "POST", path.rpartition("/")[0], pod)[0] == 201
@@ -101,7 +101,7 @@ def test_patches_cannot_stack_an_object_ever_deeper(face: Face) -> None:
     assert ask(face, "GET", path)[0] == 200
 
 
-def test_a_date_in_a_yaml_body_stays_the_text_it_is(face: Face) -> None:
+def test_a_date_in_a_yaml_body_stays_the_text_it_is(face: ApiServer) -> None:
     path, form = "/api/v1/namespaces/default/configmaps", "application/yaml"
     body = "metadata: {name: dated}\ndata: {day: 2026-01-02, 7: seven}\n"
     code, answer = ask(face, "POST", path, body, Content_Type=form)
@@ -126,7 +126,7 @@ def definition(schema: Any) -> Any:
 
 
 @pytest.mark.parametrize("ports", [[7], [None], [{"containerPort": {}}], {"a": "b"}])
-def test_a_strategic_patch_with_values_of_another_type_is_refused(face: Face, ports: Any) -> None:
+def test_a_strategic_patch_with_values_of_another_type_is_refused(face: ApiServer, ports: Any) -> None:
     path = "/api/v1/namespaces/default/pods"
     assert ask(face, "POST", path, POD)[0] in (201, 409)
     change = {"spec": {"containers": [{"name": "c", "ports": ports}]}}
@@ -135,13 +135,13 @@ def test_a_strategic_patch_with_values_of_another_type_is_refused(face: Face, po
 
 
 @pytest.mark.parametrize("schema", ["text", 7, {"type": 7}, {"properties": []}, {"type": "strange"}])
-def test_a_definition_whose_schema_is_none_is_refused(face: Face, schema: Any) -> None:
+def test_a_definition_whose_schema_is_none_is_refused(face: ApiServer, schema: Any) -> None:
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     code, answer = ask(face, "POST", path, definition(schema))
     assert code in (400, 422) and "openAPIV3Schema" in answer["message"]
 
 
-def test_scales_and_budgets_of_another_type_are_refused(face: Face) -> None:
+def test_scales_and_budgets_of_another_type_are_refused(face: ApiServer) -> None:
     deployments = "/apis/apps/v1/namespaces/default/deployments"
     assert ask(face, "POST", deployments, DEPLOYMENT)[0] == 201
     assert ask(face, "PUT", f"{deployments}/typed/scale", {"spec": 7})[0] == 400

@@ -14,23 +14,23 @@ from typing import Any
 
 import pytest
 
-from bayplan.backends.embedded.api.status import Refusal
+from bayplan.backends.embedded.api.status import StatusError
 from bayplan.backends.embedded.http import protobuf
 from bayplan.backends.embedded.http.kubeconfig import write_kubeconfig
-from bayplan.backends.embedded.http.request import Place, place_of
-from bayplan.backends.embedded.http.server import BODY_MAX, PORTS, Face, free_port
+from bayplan.backends.embedded.http.request import RequestPath, place_of
+from bayplan.backends.embedded.http.server import BODY_MAX, PORTS, ApiServer, free_port
 from bayplan.dialects.errors import Misconfigured
 from tests.unit.backends.embedded.storage.test_store import CONFIGS, config, store_at
 
 
 @pytest.fixture(scope="module")
-def face() -> Iterator[Face]:
-    started = Face(store_at(), threading.RLock(), token="let me in").start()
+def face() -> Iterator[ApiServer]:
+    started = ApiServer(store_at(), threading.RLock(), token="let me in").start()
     yield started
     started.stop()
 
 
-def ask(face: Face, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+def ask(face: ApiServer, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
     connection = http.client.HTTPSConnection(
         face.host, face.port, context=face.credentials.client_context(), timeout=10
     )
@@ -52,11 +52,14 @@ def ask(face: Face, method: str, path: str, body: Any = None, **headers: str) ->
 def test_it_listens_on_loopback_only_unless_told_so() -> None:
     for host in ("0.0.0.0", "192.168.1.1", "example.com", "::"):
         with pytest.raises(Misconfigured, match="beyond this machine"):
-            Face(store_at(), threading.RLock(), host=host)
-    assert Face(store_at(), threading.RLock(), host="0.0.0.0", port=29999, beyond_loopback=True).port == 29999
+            ApiServer(store_at(), threading.RLock(), host=host)
+    assert (
+        ApiServer(store_at(), threading.RLock(), host="0.0.0.0", port=29999, beyond_loopback=True).port
+        == 29999
+    )
 
 
-def test_a_token_is_needed_for_everything_but_health(face: Face) -> None:
+def test_a_token_is_needed_for_everything_but_health(face: ApiServer) -> None:
     for wrong in ("", "Bearer", "Bearer guess", "Basic let me in", "bearer let me in", "Bearer let me in x"):
         assert ask(face, "GET", "/api/v1/pods", Authorization=wrong)[0] == 401
         assert ask(face, "GET", "/openapi/v3", Authorization=wrong)[0] == 401
@@ -65,20 +68,20 @@ def test_a_token_is_needed_for_everything_but_health(face: Face) -> None:
 
 
 def test_tokens_are_random() -> None:
-    made = {Face(store_at(), threading.RLock(), port=29998).token for _ in range(3)}
+    made = {ApiServer(store_at(), threading.RLock(), port=29998).token for _ in range(3)}
     assert len(made) == 3 and all(len(token) >= 40 for token in made)
 
 
-def test_its_certificate_is_for_this_host_and_signed_by_its_own_authority(face: Face) -> None:
+def test_its_certificate_is_for_this_host_and_signed_by_its_own_authority(face: ApiServer) -> None:
     connection = http.client.HTTPSConnection(face.host, face.port, timeout=10)
     with pytest.raises(ssl.SSLCertVerificationError):
         connection.request("GET", "/healthz")
     connection.close()
 
 
-def test_a_port_that_is_taken_is_told(face: Face) -> None:
+def test_a_port_that_is_taken_is_told(face: ApiServer) -> None:
     with pytest.raises(Misconfigured, match=f"{face.port} cannot be served"):
-        Face(store_at(), threading.RLock(), port=face.port).start()
+        ApiServer(store_at(), threading.RLock(), port=face.port).start()
 
 
 def test_ports_are_chosen_below_those_of_clients() -> None:
@@ -87,9 +90,9 @@ def test_ports_are_chosen_below_those_of_clients() -> None:
 
 
 def test_a_face_can_be_stopped_before_it_starts_and_twice() -> None:
-    made = Face(store_at(), threading.RLock())
+    made = ApiServer(store_at(), threading.RLock())
     made.stop()
-    made = Face(store_at(), threading.RLock()).start()
+    made = ApiServer(store_at(), threading.RLock()).start()
     made.stop()
     made.stop()
     with pytest.raises(OSError, match="refused"):
@@ -105,7 +108,7 @@ def test_the_kubeconfig_is_never_readable_by_others(tmp_path: Path) -> None:
     assert [entry.name for entry in path.parent.iterdir()] == ["kubeconfig"]
 
 
-def test_bodies_have_a_limit(face: Face) -> None:
+def test_bodies_have_a_limit(face: ApiServer) -> None:
     large = json.dumps({"metadata": {"name": "x"}, "data": {"k": "v" * BODY_MAX}})
     code, answer = ask(face, "POST", "/api/v1/namespaces/default/configmaps", large)
     assert (code, answer["reason"]) == (413, "RequestEntityTooLarge")
@@ -127,7 +130,7 @@ def test_bodies_have_a_limit(face: Face) -> None:
         (b"{}", "text/plain", 415),
     ],
 )
-def test_nonsense_is_refused_with_a_status(face: Face, body: bytes, form: str, code: int) -> None:
+def test_nonsense_is_refused_with_a_status(face: ApiServer, body: bytes, form: str, code: int) -> None:
     found, answer = ask(face, "POST", "/api/v1/namespaces/default/configmaps", body, Content_Type=form)
     assert (found, answer["kind"], answer["status"]) == (code, "Status", "Failure")
     found, answer = ask(face, "POST", "/apis/batch/v1/namespaces/default/jobs", body, Content_Type=form)
@@ -145,12 +148,12 @@ def test_nonsense_is_refused_with_a_status(face: Face, body: bytes, form: str, c
         "//",
     ],
 )
-def test_odd_paths_lead_nowhere(face: Face, path: str) -> None:
+def test_odd_paths_lead_nowhere(face: ApiServer, path: str) -> None:
     assert ask(face, "GET", path)[0] in (200, 404)
     assert ask(face, "DELETE", "/api/v1/namespaces/default/pods/none")[0] == 404
 
 
-def test_server_side_apply_is_refused_with_what_to_do_instead(face: Face) -> None:
+def test_server_side_apply_is_refused_with_what_to_do_instead(face: ApiServer) -> None:
     path = "/api/v1/namespaces/default/configmaps/a?fieldManager=kubectl&force=true"
     for form in ("application/apply-patch+yaml", "application/apply-patch+cbor"):
         code, told = ask(face, "PATCH", path, {"data": {"k": "v"}}, Content_Type=form)
@@ -159,7 +162,7 @@ def test_server_side_apply_is_refused_with_what_to_do_instead(face: Face) -> Non
     assert ask(face, "GET", path.partition("?")[0])[0] == 404
 
 
-def test_yaml_goes_in_and_comes_out(face: Face) -> None:
+def test_yaml_goes_in_and_comes_out(face: ApiServer) -> None:
     body = "metadata:\n  name: from-yaml\ndata:\n  k: v\n"
     path, form = "/api/v1/namespaces/default/configmaps", "application/yaml"
     assert ask(face, "POST", path, body, Content_Type=form)[0] == 201
@@ -167,7 +170,7 @@ def test_yaml_goes_in_and_comes_out(face: Face) -> None:
     assert code == 200 and "k: v" in text
 
 
-def test_a_write_by_another_thread_reaches_a_watch(face: Face) -> None:
+def test_a_write_by_another_thread_reaches_a_watch(face: ApiServer) -> None:
     connection = http.client.HTTPSConnection(
         face.host, face.port, context=face.credentials.client_context(), timeout=10
     )
@@ -183,25 +186,25 @@ def test_a_write_by_another_thread_reaches_a_watch(face: Face) -> None:
     assert names == ["t0", "t1", "t2"]
 
 
-def test_a_watch_ends_with_its_time(face: Face) -> None:
+def test_a_watch_ends_with_its_time(face: ApiServer) -> None:
     assert ask(face, "GET", "/api/v1/secrets?watch=1&timeoutSeconds=0") == (200, "")
 
 
 @pytest.mark.parametrize(
     ("path", "place"),
     [
-        ("/api/v1/pods", Place("", "v1", "pods")),
-        ("/api/v1/namespaces/x", Place("", "v1", "namespaces", "", "x")),
-        ("/api/v1/namespaces/x/status", Place("", "v1", "namespaces", "", "x", "status")),
-        ("/api/v1/namespaces/x/pods/p/binding", Place("", "v1", "pods", "x", "p", "binding")),
-        ("/apis/batch/v1/namespaces/x/jobs/j", Place("batch", "v1", "jobs", "x", "j")),
-        ("/apis/a.dev/v1/namespaces/x/status/y", Place("a.dev", "v1", "status", "x", "y")),
+        ("/api/v1/pods", RequestPath("", "v1", "pods")),
+        ("/api/v1/namespaces/x", RequestPath("", "v1", "namespaces", "", "x")),
+        ("/api/v1/namespaces/x/status", RequestPath("", "v1", "namespaces", "", "x", "status")),
+        ("/api/v1/namespaces/x/pods/p/binding", RequestPath("", "v1", "pods", "x", "p", "binding")),
+        ("/apis/batch/v1/namespaces/x/jobs/j", RequestPath("batch", "v1", "jobs", "x", "j")),
+        ("/apis/a.dev/v1/namespaces/x/status/y", RequestPath("a.dev", "v1", "status", "x", "y")),
         ("/apis/batch/v1", None),
         ("/healthz", None),
         ("/api/v1/pods/a/b/c", None),
     ],
 )
-def test_where_paths_point(path: str, place: Place | None) -> None:
+def test_where_paths_point(path: str, place: RequestPath | None) -> None:
     assert place_of(path) == place
 
 
@@ -284,5 +287,5 @@ CLOUD_VOLUME = message((1, b"v"), (2, message((3, b""))))
     ],
 )
 def test_protobuf_that_cannot_be_read_asks_for_json(body: bytes) -> None:
-    with pytest.raises(Refusal, match="send application/json"):
+    with pytest.raises(StatusError, match="send application/json"):
         protobuf.decoded(body)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayplan.backends.embedded.api import scalars
-from bayplan.backends.embedded.api.decoding import Unreadable, field, reader, types
+from bayplan.backends.embedded.api.decoding import UnreadableBody, field, reader, types
 from bayplan.backends.embedded.api.options import Deletion
 from bayplan.backends.embedded.api.resources import builtin
 from bayplan.backends.embedded.kinds.pod_defaults import qos_class
@@ -108,7 +108,7 @@ def test_reading_drops_what_is_empty_and_shows_what_always_is() -> None:
     ],
 )
 def test_what_cannot_be_read_is_told_by_its_place(body: Object, told: str) -> None:
-    with pytest.raises(Unreadable) as trouble:
+    with pytest.raises(UnreadableBody) as trouble:
         reader("Pod")(body, (), [])
     assert told in str(trouble.value)
 

@@ -9,8 +9,8 @@ import pytest
 from bayplan.assembly.in_process_webhooks import configured_hooks
 from bayplan.assembly.manifests import NAMESPACE
 from bayplan.assembly.webhooks import registry
-from bayplan.backends.embedded.api.admission_hooks import Hook, Review, Verdict
-from bayplan.backends.embedded.api.status import Refusal
+from bayplan.backends.embedded.api.admission_hooks import Hook, HookResponse, Review
+from bayplan.backends.embedded.api.status import StatusError
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.embedded.schema import cel
 from bayplan.backends.embedded.schema.webhook_matching import matching
@@ -42,10 +42,10 @@ class Asked:
             )
         )
 
-    def decide(self, review: Review) -> Verdict:
+    def decide(self, review: Review) -> HookResponse:
         self.names.append(review.name)
         self.users.append(review.user)
-        return Verdict()
+        return HookResponse()
 
 
 def pod(name: str, **metadata: Any) -> Object:
@@ -86,7 +86,7 @@ def test_a_condition_that_cannot_be_evaluated_counts_by_the_failure_policy(
     store = store_at()
     asked = Asked(store, matchConditions=condition("object.spec.nothing.here == 'a'"), failurePolicy=policy)
     if refused:
-        with pytest.raises(Refusal, match='pods "p" is forbidden: match condition "only-some"') as told:
+        with pytest.raises(StatusError, match='pods "p" is forbidden: match condition "only-some"') as told:
             store.create(PODS, pod("p"), "default")
         assert told.value.code == 403
     else:
@@ -119,7 +119,7 @@ def test_selectors_of_namespace_and_object_count() -> None:
 
 
 def test_a_webhook_that_fails_counts_by_its_failure_policy() -> None:
-    def broken(review: Review) -> Verdict:
+    def broken(review: Review) -> HookResponse:
         raise KeyError("bug")
 
     resources, operations = frozenset({("", "pods")}), frozenset({"CREATE"})
@@ -130,7 +130,9 @@ def test_a_webhook_that_fails_counts_by_its_failure_policy() -> None:
         if policy == "Ignore":
             store.create(PODS, pod("p"), "default")
         else:
-            with pytest.raises(Refusal, match=r'failed calling webhook "b\.example\.dev": KeyError') as told:
+            with pytest.raises(
+                StatusError, match=r'failed calling webhook "b\.example\.dev": KeyError'
+            ) as told:
                 store.create(PODS, pod("p"), "default")
             assert told.value.code == 500
 
@@ -146,7 +148,7 @@ def test_our_own_webhooks_see_queued_pods_and_no_others() -> None:
         def __init__(self, hook: Hook) -> None:
             self.hook = hook
 
-        def __call__(self, review: Review) -> Verdict:
+        def __call__(self, review: Review) -> HookResponse:
             seen.append(f"{self.hook.name.partition('.')[0]}:{review.name}")
             return self.hook.decide(review)
 

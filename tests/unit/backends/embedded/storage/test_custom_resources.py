@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bayplan.backends.definitions import DEFINITIONS
-from bayplan.backends.embedded.api.admission_hooks import DELETE, Hook, Review, Verdict
+from bayplan.backends.embedded.api.admission_hooks import DELETE, Hook, HookResponse, Review
 from bayplan.backends.embedded.api.options import Options
 from bayplan.backends.embedded.schema import cel
 from bayplan.backends.embedded.schema.structural import Checker, walker
@@ -157,18 +157,18 @@ def test_what_a_schema_forbids(schema: Object, value: Any, told: str) -> None:
 def test_hooks_see_writes_change_them_and_refuse_them(store: Store) -> None:
     asked: list[Review] = []
 
-    def label(review: Review) -> Verdict:
+    def label(review: Review) -> HookResponse:
         asked.append(review)
         assert review.object is not None
         metadata = {**review.object["metadata"], "labels": {"seen": "yes"}}
-        return Verdict(object={**review.object, "metadata": metadata}, warnings=("labelled",))
+        return HookResponse(object={**review.object, "metadata": metadata}, warnings=("labelled",))
 
-    def no_secrets(review: Review) -> Verdict:
+    def no_secrets(review: Review) -> HookResponse:
         data = (review.object or {}).get("data") or {}
-        return Verdict("secret" not in data, "secrets belong elsewhere", 422)
+        return HookResponse("secret" not in data, "secrets belong elsewhere", 422)
 
-    def keep(review: Review) -> Verdict:
-        return Verdict(review.name != "kept", "it is kept")
+    def keep(review: Review) -> HookResponse:
+        return HookResponse(review.name != "kept", "it is kept")
 
     configs = frozenset({("", "configmaps")})
     store.admission.register(Hook("v.dev", no_secrets, configs))
@@ -188,7 +188,7 @@ def test_hooks_see_writes_change_them_and_refuse_them(store: Store) -> None:
 
 
 def test_a_hook_names_itself_in_its_refusal(store: Store) -> None:
-    hook = Hook("vfoo.bayplan.dev", lambda _: Verdict(False, "no"), frozenset({("", "configmaps")}))
+    hook = Hook("vfoo.bayplan.dev", lambda _: HookResponse(False, "no"), frozenset({("", "configmaps")}))
     store.admission.register(hook)
     with pytest.raises(Exception, match=r'^admission webhook "vfoo\.bayplan\.dev" denied the request: no$'):
         store.create(CONFIGS, config("a"), "default")
@@ -197,7 +197,7 @@ def test_a_hook_names_itself_in_its_refusal(store: Store) -> None:
 needs_cel = pytest.mark.skipif(not cel.available(), reason="the extra `cel` is not installed")
 
 
-def ruled(*written: Object, **properties: Object) -> cel.Rules:
+def ruled(*written: Object, **properties: Object) -> cel.SchemaRules:
     spec = {"type": "object", "properties": properties, "x-kubernetes-validations": list(written)}
     found = cel.compiled({"type": "object", "properties": {"spec": spec}})
     assert found is not None

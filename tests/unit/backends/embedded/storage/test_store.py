@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayplan.backends.embedded.api.options import Deletion, Options
-from bayplan.backends.embedded.api.status import Refusal
+from bayplan.backends.embedded.api.status import StatusError
 from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.patching.apply import JSON, STRATEGIC
 from bayplan.backends.embedded.storage.store import Store
@@ -50,9 +50,9 @@ def refused(code: int, reason: str = "") -> Any:
     """A context in which exactly this refusal must be raised."""
 
     def matches(error: BaseException) -> bool:
-        return isinstance(error, Refusal) and error.code == code and reason in error.reason
+        return isinstance(error, StatusError) and error.code == code and reason in error.reason
 
-    return pytest.RaisesExc(Refusal, check=matches)
+    return pytest.RaisesExc(StatusError, check=matches)
 
 
 def test_the_same_writes_make_the_same_store() -> None:
@@ -314,6 +314,6 @@ def act(store: Store, what: str, name: str, labels: dict[str, str]) -> None:
                 store.patch(CONFIGS, "default", name, {"metadata": {"labels": labels}}, STRATEGIC)
             case "delete":
                 store.delete(CONFIGS, "default", name)
-    except Refusal as refusal:
+    except StatusError as refusal:
         if refusal.code not in (404, 409):  # of a name that is not there, or there already
             raise

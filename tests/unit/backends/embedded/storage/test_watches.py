@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.backends.embedded.api.status import Refusal
+from bayplan.backends.embedded.api.status import StatusError
 from bayplan.backends.embedded.storage.store import Store
 from bayplan.backends.embedded.storage.watch_log import Watch
 from tests.unit.backends.embedded.storage.test_store import (
@@ -132,7 +132,7 @@ def test_listeners_hear_of_every_batch_until_they_leave(store: Store) -> None:
     heard: list[int] = []
     leave = store.listen(lambda: heard.append(store.version))
     store.create(CONFIGS, config("a"), "default")
-    with pytest.raises(Refusal):
+    with pytest.raises(StatusError):
         store.create(CONFIGS, config("a"), "default")
     leave()
     leave()

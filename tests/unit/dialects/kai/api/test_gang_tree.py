@@ -13,8 +13,8 @@ from bayplan.dialects.kai.api.gang_tree import (
     TOO_DEEP,
     BadTree,
     Decoded,
-    Home,
     Pods,
+    TreePosition,
     charter,
     decode,
     levels_tried,
@@ -25,9 +25,9 @@ from bayplan.dialects.kai.api.pod_group import Constraint, PodGroup, SubGroup, r
 from bayplan.dialects.kai.api.queues import queue
 from bayplan.dialects.kai.api.validation import sub_group_problems
 from bayplan.dialects.kai.api.wire import (
-    PodGroupWire,
+    KaiPodGroupWire,
+    KaiTopologyWire,
     QueueWire,
-    TopologyWire,
     group_of,
     pod_group,
     topology,
@@ -39,7 +39,7 @@ from bayplan.dialects.kueue.fields.workload import workload_gang
 from bayplan.model.fair_queue import Entitlement
 from bayplan.model.gang import Group, Locality, PodSet, Ref, Segment
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.pod_spec import Shape, Wants
+from bayplan.model.pod_spec import PodSignature, PodSpec
 
 Object = dict[str, Any]
 
@@ -92,7 +92,7 @@ def test_segments_of_this_family_are_slices_of_the_other(
     found = decode(group, known({f"worker-{at}": count for at, count in enumerate(counts)}))
     assert found.root.members == same.members
     assert found.root.minimum == same.minimum
-    assert found.home("worker-1") in (Home("worker", 4), Home("default"))
+    assert found.home("worker-1") in (TreePosition("worker", 4), TreePosition("default"))
 
 
 def test_what_is_no_equal_share_stays_a_tree() -> None:
@@ -124,8 +124,8 @@ def test_no_pod_is_lost() -> None:
         ("a", 3, 2),
         ("default", 3, 0),
     ]
-    assert found.home("zzz") == found.home("") == Home("default")
-    assert found.home("a") == Home("a")
+    assert found.home("zzz") == found.home("") == TreePosition("default")
+    assert found.home("a") == TreePosition("a")
     plain = decode(PodGroup("g", minimum=3), known({"": 5}))
     assert [(one.count, one.minimum) for one in plain.root.pod_sets()] == [(5, 3)]
 
@@ -200,10 +200,10 @@ def test_both_ways_of_reading_a_group_agree() -> None:
     )  # fmt: skip
     obj = written(group)
     by_field = read_pod_group(Field(obj))
-    by_wire = pod_group(msgspec.json.decode(msgspec.json.encode(obj), type=PodGroupWire))
+    by_wire = pod_group(msgspec.json.decode(msgspec.json.encode(obj), type=KaiPodGroupWire))
     assert by_field == by_wire
     assert (by_field.sub_groups, by_field.constraint, by_field.flaw) == (group.sub_groups, ZONE, "oh")
-    assert pod_group(PodGroupWire()).minimum == 1
+    assert pod_group(KaiPodGroupWire()).minimum == 1
 
 
 def test_who_belongs_where() -> None:
@@ -223,7 +223,7 @@ def test_who_may_be_made_to_go() -> None:
 def test_topologies() -> None:
     def read(*levels: str) -> object:
         spec = {"levels": [{"nodeLabel": level} for level in levels]}
-        return topology(msgspec.convert({"metadata": {"name": "t"}, "spec": spec}, TopologyWire))
+        return topology(msgspec.convert({"metadata": {"name": "t"}, "spec": spec}, KaiTopologyWire))
 
     found = read("zone", "rack", "kubernetes.io/hostname")
     assert found is not None and getattr(found, "levels", ()) == ("zone", "rack", "kubernetes.io/hostname")
@@ -293,7 +293,7 @@ def test_siblings_that_only_look_like_shares_stay_a_tree() -> None:
 
 
 def test_pods_bring_what_they_ask_of_zones() -> None:
-    wants = Wants(Shape(zones=ZONES))
+    wants = PodSpec(PodSignature(zones=ZONES))
     pods = [Pod(PodKey("ns", f"p{at}"), "", {"nvidia.com/gpu": 1, "pods": 1}, wants=wants) for at in (0, 1)]
     found = decode(segmented(1, 1), known_pods({"worker-0": pods[:1], "worker-1": pods[1:]}))
     assert found.root.members == slices(2, 1).members and ZONES is not None

@@ -19,7 +19,7 @@ from bayplan.dialects.kai.api.names import (
     TOPOLOGY_NAME,
 )
 from bayplan.dialects.kai.api.pod_group import Constraint, PodGroup, merged, read_pod_group, written
-from bayplan.dialects.kai.api.segments import INDEX_LABELS, Share, shares
+from bayplan.dialects.kai.api.segments import INDEX_LABELS, SegmentSize, shares
 from bayplan.dialects.kai.grouper.dispatch import KINDS, Grouped, group_pod, membership
 from bayplan.dialects.kai.grouper.injection import segment_index, with_segment_index
 from bayplan.dialects.kai.grouper.ray_and_grove import RAY_GROUP
@@ -102,8 +102,8 @@ def test_those_beyond_the_minimum_are_elastic_and_an_odd_minimum_is_rounded_up()
     found = group_pod(worker(0), [pytorch(20, elasticPolicy={"minReplicas": 11})])  # a master, ten workers
     assert cut(found) == [("worker-0", 4), ("worker-1", 4), ("worker-2", 4), ("worker-3", 0), ("worker-4", 0)]
     assert found.group is not None and found.group.minimum == 13
-    assert shares(20, 12, 4)[2:4] == (Share(4, 4), Share(4, 0))
-    assert shares(10, 10, 4)[-1] == Share(2, 2)
+    assert shares(20, 12, 4)[2:4] == (SegmentSize(4, 4), SegmentSize(4, 0))
+    assert shares(10, 10, 4)[-1] == SegmentSize(2, 2)
 
 
 def test_a_pod_beyond_the_replicas_opens_an_elastic_segment_that_stays() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bayplan.backends.definitions import define, definitions
-from bayplan.backends.embedded.api.status import Refusal
+from bayplan.backends.embedded.api.status import StatusError
 from bayplan.backends.embedded.storage.store import Store
 from bayplan.backends.embedded.tables.rendering import table
 from bayplan.dialects.api import Kind
@@ -22,10 +22,10 @@ from bayplan.dialects.kai.api.validation import (
 )
 from bayplan.dialects.kai.status import messages
 from bayplan.dialects.kube.fields.reader import Field
-from bayplan.model.assignment import Code, Holding, Lack, Misfit, NearMiss
-from bayplan.model.filter_failure import Cause, Unfit
+from bayplan.model.assignment import Code, DomainFit, Lack, Misfit, NearMiss
+from bayplan.model.filter_failure import FilterFailure, FilterReason
 from bayplan.model.pod import PodKey
-from bayplan.model.scheduling_rejection import Hindrance, Standstill
+from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
 from tests.support.kai_api import BAD, obj
 from tests.unit.assembly.test_kueue_crds import described
 from tests.unit.backends.embedded.storage.test_store import store_at
@@ -69,7 +69,7 @@ def test_what_is_left_out_has_a_default(store: Store) -> None:
 
 @pytest.mark.parametrize(("kind", "spec", "why"), BAD)
 def test_the_schema_refuses(store: Store, kind: Kind, spec: Object, why: str) -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(StatusError) as refused:
         store.create(kind, obj(kind, spec))
     assert why in str(refused.value)
 
@@ -77,7 +77,7 @@ def test_the_schema_refuses(store: Store, kind: Kind, spec: Object, why: str) ->
 def test_a_topology_stays_as_it_is(store: Store) -> None:
     made = store.create(TOPOLOGY, obj(TOPOLOGY, {"levels": [{"nodeLabel": "zone"}]}))
     changed = {**made, "spec": {"levels": [{"nodeLabel": "rack"}]}}
-    with pytest.raises(Refusal, match="immutable"):
+    with pytest.raises(StatusError, match="immutable"):
         store.update(TOPOLOGY, "", "x", changed)
     field = Field(changed)
     check_topology_update(field, Field(made))
@@ -155,9 +155,9 @@ def test_queues_and_topologies_that_cannot_be() -> None:
 
 
 def test_why_a_group_waits() -> None:
-    unfit = Unfit(3, {(Cause.LACKING, "nvidia.com/gpu"): 3})
+    unfit = FilterFailure(3, {(FilterReason.LACKING, "nvidia.com/gpu"): 3})
     lacks = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
-    few = Standstill(Hindrance.NO_ROOM, minimum=4, fit=2, unfit=unfit)
+    few = SchedulingRejection(RejectionReason.NO_ROOM, minimum=4, fit=2, unfit=unfit)
     assert messages.told(few, GROUP) == (
         "Resources were found for 2 pods while 4 are required for gang scheduling. "
         f"Additional pods cannot be scheduled due to: {lacks}"
@@ -166,32 +166,34 @@ def test_why_a_group_waits() -> None:
         "Resources were found for 2 pods from all sub-groups while sub-group workers requires 4 pods for "
         f"gang scheduling. Additional pods cannot be scheduled in this sub-group due to: {lacks}"
     )
-    lone = Standstill(Hindrance.NO_ROOM, minimum=1, pod=PodKey("ns", "p"), unfit=unfit)
+    lone = SchedulingRejection(RejectionReason.NO_ROOM, minimum=1, pod=PodKey("ns", "p"), unfit=unfit)
     assert messages.told(lone, GROUP) == f"Resources were not found for pod ns/p due to: {lacks}"
     assert messages.reason(few) == "PodSchedulingErrors"
-    for hindrance in Hindrance:
-        assert messages.told(Standstill(hindrance), GROUP)
+    for hindrance in RejectionReason:
+        assert messages.told(SchedulingRejection(hindrance), GROUP)
 
 
 def test_domains_that_are_each_too_small_are_told_one_by_one() -> None:
     near = NearMiss(("r1",), "rack", fit=3, short=1)
     found = Misfit(Code.NO_ROOM, ("a",), "hall", "rack", fit=3, asked=4, nearest=near, in_all=4)
-    found = replace(found, holds=(Holding(("r1",), 3), Holding(("r2",), 1)))
-    assert messages.told(Standstill(Hindrance.NO_ROOM, minimum=4, fit=3, misfit=found), GROUP) == (
+    found = replace(found, holds=(DomainFit(("r1",), 3), DomainFit(("r2",), 1)))
+    assert messages.told(
+        SchedulingRejection(RejectionReason.NO_ROOM, minimum=4, fit=3, misfit=found), GROUP
+    ) == (
         "Unable to schedule podgroup.\n"
         "<r1>: node-group r1 can allocate only 3 of 4 required pods.\n"
         "<r2>: node-group r2 can allocate only 1 of 4 required pods.\n"
         "topology hall, requirement rack couldn't be satisfied for job <ns/train>."
     )
     small = replace(found, in_all=3)
-    said = messages.told(Standstill(Hindrance.NO_ROOM, minimum=4, fit=3, misfit=small), GROUP)
+    said = messages.told(SchedulingRejection(RejectionReason.NO_ROOM, minimum=4, fit=3, misfit=small), GROUP)
     assert (
         "not enough resources in the cluster to allocate the job. node-group r1 can allocate only 3" in said
     )
     large = replace(
-        found, holds=(Holding(("r1",), 4),)
+        found, holds=(DomainFit(("r1",), 4),)
     )  # alone it would fit: others of the gang are in the way
-    said = messages.told(Standstill(Hindrance.NO_ROOM, minimum=4, fit=3, misfit=large), GROUP)
+    said = messages.told(SchedulingRejection(RejectionReason.NO_ROOM, minimum=4, fit=3, misfit=large), GROUP)
     assert said.startswith("Resources were found for 3 pods while 4 are required")
 
 
@@ -236,7 +238,9 @@ def test_what_a_domain_lacks(lack: Lack, told: str) -> None:
 def test_of_many_domains_it_is_told_how_many_lack_what() -> None:
     lacks = (("nvidia.com/gpu", 12), ("cpu", 1), ("nvidia.com/mig-1g.5gb", 3))
     found = Misfit(Code.NO_ROOM, ("a",), "hall", "rack", fit=3, asked=4, in_all=4, lacking=lacks)
-    assert messages.told(Standstill(Hindrance.NO_ROOM, minimum=4, fit=3, misfit=found), GROUP, "a") == (
+    assert messages.told(
+        SchedulingRejection(RejectionReason.NO_ROOM, minimum=4, fit=3, misfit=found), GROUP, "a"
+    ) == (
         "Unable to schedule podgroup: 12 node-group(s) didn't have enough resources: GPUs. \n"
         "3 node-group(s) didn't have enough of mig profile: nvidia.com/mig-1g.5gb. \n"
         "node-group(s) didn't have enough resources: CPU cores. \n"

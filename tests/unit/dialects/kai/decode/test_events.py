@@ -13,9 +13,9 @@ from bayplan.dialects.kai.api import queues, wire
 from bayplan.dialects.kai.api.names import POD_GROUP, QUEUE, TOPOLOGY
 from bayplan.dialects.kube.decode.wire import Metadata
 from bayplan.dialects.kueue.decode import scheduled_jobs
-from bayplan.model.change import Change, CharterSeen
+from bayplan.model.change import Change, GangSpecSeen
 from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import Charter
+from bayplan.model.gang_spec import GangSpec
 from bayplan.runtime.core.journal import FileJournal, MemoryJournal
 from tests.support.kai_site import CLASSES, RACK, ZONE, Site
 from tests.support.pod_site import NODES, PODS
@@ -30,7 +30,7 @@ SEGMENTS = [
 WORKERS = [f"w{number}" for number in range(8)]
 
 
-def charter(site: Site, name: str) -> Charter:
+def charter(site: Site, name: str) -> GangSpec:
     found = site.role.state.charter_of(Ref("kai", "PodGroup", "default", name))
     assert found is not None
     return found
@@ -245,7 +245,7 @@ def test_getting_a_node_is_no_reason_to_read_a_group_again() -> None:
     site.run()
     assert isinstance(site.journal, MemoryJournal)
     changes = [entry.body_as(Change) for entry in site.journal.entries() if entry.kind == "change"]
-    assert sum(isinstance(change, CharterSeen) for change in changes) == 1
+    assert sum(isinstance(change, GangSpecSeen) for change in changes) == 1
 
 
 def test_a_pod_that_could_not_be_grouped_waits_even_where_nobody_groups() -> None:
@@ -327,7 +327,7 @@ def test_a_limit_below_the_quota_is_a_limit_and_one_of_0_is_the_quota() -> None:
         (-1, None, None),
         (-1, 0, None),
     ):
-        gpu = wire.ResourceWire(quota=quota, limit=limit)
+        gpu = wire.QueueResourceWire(quota=quota, limit=limit)
         spec = wire.QueueSpecWire(resources=wire.ResourcesWire(gpu=gpu))
         found = queues.queue(wire.QueueWire(Metadata(name="q"), spec))
         assert found.entitlements["nvidia.com/gpu"].limit == bound

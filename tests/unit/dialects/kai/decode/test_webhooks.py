@@ -9,10 +9,10 @@ import pytest
 
 from bayplan.assembly.in_process_webhooks import ask_our_functions
 from bayplan.assembly.webhooks import registry
-from bayplan.backends.embedded.api.status import Refusal
+from bayplan.backends.embedded.api.status import StatusError
 from bayplan.dialects.kai.api.names import SEGMENT_REQUIRED, SEGMENT_SIZE, TOPOLOGY_NAME
 from bayplan.dialects.kai.decode.webhooks import tell_segment, validate
-from bayplan.runtime.controllers.pod_grouper.controller import GrouperRole
+from bayplan.runtime.controllers.pod_grouper.controller import PodGrouperController
 from bayplan.runtime.webhooks.admission_review import admit
 from tests.support.kai_site import RACK, Site
 from tests.support.pod_site import Object
@@ -35,11 +35,11 @@ def made(labels: Mapping[str, str], notes: Mapping[str, str] = NOTES, kind: str 
 
 
 def test_a_cluster_in_memory_asks_the_same_functions() -> None:
-    site = Site(grouper=GrouperRole())
+    site = Site(grouper=PodGrouperController())
     ask_our_functions(site.store)
-    with pytest.raises(Refusal, match="cycle detected in subgroups"):
+    with pytest.raises(StatusError, match="cycle detected in subgroups"):
         site.group("g", subGroups=CYCLE)
-    with pytest.raises(Refusal, match="must not be less than the quota"):
+    with pytest.raises(StatusError, match="must not be less than the quota"):
         site.queue("q", resources={"cpu": {"quota": 4, "limit": 2}})
     template = {"metadata": {"annotations": NOTES}, "spec": {"containers": []}}
     types = {"Worker": {"replicas": 8, "template": template}}

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from bayplan.backends.embedded.api.options import Deletion
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
-from bayplan.dialects.api import Ended, Event, Outcome, Write
+from bayplan.dialects.api import Ended, Event, Write, WriteOutcome
 from bayplan.dialects.kai.api.names import POD_GROUP, QUEUE
-from bayplan.runtime.controllers.scheduler.controller import SchedulerRole
+from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 from bayplan.runtime.core.journal import MemoryJournal
 from bayplan.runtime.core.loop import Loop
 from tests.support.kai_site import Site
@@ -94,7 +94,7 @@ def test_nothing_starts_before_it_is_known_which_queues_there_are() -> None:
     site.queue("team", resources={"cpu": {"quota": 0, "limit": 0}})
     site.group("g", minMember=1, queue="team")
     site.pod("a", "g")
-    site.loop = Loop(Late(site.store), (SchedulerRole(),), MemoryJournal())
+    site.loop = Loop(Late(site.store), (SchedulerController(),), MemoryJournal())
     site.run()
     assert site.on("a") == [""]
 
@@ -109,7 +109,7 @@ def test_a_status_that_somebody_got_ahead_of_is_written_again() -> None:
             for write in writes:
                 if write.kind.plural == POD_GROUP.plural and self.met < 3:
                     self.met += 1
-                    self._outcomes.append(Outcome(write, Ended.CONFLICT, 409))
+                    self._outcomes.append(WriteOutcome(write, Ended.CONFLICT, 409))
                 else:
                     super().submit([write])
 
@@ -117,6 +117,6 @@ def test_a_status_that_somebody_got_ahead_of_is_written_again() -> None:
     site.group("g", minMember=2)
     site.pod("a", "g")
     backend = Busy(site.store)
-    site.loop = Loop(backend, (SchedulerRole(),), MemoryJournal())
+    site.loop = Loop(backend, (SchedulerController(),), MemoryJournal())
     site.run(60)
     assert backend.met == 3 and site.status("g")["pending"] == 1 and site.waits("g")[1]

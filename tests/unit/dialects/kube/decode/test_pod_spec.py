@@ -10,12 +10,12 @@ import pytest
 from bayplan.dialects.kube.decode.pod_spec import company_of, image_name, pod_shape, pod_wants, selector
 from bayplan.dialects.kube.decode.wire import LabelSelector, PodWire
 from bayplan.model.node_rules import Requirement
-from bayplan.model.pod_spec import EVERYTHING, NOTHING, ClaimUse, Disk, HostPort, Selector, Shape
+from bayplan.model.pod_spec import EVERYTHING, NOTHING, ClaimUse, Disk, HostPort, PodSignature, Selector
 
 MIB = 1 << 20
 
 
-def shape(spec: dict[str, Any], **metadata: Any) -> Shape:
+def shape(spec: dict[str, Any], **metadata: Any) -> PodSignature:
     known = {"name": "p", "namespace": "red", "uid": "u1", "labels": {"app": "web", "version": "v1"}}
     return pod_shape(msgspec.convert({"metadata": known | metadata, "spec": spec}, PodWire))
 

@@ -17,11 +17,11 @@ from bayplan.dialects.kube.decode.relevance import (
     pod_update_counts,
 )
 from bayplan.dialects.kube.decode.volumes import ClaimWire, claim_of
-from bayplan.dialects.kube.decode.wire import NodeWire, PodSpec, node_of, pod_amounts
+from bayplan.dialects.kube.decode.wire import NodeWire, PodSpecWire, node_of, pod_amounts
 from bayplan.dialects.kube.fields.quantity import AMOUNT_MAX, REQUEST_MAX, amount
 from bayplan.dialects.kube.fields.reader import Field, FieldError
 from bayplan.model.node import ROOM_MAX
-from bayplan.model.node_rules import NodeRules, Requirement, Taint, Term, Toleration
+from bayplan.model.node_rules import NodeRules, NodeSelectorTerm, Requirement, Taint, Toleration
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_pod_asks_for_at_most_an_amount_that_no_node_has() -> None:
     field = Field(spec)
     assert pod_requests(field) == {"memory": REQUEST_MAX, "cpu": REQUEST_MAX}
     assert field.errors == ()
-    wire = msgspec.convert(spec, PodSpec)
+    wire = msgspec.convert(spec, PodSpecWire)
     assert pod_amounts(wire) == {"memory": ROOM_MAX, "cpu": ROOM_MAX, "pods": 1}
 
 
@@ -302,10 +302,10 @@ def test_node_rules_of_a_pod_spec() -> None:
     assert node_rules(field) == NodeRules(
         selector=(("a", "1"), ("b", "2")),
         affinity=(
-            Term((Requirement("z", "In", ("1", "2")),)),
-            Term((Requirement("metadata.name", "In", ("x1",), field=True),)),
+            NodeSelectorTerm((Requirement("z", "In", ("1", "2")),)),
+            NodeSelectorTerm((Requirement("metadata.name", "In", ("x1",), field=True),)),
         ),
-        preferred=((5, Term((Requirement("s", "Exists"),))),),
+        preferred=((5, NodeSelectorTerm((Requirement("s", "Exists"),))),),
         tolerations=(Toleration("", "Exists"), Toleration("k", "Equal", "v", "NoExecute")),
     )
     assert field.errors == ()

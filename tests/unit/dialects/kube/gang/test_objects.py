@@ -12,15 +12,15 @@ from bayplan.dialects.api import Event, Happened, Kind
 from bayplan.dialects.kube.decode import volumes
 from bayplan.dialects.kube.decode.disruption_budget import BUDGETS
 from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND
-from bayplan.dialects.kube.gang.events import NAMESPACES, SERVICES, Reading
+from bayplan.dialects.kube.gang.events import NAMESPACES, SERVICES, SchedulingDecoder
 from bayplan.dialects.kube.gang.objects import POD_GROUPS, WORKLOADS
 from bayplan.dialects.kueue.decode import scheduled_jobs
 from bayplan.model.change import (
     BudgetLost,
     BudgetSeen,
     Change,
-    CharterLost,
-    CharterSeen,
+    GangSpecLost,
+    GangSpecSeen,
     ImagesSeen,
     NamespaceSeen,
     NodeSeen,
@@ -30,11 +30,11 @@ from bayplan.model.change import (
     StorageSeen,
 )
 from bayplan.model.gang import Locality, Ref
-from bayplan.model.gang_spec import Budget, Charter
+from bayplan.model.gang_spec import DisruptionBudget, GangSpec
 from bayplan.model.node_rules import Requirement
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.pod_spec import EVERYTHING, NOTHING, Selector
-from bayplan.model.storage import NodeVolumes, StoreRoom, VolumeClaim
+from bayplan.model.storage import NodeVolumes, StorageCapacity, VolumeClaim
 
 Object = dict[str, Any]
 SECOND, THIRD = POD_GROUPS.values()
@@ -46,7 +46,7 @@ class Tape:
     """Events in, changes out."""
 
     def __init__(self, *names: str) -> None:
-        self.reading = Reading(names or ("bayplan",), scheduled_jobs.membership)
+        self.reading = SchedulingDecoder(names or ("bayplan",), scheduled_jobs.membership)
 
     def seen(self, kind: Kind, name: str, **body: Any) -> list[Change]:
         return list(self._event(Happened.SEEN, kind, name, body))
@@ -101,8 +101,8 @@ def test_copies_of_a_group_are_gangs_of_their_own_once_pods_name_them(tape: Tape
     changes = tape.seen(
         PODS_KIND, "a", spec={"schedulerName": "bayplan", "workloadRef": to("train", "workers", "0")}
     )
-    assert changes[0] == CharterSeen(
-        Charter(named("train/workers/0"), minimum=3, created=BORN_SECONDS, uid="w")
+    assert changes[0] == GangSpecSeen(
+        GangSpec(named("train/workers/0"), minimum=3, created=BORN_SECONDS, uid="w")
     )
     assert tape.pod("b", workloadRef=to("train", "workers", "1")).gang == named("train/workers/1")
     assert tape.pod("c", workloadRef=to("train", "rest")).gang == named("train/rest/")
@@ -117,16 +117,16 @@ def test_copies_of_a_group_are_gangs_of_their_own_once_pods_name_them(tape: Tape
 def test_a_workload_that_comes_later_or_goes_says_so_for_every_gang_of_it(tape: Tape) -> None:
     tape.pod("a", workloadRef=to("train", "workers"))
     (seen,) = tape.seen(WORKLOADS, "train", spec=workload(GANG))
-    assert isinstance(seen, CharterSeen)
-    assert tape.gone(WORKLOADS, "train", spec=workload(GANG)) == [CharterLost(named("train/workers/"))]
-    assert tape.gone(PODS_KIND, "a") == [PodLost(PodKey("ns", "a")), CharterLost(named("train/workers/"))]
+    assert isinstance(seen, GangSpecSeen)
+    assert tape.gone(WORKLOADS, "train", spec=workload(GANG)) == [GangSpecLost(named("train/workers/"))]
+    assert tape.gone(PODS_KIND, "a") == [PodLost(PodKey("ns", "a")), GangSpecLost(named("train/workers/"))]
     assert tape.seen(WORKLOADS, "train", spec=workload(GANG)) == [], "nobody names it any more"
 
 
 def test_a_group_that_the_workload_lacks_is_a_flaw(tape: Tape) -> None:
     tape.pod("a", workloadRef=to("train", "leaders"))
     (seen,) = tape.seen(WORKLOADS, "train", spec=workload(GANG))
-    assert isinstance(seen, CharterSeen)
+    assert isinstance(seen, GangSpecSeen)
     assert seen.charter.flaw == 'pod group "leaders" doesn\'t exist for a workload "train"'
 
 
@@ -144,7 +144,7 @@ def test_how_many_pods_a_group_hopes_for(tape: Tape, notes: Object, policy: Obje
     tape.pod("a", workloadRef=to("train", "g"))
     groups = workload({"name": "g", "policy": policy})
     (seen,) = tape.seen(WORKLOADS, "train", metadata={"annotations": notes}, spec=groups)
-    assert isinstance(seen, CharterSeen)
+    assert isinstance(seen, GangSpecSeen)
     assert seen.charter.desired == desired
 
 
@@ -160,8 +160,8 @@ def test_a_pod_group_is_a_gang_with_or_without_pods(tape: Tape) -> None:
     }
     ref = Ref("gang", "PodGroup", "ns", "pg")
     assert tape.seen(SECOND, "pg", metadata={"uid": "g"}, spec=spec) == [
-        CharterSeen(
-            Charter(
+        GangSpecSeen(
+            GangSpec(
                 ref,
                 minimum=4,
                 priority=7,
@@ -173,7 +173,7 @@ def test_a_pod_group_is_a_gang_with_or_without_pods(tape: Tape) -> None:
         )
     ]
     assert tape.pod("a", schedulingGroup={"podGroupName": "pg"}).gang == ref
-    assert tape.gone(SECOND, "pg", spec=spec) == [CharterLost(ref)]
+    assert tape.gone(SECOND, "pg", spec=spec) == [GangSpecLost(ref)]
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_what_the_third_version_says(
     tape: Tape, spec: Object, conditions: list[Object], expected: Object
 ) -> None:
     (seen,) = tape.seen(THIRD, "pg", spec=spec, status={"conditions": conditions})
-    assert isinstance(seen, CharterSeen)
+    assert isinstance(seen, GangSpecSeen)
     assert {key: getattr(seen.charter, key) for key in expected} == expected
 
 
@@ -202,10 +202,10 @@ def test_of_two_versions_the_newer_counts_and_the_same_is_told_once(tape: Tape) 
     grown = {"schedulingPolicy": {"gang": {"minCount": 3}}}
     assert tape.seen(SECOND, "pg", spec=grown) == []
     (seen,) = tape.seen(THIRD, "pg", spec=grown)
-    assert isinstance(seen, CharterSeen)
+    assert isinstance(seen, GangSpecSeen)
     assert seen.charter.minimum == 3
     assert tape.gone(THIRD, "pg", spec=grown) == []
-    assert tape.gone(SECOND, "pg", spec=grown) == [CharterLost(seen.charter.source)]
+    assert tape.gone(SECOND, "pg", spec=grown) == [GangSpecLost(seen.charter.source)]
 
 
 # ── pods ───────────────────────────────────────────────────────────────────────────────────────────
@@ -310,9 +310,9 @@ def test_services_put_waiting_pods_together(tape: Tape) -> None:
 def test_budgets(tape: Tape) -> None:
     status = {"disruptionsAllowed": 2, "disruptedPods": {"a": BORN}}
     (seen,) = tape.seen(BUDGETS, "b", spec={"selector": {}}, status=status)
-    assert seen == BudgetSeen(Budget("ns", "b", EVERYTHING, 2, frozenset({"a"})))
+    assert seen == BudgetSeen(DisruptionBudget("ns", "b", EVERYTHING, 2, frozenset({"a"})))
     (none,) = tape.seen(BUDGETS, "b", spec={})
-    assert none == BudgetSeen(Budget("ns", "b", NOTHING))
+    assert none == BudgetSeen(DisruptionBudget("ns", "b", NOTHING))
     assert tape.gone(BUDGETS, "b") == [BudgetLost("ns", "b")]
 
 
@@ -335,5 +335,5 @@ def test_namespaces_and_storage(tape: Tape) -> None:
         StorageSeen(NodeVolumes("n1", {"d": 3}))
     ]
     (room,) = tape.seen(volumes.STORE_ROOMS, "r", storageClassName="fast", capacity="1Ki")
-    assert room == StorageSeen(StoreRoom("fast", 1024, NOTHING), "ns/r")
+    assert room == StorageSeen(StorageCapacity("fast", 1024, NOTHING), "ns/r")
     assert tape.gone(volumes.STORE_ROOMS, "r") == [StorageLost("StoreRoom", "ns/r")]

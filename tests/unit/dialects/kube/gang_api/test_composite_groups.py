@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.backends.embedded.api.status import Refusal
+from bayplan.backends.embedded.api.status import StatusError
 from bayplan.dialects.api import Kind
 from bayplan.dialects.kube.gang_api.gates import EVERY_GATE, GROUP, SECOND, THIRD
 from tests.unit.dialects.kube.gang_api.test_gang_api import CLASSES, Object, refusal, store_of
@@ -37,7 +37,7 @@ def test_nothing_of_a_group_of_groups_may_change() -> None:
     store = store_of(THIRD)
     made = store.create(COMPOSITES, composite(), "default")
     made = {**made, "spec": {**made["spec"], "schedulingPolicy": {"gang": {"minGroupCount": 3}}}}
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(StatusError) as caught:
         store.update(COMPOSITES, "default", "c", made)
     assert "field is immutable" in str(caught.value.message)
 

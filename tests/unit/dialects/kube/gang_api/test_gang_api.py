@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bayplan.backends.embedded.api.options import Options
-from bayplan.backends.embedded.api.status import Refusal
+from bayplan.backends.embedded.api.status import StatusError
 from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.http import discovery
 from bayplan.backends.embedded.kinds.gangs import GangApi
@@ -55,7 +55,7 @@ def pod(**spec: Any) -> Object:
 
 
 def refusal(store: Store, kind: Kind, item: Object) -> str:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(StatusError) as caught:
         store.create(kind, item, "default")
     return str(caught.value.message)
 
@@ -75,7 +75,7 @@ def replaced(store: Store, kind: Kind, item: Object, subresource: str = "") -> O
 
 
 def change_refused(store: Store, kind: Kind, item: Object, subresource: str = "") -> str:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(StatusError) as caught:
         replaced(store, kind, item, subresource)
     return str(caught.value.message).partition(" is invalid: ")[2]
 
@@ -151,11 +151,11 @@ def test_a_pod_names_its_gang_as_its_cluster_does(version: str, known: Object, s
     assert not made["spec"].keys() & strange
     strict = Options(validation="Strict")
     ((key, _),) = strange.items()
-    with pytest.raises(Refusal, match=f'unknown field "spec.{key}"'):
+    with pytest.raises(StatusError, match=f'unknown field "spec.{key}"'):
         store.create(PODS, pod(**strange), "default", strict)
     template = {"spec": {**pod(**strange)["spec"], "restartPolicy": "Never"}}
     job = {"metadata": {"name": "j"}, "spec": {"template": template}}
-    with pytest.raises(Refusal, match=f'unknown field "spec.template.spec.{key}"'):
+    with pytest.raises(StatusError, match=f'unknown field "spec.template.spec.{key}"'):
         store.create(JOBS, job, "default", strict)
 
 
@@ -310,7 +310,7 @@ def test_in_the_third_version_a_gang_changes_its_size_and_not_its_kind() -> None
 def test_an_update_in_the_third_version_says_of_which_state() -> None:
     store = store_of()
     store.create(GROUPS[THIRD], group(), "default")
-    with pytest.raises(Refusal, match=r"metadata.resourceVersion: Invalid value: 0: must be specified"):
+    with pytest.raises(StatusError, match=r"metadata.resourceVersion: Invalid value: 0: must be specified"):
         store.update(GROUPS[THIRD], "default", "g", group(priority=0))
     store.update(GROUPS[SECOND], "default", "g", group(priority=0))
 
@@ -367,7 +367,7 @@ def test_a_pod_that_names_no_gang_properly_is_refused() -> None:
         "spec.schedulingGroup.podGroupName: Invalid value: null: must specify one of: `podGroupName`"
     )
     store.create(PODS, pod(schedulingGroup={"podGroupName": "g"}), "default")
-    with pytest.raises(Refusal, match="pod updates may not change fields"):
+    with pytest.raises(StatusError, match="pod updates may not change fields"):
         store.patch(PODS, "default", "p", {"spec": {"schedulingGroup": {"podGroupName": "h"}}})
 
 

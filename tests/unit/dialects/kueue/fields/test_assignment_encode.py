@@ -22,7 +22,7 @@ from bayplan.dialects.kueue.fields.assignment_encode import (
     pods_on_node,
 )
 from bayplan.dialects.kueue.fields.name_prefixes import fewer_parts, runs_that_save_most, shared_prefixes
-from bayplan.model.assignment import Assignment, Share
+from bayplan.model.assignment import Assignment, DomainAssignment
 from bayplan.model.node import HOSTNAME
 
 STORE_MAX = 1536 * 1024
@@ -34,7 +34,7 @@ def read(wire: object) -> tuple[Assignment | None, tuple[FieldError, ...]]:
 
 
 def on_nodes(*names: str) -> Assignment:
-    return Assignment((HOSTNAME,), tuple(Share((name,), 1) for name in names))
+    return Assignment((HOSTNAME,), tuple(DomainAssignment((name,), 1) for name in names))
 
 
 def size(wire: dict[str, Any]) -> int:
@@ -45,7 +45,10 @@ def size(wire: dict[str, Any]) -> int:
 
 
 def test_the_example_of_the_proposal() -> None:
-    racks = Assignment(("block", "rack"), (Share(("block-1", "rack-1"), 4), Share(("block-1", "rack-2"), 2)))
+    racks = Assignment(
+        ("block", "rack"),
+        (DomainAssignment(("block-1", "rack-1"), 4), DomainAssignment(("block-1", "rack-2"), 2)),
+    )
     assert encode_slices(racks) == {
         "levels": ["block", "rack"],
         "slices": [
@@ -85,7 +88,7 @@ def slices_of(names: list[str]) -> list[dict[str, Any]]:
 
 def test_only_node_names_are_cut_by_prefix() -> None:
     names = [f"pool-{pool}-node-{i}" for pool in range(2) for i in range(50)]
-    racks = Assignment(("rack",), tuple(Share((name,), 1) for name in names))
+    racks = Assignment(("rack",), tuple(DomainAssignment((name,), 1) for name in names))
     assert len(encode_slices(racks)["slices"]) == 1
 
 
@@ -134,15 +137,25 @@ def test_nothing_assigned() -> None:
 
 
 def test_the_node_says_it_all() -> None:
-    full = Assignment(("block", "rack", HOSTNAME), (Share(("b", "r", "x1"), 2), Share(("b", "r", "x2"), 1)))
-    assert hosts_only(full) == Assignment((HOSTNAME,), (Share(("x1",), 2), Share(("x2",), 1)))
-    racks = Assignment(("block", "rack"), (Share(("b", "r"), 2),))
+    full = Assignment(
+        ("block", "rack", HOSTNAME),
+        (DomainAssignment(("b", "r", "x1"), 2), DomainAssignment(("b", "r", "x2"), 1)),
+    )
+    assert hosts_only(full) == Assignment(
+        (HOSTNAME,), (DomainAssignment(("x1",), 2), DomainAssignment(("x2",), 1))
+    )
+    racks = Assignment(("block", "rack"), (DomainAssignment(("b", "r"), 2),))
     assert hosts_only(racks) is racks
 
 
 def test_questions_to_an_assignment() -> None:
     full = Assignment(
-        ("rack", HOSTNAME), (Share(("r1", "x1"), 2), Share(("r1", "x2"), 1), Share(("r11", "x3"), 4))
+        ("rack", HOSTNAME),
+        (
+            DomainAssignment(("r1", "x1"), 2),
+            DomainAssignment(("r1", "x2"), 1),
+            DomainAssignment(("r11", "x3"), 4),
+        ),
     )
     assert [pods_on_node(full, name) for name in ("x1", "x3", "r1", "x")] == [2, 4, 0, 0]
     assert [pods_inside(full, path) for path in ((), ("r1",), ("r11",), ("r1", "x2"), ("x1",))] == [
@@ -217,7 +230,7 @@ def assignments(draw: st.DrawFn) -> Assignment:
     upper = draw(st.lists(st.sampled_from(["zone", "block", "rack"]), unique=True))
     levels = (*upper, draw(st.sampled_from([HOSTNAME, "leaf"])))
     values = st.tuples(*(VALUES for _ in levels))
-    shares = draw(st.lists(st.builds(Share, values, st.integers(1, 2**31 - 1)), max_size=30))
+    shares = draw(st.lists(st.builds(DomainAssignment, values, st.integers(1, 2**31 - 1)), max_size=30))
     return Assignment(
         levels, tuple(sorted(shares, key=lambda s: s.values) if draw(st.booleans()) else shares)
     )
@@ -248,7 +261,7 @@ def test_any_slicing_reads_the_same(assignment: Assignment, data: st.DataObject)
     assert read(wire) == (assignment, ())
 
 
-def sliced(shares: tuple[Share, ...], data: st.DataObject) -> dict[str, Any]:
+def sliced(shares: tuple[DomainAssignment, ...], data: st.DataObject) -> dict[str, Any]:
     """One slice, with as much or as little in common as chance will have it."""
     counts = [share.count for share in shares]
     alike = len(set(counts)) == 1 and data.draw(st.booleans())

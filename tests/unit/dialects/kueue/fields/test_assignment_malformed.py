@@ -13,7 +13,7 @@ from bayplan.dialects.kube.fields.reader import Field, FieldError
 from bayplan.dialects.kueue.conversion.workload import V1BETA1, V1BETA2, convert_workload
 from bayplan.dialects.kueue.fields.assignment_decode import DOMAINS_MAX, decode_assignment
 from bayplan.dialects.kueue.fields.assignment_encode import ROOTS_MAX, encode_domains, encode_slices
-from bayplan.model.assignment import Assignment, Share
+from bayplan.model.assignment import Assignment, DomainAssignment
 from bayplan.model.node import HOSTNAME
 
 
@@ -74,9 +74,11 @@ def changed(wire: dict[str, Any], path: str, value: object) -> dict[str, Any]:
 
 
 def test_the_good_ones_are_good() -> None:
-    hosts = Assignment(("block", HOSTNAME), (Share(("b", "x1"), 3), Share(("b", "x2"), 4)))
+    hosts = Assignment(
+        ("block", HOSTNAME), (DomainAssignment(("b", "x1"), 3), DomainAssignment(("b", "x2"), 4))
+    )
     assert read(GOOD) == (hosts, ())
-    assert read(GOOD_DOMAINS) == (Assignment(("rack",), (Share(("r1",), 1),)), ())
+    assert read(GOOD_DOMAINS) == (Assignment(("rack",), (DomainAssignment(("r1",), 1),)), ())
 
 
 @pytest.mark.parametrize(

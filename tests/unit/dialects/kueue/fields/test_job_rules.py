@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.dialects.kueue.names.feature_switches import RULES, Rulebook
+from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
 from bayplan.dialects.kueue.webhooks.validate import errors
 
 Object = dict[str, Any]
@@ -24,7 +24,9 @@ def batch(spec: Object | None = None, notes: dict[str, str] | None = None, **met
     return made("Job", {"parallelism": 4, "suspend": True, "template": template, **(spec or {})}, **metadata)
 
 
-def said(new: Object, old: Object | None = None, rules: Rulebook = RULES) -> list[tuple[str, str, str]]:
+def said(
+    new: Object, old: Object | None = None, rules: FeatureSwitches = RULES
+) -> list[tuple[str, str, str]]:
     return [(str(error.fault), error.path, error.why) for error in errors(new, old, rules)]
 
 
@@ -237,7 +239,7 @@ def test_names_too_long_for_a_label_stand_in_annotations() -> None:
     long = "a" * 100
     pod = made("Pod", {}, annotations={K + "pod-group-name": long, K + "pod-group-total-count": "2"})
     assert said(pod) == []
-    assert said(pod, rules=Rulebook(identifiers=False)) != []
+    assert said(pod, rules=FeatureSwitches(identifiers=False)) != []
 
 
 def test_a_job_keeps_a_queue_where_there_is_one_for_all() -> None:

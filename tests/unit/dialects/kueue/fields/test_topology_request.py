@@ -11,7 +11,7 @@ from bayplan.dialects.jobs.kinds import is_known
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.job_gang import job_gang
 from bayplan.dialects.kueue.fields.topology_and_flavor import flavor, topology
-from bayplan.dialects.kueue.fields.topology_request import Asked, asked, topology_request
+from bayplan.dialects.kueue.fields.topology_request import TopologyRequest, asked, topology_request
 from bayplan.dialects.kueue.fields.workload import is_settled, workload_gang
 from bayplan.dialects.kueue.names.annotations import PREFIX, read_annotations
 from bayplan.model.gang import AUTO, Gang, Group, Locality, PodSet, Segment
@@ -29,17 +29,17 @@ def notes(**values: Any) -> dict[str, Any]:
     ("annotations", "want"),
     [
         ({}, None),
-        (notes(required_topology=RACK), Asked(Locality(required=RACK))),
-        (notes(preferred_topology=RACK), Asked(Locality(preferred=RACK))),
-        (notes(unconstrained_topology="true"), Asked(Locality())),
-        (notes(unconstrained_topology=True), Asked(Locality())),
+        (notes(required_topology=RACK), TopologyRequest(Locality(required=RACK))),
+        (notes(preferred_topology=RACK), TopologyRequest(Locality(preferred=RACK))),
+        (notes(unconstrained_topology="true"), TopologyRequest(Locality())),
+        (notes(unconstrained_topology=True), TopologyRequest(Locality())),
         (
             notes(slice_required_topology=RACK, slice_size="4"),
-            Asked(Locality(), (Segment(4, RACK),)),
+            TopologyRequest(Locality(), (Segment(4, RACK),)),
         ),
         (
             notes(required_topology=BLOCK, slice_required_topology=RACK, slice_size=4),
-            Asked(Locality(required=BLOCK), (Segment(4, RACK),)),
+            TopologyRequest(Locality(required=BLOCK), (Segment(4, RACK),)),
         ),
         (
             notes(
@@ -49,18 +49,20 @@ def notes(**values: Any) -> dict[str, Any]:
                     {{"topology": "{RACK}", "size": 4}},
                 ]""",
             ),
-            Asked(Locality(required="dc"), (Segment(8, BLOCK), Segment(4, RACK))),
+            TopologyRequest(Locality(required="dc"), (Segment(8, BLOCK), Segment(4, RACK))),
         ),
         (
             notes(preferred_topology=RACK, group_name="lws"),
-            Asked(Locality(preferred=RACK), group="lws"),
+            TopologyRequest(Locality(preferred=RACK), group="lws"),
         ),
-        ({PREFIX + "require-topology": RACK}, Asked(Locality(required=RACK))),
-        ({PREFIX + "prefer-topology": "auto"}, Asked(Locality(preferred=AUTO))),
-        ({PREFIX + "require-topology": "auto"}, Asked(Locality(required=AUTO))),
+        ({PREFIX + "require-topology": RACK}, TopologyRequest(Locality(required=RACK))),
+        ({PREFIX + "prefer-topology": "auto"}, TopologyRequest(Locality(preferred=AUTO))),
+        ({PREFIX + "require-topology": "auto"}, TopologyRequest(Locality(required=AUTO))),
     ],
 )
-def test_annotations_become_locality_and_segments(annotations: dict[str, Any], want: Asked | None) -> None:
+def test_annotations_become_locality_and_segments(
+    annotations: dict[str, Any], want: TopologyRequest | None
+) -> None:
     request = topology_request(read_annotations(Field({"annotations": annotations})))
     assert want == (None if request is None else asked(Field(request)))
 

@@ -11,7 +11,7 @@ import pytest
 from bayplan.backends.embedded.api.options import Deletion
 from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.kueue.names import api_kinds
-from bayplan.runtime.controllers.admission.controller import AdmissionRole
+from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.simulator.core.objects import GPU
 from bayplan.state.admission.usage import holding_of
 from tests.support.job_world import REQUIRED, JobWorld, Object, job, phases, running
@@ -48,7 +48,7 @@ def stands(world: JobWorld) -> dict[int, tuple[str, str]]:
 
 def held(world: JobWorld) -> tuple[int, int]:
     """GPUs that admission believes to be taken: of the quota, and on the nodes."""
-    (role,) = [one for one in world.loop.roles if isinstance(one, AdmissionRole)]
+    (role,) = [one for one in world.loop.roles if isinstance(one, AdmissionController)]
     holdings = role.state.holdings.by_gang.values()
     quota = sum(sum(holding.quota.values()) for holding in holdings)
     room = sum(
@@ -285,7 +285,7 @@ def test_what_an_earlier_version_holds_is_part_of_the_later_one_and_comes_back_w
     world.until(lambda: running(world, 2))
     scale(world, 4)
     world.pass_time(5)
-    (role,) = [one for one in world.loop.roles if isinstance(one, AdmissionRole)]
+    (role,) = [one for one in world.loop.roles if isinstance(one, AdmissionController)]
     holdings = role.state.holdings
     (before,) = holdings.by_gang.values()
     later = next(s.demand for s in role.state.lines.standings.values() if s.demand.replaces)

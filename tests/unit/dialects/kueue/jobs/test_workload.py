@@ -14,7 +14,7 @@ from bayplan.dialects.kueue.jobs.injection import injected
 from bayplan.dialects.kueue.jobs.pod_adoption import adopted
 from bayplan.dialects.kueue.jobs.pod_group import excess_pods, group_workload
 from bayplan.dialects.kueue.jobs.workload import job_workload, refreshed, workload_name
-from bayplan.dialects.kueue.webhooks.job_defaults import Around, default_job
+from bayplan.dialects.kueue.webhooks.job_defaults import JobSurroundings, default_job
 
 Object = dict[str, Any]
 K = "kueue.x-k8s.io/"
@@ -46,8 +46,8 @@ def pod(name: str, created: str = "", cpu: str = "1", **labels: str) -> Object:
 def test_a_job_in_a_queue_is_held_back_and_any_other_is_left_alone() -> None:
     assert default_job(job(labels=QUEUED))["spec"]["suspend"] is True
     assert default_job(job()) == job()
-    assert default_job(job(labels=QUEUED), Around(owned=True)) == job(labels=QUEUED)
-    assert default_job(job(), Around(default_queue=True))["metadata"]["labels"] == {
+    assert default_job(job(labels=QUEUED), JobSurroundings(owned=True)) == job(labels=QUEUED)
+    assert default_job(job(), JobSurroundings(default_queue=True))["metadata"]["labels"] == {
         K + "queue-name": "default"
     }
 

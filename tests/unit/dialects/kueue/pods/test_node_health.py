@@ -12,9 +12,9 @@ from bayplan.dialects.kueue.pods.node_failures import LISTED_MAX, with_failures
 from bayplan.dialects.kueue.pods.node_health import (
     CORDON,
     NEVER,
-    Consent,
     HealthRules,
     Host,
+    TaintTolerations,
     consents_of,
     host_of,
     judged,
@@ -70,22 +70,22 @@ def test_not_ready_is_a_failure_in_time_or_once_nobody_runs_there() -> None:
 @pytest.mark.parametrize(
     ("taint", "consent", "runs", "failed"),
     [
-        (HOT, Consent(), True, False),
-        (HOT, Consent(), False, True),
-        (HOT, Consent(lasting=(BEARS,)), False, False),
-        (HOT_NOW, Consent(), True, False),
-        (HOT_NOW, Consent(), False, True),
-        (HOT_NOW, Consent(passing=(BEARS,)), True, False),
-        (HOT_NOW, Consent(passing=(BEARS,)), False, True),
-        (HOT_NOW, Consent(lasting=(BEARS,), passing=(BEARS,)), False, False),
+        (HOT, TaintTolerations(), True, False),
+        (HOT, TaintTolerations(), False, True),
+        (HOT, TaintTolerations(lasting=(BEARS,)), False, False),
+        (HOT_NOW, TaintTolerations(), True, False),
+        (HOT_NOW, TaintTolerations(), False, True),
+        (HOT_NOW, TaintTolerations(passing=(BEARS,)), True, False),
+        (HOT_NOW, TaintTolerations(passing=(BEARS,)), False, True),
+        (HOT_NOW, TaintTolerations(lasting=(BEARS,), passing=(BEARS,)), False, False),
     ],
 )
 def test_taints_count_for_those_that_do_not_bear_them(
-    taint: Taint, consent: Consent, runs: bool, failed: bool
+    taint: Taint, consent: TaintTolerations, runs: bool, failed: bool
 ) -> None:
     host = Host("h", ready=True, taints=(taint,))
     assert judged(host, [consent], runs, RULES, NOW).failed is failed
-    assert judged(host, [Consent(lasting=(BEARS,)), consent], runs, RULES, NOW).failed is failed
+    assert judged(host, [TaintTolerations(lasting=(BEARS,)), consent], runs, RULES, NOW).failed is failed
     assert not judged(host, [consent], runs, HealthRules(by_taints=False), NOW).failed
 
 

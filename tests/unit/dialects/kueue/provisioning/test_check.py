@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bayplan.dialects.kueue.provisioning import check as provisioning
-from bayplan.dialects.kueue.provisioning.check import Course, Surroundings, course
+from bayplan.dialects.kueue.provisioning.check import ProvisioningContext, ProvisioningStep, course
 from bayplan.dialects.kueue.provisioning.requests import (
     EQUAL_NEEDS,
     EQUAL_TEMPLATES,
@@ -57,7 +57,7 @@ def config(**spec: Any) -> Config:
     return Config.of({"spec": {"provisioningClassName": "c", **spec}})
 
 
-def around(*, flavor: Object | None = None, **more: Any) -> Surroundings:
+def around(*, flavor: Object | None = None, **more: Any) -> ProvisioningContext:
     reference = {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "cfg"}
     spec = {"provisioningClassName": "c", "retryStrategy": {"backoffLimitCount": 2, "backoffBaseSeconds": 60}}
     told = {
@@ -66,7 +66,7 @@ def around(*, flavor: Object | None = None, **more: Any) -> Surroundings:
         "flavors": {"f": {"spec": flavor or {}}},
         "kind": REQUESTS,
     }
-    return Surroundings(**{**told, **more})
+    return ProvisioningContext(**{**told, **more})
 
 
 def request(
@@ -95,7 +95,7 @@ def answered(before: Object, *requests: Object, **more: Any) -> Object:
     return dict(after)
 
 
-def names(found: Course) -> tuple[list[str], list[str]]:
+def names(found: ProvisioningStep) -> tuple[list[str], list[str]]:
     """What is made, and what goes."""
     return [one.name for one in found.wanted], [one["metadata"]["name"] for one in found.spent]
 
@@ -272,7 +272,7 @@ def test_what_belongs_to_an_earlier_workload_of_the_name_is_left_to_the_api() ->
 def test_a_check_that_is_settled_or_of_others_asks_for_nothing() -> None:
     for settled in (check("Ready"), check("Rejected"), check("Retry"), check() | {"name": "theirs"}):
         gang = workload(pod_set("main"), checks=[settled])
-        assert course(gang, (), (), around(), NOW) == Course()
+        assert course(gang, (), (), around(), NOW) == ProvisioningStep()
 
 
 def test_a_parameter_of_the_user_wins_over_the_configuration_for_good() -> None:

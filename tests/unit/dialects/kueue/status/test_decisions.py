@@ -8,9 +8,16 @@ from typing import Any
 import pytest
 
 from bayplan.dialects.kueue.status.decisions import admitted, declined, evicted
-from bayplan.model.admission_rejection import Obstacle, Obstruction, Refusal, Remark, Token, Tried
+from bayplan.model.admission_rejection import (
+    AdmissionReason,
+    AdmissionRejection,
+    AdmissionRemark,
+    Obstacle,
+    ObstacleKind,
+    PodSetAttempts,
+)
 from bayplan.model.assignment import Code, Misfit, NearMiss
-from bayplan.model.plan import Admit, Decline, Evict, Why
+from bayplan.model.plan import Admit, EvictGang, EvictionReason, ReportNotAdmitted
 from bayplan.model.queued_gang import Delayed
 from tests.support.kueue_workloads import (
     EARLIER,
@@ -28,7 +35,7 @@ RESERVED = ("True", "QuotaReserved", "Quota reserved in ClusterQueue tas-main")
 ADMITTED = ("True", "Admitted", "The workload is admitted")
 NO_RESERVATION = ("False", "NoReservation", "The workload has no reservation")
 UNSATISFIED = ("False", "UnsatisfiedAdmissionChecks", "The workload has not all checks ready")
-SHORT = Tried("one", (Obstacle(Obstruction.SHORT, "default", "cpu", amounts=(1000,)),))
+SHORT = PodSetAttempts("one", (Obstacle(ObstacleKind.SHORT, "default", "cpu", amounts=(1000,)),))
 SHORT_TEXT = (
     "couldn't assign flavors to pod set one: insufficient unused quota for cpu in flavor default, "
     "1 more needed"
@@ -146,7 +153,7 @@ def test_reserving_quota_again_ends_what_was_before() -> None:
 
 
 def test_a_refusal_is_told_with_what_was_asked_for() -> None:
-    action = Decline(demand(), Refusal(Token.NO_QUOTA_NOW, tried=(SHORT,)))
+    action = ReportNotAdmitted(demand(), AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, tried=(SHORT,)))
     status = declined(workload(requeueState={"count": 1}), action, NOW)
     assert status == {
         "requeueState": {"count": 1},
@@ -159,10 +166,27 @@ def test_a_refusal_is_told_with_what_was_asked_for() -> None:
 
 
 def test_a_second_refusal_changes_the_message_but_not_the_time() -> None:
-    first = declined(workload(), Decline(demand(), Refusal(Token.NO_QUOTA_NOW, tried=(SHORT,))), NOW)
+    first = declined(
+        workload(),
+        ReportNotAdmitted(demand(), AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, tried=(SHORT,))),
+        NOW,
+    )
     again = workload() | {"status": first}
-    assert declined(again, Decline(demand(), Refusal(Token.NO_QUOTA_NOW, tried=(SHORT,))), NOW + 60) is None
-    other = declined(again, Decline(demand(), Refusal(Token.NO_QUOTA_NOW, Remark.OVERTAKEN)), NOW + 60)
+    assert (
+        declined(
+            again,
+            ReportNotAdmitted(demand(), AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, tried=(SHORT,))),
+            NOW + 60,
+        )
+        is None
+    )
+    other = declined(
+        again,
+        ReportNotAdmitted(
+            demand(), AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, AdmissionRemark.OVERTAKEN)
+        ),
+        NOW + 60,
+    )
     assert other is not None
     assert conditions(other)["QuotaReserved"][2].startswith("Workload no longer fits")
     assert {c["lastTransitionTime"] for c in other["conditions"]} == {NOW_TEXT}
@@ -171,7 +195,9 @@ def test_a_second_refusal_changes_the_message_but_not_the_time() -> None:
 def test_a_gang_that_lacks_a_place_is_told_what_would_help_after_the_sentence_that_tools_parse() -> None:
     near = NearMiss(("r1",), "rack", 1, 1, "cpu", 500)
     misfit = Misfit(Code.NO_ROOM, ("one",), "default", fit=1, asked=2, nearest=near)
-    action = Decline(demand(), Refusal(Token.NO_PLACE, tried=(Tried("one", (misfit,)),)))
+    action = ReportNotAdmitted(
+        demand(), AdmissionRejection(AdmissionReason.NO_PLACE, tried=(PodSetAttempts("one", (misfit,)),))
+    )
     _, why, message = conditions(declined(workload(), action, NOW, ["team/other"]))["QuotaReserved"]
     assert why == "TopologyPlacementFailed"
     assert message == (
@@ -183,29 +209,31 @@ def test_a_gang_that_lacks_a_place_is_told_what_would_help_after_the_sentence_th
 
 @pytest.mark.parametrize("given", [None, admission()])
 def test_a_gang_that_holds_quota_keeps_it_when_no_place_is_found(given: object) -> None:
-    action = Decline(demand(given=admission()), Refusal(Token.NO_PLACE, tried=(SHORT,)))
+    action = ReportNotAdmitted(
+        demand(given=admission()), AdmissionRejection(AdmissionReason.NO_PLACE, tried=(SHORT,))
+    )
     assert declined(held() if given is None else workload(), action, NOW) is None
 
 
-def evict(why: Why = Why.PRIORITY, failed: tuple[str, ...] = ()) -> Evict:
+def evict(why: EvictionReason = EvictionReason.PRIORITY, failed: tuple[str, ...] = ()) -> EvictGang:
     by = demand("high", uid="wl-high", priority=3, labels={"kueue.x-k8s.io/job-uid": "job-high"})
-    return Evict(demand(given=admission(), failed=failed), why, by, ("top", "team-a"), ("top", "team-b"))
+    return EvictGang(demand(given=admission(), failed=failed), why, by, ("top", "team-a"), ("top", "team-b"))
 
 
 @pytest.mark.parametrize(
     ("why", "short", "words"),
     [
-        (Why.PRIORITY, "InClusterQueue", "prioritization in the ClusterQueue"),
-        (Why.RECLAIM, "InCohortReclamation", "reclamation within the cohort"),
+        (EvictionReason.PRIORITY, "InClusterQueue", "prioritization in the ClusterQueue"),
+        (EvictionReason.RECLAIM, "InCohortReclamation", "reclamation within the cohort"),
         (
-            Why.RECLAIM_WHILE_BORROWING,
+            EvictionReason.RECLAIM_WHILE_BORROWING,
             "InCohortReclaimWhileBorrowing",
             "reclamation within the cohort while borrowing",
         ),
-        (Why.FAIR_SHARE, "InCohortFairSharing", "Fair Sharing within the cohort"),
+        (EvictionReason.FAIR_SHARE, "InCohortFairSharing", "Fair Sharing within the cohort"),
     ],
 )
-def test_a_victim_is_told_for_whom_and_why(why: Why, short: str, words: str) -> None:
+def test_a_victim_is_told_for_whom_and_why(why: EvictionReason, short: str, words: str) -> None:
     status = evicted(held(), evict(why), NOW)
     assert status is not None
     message = (
@@ -243,7 +271,7 @@ def test_a_gang_without_replacement_for_its_nodes_leaves() -> None:
         preemptionGates=[{"name": "g", "position": "Open", "lastTransitionTime": EARLIER}],
     )
     kept = copy.deepcopy(before)
-    status = evicted(before, evict(Why.NODES_FAILED, ("x0", "x1")), NOW)
+    status = evicted(before, evict(EvictionReason.NODES_FAILED, ("x0", "x1")), NOW)
     assert before == kept, "the Workload that was given is not changed"
     assert status is not None
     assert conditions(status)["Evicted"] == (

@@ -5,28 +5,28 @@ from __future__ import annotations
 import pytest
 
 from bayplan.dialects.kueue.status.decisions import declined
-from bayplan.dialects.kueue.status.events import Notice, events, notice_write, upkeep_events
+from bayplan.dialects.kueue.status.events import WorkloadEvent, events, notice_write, upkeep_events
 from bayplan.dialects.kueue.status.reconcile import synced
 from bayplan.model.admission_rejection import (
-    Attempt,
-    Chance,
+    AdmissionReason,
+    AdmissionRejection,
+    AdmissionRemark,
+    FlavorAttempt,
+    FlavorMode,
     Obstacle,
-    Obstruction,
-    Refusal,
-    Remark,
-    Token,
-    Tried,
+    ObstacleKind,
+    PodSetAttempts,
 )
 from bayplan.model.assignment import Code, Exclusions, Misfit
 from bayplan.model.node_rules import Taint
-from bayplan.model.plan import Admit, Decline, Evict, Why
+from bayplan.model.plan import Admit, EvictGang, EvictionReason, ReportNotAdmitted
 from bayplan.model.queued_gang import Delayed
 from tests.support.kueue_workloads import NOW, NOW_TEXT, Object, admission, condition, demand, workload
 
 RESERVED = condition("QuotaReserved", "True", "QuotaReserved", "Quota reserved in ClusterQueue tas-main")
 QUEUED = "Quota reserved in ClusterQueue tas-main, wait time since queued was"
 ADMITTED = ("Normal", "Admitted", "Admitted by ClusterQueue tas-main, wait time since reservation was 0s")
-TAINT = Obstacle(Obstruction.TAINT, "flavor-a", taint=Taint("example.com/flavor", "a", "NoSchedule"))
+TAINT = Obstacle(ObstacleKind.TAINT, "flavor-a", taint=Taint("example.com/flavor", "a", "NoSchedule"))
 NO_NODE = Misfit(Code.NO_ROOM, ("one",), "t", asked=1, excluded=Exclusions(6, resources={"cpu": 6}))
 NO_NODE_TEXT = (
     "couldn't assign flavors to pod set one: topology \"t\" doesn't allow to fit any of 1 pod(s). "
@@ -34,7 +34,7 @@ NO_NODE_TEXT = (
 )
 
 
-def told(notices: list[Notice]) -> list[tuple[str, str, str]]:
+def told(notices: list[WorkloadEvent]) -> list[tuple[str, str, str]]:
     return [(notice.kind, notice.reason, notice.message) for notice in notices]
 
 
@@ -68,7 +68,14 @@ def ageless() -> Object:
                 demand(),
                 admission(),
                 tried=(
-                    Tried("ps-b", attempts=(Attempt("flavor-a", Chance.NONE, 0, (TAINT,), Token.NO_FLAVOR),)),
+                    PodSetAttempts(
+                        "ps-b",
+                        attempts=(
+                            FlavorAttempt(
+                                "flavor-a", FlavorMode.NONE, 0, (TAINT,), AdmissionReason.NO_FLAVOR
+                            ),
+                        ),
+                    ),
                 ),
             ),
             [
@@ -94,19 +101,29 @@ def ageless() -> Object:
         ),
         (
             workload(),
-            Decline(demand(), Refusal(Token.NO_PLACE, tried=(Tried("one", (NO_NODE,)),))),
+            ReportNotAdmitted(
+                demand(),
+                AdmissionRejection(AdmissionReason.NO_PLACE, tried=(PodSetAttempts("one", (NO_NODE,)),)),
+            ),
             [("Warning", "TopologyPlacementFailed", NO_NODE_TEXT)],
         ),
         (
             workload(),
-            Decline(demand(), Refusal(Token.NO_QUOTA_NOW, Remark.OVERTAKEN)),
+            ReportNotAdmitted(
+                demand(), AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, AdmissionRemark.OVERTAKEN)
+            ),
             [("Warning", "WaitingForQuota", "Workload no longer fits after processing another workload")],
         ),
         (
             workload(),
-            Decline(
+            ReportNotAdmitted(
                 demand(),
-                Refusal(Token.VICTIMS_LEAVING, Remark.LEAVING, (Tried("one", (NO_NODE,)),), victims=1),
+                AdmissionRejection(
+                    AdmissionReason.VICTIMS_LEAVING,
+                    AdmissionRemark.LEAVING,
+                    (PodSetAttempts("one", (NO_NODE,)),),
+                    victims=1,
+                ),
             ),
             [
                 (
@@ -118,13 +135,20 @@ def ageless() -> Object:
         ),
         (
             workload(RESERVED),
-            Decline(demand(given=admission()), Refusal(Token.NO_PLACE, tried=(Tried("one", (NO_NODE,)),))),
+            ReportNotAdmitted(
+                demand(given=admission()),
+                AdmissionRejection(AdmissionReason.NO_PLACE, tried=(PodSetAttempts("one", (NO_NODE,)),)),
+            ),
             [("Warning", "SecondPassFailed", NO_NODE_TEXT)],
         ),
-        (workload(), Decline(demand(), Refusal(Token.NO_PLACE, Remark.ALIKE)), []),
+        (
+            workload(),
+            ReportNotAdmitted(demand(), AdmissionRejection(AdmissionReason.NO_PLACE, AdmissionRemark.ALIKE)),
+            [],
+        ),
         (
             workload(RESERVED),
-            Evict(demand(given=admission(), failed=("x0",)), Why.NODES_FAILED),
+            EvictGang(demand(given=admission(), failed=("x0",)), EvictionReason.NODES_FAILED),
             [
                 (
                     "Normal",
@@ -136,7 +160,7 @@ def ageless() -> Object:
     ],
 )
 def test_actions_are_announced_word_for_word(
-    before: Object, action: Admit | Evict | Decline, want: list[tuple[str, str, str]]
+    before: Object, action: Admit | EvictGang | ReportNotAdmitted, want: list[tuple[str, str, str]]
 ) -> None:
     assert told(events(action, before, NOW)) == want
 
@@ -144,7 +168,7 @@ def test_actions_are_announced_word_for_word(
 def test_a_preemption_is_announced_to_both() -> None:
     by = demand("high", uid="wl-high", priority=3, labels={"kueue.x-k8s.io/job-uid": "job-high"})
     victim = demand(priority=-1, given=admission(queue="tas-cq-c"))
-    action = Evict(victim, Why.RECLAIM, by, ("main", "tas-cq-c"), ("main", "tas-cq-a"))
+    action = EvictGang(victim, EvictionReason.RECLAIM, by, ("main", "tas-cq-c"), ("main", "tas-cq-a"))
     message = (
         "Preempted to accommodate a workload (UID: wl-high, JobUID: job-high) due to reclamation within the "
         "cohort; preemptor path: /main/tas-cq-a; preemptee path: /main/tas-cq-c"
@@ -155,30 +179,37 @@ def test_a_preemption_is_announced_to_both() -> None:
     )
     lost = f"Preempted workload default/foo (UID: wl-foo) in ClusterQueue tas-cq-c; {ranks}"
     assert events(action, workload(RESERVED), NOW) == [
-        Notice("default", "foo", "wl-foo", "Normal", "EvictedDueToPreempted", message),
-        Notice("default", "foo", "wl-foo", "Normal", "Preempted", f"{message}; {ranks}"),
-        Notice("default", "high", "wl-high", "Normal", "PreemptedWorkload", lost),
+        WorkloadEvent("default", "foo", "wl-foo", "Normal", "EvictedDueToPreempted", message),
+        WorkloadEvent("default", "foo", "wl-foo", "Normal", "Preempted", f"{message}; {ranks}"),
+        WorkloadEvent("default", "high", "wl-high", "Normal", "PreemptedWorkload", lost),
     ]
 
 
 def test_a_preemption_by_nobody_known_says_so() -> None:
-    action = Evict(demand(given=admission()), Why.PRIORITY, demand("high", uid=""))
+    action = EvictGang(demand(given=admission()), EvictionReason.PRIORITY, demand("high", uid=""))
     message = events(action, workload(RESERVED), NOW)[0].message
     assert "(UID: UNKNOWN, JobUID: UNKNOWN)" in message
     assert message.endswith("preemptor path: UNKNOWN; preemptee path: UNKNOWN")
 
 
 def test_the_same_refusal_is_announced_once() -> None:
-    action = Decline(demand(), Refusal(Token.NO_PLACE, tried=(Tried("one", (NO_NODE,)),)))
+    action = ReportNotAdmitted(
+        demand(), AdmissionRejection(AdmissionReason.NO_PLACE, tried=(PodSetAttempts("one", (NO_NODE,)),))
+    )
     again = workload() | {"status": declined(workload(), action, NOW)}
     assert events(action, again, NOW + 1) == []
-    other = Decline(demand(), Refusal(Token.NO_QUOTA_NOW, tried=action.refusal.tried))
+    other = ReportNotAdmitted(
+        demand(), AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, tried=action.refusal.tried)
+    )
     assert told(events(other, again, NOW + 1)) == [("Warning", "WaitingForQuota", NO_NODE_TEXT)]
 
 
 def test_a_gang_that_leaves_already_is_not_announced_again() -> None:
     leaving = workload(RESERVED, condition("Evicted", "True", "Preempted", "for another"))
-    assert events(Evict(demand(given=admission()), Why.PRIORITY, demand("high")), leaving, NOW) == []
+    assert (
+        events(EvictGang(demand(given=admission()), EvictionReason.PRIORITY, demand("high")), leaving, NOW)
+        == []
+    )
 
 
 def test_an_admission_after_its_checks_tells_how_long_they_took() -> None:
@@ -221,7 +252,7 @@ def test_a_check_that_says_no_is_announced(state: str, want: tuple[str, str, str
 
 
 def test_a_notice_becomes_an_event_on_the_workload() -> None:
-    write = notice_write(Notice("ns", "foo", "u-1", "Warning", "WaitingForQuota", "none left"), NOW)
+    write = notice_write(WorkloadEvent("ns", "foo", "u-1", "Warning", "WaitingForQuota", "none left"), NOW)
     assert write.namespace == "ns"
     assert write.body["involvedObject"] == {
         "apiVersion": "kueue.x-k8s.io/v1beta2",

@@ -12,10 +12,10 @@ from bayplan.dialects.kueue.status import queue_status
 from bayplan.model.quota import Quota
 from bayplan.model.summary import (
     CellUse,
-    Counts,
-    EntranceSummary,
-    Fault,
     Flaw,
+    GangCounts,
+    NamespaceQueueSummary,
+    QueueFault,
     QueueSummary,
     SharedSummary,
     Summaries,
@@ -28,9 +28,9 @@ CELLS = (
     CellUse("big", "memory", Quota(1 << 30), 1 << 30, 0, lent=True),
     CellUse("small", "cpu", Quota(0), 0, 0, lent=True),
 )
-COUNTS = Counts(ready=2, parked=3, reserving=4, admitted=1)
+COUNTS = GangCounts(ready=2, parked=3, reserving=4, admitted=1)
 QUEUE = QueueSummary("q", COUNTS, CELLS)
-ENTRANCE = EntranceSummary("ns", "main", "q", COUNTS, CELLS)
+ENTRANCE = NamespaceQueueSummary("ns", "main", "q", COUNTS, CELLS)
 READY = ("True", "Ready", "Can admit new workloads")
 
 
@@ -39,7 +39,7 @@ def obj(*told: Object, generation: int = 0, name: str = "q", **meta: Any) -> Obj
     return {"metadata": {"name": name, "generation": generation, **meta}} | status
 
 
-def faulty(*faults: Fault) -> tuple[str, str, str]:
+def faulty(*faults: QueueFault) -> tuple[str, str, str]:
     return conditions(queue_status.cluster_queue(obj(), QueueSummary("q", faults=faults), NOW))["Active"]
 
 
@@ -79,7 +79,7 @@ def test_a_cluster_queue_tells_its_counts_and_amounts() -> None:
 
 def test_a_transition_is_dated_only_when_the_status_turns() -> None:
     before = condition("Active", *READY, observedGeneration=1)
-    stopped = QueueSummary("q", faults=(Fault(Flaw.STOPPED, ("q",)),))
+    stopped = QueueSummary("q", faults=(QueueFault(Flaw.STOPPED, ("q",)),))
     same = queue_status.cluster_queue(obj(before, generation=2), QUEUE, NOW)
     turned = queue_status.cluster_queue(obj(before, generation=2), stopped, NOW)
     assert same is not None and turned is not None
@@ -96,43 +96,43 @@ def test_other_conditions_are_left_alone() -> None:
 @pytest.mark.parametrize(
     ("faults", "reason", "words"),
     [
-        ((Fault(Flaw.STOPPED, ("q",)),), "Stopped", "is stopped"),
+        ((QueueFault(Flaw.STOPPED, ("q",)),), "Stopped", "is stopped"),
         (
-            (Fault(Flaw.FLAVOR_MISSING, ("b", "a")),),
+            (QueueFault(Flaw.FLAVOR_MISSING, ("b", "a")),),
             "FlavorNotFound",
             "references missing ResourceFlavor(s): b,a",
         ),
         (
-            (Fault(Flaw.CHECK_MISSING, ("x",)), Fault(Flaw.CHECK_INACTIVE, ("y", "z"))),
+            (QueueFault(Flaw.CHECK_MISSING, ("x",)), QueueFault(Flaw.CHECK_INACTIVE, ("y", "z"))),
             "AdmissionCheckNotFound",
             "references missing AdmissionCheck(s): x, references inactive AdmissionCheck(s): y,z",
         ),
         (
-            (Fault(Flaw.SEVERAL_ELSEWHERE, ("x", "y")),),
+            (QueueFault(Flaw.SEVERAL_ELSEWHERE, ("x", "y")),),
             "MultipleMultiKueueAdmissionChecks",
             "Cannot use multiple MultiKueue AdmissionChecks on the same ClusterQueue, found: x,y",
         ),
         (
-            (Fault(Flaw.TOPOLOGY_MISSING, ("tas", "dc")),),
+            (QueueFault(Flaw.TOPOLOGY_MISSING, ("tas", "dc")),),
             "TopologyNotFound",
             'there is no Topology "dc" for TAS flavor "tas"',
         ),
-        ((Fault(Flaw.CYCLE, ("c",)),), "CohortCycle", "the Cohort is its own ancestor: c"),
+        ((QueueFault(Flaw.CYCLE, ("c",)),), "CohortCycle", "the Cohort is its own ancestor: c"),
     ],
 )
-def test_what_is_amiss_is_told_together(faults: tuple[Fault, ...], reason: str, words: str) -> None:
+def test_what_is_amiss_is_told_together(faults: tuple[QueueFault, ...], reason: str, words: str) -> None:
     assert faulty(*faults) == ("False", reason, f"Can't admit new workloads: {words}.")
 
 
 def test_what_has_no_words_is_unknown_and_every_flaw_is_told_somehow() -> None:
-    assert faulty(Fault(Flaw.OTHER, ("x",))) == ("False", "Unknown", "Can't admit new workloads.")
+    assert faulty(QueueFault(Flaw.OTHER, ("x",))) == ("False", "Unknown", "Can't admit new workloads.")
     for flaw in Flaw:
-        assert faulty(Fault(flaw, ("a", "b")))[0] == "False"
+        assert faulty(QueueFault(flaw, ("a", "b")))[0] == "False"
 
 
 def test_a_queue_that_is_deleted_says_only_that() -> None:
     leaving = obj(deletionTimestamp=EARLIER)
-    for faults in ((), (Fault(Flaw.STOPPED, ("q",)),)):
+    for faults in ((), (QueueFault(Flaw.STOPPED, ("q",)),)):
         status = queue_status.cluster_queue(leaving, QueueSummary("q", faults=faults), NOW)
         told = "Can't admit new workloads; clusterQueue is terminating"
         assert conditions(status)["Active"] == ("False", "Terminating", told)
@@ -171,7 +171,7 @@ def test_a_local_queue_tells_its_own_numbers_and_nothing_of_borrowing() -> None:
 
 def test_a_local_queue_says_why_nobody_gets_through() -> None:
     def told(**more: bool) -> tuple[str, str, str]:
-        summary = EntranceSummary("ns", "main", "q", COUNTS, **more)  # type: ignore[arg-type]
+        summary = NamespaceQueueSummary("ns", "main", "q", COUNTS, **more)  # type: ignore[arg-type]
         return conditions(queue_status.local_queue(obj(), summary, NOW))["Active"]
 
     closed = "Can't submit new workloads to clusterQueue"
@@ -181,7 +181,7 @@ def test_a_local_queue_says_why_nobody_gets_through() -> None:
 
 
 def test_before_a_cluster_queue_that_is_not_there_only_those_in_line_are_counted() -> None:
-    summary = EntranceSummary("ns", "main", "q", COUNTS, queue_known=False, queue_active=False)
+    summary = NamespaceQueueSummary("ns", "main", "q", COUNTS, queue_known=False, queue_active=False)
     status = queue_status.local_queue(obj() | {"status": {"flavorsUsage": [{"name": "old"}]}}, summary, NOW)
     assert status is not None
     assert [status[f"{what}Workloads"] for what in ("pending", "reserving", "admitted")] == [5, 0, 0]
@@ -223,7 +223,7 @@ def test_checks_of_others_are_theirs_to_answer_for() -> None:
 
 
 SUMMARIES = Summaries(
-    {"used": QueueSummary("used", COUNTS), "free": QueueSummary("free", Counts(ready=3))},
+    {"used": QueueSummary("used", COUNTS), "free": QueueSummary("free", GangCounts(ready=3))},
     flavors_in_use=frozenset({"used"}),
     checks_in_use=frozenset({"used"}),
     topologies_in_use=frozenset({"used"}),
@@ -247,14 +247,14 @@ def test_what_others_need_stays_until_they_have_let_go(kind: str) -> None:
 
 
 def test_every_queue_is_protected_before_the_first_gang_comes_to_it() -> None:
-    unused = Summaries({"q": QueueSummary("q", Counts())})
+    unused = Summaries({"q": QueueSummary("q", GangCounts())})
     assert queue_status.finalizers("ClusterQueue", obj(), unused) == [IN_USE]
     leaving = obj(finalizers=[IN_USE], deletionTimestamp=EARLIER)
     assert queue_status.finalizers("ClusterQueue", leaving, unused) == [], "nothing has quota from it"
 
 
 def test_a_queue_whose_finalizer_is_refused_says_so() -> None:
-    status = queue_status.cluster_queue(obj(), QueueSummary("q", Counts()), NOW, "patching is forbidden")
+    status = queue_status.cluster_queue(obj(), QueueSummary("q", GangCounts()), NOW, "patching is forbidden")
     assert conditions(status)["Active"] == (
         "False",
         "NotProtected",

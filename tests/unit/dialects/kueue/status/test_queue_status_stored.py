@@ -13,7 +13,7 @@ from bayplan.backends.embedded.storage.store import Store
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields import queues
 from bayplan.dialects.kueue.status import queue_status
-from bayplan.model.change import DemandSeen, EntranceSeen, FlavorSeen, QueueSeen, QuotaNodeSeen
+from bayplan.model.change import FlavorSeen, NamespaceQueueSeen, QueuedGangSeen, QueueSeen, QuotaNodeSeen
 from bayplan.model.queued_gang import Admission
 from bayplan.model.quota import Flavor
 from bayplan.model.summary import SharedSummary, Summaries
@@ -41,11 +41,11 @@ def stand(queue: Object, local: Object, cohort: Object) -> Summaries:
     state.apply(FlavorSeen(Flavor("default-flavor")))
     state.apply(QuotaNodeSeen(queues.quota_node(Field(cohort))))
     state.apply(QueueSeen(queues.queue(Field(queue))))
-    state.apply(EntranceSeen(queues.entrance(Field(local))))
+    state.apply(NamespaceQueueSeen(queues.entrance(Field(local))))
     gang = demand("a", cpu=10_500, entrance=("default", "lq"), admitted=True, given="cq")
     assert gang.admission is not None
     given = replace(gang.admission.given[0], flavors={"cpu": "default-flavor"})
-    state.apply(DemandSeen(replace(gang, admission=Admission("cq", (given,)))))
+    state.apply(QueuedGangSeen(replace(gang, admission=Admission("cq", (given,)))))
     return summaries(state)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bayplan.dialects.kueue.status.reconcile import (
-    Way,
+    QueueOnPath,
     heeding,
     left,
     released,
@@ -15,7 +15,7 @@ from bayplan.dialects.kueue.status.reconcile import (
     shall_be_deactivated,
     synced,
 )
-from bayplan.model.quota import Stop
+from bayplan.model.quota import StopPolicy
 from tests.support.kueue_workloads import EARLIER, NOW, NOW_TEXT, Object, condition, conditions, workload
 
 RESERVED = condition("QuotaReserved", "True", "QuotaReserved", "Quota reserved in ClusterQueue main")
@@ -171,15 +171,17 @@ def test_a_stopped_queue_sends_its_gangs_away_and_lets_them_back_when_it_starts(
     assert conditions(back)["Requeued"] == ("True", "ClusterQueueRestarted", text)
 
 
-def way(entrance: Stop | None = Stop.OPEN, queue: Stop | None = Stop.OPEN) -> list[Way]:
-    return [Way("LocalQueue", "main", entrance), Way("ClusterQueue", "pool", queue)]
+def way(
+    entrance: StopPolicy | None = StopPolicy.OPEN, queue: StopPolicy | None = StopPolicy.OPEN
+) -> list[QueueOnPath]:
+    return [QueueOnPath("LocalQueue", "main", entrance), QueueOnPath("ClusterQueue", "pool", queue)]
 
 
 @pytest.mark.parametrize(
     ("kind", "drained"),
-    [("LocalQueue", way(entrance=Stop.DRAIN)), ("ClusterQueue", way(queue=Stop.DRAIN))],
+    [("LocalQueue", way(entrance=StopPolicy.DRAIN)), ("ClusterQueue", way(queue=StopPolicy.DRAIN))],
 )
-def test_a_queue_that_drains_sends_away_who_is_admitted(kind: str, drained: list[Way]) -> None:
+def test_a_queue_that_drains_sends_away_who_is_admitted(kind: str, drained: list[QueueOnPath]) -> None:
     status = heeding(reserved(ADMITTED), drained, NOW)
     assert conditions(status)["Evicted"] == ("True", f"{kind}Stopped", f"The {kind} is stopped")
     gone = workload() | {"status": status}
@@ -195,12 +197,12 @@ def test_a_queue_that_drains_sends_away_who_is_admitted(kind: str, drained: list
 
 
 def test_a_queue_on_hold_keeps_who_is_admitted_and_takes_quota_from_who_is_not_yet() -> None:
-    assert heeding(reserved(ADMITTED), way(queue=Stop.HOLD), NOW) is None
-    for stop in (Stop.HOLD, Stop.DRAIN):
+    assert heeding(reserved(ADMITTED), way(queue=StopPolicy.HOLD), NOW) is None
+    for stop in (StopPolicy.HOLD, StopPolicy.DRAIN):
         status = heeding(reserved(), way(queue=stop), NOW)
         assert status is not None and "admission" not in status
         assert conditions(status)["QuotaReserved"] == ("False", "Suspended", "ClusterQueue pool is stopped")
-    outside = heeding(workload(), way(queue=Stop.HOLD), NOW)
+    outside = heeding(workload(), way(queue=StopPolicy.HOLD), NOW)
     assert conditions(outside)["QuotaReserved"] == ("False", "Suspended", "ClusterQueue pool is inactive")
 
 
@@ -215,6 +217,6 @@ def test_a_queue_that_is_not_there_is_named() -> None:
 
 
 def test_who_is_leaving_or_finished_heeds_no_queue() -> None:
-    assert heeding(leaving("Preempted"), way(queue=Stop.DRAIN), NOW) is None
+    assert heeding(leaving("Preempted"), way(queue=StopPolicy.DRAIN), NOW) is None
     done = reserved(ADMITTED, condition("Finished", "True", "Succeeded", ""))
-    assert heeding(done, way(queue=Stop.DRAIN), NOW) is None
+    assert heeding(done, way(queue=StopPolicy.DRAIN), NOW) is None

@@ -14,14 +14,14 @@ from bayplan.dialects.kueue.status.rejection_messages import (
     sentence,
 )
 from bayplan.model.admission_rejection import (
-    Attempt,
-    Chance,
+    AdmissionReason,
+    AdmissionRejection,
+    AdmissionRemark,
+    FlavorAttempt,
+    FlavorMode,
     Obstacle,
-    Obstruction,
-    Refusal,
-    Remark,
-    Token,
-    Tried,
+    ObstacleKind,
+    PodSetAttempts,
 )
 from bayplan.model.assignment import Code, Exclusions, LayerFit, Misfit, NearMiss, Oversized
 from bayplan.model.node_rules import Taint
@@ -42,63 +42,69 @@ LAYERS = Misfit(
 )
 
 
-def one(*obstacles: Obstacle | Misfit, fatal: Obstacle | None = None) -> tuple[Tried, ...]:
-    return (Tried("one", obstacles, fatal),)
+def one(*obstacles: Obstacle | Misfit, fatal: Obstacle | None = None) -> tuple[PodSetAttempts, ...]:
+    return (PodSetAttempts("one", obstacles, fatal),)
 
 
 def short(resource: str, amount: int, flavor: str = "tas-default") -> Obstacle:
-    return Obstacle(Obstruction.SHORT, flavor, resource, amounts=(amount,))
+    return Obstacle(ObstacleKind.SHORT, flavor, resource, amounts=(amount,))
 
 
 @pytest.mark.parametrize(
     ("refusal", "want"),
     [
-        (Refusal(Token.NO_PLACE, tried=one(NO_FIT)), NO_FIT_TEXT),
+        (AdmissionRejection(AdmissionReason.NO_PLACE, tried=one(NO_FIT)), NO_FIT_TEXT),
         (
-            Refusal(Token.VICTIMS_LEAVING, Remark.LEAVING, one(NO_FIT), 1),
+            AdmissionRejection(AdmissionReason.VICTIMS_LEAVING, AdmissionRemark.LEAVING, one(NO_FIT), 1),
             f"{NO_FIT_TEXT}. Pending the preemption of 1 workload(s)",
         ),
         (
-            Refusal(Token.VICTIMS_LEAVING, Remark.LEAVING, one(HALF), 1),
+            AdmissionRejection(AdmissionReason.VICTIMS_LEAVING, AdmissionRemark.LEAVING, one(HALF), 1),
             'couldn\'t assign flavors to pod set one: topology "tas-single-level" allows to fit only 1 out '
             "of 2 pod(s). Pending the preemption of 1 workload(s)",
         ),
         (
-            Refusal(Token.NO_PLACE, tried=one(LAYERS)),
+            AdmissionRejection(AdmissionReason.NO_PLACE, tried=one(LAYERS)),
             "couldn't assign flavors to pod set one: topology \"tas-three-level\" doesn't allow to fit; "
             "0/1 slice(s) fit on level cloud.provider.com/rack; "
             "2/3 slice(s) fit on level kubernetes.io/hostname",
         ),
         (
-            Refusal(Token.NO_QUOTA_NOW, Remark.LEAVING_FAILED, one(short("cpu", 3000)), 2),
+            AdmissionRejection(
+                AdmissionReason.NO_QUOTA_NOW, AdmissionRemark.LEAVING_FAILED, one(short("cpu", 3000)), 2
+            ),
             "couldn't assign flavors to pod set one: insufficient unused quota for cpu in flavor "
             "tas-default, 3 more needed. Preempting 2 workload(s) failed, will retry.",
         ),
         (
-            Refusal(Token.VICTIMS_LEAVING, Remark.LEAVING, one(short("memory", 5 << 30)), 2),
+            AdmissionRejection(
+                AdmissionReason.VICTIMS_LEAVING, AdmissionRemark.LEAVING, one(short("memory", 5 << 30)), 2
+            ),
             "couldn't assign flavors to pod set one: insufficient unused quota for memory in flavor "
             "tas-default, 5Gi more needed. Pending the preemption of 2 workload(s)",
         ),
         (
-            Refusal(
-                Token.NEVER_ENOUGH_QUOTA,
-                tried=one(Obstacle(Obstruction.TOO_MUCH, "credits", "cpu_credits", amounts=(0, 2, 1))),
+            AdmissionRejection(
+                AdmissionReason.NEVER_ENOUGH_QUOTA,
+                tried=one(Obstacle(ObstacleKind.TOO_MUCH, "credits", "cpu_credits", amounts=(0, 2, 1))),
             ),
             "couldn't assign flavors to pod set one: insufficient quota for cpu_credits in flavor credits, "
             "previously considered podsets requests (0) + current podset request (2) > maximum capacity (1)",
         ),
         (
-            Refusal(Token.NO_FLAVOR, tried=one(Obstacle(Obstruction.LEVEL_MISSING, "tas-default"))),
+            AdmissionRejection(
+                AdmissionReason.NO_FLAVOR, tried=one(Obstacle(ObstacleKind.LEVEL_MISSING, "tas-default"))
+            ),
             "couldn't assign flavors to pod set one: "
             'Flavor "tas-default" does not contain the requested level',
         ),
         (
-            Refusal(
-                Token.NO_FLAVOR,
+            AdmissionRejection(
+                AdmissionReason.NO_FLAVOR,
                 tried=(
-                    Tried("a", (short("memory", 1 << 20), short("cpu", 500))),
-                    Tried("fits"),
-                    Tried("b", (Obstacle(Obstruction.NOT_COVERED, resource="gpu"),)),
+                    PodSetAttempts("a", (short("memory", 1 << 20), short("cpu", 500))),
+                    PodSetAttempts("fits"),
+                    PodSetAttempts("b", (Obstacle(ObstacleKind.NOT_COVERED, resource="gpu"),)),
                 ),
             ),
             "couldn't assign flavors to pod set a: insufficient unused quota for cpu in flavor tas-default, "
@@ -106,39 +112,53 @@ def short(resource: str, amount: int, flavor: str = "tas-default") -> Obstacle:
             "couldn't assign flavors to pod set b: resource gpu unavailable in ClusterQueue",
         ),
         (
-            Refusal(
-                Token.NO_FLAVOR,
+            AdmissionRejection(
+                AdmissionReason.NO_FLAVOR,
                 tried=(
-                    Tried("a", (short("cpu", 1),)),
-                    Tried("b", fatal=Obstacle(Obstruction.SEVERAL_TOPOLOGY_FLAVORS, flavors=("x", "y"))),
+                    PodSetAttempts("a", (short("cpu", 1),)),
+                    PodSetAttempts(
+                        "b", fatal=Obstacle(ObstacleKind.SEVERAL_TOPOLOGY_FLAVORS, flavors=("x", "y"))
+                    ),
                 ),
             ),
             "failed to assign flavors to pod set b: more than one TAS flavor assigned: x, y",
         ),
         (
-            Refusal(Token.NO_QUOTA_NOW, Remark.OVERTAKEN, one(NO_FIT)),
+            AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, AdmissionRemark.OVERTAKEN, one(NO_FIT)),
             "Workload no longer fits after processing another workload",
         ),
         (
-            Refusal(Token.NO_QUOTA_NOW, Remark.SAME_VICTIMS),
+            AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, AdmissionRemark.SAME_VICTIMS),
             "Workload has overlapping preemption targets with another workload",
         ),
         (
-            Refusal(Token.VICTIMS_LEAVING, Remark.SAME_VICTIMS_WILL_FIT),
+            AdmissionRejection(AdmissionReason.VICTIMS_LEAVING, AdmissionRemark.SAME_VICTIMS_WILL_FIT),
             "Workload has overlapping preemption targets with another workload, but will fit after these "
             "preemptions complete",
         ),
-        (Refusal(Token.CLOSED, Remark.QUEUE_CLOSED, queue="cq"), "ClusterQueue cq is inactive"),
-        (Refusal(Token.MISCONFIGURED, Remark.QUEUE_MISSING, queue="cq"), "ClusterQueue cq not found"),
         (
-            Refusal(Token.MISCONFIGURED, Remark.NAMESPACE),
+            AdmissionRejection(AdmissionReason.CLOSED, AdmissionRemark.QUEUE_CLOSED, queue="cq"),
+            "ClusterQueue cq is inactive",
+        ),
+        (
+            AdmissionRejection(AdmissionReason.MISCONFIGURED, AdmissionRemark.QUEUE_MISSING, queue="cq"),
+            "ClusterQueue cq not found",
+        ),
+        (
+            AdmissionRejection(AdmissionReason.MISCONFIGURED, AdmissionRemark.NAMESPACE),
             "workload namespace doesn't match ClusterQueue selector",
         ),
-        (Refusal(Token.MISCONFIGURED, Remark.ENTRANCE_MISSING, queue="lq"), "LocalQueue lq doesn't exist"),
-        (Refusal(Token.CLOSED, Remark.ENTRANCE_CLOSED, queue="lq"), "LocalQueue lq is inactive"),
+        (
+            AdmissionRejection(AdmissionReason.MISCONFIGURED, AdmissionRemark.ENTRANCE_MISSING, queue="lq"),
+            "LocalQueue lq doesn't exist",
+        ),
+        (
+            AdmissionRejection(AdmissionReason.CLOSED, AdmissionRemark.ENTRANCE_CLOSED, queue="lq"),
+            "LocalQueue lq is inactive",
+        ),
     ],
 )
-def test_refusals_are_told_word_for_word(refusal: Refusal, want: str) -> None:
+def test_refusals_are_told_word_for_word(refusal: AdmissionRejection, want: str) -> None:
     assert sentence(refusal) == want
 
 
@@ -146,66 +166,70 @@ def test_refusals_are_told_word_for_word(refusal: Refusal, want: str) -> None:
     ("obstacle", "want"),
     [
         (
-            Obstacle(Obstruction.TAINT, "flavor-a", taint=Taint("example.com/flavor", "a", "NoSchedule")),
+            Obstacle(ObstacleKind.TAINT, "flavor-a", taint=Taint("example.com/flavor", "a", "NoSchedule")),
             "untolerated taint {example.com/flavor a NoSchedule <nil>} in flavor flavor-a",
         ),
-        (Obstacle(Obstruction.AFFINITY, "spot"), "flavor spot doesn't match node affinity"),
-        (Obstacle(Obstruction.FLAVOR_UNKNOWN, "spot"), "flavor spot not found"),
+        (Obstacle(ObstacleKind.AFFINITY, "spot"), "flavor spot doesn't match node affinity"),
+        (Obstacle(ObstacleKind.FLAVOR_UNKNOWN, "spot"), "flavor spot not found"),
         (
-            Obstacle(Obstruction.WITHOUT_TOPOLOGY, "a"),
+            Obstacle(ObstacleKind.WITHOUT_TOPOLOGY, "a"),
             'Flavor "a" does not support TopologyAwareScheduling',
         ),
-        (Obstacle(Obstruction.ONLY_TOPOLOGY, "a"), 'Flavor "a" supports only TopologyAwareScheduling'),
-        (Obstacle(Obstruction.TOPOLOGY_UNKNOWN, "a"), 'Flavor "a" information missing in TAS cache'),
+        (Obstacle(ObstacleKind.ONLY_TOPOLOGY, "a"), 'Flavor "a" supports only TopologyAwareScheduling'),
+        (Obstacle(ObstacleKind.TOPOLOGY_UNKNOWN, "a"), 'Flavor "a" information missing in TAS cache'),
         (
-            Obstacle(Obstruction.NOT_NOMINATED, "a", "cpu"),
+            Obstacle(ObstacleKind.NOT_NOMINATED, "a", "cpu"),
             "skipping flavor a as it is not found in the nomination mapping for resource cpu",
         ),
         (
-            Obstacle(Obstruction.OTHER_FLAVOR_BEFORE, "a", "cpu", flavors=("b",)),
+            Obstacle(ObstacleKind.OTHER_FLAVOR_BEFORE, "a", "cpu", flavors=("b",)),
             "could not assign a flavor since the original workload is assigned: b",
         ),
-        (Obstacle(Obstruction.NO_TOPOLOGY_FLAVOR), "no TAS flavor assigned"),
+        (Obstacle(ObstacleKind.NO_TOPOLOGY_FLAVOR), "no TAS flavor assigned"),
         (
-            Obstacle(Obstruction.NO_TOPOLOGY_AT_ALL),
+            Obstacle(ObstacleKind.NO_TOPOLOGY_AT_ALL),
             "workload requires Topology, but there is no TAS cache information",
         ),
         (
-            Obstacle(Obstruction.GROWS_AND_REQUIRES),
+            Obstacle(ObstacleKind.GROWS_AND_REQUIRES),
             "required topology is not supported with ElasticJobsViaWorkloadSlices",
         ),
         (
-            Obstacle(Obstruction.GROWS_AND_PREFERS),
+            Obstacle(ObstacleKind.GROWS_AND_PREFERS),
             "preferred topology is not supported with ElasticJobsViaWorkloadSlices",
         ),
     ],
 )
 def test_every_obstacle_has_its_sentence(obstacle: Obstacle, want: str) -> None:
-    assert sentence(Refusal(Token.NO_FLAVOR, tried=one(obstacle))).endswith(f": {want}")
+    assert sentence(AdmissionRejection(AdmissionReason.NO_FLAVOR, tried=one(obstacle))).endswith(f": {want}")
 
 
-@pytest.mark.parametrize("token", Token)
-def test_every_token_has_a_reason(token: Token) -> None:
+@pytest.mark.parametrize("token", AdmissionReason)
+def test_every_token_has_a_reason(token: AdmissionReason) -> None:
     assert reason(token).isalpha()
 
 
-@pytest.mark.parametrize("remark", Remark)
-def test_every_remark_has_a_sentence(remark: Remark) -> None:
-    assert sentence(Refusal(Token.NO_QUOTA_NOW, remark, one(NO_FIT), 1, "cq"))
+@pytest.mark.parametrize("remark", AdmissionRemark)
+def test_every_remark_has_a_sentence(remark: AdmissionRemark) -> None:
+    assert sentence(AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, remark, one(NO_FIT), 1, "cq"))
 
 
 def test_flavors_that_were_simply_free_are_not_told() -> None:
-    assert flavors_considered((Tried("one", attempts=(Attempt("a", Chance.FIT),)),)) == ""
+    assert flavors_considered((PodSetAttempts("one", attempts=(FlavorAttempt("a", FlavorMode.FIT),)),)) == ""
 
 
 def test_flavors_considered_are_told_with_mode_borrowing_and_obstacles() -> None:
     spent = (short("memory", 100 << 20, "a"), short("cpu", 100, "a"))
     attempts = (
-        Attempt("a", Chance.NO_VICTIMS, 0, spent, possible=Chance.NO_VICTIMS),
-        Attempt("b", Chance.FIT, 1),
-        Attempt("c", Chance.NONE, 0, (Obstacle(Obstruction.LEVEL_MISSING, "c"),), Token.NO_FLAVOR),
+        FlavorAttempt("a", FlavorMode.NO_VICTIMS, 0, spent, possible=FlavorMode.NO_VICTIMS),
+        FlavorAttempt("b", FlavorMode.FIT, 1),
+        FlavorAttempt(
+            "c", FlavorMode.NONE, 0, (Obstacle(ObstacleKind.LEVEL_MISSING, "c"),), AdmissionReason.NO_FLAVOR
+        ),
     )
-    told = flavors_considered((Tried("one", attempts=attempts), Tried("two", attempts=attempts[1:2])))
+    told = flavors_considered(
+        (PodSetAttempts("one", attempts=attempts), PodSetAttempts("two", attempts=attempts[1:2]))
+    )
     assert told == (
         "one: a(preemptionMode=NoCandidates;insufficient unused quota for cpu in flavor a, 100m more needed;"
         "insufficient unused quota for memory in flavor a, 100Mi more needed), b(Fit;borrow=1), "
@@ -239,11 +263,11 @@ NONE_EXCLUDED = Exclusions()
 NEAR = NearMiss(("block-1", "rack-2"), "example.com/rack", 3, 2, "nvidia.com/gpu", 16)
 
 
-def refused(near: NearMiss | None, excluded: Exclusions = NONE_EXCLUDED, unit: int = 1) -> Refusal:
+def refused(near: NearMiss | None, excluded: Exclusions = NONE_EXCLUDED, unit: int = 1) -> AdmissionRejection:
     misfit = Misfit(
         Code.NO_ROOM, ("one",), "default", fit=3, asked=5, unit=unit, excluded=excluded, nearest=near
     )
-    return Refusal(Token.NO_PLACE, tried=one(misfit))
+    return AdmissionRejection(AdmissionReason.NO_PLACE, tried=one(misfit))
 
 
 def test_details_name_the_nearest_domain_what_it_lacks_who_holds_it_and_what_helps() -> None:
@@ -260,7 +284,7 @@ def test_details_of_a_pod_larger_than_any_node_name_the_largest() -> None:
         Code.NO_ROOM, ("one",), "default", asked=4, nearest=near,
         oversized=Oversized("one", "n7", (("cpu", 5000, 4000), ("nvidia.com/gpu", 8, 0))),
     )  # fmt: skip
-    assert details(Refusal(Token.NO_PLACE, tried=one(misfit)), ["team/a"]) == (
+    assert details(AdmissionRejection(AdmissionReason.NO_PLACE, tried=one(misfit)), ["team/a"]) == (
         "No node that it may use is large enough for one pod of one: the largest, n7, has 4 of 5 cpu and "
         "0 of 8 nvidia.com/gpu. To be admitted: ask for less in each pod, or add larger nodes."
     )
@@ -284,13 +308,18 @@ def test_details_do_not_blame_a_resource_where_no_node_is_eligible() -> None:
 
 
 def test_details_are_only_told_where_a_place_is_what_is_missing() -> None:
-    no_quota = Obstacle(Obstruction.SHORT, "default", "cpu", amounts=(1000,))
-    waiting = Refusal(Token.NO_QUOTA_NOW, tried=(*refused(NEAR).tried, *one(no_quota)))
-    assert details(waiting) == details(refused(None)) == details(Refusal(Token.NO_PLACE)) == ""
+    no_quota = Obstacle(ObstacleKind.SHORT, "default", "cpu", amounts=(1000,))
+    waiting = AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, tried=(*refused(NEAR).tried, *one(no_quota)))
+    assert (
+        details(waiting)
+        == details(refused(None))
+        == details(AdmissionRejection(AdmissionReason.NO_PLACE))
+        == ""
+    )
 
 
 def test_details_are_told_where_a_gang_would_fit_if_others_left() -> None:
-    held = Refusal(Token.NO_QUOTA_NOW, tried=refused(NEAR).tried)
+    held = AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, tried=refused(NEAR).tried)
     assert details(held, ["team/a"]) == details(refused(NEAR), ["team/a"])
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from bayplan.backends.definitions import define
-from bayplan.backends.embedded.api.status import Refusal
+from bayplan.backends.embedded.api.status import StatusError
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
-from bayplan.dialects.api import Ended, Kind, Outcome, Write
+from bayplan.dialects.api import Ended, Kind, Write, WriteOutcome
 from bayplan.dialects.kube.fields.times import timestamp
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.model.plan import Admit, Plan
-from bayplan.runtime.controllers.admission.controller import AGAIN_SECONDS, RETRY_SECONDS, AdmissionRole
+from bayplan.runtime.controllers.admission.controller import AGAIN_SECONDS, RETRY_SECONDS, AdmissionController
 from bayplan.runtime.core.loop import Loop
 from tests.support.kueue_workloads import conditions
 from tests.support.queued_cluster import EVENTS, NOW, RACK, Object, QueuedCluster, furnish, workload
@@ -36,7 +36,7 @@ class Flaky(EmbeddedBackend):
 
     late = False
 
-    def outcomes(self) -> Iterable[Outcome]:
+    def outcomes(self) -> Iterable[WriteOutcome]:
         """How writes ended; nothing yet while that is `late`, though the watch has told of it."""
         return [] if self.late else super().outcomes()
 
@@ -44,7 +44,7 @@ class Flaky(EmbeddedBackend):
         for write in writes:
             if self.lose(write):
                 self.lost += 1
-                self._outcomes.append(Outcome(write, self.ended))
+                self._outcomes.append(WriteOutcome(write, self.ended))
             else:
                 super().submit([write])
 
@@ -52,13 +52,13 @@ class Flaky(EmbeddedBackend):
 class World:
     """A furnished cluster with a loop that admits in it."""
 
-    def __init__(self, role: AdmissionRole | None = None) -> None:
+    def __init__(self, role: AdmissionController | None = None) -> None:
         store = store_at(NOW)
         define(store)
         self.cluster = QueuedCluster(store, Path("unused"))
         furnish(self.cluster)
         self.backend = Flaky(store)
-        self.loop = Loop(self.backend, [role or AdmissionRole()], Silent())
+        self.loop = Loop(self.backend, [role or AdmissionController()], Silent())
         self.now = NOW
 
     def pass_time(self, seconds: float = 0.0) -> None:
@@ -171,7 +171,7 @@ def test_a_queue_whose_finalizer_is_refused_tells_why_and_admits_once_it_is_allo
 
 
 def test_in_the_shadow_a_queue_without_a_finalizer_admits_as_well() -> None:
-    world = World(AdmissionRole(shadow=True))
+    world = World(AdmissionController(shadow=True))
     world.backend.lose = lambda write: write.kind == api_kinds.CLUSTER_QUEUES
     world.submit(workload("early", 1, 4))
     assert world.says("early", "Admitted") == ("True", "Admitted")
@@ -198,7 +198,7 @@ def test_a_queue_that_is_being_deleted_admits_nothing_more_and_goes_with_its_las
     )
     store.delete(api_kinds.WORKLOADS, "ml", "first")
     world.pass_time(2)
-    with pytest.raises(Refusal):
+    with pytest.raises(StatusError):
         store.get(api_kinds.CLUSTER_QUEUES, "", "left-queue")
 
 
@@ -334,7 +334,7 @@ def test_a_queue_tells_the_truth_though_it_changed_while_its_status_was_being_wr
 
 def test_a_decision_on_a_gang_of_the_past_is_not_shown_of_its_namesake(world: World) -> None:
     role = world.loop.roles[0]
-    assert isinstance(role, AdmissionRole)
+    assert isinstance(role, AdmissionController)
     world.submit(workload("twin", 1, 4))
     action = next(iter(role.state.holdings.by_gang.values())).demand
     world.cluster.store.delete(api_kinds.WORKLOADS, "ml", "twin")

@@ -16,7 +16,7 @@ from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.nrt.fingerprint import ATTRIBUTE, spelled
 from bayplan.dialects.nrt.wire import TOPOLOGIES
 from bayplan.placement.numa.fingerprint import sign_of_pods
-from bayplan.runtime.controllers.admission.controller import AdmissionRole
+from bayplan.runtime.controllers.admission.controller import AdmissionController
 from bayplan.runtime.core.loop import Loop
 from tests.support.kueue_workloads import conditions
 from tests.support.numa_crd import definition, topology
@@ -50,7 +50,7 @@ class Zoned:
             self.store.create(DEFINITIONS, definition())
         self.cluster = QueuedCluster(self.store, Path("unused"))
         furnish(self.cluster)
-        self.role = AdmissionRole(tells=True)
+        self.role = AdmissionController(tells=True)
         self.loop = Loop(EmbeddedBackend(self.store), [self.role], Silent())
         self.now = NOW
 

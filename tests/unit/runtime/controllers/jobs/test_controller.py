@@ -9,11 +9,11 @@ import pytest
 from bayplan.backends.definitions import DEFINITIONS
 from bayplan.backends.embedded.api.options import Deletion
 from bayplan.backends.fake_controllers.definitions import of_anything as definition
-from bayplan.dialects.api import Ended, Outcome, Write
+from bayplan.dialects.api import Ended, Write, WriteOutcome
 from bayplan.dialects.jobs.running import resource
-from bayplan.dialects.kueue.jobs.status import Patience
+from bayplan.dialects.kueue.jobs.status import PodsReadyPolicy
 from bayplan.dialects.kueue.names import api_kinds
-from bayplan.runtime.controllers.jobs.controller import Done
+from bayplan.runtime.controllers.jobs.controller import JobWriteTag
 from tests.support.job_world import (
     LABELS,
     PODS,
@@ -256,7 +256,7 @@ def test_a_job_may_not_run_for_longer_than_it_said() -> None:
 
 
 def test_pods_that_do_not_get_ready_in_time_make_room_and_try_again_later() -> None:
-    world = JobWorld(patience=Patience(seconds=10, backoff_base_seconds=30, retries_max=1))
+    world = JobWorld(patience=PodsReadyPolicy(seconds=10, backoff_base_seconds=30, retries_max=1))
     world.store.patch(api_kinds.FLAVORS, "", "gpu", {"spec": {"tolerations": []}})
     world._bind = lambda: None  # type: ignore[method-assign]  # nobody binds pods
     world.create(job(seconds=None))
@@ -353,8 +353,8 @@ def test_writes_that_fail_are_made_later(ended: Ended) -> None:
 
     def losing(writes: Sequence[Write]) -> None:
         for write in writes:
-            if isinstance(write.tag, Done) and next(made) % 2 == 0:
-                world.backend._outcomes.append(Outcome(write, ended))
+            if isinstance(write.tag, JobWriteTag) and next(made) % 2 == 0:
+                world.backend._outcomes.append(WriteOutcome(write, ended))
             else:
                 submit([write])
 

@@ -7,19 +7,19 @@ import copy
 import pytest
 
 from bayplan.backends.embedded.api.options import Deletion
-from bayplan.backends.embedded.api.status import Refusal
+from bayplan.backends.embedded.api.status import StatusError
 from bayplan.dialects.api import Event, Happened
 from bayplan.dialects.jobs.running import resource
 from bayplan.dialects.kube.decode.wire import PODS_KIND, Metadata, PodWire
 from bayplan.dialects.kueue.jobs.events import unreadable
-from bayplan.dialects.kueue.jobs.reconcile_job import Known
+from bayplan.dialects.kueue.jobs.reconcile_job import JobContext
 from bayplan.dialects.kueue.jobs.reconcile_pods import PODS as QUEUED_PODS
 from bayplan.dialects.kueue.jobs.reconcile_serving import keep_serving
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.names.feature_switches import RULES
 from bayplan.model.node import HOSTNAME
-from bayplan.runtime.controllers.jobs.cache import Shelf, Unit
-from bayplan.runtime.controllers.jobs.controller import JobsRole
+from bayplan.runtime.controllers.jobs.cache import JobKey, ObjectCache
+from bayplan.runtime.controllers.jobs.controller import JobsController
 from bayplan.simulator.core.objects import GPU
 from tests.support.job_world import (
     LABELS,
@@ -67,10 +67,10 @@ def test_a_group_of_pods_starts_together_and_ends_its_workload() -> None:
 
 
 def test_a_pod_that_changes_its_group_leaves_the_first_one() -> None:
-    role = JobsRole()
+    role = JobsController()
     queued = LABELS | {"kueue.x-k8s.io/managed": "true"}
 
-    def told(group: str, *, gone: bool = False) -> set[Unit]:
+    def told(group: str, *, gone: bool = False) -> set[JobKey]:
         pod = group_pod("one", group, 2)
         pod["metadata"]["labels"] |= queued
         happened = Happened.GONE if gone else Happened.SEEN
@@ -86,7 +86,7 @@ def test_a_pod_that_changes_its_group_leaves_the_first_one() -> None:
 
 
 def test_a_pod_stands_for_the_workload_that_it_names_last() -> None:
-    shelf = Shelf()
+    shelf = ObjectCache()
 
     def told(workload: str) -> None:
         notes = {"kueue.x-k8s.io/workload": workload} if workload else {}
@@ -198,7 +198,7 @@ def test_each_pod_of_a_deployment_is_queued_by_itself() -> None:
 def test_the_groups_of_a_large_leader_worker_set_are_made_a_few_at_a_time() -> None:
     job = {**leader_worker_set(replicas=250), "apiVersion": "leaderworkerset.x-k8s.io/v1"}
     job["metadata"] |= {"uid": "u", "namespace": "default"}
-    known = Known(lambda *_: None, {}, RULES, None)
+    known = JobContext(lambda *_: None, {}, RULES, None)
     there: list[Object] = []
     steps = []
     while deeds := keep_serving(job, there, known, 0.0):
@@ -213,9 +213,9 @@ def test_the_groups_of_a_large_leader_worker_set_are_made_a_few_at_a_time() -> N
 def test_a_leader_worker_set_with_more_groups_than_can_be_queued_waits_and_says_why() -> None:
     world = JobWorld()
     job = leader_worker_set(replicas=50_000)
-    with pytest.raises(Refusal, match="must be <= 10000, got 50000"):
+    with pytest.raises(StatusError, match="must be <= 10000, got 50000"):
         world.create(job)
-    known = Known(lambda *_: None, {}, RULES, None)
+    known = JobContext(lambda *_: None, {}, RULES, None)
     job |= {"apiVersion": "leaderworkerset.x-k8s.io/v1"}
     assert keep_serving(job, [], known, 0.0) == []
     notice = unreadable(job, known)
@@ -225,7 +225,7 @@ def test_a_leader_worker_set_with_more_groups_than_can_be_queued_waits_and_says_
 def test_the_groups_of_a_leader_worker_set_are_made_one_after_the_other() -> None:
     job = {**leader_worker_set(replicas=12), "apiVersion": "leaderworkerset.x-k8s.io/v1"}
     job["metadata"] |= {"uid": "u", "namespace": "default"}
-    deeds = keep_serving(job, [], Known(lambda *_: None, {}, RULES, None), 0.0)
+    deeds = keep_serving(job, [], JobContext(lambda *_: None, {}, RULES, None), 0.0)
     made = [deed.write for deed in deeds]
     notes = [write.body["metadata"]["annotations"] for write in made]
     assert [one["kueue.x-k8s.io/component-workload-index"] for one in notes] == [str(n) for n in range(12)]

@@ -8,8 +8,8 @@ from bayplan.dialects.api import Ended
 from bayplan.dialects.kueue.names import api_kinds
 from bayplan.dialects.kueue.pods.node_health import HealthRules
 from bayplan.model.profile import Profile
-from bayplan.runtime.controllers.admission.controller import AdmissionRole
-from bayplan.runtime.controllers.node_health.controller import RETRY_SECONDS, NodeHealthRole
+from bayplan.runtime.controllers.admission.controller import AdmissionController
+from bayplan.runtime.controllers.node_health.controller import RETRY_SECONDS, NodeHealthController
 from bayplan.runtime.core.loop import Loop
 from tests.support.failing_nodes import LIMIT, PLAIN_NODES, PLAIN_PODS, World
 from tests.support.queued_cluster import RACK, quota, workload
@@ -312,7 +312,7 @@ def test_a_role_that_starts_late_finds_what_failed_before(world: World) -> None:
     before = world.start("train", 4, 4)
     lost = next(iter(before))
     world.store.delete(PLAIN_NODES, "", lost)
-    late = Loop(Flaky(world.store), [AdmissionRole(), NodeHealthRole()], Silent())
+    late = Loop(Flaky(world.store), [AdmissionController(), NodeHealthController()], Silent())
     for _ in range(10):
         late.step(world.now)
     assert lost not in world.places("train")

@@ -9,22 +9,22 @@ import msgspec
 from bayplan.backends.definitions import DEFINITIONS
 from bayplan.backends.embedded.api.options import Deletion
 from bayplan.backends.fake_controllers.definitions import of_anything
-from bayplan.dialects.api import Ended, Event, Happened, Outcome
+from bayplan.dialects.api import Ended, Event, Happened, WriteOutcome
 from bayplan.dialects.kai.api.names import (
     POD_GROUP,
     POD_GROUP_NAME,
     SEGMENT_SIZE,
     SUB_GROUP_NAME,
 )
-from bayplan.dialects.kai.api.wire import POD_GROUPS, PodGroupWire
+from bayplan.dialects.kai.api.wire import POD_GROUPS, KaiPodGroupWire
 from bayplan.dialects.kai.grouper.owner_kinds import OWNER_KINDS
-from bayplan.dialects.kube.decode.wire import PODS_KIND, Metadata, OwnerReference, PodSpec, PodWire
+from bayplan.dialects.kube.decode.wire import PODS_KIND, Metadata, OwnerReference, PodSpecWire, PodWire
 from bayplan.model.pod import PodKey
 from bayplan.runtime.controllers.pod_grouper.controller import (
     OWNER_SECONDS,
     REFUSED_SECONDS,
     RETRY_SECONDS,
-    GrouperRole,
+    PodGrouperController,
 )
 from bayplan.runtime.controllers.pod_grouper.index import group_ref
 from tests.support.kai_site import Site
@@ -50,7 +50,7 @@ def member(
         name=name, namespace="ns", uid=f"u-{name}", labels=dict(labels or {}),
         annotations=dict(notes or {}), owner_references=[ref],
     )  # fmt: skip
-    return PodWire(metadata=meta, spec=PodSpec(scheduler_name="bayplan"))
+    return PodWire(metadata=meta, spec=PodSpecWire(scheduler_name="bayplan"))
 
 
 def worker(number: int, notes: Mapping[str, str] = NOTES, **labels: str) -> PodWire:
@@ -58,7 +58,7 @@ def worker(number: int, notes: Mapping[str, str] = NOTES, **labels: str) -> PodW
     return member(f"w{number}", labels=numbered, notes=notes)
 
 
-def carried_out(role: GrouperRole, now: float, uid: str = "g") -> list[Object]:
+def carried_out(role: PodGrouperController, now: float, uid: str = "g") -> list[Object]:
     """The writes that are due, each of a group as if the API had done it."""
     found = []
     for write in list(role.keep(now)):
@@ -67,12 +67,12 @@ def carried_out(role: GrouperRole, now: float, uid: str = "g") -> list[Object]:
             meta = {"name": write.name, "namespace": "ns", **body["metadata"], "uid": uid}
             body = {**body, "metadata": meta}
         found.append({"kind": write.kind.kind, "name": write.name, **body})
-        list(role.follow_up(Outcome(write, Ended.DONE, 200, "", body), now))
+        list(role.follow_up(WriteOutcome(write, Ended.DONE, 200, "", body), now))
     return found
 
 
 def test_pods_that_were_grouped_before_their_owner_came_are_all_put_where_they_belong() -> None:
-    role = GrouperRole()
+    role = PodGrouperController()
     for number in range(4):
         role.decode(Event(Happened.SEEN, PODS_KIND, worker(number)))
     now = 2 * OWNER_SECONDS
@@ -96,7 +96,7 @@ class Owned(Site):
     """With the grouper, and kinds of owners that anything may be written into."""
 
     def __init__(self, *kinds: str) -> None:
-        super().__init__((2, 2), grouper=GrouperRole())
+        super().__init__((2, 2), grouper=PodGrouperController())
         for kind in OWNER_KINDS:
             if kind.kind in kinds:
                 self.store.create(DEFINITIONS, of_anything(kind))
@@ -140,7 +140,7 @@ def test_all_pods_that_wait_move_when_their_owner_comes_to_ask_for_segments() ->
 
 
 def test_pods_are_looked_for_by_what_they_are_listed_by() -> None:
-    role = GrouperRole()
+    role = PodGrouperController()
     jobs = {name: str(number) for number, name in enumerate(("one", "two", "three"))}
     number = {"batch.kubernetes.io/job-completion-index": "0"}
     for name in jobs:
@@ -160,7 +160,7 @@ def test_pods_are_looked_for_by_what_they_are_listed_by() -> None:
 
 
 def test_an_answer_about_a_group_that_is_no_more_does_not_hide_the_one_in_its_place() -> None:
-    role = GrouperRole()
+    role = PodGrouperController()
     role.decode(Event(Happened.SEEN, PYTORCH, training()))
     role.decode(Event(Happened.SEEN, PODS_KIND, worker(0)))
     made = carried_out(role, 1.0, "old")[0]
@@ -172,32 +172,32 @@ def test_an_answer_about_a_group_that_is_no_more_does_not_hide_the_one_in_its_pl
     (ref,) = role.shelf.groups
     another = role.shelf.groups[ref]
     object.__setattr__(another, "uid", "new")
-    list(role.follow_up(Outcome(write, Ended.GONE, 409, "another"), 2.0))
+    list(role.follow_up(WriteOutcome(write, Ended.GONE, 409, "another"), 2.0))
     assert made["name"] == ref.name and role.shelf.groups[ref].uid == "new"
 
 
 def test_a_group_that_went_before_its_making_was_answered_is_not_taken_for_there() -> None:
-    role = GrouperRole()
+    role = PodGrouperController()
     role.decode(Event(Happened.SEEN, PYTORCH, training()))
     role.decode(Event(Happened.SEEN, PODS_KIND, worker(0)))
     (write,) = [one for one in role.keep(1.0) if one.kind.kind == "PodGroup"]
     meta = {"name": write.name, "namespace": "ns", **write.body["metadata"], "uid": "g"}
     made = {**write.body, "metadata": meta}
     for happened in (Happened.SEEN, Happened.GONE):
-        role.decode(Event(happened, POD_GROUPS, msgspec.convert(made, PodGroupWire)))
-    list(role.follow_up(Outcome(write, Ended.DONE, 201, "", made), 1.0))
+        role.decode(Event(happened, POD_GROUPS, msgspec.convert(made, KaiPodGroupWire)))
+    list(role.follow_up(WriteOutcome(write, Ended.DONE, 201, "", made), 1.0))
     assert role.shelf.groups == {}
     assert [one.name for one in role.keep(2.0) if one.kind.kind == "PodGroup"] == [write.name]
 
 
 def test_what_was_refused_is_not_tried_again_all_the_time() -> None:
-    role = GrouperRole()
+    role = PodGrouperController()
     role.decode(Event(Happened.SEEN, PYTORCH, training()))
     role.decode(Event(Happened.SEEN, PODS_KIND, worker(0)))
     (write,) = role.keep(1.0)
-    (flaw,) = role.follow_up(Outcome(write, Ended.REFUSED, 422, "no"), 1.0)
+    (flaw,) = role.follow_up(WriteOutcome(write, Ended.REFUSED, 422, "no"), 1.0)
     assert "cannot be written: no" in str(flaw.body)
-    list(role.follow_up(Outcome(flaw, Ended.DONE), 1.0))
+    list(role.follow_up(WriteOutcome(flaw, Ended.DONE), 1.0))
     assert list(role.keep(1.0 + RETRY_SECONDS)) == []
     assert [one.kind.kind for one in role.keep(1.0 + REFUSED_SECONDS)] == ["PodGroup"]
 

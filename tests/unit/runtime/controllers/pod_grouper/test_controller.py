@@ -21,12 +21,12 @@ from bayplan.dialects.kai.api.names import (
     TOPOLOGY_NAME,
 )
 from bayplan.dialects.kai.api.pod_group import PodGroup
-from bayplan.dialects.kai.grouper.defaults import Settings, View
+from bayplan.dialects.kai.grouper.defaults import GrouperSettings, View
 from bayplan.dialects.kai.grouper.dispatch import KINDS
 from bayplan.dialects.kai.grouper.join import group_write, wanted_group
 from bayplan.dialects.kai.grouper.owner_kinds import BY_NAME, OWNER_KINDS
-from bayplan.dialects.kube.decode.wire import PODS_KIND, Metadata, OwnerReference, PodSpec, PodWire
-from bayplan.runtime.controllers.pod_grouper.controller import GrouperRole
+from bayplan.dialects.kube.decode.wire import PODS_KIND, Metadata, OwnerReference, PodSpecWire, PodWire
+from bayplan.runtime.controllers.pod_grouper.controller import PodGrouperController
 from bayplan.runtime.core.containment import Containment
 from bayplan.runtime.core.journal import MemoryJournal
 from bayplan.runtime.core.loop import Loop
@@ -48,7 +48,7 @@ class Trained(Site):
 
     def __init__(self, *, racks: tuple[int, ...] = (2, 2, 2, 2), **settings: Any) -> None:
         self.notes: list[str] = []
-        self.grouper = GrouperRole(settings=Settings(**settings), note=self.notes.append)
+        self.grouper = PodGrouperController(settings=GrouperSettings(**settings), note=self.notes.append)
         super().__init__(racks, grouper=self.grouper)
         self.topology()
 
@@ -199,7 +199,7 @@ def test_annotations_without_a_topology_are_passed_over_and_that_is_said_once() 
     site.run(20)
     assert all(site.on("w0", "w1"))
     assert [reason for reason, _ in site.events(site.name)].count("SegmentsIgnored") == 1
-    site.loop = Loop(EmbeddedBackend(site.store), (GrouperRole(),), MemoryJournal())
+    site.loop = Loop(EmbeddedBackend(site.store), (PodGrouperController(),), MemoryJournal())
     site.worker(0, name="again", notes=notes)
     site.run(4)
     assert site.get("again")["metadata"]["annotations"]["pod-group-name"] == site.name
@@ -290,10 +290,10 @@ def test_pods_of_other_families_are_left_alone() -> None:
 
 
 def test_an_owner_that_is_heard_of_late_is_waited_for_and_no_pod_is_lost() -> None:
-    role = GrouperRole()
+    role = PodGrouperController()
     owner = OwnerReference("kubeflow.org/v1", "PyTorchJob", "train", "9", controller=True)
     meta = Metadata("p", "default", "1", owner_references=[owner])
-    pod = PodWire(meta, PodSpec(scheduler_name="bayplan"))
+    pod = PodWire(meta, PodSpecWire(scheduler_name="bayplan"))
     list(role.decode(Event(Happened.SEEN, PODS_KIND, pod)))
     assert list(role.keep(100.0)) == [] and role.next_due(100.0) <= 101.0
     assert list(role.keep(109.0)) == []

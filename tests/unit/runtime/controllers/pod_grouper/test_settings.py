@@ -7,8 +7,8 @@ import pytest
 from bayplan.backends.embedded.api.options import Deletion
 from bayplan.backends.remote.request import collection
 from bayplan.dialects.api import Kind
-from bayplan.dialects.kai.grouper.defaults import Settings
-from bayplan.runtime.controllers.pod_grouper.controller import GrouperRole
+from bayplan.dialects.kai.grouper.defaults import GrouperSettings
+from bayplan.runtime.controllers.pod_grouper.controller import PodGrouperController
 from bayplan.runtime.controllers.pod_grouper.defaults import CONFIG_MAPS
 from tests.support.kai_site import CLASSES
 from tests.support.pod_site import EVENTS
@@ -94,8 +94,8 @@ def test_bad_defaults_are_warned_of_once_and_pods_are_grouped_without_them(
 
 
 def test_nothing_but_the_one_config_map_is_asked_for() -> None:
-    (*others, last) = GrouperRole(settings=Settings(defaults=("settings", "by-kind"))).kinds
-    assert tuple(others) == GrouperRole.kinds == GrouperRole().kinds
+    (*others, last) = PodGrouperController(settings=GrouperSettings(defaults=("settings", "by-kind"))).kinds
+    assert tuple(others) == PodGrouperController.kinds == PodGrouperController().kinds
     asked = collection(last, watch="true")
     assert asked == "/api/v1/namespaces/settings/configmaps?watch=true&fieldSelector=metadata.name%3Dby-kind"
 

@@ -9,7 +9,7 @@ import pytest
 from bayplan.backends.definitions import DEFINITIONS
 from bayplan.backends.embedded.api.options import Deletion
 from bayplan.backends.fake_controllers.definitions import provisioning_requests
-from bayplan.dialects.api import Ended, Kind, Outcome
+from bayplan.dialects.api import Ended, Kind, WriteOutcome
 from bayplan.dialects.kube.fields.reader import Field
 from bayplan.dialects.kueue.fields.assignment_decode import decode_assignment
 from bayplan.dialects.kueue.names import api_kinds
@@ -289,10 +289,10 @@ def test_requests_of_others_are_left_alone(world: World) -> None:
 def test_a_request_that_is_deleted_before_we_hear_of_its_creation_is_made_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held: list[Outcome] = []
+    held: list[WriteOutcome] = []
     heard = world.backend.outcomes
 
-    def late() -> list[Outcome]:
+    def late() -> list[WriteOutcome]:
         found = list(heard())
         held.extend(one for one in found if one.write.kind == REQUESTS)
         return [one for one in found if one.write.kind != REQUESTS]

@@ -16,13 +16,13 @@ from bayplan.backends.embedded.api.options import Deletion
 from bayplan.backends.embedded.cluster import new_store
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.backends.embedded.kinds.gangs import GangApi
-from bayplan.backends.fake_controllers.controller_manager import Crew
+from bayplan.backends.fake_controllers.controller_manager import FakeControllerManager
 from bayplan.cli.commands.replay import replay
-from bayplan.dialects.api import Ended, Kind, Outcome, Verb, Write
+from bayplan.dialects.api import Ended, Kind, Verb, Write, WriteOutcome
 from bayplan.dialects.kube.gang_api.gates import FIRST, GROUP, SECOND, THIRD
 from bayplan.dialects.kueue.decode import scheduled_jobs
 from bayplan.model.profile import NodeChoice, Profile
-from bayplan.runtime.controllers.scheduler.controller import AGAIN_SECONDS, SchedulerRole
+from bayplan.runtime.controllers.scheduler.controller import AGAIN_SECONDS, SchedulerController
 from bayplan.runtime.core.journal import FileJournal, MemoryJournal
 from bayplan.runtime.core.loop import Loop
 from bayplan.simulator.core.objects import job, topology
@@ -42,7 +42,7 @@ class Site(PodSite):
         self,
         *versions: str,
         cpus: tuple[int, ...] = (4, 4),
-        role: SchedulerRole | None = None,
+        role: SchedulerController | None = None,
         journal: FileJournal | None = None,
     ) -> None:
         self.now = START
@@ -53,7 +53,7 @@ class Site(PodSite):
         )  # fmt: skip
         for number, cpu in enumerate(cpus, start=1):
             self.node(f"n{number}", cpu)
-        self.role = role or SchedulerRole()
+        self.role = role or SchedulerController()
         self.journal = journal or MemoryJournal()
         self.loop = Loop(EmbeddedBackend(self.store), (self.role,), self.journal)
 
@@ -194,9 +194,9 @@ def test_a_record_that_is_refused_is_written_again_after_a_while_and_not_all_the
         refused.extend(found)
         submit([write for write in writes if write not in found])
 
-    def told() -> Iterator[Outcome]:
+    def told() -> Iterator[WriteOutcome]:
         yield from outcomes()
-        yield from (Outcome(write, Ended.REFUSED, 403) for write in refused[len(said) :])
+        yield from (WriteOutcome(write, Ended.REFUSED, 403) for write in refused[len(said) :])
         said.extend(refused[len(said) :])
 
     said: list[Write] = []
@@ -244,7 +244,7 @@ def test_pods_without_a_gang_are_scheduled_and_those_of_others_left_alone() -> N
 )
 def test_each_name_has_its_profile(name: str, nodes: list[str]) -> None:
     profiles = {"dense": Profile(), "loose": Profile(gang_nodes=NodeChoice.SPREAD)}
-    site = Site(SECOND, role=SchedulerRole(profiles=profiles))
+    site = Site(SECOND, role=SchedulerController(profiles=profiles))
     site.group(SECOND, 2)
     site.pod("a", 1, name, **OF_GROUP)
     site.pod("b", 1, name, **OF_GROUP)
@@ -276,15 +276,15 @@ def deletions_lost(site: Site, most: int = 10**6) -> list[Write]:
     """The first deletions get lost on their way, and whoever asked for them hears that nobody answered."""
     submit, outcomes = site.loop.backend.submit, site.loop.backend.outcomes
     lost: list[Write] = []
-    ended: list[Outcome] = []
+    ended: list[WriteOutcome] = []
 
     def lose(writes: Sequence[Write]) -> None:
         found = [write for write in writes if write.verb is Verb.DELETE][: most - len(lost)]
         lost.extend(found)
-        ended.extend(Outcome(write, Ended.TIMED_OUT, 500) for write in found)
+        ended.extend(WriteOutcome(write, Ended.TIMED_OUT, 500) for write in found)
         submit([write for write in writes if write not in found])
 
-    def told() -> Iterator[Outcome]:
+    def told() -> Iterator[WriteOutcome]:
         yield from outcomes()
         while ended:
             yield ended.pop(0)
@@ -326,7 +326,7 @@ def test_a_job_hears_on_itself_and_on_its_pods_why_it_waits() -> None:
     define(site.store)
     site.store.create(scheduled_jobs.TOPOLOGIES, topology())
     site.store.create(scheduled_jobs.JOBS, job("wide", 2, 4, {}, 60))
-    crew = Crew(EmbeddedBackend(site.store))
+    crew = FakeControllerManager(EmbeddedBackend(site.store))
     for _ in range(6):
         crew.step(site.now)
         site.run(0.2)

@@ -9,16 +9,16 @@ import pytest
 from bayplan.backends.definitions import DEFINITIONS, define
 from bayplan.backends.embedded.api.options import Deletion
 from bayplan.backends.embedded.http.backend import EmbeddedBackend
-from bayplan.backends.fake_controllers.controller_manager import Crew
+from bayplan.backends.fake_controllers.controller_manager import FakeControllerManager
 from bayplan.dialects.kube.gang_api.gates import SECOND
 from bayplan.dialects.kueue.decode import scheduled_jobs
 from bayplan.dialects.nrt.fingerprint import ATTRIBUTE, spelled
 from bayplan.dialects.nrt.seating import HEAD, METADATA, VECTOR, encoded
 from bayplan.dialects.nrt.wire import OLDER_TOPOLOGIES, TOPOLOGIES
-from bayplan.model.numa import Caution, ZoneCare
+from bayplan.model.numa import NumaStalenessPolicy, OverReserve
 from bayplan.model.profile import NodeChoice, Profile
 from bayplan.placement.numa.fingerprint import sign_of_container, sign_of_pods
-from bayplan.runtime.controllers.scheduler.controller import SchedulerRole
+from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 from bayplan.simulator.core.objects import job
 from tests.support.numa_crd import definition, topology
 from tests.support.pod_site import NODES, PODS
@@ -32,7 +32,7 @@ USED: dict[str, str | int] = {"cpu": "4", "memory": "32Gi", GPU: 0}
 class Zoned(Site):
     """Racks of two nodes, each with two zones of 4 CPUs and 2 GPUs."""
 
-    def __init__(self, nodes: int = 4, role: SchedulerRole | None = None) -> None:
+    def __init__(self, nodes: int = 4, role: SchedulerController | None = None) -> None:
         super().__init__(SECOND, cpus=(), role=role)
         self.store.create(DEFINITIONS, definition())
         for number in range(nodes):
@@ -94,7 +94,7 @@ def test_a_gang_lands_aligned_in_one_rack() -> None:
 
 @pytest.mark.parametrize("choice", list(NodeChoice))
 def test_equal_pods_share_a_node_zone_by_zone(choice: NodeChoice) -> None:
-    site = Zoned(1, SchedulerRole(Profile(gang_nodes=choice)))
+    site = Zoned(1, SchedulerController(Profile(gang_nodes=choice)))
     site.tells("n0")
     names = gang(site, 2, 3, 2)
     site.run()
@@ -194,7 +194,7 @@ def test_a_report_without_a_sign_is_believed_when_it_changes() -> None:
 
 
 def test_who_takes_no_care_trusts_the_last_report() -> None:
-    site = Zoned(1, SchedulerRole(zone_care=ZoneCare(Caution.NONE)))
+    site = Zoned(1, SchedulerController(zone_care=NumaStalenessPolicy(OverReserve.NONE)))
     site.tells("n0")
     site.guaranteed("a", 3, 2)
     site.run(2)
@@ -219,7 +219,7 @@ def test_a_stranger_casts_doubt_on_a_node() -> None:
 
 
 def test_pods_are_told_which_zones_they_were_meant_for() -> None:
-    site = Zoned(1, SchedulerRole(Profile(zone_hints=True)))
+    site = Zoned(1, SchedulerController(Profile(zone_hints=True)))
     site.tells("n0")
     names = gang(site, 2, 3, 2)
     site.run()
@@ -274,7 +274,7 @@ def test_a_job_with_topology_annotations_counts_aligned_pods() -> None:
     asks = {"cpu": "3", "memory": "4Gi", GPU: "2"}
     wide["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": asks, "limits": asks}
     site.store.create(scheduled_jobs.JOBS, wide)
-    crew = Crew(EmbeddedBackend(site.store))
+    crew = FakeControllerManager(EmbeddedBackend(site.store))
     for _ in range(6):
         crew.step(site.now)
         site.run(0.2)
@@ -285,8 +285,8 @@ def test_a_job_with_topology_annotations_counts_aligned_pods() -> None:
 @pytest.mark.parametrize("thought_through", [True, False])
 def test_who_has_to_go_is_found_by_zones(thought_through: bool) -> None:
     """The node has room enough as it is; only one of the two can make it lie together."""
-    care = ZoneCare(Caution.RESERVE, make_room=thought_through)
-    site = Zoned(1, SchedulerRole(zone_care=care))
+    care = NumaStalenessPolicy(OverReserve.RESERVE, make_room=thought_through)
+    site = Zoned(1, SchedulerController(zone_care=care))
     for name in ("near", "far"):
         site.guaranteed(name, 1, 1, priority=0)
     site.run(1)

@@ -11,7 +11,7 @@ from bayplan.dialects.api import Event, Happened, Kind, Write
 from bayplan.dialects.kube.decode import volumes
 from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND
 from bayplan.dialects.kube.gang.objects import WORKLOADS
-from bayplan.runtime.controllers.scheduler.controller import SchedulerRole
+from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 from bayplan.runtime.controllers.scheduler.volume_binding import HELD_SECONDS
 
 Object = dict[str, Any]
@@ -24,7 +24,7 @@ class Hand:
     """Hands objects to a scheduler and takes its writes, without any server between."""
 
     def __init__(self) -> None:
-        self.role = SchedulerRole()
+        self.role = SchedulerController()
         self.see(
             volumes.CLASSES, "slow", provisioner="example.com/disks", volumeBindingMode="WaitForFirstConsumer"
         )
