@@ -273,7 +273,7 @@ def named_nodes(pod: Obj) -> set[str] | None:
     return names
 
 
-def barred(world: Obj, pod: Obj) -> str:
+def claim_error(world: Obj, pod: Obj) -> str:
     """What is wrong with the pod itself."""
     if named_nodes(pod) == set():
         return "pod affinity terms conflict"

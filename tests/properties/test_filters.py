@@ -18,7 +18,7 @@ from tests.properties.fit_world_volumes import Obj
 from tests.properties.fit_worlds import pod, world
 
 SEEDS = st.integers(0, 2**32)
-CURABLE = (
+RESOLVABLE = (
     "Insufficient",
     "Too many pods",
     "node(s) didn't have free ports",
@@ -52,7 +52,7 @@ def test_every_node_refuses_for_the_reasons_that_it_has(seed: int) -> None:
     made = cluster(seed)
     new = newcomer(seed, made)
     verdict = judge(scene_of(made), shape_of(made, new))
-    told = fit_oracle.barred(made, new)
+    told = fit_oracle.claim_error(made, new)
     assert bar(verdict.why) == told
     counts: Counter[str] = Counter()
     for row, node in enumerate(made["nodes"]):
@@ -70,7 +70,7 @@ def test_a_node_is_cured_by_others_leaving_unless_it_is_too_small_or_wrong(seed:
     made = cluster(seed)
     new = newcomer(seed, made)
     verdict = judge(scene_of(made), shape_of(made, new))
-    if fit_oracle.barred(made, new):
+    if fit_oracle.claim_error(made, new):
         assert not verdict.curable.any()
         return
     asked = fit_oracle.requests(new)
@@ -82,7 +82,7 @@ def test_a_node_is_cured_by_others_leaving_unless_it_is_too_small_or_wrong(seed:
             for name in asked
             if f"Insufficient {name}" in reasons
         )
-        may = [reason.startswith(CURABLE) and not reason.endswith("label)") for reason in reasons]
+        may = [reason.startswith(RESOLVABLE) and not reason.endswith("label)") for reason in reasons]
         assert bool(verdict.curable[row]) == (bool(may) and all(may) and not small), reasons
 
 

@@ -14,7 +14,7 @@ from bayplan.model.numa import AlignmentTarget, FitRule, NumaRequest, QosClass, 
 from bayplan.placement.numa import smallest_set
 from bayplan.placement.numa.alignment import aligned, assumed_zones, why_unaligned
 from bayplan.placement.numa.capacity import aligned_counts, with_copies
-from bayplan.placement.numa.columns import changed, taken_everywhere, zone_columns
+from bayplan.placement.numa.columns import changed, subtracted_everywhere, zone_columns
 from bayplan.placement.numa.score import zone_scores
 from tests.properties import numa_oracle as oracle
 from tests.properties.numa_worlds import report, wants, world
@@ -67,7 +67,7 @@ def test_a_node_that_is_said_to_align_a_pod_can_do_so_in_some_way(seed: int) -> 
 @given(SEEDS, st.booleans())
 def test_copies_are_counted_as_if_they_came_one_by_one(seed: int, stay: bool) -> None:
     made, asked = world(seed), wants(seed)
-    counts = aligned_counts(made.columns, asked, ZoneRules(sidecars_stay=stay), most=MOST)
+    counts = aligned_counts(made.columns, asked, ZoneRules(sidecars_stay=stay), limit=MOST)
     for row, node in enumerate(made.nodes):
         known = made.reports.get(node.name)
         if node.name in made.stale or known is None or not oracle.relevant(asked, known):
@@ -80,11 +80,11 @@ def test_copies_are_counted_as_if_they_came_one_by_one(seed: int, stay: bool) ->
 def test_what_is_counted_can_be_put_there_and_no_more(seed: int) -> None:
     made, asked = world(seed), wants(seed)
     columns = made.columns
-    counts = aligned_counts(columns, asked, most=MOST)
+    counts = aligned_counts(columns, asked, limit=MOST)
     some = np.asarray([Random(seed + row).randrange(int(count) + 1) for row, count in enumerate(counts)])
     after = with_copies(columns, np.arange(columns.rows), some, asked)
     assert (after.available >= np.minimum(columns.available, 0)).all()
-    again = aligned_counts(after, asked, most=MOST)
+    again = aligned_counts(after, asked, limit=MOST)
     bounded = counts < MOST
     assert (again[bounded] == counts[bounded] - some[bounded]).all()
     assert (aligned(after, asked).good == (again > 0)).all()
@@ -94,7 +94,7 @@ def test_what_is_counted_can_be_put_there_and_no_more(seed: int) -> None:
 def test_a_count_of_one_is_the_filter(seed: int) -> None:
     made, asked = world(seed), wants(seed)
     for rules in (ZoneRules(), ZoneRules(sidecars_stay=False)):
-        counts = aligned_counts(made.columns, asked, rules, most=1)
+        counts = aligned_counts(made.columns, asked, rules, limit=1)
         assert (counts == aligned(made.columns, asked, rules).good).all()
 
 
@@ -165,7 +165,7 @@ def test_one_changed_node_is_as_good_as_new_columns(seed: int) -> None:
     stale = [name for name in made.stale if name != node.name] + ([] if fresh else [node.name])
     one, other = changed(made.columns, row, node, newer, fresh), zone_columns(made.nodes, reports, stale)
     assert (aligned(one, asked).stopped == aligned(other, asked).stopped).all()
-    assert (aligned_counts(one, asked, most=MOST) == aligned_counts(other, asked, most=MOST)).all()
+    assert (aligned_counts(one, asked, limit=MOST) == aligned_counts(other, asked, limit=MOST)).all()
     for score in ZoneScore:
         rules = ZoneRules(score=score)
         assert (zone_scores(one, asked, rules) == zone_scores(other, asked, rules)).all()
@@ -176,7 +176,7 @@ def test_less_room_never_makes_a_node_good_for_one_container(seed: int) -> None:
     made, asked = world(seed), wants(seed)  # for several it may: the first then takes another zone
     asked = replace(asked, containers=asked.containers[-1:])
     rows = np.arange(len(made.nodes))
-    less = taken_everywhere(made.columns, rows, {"cpu": 1000, "nvidia.com/gpu": 1})
+    less = subtracted_everywhere(made.columns, rows, {"cpu": 1000, "nvidia.com/gpu": 1})
     assert not (aligned(less, asked).good & ~aligned(made.columns, asked).good).any()
 
 

@@ -40,13 +40,13 @@ ZONE_CPU, ZONE_GPUS = 8, 4
 Seats = dict[str, list[tuple[str, int, int, int]]]  # by node: pod, zone, CPUs, GPUs
 
 
-def asking(cpu: int, gpus: int) -> NumaRequest:
+def aligning_rows(cpu: int, gpus: int) -> NumaRequest:
     asked = (("cpu", cpu * 1000), ("memory", 1 << 30), (GPU, gpus))
     return NumaRequest(QosClass.GUARANTEED, (ContainerRequest("main", asked),))
 
 
 def pod(name: str, cpu: int, gpus: int, priority: int, node: str = "") -> Pod:
-    wants = asking(cpu, gpus)
+    wants = aligning_rows(cpu, gpus)
     amounts = {**dict(wants.containers[0].requests), "pods": 1}
     shape = PodSignature("ns", amounts=tuple(sorted(amounts.items())), zones=wants)
     return Pod(

@@ -20,7 +20,7 @@ from bayplan.model.pod_spec import (
     TopologySpread,
 )
 from bayplan.model.storage import Storage, StorageCapacity, StorageClass, Volume, VolumeClaim
-from bayplan.placement.cluster.images import ImageIndex, fetched
+from bayplan.placement.cluster.images import ImageIndex, image_locality
 from bayplan.placement.cluster.node_index import (
     NodeIndex,
     NodeSnapshot,
@@ -31,7 +31,7 @@ from bayplan.placement.cluster.node_index import (
     relaid,
 )
 from bayplan.placement.cluster.node_table import changed, inserted, removed, table_of
-from bayplan.placement.cluster.pod_index import QUESTIONS_MAX, PodIndex, PodQuery
+from bayplan.placement.cluster.pod_index import QUERIES_MAX, PodIndex, PodQuery
 from bayplan.placement.filters.pipeline import FilterInput, FilterResult, judge
 
 CPU = {"cpu": 0}
@@ -116,20 +116,20 @@ def test_a_namespace_that_gets_a_label_is_heard_of() -> None:
 
 def test_more_questions_than_are_remembered_are_all_answered() -> None:
     index = PodIndex()
-    for number in range(QUESTIONS_MAX + 50):
+    for number in range(QUERIES_MAX + 50):
         index.add(number, "a", PodSignature(labels=(("job", str(number)),)))
 
     def ask(number: int) -> int:
         job = Selector((Requirement("job", "In", (str(number),)),))
         return int(index.count(PodQuery(((None, job),)))[0])
 
-    for number in range(QUESTIONS_MAX + 50):
+    for number in range(QUERIES_MAX + 50):
         assert ask(number) == 1
-    assert len(index.questions) == QUESTIONS_MAX
+    assert len(index.queries) == QUERIES_MAX
     index.remove(0)
-    index.remove(QUESTIONS_MAX)
-    assert (ask(0), ask(1), ask(QUESTIONS_MAX)) == (0, 1, 0)
-    assert len(index.asked.anchored) == QUESTIONS_MAX
+    index.remove(QUERIES_MAX)
+    assert (ask(0), ask(1), ask(QUERIES_MAX)) == (0, 1, 0)
+    assert len(index.queries_by_label.by_label) == QUERIES_MAX
 
 
 def test_words_of_pods_long_gone_are_forgotten() -> None:
@@ -139,7 +139,7 @@ def test_words_of_pods_long_gone_are_forgotten() -> None:
         index.add("p", "a", PodSignature(labels=(("job", str(number)),)))
         if number % 500 == 0:
             assert index.count(exists)[0] == 1
-    assert sum(len(words.codes) for words in index.columns.words.values()) < 5000
+    assert sum(len(vocabulary.codes) for vocabulary in index.columns.vocabularies.values()) < 5000
     fresh = PodQuery(((None, Selector((Requirement("job", "In", ("5999",)),))),))
     assert index.count(fresh)[0] == 1
 
@@ -152,7 +152,7 @@ def test_what_pods_say_is_forgotten_with_them() -> None:
     index.remove("p")
     assert not index.stances
     assert not index.keys
-    assert not index.taken.anchored
+    assert not index.terms_by_label.by_label
     index.remove("p")
 
 
@@ -316,12 +316,12 @@ def test_images_come_and_go() -> None:
     here = scene([machine("a"), machine("b")])
     images = ImageIndex(here.index.slots)
     land, shape = here.ground.land, PodSignature(images=("big:1",))
-    assert fetched(land, images, shape).tolist() == [0, 0]
+    assert image_locality(land, images, shape).tolist() == [0, 0]
     images.note("b", {"big:1": 2000 << 20})
-    assert fetched(land, images, shape).tolist() == [0, 100]
+    assert image_locality(land, images, shape).tolist() == [0, 100]
     images.note("a", {"big:1": 2000 << 20})
     images.note("b", {})
-    assert fetched(land, images, shape).tolist() == [100, 0]
+    assert image_locality(land, images, shape).tolist() == [100, 0]
     images.note("a", {})
     assert not images.places
     assert not images.sizes

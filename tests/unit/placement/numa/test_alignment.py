@@ -147,7 +147,7 @@ def test_a_node_that_nobody_knows_about_takes_nothing() -> None:
     known = columns(report(FOUR), stale=("n",))
     wants = pod(container(cpu=1, memory=1))
     assert not aligned(known, wants).good.any()
-    assert aligned_counts(known, wants, most=5).tolist() == [0]
+    assert aligned_counts(known, wants, limit=5).tolist() == [0]
     assert zone_scores(known, wants).tolist() == [0]
     why = why_unaligned(known, 0, "n", wants)
     assert why is not None and told(why).startswith("invalid node topology data: node n ")
@@ -236,7 +236,7 @@ def test_a_gang_of_aligned_pods_is_one_question_for_every_rack() -> None:
         report(whole, name="n3"),
     ]
     known = zone_columns(list(tree.nodes), {one.node: one for one in reports})
-    counts = aligned_counts(known, pod(container(cpu=8, memory=8, gpu=8)), most=2)
+    counts = aligned_counts(known, pod(container(cpu=8, memory=8, gpu=8)), limit=2)
     assert counts.tolist() == [0, 1, 1, 1]
     assert np.add.reduceat(counts, tree.starts[0]).tolist() == [1, 2]  # only the second rack holds two
     racks = build(Topology("t", ("rack",)), nodes)

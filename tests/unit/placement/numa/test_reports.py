@@ -21,7 +21,7 @@ from bayplan.model.numa import (
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.pod_spec import PodSignature, PodSpec
 from bayplan.placement.numa import reports
-from bayplan.placement.numa.columns import taken_everywhere
+from bayplan.placement.numa.columns import subtracted_everywhere
 from bayplan.placement.numa.evictions import imagined, without
 from bayplan.placement.numa.fingerprint import sign_of_container, sign_of_pods, xxh64
 from bayplan.placement.numa.reports import NOTHING_KNOWN, NumaView, RunningPod
@@ -71,7 +71,7 @@ def test_what_is_reserved_for_a_whole_gang_is_taken_from_the_columns_at_once() -
     beliefs[0] = reports.reserving(beliefs[0], A, ASKED, CARE)
     one_by_one = [zones for belief in beliefs if (zones := reports.believed(belief, CARE)[0]) is not None]
     asked = dict(ASKED.containers[0].requests)
-    at_once = taken_everywhere(columns(*nodes), np.asarray([0, 1]), asked, np.asarray([1, 2]))
+    at_once = subtracted_everywhere(columns(*nodes), np.asarray([0, 1]), asked, np.asarray([1, 2]))
     assert (at_once.available == columns(*one_by_one).available).all()
 
 
@@ -154,7 +154,7 @@ def test_a_look_at_nodes_in_doubt_is_bounded_and_begins_with_the_worst() -> None
     doubted = {name: reports.refused(NumaView(report(EIGHT, name=name))) for name in "abc"}
     doubted["c"] = reports.visited(doubted["c"])
     latest = {name: replace(signed(), node=name) for name in "abc"}
-    found = reports.resynced(doubted, latest, {}, CARE, most=2)
+    found = reports.resynced(doubted, latest, {}, CARE, limit=2)
     assert sorted(found) == ["a", "c"]
     assert sorted(reports.resynced(doubted, latest, {}, CARE)) == ["a", "b", "c"]
 
