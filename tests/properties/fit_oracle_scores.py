@@ -29,7 +29,7 @@ UNSAID = {"cpu": Fraction(1, 10), "memory": Fraction(200 << 20)}
 Scores = dict[str, int]
 
 
-def worth(world: Obj, pod: Obj, fitting: list[Obj]) -> Scores:
+def oracle_scores(world: Obj, pod: Obj, fitting: list[Obj]) -> Scores:
     """The weighted sum of all scores, for each node that fits."""
     total: Scores = defaultdict(int)
     for weight, view in (

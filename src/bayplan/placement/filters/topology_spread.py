@@ -72,9 +72,8 @@ def evenness(node_index: NodeIndex, index: PodIndex, shape: PodSignature, fittin
         else:
             counted = labelled & _counted_nodes(node_index, shape, spread)
             pods = np.append(sum_by_domain(domain, size, np.where(counted, pods, 0)), 0)[domain]
-            domain_count = int(
-                np.count_nonzero(np.bincount(domain[scored] - ABSENT))
-            )  # nodes without the label count as one domain
+            # nodes without the label count as one domain
+            domain_count = int(np.count_nonzero(np.bincount(domain[scored] - ABSENT)))
         score = pods * np.log(float(domain_count + 2)) + float(spread.max_skew - 1)
         total += np.where(domain != ABSENT, score, 0.0)
     return _normalised(np.floor(total + 0.5).astype(np.int64), scored)

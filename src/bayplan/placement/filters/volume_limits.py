@@ -57,10 +57,8 @@ def handle_of(storage: Storage, key: ClaimKey) -> Handle | None:
     storage_class = storage.classes.get(claim.storage_class)
     if storage_class is None or not storage_class.provisioner:
         return None
-    return (
-        storage_class.provisioner,
-        f" {claim.namespace}/{claim.name}",
-    )  # no driver's handle starts with a blank
+    # no driver's handle starts with a blank
+    return storage_class.provisioner, f" {claim.namespace}/{claim.name}"
 
 
 def _attachments(node_index: NodeIndex, index: PodIndex, storage: Storage) -> Attachments:

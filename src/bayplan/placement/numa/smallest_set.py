@@ -27,19 +27,19 @@ def fewest_zones(columns: NumaColumns, rows: Ints, parts: tuple[Amounts, ...]) -
 
 def _fewest(columns: NumaColumns, rows: Ints, parts: tuple[Amounts, ...]) -> Ints:
     names = {name for part in parts for name, _ in part}
-    rooms = {name: room[:, rows] for name in names if (room := columns.room(name)) is not None}
+    available = {name: room[:, rows] for name in names if (room := columns.room(name)) is not None}
     widest = np.zeros(len(rows), dtype=np.int64)
     near = np.ones(len(rows), dtype=bool)
     fits = np.ones(len(rows), dtype=bool)
     for index, part in enumerate(parts):
-        concerned = fits & lists_any(rooms, part, len(rows))
-        sets, nearest = needed(columns, rows, rooms, part, concerned)
+        concerned = fits & lists_any(available, part, len(rows))
+        sets, nearest = needed(columns, rows, available, part, concerned)
         count = sets.sum(axis=0)
         fits &= ~concerned | (count > 0)
         near &= ~concerned | nearest
         widest = np.maximum(widest, np.where(concerned, count, 0))
         if index < len(parts) - 1:
-            spread(columns.numbers[:, rows], rooms, part, sets)
+            spread(columns.numbers[:, rows], available, part, sets)
     scores = score_of(widest, near, columns.zones_max[rows])
     scores[widest == 0] = BEST
     scores[~fits] = 0
@@ -53,17 +53,17 @@ def score_of(count: Ints, near: Bools, zones_max: Ints) -> Ints:
     return scores
 
 
-def lists_any(rooms: dict[str, Ints], part: Amounts, rows: int) -> Bools:
+def lists_any(available: dict[str, Ints], part: Amounts, rows: int) -> Bools:
     """The nodes on which some zone lists one of the requested resources."""
     nodes = np.zeros(rows, dtype=bool)
     for name, _ in part:
-        if name in rooms:
-            nodes |= (rooms[name] >= 0).any(axis=0)
+        if name in available:
+            nodes |= (available[name] >= 0).any(axis=0)
     return nodes
 
 
 def needed(
-    columns: NumaColumns, rows: Ints, rooms: dict[str, Ints], part: Amounts, concerned: Bools
+    columns: NumaColumns, rows: Ints, available: dict[str, Ints], part: Amounts, concerned: Bools
 ) -> tuple[Bools, Bools]:
     """Zone by node, the smallest set that fits the part, closest first; and whether no set is closer.
 
@@ -71,18 +71,18 @@ def needed(
     """
     valid = columns.numbers[:, rows] != NO_ZONE
     for name, _ in part:
-        valid &= rooms[name] >= 0 if name in rooms else np.zeros(valid.shape, dtype=bool)
+        valid &= available[name] >= 0 if name in available else np.zeros(valid.shape, dtype=bool)
     chosen = np.zeros(valid.shape, dtype=bool)
     nearest = np.zeros(len(rows), dtype=bool)
-    open_rows = np.flatnonzero(concerned & _fits_in_all_zones(rooms, part, valid))
+    open_rows = np.flatnonzero(concerned & _fits_in_all_zones(available, part, valid))
     for size in range(1, columns.places + 1):
         if not len(open_rows):
             break
         if comb(columns.places, size) > SETS_MAX:
-            _first_sufficient(rooms, part, valid, chosen, open_rows)
+            _first_sufficient(available, part, valid, chosen, open_rows)
             break
         sets = zone_sets(columns.places, size)
-        fits = _sets_that_fit(rooms, part, valid, sets, open_rows)
+        fits = _sets_that_fit(available, part, valid, sets, open_rows)
         lengths, best = lengths_of(columns.layouts, columns.places, size)
         layout = columns.layout[rows[open_rows]]
         length = lengths[:, layout]
@@ -96,7 +96,7 @@ def needed(
     return chosen, nearest
 
 
-def _sets_that_fit(rooms: dict[str, Ints], part: Amounts, valid: Bools, sets: Ints, rows: Ints) -> Bools:
+def _sets_that_fit(available: dict[str, Ints], part: Amounts, valid: Bools, sets: Ints, rows: Ints) -> Bools:
     """Set by node: which sets fit the part. Sets of size one are the zones themselves."""
     all_rows = len(rows) == valid.shape[1]
     single = sets.shape[1] == 1
@@ -104,21 +104,23 @@ def _sets_that_fit(rooms: dict[str, Ints], part: Amounts, valid: Bools, sets: In
     fits: Bools = valid_rows.copy() if single else np.logical_and.reduce(valid_rows[sets], axis=1)
     for name, amount in part:
         if amount > 0:
-            free = rooms[name] if all_rows else rooms[name][:, rows]
+            free = available[name] if all_rows else available[name][:, rows]
             fits &= (free if single else free[sets].sum(axis=1)) >= amount
     return fits
 
 
-def _fits_in_all_zones(rooms: dict[str, Ints], part: Amounts, valid: Bools) -> Bools:
+def _fits_in_all_zones(available: dict[str, Ints], part: Amounts, valid: Bools) -> Bools:
     """The nodes whose zones together fit the part; the others need not be searched."""
     enough: Bools = np.logical_or.reduce(valid, axis=0)
     for name, amount in part:
-        if amount > 0 and name in rooms:
-            enough &= np.where(valid, rooms[name], 0).sum(axis=0) >= amount
+        if amount > 0 and name in available:
+            enough &= np.where(valid, available[name], 0).sum(axis=0) >= amount
     return enough
 
 
-def _first_sufficient(rooms: dict[str, Ints], part: Amounts, valid: Bools, chosen: Bools, rows: Ints) -> None:
+def _first_sufficient(
+    available: dict[str, Ints], part: Amounts, valid: Bools, chosen: Bools, rows: Ints
+) -> None:
     """With too many sets to search, add zones in listed order until they fit the part."""
     missing = {name: np.full(len(rows), amount, dtype=np.int64) for name, amount in part if amount > 0}
     insufficient = np.ones(len(rows), dtype=bool)
@@ -126,25 +128,25 @@ def _first_sufficient(rooms: dict[str, Ints], part: Amounts, valid: Bools, chose
         used = insufficient & valid[place, rows]
         chosen[place, rows] = used
         for name, remaining in missing.items():
-            remaining -= np.where(used, rooms[name][place, rows], 0)
+            remaining -= np.where(used, available[name][place, rows], 0)
         insufficient &= ~used
         for remaining in missing.values():
             insufficient |= remaining > 0
     chosen[:, rows[insufficient]] = False
 
 
-def spread(numbers: Ints, rooms: dict[str, Ints], part: Amounts, sets: Bools) -> None:
+def spread(numbers: Ints, available: dict[str, Ints], part: Amounts, sets: Bools) -> None:
     """Subtract a part from its zones, lowest number first."""
     order = np.argsort(numbers, axis=0, kind="stable")
     nodes = np.arange(numbers.shape[1])
     for name, amount in part:
-        if amount <= 0 or name not in rooms:
+        if amount <= 0 or name not in available:
             continue
         left = np.full(len(nodes), amount, dtype=np.int64)
         for places in order:
-            free = rooms[name][places, nodes]
+            free = available[name][places, nodes]
             used = np.where(sets[places, nodes], np.minimum(np.maximum(free, 0), left), 0)
-            rooms[name][places, nodes] = free - used
+            available[name][places, nodes] = free - used
             left -= used
 
 

@@ -41,9 +41,7 @@ class NumaSnapshot:
     columns: NumaColumns
     rules: ZoneRules = USUAL
     care: NumaStalenessPolicy = DEFAULT_POLICY
-    believed: Mapping[str, NodeZones] = field(
-        default_factory=dict
-    )  # by node, the reports that the columns are built from
+    believed: Mapping[str, NodeZones] = field(default_factory=dict)  # by node, the reports behind the columns
     seats: Callable[[str], Seats | None] = _unknown_zones  # by node, the zones of containers
     gifts: NumaReleases = field(default_factory=NumaReleases)  # cache of what pods would release
     columns_seen_by: Callable[[NumaRequest], NumaColumns] | None = (

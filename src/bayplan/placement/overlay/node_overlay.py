@@ -23,15 +23,13 @@ from bayplan.placement.overlay.numa_overlay import NumaOverlay
 class OverlayStep:
     """Pods of equal signature added to rows or removed from them. ABSENT is the row of an unknown node."""
 
-    comes: bool
+    added: bool
     shape: PodSignature
     leaving: bool
     keys: tuple[PodKey, ...]
     slots: tuple[int, ...]
     rows: Ints
-    own: tuple[
-        PodSignature, ...
-    ] = ()  # by key, their signatures if labels differ that no affinity term selects by
+    own: tuple[PodSignature, ...] = ()  # by key, if they differ in labels that no term selects by
 
 
 class NodeOverlay:
@@ -145,7 +143,7 @@ class NodeOverlay:
         """Add removed pods (not undone since) where they were before. Other pods are ignored."""
         missing = {key for key in keys if key not in self.scene.index.pods}
         for step in self.steps[::-1] if missing else ():
-            positions = [at for at, key in enumerate(step.keys) if key in missing] if not step.comes else []
+            positions = [at for at, key in enumerate(step.keys) if key in missing] if not step.added else []
             if positions:
                 missing.difference_update(step.keys)
                 step_keys, slots = (
@@ -198,9 +196,9 @@ class NodeOverlay:
 
     def _apply(self, step: OverlayStep, *, undone: bool) -> None:
         index, node_snapshot = self.scene.index, self.scene.ground
-        comes = step.comes != undone
+        added = step.added != undone
         index.damaged = True  # until the step is complete
-        if comes:
+        if added:
             index.add_many(step.keys, step.slots, step.shape, step.own, leaving=step.leaving)
         else:
             index.remove_many(step.keys, alike=not step.own)
@@ -208,13 +206,13 @@ class NodeOverlay:
         for resource, amount in step.shape.amounts:
             resource_row = node_snapshot.resources.get(resource)
             if resource_row is not None and amount:
-                delta = -amount if comes else amount
+                delta = -amount if added else amount
                 if len(known_rows) == 1:
                     node_snapshot.free[resource_row, known_rows[0]] += delta
                 else:
                     np.add.at(node_snapshot.free[resource_row], known_rows, delta)
         if self.zones is not None:
-            self.zones.step(step.shape, step.keys, step.rows, comes=comes)
+            self.zones.step(step.shape, step.keys, step.rows, added=added)
         self.touched.append(known_rows)
         index.damaged = False
 

@@ -31,26 +31,25 @@ AT_FIRST, ONE = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
 
 
 class NumaOverlay:
-    """Zone amounts are recomputed from the pods added to and removed from a node, so that undo is exact."""
+    """Overlay of zone amounts, recomputed from the pods added and removed per node, so that undo is exact."""
 
     def __init__(self, snapshot: NumaSnapshot, nodes: Sequence[str]) -> None:
         self.nodes = nodes
         self.before = snapshot.columns
         columns = replace(self.before, available=self.before.available.copy(), fresh=self.before.fresh.copy())
         self.ground = replace(snapshot, columns=columns, columns_seen_by=self.columns_seen_by)
-        self.views: dict[
-            NumaRequest, NumaColumns
-        ] = {}  # columns as pods of equal request see them, most recent last
+        self.views: dict[NumaRequest, NumaColumns] = {}  # columns as pods of equal request see them
         self.added: set[PodKey] = set()  # pods added by the overlay
         self.requests_by_row: dict[int, Counter[NumaRequest]] = {}  # their requests by row
         self.in_order = False  # pods start in the order in which they were added
-        self.left: dict[int, dict[PodKey, NumaRequest]] = {}  # running pods removed by the overlay, by row
-        self.seats: dict[str, Seats | None] = {}  # cache by node
-        self.released_rows: dict[
-            tuple[int, frozenset[PodKey]], Ints | None
-        ] = {}  # cache of rows without some of their pods
+        self.removed_pods: dict[
+            int, dict[PodKey, NumaRequest]
+        ] = {}  # running pods removed by the overlay, by row
+        self.container_zones: dict[str, Seats | None] = {}  # cache by node
+        # cache of the amounts of rows without some of their pods
+        self.released_rows: dict[tuple[int, frozenset[PodKey]], Ints | None] = {}
 
-    def step(self, shape: PodSignature, keys: Sequence[PodKey], rows: Ints, *, comes: bool) -> None:
+    def step(self, shape: PodSignature, keys: Sequence[PodKey], rows: Ints, *, added: bool) -> None:
         """Pods were added to rows or removed from them; the inverse call undoes it."""
         request = minds(self.ground, shape)
         if request is None:
@@ -58,7 +57,7 @@ class NumaOverlay:
         for key, row in zip(keys, rows.tolist(), strict=True):
             if row == ABSENT:
                 continue
-            if comes:
+            if added:
                 self._pod_added(key, row, request)
             else:
                 self._pod_removed(key, row, request)
@@ -85,7 +84,7 @@ class NumaOverlay:
         return zones_by_pod
 
     def _pod_added(self, key: PodKey, row: int, request: NumaRequest) -> None:
-        removed = self.left.get(row, {})
+        removed = self.removed_pods.get(row, {})
         if key in removed:
             del removed[key]
             return
@@ -94,7 +93,7 @@ class NumaOverlay:
 
     def _pod_removed(self, key: PodKey, row: int, request: NumaRequest) -> None:
         if key not in self.added:
-            self.left.setdefault(row, {})[key] = request
+            self.removed_pods.setdefault(row, {})[key] = request
             return
         self.added.discard(key)
         requests = self.requests_by_row[row]
@@ -244,10 +243,10 @@ class NumaOverlay:
 
     def _without_removed(self, part: NumaColumns, rows: Ints) -> NumaColumns:
         """The rows after removed pods released their exclusive resources, as far as their zones are known."""
-        if not self.left or not self.ground.care.thinks_ahead:
+        if not self.removed_pods or not self.ground.care.thinks_ahead:
             return part
         for at, row in enumerate(rows.tolist()):
-            removed = self.left.get(row)
+            removed = self.removed_pods.get(row)
             if not removed:
                 continue
             key = (row, frozenset(removed))
@@ -266,10 +265,10 @@ class NumaOverlay:
         report = self.ground.believed.get(name)
         if report is None:
             return available
-        if name not in self.seats:
-            self.seats[name] = self.ground.seats(name)
+        if name not in self.container_zones:
+            self.container_zones[name] = self.ground.seats(name)
         victims = [RunningPod((key.namespace, key.name), request) for key, request in removed.items()]
-        zones = imagined(report, victims, self.seats[name], self.ground.care)
+        zones = imagined(report, victims, self.container_zones[name], self.ground.care)
         if not isinstance(zones, NodeZones):
             return None
         available = available.copy()

@@ -52,7 +52,7 @@ class PodMove:
 
     times: int
     key: Key
-    wants: NumaRequest
+    request: NumaRequest
     rows: Ints
     pods: Ints
 
@@ -68,7 +68,7 @@ class TopologyNumaOverlay:
         stock = self.stocks.get(topology)
         if stock is None:
             return None
-        moves = [move for move in moves if not is_indifferent(move.wants, self.rules) and len(move.rows)]
+        moves = [move for move in moves if not is_indifferent(move.request, self.rules) and len(move.rows)]
         with_pending = self._with_pending_pods(stock)
         if not moves:
             return with_pending
@@ -78,7 +78,7 @@ class TopologyNumaOverlay:
         for move in moves:
             if move.times > 0:
                 at = np.searchsorted(rows, move.rows)
-                part = with_copies(part, at, move.pods * move.times, move.wants, self.rules)
+                part = with_copies(part, at, move.pods * move.times, move.request, self.rules)
         return _with_rows(with_pending, rows, part)
 
     def empty(self, topology: str) -> NumaColumns | None:

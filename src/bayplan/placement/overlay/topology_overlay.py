@@ -237,10 +237,8 @@ class TopologyOverlay:
                 if leaf is not None:
                     pods_by_leaf[leaf] = pods_by_leaf.get(leaf, 0) + share.count
             arrays = np.array(list(pods_by_leaf), np.int64), np.array(list(pods_by_leaf.values()), np.int64)
-            self.known.located[key] = (
-                assignment,
-                *arrays,
-            )  # the assignment is kept alive, so that its id stays unique
+            # the assignment is kept alive, so that its id stays unique
+            self.known.located[key] = (assignment, *arrays)
         return self.known.located[key][1:]
 
     def _delta(

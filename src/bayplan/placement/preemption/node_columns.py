@@ -10,7 +10,7 @@ from bayplan.model.pod import Pod
 from bayplan.model.pod_spec import PodSignature
 from bayplan.placement.cluster.topology_tree import Bools, Ints
 from bayplan.placement.overlay.node_overlay import NodeOverlay
-from bayplan.placement.preemption.removals import LeavingPods, VictimMatrix, asked_rows, counts, usable
+from bayplan.placement.preemption.removals import LeavingPods, VictimMatrix, counts, requested_rows, usable
 
 
 class Columns:
@@ -20,7 +20,7 @@ class Columns:
         self, overlay: NodeOverlay, shape: PodSignature, allowed_nodes: Bools | None, terminating: LeavingPods
     ) -> None:
         self.floor, self.gone = overlay, terminating
-        self.asked = asked_rows(overlay, shape)
+        self.requested = requested_rows(overlay, shape)
         self.names = [name for name, amount in shape.amounts if amount > 0]
         self.good = usable(overlay, shape, allowed_nodes)
         self.known: dict[int, tuple[PodSignature, list[int]]] = {}
@@ -32,20 +32,20 @@ class Columns:
 
     def rows_without(self, pods: Iterable[Pod]) -> list[int]:
         """The nodes that would fit the pod without these pods, smallest shortage first."""
-        if self.asked is None:
+        if self.requested is None:
             return []
         free = VictimMatrix(self.floor, [tuple(pods)], self.gone).free
-        rows = np.flatnonzero(self.good & (counts(free, self.asked) > 0))
+        rows = np.flatnonzero(self.good & (counts(free, self.requested) > 0))
         shortage = np.zeros(len(rows))
-        for at, amount in self.asked:
+        for at, amount in self.requested:
             np.maximum(shortage, (amount - self.free[at][rows]) / amount, out=shortage)
         ordered: list[int] = rows[np.lexsort((rows, shortage))].tolist()
         return ordered
 
     def room(self, row: int) -> list[int]:
         """By resource: what the pod would leave free on a node, negative if it does not fit."""
-        assert self.asked is not None
-        return [int(self.free[at, row]) - amount for at, amount in self.asked]
+        assert self.requested is not None
+        return [int(self.free[at, row]) - amount for at, amount in self.requested]
 
     def taken(self, shapes: Iterable[PodSignature]) -> list[int]:
         """The total amounts of pods of these signatures, by requested resource."""

@@ -17,7 +17,7 @@ from bayplan.placement.numa.evictions import freed
 from bayplan.placement.numa.reports import RunningPod
 from bayplan.placement.numa.snapshot import NumaSnapshot, few
 from bayplan.placement.overlay.node_overlay import NodeOverlay
-from bayplan.placement.preemption.removals import asked_rows
+from bayplan.placement.preemption.removals import requested_rows
 
 NOTHING = NumaRequest(QosClass.BEST_EFFORT, ())
 Units = Sequence[Sequence[Pod]]
@@ -45,7 +45,7 @@ def who_goes(
     The units of a row are given in the order of reprieve: a unit that can stay does. Pods that the overlay
     added count with the zones that they have now.
     """
-    zones, requested = overlay.scene.zones, asked_rows(overlay, shape)
+    zones, requested = overlay.scene.zones, requested_rows(overlay, shape)
     if zones is None or requested is None or not rows:
         return [None] * len(rows)
     at = np.array(rows, dtype=np.int64)

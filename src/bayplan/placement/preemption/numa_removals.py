@@ -26,9 +26,9 @@ from bayplan.placement.preemption.removals import (
     ALREADY_REMOVED,
     LeavingPods,
     VictimMatrix,
-    asked_rows,
     counts,
     pods_of_units,
+    requested_rows,
 )
 
 VictimRow = tuple[int, int, int]
@@ -89,7 +89,7 @@ class NumaVictims:
         amounts = [amount for release in kinds for amount in release.shares]
         sizes = np.array([len(release.shares) for release in kinds], dtype=np.int64)
         starts = np.cumsum(sizes) - sizes
-        self.releases = np.array([release.releases_any for release in kinds], dtype=bool)[releases]
+        self.releases_any = np.array([release.releases_any for release in kinds], dtype=bool)[releases]
         size = sizes[releases]
         self.pod_of_amount: Ints = np.repeat(np.arange(len(releases)), size)  # ascending
         amount_index = np.repeat(starts[releases] - (np.cumsum(size) - size), size) + np.arange(
@@ -120,7 +120,7 @@ class NumaVictims:
             freed[:, :size].copy().reshape(-1, self.columns.places, size),
             *(
                 np.bincount(some, minlength=size + 1)[:size]
-                for some in (position, position[self.releases[pods]], position[self.exceeds[pods]])
+                for some in (position, position[self.releases_any[pods]], position[self.exceeds[pods]])
             ),
         )
 
@@ -150,7 +150,7 @@ class NumaVictims:
             freed, (self.cell[entries], self.row[self.pod_of_amount[entries]]), self.amount[entries]
         )
         np.subtract.at(released.removed, rows, 1)
-        np.subtract.at(released.releasing, rows[self.releases[pods]], 1)
+        np.subtract.at(released.releasing, rows[self.releases_any[pods]], 1)
         np.subtract.at(released.exceeding, rows[self.exceeds[pods]], 1)
 
     def floor_if(self, start: int, stop: int) -> NodeOverlay:
@@ -185,7 +185,7 @@ def _victim_rows(
     node_index, number = filter_input.ground.land, snapshot.gift_number
     seen: set[PodKey] = set()
     already_removed = [
-        (key, row, request) for row, pods in zones.left.items() for key, request in pods.items()
+        (key, row, request) for row, pods in zones.removed_pods.items() for key, request in pods.items()
     ]
     rows = node_index.rows()
     for key in terminating.keys:
@@ -228,18 +228,18 @@ class AlignedCapacity:
         wanted: int,
         allowed_nodes: Bools | None,
     ) -> None:
-        self.leavers, self.wants, self.wanted = numa_victims, request, wanted
-        self.asked = asked_rows(numa_victims.crowd.floor, shape)
+        self.leavers, self.request, self.wanted = numa_victims, request, wanted
+        self.requested = requested_rows(numa_victims.crowd.floor, shape)
         self.good = _usable(numa_victims.crowd.floor, shape, allowed_nodes)
-        self.room = np.zeros(len(self.good), dtype=np.int64)
+        self.fitting = np.zeros(len(self.good), dtype=np.int64)
         rows = np.flatnonzero(self.good)
-        if self.asked and len(rows):
-            self.room[rows] = self._counts(0, 0, rows)
+        if self.requested and len(rows):
+            self.fitting[rows] = self._counts(0, 0, rows)
 
     def if_stay(self, start: int, stop: int) -> int:
         """The number of pods that fit if these units stay, too."""
         rows = self._rows(start, stop)
-        elsewhere = int(self.room.sum() - self.room[rows].sum())
+        elsewhere = int(self.fitting.sum() - self.fitting[rows].sum())
         if elsewhere >= self.wanted or not len(rows):
             return min(self.wanted, elsewhere)
         return min(self.wanted, elsewhere + int(self._counts(start, stop, rows).sum()))
@@ -248,7 +248,7 @@ class AlignedCapacity:
         """Reprieve these units. The NUMA victims are updated separately."""
         rows = self._rows(start, stop)
         if len(rows):
-            self.room[rows] = self._counts(start, stop, rows)
+            self.fitting[rows] = self._counts(start, stop, rows)
 
     def _rows(self, start: int, stop: int) -> Ints:
         victims = self.leavers.crowd
@@ -258,11 +258,11 @@ class AlignedCapacity:
 
     def _counts(self, start: int, stop: int, rows: Ints) -> Ints:
         numa_victims, zones = self.leavers, self.leavers.zones
-        assert self.asked is not None
-        fitting = counts(numa_victims.crowd.free_if(start, stop, rows), self.asked)
+        assert self.requested is not None
+        fitting = counts(numa_victims.crowd.free_if(start, stop, rows), self.requested)
         part = numa_victims.zones_if(start, stop, rows)
-        columns = zones.columns_within(part, self.wants, rows, np.zeros(len(rows), dtype=np.int64))
-        copies = aligned_counts(columns, self.wants, zones.ground.rules, self.wanted)
+        columns = zones.columns_within(part, self.request, rows, np.zeros(len(rows), dtype=np.int64))
+        copies = aligned_counts(columns, self.request, zones.ground.rules, self.wanted)
         return np.minimum(np.minimum(fitting, copies), self.wanted)
 
 

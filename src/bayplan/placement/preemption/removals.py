@@ -63,7 +63,7 @@ class LeavingPods:
 
     def makes_room(self, shape: PodSignature, allowed_nodes: Bools | None) -> int:
         """How many pods of an unconstrained signature would fit then."""
-        requested = asked_rows(self.floor, shape)
+        requested = requested_rows(self.floor, shape)
         if not requested:
             return 0
         free = self.floor.scene.ground.free + self.gain
@@ -81,9 +81,8 @@ class VictimMatrix:
         rows = node_index.remember(
             "row by name", lambda: {n.name: row for row, n in enumerate(node_index.table.nodes)}
         )
-        numbers: dict[
-            int, int
-        ] = {}  # by identity: many pods share a signature, and comparing signatures is slow
+        # by identity: many pods share a signature, and comparing signatures is slow
+        numbers: dict[int, int] = {}
         shapes: list[PodSignature] = []
         entries: list[tuple[int, int, int]] = []
         for unit, pods in enumerate(units):
@@ -104,7 +103,7 @@ class VictimMatrix:
 
     def _remove_all(self) -> None:
         self.stays = np.zeros(self.size, dtype=bool)
-        self.free: Ints = self.floor.scene.ground.free + self.gone.gain + self._taken(slice(None))
+        self.free: Ints = self.floor.scene.ground.free + self.gone.gain + self._usage(slice(None))
 
     def part(self, units: Sequence[int]) -> VictimMatrix:
         """A matrix of some units only, in this order, all removed; the others stay on their nodes."""
@@ -117,7 +116,7 @@ class VictimMatrix:
     def free_if(self, start: int, stop: int, rows: Ints | None = None) -> Ints:
         """The free amounts, optionally of some rows only, if these units stay, too."""
         if rows is None:
-            return self.free - self._taken(self.between(start, stop)) if stop > start else self.free
+            return self.free - self._usage(self.between(start, stop)) if stop > start else self.free
         free: Ints = self.free[:, rows]
         if stop > start:
             pods = self.between(start, stop)
@@ -131,7 +130,7 @@ class VictimMatrix:
                     column -= taken[:-1]
         return free
 
-    def _taken(self, pods: Bools | slice) -> Ints:
+    def _usage(self, pods: Bools | slice) -> Ints:
         """The usage of these pods; same axes as the free amounts."""
         total = np.zeros_like(self.floor.scene.ground.free)
         row, shape = self.row[pods], self.shape[pods]
@@ -147,14 +146,14 @@ class VictimMatrix:
 
     def stay(self, start: int, stop: int) -> None:
         """Reprieve the units of these numbers."""
-        self.free = self.free - self._taken(self.between(start, stop))
+        self.free = self.free - self._usage(self.between(start, stop))
         self.stays[start:stop] = True
 
     def leave(self, units: Iterable[int]) -> None:
         """Remove these units again, which were reprieved."""
         removed = np.zeros_like(self.stays)
         removed[list(units)] = True
-        self.free = self.free + self._taken(removed[self.unit])
+        self.free = self.free + self._usage(removed[self.unit])
         self.stays &= ~removed
 
     def stay_beside(self, overlay: NodeOverlay, start: int, rows: Iterable[int]) -> None:
@@ -203,7 +202,7 @@ class VictimMatrix:
         return units
 
     def on_rows(self, rows: Iterable[int]) -> list[int]:
-        """The same, with the nodes given one by one."""
+        """The units that have pods on the nodes of these rows, in order."""
         nodes = np.zeros(len(self.floor), dtype=bool)
         nodes[list(rows)] = True
         return self.on(nodes)
@@ -244,7 +243,7 @@ def usable(overlay: NodeOverlay, shape: PodSignature, allowed_nodes: Bools | Non
     return good if allowed_nodes is None else good & allowed_nodes
 
 
-def asked_rows(overlay: NodeOverlay, shape: PodSignature) -> list[tuple[int, int]] | None:
+def requested_rows(overlay: NodeOverlay, shape: PodSignature) -> list[tuple[int, int]] | None:
     """A pod's requests by row of the resource; None if no node has one of the resources."""
     resources = overlay.scene.ground.resources
     wanted = [(name, amount) for name, amount in shape.amounts if amount > 0]
@@ -267,7 +266,7 @@ def let_stay(victims: VictimMatrix, shape: PodSignature, wanted: int, allowed_no
     Units are reprieved in their order: the first units are the last to be preempted.
     """
     overlay = victims.floor
-    requested = asked_rows(overlay, shape)
+    requested = requested_rows(overlay, shape)
     if not requested:
         return 0
     good = usable(overlay, shape, allowed_nodes)
@@ -301,7 +300,7 @@ def _first_not_reprieved(
     low, high = 0, victims.size + 1  # all before low can stay, not all before high
     while high - low > 1:
         middle = (low + high) // 2
-        free = victims.free - victims._taken(victims.between(0, middle))
+        free = victims.free - victims._usage(victims.between(0, middle))
         if int(counts(free, requested)[good].sum()) >= places:
             low = middle
         else:
@@ -348,7 +347,7 @@ def emptiest_first(free: Ints, emptied: NodeOverlay, shapes: Sequence[PodSignatu
     capacity = np.zeros(nodes, dtype=np.int64)
     current = np.zeros(nodes, dtype=np.int64)
     for shape in dict.fromkeys(shapes):
-        requested = asked_rows(emptied, shape)
+        requested = requested_rows(emptied, shape)
         if requested:
             capacity += counts(emptied.scene.ground.free, requested)
             current += counts(free, requested)
