@@ -69,7 +69,7 @@ class FilterResult:
 
     def reasons(self, row: int) -> list[Lack]:
         """Why one node rejects the pod."""
-        return [lack for lack, where in self.refusals.items() if where[row]]
+        return [lack for lack, nodes in self.refusals.items() if nodes[row]]
 
 
 def judge(filter_input: FilterInput, shape: PodSignature) -> FilterResult:
@@ -93,29 +93,29 @@ def _run_filters(filter_input: FilterInput, shape: PodSignature) -> FilterResult
     if error is not None:
         return _rejected_everywhere(node_index, error.error, error.about)
     fits = np.ones(len(node_index), dtype=bool)
-    curable = np.zeros(len(node_index), dtype=bool)
-    refusals: dict[Lack, Bools] = {}
+    resolvable = np.zeros(len(node_index), dtype=bool)
+    rejections: dict[Lack, Bools] = {}
     for step in _steps(filter_input, shape, names):
         failed = np.zeros(len(node_index), dtype=bool)
         for lack, rejected in step.items():
             newly_rejected = rejected & fits
             if newly_rejected.any():
-                refusals[lack] = newly_rejected
+                rejections[lack] = newly_rejected
                 failed |= newly_rejected
                 if lack[0] in RESOLVABLE and not _zones_unknown_after_preemption(filter_input, lack[0]):
-                    curable |= newly_rejected
+                    resolvable |= newly_rejected
         fits &= ~failed
         if not fits.any():
             break
-    if curable.any() and any(reason is FilterReason.LACKING for reason, _ in refusals):
+    if resolvable.any() and any(reason is FilterReason.LACKING for reason, _ in rejections):
         short = np.logical_or.reduce(
-            [nodes for lack, nodes in refusals.items() if lack[0] is FilterReason.LACKING]
+            [nodes for lack, nodes in rejections.items() if lack[0] is FilterReason.LACKING]
         )
-        curable &= ~(short & too_small(filter_input.ground, shape))
-    counts = {lack: int(nodes.sum()) for lack, nodes in refusals.items()}
-    first = first_unaligned(filter_input, shape, refusals)
-    why = FilterFailure(len(node_index), counts, unaligned=first, curable=int(curable.sum()))
-    return FilterResult(fits, curable, why, refusals)
+        resolvable &= ~(short & too_small(filter_input.ground, shape))
+    counts = {lack: int(nodes.sum()) for lack, nodes in rejections.items()}
+    first = first_unaligned(filter_input, shape, rejections)
+    why = FilterFailure(len(node_index), counts, unaligned=first, curable=int(resolvable.sum()))
+    return FilterResult(fits, resolvable, why, rejections)
 
 
 def _zones_unknown_after_preemption(filter_input: FilterInput, reason: FilterReason) -> bool:
@@ -130,12 +130,12 @@ def _zones_unknown_after_preemption(filter_input: FilterInput, reason: FilterRea
 def first_unaligned(
     filter_input: FilterInput,
     shape: PodSignature,
-    refusals: Mapping[Lack, Bools],
+    rejections: Mapping[Lack, Bools],
     allowed_nodes: Bools | None = None,
 ) -> Unaligned | None:
     """Why the first of the nodes that cannot align the pod cannot."""
     numa_request = minds(filter_input.zones, shape)
-    masks = [mask for (reason, _), mask in refusals.items() if reason is FilterReason.UNALIGNED]
+    masks = [mask for (reason, _), mask in rejections.items() if reason is FilterReason.UNALIGNED]
     if not masks or numa_request is None or filter_input.zones is None:
         return None
     unaligned = np.logical_or.reduce(masks)

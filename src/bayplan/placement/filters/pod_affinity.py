@@ -31,8 +31,9 @@ def pod_affinity_fit(node_index: NodeIndex, index: PodIndex, shape: PodSignature
 
 
 def _affinity(node_index: NodeIndex, index: PodIndex, shape: PodSignature) -> Bools:
-    """Nodes that satisfy required affinity. Only pods that match all terms count; a first match of itself may
-    go to any labelled node.
+    """Nodes that satisfy the pod's required affinity terms.
+
+    Only pods that match all terms count. If none does and the pod matches itself, any labelled node fits.
     """
     terms = shape.neighbours.near
     labelled = np.ones(len(node_index), dtype=bool)

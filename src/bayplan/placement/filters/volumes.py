@@ -140,9 +140,7 @@ def reach(node_index: NodeIndex, volume: Volume) -> Bools:
 
 
 def _not_bindable(node_index: NodeIndex, storage: Storage, claims: list[VolumeClaim]) -> tuple[Bools, Bools]:
-    """Nodes where an unbound claim matches no volume and none can be provisioned, and nodes without the
-    storage capacity for it.
-    """
+    """Nodes without a volume, existing or to be provisioned, for an unbound claim; nodes without capacity."""
     no_volume, no_capacity = np.zeros(len(node_index), dtype=bool), np.zeros(len(node_index), dtype=bool)
     for claim in claims:
         if claim.selected_node:

@@ -88,7 +88,7 @@ class TopologyOverlay:
     def supply(self, flavor: str, *, empty: bool = False) -> CapacitySnapshot:
         """The capacity of the flavor's nodes now, or without any placed gang if `empty`."""
         if not empty:
-            self._settle()
+            self._apply_pending()
         cache = self._empty if empty else self._snapshots
         if flavor not in cache:
             flavor_spec = self.flavors[flavor]
@@ -121,7 +121,7 @@ class TopologyOverlay:
             return None
         if empty:
             return self.zones.empty(topology)
-        self._settle()
+        self._apply_pending()
         if topology not in self._columns:
             self._columns[topology] = self.zones.after(topology, self._moves(topology))
         return self._columns[topology]
@@ -138,7 +138,7 @@ class TopologyOverlay:
         """Whether there is no change from the start."""
         return not self._pending and not self._applied
 
-    def _settle(self) -> None:
+    def _apply_pending(self) -> None:
         """Apply the usage that was added and not removed since the last read."""
         pending, self._pending = self._pending, {}
         if pending:
@@ -172,7 +172,7 @@ class TopologyOverlay:
         zones: NumaRequest | None = None,
     ) -> bool:
         """Whether an earlier assignment still fits."""
-        self._settle()
+        self._apply_pending()
         topology = self.flavors[flavor].topology
         snapshot = self._now[topology]
         if any(amount and name not in snapshot.resources for name, amount in with_slot(requests).items()):
