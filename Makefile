@@ -5,6 +5,7 @@ CASES  ?= ../shared/cases
 ONLY   ?= *
 SEEDS  ?= 1000
 WORKERS ?= 2
+SHUFFLE ?=
 SECONDS ?= 60
 SEED   ?= 1
 
@@ -12,14 +13,20 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/stamp
 
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope
+# The tiers: tests/tiers.py says which test is in which. With SHUFFLE=7 the order is random, the same for the same number.
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) $(if $(SHUFFLE),--shuffle $(SHUFFLE))
 CONFORMANCE = $(BIN)/python -m tests.conformance --cases '$(CASES)' --only '$(ONLY)'
+
+# What a run of `make test` leaves out, and how to run that; targets that run as well are not named.
+NOT_REAL = tests on a real control plane (make test-real; it needs Go, and builds Kubernetes the first time)
+NOT_LONG = long tests (make test-long)
+NOT_RUN  = Not run: $(if $(filter test-real,$(MAKECMDGOALS)),,$(NOT_REAL); )$(NOT_LONG).
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-segments sim fuzz test-long format clean
+.PHONY: help venv demo test check conformance bench-placement bench-backends bench-admission bench-jobs bench-gang bench-numa bench-segments bench-cli sim fuzz control-plane test-real test-long test-long-slice format clean
 
 help: ## List the targets
 	@echo 'Usage: make TARGET [VARIABLE=value]'
@@ -47,9 +54,15 @@ $(STAMP): pyproject.toml
 demo: $(STAMP) ## Start a cluster in memory, schedule the example jobs in it, and watch racks fill up
 	@$(BIN)/bayplan up
 
-test: $(STAMP) ## Run every test, the conformance cases first
-	@if command -v go >/dev/null; then $(BIN)/python -m tools.controlplane build >/dev/null || true; fi
-	@status=0; $(CONFORMANCE) || status=$$?; $(PYTEST) || status=$$?; exit $$status
+test: $(STAMP) ## Run the tests that take minutes and need Python only; the conformance cases under CASES are among them
+	@status=0; CASES='$(CASES)' $(PYTEST) --tier fast --dist worksteal || status=$$?; \
+	echo '$(NOT_RUN)'; exit $$status
+
+control-plane: $(STAMP) ## Build what test-real needs (kube-apiserver, etcd, ..., helm), once; without Go nothing
+	@if [ "$$CI" = true ] || command -v go >/dev/null; then $(BIN)/python -m tools.controlplane build --all >/dev/null; fi
+
+test-real: control-plane ## Run the tests that need a real control plane, one for each of WORKERS
+	@$(PYTEST) --tier real --dist loadfile --no-loadscope-reorder
 
 check: $(STAMP) ## Lint, format check and types, changing nothing
 	$(BIN)/ruff check .
@@ -85,6 +98,9 @@ bench-numa: $(STAMP) ## Measure zones inside 5,000 nodes: one pod, a gang of 1,0
 bench-segments: $(STAMP) ## Measure decisions on gangs of 1,024 in 64 segments over 10,000 nodes, that fit and that cannot
 	@$(BIN)/python -m tests.benchmarks.segments
 
+bench-cli: $(STAMP) ## Measure explain and list at 10,000 nodes, beside a bare loop that lists the same objects
+	@$(BIN)/python -m tests.benchmarks.cli
+
 sim: $(STAMP) ## Run SEEDS simulations in virtual time, with faults and checkers
 	@$(BIN)/python -m bayplan.simulator --seeds $(SEEDS)
 
@@ -92,10 +108,22 @@ fuzz: $(STAMP) ## Run changed inputs through decoders, roles, webhooks, HTTP API
 	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --seed $(SEED)
 
 LONG_INPUTS = 1000000
+SLICE_INPUTS = 2000
+SLICE_SEEDS = 8
+SLICE = 10
 
-test-long: $(STAMP) ## What takes too long for every change: a million fuzzed inputs, and SEEDS simulations
+test-long: $(STAMP) ## A million fuzzed inputs, SEEDS simulations, storms, checkers that have to catch what is broken
 	@$(BIN)/python -m tests.fuzz --inputs $(LONG_INPUTS) --seed $(SEED) --processes 2
 	@$(BIN)/python -m bayplan.simulator --seeds $(SEEDS)
+	@$(BIN)/python -m bayplan.simulator --throw --seeds $$(( ($(SEEDS) + 9) / 10 ))
+	@CHURN_NAMES=100000 $(PYTEST) tests/properties/test_node_churn.py
+	@HYPOTHESIS_PROFILE=thorough $(PYTEST) --dist worksteal tests/properties
+	@$(PYTEST) --tier long --dist loadfile --no-loadscope-reorder
+
+test-long-slice: $(STAMP) ## A few minutes of test-long: some inputs, some seeds, one test of SLICE
+	@$(BIN)/python -m tests.fuzz --inputs $(SLICE_INPUTS) --seed $(SEED) --processes 2
+	@$(BIN)/python -m bayplan.simulator --seeds $(SLICE_SEEDS)
+	@$(PYTEST) --tier long --one-in $(SLICE) --dist worksteal
 
 clean: ## Remove .venv and everything that was generated
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist reports

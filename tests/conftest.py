@@ -1,4 +1,4 @@
-"""The real control plane: one for all tests of a run that want it, wherever they are."""
+"""Tiers of tests, and the real control plane that tests of one process share."""
 
 from __future__ import annotations
 
@@ -6,78 +6,86 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
-from tests.lacking import lacking
+from tests.support.missing_parts import lacking
+from tests.tiers import FAST, TIERS, longest_first, not_run, sample, shuffled, tier_of_test
 from tools.controlplane.build import build, unavailable
 from tools.controlplane.plan import DEFAULT_KUBE, cache_root
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
 
-SKIPPED = pytest.StashKey[str]()
-REAL = "control plane"
-"""The group of all tests that share the real control plane: with several workers, one worker has them all."""
-
-IN_MEMORY = {"test_embedded_kubectl.py", "test_examples_embedded.py", "test_up.py"}
-"""End-to-end tests that need no real control plane."""
+RUNNING = pytest.StashKey[str]()
+"""The tier of the test that runs."""
 
 
-class Sharing(LoadScopeScheduling):  # type: ignore[misc]
-    """Several workers share the tests: those of a file stay together, and so do all on the control plane."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        path = PurePosixPath(nodeid.partition("::")[0])
-        real = {"end_to_end", "conversations"} & set(path.parts) and path.name not in IN_MEMORY
-        return REAL if real else str(path)
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Sharing:
-    return Sharing(config, log)
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--tier", choices=list(TIERS), help="; ".join(f"{name}: {told}" for name, told in TIERS.items())
+    )
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="a random order, the same for a seed")
+    parser.addoption("--one-in", type=int, default=1, metavar="N", help="one of N tests of the tier")
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker hands over what the summary is to say."""
-    output = getattr(session.config, "workeroutput", None)
-    if output is not None:
-        output[REAL] = session.config.stash.get(SKIPPED, "")
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of the tier that was asked for, in the order in which they are to start."""
+    if tier := config.getoption("tier"):
+        kept = sample([item for item in items if tier_of_test(item) == tier], config.getoption("one_in"))
+        chosen = set(kept)
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = kept
+    seed = config.getoption("shuffle")
+    items[:] = longest_first(items) if seed is None else shuffled(items, seed)
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    """A worker has ended."""
-    if reason := getattr(node, "workeroutput", {}).get(REAL, ""):
-        node.config.stash[SKIPPED] = reason
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.config.stash[RUNNING] = tier_of_test(item)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say once why the tests on a real control plane did not run."""
-    if reason := config.stash.get(SKIPPED, None):
-        terminalreporter.write_line(f"Skipped what needs a real control plane. {reason}")
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Count conformance cases, and say once for each thing that this machine lacks what was not run."""
+    ended = [report for outcome in ("passed", "failed") for report in terminalreporter.getreports(outcome)]
+    tallies = [value for report in ended for name, value in report.user_properties if name == "cases"]
+    if tallies:
+        passed, failed = (sum(counts) for counts in zip(*tallies, strict=True))
+        terminalreporter.write_line(f"Conformance: {passed} cases passed, {failed} failed")
+    skipped = terminalreporter.getreports("skipped")
+    for line in not_run(str(report.longrepr[2]) for report in skipped if isinstance(report.longrepr, tuple)):
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")
-def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def control_plane(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
     """A control plane of version KUBE; BAYPLAN_CLUSTER names the state folder of one that runs already."""
+    from tools.controlplane import start
     from tools.controlplane.cluster import attach
-    from tools.controlplane.start import control_plane
 
+    if request.config.stash[RUNNING] == FAST:
+        pytest.fail("a test asks for the control plane while it runs: mark it with pytest.mark.real")
     if running := os.environ.get("BAYPLAN_CLUSTER"):
         yield attach(Path(running))
         return
     kube = os.environ.get("KUBE") or DEFAULT_KUBE
     if reason := unavailable(kube):
-        request.config.stash[SKIPPED] = reason
-        lacking(f"no real control plane: {reason}")
+        lacking(f"No real control plane: {reason}")
     capture = request.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
         build(kube, out=sys.stderr)  # the first time takes long: show how far it is
-    with control_plane(kube, tmp_path_factory.mktemp("cluster")) as started:
+    with start.control_plane(kube, tmp_path_factory.mktemp("cluster")) as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def cluster(control_plane: Cluster) -> Cluster:
+    """The control plane, under the name that tests of it use."""
+    return control_plane
 
 
 @pytest.fixture(scope="session")
@@ -87,5 +95,7 @@ def program() -> str:
     built = cache_root() / kube / "kubectl"
     found = str(built) if built.exists() else shutil.which("kubectl")
     if found is None:
-        lacking("kubectl is not installed")
+        lacking(
+            "Kubectl is needed to ask the embedded API server; install it, or run `make control-plane` once"
+        )
     return found

@@ -22,10 +22,11 @@ KNOWN_FILES = [file for file in find_case_files(CASES) if REGISTRY.check_of(file
 
 @pytest.mark.skipif(not CASES.is_dir(), reason=f"no cases from outside here: {CASES} is not there")
 @pytest.mark.parametrize("file", KNOWN_FILES, ids=lambda file: file.label)
-def test_cases_from_outside(file: CaseFile) -> None:
+def test_cases_from_outside(file: CaseFile, record_property: Callable[[str, object], None]) -> None:
     check = REGISTRY.check_of(file.name)
     assert check is not None
     tally = run_file(file, check, read_known(KNOWN_DIFFERENCES))
+    record_property("cases", [tally.passed, tally.failed])
     failed = [difference for difference in tally.differences if difference.known is None]
     first = "".join(f"\n{d.case}: {d.details[0]}" for d in failed[:3])
     assert not failed, f"{len(failed)} of {tally.passed + len(failed)} cases fail; the first of them:{first}"

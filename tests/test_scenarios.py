@@ -13,12 +13,12 @@ from bayplan.model.assignment import Assignment, Code, Misfit, Placement
 from bayplan.model.gang import Gang, Group, PodSet
 from bayplan.model.node import HOSTNAME
 from bayplan.model.profile import Profile
-from bayplan.placement.capacity import with_slot
-from bayplan.placement.place import place
-from bayplan.placement.replace import replace_nodes
-from bayplan.placement.resize import resize
-from bayplan.state.cluster import Cluster
-from bayplan.testing import BadScenario, Scenario, Step
+from bayplan.placement.cluster.capacity import with_slot
+from bayplan.placement.gang.place import place
+from bayplan.placement.gang.replace import replace_nodes
+from bayplan.placement.gang.resize import resize
+from bayplan.state.cluster.topology_state import TopologyState
+from bayplan.testing import BadScenario, Scenario, ScenarioStep
 
 FOLDER = Path(__file__).parent / "scenarios"
 
@@ -46,7 +46,7 @@ class Asked:
 class Stage:
     """A drawn cluster and everybody who asked for a place in it, the latest last."""
 
-    cluster: Cluster
+    cluster: TopologyState
     asked: list[Asked] = field(default_factory=list)
 
     def find(self, name: str) -> Asked:
@@ -70,7 +70,7 @@ def play(scenario: Scenario) -> Iterator[Verdict]:
             act(stage, step)
 
 
-def act(stage: Stage, step: Step) -> None:
+def act(stage: Stage, step: ScenarioStep) -> None:
     """Everything but looking."""
     match step.verb:
         case "ask":
@@ -90,7 +90,7 @@ def act(stage: Stage, step: Step) -> None:
             grow(stage.cluster, found, step.names[0], int(step.words[0].removeprefix("pods=")))
 
 
-def use(cluster: Cluster, asked: Asked, hold: bool) -> None:
+def use(cluster: TopologyState, asked: Asked, hold: bool) -> None:
     """A placed gang takes its room, or gives it back."""
     assert asked.answer.ok, f"{asked.gang.source.name} has no place to hold: {facts(asked.answer.misfit)}"
     assert asked.held is not hold, asked.gang.source.name
@@ -102,7 +102,7 @@ def use(cluster: Cluster, asked: Asked, hold: bool) -> None:
     asked.held = hold
 
 
-def mend(cluster: Cluster, asked: Asked, failed: Iterable[str]) -> None:
+def mend(cluster: TopologyState, asked: Asked, failed: Iterable[str]) -> None:
     """Re-place what stood on failed nodes. The survivors' use is in the snapshot all along."""
     answer = replace_nodes(
         cluster.snapshot(), asked.gang, asked.answer.assignments, list(failed), asked.profile
@@ -115,7 +115,7 @@ def mend(cluster: Cluster, asked: Asked, failed: Iterable[str]) -> None:
     use(cluster, asked, hold=True)
 
 
-def grow(cluster: Cluster, asked: Asked, name: str, count: int) -> None:
+def grow(cluster: TopologyState, asked: Asked, name: str, count: int) -> None:
     """Change the size of a held pod set. What it holds counts as free for this, and as its own."""
     use(cluster, asked, hold=False)
     asked.gang = replace(asked.gang, root=resized(asked.gang.root, name, count))

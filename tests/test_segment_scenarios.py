@@ -28,12 +28,12 @@ from typing import Any
 import pytest
 import yaml
 
-from bayplan.dialects.kai.names import SEGMENT_INDEX, SEGMENT_INDEX_VARIABLE, SUB_GROUP_NAME
-from bayplan.dialects.kai.pod_group import Constraint, PodGroup, read_pod_group
-from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kai.api.names import SEGMENT_INDEX, SEGMENT_INDEX_VARIABLE, SUB_GROUP_NAME
+from bayplan.dialects.kai.api.pod_group import Constraint, PodGroup, read_pod_group
+from bayplan.dialects.kube.fields.reader import Field
 from bayplan.testing import names, world
-from tests.segment_stage import HALL, Stage, short
-from tests.unit.pod_site import Object
+from tests.support.pod_site import Object
+from tests.support.segment_stage import HALL, Stage, short
 
 FOLDER = Path(__file__).parent / "scenarios" / "segments"
 VERBS = ("manifest", "apply", "make", "fail", "cordon", "uncordon", "kill", "pass", "want")

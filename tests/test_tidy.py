@@ -10,7 +10,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -64,6 +64,8 @@ IMPURE_CALLS = {"__import__", "breakpoint", "eval", "exec", "input", "open", "pr
 CLOCK_READS = {"now", "today", "utcnow"}  # time enters as an argument called `now`
 
 CORE = {"model", "placement", "state", "scheduling"}
+MAY_INHERIT = {"Enum", "Exception", "Generic", "IntEnum", "NamedTuple", "Protocol", "StrEnum", "dict"}
+NAMED_TUPLE = {"_asdict", "_fields", "_make", "_replace"}  # underscored, but public
 FAMILY_WORDS = ("kueue", "kai.scheduler", "scheduling.k8s.io", "noderesourcetopology")
 
 LIBRARIES_REFUSED = {
@@ -209,6 +211,45 @@ def sizes_are_bounded(source: Source) -> Iterator[str]:
             yield f"{subject} has {lines} lines, {allowed} are allowed; take it apart"
 
 
+def core_imports_for_real(source: Source) -> Iterator[str]:
+    if source.package in CORE and "typing.TYPE_CHECKING" in source.imports:
+        yield "imports under TYPE_CHECKING; two modules that need each other share a third, or are one"
+
+
+def core_composes(source: Source) -> Iterator[str]:
+    if source.package not in CORE:
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ClassDef):
+            bases = (base.value if isinstance(base, ast.Subscript) else base for base in node.bases)
+            for name in sorted({ast.unparse(base) for base in bases} - MAY_INHERIT):
+                yield f"class {node.name} inherits from {name}; let it hold one"
+
+
+def privates_stay_in_their_module(source: Source) -> Iterator[str]:
+    if not source.inside:
+        return
+    own = {name for node in ast.walk(source.tree) for name in _defined(node)} | NAMED_TUPLE | {"_exit"}
+    for node in ast.walk(source.tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id="self" | "cls")):
+                continue
+            case ast.Attribute(attr=name) if name.startswith("_") and not name.startswith("__"):
+                if name not in own:
+                    yield f"line {node.lineno} uses {name} of another module; make it public or ask for less"
+
+
+def _defined(node: ast.AST) -> Iterator[str]:
+    """The names of classes, functions and attributes that a module makes."""
+    match node:
+        case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            yield name
+        case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name, ctx=ast.Store()):
+            yield name
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            yield name
+
+
 RULES = (
     imports_follow_the_table,
     families_stay_apart,
@@ -218,6 +259,9 @@ RULES = (
     names_say_something,
     modules_tell_what_they_are,
     sizes_are_bounded,
+    core_imports_for_real,
+    core_composes,
+    privates_stay_in_their_module,
 )
 
 
@@ -232,6 +276,25 @@ def sizes(source: Source) -> Iterator[tuple[str, int, int]]:
 
 def breaches(source: Source) -> list[str]:
     return [f"{source.path}: {sentence}" for rule in RULES for sentence in rule(source)]
+
+
+def circles(sources: Iterable[Source]) -> list[tuple[str, ...]]:
+    """Modules that import each other, directly or through others; imports inside functions count."""
+    modules = {".".join(("bayplan", *source.inside)): source for source in sources}
+    imports = {name: source.imports & modules.keys() - {name} for name, source in modules.items()}
+    reached = {name: _reached(name, imports) for name in imports}
+    mutual = {name: {other for other in found if name in reached[other]} for name, found in reached.items()}
+    return sorted({tuple(sorted(found | {name})) for name, found in mutual.items() if found})
+
+
+def _reached(start: str, imports: Mapping[str, set[str]]) -> set[str]:
+    found: set[str] = set()
+    ahead = [start]
+    while ahead:
+        fresh = imports[ahead.pop()] - found
+        found |= fresh
+        ahead += fresh
+    return found
 
 
 def machine_words(text: str) -> list[str]:
@@ -261,6 +324,10 @@ PYTHON_FILES = sorted(path for folder in ("src", "tests") for path in (ROOT / fo
 @pytest.mark.parametrize("path", PYTHON_FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_source_is_tidy(path: Path) -> None:
     assert breaches(read(path)) == []
+
+
+def test_no_modules_of_the_core_import_each_other() -> None:
+    assert circles(source for path in PYTHON_FILES if (source := read(path)).package in CORE) == []
 
 
 def test_exceptions_are_still_needed() -> None:

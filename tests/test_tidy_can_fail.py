@@ -13,13 +13,18 @@ from tests.test_tidy import (
     MODULE_LINES_MAX,
     Source,
     breaches,
+    circles,
     machine_words,
 )
 
 BREACHES = [
-    ("model/a.py", "from bayplan.placement.tree import Tree", "model may not import placement"),
+    (
+        "model/a.py",
+        "from bayplan.placement.cluster.topology_tree import Tree",
+        "model may not import placement",
+    ),
     ("placement/a.py", "from bayplan import state", "placement may not import state"),
-    ("state/a.py", "def f():\n    import bayplan.cli.main", "state may not import cli"),
+    ("state/a.py", "def f():\n    import bayplan.cli.commands.main", "state may not import cli"),
     ("dialects/kube/a.py", "import bayplan.state", "dialects may not import state"),
     ("runtime/a.py", "from bayplan.backends import errors", "runtime may not import backends"),
     ("placement/a.py", "from . import tree", "relative import"),
@@ -38,6 +43,13 @@ BREACHES = [
     ("dialects/kube/a.py", "import aiohttp", "may not use the library aiohttp"),
     ("backends/a.py", "import httpx", "decided against"),
     ("placement/a.py", "# as Kueue has it", "says 'kueue'"),
+    ("state/a.py", "from typing import TYPE_CHECKING", "imports under TYPE_CHECKING"),
+    (
+        "state/a.py",
+        "from bayplan.state.cluster.topology_state import Cluster\nclass A(Cluster): ...",
+        "inherits from Cluster",
+    ),
+    ("runtime/a.py", "def f(line):\n    return line._due", "uses _due of another module"),
     ("runtime/utils.py", "", "'utils' says nothing"),
     ("runtime/node_info.py", "", "'node_info' says nothing"),
     ("runtime/common/a.py", "", "'common' says nothing"),
@@ -58,6 +70,7 @@ CLEAN = [
     ("dialects/families.py", "from bayplan.dialects import kai, kueue"),
     ("cli/a.py", "import os, time\nfrom bayplan import runtime, simulator"),
     ("__init__.py", "from bayplan.model import gang"),
+    ("state/a.py", "class A(dict[str, str]):\n    def f(self, other):\n        self._x = other._x"),
     ("runtime/a.py", "x = 1\n" * (MODULE_LINES_MAX - 1)),
 ]
 
@@ -75,6 +88,17 @@ def test_a_breach_is_found(name: str, body: str, sentence: str) -> None:
 @pytest.mark.parametrize(("name", "body"), CLEAN, ids=[case[0] for case in CLEAN])
 def test_what_is_allowed_passes(name: str, body: str) -> None:
     assert breaches(written(name, body)) == []
+
+
+def test_modules_that_import_each_other_are_found() -> None:
+    first = written("state/a.py", "from bayplan.state import b")
+    second = written("state/b.py", "def f():\n    import bayplan.state.c")
+    third = written("state/c.py", "from bayplan.state.a import X")
+    outside = written("state/d.py", "from bayplan.state.a import X")
+    assert circles([first, second, third, outside]) == [
+        ("bayplan.state.a", "bayplan.state.b", "bayplan.state.c")
+    ]
+    assert circles([first, second, outside]) == []
 
 
 def test_a_module_without_docstring_is_found() -> None:

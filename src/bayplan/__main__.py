@@ -1,5 +1,5 @@
 """`python -m bayplan` is the `bayplan` command."""
 
-from bayplan.cli.main import main
+from bayplan.cli.commands.main import main
 
 main(prog_name="bayplan")

@@ -9,9 +9,9 @@ from typing import Any
 
 from bayplan.model.gang import Gang, Group, Locality, PodSet, Ref, Segment
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
+from bayplan.model.node_rules import NodeRules, NodeSelectorTerm, Requirement, Taint, Toleration
 from bayplan.model.profile import LeaderRules, Profile, Remainder, Strategy
-from bayplan.model.rules import NodeRules, Requirement, Taint, Term, Toleration
-from bayplan.state.cluster import Cluster
+from bayplan.state.cluster.topology_state import TopologyState
 
 HOST = "host"  # how a drawing spells the level of single nodes
 SLOTS = 110  # pods per node unless a drawing says otherwise
@@ -41,9 +41,9 @@ class World:
     nodes: tuple[Node, ...]
     used: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by node: pods of others
 
-    def cluster(self) -> Cluster:
+    def cluster(self) -> TopologyState:
         """The cluster as the engine keeps it."""
-        made = Cluster(self.topology)
+        made = TopologyState(self.topology)
         made.load(self.nodes)
         for name, amounts in self.used.items():
             made.use_node(name, amounts)
@@ -51,7 +51,7 @@ class World:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScenarioStep:
     """One line below the drawing: a verb, what it is about, and the gang if it asks for one."""
 
     line: int
@@ -69,7 +69,7 @@ class Scenario:
     source: str
     title: str
     world: World
-    steps: tuple[Step, ...]
+    steps: tuple[ScenarioStep, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,8 +296,8 @@ def _toleration(word: str) -> Toleration:
     return Toleration("" if key == "*" else key, "Equal" if value else "Exists", value, effect)
 
 
-def _term(word: str) -> Term:
-    return Term(tuple(_requirement(test) for test in word.split("&")))
+def _term(word: str) -> NodeSelectorTerm:
+    return NodeSelectorTerm(tuple(_requirement(test) for test in word.split("&")))
 
 
 def _requirement(test: str) -> Requirement:
@@ -308,7 +308,9 @@ def _requirement(test: str) -> Requirement:
     return Requirement(found[2], operator, tuple(found[4].split("|")) if found[4] else ())
 
 
-def _steps(lines: Sequence[_Line], source: str, problems: list[str], drawn: World | None) -> Iterator[Step]:
+def _steps(
+    lines: Sequence[_Line], source: str, problems: list[str], drawn: World | None
+) -> Iterator[ScenarioStep]:
     """Every step that can be read; the rest become problems."""
     at, profile, known = 0, Profile(), set[str]()
     hosts = {node.name for node in drawn.nodes} if drawn else set()
@@ -323,20 +325,20 @@ def _steps(lines: Sequence[_Line], source: str, problems: list[str], drawn: Worl
                 _insist(_is_step(line), "the drawing comes before the first step")
                 gang, at = _gang(lines, at - 1)
                 known |= _names_in(gang.root)
-                yield Step(line.number, "ask", gang=gang, profile=profile)
+                yield ScenarioStep(line.number, "ask", gang=gang, profile=profile)
         except _Wrong as wrong:
             problems.append(f"{source}:{wrong.line or line.number}: {wrong}")
             while at < len(lines) and lines[at].indent > line.indent:  # what belongs to a bad group
                 at += 1
 
 
-def _ending(line: _Line, known: set[str], hosts: set[str]) -> Step:
+def _ending(line: _Line, known: set[str], hosts: set[str]) -> ScenarioStep:
     verb, words = line.words[0], line.words[1:]
     _insist(words, f"{verb} what?")
     if verb in ("fail", "evict"):
         for name in words:
             _insist(name in hosts, f"no host '{name}' is drawn")
-        return Step(line.number, verb, words)
+        return ScenarioStep(line.number, verb, words)
     _insist(words[0] in known, f"nobody asked for '{words[0]}' before")
     if verb == "want":
         _insist(len(words) > 1, f"want {words[0]} what? x1:2 …, nothing or misfit …")
@@ -344,7 +346,7 @@ def _ending(line: _Line, known: set[str], hosts: set[str]) -> Step:
         _insist(re.fullmatch(r"pods=\d+", " ".join(words[1:])), f"resize {words[0]} pods=…")
     else:
         _insist(len(words) == 1, f"{verb} takes one name")
-    return Step(line.number, verb, words[:1], words[1:])
+    return ScenarioStep(line.number, verb, words[:1], words[1:])
 
 
 def _names_in(member: Group | PodSet) -> set[str]:

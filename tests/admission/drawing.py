@@ -19,48 +19,55 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 
-from bayplan.dialects.kube.quantity import amount
-from bayplan.model.assignment import Assignment, Share
+from bayplan.dialects.kube.fields.quantity import amount
+from bayplan.model.assignment import Assignment, DomainAssignment
 from bayplan.model.change import (
     Change,
     CheckSeen,
-    DemandSeen,
-    EntranceSeen,
     FlavorSeen,
+    NamespaceQueueSeen,
     NamespaceSeen,
     NodeSeen,
+    QueuedGangSeen,
     QueueSeen,
     QuotaNodeSeen,
     TopologySeen,
 )
-from bayplan.model.demand import Admission, Ask, CheckState, Demand, Given, Verdict
 from bayplan.model.gang import Gang, Group, Locality, PodSet, Ref, Segment
 from bayplan.model.node import HOSTNAME, Node, Topology
+from bayplan.model.node_rules import NodeRules, NodeSelectorTerm, Requirement, Taint, Toleration
+from bayplan.model.queued_gang import (
+    Admission,
+    CheckState,
+    CheckStatus,
+    PodSetAdmission,
+    QueuedGang,
+    QuotaRequest,
+)
 from bayplan.model.quota import (
     Cell,
     Check,
-    CheckSort,
-    Entrance,
+    CheckKind,
     Flavor,
+    FlavorPreference,
+    FlavorSearchPolicy,
     Fungibility,
+    NamespaceQueue,
     Preemption,
-    Price,
     Queue,
     Quota,
     QuotaNode,
     ResourceGroup,
-    Search,
-    Stop,
-    Victims,
+    StopPolicy,
+    VictimPolicy,
 )
-from bayplan.model.rules import NodeRules, Requirement, Taint, Term, Toleration
 
 NOW = 1_000_000.0
 VICTIMS = {
-    "never": Victims.NEVER,
-    "lower": Victims.LOWER,
-    "newer": Victims.LOWER_OR_NEWER,
-    "any": Victims.ANY,
+    "never": VictimPolicy.NEVER,
+    "lower": VictimPolicy.LOWER,
+    "newer": VictimPolicy.LOWER_OR_NEWER,
+    "any": VictimPolicy.ANY,
 }
 
 
@@ -71,13 +78,13 @@ def drawn(text: str) -> Iterator[Change]:
         if not line or line.startswith("#"):
             continue
         change = read(line)
-        if isinstance(change, EntranceSeen):
+        if isinstance(change, NamespaceQueueSeen):
             doors.add((change.entrance.namespace, change.entrance.name))
-        if isinstance(change, DemandSeen) and change.demand.entrance not in doors:
+        if isinstance(change, QueuedGangSeen) and change.demand.entrance not in doors:
             doors.add(change.demand.entrance)
             namespace, name = change.demand.entrance
             if name:
-                yield EntranceSeen(Entrance(namespace, name, name))
+                yield NamespaceQueueSeen(NamespaceQueue(namespace, name, name))
         yield change
 
 
@@ -183,9 +190,9 @@ def _queue(text: str) -> Change:
     said = _values(words)
     forced = next((word for word in words if word.split("=")[0] == "forced"), "")
     fungibility = Fungibility(
-        Search(said.get("when_borrowing", "stop")),
-        Search(said.get("when_preempting", "go_on")),
-        Price(said.get("rather", "borrow")),
+        FlavorSearchPolicy(said.get("when_borrowing", "stop")),
+        FlavorSearchPolicy(said.get("when_preempting", "go_on")),
+        FlavorPreference(said.get("rather", "borrow")),
     )
     within, reclaim = (VICTIMS[said.get(key, "never")] for key in ("within", "reclaim"))
     limit = int(said["forced"]) if "forced" in said else None
@@ -199,7 +206,7 @@ def _queue(text: str) -> Change:
             Preemption(within, reclaim, bool(forced), limit),
             checks,
             _namespaces(said.get("namespaces")),
-            Stop(said.get("stop", "open")),
+            StopPolicy(said.get("stop", "open")),
         )
     )
 
@@ -220,7 +227,9 @@ def _namespaces(text: str | None) -> tuple[Requirement, ...] | None:
 def _entrance(text: str) -> Change:
     name, words, _ = _split(text)
     namespace, _, own = name.rpartition("/")
-    return EntranceSeen(Entrance(namespace, own, words[0], Stop(_values(words).get("stop", "open"))))
+    return NamespaceQueueSeen(
+        NamespaceQueue(namespace, own, words[0], StopPolicy(_values(words).get("stop", "open")))
+    )
 
 
 def _namespace(text: str) -> Change:
@@ -230,13 +239,13 @@ def _namespace(text: str) -> Change:
 
 def _check(text: str) -> Change:
     name, words, _ = _split(text)
-    return CheckSeen(Check(name, CheckSort(_values(words).get("sort", "other"))))
+    return CheckSeen(Check(name, CheckKind(_values(words).get("sort", "other"))))
 
 
 # ── gangs ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def demand(text: str) -> Demand:
+def demand(text: str) -> QueuedGang:
     """A gang in a queue, or one that has quota (`by`)."""
     name, words, body = _split(text)
     namespace, _, own = name.rpartition("/")
@@ -246,7 +255,7 @@ def demand(text: str) -> Demand:
     entrance = (namespace, said.get("door", queue))
     created = _time(said.get("at"))
     verdicts = [pair.split(":") for pair in said.get("verdicts", "").split(",") if pair]
-    return Demand(
+    return QueuedGang(
         gang=Gang(
             Ref("kueue", "Workload", namespace, own),
             _root(parts),
@@ -263,7 +272,7 @@ def demand(text: str) -> Demand:
         reserved=_time(said.get("since", "0")) if by else 0.0,
         admitted=bool(by),
         evicted="evicted" in words,
-        verdicts=tuple(Verdict(check, CheckState(state)) for check, state in verdicts),
+        verdicts=tuple(CheckStatus(check, CheckState(state)) for check, state in verdicts),
         failed_nodes=tuple(said["failed"].split(",")) if "failed" in said else (),
         replaces=said.get("replaces", ""),
         elastic="elastic" in words,
@@ -271,7 +280,7 @@ def demand(text: str) -> Demand:
     )
 
 
-def _root(parts: list[tuple[PodSet, Ask, Given | None, str]]) -> Group:
+def _root(parts: list[tuple[PodSet, QuotaRequest, PodSetAdmission | None, str]]) -> Group:
     members: dict[str, list[PodSet]] = {}
     for pod_set, _, _, group in parts:
         members.setdefault(group or f" {pod_set.name}", []).append(pod_set)
@@ -286,7 +295,7 @@ def _widest(pod_sets: list[PodSet]) -> Locality:
     return max(pod_sets, key=lambda pod_set: pod_set.count).locality
 
 
-def _part(text: str, index: int) -> tuple[PodSet, Ask, Given | None, str]:
+def _part(text: str, index: int) -> tuple[PodSet, QuotaRequest, PodSetAdmission | None, str]:
     """A pod set: name, count, requests; after `>` what it was given, after `@` where."""
     asked, _, given = text.strip().partition(" > ")
     words = asked.split()
@@ -309,13 +318,13 @@ def _part(text: str, index: int) -> tuple[PodSet, Ask, Given | None, str]:
         _rules(words),
     )
     explicit = "free" in plain or any(key in said for key in ("required", "preferred", "slice"))
-    ask = Ask(name, count, requests, explicit)
+    ask = QuotaRequest(name, count, requests, explicit)
     return pod_set, ask, _given(ask, given) if given else None, said.get("group", "")
 
 
 def _rules(words: list[str]) -> NodeRules:
     terms = [
-        Term(tuple(Requirement(*_requirement(each)) for each in pair.split("&")))
+        NodeSelectorTerm(tuple(Requirement(*_requirement(each)) for each in pair.split("&")))
         for pair in _pairs(words, "affinity:")
     ]
     return NodeRules(
@@ -334,7 +343,7 @@ def _requirement(text: str) -> tuple[str, str, tuple[str, ...]]:
     return (text[1:], "DoesNotExist", ()) if text.startswith("!") else (text, "Exists", ())
 
 
-def _given(ask: Ask, text: str) -> Given:
+def _given(ask: QuotaRequest, text: str) -> PodSetAdmission:
     what, _, where = text.partition(" @ ")
     words = what.split()
     count = next((int(word[1:]) for word in words if word[1:].isdigit() and word[0] == "x"), ask.count)
@@ -345,18 +354,18 @@ def _given(ask: Ask, text: str) -> Given:
     for key, each in ask.each.items() if bare else ():
         flavors.setdefault(key, bare[0])
         usage.setdefault(key, each * count)
-    return Given(ask.name, count, flavors, usage, place_of(where) if where else None)
+    return PodSetAdmission(ask.name, count, flavors, usage, place_of(where) if where else None)
 
 
 def place_of(text: str) -> Assignment:
     """Where pods stand: `x1=2 x2=1` on hosts, `rack:r1=2` or `block,rack:b1,r1=2` elsewhere."""
     levels: tuple[str, ...] = (HOSTNAME,)
-    shares: list[Share] = []
+    shares: list[DomainAssignment] = []
     for word in text.split():
         domain, _, count = word.rpartition("=")
         above, found, values = domain.rpartition(":")
         levels = tuple(map(_level, above.split(","))) if found else levels
-        shares.append(Share(tuple(values.split(",")), int(count)))
+        shares.append(DomainAssignment(tuple(values.split(",")), int(count)))
     return Assignment(levels, tuple(shares))
 
 
@@ -369,5 +378,5 @@ _LINES: dict[str, Callable[[str], Change]] = {
     "entrance": _entrance,
     "namespace": _namespace,
     "check": _check,
-    "gang": lambda text: DemandSeen(demand(text)),
+    "gang": lambda text: QueuedGangSeen(demand(text)),
 }

@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from bayplan.dialects.kube.quantity import amount
-from bayplan.model.demand import Demand
-from bayplan.model.plan import Admit, Again, Decline, Evict, Plan
+from bayplan.dialects.kube.fields.quantity import amount
+from bayplan.model.admission_rejection import FlavorMode
+from bayplan.model.plan import Admit, EvictGang, Plan, ReportNotAdmitted, Requeue
 from bayplan.model.profile import FairRule, Profile
+from bayplan.model.queued_gang import QueuedGang
 from bayplan.model.quota import Cell
-from bayplan.model.refusal import Chance
-from bayplan.placement.rooms import Rooms
-from bayplan.scheduling import flavors
-from bayplan.scheduling.admit import decide_admissions
-from bayplan.scheduling.flavors import Inquiry, quota_offer
-from bayplan.scheduling.offer import Offer
-from bayplan.scheduling.places import wanted_places
-from bayplan.scheduling.round import Round
-from bayplan.scheduling.victims import find_victims
-from bayplan.scheduling.yielding import Need
-from bayplan.state.admissions import AdmissionState
+from bayplan.placement.overlay.topology_overlay import TopologyOverlay
+from bayplan.scheduling.admission import flavors
+from bayplan.scheduling.admission.candidates import PreemptionRequest
+from bayplan.scheduling.admission.cycle import decide_admissions
+from bayplan.scheduling.admission.flavors import FlavorQuery, quota_offer
+from bayplan.scheduling.admission.offer import Offer
+from bayplan.scheduling.admission.places import wanted_places
+from bayplan.scheduling.admission.preemption import find_victims
+from bayplan.scheduling.admission.simulation import AdmissionSimulation
+from bayplan.state.admission.state import AdmissionState
 from tests.admission.drawing import NOW, drawn
 
 TABLES = Path(__file__).parent / "tables"
@@ -87,20 +87,20 @@ def _blocks(text: str) -> Iterator[tuple[list[str], list[str]]]:
             yield shared, lines
 
 
-def round_of(state: AdmissionState, profile: Profile) -> Round:
+def round_of(state: AdmissionState, profile: Profile) -> AdmissionSimulation:
     """A round in which nobody was decided on yet."""
     seen = state.snapshot(())
-    rooms = Rooms(seen.supplies, seen.flavors)
-    return Round(
+    rooms = TopologyOverlay(seen.supplies, seen.flavors)
+    return AdmissionSimulation(
         seen.books, rooms, seen.queues, seen.flavors, seen.checks, seen.admitted, profile, NOW, seen.closed
     )
 
 
-def demand_of(state: AdmissionState, name: str) -> Demand:
+def demand_of(state: AdmissionState, name: str) -> QueuedGang:
     return next(s.demand for s in state.lines.standings.values() if named(s.demand) == name)
 
 
-def named(demand: Demand) -> str:
+def named(demand: QueuedGang) -> str:
     source = demand.gang.source
     return f"{source.namespace}/{source.name}" if source.namespace else source.name
 
@@ -123,7 +123,7 @@ def who_yields(case: Case) -> list[str]:
         quota[cell] = quota.get(cell, 0) + sum(ask.each.get(resource, 0) * ask.count for ask in asks)
     round_ = round_of(state, profile)
     queue = round_.queues[state.rules.entrances[demand.entrance].queue]
-    need = Need(
+    need = PreemptionRequest(
         demand, queue, frozenset(cells), {c: q for c, q in quota.items() if q}, lambda: (), lambda: True
     )
     before = _books(round_)
@@ -132,7 +132,7 @@ def who_yields(case: Case) -> list[str]:
     return sorted(f"leave {named(v.demand)} {v.why}" for v in victims)
 
 
-def _books(round_: Round) -> list[tuple[str, dict[Cell, int]]]:
+def _books(round_: AdmissionSimulation) -> list[tuple[str, dict[Cell, int]]]:
     accounts = [*round_.books.queues.values(), *round_.books.shared.values()]
     return [(account.name, {c: u for c, u in account.usage.items() if u}) for account in accounts]
 
@@ -144,8 +144,10 @@ def what_is_offered(case: Case, patch: pytest.MonkeyPatch) -> list[str]:
     """`offer NAME`: flavors by quota alone, with the chances of preempting as the case says."""
     chances = dict(_chance(line) for line in case.chances)
 
-    def chance_of(_: Round, __: Demand, ___: object, cell: Cell, ____: int) -> tuple[Chance, int]:
-        return chances.get(cell, (Chance.PREEMPT, 0))
+    def chance_of(
+        _: AdmissionSimulation, __: QueuedGang, ___: object, cell: Cell, ____: int
+    ) -> tuple[FlavorMode, int]:
+        return chances.get(cell, (FlavorMode.PREEMPT, 0))
 
     patch.setattr(flavors, "chance_of", chance_of)
     state = case.state()
@@ -158,9 +160,9 @@ def what_is_offered(case: Case, patch: pytest.MonkeyPatch) -> list[str]:
     demand = demand_of(state, case.question.split()[1])
     queue_of = round_.queues[state.rules.entrances[demand.entrance].queue]
     before = next((d for d in round_.gangs_of(queue_of.name) if d.gang.source.name == demand.replaces), None)
-    offer = quota_offer(Inquiry(round_, demand, queue_of, {}, {}, (), before))
+    offer = quota_offer(FlavorQuery(round_, demand, queue_of, {}, {}, (), before))
     if offer.mode:
-        wanted_places(Inquiry(round_, demand, queue_of, {}, {}, (), before), offer)
+        wanted_places(FlavorQuery(round_, demand, queue_of, {}, {}, (), before), offer)
     return list(_shown(offer))
 
 
@@ -174,10 +176,10 @@ def as_far_as_asked(found: list[str], wanted: list[str]) -> list[str]:
     return plain + found[len(wanted) :]
 
 
-def _chance(line: str) -> tuple[Cell, tuple[Chance, int]]:
+def _chance(line: str) -> tuple[Cell, tuple[FlavorMode, int]]:
     cell, chance, borrow = line.split()
     flavor, _, resource = cell.partition("/")
-    return (flavor, resource), (Chance(chance), int(borrow))
+    return (flavor, resource), (FlavorMode(chance), int(borrow))
 
 
 def _shown(offer: Offer) -> Iterator[str]:
@@ -209,9 +211,9 @@ def _actions(plan: Plan) -> Iterator[str]:
             case Admit(demand, admission):
                 given = " ; ".join(given_words(admission.given))
                 yield f"admit {named(demand)} by {admission.queue} : {given}"
-            case Evict(demand, why):
+            case EvictGang(demand, why):
                 yield f"leave {named(demand)} {why}"
-            case Decline(demand, refusal):
+            case ReportNotAdmitted(demand, refusal):
                 yield f"tell {named(demand)} {refusal.token}"
 
 
@@ -225,7 +227,7 @@ def _waiting(state: AdmissionState, plan: Plan) -> Iterator[str]:
     parked = {
         action.gang
         for action in plan.actions
-        if isinstance(action, Decline) and action.again is Again.WHEN_IT_MAY_HELP
+        if isinstance(action, ReportNotAdmitted) and action.again is Requeue.WHEN_IT_MAY_HELP
     }
     for line in state.lines.lines.values():
         for standing in line.waiting():

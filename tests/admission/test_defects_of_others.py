@@ -7,19 +7,19 @@ from dataclasses import replace
 import pytest
 
 from bayplan.model.change import (
-    DemandSeen,
-    EntranceSeen,
     FlavorLost,
+    NamespaceQueueSeen,
     NodeLost,
     PodLost,
     PodSeen,
+    QueuedGangSeen,
     QueueLost,
     TopologyLost,
 )
-from bayplan.model.plan import Admit, Evict
+from bayplan.model.plan import Admit, EvictGang
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.profile import Profile, Strategy
-from bayplan.model.quota import Entrance, Stop
+from bayplan.model.quota import NamespaceQueue, StopPolicy
 from tests.admission.drawing import NOW, demand
 from tests.admission.world import World
 
@@ -84,7 +84,7 @@ def test_a_replacement_does_not_take_a_node_that_was_taken_in_the_same_round_146
     plan = world.round()
     placed = [a.admission.given[0].place for a in plan.actions if isinstance(a, Admit)]
     assert [place.shares[0].values for place in placed if place is not None] == [("n3",)]
-    assert [a.gang.name for a in plan.actions if isinstance(a, Evict)] == ["b"]
+    assert [a.gang.name for a in plan.actions if isinstance(a, EvictGang)] == ["b"]
 
 
 def test_a_newcomer_and_a_replacement_do_not_share_a_node_14646() -> None:
@@ -287,7 +287,7 @@ class TestNothingWaitsForAnUnrelatedEvent:
             "flavor f\nqueue q stop=hold : f/cpu=1\nentrance a/door q stop=hold\ngang a/g door=door : cpu=1"
         )
         world.settle()
-        world.see(EntranceSeen(Entrance("a", "door", "q", Stop.OPEN)))
+        world.see(NamespaceQueueSeen(NamespaceQueue("a", "door", "q", StopPolicy.OPEN)))
         world.settle()
         assert world.waiting() == {"a/g"}
         world.draw("queue q : f/cpu=1")
@@ -317,7 +317,7 @@ class TestNothingWaitsForAnUnrelatedEvent:
         world = World("flavor f\nqueue q : f/cpu=4\ngang holder by q : x4 cpu=1 > f\ngang g in q : x2 cpu=1")
         world.settle()
         assert world.waiting() == {"g"}
-        world.see(DemandSeen(demand("holder by q : x4 cpu=1 > x2 cpu=f:2")))
+        world.see(QueuedGangSeen(demand("holder by q : x4 cpu=1 > x2 cpu=f:2")))
         world.settle()
         assert world.running() == {"holder", "g"}
 
@@ -354,7 +354,7 @@ def test_a_gang_that_lost_gives_up_what_it_was_promised_at_once() -> None:
     world = World(RACKS + "gang a in q at=0 : x8 cpu=1\ngang b in q at=1 : x8 cpu=1")
     world.round()
     world.state.admission_failed(world.demand("a").gang.source, NOW)
-    world.see(DemandSeen(replace(world.demand("a"), admission=None, active=False)))
+    world.see(QueuedGangSeen(replace(world.demand("a"), admission=None, active=False)))
     world.settle()
     assert world.running() == {"b"}
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bayplan.model.change import DemandLost, DemandSeen, EntranceSeen
-from bayplan.model.plan import Decline
+from bayplan.model.change import NamespaceQueueSeen, QueuedGangLost, QueuedGangSeen
+from bayplan.model.plan import ReportNotAdmitted
 from bayplan.model.profile import Profile
-from bayplan.model.quota import Entrance, Stop
-from bayplan.scheduling.admit import decide_admissions
+from bayplan.model.quota import NamespaceQueue, StopPolicy
+from bayplan.scheduling.admission.cycle import decide_admissions
 from tests.admission.drawing import demand
 from tests.admission.world import World
 
@@ -65,7 +65,7 @@ def test_a_closed_entrance_says_nothing_about_an_equal_gang_at_an_open_one() -> 
     world.draw("gang a/first door=shut at=0 : cpu=1\ngang a/second door=open at=1 : cpu=1")
     world.settle()
     assert world.running() == {"a/second"}
-    world.see(EntranceSeen(Entrance("a", "shut", "q", Stop.OPEN)))
+    world.see(NamespaceQueueSeen(NamespaceQueue("a", "shut", "q", StopPolicy.OPEN)))
     world.settle()
     assert world.running() == {"a/first", "a/second"}
 
@@ -88,8 +88,8 @@ def test_a_gang_with_finished_pods_is_not_taken_for_one_that_needs_them_all() ->
     whole = demand("whole in q at=0 : x3 cpu=1")
     rest = demand("rest in q at=1 : x1 cpu=1")
     world.draw("entrance /q q")
-    world.see(DemandSeen(whole))
-    world.see(DemandSeen(replace(rest, shape=whole.shape)))  # the same pod sets, two of the pods are done
+    world.see(QueuedGangSeen(whole))
+    world.see(QueuedGangSeen(replace(rest, shape=whole.shape)))  # the same pod sets, two of the pods are done
     world.settle()
     assert world.running() == {"rest"}
 
@@ -97,7 +97,7 @@ def test_a_gang_with_finished_pods_is_not_taken_for_one_that_needs_them_all() ->
 def test_a_gang_that_joins_the_line_anew_is_not_lost() -> None:
     world = World("flavor f\nqueue q : f/cpu=1\ngang holder by q : cpu=1 > f\ngang waits in q at=0 : cpu=1")
     world.settle()
-    world.see(DemandSeen(replace(world.demand("waits"), queued=world.now + 1)))
+    world.see(QueuedGangSeen(replace(world.demand("waits"), queued=world.now + 1)))
     world.finish("holder")
     world.settle()
     assert world.running() == {"waits"}
@@ -106,8 +106,12 @@ def test_a_gang_that_joins_the_line_anew_is_not_lost() -> None:
 def test_nobody_is_told_twice_in_a_round() -> None:
     world = World("flavor f\nqueue q : f/cpu=1\ngang a in q at=0 : cpu=2\ngang b in q at=1 : cpu=2")
     for active in (False, True):
-        world.see(DemandSeen(replace(world.demand("b"), active=active)))
-    told = [action.demand.gang.source.name for action in world.round().actions if isinstance(action, Decline)]
+        world.see(QueuedGangSeen(replace(world.demand("b"), active=active)))
+    told = [
+        action.demand.gang.source.name
+        for action in world.round().actions
+        if isinstance(action, ReportNotAdmitted)
+    ]
     assert sorted(told) == ["a", "b"]
 
 
@@ -135,7 +139,7 @@ def test_a_gang_that_made_room_may_move_to_another_queue() -> None:
         gang a/high door=door prio=1 : cpu=4
     """)
     world.round()
-    world.see(EntranceSeen(Entrance("a", "door", "other")))
+    world.see(NamespaceQueueSeen(NamespaceQueue("a", "door", "other")))
     world.settle()
     assert world.running() >= {"a/high"}
     admitted = world.demand("a/high").admission
@@ -156,7 +160,7 @@ def test_whoever_was_held_up_by_a_preemptor_that_gave_up_gets_its_turn() -> None
     world.round()
     assert world.evicted() == ["low"]
     assert world.running() == set()
-    world.see(DemandLost(demand("high in one : cpu=4").gang.source))
+    world.see(QueuedGangLost(demand("high in one : cpu=4").gang.source))
     world.settle()
     assert world.running() >= {"meek"}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.model.plan import Evict, Why
-from bayplan.model.refusal import Token
+from bayplan.model.admission_rejection import AdmissionReason
+from bayplan.model.plan import EvictGang, EvictionReason
 from tests.admission.world import World
 
 RACKS = """
@@ -59,7 +59,7 @@ def test_nobody_leaves_for_a_gang_that_no_rack_could_hold() -> None:
     world.settle()
     assert world.evicted() == []
     told = world.told("huge")
-    assert told is not None and told.token is Token.NO_PLACE
+    assert told is not None and told.token is AdmissionReason.NO_PLACE
 
 
 def test_nobody_leaves_while_another_flavor_is_free() -> None:
@@ -120,7 +120,9 @@ def test_who_yields_to_the_owner_of_the_quota(policy: str, priority: int, leaves
     world.draw(f"gang guest by other at=5 : cpu=1 > f\ngang owner in own prio={priority} at=0 : cpu=1")
     plan = world.round()
     assert world.evicted() == (["guest"] if leaves else [])
-    assert all(action.why is Why.RECLAIM for action in plan.actions if isinstance(action, Evict))
+    assert all(
+        action.why is EvictionReason.RECLAIM for action in plan.actions if isinstance(action, EvictGang)
+    )
 
 
 @pytest.mark.parametrize(("threshold", "leaves"), [("forced=0", True), ("forced=-1", False), ("", False)])
@@ -135,8 +137,10 @@ def test_who_yields_to_a_borrower(threshold: str, leaves: bool) -> None:
         gang more in own prio=5 : cpu=1
     """)
     plan = world.round()
-    assert [action.gang.name for action in plan.actions if isinstance(action, Evict)] == ["low"] * leaves
-    assert all(a.why is Why.RECLAIM_WHILE_BORROWING for a in plan.actions if isinstance(a, Evict))
+    assert [action.gang.name for action in plan.actions if isinstance(action, EvictGang)] == ["low"] * leaves
+    assert all(
+        a.why is EvictionReason.RECLAIM_WHILE_BORROWING for a in plan.actions if isinstance(a, EvictGang)
+    )
 
 
 def test_as_many_pods_as_fit_are_admitted_if_the_gang_agrees() -> None:
@@ -175,7 +179,7 @@ def test_a_stopped_queue_admits_nobody_and_lends_what_it_has(stop: str) -> None:
     world.settle()
     assert world.running() == {"theirs"}
     told = world.told("mine")
-    assert told is not None and told.token is Token.CLOSED
+    assert told is not None and told.token is AdmissionReason.CLOSED
 
 
 def test_two_preemptors_share_no_victim_and_both_get_in() -> None:
@@ -190,7 +194,7 @@ def test_two_preemptors_share_no_victim_and_both_get_in() -> None:
         gang second in b : cpu=2
     """)
     plan = world.round()
-    assert sorted(a.gang.name for a in plan.actions if isinstance(a, Evict)) == ["one", "two"]
+    assert sorted(a.gang.name for a in plan.actions if isinstance(a, EvictGang)) == ["one", "two"]
     world.settle()
     assert world.running() == {"first", "second"}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bayplan.model.plan import Evict
+from bayplan.model.plan import EvictGang
 from bayplan.model.profile import Profile
 from tests.admission.world import World
 
@@ -18,7 +18,7 @@ RACKS = """
 
 
 def evicted(world: World) -> list[str]:
-    return [a.gang.name for plan in world.plans for a in plan.actions if isinstance(a, Evict)]
+    return [a.gang.name for plan in world.plans for a in plan.actions if isinstance(a, EvictGang)]
 
 
 def test_the_domain_that_needs_fewer_victims_is_freed() -> None:

@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from bayplan.model.admission_rejection import AdmissionRejection
 from bayplan.model.change import (
     Change,
     CheckLost,
     CheckSeen,
-    DemandLost,
-    DemandSeen,
-    EntranceLost,
-    EntranceSeen,
     FlavorLost,
     FlavorSeen,
     NamespaceLost,
+    NamespaceQueueLost,
+    NamespaceQueueSeen,
     NamespaceSeen,
     NodeLost,
     NodeSeen,
     PodLost,
     PodSeen,
+    QueuedGangLost,
+    QueuedGangSeen,
     QueueLost,
     QueueSeen,
     QuotaNodeLost,
@@ -28,13 +29,12 @@ from bayplan.model.change import (
     TopologyLost,
     TopologySeen,
 )
-from bayplan.model.demand import Demand
 from bayplan.model.gang import Ref
-from bayplan.model.plan import Action, Admit, Decline, Evict, Plan
+from bayplan.model.plan import Action, Admit, EvictGang, Plan, ReportNotAdmitted
 from bayplan.model.profile import Profile
-from bayplan.model.refusal import Refusal
-from bayplan.scheduling.admit import decide_admissions
-from bayplan.state.admissions import AdmissionState
+from bayplan.model.queued_gang import QueuedGang
+from bayplan.scheduling.admission.cycle import decide_admissions
+from bayplan.state.admission.state import AdmissionState
 from tests.admission.drawing import NOW, drawn
 
 LEAVING_SECONDS = 5.0
@@ -59,7 +59,7 @@ class World:
     def draw(self, text: str) -> None:
         """Objects appear, or change."""
         for change in drawn(text):
-            if isinstance(change, EntranceSeen) and _key(change) in self.objects:
+            if isinstance(change, NamespaceQueueSeen) and _key(change) in self.objects:
                 continue
             self.see(change)
 
@@ -71,18 +71,18 @@ class World:
             self.objects[_key(change)] = change
         self.state.apply(change)
 
-    def demand(self, name: str) -> Demand:
-        found = self.objects[DemandSeen, self._ref(name)]
-        assert isinstance(found, DemandSeen)
+    def demand(self, name: str) -> QueuedGang:
+        found = self.objects[QueuedGangSeen, self._ref(name)]
+        assert isinstance(found, QueuedGangSeen)
         return found.demand
 
-    def demands(self) -> list[Demand]:
-        return [change.demand for change in self.objects.values() if isinstance(change, DemandSeen)]
+    def demands(self) -> list[QueuedGang]:
+        return [change.demand for change in self.objects.values() if isinstance(change, QueuedGangSeen)]
 
     def finish(self, name: str) -> None:
         """A gang is done."""
         self.going.pop(self._ref(name), None)
-        self.see(DemandLost(self._ref(name)))
+        self.see(QueuedGangLost(self._ref(name)))
 
     def _ref(self, name: str) -> Ref:
         namespace, _, own = name.rpartition("/")
@@ -102,12 +102,12 @@ class World:
             match action:
                 case Admit(demand, admission):
                     given = replace(demand, admission=admission, failed_nodes=())
-                    self.see(DemandSeen(replace(given, reserved=self.now, admitted=True)))
-                case Evict(demand):
+                    self.see(QueuedGangSeen(replace(given, reserved=self.now, admitted=True)))
+                case EvictGang(demand):
                     self.going.setdefault(action.gang, self.now + LEAVING_SECONDS)
-                    known = self.objects[DemandSeen, action.gang]
-                    assert isinstance(known, DemandSeen)
-                    self.see(DemandSeen(replace(known.demand, evicted=True)))
+                    known = self.objects[QueuedGangSeen, action.gang]
+                    assert isinstance(known, QueuedGangSeen)
+                    self.see(QueuedGangSeen(replace(known.demand, evicted=True)))
         return plan
 
     def refuses(self, action: Action) -> bool:
@@ -134,9 +134,9 @@ class World:
     def _let_go(self) -> None:
         for ref in [ref for ref, when in self.going.items() if when <= self.now]:
             del self.going[ref]
-            known = self.objects[DemandSeen, ref]
-            assert isinstance(known, DemandSeen)
-            self.see(DemandSeen(replace(known.demand, admission=None, evicted=False, admitted=False)))
+            known = self.objects[QueuedGangSeen, ref]
+            assert isinstance(known, QueuedGangSeen)
+            self.see(QueuedGangSeen(replace(known.demand, admission=None, evicted=False, admitted=False)))
 
     # ── looking ───────────────────────────────────────────────────────────────────────────────────
 
@@ -149,13 +149,13 @@ class World:
 
     def evicted(self) -> list[str]:
         """Everyone who ever had to leave, in order."""
-        return [named(a.demand) for plan in self.plans for a in plan.actions if isinstance(a, Evict)]
+        return [named(a.demand) for plan in self.plans for a in plan.actions if isinstance(a, EvictGang)]
 
-    def told(self, name: str) -> Refusal | None:
+    def told(self, name: str) -> AdmissionRejection | None:
         """What a gang was told last."""
         for plan in reversed(self.plans):
             for action in plan.actions:
-                if isinstance(action, Decline) and named(action.demand) == name:
+                if isinstance(action, ReportNotAdmitted) and named(action.demand) == name:
                     return action.refusal
         return None
 
@@ -183,14 +183,14 @@ class World:
             if not heads:
                 break
             plan = decide_admissions(state.snapshot(heads), self.profile, self.now)
-            helped += [named(a.demand) for a in plan.actions if isinstance(a, Admit | Evict)]
+            helped += [named(a.demand) for a in plan.actions if isinstance(a, Admit | EvictGang)]
             if helped:
                 break
             state.assume(plan, self.now)
         return helped
 
 
-def named(demand: Demand) -> str:
+def named(demand: QueuedGang) -> str:
     source = demand.gang.source
     return f"{source.namespace}/{source.name}" if source.namespace else source.name
 
@@ -207,8 +207,8 @@ _LOSSES: dict[type, type] = {
     QueueLost: QueueSeen,
     CheckLost: CheckSeen,
     NamespaceLost: NamespaceSeen,
-    EntranceLost: EntranceSeen,
-    DemandLost: DemandSeen,
+    NamespaceQueueLost: NamespaceQueueSeen,
+    QueuedGangLost: QueuedGangSeen,
     PodLost: PodSeen,
 }
 
@@ -217,13 +217,13 @@ def _key(change: Change) -> object:
     """What an object is known by, seen or lost."""
     kind = _LOSSES.get(type(change), type(change))
     match change:
-        case EntranceSeen(entrance):
+        case NamespaceQueueSeen(entrance):
             return kind, (entrance.namespace, entrance.name)
-        case EntranceLost(namespace, name):
+        case NamespaceQueueLost(namespace, name):
             return kind, (namespace, name)
-        case DemandSeen(demand):
+        case QueuedGangSeen(demand):
             return kind, demand.gang.source
-        case DemandLost(ref):
+        case QueuedGangLost(ref):
             return kind, ref
         case PodSeen(pod):
             return kind, pod.key

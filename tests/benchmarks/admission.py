@@ -21,18 +21,19 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from bayplan.backends.definitions import define
-from bayplan.backends.embedded.backend import EmbeddedBackend
-from bayplan.backends.embedded.store import Store
-from bayplan.dialects.kube.wire import NODES
-from bayplan.dialects.kueue import admitting
-from bayplan.model.plan import Admit, Evict
+from bayplan.backends.embedded.cluster import new_store
+from bayplan.backends.embedded.http.backend import EmbeddedBackend
+from bayplan.backends.embedded.storage.store import Store
+from bayplan.dialects.kube.decode.wire import NODES
+from bayplan.dialects.kueue.names import api_kinds
+from bayplan.model.plan import Admit, EvictGang
 from bayplan.model.profile import Profile
-from bayplan.runtime.admission_role import AdmissionRole
-from bayplan.runtime.garbage import collect_rarely
-from bayplan.runtime.journal import MemoryJournal
-from bayplan.runtime.loop import Loop
-from bayplan.scheduling.admit import decide_admissions
-from bayplan.state.admissions import AdmissionState
+from bayplan.runtime.controllers.admission.controller import AdmissionController
+from bayplan.runtime.core.journal import MemoryJournal
+from bayplan.runtime.core.loop import Loop
+from bayplan.runtime.process.gc_tuning import collect_rarely
+from bayplan.scheduling.admission.cycle import decide_admissions
+from bayplan.state.admission.state import AdmissionState
 from tests.benchmarks.admission_cases import full_cluster, pending_gangs
 from tests.benchmarks.admission_world import NAMESPACE, Object, Size, arrivals, nodes, rules
 
@@ -65,14 +66,14 @@ class Nowhere(MemoryJournal):
 def throughput(share: float) -> Figure:
     """All Workloads through the cluster in memory, in real time."""
     numbers = itertools.count(1)
-    store = Store(time.time, lambda: f"uid-{next(numbers):08d}", lambda: f"{next(numbers):05x}")
+    store = new_store(time.time, lambda: f"uid-{next(numbers):08d}", lambda: f"{next(numbers):05x}")
     define(store)
-    kinds = {kind.kind: kind for kind in admitting.KINDS}
+    kinds = {kind.kind: kind for kind in api_kinds.KINDS}
     for rule in rules():
         store.create(kinds[rule["kind"]], rule)
     for node in nodes():
         store.create(replace(NODES, wire=None), node)
-    loop = Loop(EmbeddedBackend(store), (AdmissionRole(),), Nowhere())
+    loop = Loop(EmbeddedBackend(store), (AdmissionController(),), Nowhere())
     loop.step(time.time())
     gc.collect()
     coming = arrivals(share=share)
@@ -98,7 +99,7 @@ class _Runner:
         self.store, self.coming = store, coming
         self.sizes = {obj["metadata"]["name"]: size for _, obj, size in coming}
         self.watch = EmbeddedBackend(store)
-        self.watch.watch([admitting.WORKLOADS])
+        self.watch.watch([api_kinds.WORKLOADS])
         self.running: list[tuple[float, str]] = []
         self.admitted: set[str] = set()
 
@@ -107,7 +108,7 @@ class _Runner:
         while done < len(self.coming):
             now = time.time()
             while handed_in < len(self.coming) and self.coming[handed_in][0] * SHORTENED <= now - start:
-                self.store.create(admitting.WORKLOADS, self.coming[handed_in][1])
+                self.store.create(api_kinds.WORKLOADS, self.coming[handed_in][1])
                 handed_in += 1
             self._look(now)
             while self.running and self.running[0][0] <= now:
@@ -131,11 +132,11 @@ class _Runner:
         if name not in self.admitted:
             return 0  # it was preempted meanwhile
         self.admitted.discard(name)
-        held = self.store.get(admitting.WORKLOADS, NAMESPACE, name)["status"]["conditions"]
+        held = self.store.get(api_kinds.WORKLOADS, NAMESPACE, name)["status"]["conditions"]
         over = {"type": "Finished", "status": "True", "reason": "Succeeded", "message": ""}
         over["lastTransitionTime"] = "2026-01-01T00:00:00Z"
         patch = {"status": {"conditions": [*held, over]}}
-        self.store.patch(admitting.WORKLOADS, NAMESPACE, name, patch, subresource="status")
+        self.store.patch(api_kinds.WORKLOADS, NAMESPACE, name, patch, subresource="status")
         return 1
 
 
@@ -171,7 +172,7 @@ def _decided(state: AdmissionState) -> tuple[float, int, int, int]:
     seconds = time.perf_counter() - start
     state.assume(plan, 1.0)
     admits = sum(isinstance(action, Admit) for action in plan.actions)
-    return seconds, len(heads), admits, sum(isinstance(action, Evict) for action in plan.actions)
+    return seconds, len(heads), admits, sum(isinstance(action, EvictGang) for action in plan.actions)
 
 
 def preemption(times: int) -> Figure:
@@ -183,7 +184,7 @@ def preemption(times: int) -> Figure:
         heads = state.heads(1.0)
         plan = decide_admissions(state.snapshot(heads), Profile(), 1.0)
         spent.append((time.perf_counter() - start) * 1000)
-        victims = sum(isinstance(action, Evict) for action in plan.actions)
+        victims = sum(isinstance(action, EvictGang) for action in plan.actions)
     middle = statistics.median(spent)
     return Figure(
         "200 pods make room in 1,000 full nodes, 30 resources",

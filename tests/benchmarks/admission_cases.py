@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from bayplan.model.assignment import Assignment, Share
+from bayplan.model.assignment import Assignment, DomainAssignment
 from bayplan.model.change import (
-    DemandSeen,
-    EntranceSeen,
     FlavorSeen,
+    NamespaceQueueSeen,
     NodeSeen,
+    QueuedGangSeen,
     QueueSeen,
     TopologySeen,
 )
-from bayplan.model.demand import Admission, Ask, Demand, Given
 from bayplan.model.gang import Gang, Group, Locality, PodSet, Ref
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
+from bayplan.model.node_rules import ANY_NODE, NodeRules
+from bayplan.model.queued_gang import Admission, PodSetAdmission, QueuedGang, QuotaRequest
 from bayplan.model.quota import (
-    Entrance,
     Flavor,
+    NamespaceQueue,
     Preemption,
     Queue,
     Quota,
     QuotaNode,
     ResourceGroup,
-    Victims,
+    VictimPolicy,
 )
-from bayplan.model.rules import ANY_NODE, NodeRules
-from bayplan.state.admissions import AdmissionState
+from bayplan.state.admission.state import AdmissionState
 
 BLOCK, RACK = "topology/block", "topology/rack"
 GI = 1 << 30
@@ -59,15 +59,17 @@ def full_cluster(nodes: int = 1000, groups: int = 8, pods: int = 200, resources:
         if not found:
             break
         each = {"cpu": cpu * 1000, "memory": memory * GI} | dict.fromkeys(names, cpu)
-        given = Given(
+        given = PodSetAdmission(
             "main", count, dict.fromkeys(each, "flavor"), {k: v * count for k, v in each.items()},
             Assignment((HOSTNAME,), tuple(shares)),
         )  # fmt: skip
-        state.apply(DemandSeen(_demand(f"wl-{number}", each, count, number, Admission("queue", (given,)))))
+        state.apply(
+            QueuedGangSeen(_demand(f"wl-{number}", each, count, number, Admission("queue", (given,))))
+        )
         number += 1
     each = {"cpu": 5000, "memory": 50 * GI} | dict.fromkeys(names, 5)
     rules = NodeRules(selector=(("group", "group-1"),))
-    state.apply(DemandSeen(_demand("requested", each, pods, number, None, rules)))
+    state.apply(QueuedGangSeen(_demand("requested", each, pods, number, None, rules)))
     return state
 
 
@@ -96,7 +98,7 @@ def pending_gangs(nodes: int = 10_000, gangs: int = 1000, queues: int = 30) -> A
         count = (2, 4, 8, 16, 32, 48, 64, 16, 32, 64)[shape]
         queue = number // 10 % queues
         state.apply(
-            DemandSeen(
+            QueuedGangSeen(
                 _demand(
                     f"gang-{number:04d}",
                     each,
@@ -124,30 +126,30 @@ def _rules(
                 Queue(
                     QuotaNode(name, "", quotas, Fraction(1)),
                     (ResourceGroup(resources, ("flavor",)),),
-                    preemption=Preemption(within=Victims.LOWER),
+                    preemption=Preemption(within=VictimPolicy.LOWER),
                     namespaces=(),
                 )
             )
         )
-        state.apply(EntranceSeen(Entrance("default", name, name)))
+        state.apply(NamespaceQueueSeen(NamespaceQueue("default", name, name)))
 
 
 def _demand(  # noqa: PLR0917
     name: str, each: dict[str, int], count: int, priority: int, admission: Admission | None,
     rules: NodeRules = ANY_NODE, locality: Locality = ANYWHERE, queue: str = "queue",
-) -> Demand:  # fmt: skip
+) -> QueuedGang:  # fmt: skip
     pod_set = PodSet("main", count, count, each, locality, (), rules)
     gang = Gang(Ref("kueue", "Workload", "default", name), Group("", (pod_set,), 1), queue, priority, name)
-    ask = Ask("main", count, each, topology=True)
+    ask = QuotaRequest("main", count, each, topology=True)
     shape = f"{count} {sorted(each.items())} {locality} {rules}"
-    return Demand(
+    return QueuedGang(
         gang, (ask,), ("default", queue), admission=admission, admitted=admission is not None, shape=shape
     )
 
 
 def _fill(
     room: list[list[int]], hosts: list[Node], cpu: int, memory: int, count: int
-) -> tuple[bool, list[Share]]:
+) -> tuple[bool, list[DomainAssignment]]:
     """First fit, all or nothing."""
     left, taken = count, []
     for free_cpu, free_memory in room:
@@ -161,5 +163,5 @@ def _fill(
         if fit:
             room[place][0] -= fit * cpu
             room[place][1] -= fit * memory
-            shares.append(Share((hosts[place].name,), fit))
+            shares.append(DomainAssignment((hosts[place].name,), fit))
     return True, shares

@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bayplan.assembly.manifests import InstallSettings, custom_resources
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
-from bayplan.cli.manifests import Settings, custom_resources
 from bayplan.dialects.api import Verb, Write
-from bayplan.dialects.kueue import admitting
+from bayplan.dialects.kueue.names import api_kinds
 from tests.benchmarks.admission_world import NAMESPACE, arrivals, nodes, rules
 from tools.controlplane.cluster import Cluster
 from tools.controlplane.start import control_plane
@@ -30,7 +30,7 @@ def measured() -> tuple[float, float, int, str]:
 
 
 def _measured(cluster: Cluster, folder: Path) -> tuple[float, float, int, str]:
-    cluster.apply(*custom_resources(Settings(roles=("admission",))))
+    cluster.apply(*custom_resources(InstallSettings(roles=("admission",))))
     _until(lambda: "workloads.kueue" in cluster.kubectl("api-resources", "-o", "name"), "definitions")
     cluster.apply(*rules(), *_kept(nodes()))
     log = (folder / "run.log").open("w")
@@ -39,7 +39,7 @@ def _measured(cluster: Cluster, folder: Path) -> tuple[float, float, int, str]:
     backend = RemoteBackend(load(cluster.kubeconfig, None))
     try:
         time.sleep(8.0)  # it lists 640 nodes and begins to watch
-        backend.watch([admitting.WORKLOADS])
+        backend.watch([api_kinds.WORKLOADS])
         before, start = _cpu(process.pid), time.perf_counter()
         admitted = _load(backend)
         seconds = time.perf_counter() - start
@@ -75,7 +75,7 @@ def _load(backend: RemoteBackend) -> int:
 
 
 def _create(obj: dict[str, Any]) -> Write:
-    return Write(Verb.CREATE, admitting.WORKLOADS, NAMESPACE, obj["metadata"]["name"], obj)
+    return Write(Verb.CREATE, api_kinds.WORKLOADS, NAMESPACE, obj["metadata"]["name"], obj)
 
 
 def _finish(obj: dict[str, Any], conditions: list[dict[str, Any]]) -> Write:
@@ -83,7 +83,7 @@ def _finish(obj: dict[str, Any], conditions: list[dict[str, Any]]) -> Write:
     over["lastTransitionTime"] = "2026-01-01T00:00:00Z"
     patch = {"status": {"conditions": [*conditions, over]}}
     name = obj["metadata"]["name"]
-    return Write(Verb.MERGE_PATCH, admitting.WORKLOADS, NAMESPACE, name, patch, subresource="status")
+    return Write(Verb.MERGE_PATCH, api_kinds.WORKLOADS, NAMESPACE, name, patch, subresource="status")
 
 
 def _kept(hosts: Any) -> list[dict[str, Any]]:

@@ -17,9 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bayplan.backends.embedded.backend import EmbeddedBackend
-from bayplan.backends.embedded.patches import STRATEGIC
-from bayplan.backends.embedded.store import Store
+from bayplan.backends.embedded.cluster import new_store
+from bayplan.backends.embedded.http.backend import EmbeddedBackend
+from bayplan.backends.embedded.patching.apply import STRATEGIC
+from bayplan.backends.embedded.storage.store import Store
 from bayplan.dialects.api import Kind, Verb, Write
 
 WRITES_MIN, LOAD_SECONDS_MAX, WATCHERS = 5_000, 3.0, 10
@@ -55,7 +56,7 @@ def measured(subject: str, count: int, work: Callable[[], object]) -> Figure:
 def empty_store() -> Store:
     """A store whose clock stands still."""
     numbers = itertools.count(1)
-    return Store(lambda: 1.8e9, lambda: f"uid-{next(numbers):08d}", lambda: f"{next(numbers):05x}")
+    return new_store(lambda: 1.8e9, lambda: f"uid-{next(numbers):08d}", lambda: f"{next(numbers):05x}")
 
 
 def node(number: int) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from msgspec import Struct
 from bayplan.backends.remote.access import Access
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
-from bayplan.backends.remote.reflector import Patience
+from bayplan.backends.remote.reflector import WatchTimeouts
 from bayplan.backends.remote.tls import tls_context
 from bayplan.dialects.api import Ended, Event, Happened, Kind, Verb, Write
 from tests.benchmarks.backends_remote_server import prepared_server
@@ -105,7 +105,7 @@ def measure_list(access: Access, kind: Kind, nodes: int, *, streams: bool) -> Sp
     """Everything from the first byte asked for to the last event taken, connection and thread included."""
 
     def act() -> None:
-        backend = RemoteBackend(access, patience=Patience(stream_lists=streams))
+        backend = RemoteBackend(access, patience=WatchTimeouts(stream_lists=streams))
         backend.watch([kind])
         assert until(backend, lambda event: event.happened is Happened.SYNCED) == nodes + 1
         backend.close(0)
@@ -117,7 +117,7 @@ def measure_watch(access: Access, nodes: int, events: int) -> Spent:
     """Events of a watch, from the moment that the list is complete."""
     last = str(nodes + 1 + events)
     kind = replace(NODES, label_selector="events")
-    backend = RemoteBackend(access, patience=Patience(stream_lists=False))
+    backend = RemoteBackend(access, patience=WatchTimeouts(stream_lists=False))
     backend.watch([kind])
     until(backend, lambda event: event.happened is Happened.SYNCED)
     try:

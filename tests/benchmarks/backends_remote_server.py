@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from bayplan.backends.remote.access import Access, Material
-from tests.listening import free_address
+from bayplan.backends.remote.access import Access, InlineOrFile
+from tests.support.listening import free_address
 from tools.controlplane import certs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -166,7 +166,7 @@ def prepared_server(nodes: int, events: int) -> Iterator[Access]:
                 assert process.stdout is not None
                 process.stdout.readline()
                 url = f"https://{address.host}:{address.port}"
-                yield Access("bench", url, authority=Material("ca", data=authority.pem))
+                yield Access("bench", url, authority=InlineOrFile("ca", data=authority.pem))
             finally:
                 process.kill()
 

@@ -10,13 +10,13 @@ import aiohttp
 
 from bayplan.backends.remote.access import Access
 from bayplan.backends.remote.client import CONNECT_SECONDS, READ_BUFFER
-from bayplan.backends.remote.pool import Heard, Pool
+from bayplan.backends.remote.pool import Pool, RawResponse
 from bayplan.backends.remote.tls import tls_context
 
 SECONDS = 120.0
 JSON = "application/json"
 
-Ask = Callable[[str, str, bytes, str], Awaitable[Heard]]
+Ask = Callable[[str, str, bytes, str], Awaitable[RawResponse]]
 """Method, path, body and content type."""
 
 
@@ -26,7 +26,7 @@ async def bare_connections(access: Access, connections: int) -> AsyncIterator[As
     pool, tls = Pool(access.server, access.server_name), tls_context(access, access.certificate)
     heads: dict[str, bytes] = {}
 
-    def ask(method: str, path: str, body: bytes = b"", kind: str = JSON) -> Awaitable[Heard]:
+    def ask(method: str, path: str, body: bytes = b"", kind: str = JSON) -> Awaitable[RawResponse]:
         if kind not in heads:
             heads[kind] = pool.head((("Accept", JSON), ("Content-Type", kind)))
         return pool.ask(method, path, heads[kind], body, tls, SECONDS, CONNECT_SECONDS)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import statistics
 import time
 
-from bayplan.model.change import CharterSeen, NodeSeen, PodSeen
-from bayplan.model.charter import Charter
+from bayplan.model.change import GangSpecSeen, NodeSeen, PodSeen
 from bayplan.model.gang import Ref
+from bayplan.model.gang_spec import GangSpec
 from bayplan.model.node import HOSTNAME, Node
-from bayplan.model.plan import Bind, Plan, Refuse
+from bayplan.model.plan import Bind, Plan, ReportUnschedulable
 from bayplan.model.pod import Pod, PodKey
+from bayplan.model.pod_spec import PodSignature, PodSpec
 from bayplan.model.profile import Profile
-from bayplan.model.wants import Shape, Wants
-from bayplan.scheduling.muster import decide_gangs
-from bayplan.state.board import Board
+from bayplan.scheduling.binding.cycle import decide_gangs
+from bayplan.state.scheduling.state import SchedulingState
 
 NODE = {"cpu": 32_000, "memory": 256 << 30, "pods": 110, "gpu": 8}
 ROUNDS = 5
@@ -38,8 +38,8 @@ def _told(what: str, nodes: int, pods: int, gpus: int, limit: float) -> bool:
     return middle <= limit
 
 
-def _board(nodes: int) -> Board:
-    board = Board()
+def _board(nodes: int) -> SchedulingState:
+    board = SchedulingState()
     board.apply_all(
         NodeSeen(Node(f"n{at:06d}", {HOSTNAME: f"n{at:06d}", "rack": f"r{at // 16}"}, NODE))
         for at in range(nodes)
@@ -47,12 +47,12 @@ def _board(nodes: int) -> Board:
     return board
 
 
-def _once(board: Board, pods: int, gpus: int, number: int) -> float:
+def _once(board: SchedulingState, pods: int, gpus: int, number: int) -> float:
     """The seconds from the look at the gang to its plan; nothing of it is carried out."""
     gang = Ref(GANG.dialect, GANG.kind, GANG.namespace, f"{GANG.name}-{number}")
-    board.apply(CharterSeen(Charter(gang, minimum=pods, uid=gang.name)))
+    board.apply(GangSpecSeen(GangSpec(gang, minimum=pods, uid=gang.name)))
     amounts = {"cpu": 1000, "memory": 1 << 30, "gpu": gpus, "pods": 1}
-    shape = Shape("default", amounts=tuple(sorted(amounts.items())), weighs=(1000, 1 << 30))
+    shape = PodSignature("default", amounts=tuple(sorted(amounts.items())), weighs=(1000, 1 << 30))
     board.apply_all(
         PodSeen(
             Pod(
@@ -60,7 +60,7 @@ def _once(board: Board, pods: int, gpus: int, number: int) -> float:
                 f"{at}",
                 amounts,
                 gang=gang,
-                wants=Wants(shape),
+                wants=PodSpec(shape),
                 ours=True,
             )
         )
@@ -75,6 +75,6 @@ def _once(board: Board, pods: int, gpus: int, number: int) -> float:
 
 def _check(plan: Plan, pods: int, gpus: int) -> None:
     bound = sum(isinstance(action, Bind) for action in plan.actions)
-    refused = any(isinstance(action, Refuse) for action in plan.actions)
+    refused = any(isinstance(action, ReportUnschedulable) for action in plan.actions)
     assert bound == (pods if gpus <= NODE["gpu"] else 0), plan.actions[:3]
     assert refused == (bound == 0)

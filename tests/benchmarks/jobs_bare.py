@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from bayplan.backends.remote.access import Access
-from bayplan.backends.remote.decoding import Lines
+from bayplan.backends.remote.decoding import LineReader
 from bayplan.backends.remote.kubeconfig import load
 from bayplan.backends.remote.request import MANAGER, MERGE_PATCH
 from tests.benchmarks.bare_connections import Ask, bare_connections, bare_watch
@@ -82,7 +82,7 @@ async def _patch_all(access: Access, job: str, selectors: Selectors) -> None:
 
 async def _hand_out(stream: aiohttp.ClientResponse, pods: asyncio.Queue[Meta], count: int) -> None:
     """Every pod once, as soon as the server tells of it."""
-    lines, read = Lines(), msgspec.json.Decoder(Line).decode
+    lines, read = LineReader(), msgspec.json.Decoder(Line).decode
     async for chunk in stream.content.iter_any():
         for line in filter(None, lines.feed(chunk)):
             event = read(line)

@@ -12,9 +12,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from bayplan.assembly.manifests import InstallSettings, custom_resources
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
-from bayplan.cli.manifests import Settings, custom_resources
 from bayplan.dialects.api import Happened, Kind
 from tests.benchmarks.jobs_bare import INDEX, Selectors, bare_loop
 from tests.benchmarks.watched_processes import bayplan_run, cpu_seconds, until
@@ -34,7 +34,7 @@ RUN_SECONDS = 600.0
 
 def furnish(cluster: Cluster, pods: int) -> int:
     """Definitions, one queue, and racks of hosts with room for one Job; how many hosts there are."""
-    cluster.apply(*custom_resources(Settings(roles=("admission",))))
+    cluster.apply(*custom_resources(InstallSettings(roles=("admission",))))
     until(lambda: WORKLOADS in cluster.kubectl("api-resources", "-o", "name"), "definitions")
     racks = -(-pods // (GPUS_OF_HOST * HOSTS_OF_RACK))
     hosts = [_host(rack, number) for rack in range(racks) for number in range(HOSTS_OF_RACK)]

@@ -11,24 +11,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from bayplan.model.node import Node
-from bayplan.model.profile import NodeChoice
-from bayplan.model.zone import (
+from bayplan.model.numa import (
     Alignment,
-    Container,
+    ContainerRequest,
     NodeZones,
-    Policy,
-    Scope,
-    Service,
+    NumaRequest,
+    QosClass,
+    TopologyManagerPolicy,
+    TopologyManagerScope,
     Zone,
     ZoneRules,
     ZoneScore,
-    ZoneWants,
 )
-from bayplan.placement.zone_counts import aligned_counts
-from bayplan.placement.zone_fit import aligned
-from bayplan.placement.zone_scores import zone_scores
-from bayplan.placement.zones import ZoneColumns, zone_columns
-from bayplan.runtime.garbage import collect_rarely
+from bayplan.model.profile import NodeChoice
+from bayplan.placement.numa.alignment import aligned
+from bayplan.placement.numa.capacity import aligned_counts
+from bayplan.placement.numa.columns import NumaColumns, zone_columns
+from bayplan.placement.numa.score import zone_scores
+from bayplan.runtime.process.gc_tuning import collect_rarely
 from tests.benchmarks.numa_decision import BLOCK, board_of, labelled, queue_turns, scheduler_turns
 from tests.benchmarks.numa_displacing import displacing_turns, full_board
 
@@ -48,14 +48,16 @@ UNLIMITED = float("inf")
 GANG, FEW = 1_000, 20
 
 MAIN = (("cpu", 4000), ("memory", 8 << 30), (GPU, 1))
-ONE = ZoneWants(Service.GUARANTEED, (Container("main", MAIN),))
-TWO = ZoneWants(
-    Service.GUARANTEED,
-    (Container("main", MAIN), Container("beside", (("cpu", 1000), ("memory", 1 << 30)))),
+ONE = NumaRequest(QosClass.GUARANTEED, (ContainerRequest("main", MAIN),))
+TWO = NumaRequest(
+    QosClass.GUARANTEED,
+    (ContainerRequest("main", MAIN), ContainerRequest("beside", (("cpu", 1000), ("memory", 1 << 30)))),
 )
 
 
-BIG = ZoneWants(Service.GUARANTEED, (Container("main", (("cpu", 12_000), ("memory", 48 << 30), (GPU, 2))),))
+BIG = NumaRequest(
+    QosClass.GUARANTEED, (ContainerRequest("main", (("cpu", 12_000), ("memory", 48 << 30), (GPU, 2))),)
+)
 """More than most zones have left."""
 
 
@@ -70,7 +72,7 @@ class Row:
     peer: float = 0.0
 
 
-def cluster(zones: int, scope: Scope) -> tuple[list[Node], dict[str, NodeZones]]:
+def cluster(zones: int, scope: TopologyManagerScope) -> tuple[list[Node], dict[str, NodeZones]]:
     """Nodes of so many zones, each zone used to some degree, and their reports."""
     chance = random.Random(SEED)
     nodes: list[Node] = []
@@ -82,7 +84,7 @@ def cluster(zones: int, scope: Scope) -> tuple[list[Node], dict[str, NodeZones]]
         reports[name] = NodeZones(
             name,
             tuple(_zone(place, zones, chance) for place in range(zones)),
-            Alignment(Policy.SINGLE_ZONE, scope),
+            Alignment(TopologyManagerPolicy.SINGLE_ZONE, scope),
         )
     return labelled(nodes), reports
 
@@ -109,7 +111,7 @@ def measured(act: Callable[[], object], rounds: int) -> tuple[float, float]:
     return taken[len(taken) // 2], taken[0]
 
 
-def one_pod(columns: ZoneColumns, zones: int, scope: Scope, rounds: int) -> list[Row]:
+def one_pod(columns: NumaColumns, zones: int, scope: TopologyManagerScope, rounds: int) -> list[Row]:
     """Filter and score on every node, for each way to score."""
     rows = []
     for score in ZoneScore:
@@ -123,7 +125,7 @@ def one_pod(columns: ZoneColumns, zones: int, scope: Scope, rounds: int) -> list
     return rows
 
 
-def gang(columns: ZoneColumns, wants: ZoneWants, title: str, rounds: int) -> Row:
+def gang(columns: NumaColumns, wants: NumaRequest, title: str, rounds: int) -> Row:
     """How many of 1,000 copies every node aligns, summed over racks, and the first rack with most room."""
     racks = np.arange(0, NODES, NODES_PER_RACK)
 
@@ -133,7 +135,7 @@ def gang(columns: ZoneColumns, wants: ZoneWants, title: str, rounds: int) -> Row
     return Row(title, *measured(act, rounds), GANG_LIMIT_MS)
 
 
-def decisions(scope: Scope, rounds: int) -> list[Row]:
+def decisions(scope: TopologyManagerScope, rounds: int) -> list[Row]:
     """Whole decisions, by the scheduler and by admission."""
     supply = cluster(8, scope)
     board = board_of(supply)
@@ -182,7 +184,7 @@ def main() -> int:
     collect_rarely()  # as any process that runs for long
     rows: list[Row] = []
     for zones in (2, 8):
-        for scope in Scope:
+        for scope in TopologyManagerScope:
             columns = zone_columns(*cluster(zones, scope))
             rows += one_pod(columns, zones, scope, rounds)
             if zones == 8:

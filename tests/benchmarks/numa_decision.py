@@ -8,31 +8,31 @@ from functools import partial
 from itertools import cycle
 
 from bayplan.model.change import (
-    CharterSeen,
-    DemandSeen,
-    EntranceSeen,
     FlavorSeen,
+    GangSpecSeen,
+    NamespaceQueueSeen,
     NodeSeen,
+    NumaReportSeen,
     PodSeen,
+    QueuedGangSeen,
     QueueSeen,
     TopologySeen,
-    ZonesSeen,
 )
-from bayplan.model.charter import Charter
-from bayplan.model.demand import Ask, Demand
 from bayplan.model.gang import Gang, Group, Locality, PodSet, Ref
+from bayplan.model.gang_spec import GangSpec
 from bayplan.model.node import HOSTNAME, Node, Topology
-from bayplan.model.plan import Admit, Bind, Plan, Refuse
+from bayplan.model.numa import NodeZones, NumaRequest
+from bayplan.model.plan import Admit, Bind, Plan, ReportUnschedulable
 from bayplan.model.pod import Pod, PodKey
+from bayplan.model.pod_spec import PodSignature, PodSpec
 from bayplan.model.profile import NodeChoice, Profile
-from bayplan.model.quota import Entrance, Flavor, Queue, Quota, QuotaNode, ResourceGroup
-from bayplan.model.wants import Shape, Wants
-from bayplan.model.zone import NodeZones, ZoneWants
-from bayplan.placement.zone_resources import whole_pod
-from bayplan.scheduling.admit import decide_admissions
-from bayplan.scheduling.muster import decide_gangs
-from bayplan.state.admissions import AdmissionState
-from bayplan.state.board import Board
+from bayplan.model.queued_gang import QueuedGang, QuotaRequest
+from bayplan.model.quota import Flavor, NamespaceQueue, Queue, Quota, QuotaNode, ResourceGroup
+from bayplan.placement.numa.resources import whole_pod
+from bayplan.scheduling.admission.cycle import decide_admissions
+from bayplan.scheduling.binding.cycle import decide_gangs
+from bayplan.state.admission.state import AdmissionState
+from bayplan.state.scheduling.state import SchedulingState
 
 BLOCK = "block"
 NODES_PER_BLOCK = 500
@@ -47,17 +47,17 @@ def labelled(nodes: list[Node]) -> list[Node]:
     ]
 
 
-def board_of(supply: Supply) -> Board:
+def board_of(supply: Supply) -> SchedulingState:
     """The scheduler's beliefs."""
     nodes, reports = supply
-    board = Board()
+    board = SchedulingState()
     board.apply_all(map(NodeSeen, nodes))
-    board.apply_all(map(ZonesSeen, reports.values()))
+    board.apply_all(map(NumaReportSeen, reports.values()))
     return board
 
 
 def scheduler_turns(
-    board: Board, sorts: Sequence[ZoneWants], pods: int, required: str | None = None, *,
+    board: SchedulingState, sorts: Sequence[NumaRequest], pods: int, required: str | None = None, *,
     fits: bool = True, choice: NodeChoice = NodeChoice.PACK,
 ) -> Iterator[float]:  # fmt: skip
     """Seconds of CPU time from the look at a gang to its plan, again and again; nothing is carried out.
@@ -71,47 +71,53 @@ def scheduler_turns(
         number += 1
         gang = Ref("bench", "Gang", "default", f"gang-{number}")
         locality = Locality(required=required)
-        board.apply(CharterSeen(Charter(gang, minimum=pods, uid=gang.name, locality=locality)))
+        board.apply(GangSpecSeen(GangSpec(gang, minimum=pods, uid=gang.name, locality=locality)))
         board.apply_all(
             PodSeen(
                 Pod(
                     PodKey("default", f"{gang.name}-{at}"), f"{at}", dict(shape.amounts),
-                    gang=gang, wants=Wants(shape), ours=True,
+                    gang=gang, wants=PodSpec(shape), ours=True,
                 )
             )
             for at, shape in zip(range(pods), cycle(shapes), strict=False)
         )  # fmt: skip
-        yield timed(partial(decided, board, gang, profile), Bind if fits else Refuse)
+        yield timed(partial(decided, board, gang, profile), Bind if fits else ReportUnschedulable)
 
 
-def decided(board: Board, gang: Ref, profile: Profile) -> Plan:
+def decided(board: SchedulingState, gang: Ref, profile: Profile) -> Plan:
     """The plan for one gang."""
     return decide_gangs(board.look([gang], 1.0), profile, 1.0)
 
 
-def shape_of(wants: ZoneWants) -> Shape:
+def shape_of(wants: NumaRequest) -> PodSignature:
     """Pods that ask for nothing else."""
     amounts = {**dict(whole_pod(wants, sidecars_stay=True)), "pods": 1}
-    return Shape("default", amounts=tuple(sorted(amounts.items())), weighs=(4000, 8 << 30), zones=wants)
+    return PodSignature(
+        "default", amounts=tuple(sorted(amounts.items())), weighs=(4000, 8 << 30), zones=wants
+    )
 
 
-def queue_turns(supply: Supply, wants: ZoneWants, pods: int, required: str | None) -> Iterator[float]:
+def queue_turns(supply: Supply, wants: NumaRequest, pods: int, required: str | None) -> Iterator[float]:
     """The same for a gang that asks a queue for quota and hosts."""
     nodes, reports = supply
     requests = dict(whole_pod(wants, sidecars_stay=True))
     state = AdmissionState()
     state.apply(TopologySeen(Topology("t", (BLOCK, HOSTNAME))))
     state.apply_all(map(NodeSeen, nodes))
-    state.apply_all(map(ZonesSeen, reports.values()))
+    state.apply_all(map(NumaReportSeen, reports.values()))
     state.apply(FlavorSeen(Flavor("f", topology="t")))
     quotas = {("f", name): Quota(amount * pods) for name, amount in requests.items()}
     state.apply(
         QueueSeen(Queue(QuotaNode("q", "", quotas), (ResourceGroup(tuple(requests), ("f",)),), namespaces=()))
     )
-    state.apply(EntranceSeen(Entrance("default", "main", "q")))
+    state.apply(NamespaceQueueSeen(NamespaceQueue("default", "main", "q")))
     pod_set = PodSet("main", pods, pods, requests, Locality(required=required), zones=wants)
     gang = Gang(Ref("kueue", "Workload", "default", "a"), Group("", (pod_set,), 1), uid="a")
-    state.apply(DemandSeen(Demand(gang, (Ask("main", pods, requests, topology=True),), ("default", "main"))))
+    state.apply(
+        QueuedGangSeen(
+            QueuedGang(gang, (QuotaRequest("main", pods, requests, topology=True),), ("default", "main"))
+        )
+    )
     heads = state.heads(1.0)
     while True:
         yield timed(lambda: decide_admissions(state.snapshot(heads), Profile(), 1.0), Admit)

@@ -6,29 +6,29 @@ import random
 from collections.abc import Iterator
 from functools import cache, partial
 
-from bayplan.model.change import CharterSeen, NodeSeen, PodSeen, ZonesSeen
-from bayplan.model.charter import Charter
+from bayplan.model.change import GangSpecSeen, NodeSeen, NumaReportSeen, PodSeen
 from bayplan.model.gang import Locality, Ref
+from bayplan.model.gang_spec import GangSpec
 from bayplan.model.node import Node
-from bayplan.model.plan import Displace
-from bayplan.model.pod import Pod, PodKey
-from bayplan.model.profile import Profile
-from bayplan.model.wants import Wants
-from bayplan.model.zone import (
+from bayplan.model.numa import (
     Alignment,
-    Caution,
-    Container,
+    ContainerRequest,
     NodeZones,
-    Policy,
-    Scope,
-    Seating,
-    Service,
+    NumaRequest,
+    NumaStalenessPolicy,
+    OverReserve,
+    QosClass,
+    TopologyManagerPolicy,
+    TopologyManagerScope,
     Zone,
-    ZoneCare,
-    ZoneWants,
+    ZoneAssignment,
 )
-from bayplan.placement.zone_signs import sign_of_container, sign_of_pods
-from bayplan.state.board import Board
+from bayplan.model.plan import PreemptPod
+from bayplan.model.pod import Pod, PodKey
+from bayplan.model.pod_spec import PodSpec
+from bayplan.model.profile import Profile
+from bayplan.placement.numa.fingerprint import sign_of_container, sign_of_pods
+from bayplan.state.scheduling.state import SchedulingState
 from tests.benchmarks.numa_decision import decided, labelled, shape_of, timed
 
 GPU = "nvidia.com/gpu"
@@ -38,21 +38,21 @@ SEED = 8
 
 
 @cache
-def asking(cpus: int, gpus: int) -> ZoneWants:
+def asking(cpus: int, gpus: int) -> NumaRequest:
     """One container to which everything is promised."""
     asked = (("cpu", 1000 * cpus), ("memory", 1 << 30), (GPU, gpus))
-    return ZoneWants(Service.GUARANTEED, (Container("main", asked),))
+    return NumaRequest(QosClass.GUARANTEED, (ContainerRequest("main", asked),))
 
 
 @cache
-def _wants(cpus: int, gpus: int, priority: int) -> Wants:
-    return Wants(shape_of(asking(cpus, gpus)), priority)
+def _wants(cpus: int, gpus: int, priority: int) -> PodSpec:
+    return PodSpec(shape_of(asking(cpus, gpus)), priority)
 
 
-def full_board(nodes: int, zones: int, pods: int) -> Board:
+def full_board(nodes: int, zones: int, pods: int) -> SchedulingState:
     """Every zone is in use by so many pods of little importance, and reports say who sits where."""
     chance = random.Random(SEED)
-    board = Board(zone_care=ZoneCare(Caution.RESERVE, make_room=True))
+    board = SchedulingState(zone_care=NumaStalenessPolicy(OverReserve.RESERVE, make_room=True))
     whole = {name: zones * amount for name, amount in FULL.items()} | {"pods": 110}
     for node in labelled([Node(f"node-{at:05}", {}, whole) for at in range(nodes)]):
         board.apply(NodeSeen(node))
@@ -73,11 +73,11 @@ def full_board(nodes: int, zones: int, pods: int) -> Board:
                     )
                 )
             )  # fmt: skip
-        board.apply(ZonesSeen(_report(node.name, left, seats)))
+        board.apply(NumaReportSeen(_report(node.name, left, seats)))
     return board
 
 
-def asking_of(wants: Wants) -> dict[str, int]:
+def asking_of(wants: PodSpec) -> dict[str, int]:
     """What a pod takes of its zone."""
     return {name: amount for name, amount in wants.shape.amounts if name in FULL}
 
@@ -91,20 +91,20 @@ def _report(node: str, left: list[dict[str, int]], seats: dict[str, int]) -> Nod
     return NodeZones(
         node,
         tuple(Zone(number, available, FULL) for number, available in enumerate(left)),
-        Alignment(Policy.SINGLE_ZONE, Scope.CONTAINER),
+        Alignment(TopologyManagerPolicy.SINGLE_ZONE, TopologyManagerScope.CONTAINER),
         sign=sign_of_pods(("default", name) for name in seats),
-        seating=Seating(len(seats), 0, places),
+        seating=ZoneAssignment(len(seats), 0, places),
     )
 
 
-def displacing_turns(board: Board, pods: int, required: str | None = None) -> Iterator[float]:
+def displacing_turns(board: SchedulingState, pods: int, required: str | None = None) -> Iterator[float]:
     """Seconds of CPU time until it is known who goes for a gang whose pods take a zone each."""
     number = 0
     while True:
         number += 1
         gang = Ref("bench", "Gang", "default", f"gang-{number}")
-        charter = Charter(gang, pods, priority=URGENT, uid=gang.name, locality=Locality(required=required))
-        board.apply(CharterSeen(charter))
+        charter = GangSpec(gang, pods, priority=URGENT, uid=gang.name, locality=Locality(required=required))
+        board.apply(GangSpecSeen(charter))
         wants = _wants(1, 4, URGENT)
         board.apply_all(
             PodSeen(
@@ -115,4 +115,4 @@ def displacing_turns(board: Board, pods: int, required: str | None = None) -> It
             )
             for at in range(pods)
         )  # fmt: skip
-        yield timed(partial(decided, board, gang, Profile()), Displace)
+        yield timed(partial(decided, board, gang, Profile()), PreemptPod)

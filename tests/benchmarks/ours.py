@@ -11,9 +11,9 @@ from pathlib import Path
 from bayplan.model.assignment import Placement
 from bayplan.model.gang import Gang
 from bayplan.model.node import PODS
-from bayplan.placement.place import place
-from bayplan.placement.supply import Supply
-from bayplan.state.cluster import Cluster
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
+from bayplan.placement.gang.place import place
+from bayplan.state.cluster.topology_state import TopologyState
 from tests.benchmarks import measure, scenario
 from tests.benchmarks.measure import Line
 from tests.benchmarks.scenario import Scenario, Shape
@@ -46,11 +46,11 @@ def rows(given: Scenario, rounds: int, budget: float) -> Iterator[Line]:
         yield _cycle(row, first, rounds, budget, change)
 
 
-def load(given: Scenario) -> tuple[Cluster, int]:
+def load(given: Scenario) -> tuple[TopologyState, int]:
     """The cluster, and the memory that came to be in use while it was built."""
     gc.collect()
     before = measure.resident()
-    cluster = Cluster(scenario.TOPOLOGY)
+    cluster = TopologyState(scenario.TOPOLOGY)
     cluster.load(scenario.nodes(given))
     for index, count in enumerate(given.used):
         if count:
@@ -64,12 +64,12 @@ def load(given: Scenario) -> tuple[Cluster, int]:
 class Change:
     """Something that happens to a cluster before a snapshot, and how to undo it unmeasured."""
 
-    cluster: Cluster
+    cluster: TopologyState
     do: Callable[[], object]
     undo: Callable[[], object]
 
 
-def _usage_change(given: Scenario, cluster: Cluster) -> Change:
+def _usage_change(given: Scenario, cluster: TopologyState) -> Change:
     """One pod slot taken and given back: the least that makes a snapshot differ from the last."""
     host = (scenario.hostname(given.changed),)
     return Change(
@@ -77,7 +77,7 @@ def _usage_change(given: Scenario, cluster: Cluster) -> Change:
     )
 
 
-def _changes(given: Scenario, cluster: Cluster) -> dict[str, Change]:
+def _changes(given: Scenario, cluster: TopologyState) -> dict[str, Change]:
     was, now = scenario.node(given.changed), scenario.node(given.changed, scenario.REDUCED)
     added, gone = scenario.node(scenario.size_of(given)), scenario.node(given.removed)
     return {
@@ -108,7 +108,7 @@ def _cycle(row: str, shape: Shape, rounds: int, budget: float, change: Change) -
     return _line(row, shape, taken, placement, (peak, blocks))
 
 
-def _further(supply: Supply, shape: Shape, rounds: int, budget: float) -> Line:
+def _further(supply: CapacitySnapshot, shape: Shape, rounds: int, budget: float) -> Line:
     """Placements on a snapshot that has already served one: of new requests, and of one repeated."""
     profile = scenario.profile(shape)
 

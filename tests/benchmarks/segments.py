@@ -8,21 +8,21 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from bayplan.dialects.kai.members import known_pods, seats
-from bayplan.dialects.kai.pod_group import Constraint, PodGroup, SubGroup
-from bayplan.dialects.kai.trees import charter, decode
-from bayplan.model.change import CharterSeen, FairQueueSeen, NodeSeen, PodSeen, TopologySeen
-from bayplan.model.charter import Charter
+from bayplan.dialects.kai.api.gang_tree import charter, decode
+from bayplan.dialects.kai.api.members import known_pods, seats
+from bayplan.dialects.kai.api.pod_group import Constraint, PodGroup, SubGroup
+from bayplan.model.change import FairQueueSeen, GangSpecSeen, NodeSeen, PodSeen, TopologySeen
 from bayplan.model.fair_queue import Entitlement, FairQueue
 from bayplan.model.gang import Ref
+from bayplan.model.gang_spec import GangSpec
 from bayplan.model.node import HOSTNAME, Node, Topology
-from bayplan.model.plan import Bind, Plan, Refuse
+from bayplan.model.plan import Bind, Plan, ReportUnschedulable
 from bayplan.model.pod import Pod, PodKey
+from bayplan.model.pod_spec import PodSignature, PodSpec
 from bayplan.model.profile import Profile
-from bayplan.model.wants import Shape, Wants
-from bayplan.runtime.garbage import collect_rarely
-from bayplan.scheduling.muster import decide_gangs
-from bayplan.state.board import Board
+from bayplan.runtime.process.gc_tuning import collect_rarely
+from bayplan.scheduling.binding.cycle import decide_gangs
+from bayplan.state.scheduling.state import SchedulingState
 
 LEVELS = ("zone", "rack", HOSTNAME)
 HALL = Topology("hall", LEVELS)
@@ -80,9 +80,9 @@ CASES = (
 )
 
 
-def board_of(case: Case) -> Board:
+def board_of(case: Case) -> SchedulingState:
     """The cluster: zones of racks of hosts, a queue, and what runs in it."""
-    board = Board()
+    board = SchedulingState()
     without_bound = {name: Entitlement(None, None) for name in ("cpu", "memory", "gpu")}
     board.apply_all([
         TopologySeen(HALL),
@@ -103,26 +103,26 @@ def _nodes(count: int) -> Iterator[Node]:
         yield Node(name, labels, NODE)
 
 
-def _running(case: Case) -> Iterator[CharterSeen | PodSeen]:
+def _running(case: Case) -> Iterator[GangSpecSeen | PodSeen]:
     """A gang of one on each host that is taken, of the same queue and as important as the one that comes."""
     assert case.taken is not None
     for at in range(case.nodes):
         if case.taken(at % HOSTS):
             ref = Ref("bench", "Gang", "ns", f"r{at}")
-            yield CharterSeen(Charter(ref, 1, priority=0, queue=QUEUE, lasting=case.lasting, strict=True))
+            yield GangSpecSeen(GangSpec(ref, 1, priority=0, queue=QUEUE, lasting=case.lasting, strict=True))
             made = _pod(f"r{at}", ref, "", 0, {**WORKER, "gpu": 8})
             yield PodSeen(replace(made, node=f"n{at:05d}"))
 
 
 def _pod(name: str, gang: Ref, of: str, rank: int, amounts: dict[str, int]) -> Pod:
-    shape = Shape(
+    shape = PodSignature(
         "ns", (("index", name),), tuple(sorted(amounts.items())), (amounts["cpu"], amounts["memory"])
     )
     key = PodKey("ns", name)
-    return Pod(key, name, amounts, gang=gang, pod_set=of, rank=rank, wants=Wants(shape), ours=True)
+    return Pod(key, name, amounts, gang=gang, pod_set=of, rank=rank, wants=PodSpec(shape), ours=True)
 
 
-def arrive(board: Board, case: Case, number: int) -> Ref:
+def arrive(board: SchedulingState, case: Case, number: int) -> Ref:
     """A gang comes, read as it is read from the API."""
     count = case.workers // SIZE
     cut = tuple(
@@ -141,7 +141,7 @@ def arrive(board: Board, case: Case, number: int) -> Ref:
     }
     found = decode(group, known_pods(pods))
     made = charter(group, found, 0, topologies={"hall": LEVELS})
-    board.apply(CharterSeen(replace(made, queue=QUEUE, topology="hall", uid=group.name)))
+    board.apply(GangSpecSeen(replace(made, queue=QUEUE, topology="hall", uid=group.name)))
     given = seats(found, pods)
     for members in pods.values():
         for pod in members:
@@ -150,7 +150,7 @@ def arrive(board: Board, case: Case, number: int) -> Ref:
     return group.ref
 
 
-def once(board: Board, case: Case, number: int) -> float:
+def once(board: SchedulingState, case: Case, number: int) -> float:
     """Milliseconds of CPU time from the look at the gang to its plan; nothing of it is carried out."""
     ref = arrive(board, case, number)
     start = time.process_time()
@@ -164,7 +164,9 @@ def _check(plan: Plan, case: Case) -> None:
     """All is as it was asked for: that many pods, and every segment in one rack."""
     binds = [action for action in plan.actions if isinstance(action, Bind)]
     assert len(binds) == case.fits, (case.title, len(binds))
-    assert any(isinstance(action, Refuse) for action in plan.actions) == (case.fits < case.workers)
+    assert any(isinstance(action, ReportUnschedulable) for action in plan.actions) == (
+        case.fits < case.workers
+    )
     racks: dict[int, set[int]] = {}
     for bind in binds:
         number = int(bind.pod.key.name.rsplit("-", 1)[1])

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.listening import free_address
+from tests.support.listening import free_address
 from tools.controlplane.cluster import Cluster
 
 READY_SECONDS = 60.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from tests.conformance.registry import discover
 from tests.conformance.runner import run
 
 ROOT = Path(__file__).resolve().parents[2]
-CASES = ROOT.parent / "shared" / "cases"
+CASES = Path(os.environ.get("CASES") or ROOT.parent / "shared" / "cases")
 REPORT = ROOT / "build" / "conformance" / "report.txt"
 
 

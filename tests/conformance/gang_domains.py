@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from bayplan.dialects.kube.fields import Field
-from bayplan.dialects.kube.nodes import node
-from bayplan.model.charter import Charter
+from bayplan.dialects.kube.decode.node_fields import node
+from bayplan.dialects.kube.fields.reader import Field
 from bayplan.model.gang import Locality, Ref
+from bayplan.model.gang_spec import GangSpec
 from bayplan.model.node import HOSTNAME, Node
 from bayplan.model.pod import Pod, PodKey
-from bayplan.placement.floor import Floor
-from bayplan.placement.seating_domain import domains
-from bayplan.scheduling.attempt import rows_it_holds
-from bayplan.state.look import Candidate
-from tests.unit.gang_looks import look
+from bayplan.placement.overlay.node_overlay import NodeOverlay
+from bayplan.placement.pods.one_domain import domains
+from bayplan.scheduling.attempt.gang import rows_it_holds
+from bayplan.state.scheduling.snapshot import SchedulingCandidate
+from tests.support.gang_snapshots import look
 
 Obj = dict[str, Any]
 
@@ -33,8 +33,8 @@ def check(case: Obj) -> list[str]:
         Pod(PodKey("", name), name, {}, where, gang=gang)
         for name, where in (case.get("scheduledPodGroupPods") or {}).items()
     )
-    candidate = Candidate(Charter(gang, locality=Locality(required=key)), (), standing)
-    with Floor(look([*usable, *others]).scene) as floor:
+    candidate = SchedulingCandidate(GangSpec(gang, locality=Locality(required=key)), (), standing)
+    with NodeOverlay(look([*usable, *others]).scene) as floor:
         rows = rows_it_holds(floor, candidate, key)
         if rows is None or case["wantStatus"]:
             return [] if rows is None and case["wantStatus"] else [f"want {case['wantStatus']}, got {rows}"]

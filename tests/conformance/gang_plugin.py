@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bayplan.dialects.kube.gangs.gates import FIRST
+from bayplan.dialects.kube.gang_api.gates import FIRST
 from bayplan.model.pod import PodKey
 from tests.conformance.gang_steps import dialect_of
 from tests.conformance.gang_steps_objects import NAMESPACES, PODS, SCHEDULER, Dialect, Object
@@ -32,11 +32,11 @@ def _is_concerned(dialect: Dialect, case: Object) -> bool:
     stage = Embedded(dialect, ())
     pod = _put(stage, case["pod"], "p")
     stage.pass_time()
-    gang = stage.role.state.pods[pod].gang
+    gang = stage.role.state.store.pods[pod].gang
     if "newPod" in case:
         other = _put(stage, case["newPod"], "new")
         stage.pass_time()
-        return gang is not None and stage.role.state.pods[other].gang == gang
+        return gang is not None and stage.role.state.store.pods[other].gang == gang
     new: Any = case.get("newWorkload") or case["newPodGroup"]
     metadata, spec = new["metadata"], {**new["spec"]}
     spec.pop("podGroupTemplateRef", None)  # whether its template is there is not asked here
@@ -45,7 +45,7 @@ def _is_concerned(dialect: Dialect, case: Object) -> bool:
         stage, kind, {**new, "apiVersion": kind.api_version, "spec": spec}, metadata.get("namespace", HOME)
     )
     stage.pass_time()
-    return gang in stage.role.state.charters
+    return gang in stage.role.state.store.charters
 
 
 def _put(stage: Embedded, pod: Object, name: str) -> PodKey:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from bayplan.backends.stagehands.objects import is_leaving
-from bayplan.dialects.kube.gangs.gates import COMPOSITE, FIRST, POLICY
+from bayplan.backends.fake_controllers.objects import is_leaving
+from bayplan.dialects.kube.gang_api.gates import COMPOSITE, FIRST, POLICY
 from tests.conformance.gang_steps_objects import (
     BUDGETS,
     COMPOSITES,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bayplan.dialects.api import Kind
-from bayplan.dialects.kube.gangs.gates import FIRST, GROUP, OF_COMPOSITES, SECOND, THIRD
+from bayplan.dialects.kube.gang_api.gates import FIRST, GROUP, OF_COMPOSITES, SECOND, THIRD
 
 Object = dict[str, Any]
 

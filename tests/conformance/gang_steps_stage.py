@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bayplan.backends.embedded.backend import EmbeddedBackend
-from bayplan.backends.embedded.gangs import GangApi
-from bayplan.backends.embedded.store import Store
-from bayplan.backends.stagehands.crew import Crew
-from bayplan.dialects.api import Backend, Ended, Event, Happened, Kind, Outcome, Verb, Write
-from bayplan.dialects.kube.gangs.gates import EVERY_GATE
-from bayplan.runtime.journal import MemoryJournal
-from bayplan.runtime.loop import Loop
-from bayplan.runtime.scheduler_role import SchedulerRole
+from bayplan.backends.embedded.cluster import new_store
+from bayplan.backends.embedded.http.backend import EmbeddedBackend
+from bayplan.backends.embedded.kinds.gangs import GangApi
+from bayplan.backends.fake_controllers.controller_manager import FakeControllerManager
+from bayplan.dialects.api import Backend, Ended, Event, Happened, Kind, Verb, Write, WriteOutcome
+from bayplan.dialects.kube.gang_api.gates import EVERY_GATE
+from bayplan.runtime.controllers.scheduler.controller import SchedulerController
+from bayplan.runtime.core.journal import MemoryJournal
+from bayplan.runtime.core.loop import Loop
 from tests.conformance.gang_steps_objects import (
     CLASSES,
     EVENTS,
@@ -35,7 +35,7 @@ TICK = 0.5
 SHORT = 0.05
 
 Holds = Callable[[], list[str]]
-MakeRole = Callable[[], SchedulerRole]
+MakeRole = Callable[[], SchedulerController]
 
 
 class NotTaken(Exception):
@@ -159,7 +159,7 @@ class Stage:
         if not (may_lack and outcome.ended is Ended.GONE):
             raise NotTaken(f"{write.verb} {write.kind.kind} {write.name}: {outcome.message}")
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> WriteOutcome:
         while True:
             for outcome in self.backend.outcomes():
                 return outcome
@@ -173,7 +173,7 @@ class Failing:
     inner: Backend
     once: set[str]
     always: set[str]
-    failed: list[Outcome]
+    failed: list[WriteOutcome]
 
     def watch(self, kinds: Sequence[Kind]) -> None:
         self.inner.watch(kinds)
@@ -186,12 +186,12 @@ class Failing:
         for write in writes:
             if write.subresource == "binding" and write.name in self.once | self.always:
                 self.once.discard(write.name)
-                self.failed.append(Outcome(write, Ended.REFUSED, 500, "a plugin failed"))
+                self.failed.append(WriteOutcome(write, Ended.REFUSED, 500, "a plugin failed"))
             else:
                 passed.append(write)
         self.inner.submit(passed)
 
-    def outcomes(self) -> Iterable[Outcome]:
+    def outcomes(self) -> Iterable[WriteOutcome]:
         failed, self.failed = self.failed, []
         return [*failed, *self.inner.outcomes()]
 
@@ -221,16 +221,16 @@ class Embedded(Stage):
 
     quiet = QUIET
 
-    def __init__(self, dialect: Dialect, gates: Iterable[str], role: MakeRole = SchedulerRole) -> None:
+    def __init__(self, dialect: Dialect, gates: Iterable[str], role: MakeRole = SchedulerController) -> None:
         self.now = EPOCH
         self.make_role = role
         numbers = itertools.count(1)
         api = GangApi((dialect.version,), frozenset(gates) & EVERY_GATE)
-        self.store = Store(
+        self.store = new_store(
             lambda: self.now, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers):05d}", gang_api=api
         )
         self.store.create(NAMESPACES, {"metadata": {"name": "gangs"}})
-        self.crew = Crew(EmbeddedBackend(self.store))
+        self.crew = FakeControllerManager(EmbeddedBackend(self.store))
         self.journal = Injecting()
         self.start_scheduler()
         super().__init__(EmbeddedBackend(self.store), dialect, "gangs")

@@ -9,16 +9,17 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bayplan.backends.embedded import metadata
-from bayplan.backends.embedded.gangs import GangApi
-from bayplan.backends.embedded.pod_rules import check_spec
-from bayplan.backends.embedded.resources import Resource
-from bayplan.backends.embedded.status import Problem, Refusal, from_field
-from bayplan.backends.embedded.store import Store
+from bayplan.backends.embedded.api import metadata
+from bayplan.backends.embedded.api.resource import Resource
+from bayplan.backends.embedded.api.status import FieldProblem, StatusError, from_field
+from bayplan.backends.embedded.cluster import new_store
+from bayplan.backends.embedded.kinds.gangs import GangApi
+from bayplan.backends.embedded.kinds.pod_rules import check_spec
+from bayplan.backends.embedded.storage.store import Store
 from bayplan.dialects.api import Kind
-from bayplan.dialects.kube.gangs.admission import missing_template
-from bayplan.dialects.kube.gangs.defaulting import defaulted
-from bayplan.dialects.kube.gangs.gates import (
+from bayplan.dialects.kube.gang_api.admission import missing_template
+from bayplan.dialects.kube.gang_api.defaulting import defaulted
+from bayplan.dialects.kube.gang_api.gates import (
     CLAIMS,
     EVERY_GATE,
     FIRST,
@@ -29,7 +30,7 @@ from bayplan.dialects.kube.gangs.gates import (
     TOPOLOGY,
     Gates,
 )
-from bayplan.dialects.kube.gangs.rules import errors, status_errors
+from bayplan.dialects.kube.gang_api.rules import errors, status_errors
 from tests.conformance.registry import Check, ForFile, NothingToRun
 
 Object = dict[str, Any]
@@ -104,13 +105,13 @@ def check_admission_whole(case: Object) -> list[str]:
     group = {"apiVersion": f"{GROUP}/{SECOND}", "kind": "PodGroup", "metadata": {"name": "pg1"}, "spec": spec}
     try:
         store.create(_kind(group), group, "ns")
-    except Refusal as refusal:
+    except StatusError as refusal:
         right = case["expectError"] and refusal.code == 403 and "PodGroup rejected: " in refusal.message
         return [] if right else [refusal.message]
     return ["was created, should be refused"] if case["expectError"] else []
 
 
-def _problems(case: Object) -> list[Problem]:
+def _problems(case: Object) -> list[FieldProblem]:
     """What the functions behind the store say, with no server between that drops or fills in anything."""
     item, old = case["object"], case.get("old")
     if item["kind"] == "Pod":
@@ -124,7 +125,7 @@ def _problems(case: Object) -> list[Problem]:
     return found + [from_field(error) for error in wrong]
 
 
-def _says(problem: Problem, error: Object) -> bool:
+def _says(problem: FieldProblem, error: Object) -> bool:
     return problem.field == error["field"] and problem.message.endswith(error["detail"])
 
 
@@ -150,7 +151,7 @@ def _answer(given: Object, api: GangApi) -> tuple[int, str, Iterable[Object]]:
             return 201, "", ()
         subresource = "status" if given["op"] == "update_status" else ""
         store.update(kind, namespace, old["metadata"]["name"], item, subresource)
-    except Refusal as refusal:
+    except StatusError as refusal:
         causes = (refusal.details or {}).get("causes", ()) if refusal.code == 422 else ()
         return refusal.code, refusal.message, causes
     return 200, "", ()
@@ -158,7 +159,9 @@ def _answer(given: Object, api: GangApi) -> tuple[int, str, Iterable[Object]]:
 
 def _store(api: GangApi) -> Store:
     numbers = itertools.count(1)
-    store = Store(lambda: 0.0, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers):05d}", gang_api=api)
+    store = new_store(
+        lambda: 0.0, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers):05d}", gang_api=api
+    )
     store.create(Kind("", "v1", "Namespace", "namespaces", namespaced=False), {"metadata": {"name": "ns"}})
     return store
 

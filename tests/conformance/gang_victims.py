@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from bayplan.dialects.kube.times import seconds
-from bayplan.model.charter import Budget, Charter
+from bayplan.dialects.kube.fields.times import seconds
 from bayplan.model.gang import Ref
+from bayplan.model.gang_spec import DisruptionBudget, GangSpec
 from bayplan.model.node import HOSTNAME, PODS, Node
+from bayplan.model.node_rules import Requirement
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.rules import Requirement
-from bayplan.model.wants import Selector, Shape, Wants
-from bayplan.scheduling.importance import Unit
-from bayplan.state.look import Candidate
-from tests.unit.gang_looks import decide, look
+from bayplan.model.pod_spec import PodSignature, PodSpec, Selector
+from bayplan.scheduling.preemption.victim_units import VictimUnit
+from bayplan.state.scheduling.snapshot import SchedulingCandidate
+from tests.support.gang_snapshots import decide, look
 
 SEAT = "seat"
 Obj = dict[str, Any]
@@ -31,10 +31,10 @@ def _more_important(case: Obj) -> list[str]:
     return [] if got == case["want"] else [f"want {case['want']}, got {got}: {first} {second}"]
 
 
-def _unit(given: Obj) -> Unit:
+def _unit(given: Obj) -> VictimUnit:
     pods = tuple(_pod(one["pod"], {}) for one in given.get("pods") or [{"pod": {"metadata": {}, "spec": {}}}])
     started = seconds(given["earliestStartTime"]) if "earliestStartTime" in given else 0.0
-    return Unit(pods, given["priority"], pods[0].gang is not None, started)
+    return VictimUnit(pods, given["priority"], pods[0].gang is not None, started)
 
 
 def _victims(case: Obj) -> list[str]:
@@ -48,7 +48,7 @@ def _victims(case: Obj) -> list[str]:
         for one in case["initPods"]
     ]
     charters = [
-        Charter(
+        GangSpec(
             _ref(group["metadata"]["name"]),
             priority=group["spec"].get("priority"),
             leaves_whole=group["spec"].get("disruptionMode") == "PodGroup",
@@ -57,7 +57,7 @@ def _victims(case: Obj) -> list[str]:
     ]
     given = case["preemptor"]
     waiting = [_pod(one, {}, gang="preemptor") for one in given["pods"]]
-    rules_of = Charter(
+    rules_of = GangSpec(
         _ref("preemptor"),
         len(waiting),
         priority=given["priority"],
@@ -66,7 +66,7 @@ def _victims(case: Obj) -> list[str]:
     seen = look(
         [*nodes, _node("elsewhere", 0)],
         running,
-        Candidate(rules_of, tuple(waiting)),
+        SchedulingCandidate(rules_of, tuple(waiting)),
         charters=charters,
         budgets=[_budget(one) for one in case.get("pdbs") or []],
     )
@@ -109,15 +109,15 @@ def _pod(given: Obj, taken: dict[str, Any], on: str = "", gang: str = "") -> Pod
         dict(amounts),
         on,
         gang=_ref(group) if group else None,
-        wants=Wants(Shape("", labels, tuple(amounts)), spec.get("priority", 0)),
+        wants=PodSpec(PodSignature("", labels, tuple(amounts)), spec.get("priority", 0)),
         started=seconds(started) + 1 if started else 0.0,  # nought would be: not yet
     )
 
 
-def _budget(given: Obj) -> Budget:
+def _budget(given: Obj) -> DisruptionBudget:
     wanted = given["spec"]["selector"]["matchLabels"]
     selector = Selector(tuple(Requirement(key, "In", (value,)) for key, value in wanted.items()))
-    return Budget("", "", selector, given["status"]["disruptionsAllowed"])
+    return DisruptionBudget("", "", selector, given["status"]["disruptionsAllowed"])
 
 
 FILES = {"gang/unit_*_wap_unit": check}

@@ -5,36 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from bayplan.dialects.kai import grouper, grouper_batch, grouper_clusters, grouper_serving
-from bayplan.dialects.kai.grouper import Grouped, grouped
-from bayplan.dialects.kai.grouper_training import aml_job, mpi_job, training
-from bayplan.dialects.kai.names import NODE_POOL_LABEL, QUEUE_LABEL
-from bayplan.dialects.kai.owners import Settings, View, labels_of
-from bayplan.dialects.kai.pod_group import Constraint, PodGroup, SubGroup
+from bayplan.dialects.kai.api.names import NODE_POOL_LABEL, QUEUE_LABEL
+from bayplan.dialects.kai.api.pod_group import Constraint, PodGroup, SubGroup
+from bayplan.dialects.kai.grouper import batch, dispatch, ray_and_grove, serving
+from bayplan.dialects.kai.grouper.defaults import GrouperSettings, View, labels_of
+from bayplan.dialects.kai.grouper.dispatch import Grouped, grouped
+from bayplan.dialects.kai.grouper.training import aml_job, mpi_job, training
 
 Object = dict[str, Any]
 
 TOP_OWNER = "kai.scheduler/top-owner-metadata"
 WAYS: Mapping[str, Callable[[View], PodGroup]] = {
     "PyTorchGrouper": training("pytorchReplicaSpecs", always=True, elastic=True),
-    "LwsGrouper": grouper_serving.leader_worker_set,
-    "DefaultGrouper": grouper_batch.default,
-    "GroveGrouper": grouper_clusters.grove,
-    "JobSetGrouper": grouper_batch.job_set,
-    "RayClusterGrouper": grouper_clusters.ray_cluster,
-    "RayJobGrouper": grouper_clusters.ray_job,
-    "RayServiceGrouper": grouper_clusters.ray_service,
-    "K8sJobGrouper": grouper_batch.job,
-    "CronJobGrouper": grouper_batch.cron_job,
-    "KnativeGrouper": grouper_serving.knative_service,
+    "LwsGrouper": serving.leader_worker_set,
+    "DefaultGrouper": batch.default,
+    "GroveGrouper": ray_and_grove.grove,
+    "JobSetGrouper": batch.job_set,
+    "RayClusterGrouper": ray_and_grove.ray_cluster,
+    "RayJobGrouper": ray_and_grove.ray_job,
+    "RayServiceGrouper": ray_and_grove.ray_service,
+    "K8sJobGrouper": batch.job,
+    "CronJobGrouper": batch.cron_job,
+    "KnativeGrouper": serving.knative_service,
     "MpiGrouper": mpi_job,
     "AmlGrouper": aml_job,
-    "RunaiJobGrouper": grouper_batch.runai_job,
-    "PodJobGrouper": grouper_batch.pod,
-    "SparkGrouper": grouper_batch.spark,
-    "SpotRequestGrouper": grouper_serving.inference,
-    "DeploymentGrouper": grouper_serving.deployment,
-    "skipTopOwnerGrouper": grouper.skipped,
+    "RunaiJobGrouper": batch.runai_job,
+    "PodJobGrouper": batch.pod,
+    "SparkGrouper": batch.spark,
+    "SpotRequestGrouper": serving.inference,
+    "DeploymentGrouper": serving.deployment,
+    "skipTopOwnerGrouper": dispatch.skipped,
 }
 """Most tables upstream call one way of grouping, with owners of made-up kinds."""
 
@@ -43,7 +43,7 @@ def check_case(case: Object) -> list[str]:
     """The group, or the error."""
     view = _view(case)
     if case["grouper"] == "LwsGrouper.buildSubGroups":
-        made = grouper_serving.leader_worker_sub_groups(view, case["settings"]["replicasSize"])
+        made = serving.leader_worker_sub_groups(view, case["settings"]["replicasSize"])
         return _compare(
             {"subGroups": case["expected"]["podGroup"]["subGroups"]}, PodGroup("", sub_groups=made)
         )
@@ -63,8 +63,8 @@ def _found(case: Object, view: View) -> Grouped:
         way = training(settings["replicaSpecName"], *(settings.get("mandatorySpecNames") or ()))
     assert way is not None, case["grouper"]
     if case["test"] == "TestSkipTopOwnerGrouper":  # its table of kinds is empty
-        below = grouper.below(view)
-        return grouped(view, lambda: grouper_batch.default(below))
+        below = dispatch.below(view)
+        return grouped(view, lambda: batch.default(below))
     return grouped(view, lambda: way(view))
 
 
@@ -74,7 +74,7 @@ def _view(case: Object) -> View:
     owners = [*below, top] if top else list(case["allOwners"] or ())
     given = case["settings"]
     namespace, _, name = (given.get("defaultsConfigMap") or "/").partition("/")
-    settings = Settings(
+    settings = GrouperSettings(
         given.get("queueLabelKey", QUEUE_LABEL),
         given.get("nodePoolLabelKey", NODE_POOL_LABEL),
         (namespace, name),

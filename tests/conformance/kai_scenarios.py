@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from bayplan.dialects.kai.messages import reason, told_of
-from bayplan.model.plan import Bind, Displace, Nominate, Plan, Refuse
-from bayplan.model.profile import Means, NodeChoice, Profile
-from bayplan.scheduling.muster import decide_gangs
-from bayplan.state.board import Board
+from bayplan.dialects.kai.status.messages import reason, told_of
+from bayplan.model.plan import Bind, Nominate, Plan, PreemptPod, ReportUnschedulable
+from bayplan.model.profile import NodeChoice, PreemptionMeans, Profile
+from bayplan.scheduling.binding.cycle import decide_gangs
+from bayplan.state.scheduling.state import SchedulingState
 from tests.conformance.kai_scenarios_stage import (
     NAMESPACE,
     NOW,
@@ -22,7 +22,11 @@ from tests.conformance.kai_scenarios_stage import (
     standings,
 )
 
-MEANS = {"consolidation": Means.CONSOLIDATE, "reclaim": Means.RECLAIM, "preempt": Means.PREEMPT}
+MEANS = {
+    "consolidation": PreemptionMeans.CONSOLIDATE,
+    "reclaim": PreemptionMeans.RECLAIM,
+    "preempt": PreemptionMeans.PREEMPT,
+}
 STALE = "stalegangeviction"
 GRACE = 60.0
 NEVER = 10.0**9
@@ -73,7 +77,7 @@ def _round(case: Case, before: Standings) -> tuple[Standings, dict[str, str]]:
     Gangs that are not whole have their last chance in it; who comes too late for that goes afterwards.
     """
     actions = case["actions"]
-    board = Board(heal_seconds=NEVER)
+    board = SchedulingState(heal_seconds=NEVER)
     board.apply_all(changes_of(case, before))
     means = tuple(MEANS[action] for action in actions if action in MEANS)
     profile = replace(_profile(case), fair_means=means, displace=bool(means), keep_after_seconds=0.0)
@@ -95,11 +99,11 @@ def _profile(case: Case) -> Profile:
 def _without_stale(case: Case, before: Standings) -> Standings:
     """Without the gangs that were not whole for too long; where nobody says how long, that is at once."""
     waited = [job.get("staleDurationSeconds") for job in case["input"]["jobs"]]
-    board = Board(heal_seconds=0.0 if len(case["actions"]) > 1 else GRACE)
+    board = SchedulingState(heal_seconds=0.0 if len(case["actions"]) > 1 else GRACE)
     board.apply_all(changes_of(case, before))
     board.heads(NOW - max((seconds or 0 for seconds in waited), default=0))
     plan = decide_gangs(board.look(board.heads(NOW), NOW), Profile(displace=False), NOW)
-    taken = [action for action in plan.actions if isinstance(action, Displace) and action.undoes]
+    taken = [action for action in plan.actions if isinstance(action, PreemptPod) and action.undoes]
     return _after(case, before, Plan(tuple(taken)))
 
 
@@ -111,7 +115,7 @@ def _after(case: Case, before: Standings, plan: Plan) -> Standings:
                 now[names[pod.key]] = Standing("Binding", node)
             case Nominate(_, pod, node) if node:
                 now[names[pod.key]] = Standing("Pipelined", node, node)
-            case Displace(pod):
+            case PreemptPod(pod):
                 new = Standing("Pipelined", action.to) if action.to else Standing("Releasing", pod.node)
                 now[names[pod.key]] = new
     return now
@@ -136,11 +140,11 @@ def _afterwards(case: Case, now: Standings) -> Standings:
     return found
 
 
-def _told(board: Board, plan: Plan) -> dict[str, str]:
-    refused = [action for action in plan.actions if isinstance(action, Refuse)]
+def _told(board: SchedulingState, plan: Plan) -> dict[str, str]:
+    refused = [action for action in plan.actions if isinstance(action, ReportUnschedulable)]
     found: dict[str, str] = {}
     for action in refused:
-        charter = board.charters.get(action.gang)
+        charter = board.store.charters.get(action.gang)
         tree = charter.tree if charter is not None else None
         sentence = told_of(action.why, action.gang, None, tree)
         found[action.gang.name] = f"{reason(action.why)}: {sentence}"

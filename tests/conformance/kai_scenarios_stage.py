@@ -9,18 +9,18 @@ from typing import Any
 import msgspec
 
 from bayplan.dialects.api import Event, Happened
-from bayplan.dialects.kai import wire
-from bayplan.dialects.kai.pod_group import Constraint, PodGroup, SubGroup, written
-from bayplan.dialects.kai.queues import CPU, GPU, MEMORY
-from bayplan.dialects.kai.reading import PRIORITY_CLASSES, GroupReading, PriorityClassWire
-from bayplan.dialects.kai.trees import DEFAULT
-from bayplan.dialects.kube.wire import Metadata
+from bayplan.dialects.kai.api import wire
+from bayplan.dialects.kai.api.gang_tree import DEFAULT
+from bayplan.dialects.kai.api.pod_group import Constraint, PodGroup, SubGroup, written
+from bayplan.dialects.kai.api.queues import CPU, GPU, MEMORY
+from bayplan.dialects.kai.decode.events import PRIORITY_CLASSES, GroupDecoder, PriorityClassWire
+from bayplan.dialects.kube.decode.wire import Metadata
 from bayplan.model.change import Change, NodeSeen, PodSeen
 from bayplan.model.gang import Ref
 from bayplan.model.node import HOSTNAME, PODS, Node
+from bayplan.model.node_rules import NodeRules, NodeSelectorTerm, Requirement
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.rules import NodeRules, Requirement, Term
-from bayplan.model.wants import Neighbours, NeighbourTerm, Selector, Shape, Wants
+from bayplan.model.pod_spec import PodAffinity, PodAffinityTerm, PodSignature, PodSpec, Selector
 
 Case = dict[str, Any]
 NOW = 1_800_000_000.0
@@ -67,7 +67,7 @@ def names_of(case: Case) -> dict[PodKey, str]:
 
 def changes_of(case: Case, now: Standings) -> Iterator[Change]:
     """All that is there if the tasks stand like that."""
-    reading = GroupReading()
+    reading = GroupDecoder()
     found = case["input"]
     for name, node in found["nodes"].items():
         yield NodeSeen(_node(name, node))
@@ -80,7 +80,7 @@ def changes_of(case: Case, now: Standings) -> Iterator[Change]:
         known = PriorityClassWire(Metadata(name=f"p{priority}"), value=priority)
         yield from reading.decode(Event(Happened.SEEN, PRIORITY_CLASSES, known))
     for at, job in enumerate(jobs):
-        group = msgspec.convert(written(_group(job)), wire.PodGroupWire)
+        group = msgspec.convert(written(_group(job)), wire.KaiPodGroupWire)
         yield from reading.decode(Event(Happened.SEEN, wire.POD_GROUPS, group))
         age = job.get("jobAgeInMinutes") or len(jobs) - at
         known_group = reading.groups[_group(job).ref]
@@ -103,10 +103,10 @@ def _node(name: str, node: Mapping[str, Any]) -> Node:
     return Node(name, labels, amounts)
 
 
-def _topologies(found: Mapping[str, Any]) -> Iterator[wire.TopologyWire]:
+def _topologies(found: Mapping[str, Any]) -> Iterator[wire.KaiTopologyWire]:
     for topology in found["topologies"]:
         levels = [wire.LevelWire(level) for level in topology["levels"]]
-        yield wire.TopologyWire(Metadata(name=topology["name"]), wire.TopologySpecWire(levels))
+        yield wire.KaiTopologyWire(Metadata(name=topology["name"]), wire.TopologySpecWire(levels))
 
 
 def _queues(found: Mapping[str, Any]) -> Iterator[wire.QueueWire]:
@@ -123,9 +123,13 @@ def _queues(found: Mapping[str, Any]) -> Iterator[wire.QueueWire]:
 
 
 def _queue(queue: Mapping[str, Any], parent: str, weight: float, at: int) -> wire.QueueWire:
-    gpu = wire.ResourceWire(queue.get("deservedGPUs", 0), queue.get("maxAllowedGPUs") or UNLIMITED, weight)
-    cpu = wire.ResourceWire(queue.get("deservedCPUs", UNLIMITED), queue.get("maxAllowedCPUs", UNLIMITED), 1)
-    memory = wire.ResourceWire(
+    gpu = wire.QueueResourceWire(
+        queue.get("deservedGPUs", 0), queue.get("maxAllowedGPUs") or UNLIMITED, weight
+    )
+    cpu = wire.QueueResourceWire(
+        queue.get("deservedCPUs", UNLIMITED), queue.get("maxAllowedCPUs", UNLIMITED), 1
+    )
+    memory = wire.QueueResourceWire(
         queue.get("deservedMemory", UNLIMITED), queue.get("maxAllowedMemory", UNLIMITED), 1
     )
     spec = wire.QueueSpecWire(parent, queue.get("priority"), wire.ResourcesWire(cpu, memory, gpu))
@@ -167,7 +171,7 @@ def _pods(job: Mapping[str, Any], now: Standings, created: float) -> Iterator[Po
     for at, task in enumerate(job["tasks"]):
         stands = now[task["id"]]
         amounts = _amounts(job, task)
-        shape = Shape(
+        shape = PodSignature(
             _namespace(job),
             tuple(sorted((task.get("podAffinityLabels") or {}).items())),
             tuple(amounts.items()),
@@ -182,7 +186,7 @@ def _pods(job: Mapping[str, Any], now: Standings, created: float) -> Iterator[Po
             gang=Ref("kai", "PodGroup", _namespace(job), job["name"]),
             pod_set=task.get("subGroupName", ""),
             rank=at - 1000 * (task.get("priority") or 0),
-            wants=Wants(shape, job["priority"], nominated=stands.promised),
+            wants=PodSpec(shape, job["priority"], nominated=stands.promised),
             ours=True,
             created=created,
         )
@@ -217,14 +221,14 @@ def _amounts(job: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, int]:
 def _rules(nodes: Sequence[str]) -> NodeRules:
     if not nodes:
         return NodeRules()
-    return NodeRules(affinity=(Term((Requirement(AFFINITY, "In", tuple(nodes)),)),))
+    return NodeRules(affinity=(NodeSelectorTerm((Requirement(AFFINITY, "In", tuple(nodes)),)),))
 
 
-def _neighbours(namespace: str, task: Mapping[str, Any]) -> Neighbours:
+def _neighbours(namespace: str, task: Mapping[str, Any]) -> PodAffinity:
     labels = task.get("podAffinityLabels") or {}
     selector = Selector(tuple(Requirement(key, "In", (value,)) for key, value in sorted(labels.items())))
     near, apart = task.get("podAffinityTopologyKey"), task.get("podAntiAffinityTopologyKey")
-    return Neighbours(
-        near=(NeighbourTerm(near, selector, (namespace,)),) if near else (),
-        apart=(NeighbourTerm(apart, selector, (namespace,)),) if apart else (),
+    return PodAffinity(
+        near=(PodAffinityTerm(near, selector, (namespace,)),) if near else (),
+        apart=(PodAffinityTerm(apart, selector, (namespace,)),) if apart else (),
     )

@@ -6,22 +6,22 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bayplan.dialects.jobs.part import REPLICA_INDEX
-from bayplan.dialects.kai import segments
-from bayplan.dialects.kai.grouper import KINDS, Grouped, group_pod
-from bayplan.dialects.kai.grouper_training import REPLICA_TYPE
-from bayplan.dialects.kai.names import (
+from bayplan.dialects.kai.api import segments
+from bayplan.dialects.kai.api.gang_tree import Pods, decode
+from bayplan.dialects.kai.api.names import (
     POD_INDEX_LABEL,
     SEGMENT_PREFERRED,
     SEGMENT_REQUIRED,
     SEGMENT_SIZE,
     TOPOLOGY_NAME,
 )
-from bayplan.dialects.kai.pod_group import PodGroup
-from bayplan.dialects.kai.segments import INDEX_LABELS, Notes, read_plan
-from bayplan.dialects.kai.trees import Pods, decode
+from bayplan.dialects.kai.api.pod_group import PodGroup
+from bayplan.dialects.kai.api.segments import INDEX_LABELS, SegmentAnnotations, read_plan
+from bayplan.dialects.kai.grouper.dispatch import KINDS, Grouped, group_pod
+from bayplan.dialects.kai.grouper.training import REPLICA_TYPE
 from bayplan.model.assignment import Assignment
 from bayplan.model.gang import Gang
-from bayplan.placement.place import place
+from bayplan.placement.gang.place import place
 from bayplan.testing import world
 
 Object = dict[str, Any]
@@ -150,7 +150,7 @@ def _count(given: Object, wanted: Object) -> list[str]:
 
 
 def _precedence(given: Object, wanted: Object) -> list[str]:
-    notes = Notes({**given["podTemplate"], **given["segmentAnnotations"]}, given["root"], {})
+    notes = SegmentAnnotations({**given["podTemplate"], **given["segmentAnnotations"]}, given["root"], {})
     told: list[str] = []
     plan = read_plan(notes, "PyTorchJob", told)
     wrong = _same(wanted, {"effectiveTopology": notes.topology or None, "segmentation": _applied(plan)})
@@ -167,7 +167,7 @@ def _label(given: Object, wanted: Object) -> list[str]:
             [] if known else ["no such kind"]
         )
     told: list[str] = []
-    plan = read_plan(Notes(given["annotations"], {TOPOLOGY_NAME: "t"}, {}), given["kind"], told)
+    plan = read_plan(SegmentAnnotations(given["annotations"], {TOPOLOGY_NAME: "t"}, {}), given["kind"], told)
     got = {
         "segmentation": _applied(plan),
         "indexLabel": plan.index_label if plan else "",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from bayplan.dialects.kai.pod_group import PodGroup, read_pod_group
-from bayplan.dialects.kai.rules import sub_group_problems
-from bayplan.dialects.kai.trees import BadTree, decode
-from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kai.api.gang_tree import BadTree, decode
+from bayplan.dialects.kai.api.pod_group import PodGroup, read_pod_group
+from bayplan.dialects.kai.api.validation import sub_group_problems
+from bayplan.dialects.kube.fields.reader import Field
 from bayplan.model.gang import Group, Locality, PodSet
 
 Object = dict[str, Any]

@@ -8,23 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from bayplan.dialects.kai import messages
-from bayplan.dialects.kai.pod_group import Constraint, PodGroup, SubGroup
-from bayplan.dialects.kai.trees import Pods, charter, decode, levels_tried, wrong_levels
-from bayplan.model.assignment import Code, Holding, Lack, Misfit
+from bayplan.dialects.kai.api.gang_tree import Pods, charter, decode, levels_tried, wrong_levels
+from bayplan.dialects.kai.api.pod_group import Constraint, PodGroup, SubGroup
+from bayplan.dialects.kai.status import messages
+from bayplan.model.assignment import Code, DomainFit, Lack, Misfit
 from bayplan.model.gang import Gang, Group, Locality, PodSet
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
+from bayplan.model.node_rules import ANY_NODE
 from bayplan.model.profile import Profile
-from bayplan.model.rules import ANY_NODE
-from bayplan.model.standstill import Hindrance, Standstill
-from bayplan.placement.capacity import Taken, pods_per_leaf, with_slot
-from bayplan.placement.counts import LeafCounts, count_up
-from bayplan.placement.fit_resources import by_weight
-from bayplan.placement.nodes import mask
-from bayplan.placement.place import place
-from bayplan.placement.request import Request, resolve
-from bayplan.placement.supply import Supply
-from bayplan.state.cluster import Cluster
+from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
+from bayplan.placement.cluster.capacity import AssumedUsage, pods_per_leaf, with_slot
+from bayplan.placement.cluster.node_table import mask
+from bayplan.placement.cluster.resource_fit import by_weight
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
+from bayplan.placement.domains.counts import LeafCounts, count_up
+from bayplan.placement.domains.request import PlacementRequest, resolve
+from bayplan.placement.gang.place import place
+from bayplan.state.cluster.topology_state import TopologyState
 from tests.conformance import kai_topology_trees as trees
 from tests.conformance.kai_topology_trees import same
 
@@ -70,9 +70,9 @@ def _counts(case: Object) -> list[str]:
     levels = case["topology"]["levels"]
     pod_set = PodSet("all", len(tasks), len(tasks), requests)
     request = resolve(pod_set, Locality(), supply.tree.topology, Profile())
-    assert isinstance(request, Request)
+    assert isinstance(request, PlacementRequest)
     nodes = mask(supply.table, ANY_NODE) & supply.active
-    pods = pods_per_leaf(supply, nodes, with_slot(requests), {}, Taken.nothing(supply), len(tasks))
+    pods = pods_per_leaf(supply, nodes, with_slot(requests), {}, AssumedUsage.nothing(supply), len(tasks))
     counts = count_up(supply.tree, request, LeafCounts(pods, pods, np.ones(len(pods), bool)))
     found = {
         ".".join(reversed(supply.tree.path(depth, domain))): int(counts.pods[depth][domain])
@@ -97,7 +97,7 @@ def _job_domains(case: Object) -> list[str]:
     return same("\n".join(["Unable to schedule podgroup.", *(f"{line}." for line in lines)]), told)
 
 
-def _standstill(case: Object) -> Standstill:
+def _standstill(case: Object) -> SchedulingRejection:
     """Why a gang waits, by the table of what domains have; all of them together have enough."""
     level = case["constraint"]["requiredLevel"]
     asked = _amounts(case["tasksResources"])
@@ -108,10 +108,12 @@ def _standstill(case: Object) -> Standstill:
             free = _amounts(domain["idleOrReleasing"])
             short = (Lack(one, asked[one], free.get(one, 0)) for one in by_weight(asked))
             lacks = tuple(lack for lack in short if lack.free < lack.asked)
-        holds.append(Holding(tuple(domain["id"].split(".")), fit, lacks))
+        holds.append(DomainFit(tuple(domain["id"].split(".")), fit, lacks))
     count = case["tasksCount"]
     found = Misfit(Code.NO_ROOM, ("test",), case["topology"]["name"], level, asked=count, in_all=count)
-    return Standstill(Hindrance.NO_ROOM, minimum=count, misfit=replace(found, holds=tuple(holds)))
+    return SchedulingRejection(
+        RejectionReason.NO_ROOM, minimum=count, misfit=replace(found, holds=tuple(holds))
+    )
 
 
 def _candidates(case: Object) -> list[str]:
@@ -130,7 +132,7 @@ def _candidates(case: Object) -> list[str]:
                 return NO_COUNTERPART  # its numbers contradict each other
             room[(*path, *["rest"] * (len(levels) - len(path)))] = rest
     nodes = {".".join(path): (dict(zip(levels, path, strict=True)), pods) for path, pods in room.items()}
-    cluster = Cluster(Topology(given["name"], tuple(levels)))
+    cluster = TopologyState(Topology(given["name"], tuple(levels)))
     cluster.load(Node(name, labels, {PODS: pods}) for name, (labels, pods) in nodes.items())
     pods = [pod for one in case["podSets"].values() for pod in one["pods"].values()]
     there = {pod["nodeName"] for pod in pods if pod["nodeName"]}
@@ -150,10 +152,10 @@ def _stays(tables: Object, level: str, name: str, there: set[str]) -> bool:
     return listed is not None and (not there or bool(there & set(listed["nodes"])))
 
 
-def _pods_by_domain(supply: Supply, depth: int, asked: int) -> dict[str, int]:
-    pods = pods_per_leaf(supply, supply.active, {PODS: 1}, {}, Taken.nothing(supply))
+def _pods_by_domain(supply: CapacitySnapshot, depth: int, asked: int) -> dict[str, int]:
+    pods = pods_per_leaf(supply, supply.active, {PODS: 1}, {}, AssumedUsage.nothing(supply))
     request = resolve(PodSet("all", asked, asked), Locality(), supply.tree.topology, Profile())
-    assert isinstance(request, Request)
+    assert isinstance(request, PlacementRequest)
     counts = count_up(supply.tree, request, LeafCounts(pods, pods, np.ones(len(pods), bool))).pods[depth]
     tree = supply.tree
     names = [".".join(reversed(tree.path(depth, domain))) for domain in range(tree.size(depth))]
@@ -179,7 +181,7 @@ def _taken(domains: list[Object], tasks: Object) -> list[str]:
     gang = Gang(PodGroup("g").ref, Group("g", (PodSet("all", 1, 1, requests, Locality("d")),), 1))
     found: list[str] = []
     while left:
-        cluster = Cluster(Topology("t", ("d",)))
+        cluster = TopologyState(Topology("t", ("d",)))
         cluster.load(left.values())
         placed = place(cluster.snapshot(), gang)
         assert placed.ok, placed
@@ -257,11 +259,11 @@ def _requests(job: Object) -> dict[str, int]:
 # ── making them ────────────────────────────────────────────────────────────────────────────────────
 
 
-def _supply(case: Object) -> Supply:
+def _supply(case: Object) -> CapacitySnapshot:
     """Nodes in the domains that the table puts them in, written from the bottom."""
     known = case["nodesToDomains"] or {}
     levels = case["topology"]["levels"] if known else []
-    cluster = Cluster(Topology(case["topology"]["name"], (*levels, HOSTNAME)))
+    cluster = TopologyState(Topology(case["topology"]["name"], (*levels, HOSTNAME)))
     nodes = []
     for name, one in case["nodes"].items():
         path = known.get(name, "").split(".")[::-1]

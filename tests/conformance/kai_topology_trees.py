@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from bayplan.dialects.kai.wire import TopologyWire, topology
+from bayplan.dialects.kai.api.wire import KaiTopologyWire, topology
 from bayplan.model.node import PODS, Node, Topology
 from bayplan.model.profile import Strategy
-from bayplan.placement.terrain import Pull, Terrain
-from bayplan.placement.tree import Tree
-from bayplan.state.cluster import Cluster
+from bayplan.placement.cluster.topology_tree import Tree
+from bayplan.placement.subgroups.capacity import AffinityPull, TopologyCapacity
+from bayplan.state.cluster.topology_state import TopologyState
 
 Object = dict[str, Any]
 
@@ -26,7 +26,7 @@ def is_part(case: Object) -> list[str]:
 
 
 def initialised(case: Object) -> list[str]:
-    made = topology(msgspec.convert(case["topologyResource"], TopologyWire))
+    made = topology(msgspec.convert(case["topologyResource"], KaiTopologyWire))
     assert made is not None
     labels = {one["metadata"]["name"]: one["metadata"]["labels"] for one in case["nodes"]}
     tree = _tree(made.levels, labels)
@@ -92,8 +92,8 @@ def fill_order(case: Object) -> list[str]:
     tree = _tree(("around", wish), labels)
     names = [node.name for node in tree.nodes]
     free = np.array([[room[name] for name in names]])
-    terrain = Terrain(tree, free, np.ones((1, 1), np.int64), np.ones_like(free, bool))
-    rows, _ = terrain.spread(0, 0, np.array([0]), np.array([free.sum()]), Strategy.BEST_FIT, Pull(1))
+    terrain = TopologyCapacity(tree, free, np.ones((1, 1), np.int64), np.ones_like(free, bool))
+    rows, _ = terrain.spread(0, 0, np.array([0]), np.array([free.sum()]), Strategy.BEST_FIT, AffinityPull(1))
     points = sorted(set(case["expected"].values()), reverse=True)
     wanted = [sorted(node for node, own in case["expected"].items() if own == one) for one in points]
     return same([name for equal in wanted for name in equal], [names[row] for row in rows.tolist()])
@@ -116,7 +116,7 @@ def common_domain(case: Object) -> list[str]:
 
 
 def _tree(levels: Iterable[str], labels: Mapping[str, Mapping[str, str]]) -> Tree:
-    cluster = Cluster(Topology("t", tuple(levels)))
+    cluster = TopologyState(Topology("t", tuple(levels)))
     cluster.load(Node(name, dict(own), {PODS: 1}) for name, own in labels.items())
     return cluster.snapshot().tree
 

@@ -7,8 +7,10 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from bayplan.dialects.kube.fields import Field
-from bayplan.dialects.kueue.assignment import (
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kueue.conversion.workload import V1BETA1, V1BETA2, convert_workload
+from bayplan.dialects.kueue.fields.assignment_decode import decode_assignment
+from bayplan.dialects.kueue.fields.assignment_encode import (
     ROOTS_MAX,
     SLICES_MAX,
     encode_domains,
@@ -17,10 +19,8 @@ from bayplan.dialects.kueue.assignment import (
     pods_inside,
     pods_on_node,
 )
-from bayplan.dialects.kueue.assignment_reading import decode_assignment
-from bayplan.dialects.kueue.name_prefixes import fewer_parts, run_lengths, shared_prefixes, split_runs
-from bayplan.dialects.kueue.workload_conversion import V1BETA1, V1BETA2, convert_workload
-from bayplan.model.assignment import Assignment, Share
+from bayplan.dialects.kueue.fields.name_prefixes import fewer_parts, run_lengths, shared_prefixes, split_runs
+from bayplan.model.assignment import Assignment, DomainAssignment
 from bayplan.model.node import HOSTNAME
 
 Case = dict[str, Any]
@@ -121,7 +121,7 @@ def _belongs_to(case: Case, gates: Case) -> list[str]:
     values, target = (
         tuple(case[key].split(",")) if case[key] else () for key in ("domainID", "targetDomain")
     )
-    one = Assignment(tuple(f"level-{i}" for i in range(len(values))), (Share(values, 1),))
+    one = Assignment(tuple(f"level-{i}" for i in range(len(values))), (DomainAssignment(values, 1),))
     return _compare("inside", case["want"], pods_inside(one, target) == 1)
 
 
@@ -194,11 +194,13 @@ def _internal(value: Case) -> Assignment:
 
 
 def _plain(levels: list[str], domains: list[Case] | None) -> Assignment:
-    return Assignment(tuple(levels), tuple(Share(tuple(d["values"]), d["count"]) for d in domains or []))
+    return Assignment(
+        tuple(levels), tuple(DomainAssignment(tuple(d["values"]), d["count"]) for d in domains or [])
+    )
 
 
 def _on_nodes(names: list[str]) -> Assignment:
-    return Assignment((HOSTNAME,), tuple(Share((name,), 1) for name in names))
+    return Assignment((HOSTNAME,), tuple(DomainAssignment((name,), 1) for name in names))
 
 
 def _read(wire: Case) -> Assignment:

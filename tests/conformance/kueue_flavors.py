@@ -7,25 +7,25 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from bayplan.dialects.kube.fields import Field
-from bayplan.dialects.kube.quantity import amount
-from bayplan.dialects.kueue.assignment_reading import decode_assignment
-from bayplan.dialects.kueue.demands import demand
-from bayplan.dialects.kueue.queues import queue
-from bayplan.dialects.kueue.refusals import flavors_considered, reason, tried_in_vain
-from bayplan.model.assignment import Assignment, Share
+from bayplan.dialects.kube.fields.quantity import amount
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kueue.decode.workloads import demand
+from bayplan.dialects.kueue.fields.assignment_decode import decode_assignment
+from bayplan.dialects.kueue.fields.queues import queue
+from bayplan.dialects.kueue.status.rejection_messages import flavors_considered, reason, tried_in_vain
+from bayplan.model.admission_rejection import FlavorAttempt, FlavorMode, PodSetAttempts
+from bayplan.model.assignment import Assignment, DomainAssignment
 from bayplan.model.change import FlavorSeen, QueueSeen, TopologySeen
-from bayplan.model.demand import Admission, Demand, Given
 from bayplan.model.node import HOSTNAME, Topology
 from bayplan.model.profile import Profile
+from bayplan.model.queued_gang import Admission, PodSetAdmission, QueuedGang
 from bayplan.model.quota import Flavor, Queue, QuotaNode, ResourceGroup
-from bayplan.model.refusal import Attempt, Chance, Tried
-from bayplan.placement.rooms import Rooms
-from bayplan.scheduling.flavors import Inquiry, quota_offer
-from bayplan.scheduling.offer import Choice, Mode, Offer, Part, net_load
-from bayplan.scheduling.places import wanted_places
-from bayplan.scheduling.round import Round
-from bayplan.state.admissions import AdmissionState
+from bayplan.placement.overlay.topology_overlay import TopologyOverlay
+from bayplan.scheduling.admission.flavors import FlavorQuery, quota_offer
+from bayplan.scheduling.admission.offer import FlavorChoice, Mode, Offer, PodSetOffer, net_load
+from bayplan.scheduling.admission.places import wanted_places
+from bayplan.scheduling.admission.simulation import AdmissionSimulation
+from bayplan.state.admission.state import AdmissionState
 
 Case = dict[str, Any]
 
@@ -65,7 +65,7 @@ def _with_leader(case: Case) -> list[str]:
 def _net_usage(case: Case) -> list[str]:
     asked = _demand(case["wl"]["Obj"]["spec"]["podSets"])
     before = [
-        Given(part["name"], 0, place=decode_assignment(Field(part["topologyAssignment"])))
+        PodSetAdmission(part["name"], 0, place=decode_assignment(Field(part["topologyAssignment"])))
         for part in (case.get("prevAdmission") or {}).get("podSetAssignments") or []
     ]
     asked = replace(asked, admission=Admission("", tuple(before)) if before else None)
@@ -112,12 +112,12 @@ CHECKS = {
 }
 
 
-def _demand(pod_sets: list[Case]) -> Demand:
+def _demand(pod_sets: list[Case]) -> QueuedGang:
     found = demand(Field({"kind": "Workload", "metadata": {"name": "w"}, "spec": {"podSets": pod_sets}}))
     return replace(found, entrance=("default", "q"))
 
 
-def _inquiry(asked: Demand, where: Queue) -> Inquiry:
+def _inquiry(asked: QueuedGang, where: Queue) -> FlavorQuery:
     """One gang before one queue, with nobody else there and not a single node."""
     state = AdmissionState()
     flavors = [
@@ -129,14 +129,14 @@ def _inquiry(asked: Demand, where: Queue) -> Inquiry:
         state.apply(FlavorSeen(flavor))
     state.apply(QueueSeen(where))
     seen = state.snapshot(())
-    rooms = Rooms(seen.supplies, seen.flavors)
-    round_ = Round(
+    rooms = TopologyOverlay(seen.supplies, seen.flavors)
+    round_ = AdmissionSimulation(
         seen.books, rooms, seen.queues, seen.flavors, seen.checks, seen.admitted, Profile(), 0.0, seen.closed
     )
-    return Inquiry(round_, asked, where, {}, {}, ())
+    return FlavorQuery(round_, asked, where, {}, {}, ())
 
 
-def _offered(inquiry: Inquiry) -> Offer:
+def _offered(inquiry: FlavorQuery) -> Offer:
     offer = quota_offer(inquiry)
     if offer.mode is not Mode.NO_FIT:
         wanted_places(inquiry, offer)
@@ -160,20 +160,22 @@ def _given_offer(parts: Iterable[Case]) -> Offer:
     return Offer([_given_part(part) for part in parts])
 
 
-def _given_part(part: Case) -> Part:
-    choices = {name: Choice(found["Name"], Mode(found["Mode"])) for name, found in part["Flavors"].items()}
+def _given_part(part: Case) -> PodSetOffer:
+    choices = {
+        name: FlavorChoice(found["Name"], Mode(found["Mode"])) for name, found in part["Flavors"].items()
+    }
     place = part.get("TopologyAssignment")
-    shares = [Share(tuple(d["Values"]), d["Count"]) for d in place["Domains"]] if place else []
+    shares = [DomainAssignment(tuple(d["Values"]), d["Count"]) for d in place["Domains"]] if place else []
     assigned = Assignment(tuple(place["Levels"]), tuple(shares)) if place else None
-    return Part(part["Name"], part["Count"], {}, choices, place=assigned)
+    return PodSetOffer(part["Name"], part["Count"], {}, choices, place=assigned)
 
 
-def _error(part: Part) -> str:
-    told = tried_in_vain([Tried(part.name, fatal=part.fatal)])
+def _error(part: PodSetOffer) -> str:
+    told = tried_in_vain([PodSetAttempts(part.name, fatal=part.fatal)])
     return told.removeprefix(f"failed to assign flavors to pod set {part.name}: ")
 
 
-def _choices(part: Part) -> Case:
+def _choices(part: PodSetOffer) -> Case:
     return {
         name: (choice.flavor, int(choice.mode), choice.borrow, choice.tried)
         for name, choice in part.choices.items()
@@ -187,14 +189,14 @@ def _wanted_choices(flavors: Case) -> Case:
     }
 
 
-def _shown_part(part: Part) -> Any:
-    told = tried_in_vain([Tried(part.name, tuple(part.obstacles))])
+def _shown_part(part: PodSetOffer) -> Any:
+    told = tried_in_vain([PodSetAttempts(part.name, tuple(part.obstacles))])
     reasons = told.removeprefix(f"couldn't assign flavors to pod set {part.name}: ")
     error = _error(part) if part.fatal is not None else ""
     return (part.name, part.count, part.asked, _choices(part), reasons, error)
 
 
-def _attempts(part: Part, expected: list[Case]) -> list[str]:
+def _attempts(part: PodSetOffer, expected: list[Case]) -> list[str]:
     """Flavors that were tried, as far as the peer's table looks at them."""
     if not expected:
         return []
@@ -204,9 +206,9 @@ def _attempts(part: Part, expected: list[Case]) -> list[str]:
     return _differ(f"attempts for {part.name}", got, wanted)
 
 
-def _shown_attempt(attempt: Attempt) -> Any:
-    told = flavors_considered([Tried("p", attempts=(attempt,))])
-    fits = attempt.chance is Chance.FIT
+def _shown_attempt(attempt: FlavorAttempt) -> Any:
+    told = flavors_considered([PodSetAttempts("p", attempts=(attempt,))])
+    fits = attempt.chance is FlavorMode.FIT
     token = reason(attempt.token) if attempt.token is not None else ""
     return (attempt.flavor, fits, attempt.borrow, token, told.removeprefix("p: "))
 

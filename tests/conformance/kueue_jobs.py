@@ -6,17 +6,17 @@ import copy
 from typing import Any
 
 from bayplan.dialects.jobs.kinds import Find
-from bayplan.dialects.kube.fields import Field
-from bayplan.dialects.kueue.annotations import SERVING
-from bayplan.dialects.kueue.job_defaults import Around, default_job
-from bayplan.dialects.kueue.job_pod_sets import pod_sets
-from bayplan.dialects.kueue.job_starts import injected
-from bayplan.dialects.kueue.job_workloads import Copied, job_workload, refreshed
-from bayplan.dialects.kueue.pod_adoption import adopted
-from bayplan.dialects.kueue.pod_groups import excess_pods, group_workload
-from bayplan.dialects.kueue.pod_rules import group_name
-from bayplan.dialects.kueue.rulebook import Rulebook
-from bayplan.dialects.kueue.second_pass import asks_for_topology, needs_second_pass
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kueue.decode.second_pass import asks_for_topology, needs_second_pass
+from bayplan.dialects.kueue.fields.pod_rules import group_name
+from bayplan.dialects.kueue.jobs.injection import injected
+from bayplan.dialects.kueue.jobs.pod_adoption import adopted
+from bayplan.dialects.kueue.jobs.pod_group import excess_pods, group_workload
+from bayplan.dialects.kueue.jobs.pod_sets import pod_sets
+from bayplan.dialects.kueue.jobs.workload import Copied, job_workload, refreshed
+from bayplan.dialects.kueue.names.annotations import SERVING
+from bayplan.dialects.kueue.names.feature_switches import FeatureSwitches
+from bayplan.dialects.kueue.webhooks.job_defaults import JobSurroundings, default_job
 
 Object = dict[str, Any]
 
@@ -65,7 +65,7 @@ def _check_default(case: Object) -> list[str]:
     given, job = case["case"], _object(case)
     want = copy.deepcopy(given["want"])
     _restore(job, want)
-    around = Around(default_queue=bool(given.get("defaultLqExist")))
+    around = JobSurroundings(default_queue=bool(given.get("defaultLqExist")))
     got = default_job(job, around, _rules(case))
     again = default_job(got, around, _rules(case))
     wrong = [] if got == want else [f"want {want}", f"got  {got}"]
@@ -107,7 +107,7 @@ def _beyond(given: Object) -> bool:
     return pods != wanted
 
 
-def _check_refused(pods: list[Object], why: str, rules: Rulebook) -> list[str]:
+def _check_refused(pods: list[Object], why: str, rules: FeatureSwitches) -> list[str]:
     try:
         group_workload([Field(pod) for pod in pods], rules=rules)
     except ValueError as wrong:
@@ -220,9 +220,9 @@ def _restore(job: Object, want: Object) -> None:
                 container.setdefault("resources", {}).setdefault("requests", {})
 
 
-def _rules(case: Object) -> Rulebook:
+def _rules(case: Object) -> FeatureSwitches:
     gates = {**(case.get("gates") or {}), **(case["case"].get("featureGates") or {})}
-    return Rulebook(
+    return FeatureSwitches(
         forgiving=False,
         topology=gates.get("TopologyAwareScheduling", True),
         identifiers=gates.get("WorkloadIdentifierAnnotations", True),

@@ -10,16 +10,16 @@ from typing import Any
 
 import msgspec
 
-from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Write
-from bayplan.dialects.kube.times import seconds
-from bayplan.dialects.kube.wire import NODES, PODS_KIND
-from bayplan.dialects.kueue import admitting
-from bayplan.dialects.kueue.node_health import HealthRules
-from bayplan.runtime.node_health_role import NodeHealthRole
+from bayplan.dialects.api import Ended, Event, Happened, Kind, Write, WriteOutcome
+from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND
+from bayplan.dialects.kube.fields.times import seconds
+from bayplan.dialects.kueue.names import api_kinds
+from bayplan.dialects.kueue.pods.node_health import HealthRules
+from bayplan.runtime.controllers.node_health.controller import NodeHealthController
 
 Case = dict[str, Any]
 KINDS: dict[str, Kind] = {
-    "Node": NODES, "Pod": PODS_KIND, "Workload": admitting.WORKLOADS, "ResourceFlavor": admitting.FLAVORS,
+    "Node": NODES, "Pod": PODS_KIND, "Workload": api_kinds.WORKLOADS, "ResourceFlavor": api_kinds.FLAVORS,
 }  # fmt: skip
 UNHEALTHY = 1
 
@@ -53,7 +53,7 @@ def _check_status(case: Case, now: float) -> list[str]:
     return problems
 
 
-def _furnished(case: Case, objects: list[Case], seconds_left: float = 30.0) -> NodeHealthRole:
+def _furnished(case: Case, objects: list[Case], seconds_left: float = 30.0) -> NodeHealthController:
     gates = case.get("gates") or {}
     by_pods = gates.get("TASReplaceNodeOnPodTermination", True)
     rules = HealthRules(
@@ -66,7 +66,7 @@ def _furnished(case: Case, objects: list[Case], seconds_left: float = 30.0) -> N
         on_lost=False,
         stray_seconds=0.0,
     )
-    role = NodeHealthRole(rules)
+    role = NodeHealthController(rules)
     flavor = [case["resourceFlavor"]] if case.get("resourceFlavor") else []
     for number, obj in enumerate([*flavor, *objects], start=1):
         kind = KINDS[obj["kind"]]
@@ -81,7 +81,7 @@ def _furnished(case: Case, objects: list[Case], seconds_left: float = 30.0) -> N
 class _Done:
     """All that a role writes until it has nothing more to write, if it looks at some hosts only."""
 
-    def __init__(self, role: NodeHealthRole, now: float, hosts: set[str]) -> None:
+    def __init__(self, role: NodeHealthController, now: float, hosts: set[str]) -> None:
         self.statuses: dict[str, Case] = {}
         self.pods: dict[str, Case] = {}
         self.events: list[tuple[str, str, str, str]] = []
@@ -94,9 +94,9 @@ class _Done:
             for write in writes:
                 self._do(role, write, now)
 
-    def _do(self, role: NodeHealthRole, write: Write, now: float) -> None:
+    def _do(self, role: NodeHealthController, write: Write, now: float) -> None:
         answer: Any = None
-        if write.kind == admitting.WORKLOADS:
+        if write.kind == api_kinds.WORKLOADS:
             self.statuses[write.name] = write.body["status"]
             answer = {**write.body, "metadata": {**write.body["metadata"], "resourceVersion": "1000"}}
         elif write.kind == PODS_KIND:
@@ -106,7 +106,7 @@ class _Done:
             about, body = write.body["involvedObject"], write.body
             self.events.append((about["name"], body["type"], body["reason"], body["message"]))
             return
-        for more in role.follow_up(Outcome(write, Ended.DONE, 200, "", answer), now):
+        for more in role.follow_up(WriteOutcome(write, Ended.DONE, 200, "", answer), now):
             self._do(role, more, now)
         if write.kind == PODS_KIND:
             role.failing.add(write.uid)  # the watch would tell that it is over

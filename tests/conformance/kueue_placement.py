@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from bayplan.dialects.kube.fields import Field
-from bayplan.dialects.kube.quantity import amount
-from bayplan.dialects.kube.rules import node_rules
-from bayplan.dialects.kueue.messages import sentence
-from bayplan.model.assignment import Assignment, Placement, Share
+from bayplan.dialects.kube.decode.node_rule_fields import node_rules
+from bayplan.dialects.kube.fields.quantity import amount
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kueue.status.misfit_messages import sentence
+from bayplan.model.assignment import Assignment, DomainAssignment, Placement
 from bayplan.model.gang import Gang, Group, Locality, PodSet, Ref, Segment
 from bayplan.model.node import PODS, Node, Topology
+from bayplan.model.node_rules import Taint
 from bayplan.model.profile import LeaderRules, Profile, Remainder, Strategy
-from bayplan.model.rules import Taint
-from bayplan.placement.place import place
-from bayplan.placement.replace import replace_nodes
-from bayplan.placement.resize import resize
-from bayplan.state.cluster import Cluster
+from bayplan.placement.gang.place import place
+from bayplan.placement.gang.replace import replace_nodes
+from bayplan.placement.gang.resize import resize
+from bayplan.state.cluster.topology_state import TopologyState
 
 Case = dict[str, Any]
 Shown = tuple[list[str], list[tuple[list[str], int]]]
@@ -75,9 +75,11 @@ def profile_of(gates: dict[str, bool]) -> Profile:
     )
 
 
-def cluster_of(case: Case) -> Cluster:
+def cluster_of(case: Case) -> TopologyState:
     """Nodes, other pods and placed gangs."""
-    cluster = Cluster(Topology(case["topologyName"], tuple(case["levels"])), case["flavor"]["nodeLabels"])
+    cluster = TopologyState(
+        Topology(case["topologyName"], tuple(case["levels"])), case["flavor"]["nodeLabels"]
+    )
     cluster.load(_node(node) for node in case["nodes"])
     for pod in case["nonTASPods"]:
         if pod["nodeName"] and pod["phase"] not in ("Succeeded", "Failed"):
@@ -141,7 +143,8 @@ def _pod_set(entry: Case, tolerations: list[Any]) -> PodSet:
 
 def _assignment(found: Case) -> Assignment:
     return Assignment(
-        tuple(found["levels"]), tuple(Share(tuple(d["values"]), d["count"]) for d in found["domains"] or [])
+        tuple(found["levels"]),
+        tuple(DomainAssignment(tuple(d["values"]), d["count"]) for d in found["domains"] or []),
     )
 
 

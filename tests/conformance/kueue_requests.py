@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bayplan.dialects.kueue.annotations import SEGMENT_LAYERS
-from bayplan.dialects.kueue.topology_request import Numbering, topology_request
+from bayplan.dialects.kueue.fields.topology_request import Numbering, topology_request
+from bayplan.dialects.kueue.names.annotations import SEGMENT_LAYERS
 
 LAYERS_GATE = "TASMultiLayerTopology"
 

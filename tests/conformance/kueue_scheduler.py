@@ -10,32 +10,34 @@ from typing import Any
 import msgspec
 
 from bayplan.dialects.api import Event, Happened, Kind
-from bayplan.dialects.kube.fields import Field
-from bayplan.dialects.kube.nodes import node
-from bayplan.dialects.kube.quantity import parse_quantity
-from bayplan.dialects.kube.times import seconds
-from bayplan.dialects.kube.wire import PODS_KIND, PodWire
-from bayplan.dialects.kueue import admitting, notices
-from bayplan.dialects.kueue.demands import PLAIN, Counting, Transformation, demand
+from bayplan.dialects.kube.decode.node_fields import node
+from bayplan.dialects.kube.decode.wire import PODS_KIND, PodWire
+from bayplan.dialects.kube.fields.quantity import parse_quantity
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kube.fields.times import seconds
+from bayplan.dialects.kueue.decode import events
+from bayplan.dialects.kueue.decode.workloads import PLAIN, Counting, Transformation, demand
+from bayplan.dialects.kueue.names import api_kinds
+from bayplan.dialects.kueue.status import events as notices
 from bayplan.model.assignment import Assignment
 from bayplan.model.change import NodeSeen
-from bayplan.model.demand import Admission
-from bayplan.model.plan import Admit, Decline, Evict, Plan
+from bayplan.model.plan import Admit, EvictGang, Plan, ReportNotAdmitted
 from bayplan.model.profile import Profile
-from bayplan.scheduling.admit import decide_admissions
-from bayplan.state.admissions import AdmissionState
+from bayplan.model.queued_gang import Admission
+from bayplan.scheduling.admission.cycle import decide_admissions
+from bayplan.state.admission.state import AdmissionState
 from tests.conformance.kueue_placement import profile_of
 
 Case = dict[str, Any]
 
 OBJECTS = {
-    "topologies": admitting.TOPOLOGIES,
-    "resourceFlavors": admitting.FLAVORS,
-    "admissionChecks": admitting.CHECKS,
-    "cohorts": admitting.COHORTS,
-    "clusterQueues": admitting.CLUSTER_QUEUES,
-    "localQueues": admitting.LOCAL_QUEUES,
-    "workloads": admitting.WORKLOADS,
+    "topologies": api_kinds.TOPOLOGIES,
+    "resourceFlavors": api_kinds.FLAVORS,
+    "admissionChecks": api_kinds.CHECKS,
+    "cohorts": api_kinds.COHORTS,
+    "clusterQueues": api_kinds.CLUSTER_QUEUES,
+    "localQueues": api_kinds.LOCAL_QUEUES,
+    "workloads": api_kinds.WORKLOADS,
 }
 
 
@@ -61,7 +63,7 @@ def decided(case: Case) -> tuple[AdmissionState, Plan]:
             _put(state, kind, obj, counting)
     for pod in case.get("pods") or []:
         wire = msgspec.convert(pod, PodWire)
-        for change in admitting.decode(Event(Happened.SEEN, PODS_KIND, wire)):
+        for change in events.decode(Event(Happened.SEEN, PODS_KIND, wire)):
             state.apply(change)
     heads = state.heads(now)
     plan = decide_admissions(state.snapshot(heads), _profile(case["gates"]), now)
@@ -95,7 +97,7 @@ def _counting(case: Case) -> Counting:
 
 
 def _put(state: AdmissionState, kind: Kind, obj: Case, counting: Counting) -> None:
-    for change in admitting.decode(Event(Happened.SEEN, kind, obj), counting):
+    for change in events.decode(Event(Happened.SEEN, kind, obj), counting):
         state.apply(change)
 
 
@@ -112,7 +114,7 @@ def _admissions(plan: Plan, want: Case) -> list[str]:
     held = {
         _key(a): _shown(a.demand.admission)
         for a in plan.actions
-        if isinstance(a, Decline | Evict) and a.demand.admission is not None
+        if isinstance(a, ReportNotAdmitted | EvictGang) and a.demand.admission is not None
     }
     wanted = {name: _wanted(found) for name, found in (want.get("wantNewAssignments") or {}).items()}
     problems = [f"{name}: not admitted: {_why(plan, name)}" for name in wanted if name not in got | held]
@@ -157,7 +159,11 @@ def _left(state: AdmissionState, plan: Plan, case: Case) -> list[str]:
     problems = []
     refused = {name: line.refused for name, line in state.lines.lines.items()}
     got: dict[str, dict[str, set[str]]] = {"wantLeft": {}, "wantInadmissibleLeft": {}}
-    parked = {_key(a) for a in plan.actions if isinstance(a, Decline) and a.again.value == "when_it_may_help"}
+    parked = {
+        _key(a)
+        for a in plan.actions
+        if isinstance(a, ReportNotAdmitted) and a.again.value == "when_it_may_help"
+    }
     for name, line in state.lines.lines.items():
         for standing in line.waiting():
             source = standing.demand.gang.source
@@ -185,8 +191,8 @@ def _events(plan: Plan, case: Case) -> list[str]:
     told = [
         notice
         for action in plan.actions
-        if isinstance(action, Admit | Evict | Decline)
-        and not (isinstance(action, Evict) and case["extra"].get("patchStatusErr"))
+        if isinstance(action, Admit | EvictGang | ReportNotAdmitted)
+        and not (isinstance(action, EvictGang) and case["extra"].get("patchStatusErr"))
         for notice in notices.events(action, workloads[_key(action)], now)
     ]
     got = sorted((f"{n.namespace}/{n.name}", n.kind, n.reason, _timeless(n.message)) for n in told)

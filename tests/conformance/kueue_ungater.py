@@ -7,21 +7,21 @@ from typing import Any
 
 import msgspec
 
-from bayplan.dialects.api import Ended, Event, Happened, Outcome
-from bayplan.dialects.kube.times import seconds
-from bayplan.dialects.kube.wire import PODS_KIND, PodWire
-from bayplan.dialects.kueue.admitting import WORKLOADS
-from bayplan.dialects.kueue.conditions import ADMITTED, condition_of
-from bayplan.dialects.kueue.ungating import (
-    Ungating,
+from bayplan.dialects.api import Ended, Event, Happened, WriteOutcome
+from bayplan.dialects.kube.decode.wire import PODS_KIND, PodWire
+from bayplan.dialects.kube.fields.times import seconds
+from bayplan.dialects.kueue.names.api_kinds import WORKLOADS
+from bayplan.dialects.kueue.pods.ungating import (
+    PodUngating,
     gang_of_pod,
     gang_of_workload,
     placed,
     ungating_write,
     ungatings,
 )
+from bayplan.dialects.kueue.status.conditions import ADMITTED, condition_of
 from bayplan.model.assignment import Path
-from bayplan.runtime.ungating_role import UngatingRole
+from bayplan.runtime.controllers.ungating import UngatingController
 
 Object = dict[str, Any]
 METRIC_DELAY = 2.0
@@ -41,7 +41,7 @@ def check(case: dict[str, Any]) -> list[str]:
     return [*_pods(given, after), *_metric(given), *_wrong(given, troubles)]
 
 
-def _ungated(workload: Object, given: Object) -> tuple[tuple[Ungating, ...], str]:
+def _ungated(workload: Object, given: Object) -> tuple[tuple[PodUngating, ...], str]:
     gang = placed(workload)
     if gang is None:
         return (), ""
@@ -58,7 +58,7 @@ def _wire(pod: Object) -> PodWire:
     return msgspec.convert({**pod, "metadata": meta}, PodWire, strict=False)
 
 
-def _patched(pod: Object, one: Ungating) -> Object:
+def _patched(pod: Object, one: PodUngating) -> Object:
     patch = ungating_write(one).body["spec"]
     selector = {**(pod["spec"].get("nodeSelector") or {}), **patch["nodeSelector"]}
     spec = {**pod["spec"], "nodeSelector": selector, "schedulingGates": patch["schedulingGates"]}
@@ -87,7 +87,7 @@ def _metric(given: Object) -> list[str]:
     if "wantMetricsCount" not in given:
         return []
     seen: list[tuple[str, bool, float]] = []
-    role = UngatingRole(0.0, lambda *told: seen.append(told))
+    role = UngatingController(0.0, lambda *told: seen.append(told))
     now = METRIC_DELAY
     for workload in given["workloads"]:
         list(role.decode(Event(Happened.SEEN, WORKLOADS, workload)))
@@ -96,7 +96,7 @@ def _metric(given: Object) -> list[str]:
     for pod in given["pods"]:
         list(role.decode(Event(Happened.SEEN, PODS_KIND, _wire(pod))))
     for write in list(role.keep(now)):
-        list(role.follow_up(Outcome(write, Ended.DONE), now))
+        list(role.follow_up(WriteOutcome(write, Ended.DONE), now))
     want = [("cq", given["isGroup"])] * given["wantMetricsCount"], given["wantMetricsSeconds"]
     got = [told[:2] for told in seen], sum(told[2] for told in seen)
     return [] if want == got else [f"want metric {want}, got {got}"]

@@ -6,14 +6,14 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from bayplan.dialects.kube.events import node_changes, pod_arrival_counts, pod_removal_counts
-from bayplan.dialects.kube.fields import Field
-from bayplan.dialects.kube.nodes import carries, node
-from bayplan.dialects.kube.pods import PodUse, pod_use, usage_by_node
-from bayplan.dialects.kueue.pods import counts_as_other, is_placed_by_topology, update_counts
+from bayplan.dialects.kube.decode.node_fields import carries, node
+from bayplan.dialects.kube.decode.pod_fields import PodUse, pod_use, usage_by_node
+from bayplan.dialects.kube.decode.relevance import node_changes, pod_arrival_counts, pod_removal_counts
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kueue.fields.pods import counts_as_other, is_placed_by_topology, update_counts
 from bayplan.model.node import Node, Topology
-from bayplan.placement.supply import Supply
-from bayplan.state.cluster import Cluster
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
+from bayplan.state.cluster.topology_state import TopologyState
 
 Given = dict[str, Any]
 
@@ -85,12 +85,12 @@ def _sync(given: Given) -> list[str]:
 
 
 def _tree(given: Given) -> list[str]:
-    cluster = Cluster(Topology("default", tuple(given["levels"])))
+    cluster = TopologyState(Topology("default", tuple(given["levels"])))
     cluster.load([node(Field(each)) for each in given["nodes"]])
     return _same(given["want"], _drawn(cluster.snapshot()))
 
 
-def _drawn(supply: Supply) -> dict[str, Any]:
+def _drawn(supply: CapacitySnapshot) -> dict[str, Any]:
     """The tree as the peer's test writes it: one entry per domain."""
     tree, cpu = supply.tree, supply.resources["cpu"]
     drawn: dict[str, Any] = {}
@@ -117,7 +117,7 @@ def _drawn(supply: Supply) -> dict[str, Any]:
     return drawn
 
 
-def _identity(supply: Supply, level: int, path: tuple[str, ...]) -> dict[str, Any]:
+def _identity(supply: CapacitySnapshot, level: int, path: tuple[str, ...]) -> dict[str, Any]:
     """A host is known by its name alone, any other domain by its whole path."""
     host = level == supply.tree.lowest and supply.tree.topology.ends_at_host
     return {"ID": path[-1] if host else ",".join(path), "Level": level}

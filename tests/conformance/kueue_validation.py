@@ -6,12 +6,12 @@ import re
 from collections import Counter
 from typing import Any
 
-from bayplan.dialects.kube.fields import Fault, Field, FieldError
-from bayplan.dialects.kueue.admission import errors
-from bayplan.dialects.kueue.annotation_rules import check_annotations, check_sizes
-from bayplan.dialects.kueue.annotations import read_annotations
-from bayplan.dialects.kueue.rulebook import Rulebook
-from bayplan.dialects.kueue.topology_request import topology_request
+from bayplan.dialects.kube.fields.reader import Field, FieldError, FieldErrorType
+from bayplan.dialects.kueue.fields.annotation_rules import check_annotations, check_sizes
+from bayplan.dialects.kueue.fields.topology_request import topology_request
+from bayplan.dialects.kueue.names.annotations import read_annotations
+from bayplan.dialects.kueue.names.feature_switches import FeatureSwitches
+from bayplan.dialects.kueue.webhooks.validate import errors
 
 Object = dict[str, Any]
 
@@ -19,7 +19,7 @@ PATH = "spec.template.metadata"
 OBJECTS = ("job", "lws", "pod", "sparkApp", "trainJob", "workload", "newJob", "newObj", "newPod", "after")
 OLD = ("oldJob", "oldObj", "oldPod", "before")
 RUNTIMES = ("clusterTrainingRuntime", "trainingRuntime")
-_FAULTS = "|".join(fault for fault in Fault if fault)
+_FAULTS = "|".join(fault for fault in FieldErrorType if fault)
 _TOLD = re.compile(rf"(?:^\[?|, )((?:spec|metadata|status|job)[^ ]*): ({_FAULTS})")
 
 
@@ -47,7 +47,7 @@ def check_case(case: Object) -> list[str]:
 
 def check_oracle(case: Object) -> list[str]:
     """Annotations: every error word for word; or the request they make, and sizes that are too large."""
-    rules = Rulebook(forgiving=False)
+    rules = FeatureSwitches(forgiving=False)
     metadata = Field({"annotations": case["annotations"]}, case["path"])
     check_annotations(metadata, rules=rules)
     wrong = _compare(_exact(case.get("errors")), _ours(metadata.errors))
@@ -61,7 +61,7 @@ def check_oracle(case: Object) -> list[str]:
     return _compare(_exact(case.get("upperBoundErrors")), _ours(sized.errors))
 
 
-def _check_annotations(case: Object, given: Object, rules: Rulebook) -> list[str]:
+def _check_annotations(case: Object, given: Object, rules: FeatureSwitches) -> list[str]:
     metadata = Field({"annotations": given["annotations"]}, PATH)
     if "podSetCount" in given:
         check_sizes(metadata, given["podSetCount"], rules)
@@ -72,9 +72,9 @@ def _check_annotations(case: Object, given: Object, rules: Rulebook) -> list[str
     return _compare(Counter({"errors": given["wantErrNum"]}), Counter({"errors": len(metadata.errors)}))
 
 
-def _rules(gates: dict[str, bool], given: Object) -> Rulebook:
+def _rules(gates: dict[str, bool], given: Object) -> FeatureSwitches:
     said = {**gates, **(given.get("featureGates") or {})}
-    return Rulebook(
+    return FeatureSwitches(
         forgiving=False,
         layers=said.get("TASMultiLayerTopology", True),
         segment_sizes=said.get("TASValidateWorkloadSliceSize", True),

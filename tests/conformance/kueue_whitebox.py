@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from bayplan.dialects.api import Event, Happened, Kind
-from bayplan.dialects.kube.fields import Field
-from bayplan.dialects.kube.nodes import node
-from bayplan.dialects.kueue import admitting, rollup
-from bayplan.model.assignment import Assignment, Share
+from bayplan.dialects.kube.decode.node_fields import node
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kueue.decode import events
+from bayplan.dialects.kueue.names import api_kinds
+from bayplan.dialects.kueue.status import queue_status
+from bayplan.model.assignment import Assignment, DomainAssignment
 from bayplan.model.node import Topology
-from bayplan.placement.resize import _truncated
-from bayplan.state.admissions import AdmissionState
-from bayplan.state.cluster import Cluster
-from bayplan.state.summaries import summaries
+from bayplan.placement.gang.resize import _truncated
+from bayplan.state.admission.state import AdmissionState
+from bayplan.state.cluster.topology_state import TopologyState
+from bayplan.state.reports.summaries import summaries
 
 Object = dict[str, Any]
 Given = dict[str, Any]
@@ -32,7 +34,7 @@ def _same(want: object, got: object) -> list[str]:
 
 
 def _assignment(given: Given) -> Assignment:
-    shares = tuple(Share(tuple(one["Values"]), one["Count"]) for one in given.get("Domains") or ())
+    shares = tuple(DomainAssignment(tuple(one["Values"]), one["Count"]) for one in given.get("Domains") or ())
     return Assignment(tuple(given["Levels"]), shares)
 
 
@@ -47,7 +49,7 @@ def _cut(given: Given) -> list[str]:
 def _stale(given: Given) -> list[str]:
     """A place is stale if the topology has no such domain any more."""
     tree = given["tree"]
-    cluster = Cluster(Topology("default", tuple(tree["levelKeys"])))
+    cluster = TopologyState(Topology("default", tuple(tree["levelKeys"])))
     cluster.load([node(Field(one)) for one in tree["nodes"] or ()])
     supply = cluster.snapshot()
     places = [tuple(one["Values"]) for one in given["assignment"]["Domains"]]
@@ -61,8 +63,8 @@ def _ready(given: Given) -> list[str]:
     state, queue = AdmissionState(), given["cq"]
     for kind, obj in _around(queue, without_topology=bool(given.get("skipTopology"))):
         shown = {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
-        state.apply_all(list(admitting.decode(Event(Happened.SEEN, kind, shown))))
-    status = rollup.cluster_queue(queue, summaries(state).queues[queue["metadata"]["name"]], NOW) or {}
+        state.apply_all(list(events.decode(Event(Happened.SEEN, kind, shown))))
+    status = queue_status.cluster_queue(queue, summaries(state).queues[queue["metadata"]["name"]], NOW) or {}
     (active,) = [one for one in status["conditions"] if one["type"] == "Active"]
     return _same((given["wantReason"], given["wantMessage"]), (active["reason"], active["message"]))
 
@@ -71,11 +73,11 @@ def _around(queue: Object, *, without_topology: bool) -> Iterator[tuple[Kind, Ob
     """What the table makes besides the queue: its flavor, the topology of that, and its checks."""
     if not without_topology:
         levels = [{"nodeLabel": "tas-level-0"}]
-        yield admitting.TOPOLOGIES, {"metadata": {"name": "example-topology"}, "spec": {"levels": levels}}
+        yield api_kinds.TOPOLOGIES, {"metadata": {"name": "example-topology"}, "spec": {"levels": levels}}
     for group in queue["spec"]["resourceGroups"]:
         for flavor in group["flavors"]:
             yield (
-                admitting.FLAVORS,
+                api_kinds.FLAVORS,
                 {
                     "metadata": {"name": flavor["name"]},
                     "spec": {"topologyName": "example-topology", "nodeLabels": {"tas-node-group": "tas"}},
@@ -85,10 +87,10 @@ def _around(queue: Object, *, without_topology: bool) -> Iterator[tuple[Kind, Ob
         active = [{"type": "Active", "status": "True", "reason": "Active"}]
         spec = {"controllerName": "example.com/any"}
         yield (
-            admitting.CHECKS,
+            api_kinds.CHECKS,
             {"metadata": {"name": check["name"]}, "spec": spec, "status": {"conditions": active}},
         )
-    yield admitting.CLUSTER_QUEUES, queue
+    yield api_kinds.CLUSTER_QUEUES, queue
 
 
 TABLES: dict[str, Callable[[Given], list[str]]] = {

@@ -12,21 +12,32 @@ import numpy as np
 from bayplan.dialects.nrt.fingerprint import fingerprint_of
 from bayplan.dialects.nrt.settings import COUNTED, HEED, STARTING
 from bayplan.model.node import Node
-from bayplan.model.zone import Caution, NodeZones, Scope, Whose, ZoneCare, ZoneRules
-from bayplan.placement import zone_reports as reports
-from bayplan.placement.zone_counts import with_copies
-from bayplan.placement.zone_fit import aligned
-from bayplan.placement.zone_reports import NOTHING_KNOWN, Belief, RunningPod
-from bayplan.placement.zone_resources import pinned_containers
-from bayplan.placement.zone_scores import zone_scores
-from bayplan.placement.zone_signs import sign_of_pods
-from bayplan.placement.zones import ZoneColumns, zone_columns
+from bayplan.model.numa import (
+    NodeZones,
+    NumaStalenessPolicy,
+    OverReserve,
+    TopologyManagerScope,
+    Whose,
+    ZoneRules,
+)
+from bayplan.placement.numa import reports
+from bayplan.placement.numa.alignment import aligned
+from bayplan.placement.numa.capacity import with_copies
+from bayplan.placement.numa.columns import NumaColumns, zone_columns
+from bayplan.placement.numa.fingerprint import sign_of_pods
+from bayplan.placement.numa.reports import NOTHING_KNOWN, NumaView, RunningPod
+from bayplan.placement.numa.resources import pinned_containers
+from bayplan.placement.numa.score import zone_scores
 from tests.conformance.numa_objects import SCORES, USUAL, Object, pod_of, topology_of, wants_of, zones_of
 from tests.conformance.numa_parts import compared
 from tests.conformance.registry import Check, ForFile
 
-CAUTIONS = {"OverReserve": Caution.RESERVE, "DiscardReserved": Caution.SKIP, "Passthrough": Caution.NONE}
-PEER_CARE = ZoneCare(Caution.RESERVE, eager=False)
+CAUTIONS = {
+    "OverReserve": OverReserve.RESERVE,
+    "DiscardReserved": OverReserve.SKIP,
+    "Passthrough": OverReserve.NONE,
+}
+PEER_CARE = NumaStalenessPolicy(OverReserve.RESERVE, eager=False)
 """The peer looks at nodes only after they refused somebody."""
 
 
@@ -34,17 +45,17 @@ PEER_CARE = ZoneCare(Caution.RESERVE, eager=False)
 class Cache:
     """Beliefs by node, as the peer's program keeps them."""
 
-    care: ZoneCare = PEER_CARE
-    beliefs: dict[str, Belief] = field(default_factory=dict)
+    care: NumaStalenessPolicy = PEER_CARE
+    beliefs: dict[str, NumaView] = field(default_factory=dict)
     generation: int = 0
 
-    def of(self, node: str) -> Belief:
+    def of(self, node: str) -> NumaView:
         return self.beliefs.get(node, NOTHING_KNOWN)
 
     def put(self, report: NodeZones) -> None:
         self.beliefs[report.node] = replace(self.of(report.node), report=report)
 
-    def flush(self, found: dict[str, Belief]) -> None:
+    def flush(self, found: dict[str, NumaView]) -> None:
         self.beliefs.update(found)
         self.generation += bool(found)
 
@@ -119,7 +130,7 @@ def _resync(cache: Cache, args: Object) -> Object:
     return {}
 
 
-def _caught_up(cache: Cache, args: Object) -> dict[str, Belief]:
+def _caught_up(cache: Cache, args: Object) -> dict[str, NumaView]:
     latest = [zones_of(wire) for wire in args["apiNodeResourceTopologies"]]
     return reports.resynced(
         cache.beliefs, {one.node: one for one in latest}, _running(args["pods"], cache.care), cache.care
@@ -128,11 +139,11 @@ def _caught_up(cache: Cache, args: Object) -> dict[str, Belief]:
 
 def _flush(cache: Cache, args: Object) -> Object:
     flushed = [zones_of(wire) for wire in args["nodeResourceTopologies"]]
-    cache.flush({report.node: Belief(report) for report in flushed})
+    cache.flush({report.node: NumaView(report) for report in flushed})
     return {"generation": cache.generation}
 
 
-def _mark(change: Callable[[Belief], Belief]) -> Callable[[Cache, Object], Object]:
+def _mark(change: Callable[[NumaView], NumaView]) -> Callable[[Cache, Object], Object]:
     def mark(cache: Cache, args: Object) -> Object:
         cache.beliefs[args["nodeName"]] = change(cache.of(args["nodeName"]))
         return {}
@@ -166,7 +177,7 @@ def _name(pod: Object) -> tuple[str, str]:
     return meta.get("namespace", ""), meta.get("name", "")
 
 
-def _running(pods: Iterable[Object] | None, care: ZoneCare) -> dict[str, list[RunningPod]]:
+def _running(pods: Iterable[Object] | None, care: NumaStalenessPolicy) -> dict[str, list[RunningPod]]:
     found: dict[str, list[RunningPod]] = {}
     for wire in pods or ():
         pod = pod_of(wire)
@@ -319,7 +330,9 @@ def _report_again(cache: Cache, test: str, running: dict[str, list[RunningPod]],
         report = belief.report
         assert report is not None
         if test.endswith("AttributeUpdates"):
-            latest[name] = replace(report, alignment=replace(report.alignment, scope=Scope.CONTAINER))
+            latest[name] = replace(
+                report, alignment=replace(report.alignment, scope=TopologyManagerScope.CONTAINER)
+            )
         else:
             latest[name] = _with_pods(report, running.get(name, []), rules)
         cache.beliefs[name] = reports.heard(belief, latest[name], cache.care)
@@ -337,7 +350,7 @@ def _with_pods(report: NodeZones, pods: list[RunningPod], rules: ZoneRules) -> N
     return replace(report, zones=zones, sign=sign_of_pods(pod.name for pod in pods))
 
 
-def _left(columns: ZoneColumns, name: str, place: int) -> int:
+def _left(columns: NumaColumns, name: str, place: int) -> int:
     return int(columns.available[columns.resources[name], place, 0])
 
 

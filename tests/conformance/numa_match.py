@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bayplan.dialects.kube.zone_messages import sentence, told
-from bayplan.model.zone import FitRule, ZoneRules
-from bayplan.placement.zone_fit import aligned, why_unaligned
-from bayplan.placement.zone_scores import zone_scores
-from bayplan.placement.zones import ZoneColumns
+from bayplan.dialects.kube.encode.numa_messages import sentence, told
+from bayplan.model.numa import FitRule, ZoneRules
+from bayplan.placement.numa.alignment import aligned, why_unaligned
+from bayplan.placement.numa.columns import NumaColumns
+from bayplan.placement.numa.score import zone_scores
 from tests.conformance.numa_objects import (
     FORGETFUL,
     SCORES,
@@ -84,7 +84,7 @@ def _score_differs(label: str, want: Any, got: int) -> list[str]:
     return [] if got == want else [f"{label}: want {want}, got {got}"]
 
 
-def _stricter(case: Object, columns: ZoneColumns) -> list[str]:
+def _stricter(case: Object, columns: NumaColumns) -> list[str]:
     """Counting sidecars may only refuse more."""
     wants = wants_of(case["pod"])
     more = aligned(columns, wants, USUAL).good & ~aligned(columns, wants, FORGETFUL).good
@@ -140,7 +140,7 @@ def _good(case: Object, rules: ZoneRules) -> bool:
     return bool(aligned(columns, wants_of(case["pod"]), rules).good[0])
 
 
-def _verdict(columns: ZoneColumns, row: int, name: str, pod: Object) -> Object:
+def _verdict(columns: NumaColumns, row: int, name: str, pod: Object) -> Object:
     wants = wants_of(pod)
     rules = rules_for(wants)
     good = bool(aligned(columns, wants, rules).good[row])

@@ -7,25 +7,25 @@ from typing import Any
 
 import msgspec
 
-from bayplan.dialects.kube.wire import NodeWire, PodWire, node_of
-from bayplan.dialects.kube.zone_wants import zone_wants
+from bayplan.dialects.kube.decode.numa_request import zone_wants
+from bayplan.dialects.kube.decode.wire import NodeWire, PodWire, node_of
 from bayplan.dialects.nrt.topologies import node_zones
-from bayplan.dialects.nrt.wire import TopologyWire
+from bayplan.dialects.nrt.wire import NodeTopologyWire
 from bayplan.model.node import Node
-from bayplan.model.zone import NodeZones, Role, ZoneRules, ZoneScore, ZoneWants
-from bayplan.placement.zones import ZoneColumns, zone_columns
+from bayplan.model.numa import ContainerType, NodeZones, NumaRequest, ZoneRules, ZoneScore
+from bayplan.placement.numa.columns import NumaColumns, zone_columns
 
 Object = dict[str, Any]
 
 USUAL, FORGETFUL = ZoneRules(), ZoneRules(sidecars_stay=False)
 
 
-def rules_for(wants: ZoneWants) -> ZoneRules:
+def rules_for(wants: NumaRequest) -> ZoneRules:
     """Ours, as nobody has configured anything; for pods with sidecars the option that is the peer's way.
 
     The peer checks sidecars, and then forgets what they took.
     """
-    return FORGETFUL if any(one.role is Role.SIDECAR for one in wants.containers) else USUAL
+    return FORGETFUL if any(one.role is ContainerType.SIDECAR for one in wants.containers) else USUAL
 
 
 SCORES = {
@@ -40,7 +40,7 @@ def pod_of(case: Object) -> PodWire:
     return msgspec.convert(case, PodWire, strict=False)
 
 
-def wants_of(case: Object) -> ZoneWants:
+def wants_of(case: Object) -> NumaRequest:
     pod = pod_of(case)
     return zone_wants(pod.spec, pod.status.qos_class)
 
@@ -49,14 +49,14 @@ def nodes_of(cases: Iterable[Object]) -> list[Node]:
     return [node_of(msgspec.convert(case, NodeWire, strict=False)) for case in cases]
 
 
-def topology_of(case: Object) -> TopologyWire:
-    return msgspec.convert(case, TopologyWire, strict=False)
+def topology_of(case: Object) -> NodeTopologyWire:
+    return msgspec.convert(case, NodeTopologyWire, strict=False)
 
 
 def zones_of(case: Object) -> NodeZones:
     return node_zones(topology_of(case))[0]
 
 
-def columns_of(nodes: list[Node], topologies: Iterable[Object] | None) -> ZoneColumns:
+def columns_of(nodes: list[Node], topologies: Iterable[Object] | None) -> NumaColumns:
     reports = [zones_of(one) for one in topologies or ()]
     return zone_columns(nodes, {report.node: report for report in reports})

@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from bayplan.dialects.kube.wire import amounts_of
-from bayplan.dialects.kube.zone_wants import CLASSES
+from bayplan.dialects.kube.decode.numa_request import CLASSES
+from bayplan.dialects.kube.decode.wire import amounts_of
 from bayplan.dialects.nrt.fingerprint import sign_of, spelled
 from bayplan.dialects.nrt.settings import COUNTED, MODES, STRANGERS, zone_settings
 from bayplan.dialects.nrt.topologies import POLICIES, SCOPES, alignment
 from bayplan.model.node import Node
-from bayplan.model.zone import Alignment, Container, FitRule, NodeZones, Service, Zone
-from bayplan.placement.zone_desk import laid_out, take
-from bayplan.placement.zone_fewest import lengths_of, lists_any, needed, score_of, spread, zone_sets
-from bayplan.placement.zone_resources import asks_for_devices, is_host_wide, is_pinned, pinned_containers
-from bayplan.placement.zone_signs import sign_of_pods
-from bayplan.placement.zones import FAR, ZoneColumns, zone_columns
+from bayplan.model.numa import Alignment, ContainerRequest, FitRule, NodeZones, QosClass, Zone
+from bayplan.placement.numa.columns import FAR, NumaColumns, zone_columns
+from bayplan.placement.numa.fingerprint import sign_of_pods
+from bayplan.placement.numa.resources import asks_for_devices, is_host_wide, is_pinned, pinned_containers
+from bayplan.placement.numa.smallest_set import lengths_of, lists_any, needed, score_of, spread, zone_sets
+from bayplan.placement.numa.workspace import laid_out, take
 from tests.conformance.numa_objects import Object, topology_of, wants_of
 from tests.conformance.registry import Check, ForFile
 
@@ -34,7 +34,7 @@ def check_part(case: Object) -> list[str]:
     return [] if got == case["expected"] else [f"want {case['expected']}, got {got}"]
 
 
-def _columns(case: Object) -> ZoneColumns:
+def _columns(case: Object) -> NumaColumns:
     zones = tuple(
         Zone(
             one["NUMAID"],
@@ -46,7 +46,7 @@ def _columns(case: Object) -> ZoneColumns:
     return zone_columns([Node("n", {}, {})], {"n": NodeZones("n", zones)})
 
 
-def _rooms(columns: ZoneColumns, names: Any) -> dict[str, Any]:
+def _rooms(columns: NumaColumns, names: Any) -> dict[str, Any]:
     return {name: room.copy() for name in names if (room := columns.room(name)) is not None}
 
 
@@ -72,8 +72,8 @@ def _least_distance(case: Object) -> float:
 
 def _taken(case: Object) -> Object:
     columns, asked = _columns(case), tuple(amounts_of(case["containerResources"]).items())
-    service: Service = CLASSES[case["qos"]]
-    desk = laid_out(columns, ROWS, [Container("", asked)], service, FitRule.STRICT)
+    service: QosClass = CLASSES[case["qos"]]
+    desk = laid_out(columns, ROWS, [ContainerRequest("", asked)], service, FitRule.STRICT)
     place = np.flatnonzero(columns.numbers[:, 0] == case["numaID"])
     if len(place):
         try:

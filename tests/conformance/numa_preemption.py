@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from bayplan.dialects.kube.zone_messages import WHY_NOT, no_eviction, sentence
+from bayplan.dialects.kube.encode.numa_messages import WHY_NOT, no_eviction, sentence
 from bayplan.dialects.nrt.seating import HEAD, METADATA, VECTOR, encoded
 from bayplan.dialects.nrt.settings import MODES, zone_settings
 from bayplan.model.node import Node
-from bayplan.model.zone import Caution, Unthinkable, ZoneCare
-from bayplan.placement.zone_evictions import imagined, without
-from bayplan.placement.zone_fit import why_unaligned
-from bayplan.placement.zone_reports import RunningPod, seats
-from bayplan.placement.zones import zone_columns
+from bayplan.model.numa import EvictionUnknown, NumaStalenessPolicy, OverReserve
+from bayplan.placement.numa.alignment import why_unaligned
+from bayplan.placement.numa.columns import zone_columns
+from bayplan.placement.numa.evictions import imagined, without
+from bayplan.placement.numa.reports import RunningPod, seats
 from tests.conformance.numa_objects import USUAL, Object, nodes_of, wants_of, zones_of
 from tests.conformance.registry import Check
 
@@ -22,7 +22,7 @@ def check_simulation(case: Object) -> list[str]:
     report = zones_of(_typed(case["nodeResourceTopology"]))
     found = without(report, _pods(case["victims"]), _seats(case["numaPlacement"]))
     error = case["expected"]["error"] or ""
-    if isinstance(found, Unthinkable):
+    if isinstance(found, EvictionUnknown):
         return [] if WHY_NOT[found] == error else [f"want {error!r}, got {WHY_NOT[found]!r}"]
     wanted = zones_of(_typed(case["expected"]["nodeResourceTopology"]))
     return [] if not error and found == wanted else [f"want {error or wanted}, got {found}"]
@@ -31,11 +31,11 @@ def check_simulation(case: Object) -> list[str]:
 def check_filter(case: Object) -> list[str]:
     """The verdict in a dry run, and whether the node is remembered as one that refused."""
     nodes, victims = nodes_of([case["node"]]), _pods(case["victims"])
-    care = ZoneCare(Caution.RESERVE, make_room=MODES[case["preemptionMode"]])
+    care = NumaStalenessPolicy(OverReserve.RESERVE, make_room=MODES[case["preemptionMode"]])
     report = zones_of(case["nodeResourceTopology"])
     found = imagined(report, victims, _seats(case["numaPlacement"]), care)
     reasons: list[str] = []
-    if isinstance(found, Unthinkable):
+    if isinstance(found, EvictionUnknown):
         reasons = [no_eviction(found)]
     else:
         columns = zone_columns(nodes, {report.node: found})
@@ -59,7 +59,7 @@ def check_story(case: Object) -> list[str]:
     report = zones_of(_reported(case, zones))
     may_yield = case["preFilterEnabled"] and case["victimPriority"] < case["preemptorPriority"]
     found = imagined(report, [victim] if may_yield else [], seats(report, [victim]), care)
-    assert not isinstance(found, Unthinkable), found
+    assert not isinstance(found, EvictionUnknown), found
     columns = zone_columns([Node("n", {}, {"cpu": 6000, "memory": 6 << 30})], {"n": found})
     good = why_unaligned(columns, 0, "n", wants_of(_guaranteed(case["preemptor"])), USUAL) is None
     want = case["expected"]["victimEvictedAndPreemptorScheduled"]

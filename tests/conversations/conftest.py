@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bayplan.backends.embedded.http import Face
-from bayplan.backends.embedded.store import Store
+from bayplan.backends.embedded.cluster import new_store
+from bayplan.backends.embedded.http.server import ApiServer
 from tests.conversations.holding import Server
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 @pytest.fixture(scope="session")
 def embedded() -> Iterator[Server]:
     """The cluster in memory, behind its HTTP face."""
-    store = Store(time.time, lambda: str(uuid.uuid4()), _ending)
-    face = Face(store, threading.RLock()).start()
+    store = new_store(time.time, lambda: str(uuid.uuid4()), _ending)
+    face = ApiServer(store, threading.RLock()).start()
     yield Server(face.host, face.port, face.credentials.client_context(), face.token, False)
     face.stop()
 

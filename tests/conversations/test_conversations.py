@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from bayplan.backends.embedded import rules
+from bayplan.backends.embedded.schema import cel
 from tests.conversations.holding import Server
 from tests.conversations.recording import FOLDER, KNOWN, KUBE, answers, compared, known, recorded
 from tests.conversations.script import Talk, talks
@@ -28,7 +28,7 @@ each_talk = pytest.mark.parametrize("talk", TALKS, ids=lambda talk: talk.slug)
 
 @each_talk
 def test_the_cluster_in_memory_answers_like_kube_apiserver(embedded: Server, talk: Talk) -> None:
-    if talk.name in NEEDS_CEL and not rules.available():
+    if talk.name in NEEDS_CEL and not cel.available():
         pytest.skip("CEL rules are not checked without the extra `cel`")
     found = compared(answers(embedded, talk), recorded(talk))
     meant = known(talk)

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayplan.cli.configured import EMPTY
-from bayplan.cli.definitions import converted
-from bayplan.cli.manifests import Settings, manifests
-from bayplan.cli.webhooks import SECRET_NAME
+from bayplan.assembly.crds import converted
+from bayplan.assembly.manifests import InstallSettings, manifests
+from bayplan.assembly.webhooks import SECRET_NAME
+from bayplan.cli.config.options import EMPTY
 from tests.end_to_end.objects import Object, eventually, node
 from tests.end_to_end.test_kueue_api import CONFIGURATIONS, point
-from tests.listening import free_address
+from tests.support.listening import free_address
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
@@ -171,13 +171,15 @@ def installed(
 
     It `may_be_refused` its rights where the API server is restarted, which then does not know roles yet.
     """
-    settings = Settings(namespace=namespace, roles=roles, config=config.read_text() if config else EMPTY)
+    settings = InstallSettings(
+        namespace=namespace, roles=roles, config=config.read_text() if config else EMPTY
+    )
     everything = json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests(settings)})
     remove = ("delete", "--ignore-not-found", "-f", "-")
     cluster.kubectl(*remove, "--wait", stdin=everything)
     where = ["--kubeconfig", str(cluster.kubeconfig), "--namespace", namespace]
     where += ["--config", str(config)] if config else []
-    command = [sys.executable, "-m", "bayplan.cli.install", *where, "--roles", ",".join(roles)]
+    command = [sys.executable, "-m", "bayplan.cli.commands.install", *where, "--roles", ",".join(roles)]
     subprocess.run(command, check=True, capture_output=True)
     address = free_address()
     point(cluster, f"https://{address}")

@@ -7,7 +7,7 @@ import random
 import threading
 from typing import Any
 
-from tests.listening import free_address
+from tests.support.listening import free_address
 
 PATIENCE = 60.0
 

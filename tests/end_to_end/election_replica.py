@@ -12,11 +12,11 @@ from typing import Any
 
 from bayplan.backends.remote.backend import connect
 from bayplan.dialects.api import Kind
-from bayplan.dialects.errors import Trouble
-from bayplan.runtime.clock import SystemClock
-from bayplan.runtime.election import Election, ElectionThread, Timing
-from bayplan.runtime.objects import LEASE, ApiObject, Taken
-from bayplan.runtime.shutdown import stop_on_signal
+from bayplan.dialects.errors import ApiError
+from bayplan.runtime.core.api_object import LEASE, ApiObject, WriteConflict
+from bayplan.runtime.core.clock import SystemClock
+from bayplan.runtime.process.election import Election, ElectionThread, Timing
+from bayplan.runtime.process.shutdown import stop_on_signal
 
 TIMING = Timing(lease_seconds=8, renew_seconds=5.0, retry_seconds=0.5, call_seconds=2.0)
 CALL_SECONDS = 2.0
@@ -53,7 +53,7 @@ def look(log: ApiObject) -> dict[str, Any] | None:
     """The ConfigMap; None if there was no answer, as after a sleep in the middle of the question."""
     try:
         return log.get(CALL_SECONDS)
-    except Trouble:
+    except ApiError:
         return None
 
 
@@ -62,9 +62,9 @@ def append(log: ApiObject, found: dict[str, Any], identity: str) -> str:
     names = (found.get("data") or {}).get("names", "")
     try:
         log.update({**found, "data": {"names": f"{names} {identity}".strip()}}, CALL_SECONDS)
-    except Taken:
+    except WriteConflict:
         return "was refused"
-    except Trouble:
+    except ApiError:
         return "got no answer"
     return "wrote"
 

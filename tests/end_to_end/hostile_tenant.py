@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from bayplan.backends.stagehands.definitions import of_anything
+from bayplan.backends.fake_controllers.definitions import of_anything
 from bayplan.dialects.api import Kind
 from bayplan.dialects.jobs.running import resource
 from tests.end_to_end.objects import Object, namespace

@@ -9,9 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bayplan.dialects.kube.fit_messages import NO_CLAIMS, NO_HELP, NO_VICTIMS, no_room_made, unavailable
-from bayplan.placement.fit_filters import Verdict, judge
-from bayplan.placement.fit_scores import best, rank
+from bayplan.dialects.kube.encode.filter_messages import (
+    NO_CLAIMS,
+    NO_HELP,
+    NO_VICTIMS,
+    no_room_made,
+    unavailable,
+)
+from bayplan.placement.filters.pipeline import FilterResult, judge
+from bayplan.placement.filters.score import best, rank
 from tests.properties.fit_scenes import scene_of, shape_of
 
 Obj = dict[str, Any]
@@ -50,7 +56,7 @@ def disagreement(pair: Pair) -> str:
     return "" if expected == told else f"it was told: {told} Ours: {expected}"
 
 
-def _afterwards(verdict: Verdict) -> str:
+def _afterwards(verdict: FilterResult) -> str:
     """All pods are of one priority: nobody has to make room for anybody.
 
     If a pod is refused before any node is looked at, theirs trips over notes that it never took.

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from bayplan.backends.fake_controllers.binding import Binder
 from bayplan.backends.remote.backend import connect
-from bayplan.backends.stagehands.binding import Binder
 from tests.end_to_end.objects import Object
 from tests.end_to_end.storm_checker import Seen, stands
 

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from bayplan.backends.fake_controllers.definitions import of_anything
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
-from bayplan.backends.stagehands.definitions import of_anything
-from bayplan.dialects.api import Ended, Outcome
+from bayplan.dialects.api import Ended, WriteOutcome
 from bayplan.dialects.jobs.kinds import KINDS, parts
 from bayplan.dialects.jobs.running import is_suspended, resource, restored, started, suspended
 from bayplan.dialects.jobs.starting import Injected
-from bayplan.dialects.kube.fields import Field
-from bayplan.dialects.kueue.deeds import changed
-from bayplan.runtime.job_shelf import FLAGGED
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kueue.jobs.writes import changed
+from bayplan.runtime.controllers.jobs.cache import FLAGGED
 from tests.end_to_end.admission_site import Site, installed
 from tests.end_to_end.objects import Object, eventually, namespace
 
@@ -105,7 +105,7 @@ class Writer:
         """What the account is told that changes a job; nothing if it was changed."""
         write = changed(resource(before["kind"]), before, after, subresource=subresource).write
         self.backend.submit([write])
-        found: list[Outcome] = []
+        found: list[WriteOutcome] = []
 
         def has_ended() -> bool:
             found.extend(self.backend.outcomes())

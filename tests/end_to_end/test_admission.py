@@ -30,7 +30,7 @@ from tests.end_to_end.admission_site import (
     replayed,
 )
 from tests.end_to_end.objects import Object, eventually, node
-from tests.kueue_api import contains
+from tests.support.kueue_api import contains
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
@@ -262,6 +262,32 @@ def test_queues_stop_drain_and_start(site: Site) -> None:
     site.wait_admitted("flows", "held")
     told = "The LocalQueue was restarted after being stopped"
     assert site.told("flows", "Requeued") == ("True", "LocalQueueRestarted", told)
+
+
+def test_a_queue_that_is_deleted_at_once_stays_as_long_as_a_gang_has_quota_from_it(site: Site) -> None:
+    site.add_hosts(*hosts("brief"))
+    site.apply(flavor("brief"))
+    for number in range(5):
+        _delete_at_once(site, f"brief-{number}", awaits_quota=bool(number % 2))
+
+
+def _delete_at_once(site: Site, name: str, *, awaits_quota: bool) -> None:
+    """Delete a queue as soon as its gang has quota, or before anything is known of either."""
+    site.apply(*queue(name, 8, "brief"), gang(name, name, 1, 1))
+    if awaits_quota:
+        eventually(lambda: site.told(name)[0] == "True", f"{name} has quota")
+    site.kubectl("delete", "clusterqueue", name, "--wait=false")
+    eventually(lambda: site.told(name)[0] != "", f"{name} is told how it stands")
+    if site.told(name)[0] == "True":
+        meta = site.cluster.get("clusterqueue", name)["metadata"]
+        assert meta["deletionTimestamp"] and meta["finalizers"] == ["kueue.x-k8s.io/resource-in-use"]
+        site.finish(name)
+    else:
+        assert not awaits_quota
+    eventually(
+        lambda: not site.kubectl("get", "clusterqueue", name, "--ignore-not-found"),
+        f"the queue {name} is gone",
+    )
 
 
 def test_a_deactivated_gang_gives_back_its_quota_and_comes_back_when_it_is_active(site: Site) -> None:

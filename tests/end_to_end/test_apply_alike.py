@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bayplan.backends.embedded.options import Options
-from bayplan.backends.embedded.store import Store
+from bayplan.backends.embedded.api.options import Options
+from bayplan.backends.embedded.cluster import new_store
 from bayplan.dialects.api import Kind
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def told(kind: Kind, steps: list[Step], do: Callable[[str, Object], Object]) -> 
 
 def in_memory(kind: Kind) -> Callable[[str, Object], Object]:
     numbers = itertools.count()
-    store = Store(lambda: 1_800_000_000.0, lambda: f"uid-{next(numbers)}", lambda: str(next(numbers)))
+    store = new_store(lambda: 1_800_000_000.0, lambda: f"uid-{next(numbers)}", lambda: str(next(numbers)))
 
     def do(who: str, wanted: Object) -> Object:
         if who:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bayplan.dialects.kube.gangs.gates import THIRD
+from bayplan.dialects.kube.gang_api.gates import THIRD
 from tests.conformance.gang_steps import dialect_of
 from tests.conformance.gang_steps_objects import COMPOSITES, Dialect
 from tests.end_to_end.gang_stage import Real, served

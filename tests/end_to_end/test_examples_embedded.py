@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bayplan.cli.home_cluster import HomeCluster, Shape
-from bayplan.runtime.clock import VirtualClock
+from bayplan.assembly.local_cluster import ClusterShape, LocalCluster
+from bayplan.runtime.core.clock import VirtualClock
 from tests.end_to_end.walk import EXAMPLES, Example, Walk, commands, examples
 
 LINES_MAX = 60
@@ -72,7 +72,7 @@ BYSTANDERS = BYSTANDER_QUEUE + "".join(
 class InMemory:
     """What `bayplan up --grouper` starts, hosts and topology of its own and all, in virtual time."""
 
-    home: HomeCluster
+    home: LocalCluster
     clock: VirtualClock
     kubectl: Path
     kubeconfig: Path
@@ -90,7 +90,7 @@ class InMemory:
 @pytest.fixture(scope="module")
 def walk(program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
     clock = VirtualClock(wall=time.time())
-    home = HomeCluster(Shape(blocks=1, racks=1, hosts=2), clock, grouper=True)
+    home = LocalCluster(ClusterShape(blocks=1, racks=1, hosts=2), clock, grouper=True)
     kubeconfig = tmp_path_factory.mktemp("examples") / "kubeconfig"
     home.face.start()
     home.face.write_kubeconfig(kubeconfig)

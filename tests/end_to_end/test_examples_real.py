@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bayplan.backends.fake_controllers.binding import Binder
+from bayplan.backends.fake_controllers.controller_manager import OPERATORS, FakeControllerManager
+from bayplan.backends.fake_controllers.definitions import operated, provisioning_requests
 from bayplan.backends.remote.backend import connect
-from bayplan.backends.stagehands.binding import Binder
-from bayplan.backends.stagehands.crew import OPERATORS, Crew
-from bayplan.backends.stagehands.definitions import operated, provisioning_requests
 from tests.end_to_end.admission_site import Site, admitting, installed
 from tests.end_to_end.objects import PATIENCE
 from tests.end_to_end.walk import KINDS, WORKLOADS, Example, Walk, examples
@@ -32,7 +32,7 @@ class Real:
     """A site where Bayplan admits; looking at it takes time enough for others to get on."""
 
     site: Site
-    crew: Crew
+    crew: FakeControllerManager
     binder: Binder
 
     @property
@@ -60,7 +60,7 @@ def played(site: Site) -> Iterator[Real]:
     """The site with everybody who does not run there."""
     backends = [connect(site.cluster.kubeconfig) for _ in range(2)]
     try:
-        yield Real(site, Crew(backends[0], OPERATORS, hosts=False), Binder(backends[1]))
+        yield Real(site, FakeControllerManager(backends[0], OPERATORS, hosts=False), Binder(backends[1]))
     finally:
         for backend in backends:
             backend.close()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bayplan.dialects.kube.gangs.gates import FIRST
+from bayplan.dialects.kube.gang_api.gates import FIRST
 from tests.conformance.__main__ import CASES
 from tests.conformance.case_files import Malformed, find_case_files, read_cases
 from tests.conformance.gang_steps import Play, dialect_of, refuse_what_cannot_run
@@ -25,7 +25,7 @@ from tests.conformance.gang_steps_objects import (
 from tests.conformance.known_differences import KNOWN_DIFFERENCES, Known, read_known
 from tests.conformance.registry import NothingToRun
 from tests.end_to_end.gang_stage import Real, served
-from tests.lacking import lacking
+from tests.support.missing_parts import lacking
 from tools.controlplane.plan import DEFAULT_KUBE
 
 if TYPE_CHECKING:

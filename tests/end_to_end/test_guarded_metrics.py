@@ -11,12 +11,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bayplan.cli.manifests import Settings, manifests
-from bayplan.runtime.serving import Address
+from bayplan.assembly.manifests import InstallSettings, manifests
+from bayplan.runtime.webhooks.http_server import Address
 from tests.end_to_end.admission_site import Site, account_file, running
 from tests.end_to_end.objects import eventually, namespace
 from tests.end_to_end.test_run import rights, scheduler
-from tests.listening import free_address
+from tests.support.listening import free_address
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
@@ -74,11 +74,11 @@ def test_the_cluster_says_who_reads_metrics(cluster: Cluster, tmp_path: Path) ->
 
 def test_metrics_are_guarded_where_the_installation_asks_for_it(cluster: Cluster, tmp_path: Path) -> None:
     home, roles = "secure-metrics", "scheduler"
-    settings = Settings(namespace=home, roles=(roles,), metrics_secure=True)
+    settings = InstallSettings(namespace=home, roles=(roles,), metrics_secure=True)
     everything = {"apiVersion": "v1", "kind": "List", "items": manifests(settings)}
     remove = ("delete", "--ignore-not-found", "-f", "-")
     cluster.kubectl(*remove, "--wait", stdin=json.dumps(everything))
-    command = [sys.executable, "-m", "bayplan.cli.install", "--kubeconfig", str(cluster.kubeconfig)]
+    command = [sys.executable, "-m", "bayplan.cli.commands.install", "--kubeconfig", str(cluster.kubeconfig)]
     options = ["--namespace", home, "--roles", roles, "--metrics-secure"]
     subprocess.run([*command, *options], check=True, capture_output=True)
     try:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bayplan.dialects.kube.quantity import amount
+from bayplan.dialects.kube.fields.quantity import amount
 from tests.end_to_end import hostile_client as client
 from tests.end_to_end import hostile_tenant as hostile
 from tests.end_to_end.admission_site import (
@@ -33,7 +33,7 @@ from tests.end_to_end.hostile_tenant import Tenant
 from tests.end_to_end.objects import Object, eventually
 from tests.end_to_end.steady_tenant import HOME as STEADY
 from tests.end_to_end.steady_tenant import SteadyTenant
-from tests.listening import free_address
+from tests.support.listening import free_address
 
 if TYPE_CHECKING:
     import subprocess

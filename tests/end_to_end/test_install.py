@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from bayplan.assembly.manifests import InstallSettings, manifests
+from bayplan.assembly.rbac import EVERYBODY, LEASE_NAME, ROLES, RbacRule
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
-from bayplan.cli.manifests import Settings, manifests
-from bayplan.cli.rights import EVERYBODY, LEASE_NAME, ROLES, Right
-from bayplan.dialects.api import Ended, Happened, Kind, Outcome, Verb, Write
+from bayplan.dialects.api import Ended, Happened, Kind, Verb, Write, WriteOutcome
 from bayplan.dialects.errors import Forbidden
-from bayplan.dialects.kube.wire import NODES, PODS_KIND
-from bayplan.runtime.clock import SystemClock
-from bayplan.runtime.election import Election
-from bayplan.runtime.objects import LEASE, SECRET, ApiObject
-from bayplan.runtime.scheduler_role import SchedulerRole
+from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND
+from bayplan.runtime.controllers.scheduler.controller import SchedulerController
+from bayplan.runtime.core.api_object import LEASE, SECRET, ApiObject
+from bayplan.runtime.core.clock import SystemClock
+from bayplan.runtime.process.election import Election
 from tests.end_to_end.objects import eventually, job_spec, node, pod
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ INSTALLED = ("scheduler", "webhooks")
 
 
 def install(cluster: Cluster, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "bayplan.cli.install", "--kubeconfig", str(cluster.kubeconfig)]
+    command = [sys.executable, "-m", "bayplan.cli.commands.install", "--kubeconfig", str(cluster.kubeconfig)]
     return subprocess.run(
         [*command, "--namespace", HOME, "--roles", ",".join(INSTALLED), *options],
         capture_output=True,
@@ -51,7 +51,7 @@ def install(cluster: Cluster, *options: str) -> subprocess.CompletedProcess[str]
 
 
 def remove(cluster: Cluster) -> None:
-    listed = {"apiVersion": "v1", "kind": "List", "items": manifests(Settings(namespace=HOME))}
+    listed = {"apiVersion": "v1", "kind": "List", "items": manifests(InstallSettings(namespace=HOME))}
     cluster.kubectl("delete", "--ignore-not-found", "--wait", "-f", "-", stdin=json.dumps(listed))
 
 
@@ -61,7 +61,7 @@ def installed(cluster: Cluster) -> Iterator[Cluster]:
     answer = install(cluster)
     assert answer.returncode == 0, answer.stderr
     told = answer.stdout.splitlines()
-    assert len(told) == len(manifests(Settings(roles=INSTALLED))) and "applied" in answer.stdout
+    assert len(told) == len(manifests(InstallSettings(roles=INSTALLED))) and "applied" in answer.stdout
     yield cluster
     remove(cluster)
 
@@ -96,7 +96,7 @@ def account(kubeconfig: Path) -> Iterator[RemoteBackend]:
 
 def outcome(backend: RemoteBackend, write: Write) -> tuple[Ended, int]:
     backend.submit([write])
-    found: list[Outcome] = []
+    found: list[WriteOutcome] = []
 
     def ended() -> bool:
         found.extend(backend.outcomes())
@@ -114,7 +114,7 @@ def test_installing_again_changes_nothing(installed: Cluster) -> None:
         listed = {
             "apiVersion": "v1",
             "kind": "List",
-            "items": manifests(Settings(namespace=HOME, roles=INSTALLED)),
+            "items": manifests(InstallSettings(namespace=HOME, roles=INSTALLED)),
         }
         found = json.loads(installed.kubectl("get", "-o", "json", "-f", "-", stdin=json.dumps(listed)))[
             "items"
@@ -151,7 +151,7 @@ def test_who_may_not_install_is_told_so(installed: Cluster, kubeconfig: Path) ->
     command = [
         sys.executable,
         "-m",
-        "bayplan.cli.install",
+        "bayplan.cli.commands.install",
         "--kubeconfig",
         str(kubeconfig),
         "--namespace",
@@ -182,7 +182,7 @@ def may(
     return bool(json.loads(answer)["status"]["allowed"])
 
 
-def each(rights: list[Right]) -> list[tuple[str, str, str, str]]:
+def each(rights: list[RbacRule]) -> list[tuple[str, str, str, str]]:
     return [
         (verb, resource, right.group, name)
         for right in rights
@@ -245,12 +245,12 @@ def test_at_home_it_has_its_own_lease_and_nothing_else(installed: Cluster) -> No
 def test_it_watches_binds_tells_and_leads(installed: Cluster, account: RemoteBackend) -> None:
     installed.apply(node("install-n1"), pod("default", "install-p1", {"run-seconds": "1"}))
     try:
-        account.watch(SchedulerRole.kinds)
+        account.watch(SchedulerController.kinds)
         synced: set[str] = set()
 
         def all_synced() -> bool:
             synced.update(event.kind.kind for event in account.events() if event.happened is Happened.SYNCED)
-            return synced >= {kind.kind for kind in SchedulerRole.kinds if not kind.optional}
+            return synced >= {kind.kind for kind in SchedulerController.kinds if not kind.optional}
 
         eventually(all_synced, "everything it watches is known")
         target = {"target": {"apiVersion": "v1", "kind": "Node", "name": "install-n1"}}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bayplan.cli.manifests import Settings, manifests
-from bayplan.cli.rights import EVERYBODY, ROLES, Right
+from bayplan.assembly.manifests import InstallSettings, manifests
+from bayplan.assembly.rbac import EVERYBODY, ROLES, RbacRule
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
@@ -24,11 +24,11 @@ Granted = set[tuple[str, str, str, str]]  # verb, group, resource, name
 
 @pytest.fixture(scope="module")
 def installed(cluster: Cluster) -> Iterator[Cluster]:
-    settings = Settings(namespace=HOME, roles=(ROLE,))
+    settings = InstallSettings(namespace=HOME, roles=(ROLE,))
     everything = json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests(settings)})
     remove = ("delete", "--ignore-not-found", "--wait", "-f", "-")
     cluster.kubectl(*remove, stdin=everything)
-    command = [sys.executable, "-m", "bayplan.cli.install", "--kubeconfig", str(cluster.kubeconfig)]
+    command = [sys.executable, "-m", "bayplan.cli.commands.install", "--kubeconfig", str(cluster.kubeconfig)]
     subprocess.run([*command, "--namespace", HOME, "--roles", ROLE], check=True, capture_output=True)
     yield cluster
     cluster.kubectl(*remove, stdin=everything)
@@ -59,7 +59,7 @@ def granted(cluster: Cluster, name: str, namespace: str) -> Granted:
     }
 
 
-def of_table(*rights: Right) -> Granted:
+def of_table(*rights: RbacRule) -> Granted:
     return {
         (verb, right.group, resource, name)
         for right in rights

@@ -10,12 +10,12 @@ import pytest
 
 from bayplan.backends.definitions import definitions, is_of_groups
 from bayplan.dialects.api import Kind
-from bayplan.dialects.kai.grouper import group_pod
-from bayplan.dialects.kai.grouper_training import REPLICA_TYPE
-from bayplan.dialects.kai.names import QUEUE, TOPOLOGY
-from bayplan.dialects.kai.pod_group import read_pod_group, written
-from bayplan.dialects.kube.fields import Field
-from tests.kai_api import BAD, Object, obj
+from bayplan.dialects.kai.api.names import QUEUE, TOPOLOGY
+from bayplan.dialects.kai.api.pod_group import read_pod_group, written
+from bayplan.dialects.kai.grouper.dispatch import group_pod
+from bayplan.dialects.kai.grouper.training import REPLICA_TYPE
+from bayplan.dialects.kube.fields.reader import Field
+from tests.support.kai_api import BAD, Object, obj
 from tools.controlplane.plan import Trouble
 
 if TYPE_CHECKING:

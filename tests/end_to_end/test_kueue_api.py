@@ -18,25 +18,25 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from bayplan.assembly.crds import converted
+from bayplan.assembly.in_process_webhooks import hooks
+from bayplan.assembly.manifests import InstallSettings, manifests
+from bayplan.assembly.webhooks import SECRET_NAME, registry
 from bayplan.backends.definitions import define
-from bayplan.backends.embedded import rules
-from bayplan.backends.embedded.http import Face
-from bayplan.backends.embedded.store import Store
-from bayplan.cli.definitions import converted
-from bayplan.cli.in_process import hooks
-from bayplan.cli.manifests import Settings, manifests
-from bayplan.cli.webhooks import SECRET_NAME, registry
-from bayplan.runtime.serving import Address
+from bayplan.backends.embedded.cluster import new_store
+from bayplan.backends.embedded.http.server import ApiServer
+from bayplan.backends.embedded.schema import cel
+from bayplan.runtime.webhooks.http_server import Address
 from tests.end_to_end.objects import eventually
-from tests.kueue_api import BAD, CHANGES, GROUP, PLURALS, Bad, Change, contains, good, made, quota
-from tests.listening import free_address
+from tests.support.kueue_api import BAD, CHANGES, GROUP, PLURALS, Bad, Change, contains, good, made, quota
+from tests.support.listening import free_address
 from tools.controlplane.plan import Trouble
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
 
 HOME = "kueue-api-test"
-SETTINGS = Settings(namespace=HOME, roles=("webhooks",))
+SETTINGS = InstallSettings(namespace=HOME, roles=("webhooks",))
 CONFIGURATIONS = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
 OTHER = {"v1beta1": "v1beta2", "v1beta2": "v1beta1"}
 Object = dict[str, Any]
@@ -62,7 +62,7 @@ class Server:
         return found
 
 
-@pytest.fixture(scope="module", params=["real", "in-memory"])
+@pytest.fixture(scope="module", params=[pytest.param("real", marks=pytest.mark.real), "in-memory"])
 def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The API as a real control plane serves it, and as the cluster in memory does."""
     serve = real if request.param == "real" else in_memory
@@ -76,7 +76,9 @@ def real(request: pytest.FixtureRequest, folder: Path) -> Iterator[Server]:
     cluster: Cluster = request.getfixturevalue("cluster")
     remove(cluster)
     where = ["--kubeconfig", str(cluster.kubeconfig), "--namespace", HOME, "--roles", "webhooks"]
-    subprocess.run([sys.executable, "-m", "bayplan.cli.install", *where], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "bayplan.cli.commands.install", *where], check=True, capture_output=True
+    )
     address = free_address()
     point(cluster, f"https://{address}")
     with replica(cluster, folder, address) as log:
@@ -89,13 +91,13 @@ def real(request: pytest.FixtureRequest, folder: Path) -> Iterator[Server]:
 @contextmanager
 def in_memory(request: pytest.FixtureRequest, folder: Path) -> Iterator[Server]:
     """A cluster in memory that asks the functions behind the webhooks."""
-    if not rules.available():
+    if not cel.available():
         pytest.skip("the extra cel is not installed")
-    store = Store(time.time, lambda: str(uuid.uuid4()), lambda: secrets.token_hex(3))
+    store = new_store(time.time, lambda: str(uuid.uuid4()), lambda: secrets.token_hex(3))
     for hook in hooks(registry()):
         store.admission.register(hook)
     define(store, groups=False)
-    face = Face(store, threading.RLock()).start()
+    face = ApiServer(store, threading.RLock()).start()
     face.write_kubeconfig(folder / "kubeconfig")
     try:
         yield Server(request.getfixturevalue("program"), folder / "kubeconfig")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bayplan.cli.manifests import Settings, custom_resources
+from bayplan.assembly.manifests import InstallSettings, custom_resources
 from tests.end_to_end import admission_site as admission
 from tests.end_to_end.objects import Object, eventually, namespace, node
 from tests.end_to_end.test_run import rights, scheduler
-from tests.numa_definition import definition, topology
+from tests.support.numa_crd import definition, topology
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster
@@ -38,7 +38,7 @@ def host(name: str, rack: str) -> Object:
 
 @pytest.fixture(scope="module")
 def site(cluster: Cluster) -> Iterator[Cluster]:
-    cluster.apply(*custom_resources(Settings(roles=("scheduler",))))
+    cluster.apply(*custom_resources(InstallSettings(roles=("scheduler",))))
     cluster.apply(namespace("bayplan-system"))
     cluster.apply(*rights(), *(host(name, rack) for name, rack in RACKS.items()))
     cluster.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "node", *RACKS)

@@ -12,9 +12,9 @@ import yaml
 from click.testing import CliRunner, Result
 
 from bayplan.backends.definitions import definitions
-from bayplan.cli.main import main
+from bayplan.cli.commands.main import main
 from tests.end_to_end.objects import eventually
-from tests.unit.queued_cluster import GPU, RACK, admitted, furniture, job, workload
+from tests.support.queued_cluster import GPU, RACK, admitted, furniture, job, workload
 
 if TYPE_CHECKING:
     from tools.controlplane.cluster import Cluster

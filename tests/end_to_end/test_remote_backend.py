@@ -14,11 +14,11 @@ import pytest
 from msgspec import Struct
 
 from bayplan.backends.definitions import DEFINITIONS
-from bayplan.backends.remote.access import Access, Material
+from bayplan.backends.remote.access import Access, InlineOrFile
 from bayplan.backends.remote.backend import RemoteBackend, connect
 from bayplan.backends.remote.kubeconfig import load
-from bayplan.backends.remote.reflector import Patience
-from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Verb, Write
+from bayplan.backends.remote.reflector import WatchTimeouts
+from bayplan.dialects.api import Ended, Event, Happened, Kind, Verb, Write, WriteOutcome
 from bayplan.dialects.errors import Forbidden, Misconfigured, NotServed, Unauthorised
 from tests.end_to_end.breaker import Breaker
 from tests.end_to_end.objects import node, pod
@@ -59,7 +59,7 @@ class Session:
     def __init__(self, backend: RemoteBackend, log: list[str]) -> None:
         self.backend, self.log = backend, log
         self.events: list[Event] = []
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[WriteOutcome] = []
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + LONG
@@ -75,7 +75,7 @@ class Session:
 
         self.until(lambda: count() >= times, f"{kind.plural} synced {times} times")
 
-    def write(self, *writes: Write) -> list[Outcome]:
+    def write(self, *writes: Write) -> list[WriteOutcome]:
         before = len(self.outcomes)
         self.backend.submit(writes)
         self.until(lambda: len(self.outcomes) >= before + len(writes), "the writes end")
@@ -86,9 +86,9 @@ class Session:
 
 
 @contextmanager
-def session(access: Access, *kinds: Kind, patience: Patience | None = None) -> Iterator[Session]:
+def session(access: Access, *kinds: Kind, patience: WatchTimeouts | None = None) -> Iterator[Session]:
     log: list[str] = []
-    backend = RemoteBackend(access, log=log.append, patience=patience or Patience(absent_pause=0.3))
+    backend = RemoteBackend(access, log=log.append, patience=patience or WatchTimeouts(absent_pause=0.3))
     try:
         backend.watch(kinds)
         yield Session(backend, log)
@@ -136,7 +136,7 @@ def label(namespace: str, name: str, value: str, **more: Any) -> Write:
 def test_what_exists_and_what_happens_is_reported(
     cluster: Cluster, namespace: str, two_nodes: list[str], streams: bool
 ) -> None:
-    patience = Patience(stream_lists=streams, page=3)
+    patience = WatchTimeouts(stream_lists=streams, page=3)
     kind = replace(PODS, field_selector=f"metadata.namespace={namespace}")
     with session(admin(cluster), patience=patience) as ours:
         ours.write(*(create_pod(namespace, f"p{number}") for number in range(8)))
@@ -201,7 +201,7 @@ def test_connecting_with_a_kubeconfig(cluster: Cluster) -> None:
 def test_tokens_work_and_wrong_ones_are_told(cluster: Cluster, tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text(cluster.token_of("admin"))
-    access = replace(admin(cluster), certificate=None, token=Material("tokenFile", path=path))
+    access = replace(admin(cluster), certificate=None, token=InlineOrFile("tokenFile", path=path))
     with session(access, NODES) as ours:
         ours.synced(NODES)
     path.write_text("wrong")
@@ -320,7 +320,9 @@ def test_nothing_is_lost_or_told_twice_while_connections_break(
 ) -> None:
     chance = random.Random(7)
     kind = replace(PODS, field_selector=f"metadata.namespace={namespace}")
-    patience = Patience(stream_lists=streams, page=7, first_pause=0.01, longest_pause=0.1, steady_seconds=0)
+    patience = WatchTimeouts(
+        stream_lists=streams, page=7, first_pause=0.01, longest_pause=0.1, steady_seconds=0
+    )
     with Breaker(int(cluster.server.rpartition(":")[2]), 7) as breaker, session(admin(cluster)) as hand:
         far = replace(admin(cluster), server=f"https://127.0.0.1:{breaker.address.port}")
         with session(far, kind, patience=patience) as ours:

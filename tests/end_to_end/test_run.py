@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bayplan.cli.manifests import Settings, custom_resources
-from bayplan.cli.rights import EVERYBODY, ROLES, rules
-from bayplan.dialects.kueue.annotations import REQUIRED, SEGMENT_LEVEL, SEGMENT_SIZE
-from bayplan.simulator.objects import BLOCK, RACK, job, topology
+from bayplan.assembly.manifests import InstallSettings, custom_resources
+from bayplan.assembly.rbac import EVERYBODY, ROLES, rules
+from bayplan.dialects.kueue.names.annotations import REQUIRED, SEGMENT_LEVEL, SEGMENT_SIZE
+from bayplan.simulator.core.objects import BLOCK, RACK, job, topology
 from tests.end_to_end.objects import Object, bind, eventually, namespace, node
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ HOSTS = [f"{block}-{rack}-h{host}" for block in ("b1", "b2") for rack in ("r1", 
 @pytest.fixture(scope="module")
 def data_centre(cluster: Cluster) -> Iterator[Cluster]:
     """Two blocks of two racks of two hosts with four GPUs each, a topology, and rights for our user."""
-    cluster.apply(*custom_resources(Settings(roles=("scheduler",))))
+    cluster.apply(*custom_resources(InstallSettings(roles=("scheduler",))))
     eventually(
         lambda: "topologies" in cluster.kubectl("api-resources", "-o", "name"), "the definition is served"
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.end_to_end.scheduler_oracle import pairs
 from tests.end_to_end.scheduler_pairs import disagreement, keeping, kept
-from tests.lacking import lacking
+from tests.support.missing_parts import lacking
 from tools.controlplane.build import unavailable
 from tools.controlplane.plan import SCHEDULER
 

@@ -43,14 +43,15 @@ from tests.end_to_end.storm import (
 from tests.end_to_end.storm_checker import Checker, forgotten, left
 from tests.end_to_end.storm_jobs import QUOTAS, hall, jobs, queues
 from tests.end_to_end.test_kueue_api import CONFIGURATIONS, patch
-from tests.listening import free_address
+from tests.support.listening import free_address
 from tools.controlplane.plan import APISERVER, CONTROLLERS
 from tools.controlplane.start import restart
 
 if TYPE_CHECKING:
-    from bayplan.runtime.serving import Address
+    from bayplan.runtime.webhooks.http_server import Address
     from tools.controlplane.cluster import Cluster
 
+pytestmark = pytest.mark.long
 log = logging.getLogger(__name__)
 SEED = int(os.environ.get("BAYPLAN_STORM_SEED") or secrets.randbelow(1_000_000))
 ALL_JOBS, JOB_SETS_AMONG_THEM = 200, 8

@@ -10,10 +10,10 @@ import pytest
 
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
-from bayplan.dialects.api import Ended, Outcome, Verb, Write
-from bayplan.dialects.kube.wire import PODS_KIND
-from bayplan.dialects.kueue.job_defaults import TOPOLOGY_GATE
-from bayplan.dialects.kueue.job_rules import SCHEDULING_GATE
+from bayplan.dialects.api import Ended, Verb, Write, WriteOutcome
+from bayplan.dialects.kube.decode.wire import PODS_KIND
+from bayplan.dialects.kueue.fields.job_rules import SCHEDULING_GATE
+from bayplan.dialects.kueue.names.annotations import TOPOLOGY_GATE
 from tests.end_to_end.admission_site import Site, installed
 from tests.end_to_end.objects import Object, eventually
 from tools.controlplane.plan import Trouble
@@ -240,7 +240,7 @@ def test_our_account_can_tell_a_pod_why_it_waits_but_not_how_it_is(site: Site) -
     def told(status: Object) -> str:
         body = {"status": status}
         backend.submit([Write(Verb.STRATEGIC_PATCH, PODS_KIND, SPACE, "probe", body, "status")])
-        found: list[Outcome] = []
+        found: list[WriteOutcome] = []
 
         def has_ended() -> bool:
             found.extend(backend.outcomes())

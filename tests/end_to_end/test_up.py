@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_home_cluster import QUICKSTART, SAMPLE_JOB
+from tests.unit.assembly.test_local_cluster import QUICKSTART, SAMPLE_JOB
 
 Run = Callable[[str], str]
 WAIT = "--timeout=120s"

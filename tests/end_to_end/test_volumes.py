@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bayplan.cli.manifests import Settings, custom_resources
+from bayplan.assembly.manifests import InstallSettings, custom_resources
 from tests.end_to_end.objects import Object, eventually, namespace, node
 from tests.end_to_end.test_run import rights, scheduler
 
@@ -22,7 +22,7 @@ SELECTED = "volume.kubernetes.io/selected-node"
 
 @pytest.fixture(scope="module")
 def site(cluster: Cluster) -> Iterator[Cluster]:
-    cluster.apply(*custom_resources(Settings(roles=("scheduler",))))
+    cluster.apply(*custom_resources(InstallSettings(roles=("scheduler",))))
     eventually(
         lambda: "topologies" in cluster.kubectl("api-resources", "-o", "name"), "the definition is served"
     )

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from bayplan.assembly.manifests import InstallSettings, common, custom_resources, namespace, of_role
+from bayplan.assembly.webhooks import SECRET_NAME, WebhookEndpoint, Webhooks
 from bayplan.backends.remote.backend import RemoteBackend
 from bayplan.backends.remote.kubeconfig import load
-from bayplan.cli.manifests import Settings, common, custom_resources, namespace, of_role
-from bayplan.cli.webhooks import SECRET_NAME, Site, Webhooks
-from bayplan.runtime.clock import SystemClock
-from bayplan.runtime.metrics import Metrics
+from bayplan.runtime.core.clock import SystemClock
+from bayplan.runtime.telemetry.metrics import Metrics
 from tests.end_to_end.objects import eventually, job_spec
-from tests.kueue_api import pod_set
-from tests.listening import free_address
+from tests.support.kueue_api import pod_set
+from tests.support.listening import free_address
 from tools.controlplane.plan import Trouble
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def pointed(obj: Object, url: str) -> Object:
     return {**obj, "webhooks": hooks}
 
 
-def workload_definition(settings: Settings, url: str) -> Object:
+def workload_definition(settings: InstallSettings, url: str) -> Object:
     """Workloads in two versions, converted by the server where this test runs it."""
     (found,) = [one for one in custom_resources(settings) if one["metadata"]["name"] == WORKLOADS]
     found["spec"]["conversion"]["webhook"]["clientConfig"] = {"url": f"{url}/convert"}
@@ -48,7 +48,7 @@ def workload_definition(settings: Settings, url: str) -> Object:
 @pytest.fixture(scope="module")
 def asked(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Webhooks]]:
     """A cluster that asks our webhooks, which run as their account."""
-    settings = Settings(namespace=HOME, roles=("webhooks",))
+    settings = InstallSettings(namespace=HOME, roles=("webhooks",))
     address = free_address()
     objects = [
         pointed(one, f"https://{address}") if "webhooks" in one else one
@@ -64,7 +64,9 @@ def asked(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     admin = json.loads(cluster.kubectl("config", "view", "--raw", "-o", "json"))
     path.write_text(json.dumps({**admin, "users": [{"name": "admin", "user": {"token": token}}]}))
     backend = RemoteBackend(load(path, None))
-    webhooks = Webhooks(backend.request, Site(HOME, address, (WORKLOADS,)), SystemClock(), Metrics())
+    webhooks = Webhooks(
+        backend.request, WebhookEndpoint(HOME, address, (WORKLOADS,)), SystemClock(), Metrics()
+    )
     eventually(lambda: trusted(cluster, webhooks), "the cluster trusts the certificate")
     yield cluster, webhooks
     listed = {"apiVersion": "v1", "kind": "List", "items": [*everything, namespace(settings)]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from bayplan.cli.run import roles_to_play
+from bayplan.cli.commands.run import roles_to_play
 from bayplan.dialects.api import Event, Happened
 from tests.fuzz.lax_api import LaxApi
 from tests.fuzz.mutator import copied

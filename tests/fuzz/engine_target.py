@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from bayplan.model.profile import Profile, Remainder, Strategy
-from bayplan.placement.place import has_place, place
+from bayplan.placement.gang.place import has_place, place
 from tests.fuzz.target import Broken, Case
 from tests.properties import oracle
 from tests.properties.worlds import (

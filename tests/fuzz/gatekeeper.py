@@ -9,11 +9,11 @@ from itertools import count
 from typing import Any
 
 from bayplan.backends.definitions import define
-from bayplan.backends.embedded.options import Options
-from bayplan.backends.embedded.resources import Resource
-from bayplan.backends.embedded.status import Refusal
-from bayplan.backends.embedded.store import Store
-from bayplan.backends.embedded.writing import read
+from bayplan.backends.embedded.api.options import Options
+from bayplan.backends.embedded.api.resource import Resource
+from bayplan.backends.embedded.api.status import StatusError
+from bayplan.backends.embedded.cluster import new_store
+from bayplan.backends.embedded.storage.write import read
 
 Object = dict[str, Any]
 
@@ -25,7 +25,7 @@ class Gatekeeper:
 
     def __init__(self) -> None:
         numbers = count(1)
-        self.store = Store(lambda: START, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers):05d}")
+        self.store = new_store(lambda: START, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers):05d}")
         define(self.store)
         known = self.store.resources.by_place.values()
         self.resources: dict[tuple[str, str], Resource] = {(one.api_version, one.kind): one for one in known}
@@ -44,5 +44,5 @@ class Gatekeeper:
             found = read(resource, obj, Options())
             behaviour.default(found)
             return None if behaviour.check(found, None) else found
-        except (Refusal, RecursionError):
+        except (StatusError, RecursionError):
             return None

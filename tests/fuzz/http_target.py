@@ -9,13 +9,13 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from bayplan.assembly.in_process_webhooks import ask_our_functions
 from bayplan.backends.definitions import define
-from bayplan.backends.embedded import documents
-from bayplan.backends.embedded.calls import Call, acceptable, place_of
-from bayplan.backends.embedded.serving import Answer, Stream, serve
-from bayplan.backends.embedded.status import Refusal
-from bayplan.backends.embedded.store import Store
-from bayplan.cli.in_process import ask_our_functions
+from bayplan.backends.embedded.api.status import StatusError
+from bayplan.backends.embedded.cluster import new_store
+from bayplan.backends.embedded.http import documents
+from bayplan.backends.embedded.http.handlers import HttpResponse, Stream, serve
+from bayplan.backends.embedded.http.request import Call, acceptable, place_of
 from tests.fuzz.material import WORDS, everything
 from tests.fuzz.mutator import Mutator, encoded
 from tests.fuzz.sizes import sizes_of
@@ -86,7 +86,7 @@ class HttpTarget:
     def reset(self) -> None:
         """An empty cluster."""
         numbers = count(1)
-        self.store = Store(lambda: START, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers):05d}")
+        self.store = new_store(lambda: START, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers):05d}")
         ask_our_functions(self.store)
         define(self.store)
         self.resources = sorted(self.store.resources.by_place)
@@ -176,7 +176,7 @@ class HttpTarget:
                 return
             acceptable(call.accept)
             answer = documents.serve_place(self.store, call, place, serve)
-        except Refusal as refusal:
+        except StatusError as refusal:
             msgspec.json.encode(refusal.body)
             return
         if isinstance(answer, Stream):
@@ -184,7 +184,7 @@ class HttpTarget:
                 for _, item in answer.watch.take():
                     msgspec.json.encode(answer.show(item, True))
                 answer.watch.close()
-        elif isinstance(answer, Answer):
+        elif isinstance(answer, HttpResponse):
             msgspec.json.encode(answer.body)
 
     def _empty(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bayplan.dialects.kai.owner_kinds import OWNER_KINDS
+from bayplan.dialects.kai.grouper.owner_kinds import OWNER_KINDS
 from tests.fuzz.material import JOBS_QUEUE, RACK, made, template
 
 Object = dict[str, Any]

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 from bayplan.backends.remote.kubeconfig import load
-from bayplan.dialects.errors import Trouble
+from bayplan.dialects.errors import ApiError
 from tests.fuzz.mutator import Mutator
 from tests.fuzz.target import Broken, Case
 from tests.fuzz.texts import as_text, damaged, plain
@@ -85,7 +85,7 @@ class KubeconfigTarget:
         self.path.write_bytes(case.encode("latin-1"))
         try:
             access = load(self.path)
-        except Trouble as trouble:
+        except ApiError as trouble:
             if "\n" in str(trouble) or "\x1b" in str(trouble):
                 raise Broken(f"the sentence is not one line of plain text: {str(trouble)!r}") from None
             return 1

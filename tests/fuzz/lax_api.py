@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from bayplan.backends.remote.decoding import Wire, shallow
-from bayplan.dialects.api import Ended, Event, Happened, Kind, Outcome, Verb, Write
+from bayplan.dialects.api import Ended, Event, Happened, Kind, Verb, Write, WriteOutcome
 from tests.fuzz.mutator import encoded
 
 Object = dict[str, Any]
@@ -28,7 +28,7 @@ class LaxApi:
         self.objects: dict[Key, Object] = {}
         self._kinds: dict[str, list[Kind]] = {}  # by group and kind
         self._events: list[Event] = []
-        self._outcomes: list[Outcome] = []
+        self._outcomes: list[WriteOutcome] = []
         self._reported: dict[Key, dict[Kind, Any]] = {}  # as it was last told
         self._wires: dict[Kind, Wire] = {}
         self._last = 0
@@ -81,7 +81,7 @@ class LaxApi:
         """Make these writes."""
         self._outcomes += [self._written(write) for write in writes]
 
-    def outcomes(self) -> Iterable[Outcome]:
+    def outcomes(self) -> Iterable[WriteOutcome]:
         """How each write ended."""
         found, self._outcomes = self._outcomes, []
         return found
@@ -92,26 +92,26 @@ class LaxApi:
     def close(self, grace_seconds: float = 0.0) -> None:
         """Nothing was opened."""
 
-    def _written(self, write: Write) -> Outcome:
+    def _written(self, write: Write) -> WriteOutcome:
         msgspec.json.encode(write.body)  # whatever is sent must be JSON
         group = f"{write.kind.group}/{write.kind.kind}"
         key = (group, write.namespace if write.kind.namespaced else "", write.name)
         known = self.objects.get(key)
         if write.kind.kind == "Event":
-            return Outcome(write, Ended.DONE, 201)
+            return WriteOutcome(write, Ended.DONE, 201)
         if write.verb is Verb.CREATE and not write.subresource:
             if known is not None:
-                return Outcome(write, Ended.CONFLICT, 409, f"{write.name} already exists")
+                return WriteOutcome(write, Ended.CONFLICT, 409, f"{write.name} already exists")
             body = {"apiVersion": write.kind.api_version, "kind": write.kind.kind, **write.body}
             meta = {"name": write.name, **(write.body.get("metadata") or {}), "namespace": write.namespace}
             self.put({**body, "metadata": meta})
-            return Outcome(write, Ended.DONE, 201, "", self._shown(write.kind, key))
+            return WriteOutcome(write, Ended.DONE, 201, "", self._shown(write.kind, key))
         if known is None or (write.uid and write.uid != known["metadata"]["uid"]):
-            return Outcome(write, Ended.GONE, 404, f"{write.name} not found")
+            return WriteOutcome(write, Ended.GONE, 404, f"{write.name} not found")
         if write.version and write.version != known["metadata"]["resourceVersion"]:
-            return Outcome(write, Ended.CONFLICT, 409, "the object has been modified")
+            return WriteOutcome(write, Ended.CONFLICT, 409, "the object has been modified")
         self._change(write, key, known)
-        return Outcome(write, Ended.DONE, 200, "", self._shown(write.kind, key))
+        return WriteOutcome(write, Ended.DONE, 200, "", self._shown(write.kind, key))
 
     def _change(self, write: Write, key: Key, known: Object) -> None:
         if write.verb is Verb.DELETE or write.subresource == "eviction":

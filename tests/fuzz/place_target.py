@@ -8,7 +8,7 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from bayplan.cli.main import main
+from bayplan.cli.commands.main import main
 from tests.fuzz.material import GPU, HOST, RACK, WORDS, everything, made, template
 from tests.fuzz.mutator import Mutator
 from tests.fuzz.target import Broken, Case

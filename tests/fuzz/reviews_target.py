@@ -9,8 +9,8 @@ from typing import Any
 import jsonpatch
 import msgspec
 
-from bayplan.cli.webhooks import registry
-from bayplan.runtime.reviews import Answer, Malformed, admit, convert
+from bayplan.assembly.webhooks import registry
+from bayplan.runtime.webhooks.admission_review import Malformed, ReviewResponse, admit, convert
 from tests.fuzz.material import KEYS, KUEUE
 from tests.fuzz.mutator import copied, encoded, expanded
 from tests.fuzz.roles_target import Drawn
@@ -150,7 +150,7 @@ def _plural(kind: str) -> str:
     return name[:-1] + "ies" if name.endswith("y") else name + ("es" if name.endswith("s") else "s")
 
 
-def _check_patch(answer: Answer, review: Object) -> None:
+def _check_patch(answer: ReviewResponse, review: Object) -> None:
     patch = answer.body["response"].get("patch")
     if patch is None:
         return

@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from bayplan.cli.run import roles_to_play
-from bayplan.runtime.loop import Loop
+from bayplan.cli.commands.run import roles_to_play
+from bayplan.runtime.core.loop import Loop
 from tests.fuzz.gatekeeper import Gatekeeper
 from tests.fuzz.lax_api import Key, LaxApi, key_of
 from tests.fuzz.material import KEYS, WORDS, everything

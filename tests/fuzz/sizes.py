@@ -12,16 +12,20 @@ _ELEMENTS_LOOKED_AT = 50  # of one container; the others look alike
 _DEPTH_MAX = 8
 
 
-BOUNDED = ("scheduler.reading.shapes.", "scheduler.state.index.columns.columns", "._table.")
-"""Caches that begin anew when they hold too much, and rows for as many pods as there ever were at a time."""
-KEPT_ON_PURPOSE = ("scheduler.state.index.slots.",)
-"""A number for every node name that a node or a pod ever had, so that counts stay right when rows move."""
+BOUNDED = (
+    *("scheduler.reading.shapes.", "scheduler.state.store.index.columns.columns", "._table."),
+    *("scheduler.state.store.index.slots.names", "scheduler.state.store.index.slots.spare"),
+    *(".hosts.changed", ".paths.changed", "admission.queue_changes.gone"),
+)
+"""Caches that begin anew when they hold too much, changes that are settled once they are many, and rows and
+numbers that are used again: for as many pods and node names as there ever were at a time.
+"""
 
 
 def kept_by(roles: Mapping[str, object]) -> dict[str, int]:
     """What roles keep, without their caches that have bounds."""
-    found, left_out = sizes_of(roles).items(), BOUNDED + KEPT_ON_PURPOSE
-    return {where: size for where, size in found if not any(part in where for part in left_out)}
+    found = sizes_of(roles).items()
+    return {where: size for where, size in found if not any(part in where for part in BOUNDED)}
 
 
 def sizes_of(roots: Mapping[str, object]) -> dict[str, int]:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bayplan.backends.stagehands.objects import JOBS, is_leaving, labels_of, uid_of
-from bayplan.dialects.kube.gangs.gates import FIRST
-from bayplan.model.change import Change, CharterSeen, PodSeen
+from bayplan.backends.fake_controllers.objects import JOBS, is_leaving, labels_of, uid_of
+from bayplan.dialects.kube.gang_api.gates import FIRST
+from bayplan.model.change import Change, GangSpecSeen, PodSeen
 from bayplan.model.profile import Profile
-from bayplan.runtime.scheduler_role import SchedulerRole
+from bayplan.runtime.controllers.scheduler.controller import SchedulerController
 from tests.conformance.gang_steps import Play
 from tests.conformance.gang_steps_objects import SCHEDULER, Dialect, Object, class_name
 from tests.conformance.gang_steps_stage import Stage, conditions
@@ -27,7 +27,7 @@ class Requirement:
     """A scene, and the scheduler on which it goes wrong."""
 
     scene: Callable[[Dialect], list[Step]]
-    without: Callable[[], SchedulerRole]
+    without: Callable[[], SchedulerController]
 
 
 def problems(stage: Stage, requirement: Requirement) -> list[str]:
@@ -35,8 +35,8 @@ def problems(stage: Stage, requirement: Requirement) -> list[str]:
     return Scene(stage, {"steps": requirement.scene(stage.dialect), "source": {}}).run()
 
 
-def with_everything() -> SchedulerRole:
-    return SchedulerRole(Profile(heal_seconds=HEAL_SECONDS))
+def with_everything() -> SchedulerController:
+    return SchedulerController(Profile(heal_seconds=HEAL_SECONDS))
 
 
 # ── the words ──────────────────────────────────────────────────────────────────────────────────────
@@ -208,7 +208,7 @@ def nodes_may_come_later(_: Dialect) -> list[Step]:
 # ── schedulers that lack something ─────────────────────────────────────────────────────────────────
 
 
-class Lacking(SchedulerRole):
+class Lacking(SchedulerController):
     """Hears of everything in other words."""
 
     def __init__(self, reword: Callable[[Change], Change], profile: Profile | None = None) -> None:
@@ -219,12 +219,12 @@ class Lacking(SchedulerRole):
         super().fold(self.reword(change) for change in changes)
 
 
-def without_minimum() -> SchedulerRole:
+def without_minimum() -> SchedulerController:
     """A gang is started with as many as fit."""
     return Lacking(_with_charter(minimum=0))
 
 
-def without_gangs() -> SchedulerRole:
+def without_gangs() -> SchedulerController:
     """Every pod stands for itself."""
 
     def reword(change: Change) -> Change:
@@ -233,19 +233,21 @@ def without_gangs() -> SchedulerRole:
     return Lacking(reword)
 
 
-def without_healing() -> SchedulerRole:
+def without_healing() -> SchedulerController:
     """What was started stays."""
-    return SchedulerRole(Profile(heal_seconds=1e9))
+    return SchedulerController(Profile(heal_seconds=1e9))
 
 
-def without_wholeness() -> SchedulerRole:
+def without_wholeness() -> SchedulerController:
     """Of any gang one pod may be made to go."""
     return Lacking(_with_charter(leaves_whole=False))
 
 
 def _with_charter(**changed: Any) -> Callable[[Change], Change]:
     def reword(change: Change) -> Change:
-        return CharterSeen(replace(change.charter, **changed)) if isinstance(change, CharterSeen) else change
+        return (
+            GangSpecSeen(replace(change.charter, **changed)) if isinstance(change, GangSpecSeen) else change
+        )
 
     return reword
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bayplan.dialects.kube.gangs.gates import EVERY_GATE, THIRD
+from bayplan.dialects.kube.gang_api.gates import EVERY_GATE, THIRD
 from tests.conformance.gang_steps_objects import COMPOSITES, PODS, Dialect
 from tests.conformance.gang_steps_stage import Embedded
 from tests.gangs.composite_scene import Scene, two_groups_start_together_or_not_at_all

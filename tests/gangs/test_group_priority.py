@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bayplan.dialects.kube.gangs.gates import EVERY_GATE, SECOND, THIRD
+from bayplan.dialects.kube.gang_api.gates import EVERY_GATE, SECOND, THIRD
 from tests.conformance.gang_steps_objects import PODS, Dialect
 from tests.conformance.gang_steps_stage import Embedded
 from tests.gangs.composite_scene import Scene

@@ -9,16 +9,16 @@ from random import Random
 
 import pytest
 
-from bayplan.backends.embedded.backend import EmbeddedBackend
+from bayplan.backends.embedded.http.backend import EmbeddedBackend
 from bayplan.dialects.api import Backend
-from bayplan.simulator.faults import NONE, FaultyBackend
+from bayplan.simulator.core.faults import NONE, FaultyBackend
 from tests.conformance.__main__ import CASES
 from tests.conformance.case_files import CaseFile, Malformed, find_case_files, read_cases
 from tests.conformance.gang_steps import Play, dialect_of, feature_sets
 from tests.conformance.gang_steps_objects import Dialect, Object
 from tests.conformance.gang_steps_stage import Embedded
 from tests.conformance.known_differences import KNOWN_DIFFERENCES, read_known
-from tests.lacking import lacking
+from tests.support.missing_parts import lacking
 
 LATE = replace(NONE, delay_events=0.35, duplicate=0.1, relist=0.02, delay_outcome=0.35)
 PREFIXES = ("gang/steps_", "gang/preemption_")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.dialects.kube.gangs.gates import EVERY_GATE, VERSIONS
+from bayplan.dialects.kube.gang_api.gates import EVERY_GATE, VERSIONS
 from tests.conformance.gang_steps_objects import Dialect
 from tests.conformance.gang_steps_stage import Embedded
 from tests.gangs.north_star import REQUIREMENTS, problems, with_everything

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from bayplan.cli.home_cluster import HomeCluster, Shape
+from bayplan.assembly.local_cluster import ClusterShape, LocalCluster
 from bayplan.dialects.api import Event, Happened, Kind
-from bayplan.dialects.kueue import admitting
-from bayplan.dialects.kueue.scheduled import JOBS, decode
-from bayplan.model.change import CharterSeen
-from bayplan.runtime.clock import VirtualClock
+from bayplan.dialects.kueue.decode.scheduled_jobs import JOBS, decode
+from bayplan.dialects.kueue.names import api_kinds
+from bayplan.model.change import GangSpecSeen
+from bayplan.runtime.core.clock import VirtualClock
 
 Object = dict[str, Any]
 PODS = Kind("", "v1", "Pod", "pods")
@@ -26,18 +26,18 @@ def made(name: str, spec: Object) -> Object:
 
 
 @pytest.fixture
-def home() -> HomeCluster:
+def home() -> LocalCluster:
     """Two racks, and a queue for all of them."""
-    found = HomeCluster(Shape(1, RACKS, HOSTS, GPUS), VirtualClock(wall=1_800_000_000.0))
+    found = LocalCluster(ClusterShape(1, RACKS, HOSTS, GPUS), VirtualClock(wall=1_800_000_000.0))
     cells = [{"name": GPU, "nominalQuota": HOSTS * GPUS * RACKS}]
     groups = [{"coveredResources": [GPU], "flavors": [{"name": "gpu", "resources": cells}]}]
     found.store.create(
-        admitting.FLAVORS,
+        api_kinds.FLAVORS,
         made("gpu", {"topologyName": "data-centre", "nodeLabels": {"topology.bayplan.dev/block": "b01"}}),
     )
     queue = {"namespaceSelector": {}, "resourceGroups": groups}
-    found.store.create(admitting.CLUSTER_QUEUES, made("all", queue))
-    found.store.create(admitting.LOCAL_QUEUES, made("all", {"clusterQueue": "all"}), "default")
+    found.store.create(api_kinds.CLUSTER_QUEUES, made("all", queue))
+    found.store.create(api_kinds.LOCAL_QUEUES, made("all", {"clusterQueue": "all"}), "default")
     return found
 
 
@@ -57,7 +57,7 @@ def job(name: str) -> Object:
     return {"metadata": {"name": name, "labels": labels}, "spec": {**count, "template": template}}
 
 
-def play(home: HomeCluster, seconds: float) -> None:
+def play(home: LocalCluster, seconds: float) -> None:
     clock = home.clock
     assert isinstance(clock, VirtualClock)
     for _ in range(int(seconds * 2)):
@@ -66,7 +66,7 @@ def play(home: HomeCluster, seconds: float) -> None:
         clock.advance(0.5)
 
 
-def test_two_jobs_fill_both_racks_to_the_last_device(home: HomeCluster) -> None:
+def test_two_jobs_fill_both_racks_to_the_last_device(home: LocalCluster) -> None:
     for name in ("one", "two"):
         home.store.create(JOBS, job(name), "default")
     play(home, 12)
@@ -89,5 +89,5 @@ def test_the_tree_of_a_job_counts_only_until_admission_has_placed_it(placed: boo
     if placed:
         found["spec"]["template"]["metadata"]["annotations"]["kueue.x-k8s.io/workload"] = "job-one"
     (change,) = decode(Event(Happened.SEEN, JOBS, found))
-    assert isinstance(change, CharterSeen)
+    assert isinstance(change, GangSpecSeen)
     assert (change.charter.tree is None, change.charter.minimum) == (placed, 4)

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from random import Random
 
 from bayplan.model.change import FlavorSeen, NodeSeen, QueueSeen, QuotaNodeSeen
-from bayplan.model.demand import Demand
-from bayplan.model.plan import Evict, Plan
+from bayplan.model.plan import EvictGang, Plan
 from bayplan.model.profile import Profile
+from bayplan.model.queued_gang import QueuedGang
 from bayplan.model.quota import Cell, Quota, QuotaNode
-from bayplan.state.admissions import AdmissionState
+from bayplan.state.admission.state import AdmissionState
 from tests.admission.world import World, named
 
 CELL = ("f", "cpu")
@@ -86,7 +86,7 @@ def random_world(
 # ── counted again ─────────────────────────────────────────────────────────────────────────────────
 
 
-def holders(world: World) -> Iterator[Demand]:
+def holders(world: World) -> Iterator[QueuedGang]:
     return (demand for demand in world.demands() if demand.admission is not None)
 
 
@@ -180,7 +180,7 @@ def ledger(state: AdmissionState) -> dict[str, object]:
 
 
 def victims_of(plan: Plan) -> list[str]:
-    return [named(action.demand) for action in plan.actions if isinstance(action, Evict)]
+    return [named(action.demand) for action in plan.actions if isinstance(action, EvictGang)]
 
 
 def usage_by_queue(world: World) -> dict[str, int]:

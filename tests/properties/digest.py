@@ -7,7 +7,7 @@ import random
 import sys
 
 from bayplan.model.profile import Profile, Strategy
-from bayplan.placement.place import place
+from bayplan.placement.gang.place import place
 from tests.properties.worlds import (
     AFFINITY,
     REQUESTS,

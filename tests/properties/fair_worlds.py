@@ -7,17 +7,17 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from random import Random
 
-from bayplan.model.change import Change, CharterSeen, FairQueueSeen, NodeSeen, PodSeen
-from bayplan.model.charter import Charter
+from bayplan.model.change import Change, FairQueueSeen, GangSpecSeen, NodeSeen, PodSeen
 from bayplan.model.fair_queue import Entitlement, FairQueue
 from bayplan.model.gang import Group, PodSet, Ref
+from bayplan.model.gang_spec import GangSpec
 from bayplan.model.node import HOSTNAME, PODS, Node
-from bayplan.model.plan import Bind, Displace, Nominate, Plan
+from bayplan.model.plan import Bind, Nominate, Plan, PreemptPod
 from bayplan.model.pod import Pod, PodKey
+from bayplan.model.pod_spec import PodSignature, PodSpec
 from bayplan.model.profile import Profile
-from bayplan.model.wants import Shape, Wants
-from bayplan.scheduling.muster import decide_gangs
-from bayplan.state.board import Board
+from bayplan.scheduling.binding.cycle import decide_gangs
+from bayplan.state.scheduling.state import SchedulingState
 
 NOW = 1000.0
 PROFILE = Profile(keep_after_seconds=0.0)
@@ -29,19 +29,19 @@ class World:
 
     nodes: dict[str, Node]
     queues: dict[str, FairQueue]
-    charters: dict[Ref, Charter]
+    charters: dict[Ref, GangSpec]
     pods: dict[PodKey, Pod] = field(default_factory=dict)
     born: int = 0
 
     def changes(self) -> Iterator[Change]:
         yield from map(NodeSeen, self.nodes.values())
         yield from map(FairQueueSeen, self.queues.values())
-        yield from map(CharterSeen, self.charters.values())
+        yield from map(GangSpecSeen, self.charters.values())
         yield from map(PodSeen, self.pods.values())
 
     def decide(self) -> Plan:
         """One decision on all there is."""
-        board = Board(heal_seconds=1e9)
+        board = SchedulingState(heal_seconds=1e9)
         board.apply_all(self.changes())
         return decide_gangs(board.look(board.heads(NOW), NOW), PROFILE, NOW)
 
@@ -53,7 +53,7 @@ class World:
                     self._see(replace(pod, node=node, started=NOW, wants=replace(pod.wants, nominated="")))
                 case Nominate(_, pod, node):
                     self._see(replace(self.pods[pod.key], wants=replace(pod.wants, nominated=node)))
-                case Displace(pod):
+                case PreemptPod(pod):
                     self.born += 1
                     self._see(replace(pod, uid=f"again-{self.born}", node="", started=0.0))
 
@@ -100,11 +100,11 @@ def _gang(rng: Random, found: World, at: int, queue: str) -> None:
     least = rng.randrange(1, count + 1)
     gpus, priority = rng.randrange(1, 4), rng.choice((1, 1, 2, 3))
     tree = Group("", (PodSet("main", count, least, {"gpu": gpus}),), 1) if rng.random() < 0.5 else None
-    found.charters[ref] = Charter(
+    found.charters[ref] = GangSpec(
         ref, least, priority=priority, queue=queue, lasting=rng.random() < 0.2, created=float(at), tree=tree
     )
     amounts = {"gpu": gpus, PODS: 1}
-    wants = Wants(Shape("ns", amounts=tuple(amounts.items())), priority)
+    wants = PodSpec(PodSignature("ns", amounts=tuple(amounts.items())), priority)
     for rank in range(count):
         key = PodKey("ns", f"g{at}-{rank}")
         found.pods[key] = Pod(

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from bayplan.dialects.kube.pod_wants import company_of, pod_shape
-from bayplan.dialects.kube.volumes import (
+from bayplan.dialects.kube.decode.pod_spec import company_of, pod_shape
+from bayplan.dialects.kube.decode.volumes import (
     ClaimWire,
     CsiNodeWire,
     PersistentVolumeWire,
@@ -19,22 +19,22 @@ from bayplan.dialects.kube.volumes import (
     limits_of,
     volume_of,
 )
-from bayplan.dialects.kube.wire import NodeWire, PodWire, node_of
+from bayplan.dialects.kube.decode.wire import NodeWire, PodWire, node_of
 from bayplan.model.node import Node
+from bayplan.model.pod_spec import PodSignature
 from bayplan.model.storage import Storage
-from bayplan.model.wants import Shape
-from bayplan.placement.fit_filters import Scene
-from bayplan.placement.fit_images import ImageIndex
-from bayplan.placement.fit_index import PodIndex
-from bayplan.placement.fit_nodes import Ground, allocatable_of, land_of
-from bayplan.placement.nodes import table_of
-from bayplan.placement.tree import Ints
+from bayplan.placement.cluster.images import ImageIndex
+from bayplan.placement.cluster.node_index import NodeSnapshot, allocatable_of, land_of
+from bayplan.placement.cluster.node_table import table_of
+from bayplan.placement.cluster.pod_index import PodIndex
+from bayplan.placement.cluster.topology_tree import Ints
+from bayplan.placement.filters.pipeline import FilterInput
 
 Obj = dict[str, Any]
 T = TypeVar("T")
 
 
-def shape_of(world: Obj, pod: Obj) -> Shape:
+def shape_of(world: Obj, pod: Obj) -> PodSignature:
     """A pod's shape, with the company that services put it in."""
     wire = msgspec.convert(pod, PodWire)
     mine = [
@@ -80,7 +80,7 @@ def nodes_of(world: Obj) -> list[Node]:
     return [node_of(msgspec.convert(obj, NodeWire)) for obj in world["nodes"]]
 
 
-def ground_of(world: Obj, index: PodIndex) -> Ground:
+def ground_of(world: Obj, index: PodIndex) -> NodeSnapshot:
     nodes = nodes_of(world)
     table = table_of(np.asarray([*nodes, None], dtype=object)[:-1])
     shapes = [(pod["spec"]["nodeName"], shape_of(world, pod)) for pod in world["pods"]]
@@ -88,10 +88,10 @@ def ground_of(world: Obj, index: PodIndex) -> Ground:
     names |= {name for _, shape in shapes for name, _ in shape.amounts}
     resources = {name: at for at, name in enumerate(sorted(names))}
     room = allocatable_of(table, resources)
-    return Ground(land_of(table, index.slots), resources, room - used(nodes, resources, shapes), room)
+    return NodeSnapshot(land_of(table, index.slots), resources, room - used(nodes, resources, shapes), room)
 
 
-def used(nodes: list[Node], resources: dict[str, int], shapes: list[tuple[str, Shape]]) -> Ints:
+def used(nodes: list[Node], resources: dict[str, int], shapes: list[tuple[str, PodSignature]]) -> Ints:
     found = np.zeros((len(resources), len(nodes)), dtype=np.int64)
     rows = {node.name: row for row, node in enumerate(nodes)}
     for node, shape in shapes:
@@ -100,7 +100,7 @@ def used(nodes: list[Node], resources: dict[str, int], shapes: list[tuple[str, S
     return found
 
 
-def scene_of(world: Obj, index: PodIndex | None = None) -> Scene:
+def scene_of(world: Obj, index: PodIndex | None = None) -> FilterInput:
     index = index if index is not None else index_of(world)
     images = ImageIndex(index.slots)
     for node in world["nodes"]:
@@ -108,4 +108,4 @@ def scene_of(world: Obj, index: PodIndex | None = None) -> Scene:
         images.note(
             node["metadata"]["name"], {name: one["sizeBytes"] for one in found for name in one["names"]}
         )
-    return Scene(ground_of(world, index), index, storage_of(world), images)
+    return FilterInput(ground_of(world, index), index, storage_of(world), images)

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from bayplan.model.charter import Budget, Charter
 from bayplan.model.gang import Ref
+from bayplan.model.gang_spec import DisruptionBudget, GangSpec
 from bayplan.model.node import HOSTNAME, Node
-from bayplan.model.plan import Bind, Displace, Nominate, Plan
+from bayplan.model.node_rules import Requirement
+from bayplan.model.plan import Bind, Nominate, Plan, PreemptPod
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.rules import Requirement
-from bayplan.model.wants import HostPort, Neighbours, NeighbourTerm, Selector, Shape
-from bayplan.state.look import Candidate, Look
-from tests.unit.gang_looks import charter, gang, lone, look, node, pod, shape
+from bayplan.model.pod_spec import HostPort, PodAffinity, PodAffinityTerm, PodSignature, Selector
+from bayplan.state.scheduling.snapshot import SchedulingCandidate, SchedulingSnapshot
+from tests.support.gang_snapshots import charter, gang, lone, look, node, pod, shape
 
 APP = Selector((Requirement("app", "In", ("x",)),))
 
@@ -26,11 +26,11 @@ class World:
 
     nodes: tuple[Node, ...]
     running: tuple[Pod, ...]
-    candidates: tuple[Candidate, ...]
-    charters: tuple[Charter, ...] = ()
-    budgets: tuple[Budget, ...] = ()
+    candidates: tuple[SchedulingCandidate, ...]
+    charters: tuple[GangSpec, ...] = ()
+    budgets: tuple[DisruptionBudget, ...] = ()
 
-    def look(self) -> Look:
+    def look(self) -> SchedulingSnapshot:
         return look(self.nodes, self.running, *self.candidates, charters=self.charters, budgets=self.budgets)
 
     def without(self, keys: Iterable[PodKey]) -> World:
@@ -69,11 +69,11 @@ def world(seed: int, most: int = 3) -> World:
             running.append(one)
     candidates = [_candidate(random, f"c{at}", picky) for at in range(random.randint(1, most))]
     candidates.sort(key=lambda one: -(one.charter.priority or 0))
-    budgets = (Budget("ns", "b", APP, random.randint(0, 1)),) if random.random() < 0.3 else ()
+    budgets = (DisruptionBudget("ns", "b", APP, random.randint(0, 1)),) if random.random() < 0.3 else ()
     return World(nodes, tuple(running), tuple(candidates), whole, budgets)
 
 
-def _shape(random: Random, picky: bool) -> Shape:
+def _shape(random: Random, picky: bool) -> PodSignature:
     labels = (("app", random.choice("xy")),)
     cpu = random.choice((0.5, 1, 1, 2, 3))
     if not picky or random.random() < 0.5:
@@ -81,10 +81,10 @@ def _shape(random: Random, picky: bool) -> Shape:
     if random.random() < 0.5:
         return shape(cpu, labels, ports=(HostPort(random.choice((80, 81))),))
     key = random.choice((HOSTNAME, "zone"))
-    return shape(cpu, labels, neighbours=Neighbours(apart=(NeighbourTerm(key, APP, ("ns",)),)))
+    return shape(cpu, labels, neighbours=PodAffinity(apart=(PodAffinityTerm(key, APP, ("ns",)),)))
 
 
-def _candidate(random: Random, name: str, picky: bool) -> Candidate:
+def _candidate(random: Random, name: str, picky: bool) -> SchedulingCandidate:
     priority = random.randint(1, 4)
     like = _shape(random, picky)
     if random.random() < 0.35:
@@ -100,7 +100,7 @@ def _candidate(random: Random, name: str, picky: bool) -> Candidate:
 
 
 def victims(plan: Plan, by: Ref | None = None) -> list[Pod]:
-    return [a.pod for a in plan.actions if isinstance(a, Displace) and by in (None, a.by)]
+    return [a.pod for a in plan.actions if isinstance(a, PreemptPod) and by in (None, a.by)]
 
 
 def seats(

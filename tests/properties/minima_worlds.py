@@ -9,16 +9,16 @@ from random import Random
 from bayplan.model.gang import Group, Locality, PodSet, Segment
 from bayplan.model.node import HOSTNAME, Node, Topology
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.wants import Shape, Wants
-from bayplan.placement.fit_filters import Scene
-from bayplan.placement.fit_index import PodIndex
-from bayplan.placement.fit_nodes import Ground, allocatable_of, land_of
-from bayplan.placement.floor import Floor
-from bayplan.placement.nodes import table_of
-from bayplan.placement.seating_minima import Wanted
-from bayplan.placement.supply import Supply
-from bayplan.placement.tree import objects
-from bayplan.state.cluster import Cluster
+from bayplan.model.pod_spec import PodSignature, PodSpec
+from bayplan.placement.cluster.node_index import NodeSnapshot, allocatable_of, land_of
+from bayplan.placement.cluster.node_table import table_of
+from bayplan.placement.cluster.pod_index import PodIndex
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
+from bayplan.placement.cluster.topology_tree import objects
+from bayplan.placement.filters.pipeline import FilterInput
+from bayplan.placement.overlay.node_overlay import NodeOverlay
+from bayplan.placement.subgroups.minimums import GangWithMinimums
+from bayplan.state.cluster.topology_state import TopologyState
 
 LEVELS = ("zone", "rack", HOSTNAME)
 HALL = Topology("hall", LEVELS)
@@ -40,13 +40,13 @@ class World:
     def waiting(self) -> list[Pod]:
         return [pod for pod in self.pods if pod.key not in self.standing]
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> GangWithMinimums:
         stands = [
             Pod(pod.key, pod.uid, pod.amounts, self.standing[pod.key], pod_set=pod.pod_set, rank=pod.rank)
             for pod in self.pods
             if pod.key in self.standing
         ]
-        return Wanted(self.tree, self.waiting, stands, self.extra)
+        return GangWithMinimums(self.tree, self.waiting, stands, self.extra)
 
 
 def world(random: Random) -> World:
@@ -101,23 +101,25 @@ def pods_of(tree: Group) -> list[Pod]:
 
 def _pods(pod_set: PodSet) -> list[Pod]:
     amounts = {**pod_set.requests, "pods": 1}
-    wants = Wants(Shape(amounts=tuple(sorted(amounts.items()))))
+    wants = PodSpec(PodSignature(amounts=tuple(sorted(amounts.items()))))
     return [
         Pod(PodKey("ns", f"{pod_set.name}{rank}"), "", amounts, pod_set=pod_set.name, rank=rank, wants=wants)
         for rank in range(pod_set.count)
     ]
 
 
-def stage(found: World) -> tuple[Floor, Supply]:
+def stage(found: World) -> tuple[NodeOverlay, CapacitySnapshot]:
     """A floor on which those who stand sit, and the topology without them."""
     table = table_of(objects(sorted(found.nodes, key=lambda node: node.name[::-1])))
     index = PodIndex()
     room = allocatable_of(table, RESOURCES)
-    floor = Floor(Scene(Ground(land_of(table, index.slots), RESOURCES, room.copy(), room), index))
+    floor = NodeOverlay(
+        FilterInput(NodeSnapshot(land_of(table, index.slots), RESOURCES, room.copy(), room), index)
+    )
     for pod in found.pods:
         if pod.key in found.standing:
             floor.seat(pod.key, pod.wants.shape, floor.row(found.standing[pod.key]))
-    cluster = Cluster(HALL)
+    cluster = TopologyState(HALL)
     cluster.load(found.nodes)
     return floor, cluster.snapshot()
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from bayplan.dialects.kube.fields import Field
-from bayplan.dialects.kueue.assignment import encode_domains, encode_slices
-from bayplan.dialects.kueue.assignment_reading import decode_assignment
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kueue.fields.assignment_decode import decode_assignment
+from bayplan.dialects.kueue.fields.assignment_encode import encode_domains, encode_slices
 
 Object = dict[str, Any]
 

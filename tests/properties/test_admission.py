@@ -11,15 +11,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bayplan.model.change import (
-    DemandSeen,
-    EntranceLost,
     FlavorLost,
+    NamespaceQueueLost,
     NodeLost,
+    QueuedGangSeen,
     QueueLost,
     QuotaNodeLost,
     TopologyLost,
 )
-from bayplan.model.plan import Action, Admit, Decline, Evict, Plan
+from bayplan.model.plan import Action, Admit, EvictGang, Plan, ReportNotAdmitted
 from bayplan.model.profile import Profile
 from tests.admission.world import World, named
 from tests.properties.admission_worlds import (
@@ -93,7 +93,7 @@ def test_whoever_makes_others_leave_is_admitted(random: Random, kind: Kind) -> N
     for at, plan in enumerate(world.plans):
         later = {named(a.demand) for p in world.plans[at + 1 :] for a in p.actions if isinstance(a, Admit)}
         for action in plan.actions:
-            if isinstance(action, Evict):
+            if isinstance(action, EvictGang):
                 assert action.by is not None and named(action.by) in later
 
 
@@ -136,12 +136,12 @@ def disturb(world: World, random: Random) -> None:
         case 6:
             world.see(NodeLost(f"n{random.randint(0, 5)}"))
         case 7:
-            lost = (QueueLost("q0"), QuotaNodeLost("c1"), EntranceLost("", "q0"), FlavorLost("g"))
+            lost = (QueueLost("q0"), QuotaNodeLost("c1"), NamespaceQueueLost("", "q0"), FlavorLost("g"))
             world.see(random.choice(lost))
         case _:
-            demands = [change.demand for change in objects if isinstance(change, DemandSeen)]
+            demands = [change.demand for change in objects if isinstance(change, QueuedGangSeen)]
             if demands:
-                world.see(DemandSeen(replace(random.choice(demands), active=random.random() < 0.5)))
+                world.see(QueuedGangSeen(replace(random.choice(demands), active=random.random() < 0.5)))
 
 
 @FEW
@@ -164,7 +164,7 @@ class Unreliable(Watched):
     random = Random(0)
 
     def refuses(self, action: Action) -> bool:
-        if isinstance(action, Decline) or self.random.random() < 0.7:
+        if isinstance(action, ReportNotAdmitted) or self.random.random() < 0.7:
             return False
         if isinstance(action, Admit):
             self.state.admission_failed(action.gang, self.now)
@@ -197,10 +197,10 @@ def test_no_victim_could_have_stayed(random: Random) -> None:
     world.settle()
     world.draw(re.sub(r"min=\d+|prio=\S+", "prio=9", gangs(random, ["q0"], 1, 100, topology=True)))
     holding = {demand.gang.source: demand for demand in world.demands()}
-    victims = [action.gang for action in world.round().actions if isinstance(action, Evict)]
+    victims = [action.gang for action in world.round().actions if isinstance(action, EvictGang)]
     for stays in victims:
-        rules = [change for change in world.objects.values() if not isinstance(change, DemandSeen)]
-        others = [DemandSeen(d) for ref, d in holding.items() if ref not in victims or ref == stays]
+        rules = [change for change in world.objects.values() if not isinstance(change, QueuedGangSeen)]
+        others = [QueuedGangSeen(d) for ref, d in holding.items() if ref not in victims or ref == stays]
         other = World()
         for change in [*rules, *others]:
             other.see(change)

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from bayplan.model.node import Topology
-from bayplan.model.rules import NodeRules, Requirement, Term, Toleration
-from bayplan.placement.nodes import mask
-from bayplan.placement.place import place
-from bayplan.placement.supply import Supply
-from bayplan.state.cluster import Cluster
+from bayplan.model.node_rules import NodeRules, NodeSelectorTerm, Requirement, Toleration
+from bayplan.placement.cluster.node_table import mask
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
+from bayplan.placement.gang.place import place
+from bayplan.state.cluster.topology_state import TopologyState
 from tests.properties import oracle
 from tests.properties.worlds import NODE, THREE, cluster_of, gang_of, node, node_of, packed
 
@@ -27,8 +27,8 @@ RULES = (
     NodeRules(),
     NodeRules(selector=(("kind", "a"),)),
     NodeRules(tolerations=(Toleration("t", "Exists"),)),
-    NodeRules(affinity=(Term((Requirement("kind", "NotIn", ("a",)),)),)),
-    NodeRules(affinity=(Term((Requirement("rack", "In", ("x", "z")),)),)),
+    NodeRules(affinity=(NodeSelectorTerm((Requirement("kind", "NotIn", ("a",)),)),)),
+    NodeRules(affinity=(NodeSelectorTerm((Requirement("rack", "In", ("x", "z")),)),)),
 )
 PLAIN = {"how": "", "level": "", "segments": (), "select": {}, "affinity": (), "tolerates": ("t",)}
 QUESTIONS = tuple(
@@ -37,7 +37,7 @@ QUESTIONS = tuple(
 )
 
 
-def picture(supply: Supply, resources: Sequence[str]) -> dict[str, Any]:
+def picture(supply: CapacitySnapshot, resources: Sequence[str]) -> dict[str, Any]:
     """Everything a snapshot tells about these resources, so that two of them can be compared."""
     fresh = replace(supply, memory={})
     rows = [each.name for each in supply.tree.nodes]
@@ -68,8 +68,8 @@ class Changes(RuleBasedStateMachine):
         self.used: dict[str, dict[str, int]] = {}
         self.held: dict[tuple[str, ...], dict[str, int]] = {}
         self.levels: tuple[str, ...] = ()
-        self.cluster = Cluster(Topology("none", ("rack",)))
-        self.older: list[tuple[Supply, dict[str, Any], list[str]]] = []
+        self.cluster = TopologyState(Topology("none", ("rack",)))
+        self.older: list[tuple[CapacitySnapshot, dict[str, Any], list[str]]] = []
 
     @initialize(levels=st.sampled_from(TOPOLOGIES), numbers=st.lists(packed(*NODE), max_size=4))
     def start(self, levels: tuple[str, ...], numbers: list[int]) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayplan.model.profile import Profile, Remainder, Strategy
-from bayplan.placement.place import place
+from bayplan.placement.gang.place import place
 from tests.properties import oracle
 from tests.properties.worlds import THREE, Ask, World, asks, cluster_of, gang_of, placed_leaves, worlds
 

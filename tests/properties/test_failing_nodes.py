@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayplan.model.profile import Profile
-from tests.unit.failing_nodes import LIMIT, PLAIN_NODES, PLAIN_PODS, World
-from tests.unit.queued_cluster import BLOCK, RACK, host, workload
+from tests.support.failing_nodes import LIMIT, PLAIN_NODES, PLAIN_PODS, World
+from tests.support.queued_cluster import BLOCK, RACK, host, workload
 
 HOSTS = {f"h{number + 1}": (f"b{number // 4 + 1}", f"r{number // 2 % 2 + 1}") for number in range(8)}
 GPUS = 4

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayplan.model.fair_queue import Entitlement, FairQueue
-from bayplan.scheduling.fair_shares import Claim, divide, fair_shares
+from bayplan.scheduling.fair_share.shares import ShareClaim, divide, fair_shares
 
 numbers = st.integers(0, 20).map(Fraction)
 claims = st.lists(
     st.builds(
-        Claim,
+        ShareClaim,
         asked=numbers,
         quota=st.none() | numbers,
         limit=st.none() | numbers,
@@ -26,14 +26,14 @@ claims = st.lists(
 
 
 @given(claims, numbers)
-def test_nobody_gets_more_than_it_may(asks: list[Claim], amount: Fraction) -> None:
+def test_nobody_gets_more_than_it_may(asks: list[ShareClaim], amount: Fraction) -> None:
     for claim, got in zip(asks, divide(asks, amount), strict=True):
         assert 0 <= got <= claim.asked
         assert claim.limit is None or got <= claim.limit
 
 
 @given(claims, numbers)
-def test_nothing_is_given_twice_and_nothing_wanted_is_left(asks: list[Claim], amount: Fraction) -> None:
+def test_nothing_is_given_twice_and_nothing_wanted_is_left(asks: list[ShareClaim], amount: Fraction) -> None:
     got = divide(asks, amount)
     owed = sum(min(claim.most, amount if claim.quota is None else claim.quota) for claim in asks)
     assert sum(got) <= max(amount, owed)
@@ -42,13 +42,13 @@ def test_nothing_is_given_twice_and_nothing_wanted_is_left(asks: list[Claim], am
 
 
 @given(claims, numbers)
-def test_quota_is_kept(asks: list[Claim], amount: Fraction) -> None:
+def test_quota_is_kept(asks: list[ShareClaim], amount: Fraction) -> None:
     for claim, got in zip(asks, divide(asks, amount), strict=True):
         assert got >= min(claim.most, amount if claim.quota is None else claim.quota)
 
 
 @given(claims, numbers)
-def test_lower_priorities_get_only_what_higher_ones_leave(asks: list[Claim], amount: Fraction) -> None:
+def test_lower_priorities_get_only_what_higher_ones_leave(asks: list[ShareClaim], amount: Fraction) -> None:
     got = divide(asks, amount)
     for claim, have in zip(asks, got, strict=True):
         if have < claim.most and claim.weight:  # it wants more, so nobody below it has more than its quota
@@ -59,7 +59,7 @@ def test_lower_priorities_get_only_what_higher_ones_leave(asks: list[Claim], amo
 
 @given(claims, numbers, st.integers(0, 5))
 def test_more_to_share_costs_nobody_more_than_a_rounding(
-    asks: list[Claim], amount: Fraction, more: int
+    asks: list[ShareClaim], amount: Fraction, more: int
 ) -> None:
     bounded = [claim for claim in asks if claim.quota is not None]  # others grow with the amount itself
     for before, after in zip(divide(bounded, amount), divide(bounded, amount + more), strict=True):
@@ -67,10 +67,10 @@ def test_more_to_share_costs_nobody_more_than_a_rounding(
 
 
 @given(claims, numbers)
-def test_who_only_asks_for_what_it_got_gets_it_again(asks: list[Claim], amount: Fraction) -> None:
+def test_who_only_asks_for_what_it_got_gets_it_again(asks: list[ShareClaim], amount: Fraction) -> None:
     got = divide(asks, amount)
     again = [
-        Claim(have, claim.quota, claim.limit, claim.weight, claim.priority, claim.age)
+        ShareClaim(have, claim.quota, claim.limit, claim.weight, claim.priority, claim.age)
         for claim, have in zip(asks, got, strict=True)
     ]
     assert divide(again, amount) == got

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from bayplan.backends.conversion import convert
 from bayplan.backends.definitions import definitions
-from bayplan.backends.embedded.structural import walker
-from bayplan.dialects.kueue.versions import PLAIN
+from bayplan.backends.embedded.schema.structural import walker
+from bayplan.dialects.kueue.conversion.versions import PLAIN
 from tests.properties.structural_objects import values
 
 Object = dict[str, Any]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from bayplan.dialects.errors import Unreachable
-from bayplan.runtime.clock import VirtualClock
-from tests.leases import Store, replica
+from bayplan.runtime.core.clock import VirtualClock
+from tests.support.leases import Store, replica
 
 
 class Skewed:

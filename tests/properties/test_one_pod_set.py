@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from bayplan.model.assignment import Code
 from bayplan.model.profile import Profile, Remainder, Strategy
-from bayplan.placement.place import place
+from bayplan.placement.gang.place import place
 from tests.properties import oracle
 from tests.properties.worlds import (
     GREEDY,

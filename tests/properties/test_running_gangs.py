@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from bayplan.model.assignment import Assignment, Placement
 from bayplan.model.gang import Gang
 from bayplan.model.profile import Profile, Remainder
-from bayplan.placement.place import place
-from bayplan.placement.replace import replace_nodes
-from bayplan.placement.resize import resize
-from bayplan.state.cluster import Cluster
+from bayplan.placement.gang.place import place
+from bayplan.placement.gang.replace import replace_nodes
+from bayplan.placement.gang.resize import resize
+from bayplan.state.cluster.topology_state import TopologyState
 from tests.properties import oracle
 from tests.properties.oracle import Leaf
 from tests.properties.worlds import (
@@ -42,14 +42,14 @@ def running(draw: st.DrawFn, layers: int = 1) -> tuple[World, Ask, list[int], bo
     return draw(worlds(levels)), draw(asks(levels, layers=layers)), picks, draw(st.booleans())
 
 
-def hold(cluster: Cluster, answer: Placement, *members: Ask) -> None:
+def hold(cluster: TopologyState, answer: Placement, *members: Ask) -> None:
     for ask in members:
         for share in answer.assignments[ask["name"]].shares:
             use = {name: amount * share.count for name, amount in oracle.pod_needs(ask).items()}
             cluster.use_domain(share.values, use)
 
 
-def fail(cluster: Cluster, world: World, failed: list[str], ready: bool) -> World:
+def fail(cluster: TopologyState, world: World, failed: list[str], ready: bool) -> World:
     """The world after the failure; to the engine the nodes may still look ready."""
     after = [{**node, "ready": node["ready"] and node["name"] not in failed} for node in world["nodes"]]
     if not ready:

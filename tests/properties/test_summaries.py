@@ -10,24 +10,24 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from bayplan.model.change import (
-    DemandLost,
-    DemandSeen,
-    EntranceLost,
-    EntranceSeen,
     FlavorLost,
     FlavorSeen,
+    NamespaceQueueLost,
+    NamespaceQueueSeen,
+    QueuedGangLost,
+    QueuedGangSeen,
     QueueLost,
     QueueSeen,
 )
-from bayplan.model.demand import Demand
 from bayplan.model.profile import Profile
-from bayplan.model.quota import Entrance, Flavor, Stop
-from bayplan.scheduling.admit import decide_admissions
-from bayplan.state.admissions import AdmissionState
-from bayplan.state.census import Census
-from bayplan.state.lines import Place
-from bayplan.state.summaries import summaries
-from tests.unit.admission_worlds import demand, queue
+from bayplan.model.queued_gang import QueuedGang
+from bayplan.model.quota import Flavor, NamespaceQueue, StopPolicy
+from bayplan.scheduling.admission.cycle import decide_admissions
+from bayplan.state.admission.queues import QueueEntryState
+from bayplan.state.admission.state import AdmissionState
+from bayplan.state.reports.counters import QueueCounters
+from bayplan.state.reports.summaries import summaries
+from tests.support.admission_worlds import demand, queue
 
 NAMES = st.sampled_from([f"g{n}" for n in range(6)])
 QUEUES = st.sampled_from(["a", "b"])
@@ -39,24 +39,24 @@ class Standings(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.state, self.census, self.now = AdmissionState(), Census(), 0.0
+        self.state, self.census, self.now = AdmissionState(), QueueCounters(), 0.0
         self.state.apply(FlavorSeen(Flavor("f")))
         for name in ("a", "b"):
             self.state.apply(QueueSeen(queue(name, "top", 2000)))
         for name, behind in (("main", "a"), ("side", "b")):
-            self.state.apply(EntranceSeen(Entrance("ns", name, behind)))
+            self.state.apply(NamespaceQueueSeen(NamespaceQueue("ns", name, behind)))
 
     @rule(name=NAMES, way=ENTRANCES, cpu=st.sampled_from([500, 1500, 9000]), active=st.booleans())
     def hand_in(self, name: str, way: str, cpu: int, active: bool) -> None:
-        self.state.apply(DemandSeen(demand(name, cpu=cpu, entrance=("ns", way), active=active)))
+        self.state.apply(QueuedGangSeen(demand(name, cpu=cpu, entrance=("ns", way), active=active)))
 
     @rule(name=NAMES, way=ENTRANCES, given=QUEUES, admitted=st.booleans())
     def admit(self, name: str, way: str, given: str, admitted: bool) -> None:
-        self.state.apply(DemandSeen(demand(name, given=given, admitted=admitted, entrance=("ns", way))))
+        self.state.apply(QueuedGangSeen(demand(name, given=given, admitted=admitted, entrance=("ns", way))))
 
     @rule(name=NAMES)
     def withdraw(self, name: str) -> None:
-        self.state.apply(DemandLost(demand(name).gang.source))
+        self.state.apply(QueuedGangLost(demand(name).gang.source))
 
     @rule()
     def decide(self) -> None:
@@ -69,15 +69,15 @@ class Standings(RuleBasedStateMachine):
         self.now += 1.0
         self.state.admission_failed(demand(name).gang.source, self.now)
 
-    @rule(name=QUEUES, strict=st.booleans(), stop=st.sampled_from(list(Stop)), gone=st.booleans())
-    def change_queue(self, name: str, strict: bool, stop: Stop, gone: bool) -> None:
+    @rule(name=QUEUES, strict=st.booleans(), stop=st.sampled_from(list(StopPolicy)), gone=st.booleans())
+    def change_queue(self, name: str, strict: bool, stop: StopPolicy, gone: bool) -> None:
         seen = QueueSeen(queue(name, "top", 2000, strict=strict, stop=stop))
         self.state.apply(QueueLost(name) if gone else seen)
 
-    @rule(name=ENTRANCES, behind=QUEUES, stop=st.sampled_from(list(Stop)), gone=st.booleans())
-    def change_entrance(self, name: str, behind: str, stop: Stop, gone: bool) -> None:
-        seen = EntranceSeen(Entrance("ns", name, behind, stop))
-        self.state.apply(EntranceLost("ns", name) if gone else seen)
+    @rule(name=ENTRANCES, behind=QUEUES, stop=st.sampled_from(list(StopPolicy)), gone=st.booleans())
+    def change_entrance(self, name: str, behind: str, stop: StopPolicy, gone: bool) -> None:
+        seen = NamespaceQueueSeen(NamespaceQueue("ns", name, behind, stop))
+        self.state.apply(NamespaceQueueLost("ns", name) if gone else seen)
 
     @rule(there=st.booleans())
     def change_flavor(self, there: bool) -> None:
@@ -107,18 +107,18 @@ class Standings(RuleBasedStateMachine):
                 len(self._waiting("entrance", key)),
             )
 
-    def _holders(self, name: str = "") -> list[Demand]:
+    def _holders(self, name: str = "") -> list[QueuedGang]:
         held = self.state.holdings.by_gang.values()
         return [holding.demand for holding in held if name in ("", holding.queue)]
 
-    def _waiting(self, by: str, name: Any) -> list[Demand]:
+    def _waiting(self, by: str, name: Any) -> list[QueuedGang]:
         ways = self.state.rules.entrances
         return [
             standing.demand
             for standing in self.state.lines.standings.values()
-            if standing.place in (Place.WAITING, Place.BACKOFF)
+            if standing.place in (QueueEntryState.WAITING, QueueEntryState.BACKOFF)
             and standing.queue
-            and ways[standing.demand.entrance].stop is Stop.OPEN
+            and ways[standing.demand.entrance].stop is StopPolicy.OPEN
             and name == (standing.queue if by == "queue" else standing.demand.entrance)
         ]
 

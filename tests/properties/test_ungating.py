@@ -11,12 +11,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayplan.dialects.api import Ended, Event, Happened, Outcome, Write
-from bayplan.dialects.kube.wire import PODS_KIND
-from bayplan.dialects.kueue.admitting import WORKLOADS
+from bayplan.dialects.api import Ended, Event, Happened, Write, WriteOutcome
+from bayplan.dialects.kube.decode.wire import PODS_KIND
+from bayplan.dialects.kueue.names.api_kinds import WORKLOADS
 from bayplan.model.node import HOSTNAME
-from bayplan.runtime.ungating_role import RETRY_SECONDS, UngatingRole
-from tests.unit.gated_gangs import INDEX, RANKED, gang, pod, wire
+from bayplan.runtime.controllers.ungating import RETRY_SECONDS, UngatingController
+from tests.support.gated_gangs import INDEX, RANKED, gang, pod, wire
 
 Object = dict[str, Any]
 HOSTS = (("x1", 1), ("x2", 1), ("x3", 2), ("x4", 1), ("x1", 1))
@@ -48,7 +48,7 @@ class World:
     """Pods as the API has them, a watch that lags, writes on their way, and the role between them."""
 
     ranked: bool
-    role: UngatingRole = field(default_factory=UngatingRole)
+    role: UngatingController = field(default_factory=UngatingController)
     pods: dict[str, Object] = field(default_factory=dict)
     lag: list[Event] = field(default_factory=list)
     writes: list[Write] = field(default_factory=list)
@@ -61,7 +61,7 @@ class World:
 
     def restart(self) -> None:
         """Another one takes over, and has nothing but what the API tells it."""
-        self.role, self.lag, self.writes = UngatingRole(), [], []
+        self.role, self.lag, self.writes = UngatingController(), [], []
         self.hear(Event(Happened.SEEN, WORKLOADS, self.workload))
         for obj in self.pods.values():
             self.hear(Event(Happened.SEEN, PODS_KIND, wire(obj)))
@@ -122,7 +122,7 @@ class World:
             ended = {"refused": Ended.REFUSED, "conflict": Ended.CONFLICT}.get(how, Ended.TIMED_OUT)
         if how in ("lost", "unheard") and ended is not Ended.GONE:
             ended = Ended.TIMED_OUT
-        list(self.role.follow_up(Outcome(write, ended), self.now))
+        list(self.role.follow_up(WriteOutcome(write, ended), self.now))
 
     def check(self) -> None:
         """No slot has two living pods, and a rank is where it belongs."""

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from bayplan.model.gang import Gang, Group, Locality, PodSet, Ref, Segment
 from bayplan.model.node import HOSTNAME, Node, Topology
+from bayplan.model.node_rules import NodeRules, NodeSelectorTerm, Requirement, Taint, Toleration
 from bayplan.model.profile import Profile, Remainder, Strategy
-from bayplan.model.rules import NodeRules, Requirement, Taint, Term, Toleration
-from bayplan.state.cluster import Cluster
+from bayplan.state.cluster.topology_state import TopologyState
 
 World = dict[str, Any]  # levels: names from the top, nodes: dicts as `node` makes them
 Ask = dict[str, Any]  # one pod set, as `asks` draws it
@@ -139,8 +139,8 @@ def node_of(given: dict[str, Any]) -> Node:
     )
 
 
-def cluster_of(world: World) -> Cluster:
-    cluster = Cluster(Topology("world", world["levels"]))
+def cluster_of(world: World) -> TopologyState:
+    cluster = TopologyState(Topology("world", world["levels"]))
     cluster.load(node_of(node) for node in world["nodes"])
     return cluster
 
@@ -151,7 +151,7 @@ def pod_set_of(ask: Ask) -> PodSet:
     wanted = Requirement("kind", "In", tuple(ask["affinity"]))
     rules = NodeRules(
         tuple(ask["select"].items()),
-        (Term((wanted,)),) if ask["affinity"] else None,
+        (NodeSelectorTerm((wanted,)),) if ask["affinity"] else None,
         (),
         tuple(Toleration(key, "Exists") for key in ask["tolerates"]),
     )

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from bayplan.backends.embedded.options import Deletion
-from bayplan.dialects.kube.wire import Metadata, PodWire
-from bayplan.dialects.kueue import admitting
-from bayplan.dialects.kueue.conditions import ADMITTED, is_true
-from bayplan.dialects.kueue.node_health import HealthRules
-from bayplan.dialects.kueue.pod_slots import Part
-from bayplan.dialects.kueue.topology_request import UNNUMBERED
-from bayplan.dialects.kueue.ungating import Placed, Ungating
+from bayplan.backends.embedded.api.options import Deletion
+from bayplan.dialects.kube.decode.wire import Metadata, PodWire
+from bayplan.dialects.kueue.fields.topology_request import UNNUMBERED
+from bayplan.dialects.kueue.names import api_kinds
+from bayplan.dialects.kueue.pods.node_health import HealthRules
+from bayplan.dialects.kueue.pods.slots import SlottedPodSet
+from bayplan.dialects.kueue.pods.ungating import AdmittedPlacement, PodUngating
+from bayplan.dialects.kueue.status.conditions import ADMITTED, is_true
 from bayplan.model.node import HOSTNAME
 from bayplan.model.plan import Admit
-from bayplan.runtime.ungating_role import Sent, Troop, UngatingRole
-from bayplan.simulator.reviewing import ask_functions
-from tests.unit.failing_nodes import LIMIT, PLAIN_PODS, World
-from tests.unit.kueue_workloads import conditions
-from tests.unit.queued_cluster import template, workload
+from bayplan.runtime.controllers.ungating import GatedGang, UngateWriteTag, UngatingController
+from bayplan.simulator.core.webhooks import ask_functions
+from tests.support.failing_nodes import LIMIT, PLAIN_PODS, World
+from tests.support.kueue_workloads import conditions
+from tests.support.queued_cluster import template, workload
 
 
 def start(world: World, *, bound: bool = True) -> str:
@@ -86,7 +86,7 @@ def test_a_node_is_replaced_under_a_gang_of_which_some_pods_are_over() -> None: 
     ask_functions(world.store)
     lost = start(world)
     over = {"status": {"reclaimablePods": [{"name": "main", "count": 1}]}}
-    world.store.patch(admitting.WORKLOADS, "ml", "train", over, subresource="status")
+    world.store.patch(api_kinds.WORKLOADS, "ml", "train", over, subresource="status")
     world.pass_time(1.0)
     (before,) = world.workload("train")["status"]["admission"]["podSetAssignments"]
     world.fail(lost)
@@ -100,7 +100,7 @@ def test_places_of_pods_that_are_all_over_may_fail() -> None:  # seed 44
     world = World()
     lost = start(world)
     over = {"status": {"reclaimablePods": [{"name": "main", "count": 2}]}}
-    world.store.patch(admitting.WORKLOADS, "ml", "train", over, subresource="status")
+    world.store.patch(api_kinds.WORKLOADS, "ml", "train", over, subresource="status")
     world.pass_time(1.0)
     before = world.workload("train")
     world.fail(lost)
@@ -111,13 +111,13 @@ def test_places_of_pods_that_are_all_over_may_fail() -> None:  # seed 44
 def test_a_patch_is_not_sent_again_to_a_place_of_another_pod_set() -> None:  # seed 44
     levels, here, there = (HOSTNAME,), ("n000",), ("n001",)
     parts = (
-        Part("workers", 1, levels, (here,), UNNUMBERED),
-        Part("drivers", 1, levels, (there,), UNNUMBERED),
+        SlottedPodSet("workers", 1, levels, (here,), UNNUMBERED),
+        SlottedPodSet("drivers", 1, levels, (there,), UNNUMBERED),
     )
     meta = Metadata(name="train-drivers-0", uid="uid-0", labels={"kueue.x-k8s.io/podset": "drivers"})
-    sent = Sent(("ml", "train"), Ungating(PodWire(metadata=meta), levels, here), "left", 0.0)
-    troop = Troop(expected={"uid-0": sent}, doubtful={"uid-0"}, again={"uid-0": 5.0})
-    assert list(UngatingRole()._once_more(troop, Placed("left", 0.0, parts), 5.0)) == []
+    sent = UngateWriteTag(("ml", "train"), PodUngating(PodWire(metadata=meta), levels, here), "left", 0.0)
+    troop = GatedGang(expected={"uid-0": sent}, doubtful={"uid-0"}, again={"uid-0": 5.0})
+    assert list(UngatingController()._once_more(troop, AdmittedPlacement("left", 0.0, parts), 5.0)) == []
     assert not troop.expected
 
 
@@ -128,7 +128,7 @@ def test_a_workload_that_is_made_again_hears_why_it_waits() -> None:  # seed 432
         world.pass_time(10.0)
         told = conditions(world.workload("large")["status"])["QuotaReserved"]
         assert told[0] == "False"
-        world.store.delete(admitting.WORKLOADS, "ml", "large")
+        world.store.delete(api_kinds.WORKLOADS, "ml", "large")
         world.pass_time(10.0)
 
 

@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 
 from bayplan.dialects.api import Write
-from bayplan.dialects.kube.wire import PodWire
-from bayplan.dialects.kueue import ungating
-from bayplan.dialects.kueue.ungating import Placed, Ungating, Ungatings
+from bayplan.dialects.kube.decode.wire import PodWire
+from bayplan.dialects.kueue.pods import ungating
+from bayplan.dialects.kueue.pods.ungating import AdmittedPlacement, PodUngating, Ungatings
 from bayplan.model.assignment import Path
 from bayplan.model.plan import Admit, Plan
 from bayplan.model.quota import Cell
-from bayplan.runtime.node_health_role import NodeHealthRole
-from bayplan.runtime.ungating_role import UngatingRole
-from bayplan.scheduling.admit import decide_admissions
-from bayplan.simulator.jobs_run import JobsSimulation
-from bayplan.simulator.report import Report
-from bayplan.state.holdings import Holding, Holdings
-from bayplan.state.quotas import Books
+from bayplan.runtime.controllers.node_health.controller import NodeHealthController
+from bayplan.runtime.controllers.ungating import UngatingController
+from bayplan.scheduling.admission.cycle import decide_admissions
+from bayplan.simulator.core.report import SeedReport
+from bayplan.simulator.jobs.run import JobsSimulation
+from bayplan.state.admission.quota_tree import QuotaTree
+from bayplan.state.admission.usage import AdmittedUsage, GangUsage
 from tests.simulation.trying import check_same_bytes, violations
 
 SEEDS = range(10)  # `make sim` runs a thousand
@@ -31,7 +31,7 @@ UNGATINGS = ungating.ungatings
 
 
 @cache
-def report_of(seed: int) -> Report:
+def report_of(seed: int) -> SeedReport:
     return JobsSimulation(seed).run()
 
 
@@ -50,6 +50,7 @@ def test_faults_and_accidents_of_every_kind_happen() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_seed_gives_the_same_bytes_whatever_the_hash_seed() -> None:
     check_same_bytes("jobs", 3)
 
@@ -62,7 +63,7 @@ def first_violation(words: str, seeds: Iterable[int] = range(24), *, calm: bool 
 
 
 def lets_go(
-    monkeypatch: pytest.MonkeyPatch, change: Callable[[tuple[Ungating, ...]], Iterable[Ungating]]
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[tuple[PodUngating, ...]], Iterable[PodUngating]]
 ) -> None:
     """Have pods let go otherwise than was found right."""
 
@@ -75,7 +76,7 @@ def lets_go(
 
 def test_a_slot_that_is_used_twice_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def blind(
-        gang: Placed,
+        gang: AdmittedPlacement,
         pods: Iterable[PodWire],
         expected: Mapping[str, Path | None],
         put_off: Collection[str] = (),
@@ -87,13 +88,15 @@ def test_a_slot_that_is_used_twice_is_caught(monkeypatch: pytest.MonkeyPatch) ->
     assert "slots on" in first_violation("slots on")
 
 
+@pytest.mark.long
 def test_pods_that_are_sent_astray_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     lets_go(monkeypatch, lambda pods: [replace(one, place=("n099",)) for one in pods])
     assert "where its gang has no place" in first_violation("has no place", calm=True)
 
 
+@pytest.mark.long
 def test_ranks_in_the_wrong_order_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def turned(pods: tuple[Ungating, ...]) -> list[Ungating]:
+    def turned(pods: tuple[PodUngating, ...]) -> list[PodUngating]:
         places = [one.place for one in reversed(pods)]
         return [replace(one, place=place) for one, place in zip(pods, places, strict=True)]
 
@@ -101,32 +104,37 @@ def test_ranks_in_the_wrong_order_are_caught(monkeypatch: pytest.MonkeyPatch) ->
     assert "has rank" in first_violation("has rank", calm=True)
 
 
+@pytest.mark.long
 def test_a_gang_that_is_started_in_part_for_ever_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     lets_go(monkeypatch, lambda pods: [one for one in pods if not one.pod.metadata.name.count("-1-")])
     assert "gated for ever" in first_violation("gated for ever", calm=True)
 
 
+@pytest.mark.long
 def test_pods_that_are_gated_for_ever_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(UngatingRole, "keep", lambda self, now: iter(()))
+    monkeypatch.setattr(UngatingController, "keep", lambda self, now: iter(()))
     assert "gated for ever" in first_violation("gated for ever", calm=True)
 
 
+@pytest.mark.long
 def test_a_node_that_is_booked_twice_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def occupy(self: Holdings, holding: Holding, sign: int, only: str = "") -> None:
+    def occupy(self: AdmittedUsage, holding: GangUsage, sign: int, only: str = "") -> None:
         """Gangs take no room."""
 
-    monkeypatch.setattr(Holdings, "_occupy", occupy)
+    monkeypatch.setattr(AdmittedUsage, "_occupy", occupy)
     assert "holds" in first_violation("holds", calm=True)
 
 
+@pytest.mark.long
 def test_quota_that_is_not_counted_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def use(self: Books, queue: str, amounts: Mapping[Cell, int], sign: int = 1) -> None:
+    def use(self: QuotaTree, queue: str, amounts: Mapping[Cell, int], sign: int = 1) -> None:
         """Nothing is ever counted."""
 
-    monkeypatch.setattr(Books, "use", use)
+    monkeypatch.setattr(QuotaTree, "use", use)
     assert " uses " in first_violation(" uses ")
 
 
+@pytest.mark.long
 def test_survivors_that_are_moved_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def moved(action: Admit) -> Admit:
         if action.demand.admission is None:
@@ -144,29 +152,33 @@ def test_survivors_that_are_moved_are_caught(monkeypatch: pytest.MonkeyPatch) ->
         plan = decide_admissions(*arguments)
         return Plan(tuple(moved(a) if isinstance(a, Admit) else a for a in plan.actions))
 
-    monkeypatch.setattr("bayplan.runtime.admission_role.decide_admissions", decide)
+    monkeypatch.setattr("bayplan.runtime.controllers.admission.controller.decide_admissions", decide)
     assert "which has not failed" in first_violation("which has not failed")
 
 
+@pytest.mark.long
 def test_a_job_that_is_not_restored_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bayplan.dialects.kueue.job_running._as_before", lambda job, pod_sets, find: job)
+    monkeypatch.setattr("bayplan.dialects.kueue.jobs.start_stop._as_before", lambda job, pod_sets, find: job)
     assert "is not what it was" in first_violation("is not what it was")
 
 
+@pytest.mark.long
 def test_workloads_that_keep_their_finalizer_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bayplan.dialects.kueue.job_keeping.without_finalizer", lambda kind, obj: [])
+    monkeypatch.setattr("bayplan.dialects.kueue.jobs.reconcile_job.without_finalizer", lambda kind, obj: [])
     assert "is finished and keeps" in first_violation("is finished and keeps", calm=True)
 
 
+@pytest.mark.long
 def test_pods_that_wait_for_a_lost_node_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def spare(self: NodeHealthRole, host: str, members: list[Any], now: float) -> Iterator[Write]:
+    def spare(self: NodeHealthController, host: str, members: list[Any], now: float) -> Iterator[Write]:
         yield from ()
 
-    monkeypatch.setattr(NodeHealthRole, "_fail", spare)
-    monkeypatch.setattr("bayplan.simulator.gang_checkers.VAIN_SECONDS", 10.0)  # nothing is late
+    monkeypatch.setattr(NodeHealthController, "_fail", spare)
+    monkeypatch.setattr("bayplan.simulator.jobs.checkers.VAIN_SECONDS", 10.0)  # nothing is late
     assert "waits in vain" in first_violation("waits in vain", range(12), calm=True)
 
 
+@pytest.mark.long
 def test_jobs_that_are_never_started_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bayplan.dialects.kueue.job_keeping.start", lambda *arguments: [])
+    monkeypatch.setattr("bayplan.dialects.kueue.jobs.reconcile_job.start", lambda *arguments: [])
     assert "does not come to its end" in first_violation("does not come to its end", calm=True)

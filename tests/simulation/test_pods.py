@@ -10,30 +10,30 @@ import numpy as np
 import pytest
 
 from bayplan.model.gang import Locality
-from bayplan.model.plan import Bind, Displace, Plan, Refuse
+from bayplan.model.plan import Bind, Plan, PreemptPod, ReportUnschedulable
 from bayplan.model.profile import Profile
-from bayplan.model.standstill import Hindrance
+from bayplan.model.scheduling_rejection import RejectionReason
 from bayplan.model.watchdog import Watchdog
-from bayplan.placement.fit_neighbours import NeighbourFit
-from bayplan.placement.fit_spread import SpreadFit
-from bayplan.runtime.telling import Teller
-from bayplan.scheduling.importance import units_of
-from bayplan.scheduling.muster import decide_gangs
-from bayplan.scheduling.promises import pod_priority, priority_of
-from bayplan.simulator.pods_run import PodsSimulation
-from bayplan.simulator.report import Report
-from bayplan.state.ledger import Ledger
-from bayplan.state.line import Line
-from bayplan.state.look import Look
-from bayplan.state.standing import Standing
+from bayplan.placement.filters.pod_affinity import PodAffinityFit
+from bayplan.placement.filters.topology_spread import SpreadFit
+from bayplan.runtime.controllers.scheduler.pod_events import PodEventPublisher
+from bayplan.scheduling.attempt.nominations import pod_priority, priority_of
+from bayplan.scheduling.binding.cycle import decide_gangs
+from bayplan.scheduling.preemption.victim_units import units_of
+from bayplan.simulator.core.report import SeedReport
+from bayplan.simulator.pods.run import PodsSimulation
+from bayplan.state.cluster.ledger import Ledger
+from bayplan.state.scheduling.queue import SchedulingQueue
+from bayplan.state.scheduling.snapshot import SchedulingSnapshot
+from bayplan.state.scheduling.state_machine import GangStateMachine
 from tests.simulation.trying import check_same_bytes, check_sound, happened, violations
 
 SEEDS = (*range(16), 355, 368, 415)  # `make sim` runs a thousand; the last ones found something once
-DECIDE = "bayplan.runtime.scheduler_role.decide_gangs"
+DECIDE = "bayplan.runtime.controllers.scheduler.controller.decide_gangs"
 
 
 @cache
-def report_of(seed: int) -> Report:
+def report_of(seed: int) -> SeedReport:
     return PodsSimulation(seed).run()
 
 
@@ -52,6 +52,7 @@ def test_faults_and_deeds_of_every_kind_happen() -> None:
     assert any(report_of(seed).faults.get("torn") for seed in rare)
 
 
+@pytest.mark.long
 def test_a_seed_gives_the_same_bytes_whatever_the_hash_seed() -> None:
     check_same_bytes("pods", 3)
 
@@ -68,86 +69,99 @@ def test_a_scheduler_that_forgets_what_it_decided_is_caught(monkeypatch: pytest.
     assert "cpu of" in first_violation("cpu of")
 
 
+@pytest.mark.long
 def test_a_scheduler_that_starts_gangs_in_part_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def most(look: Look, profile: Profile, now: float, watchdog: Watchdog) -> Plan:
+    def most(look: SchedulingSnapshot, profile: Profile, now: float, watchdog: Watchdog) -> Plan:
         """The second pod of each gang is never bound."""
         plan = decide_gangs(look, profile, now, watchdog)
         kept = [a for a in plan.actions if not (isinstance(a, Bind) and a.pod.key.name.endswith("-1"))]
         return Plan(tuple(kept))
 
     monkeypatch.setattr(DECIDE, most)
-    monkeypatch.setattr(Standing, "_note_partial", lambda self, crew, now: None)  # and nothing is taken back
+    monkeypatch.setattr(
+        GangStateMachine, "_note_partial", lambda self, crew, now: None
+    )  # and nothing is taken back
     assert "pods for" in first_violation("pods for")
 
 
+@pytest.mark.long
 def test_a_port_that_two_want_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    free = "bayplan.placement.fit_filters._port_taken"
+    free = "bayplan.placement.filters.pipeline._port_taken"
     monkeypatch.setattr(free, lambda land, index, ports: np.zeros(len(land), dtype=bool))
     assert "want the same port" in first_violation("want the same port")
 
 
+@pytest.mark.long
 def test_neighbours_that_must_be_apart_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def anywhere(land: Any, *_: Any) -> NeighbourFit:
+    def anywhere(land: Any, *_: Any) -> PodAffinityFit:
         good = np.ones(len(land), dtype=bool)
-        return NeighbourFit(good, good, good)
+        return PodAffinityFit(good, good, good)
 
-    monkeypatch.setattr("bayplan.placement.fit_filters.neighbour_fit", anywhere)
+    monkeypatch.setattr("bayplan.placement.filters.pipeline.neighbour_fit", anywhere)
     assert "must not be in one" in first_violation("must not be in one")
 
 
+@pytest.mark.long
 def test_an_uneven_spread_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def anywhere(land: Any, *_: Any) -> SpreadFit:
         never = np.zeros(len(land), dtype=bool)
         return SpreadFit(never, never)
 
-    monkeypatch.setattr("bayplan.placement.fit_filters.spread_fit", anywhere)
+    monkeypatch.setattr("bayplan.placement.filters.pipeline.spread_fit", anywhere)
     assert "spread" in first_violation("spread")
 
 
+@pytest.mark.long
 def test_a_gang_in_two_domains_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bayplan.dialects.kube.gang_objects._locality", lambda *_: Locality())
+    monkeypatch.setattr("bayplan.dialects.kube.gang.objects._locality", lambda *_: Locality())
     assert "must be in one" in first_violation("must be in one")
 
 
+@pytest.mark.long
 def test_those_who_yield_to_their_equals_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "bayplan.scheduling.muster.priority_of", lambda candidate: priority_of(candidate) + 200
+        "bayplan.scheduling.binding.cycle.priority_of", lambda candidate: priority_of(candidate) + 200
     )
     assert "has to go for" in first_violation("has to go for")
 
 
+@pytest.mark.long
 def test_a_gang_that_should_leave_whole_and_does_not_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = "bayplan.scheduling.displacing.units_of"
+    alone = "bayplan.scheduling.preemption.search.units_of"
     monkeypatch.setattr(alone, lambda pods, charters, below: units_of(pods, {}, below))
     assert "leaves whole or not at all" in first_violation("leaves whole or not at all", range(120))
 
 
+@pytest.mark.long
 def test_those_who_are_sent_away_in_vain_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def hasty(look: Look, profile: Profile, now: float, watchdog: Watchdog) -> Plan:
+    def hasty(look: SchedulingSnapshot, profile: Profile, now: float, watchdog: Watchdog) -> Plan:
         """Whoever does not fit sends somebody away, whether that helps or not."""
         plan = decide_gangs(look, profile, now, watchdog)
-        more: list[Displace] = []
+        more: list[PreemptPod] = []
         for action in plan.actions:
-            if isinstance(action, Refuse) and action.why.hindrance is Hindrance.NO_ROOM:
+            if isinstance(action, ReportUnschedulable) and action.why.hindrance is RejectionReason.NO_ROOM:
                 rank = pod_priority(action.pods[0], look.charters)
                 weak = [p for p in look.pods.values() if p.wants.priority < rank and not p.leaving]
-                more += [Displace(pod, action.gang, action.uid) for pod in weak if pod.gang is None][:1]
+                more += [PreemptPod(pod, action.gang, action.uid) for pod in weak if pod.gang is None][:1]
         return Plan((*plan.actions, *more))
 
     monkeypatch.setattr(DECIDE, hasty)
     assert "was sent away for" in first_violation("was sent away for")
 
 
+@pytest.mark.long
 def test_pods_that_are_told_nothing_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Teller, "tell", lambda self, *_: None)
+    monkeypatch.setattr(PodEventPublisher, "tell", lambda self, *_: None)
     assert "nobody says why" in first_violation("nobody says why")
 
 
+@pytest.mark.long
 def test_a_scheduler_that_wakes_nobody_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Line, "wake", lambda self, hints, now: None)
+    monkeypatch.setattr(SchedulingQueue, "wake", lambda self, hints, now: None)
     assert "would fit" in first_violation("would fit")
 
 
+@pytest.mark.long
 def test_a_scheduler_that_never_gives_back_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ledger, "release", lambda self, owner: [])
     assert "the ledger is not" in first_violation("the ledger is not")

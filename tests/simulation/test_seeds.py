@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 
 from bayplan.model.plan import Bind, Plan
-from bayplan.placement.seating_tree import tree_seats
-from bayplan.scheduling.muster import decide_gangs
-from bayplan.simulator.report import Report
-from bayplan.simulator.run import Simulation
-from bayplan.state.board import Board
-from bayplan.state.ledger import Ledger
-from bayplan.state.line import Line
+from bayplan.placement.subgroups.whole_gang import tree_seats
+from bayplan.scheduling.binding.cycle import decide_gangs
+from bayplan.simulator.core.report import SeedReport
+from bayplan.simulator.plays.gangs import Simulation
+from bayplan.state.cluster.ledger import Ledger
+from bayplan.state.scheduling.queue import SchedulingQueue
+from bayplan.state.scheduling.state import SchedulingState
 from tests.simulation.trying import check_same_bytes, violations
 
 SEEDS = range(24)  # `make sim` runs a thousand
 
 
 @cache
-def report_of(seed: int) -> Report:
+def report_of(seed: int) -> SeedReport:
     return Simulation(seed).run()
 
 
@@ -41,7 +41,9 @@ def test_faults_of_every_kind_are_injected() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", [4, 25, 2])  # jobs only, queues with much going on, and both
+@pytest.mark.parametrize(  # jobs only, queues with much going on, and both
+    "seed", [4, pytest.param(25, marks=pytest.mark.long), pytest.param(2, marks=pytest.mark.long)]
+)
 def test_a_seed_gives_the_same_journal_whatever_the_hash_seed(seed: int) -> None:
     check_same_bytes("gangs", seed)
 
@@ -56,36 +58,41 @@ def test_a_scheduler_that_forgets_what_it_decided_is_caught(monkeypatch: pytest.
     assert "holds" in first_violation("holds")
 
 
+@pytest.mark.long
 def test_a_scheduler_that_starts_half_a_gang_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def half(*arguments: object) -> Plan:
         plan = decide_gangs(*arguments)  # type: ignore[arg-type]
         binds = [action for action in plan.actions if isinstance(action, Bind)]
         return Plan(tuple(action for action in plan.actions if action not in binds[1::2]))
 
-    monkeypatch.setattr("bayplan.runtime.scheduler_role.decide_gangs", half)
+    monkeypatch.setattr("bayplan.runtime.controllers.scheduler.controller.decide_gangs", half)
     assert "would start" in first_violation("would start")
 
 
+@pytest.mark.long
 def test_a_scheduler_that_never_wakes_a_gang_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Line, "wake", lambda self, hints, now: None)
-    monkeypatch.setattr("bayplan.state.standing.FLUSH_SECONDS", float("inf"))
+    monkeypatch.setattr(SchedulingQueue, "wake", lambda self, hints, now: None)
+    monkeypatch.setattr("bayplan.state.scheduling.state_machine.FLUSH_SECONDS", float("inf"))
     assert "would fit but waits" in first_violation("would fit but waits")
 
 
+@pytest.mark.long
 def test_a_scheduler_that_forgets_where_pods_of_a_gang_ran_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def blind(floor: Any, supply: Any, tree: Any, waiting: Any, standing: Any, **options: Any) -> object:
         return tree_seats(floor, supply, tree, waiting, standing[:0], **options)
 
-    monkeypatch.setattr("bayplan.scheduling.attempt.tree_seats", blind)
+    monkeypatch.setattr("bayplan.scheduling.attempt.gang.tree_seats", blind)
     assert "must be in one" in first_violation("must be in one", range(60))
 
 
+@pytest.mark.long
 def test_a_scheduler_that_never_gives_back_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ledger, "release", lambda self, owner: [])
     assert "a fresh list gives" in first_violation("a fresh list gives")
 
 
+@pytest.mark.long
 def test_a_scheduler_that_ignores_failed_binds_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Board, "settle", lambda self, action, ended, now: None)
-    monkeypatch.setattr("bayplan.state.board.ASSUMED_SECONDS", float("inf"))
+    monkeypatch.setattr(SchedulingState, "settle", lambda self, action, ended, now: None)
+    monkeypatch.setattr("bayplan.state.scheduling.state_machine.ASSUMED_SECONDS", float("inf"))
     assert first_violation("")

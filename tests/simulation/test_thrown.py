@@ -7,14 +7,14 @@ from functools import cache
 
 import pytest
 
-from bayplan.simulator.__main__ import GANGS, JOBS, PLAYS, PODS, TREES, run_seed
-from bayplan.simulator.report import Report
-from bayplan.simulator.sabotage import DECIDE, DECODE, ENCODE, RECONCILE, SEAMS
+from bayplan.simulator.__main__ import GANGS, JOBS, PLAYS, PODS, TREES, _summary, run_seed
+from bayplan.simulator.core.report import SeedReport
+from bayplan.simulator.core.thrown_errors import DECIDE, DECODE, ENCODE, RECONCILE, SEAMS
 from tests.simulation.trying import check_same_bytes, check_sound
 
 SEEDS = {  # the numbers behind found something once
     GANGS: (*range(4), 6, 12, 46),
-    JOBS: (*range(4), 5, 16),
+    JOBS: (*range(4), 5, 16, 29),
     PODS: range(4),
     TREES: range(4),
 }
@@ -22,7 +22,7 @@ RUNS = [(play, seed) for play, seeds in SEEDS.items() for seed in seeds]
 
 
 @cache
-def report_of(play: str, seed: int) -> Report:
+def report_of(play: str, seed: int) -> SeedReport:
     return run_seed(seed, play, throw=True)
 
 
@@ -45,6 +45,7 @@ def test_a_loop_that_does_not_contain_errors_is_found_out(play: str) -> None:
     assert any("Thrown" in one for one in told)
 
 
+@pytest.mark.long
 def test_a_seed_gives_the_same_bytes_whatever_the_hash_seed() -> None:
     check_same_bytes("pods", 3, "--throw")
 
@@ -52,3 +53,12 @@ def test_a_seed_gives_the_same_bytes_whatever_the_hash_seed() -> None:
 def test_the_seams_that_errors_are_thrown_through_are_there() -> None:
     for role, seams in SEAMS.items():
         assert all(callable(getattr(role, method)) for _, method, _ in seams), role
+
+
+@pytest.mark.parametrize("throw", [True, False])
+def test_the_command_that_repeats_a_failing_seed_throws_as_the_run_did(
+    throw: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _summary(JOBS, [SeedReport(7, violations=["something is wrong"])], throw) == 1
+    again = "python -m bayplan.simulator --play jobs --seed 7" + (" --throw" if throw else "") + "\n"
+    assert again in capsys.readouterr().out

@@ -8,34 +8,34 @@ from functools import cache
 
 import pytest
 
-from bayplan.dialects.kai import wire
-from bayplan.dialects.kai.pod_group import PodGroup
-from bayplan.model.plan import Bind, Displace, Plan, Refuse
+from bayplan.dialects.kai.api import wire
+from bayplan.dialects.kai.api.pod_group import PodGroup
+from bayplan.model.plan import Bind, Plan, PreemptPod, ReportUnschedulable
 from bayplan.model.profile import Profile
-from bayplan.model.standstill import Hindrance
+from bayplan.model.scheduling_rejection import RejectionReason
 from bayplan.model.watchdog import Watchdog
-from bayplan.runtime.group_statuses import GroupStatuses
-from bayplan.scheduling.fair_accounts import Accounts
-from bayplan.scheduling.fair_room import FairRooms
-from bayplan.scheduling.muster import decide_gangs
-from bayplan.scheduling.promises import priority_of
-from bayplan.simulator.report import Report
-from bayplan.simulator.trees_run import TreesSimulation
-from bayplan.state.crew import Crew
-from bayplan.state.fair_book import FairBook
-from bayplan.state.ledger import Ledger
-from bayplan.state.line import Line
-from bayplan.state.look import Look
-from bayplan.state.standing import Standing
+from bayplan.runtime.controllers.scheduler.pod_group_status import GroupStatuses
+from bayplan.scheduling.attempt.nominations import priority_of
+from bayplan.scheduling.binding.cycle import decide_gangs
+from bayplan.scheduling.fair_share.accounts import Accounts
+from bayplan.scheduling.fair_share.preemption import FairPreemptionSearch
+from bayplan.simulator.core.report import SeedReport
+from bayplan.simulator.subgroups.run import TreesSimulation
+from bayplan.state.cluster.ledger import Ledger
+from bayplan.state.scheduling.fair_usage import FairUsage
+from bayplan.state.scheduling.gang_state import GangState
+from bayplan.state.scheduling.queue import SchedulingQueue
+from bayplan.state.scheduling.snapshot import SchedulingSnapshot
+from bayplan.state.scheduling.state_machine import GangStateMachine
 from tests.simulation.trying import check_same_bytes, check_sound, happened, violations
 
 SEEDS = range(10)  # `make sim` runs a thousand
-DECIDE = "bayplan.runtime.scheduler_role.decide_gangs"
+DECIDE = "bayplan.runtime.controllers.scheduler.controller.decide_gangs"
 READ = wire.pod_group
 
 
 @cache
-def report_of(seed: int) -> Report:
+def report_of(seed: int) -> SeedReport:
     return TreesSimulation(seed).run()
 
 
@@ -51,6 +51,7 @@ def test_faults_and_deeds_of_many_kinds_happen() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_seed_gives_the_same_bytes_whatever_the_hash_seed() -> None:
     check_same_bytes("trees", 1)
 
@@ -68,8 +69,9 @@ def test_a_scheduler_that_forgets_what_it_decided_is_caught(monkeypatch: pytest.
     assert "cpu of" in first_violation("cpu of")
 
 
+@pytest.mark.long
 def test_a_scheduler_that_starts_groups_in_part_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def most(look: Look, profile: Profile, now: float, watchdog: Watchdog) -> Plan:
+    def most(look: SchedulingSnapshot, profile: Profile, now: float, watchdog: Watchdog) -> Plan:
         """The second pod of each leaf is never bound."""
         plan = decide_gangs(look, profile, now, watchdog)
         kept = [a for a in plan.actions if not (isinstance(a, Bind) and a.pod.key.name.endswith("-1"))]
@@ -79,8 +81,9 @@ def test_a_scheduler_that_starts_groups_in_part_is_caught(monkeypatch: pytest.Mo
     assert "would start while it lacks" in first_violation("would start while it lacks")
 
 
+@pytest.mark.long
 def test_parts_of_a_tree_that_are_in_two_domains_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def anywhere(found: wire.PodGroupWire) -> PodGroup:
+    def anywhere(found: wire.KaiPodGroupWire) -> PodGroup:
         """The group itself stays in its domain, its sub-groups do not."""
         group = READ(found)
         return replace(group, sub_groups=tuple(replace(one, constraint=None) for one in group.sub_groups))
@@ -89,14 +92,16 @@ def test_parts_of_a_tree_that_are_in_two_domains_are_caught(monkeypatch: pytest.
     assert "worker-0 must be in one" in first_violation("worker-0 must be in one", 8)
 
 
+@pytest.mark.long
 def test_a_group_in_two_domains_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "pod_group", lambda found: replace(READ(found), constraint=None))
     found = first_violation("must be in one", 3)
     assert any(f"tree-{number} must be in one" in found for number in range(16))
 
 
+@pytest.mark.long
 def test_elastic_segments_that_hold_up_their_group_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def eager(found: wire.PodGroupWire) -> PodGroup:
+    def eager(found: wire.KaiPodGroupWire) -> PodGroup:
         """Every sub-group needs a pod."""
         group = READ(found)
         parts = (replace(one, minimum=max(one.minimum, 1)) for one in group.sub_groups)
@@ -106,35 +111,41 @@ def test_elastic_segments_that_hold_up_their_group_are_caught(monkeypatch: pytes
     assert "though there is room" in first_violation("though there is room")
 
 
+@pytest.mark.long
 def test_a_scheduler_that_wakes_nobody_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Line, "wake", lambda self, hints, now: None)
+    monkeypatch.setattr(SchedulingQueue, "wake", lambda self, hints, now: None)
     assert "though there is room" in first_violation("though there is room")
 
 
+@pytest.mark.long
 def test_a_scheduler_that_does_not_hear_who_may_have_to_go_now_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("bayplan.state.facts.yields_more", lambda before, after: False)
+    monkeypatch.setattr("bayplan.state.scheduling.store.yields_more", lambda before, after: False)
     assert "make room but waits" in first_violation("make room but waits", 13)
 
 
+@pytest.mark.long
 def test_a_scheduler_that_does_not_hear_of_queues_that_grow_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(FairBook, "outgrown", lambda self: False)
+    monkeypatch.setattr(FairUsage, "outgrown", lambda self: False)
     assert "make room but waits" in first_violation("make room but waits", 145, calm=False)
 
 
+@pytest.mark.long
 def test_a_queue_beyond_its_limit_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Accounts, "beyond_limit", lambda self, queue, amounts: None)
     assert "more than its limit" in first_violation("more than its limit")
 
 
+@pytest.mark.long
 def test_what_lasts_beyond_quota_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Accounts, "beyond_quota", lambda self, queue, amounts: None)
     assert "more than its quota" in first_violation("more than its quota")
 
 
+@pytest.mark.long
 def test_those_who_yield_to_their_equals_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     for where in ("fair_room", "muster"):
         monkeypatch.setattr(
@@ -143,33 +154,37 @@ def test_those_who_yield_to_their_equals_are_caught(monkeypatch: pytest.MonkeyPa
     assert "of priority" in first_violation("of priority", 9)
 
 
+@pytest.mark.long
 def test_a_queue_that_takes_what_is_anothers_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FairRooms, "_may_be_taken", lambda self, turn, queue, left: True)
-    monkeypatch.setattr(FairRooms, "_is_fair", lambda self, turn, go: True)
+    monkeypatch.setattr(FairPreemptionSearch, "_may_be_taken", lambda self, turn, queue, left: True)
+    monkeypatch.setattr(FairPreemptionSearch, "_is_fair", lambda self, turn, go: True)
     assert "cpu of its" in first_violation("cpu of its", 22)
 
 
+@pytest.mark.long
 def test_one_who_goes_though_it_is_not_preemptible_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PodGroup, "is_preemptible", lambda self, priority: True)
     monkeypatch.setattr(
-        "bayplan.simulator.trees_queues.Books.too_much", lambda self, queue, *, lasting: iter(())
+        "bayplan.simulator.subgroups.queue_view.Books.too_much", lambda self, queue, *, lasting: iter(())
     )
     assert "it is not preemptible" in first_violation("it is not preemptible")
 
 
+@pytest.mark.long
 def test_a_group_that_is_broken_up_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    one_by_one = "bayplan.scheduling.fair_victims.beyond_minimum"
+    one_by_one = "bayplan.scheduling.fair_share.victims.beyond_minimum"
     monkeypatch.setattr(one_by_one, lambda charter, pods: (list(pods), []))
     assert "and the rest stays" in first_violation("and the rest stays", 12)
 
 
+@pytest.mark.long
 def test_those_who_are_sent_away_in_vain_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def hasty(look: Look, profile: Profile, now: float, watchdog: Watchdog) -> Plan:
+    def hasty(look: SchedulingSnapshot, profile: Profile, now: float, watchdog: Watchdog) -> Plan:
         """Whoever does not fit sends a less important gang away, whether that helps or not."""
         plan = decide_gangs(look, profile, now, watchdog)
-        more: list[Displace] = []
+        more: list[PreemptPod] = []
         for action in plan.actions:
-            if isinstance(action, Refuse) and action.why.hindrance is Hindrance.NO_ROOM:
+            if isinstance(action, ReportUnschedulable) and action.why.hindrance is RejectionReason.NO_ROOM:
                 mine = look.charters[action.gang]
                 weak = [
                     ref
@@ -179,38 +194,44 @@ def test_those_who_are_sent_away_in_vain_are_caught(monkeypatch: pytest.MonkeyPa
                     and any(key in look.pods for key in look.members.get(ref, ()))
                 ]  # fmt: skip
                 pods = (look.pods.get(key) for ref in weak[:1] for key in look.members[ref])
-                more += [Displace(pod, action.gang, action.uid) for pod in pods if pod and not pod.leaving]
+                more += [PreemptPod(pod, action.gang, action.uid) for pod in pods if pod and not pod.leaving]
         return Plan((*plan.actions, *more))
 
     monkeypatch.setattr(DECIDE, hasty)
     assert "was sent away for" in first_violation("was sent away for", 13)
 
 
+@pytest.mark.long
 def test_a_group_that_stays_below_its_minimum_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Standing, "_note_partial", lambda self, crew, now: None)
+    monkeypatch.setattr(GangStateMachine, "_note_partial", lambda self, crew, now: None)
     assert "lacks {" in first_violation("lacks {", 20, calm=False)
 
 
+@pytest.mark.long
 def test_a_group_that_is_taken_back_though_it_is_whole_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Crew, "has_fallen", property(lambda crew: bool(crew.standing)))
+    monkeypatch.setattr(GangState, "has_fallen", property(lambda crew: bool(crew.standing)))
     assert "is taken back, though" in first_violation("is taken back, though")
 
 
+@pytest.mark.long
 def test_groups_that_do_not_say_why_they_wait_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GroupStatuses, "waiting", lambda self, *_: None)
     assert "waits and does not say why" in first_violation("waits and does not say why")
 
 
+@pytest.mark.long
 def test_queues_that_say_nothing_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GroupStatuses, "_queue", lambda self, ref, now: None)
     assert "says that it has" in first_violation("says that it has")
 
 
+@pytest.mark.long
 def test_a_scheduler_that_never_gives_back_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ledger, "release", lambda self, owner: [])
     assert "the ledger is not" in first_violation("the ledger is not")
 
 
+@pytest.mark.long
 def test_shares_that_are_never_given_back_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FairBook, "lost", lambda self, key: False)
+    monkeypatch.setattr(FairUsage, "lost", lambda self, key: False)
     assert "what each queue has" in first_violation("what each queue has")

@@ -7,20 +7,20 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 
-from bayplan.simulator.faults import NONE, Chances
-from bayplan.simulator.report import Report
-from bayplan.simulator.storm import Storm
+from bayplan.simulator.core.faults import NONE, Chances
+from bayplan.simulator.core.report import SeedReport
+from bayplan.simulator.core.simulation import SimulationRun
 
 HASH_SEEDS = ("0", "2", "4711")
 
 
-def check_sound(report: Report) -> None:
+def check_sound(report: SeedReport) -> None:
     """Something happened, and nothing went wrong."""
     assert report.violations == []
     assert report.steps > 0
 
 
-def happened(reports: Iterable[Report]) -> set[str]:
+def happened(reports: Iterable[SeedReport]) -> set[str]:
     """Faults and deeds of which there was at least one."""
     return {kind for report in reports for kind, count in report.faults.items() if count}
 
@@ -40,7 +40,11 @@ def _told(play: str, seed: int, hash_seed: str, *options: str) -> str:
 
 
 def violations(
-    play: Callable[[int, Chances | None], Storm], words: str, seeds: Iterable[int], *, calm: bool = False
+    play: Callable[[int, Chances | None], SimulationRun],
+    words: str,
+    seeds: Iterable[int],
+    *,
+    calm: bool = False,
 ) -> str:
     """All that went wrong up to the first seed where a violation says so; without faults if calm."""
     found: list[str] = []

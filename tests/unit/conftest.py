@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.remote_server import Server, serving
+from tests.support.remote_server import Server, serving
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from tools.controlplane.pin import pin_addons, pin_helm, pin_kubernetes
 from tools.controlplane.plan import (
     ADDONS_MODULE,
     DEFAULT_KUBE,
+    HELM,
     HELM_MODULE,
     NEEDED,
     SCHEDULER,
@@ -66,7 +67,8 @@ def _status(given: argparse.Namespace) -> int:
 
 
 def _build(given: argparse.Namespace) -> int:
-    for path in build(given.kube, (*NEEDED, SCHEDULER) if given.scheduler else NEEDED).values():
+    wanted = (*NEEDED, SCHEDULER, HELM) if given.all else (*NEEDED, SCHEDULER) if given.scheduler else NEEDED
+    for path in build(given.kube, wanted).values():
         sys.stdout.write(f"{path}\n")
     return 0
 
@@ -102,7 +104,9 @@ def _parser() -> argparse.ArgumentParser:
             kube = os.environ.get("KUBE") or DEFAULT_KUBE
             command.add_argument("--kube", default=kube, help=f"Kubernetes version (now {kube})")
             command.add_argument("--scheduler", action="store_true", help="kube-scheduler too")
-        if name != "build":
+        if name == "build":
+            command.add_argument("--all", action="store_true", help="kube-scheduler and helm too")
+        else:
             command.add_argument(
                 "--state", type=Path, default=default_state(), help="the cluster's own folder"
             )

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from bayplan.backends.embedded.structural import Checker, Walker, walker
-from bayplan.dialects.kueue import versions
-from bayplan.dialects.kueue.workload_conversion import GROUP
+from bayplan.backends.embedded.schema.structural import Checker, Walker, walker
+from bayplan.dialects.kueue.conversion import versions
+from bayplan.dialects.kueue.conversion.workload import GROUP
 
 Object = dict[str, Any]
 

@@ -7,10 +7,10 @@ from importlib.resources import files
 from typing import Any
 
 from bayplan.backends.conversion import convert
-from bayplan.backends.embedded.store import Store
+from bayplan.backends.embedded.storage.store import Store
 from bayplan.dialects.api import Kind
-from bayplan.dialects.kai.names import POD_GROUP, TOPOLOGY
-from bayplan.dialects.kueue.versions import CONVERTED
+from bayplan.dialects.kai.api.names import POD_GROUP, TOPOLOGY
+from bayplan.dialects.kueue.conversion.versions import CONVERTED
 
 Object = dict[str, Any]
 

@@ -102,7 +102,7 @@ class Ended(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WriteOutcome:
     """The end of one write."""
 
     write: Write
@@ -124,7 +124,7 @@ class Backend(Protocol):
     def submit(self, writes: Sequence[Write]) -> None:
         """Begin these writes."""
 
-    def outcomes(self) -> Iterable[Outcome]:
+    def outcomes(self) -> Iterable[WriteOutcome]:
         """Every write that ended since the last call."""
 
     def wait(self, seconds: float) -> None:

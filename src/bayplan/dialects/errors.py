@@ -12,29 +12,29 @@ Trouble
 from __future__ import annotations
 
 
-class Trouble(Exception):
+class ApiError(Exception):
     """Something about the API does not work; the message is one clear sentence."""
 
 
-class Misconfigured(Trouble):
+class Misconfigured(ApiError):
     """The configuration cannot work as it is."""
 
 
-class Unreachable(Trouble):
+class Unreachable(ApiError):
     """No answer from the server."""
 
 
-class Unauthorised(Trouble):
+class Unauthorised(ApiError):
     """The server does not know who we are."""
 
 
-class Forbidden(Trouble):
+class Forbidden(ApiError):
     """The server knows who we are and says no."""
 
 
-class NotServed(Trouble):
+class NotServed(ApiError):
     """The server does not have this API."""
 
 
-class Stale(Trouble):
+class Stale(ApiError):
     """What we asked to resume from is no longer kept."""

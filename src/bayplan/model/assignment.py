@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from bayplan.model.zone import Unaligned
+from bayplan.model.numa import Unaligned
 
 Path = tuple[str, ...]
 """A domain's values, one per level from the top."""
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class DomainAssignment:
     """`count` pods in the domain `values`."""
 
     values: Path
@@ -25,7 +25,7 @@ class Assignment:
     """Where the pods of one pod set go. Shares stand in rank order: rank 0 is in the first share."""
 
     levels: tuple[str, ...]
-    shares: tuple[Share, ...]
+    shares: tuple[DomainAssignment, ...]
     proven: bool = False  # an exact search showed that no better answer exists
 
     @property
@@ -88,7 +88,7 @@ class Lack:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class DomainFit:
     """How many of the pods a domain holds, and what it lacks if not all ask for the same resources."""
 
     domain: Path
@@ -133,7 +133,7 @@ class Misfit:
     layers: tuple[LayerFit, ...] = ()
     excluded: Exclusions = Exclusions()
     nearest: NearMiss | None = None
-    holds: tuple[Holding, ...] = ()  # by domain, if they are few
+    holds: tuple[DomainFit, ...] = ()  # by domain, if they are few
     lacking: tuple[tuple[str, int], ...] = ()  # else, if each lacks something: by resource, how many do
     in_all: int | None = None  # how many of the pods all domains hold together
     unlabelled: tuple[str, ...] = ()  # without any domain: the levels whose label no node has

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bayplan.model.charter import Budget, Charter
-from bayplan.model.demand import Demand
 from bayplan.model.fair_queue import FairQueue
 from bayplan.model.gang import Ref
+from bayplan.model.gang_spec import DisruptionBudget, GangSpec
 from bayplan.model.node import Node, Topology
+from bayplan.model.numa import NodeZones
 from bayplan.model.pod import Pod, PodKey
-from bayplan.model.quota import Check, Entrance, Flavor, Queue, QuotaNode
-from bayplan.model.storage import NodeVolumes, StorageClass, StoreRoom, Volume, VolumeClaim
-from bayplan.model.zone import NodeZones
+from bayplan.model.queued_gang import QueuedGang
+from bayplan.model.quota import Check, Flavor, NamespaceQueue, Queue, QuotaNode
+from bayplan.model.storage import NodeVolumes, StorageCapacity, StorageClass, Volume, VolumeClaim
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +59,14 @@ class PodLost:
 
 
 @dataclass(frozen=True, slots=True)
-class CharterSeen:
+class GangSpecSeen:
     """The rules of a gang are there, as they are now."""
 
-    charter: Charter
+    charter: GangSpec
 
 
 @dataclass(frozen=True, slots=True)
-class CharterLost:
+class GangSpecLost:
     """The rules of a gang are no more, or it is over."""
 
     ref: Ref
@@ -76,7 +76,7 @@ class CharterLost:
 class BudgetSeen:
     """So many pods of a kind may be made to go."""
 
-    budget: Budget
+    budget: DisruptionBudget
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class BudgetLost:
 class StorageSeen:
     """A claim, volume, class or room for volumes is there, as it is now."""
 
-    item: VolumeClaim | Volume | StorageClass | StoreRoom | NodeVolumes
+    item: VolumeClaim | Volume | StorageClass | StorageCapacity | NodeVolumes
     key: str = ""  # tells apart items that have no name of their own
 
 
@@ -112,14 +112,14 @@ class ImagesSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class ZonesSeen:
+class NumaReportSeen:
     """A node reports what lies inside it, as it is now."""
 
     report: NodeZones
 
 
 @dataclass(frozen=True, slots=True)
-class ZonesLost:
+class NumaReportLost:
     """A node reports nothing of its inside any more."""
 
     node: str
@@ -182,14 +182,14 @@ class QueueLost:
 
 
 @dataclass(frozen=True, slots=True)
-class EntranceSeen:
+class NamespaceQueueSeen:
     """An entrance to a queue is there, as it is now."""
 
-    entrance: Entrance
+    entrance: NamespaceQueue
 
 
 @dataclass(frozen=True, slots=True)
-class EntranceLost:
+class NamespaceQueueLost:
     """An entrance is no more."""
 
     namespace: str
@@ -226,14 +226,14 @@ class NamespaceLost:
 
 
 @dataclass(frozen=True, slots=True)
-class DemandSeen:
+class QueuedGangSeen:
     """A gang asks for quota, or has it, as it is now."""
 
-    demand: Demand
+    demand: QueuedGang
 
 
 @dataclass(frozen=True, slots=True)
-class DemandLost:
+class QueuedGangLost:
     """A gang no longer asks for quota, and holds none."""
 
     ref: Ref
@@ -252,15 +252,15 @@ Change = (
     | TopologyLost
     | PodSeen
     | PodLost
-    | CharterSeen
-    | CharterLost
+    | GangSpecSeen
+    | GangSpecLost
     | BudgetSeen
     | BudgetLost
     | StorageSeen
     | StorageLost
     | ImagesSeen
-    | ZonesSeen
-    | ZonesLost
+    | NumaReportSeen
+    | NumaReportLost
     | FairQueueSeen
     | FairQueueLost
     | FlavorSeen
@@ -269,12 +269,12 @@ Change = (
     | QuotaNodeLost
     | QueueSeen
     | QueueLost
-    | EntranceSeen
-    | EntranceLost
+    | NamespaceQueueSeen
+    | NamespaceQueueLost
     | CheckSeen
     | CheckLost
     | NamespaceSeen
     | NamespaceLost
-    | DemandSeen
-    | DemandLost
+    | QueuedGangSeen
+    | QueuedGangLost
 )

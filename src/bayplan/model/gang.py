@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from bayplan.model.rules import ANY_NODE, NodeRules
-from bayplan.model.zone import ZoneWants
+from bayplan.model.node_rules import ANY_NODE, NodeRules
+from bayplan.model.numa import NumaRequest
 
 AUTO = "auto"
 """A level name that means: the lowest level whose domains can hold the pods."""
@@ -50,7 +50,7 @@ class PodSet:
     locality: Locality = Locality()
     segments: tuple[Segment, ...] = ()  # outermost first
     rules: NodeRules = ANY_NODE
-    zones: ZoneWants | None = None  # of the zones inside nodes, pod by pod
+    zones: NumaRequest | None = None  # of the zones inside nodes, pod by pod
 
     def __post_init__(self) -> None:
         assert 0 <= self.minimum <= self.count, self

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bayplan.model.rules import Taint
+from bayplan.model.node_rules import Taint
 
 HOSTNAME = "kubernetes.io/hostname"
 PODS = "pods"

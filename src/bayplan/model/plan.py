@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from bayplan.model.admission_rejection import AdmissionRejection, PodSetAttempts
 from bayplan.model.assignment import Path
-from bayplan.model.demand import Admission, Demand
 from bayplan.model.gang import Ref
 from bayplan.model.pod import Pod
-from bayplan.model.refusal import Refusal, Tried
-from bayplan.model.standstill import Standstill
+from bayplan.model.queued_gang import Admission, QueuedGang
+from bayplan.model.scheduling_rejection import SchedulingRejection
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Nominate:
 
 
 @dataclass(frozen=True, slots=True)
-class Displace:
+class PreemptPod:
     """This pod has to go: for another's sake, or because its own gang could not start whole."""
 
     pod: Pod
@@ -51,11 +51,11 @@ class Displace:
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
+class ReportUnschedulable:
     """The gang, or these pods of it, have no place now; say why."""
 
     gang: Ref
-    why: Standstill
+    why: SchedulingRejection
     pods: tuple[Pod, ...] = ()  # those that go without
     news: bool = True  # the reason is another than last time
     uid: str = ""  # of the gang
@@ -63,7 +63,7 @@ class Refuse:
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class MarkStarted:
     """The gang has its minimum: put it on record."""
 
     gang: Ref
@@ -74,17 +74,17 @@ class Begin:
 class Admit:
     """Give the gang this quota and these places (the places only, if it has the quota already)."""
 
-    demand: Demand
+    demand: QueuedGang
     admission: Admission
     checks: tuple[str, ...] = ()  # what has to say yes before it starts
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[PodSetAttempts, ...] = ()
 
     @property
     def gang(self) -> Ref:
         return self.demand.gang.source
 
 
-class Why(StrEnum):
+class EvictionReason(StrEnum):
     """On what grounds a gang has to leave."""
 
     PRIORITY = "priority"  # to a more important gang of its own queue
@@ -96,12 +96,12 @@ class Why(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Evict:
+class EvictGang:
     """The gang has to leave, for another one's sake or for want of nodes."""
 
-    demand: Demand
-    why: Why
-    by: Demand | None = None
+    demand: QueuedGang
+    why: EvictionReason
+    by: QueuedGang | None = None
     path: tuple[str, ...] = ()  # of its queue, from the root of the quota tree
     by_path: tuple[str, ...] = ()
 
@@ -110,7 +110,7 @@ class Evict:
         return self.demand.gang.source
 
 
-class Again(StrEnum):
+class Requeue(StrEnum):
     """When a gang that was declined is looked at again."""
 
     AT_ONCE = "at_once"
@@ -119,12 +119,12 @@ class Again(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Decline:
+class ReportNotAdmitted:
     """The gang is not admitted now; say why."""
 
-    demand: Demand
-    refusal: Refusal
-    again: Again = Again.WHEN_IT_MAY_HELP
+    demand: QueuedGang
+    refusal: AdmissionRejection
+    again: Requeue = Requeue.WHEN_IT_MAY_HELP
     progress: tuple[Mapping[str, int], ...] = ()  # where the search for flavors goes on
     seconds: float = 0.0  # how long a while is
     reserves: tuple[str, Path] | None = None  # a topology and a domain of it to be kept for the gang
@@ -136,14 +136,16 @@ class Decline:
         return self.demand.gang.source
 
 
-def reserving(action: object) -> tuple[Demand, tuple[str, Path]] | None:
+def reserving(action: object) -> tuple[QueuedGang, tuple[str, Path]] | None:
     """The gang that an action keeps room for, and where."""
-    if isinstance(action, Decline) and action.reserves is not None:
+    if isinstance(action, ReportNotAdmitted) and action.reserves is not None:
         return action.demand, action.reserves
     return None
 
 
-Action = Bind | Nominate | Displace | Begin | Refuse | Admit | Evict | Decline
+Action = (
+    Bind | Nominate | PreemptPod | MarkStarted | ReportUnschedulable | Admit | EvictGang | ReportNotAdmitted
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bayplan.model.gang import Ref
-from bayplan.model.wants import NO_WANTS, Wants
+from bayplan.model.pod_spec import NO_WANTS, PodSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Pod:
     gang: Ref | None = None  # the gang it belongs to, whoever schedules it
     pod_set: str = ""
     rank: int = 0
-    wants: Wants = NO_WANTS
+    wants: PodSpec = NO_WANTS
     ours: bool = False  # it is for us to find its node
     created: float = 0.0
     started: float = 0.0  # on its node; 0: not yet

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bayplan.model.zone import ZoneRules
+from bayplan.model.numa import ZoneRules
 
 EVERY_ZONE_COUNTS = ZoneRules()
 
@@ -48,7 +48,7 @@ class FairRule(StrEnum):
     INITIAL_SHARE = "initial_share"  # its share is below what the other has
 
 
-class Means(StrEnum):
+class PreemptionMeans(StrEnum):
     """How room is made for a gang of a queue."""
 
     CONSOLIDATE = "consolidate"  # others move, and each of them has a new place
@@ -82,7 +82,11 @@ class Profile:
     ignore_uncovered: bool = False  # resources that a queue has no quota for are not counted
     gang_nodes: NodeChoice = NodeChoice.PACK
     displace: bool = True  # more important gangs may make others go
-    fair_means: tuple[Means, ...] = (Means.CONSOLIDATE, Means.RECLAIM, Means.PREEMPT)  # in that order
+    fair_means: tuple[PreemptionMeans, ...] = (
+        PreemptionMeans.CONSOLIDATE,
+        PreemptionMeans.RECLAIM,
+        PreemptionMeans.PREEMPT,
+    )  # in that order
     heal_seconds: float = 60.0  # how long a gang may stand in part before what started of it is taken back
     zones: ZoneRules = EVERY_ZONE_COUNTS
     zone_hints: bool = False  # pods are told which zones they were meant for

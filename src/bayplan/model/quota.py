@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 
-from bayplan.model.rules import Requirement, Taint, Toleration
+from bayplan.model.node_rules import Requirement, Taint, Toleration
 
 Cell = tuple[str, str]
 """A flavor and a resource: what quota is counted in."""
@@ -51,14 +51,14 @@ class ResourceGroup:
     flavors: tuple[str, ...]
 
 
-class Search(StrEnum):
+class FlavorSearchPolicy(StrEnum):
     """What happens to the search for a flavor when one would do, at a price."""
 
     STOP = "stop"
     GO_ON = "go_on"
 
 
-class Price(StrEnum):
+class FlavorPreference(StrEnum):
     """What is rather paid for a place."""
 
     BORROW = "borrow"
@@ -69,12 +69,12 @@ class Price(StrEnum):
 class Fungibility:
     """How far to look for a better flavor."""
 
-    when_borrowing: Search = Search.STOP
-    when_preempting: Search = Search.GO_ON
-    rather: Price = Price.BORROW
+    when_borrowing: FlavorSearchPolicy = FlavorSearchPolicy.STOP
+    when_preempting: FlavorSearchPolicy = FlavorSearchPolicy.GO_ON
+    rather: FlavorPreference = FlavorPreference.BORROW
 
 
-class Victims(StrEnum):
+class VictimPolicy(StrEnum):
     """Who may have to yield."""
 
     NEVER = "never"
@@ -87,13 +87,13 @@ class Victims(StrEnum):
 class Preemption:
     """Who has to yield to gangs of a queue."""
 
-    within: Victims = Victims.NEVER
-    reclaim: Victims = Victims.NEVER
+    within: VictimPolicy = VictimPolicy.NEVER
+    reclaim: VictimPolicy = VictimPolicy.NEVER
     while_borrowing: bool = False
     threshold: int | None = None  # while borrowing: only victims up to this priority
 
 
-class Stop(StrEnum):
+class StopPolicy(StrEnum):
     """Whether a queue is closed."""
 
     OPEN = "open"
@@ -112,8 +112,9 @@ class Queue:
     preemption: Preemption = Preemption()
     checks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # name → flavors, () for all
     namespaces: tuple[Requirement, ...] | None = None  # label rules; None: no namespace may enter
-    stop: Stop = Stop.OPEN
+    stop: StopPolicy = StopPolicy.OPEN
     leaving: bool = False  # it is being deleted: what it admitted may finish, nothing else begins
+    unprotected: bool = False  # could vanish any moment: gangs wait until deleting it has to wait for them
 
     @property
     def name(self) -> str:
@@ -129,16 +130,16 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
-class Entrance:
+class NamespaceQueue:
     """Where the users of a namespace hand in gangs for a queue."""
 
     namespace: str
     name: str
     queue: str
-    stop: Stop = Stop.OPEN
+    stop: StopPolicy = StopPolicy.OPEN
 
 
-class CheckSort(StrEnum):
+class CheckKind(StrEnum):
     """What kind of check stands between quota and start."""
 
     OTHER = "other"
@@ -151,5 +152,5 @@ class Check:
     """Something that has to say yes before an admitted gang may start."""
 
     name: str
-    sort: CheckSort = CheckSort.OTHER
+    sort: CheckKind = CheckKind.OTHER
     active: bool = True

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bayplan.model.rules import Term
-from bayplan.model.wants import Selector
+from bayplan.model.node_rules import NodeSelectorTerm
+from bayplan.model.pod_spec import Selector
 
 ONE_POD = "ReadWriteOncePod"
 ClaimKey = tuple[str, str]
@@ -52,7 +52,7 @@ class Volume:
     available: bool = True
     leaving: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
-    affinity: tuple[Term, ...] | None = None
+    affinity: tuple[NodeSelectorTerm, ...] | None = None
     attributes: str = ""
     driver: str = ""
     handle: str = ""
@@ -65,11 +65,11 @@ class StorageClass:
     name: str
     provisioner: str = ""
     waits: bool = False  # a volume is chosen or made only once its pod has a node
-    topologies: tuple[Term, ...] = ()
+    topologies: tuple[NodeSelectorTerm, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class StoreRoom:
+class StorageCapacity:
     """How large a new volume of a class may be, on the nodes that carry some labels."""
 
     storage_class: str
@@ -95,7 +95,7 @@ class Storage:
     limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by node, by driver
     attached: Mapping[str, frozenset[Handle]] = field(default_factory=dict)  # by node
     measured: frozenset[str] = frozenset()  # drivers that say how much room is left
-    rooms: tuple[StoreRoom, ...] = ()
+    rooms: tuple[StorageCapacity, ...] = ()
 
 
 NO_STORAGE = Storage()

@@ -7,7 +7,7 @@ from typing import Any
 
 from bayplan.model import change as changes
 from bayplan.model.change import Change
-from bayplan.model.storage import NodeVolumes, StoreRoom, VolumeClaim
+from bayplan.model.storage import NodeVolumes, StorageCapacity, VolumeClaim
 
 Subject = tuple[str, Hashable]
 
@@ -35,7 +35,7 @@ def _storage_key(change: changes.StorageSeen) -> Hashable:
             return type(item).__name__, f"{item.namespace}/{item.name}"
         case NodeVolumes():
             return type(item).__name__, item.node
-        case StoreRoom():
+        case StorageCapacity():
             return type(item).__name__, change.key
     return type(item).__name__, item.name
 
@@ -48,15 +48,15 @@ _KEYS: dict[type[Any], tuple[str, Callable[[Any], Hashable]]] = {
     changes.TopologyLost: ("Topology", lambda change: change.name),
     changes.PodSeen: ("Pod", lambda change: change.pod.key),
     changes.PodLost: ("Pod", lambda change: change.key),
-    changes.CharterSeen: ("Charter", lambda change: change.charter.source),
-    changes.CharterLost: ("Charter", lambda change: change.ref),
+    changes.GangSpecSeen: ("Charter", lambda change: change.charter.source),
+    changes.GangSpecLost: ("Charter", lambda change: change.ref),
     changes.BudgetSeen: ("Budget", lambda change: (change.budget.namespace, change.budget.name)),
     changes.BudgetLost: ("Budget", lambda change: (change.namespace, change.name)),
     changes.StorageSeen: ("Storage", _storage_key),
     changes.StorageLost: ("Storage", lambda change: (change.kind, change.key)),
     changes.ImagesSeen: ("Images", lambda change: change.node),
-    changes.ZonesSeen: ("Zones", lambda change: change.report.node),
-    changes.ZonesLost: ("Zones", lambda change: change.node),
+    changes.NumaReportSeen: ("Zones", lambda change: change.report.node),
+    changes.NumaReportLost: ("Zones", lambda change: change.node),
     changes.FairQueueSeen: ("FairQueue", lambda change: change.queue.name),
     changes.FairQueueLost: ("FairQueue", lambda change: change.name),
     changes.FlavorSeen: ("Flavor", lambda change: change.flavor.name),
@@ -65,13 +65,16 @@ _KEYS: dict[type[Any], tuple[str, Callable[[Any], Hashable]]] = {
     changes.QuotaNodeLost: ("QuotaNode", lambda change: change.name),
     changes.QueueSeen: ("Queue", lambda change: change.queue.name),
     changes.QueueLost: ("Queue", lambda change: change.name),
-    changes.EntranceSeen: ("Entrance", lambda change: (change.entrance.namespace, change.entrance.name)),
-    changes.EntranceLost: ("Entrance", lambda change: (change.namespace, change.name)),
+    changes.NamespaceQueueSeen: (
+        "Entrance",
+        lambda change: (change.entrance.namespace, change.entrance.name),
+    ),
+    changes.NamespaceQueueLost: ("Entrance", lambda change: (change.namespace, change.name)),
     changes.CheckSeen: ("Check", lambda change: change.check.name),
     changes.CheckLost: ("Check", lambda change: change.name),
     changes.NamespaceSeen: ("Namespace", lambda change: change.name),
     changes.NamespaceLost: ("Namespace", lambda change: change.name),
-    changes.DemandSeen: ("Demand", lambda change: change.demand.gang.source),
-    changes.DemandLost: ("Demand", lambda change: change.ref),
+    changes.QueuedGangSeen: ("Demand", lambda change: change.demand.gang.source),
+    changes.QueuedGangLost: ("Demand", lambda change: change.ref),
 }
 _LOSSES = frozenset(kind for kind in _KEYS if kind.__name__.endswith("Lost"))

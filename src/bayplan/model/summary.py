@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from bayplan.model.admission_rejection import AdmissionReason
 from bayplan.model.quota import Quota
-from bayplan.model.refusal import Token
 
 
 class Flaw(StrEnum):
@@ -27,7 +27,7 @@ class Flaw(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class QueueFault:
     """A flaw, and who is meant."""
 
     flaw: Flaw
@@ -35,7 +35,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class GangCounts:
     """Gangs by how far they have come."""
 
     ready: int = 0  # in line, and tried when it is their turn
@@ -44,7 +44,9 @@ class Counts:
     admitted: int = 0  # have quota, every consent and every place
     unchecked: int = 0  # have quota and wait for a check
     unplaced: int = 0  # have quota and wait for a place
-    refused: Mapping[Token, int] = field(default_factory=dict)  # those in line, by what they were told last
+    refused: Mapping[AdmissionReason, int] = field(
+        default_factory=dict
+    )  # those in line, by what they were told last
 
     @property
     def pending(self) -> int:
@@ -73,12 +75,12 @@ class QueueSummary:
     """One queue. `path` names its ancestors from the parent to the root."""
 
     name: str
-    counts: Counts = Counts()
+    counts: GangCounts = GangCounts()
     cells: tuple[CellUse, ...] = ()  # in the order of its flavors, then by resource
     wanted: Mapping[str, int] = field(default_factory=dict)  # by resource: what those in line ask for
     ready_shapes: int = 0  # how many different requests are in line and tried
     parked_shapes: int = 0
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[QueueFault, ...] = ()
     path: tuple[str, ...] = ()
     share: float | None = None  # None: nobody asked for fair shares
 
@@ -88,13 +90,13 @@ class QueueSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class EntranceSummary:
+class NamespaceQueueSummary:
     """One entrance to a queue, and whether the queue lets anybody in."""
 
     namespace: str
     name: str
     queue: str
-    counts: Counts = Counts()
+    counts: GangCounts = GangCounts()
     cells: tuple[CellUse, ...] = ()
     stopped: bool = False
     queue_known: bool = True
@@ -127,7 +129,7 @@ class SharedSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class LevelCapacity:
     """What is left of a resource at one level of a topology.
 
     `largest` is what a gang that must stay within one domain can have at most. `fragmentation` compares it
@@ -147,7 +149,7 @@ class LevelSummary:
     topology: str
     level: str
     domains: int
-    rooms: tuple[Room, ...] = ()
+    rooms: tuple[LevelCapacity, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +157,9 @@ class Summaries:
     """Everything at one moment."""
 
     queues: Mapping[str, QueueSummary] = field(default_factory=dict)
-    entrances: Mapping[tuple[str, str], EntranceSummary] = field(default_factory=dict)
+    entrances: Mapping[tuple[str, str], NamespaceQueueSummary] = field(default_factory=dict)
     shared: Mapping[str, SharedSummary] = field(default_factory=dict)
     levels: tuple[LevelSummary, ...] = ()
-    queues_in_use: frozenset[str] = frozenset()  # named by an entrance
     flavors_in_use: frozenset[str] = frozenset()  # named by a queue
     checks_in_use: frozenset[str] = frozenset()  # named by a queue
     topologies_in_use: frozenset[str] = frozenset()  # named by a flavor

@@ -10,15 +10,15 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 
-from bayplan.simulator.jobs_run import JobsSimulation
-from bayplan.simulator.pods_run import PodsSimulation
-from bayplan.simulator.report import Report
-from bayplan.simulator.run import Simulation
-from bayplan.simulator.storm import Storm
-from bayplan.simulator.trees_run import TreesSimulation
+from bayplan.simulator.core.report import SeedReport
+from bayplan.simulator.core.simulation import SimulationRun
+from bayplan.simulator.jobs.run import JobsSimulation
+from bayplan.simulator.plays.gangs import Simulation
+from bayplan.simulator.pods.run import PodsSimulation
+from bayplan.simulator.subgroups.run import TreesSimulation
 
 GANGS, JOBS, PODS, TREES = "gangs", "jobs", "pods", "trees"
-PLAYS: dict[str, Callable[[int], Storm]] = {
+PLAYS: dict[str, Callable[[int], SimulationRun]] = {
     GANGS: Simulation,  # gangs of the scheduler and bare Workloads, as the seed says
     JOBS: JobsSimulation,  # jobs that name a queue, their pods, and nodes that fail
     PODS: PodsSimulation,  # gangs of the gang API, plain pods and jobs, with preemption and contention
@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
     with multiprocessing.Pool(max(options.processes, 1)) as pool:
         reports = list(pool.imap_unordered(_run, runs, chunksize=4))
     reports.sort(key=lambda report: (plays.index(report.play), report.seed))
-    failed = [_summary(play, [one for one in reports if one.play == play]) for play in plays]
+    failed = [_summary(play, [one for one in reports if one.play == play], options.throw) for play in plays]
     print(
         f"{len(reports):,} runs, {sum(one.steps for one in reports):,} steps, "
         f"{sum(sum(one.faults.values()) for one in reports):,} faults injected, {sum(failed)} violations"
@@ -56,18 +56,18 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if any(failed) else 0
 
 
-def run_seed(seed: int, play: str = GANGS, *, throw: bool = False, contained: bool = True) -> Report:
+def run_seed(seed: int, play: str = GANGS, *, throw: bool = False, contained: bool = True) -> SeedReport:
     """One seed; an exception is a violation like any other, unless it was thrown on purpose and contained."""
     try:
         storm = PLAYS[play](seed)
         report = (storm.throwing(contained=contained) if throw else storm).run()
     except Exception:
-        report = Report(seed, violations=[traceback.format_exc()])
+        report = SeedReport(seed, violations=[traceback.format_exc()])
     report.play = play
     return report
 
 
-def _run(which: tuple[str, int, bool]) -> Report:
+def _run(which: tuple[str, int, bool]) -> SeedReport:
     play, seed, throw = which
     return run_seed(seed, play, throw=throw)
 
@@ -84,14 +84,15 @@ def _one(play: str, seed: int, *, throw: bool) -> int:
     return 1 if report.violations else 0
 
 
-def _summary(play: str, reports: list[Report]) -> int:
+def _summary(play: str, reports: list[SeedReport], throw: bool) -> int:
     """Say what came of the seeds of a play; how many of them show a violation."""
     faults: Counter[str] = Counter()
     for report in reports:
         faults.update(report.faults)
         if report.violations:
             print(f"{play} {report.seed}: {report.violations[0]}")
-            print(f"  again: python -m bayplan.simulator --play {play} --seed {report.seed}")
+            again = f"--play {play} --seed {report.seed}{' --throw' if throw else ''}"
+            print(f"  again: python -m bayplan.simulator {again}")
     failed = sum(bool(report.violations) for report in reports)
     admissions, workloads = sum(r.admissions for r in reports), sum(r.workloads for r in reports)
     finished, jobs = sum(r.finished for r in reports), sum(r.jobs for r in reports)

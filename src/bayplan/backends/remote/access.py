@@ -12,7 +12,7 @@ from bayplan.dialects.errors import Misconfigured
 
 
 @dataclass(frozen=True, slots=True)
-class Material:
+class InlineOrFile:
     """Text that was given in place, or the file that holds it."""
 
     label: str  # names file, context and field in messages
@@ -37,8 +37,8 @@ class Material:
 class Certificate:
     """A client certificate and its private key."""
 
-    certificate: Material
-    key: Material
+    certificate: InlineOrFile
+    key: InlineOrFile
 
 
 class Interactive(StrEnum):
@@ -70,11 +70,11 @@ class Access:
     origin: str  # names the kubeconfig and the context in messages
     server: str  # without a slash at the end
     namespace: str = "default"
-    authority: Material | None = None  # None: what the system trusts
+    authority: InlineOrFile | None = None  # None: what the system trusts
     verify: bool = True
     server_name: str = ""  # the name in the server's certificate, if not the one in its address
     proxy: str = ""
     certificate: Certificate | None = None
-    token: Material | None = None
+    token: InlineOrFile | None = None
     plugin: Plugin | None = None
     impersonation: tuple[tuple[str, str], ...] = ()  # headers

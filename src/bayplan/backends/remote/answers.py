@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 
 from bayplan.backends.remote.access import Access
-from bayplan.backends.remote.client import Answer
-from bayplan.dialects.api import Ended, Kind, Outcome, Write
+from bayplan.backends.remote.client import ApiResponse
+from bayplan.dialects.api import Ended, Kind, Write, WriteOutcome
 from bayplan.dialects.errors import (
+    ApiError,
     Forbidden,
     Misconfigured,
     NotServed,
     Stale,
-    Trouble,
     Unauthorised,
     Unreachable,
 )
@@ -78,7 +78,7 @@ def not_served(kinds: Sequence[Kind], server: str) -> str:
     return f"{server} does not serve {what}; {todo}"
 
 
-def trouble_of(code: int, body: bytes, kind: Kind, access: Access) -> Trouble:
+def trouble_of(code: int, body: bytes, kind: Kind, access: Access) -> ApiError:
     """Why a list or a watch was not answered with objects."""
     said = status_of(body).message
     server, what = access.server, _what(kind)
@@ -102,29 +102,31 @@ def trouble_of(code: int, body: bytes, kind: Kind, access: Access) -> Trouble:
     return Misconfigured(f"{server} does not understand what is asked of {what} ({code}): {said}")
 
 
-def outcome_of(write: Write, answer: Answer, decode: Callable[[bytes], Any], access: Access) -> Outcome:
+def outcome_of(
+    write: Write, answer: ApiResponse, decode: Callable[[bytes], Any], access: Access
+) -> WriteOutcome:
     """How a write ended."""
     code = answer.status
     if 200 <= code < 300:
-        return Outcome(write, Ended.DONE, code, object=_object(answer.body, decode))
+        return WriteOutcome(write, Ended.DONE, code, object=_object(answer.body, decode))
     status = status_of(answer.body)
     said = status.message or f"{access.server} answered {code}"
     match code:
         case 401:
-            return Outcome(write, Ended.REFUSED, code, refused_credentials(access))
+            return WriteOutcome(write, Ended.REFUSED, code, refused_credentials(access))
         case 404 if not status.reason:
-            return Outcome(write, Ended.REFUSED, code, str(trouble_of(code, b"", write.kind, access)))
+            return WriteOutcome(write, Ended.REFUSED, code, str(trouble_of(code, b"", write.kind, access)))
         case 404 | 410:
-            return Outcome(write, Ended.GONE, code, said)
+            return WriteOutcome(write, Ended.GONE, code, said)
         case 409 | 422 if write.uid and any(words in said for words in OTHER_OBJECT):
-            return Outcome(write, Ended.GONE, code, said)  # of that name there is another object now
+            return WriteOutcome(write, Ended.GONE, code, said)  # of that name there is another object now
         case 409:
-            return Outcome(write, Ended.CONFLICT, code, said)
+            return WriteOutcome(write, Ended.CONFLICT, code, said)
         case 429 if write.subresource == "eviction":  # a disruption budget, not a busy server
-            return Outcome(write, Ended.REFUSED, code, said)
+            return WriteOutcome(write, Ended.REFUSED, code, said)
         case 408 | 429:
-            return Outcome(write, Ended.TIMED_OUT, code, said)
-    return Outcome(write, Ended.TIMED_OUT if code >= 500 else Ended.REFUSED, code, said)
+            return WriteOutcome(write, Ended.TIMED_OUT, code, said)
+    return WriteOutcome(write, Ended.TIMED_OUT if code >= 500 else Ended.REFUSED, code, said)
 
 
 def _object(body: bytes, decode: Callable[[bytes], Any]) -> Any:

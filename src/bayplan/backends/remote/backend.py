@@ -19,10 +19,10 @@ from bayplan.backends.remote.access import Access
 from bayplan.backends.remote.answers import refused_credentials, status_of
 from bayplan.backends.remote.client import Client
 from bayplan.backends.remote.kubeconfig import load
-from bayplan.backends.remote.reflector import Listeners, Patience, Reflector, Restarted
+from bayplan.backends.remote.reflector import Listeners, Reflector, Restarted, WatchTimeouts
 from bayplan.backends.remote.request import JSON
 from bayplan.backends.remote.writer import Writer
-from bayplan.dialects.api import Event, Kind, Outcome, Write
+from bayplan.dialects.api import Event, Kind, Write, WriteOutcome
 from bayplan.dialects.errors import Misconfigured, Unauthorised, Unreachable
 
 EVENTS_HELD_MAX = 200_000  # more than this unread, and reading from the server pauses
@@ -60,16 +60,16 @@ class RemoteBackend:
         log: Log = _quiet,
         in_flight_max: int = 64,
         seconds: float = 30.0,
-        patience: Patience | None = None,
+        patience: WatchTimeouts | None = None,
         jitter: Callable[[], float] = random.random,
         restarted: Restarted = lambda kind, why: None,
     ) -> None:
         self.access = access
-        self._log, self._jitter, self._patience = log, jitter, patience or Patience()
+        self._log, self._jitter, self._patience = log, jitter, patience or WatchTimeouts()
         self._seconds, self._in_flight_max = seconds, in_flight_max
         self._listeners = Listeners(log, Absent(access.server, log), restarted)
         self._events: deque[Event] = deque()
-        self._outcomes: deque[Outcome] = deque()
+        self._outcomes: deque[WriteOutcome] = deque()
         self._stirred = threading.Event()
         self._stirring = False
         self._trouble: BaseException | None = None
@@ -105,7 +105,7 @@ class RemoteBackend:
         """
         self._loop.call_soon_threadsafe(self._writer.write_only_while, may_write, seconds)
 
-    def outcomes(self) -> Iterable[Outcome]:
+    def outcomes(self) -> Iterable[WriteOutcome]:
         """Every write that ended since the last call."""
         return [self._outcomes.popleft() for _ in range(len(self._outcomes))]
 
@@ -180,7 +180,7 @@ class RemoteBackend:
         while len(self._events) > EVENTS_HELD_MAX:
             await asyncio.sleep(FULL_PAUSE)
 
-    def _report(self, outcome: Outcome) -> None:
+    def _report(self, outcome: WriteOutcome) -> None:
         self._outcomes.append(outcome)
         self._stir_soon()
 

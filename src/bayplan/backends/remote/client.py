@@ -17,10 +17,10 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from bayplan.backends.remote.access import Access
-from bayplan.backends.remote.credentials import Credentials, Presented
+from bayplan.backends.remote.credentials import Credentials, RequestCredentials
 from bayplan.backends.remote.pool import CLOSING_ROUNDS, NoConnection, Pool
 from bayplan.backends.remote.proxies import is_loopback, proxy_for
-from bayplan.dialects.errors import Misconfigured, Trouble, Unreachable
+from bayplan.dialects.errors import ApiError, Misconfigured, Unreachable
 
 AGENT = "bayplan"
 CONNECTIONS_MAX = 256
@@ -34,7 +34,7 @@ class Unsent(Unreachable):
     """There was no connection, so nothing was asked and asking again is safe."""
 
 
-class Answer(NamedTuple):
+class ApiResponse(NamedTuple):
     """What the server said."""
 
     status: int
@@ -57,7 +57,7 @@ class Client:
         self._credentials = credentials or Credentials(access, log)
         self._address = urlsplit(access.server)[:3]
         self._headers: dict[str, CIMultiDict[str]] = {}
-        self._headers_of: Presented | None = None
+        self._headers_of: RequestCredentials | None = None
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._fixed: dict[str, Any] = {"allow_redirects": False}
         if proxy := access.proxy or proxy_for(access.server, os.environ):
@@ -97,7 +97,7 @@ class Client:
 
     async def request(
         self, method: str, path: str, body: bytes = b"", content_type: str = "", seconds: float | None = None
-    ) -> Answer:
+    ) -> ApiResponse:
         """Ask until there is an answer that is final, or until the time is up.
 
         A refused credential is renewed once. A busy server is asked again when it says so. What may have
@@ -126,7 +126,9 @@ class Client:
         return answer
 
     @asynccontextmanager
-    async def stream(self, path: str, silence: float) -> AsyncIterator[tuple[Answer, AsyncIterator[bytes]]]:
+    async def stream(
+        self, path: str, silence: float
+    ) -> AsyncIterator[tuple[ApiResponse, AsyncIterator[bytes]]]:
         """Ask for something without an end. It ends when the server ends it, breaks, or falls silent.
 
         An answer other than 200 has a body and nothing to iterate.
@@ -140,7 +142,7 @@ class Client:
                 raise self._trouble(problem, "GET", path, silence) from None
             async with response:
                 if response.status == 200:
-                    yield Answer(200, b""), _chunks(response)
+                    yield ApiResponse(200, b""), _chunks(response)
                     return
                 answer = await self._read(response, path, silence)
             other = await self._credentials.renewed(presented) if answer.status == 401 and retry else None
@@ -155,9 +157,9 @@ class Client:
         path: str,
         body: bytes,
         content_type: str,
-        presented: Presented,
+        presented: RequestCredentials,
         timeout: aiohttp.ClientTimeout,
-    ) -> Answer:
+    ) -> ApiResponse:
         try:
             if self._pool is not None and method != "GET":
                 head = self._head(self._pool, presented, content_type)
@@ -165,17 +167,17 @@ class Client:
                     method, path, head, body, presented.tls, timeout.total or self.seconds, CONNECT_SECONDS
                 )
                 after = heard.retry_after if heard.status in BUSY else None
-                return Answer(heard.status, heard.body, _seconds(after))
+                return ApiResponse(heard.status, heard.body, _seconds(after))
             async with await self._send(method, path, body, content_type, presented, timeout) as response:
                 text = await response.read()
                 after = response.headers.get("Retry-After") if response.status in BUSY else None
-                return Answer(response.status, text, _seconds(after))
+                return ApiResponse(response.status, text, _seconds(after))
         except Exception as problem:
             raise self._trouble(problem, method, path, timeout.total) from None
 
-    async def _read(self, response: aiohttp.ClientResponse, path: str, seconds: float) -> Answer:
+    async def _read(self, response: aiohttp.ClientResponse, path: str, seconds: float) -> ApiResponse:
         try:
-            return Answer(response.status, await response.read())
+            return ApiResponse(response.status, await response.read())
         except Exception as problem:
             raise self._trouble(problem, "GET", path, seconds) from None
 
@@ -185,7 +187,7 @@ class Client:
         path: str,
         body: bytes,
         content_type: str,
-        presented: Presented,
+        presented: RequestCredentials,
         timeout: aiohttp.ClientTimeout,
     ) -> Awaitable[aiohttp.ClientResponse]:
         path, _, query = path.partition("?")
@@ -204,13 +206,13 @@ class Client:
             **self._fixed,
         )
 
-    def _head(self, pool: Pool, presented: Presented, content_type: str) -> bytes:
+    def _head(self, pool: Pool, presented: RequestCredentials, content_type: str) -> bytes:
         headers = self._prepared(presented, content_type)
         if content_type not in self._heads:
             self._heads[content_type] = pool.head(headers.items())
         return self._heads[content_type]
 
-    def _prepared(self, presented: Presented, content_type: str) -> CIMultiDict[str]:
+    def _prepared(self, presented: RequestCredentials, content_type: str) -> CIMultiDict[str]:
         """Headers are made once for each content type and credential."""
         if self._headers_of is not presented:
             self._headers, self._heads, self._headers_of = {}, {}, presented
@@ -222,12 +224,12 @@ class Client:
             self._headers[content_type] = found
         return found
 
-    def _trouble(self, problem: Exception, method: str, path: str, seconds: float | None) -> Trouble:
+    def _trouble(self, problem: Exception, method: str, path: str, seconds: float | None) -> ApiError:
         """What a failure means, as one sentence."""
         access = self.access
         asked = f"{method} {path.partition('?')[0]}"
         match problem:
-            case Trouble():
+            case ApiError():
                 return problem
             case aiohttp.ClientConnectorCertificateError() | ssl.SSLCertVerificationError():
                 failed = getattr(problem, "certificate_error", problem)

@@ -13,7 +13,7 @@ from bayplan.backends.remote import exec_plugin
 from bayplan.backends.remote.access import Access, Certificate
 from bayplan.backends.remote.exec_plugin import Credential
 from bayplan.backends.remote.tls import tls_context
-from bayplan.dialects.errors import Misconfigured, Trouble
+from bayplan.dialects.errors import ApiError, Misconfigured
 
 FILES_EVERY = 60.0  # seconds between looks at token and certificate files
 EARLY = 30.0  # seconds before its expiry that a credential is renewed, of a long-lived one
@@ -23,7 +23,7 @@ FAILED_AGAIN = 5.0  # seconds until a failed renewal is tried again while the ol
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Presented:
+class RequestCredentials:
     """The headers and the TLS set-up of a request."""
 
     headers: tuple[tuple[str, str], ...] = field(repr=False)
@@ -42,13 +42,13 @@ class Credentials:
     ) -> None:
         self._access, self._log, self._clock, self._run_plugin = access, log, clock, run_plugin
         self._one_at_a_time = asyncio.Lock()
-        self._presented: Presented | None = None
+        self._presented: RequestCredentials | None = None
         self._good_until = 0.0
         self._printed: Credential | None = None
         self._print_again_at = float("inf")
         self._shown: tuple[object, ...] = ()
 
-    async def current(self) -> Presented:
+    async def current(self) -> RequestCredentials:
         """What to show now."""
         if self._presented is not None and self._clock() < self._good_until:
             return self._presented
@@ -58,7 +58,7 @@ class Credentials:
             assert self._presented is not None
             return self._presented
 
-    async def renewed(self, refused: Presented) -> Presented | None:
+    async def renewed(self, refused: RequestCredentials) -> RequestCredentials | None:
         """What to show instead after the server refused it; None if there is nothing new to show."""
         async with self._one_at_a_time:
             if self._presented is refused:
@@ -89,13 +89,13 @@ class Credentials:
             headers = access.impersonation
             if token:
                 headers = (("Authorization", f"Bearer {token}"), *headers)
-            self._presented = Presented(headers, tls_context(access, certificate))
+            self._presented = RequestCredentials(headers, tls_context(access, certificate))
             self._shown = shown
 
     async def _print_again(self, now: float, *, refused: bool) -> None:
         try:
             self._printed = await asyncio.to_thread(self._run_plugin, self._access.plugin)
-        except Trouble as trouble:
+        except ApiError as trouble:
             old = self._printed
             if refused or old is None or old.expires is None or old.expires <= now:
                 raise

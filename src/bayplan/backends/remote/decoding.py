@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from bayplan.dialects.api import Kind
-from bayplan.dialects.kube.bounded_json import deeper_than
-from bayplan.dialects.kube.bounded_yaml import DEPTH_MAX
+from bayplan.dialects.kube.fields.bounded_json import deeper_than
+from bayplan.dialects.kube.fields.bounded_yaml import DEPTH_MAX
 
 TOO_DEEP = f"it is nested more than {DEPTH_MAX} levels deep"
 _DEPTH_KEPT = DEPTH_MAX + 8  # objects stand in lists and lines
@@ -24,7 +24,7 @@ Identity = tuple[str, str, str, str]
 """namespace, name, uid, resourceVersion."""
 
 
-class Lines:
+class LineReader:
     """Cuts a stream into lines; each byte is copied once or twice, however long a line gets."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class ListMeta(Struct, rename="camel"):
     annotations: dict[str, str] | None = None
 
 
-class Line(Struct):
+class WatchLine(Struct):
     """A line of a watch: what happened, to what."""
 
     type: str
@@ -77,13 +77,13 @@ class _Object(Struct):
 
 
 _meta = msgspec.json.Decoder(_Object)
-_line = msgspec.json.Decoder(Line)
+_line = msgspec.json.Decoder(WatchLine)
 _bookmark = msgspec.json.Decoder(_Bookmark)
 _raw_page = msgspec.json.Decoder(_RawPage)
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class DecodedPage:
     """One page of a list. Of what could not be read there are namespace and name, and why."""
 
     items: list[Any]
@@ -113,7 +113,7 @@ class Wire:
             raise msgspec.ValidationError(TOO_DEEP)
         return self._object.decode(text)
 
-    def page(self, text: bytes) -> Page:
+    def page(self, text: bytes) -> DecodedPage:
         """A page of a list. One object that cannot be read does not take the others with it."""
         if self._kind.wire is None and deeper_than(text, DEPTH_MAX):
             return self._one_by_one(text)
@@ -126,9 +126,9 @@ class Wire:
             for item in items:  # a list leaves out what all its items have in common
                 item.setdefault("apiVersion", self._kind.api_version)
                 item.setdefault("kind", self._kind.kind)
-        return Page(items, found.metadata)
+        return DecodedPage(items, found.metadata)
 
-    def _one_by_one(self, text: bytes) -> Page:
+    def _one_by_one(self, text: bytes) -> DecodedPage:
         raw = _raw_page.decode(shallow(text))
         items, unreadable = [], []
         for item in raw.items or ():
@@ -136,10 +136,10 @@ class Wire:
                 items.append(self.object(item))
             except msgspec.ValidationError as wrong:
                 unreadable.append((key_of(item), str(wrong)))
-        return Page(items, raw.metadata, tuple(unreadable))
+        return DecodedPage(items, raw.metadata, tuple(unreadable))
 
 
-def line(text: bytes) -> Line:
+def line(text: bytes) -> WatchLine:
     """A line of a watch, its object still unread."""
     try:
         return _line.decode(text)

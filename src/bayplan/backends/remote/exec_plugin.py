@@ -10,7 +10,7 @@ from datetime import datetime
 
 import msgspec
 
-from bayplan.backends.remote.access import Certificate, Interactive, Material, Plugin
+from bayplan.backends.remote.access import Certificate, InlineOrFile, Interactive, Plugin
 from bayplan.backends.remote.kubeconfig_user import no_such_program
 from bayplan.dialects.errors import Misconfigured, Unauthorised
 
@@ -116,8 +116,8 @@ def _certificate(plugin: Plugin, status: _Status) -> Certificate | None:
         return None
     label = f"{plugin.label}: the plugin {plugin.command}: "
     return Certificate(
-        Material(label + "clientCertificateData", data=status.client_certificate_data.encode()),
-        Material(label + "clientKeyData", data=status.client_key_data.encode()),
+        InlineOrFile(label + "clientCertificateData", data=status.client_certificate_data.encode()),
+        InlineOrFile(label + "clientKeyData", data=status.client_key_data.encode()),
     )
 
 

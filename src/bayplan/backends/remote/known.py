@@ -11,7 +11,7 @@ from bayplan.dialects.api import Event, Happened, Kind
 REMEMBERED_GONE_MAX = 10_000
 
 
-class Known:
+class WatchCache:
     """Folds what lists and watches bring into events. No I/O; one for each kind."""
 
     def __init__(self, kind: Kind, identify: Callable[[Any], Identity]) -> None:

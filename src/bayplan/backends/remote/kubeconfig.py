@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from bayplan.backends.bounded_file import read_bounded
-from bayplan.backends.remote.access import Access, Material
+from bayplan.backends.remote.access import Access, InlineOrFile
 from bayplan.backends.remote.kubeconfig_user import User, material, user_part
 from bayplan.dialects.errors import Misconfigured
-from bayplan.dialects.kube.bounded_yaml import UnreadableYAML, bounded_yaml
-from bayplan.dialects.kube.fields import printable
+from bayplan.dialects.kube.fields.bounded_yaml import UnreadableYAML, bounded_yaml
+from bayplan.dialects.kube.fields.reader import printable
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 PROXY_SCHEMES = ("http", "https")
@@ -77,15 +77,15 @@ def in_cluster(
         origin="the pod's service account",
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
         namespace=named.read_text().strip() if named.exists() else "default",
-        authority=Material("the pod's service account: ca.crt", path=authority),
-        token=Material("the pod's service account: token", path=token),
+        authority=InlineOrFile("the pod's service account: ca.crt", path=authority),
+        token=InlineOrFile("the pod's service account: token", path=token),
     )
 
 
 # ── what a file may say ────────────────────────────────────────────────────────────────────────────
 
 
-class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
+class KubeconfigCluster(msgspec.Struct, frozen=True, rename="kebab"):
     """One cluster of a kubeconfig."""
 
     server: str = ""
@@ -107,7 +107,7 @@ class Context(msgspec.Struct, frozen=True):
 
 class _NamedCluster(msgspec.Struct, frozen=True):
     name: str
-    cluster: Cluster | None = None
+    cluster: KubeconfigCluster | None = None
 
 
 class _NamedContext(msgspec.Struct, frozen=True):
@@ -133,7 +133,7 @@ class _Merged:
 
     paths: Sequence[Path]
     current: str
-    clusters: Mapping[str, tuple[Path, Cluster]]
+    clusters: Mapping[str, tuple[Path, KubeconfigCluster]]
     contexts: Mapping[str, tuple[Path, Context]]
     users: Mapping[str, tuple[Path, User]]
 
@@ -222,7 +222,9 @@ def _pick(origin: str, what: str, name: str, there: Mapping[str, tuple[Path, T]]
     return there[name]
 
 
-def _cluster_part(cluster: Cluster, folder: Path, where: str, origin: str, namespace: str) -> Access:
+def _cluster_part(
+    cluster: KubeconfigCluster, folder: Path, where: str, origin: str, namespace: str
+) -> Access:
     authority = material(
         f"{where}: certificate-authority",
         cluster.certificate_authority,
@@ -233,7 +235,7 @@ def _cluster_part(cluster: Cluster, folder: Path, where: str, origin: str, names
         raise Misconfigured(
             f"{where}: certificate-authority and insecure-skip-tls-verify are both set; keep the authority"
         )
-    if cluster.proxy_url and urlsplit(cluster.proxy_url).scheme not in PROXY_SCHEMES:
+    if cluster.proxy_url and not _is_address(cluster.proxy_url, PROXY_SCHEMES):
         raise Misconfigured(
             f"{where}: proxy-url is {cluster.proxy_url}; give a proxy that starts with http:// or https://"
         )
@@ -252,17 +254,21 @@ def _server(text: str, where: str) -> str:
     address = text.strip()
     if not address:
         raise Misconfigured(f"{where}: server is not set; set it to the address of the API server")
-    try:
-        parts = urlsplit(address)
-        good = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port)
-    except ValueError:
-        good = False
-    if not good:
+    if not _is_address(address, ("http", "https")):
         raise Misconfigured(f"{where}: server is {address!r}; give an address like https://host:6443")
     return address.rstrip("/")
 
 
-def _told_to_plugins(cluster: Cluster, access: Access) -> dict[str, Any]:
+def _is_address(text: str, schemes: Collection[str]) -> bool:
+    """Whether a host, and perhaps a port, can be read from an address of one of these schemes."""
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in schemes and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return False
+
+
+def _told_to_plugins(cluster: KubeconfigCluster, access: Access) -> dict[str, Any]:
     """What a plugin hears of the cluster, in the words of ExecCredential."""
     told: dict[str, Any] = {"server": access.server}
     if cluster.tls_server_name:

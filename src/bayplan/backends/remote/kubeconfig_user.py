@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from bayplan.backends.remote.access import Access, Certificate, Interactive, Material, Plugin
+from bayplan.backends.remote.access import Access, Certificate, InlineOrFile, Interactive, Plugin
 from bayplan.dialects.errors import Misconfigured
 
 PLUGIN_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
@@ -89,28 +89,28 @@ def user_part(access: Access, user: User, folder: Path, whose: str, cluster: Map
     )
 
 
-def material(label: str, path: str, data: str, folder: Path) -> Material | None:
+def material(label: str, path: str, data: str, folder: Path) -> InlineOrFile | None:
     """What `field` and `field-data` hold; data wins over the file, as in kubectl."""
     if data:
         try:
-            return Material(f"{label}-data", data=base64.b64decode("".join(data.split()), validate=True))
+            return InlineOrFile(f"{label}-data", data=base64.b64decode("".join(data.split()), validate=True))
         except ValueError:  # binascii.Error is one; so is text that is not ASCII
             raise Misconfigured(
                 f"{label}-data is not base64; encode it anew (base64 -w0) or name the file"
             ) from None
     if not path:
         return None
-    found = Material(label, path=folder / path)
+    found = InlineOrFile(label, path=folder / path)
     found.read()
     return found
 
 
-def _token(user: User, folder: Path, whose: str) -> Material | None:
+def _token(user: User, folder: Path, whose: str) -> InlineOrFile | None:
     if user.token_file:
-        found = Material(f"{whose}: tokenFile", path=folder / user.token_file)
+        found = InlineOrFile(f"{whose}: tokenFile", path=folder / user.token_file)
         found.read()
         return found
-    return Material(f"{whose}: token", data=user.token.encode()) if user.token else None
+    return InlineOrFile(f"{whose}: token", data=user.token.encode()) if user.token else None
 
 
 def _plugin(found: Exec, folder: Path, whose: str, cluster: Mapping[str, Any]) -> Plugin:

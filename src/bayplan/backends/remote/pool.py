@@ -22,7 +22,7 @@ class NoConnection(ConnectionError):
     """Nothing was asked: there was no connection to ask on."""
 
 
-class Heard(NamedTuple):
+class RawResponse(NamedTuple):
     """What came back."""
 
     status: int
@@ -52,7 +52,7 @@ class Pool:
     async def ask(
         self, method: str, path: str, head: bytes, body: bytes, tls: ssl.SSLContext | None, seconds: float,
         connect_seconds: float,
-    ) -> Heard:  # fmt: skip
+    ) -> RawResponse:  # fmt: skip
         """Ask once. NoConnection: it was not sent; TimeoutError and ConnectionError: it may have been."""
         clock = asyncio.get_running_loop().time
         end = clock() + seconds
@@ -116,7 +116,7 @@ class Connection(asyncio.Protocol):
         self._known = known
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[Heard] | None = None
+        self._answer: asyncio.Future[RawResponse] | None = None
         self._body: list[bytes] = []
         self._retry_after: str | None = None
         self._keeps = True
@@ -126,7 +126,7 @@ class Connection(asyncio.Protocol):
         """Whether another question can be asked."""
         return self._keeps and self._transport is not None and not self._transport.is_closing()
 
-    def ask(self, question: bytes, seconds: float) -> asyncio.Future[Heard]:
+    def ask(self, question: bytes, seconds: float) -> asyncio.Future[RawResponse]:
         """The answer to come, within so many seconds."""
         loop = asyncio.get_running_loop()
         assert self._answer is None and self._transport is not None
@@ -177,7 +177,7 @@ class Connection(asyncio.Protocol):
         self._keeps = self._keeps and self._parser.should_keep_alive()
         answer, self._answer = self._answer, None
         if answer is not None and not answer.done():
-            answer.set_result(Heard(status, b"".join(self._body), self._retry_after))
+            answer.set_result(RawResponse(status, b"".join(self._body), self._retry_after))
 
     def _fail(self, problem: Exception) -> None:
         answer, self._answer = self._answer, None

@@ -12,10 +12,10 @@ import msgspec
 
 from bayplan.backends.remote.absent import Absent
 from bayplan.backends.remote.answers import status_of, trouble_of
-from bayplan.backends.remote.client import Answer, Client
+from bayplan.backends.remote.client import ApiResponse, Client
 from bayplan.backends.remote.decoding import (
     INITIAL_EVENTS_END,
-    Lines,
+    LineReader,
     ListMeta,
     Wire,
     bookmark,
@@ -23,15 +23,15 @@ from bayplan.backends.remote.decoding import (
     line,
     version_of,
 )
-from bayplan.backends.remote.known import Known, newer
+from bayplan.backends.remote.known import WatchCache, newer
 from bayplan.backends.remote.request import collection
 from bayplan.dialects.api import Event, Kind
 from bayplan.dialects.errors import (
+    ApiError,
     Forbidden,
     Misconfigured,
     NotServed,
     Stale,
-    Trouble,
     Unauthorised,
     Unreachable,
 )
@@ -54,7 +54,7 @@ Restarted = Callable[[str, Restart], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class WatchTimeouts:
     """How much at once, how long to wait, how often to try."""
 
     page: int = 1000  # objects in one answer to a list
@@ -88,14 +88,14 @@ class Reflector:
         kind: Kind,
         emit: Emit,
         jitter: Callable[[], float],
-        patience: Patience,
+        patience: WatchTimeouts,
         listeners: Listeners,
     ) -> None:
         self._client, self._kind, self._emit, self._log = client, kind, emit, listeners.log
         self._restarted: Callable[[Restart], None] = partial(listeners.restarted, kind.kind)
         self._jitter, self._patience, self._register = jitter, patience, listeners.absent
         self._wire = Wire(kind)
-        self._known = Known(kind, self._wire.identify)
+        self._known = WatchCache(kind, self._wire.identify)
         self._at = ""  # the version up to which everything was reported; "" until there is a list
         self._highest = ""  # of all times, to notice a history that began anew
         self._synced = False  # has ever been
@@ -124,7 +124,7 @@ class Reflector:
                 raise
             except (Forbidden, Unauthorised) as trouble:
                 await self._not_allowed(trouble)
-            except Trouble as trouble:
+            except ApiError as trouble:
                 self._restarted(Restart.BROKEN)
                 await self._pause(str(trouble))
 
@@ -185,7 +185,7 @@ class Reflector:
         async with self._client.stream(self._watch_path(whole), silence) as (answer, chunks):
             if answer.status != 200:
                 return self._watch_refused(answer, whole)
-            lines = Lines()
+            lines = LineReader()
             async for chunk in self._hurried(chunks):
                 if complete := lines.feed(chunk):
                     brought = True
@@ -203,7 +203,7 @@ class Reflector:
             await self._pause()
         return None
 
-    def _watch_refused(self, answer: Answer, whole: bool) -> None:
+    def _watch_refused(self, answer: ApiResponse, whole: bool) -> None:
         if whole and answer.status in (400, 422):
             self._streams = False  # a server that cannot begin a watch with a list
             return
@@ -308,7 +308,7 @@ class Reflector:
                 await self._nothing_there()
         await asyncio.sleep(self._patience.absent_pause * (0.5 + self._jitter()))
 
-    async def _not_allowed(self, trouble: Trouble) -> None:
+    async def _not_allowed(self, trouble: ApiError) -> None:
         """Rights and credentials may come back, but who never had them is told at once."""
         if not self._synced:
             if not self._kind.optional:
@@ -325,7 +325,7 @@ class Reflector:
         self._register.known(self._kind)
         await self._emit(events)
 
-    def _trouble(self, code: int, body: bytes) -> Trouble:
+    def _trouble(self, code: int, body: bytes) -> ApiError:
         return trouble_of(code, body, self._kind, self._client.access)
 
     async def _pause(self, why: str = "") -> None:

@@ -22,7 +22,7 @@ OWN_KINDS = {"binding": ("v1", "Binding"), "eviction": ("policy/v1", "Eviction")
 _encode = msgspec.json.Encoder().encode
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     """What to send."""
 
     method: str
@@ -31,22 +31,22 @@ class Request(NamedTuple):
     content_type: str = JSON
 
 
-def request_of(write: Write) -> Request:
+def request_of(write: Write) -> HttpRequest:
     """The request that makes a write."""
     match write.verb:
         case Verb.CREATE:
             return _create(write)
         case Verb.UPDATE:
-            return Request("PUT", f"{path_of(write)}?fieldManager={MANAGER}", _encode(_whole(write)))
+            return HttpRequest("PUT", f"{path_of(write)}?fieldManager={MANAGER}", _encode(_whole(write)))
         case Verb.MERGE_PATCH | Verb.STRATEGIC_PATCH:
             form = MERGE_PATCH if write.verb is Verb.MERGE_PATCH else STRATEGIC_PATCH
             body = _with_precondition(write.body, write)
-            return Request("PATCH", f"{path_of(write)}?fieldManager={MANAGER}", _encode(body), form)
+            return HttpRequest("PATCH", f"{path_of(write)}?fieldManager={MANAGER}", _encode(body), form)
         case Verb.APPLY:  # forced, as is right for a controller that owns what it states
             path = f"{path_of(write)}?fieldManager={MANAGER}&force=true"
-            return Request("PATCH", path, _encode(_whole(write)), APPLY_PATCH)
+            return HttpRequest("PATCH", path, _encode(_whole(write)), APPLY_PATCH)
         case Verb.DELETE:
-            return Request("DELETE", path_of(write), _encode(_delete_options(write)))
+            return HttpRequest("DELETE", path_of(write), _encode(_delete_options(write)))
 
 
 def path_of(write: Write) -> str:
@@ -65,10 +65,10 @@ def _quoted(name: str) -> str:
     return name if PLAIN.fullmatch(name) else quote(name, safe=":")
 
 
-def _create(write: Write) -> Request:
+def _create(write: Write) -> HttpRequest:
     if not write.subresource:
         path = write.kind.path(_quoted(write.namespace))
-        return Request("POST", f"{path}?fieldManager={MANAGER}", _encode(_whole(write)))
+        return HttpRequest("POST", f"{path}?fieldManager={MANAGER}", _encode(_whole(write)))
     body: dict[str, Any] = {}
     if write.subresource in OWN_KINDS:
         body["apiVersion"], body["kind"] = OWN_KINDS[write.subresource]
@@ -79,7 +79,7 @@ def _create(write: Write) -> Request:
         body |= {"deleteOptions": options} if options else {}
     else:
         body = _with_precondition(body, write)
-    return Request("POST", path_of(write), _encode(body))
+    return HttpRequest("POST", path_of(write), _encode(body))
 
 
 def _whole(write: Write) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from bayplan.backends.remote.access import Access, Certificate, Material
+from bayplan.backends.remote.access import Access, Certificate, InlineOrFile
 from bayplan.dialects.errors import Misconfigured
 
 
@@ -31,7 +31,7 @@ def tls_context(access: Access, certificate: Certificate | None) -> ssl.SSLConte
     return context
 
 
-def _authority(material: Material) -> str:
+def _authority(material: InlineOrFile) -> str:
     text = material.read().decode("ascii", errors="replace")
     try:
         if "BEGIN" not in text:  # nothing at all would mean: whom the system trusts
@@ -62,7 +62,7 @@ def _show(context: ssl.SSLContext, certificate: Certificate) -> None:
                 path.unlink()
 
 
-def _file(material: Material, held: list[Path]) -> Path:
+def _file(material: InlineOrFile, held: list[Path]) -> Path:
     if material.path is not None:
         material.read()  # a better sentence than the ssl module has
         return material.path

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from bayplan.backends.remote.answers import outcome_of
-from bayplan.backends.remote.client import Answer, Client, Unsent
-from bayplan.backends.remote.request import Request, request_of
-from bayplan.dialects.api import Ended, Outcome, Write
-from bayplan.dialects.errors import Misconfigured, Trouble, Unauthorised
+from bayplan.backends.remote.client import ApiResponse, Client, Unsent
+from bayplan.backends.remote.request import HttpRequest, request_of
+from bayplan.dialects.api import Ended, Write, WriteOutcome
+from bayplan.dialects.errors import ApiError, Misconfigured, Unauthorised
 
 UNSENT_PAUSE = 0.25  # seconds until a server without a connection is tried again, twice as long each time
 UNSENT_PAUSE_MAX = 4.0
@@ -30,7 +30,7 @@ class Writer:
     def __init__(
         self,
         client: Client,
-        report: Callable[[Outcome], None],
+        report: Callable[[WriteOutcome], None],
         jitter: Callable[[], float],
         in_flight_max: int,
     ) -> None:
@@ -69,7 +69,9 @@ class Writer:
         await asyncio.gather(*self._workers, return_exceptions=True)
         never = [*self._ready, *(write for queue in self._behind.values() for write in queue)]
         for write in never:
-            self._report(Outcome(write, Ended.TIMED_OUT, message="it was never sent: the backend was closed"))
+            self._report(
+                WriteOutcome(write, Ended.TIMED_OUT, message="it was never sent: the backend was closed")
+            )
         self._ready.clear()
         self._behind.clear()
 
@@ -86,7 +88,7 @@ class Writer:
                 outcome = await self._make(write)
             except asyncio.CancelledError:
                 self._report(
-                    Outcome(write, Ended.TIMED_OUT, message="the backend was closed before the answer")
+                    WriteOutcome(write, Ended.TIMED_OUT, message="the backend was closed before the answer")
                 )
                 raise
             self._report(outcome)
@@ -98,25 +100,25 @@ class Writer:
                 else:
                     del self._behind[key]
 
-    async def _make(self, write: Write) -> Outcome:
+    async def _make(self, write: Write) -> WriteOutcome:
         try:
             request = request_of(write)
         except (TypeError, ValueError) as wrong:
-            return Outcome(write, Ended.REFUSED, message=f"the body cannot be written as JSON: {wrong}")
+            return WriteOutcome(write, Ended.REFUSED, message=f"the body cannot be written as JSON: {wrong}")
         end = asyncio.get_running_loop().time() + self._seconds  # counted from before the question
         if not self._may_write():
-            return Outcome(write, Ended.REFUSED, message=NOT_ALLOWED)
+            return WriteOutcome(write, Ended.REFUSED, message=NOT_ALLOWED)
         try:
             answer = await self._send(request, end)
         except (Misconfigured, Unauthorised) as trouble:
-            return Outcome(write, Ended.REFUSED, message=str(trouble))
-        except Trouble as trouble:
-            return Outcome(write, Ended.TIMED_OUT, message=str(trouble))
+            return WriteOutcome(write, Ended.REFUSED, message=str(trouble))
+        except ApiError as trouble:
+            return WriteOutcome(write, Ended.TIMED_OUT, message=str(trouble))
         except Exception as bug:  # nobody would hear of this write, and none to that object be made any more
-            return Outcome(write, Ended.TIMED_OUT, message=f"the answer is not known: {bug!r}")
+            return WriteOutcome(write, Ended.TIMED_OUT, message=f"the answer is not known: {bug!r}")
         return outcome_of(write, answer, self._decoder(write.kind.wire), self._client.access)
 
-    async def _send(self, request: Request, end: float) -> Answer:
+    async def _send(self, request: HttpRequest, end: float) -> ApiResponse:
         """Send once; again only if nothing can have arrived, and never after the end."""
         clock, pause = asyncio.get_running_loop().time, UNSENT_PAUSE
         while True:

@@ -9,12 +9,12 @@ from bayplan.dialects.jobs.part import (
     JOB_INDEX,
     ONLY,
     Find,
-    Part,
+    JobPart,
     pods_at_once,
     required_template,
 )
 from bayplan.dialects.jobs.train_runtime import job_set_of, runtime_of
-from bayplan.dialects.kube.fields import INT32_MAX, Field
+from bayplan.dialects.kube.fields.reader import INT32_MAX, Field
 
 TRAIN_ADVICE = (
     '. Adjust either the "TrainJob.spec.runtimePatches" or the "TrainingRuntime.Template" annotations '
@@ -22,14 +22,14 @@ TRAIN_ADVICE = (
 )
 
 
-def job_parts(job: Field, find: Find) -> list[Part]:
+def job_parts(job: Field, find: Find) -> list[JobPart]:
     """A batch Job: one pod set."""
     spec = job.at("spec")
     name = job.at("metadata", "name")
-    return [Part(ONLY, pods_at_once(spec), required_template(spec), name, COMPLETION_INDEX)]
+    return [JobPart(ONLY, pods_at_once(spec), required_template(spec), name, COMPLETION_INDEX)]
 
 
-def job_set_parts(job_set: Field, find: Find) -> list[Part]:
+def job_set_parts(job_set: Field, find: Find) -> list[JobPart]:
     """A JobSet: one pod set for each replicated job."""
     replicated = job_set.at("spec", "replicatedJobs")
     if not replicated.items():
@@ -37,7 +37,7 @@ def job_set_parts(job_set: Field, find: Find) -> list[Part]:
     return [_replicated_job(field) for field in replicated.items()]
 
 
-def train_job_parts(train_job: Field, find: Find) -> list[Part]:
+def train_job_parts(train_job: Field, find: Find) -> list[JobPart]:
     """A TrainJob: the JobSet that its runtime and its patches make; without the runtime, what patches say."""
     runtime = runtime_of(train_job, find)
     made = Field(job_set_of(train_job, runtime))
@@ -51,7 +51,7 @@ def train_job_parts(train_job: Field, find: Find) -> list[Part]:
     return found
 
 
-def _replicated_job(field: Field) -> Part:
+def _replicated_job(field: Field) -> JobPart:
     name, spec = field.at("name"), field.at("template", "spec")
     replicas = field.at("replicas").integer(default=1)
     if not name.text():
@@ -60,7 +60,7 @@ def _replicated_job(field: Field) -> Part:
     if replicas * pods > INT32_MAX:
         field.at("replicas").error(f"makes more than {INT32_MAX} pods")
         replicas = 1
-    return Part(
+    return JobPart(
         name=name.text(),
         count=replicas * pods,
         template=required_template(spec),

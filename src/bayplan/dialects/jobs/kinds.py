@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bayplan.dialects.jobs import faring
+from bayplan.dialects.jobs import status as faring
 from bayplan.dialects.jobs.batch_jobs import job_parts, job_set_parts, train_job_parts
-from bayplan.dialects.jobs.part import COMPLETION_INDEX, JOB_INDEX, ONLY, Find, Part, nothing
+from bayplan.dialects.jobs.part import COMPLETION_INDEX, JOB_INDEX, ONLY, Find, JobPart, nothing
 from bayplan.dialects.jobs.ray_jobs import (
     begin_ray_job,
     ray_cluster_parts,
@@ -29,7 +29,7 @@ from bayplan.dialects.jobs.starting import Injected
 from bayplan.dialects.jobs.train_runtime import begin_train_job, take_back_train_job
 from bayplan.dialects.jobs.training_jobs import MPI_SPECS, mpi_parts, replica_parts
 from bayplan.dialects.jobs.wrapped_jobs import parts_by_component, set_pod_set_infos, wrapped_parts
-from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kube.fields.reader import Field
 
 __all__ = [
     "COMPLETION_INDEX",
@@ -37,8 +37,8 @@ __all__ = [
     "KINDS",
     "ONLY",
     "Find",
-    "Kind",
-    "Part",
+    "JobKind",
+    "JobPart",
     "copies",
     "is_known",
     "parts",
@@ -53,19 +53,19 @@ RUN_POLICY = ("spec", "runPolicy", "suspend")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class JobKind:
     """How to read one kind of job."""
 
     group: str  # "" for the core group
     version: str
     plural: str
-    parts: Callable[[Field, Find], list[Part]]
+    parts: Callable[[Field, Find], list[JobPart]]
     suspend: tuple[str, ...] = ()  # the flag that holds the job back; none: its pods are gated instead
     copies: Callable[[Field], int] | None = None  # how many gangs it is; none: one
     replica_specs: str = ""  # the map of replica types, where the kind has one
     elastic: bool = False  # may change its size while it runs
     prebuilt: bool = True  # may name a Workload that somebody else made
-    faring: faring.Faring | None = None  # how to read its status, if it has a flag
+    faring: faring.JobStatusReader | None = None  # how to read its status, if it has a flag
     begin: Begin | None = None  # puts additions into it, if they do not go into its pod templates
     take_back: TakeBack | None = None  # the reverse
     kept_labels: tuple[str, ...] = ()  # of its pod templates, written by its own controller
@@ -75,7 +75,7 @@ class Kind:
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
-def parts(job: Field, find: Find = nothing) -> list[Part]:
+def parts(job: Field, find: Find = nothing) -> list[JobPart]:
     """The pod sets of a job of a known kind."""
     return KINDS[job.at("kind").text()].parts(job, find)
 
@@ -100,7 +100,7 @@ def is_suspended(job: Field) -> bool:
     return bool(path) and job.at(*path).value is True
 
 
-def _app_wrapper(wrapper: Field, find: Find) -> list[Part]:
+def _app_wrapper(wrapper: Field, find: Find) -> list[JobPart]:
     return wrapped_parts(wrapper, lambda inner: parts(inner, find) if is_known(inner) else [])
 
 
@@ -114,10 +114,10 @@ def _take_back_app_wrapper(wrapper: Object, originals: Sequence[Object]) -> None
         component.pop("podSetInfos", None)
 
 
-def _training(specs: str, plural: str, *types: str) -> Kind:
+def _training(specs: str, plural: str, *types: str) -> JobKind:
     read = replica_parts(specs, *types)
     told = faring.TRAINING
-    return Kind("kubeflow.org", "v1", plural, read, suspend=RUN_POLICY, replica_specs=specs, faring=told)
+    return JobKind("kubeflow.org", "v1", plural, read, suspend=RUN_POLICY, replica_specs=specs, faring=told)
 
 
 _JOB_LABELS = (
@@ -125,8 +125,8 @@ _JOB_LABELS = (
     *("batch.kubernetes.io/job-name", "batch.kubernetes.io/controller-uid"),
 )
 
-KINDS: Mapping[str, Kind] = {
-    "Job": Kind(
+KINDS: Mapping[str, JobKind] = {
+    "Job": JobKind(
         "batch",
         "v1",
         "jobs",
@@ -136,10 +136,10 @@ KINDS: Mapping[str, Kind] = {
         faring=faring.JOB,
         kept_labels=_JOB_LABELS,
     ),
-    "JobSet": Kind(
+    "JobSet": JobKind(
         "jobset.x-k8s.io", "v1alpha2", "jobsets", job_set_parts, suspend=SUSPEND, faring=faring.JOB_SET
     ),
-    "LeaderWorkerSet": Kind(
+    "LeaderWorkerSet": JobKind(
         "leaderworkerset.x-k8s.io",
         "v1",
         "leaderworkersets",
@@ -147,7 +147,7 @@ KINDS: Mapping[str, Kind] = {
         copies=group_count,
         prebuilt=False,
     ),
-    "MPIJob": Kind(
+    "MPIJob": JobKind(
         "kubeflow.org",
         "v2beta1",
         "mpijobs",
@@ -161,7 +161,7 @@ KINDS: Mapping[str, Kind] = {
     "XGBoostJob": _training("xgbReplicaSpecs", "xgboostjobs", "Master", "Worker"),
     "PaddleJob": _training("paddleReplicaSpecs", "paddlejobs", "Master", "Worker"),
     "JAXJob": _training("jaxReplicaSpecs", "jaxjobs", "Worker"),
-    "TrainJob": Kind(
+    "TrainJob": JobKind(
         "trainer.kubeflow.org",
         "v1alpha1",
         "trainjobs",
@@ -171,7 +171,7 @@ KINDS: Mapping[str, Kind] = {
         begin=begin_train_job,
         take_back=take_back_train_job,
     ),
-    "RayJob": Kind(
+    "RayJob": JobKind(
         "ray.io",
         "v1",
         "rayjobs",
@@ -182,7 +182,7 @@ KINDS: Mapping[str, Kind] = {
         begin=begin_ray_job,
         take_back=take_back_ray_job,
     ),
-    "RayCluster": Kind(
+    "RayCluster": JobKind(
         "ray.io",
         "v1",
         "rayclusters",
@@ -191,7 +191,7 @@ KINDS: Mapping[str, Kind] = {
         elastic=True,
         faring=faring.RAY_CLUSTER,
     ),
-    "RayService": Kind(
+    "RayService": JobKind(
         "ray.io",
         "v1",
         "rayservices",
@@ -200,7 +200,7 @@ KINDS: Mapping[str, Kind] = {
         elastic=True,
         faring=faring.RAY_SERVICE,
     ),
-    "AppWrapper": Kind(
+    "AppWrapper": JobKind(
         "workload.codeflare.dev",
         "v1beta2",
         "appwrappers",
@@ -210,7 +210,7 @@ KINDS: Mapping[str, Kind] = {
         begin=_begin_app_wrapper,
         take_back=_take_back_app_wrapper,
     ),
-    "SparkApplication": Kind(
+    "SparkApplication": JobKind(
         "sparkoperator.k8s.io",
         "v1beta2",
         "sparkapplications",
@@ -221,7 +221,7 @@ KINDS: Mapping[str, Kind] = {
         begin=begin_spark,
         take_back=take_back_spark,
     ),
-    "StatefulSet": Kind("apps", "v1", "statefulsets", stateful_set_parts, prebuilt=False),
-    "Deployment": Kind("apps", "v1", "deployments", deployment_parts, copies=replicas, prebuilt=False),
-    "Pod": Kind("", "v1", "pods", pod_parts),
+    "StatefulSet": JobKind("apps", "v1", "statefulsets", stateful_set_parts, prebuilt=False),
+    "Deployment": JobKind("apps", "v1", "deployments", deployment_parts, copies=replicas, prebuilt=False),
+    "Pod": JobKind("", "v1", "pods", pod_parts),
 }

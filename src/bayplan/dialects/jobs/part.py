@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kube.fields.reader import Field
 
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 JOB_INDEX = "jobset.sigs.k8s.io/job-index"
@@ -25,7 +25,7 @@ Find = Callable[[str, str, str], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class JobPart:
     """Pods of one template."""
 
     name: str

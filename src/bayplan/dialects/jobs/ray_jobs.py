@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from bayplan.dialects.jobs.part import HEAD, SUBMITTER, Find, Part
-from bayplan.dialects.jobs.starting import Clash, Injected, add, restore
-from bayplan.dialects.kube.fields import INT32_MAX, Field
+from bayplan.dialects.jobs.part import HEAD, SUBMITTER, Find, JobPart
+from bayplan.dialects.jobs.starting import Injected, InjectionConflict, add, restore
+from bayplan.dialects.kube.fields.reader import INT32_MAX, Field
 
 SUBMIT_BY_JOB = "K8sJobMode"
 
@@ -29,17 +29,17 @@ _SUBMITTER_TEMPLATE: dict[str, Any] = {
 }
 
 
-def ray_cluster_parts(cluster: Field, find: Find) -> list[Part]:
+def ray_cluster_parts(cluster: Field, find: Find) -> list[JobPart]:
     """A RayCluster."""
     return _cluster(cluster.at("spec"))
 
 
-def ray_service_parts(service: Field, find: Find) -> list[Part]:
+def ray_service_parts(service: Field, find: Find) -> list[JobPart]:
     """A RayService."""
     return _cluster(service.at("spec", "rayClusterConfig"))
 
 
-def ray_job_parts(job: Field, find: Find) -> list[Part]:
+def ray_job_parts(job: Field, find: Find) -> list[JobPart]:
     """A RayJob with a cluster of its own. One that uses a cluster of somebody else has no pods of its own."""
     spec = job.at("spec")
     if not spec.at("rayClusterSpec").present:
@@ -52,7 +52,7 @@ def ray_job_parts(job: Field, find: Find) -> list[Part]:
     if spec.at("submissionMode").text() == SUBMIT_BY_JOB:
         written = spec.at("submitterPodTemplate")
         template = written if written.present else written.derived(_submitter(spec), written.path)
-        found.append(Part(SUBMITTER, 1, template, written))
+        found.append(JobPart(SUBMITTER, 1, template, written))
     return found
 
 
@@ -67,10 +67,10 @@ def begin_ray_job(job: dict[str, Any], extras: Sequence[Injected], find: Find) -
     """Additions go into the templates; a submitter that the user left out is written for them."""
     found = ray_job_parts(Field(job), find)
     if len(found) != len(extras):
-        raise Clash(f"invalid podset infos: expecting {len(found)} podset, got {len(extras)}")
+        raise InjectionConflict(f"invalid podset infos: expecting {len(found)} podset, got {len(extras)}")
     for part, extra in zip(found, extras, strict=True):
         if not isinstance(part.template.value, dict):
-            raise Clash(f"{part.template.path}: a pod set without a template cannot be started")
+            raise InjectionConflict(f"{part.template.path}: a pod set without a template cannot be started")
         add(part.template.value, extra)
         if part.name == SUBMITTER:
             job["spec"]["submitterPodTemplate"] = part.template.value
@@ -98,18 +98,18 @@ def _submitter(spec: Field) -> dict[str, Any]:
     return made
 
 
-def _cluster(spec: Field) -> list[Part]:
+def _cluster(spec: Field) -> list[JobPart]:
     head = spec.at("headGroupSpec")
     return [
-        Part(HEAD, 1, head.at("template"), head),
+        JobPart(HEAD, 1, head.at("template"), head),
         *(_workers(group) for group in spec.at("workerGroupSpecs").items()),
     ]
 
 
-def _workers(group: Field) -> Part:
+def _workers(group: Field) -> JobPart:
     name = group.at("groupName")
     count = group.at("replicas").integer(default=1) * max(group.at("numOfHosts").integer(default=1), 1)
     if count > INT32_MAX:
         group.at("replicas").error(f"makes more than {INT32_MAX} pods")
         count = 1
-    return Part(name.text().lower(), count, group.at("template"), name)
+    return JobPart(name.text().lower(), count, group.at("template"), name)

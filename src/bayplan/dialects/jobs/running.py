@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from bayplan.dialects.api import Kind
-from bayplan.dialects.jobs.faring import Faring
-from bayplan.dialects.jobs.kinds import KINDS, Find, Part, parts
+from bayplan.dialects.jobs.kinds import KINDS, Find, JobPart, parts
 from bayplan.dialects.jobs.part import nothing
-from bayplan.dialects.jobs.starting import Clash, Injected, add, restore
-from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.jobs.starting import Injected, InjectionConflict, add, restore
+from bayplan.dialects.jobs.status import JobStatusReader
+from bayplan.dialects.kube.fields.reader import Field
 
 Object = dict[str, Any]
 
@@ -24,7 +24,7 @@ def resource(kind: str) -> Kind:
     return Kind(entry.group, entry.version, kind, entry.plural, optional=kind not in _ALWAYS_THERE)
 
 
-def faring(kind: str) -> Faring:
+def faring(kind: str) -> JobStatusReader:
     """How to read the status of a kind that is held back by a flag."""
     found = KINDS[kind].faring
     assert found is not None, f"{kind} has no flag"
@@ -60,7 +60,7 @@ def prepared(job: Object, extras: Sequence[Injected], find: Find = nothing) -> O
         return found
     pods = parts(Field(found), find)
     if len(pods) != len(extras):
-        raise Clash(f"invalid podset infos: expecting {len(pods)} podset, got {len(extras)}")
+        raise InjectionConflict(f"invalid podset infos: expecting {len(pods)} podset, got {len(extras)}")
     for part, extra in zip(pods, extras, strict=True):
         add(_template(part), extra)
     return found
@@ -98,7 +98,7 @@ def _set(job: Object, value: bool) -> None:
     below[path[-1]] = value
 
 
-def _template(part: Part) -> Object:
+def _template(part: JobPart) -> Object:
     if not isinstance(part.template.value, dict):
-        raise Clash(f"{part.template.path}: a pod set without a template cannot be started")
+        raise InjectionConflict(f"{part.template.path}: a pod set without a template cannot be started")
     return part.template.value

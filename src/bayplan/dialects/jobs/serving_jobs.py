@@ -8,44 +8,44 @@ from bayplan.dialects.jobs.part import (
     POD_INDEX,
     WORKER_INDEX,
     Find,
-    Part,
+    JobPart,
     required_template,
 )
-from bayplan.dialects.kube.fields import INT32_MAX, Field
+from bayplan.dialects.kube.fields.reader import INT32_MAX, Field
 
 LEADER, WORKER = "leader", "worker"
 GROUPS_MAX = 10_000
 """Replicas of a LeaderWorkerSet that is queued: each of them is a gang, and has an object of its own."""
 
 
-def leader_worker_parts(job: Field, find: Find) -> list[Part]:
+def leader_worker_parts(job: Field, find: Find) -> list[JobPart]:
     """One group of a LeaderWorkerSet; a leader with a template of its own is counted apart."""
     group = job.at("spec", "leaderWorkerTemplate")
     size = group.at("size").integer(default=1, minimum=0)
     leader, workers = group.at("leaderTemplate"), group.at("workerTemplate")
     if not leader.present:
-        return [Part(ONLY, size, workers, job.at("metadata", "name"), WORKER_INDEX)]
+        return [JobPart(ONLY, size, workers, job.at("metadata", "name"), WORKER_INDEX)]
     return [
-        Part(LEADER, 1, leader, leader),
-        Part(WORKER, max(size - 1, 0), workers, workers, WORKER_INDEX, index_offset=1),
+        JobPart(LEADER, 1, leader, leader),
+        JobPart(WORKER, max(size - 1, 0), workers, workers, WORKER_INDEX, index_offset=1),
     ]
 
 
-def stateful_set_parts(job: Field, find: Find) -> list[Part]:
+def stateful_set_parts(job: Field, find: Find) -> list[JobPart]:
     """A StatefulSet: all its pods are one gang."""
     spec = job.at("spec")
     count = spec.at("replicas").integer(default=1)
-    return [Part(ONLY, count, required_template(spec), job.at("metadata", "name"), POD_INDEX)]
+    return [JobPart(ONLY, count, required_template(spec), job.at("metadata", "name"), POD_INDEX)]
 
 
-def deployment_parts(job: Field, find: Find) -> list[Part]:
+def deployment_parts(job: Field, find: Find) -> list[JobPart]:
     """A Deployment: each of its pods is on its own."""
-    return [Part(ONLY, 1, required_template(job.at("spec")), job.at("metadata", "name"), GROUP_POD_INDEX)]
+    return [JobPart(ONLY, 1, required_template(job.at("spec")), job.at("metadata", "name"), GROUP_POD_INDEX)]
 
 
-def pod_parts(pod: Field, find: Find) -> list[Part]:
+def pod_parts(pod: Field, find: Find) -> list[JobPart]:
     """A pod on its own; it is its own template."""
-    return [Part(ONLY, 1, pod, pod.at("metadata", "name"), GROUP_POD_INDEX)]
+    return [JobPart(ONLY, 1, pod, pod.at("metadata", "name"), GROUP_POD_INDEX)]
 
 
 def replicas(job: Field) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 from bayplan.dialects.jobs.kinds import KINDS, Find, copies, parts
 from bayplan.dialects.jobs.part import nothing
-from bayplan.dialects.kube.fields import Field, FieldError
+from bayplan.dialects.kube.fields.reader import Field, FieldError
 
 DEPTH_MAX = 100
 """Lists and mappings inside each other. A pod template needs about a dozen."""

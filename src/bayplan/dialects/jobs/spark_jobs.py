@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from bayplan.dialects.jobs.part import Find, Part
-from bayplan.dialects.jobs.starting import Clash, Injected, add
-from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.jobs.part import Find, JobPart
+from bayplan.dialects.jobs.starting import Injected, InjectionConflict, add
+from bayplan.dialects.kube.fields.reader import Field
 
 DRIVER, EXECUTOR = "driver", "executor"
 _CONTAINERS = {DRIVER: "spark-kubernetes-driver", EXECUTOR: "spark-kubernetes-executor"}
@@ -19,7 +19,7 @@ _JAVA_UNITS = {"k": "Ki", "m": "Mi", "g": "Gi", "t": "Ti", "p": "Pi"}
 Object = dict[str, Any]
 
 
-def spark_parts(app: Field, find: Find) -> list[Part]:
+def spark_parts(app: Field, find: Find) -> list[JobPart]:
     """The driver, and the executors that there are at first."""
     spec = app.at("spec")
     executors = spec.at(EXECUTOR, "instances").integer(default=0)
@@ -29,7 +29,9 @@ def spark_parts(app: Field, find: Find) -> list[Part]:
 def begin_spark(app: Object, extras: Sequence[Injected], find: Find) -> None:
     """Additions go into the fields of the driver and the executors; gates have none but the template's."""
     if len(extras) != len(_CONTAINERS):
-        raise Clash(f"invalid podset infos: expecting {len(_CONTAINERS)} podset, got {len(extras)}")
+        raise InjectionConflict(
+            f"invalid podset infos: expecting {len(_CONTAINERS)} podset, got {len(extras)}"
+        )
     for role, extra in zip(_CONTAINERS, extras, strict=True):
         written = app["spec"].setdefault(role, {})
         found = _as_template(written)
@@ -85,13 +87,13 @@ def _write(written: Object, found: Object) -> None:
         written["template"].get("spec", {}).pop("schedulingGates", None)
 
 
-def _part(spec: Field, role: str, count: int) -> Part:
+def _part(spec: Field, role: str, count: int) -> JobPart:
     field = spec.at(role)
     _check_types(field)
     written = field.value if isinstance(field.value, dict) else {}
     template = field.derived(_template(written, role), field.path)
     notes = field.derived(template.at("metadata").value, field.path)
-    return Part(role, count, template, field, notes=notes)
+    return JobPart(role, count, template, field, notes=notes)
 
 
 def _check_types(field: Field) -> None:

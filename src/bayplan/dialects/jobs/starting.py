@@ -14,7 +14,7 @@ _LISTS = (("spec", "tolerations"), ("spec", "schedulingGates"))
 _RESTORED = (*_MAPS, *_LISTS)
 
 
-class Clash(ValueError):
+class InjectionConflict(ValueError):
     """What is to be added contradicts what is there; trying again cannot help."""
 
 
@@ -78,7 +78,7 @@ def restore(template: Object, original: Object, kept_labels: Sequence[str] = ())
 def _joined(what: str, here: Mapping[str, str], more: Mapping[str, str]) -> Mapping[str, str]:
     for key, value in here.items():
         if key in more and more[key] != value:
-            raise Clash(
+            raise InjectionConflict(
                 f"invalid admission check PodSetUpdate: conflict for {what}: "
                 f"conflict for key={key}, value1={value}, value2={more[key]}"
             )

@@ -8,7 +8,7 @@ from typing import Any
 
 from bayplan.dialects.jobs.part import Find
 from bayplan.dialects.jobs.starting import Injected
-from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.kube.fields.reader import Field
 
 ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
 TRAINER = "trainer"

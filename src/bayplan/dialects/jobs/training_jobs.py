@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bayplan.dialects.jobs.part import REPLICA_INDEX, Find, Part, required_template
-from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.jobs.part import REPLICA_INDEX, Find, JobPart, required_template
+from bayplan.dialects.kube.fields.reader import Field
 
-Parts = Callable[[Field, Find], list[Part]]
+Parts = Callable[[Field, Find], list[JobPart]]
 
 LAUNCHER, WORKER = "Launcher", "Worker"
 MPI_SPECS = "mpiReplicaSpecs"
@@ -16,14 +16,14 @@ MPI_SPECS = "mpiReplicaSpecs"
 def replica_parts(specs: str, *types: str) -> Parts:
     """Reads the pod sets below spec.<specs>, in the order of the types."""
 
-    def read(job: Field, find: Find) -> list[Part]:
+    def read(job: Field, find: Find) -> list[JobPart]:
         replicas = job.at("spec", specs)
         return [_replica(replicas.key(name), name) for name in types if replicas.key(name).present]
 
     return read
 
 
-def mpi_parts(job: Field, find: Find) -> list[Part]:
+def mpi_parts(job: Field, find: Find) -> list[JobPart]:
     """An MPIJob: a launcher and workers; a launcher that works too has number 0, workers follow it."""
     replicas = job.at("spec", MPI_SPECS)
     follows = job.at("spec", "runLauncherAsWorker").flag() and replicas.key(LAUNCHER).present
@@ -35,8 +35,8 @@ def mpi_parts(job: Field, find: Find) -> list[Part]:
     ]
 
 
-def _replica(field: Field, name: str, offset: int = 0) -> Part:
-    return Part(
+def _replica(field: Field, name: str, offset: int = 0) -> JobPart:
+    return JobPart(
         name=name.lower(),
         count=field.at("replicas").integer(default=1),
         template=required_template(field),

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bayplan.dialects.jobs.part import Part
-from bayplan.dialects.jobs.starting import Clash, Injected
-from bayplan.dialects.kube.fields import Field
+from bayplan.dialects.jobs.part import JobPart
+from bayplan.dialects.jobs.starting import Injected, InjectionConflict
+from bayplan.dialects.kube.fields.reader import Field
 from bayplan.model.whole_numbers import INT32_MAX, whole_number
 
 INDEX_LABEL = "workload.codeflare.dev.appwrapper/tas-pod-index-label"
@@ -16,7 +16,7 @@ SUBGROUP_LABEL = "workload.codeflare.dev.appwrapper/tas-sub-group-index-label"
 SUBGROUP_COUNT = "workload.codeflare.dev.appwrapper/tas-sub-group-count"
 
 
-def wrapped_parts(wrapper: Field, inner: Callable[[Field], list[Part]]) -> list[Part]:
+def wrapped_parts(wrapper: Field, inner: Callable[[Field], list[JobPart]]) -> list[JobPart]:
     """The pod sets of all components, numbered in their order; `inner` reads a component of a known kind."""
     name = wrapper.at("metadata", "name")
     found = [part for component in parts_by_component(wrapper, inner) for part in component]
@@ -26,7 +26,7 @@ def wrapped_parts(wrapper: Field, inner: Callable[[Field], list[Part]]) -> list[
     ]
 
 
-def parts_by_component(wrapper: Field, inner: Callable[[Field], list[Part]]) -> list[list[Part]]:
+def parts_by_component(wrapper: Field, inner: Callable[[Field], list[JobPart]]) -> list[list[JobPart]]:
     """The pod sets of each component, as it declares them or as its kind has them."""
     found = []
     for component in wrapper.at("spec", "components").items():
@@ -38,7 +38,7 @@ def parts_by_component(wrapper: Field, inner: Callable[[Field], list[Part]]) -> 
 def set_pod_set_infos(wrapper: dict[str, Any], sizes: Sequence[int], extras: Sequence[Injected]) -> None:
     """Leave additions with their components; the wrapper's controller puts them into what it makes."""
     if sum(sizes) != len(extras):
-        raise Clash(f"invalid podset infos: expecting {sum(sizes)} podset, got {len(extras)}")
+        raise InjectionConflict(f"invalid podset infos: expecting {sum(sizes)} podset, got {len(extras)}")
     rest = iter(extras)
     for component, size in zip(wrapper["spec"].get("components") or (), sizes, strict=True):
         if size:
@@ -56,10 +56,10 @@ def _written(extra: Injected) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value}
 
 
-def _declared(component: Field, field: Field) -> Part:
+def _declared(component: Field, field: Field) -> JobPart:
     steps = [step for step in field.at("path").text().split(".") if step]
     notes = field.at("annotations").texts()
-    return Part(
+    return JobPart(
         name="",
         count=field.at("replicas").integer(default=1),
         template=component.at(*steps),

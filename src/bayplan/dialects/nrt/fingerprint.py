@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from bayplan.dialects.nrt.wire import TopologyWire
+from bayplan.dialects.nrt.wire import NodeTopologyWire
 
 ATTRIBUTE = "nodeTopologyPodsFingerprint"
 METHOD = "nodeTopologyPodsFingerprintMethod"
@@ -15,7 +15,7 @@ PREFIX, VERSION = "pfp0", "v001"
 _SIGN = re.compile(r"[0-9a-f]{16}", re.ASCII)
 
 
-def fingerprint_of(topology: TopologyWire) -> tuple[str, str]:
+def fingerprint_of(topology: NodeTopologyWire) -> tuple[str, str]:
     """The fingerprint and the method it was made by; an annotation is the older way, and has no method."""
     attributes = {one.name: one.value for one in reversed(topology.attributes or ())}
     if ATTRIBUTE in attributes:

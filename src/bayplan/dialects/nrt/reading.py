@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bayplan.dialects.api import Event, Happened, Write
-from bayplan.dialects.kube.binding import event_write
-from bayplan.dialects.kube.times import timestamp
+from bayplan.dialects.kube.encode.binding import event_write
+from bayplan.dialects.kube.fields.times import timestamp
 from bayplan.dialects.nrt.topologies import news, node_zones
 from bayplan.dialects.nrt.wire import GROUP, OLDER_TOPOLOGIES, TOPOLOGIES
-from bayplan.model.change import Change, ZonesLost, ZonesSeen
-from bayplan.model.zone import NodeZones
+from bayplan.model.change import Change, NumaReportLost, NumaReportSeen
+from bayplan.model.numa import NodeZones
 
 KINDS = (TOPOLOGIES, OLDER_TOPOLOGIES)
 NOT_UNDERSTOOD = "ZonesNotUnderstood"
@@ -18,7 +18,7 @@ About = dict[str, str]
 """An object as an event names it."""
 
 
-class ZoneReading:
+class NumaReportDecoder:
     """What nodes report, and what of it made no sense and has not been told yet."""
 
     def __init__(self) -> None:
@@ -44,9 +44,9 @@ class ZoneReading:
             del self.reports[node]
             self.told.pop(node, None)
             if before is not None:
-                yield ZonesLost(node)
+                yield NumaReportLost(node)
         elif now != before:
-            yield ZonesSeen(now)
+            yield NumaReportSeen(now)
 
     def complaints(self, now: float) -> Iterator[Write]:
         """Events about what made no sense, each once."""

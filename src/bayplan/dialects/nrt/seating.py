@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bayplan.dialects.nrt.wire import Attribute
+from bayplan.model.numa import ZoneAssignment
 from bayplan.model.whole_numbers import signed_number
-from bayplan.model.zone import Seating
 
 METADATA = "topology.node.k8s.io/numaplacement-metadata"
 VECTOR = "topology.node.k8s.io/numaplacement-vector"
@@ -21,7 +21,7 @@ FURTHER = len(ALPHABET) - LAST
 PLACES_MAX = 2**31 - 1
 
 
-def seating(metadata: str, vectors: Iterable[tuple[int, str]]) -> Seating:
+def seating(metadata: str, vectors: Iterable[tuple[int, str]]) -> ZoneAssignment:
     """Who sits where, by what the node says and what each of its zones says. ValueError: what is wrong."""
     fields = _fields(metadata)
     if fields.get("ve") != ENCODING:
@@ -41,7 +41,7 @@ def seating(metadata: str, vectors: Iterable[tuple[int, str]]) -> Seating:
         raise ValueError("corrupted NUMA vector")
     if len(set(everyone)) != len(everyone):
         raise ValueError("duplicated data in multiple NUMA vectors")
-    return Seating(containers, busiest, places)
+    return ZoneAssignment(containers, busiest, places)
 
 
 def decoded(text: str) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from bayplan.model.zone import Caution, Whose, ZoneCare, ZoneRules, ZoneScore
+from bayplan.model.numa import NumaStalenessPolicy, OverReserve, Whose, ZoneRules, ZoneScore
 
 Word = TypeVar("Word", bound=StrEnum | bool)
 
@@ -27,7 +27,7 @@ HEED = {"All": True, "OnlyResources": False}
 MODES = {"Enabled": True, "Disabled": False}
 
 
-def zone_settings(args: Mapping[str, Any]) -> tuple[ZoneRules, ZoneCare, tuple[str, ...]]:
+def zone_settings(args: Mapping[str, Any]) -> tuple[ZoneRules, NumaStalenessPolicy, tuple[str, ...]]:
     """Rules and care for zones. Every value that is not known is told; the default stands in for it."""
     wrong: list[str] = []
     strategy, cache = args.get("scoringStrategy") or {}, args.get("cache") or {}
@@ -39,7 +39,7 @@ def zone_settings(args: Mapping[str, Any]) -> tuple[ZoneRules, ZoneCare, tuple[s
     )
     rules = ZoneRules(score=SCORES.get(kind, ZoneScore.LEAST_ALLOCATED), weights=weights)
     period = float(_whole(args.get("cacheResyncPeriodSeconds")))
-    care = ZoneCare(
+    care = NumaStalenessPolicy(
         caution=_caution(period, skip=bool(args.get("discardReservedNodes"))),
         period=max(period, 0.0),
         strangers=_word(cache, "cache.foreignPodsDetect", STRANGERS, "All", wrong),
@@ -52,10 +52,10 @@ def zone_settings(args: Mapping[str, Any]) -> tuple[ZoneRules, ZoneCare, tuple[s
     return rules, care, tuple(wrong)
 
 
-def _caution(period: float, *, skip: bool) -> Caution:
+def _caution(period: float, *, skip: bool) -> OverReserve:
     if skip:
-        return Caution.SKIP
-    return Caution.RESERVE if period > 0 else Caution.NONE
+        return OverReserve.SKIP
+    return OverReserve.RESERVE if period > 0 else OverReserve.NONE
 
 
 def _word(

@@ -7,12 +7,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
-from bayplan.dialects.kube.quantity import amount
+from bayplan.dialects.kube.fields.quantity import amount
 from bayplan.dialects.nrt import fingerprint as prints
 from bayplan.dialects.nrt.seating import METADATA, seating, vector_of
-from bayplan.dialects.nrt.wire import Attribute, Quantity, ResourceWire, TopologyWire, ZoneWire
+from bayplan.dialects.nrt.wire import Attribute, NodeTopologyWire, Quantity, ZoneResourceWire, ZoneWire
 from bayplan.model.node import ROOM_MAX
-from bayplan.model.zone import Alignment, NodeZones, Policy, Scope, Seating, Zone
+from bayplan.model.numa import (
+    Alignment,
+    NodeZones,
+    TopologyManagerPolicy,
+    TopologyManagerScope,
+    Zone,
+    ZoneAssignment,
+)
 
 POLICY, SCOPE, ZONES_MAX = "topologyManagerPolicy", "topologyManagerScope", "topologyManagerMaxNUMANodes"
 ZONE_TYPE = "Node"
@@ -20,20 +27,20 @@ ZONES_LIMIT = 1024
 NUMBER_MAX = 64  # no kubelet can align with zones beyond
 
 POLICIES = {
-    "none": Policy.NONE,
-    "best-effort": Policy.BEST_EFFORT,
-    "restricted": Policy.RESTRICTED,
-    "single-numa-node": Policy.SINGLE_ZONE,
+    "none": TopologyManagerPolicy.NONE,
+    "best-effort": TopologyManagerPolicy.BEST_EFFORT,
+    "restricted": TopologyManagerPolicy.RESTRICTED,
+    "single-numa-node": TopologyManagerPolicy.SINGLE_ZONE,
 }
-SCOPES = {"container": Scope.CONTAINER, "pod": Scope.POD}
+SCOPES = {"container": TopologyManagerScope.CONTAINER, "pod": TopologyManagerScope.POD}
 OLDER_POLICIES = {
     f"{name}{level}Level": (policy, scope)
     for name, policy in (
-        ("SingleNUMANode", Policy.SINGLE_ZONE),
-        ("Restricted", Policy.RESTRICTED),
-        ("BestEffort", Policy.BEST_EFFORT),
+        ("SingleNUMANode", TopologyManagerPolicy.SINGLE_ZONE),
+        ("Restricted", TopologyManagerPolicy.RESTRICTED),
+        ("BestEffort", TopologyManagerPolicy.BEST_EFFORT),
     )
-    for level, scope in (("Container", Scope.CONTAINER), ("Pod", Scope.POD))
+    for level, scope in (("Container", TopologyManagerScope.CONTAINER), ("Pod", TopologyManagerScope.POD))
 }
 SILENT_POLICIES = ("None", "BestEffort", "Restricted")
 """They are known, and say nothing that the defaults do not."""
@@ -45,7 +52,7 @@ Problems = list[str]
 USUAL = Alignment()
 
 
-def node_zones(topology: TopologyWire) -> tuple[NodeZones, tuple[str, ...]]:
+def node_zones(topology: NodeTopologyWire) -> tuple[NodeZones, tuple[str, ...]]:
     """A node's zones, and a sentence for everything in the report that could not be used."""
     problems: Problems = []
     numbered = _numbered(topology.zones or (), problems)
@@ -139,7 +146,7 @@ def _zone(number: int, wire: ZoneWire, problems: Problems) -> Zone:
     return Zone(number, available, allocatable, distances)
 
 
-def _amount(zone: ZoneWire, resource: ResourceWire, field: str, problems: Problems) -> int | None:
+def _amount(zone: ZoneWire, resource: ZoneResourceWire, field: str, problems: Problems) -> int | None:
     value: Quantity = getattr(resource, field)
     if value is None:
         return None
@@ -162,7 +169,7 @@ def _sign(text: str, problems: Problems) -> int | None:
 
 def _seating(
     attributes: Iterable[Attribute], zones: Mapping[int, ZoneWire], problems: Problems
-) -> Seating | None:
+) -> ZoneAssignment | None:
     metadata = next((one.value for one in attributes if one.name == METADATA), None)
     if metadata is None:
         return None

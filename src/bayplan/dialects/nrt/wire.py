@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bayplan.dialects.api import Kind
-from bayplan.dialects.kube.wire import Metadata, Struct
+from bayplan.dialects.kube.decode.wire import Metadata, Struct
 
 GROUP = "topology.node.k8s.io"
 Quantity = str | int | float | None
@@ -23,7 +23,7 @@ class Cost(Struct, frozen=True):
     value: int = 0
 
 
-class ResourceWire(Struct, frozen=True):
+class ZoneResourceWire(Struct, frozen=True):
     """How much of a resource a zone has, may give away, and has left."""
 
     name: str = ""
@@ -40,10 +40,10 @@ class ZoneWire(Struct, frozen=True):
     parent: str | None = None
     costs: list[Cost] | None = None
     attributes: list[Attribute] | None = None
-    resources: list[ResourceWire] | None = None
+    resources: list[ZoneResourceWire] | None = None
 
 
-class TopologyWire(Struct, frozen=True):
+class NodeTopologyWire(Struct, frozen=True):
     """A NodeResourceTopology; the older version has no attributes of its own."""
 
     metadata: Metadata = Metadata()
@@ -53,8 +53,20 @@ class TopologyWire(Struct, frozen=True):
 
 
 TOPOLOGIES = Kind(
-    GROUP, "v1alpha2", "NodeResourceTopology", "noderesourcetopologies", False, TopologyWire, optional=True
+    GROUP,
+    "v1alpha2",
+    "NodeResourceTopology",
+    "noderesourcetopologies",
+    False,
+    NodeTopologyWire,
+    optional=True,
 )
 OLDER_TOPOLOGIES = Kind(
-    GROUP, "v1alpha1", "NodeResourceTopology", "noderesourcetopologies", False, TopologyWire, optional=True
+    GROUP,
+    "v1alpha1",
+    "NodeResourceTopology",
+    "noderesourcetopologies",
+    False,
+    NodeTopologyWire,
+    optional=True,
 )

@@ -1,0 +1,178 @@
+"""Admission policies that the API server evaluates itself: what users may not change, and what we may not.
+
+Webhooks see only what names a queue, and a policy cannot be talked around: one keeps the gates, labels and
+annotations that admission works with out of the hands of users; two keep our own account to the fields that
+our roles change, so that a stolen token cannot change what other users run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from bayplan.assembly.account_fields import JOB_STATUS, JOBS, POD, POD_STATUS, VARIABLES, every
+from bayplan.dialects.jobs.kinds import KINDS
+from bayplan.dialects.kueue.fields.job_rules import SCHEDULING_GATE
+from bayplan.dialects.kueue.names.annotations import (
+    CLUSTER_QUEUE,
+    ELASTIC_GATE,
+    GROUP_INDEX,
+    INDEX_FROM,
+    LOCAL_QUEUE,
+    MANAGED,
+    OFFSET,
+    POD_GROUP,
+    POD_GROUP_COUNT,
+    POD_SET,
+    PREBUILT,
+    ROLE_HASH,
+    SERVING,
+    SLICE_NAME,
+    SUSPENDED_BY,
+    TOPOLOGY_GATE,
+    WORKLOAD_NAME,
+)
+from bayplan.runtime.controllers.jobs.cache import FLAGGED
+
+Object = dict[str, Any]
+
+API = "admissionregistration.k8s.io/v1"
+PROTECTED, OWN_PODS, OWN_JOBS = "bayplan-protected-pods", "bayplan-account-pods", "bayplan-account-jobs"
+ADMINISTRATORS = "system:masters"
+"""May do what the policy for users forbids, to repair a cluster by hand."""
+
+PART = "(has(request.subResource) ? request.subResource : '')"
+"""CEL: the subresource that is written; none if it is the object itself."""
+GATES = (SCHEDULING_GATE, TOPOLOGY_GATE, ELASTIC_GATE)
+LABELS = (MANAGED, POD_SET, LOCAL_QUEUE, CLUSTER_QUEUE, POD_GROUP, PREBUILT, GROUP_INDEX)
+ANNOTATIONS = (
+    *(WORKLOAD_NAME, SLICE_NAME, ROLE_HASH, SUSPENDED_BY, SERVING),
+    *(POD_GROUP, POD_GROUP_COUNT, PREBUILT, OFFSET, INDEX_FROM),
+)
+"""What admission reads from pods that exist. Users may set them when they create a pod, and are checked."""
+
+
+def account_name(namespace: str, account: str) -> str:
+    """How the API server calls a service account."""
+    return f"system:serviceaccount:{namespace}:{account}"
+
+
+def policies(account: str, trusted: str) -> list[Object]:
+    """Each policy with its binding; `account` is the name of ours, `trusted` the groups as a CEL list."""
+    ours = f"request.userInfo.username == '{account}'"
+    return [
+        *_policy(
+            PROTECTED,
+            [_rule("", "v1", ["pods"])],
+            {
+                "is-not-bayplan": f"!({ours})",
+                "is-not-trusted": f"!request.userInfo.groups.exists(one, one in {trusted})",
+            },
+            _protected(),
+        ),
+        *_policy(
+            OWN_PODS,
+            [_rule("", "v1", ["pods", "pods/status", "pods/ephemeralcontainers", "pods/resize"])],
+            {"is-bayplan": ours},
+            [
+                _check(
+                    f"{PART} != '' || ({POD})",
+                    "bayplan may change only schedulingGates, nodeSelector, tolerations, labels and "
+                    "annotations of a pod, and remove its own finalizer",
+                ),
+                _check(
+                    f"{PART} != 'status' || ({POD_STATUS})",
+                    "bayplan may change only conditions and nominatedNodeName of a pod's status, and have "
+                    "the pod fail",
+                ),
+                _check(
+                    f"{PART} in ['', 'status']",
+                    "bayplan may change a pod and its status, but none of its other subresources",
+                ),
+            ],
+        ),
+        *_policy(
+            OWN_JOBS,
+            [
+                *(
+                    _rule(KINDS[name].group, KINDS[name].version, [KINDS[name].plural])
+                    for name in sorted(FLAGGED)
+                ),
+                _rule("batch", "v1", ["jobs/status"]),
+            ],
+            {"is-bayplan": ours},
+            [
+                *(
+                    _check(
+                        f"{PART} != '' || request.resource.resource != '{KINDS[name].plural}' "
+                        f"|| ({JOBS[name]})",
+                        f"bayplan may change only what holds a {name} back and where its pods may run",
+                    )
+                    for name in sorted(FLAGGED)
+                ),
+                _check(
+                    f"{PART} != 'status' || ({JOB_STATUS})",
+                    "bayplan may change only when a Job started in its status, so that the Job begins anew",
+                ),
+            ],
+        ),
+    ]
+
+
+def _protected() -> list[Object]:
+    """What stays as it is, whoever updates a pod."""
+    gates = (
+        "!has(oldObject.spec.schedulingGates) || oldObject.spec.schedulingGates.all(gate, "
+        f"!(gate.name in {every(GATES)}) || (has(object.spec.schedulingGates) && "
+        "object.spec.schedulingGates.exists(one, one.name == gate.name)))"
+    )
+    return [
+        _check(
+            gates,
+            "a gate kueue.x-k8s.io/* of a pod can only be removed by bayplan, when the pod's Workload is "
+            "admitted; to give up the pod, delete it",
+        ),
+        *(
+            _check(
+                f"{every(keys)}.all(key, {_value('object', part)} == {_value('oldObject', part)})",
+                f"these {part} of a pod cannot be changed once it exists: {', '.join(keys)}",
+            )
+            for part, keys in (("labels", LABELS), ("annotations", ANNOTATIONS))
+        ),
+    ]
+
+
+def _value(obj: str, part: str) -> str:
+    """CEL for the value of `key` among labels or annotations, in a list; an empty list if there is none."""
+    found = f"{obj}.metadata.{part}"
+    return f"(has({found}) && key in {found} ? [{found}[key]] : [])"
+
+
+def _policy(
+    name: str, rules: Sequence[Object], conditions: dict[str, str], validations: Sequence[Object]
+) -> Iterable[Object]:
+    spec: Object = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"matchPolicy": "Equivalent", "resourceRules": list(rules)},
+        "matchConditions": [{"name": key, "expression": text} for key, text in conditions.items()],
+        "validations": list(validations),
+    }
+    if any("variables." in one["expression"] for one in validations):
+        spec["variables"] = [{"name": key, "expression": text} for key, text in VARIABLES.items()]
+    yield {"apiVersion": API, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name}, "spec": spec}
+    bound = {"policyName": name, "validationActions": ["Deny"]}
+    kind = "ValidatingAdmissionPolicyBinding"
+    yield {"apiVersion": API, "kind": kind, "metadata": {"name": name}, "spec": bound}
+
+
+def _rule(group: str, version: str, resources: list[str]) -> Object:
+    return {
+        "apiGroups": [group],
+        "apiVersions": [version],
+        "operations": ["UPDATE"],
+        "resources": resources,
+    }
+
+
+def _check(expression: str, message: str) -> Object:
+    return {"expression": expression, "message": message, "reason": "Forbidden"}

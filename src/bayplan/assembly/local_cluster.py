@@ -1,0 +1,233 @@
+"""A whole cluster in this process: objects in memory, its stage hands, the loop, and a face for kubectl."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from bayplan.assembly.in_process_webhooks import ask_our_functions
+from bayplan.assembly.install_settings import NAME, NAMESPACE
+from bayplan.backends.definitions import DEFINITIONS, define
+from bayplan.backends.embedded.cluster import new_store
+from bayplan.backends.embedded.http.backend import EmbeddedBackend
+from bayplan.backends.embedded.http.kubeconfig_merge import Merged
+from bayplan.backends.embedded.http.server import ApiServer
+from bayplan.backends.fake_controllers.controller_manager import FakeControllerManager
+from bayplan.backends.fake_controllers.definitions import definitions
+from bayplan.cli.config.settings import DEFAULTS, Settings
+from bayplan.cli.render.misfit import brief
+from bayplan.dialects.errors import ApiError
+from bayplan.dialects.kai.api.names import DIALECT as POD_GROUPS_DIALECT
+from bayplan.dialects.kube.decode.wire import NODES
+from bayplan.dialects.kube.encode.gang_messages import told
+from bayplan.dialects.kueue.decode import scheduled_jobs
+from bayplan.model.assignment import Misfit
+from bayplan.model.gang import Ref
+from bayplan.model.node import HOSTNAME, Topology
+from bayplan.model.plan import Bind, Plan, PreemptPod, ReportUnschedulable
+from bayplan.model.scheduling_rejection import SchedulingRejection
+from bayplan.runtime.controllers.admission.controller import AdmissionController
+from bayplan.runtime.controllers.jobs.controller import JobsController
+from bayplan.runtime.controllers.node_health.controller import NodeHealthController
+from bayplan.runtime.controllers.pod_grouper.controller import PodGrouperController
+from bayplan.runtime.controllers.provisioning.controller import ProvisioningController
+from bayplan.runtime.controllers.scheduler.controller import SchedulerController
+from bayplan.runtime.controllers.ungating import UngatingController
+from bayplan.runtime.core.clock import Clock
+from bayplan.runtime.core.containment import Containment
+from bayplan.runtime.core.loop import Loop
+from bayplan.simulator.core.objects import Object, node, topology
+
+IDLE_SECONDS = 0.2
+DECISIONS_KEPT = 200
+DEFAULT_SCHEDULER = "default-scheduler"
+OUR_USER = f"system:serviceaccount:{NAMESPACE}:{NAME}"
+CONTROLLERS_USER = "system:serviceaccount:kube-system:controllers"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterShape:
+    """How large the cluster is."""
+
+    blocks: int = 4
+    racks: int = 4  # per block
+    hosts: int = 8  # per rack
+    gpus: int = 8  # per host
+
+    @property
+    def nodes(self) -> int:
+        return self.blocks * self.racks * self.hosts
+
+
+class DecisionLog:
+    """The last decisions in people's words; takes the place of a journal."""
+
+    def __init__(self, why: Callable[[SchedulingRejection, Ref], str]) -> None:
+        self.why = why
+        self.lines: deque[tuple[float, str]] = deque(maxlen=DECISIONS_KEPT)
+        self.decided = 0
+
+    def record(self, now: float, what: str, body: object, role: str = "") -> None:
+        """Keep what a plan says about each gang."""
+        if what != "plan" or not isinstance(body, Plan):
+            return
+        placed: dict[Any, list[str]] = {}
+        for action in body.actions:
+            match action:
+                case Bind(gang, _, node):
+                    placed.setdefault(gang, []).append(node)
+                case ReportUnschedulable(gang, why, news=True):
+                    self.say(now, f"{gang.kind} {gang.name} waits: {self.why(why, gang)}")
+                case PreemptPod(pod, by):
+                    self.say(now, f"Pod {pod.key.name} has to go for {by.kind} {by.name}")
+        for gang, nodes in placed.items():
+            hosts = sorted(set(nodes))
+            where = hosts[0] if len(hosts) == 1 else f"{hosts[0]} … {hosts[-1]} ({len(hosts)} hosts)"
+            pods = "1 pod" if len(nodes) == 1 else f"{len(nodes)} pods"
+            self.say(now, f"{gang.kind} {gang.name} starts: {pods} on {where}")
+
+    def say(self, now: float, line: str) -> None:
+        """Keep a line."""
+        self.lines.append((now, line))
+        self.decided += 1
+
+
+class LocalCluster:
+    """Everything that `bayplan up` starts. One thread steps crew and loop; the face has its own."""
+
+    def __init__(
+        self,
+        shape: ClusterShape,
+        clock: Clock,
+        port: int = 0,
+        settings: Settings = DEFAULTS,
+        *,
+        grouper: bool = False,
+    ) -> None:
+        self.clock, self.shape = clock, shape
+        self.lock = threading.RLock()
+        letters = Random(uuid.uuid4().int)
+        self.store = new_store(
+            clock.wall,
+            lambda: str(uuid.uuid4()),
+            lambda: "".join(letters.choices("bcdfghjklmnpqrstvwxz", k=5)),
+        )
+        self._furnish(grouper)
+        self.ticker = DecisionLog(self.words)
+        self.containment = Containment(self._report)
+        self.crew = FakeControllerManager(
+            EmbeddedBackend(self.store, self.lock, CONTROLLERS_USER), failed=self._contained
+        )
+        self.backend = EmbeddedBackend(self.store, self.lock, OUR_USER)
+        self.scheduler = SchedulerController(
+            None,
+            {DEFAULT_SCHEDULER: settings.profile} | settings.profiles,
+            settings.zone_care,
+            awaits_grouper=grouper,
+            one_by_one={DEFAULT_SCHEDULER} - settings.profiles.keys(),
+        )
+        self.admission = AdmissionController(
+            settings.profile, settings.resources, zone_care=settings.zone_care
+        )
+        jobs = JobsController(settings.patience_with_pods, settings.rulebook)
+        ungating = UngatingController(settings.ungating.batch_seconds)
+        others = (ProvisioningController(), jobs, ungating, NodeHealthController(settings.nodes))
+        groups = (PodGrouperController(settings.profiles, settings.grouper),) if grouper else ()
+        roles = (*groups, self.scheduler, self.admission, *others)
+        self.loop = Loop(self.backend, roles, self.ticker, containment=self.containment)
+        self.face = ApiServer(self.store, self.lock, port=port)
+        self._merged: Merged | None = None  # the kubeconfig with our context
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="bayplan-loop", daemon=True)
+        self.trouble: BaseException | None = None
+
+    def start(self, kubeconfig: Path) -> None:
+        """Serve kubectl, add the context for it to a kubeconfig, and begin to schedule."""
+        self.face.start()
+        try:
+            self._merged = self.face.merge_kubeconfig(kubeconfig)
+        except ApiError:
+            self.face.stop()
+            raise
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take the context out again, and end."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join(10)
+        self.face.stop()
+        if self._merged is not None:
+            self._merged.take_out()
+            self._merged = None
+
+    def step(self) -> float:
+        """Everybody does what is due now; return when something will be."""
+        with self.lock:
+            now = self.clock.wall()
+            return min(self.crew.step(now), self.loop.step(now))
+
+    def submit(self, job: Object) -> None:
+        """Create a job, as a user would."""
+        with self.lock:
+            self.store.create(scheduled_jobs.JOBS, job)
+
+    def jobs(self) -> list[Object]:
+        with self.lock:
+            return self.store.list(scheduled_jobs.JOBS).items
+
+    def why(self, misfit: Misfit) -> str:
+        """A refusal in the words of `bayplan place`."""
+        clusters = self.scheduler.state.store.nodes.clusters
+        cluster = clusters.get(misfit.topology)
+        return brief(misfit, Topology("", (HOSTNAME,)) if cluster is None else cluster.topology)
+
+    def words(self, why: SchedulingRejection, gang: Ref) -> str:
+        """Why a gang waits, in the words of `bayplan place` where it has some."""
+        if gang.dialect == POD_GROUPS_DIALECT:
+            return self.scheduler.told(gang, why)
+        return self.why(why.misfit) if why.misfit is not None else told(why, gang, self.why)
+
+    def _contained(self, error: Exception, kind: str, name: str) -> None:
+        self.containment.failed(error, "controllers", kind, name)
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                due = self.step()
+                self.backend.wait(max(min(due - self.clock.wall(), IDLE_SECONDS), 0.01))
+        except BaseException as trouble:
+            self.trouble = trouble
+            raise
+
+    def _report(self, sentence: str, error: BaseException, **facts: str) -> None:
+        """An error of one object or gang, among the decisions: nothing else shows it here."""
+        self.ticker.say(self.clock.wall(), f"{sentence}: {error!r} (error id {facts['id']})")
+
+    def _furnish(self, grouper: bool) -> None:
+        """Kinds, topology, nodes, and the functions of our webhooks."""
+        ask_our_functions(self.store)
+        define(self.store, groups=grouper)
+        for definition in definitions():
+            self.store.create(DEFINITIONS, definition)
+        self.store.create(scheduled_jobs.TOPOLOGIES, topology())
+        plain = replace(NODES, wire=None)
+        for host in nodes(self.shape):
+            self.store.create(plain, host)
+
+
+def nodes(shape: ClusterShape) -> list[Object]:
+    """Ready hosts, named after where they stand."""
+    found = []
+    for block in range(shape.blocks):
+        for rack in range(shape.racks):
+            for host in range(shape.hosts):
+                place = f"b{block + 1:02d}", f"r{rack + 1:02d}"
+                found.append(node(f"{'-'.join(place)}-h{host + 1:02d}", *place, shape.gpus))
+    return found

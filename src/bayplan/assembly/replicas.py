@@ -1,0 +1,197 @@
+"""The replicas as API objects: their Deployments, and who reaches them over the network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bayplan import __version__
+from bayplan.assembly.install_settings import (
+    CERTIFICATE_FOLDER,
+    CHOSEN,
+    CONFIG_DIGEST,
+    CONFIG_FILE,
+    CONFIG_FOLDER,
+    CONFIG_MAP,
+    HEALTH_PORT,
+    JOURNAL,
+    LABELS,
+    METRICS_PORT,
+    NAME,
+    USER,
+    WEBHOOK_PORT,
+    WEBHOOKS,
+    InstallSettings,
+    made,
+)
+
+Object = dict[str, Any]
+
+
+def selector(account: str) -> Object:
+    """The labels that the replicas under an account are found by."""
+    return CHOSEN if account == NAME else {"app.kubernetes.io/name": account}
+
+
+def of_account(settings: InstallSettings, account: str = NAME) -> list[Object]:
+    """The account, its replicas, and how they are reached and kept."""
+    chosen = selector(account)
+    budget = {"maxUnavailable": 1, "selector": {"matchLabels": chosen}}
+    return [
+        made("v1", "ServiceAccount", account, settings),
+        deployment(settings, account),
+        made("policy/v1", "PodDisruptionBudget", account, settings, spec=budget),
+        service(f"{account}-metrics", *metrics_port(settings), settings, chosen),
+        *([network_policy(settings, account)] if settings.network_policy else []),
+    ]
+
+
+def metrics_port(settings: InstallSettings) -> tuple[int, str]:
+    """Where metrics are read: number and name of the port."""
+    return (METRICS_PORT, "metrics") if settings.metrics_secure else (HEALTH_PORT, "health")
+
+
+def service(name: str, port: int, target: str, settings: InstallSettings, chosen: Object) -> Object:
+    """A Service for one port of the replicas."""
+    ports = [{"name": target, "port": port, "targetPort": target}]
+    return made("v1", "Service", name, settings, spec={"selector": chosen, "ports": ports})
+
+
+def network_policy(settings: InstallSettings, account: str) -> Object:
+    """Who may connect: the API server to the webhooks, and pods of some namespaces to the metrics.
+
+    An API server often runs in the network of its host, so the webhook port is open to every peer; only those
+    that the API server trusts are answered with something of use. Probes come from the node of the pod,
+    which a NetworkPolicy does not keep out.
+    """
+    peers: Any = settings.metrics_peers or [{"namespaceSelector": _namespaces(settings.metrics_from)}]
+    _, metrics = metrics_port(settings)
+    ingress: list[Object] = [{"ports": [{"port": metrics, "protocol": "TCP"}], "from": peers}]
+    if account == settings.account(WEBHOOKS):
+        ingress.append({"ports": [{"port": "webhooks", "protocol": "TCP"}]})
+    spec = {
+        "podSelector": {"matchLabels": selector(account)},
+        "policyTypes": ["Ingress"],
+        "ingress": ingress,
+    }
+    return made("networking.k8s.io/v1", "NetworkPolicy", account, settings, spec=spec)
+
+
+def _namespaces(names: tuple[str, ...]) -> Object:
+    if not names:
+        return {}
+    listed = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(names)}
+    return {"matchExpressions": [listed]}
+
+
+def arguments(settings: InstallSettings, roles: str) -> list[str]:
+    """The command line of a replica."""
+    return [
+        "run",
+        f"--roles={roles}",
+        f"--namespace={settings.namespace}",
+        f"--listen=0.0.0.0:{HEALTH_PORT}",
+        f"--webhook-listen=0.0.0.0:{WEBHOOK_PORT}",
+        f"--journal={JOURNAL}",
+        f"--config={CONFIG_FOLDER}/{CONFIG_FILE}",
+        "--log-format=json",
+        *_metrics_arguments(settings),
+    ]
+
+
+def _metrics_arguments(settings: InstallSettings) -> list[str]:
+    if not settings.metrics_secure:
+        return []
+    files = (
+        f"--metrics-cert-file={CERTIFICATE_FOLDER}/tls.crt",
+        f"--metrics-key-file={CERTIFICATE_FOLDER}/tls.key",
+    )
+    return [f"--metrics-listen=0.0.0.0:{METRICS_PORT}", *(files if settings.metrics_certificate else ())]
+
+
+def deployment(settings: InstallSettings, account: str = NAME) -> Object:
+    """The replicas that run under an account; each account has one Deployment, of the same name."""
+    chosen = selector(account)
+    template = {
+        "metadata": {
+            "labels": {**LABELS, **chosen, "app.kubernetes.io/version": __version__},
+            "annotations": {CONFIG_DIGEST: settings.digest},
+        },
+        "spec": {
+            "serviceAccountName": account,
+            "priorityClassName": "system-cluster-critical",
+            "terminationGracePeriodSeconds": 30,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": USER,
+                "runAsGroup": USER,
+                "fsGroup": USER,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "topologySpreadConstraints": [_apart("kubernetes.io/hostname", chosen)],
+            "containers": [_container(settings, account)],
+            "volumes": [
+                {"name": "journal", "emptyDir": {"sizeLimit": "1Gi"}},
+                {"name": "tmp", "emptyDir": {"sizeLimit": "16Mi"}},
+                {"name": "configuration", "configMap": {"name": CONFIG_MAP}},
+                *_certificate_volume(settings),
+            ],
+        },
+    }
+    spec = {
+        "replicas": settings.replicas,
+        "selector": {"matchLabels": chosen},
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 1}},
+        "template": template,
+    }
+    return made("apps/v1", "Deployment", account, settings, spec=spec)
+
+
+def _certificate_volume(settings: InstallSettings) -> list[Object]:
+    if not (settings.metrics_secure and settings.metrics_certificate):
+        return []
+    return [{"name": "metrics-certificate", "secret": {"secretName": settings.metrics_certificate}}]
+
+
+def _container(settings: InstallSettings, account: str) -> Object:
+    roles = settings.role_list if account == NAME else ",".join(settings.apart)
+    return {
+        "name": NAME,
+        "image": settings.image,
+        "args": arguments(settings, roles),
+        "ports": [
+            {"name": "health", "containerPort": HEALTH_PORT},
+            {"name": "webhooks", "containerPort": WEBHOOK_PORT},
+            *([{"name": "metrics", "containerPort": METRICS_PORT}] if settings.metrics_secure else []),
+        ],
+        "livenessProbe": _probe("/healthz", initialDelaySeconds=10, periodSeconds=20, failureThreshold=3),
+        # A standby does not lead, and is ready all the same: a roll-out must not wait for it to lead.
+        "readinessProbe": _probe("/readyz?exclude=leader", periodSeconds=5, failureThreshold=3),
+        "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"memory": "2Gi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "journal", "mountPath": JOURNAL},
+            {"name": "tmp", "mountPath": "/tmp"},
+            {"name": "configuration", "mountPath": CONFIG_FOLDER, "readOnly": True},
+            *(
+                {"name": volume["name"], "mountPath": CERTIFICATE_FOLDER, "readOnly": True}
+                for volume in _certificate_volume(settings)
+            ),
+        ],
+    }
+
+
+def _probe(path: str, **times: int) -> Object:
+    return {"httpGet": {"path": path, "port": "health"}, "timeoutSeconds": 5, **times}
+
+
+def _apart(key: str, chosen: Object) -> Object:
+    return {
+        "maxSkew": 1,
+        "topologyKey": key,
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": chosen},
+    }

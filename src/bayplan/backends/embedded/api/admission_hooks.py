@@ -1,0 +1,123 @@
+"""Hooks that see every write before it is kept: the functions behind our webhooks, called in process."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from bayplan.backends.embedded.api.status import StatusError
+
+Object = dict[str, Any]
+NamespaceLabels = Callable[[str], Mapping[str, str]]
+
+_LOG = logging.getLogger(__name__)
+
+CREATE, UPDATE, DELETE = "CREATE", "UPDATE", "DELETE"
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """A write that somebody wants to make, as a webhook is shown it."""
+
+    operation: str  # CREATE, UPDATE or DELETE
+    group: str
+    version: str
+    plural: str
+    subresource: str
+    namespace: str
+    name: str
+    object: Object | None  # as it would be; None for a delete
+    old: Object | None
+    dry_run: bool = False
+    user: str = ""  # who writes, as far as that is known
+
+
+@dataclass(frozen=True, slots=True)
+class HookResponse:
+    """What a hook says of a write."""
+
+    allowed: bool = True
+    message: str = ""
+    code: int = 403
+    object: Object | None = None  # from a mutating hook: the object to keep instead
+    warnings: tuple[str, ...] = ()
+
+
+class WriteFilter(Protocol):
+    """Which writes a hook is asked about, beyond their kinds and operations."""
+
+    @property
+    def fails_open(self) -> bool:
+        """Whether writes are allowed when the hook fails."""
+        ...
+
+    def concerns(self, review: Review, labels_of: NamespaceLabels) -> bool:
+        """Whether the hook is asked about a write."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A function that is asked about some writes."""
+
+    name: str  # as in the webhook configuration: it is part of the sentence of a refusal
+    decide: Callable[[Review], HookResponse]
+    resources: frozenset[tuple[str, str]]  # (group, plural or plural/subresource)
+    operations: frozenset[str] = frozenset({CREATE, UPDATE})
+    mutating: bool = False
+    matching: WriteFilter | None = None  # None: it is asked about each of these
+
+    def concerns(self, review: Review, labels_of: NamespaceLabels) -> bool:
+        """Whether the hook is asked about a write."""
+        plural = f"{review.plural}/{review.subresource}" if review.subresource else review.plural
+        named = review.operation in self.operations and (review.group, plural) in self.resources
+        return named and (self.matching is None or self.matching.concerns(review, labels_of))
+
+
+class AdmissionHooks:
+    """All hooks, in the order in which they were registered; mutating ones first."""
+
+    def __init__(self, labels_of: NamespaceLabels = lambda namespace: {}) -> None:
+        self.hooks: list[Hook] = []
+        self.labels_of = labels_of
+
+    def register(self, hook: Hook) -> None:
+        """Ask this hook too."""
+        self.hooks.append(hook)
+
+    def mutate(self, review: Review, warnings: list[str]) -> Object | None:
+        """The object as the mutating hooks want it."""
+        for hook in self.hooks:
+            if hook.mutating and hook.concerns(review, self.labels_of):
+                verdict = _asked(hook, review, warnings)
+                if verdict.object is not None:
+                    review = replace(review, object=verdict.object)
+        return review.object
+
+    def validate(self, review: Review, warnings: list[str]) -> None:
+        """Refusal when a validating hook says no."""
+        for hook in self.hooks:
+            if not hook.mutating and hook.concerns(review, self.labels_of):
+                _asked(hook, review, warnings)
+
+
+def _asked(hook: Hook, review: Review, warnings: list[str]) -> HookResponse:
+    try:
+        verdict = hook.decide(review)
+    except StatusError:
+        raise
+    except Exception as error:  # as an API server does when a webhook fails
+        _LOG.warning("webhook %s failed on %s %s", hook.name, review.plural, review.name, exc_info=error)
+        if hook.matching is not None and hook.matching.fails_open:
+            return HookResponse()
+        told = f"{type(error).__name__}: {error}"
+        raise StatusError(
+            500, f'Internal error occurred: failed calling webhook "{hook.name}": {told}'
+        ) from None
+    warnings += verdict.warnings
+    if not verdict.allowed:
+        why = verdict.message or "the webhook gave no reason"
+        raise StatusError(verdict.code, f'admission webhook "{hook.name}" denied the request: {why}')
+    return verdict

@@ -1,0 +1,4 @@
+"""What is special about each built-in kind.
+
+May import: dialects, api, schema, patching, storage.
+"""

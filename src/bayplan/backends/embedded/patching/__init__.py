@@ -1,0 +1,4 @@
+"""JSON, merge, strategic-merge and apply patches.
+
+May import: dialects, api.
+"""

@@ -1,0 +1,4 @@
+"""Structural schemas and CEL rules of custom resources.
+
+May import: dialects, api.
+"""

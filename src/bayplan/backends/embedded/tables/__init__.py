@@ -1,0 +1,4 @@
+"""Tables as kubectl prints them.
+
+May import: dialects, api.
+"""

@@ -1,0 +1,201 @@
+"""What stands in the columns of built-in kinds where more than a field is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bayplan.backends.embedded.tables import durations
+
+Object = dict[str, Any]
+Cell = Callable[[Object, float], Any]  # object, now
+
+NONE = "<none>"
+
+
+def _node_status(node: Object, _: float) -> str:
+    conditions = {one["type"]: one["status"] for one in node["status"].get("conditions") or ()}
+    ready = {"True": "Ready", None: "Unknown"}.get(conditions.get("Ready"), "NotReady")
+    return f"{ready},SchedulingDisabled" if node["spec"].get("unschedulable") else ready
+
+
+def _node_roles(node: Object, _: float) -> str:
+    prefix = "node-role.kubernetes.io/"
+    labels = node["metadata"].get("labels") or {}
+    roles = {key.removeprefix(prefix) for key in labels if key.startswith(prefix)}
+    if labels.get("kubernetes.io/role"):
+        roles.add(labels["kubernetes.io/role"])
+    return ",".join(sorted(role for role in roles if role)) or NONE
+
+
+def _node_address(kind: str) -> Cell:
+    def cell(node: Object, _: float) -> str:
+        found = (one["address"] for one in node["status"].get("addresses") or () if one["type"] == kind)
+        return next(found, NONE)
+
+    return cell
+
+
+def _node_info(key: str) -> Cell:
+    return lambda node, _: node["status"].get("nodeInfo", {}).get(key) or "<unknown>"
+
+
+def pod_reason(pod: Object) -> str:
+    """The one word for what a pod is doing."""
+    status, spec = pod.get("status", {}), pod["spec"]
+    reason = status.get("reason") or status.get("phase", "")
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition.get("reason") == "SchedulingGated":
+            reason = "SchedulingGated"
+    starting = _init_reason(status, spec)
+    if starting:
+        reason = starting
+    else:
+        reason = _container_reason(status) or reason
+    if pod["metadata"].get("deletionTimestamp"):
+        if status.get("reason") == "NodeLost":
+            return "Unknown"
+        if status.get("phase") not in ("Succeeded", "Failed"):
+            return "Terminating"
+    return str(reason)
+
+
+def _init_reason(status: Object, spec: Object) -> str:
+    for place, container in enumerate(status.get("initContainerStatuses") or ()):
+        state = container.get("state") or {}
+        ended, waiting = state.get("terminated"), state.get("waiting")
+        if ended and ended.get("exitCode") == 0:
+            continue
+        if ended:
+            return "Init:" + (ended.get("reason") or f"ExitCode:{ended.get('exitCode')}")
+        if waiting and waiting.get("reason") and waiting["reason"] != "PodInitializing":
+            return f"Init:{waiting['reason']}"
+        return f"Init:{place}/{len(spec.get('initContainers') or ())}"
+    return ""
+
+
+def _container_reason(status: Object) -> str:
+    reason = ""
+    running = False
+    for container in reversed(status.get("containerStatuses") or ()):
+        state = container.get("state") or {}
+        waiting, ended = state.get("waiting"), state.get("terminated")
+        if waiting and waiting.get("reason"):
+            reason = waiting["reason"]
+        elif ended:
+            signal = ended.get("signal")
+            plain = f"Signal:{signal}" if signal else f"ExitCode:{ended.get('exitCode')}"
+            reason = ended.get("reason") or plain
+        elif container.get("ready") and state.get("running"):
+            running = True
+    if reason == "Completed" and running:
+        ready = any(
+            one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions") or ()
+        )
+        return "Running" if ready else "NotReady"
+    return str(reason)
+
+
+def _pod_ready(pod: Object, _: float) -> str:
+    statuses = pod["status"].get("containerStatuses") or ()
+    ready = sum(bool(one.get("ready") and (one.get("state") or {}).get("running")) for one in statuses)
+    return f"{ready}/{len(pod['spec'].get('containers') or ())}"
+
+
+def _pod_restarts(pod: Object, now: float) -> str:
+    statuses = pod["status"].get("containerStatuses") or ()
+    count = sum(one.get("restartCount", 0) for one in statuses)
+    ends = [(one.get("lastState") or {}).get("terminated", {}).get("finishedAt") for one in statuses]
+    known = [end for end in ends if end]
+    return f"{count} ({durations.since(max(known), now)} ago)" if count and known else str(count)
+
+
+def _pod_gates(pod: Object, _: float) -> str:
+    gates = [one["conditionType"] for one in pod["spec"].get("readinessGates") or ()]
+    if not gates:
+        return NONE
+    true = {one["type"] for one in pod["status"].get("conditions") or () if one["status"] == "True"}
+    return f"{sum(gate in true for gate in gates)}/{len(gates)}"
+
+
+def _event_time(*keys: str) -> Cell:
+    def cell(event: Object, now: float) -> str:
+        series = (event.get("series") or {}).get("lastObservedTime") if keys[0] == "lastTimestamp" else None
+        found = series or next((event[key] for key in keys if event.get(key)), None)
+        return durations.since(found, now)
+
+    return cell
+
+
+def _event_object(event: Object, _: float) -> str:
+    about = event.get("involvedObject") or event.get("regarding") or {}
+    return f"{about.get('kind', '').lower()}/{about.get('name', '')}"
+
+
+def _event_source(event: Object, _: float) -> str:
+    source = event.get("source") or event.get("deprecatedSource") or {}
+    parts = [source.get("component") or event.get("reportingComponent"), source.get("host")]
+    return ", ".join(part for part in parts if part)
+
+
+def _event_count(event: Object, _: float) -> str:
+    series = event.get("series") or {}
+    return str(series.get("count") or event.get("count") or event.get("deprecatedCount") or 1)
+
+
+def _event_message(event: Object, _: float) -> str:
+    return (event.get("message") or event.get("note") or "").strip()
+
+
+def _or_none(*path: str) -> Cell:
+    return lambda item, _: _at(item, *path) or NONE
+
+
+def _number(*path: str) -> Cell:
+    return lambda item, _: _at(item, *path) or 0
+
+
+def _at(item: Any, *path: str) -> Any:
+    for key in path:
+        item = item.get(key) if isinstance(item, Mapping) else None
+    return item
+
+
+CELLS: dict[str, Cell] = {
+    "node_status": _node_status,
+    "node_roles": _node_roles,
+    "node_internal": _node_address("InternalIP"),
+    "node_external": _node_address("ExternalIP"),
+    "node_image": _node_info("osImage"),
+    "node_kernel": _node_info("kernelVersion"),
+    "node_runtime": _node_info("containerRuntimeVersion"),
+    "pod_ready": _pod_ready,
+    "pod_status": lambda pod, _: pod_reason(pod),
+    "pod_restarts": _pod_restarts,
+    "pod_ip": _or_none("status", "podIP"),
+    "pod_node": _or_none("spec", "nodeName"),
+    "pod_nominated": _or_none("status", "nominatedNodeName"),
+    "pod_gates": _pod_gates,
+    "event_last": _event_time("lastTimestamp", "deprecatedLastTimestamp", "eventTime"),
+    "event_first": _event_time("firstTimestamp", "deprecatedFirstTimestamp", "eventTime"),
+    "event_object": _event_object,
+    "event_source": _event_source,
+    "event_count": _event_count,
+    "event_message": _event_message,
+    "data_count": lambda item, _: len(item.get("data") or {}) + len(item.get("binaryData") or {}),
+    "priority_default": lambda item, _: bool(item.get("globalDefault")),
+    "daemon_desired": _number("status", "desiredNumberScheduled"),
+    "daemon_current": _number("status", "currentNumberScheduled"),
+    "daemon_ready": _number("status", "numberReady"),
+    "daemon_updated": _number("status", "updatedNumberScheduled"),
+    "daemon_available": _number("status", "numberAvailable"),
+    "replicas_wanted": _number("spec", "replicas"),
+    "replicas_now": _number("status", "replicas"),
+    "replicas_ready": _number("status", "readyReplicas"),
+    "deployment_updated": _number("status", "updatedReplicas"),
+    "deployment_available": _number("status", "availableReplicas"),
+    "budget_allowed": _number("status", "disruptionsAllowed"),
+    "cron_suspend": lambda item, _: bool(item["spec"].get("suspend")),
+    "cron_active": lambda item, _: len(item["status"].get("active") or ()),
+    "none": lambda _, __: NONE,
+}

@@ -1,0 +1,57 @@
+"""Definitions of kinds that others own in a real cluster, and a cluster in memory does not have by itself."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+
+from bayplan.backends.fake_controllers.objects import JOB_SETS, LEADER_WORKER_SETS, MPI_JOBS, Object
+from bayplan.dialects.api import Kind
+
+
+def definitions() -> list[Object]:
+    """Job kinds with any fields below spec and status, and ProvisioningRequest."""
+    return [of_anything(JOB_SETS), *operated(), provisioning_requests()]
+
+
+def operated() -> list[Object]:
+    """The kinds whose operators are played on a real control plane too."""
+    return [of_anything(LEADER_WORKER_SETS), of_anything(MPI_JOBS)]
+
+
+def provisioning_requests() -> Object:
+    """The kind that an autoscaler brings along."""
+    name = "provisioningrequests.autoscaling.x-k8s.io.json"
+    text = (files("bayplan.backends.fake_controllers") / "crds" / name).read_text(encoding="utf-8")
+    found: Object = json.loads(text)
+    return found
+
+
+def of_anything(kind: Kind) -> Object:
+    """A definition that takes any fields below spec and status."""
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema = {"type": "object", "properties": {"spec": anything, "status": anything}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.plural}.{kind.group}"},
+        "spec": {
+            "group": kind.group,
+            "scope": "Namespaced",
+            "names": {
+                "kind": kind.kind,
+                "listKind": f"{kind.kind}List",
+                "plural": kind.plural,
+                "singular": kind.kind.lower(),
+            },
+            "versions": [
+                {
+                    "name": kind.version,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "schema": {"openAPIV3Schema": schema},
+                }
+            ],
+        },
+    }

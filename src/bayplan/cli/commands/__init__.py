@@ -1,0 +1,4 @@
+"""One module for each command.
+
+May import: any other package and every other folder of cli.
+"""

@@ -1,0 +1,78 @@
+"""The options of `bayplan run` for metrics over HTTPS with authentication, and the server they ask for."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bayplan.runtime.core.api_object import ApiCall
+from bayplan.runtime.core.clock import Clock
+from bayplan.runtime.telemetry.metrics import Metrics
+from bayplan.runtime.webhooks.access_reviews import AccessReviews
+from bayplan.runtime.webhooks.http_server import Address, Server
+from bayplan.runtime.webhooks.metrics_server import CertificateFiles, OwnCertificate, serve_metrics
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedMetrics:
+    """Where metrics are served to those who may read them, and with which certificate; None: our own."""
+
+    address: Address
+    files: tuple[Path, Path] | None = None
+
+
+def takes_guarded_metrics(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options; the command gets `metrics_listen`, `metrics_cert_file` and `metrics_key_file`."""
+    for option in reversed(
+        (
+            click.option(
+                "--metrics-listen",
+                metavar="HOST:PORT",
+                help="Serve /metrics here over HTTPS, to tokens with the right to it, and not at --listen.",
+            ),
+            click.option(
+                "--metrics-cert-file",
+                type=click.Path(path_type=Path),
+                help="Certificate for --metrics-listen (default: a self-signed one).",
+            ),
+            click.option(
+                "--metrics-key-file", type=click.Path(path_type=Path), help="Private key of that certificate."
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def guarded_metrics(listen: str | None, certificate: Path | None, key: Path | None) -> GuardedMetrics | None:
+    """What the options ask for; says what is wrong with them."""
+    if (certificate is None) != (key is None):
+        raise click.UsageError("--metrics-cert-file and --metrics-key-file go together; give both or neither")
+    if listen is None:
+        if certificate is not None:
+            raise click.UsageError("--metrics-cert-file is for --metrics-listen; give that too")
+        return None
+    try:
+        address = Address.parse(listen)
+    except ValueError as trouble:
+        raise click.UsageError(f"--metrics-listen: {trouble}") from None
+    files = (certificate, key) if certificate is not None and key is not None else None
+    if files is not None:
+        try:
+            CertificateFiles(*files)
+        except (OSError, ssl.SSLError) as trouble:
+            why = trouble.strerror or str(trouble)
+            raise click.UsageError(f"{files[0]} and {files[1]} are no certificate and key: {why}") from None
+    return GuardedMetrics(address, files)
+
+
+def open_metrics(wanted: GuardedMetrics, request: ApiCall, metrics: Metrics, clock: Clock) -> Server:
+    """Start to serve."""
+    names = ("localhost", *(() if wanted.address.host in ("0.0.0.0", "::") else (wanted.address.host,)))
+    certificate = CertificateFiles(*wanted.files) if wanted.files else OwnCertificate(names, clock)
+    return serve_metrics(metrics, AccessReviews(request, clock), certificate, wanted.address)

@@ -1,0 +1,217 @@
+"""`bayplan up`: a cluster in memory that kubectl can talk to, with the scheduler at work in it."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+from rich.console import Console
+from rich.live import Live
+
+from bayplan.assembly.local_cluster import ClusterShape, LocalCluster
+from bayplan.backends.embedded.http.kubeconfig import CONTEXT
+from bayplan.cli.commands.up_examples import TimedJob, example_mix
+from bayplan.cli.commands.up_view import clock_text, picture
+from bayplan.cli.config.options import takes_configuration
+from bayplan.cli.config.output import echo
+from bayplan.cli.config.settings import DEFAULTS, Settings
+from bayplan.cli.render.console import console as new_console
+from bayplan.dialects.errors import ApiError
+from bayplan.runtime.core.clock import SystemClock
+from bayplan.runtime.process.gc_tuning import collect_rarely
+from bayplan.simulator.core.objects import is_finished
+
+FRAME_SECONDS = 0.25
+MIX_SECONDS_MAX = 120.0
+NODES_MAX = 100_000
+
+
+@click.command()
+@click.option(
+    "--nodes", type=click.IntRange(1, NODES_MAX), help="About so many hosts, instead of the shape below."
+)
+@click.option("--blocks", type=click.IntRange(1, 1000), default=4, show_default=True)
+@click.option("--racks", type=click.IntRange(1, 1000), default=4, show_default=True, help="Racks per block.")
+@click.option("--hosts", type=click.IntRange(1, 1000), default=8, show_default=True, help="Hosts per rack.")
+@click.option("--gpus", type=click.IntRange(1, 64), default=8, show_default=True, help="GPUs per host.")
+@click.option("--mix/--no-mix", default=True, show_default=True, help="Submit the example jobs.")
+@click.option(
+    "--grouper/--no-grouper", default=False, show_default=True, help="Put pods into groups, as KAI does."
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="Port for kubectl (default: a free one)."
+)
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help=f"Add the context '{CONTEXT}' to this file until the end (default: a new file).",
+)
+@click.option("--for", "seconds", type=click.FloatRange(min=0), help="Stop after so many seconds.")
+@takes_configuration
+def up(
+    nodes: int | None, blocks: int, racks: int, hosts: int, gpus: int, mix: bool, grouper: bool, port: int,
+    kubeconfig: Path | None, seconds: float | None, settings: Settings,
+) -> None:  # fmt: skip
+    """Start a cluster in memory, schedule in it, and watch racks fill up.
+
+    Nothing is installed and nothing listens beyond this machine. With a terminal it runs until
+    Ctrl-C; without one it stops when the example jobs have run.
+    """
+    collect_rarely()
+    clock, console = SystemClock(), new_console()
+    shape = shape_for(nodes, gpus) if nodes else checked(ClusterShape(blocks, racks, hosts, gpus))
+    began = clock.wall()
+    cluster = LocalCluster(shape, clock, port, demonstrated(settings), grouper=grouper)
+    with ends_when_asked(), ExitStack() as undone:
+        folder = None if kubeconfig else Path(undone.enter_context(TemporaryDirectory(prefix="bayplan-")))
+        path = kubeconfig if folder is None else folder / "kubeconfig"
+        assert path is not None
+        try:
+            cluster.start(path)
+        except ApiError as trouble:
+            raise click.ClickException(str(trouble)) from None
+        try:
+            ready = f"{shape.nodes:,} nodes ready after {clock.wall() - began:.1f} s at {cluster.face.url}"
+            console.print(ready, highlight=False)
+            console.print(next_commands(path, mix), soft_wrap=True, highlight=False)
+            submissions = example_mix(shape) if mix else []
+            if console.is_terminal and sys.stdin.isatty():
+                _watch(console, cluster, submissions, began, seconds)
+            else:
+                _log(console, cluster, submissions, began, seconds)
+        except KeyboardInterrupt:
+            console.print("Stopped.")
+        finally:
+            _stop(cluster)
+    if cluster.trouble is not None:
+        raise click.ClickException(f"the loop ended: {cluster.trouble!r}. This is a bug; please report it.")
+
+
+@contextmanager
+def ends_when_asked() -> Iterator[None]:
+    """A request to end, or a terminal that closes, is like Ctrl-C: what was begun is undone first."""
+    before = {}
+    for name in (signal.SIGTERM, signal.SIGHUP):
+        with suppress(ValueError):  # not the main thread: somebody else looks after signals
+            before[name] = signal.signal(name, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
+
+
+def checked(shape: ClusterShape) -> ClusterShape:
+    """The shape, unless it is more than one process can be."""
+    if shape.nodes > NODES_MAX:
+        size = f"{shape.blocks:,} blocks of {shape.racks:,} racks of {shape.hosts:,} hosts"
+        raise click.UsageError(
+            f"{size} are {shape.nodes:,} nodes; a cluster in memory has at most {NODES_MAX:,}. "
+            "Give smaller numbers, or --nodes."
+        )
+    return shape
+
+
+def _stop(cluster: LocalCluster) -> None:
+    try:
+        cluster.stop()
+    except ApiError as trouble:
+        echo(f"The context '{CONTEXT}' was not taken out again: {trouble}", err=True)
+
+
+def demonstrated(settings: Settings) -> Settings:
+    """What a demonstration shows besides the defaults: large gangs do not starve."""
+    if settings != DEFAULTS:
+        return settings
+    return replace(settings, scheduling=replace(settings.scheduling, reserve=True))
+
+
+def shape_for(nodes: int, gpus: int) -> ClusterShape:
+    """Racks of 32 hosts and blocks of 32 racks, as far as they are needed."""
+    hosts = min(nodes, 32)
+    racks = min(math.ceil(nodes / hosts), 32)
+    return ClusterShape(math.ceil(nodes / (hosts * racks)), racks, hosts, gpus)
+
+
+def next_commands(kubeconfig: Path, mix: bool) -> str:
+    """What to try now."""
+    commands = [f"export KUBECONFIG={shlex.quote(str(kubeconfig.expanduser().absolute()))}"]
+    if mix:
+        commands += ["kubectl get jobs,pods -o wide", "kubectl describe job giant"]
+    else:
+        commands += [
+            "kubectl get nodes",
+            "kubectl create deployment web --image=web --replicas=3",
+            "kubectl get deployments,pods -o wide",
+        ]
+    commands += ["kubectl cordon b01-r01-h01", "kubectl uncordon b01-r01-h01"]
+    return "Try next, in another terminal:\n" + "\n".join(f"  {command}" for command in commands)
+
+
+def _watch(
+    console: Console, cluster: LocalCluster, mix: list[TimedJob], began: float, seconds: float | None
+) -> None:
+    started = cluster.clock.wall()
+    with Live(console=console, auto_refresh=False) as live:
+        while not _is_over(cluster, began, seconds):
+            _submit(cluster, mix, started)
+            live.update(picture(cluster, began), refresh=True)
+            cluster.clock.sleep(FRAME_SECONDS)
+
+
+def _log(
+    console: Console, cluster: LocalCluster, mix: list[TimedJob], began: float, seconds: float | None
+) -> None:
+    """Without a terminal: a line per decision, one picture, and the end when the mix has run."""
+    started, shown, had_mix, drawn = cluster.clock.wall(), 0, bool(mix), False
+    while not _is_over(cluster, began, seconds):
+        _submit(cluster, mix, started)
+        cluster.clock.sleep(FRAME_SECONDS)
+        shown = _say_news(console, cluster, shown)
+        if not had_mix or mix:
+            continue
+        if not drawn:
+            console.print(picture(cluster, began))
+            drawn = True
+        if _all_settled(cluster) or cluster.clock.wall() - started > MIX_SECONDS_MAX:
+            break
+    _say_news(console, cluster, shown)
+    finished = sum(is_finished(job) for job in cluster.jobs())
+    console.print(f"{finished} of {len(cluster.jobs())} jobs finished.")
+
+
+def _say_news(console: Console, cluster: LocalCluster, shown: int) -> int:
+    lines = list(cluster.ticker.lines)
+    for when, line in lines[len(lines) - (cluster.ticker.decided - shown) :]:
+        console.print(f"{clock_text(when)}  {line}", soft_wrap=True, highlight=False)
+    return cluster.ticker.decided
+
+
+def _submit(cluster: LocalCluster, mix: list[TimedJob], started: float) -> None:
+    while mix and mix[0].after <= cluster.clock.wall() - started:
+        cluster.submit(mix.pop(0).job)
+
+
+def _is_over(cluster: LocalCluster, began: float, seconds: float | None) -> bool:
+    ended = seconds is not None and cluster.clock.wall() - began >= seconds
+    return ended or cluster.trouble is not None
+
+
+def _all_settled(cluster: LocalCluster) -> bool:
+    """Every job finished, or was refused while nothing else runs that could make room."""
+    jobs = cluster.jobs()
+    active = [job for job in jobs if not is_finished(job)]
+    with cluster.lock:
+        state = cluster.scheduler.state
+        refused = {entry.ref.name for entry in state.entries() if state.told(entry.ref) is not None}
+        running = any(pod.takes_room for pod in state.store.pods.values())
+    return bool(jobs) and not running and all(job["metadata"]["name"] in refused for job in active)

@@ -1,0 +1,162 @@
+"""What `bayplan up` shows: racks filling up, who waits and why, and the last decisions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from rich.console import Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from bayplan.assembly.local_cluster import LocalCluster
+from bayplan.cli.config.format import counted
+from bayplan.cli.live.rows import rows
+from bayplan.dialects.kube.fields.reader import printable
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
+from bayplan.simulator.core.objects import GPU, TOPOLOGY
+from bayplan.state.cluster.node_state import FLAT
+
+BLOCKS_SHOWN = 12
+RACKS_SHOWN = 16
+BAR = 8
+DECISIONS_SHOWN = 8
+GANGS_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Rack:
+    """How full one rack is."""
+
+    block: str
+    name: str
+    used: int
+    total: int
+
+
+def racks(cluster: LocalCluster) -> list[Rack]:
+    """GPU use by rack of every topology, read off the arrays the engine works on; then the other nodes."""
+    with cluster.lock:
+        state = cluster.scheduler.state
+        seen: set[str] = set()
+        found: list[Rack] = []
+        for name in sorted(state.store.nodes.clusters, key=lambda name: (name != TOPOLOGY, name)):
+            if name != FLAT.name:
+                found += _of_topology(state.store.nodes.clusters[name].snapshot(), seen)
+        rest = [node for node in state.store.nodes.by_name.values() if node.name not in seen]
+        if rest:
+            used = _used(state.store.nodes.clusters[FLAT.name].snapshot())
+            total = sum(node.allocatable.get(GPU, 0) for node in rest)
+            busy = sum(used.get(node.name, 0) for node in rest)
+            found.append(Rack("no topology", counted(len(rest), "node"), busy, total))
+    return found
+
+
+def _of_topology(supply: CapacitySnapshot, seen: set[str]) -> Iterator[Rack]:
+    """The domains right above the hosts; a node that another topology has shown is not shown again."""
+    tree, row = supply.tree, supply.resources.get(GPU)
+    if not tree.rows:
+        return
+    level = max(tree.lowest - 1, 0)
+    totals = np.add.reduceat([node.allocatable.get(GPU, 0) for node in tree.nodes], tree.starts[level])
+    free = np.add.reduceat(supply.free[row], tree.starts[level]) if row is not None else totals
+    fresh = {node.name for node in tree.nodes} - seen
+    for domain in range(tree.size(level)):
+        first = tree.nodes[tree.starts[level][domain]]
+        if first.name in fresh:
+            *above, own = tree.path(level, domain)
+            total = int(totals[domain])
+            yield Rack("/".join(above) or tree.topology.name, own, total - int(free[domain]), total)
+    seen |= fresh
+
+
+def _used(supply: CapacitySnapshot) -> dict[str, int]:
+    """GPUs in use by node."""
+    row = supply.resources.get(GPU)
+    if row is None:
+        return {}
+    free = supply.free[row]
+    return {
+        node.name: node.allocatable.get(GPU, 0) - int(left)
+        for node, left in zip(supply.tree.nodes, free, strict=True)
+    }
+
+
+def picture(cluster: LocalCluster, started: float) -> Group:
+    """One frame."""
+    found = racks(cluster)
+    used, total = sum(rack.used for rack in found), sum(rack.total for rack in found)
+    seconds = cluster.clock.wall() - started
+    with cluster.lock:
+        nodes = len(cluster.scheduler.state.store.nodes.by_name)
+    head = Text.assemble(
+        ("Bayplan", "bold"),
+        f"  {counted(nodes, 'node')}, {used:,} of {total:,} GPUs in use, {seconds:.0f} s",
+    )
+    return Group(
+        head,
+        Panel(_racks(found), title="GPUs in use, by block and rack", title_align="left"),
+        Panel(_gangs(cluster), title="gangs", title_align="left"),
+        Panel(_decisions(cluster), title="last decisions", title_align="left"),
+    )
+
+
+def _racks(found: Iterable[Rack]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    blocks: dict[str, list[Rack]] = {}
+    for rack in found:
+        blocks.setdefault(rack.block, []).append(rack)
+    for name, row in list(blocks.items())[:BLOCKS_SHOWN]:
+        cells = [Text.assemble(printable(f"{rack.name} "), _bar(rack)) for rack in row[:RACKS_SHOWN]]
+        more = [Text(f"… {len(row) - RACKS_SHOWN} more")] if len(row) > RACKS_SHOWN else []
+        table.add_row(Text(printable(name), style="bold"), *cells, *more)
+    if len(blocks) > BLOCKS_SHOWN:
+        table.add_row(Text(f"… {len(blocks) - BLOCKS_SHOWN} more blocks"))
+    return table
+
+
+def _bar(rack: Rack) -> tuple[str, str]:
+    if not rack.total:
+        return "no GPUs", "dim"
+    filled = round(BAR * rack.used / rack.total)
+    style = "red" if rack.used == rack.total else "yellow" if rack.used else "green"
+    return "█" * filled + "░" * (BAR - filled), style
+
+
+def _gangs(cluster: LocalCluster) -> Table:
+    table = Table.grid(padding=(0, 2))
+    found = rows(cluster)
+    for row in found[:GANGS_SHOWN]:
+        table.add_row(
+            Text(printable(f"{row.kind} {row.name}"), style="dim" if row.over else "bold"),
+            counted(row.pods, "pod"),
+            Text(printable(row.state), style="dim" if row.over else ""),
+            Text(printable(row.why), style="yellow"),
+        )
+    if len(found) > GANGS_SHOWN:
+        left = found[GANGS_SHOWN:]
+        over = sum(row.over for row in left)
+        table.add_row(f"… {len(left)} more", "", f"{over} of them over" if over else "")
+    return table if found else _nothing("none")
+
+
+def _decisions(cluster: LocalCluster) -> Table:
+    table = Table.grid(padding=(0, 2))
+    lines = list(cluster.ticker.lines)[-DECISIONS_SHOWN:]
+    for when, line in lines:
+        table.add_row(Text(clock_text(when), style="dim"), Text(printable(line)))
+    return table if lines else _nothing("none yet")
+
+
+def _nothing(word: str) -> Table:
+    table = Table.grid()
+    table.add_row(Text(word, style="dim"))
+    return table
+
+
+def clock_text(when: float) -> str:
+    """A moment as the clock on the wall shows it."""
+    return time.strftime("%H:%M:%S", time.localtime(when))

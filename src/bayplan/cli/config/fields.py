@@ -1,0 +1,236 @@
+"""How the values of a configuration are written: each form reads a field, and says what it takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import StrEnum
+from fractions import Fraction
+from typing import Any
+
+from bayplan.dialects.kube.fields.name_rules import dns_label_problems, label_key_problems, subdomain_problems
+from bayplan.dialects.kube.fields.quantity import CPU, parse_quantity
+from bayplan.dialects.kube.fields.reader import Field, type_name
+from bayplan.dialects.kueue.decode.workloads import Transformation
+from bayplan.model.profile import FairRule
+
+RETAIN, REPLACE = "Retain", "Replace"
+FAIR_RULES = (
+    (FairRule.FINAL_SHARE, FairRule.INITIAL_SHARE),
+    (FairRule.FINAL_SHARE,),
+    (FairRule.INITIAL_SHARE,),
+)
+"""The rules that go together, in the order they are tried."""
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_PART = re.compile(r"(\d+\.?\d*|\.\d+)(h|ms|m|s|us|ns)", re.ASCII)
+_DURATION = re.compile(rf"0|({_PART.pattern})+", re.ASCII)
+SECONDS_MAX = 1e11  # some thousand years: what is told in dates ends before
+_LISTED_MAX = 8  # known names that a complaint lists if none is near
+
+
+@dataclass(frozen=True, slots=True)
+class ValueForm:
+    """One way to write a value. `read` gets a field that is present; what it notes is wrong with it."""
+
+    words: str
+    read: Callable[[Field], Any]
+
+
+def _flag(field: Field) -> bool:
+    return field.flag()
+
+
+FLAG = ValueForm("`true` or `false`", _flag)
+
+
+def seconds(*, above_zero: bool = False) -> ValueForm:
+    """A time, with fractions if need be."""
+
+    def read(field: Field) -> float:
+        value = field.value
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            field.error(f"must be a number of seconds, not {type_name(value)}")
+        elif not value >= 0 or (above_zero and value == 0):  # what is no number is not above either
+            field.error("must be a number of seconds " + ("above 0" if above_zero else "of at least 0"))
+        else:
+            return _bounded(field, value)
+        return 0.0
+
+    return ValueForm("seconds" + (", above 0" if above_zero else ""), read)
+
+
+def _duration(field: Field) -> float:
+    """A time as Go spells it: 90s, 1h30m."""
+    text = field.text()
+    if not _DURATION.fullmatch(text):
+        if isinstance(field.value, str):
+            field.error("must be a time such as 90s, 5m or 1h30m")
+        return 0.0
+    return _bounded(field, sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text)))
+
+
+def _bounded(field: Field, found: float) -> float:
+    if found > SECONDS_MAX:
+        field.error(f"must be at most {SECONDS_MAX:.0f} seconds")
+        return 0.0
+    return float(found)
+
+
+DURATION = ValueForm("a time such as `90s`, `5m` or `1h30m`", _duration)
+
+
+def _count(field: Field) -> int:
+    return field.integer()
+
+
+COUNT = ValueForm("a whole number of at least 0", _count)
+
+
+def _label_key(field: Field) -> str:
+    text = field.text()
+    if isinstance(field.value, str):
+        for problem in label_key_problems(text):
+            field.error(f"is no key of a label: {problem}")
+    return text
+
+
+LABEL_KEY = ValueForm("the key of a label", _label_key)
+
+
+def _object_name(field: Field) -> tuple[str, str] | None:
+    text = field.text()
+    namespace, _, name = text.partition("/")
+    if not isinstance(field.value, str):
+        return None
+    if dns_label_problems(namespace) or subdomain_problems(name):
+        field.error("must be a namespace and a name such as bayplan-system/defaults")
+    return namespace, name
+
+
+CONFIG_MAP = ValueForm("a ConfigMap as `NAMESPACE/NAME`", _object_name)
+
+
+def choice(kind: type[StrEnum]) -> ValueForm:
+    """One word out of several."""
+    return some_of(kind)
+
+
+def some_of(kind: type[StrEnum], *left_out: StrEnum) -> ValueForm:
+    """One word out of several that make sense here."""
+    known = [one.value for one in kind if one not in left_out]
+
+    def read(field: Field) -> StrEnum | None:
+        text = chosen(field, known)
+        return kind(text) if text else None
+
+    return ValueForm(_one_of([f"`{word}`" for word in known]), read)
+
+
+def chosen(field: Field, known: Sequence[str]) -> str:
+    """The word that stands here if it is a known one; else the complaint says which are."""
+    text = field.text()
+    if isinstance(field.value, str) and text not in known:
+        field.error(f"must be {_one_of(known)}{_meant(text, known)}")
+        return ""
+    return text
+
+
+def several_of(kind: type[StrEnum]) -> ValueForm:
+    """Any words out of several, each once, in an order that counts."""
+    known = [one.value for one in kind]
+
+    def read(field: Field) -> tuple[StrEnum, ...]:
+        found = tuple(kind(text) for item in field.items() if (text := chosen(item, known)))
+        if len(set(found)) < len(found):
+            field.error("must name each only once", value=None)
+        return found
+
+    return ValueForm(f"a list of {', '.join(f'`{word}`' for word in known)}, in an order that counts", read)
+
+
+def fair_rules(names: dict[str, FairRule]) -> ValueForm:
+    """A list of rules under which gangs displace others by share; `names` is how they are called."""
+    called = {rule: name for name, rule in names.items()}
+    allowed = " or ".join(f"[{', '.join(called[rule] for rule in rules)}]" for rules in FAIR_RULES)
+
+    def read(field: Field) -> tuple[FairRule, ...]:
+        items = field.items()
+        found = tuple(names[text] for item in items if (text := chosen(item, list(names))))
+        if isinstance(field.value, list) and len(found) == len(items) and found not in FAIR_RULES:
+            field.error(f"must be {allowed}", value=None)
+        return found
+
+    return ValueForm(f"`{allowed.replace(' or ', '` or `')}`", read)
+
+
+def _prefixes(field: Field) -> tuple[str, ...]:
+    found = tuple(item.text() for item in field.items())
+    for item in field.items():
+        if item.value in ("", None):
+            item.error("must not be empty: everything begins with that")
+    return found
+
+
+PREFIXES = ValueForm("a list of text", _prefixes)
+
+
+def _transformations(field: Field) -> tuple[Transformation, ...]:
+    seen: set[str] = set()
+    found = []
+    for item in field.items():
+        unknown_keys(item, ("input", "strategy", "multiplyBy", "outputs"))
+        resource = item.at("input").text()
+        if not resource:
+            item.at("input").error("must name a resource")
+        elif resource in seen:
+            item.at("input").error("is transformed more than once")
+        seen.add(resource)
+        keep = chosen(item.at("strategy"), (RETAIN, REPLACE)) != REPLACE
+        outputs = {name: _factor(resource, name, value) for name, value in item.at("outputs").entries()}
+        found.append(Transformation(resource, outputs, keep, item.at("multiplyBy").text()))
+    return tuple(found)
+
+
+TRANSFORMATIONS = ValueForm("a list, see below", _transformations)
+
+
+def _factor(source: str, output: str, value: Field) -> Fraction:
+    """How much of the output, as we count it, one of the source makes."""
+    try:
+        number = parse_quantity(value.value)
+    except ValueError as trouble:
+        value.error(str(trouble))
+        return Fraction(0)
+    return number * (1000 if output == CPU else 1) / (1000 if source == CPU else 1)
+
+
+def _weights(field: Field) -> tuple[tuple[str, int], ...]:
+    return tuple((name, value.integer(minimum=1)) for name, value in field.entries())
+
+
+WEIGHTS = ValueForm("whole numbers of at least 1 by resource, such as `{cpu: 1, memory: 2}`", _weights)
+
+
+def unknown_keys(field: Field, known: Iterable[str]) -> None:
+    """Note each key that means nothing here, with the known one that was probably meant."""
+    names = list(known)
+    for key, value in field.entries():
+        if key not in names:
+            value.error(f"is not known here{_meant(key, names) or _listed(names)}", value=None)
+
+
+def _meant(word: str, known: Sequence[str]) -> str:
+    by_case = {name.lower(): name for name in known}
+    near = get_close_matches(word.lower().replace("-", "_"), list(by_case), n=1)
+    return f"; did you mean {by_case[near[0]]}?" if near else ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _LISTED_MAX
+    return f"; known are {', '.join(names[:_LISTED_MAX])}" + (f" and {more} more" if more > 0 else "")
+
+
+def _one_of(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]

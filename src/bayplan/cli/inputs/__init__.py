@@ -1,0 +1,4 @@
+"""What `bayplan place` reads, and its report.
+
+May import: any other package, cli.config and render.
+"""

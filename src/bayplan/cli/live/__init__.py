@@ -1,0 +1,4 @@
+"""What list, explain and plan know of a live cluster.
+
+May import: any other package, cli.config, render and inputs.
+"""

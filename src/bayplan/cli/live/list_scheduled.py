@@ -1,0 +1,233 @@
+"""Gangs and pods that the scheduler places, as a table and as records for machines.
+
+Each gang is listed once: Workloads of queues and pod groups of the KAI API have tables of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bayplan.cli.config.format import shown_name
+from bayplan.cli.live.gang_explanation import FLAWED, INCOMPLETE, PARTLY, RUNS, WAITS, reason_now, state_of
+from bayplan.cli.live.scheduled_state import (
+    Scheduled,
+    finished,
+    held_back,
+    is_queued,
+    job_ref,
+    queue_of,
+    queued_owners,
+)
+from bayplan.cli.live.state import Live, Object
+from bayplan.cli.render.tables import age, table
+from bayplan.dialects.kai.api.names import DIALECT as KAI
+from bayplan.dialects.kai.api.names import POD_GROUP
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kube.fields.times import seconds, timestamp
+from bayplan.dialects.kueue.decode.scheduled_jobs import wants_us
+from bayplan.dialects.kueue.names.annotations import POD_GROUP as QUEUED_GROUP
+from bayplan.dialects.kueue.names.annotations import POD_GROUP_COUNT, WORKLOAD_NAME
+from bayplan.model.gang import Ref
+from bayplan.model.pod import Pod, PodKey
+from bayplan.state.scheduling.single_pod import lone_ref
+
+HEADS = ("NAMESPACE", "KIND", "NAME", "STATE", "AGE", "PODS", "WITH NODE", "MINIMUM", "PRIORITY", "REASON")
+WIDE = ("WHERE",)
+RIGHT = ("PODS", "WITH NODE", "MINIMUM", "PRIORITY")
+SUSPENDED, WAITING = "suspended", "waiting"
+STATES = {
+    RUNS: "running",
+    PARTLY: "partly running",
+    WAITS: WAITING,
+    INCOMPLETE: "incomplete",
+    FLAWED: "invalid",
+}
+NO_WORKLOAD = "has no Workload yet; the role admission of `bayplan run` makes it"
+Name = tuple[str, str, str]
+"""Kind, namespace and name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledRow:
+    """One gang, or the pods of one controller."""
+
+    kind: str
+    namespace: str
+    name: str
+    state: str
+    created: float
+    pods: int = 0
+    placed: int = 0
+    minimum: int = 0  # with fewer it does not start; 0: each pod by itself
+    priority: int = 0
+    where: str = ""
+    message: str = ""
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        return self.namespace, self.kind, self.name
+
+
+def scheduled_rows(live: Live, found: Scheduled, namespace: str) -> list[ScheduledRow]:
+    """Every gang and pod of a namespace (empty: of all) that no queue and no other table tells of."""
+    rows = [
+        *_gangs(live, found),
+        *_lone_pods(live, found),
+        *_idle_jobs(live, found),
+        *_queued_pods(live, found),
+    ]
+    return sorted((row for row in rows if namespace in ("", row.namespace)), key=lambda row: row.order)
+
+
+def scheduled_table(live: Live, rows: Sequence[ScheduledRow], *, wide: bool) -> list[str]:
+    """One line for each."""
+    heads = (*HEADS[:-1], *WIDE, HEADS[-1]) if wide else HEADS
+    return table(heads, (_cells(live, row, wide=wide) for row in rows), RIGHT)
+
+
+def scheduled_records(rows: Iterable[ScheduledRow]) -> list[dict[str, Any]]:
+    """The same for machines."""
+    return [{**asdict(row), "created": timestamp(row.created)} for row in rows]
+
+
+def _cells(live: Live, row: ScheduledRow, *, wide: bool) -> list[object]:
+    minimum = row.minimum if row.minimum > 1 else ""
+    cells: list[object] = [row.namespace, row.kind, row.name, row.state, age(live.now - row.created)]
+    cells += [row.pods, row.placed, minimum, row.priority]
+    return [*cells, *([row.where] if wide else []), row.message]
+
+
+def _gangs(live: Live, found: Scheduled) -> Iterator[ScheduledRow]:
+    """What has more than one pod, or says so; a job whose pods were put into groups is told by those."""
+    state, queued = found.role.state, queued_owners(live)
+    known = {entry.ref: None for entry in state.entries()} | dict.fromkeys(state.store.charters)
+    grouped = {ref for ref in known if (ref.dialect, ref.kind) == (KAI, POD_GROUP.kind)}
+    for ref in known:
+        members = state.store.members.get(ref, ())
+        if ref in grouped or ref.kind == "Pod" or (ref.kind, ref.namespace, ref.name) in queued:
+            continue
+        if not members and any(_stands_for(found, one, ref) for one in grouped):
+            continue
+        yield gang_row(found, ref, live.now)
+
+
+def _stands_for(found: Scheduled, group: Ref, job: Ref) -> bool:
+    known = found.role.groups.groups.get(group)
+    same = known is not None and known.group is not None and known.group.stands_for(job.name)
+    return same and group.namespace == job.namespace
+
+
+def gang_row(found: Scheduled, ref: Ref, now: float) -> ScheduledRow:
+    """One gang of the scheduler."""
+    state = found.role.state
+    charter, standing, waiting = state.charter_of(ref), state.standing(ref), state.waiting(ref)
+    pods = [state.store.pods[key] for key in state.store.members.get(ref, ())]
+    created = charter.created if charter is not None and charter.created else _oldest(pods)
+    priority = charter.priority if charter is not None else None
+    if priority is None:
+        priority = max((pod.wants.priority for pod in pods), default=0)
+    nodes = [pod.node for pod in standing if pod.node]
+    state_word = state_of(found.role, ref)
+    return ScheduledRow(
+        ref.kind,
+        ref.namespace,
+        shown_name(ref),
+        STATES[state_word],
+        created,
+        sum(not (pod.over or pod.leaving) for pod in pods),
+        len(nodes),
+        charter.minimum if charter is not None else 0,
+        priority,
+        found.where(nodes),
+        "" if state_word == RUNS else _why(found, ref, waiting, now),
+    )
+
+
+def _why(found: Scheduled, ref: Ref, waiting: Sequence[Pod], now: float) -> str:
+    """What the pods were told; of those that were told nothing yet, what would be decided now."""
+    told = next((pod.told for pod in waiting if pod.told), "")
+    return " ".join((told or reason_now(found.role, ref, now)).split())
+
+
+def _lone_pods(live: Live, found: Scheduled) -> Iterator[ScheduledRow]:
+    """Pods without a gang, those of one controller together."""
+    kinds: dict[Name, list[Pod]] = {}
+    for pod in found.role.state.store.pods.values():
+        wire = found.pods[pod.key]
+        alone = pod.gang is None or (pod.gang.dialect == KAI and pod.gang.kind == "Pod")
+        if not pod.ours or pod.over or not alone or is_queued(wire) or _has_workload(live, wire.metadata):
+            continue
+        owner = found.owner(pod.key)
+        kind, name = ("Pod", pod.key.name) if owner is None else (owner.kind, owner.name)
+        kinds.setdefault((kind, pod.key.namespace, name), []).append(pod)
+    for (kind, namespace, name), pods in kinds.items():
+        yield pods_row(found, (kind, namespace, name), pods, live.now)
+
+
+def pods_row(found: Scheduled, name: Name, pods: Sequence[Pod], now: float) -> ScheduledRow:
+    """Pods that stand for themselves, told together."""
+    placed = [pod for pod in pods if pod.node]
+    waiting = [pod for pod in pods if pod.waits]
+    word = WAITING if not placed else "running" if not waiting else "partly running"
+    why = ""
+    if waiting:
+        why = _why(found, waiting[0].gang or lone_ref(waiting[0].key), waiting, now)
+    nodes = [pod.node for pod in placed]
+    priority = max(pod.wants.priority for pod in pods)
+    return ScheduledRow(
+        *name, word, _oldest(pods), len(pods), len(placed), 0, priority, found.where(nodes), why
+    )
+
+
+def _idle_jobs(live: Live, found: Scheduled) -> Iterator[ScheduledRow]:
+    """Jobs that are suspended, and jobs that name a queue and wait for their Workload."""
+    queued = queued_owners(live)
+    for ref, job in found.jobs.items():
+        if (ref.kind, ref.namespace, ref.name) in queued or finished(job) is not None:
+            continue
+        queue = queue_of(job)
+        if queue:
+            yield _job_row(job, WAITING, f"names the queue {queue} and {NO_WORKLOAD}")
+        elif held_back(job) and wants_us(Field(job), live.settings.profiles):
+            yield _job_row(job, SUSPENDED, "spec.suspend is true")
+
+
+def _job_row(job: Object, state: str, why: str) -> ScheduledRow:
+    ref = job_ref(job)
+    created = seconds(Field(job).at("metadata", "creationTimestamp").text())
+    return ScheduledRow(ref.kind, ref.namespace, ref.name, state, created, message=why)
+
+
+def _queued_pods(live: Live, found: Scheduled) -> Iterator[ScheduledRow]:
+    """Pods that name a queue themselves and have no Workload yet; a group gets one when it is complete."""
+    queued, groups = queued_owners(live), dict[Name, list[tuple[PodKey, Any]]]()
+    for key, wire in found.pods.items():
+        meta, over = wire.metadata, wire.status.phase in ("Succeeded", "Failed")
+        if not is_queued(wire) or over or ("Pod", key.namespace, key.name) in queued:
+            continue
+        if _has_workload(live, meta) or any(one.controller for one in meta.owner_references or ()):
+            continue
+        labels, notes = meta.labels or {}, meta.annotations or {}
+        group = notes.get(QUEUED_GROUP) or labels.get(QUEUED_GROUP) or ""
+        groups.setdefault(("Pods" if group else "Pod", key.namespace, group or key.name), []).append(
+            (key, wire)
+        )
+    for name, pods in groups.items():
+        notes = pods[0][1].metadata.annotations or {}
+        total = notes.get(POD_GROUP_COUNT, "1")
+        created = min(seconds(wire.metadata.creation_timestamp or "") for _, wire in pods)
+        why = f"{len(pods)} of {total} pods of the group are there" if name[0] == "Pods" else NO_WORKLOAD
+        yield ScheduledRow(
+            *name, "incomplete" if name[0] == "Pods" else WAITING, created, len(pods), message=why
+        )
+
+
+def _has_workload(live: Live, meta: Any) -> bool:
+    name = (meta.annotations or {}).get(WORKLOAD_NAME, "")
+    return bool(name) and Ref("kueue", "Workload", meta.namespace or "default", name) in live.workloads
+
+
+def _oldest(pods: Iterable[Pod]) -> float:
+    return min((pod.created for pod in pods), default=0.0)

@@ -1,0 +1,108 @@
+"""Topologies as tables, and as records for machines: room, and the largest gang that fits, level by level."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bayplan.cli.config.format import amount_text, counted, importance, short_levels, short_resources
+from bayplan.cli.live.state import Live
+from bayplan.cli.render.tables import percent, table
+from bayplan.model.summary import LevelSummary
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
+from bayplan.state.reports.queries import (
+    CPU,
+    Largest,
+    commonest_shape,
+    largest_by_level,
+    main_resource,
+    total,
+)
+from bayplan.state.reports.summaries import levels
+
+LEVEL, LABEL, DOMAINS, LARGEST, BROKEN = "LEVEL", "LABEL", "DOMAINS", "LARGEST GANG", "FRAGMENTED"
+
+
+def topology_tables(live: Live, *, wide: bool) -> list[str]:
+    """One table for each topology, from its widest level down."""
+    shape = commonest_shape(live.state)
+    lines: list[str] = []
+    for name, supply in sorted(live.state.holdings.supplies().items()):
+        lines += [""] if lines else []
+        lines += [f"{name}: {_hosts(supply)}"]
+        lines += [f"  {line}" for line in _table(live, name, supply, shape, wide=wide)]
+    if shape:
+        lines += ["", f"pods: of the commonest shape, {shape_text(shape)}"]
+    return lines
+
+
+def topology_records(live: Live) -> list[dict[str, Any]]:
+    """All topologies."""
+    shape = commonest_shape(live.state)
+    return [
+        {
+            "name": name,
+            "nodes": supply.tree.rows,
+            "usableNodes": int(supply.active.sum()),
+            "shape": dict(shape),
+            "levels": [
+                _record(supply, level, largest)
+                for level, largest in zip(
+                    levels(live.state, name), largest_by_level(supply, shape), strict=True
+                )
+            ],
+        }
+        for name, supply in sorted(live.state.holdings.supplies().items())
+    ]
+
+
+def shape_text(shape: Mapping[str, int]) -> str:
+    """`8 gpu, 4 cpu`."""
+    short = short_resources(shape)
+    return ", ".join(f"{amount_text(r, shape[r])} {short[r]}" for r in sorted(shape, key=importance))
+
+
+def _table(
+    live: Live, topology: str, supply: CapacitySnapshot, shape: Mapping[str, int], *, wide: bool
+) -> list[str]:
+    names, main = short_levels(supply.tree.levels), main_resource(supply)
+    resources = list(dict.fromkeys((main, CPU)))
+    short = short_resources(resources)
+    free = [f"{short[resource].upper()} FREE" for resource in resources]
+    heads = [LEVEL, *([LABEL] if wide else []), DOMAINS, *free, LARGEST, BROKEN]
+    rows: list[list[object]] = []
+    for level, most in zip(levels(live.state, topology), largest_by_level(supply, shape), strict=True):
+        rooms = {room.resource: room for room in level.rooms}
+        amounts = [
+            f"{amount_text(r, rooms[r].free)} of {amount_text(r, total(supply, r))}" if r in rooms else ""
+            for r in resources
+        ]
+        pods = "" if most.pods is None else f", {counted(most.pods, 'pod')}"
+        broken = percent(rooms[main].fragmentation) if main in rooms else ""
+        row = [names[level.level], *([level.level] if wide else []), level.domains, *amounts]
+        rows.append([*row, f"{counted(most.hosts, 'whole host')}{pods}", broken])
+    return table(heads, rows, (DOMAINS, *free, LARGEST, BROKEN))
+
+
+def _hosts(supply: CapacitySnapshot) -> str:
+    rows, usable = supply.tree.rows, int(supply.active.sum())
+    return f"{rows} nodes" if rows == usable else f"{rows} nodes, {usable} of them usable"
+
+
+def _record(supply: CapacitySnapshot, level: LevelSummary, largest: Largest) -> dict[str, Any]:
+    return {
+        "level": level.level,
+        "domains": level.domains,
+        "largestHosts": largest.hosts,
+        "largestPods": largest.pods,
+        "resources": [
+            {
+                "resource": room.resource,
+                "free": room.free,
+                "total": total(supply, room.resource),
+                "largest": room.largest,
+                "fragmentation": round(room.fragmentation, 4),
+            }
+            for room in level.rooms
+        ],
+    }

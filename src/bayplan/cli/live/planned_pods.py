@@ -1,0 +1,84 @@
+"""The pods that the controllers of a cluster would make of a job, for a plan: nothing is written anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from bayplan.backends.fake_controllers.job_sets import reconcile_job_set
+from bayplan.backends.fake_controllers.jobs import reconcile_job
+from bayplan.backends.fake_controllers.objects import name_of, owner_reference
+from bayplan.dialects.api import Kind, Verb, Write
+from bayplan.dialects.jobs.kinds import KINDS, Find, copies, parts
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kube.fields.times import timestamp
+
+Object = dict[str, Any]
+PODS_MAX = 20_000
+UID = "planned-"
+"""Objects that only a plan knows have uids that begin so."""
+
+
+def born(obj: Object, number: int, now: float) -> Object:
+    """An object as it is right after its creation: with an identity and an age."""
+    meta = {**obj["metadata"], "uid": f"{UID}{number}", "creationTimestamp": timestamp(now)}
+    return {**{key: value for key, value in obj.items() if key != "status"}, "metadata": meta}
+
+
+def pod_count(job: Field, find: Find) -> int:
+    """How many pods a job of a known kind has at once."""
+    return sum(part.count for part in parts(job, find)) * copies(job)
+
+
+def job_pods(job: Object, find: Find, now: float) -> Iterator[Object]:
+    """The pods of a job that has an identity, as if nothing held it back."""
+    when = timestamp(now)
+    match job["kind"]:
+        case "Pod":
+            yield job
+        case "Job":
+            yield from _made(reconcile_job(_started(job), [], when))
+        case "JobSet":
+            jobs = _made(reconcile_job_set(_started(job), [], when))
+            for number, one in enumerate(jobs):
+                own = born(one, number, now)
+                own["metadata"]["uid"] = f"{job['metadata']['uid']}-{number}"
+                yield from _made(reconcile_job(_started(own), [], when))
+        case _:
+            yield from _by_template(job, find)
+
+
+def _started(job: Object) -> Object:
+    return {**job, "spec": {**job["spec"], "suspend": False}}
+
+
+def _made(writes: Iterable[Write]) -> Iterator[Object]:
+    for write in writes:
+        if write.verb is Verb.CREATE:
+            assert isinstance(write.body, dict)
+            yield write.body
+
+
+def _by_template(job: Object, find: Find) -> Iterator[Object]:
+    """Kinds whose controllers we do not play: as many pods of each template as it says."""
+    field, (namespace, name) = Field(job), name_of(job)
+    known = KINDS[job["kind"]]
+    kind = Kind(known.group, known.version, job["kind"], known.plural)
+    for copy in range(copies(field)):
+        for part in parts(field, find):
+            spec: Any = part.template.at("spec").value or {}
+            notes: Any = part.metadata.value or {}
+            for number in range(part.count):
+                meta = {
+                    "name": f"{name}-{copy}-{part.name}-{number}",
+                    "namespace": namespace,
+                    "labels": dict(notes.get("labels") or {}),
+                    "annotations": dict(notes.get("annotations") or {}),
+                    "ownerReferences": [owner_reference(job, kind)],
+                }
+                yield {
+                    "apiVersion": "v1",
+                    "kind": "Pod",
+                    "metadata": meta,
+                    "spec": spec,
+                }

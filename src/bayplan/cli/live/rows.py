@@ -1,0 +1,171 @@
+"""What the live view tells of everything that runs or waits: a row for each gang, Deployment and lone pod.
+
+Pods are counted as the scheduler sees them; what has no pods yet is read from its Workload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from bayplan.assembly.local_cluster import LocalCluster
+from bayplan.cli.config.format import counted, shown_name
+from bayplan.dialects.kube.decode.wire import PODS_KIND
+from bayplan.dialects.kube.fields.times import seconds
+from bayplan.dialects.kueue.decode.scheduled_jobs import JOB_SET_NAME
+from bayplan.dialects.kueue.names.api_kinds import WORKLOADS
+from bayplan.model.gang import Ref
+from bayplan.model.pod import Pod, PodKey
+from bayplan.simulator.core.objects import Object
+from bayplan.state.scheduling.queue import EntryState
+from bayplan.state.scheduling.single_pod import lone_ref
+
+FINISHED, FAILED = "finished", "failed"
+WORDS = {
+    EntryState.INCOMPLETE: "its pods are being made",
+    EntryState.READY: "next",
+    EntryState.BACKOFF: "tried again soon",
+    EntryState.PARKED: "waits for room",
+    EntryState.MAKING_ROOM: "others make room",
+    EntryState.COMMITTED: "is being bound",
+    EntryState.RUNNING: "runs",
+}
+_REFUSED = (EntryState.PARKED, EntryState.MAKING_ROOM)
+Owner = tuple[str, str, str]  # kind, namespace, name
+
+
+@dataclass(frozen=True, slots=True)
+class ViewRow:
+    """One line: whose pods, how many, how they fare, and why they wait."""
+
+    kind: str
+    name: str
+    pods: int
+    state: str
+    why: str = ""
+    over: bool = False
+    priority: int = 0
+    since: float = 0.0
+
+    @property
+    def order(self) -> tuple[bool, int, float, str]:
+        """What is over comes last; before that the most important first, then the oldest."""
+        return self.over, -self.priority, self.since, self.name
+
+
+@dataclass(slots=True)
+class _Group:
+    """The pods that belong together."""
+
+    pods: list[Pod] = field(default_factory=list)
+    gang: Ref | None = None
+
+
+def rows(cluster: LocalCluster) -> list[ViewRow]:
+    """Everything that wants room or has it, in order."""
+    with cluster.lock:
+        state = cluster.scheduler.state
+        groups: dict[Owner, _Group] = {}
+        for entry in state.entries():  # gangs whose pods are still to come
+            if not entry.lone:
+                owner = entry.ref.kind, entry.ref.namespace, entry.ref.name
+                groups.setdefault(owner, _Group()).gang = entry.ref
+        for key, pod in state.store.pods.items():
+            if pod.ours:
+                group = groups.setdefault(_owner_of_pod(cluster, key, pod), _Group())
+                group.pods.append(pod)
+                group.gang = pod.gang
+        found = {owner: _row(cluster, owner, group) for owner, group in groups.items()}
+        for workload in cluster.store.list(WORKLOADS).items:
+            owner = _owner(workload)
+            if owner not in found or (found[owner].over and _waits(workload)):
+                found[owner] = _queued(owner, workload)
+    return sorted(found.values(), key=lambda row: row.order)
+
+
+def _row(cluster: LocalCluster, owner: Owner, group: _Group) -> ViewRow:
+    state, pods = cluster.scheduler.state, group.pods
+    refs = [group.gang] if group.gang is not None else [lone_ref(pod.key) for pod in pods if not pod.over]
+    entries = [entry for ref in refs if (entry := state.gangs.queue.entries.get(ref)) is not None]
+    entry = next((one for one in entries if one.place is not EntryState.RUNNING), None)
+    told = state.told(entry.ref) if entry is not None and entry.place in _REFUSED else None
+    since = entry.since if entry is not None else min((pod.created for pod in pods), default=0.0)
+    words, over = _state(pods, entry.place if entry is not None else None)
+    return ViewRow(
+        owner[0],
+        shown_name(group.gang) if group.gang is not None else owner[2],
+        len(pods),
+        words,
+        cluster.words(told, entry.ref) if told is not None and entry is not None and not over else "",
+        over,
+        max((pod.wants.priority for pod in pods), default=entry.priority if entry is not None else 0),
+        since,
+    )
+
+
+def _state(pods: Iterable[Pod], place: EntryState | None) -> tuple[str, bool]:
+    """How a group fares, in words, and whether it is over."""
+    pods = list(pods)
+    live = [pod for pod in pods if not pod.over]
+    if pods and not live:
+        return (FINISHED if all(pod.succeeded for pod in pods) else FAILED), True
+    if pods and all(pod.leaving for pod in live):
+        return "is being deleted", False
+    placed = sum(bool(pod.node) for pod in live)
+    if place is None or place is EntryState.RUNNING or placed == len(live) > 0:
+        return WORDS[EntryState.RUNNING], False
+    told = WORDS[place]
+    return (f"{counted(placed, 'pod')} of {len(live)} run; {told}" if placed else told), False
+
+
+def _queued(owner: Owner, workload: Object) -> ViewRow:
+    """What a Workload without pods says."""
+    spec, conditions = workload["spec"], (workload.get("status") or {}).get("conditions") or ()
+    count = sum(int(one.get("count", 1)) for one in spec.get("podSets") or ())
+    created = seconds(workload["metadata"].get("creationTimestamp", ""))
+    why = next((str(one.get("message", "")) for one in conditions if one["type"] == "QuotaReserved"), "")
+    if _has(workload, "Finished"):
+        words, why = FINISHED, ""
+    elif not spec.get("active", True):
+        words = "is deactivated"
+    elif _has(workload, "Admitted"):
+        words, why = WORDS[EntryState.INCOMPLETE], ""
+    else:
+        words = f"waits in queue {spec.get('queueName') or '(none)'}"
+    priority = int(spec.get("priority") or 0)
+    return ViewRow(owner[0], owner[2], count, words, why, words == FINISHED, priority, created)
+
+
+def _owner(workload: Object) -> Owner:
+    """What a Workload was made for, or itself."""
+    meta = workload["metadata"]
+    for reference in meta.get("ownerReferences") or ():
+        if reference.get("controller"):
+            return str(reference["kind"]), str(meta["namespace"]), str(reference["name"])
+    return "Workload", str(meta["namespace"]), str(meta["name"])
+
+
+def _owner_of_pod(cluster: LocalCluster, key: PodKey, pod: Pod) -> Owner:
+    """The gang of a pod, or what made it: of a ReplicaSet that is its Deployment."""
+    if pod.gang is not None:
+        return pod.gang.kind, pod.gang.namespace, pod.gang.name
+    found = cluster.store.find(PODS_KIND, key.namespace, key.name)
+    meta = found["metadata"] if found is not None else {}
+    if job_set := (meta.get("labels") or {}).get(JOB_SET_NAME):
+        return "JobSet", key.namespace, job_set
+    for reference in meta.get("ownerReferences") or ():
+        if reference.get("controller"):
+            name, ending = str(reference["name"]), (meta.get("labels") or {}).get("pod-template-hash")
+            if reference["kind"] == "ReplicaSet" and ending and name.endswith(f"-{ending}"):
+                return "Deployment", key.namespace, name.removesuffix(f"-{ending}")
+            return str(reference["kind"]), key.namespace, name
+    return "Pod", key.namespace, key.name
+
+
+def _waits(workload: Object) -> bool:
+    return not _has(workload, "Finished") and not _has(workload, "Admitted")
+
+
+def _has(workload: Object, kind: str) -> bool:
+    conditions = (workload.get("status") or {}).get("conditions") or ()
+    return any(one["type"] == kind and one["status"] == "True" for one in conditions)

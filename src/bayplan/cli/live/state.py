@@ -1,0 +1,257 @@
+"""What a cluster is like right now: everything that admission looks at, listed once and folded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial, wraps
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from bayplan.backends.remote.answers import trouble_of
+from bayplan.backends.remote.backend import RemoteBackend, connect
+from bayplan.backends.remote.decoding import Wire
+from bayplan.backends.remote.request import collection
+from bayplan.cli.config.options import takes_configuration
+from bayplan.cli.config.paused_collector import collector_paused
+from bayplan.cli.config.settings import DEFAULTS, Settings
+from bayplan.cli.live.read_ahead import Pages, ReadingAhead
+from bayplan.cli.render.progress import Progress
+from bayplan.dialects.api import Event, Happened, Kind
+from bayplan.dialects.errors import ApiError, Forbidden, NotServed
+from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND
+from bayplan.dialects.kube.fields.closest_name import closest
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kueue.conversion.versions import PLAIN
+from bayplan.dialects.kueue.decode import events
+from bayplan.dialects.kueue.fields.pod_sets import source
+from bayplan.dialects.kueue.names import api_kinds
+from bayplan.dialects.nrt import reading as zones
+from bayplan.model.change import Change
+from bayplan.model.gang import Ref
+from bayplan.runtime.core.clock import Clock, SystemClock
+from bayplan.state.admission.state import AdmissionState
+
+PAGE = 500
+SECONDS = 60.0
+OLDER = "v1beta1"
+EVENTS = Kind("", "v1", "Event", "events")
+RULES = (
+    api_kinds.NAMESPACES, api_kinds.TOPOLOGIES, api_kinds.FLAVORS, api_kinds.COHORTS,
+    api_kinds.CLUSTER_QUEUES, api_kinds.LOCAL_QUEUES, api_kinds.CHECKS,
+)  # fmt: skip
+
+Object = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Live:
+    """A cluster as it was a moment ago."""
+
+    backend: RemoteBackend
+    now: float
+    namespace: str  # where to look if nobody says
+    settings: Settings = DEFAULTS
+    changes: list[Change] = field(default_factory=list)  # all that there is
+    workloads: dict[Ref, Object] = field(default_factory=dict)  # those that are over among them
+    state: AdmissionState = field(default_factory=AdmissionState)
+    no_queues: str = ""  # the sentence for a cluster that does not serve the queue API
+    lists: dict[Kind, list[Any]] = field(default_factory=dict)  # what was read already, by kind
+    progress: Progress = field(default_factory=Progress)
+    ahead: ReadingAhead = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ahead = ReadingAhead(partial(pages, self.backend))
+
+    def imagined(self) -> Live:
+        """The same with a state of its own, to try things on."""
+        state = AdmissionState(self.settings.zone_care)
+        state.apply_all(self.changes)
+        return replace(self, state=state)
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        """One object, fresh from the cluster; None if there is none."""
+        return get(self.backend, kind, namespace, name)
+
+    def has_namespace(self, name: str) -> bool:
+        return name in self.state.rules.namespaces
+
+    def require_queues(self) -> None:
+        """One sentence if the cluster does not serve the queue API."""
+        if self.no_queues:
+            raise click.ClickException(self.no_queues)
+
+    def levels(self) -> set[str]:
+        """The levels of all topologies of queues."""
+        clusters = self.state.holdings.clusters.values()
+        return {level for cluster in clusters for level in cluster.topology.levels}
+
+    def listed(self, kind: Kind) -> list[Any]:
+        """All objects of a kind; each kind is read once."""
+        if kind not in self.lists:
+            self.lists[kind] = list(self.progress.counted(kind.plural, self.ahead.items(kind)))
+        return self.lists[kind]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterTarget:
+    """Which cluster, which namespace, and whose clock."""
+
+    kubeconfig: Path | None
+    context: str | None
+    namespace: str | None
+    clock: Clock
+    settings: Settings = DEFAULTS
+
+    @contextmanager
+    def live(self) -> Iterator[Live]:
+        """The state of the cluster; trouble with it is told in one sentence."""
+        try:
+            backend = connect(self.kubeconfig, self.context)
+        except ApiError as trouble:
+            raise click.ClickException(str(trouble)) from None
+        try:
+            namespace = self.namespace or backend.access.namespace
+            state = AdmissionState(self.settings.zone_care)
+            found = Live(backend, self.clock.wall(), namespace, self.settings, state=state)
+            with collector_paused(), closing(found.ahead):
+                read(found)
+                yield found
+        except ApiError as trouble:
+            raise click.ClickException(str(trouble)) from None
+        finally:
+            backend.close(0)
+
+
+def reaches_a_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options that say which cluster, and how it is run; the command gets them as one `target`."""
+
+    @click.option(
+        "--kubeconfig",
+        type=click.Path(path_type=Path),
+        help="Default: KUBECONFIG, ~/.kube/config, or the pod's own account.",
+    )
+    @click.option("--context", help="A context of the kubeconfig (default: its current one).")
+    @click.option("-n", "--namespace", help="Default: that of the context.")
+    @takes_configuration
+    @click.pass_context
+    @wraps(command)
+    def wrapped(ctx: click.Context, /, **given: Any) -> Any:
+        clock: Clock = ctx.obj or SystemClock()
+        where = (given.pop("kubeconfig"), given.pop("context"), given.pop("namespace"))
+        target = ClusterTarget(*where, clock, given.pop("settings"))
+        return ctx.invoke(command, target=target, **given)
+
+    return wrapped
+
+
+def read(live: Live) -> None:
+    """List everything that admission looks at, and fold it. Nothing is watched, nothing is written.
+
+    A cluster that does not serve the queue API may have gangs of other families: the rest is read.
+    """
+    live.ahead.begin((NODES, PODS_KIND, api_kinds.WORKLOADS, *RULES, *zones.KINDS))  # the long ones first
+    try:
+        workloads = _listed(live, api_kinds.WORKLOADS)
+    except NotServed as missing:
+        workloads, live.no_queues = [], str(missing)
+    live.workloads = {source(Field(one), "Workload"): one for one in workloads}
+    for kind in (*RULES, NODES, api_kinds.WORKLOADS, PODS_KIND):  # gangs first: they account for their pods
+        if kind.group == api_kinds.GROUP and live.no_queues:
+            continue
+        found = workloads if kind is api_kinds.WORKLOADS else _listed(live, kind)
+        for one in found:
+            live.changes += events.decode(Event(Happened.SEEN, kind, one), live.settings.resources)
+    reading = zones.NumaReportDecoder()
+    for kind in zones.KINDS:
+        for one in _if_any(live, kind):
+            live.changes += reading.decode(Event(Happened.SEEN, kind, one))
+    live.state.apply_all(live.changes)
+
+
+def checked_namespace(live: Live, name: str) -> str:
+    """A namespace that exists; one sentence if it does not."""
+    if not live.has_namespace(name):
+        near = closest(name, live.state.rules.namespaces)
+        raise click.ClickException(f"there is no namespace {name}{f'; did you mean {near}?' if near else ''}")
+    return name
+
+
+def _if_any(live: Live, kind: Kind) -> list[Any]:
+    """All objects of a kind that need not be there, nor be anything that whoever asks may read."""
+    try:
+        return live.listed(kind)
+    except (NotServed, Forbidden):
+        return []
+
+
+def get(backend: RemoteBackend, kind: Kind, namespace: str, name: str) -> Object | None:
+    """One object; None if there is none, or no such kind."""
+    status, body = backend.request("GET", kind.path(quote(namespace), quote(name)), b"", SECONDS)
+    if status == 404:
+        return None
+    if status != 200:
+        raise trouble_of(status, body, kind, backend.access)
+    found: Object = Wire(kind).object(body)
+    return found
+
+
+def events_about(live: Live, namespace: str, names: set[tuple[str, str]]) -> list[Object]:
+    """The events of a namespace about objects given by kind and name, in the order they happened."""
+    found = []
+    for kind, name in sorted(names):  # events of one second keep this order
+        chosen = replace(EVENTS, field_selector=f"involvedObject.kind={kind},involvedObject.name={name}")
+        found += [one for page in pages(live.backend, chosen, namespace) for one in page]
+    return sorted(found, key=event_time)
+
+
+def event_time(event: Object) -> str:
+    """When an event happened last."""
+    series = event.get("series") or {}
+    times = (
+        series.get("lastObservedTime"),
+        event.get("lastTimestamp"),
+        event.get("eventTime"),
+        event.get("metadata", {}).get("creationTimestamp"),
+    )
+    return next((str(time) for time in times if time), "")
+
+
+def _listed(live: Live, kind: Kind) -> list[Any]:
+    """All objects of a kind. A server that knows only the older version of our API is read in that."""
+    try:
+        return live.listed(kind)
+    except NotServed:
+        if kind.group != api_kinds.GROUP:
+            raise
+    older = replace(kind, version=OLDER)
+    try:
+        found = live.listed(older)
+    except NotServed:
+        raise NotServed(
+            f"{live.backend.access.server} has no queues: it does not serve {kind.plural} of {kind.group};"
+            " install the definitions with: bayplan install"
+        ) from None
+    from bayplan.backends.conversion import convert  # noqa: PLC0415 — few servers need it
+
+    return [convert(one, kind.api_version) if kind.kind in PLAIN else one for one in found]
+
+
+def pages(backend: RemoteBackend, kind: Kind, namespace: str = "") -> Pages:
+    """All objects of a kind, page by page; Trouble if the server does not give them."""
+    wire, token = Wire(kind), ""
+    whole = kind.path(quote(namespace))
+    while True:
+        path = collection(kind, limit=PAGE, **{"continue": token}).replace(kind.path(), whole, 1)
+        status, body = backend.request("GET", path, b"", SECONDS)
+        if status != 200:
+            raise trouble_of(status, body, kind, backend.access)
+        page = wire.page(body)
+        yield page.items
+        token = page.metadata.next_page
+        if not token:
+            return

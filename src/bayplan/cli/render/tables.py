@@ -1,0 +1,61 @@
+"""Aligned tables for a terminal, and times and ages in a few letters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from bayplan.cli.config.output import echo, echo_json
+from bayplan.dialects.kube.fields.reader import printable
+from bayplan.dialects.kube.fields.times import LATEST
+
+NOTHING = "-"
+_STEPS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]], right: Iterable[str] = ()) -> list[str]:
+    """Lines of a table; the columns called `right` are set flush right, empty cells become a dash."""
+    cells = [[printable(str(cell)) or NOTHING for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in [list(heads), *cells]) for column in range(len(heads))]
+    flush = set(right)
+    return [
+        "   ".join(
+            cell.rjust(width) if head in flush else cell.ljust(width)
+            for head, cell, width in zip(heads, row, widths, strict=True)
+        ).rstrip()
+        for row in [list(heads), *cells]
+    ]
+
+
+def say(lines: Iterable[str]) -> None:
+    """Print lines, with escapes for whatever could steer a terminal."""
+    for line in lines:
+        echo(printable(line))
+
+
+def say_json(data: Any) -> None:
+    """Print for machines."""
+    echo_json(data)
+
+
+def age(seconds: float) -> str:
+    """`45s`, `12m`, `3h20m`, `9d`: two units at most, the second one only while the first is small."""
+    left = max(0, int(seconds))
+    for index, (length, letter) in enumerate(_STEPS):
+        if left >= length:
+            count, rest = divmod(left, length)
+            if index + 1 < len(_STEPS) and count < 10 and (more := rest // _STEPS[index + 1][0]):
+                return f"{count}{letter}{more}{_STEPS[index + 1][1]}"
+            return f"{count}{letter}"
+    return "0s"
+
+
+def moment(seconds: float) -> str:
+    """A time of day with its date, in UTC; what lies behind the last date is on the last date."""
+    return datetime.fromtimestamp(min(max(seconds, 0.0), LATEST), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def percent(share: float) -> str:
+    """A share in whole percent."""
+    return f"{share * 100:.0f}%"

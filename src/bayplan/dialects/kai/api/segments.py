@@ -1,0 +1,202 @@
+"""Segments: equal shares of a replica type, each with its pods close together.
+
+A segment is a sub-group below that of its replica type. Those that cover the pods the replica type cannot
+do without are mandatory; the rest is elastic, has no minimum, and holds nobody up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from bayplan.dialects.jobs.part import COMPLETION_INDEX, REPLICA_INDEX, WORKER_INDEX
+from bayplan.dialects.kai.api.names import (
+    POD_INDEX_LABEL,
+    SEGMENT_PREFERRED,
+    SEGMENT_REQUIRED,
+    SEGMENT_SIZE,
+    TOPOLOGY_NAME,
+)
+from bayplan.dialects.kai.api.pod_group import Constraint, SubGroup
+from bayplan.dialects.kube.fields.reader import INT32_MAX
+from bayplan.model.whole_numbers import whole_number as digits_only
+
+INDEX_LABELS: Mapping[str, str] = {
+    "Job": COMPLETION_INDEX,
+    "PyTorchJob": REPLICA_INDEX,
+    "TFJob": REPLICA_INDEX,
+    "MPIJob": REPLICA_INDEX,
+    "JAXJob": REPLICA_INDEX,
+    "XGBoostJob": REPLICA_INDEX,
+    "LeaderWorkerSet": WORKER_INDEX,
+}
+"""The label that numbers the pods of a kind, where nothing else is said. All other kinds have none."""
+
+SEGMENT_NOTES = (SEGMENT_SIZE, SEGMENT_REQUIRED, SEGMENT_PREFERRED)
+"""The annotations that ask for segments."""
+_DIGITS_MAX = 100
+SEGMENTS_MAX = 4096
+"""More sub-groups than this do not fit into one object."""
+
+
+class WrongSegments(ValueError):
+    """Segments that cannot be; the message says why, for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPlan:
+    """How a replica type is cut up."""
+
+    size: int
+    constraint: Constraint | None = None
+    index_label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentAnnotations:
+    """Annotations that have a say: those of the pod template (and of the pod itself), and of the root."""
+
+    template: Mapping[str, str]
+    root: Mapping[str, str]
+    pod: Mapping[str, str]
+    where: str = ""  # the pod, for complaints
+    replica_type: str = "worker"
+
+    def get(self, key: str) -> str:
+        return self.pod.get(key) or self.template.get(key) or ""
+
+    @property
+    def topology(self) -> str:
+        """The more specific one wins."""
+        return self.get(TOPOLOGY_NAME) or self.root.get(TOPOLOGY_NAME, "")
+
+
+def read_plan(
+    notes: SegmentAnnotations, kind: str, warn: list[str], *, indexed: bool = True
+) -> SegmentPlan | None:
+    """The segments that annotations ask for; None if none, or if they have no say.
+
+    WrongSegments if the size is none. `indexed` is false for jobs whose pods bear no number after all.
+    """
+    size = _size(notes)
+    asked = [key for key in SEGMENT_NOTES if notes.get(key)]
+    if not asked:
+        return None
+    if size is None:
+        warn.append(f"{', '.join(asked)}: ignored without {SEGMENT_SIZE}")
+        return None
+    if not notes.topology:
+        warn.append(f"{', '.join(asked)}: ignored, because {TOPOLOGY_NAME} names no topology")
+        return None
+    label = notes.get(POD_INDEX_LABEL) or (INDEX_LABELS.get(kind, "") if indexed else "")
+    if not label:
+        warn.append(
+            f"{', '.join(asked)}: ignored, because pods of a {kind or 'thing like this'} bear no index; "
+            f"name the label that numbers them in {POD_INDEX_LABEL}"
+        )
+        return None
+    return SegmentPlan(size, segment_constraint(notes), label)
+
+
+def segment_constraint(notes: SegmentAnnotations) -> Constraint | None:
+    """Where the pods of one segment belong; nothing without a topology and a level in it."""
+    found = Constraint(notes.topology, notes.get(SEGMENT_REQUIRED), notes.get(SEGMENT_PREFERRED))
+    return found if found.topology and found.is_placed else None
+
+
+def count(replicas: int, size: int) -> int:
+    """How many segments there are; the last may be smaller."""
+    return -(-replicas // size)
+
+
+def segment_of(index: int, size: int) -> int:
+    """The segment of a pod, by its number within the replica type."""
+    return index // size
+
+
+def normalised(worker_index: int, leaders: int) -> int:
+    """The number of a worker among workers, where leaders are counted first."""
+    return worker_index - leaders
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSize:
+    """One segment: how many pods it has, and how many of them cannot be done without."""
+
+    size: int
+    minimum: int
+
+
+def shares(replicas: int, minimum: int, size: int) -> tuple[SegmentSize, ...]:
+    """All segments of a replica type.
+
+    A minimum that ends within a segment is rounded up to the whole of it.
+    """
+    if count(replicas, size) > SEGMENTS_MAX:
+        raise WrongSegments(f"{replicas} pods in segments of {size} make more than {SEGMENTS_MAX} segments")
+    found = []
+    for start in range(0, replicas, size):
+        pods = min(size, replicas - start)
+        found.append(SegmentSize(pods, pods if start < minimum else 0))
+    return tuple(found)
+
+
+def sub_groups(
+    name: str, replicas: int, minimum: int, plan: SegmentPlan, warn: list[str], prefix: str = ""
+) -> tuple[SubGroup, ...]:
+    """The sub-groups of all segments below the one of a replica type."""
+    if replicas and plan.size > replicas:
+        warn.append(f"{SEGMENT_SIZE}: {plan.size} is more than the {replicas} pods of {name}: one segment")
+    return _cut(name, replicas, minimum, plan.size, plan.constraint, prefix or name)
+
+
+@lru_cache(maxsize=64)  # every pod of a gang asks for the same, one after the other
+def _cut(
+    name: str, replicas: int, minimum: int, size: int, constraint: Constraint | None, prefix: str
+) -> tuple[SubGroup, ...]:
+    return tuple(
+        SubGroup(f"{prefix}-{number}", share.minimum, name, constraint)
+        for number, share in enumerate(shares(replicas, minimum, size))
+    )
+
+
+def read_index(labels: Mapping[str, str], label: str, pod: str) -> int:
+    """The number of a pod; WrongSegments if it has none."""
+    text = labels.get(label)
+    if text is None:
+        raise WrongSegments(f"pod {pod} has no label {label}, which would tell its segment")
+    number = digits_only(text, INT32_MAX)
+    if number is None:
+        raise WrongSegments(f'pod {pod}: label {label} must be a whole number, not "{text}"')
+    return number
+
+
+def read_size(text: str, where: str) -> int:
+    """The size of segments; WrongSegments if it is none."""
+    size = whole_number(text)
+    if size is None:
+        why = f'strconv.Atoi: parsing "{text}": invalid syntax'
+        raise WrongSegments(f"invalid segment size {text} on {where}, err: {why}")
+    if not 1 <= size <= INT32_MAX:
+        why = f"must be between 1 and {INT32_MAX}"
+        raise WrongSegments(f"invalid segment size {text} on {where}, err: {why}")
+    return size
+
+
+def whole_number(text: str) -> int | None:
+    """A whole number, with or without a sign; None if it is none. Very long ones are as good as endless."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not (digits.isascii() and digits.isdigit()):
+        return None
+    return int(text if len(digits) <= _DIGITS_MAX else text[:1] + "9" * _DIGITS_MAX)
+
+
+def _size(notes: SegmentAnnotations) -> int | None:
+    of_pod, of_template = notes.pod.get(SEGMENT_SIZE), notes.template.get(SEGMENT_SIZE)
+    text = of_pod if of_pod is not None else of_template
+    if text is None:
+        return None
+    return read_size(
+        text, f"pod {notes.where}" if of_pod is not None else f"{notes.replica_type} podTemplate"
+    )

@@ -1,0 +1,4 @@
+"""Status, messages and advice on pod groups and queues.
+
+May import: model, dialects.kube, api.
+"""

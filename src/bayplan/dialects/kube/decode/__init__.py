@@ -1,0 +1,4 @@
+"""Pods, nodes, volumes and disruption budgets as values of the model.
+
+May import: model, fields.
+"""

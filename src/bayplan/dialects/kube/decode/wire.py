@@ -1,0 +1,396 @@
+"""Nodes and pods as the API server sends them: only the fields we read, decoded straight into structs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import msgspec
+
+from bayplan.dialects.api import Kind
+from bayplan.dialects.kube.fields.quantity import amount
+from bayplan.model.node import PODS, ROOM_MAX, Node
+from bayplan.model.node_rules import Taint
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+class Struct(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+    """Plain data: never part of a cycle, so the garbage collector need not look."""
+
+
+class OwnerReference(Struct, frozen=True):
+    """Who made the object."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class Metadata(Struct, frozen=True):
+    """What every object says of itself."""
+
+    name: str = ""
+    namespace: str | None = None
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[OwnerReference] | None = None
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+
+
+class TaintWire(Struct, frozen=True):
+    """A taint of a node."""
+
+    key: str = ""
+    value: str | None = None
+    effect: str = ""
+
+
+class ConditionWire(Struct, frozen=True):
+    """The state of one aspect."""
+
+    type: str = ""
+    status: str = ""
+    last_transition_time: str | None = None
+
+
+class NodeSpecWire(Struct, frozen=True):
+    """What an administrator set."""
+
+    unschedulable: bool | None = None
+    taints: list[TaintWire] | None = None
+
+
+class ImageWire(Struct, frozen=True):
+    """An image that a node has, by all its names."""
+
+    names: list[str] | None = None
+    size_bytes: int | None = None
+
+
+class NodeStatusWire(Struct, frozen=True):
+    """What the node reports."""
+
+    allocatable: dict[str, str | int | float] | None = None
+    conditions: list[ConditionWire] | None = None
+    images: list[ImageWire] | None = None
+
+
+class NodeWire(Struct, frozen=True):
+    """A Node."""
+
+    metadata: Metadata = Metadata()
+    spec: NodeSpecWire = NodeSpecWire()
+    status: NodeStatusWire = NodeStatusWire()
+
+
+class ContainerResources(Struct, frozen=True):
+    """What a container asks for."""
+
+    requests: dict[str, str | int | float] | None = None
+    limits: dict[str, str | int | float] | None = None
+
+
+class Port(Struct, frozen=True):
+    """A port of a container, and perhaps of its node."""
+
+    host_port: int | None = None
+    protocol: str | None = None
+    host_ip: str | None = msgspec.field(default=None, name="hostIP")
+
+
+class ContainerWire(Struct, frozen=True):
+    """A container of a pod."""
+
+    name: str = ""
+    resources: ContainerResources | None = None
+    restart_policy: str | None = None
+    image: str | None = None
+    ports: list[Port] | None = None
+
+
+class SchedulingGate(Struct, frozen=True):
+    """A reason not to schedule the pod yet."""
+
+    name: str = ""
+
+
+class RequirementWire(Struct, frozen=True):
+    """A test of one label."""
+
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class LabelSelector(Struct, frozen=True):
+    """Objects by their labels."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[RequirementWire] | None = None
+
+
+class NodeTerm(Struct, frozen=True):
+    """Nodes by labels and fields."""
+
+    match_expressions: list[RequirementWire] | None = None
+    match_fields: list[RequirementWire] | None = None
+
+
+class NodeTerms(Struct, frozen=True):
+    """Alternatives."""
+
+    node_selector_terms: list[NodeTerm] | None = None
+
+
+class WeightedNodeTerm(Struct, frozen=True):
+    """Nodes that are liked."""
+
+    weight: int = 0
+    preference: NodeTerm = NodeTerm()
+
+
+class NodeAffinityWire(Struct, frozen=True):
+    """Nodes that are needed, and nodes that are liked."""
+
+    required: NodeTerms | None = msgspec.field(default=None, name=REQUIRED)
+    preferred: list[WeightedNodeTerm] | None = msgspec.field(default=None, name=PREFERRED)
+
+
+class PodTerm(Struct, frozen=True):
+    """Other pods, and how near is near."""
+
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] | None = None
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: list[str] | None = None
+    mismatch_label_keys: list[str] | None = None
+
+
+class WeightedPodTerm(Struct, frozen=True):
+    """Pods that are liked, or disliked."""
+
+    weight: int = 0
+    pod_affinity_term: PodTerm = PodTerm()
+
+
+class PodAffinityWire(Struct, frozen=True):
+    """Pods to be near to, or apart from."""
+
+    required: list[PodTerm] | None = msgspec.field(default=None, name=REQUIRED)
+    preferred: list[WeightedPodTerm] | None = msgspec.field(default=None, name=PREFERRED)
+
+
+class AffinityWire(Struct, frozen=True):
+    """Where a pod belongs."""
+
+    node_affinity: NodeAffinityWire | None = None
+    pod_affinity: PodAffinityWire | None = None
+    pod_anti_affinity: PodAffinityWire | None = None
+
+
+class TolerationWire(Struct, frozen=True):
+    """Consent to taints."""
+
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class SpreadConstraint(Struct, frozen=True):
+    """How evenly pods are to lie."""
+
+    max_skew: int = 1
+    topology_key: str = ""
+    when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: list[str] | None = None
+
+
+class ClaimSource(Struct, frozen=True):
+    """A volume that was claimed."""
+
+    claim_name: str = ""
+
+
+class InlineDisk(Struct, frozen=True):
+    """A disk named in the pod itself, of one of four makes."""
+
+    pd_name: str = ""
+    volume_id: str = msgspec.field(default="", name="volumeID")
+    iqn: str = ""
+    image: str = ""
+    pool: str | None = None
+    monitors: list[str] | None = None
+    read_only: bool | None = None
+
+
+class OwnVolume(Struct, frozen=True):
+    """A volume made for one pod; of what it is like nothing is read."""
+
+
+class VolumeWire(Struct, frozen=True):
+    """A volume of a pod."""
+
+    name: str = ""
+    persistent_volume_claim: ClaimSource | None = None
+    ephemeral: OwnVolume | None = None
+    gce_persistent_disk: InlineDisk | None = None
+    aws_elastic_block_store: InlineDisk | None = None
+    iscsi: InlineDisk | None = None
+    rbd: InlineDisk | None = None
+
+
+class WorkloadRef(Struct, frozen=True):
+    """The gang of a pod in v1alpha1: a group of a Workload, in as many copies as there are keys."""
+
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str | None = None
+
+
+class SchedulingGroup(Struct, frozen=True):
+    """The gang of a pod since v1alpha2."""
+
+    pod_group_name: str | None = None
+
+
+class PodSpecWire(Struct, frozen=True):
+    """What a pod asks for."""
+
+    node_name: str | None = None
+    node_selector: dict[str, str] | None = None
+    scheduler_name: str | None = None
+    containers: list[ContainerWire] | None = None
+    init_containers: list[ContainerWire] | None = None
+    overhead: dict[str, str | int | float] | None = None
+    resources: ContainerResources | None = None
+    scheduling_gates: list[SchedulingGate] | None = None
+    priority: int | None = None
+    priority_class_name: str | None = None
+    preemption_policy: str | None = None
+    affinity: AffinityWire | None = None
+    tolerations: list[TolerationWire] | None = None
+    topology_spread_constraints: list[SpreadConstraint] | None = None
+    volumes: list[VolumeWire] | None = None
+    workload_ref: WorkloadRef | None = None
+    scheduling_group: SchedulingGroup | None = None
+
+
+class PodConditionWire(Struct, frozen=True):
+    """The state of one aspect of a pod, and what was said about it."""
+
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+
+
+class PodStatusWire(Struct, frozen=True):
+    """How a pod fares."""
+
+    phase: str | None = None
+    nominated_node_name: str | None = None
+    start_time: str | None = None
+    conditions: list[PodConditionWire] | None = None
+    qos_class: str | None = msgspec.field(default=None, name="qosClass")
+
+
+class PodWire(Struct, frozen=True):
+    """A Pod."""
+
+    metadata: Metadata = Metadata()
+    spec: PodSpecWire = PodSpecWire()
+    status: PodStatusWire = PodStatusWire()
+
+
+NODES = Kind("", "v1", "Node", "nodes", namespaced=False, wire=NodeWire)
+PODS_KIND = Kind("", "v1", "Pod", "pods", wire=PodWire)
+
+
+def amounts_of(resources: dict[str, str | int | float] | None) -> dict[str, int]:
+    """A resource list as whole numbers, none larger than what no machine has.
+
+    An amount that cannot be read is such a one, too: a pod that asks for it fits nowhere.
+    """
+    return {name: _bounded(name, value) for name, value in (resources or {}).items()}
+
+
+def _bounded(resource: str, value: str | int | float) -> int:
+    try:
+        return max(0, min(amount(resource, value), ROOM_MAX))
+    except ValueError:
+        return ROOM_MAX
+
+
+def node_of(wire: NodeWire) -> Node:
+    """A Node as a value."""
+    conditions = wire.status.conditions or []
+    return Node(
+        name=wire.metadata.name,
+        labels=wire.metadata.labels or {},
+        allocatable=_offered(tuple((wire.status.allocatable or {}).items())),
+        taints=tuple(Taint(t.key, t.value or "", t.effect) for t in wire.spec.taints or ()),
+        ready=any(c.type == "Ready" and c.status == "True" for c in conditions),
+        schedulable=not wire.spec.unschedulable,
+    )
+
+
+@lru_cache(maxsize=256)  # machines of one model share the answer, which is then laid out once for all of them
+def _offered(resources: tuple[tuple[str, str | int | float], ...]) -> Mapping[str, int]:
+    """What a node has: less than the bound, so that a pod at the bound fits nowhere; unreadable: nothing."""
+    found: dict[str, int] = {}
+    for name, value in resources:
+        try:
+            found[name] = max(0, min(amount(name, value), ROOM_MAX - 1))
+        except ValueError:
+            found[name] = 0
+    return found
+
+
+def pod_amounts(spec: PodSpecWire) -> dict[str, int]:
+    """What a pod takes at its most demanding moment, its own slot included."""
+    running: dict[str, int] = {}
+    for container in spec.containers or ():
+        _add(running, _asked(container))
+    starting: dict[str, int] = {}
+    sidecars: dict[str, int] = {}
+    for container in spec.init_containers or ():
+        own = _asked(container)
+        if container.restart_policy == "Always":
+            _add(sidecars, own)
+            own = sidecars
+        else:
+            _add(own, sidecars)
+        for name, value in own.items():
+            starting[name] = max(starting.get(name, 0), value)
+    _add(running, sidecars)
+    for name, value in starting.items():
+        running[name] = max(running.get(name, 0), value)
+    if spec.resources is not None:
+        running |= amounts_of(spec.resources.requests)
+    _add(running, amounts_of(spec.overhead))
+    running[PODS] = 1
+    return {name: min(value, ROOM_MAX) for name, value in running.items()}
+
+
+def _asked(container: ContainerWire) -> dict[str, int]:
+    if container.resources is None:
+        return {}
+    return amounts_of(container.resources.limits) | amounts_of(container.resources.requests)
+
+
+def _add(total: dict[str, int], more: dict[str, int]) -> None:
+    for name, value in more.items():
+        total[name] = total.get(name, 0) + value

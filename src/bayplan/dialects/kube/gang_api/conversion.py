@@ -1,0 +1,98 @@
+"""Workload and PodGroup from one version of the API to the next and back, where several are served at once.
+
+What a version has no word for is lost on the way down: writing through an old version drops it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bayplan.dialects.kube.gang_api.gates import FIRST, GROUP, SECOND, THIRD, VERSIONS
+
+Object = dict[str, Any]
+
+_LATER = ("preemptionPolicy",)  # fields of templates that v1alpha2 does not have
+_MODES = {"Pod": "single", "PodGroup": "all"}
+
+
+def converter(kind: str, start: str, end: str) -> Callable[[Object], Object]:
+    """The function that takes an object of one version to another."""
+    here, there = VERSIONS.index(start), VERSIONS.index(end)
+    steps = [(kind, one, one + 1) for one in range(here, there)]
+    steps += [(kind, one, one - 1) for one in range(here, there, -1)]
+    functions = [_STEPS[kind, VERSIONS[one], VERSIONS[two]] for kind, one, two in steps]
+
+    def convert(item: Object) -> Object:
+        spec = item["spec"]
+        for function in functions:
+            spec = function(spec)
+        return {**item, "apiVersion": f"{GROUP}/{end}", "spec": spec}
+
+    return convert
+
+
+def _workload_up(spec: Object) -> Object:
+    groups = [{"name": one["name"], "schedulingPolicy": one["policy"]} for one in spec.get("podGroups") or ()]
+    return {**_without(spec, "podGroups"), "podGroupTemplates": groups}
+
+
+def _workload_down(spec: Object) -> Object:
+    groups = [
+        {"name": one["name"], "policy": one["schedulingPolicy"]}
+        for one in spec.get("podGroupTemplates") or ()
+    ]
+    return {**_without(spec, "podGroupTemplates"), "podGroups": groups}
+
+
+def _templates_up(spec: Object) -> Object:
+    return {**spec, "podGroupTemplates": [_mode_up(one) for one in spec.get("podGroupTemplates") or ()]}
+
+
+def _templates_down(spec: Object) -> Object:
+    templates = [_without(_mode_down(one), *_LATER) for one in spec.get("podGroupTemplates") or ()]
+    return {**_without(spec, "compositePodGroupTemplates"), "podGroupTemplates": templates}
+
+
+def _group_up(spec: Object) -> Object:
+    reference = (spec.get("podGroupTemplateRef") or {}).get("workload")
+    same = _without(spec, "podGroupTemplateRef")
+    if reference is not None:
+        names = reference.get("workloadName", ""), reference.get("podGroupTemplateName", "")
+        same["workloadRef"] = {"workloadName": names[0], "templateName": names[1]}
+    return _mode_up(same)
+
+
+def _group_down(spec: Object) -> Object:
+    same = _without(spec, "workloadRef", "parentCompositePodGroupName", *_LATER)
+    reference = spec.get("workloadRef")
+    if reference is not None:
+        names = reference.get("workloadName", ""), reference.get("templateName", "")
+        same["podGroupTemplateRef"] = {
+            "workload": {"workloadName": names[0], "podGroupTemplateName": names[1]}
+        }
+    return _mode_down(same)
+
+
+def _mode_up(spec: Object) -> Object:
+    mode = spec.get("disruptionMode")
+    return spec if mode is None else {**spec, "disruptionMode": {_MODES.get(mode, "single"): {}}}
+
+
+def _mode_down(spec: Object) -> Object:
+    mode = spec.get("disruptionMode")
+    return spec if mode is None else {**spec, "disruptionMode": "PodGroup" if "all" in mode else "Pod"}
+
+
+def _without(spec: Object, *keys: str) -> Object:
+    return {key: value for key, value in spec.items() if key not in keys}
+
+
+_STEPS: dict[tuple[str, str, str], Callable[[Object], Object]] = {
+    ("Workload", FIRST, SECOND): _workload_up,
+    ("Workload", SECOND, FIRST): _workload_down,
+    ("Workload", SECOND, THIRD): _templates_up,
+    ("Workload", THIRD, SECOND): _templates_down,
+    ("PodGroup", SECOND, THIRD): _group_up,
+    ("PodGroup", THIRD, SECOND): _group_down,
+}

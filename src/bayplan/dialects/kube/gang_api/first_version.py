@@ -1,0 +1,133 @@
+"""What holds for a Workload of v1alpha1, the first, whose rules were written by hand upstream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from bayplan.dialects.kube.fields.metadata_rules import IMMUTABLE, NEGATIVE
+from bayplan.dialects.kube.fields.name_rules import (
+    dns_label_problems,
+    path_segment_problems,
+    subdomain_problems,
+)
+from bayplan.dialects.kube.fields.reader import FieldError, FieldErrorType
+from bayplan.dialects.kube.gang_api.shapes import TEMPLATES_MOST
+
+Object = Mapping[str, Any]
+
+_EITHER = "exactly one of `basic`, `gang` is required"
+
+
+def check_first_workload(new: Object, old: Object | None) -> Iterator[FieldError]:
+    """Everything wrong with a Workload, or with the change of one."""
+    spec = new.get("spec") or {}
+    yield from _check_controller(spec.get("controllerRef"))
+    yield from _check_groups(spec.get("podGroups") or [])
+    if old is not None:
+        yield from _check_change(spec, old.get("spec") or {})
+
+
+def check_workload_reference(reference: Object, path: str) -> Iterator[FieldError]:
+    """The field of a pod that names its group in a Workload; an empty name is no name."""
+    yield from _domain(f"{path}.name", reference.get("name", ""))
+    yield from _label(f"{path}.podGroup", reference.get("podGroup", ""))
+    if reference.get("podGroupReplicaKey"):
+        yield from _label(f"{path}.podGroupReplicaKey", reference["podGroupReplicaKey"])
+
+
+def check_scheduling_group(group: Object, path: str) -> Iterator[FieldError]:
+    """The field of a pod that names its PodGroup, from v1alpha2 on."""
+    name, place = group.get("podGroupName"), f"{path}.podGroupName"
+    if name is None:
+        yield FieldError(place, None, "must specify one of: `podGroupName`", FieldErrorType.INVALID)
+    else:
+        yield from _domain(place, name)
+
+
+def _check_controller(controller: Object | None) -> Iterator[FieldError]:
+    if controller is None:
+        return
+    if controller.get("apiGroup"):
+        yield from _domain("spec.controllerRef.apiGroup", controller["apiGroup"])
+    for key in ("kind", "name"):
+        path = f"spec.controllerRef.{key}"
+        if not controller.get(key):
+            yield FieldError(path, None, "", FieldErrorType.REQUIRED)
+            continue
+        for why in path_segment_problems(controller[key]):
+            yield FieldError(path, controller[key], why, FieldErrorType.INVALID)
+
+
+def _check_groups(groups: Sequence[Object]) -> Iterator[FieldError]:
+    if not groups:
+        yield FieldError("spec.podGroups", None, "must have at least one item", FieldErrorType.REQUIRED)
+    elif len(groups) > TEMPLATES_MOST:
+        why = f"must have at most {TEMPLATES_MOST} items"
+        yield FieldError("spec.podGroups", len(groups), why, FieldErrorType.TOO_MANY)
+        return
+    seen: set[str] = set()
+    for place, group in enumerate(groups):
+        path, name = f"spec.podGroups[{place}]", group.get("name", "")
+        yield from _label(f"{path}.name", name)
+        if name in seen:
+            yield FieldError(f"{path}.name", name, "", FieldErrorType.DUPLICATE)
+        seen.add(name)
+        yield from _check_policy(group.get("policy") or {}, f"{path}.policy")
+
+
+def _check_policy(policy: Object, path: str) -> Iterator[FieldError]:
+    given = [f"`{key}`" for key in ("basic", "gang") if policy.get(key) is not None]
+    if not given:
+        yield FieldError(path, None, _EITHER, FieldErrorType.REQUIRED)
+    elif len(given) > 1:
+        why = f"{_EITHER}, but multiple fields are set"
+        yield FieldError(path, f"{{{', '.join(given)}}}", why, FieldErrorType.INVALID)
+    elif policy.get("gang") is not None:
+        least = policy["gang"].get("minCount", 0)
+        if least <= 0:
+            yield FieldError(
+                f"{path}.gang.minCount", least, "must be greater than zero", FieldErrorType.INVALID
+            )
+    elif policy["basic"].get("desiredCount", 0) < 0:
+        yield FieldError(
+            f"{path}.basic.desiredCount", policy["basic"]["desiredCount"], NEGATIVE, FieldErrorType.INVALID
+        )
+
+
+def _check_change(spec: Object, old: Object) -> Iterator[FieldError]:
+    """A controller may come later, once; groups stay. The paths lack `spec.` upstream, too."""
+    before, now = old.get("controllerRef"), spec.get("controllerRef")
+    if before is not None and now != before:
+        yield FieldError("controllerRef", _go_controller(now), IMMUTABLE, FieldErrorType.INVALID)
+    groups = spec.get("podGroups") or []
+    if groups != (old.get("podGroups") or []):
+        shown = [_go_group(group) for group in groups]
+        yield FieldError("podGroups", shown or None, IMMUTABLE, FieldErrorType.INVALID)
+
+
+def _go_controller(controller: Object | None) -> dict[str, Any] | None:
+    """As the message shows it: under the names that the fields have inside the API server."""
+    if controller is None:
+        return None
+    names = {"APIGroup": "apiGroup", "Kind": "kind", "Name": "name"}
+    return {shown: controller.get(key, "") for shown, key in names.items()}
+
+
+def _go_group(group: Object) -> dict[str, Any]:
+    policy = group.get("policy") or {}
+    gang, basic = policy.get("gang"), policy.get("basic")
+    shown = {"Basic": basic, "Gang": None if gang is None else {"MinCount": gang.get("minCount", 0)}}
+    return {"Name": group.get("name", ""), "Policy": shown}
+
+
+def _domain(path: str, text: str) -> Iterator[FieldError]:
+    return (
+        FieldError(path, text, why, FieldErrorType.INVALID) for why in subdomain_problems(text, "characters")
+    )
+
+
+def _label(path: str, text: str) -> Iterator[FieldError]:
+    return (
+        FieldError(path, text, why, FieldErrorType.INVALID) for why in dns_label_problems(text, "characters")
+    )

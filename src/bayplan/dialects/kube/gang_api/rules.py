@@ -1,0 +1,185 @@
+"""Everything wrong with a Workload or a PodGroup, whatever its version, in upstream's words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from bayplan.dialects.kube.fields.name_rules import label_key_problems
+from bayplan.dialects.kube.fields.reader import FieldError, FieldErrorType
+from bayplan.dialects.kube.gang_api import shapes
+from bayplan.dialects.kube.gang_api.declared import CheckLocation, Structure, check
+from bayplan.dialects.kube.gang_api.first_version import check_first_workload
+from bayplan.dialects.kube.gang_api.gates import FIRST, OF_COMPOSITES, SECOND, THIRD, USUAL_GATES, Gates
+
+Object = Mapping[str, Any]
+
+SHAPES: Mapping[tuple[str, str], Structure] = {
+    (SECOND, "Workload"): shapes.WORKLOAD_2,
+    (SECOND, "PodGroup"): shapes.POD_GROUP_2,
+    (THIRD, "Workload"): shapes.WORKLOAD_3,
+    (THIRD, "PodGroup"): shapes.POD_GROUP_3,
+    (OF_COMPOSITES, "CompositePodGroup"): shapes.COMPOSITE_3,
+}
+"""What a specification looks like, by version and kind."""
+
+_DEPTH_MOST = 3  # levels of groups of groups; the groups of pods below them are the fourth
+_REASON = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
+_REASON_IS = (
+    "a condition reason must start with alphabetic character, optionally followed by a string of "
+    "alphanumeric characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  "
+    "or 'MY_NAME',  or 'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is "
+    f"'{_REASON}')"
+)
+_REASON_MAX, _MESSAGE_MAX = 1024, 32 * 1024
+_STATUSES = ("False", "True", "Unknown")
+
+
+def errors(new: Object, old: Object | None = None, gates: Gates = USUAL_GATES) -> list[FieldError]:
+    """What is wrong with the specification, or with the change of it. Metadata is checked elsewhere."""
+    version, kind = str(new.get("apiVersion", "")).rpartition("/")[2], str(new.get("kind", ""))
+    if (version, kind) == (FIRST, "Workload"):
+        return list(check_first_workload(new, old))
+    spec, before = new.get("spec") or {}, None if old is None else old.get("spec") or {}
+    found: list[FieldError] = []
+    if (version, kind) == (THIRD, "Workload"):
+        found += _check_tree(spec)
+    elif (version, kind) == (THIRD, "PodGroup") and old is None:
+        found += _check_parent(spec)
+    found += check(SHAPES[version, kind], spec, before, CheckLocation("spec", gates, old is not None))
+    return found
+
+
+def status_errors(new: Object, old: Object | None, gates: Gates = USUAL_GATES) -> list[FieldError]:
+    """What is wrong with the status of a PodGroup."""
+    status = new.get("status") or {}
+    found = list(_check_conditions(status.get("conditions") or []))
+    claims = {claim.get("name") for claim in (new.get("spec") or {}).get("resourceClaims") or ()}
+    for place, claim in enumerate(status.get("resourceClaimStatuses") or ()):
+        if claim.get("name", "") not in claims:
+            path, why = f"status.resourceClaimStatuses[{place}].name", "must match the name of an entry in "
+            found.append(
+                FieldError(path, claim.get("name", ""), f"{why}`spec.resourceClaims`", FieldErrorType.INVALID)
+            )
+    before = None if old is None else old.get("status") or {}
+    return found + list(check(shapes.STATUS, status, before, CheckLocation("status", gates, old is not None)))
+
+
+def _check_conditions(conditions: Sequence[Object]) -> Iterator[FieldError]:
+    seen: set[str] = set()
+    for place, condition in enumerate(conditions):
+        path, type_ = f"status.conditions[{place}]", condition.get("type", "")
+        if type_ in seen:
+            yield FieldError(f"{path}.type", type_, "", FieldErrorType.DUPLICATE)
+        seen.add(type_)
+        for why in label_key_problems(type_):
+            yield FieldError(f"{path}.type", type_, why, FieldErrorType.INVALID)
+        if condition.get("status", "") not in _STATUSES:
+            known = ", ".join(f'"{status}"' for status in _STATUSES)
+            why = f"supported values: {known}"
+            yield FieldError(f"{path}.status", condition.get("status", ""), why, FieldErrorType.UNSUPPORTED)
+        if condition.get("observedGeneration", 0) < 0:
+            why = "must be greater than or equal to zero"
+            yield FieldError(
+                f"{path}.observedGeneration", condition["observedGeneration"], why, FieldErrorType.INVALID
+            )
+        if not condition.get("lastTransitionTime"):
+            yield FieldError(f"{path}.lastTransitionTime", None, "", FieldErrorType.REQUIRED)
+        yield from _check_texts(condition.get("reason", ""), condition.get("message", ""), path)
+
+
+def _check_texts(reason: str, message: str, path: str) -> Iterator[FieldError]:
+    if not reason:
+        yield FieldError(f"{path}.reason", None, "", FieldErrorType.REQUIRED)
+    elif not re.fullmatch(_REASON, reason):
+        yield FieldError(f"{path}.reason", reason, _REASON_IS, FieldErrorType.INVALID)
+    for key, text, most in (("reason", reason, _REASON_MAX), ("message", message, _MESSAGE_MAX)):
+        if len(text.encode()) > most:
+            yield FieldError(
+                f"{path}.{key}", None, f"may not be more than {most} bytes", FieldErrorType.TOO_LONG
+            )
+
+
+def _check_parent(spec: Object) -> Iterator[FieldError]:
+    if spec.get("parentCompositePodGroupName") is not None and spec.get("workloadRef") is None:
+        why = "must be set when parentCompositePodGroupName is set"
+        yield FieldError("spec.workloadRef", None, why, FieldErrorType.REQUIRED)
+
+
+# ── what holds for all templates of a Workload together, from v1beta1 on ──
+
+
+def _check_tree(spec: Object) -> Iterator[FieldError]:
+    names = {template.get("name", "") for template in _templates(spec)}
+    yield from _check_names(spec, "spec", names)
+    roots = [
+        (f"spec.compositePodGroupTemplates[{place}]", one) for place, one in enumerate(_composites(spec))
+    ]
+    for path, root in roots:
+        if _depth(root) > _DEPTH_MOST:
+            why = f"maximum template hierarchy depth is {_DEPTH_MOST + 1}"
+            yield FieldError(path, root.get("compositePodGroupTemplates"), why, FieldErrorType.INVALID)
+    yield from _check_priorities(spec)
+    for path, root in roots:
+        yield from _check_children(root, path)
+
+
+def _check_names(node: Object, path: str, names: set[str]) -> Iterator[FieldError]:
+    """No two templates anywhere in the tree have one name; of one list, the list itself sees to that."""
+    below = list(_composites(node))
+    for place, child in enumerate(below):
+        if child.get("name", "") in names:
+            at = f"{path}.compositePodGroupTemplates[{place}].name"
+            yield FieldError(at, child.get("name", ""), "", FieldErrorType.DUPLICATE)
+    names |= {child.get("name", "") for child in below}
+    for place, child in enumerate(below):
+        at = f"{path}.compositePodGroupTemplates[{place}]"
+        for index, template in enumerate(_templates(child)):
+            if template.get("name", "") in names:
+                found = f"{at}.podGroupTemplates[{index}].name"
+                yield FieldError(found, template.get("name", ""), "", FieldErrorType.DUPLICATE)
+        names |= {template.get("name", "") for template in _templates(child)}
+        yield from _check_names(child, at, names)
+
+
+def _check_priorities(spec: Object) -> Iterator[FieldError]:
+    """All templates have one priority."""
+    flat = {_priority(template) for template in _templates(spec)}
+    if len(flat) > 1:
+        why = "detected multiple priority configurations"
+        yield FieldError("spec", None, why, FieldErrorType.INVALID)
+    elif len(flat | {_priority(one) for root in _composites(spec) for one in _all_below(root)}) > 1:
+        why = "all priority and priorityClassName values must be identical, detected multiple values"
+        yield FieldError("spec", None, why, FieldErrorType.INVALID)
+
+
+def _check_children(node: Object, path: str) -> Iterator[FieldError]:
+    if not _templates(node) and not _composites(node):
+        why = "must have at least one child PodGroupTemplate or CompositePodGroupTemplate"
+        yield FieldError(path, node.get("name", ""), why, FieldErrorType.INVALID)
+    for place, child in enumerate(_composites(node)):
+        yield from _check_children(child, f"{path}.compositePodGroupTemplates[{place}]")
+
+
+def _templates(node: Object) -> Sequence[Object]:
+    return node.get("podGroupTemplates") or ()
+
+
+def _composites(node: Object) -> Sequence[Object]:
+    return node.get("compositePodGroupTemplates") or ()
+
+
+def _all_below(node: Object) -> Iterator[Object]:
+    yield node
+    yield from _templates(node)
+    for child in _composites(node):
+        yield from _all_below(child)
+
+
+def _depth(node: Object) -> int:
+    return 1 + max((_depth(child) for child in _composites(node)), default=0)
+
+
+def _priority(template: Object) -> tuple[str, int | None]:
+    return template.get("priorityClassName") or "", template.get("priority")

@@ -1,0 +1,4 @@
+"""Watch events of Kueue objects and of queued jobs as changes of the model.
+
+May import: model, dialects.kube, dialects.jobs and the folders named before.
+"""

@@ -1,0 +1,162 @@
+"""The queueing family as admission sees it: which kinds are read, and what their events mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+
+from bayplan.dialects.api import Event, Happened
+from bayplan.dialects.kube.decode.numa_request import pod_zone_wants
+from bayplan.dialects.kube.decode.wire import NodeWire, PodWire, node_of, pod_amounts
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kueue.decode.workloads import PLAIN, Counting, demand, is_finished
+from bayplan.dialects.kueue.fields import queues
+from bayplan.dialects.kueue.fields.pod_sets import source
+from bayplan.dialects.kueue.fields.topology_and_flavor import flavor, topology
+from bayplan.dialects.kueue.fields.workload import KIND
+from bayplan.dialects.kueue.names.annotations import (
+    POD_SET,
+    SLICE_NAME,
+    TOPOLOGY_GATE,
+    WORKLOAD_NAME,
+    is_topology_aware,
+)
+from bayplan.model.change import (
+    Change,
+    CheckLost,
+    CheckSeen,
+    FlavorLost,
+    FlavorSeen,
+    NamespaceLost,
+    NamespaceQueueLost,
+    NamespaceQueueSeen,
+    NamespaceSeen,
+    NodeLost,
+    NodeSeen,
+    PodLost,
+    PodSeen,
+    QueuedGangLost,
+    QueuedGangSeen,
+    QueueLost,
+    QueueSeen,
+    QuotaNodeLost,
+    QuotaNodeSeen,
+    TopologyLost,
+    TopologySeen,
+)
+from bayplan.model.gang import Ref
+from bayplan.model.node import HOSTNAME
+from bayplan.model.numa import NumaRequest
+from bayplan.model.pod import Pod, PodKey
+from bayplan.model.pod_spec import PodSignature, PodSpec
+
+OVER = ("Succeeded", "Failed")
+WAITING = (None, "", "Pending")
+SHAPES_MAX = 1024  # remembered
+
+
+def decode(event: Event, counting: Counting = PLAIN, *, protects: bool = False) -> Iterator[Change]:
+    """What an event means to admission. An object that cannot be read changes nothing.
+
+    A caller that `protects` ClusterQueues from deletion also learns which are not protected yet.
+    """
+    gone = event.happened is Happened.GONE
+    if event.happened is Happened.SYNCED:
+        return
+    match event.kind.kind:
+        case "Node":
+            yield _node(event.object, gone)
+        case "Pod":
+            yield from _pod(event.object, gone)
+        case "Workload":
+            yield from _workload(Field(event.object), gone, counting)
+        case kind if kind in _RULES:
+            yield from _rule(kind, Field(event.object), gone, protects)
+
+
+def _node(node: NodeWire, gone: bool) -> Change:
+    return NodeLost(node.metadata.name) if gone else NodeSeen(node_of(node))
+
+
+def _pod(wire: PodWire, gone: bool) -> Iterator[Change]:
+    """Pods on nodes, or sent to one. A placed gang accounts for its own, as long as it has slots for them."""
+    meta, key = wire.metadata, PodKey(wire.metadata.namespace or "default", wire.metadata.name)
+    notes = meta.annotations or {}
+    placed = is_topology_aware(notes)
+    node = wire.spec.node_name or (_told(wire) if placed else "")
+    if gone:
+        yield PodLost(key)
+    elif node:
+        named = (notes.get(SLICE_NAME) or notes.get(WORKLOAD_NAME)) if placed else ""
+        yield PodSeen(
+            Pod(
+                key=key,
+                uid=meta.uid,
+                amounts=pod_amounts(wire.spec),
+                node=node,
+                over=wire.status.phase in OVER,
+                gang=Ref("kueue", KIND, key.namespace, named) if named else None,
+                pod_set=(meta.labels or {}).get(POD_SET, "") if named else "",
+                wants=_wants(pod_zone_wants(wire.spec, wire.status.qos_class)),
+                up=bool(wire.spec.node_name) and wire.status.phase not in WAITING,
+            )
+        )
+
+
+@lru_cache(maxsize=SHAPES_MAX)
+def _wants(zones: NumaRequest | None) -> PodSpec:
+    """Of all that a pod wants, admission only asks where it lies inside its node."""
+    return PodSpec(PodSignature(zones=zones))
+
+
+def _told(wire: PodWire) -> str:
+    """The host that a pod was told to go to: it may be bound there at any moment."""
+    gated = any(gate.name == TOPOLOGY_GATE for gate in wire.spec.scheduling_gates or ())
+    return "" if gated else (wire.spec.node_selector or {}).get(HOSTNAME, "")
+
+
+def _workload(workload: Field, gone: bool, counting: Counting) -> Iterator[Change]:
+    if gone or is_finished(workload):
+        yield QueuedGangLost(source(workload, "Workload"))
+        return
+    found = demand(workload, counting)
+    if not workload.errors:
+        yield QueuedGangSeen(found)
+
+
+def _namespace(obj: Field) -> Change:
+    return NamespaceSeen(obj.at("metadata", "name").text(), obj.at("metadata", "labels").texts())
+
+
+def _topology(obj: Field) -> Change | None:
+    found = topology(obj)
+    return None if found is None else TopologySeen(found)
+
+
+_Seen = Callable[[Field], Change | None]
+_RULES: dict[str, tuple[_Seen, Callable[[str], Change]]] = {
+    "Namespace": (_namespace, NamespaceLost),
+    "Topology": (_topology, TopologyLost),
+    "ResourceFlavor": (lambda obj: FlavorSeen(flavor(obj)), FlavorLost),
+    "Cohort": (lambda obj: QuotaNodeSeen(queues.quota_node(obj)), QuotaNodeLost),
+    "ClusterQueue": (lambda obj: QueueSeen(queues.queue(obj)), QueueLost),
+    "LocalQueue": (
+        lambda obj: NamespaceQueueSeen(queues.entrance(obj)),
+        lambda name: NamespaceQueueLost("", name),
+    ),
+    "AdmissionCheck": (lambda obj: CheckSeen(queues.check(obj)), CheckLost),
+}
+
+
+def _rule(kind: str, obj: Field, gone: bool, protects: bool) -> Iterator[Change]:
+    seen, lost = _RULES[kind]
+    meta = obj.at("metadata")
+    if gone and kind == "LocalQueue":
+        yield NamespaceQueueLost(meta.at("namespace").text("default"), meta.at("name").text())
+    elif gone:
+        yield lost(meta.at("name").text())
+    else:
+        queue = protects and kind == "ClusterQueue"
+        change = QueueSeen(queues.queue(obj, protects=True)) if queue else seen(obj)
+        if change is not None and not obj.errors:
+            yield change

@@ -1,0 +1,126 @@
+"""Jobs whose pods name us as their scheduler: each is a gang, with the topology that its annotations ask for.
+
+A pod belongs to the JobSet or Job that made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from bayplan.dialects.api import Event, Happened, Kind
+from bayplan.dialects.jobs.kinds import COMPLETION_INDEX, JOB_INDEX, ONLY
+from bayplan.dialects.kube.decode.wire import PodWire
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kube.fields.times import seconds
+from bayplan.dialects.kueue.fields.job_gang import job_gang
+from bayplan.dialects.kueue.fields.topology_and_flavor import topology
+from bayplan.dialects.kueue.names.annotations import WORKLOAD_NAME
+from bayplan.model.change import Change, GangSpecLost, GangSpecSeen, TopologyLost, TopologySeen
+from bayplan.model.gang import Gang, Ref
+from bayplan.model.gang_spec import GangSpec
+from bayplan.model.whole_numbers import whole_number
+
+DIALECT = "kueue"
+SCHEDULER = "bayplan"
+JOB_SET_NAME = "jobset.sigs.k8s.io/jobset-name"
+REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
+RANKS_PER_JOB = 1_000_000  # ranks only order pods: those of one job stand together
+
+JOBS = Kind("batch", "v1", "Job", "jobs")
+JOB_SETS = Kind("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets", optional=True)
+TOPOLOGIES = Kind("kueue.x-k8s.io", "v1beta2", "Topology", "topologies", namespaced=False, optional=True)
+KINDS = (JOBS, JOB_SETS, TOPOLOGIES)
+API_VERSIONS = {kind.kind: kind.api_version for kind in (JOBS, JOB_SETS)}
+
+
+def decode(event: Event, names: Collection[str] = (SCHEDULER,)) -> Iterator[Change]:
+    """What an event means to the schedulers of these names."""
+    gone = event.happened is Happened.GONE
+    if event.happened is Happened.SYNCED:
+        return
+    match event.kind.kind:
+        case "Job" | "JobSet":
+            yield from _job(Field(event.object), gone, names)
+        case "Topology":
+            field = Field(event.object)
+            if gone:
+                yield TopologyLost(field.at("metadata", "name").text())
+            else:
+                found = topology(field)
+                if found is not None and not field.errors:
+                    yield TopologySeen(found)
+
+
+def membership(wire: PodWire) -> tuple[Ref, str, int] | None:
+    """The gang, the pod set and the rank of a pod that a job made."""
+    meta, namespace = wire.metadata, wire.metadata.namespace or "default"
+    labels, notes = meta.labels or {}, meta.annotations or {}
+    index = _number(labels.get(COMPLETION_INDEX) or notes.get(COMPLETION_INDEX))
+    if JOB_SET_NAME in labels:
+        rank = _number(labels.get(JOB_INDEX)) * RANKS_PER_JOB + index
+        return Ref(DIALECT, "JobSet", namespace, labels[JOB_SET_NAME]), labels.get(REPLICATED_JOB, ""), rank
+    for owner in meta.owner_references or ():
+        if owner.kind == "Job":
+            return Ref(DIALECT, "Job", namespace, owner.name), ONLY, index
+    return None
+
+
+def _job(job: Field, gone: bool, names: Collection[str]) -> Iterator[Change]:
+    if any(owner.at("kind").text() == "JobSet" for owner in job.at("metadata", "ownerReferences").items()):
+        return
+    gang = job_gang(job)
+    if gone or not wants_us(job, names) or _is_settled(job):
+        yield GangSpecLost(gang.source)
+    else:
+        yield GangSpecSeen(_charter(job, gang))
+
+
+def _charter(job: Field, gang: Gang) -> GangSpec:
+    """The rules of a job: all its pods at once, as its tree says.
+
+    If admission has placed it already, each pod says itself where it belongs, and the tree has done its part.
+    """
+    notes = [template.at("metadata", "annotations") for template in templates(job)]
+    is_placed = any(note.at(WORKLOAD_NAME).present for note in notes)
+    return GangSpec(
+        source=gang.source,
+        minimum=sum(pod_set.count for pod_set in gang.root.pod_sets()),
+        leaves_whole=True,
+        tree=None if is_placed else gang.root,
+        created=seconds(job.at("metadata", "creationTimestamp").text()),
+        uid=gang.uid,
+        flaw="; ".join(str(error) for error in job.errors),
+    )
+
+
+def templates(job: Field) -> list[Field]:
+    """The pod templates of a Job or JobSet."""
+    if job.at("kind").text() == "JobSet":
+        replicated = job.at("spec", "replicatedJobs").items()
+        return [part.at("template", "spec", "template") for part in replicated]
+    return [job.at("spec", "template")]
+
+
+def wants_us(job: Field, names: Collection[str]) -> bool:
+    """Whether pods of a Job or JobSet name one of these schedulers, and no gang of their own."""
+    return any(_is_ours(template.at("spec"), names) for template in templates(job))
+
+
+def _is_ours(spec: Field, names: Collection[str]) -> bool:
+    """Pods that name a gang themselves belong to that one, whatever made them."""
+    joins = spec.at("workloadRef").present or spec.at("schedulingGroup").present
+    return spec.at("schedulerName").text() in names and not joins
+
+
+def _is_settled(job: Field) -> bool:
+    """Nothing to place: suspended, finished, or being deleted."""
+    finished = any(
+        condition.at("type").text() in ("Complete", "Completed", "Failed")
+        and condition.at("status").text() == "True"
+        for condition in job.at("status", "conditions").items()
+    )
+    return finished or job.at("spec", "suspend").flag() or job.at("metadata", "deletionTimestamp").present
+
+
+def _number(text: str | None) -> int:
+    return whole_number(text) or 0

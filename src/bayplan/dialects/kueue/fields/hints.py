@@ -1,0 +1,97 @@
+"""What is odd about a job or Workload although it is accepted: keys and levels that may be misspelt."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from itertools import islice
+from typing import Any
+
+from bayplan.dialects.jobs.kinds import Find, is_known, parts
+from bayplan.dialects.jobs.part import GROUP_POD_INDEX, nothing
+from bayplan.dialects.kube.fields.key_hints import HINTS_MAX, Keys, key_hints, level_hint
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kueue.fields.job_gang import job_gang
+from bayplan.dialects.kueue.names import annotations as known
+from bayplan.model.gang import AUTO, Group, PodSet
+
+Object = dict[str, Any]
+TEMPLATE = (
+    known.REQUIRED, known.PREFERRED, known.UNCONSTRAINED, known.SEGMENT_LEVEL, known.SEGMENT_SIZE,
+    known.SEGMENT_LAYERS, known.GROUP,
+)  # fmt: skip
+"""Annotations that are read from pod templates."""
+_BOTH = (known.POD_GROUP, known.PREBUILT)
+KEYS = Keys(
+    known.PREFIX.rstrip("/"),
+    labels=(
+        known.QUEUE, known.PRIORITY_CLASS, known.SECONDS_MAX, known.MANAGED, GROUP_POD_INDEX, *_BOTH,
+    ),
+    notes=(
+        *TEMPLATE, known.REQUIRE, known.PREFER, known.MINIMUM, known.SYNCED, known.ELASTIC, known.GATED_BY,
+        known.PRIORITY_BOOST, known.POD_GROUP_COUNT, known.FAST_ADMISSION, known.RETRIABLE, known.INDEX_FROM,
+        known.OFFSET, *_BOTH,
+    ),
+    others=(
+        known.REPLACES, known.SLICE_NAME, known.ROLE_HASH, known.SERVING, known.SUSPENDED_BY,
+        known.WORKLOAD_NAME, known.POD_SET, known.LOCAL_QUEUE, known.CLUSTER_QUEUE, known.STOPPING,
+        known.JOB_UID, known.OF_GROUP, known.OWNER_KIND, known.OWNER_NAME, known.REPLICA,
+    ),
+)  # fmt: skip
+
+
+def advise(new: Object, levels: Collection[str] = (), find: Find = nothing) -> list[str]:
+    """What somebody may have meant; `levels` are those of all topologies, none: they are not known."""
+    return list(islice(dict.fromkeys(_hints(Field(new), levels, find)), HINTS_MAX))
+
+
+def workload_hints(workload: Object, levels: Collection[str] = ()) -> list[str]:
+    """The same for what a Workload was made of."""
+    return advise({**workload, "kind": "Workload"}, levels)
+
+
+def named_levels(member: Group | PodSet) -> Iterator[str]:
+    """Every level that a gang asks for by name, each as often as it does."""
+    wanted = [member.locality.required, member.locality.preferred]
+    if isinstance(member, PodSet):
+        wanted += [segment.level for segment in member.segments]
+    else:
+        for inner in member.members:
+            yield from named_levels(inner)
+    yield from (level for level in wanted if level and level != AUTO)
+
+
+def _hints(obj: Field, levels: Collection[str], find: Find) -> Iterator[str]:
+    yield from key_hints(obj.at("metadata"), KEYS)
+    if obj.at("kind").text() == "Workload":
+        for one in obj.at("spec", "podSets").items():
+            yield from key_hints(one.at("template", "metadata"), KEYS)
+            yield from _of_request(one.at("topologyRequest"), levels)
+        return
+    if not is_known(obj):
+        return
+    for part in parts(obj, find):
+        if part.metadata.path != obj.at("metadata").path:
+            yield from key_hints(part.metadata, KEYS)
+            yield from _misplaced(obj, part.metadata)
+    for level in named_levels(job_gang(obj, find).root) if levels else ():
+        if level not in levels:
+            yield level_hint(level, levels)
+
+
+def _misplaced(job: Field, template: Field) -> Iterator[str]:
+    """Annotations of a job that are read from its pod template."""
+    notes, own = job.at("metadata", "annotations"), template.at("annotations")
+    for key in TEMPLATE:
+        if notes.at(key).present and not own.at(key).present:
+            yield f"{notes.path}: {key} has no effect here; did you mean {own.path}, of the pods?"
+
+
+def _of_request(request: Field, levels: Collection[str]) -> Iterator[str]:
+    """Levels that a Workload names."""
+    if not levels:
+        return
+    named = [request.at(key) for key in ("required", "preferred", "podSetSliceRequiredTopology")]
+    named += [one.at("topology") for one in request.at("podsetSliceRequiredTopologyConstraints").items()]
+    for field in named:
+        if isinstance(field.value, str) and field.value and field.value not in levels:
+            yield level_hint(field.value, levels)

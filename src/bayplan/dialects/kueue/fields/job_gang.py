@@ -1,0 +1,80 @@
+"""Jobs of every known kind as gangs, with the topology that annotations on their pod templates ask for."""
+
+from __future__ import annotations
+
+from bayplan.dialects.jobs.kinds import Find, JobPart, parts
+from bayplan.dialects.jobs.part import nothing
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kueue.fields.annotation_rules import check_annotations, check_sizes
+from bayplan.dialects.kueue.fields.job_rules import check_fewest
+from bayplan.dialects.kueue.fields.pod_sets import PodSetMember, make_pod_set, make_root, source
+from bayplan.dialects.kueue.fields.topology_request import Numbering, asked, parse_size, topology_request
+from bayplan.dialects.kueue.names.annotations import GROUP, MINIMUM, PREFER, QUEUE, REQUIRE, read_annotations
+from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
+from bayplan.model.gang import Gang
+
+
+def job_gang(job: Field, find: Find = nothing, rules: FeatureSwitches = RULES) -> Gang:
+    """What a job asks for."""
+    return Gang(
+        source=source(job, job.at("kind").text()),
+        root=make_root([_member(job, part, rules) for part in parts(job, find)]),
+        queue=job.at("metadata", "labels", QUEUE).text(),
+        uid=job.at("metadata", "uid").text(),
+    )
+
+
+def part_request(
+    part: JobPart, annotations: dict[str, str], rules: FeatureSwitches = RULES
+) -> dict[str, object] | None:
+    """The PodSetTopologyRequest of one pod set. ValueError if an annotation cannot be read."""
+    numbering = Numbering(part.index_label, part.subgroup_label, part.subgroup_count)
+    return topology_request(
+        annotations, numbering, default_size=part.natural_segment, forgiving=rules.forgiving
+    )
+
+
+def check_part(job: Field, part: JobPart, rules: FeatureSwitches = RULES) -> None:
+    """Note everything wrong with the annotations of one pod set."""
+    found = Field(part.metadata.value, part.metadata.path)
+    check_annotations(found, part.natural_segment, rules)
+    if part.counted:
+        check_sizes(found, part.count, rules)
+    job.adopt(found.errors, part.advice)
+
+
+def _member(job: Field, part: JobPart, rules: FeatureSwitches) -> PodSetMember:
+    check_part(job, part, rules)
+    metadata = part.metadata
+    annotations = _of_whole_job(job) | read_annotations(metadata)
+    try:
+        request = part_request(part, annotations, rules)
+    except ValueError:
+        request = None  # noted by the check already
+    wishes = asked(Field(request))  # errors in it are noted where the user wrote them
+    pod_set = make_pod_set(part.name, part.count, _minimum(job, part), part.template, wishes)
+    notes = metadata.at("annotations")
+    return PodSetMember(pod_set, wishes.group, part.name_field, notes.at(GROUP), notes)
+
+
+def _of_whole_job(job: Field) -> dict[str, str]:
+    """The first draft of the API had its annotations on the job, for all its pod sets."""
+    return {
+        name: text for name, text in read_annotations(job.at("metadata")).items() if name in (REQUIRE, PREFER)
+    }
+
+
+def _minimum(job: Field, part: JobPart) -> int:
+    """How many pods are enough; only the plain Job can say less than all."""
+    text = read_annotations(job.at("metadata")).get(MINIMUM)
+    if text is None or job.at("kind").text() != "Job":
+        return part.count
+    field = job.at("metadata", "annotations", MINIMUM)
+    try:
+        minimum = parse_size(text)
+    except ValueError:
+        minimum = 0
+    if not 0 < minimum <= part.count:
+        check_fewest(field, part.count)
+        return part.count
+    return minimum

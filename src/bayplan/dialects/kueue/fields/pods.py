@@ -1,0 +1,23 @@
+"""Pods in the eyes of the queueing family: placed by topology, or others that merely take room."""
+
+from __future__ import annotations
+
+from bayplan.dialects.kube.decode.pod_fields import holds_capacity
+from bayplan.dialects.kube.decode.relevance import pod_update_counts
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kueue.names.annotations import is_topology_aware, read_annotations
+
+
+def is_placed_by_topology(pod: Field) -> bool:
+    """Whether the pod belongs to a gang that is placed by topology."""
+    return is_topology_aware(read_annotations(pod.at("metadata")))
+
+
+def counts_as_other(pod: Field) -> bool:
+    """Whether the pod takes room that no gang's assignment accounts for."""
+    return holds_capacity(pod) and not is_placed_by_topology(pod)
+
+
+def update_counts(old: Field, new: Field) -> bool:
+    """Whether a pod update changes what is free, or whose account the room is on."""
+    return pod_update_counts(old, new) or counts_as_other(old) != counts_as_other(new)

@@ -1,0 +1,86 @@
+"""Pods made by others for a queued StatefulSet or LeaderWorkerSet: how they join its Workload."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from bayplan.dialects.kube.fields.name_rules import LABEL_MAX
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kueue.fields.job_rules import SCHEDULING_GATE
+from bayplan.dialects.kueue.jobs.workload import workload_name
+from bayplan.dialects.kueue.names.annotations import (
+    FAST_ADMISSION,
+    INDEX_FROM,
+    MANAGED,
+    POD_GROUP,
+    POD_GROUP_COUNT,
+    PREBUILT,
+    PRIORITY_CLASS,
+    QUEUE,
+    ROLE_HASH,
+    SERVING,
+)
+from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
+
+GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
+LEADER_NAME = "leaderworkerset.sigs.k8s.io/leader-name"
+POD_INDEX = "apps.kubernetes.io/pod-index"
+
+Object = dict[str, Any]
+
+
+def adopted(pod: Object, owner: Object, workload: str = "", rules: FeatureSwitches = RULES) -> Object:
+    """The pod as one of its Workload's; the one given is not changed. `workload` is its name if unusual."""
+    found: Object = copy.deepcopy(pod)
+    field, job = Field(found), Field(owner)
+    queue = job.at("metadata", "labels", QUEUE).text()
+    of_groups = job.at("kind").text() == "LeaderWorkerSet"
+    labels = field.at("metadata", "labels").texts()
+    gated = any(
+        gate.at("name").text() == SCHEDULING_GATE for gate in field.at("spec", "schedulingGates").items()
+    )
+    queued = {QUEUE: queue} if queue and (gated or not of_groups) else {}
+    if MANAGED in labels:
+        _add(found, "labels", queued)
+    elif (queue or rules.every_job) and (not of_groups or GROUP_INDEX in labels):
+        replica = f"-{labels[GROUP_INDEX]}" if of_groups else ""
+        metadata = job.at("metadata")
+        named = f"{metadata.at('name').text()}{replica}"
+        name = workload or workload_name(job.at("kind").text(), named, metadata.at("uid").text())
+        _add(found, "labels", {MANAGED: "true", **queued, **_class(job, of_groups=of_groups)})
+        _add(found, "annotations", _of_group(field, job) if of_groups else _of_set(job))
+        for key in (POD_GROUP, PREBUILT):
+            written = rules.identifiers or (key == PREBUILT and len(name) > LABEL_MAX)
+            _add(found, "annotations" if written else "labels", {key: name})
+    return found
+
+
+def _class(job: Field, *, of_groups: bool) -> dict[str, str]:
+    name = "" if of_groups else job.at("metadata", "labels", PRIORITY_CLASS).text()
+    return {PRIORITY_CLASS: name} if name else {}
+
+
+def _of_set(job: Field) -> dict[str, str]:
+    count = job.at("spec", "replicas").integer(default=1)
+    return {
+        POD_GROUP_COUNT: str(count),
+        FAST_ADMISSION: "true",
+        SERVING: "true",
+        INDEX_FROM: POD_INDEX,
+        ROLE_HASH: "main",
+    }
+
+
+def _of_group(pod: Field, job: Field) -> dict[str, str]:
+    group = job.at("spec", "leaderWorkerTemplate")
+    role = "main"
+    if group.at("leaderTemplate").present:
+        role = "worker" if LEADER_NAME in pod.at("metadata", "annotations").texts() else "leader"
+    return {POD_GROUP_COUNT: str(group.at("size").integer(default=1)), ROLE_HASH: role}
+
+
+def _add(pod: Object, part: str, entries: dict[str, str]) -> None:
+    if entries:
+        metadata = pod.setdefault("metadata", {})
+        metadata[part] = {**(metadata.get(part) or {}), **entries}

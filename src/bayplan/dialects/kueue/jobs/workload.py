@@ -1,0 +1,171 @@
+"""The Workload that stands for a job, for one replica of it, or for a group of pods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from bayplan.dialects.jobs.kinds import KINDS, Find
+from bayplan.dialects.jobs.part import nothing
+from bayplan.dialects.kube.fields.name_rules import LABEL_MAX, digest, label_value_problems
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kueue.fields.workload_rules import has_reservation
+from bayplan.dialects.kueue.jobs.pod_sets import pod_sets
+from bayplan.dialects.kueue.names.annotations import (
+    GATED_BY,
+    IN_USE,
+    JOB_UID,
+    OF_GROUP,
+    OWNER_KIND,
+    OWNER_NAME,
+    PRIORITY_CLASS,
+    QUEUE,
+    REPLICA,
+    SECONDS_MAX,
+)
+from bayplan.dialects.kueue.names.feature_switches import RULES, FeatureSwitches
+from bayplan.model.whole_numbers import INT32_MAX, whole_number
+
+PROVISIONING = "provreq.kueue.x-k8s.io/"
+_HASH_LENGTH = 5
+_SHARED = ("LeaderWorkerSet", "StatefulSet")
+"""Kinds that own their Workloads without controlling them."""
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """Which labels and annotations go along from a job to its Workload."""
+
+    labels: frozenset[str] = frozenset()
+    annotations: frozenset[str] = frozenset()
+
+
+NONE = Copied()
+
+
+def workload_name(kind: str, name: str, uid: str, extra: str = "") -> str:
+    """A name that tells the job and differs for every job there ever was."""
+    parts = [kind, KINDS[kind].group, name, uid, *([extra] if extra else [])]
+    end = digest("\n".join(parts), _HASH_LENGTH)
+    return f"{f'{kind.lower()}-{name}'[: LABEL_MAX - 1 - _HASH_LENGTH]}-{end}"
+
+
+def replica_name(job: Field, index: int) -> str:
+    """What the Workload of one replica of a LeaderWorkerSet is called."""
+    metadata = job.at("metadata")
+    owned = f"{metadata.at('name').text()}-{index}"
+    return workload_name("LeaderWorkerSet", owned, metadata.at("uid").text())
+
+
+def job_workload(
+    job: Field,
+    index: int = 0,
+    find: Find = nothing,
+    rules: FeatureSwitches = RULES,
+    copied: Copied = NONE,
+) -> Object:
+    """The Workload of a job, or of one of its replicas.
+
+    `find` looks up priority classes and runtimes. ValueError if an annotation cannot be read.
+    """
+    kind, metadata = job.at("kind").text(), job.at("metadata")
+    name, uid = metadata.at("name").text(), metadata.at("uid").text()
+    owned = f"{name}-{index}" if kind == "LeaderWorkerSet" else name
+    made = make_workload(workload_name(kind, owned, uid), job, pod_sets(job, find, rules), find, copied)
+    if uid and not label_value_problems(uid):
+        made["metadata"]["labels"][JOB_UID] = uid
+    if kind in _SHARED:
+        notes = made["metadata"]["annotations"]
+        notes |= {OF_GROUP: "true", OWNER_KIND: f"{KINDS[kind].api_version}, Kind={kind}", OWNER_NAME: name}
+        if kind == "LeaderWorkerSet":
+            notes[REPLICA] = str(index)
+    made["metadata"]["ownerReferences"] = [owner(job, controls=kind not in _SHARED)]
+    return made
+
+
+def refreshed(workload: Object, wanted: Object, *, serving: bool = False) -> Object | None:
+    """What a Workload should be, given the one its job would get today; None if it is fine as it is.
+
+    While no quota is reserved it is rewritten; after that only another queue is written into it, and
+    anything else needs a new one. The queue of pods that serve is changed by whoever made them.
+    """
+    spec, today = workload["spec"], wanted["spec"]
+    key = "maximumExecutionTimeSeconds"
+    if spec.get(key) != today.get(key) or _shape(spec) != _shape(today):
+        return wanted if has_reservation(Field(workload)) else {**workload, "spec": today}
+    if spec.get("queueName") != today.get("queueName") and not serving:
+        return {**workload, "spec": {**spec, "queueName": today.get("queueName", "")}}
+    return None
+
+
+def _shape(spec: Object) -> list[tuple[object, ...]]:
+    """What of the pod sets quota and places are reserved for."""
+    return [
+        (one["name"], one["count"], (one["template"].get("spec") or {}).get("containers"))
+        for one in spec["podSets"]
+    ]
+
+
+def make_workload(name: str, job: Field, sets: list[Object], find: Find, copied: Copied) -> Object:
+    """A Workload of this name for these pod sets, with what a job says about it."""
+    metadata, carried = job.at("metadata"), along(job, copied)
+    labels, notes = metadata.at("labels").texts(), metadata.at("annotations").texts()
+    kept = {key: value for key, value in notes.items() if key.startswith(PROVISIONING) or key == GATED_BY}
+    spec: Object = {"podSets": sets, **_priority(job, sets, find)}
+    if labels.get(QUEUE):
+        spec["queueName"] = labels[QUEUE]
+    seconds_max = whole_number(labels.get(SECONDS_MAX), INT32_MAX)
+    if seconds_max is not None:
+        spec["maximumExecutionTimeSeconds"] = seconds_max
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {
+            "name": name,
+            "namespace": metadata.at("namespace").text(),
+            "labels": carried["labels"],
+            "annotations": kept | carried["annotations"],
+            "finalizers": [IN_USE],
+        },
+        "spec": spec,
+    }
+
+
+def along(job: Field, copied: Copied) -> dict[str, dict[str, str]]:
+    """Labels and annotations that a Workload gets from its job."""
+    metadata = job.at("metadata")
+    wanted = {"labels": copied.labels, "annotations": copied.annotations}
+    return {
+        part: {key: value for key, value in metadata.at(part).texts().items() if key in keys}
+        for part, keys in wanted.items()
+    }
+
+
+def _priority(job: Field, sets: list[Object], find: Find) -> Object:
+    """The priority by the class that the job names for itself, or else by the first that its pods name."""
+    own = job.at("metadata", "labels", PRIORITY_CLASS).text()
+    scheduling = job.at("spec", "runPolicy", "schedulingPolicy", "priorityClass").text()
+    of_pods = (one["template"].get("spec", {}).get("priorityClassName") for one in sets)
+    name = own or scheduling or next((found for found in of_pods if found), "")
+    if not name:
+        return {"priority": 0}
+    kind, group = (
+        ("WorkloadPriorityClass", "kueue.x-k8s.io") if own else ("PriorityClass", "scheduling.k8s.io")
+    )
+    known = find(kind, "", name)
+    value = known.get("value", 0) if isinstance(known, dict) else 0
+    return {"priority": value, "priorityClassRef": {"group": group, "kind": kind, "name": name}}
+
+
+def owner(job: Field, *, controls: bool) -> Object:
+    """The reference of a Workload to its job."""
+    kind, metadata = job.at("kind").text(), job.at("metadata")
+    reference: Object = {
+        "apiVersion": KINDS[kind].api_version,
+        "kind": kind,
+        "name": metadata.at("name").text(),
+        "uid": metadata.at("uid").text(),
+    }
+    return reference | ({"controller": True, "blockOwnerDeletion": True} if controls else {})

@@ -1,0 +1,4 @@
+"""Names of annotations, labels, gates and kinds of the Kueue API.
+
+May import: dialects.api.
+"""

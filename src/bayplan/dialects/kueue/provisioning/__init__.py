@@ -1,0 +1,4 @@
+"""Admission checks answered by ProvisioningRequests.
+
+May import: every other folder of dialects.kueue.
+"""

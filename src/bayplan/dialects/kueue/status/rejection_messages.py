@@ -1,0 +1,295 @@
+"""Why a gang is not admitted, in the sentences that users of the queueing family know, word for word.
+
+`details` adds what they never were told: where the gang nearly fits, who is in the way, and what would help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from bayplan.dialects.kube.encode.fault_messages import (
+    INTERNAL_ERROR,
+    OUT_OF_TIME,
+    internal_error,
+    out_of_time,
+)
+from bayplan.dialects.kube.encode.numa_messages import told as of_zones
+from bayplan.dialects.kube.fields.quantity import spelled
+from bayplan.dialects.kueue.status import misfit_messages
+from bayplan.dialects.kueue.status.misfit_messages import quoted
+from bayplan.model.admission_rejection import (
+    AdmissionReason,
+    AdmissionRejection,
+    AdmissionRemark,
+    FlavorAttempt,
+    FlavorMode,
+    Obstacle,
+    ObstacleKind,
+    PodSetAttempts,
+    RejectionDetail,
+)
+from bayplan.model.assignment import Exclusions, Misfit, NearMiss, Oversized
+from bayplan.model.node_rules import Taint
+from bayplan.model.numa import ALIGNED
+
+CONDITION_BYTES_MAX = 32 * 1024
+EVENT_BYTES_MAX = 1024
+HOLDERS_MAX = 3
+_CUT = " ..."
+
+_REASONS = {
+    AdmissionReason.TO_BE_EVALUATED: "PendingEvaluation",
+    AdmissionReason.NO_PLACE: "TopologyPlacementFailed",
+    AdmissionReason.NO_QUOTA_NOW: "WaitingForQuota",
+    AdmissionReason.NEVER_ENOUGH_QUOTA: "ExceedsMaxQuota",
+    AdmissionReason.NO_FLAVOR: "NoMatchingFlavor",
+    AdmissionReason.VICTIMS_LEAVING: "WaitingForPreemptedWorkloads",
+    AdmissionReason.MISCONFIGURED: "Misconfigured",
+    AdmissionReason.CLOSED: "Suspended",
+    AdmissionReason.ON_HOLD: "OnHold",
+    AdmissionReason.OTHERS_STARTING: "WaitingForPodsReady",
+    AdmissionReason.GATED: "AdmissionGated",
+    AdmissionReason.INTERNAL: INTERNAL_ERROR,
+    AdmissionReason.OUT_OF_TIME: OUT_OF_TIME,
+}
+
+
+def reason(token: AdmissionReason) -> str:
+    """The token as the reason of a condition or event."""
+    return _REASONS[token]
+
+
+def sentence(refusal: AdmissionRejection) -> str:
+    """Why a gang is not admitted, as tools expect to read it."""
+    match refusal.remark:
+        case AdmissionRemark.TRIED:
+            return tried_in_vain(refusal.tried)
+        case AdmissionRemark.LEAVING:
+            return f"{tried_in_vain(refusal.tried)}. Pending the preemption of {refusal.victims} workload(s)"
+        case AdmissionRemark.LEAVING_FAILED:
+            what = f"Preempting {refusal.victims} workload(s) failed, will retry."
+            return f"{tried_in_vain(refusal.tried)}. {what}"
+        case AdmissionRemark.INTERNAL:
+            return internal_error(f"workload {refusal.about}", refusal.fault)
+        case AdmissionRemark.OUT_OF_TIME:
+            return out_of_time(f"workload {refusal.about}", refusal.fault, tried_in_vain(refusal.tried))
+        case remark:
+            return _REMARKS[remark].format(queue=refusal.queue)
+
+
+_OVERLAP = "Workload has overlapping preemption targets with another workload"
+_REMARKS = {
+    AdmissionRemark.OVERTAKEN: "Workload no longer fits after processing another workload",
+    AdmissionRemark.SAME_VICTIMS: _OVERLAP,
+    AdmissionRemark.SAME_VICTIMS_WILL_FIT: f"{_OVERLAP}, but will fit after these preemptions complete",
+    AdmissionRemark.CHECKS_FAILED: "The workload has failed admission checks",
+    AdmissionRemark.QUEUE_CLOSED: "ClusterQueue {queue} is inactive",
+    AdmissionRemark.QUEUE_MISSING: "ClusterQueue {queue} not found",
+    AdmissionRemark.NAMESPACE: "workload namespace doesn't match ClusterQueue selector",
+    AdmissionRemark.ENTRANCE_MISSING: "LocalQueue {queue} doesn't exist",
+    AdmissionRemark.ENTRANCE_CLOSED: "LocalQueue {queue} is inactive",
+    AdmissionRemark.OTHERS_STARTING: "waiting for all admitted workloads to be in PodsReady condition",
+    AdmissionRemark.RESERVED: "Workload fits, but the room is set aside for a workload that has waited longer",
+    AdmissionRemark.ALIKE: "Bypassed scheduling evaluation because an equivalent workload recently failed",
+}
+
+
+def tried_in_vain(tried: Iterable[PodSetAttempts]) -> str:
+    """What stood in the way of each pod set. A request that cannot be met at all is told alone."""
+    told = []
+    for part in tried:
+        if part.fatal is not None:
+            return f"failed to assign flavors to pod set {part.pod_set}: {_hindrance(part.fatal)}"
+        if part.obstacles:
+            listed = ", ".join(sorted(map(_hindrance, part.obstacles)))
+            told.append(f"couldn't assign flavors to pod set {part.pod_set}: {listed}")
+    return "; ".join(told)
+
+
+def flavors_considered(tried: Iterable[PodSetAttempts]) -> str:
+    """Every flavor that was tried and was not simply free."""
+    told = []
+    for part in tried:
+        attempts = [
+            _attempt(each) for each in part.attempts if each.chance is not FlavorMode.FIT or each.borrow
+        ]
+        if attempts:
+            told.append(f"{part.pod_set}: {', '.join(attempts)}")
+    return " | ".join(told)
+
+
+def for_condition(message: str) -> str:
+    """A message cut to what a condition may hold."""
+    return _cut(message, CONDITION_BYTES_MAX)
+
+
+def for_event(message: str) -> str:
+    """A message cut to what an event may hold."""
+    return _cut(message, EVENT_BYTES_MAX)
+
+
+def details(refusal: AdmissionRejection, holders: Iterable[str] = ()) -> str:
+    """Where the gang nearly fits, who holds that place (`namespace/name`), and the least change that helps.
+
+    Empty unless a place is all that the gang lacks.
+    """
+    obstacles = [hindrance for part in refusal.tried for hindrance in part.obstacles]
+    misfits = [hindrance for hindrance in obstacles if isinstance(hindrance, Misfit)]
+    held = (
+        refusal.token is AdmissionReason.NO_QUOTA_NOW and refusal.remark is AdmissionRemark.TRIED
+    )  # would fit if others left
+    if not misfits or not (
+        refusal.token is AdmissionReason.NO_PLACE or (held and len(misfits) == len(obstacles))
+    ):
+        return ""
+    return " ".join(f"{text}." for text in _details(misfits[0], sorted(set(holders))))
+
+
+def _cut(message: str, limit: int) -> str:
+    encoded = message.encode()
+    if len(encoded) <= limit:
+        return message
+    return encoded[: limit - len(_CUT)].decode(errors="ignore") + _CUT
+
+
+def _attempt(attempt: FlavorAttempt) -> str:
+    told = [_CHANCES[attempt.chance]]
+    if attempt.possible is not None:
+        told = [f"preemptionMode={_POSSIBLE[attempt.possible]}"]
+    if attempt.borrow > 0:
+        told.append(f"borrow={attempt.borrow}")
+    told += sorted({_hindrance(obstacle) for obstacle in attempt.obstacles})
+    return f"{attempt.flavor}({';'.join(told)})"
+
+
+_CHANCES = {
+    FlavorMode.NONE: "NoFit",
+    FlavorMode.NO_VICTIMS: "Preempt",
+    FlavorMode.PREEMPT: "Preempt",
+    FlavorMode.RECLAIM: "Preempt",
+    FlavorMode.FIT: "Fit",
+}
+_POSSIBLE = {
+    FlavorMode.NO_VICTIMS: "NoCandidates",
+    FlavorMode.PREEMPT: "Preempt",
+    FlavorMode.RECLAIM: "Reclaim",
+}
+
+
+def _hindrance(hindrance: RejectionDetail) -> str:
+    if isinstance(hindrance, Misfit):
+        return misfit_messages.sentence(hindrance)
+    return _OBSTACLES[hindrance.what](hindrance)
+
+
+def _short(obstacle: Obstacle) -> str:
+    more = spelled(obstacle.resource, obstacle.amounts[0])
+    return (
+        f"insufficient unused quota for {obstacle.resource} in flavor {obstacle.flavor}, {more} more needed"
+    )
+
+
+def _too_much(obstacle: Obstacle) -> str:
+    before, asked, most = (spelled(obstacle.resource, amount) for amount in obstacle.amounts)
+    return (
+        f"insufficient quota for {obstacle.resource} in flavor {obstacle.flavor}, previously considered "
+        f"podsets requests ({before}) + current podset request ({asked}) > maximum capacity ({most})"
+    )
+
+
+def _taint(taint: Taint | None) -> str:
+    assert taint is not None
+    return f"{{{taint.key} {taint.value} {taint.effect} <nil>}}"  # the last is a time that nobody sets
+
+
+_OBSTACLES: dict[ObstacleKind, Callable[[Obstacle], str]] = {
+    ObstacleKind.NOT_COVERED: lambda o: f"resource {o.resource} unavailable in ClusterQueue",
+    ObstacleKind.FLAVOR_UNKNOWN: lambda o: f"flavor {o.flavor} not found",
+    ObstacleKind.TAINT: lambda o: f"untolerated taint {_taint(o.taint)} in flavor {o.flavor}",
+    ObstacleKind.AFFINITY: lambda o: f"flavor {o.flavor} doesn't match node affinity",
+    ObstacleKind.WITHOUT_TOPOLOGY: lambda o: (
+        f"Flavor {quoted(o.flavor)} does not support TopologyAwareScheduling"
+    ),
+    ObstacleKind.ONLY_TOPOLOGY: lambda o: f"Flavor {quoted(o.flavor)} supports only TopologyAwareScheduling",
+    ObstacleKind.LEVEL_MISSING: lambda o: f"Flavor {quoted(o.flavor)} does not contain the requested level",
+    ObstacleKind.TOPOLOGY_UNKNOWN: lambda o: f"Flavor {quoted(o.flavor)} information missing in TAS cache",
+    ObstacleKind.SHORT: _short,
+    ObstacleKind.TOO_MUCH: _too_much,
+    ObstacleKind.NOT_NOMINATED: lambda o: (
+        f"skipping flavor {o.flavor} as it is not found in the nomination mapping for resource {o.resource}"
+    ),
+    ObstacleKind.OTHER_FLAVOR_BEFORE: lambda o: (
+        f"could not assign {o.flavor} flavor since the original workload is assigned: {', '.join(o.flavors)}"
+    ),
+    ObstacleKind.NO_TOPOLOGY_FLAVOR: lambda o: "no TAS flavor assigned",
+    ObstacleKind.SEVERAL_TOPOLOGY_FLAVORS: lambda o: (
+        f"more than one TAS flavor assigned: {', '.join(o.flavors)}"
+    ),
+    ObstacleKind.NO_TOPOLOGY_AT_ALL: lambda o: (
+        "workload requires Topology, but there is no TAS cache information"
+    ),
+    ObstacleKind.GROWS_AND_REQUIRES: lambda o: (
+        "required topology is not supported with ElasticJobsViaWorkloadSlices"
+    ),
+    ObstacleKind.GROWS_AND_PREFERS: lambda o: (
+        "preferred topology is not supported with ElasticJobsViaWorkloadSlices"
+    ),
+}
+
+
+def _details(misfit: Misfit, holders: Sequence[str]) -> Iterator[str]:
+    near = misfit.nearest
+    if near is None:
+        return
+    yield _closest(misfit, near) if misfit.oversized is None else _too_large(misfit.oversized)
+    if misfit.unaligned is not None:
+        yield f"For example: {of_zones(misfit.unaligned)}"
+    if holders and misfit.oversized is None:
+        more = f" and {len(holders) - HOLDERS_MAX} more" if len(holders) > HOLDERS_MAX else ""
+        yield f"Held there by {', '.join(holders[:HOLDERS_MAX])}{more}"
+    changes = list(_changes(misfit, near))
+    if changes:
+        yield f"To be admitted: {', or '.join(changes)}"
+
+
+def _too_large(found: Oversized) -> str:
+    lacks = [f"{spelled(name, has)} of {spelled(name, asked)} {name}" for name, asked, has in found.lacks]
+    return (
+        f"No node that it may use is large enough for one pod of {found.pod_set}: "
+        f"the largest, {found.node}, has {' and '.join(lacks)}"
+    )
+
+
+def _closest(misfit: Misfit, near: NearMiss) -> str:
+    where = f"{near.level} {'/'.join(near.domain)}" if near.domain else "the whole topology"
+    units = f", in whole slices of {misfit.unit}" if misfit.unit > 1 else ""
+    told = f"Closest is {where}: {near.fit} of {near.fit + near.short} pod(s) fit{units}"
+    if not near.resource or _none_is_eligible(misfit.excluded):
+        return told
+    if near.resource.startswith(ALIGNED):
+        return f"{told}, limited by the zones inside its nodes"
+    return f"{told}, limited by {near.resource}: {spelled(near.resource, near.lacking)} more needed"
+
+
+def _changes(misfit: Misfit, near: NearMiss) -> Iterator[str]:
+    """The least that would do, one way or another."""
+    excluded = misfit.excluded
+    by_amount = near.resource and not near.resource.startswith(ALIGNED)
+    if misfit.oversized is not None:
+        yield "ask for less in each pod, or add larger nodes"
+    elif by_amount and near.lacking and not _none_is_eligible(excluded):
+        yield f"free or add {spelled(near.resource, near.lacking)} {near.resource} there"
+    if near.fit > 0:
+        yield f"ask for {near.fit} pod(s)"
+    taint = max(excluded.taints, key=lambda name: (excluded.taints[name], name), default="")
+    if taint and excluded.taints[taint]:
+        yield f"tolerate the taint {taint} of {excluded.taints[taint]} node(s)"
+    elif excluded.selector or excluded.affinity:
+        nodes = excluded.selector + excluded.affinity
+        yield f"loosen the node selector or affinity that {nodes} node(s) miss"
+
+
+def _none_is_eligible(excluded: Exclusions) -> bool:
+    """Whether it is not for want of room that no node will do."""
+    out = excluded.selector + excluded.affinity + excluded.outside + sum(excluded.taints.values())
+    return 0 < excluded.nodes <= out

@@ -1,0 +1,49 @@
+"""A priority class that a job or Workload names has to exist, or its priority would be anyone's guess."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bayplan.dialects.kube.fields.reader import Field, FieldError, FieldErrorType
+from bayplan.dialects.kueue.names.annotations import PRIORITY_CLASS
+from bayplan.dialects.kueue.webhooks.validate import FAMILY, QUEUED, WORKLOAD
+
+Object = dict[str, Any]
+HasClass = Callable[[str, str], bool]
+"""Whether there is a priority class, by kind and name."""
+
+CLASSES = ("WorkloadPriorityClass", "PriorityClass")
+CLASSED = (*QUEUED, (FAMILY, "workloads"))
+"""Group and resource of what can name a class."""
+
+
+def every_class(kind: str, name: str) -> bool:
+    """Cannot look any up, and believes in all."""
+    return True
+
+
+def check_class(
+    new: Object | None, old: Object | None, has_class: HasClass = every_class
+) -> Sequence[FieldError]:
+    """What is wrong with the class that an object names; one that it named before may be gone by now."""
+    if new is None:
+        return []
+    found = Field(new)
+    kind, named = _named(found)
+    if old is not None and _named(Field(old))[1].text() == named.text():
+        return []
+    if named.text() and not has_class(kind, named.text()):
+        named.error(f"there is no {kind} of this name", FieldErrorType.NOT_FOUND, named.text())
+    return list(found.errors)
+
+
+def _named(obj: Field) -> tuple[str, Field]:
+    """Kind and name of the class. A Workload that was made for a job follows the job, which was checked."""
+    if obj.at("kind").text() != WORKLOAD:
+        return CLASSES[0], obj.at("metadata", "labels", PRIORITY_CLASS)
+    if obj.at("metadata", "ownerReferences").items():
+        return CLASSES[0], Field(None)
+    reference = obj.at("spec", "priorityClassRef")
+    kind = reference.at("kind").text()
+    return (kind, reference.at("name")) if kind in CLASSES else (CLASSES[0], Field(None))

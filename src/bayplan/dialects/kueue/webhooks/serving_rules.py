@@ -1,0 +1,80 @@
+"""What LeaderWorkerSets and StatefulSets must satisfy to be queued, and what of them may change."""
+
+from __future__ import annotations
+
+from bayplan.dialects.jobs.serving_jobs import GROUPS_MAX
+from bayplan.dialects.kube.fields.metadata_rules import IMMUTABLE, check_unchanged
+from bayplan.dialects.kube.fields.reader import Field, FieldErrorType
+from bayplan.dialects.kueue.names.annotations import has_queue
+from bayplan.dialects.kueue.names.feature_switches import FeatureSwitches
+
+_SHAPE = (
+    "nodeSelector",
+    "affinity",
+    "tolerations",
+    "runtimeClassName",
+    "priority",
+    "topologySpreadConstraints",
+    "overhead",
+    "resourceClaims",
+)
+"""What of a pod decides where it can run."""
+
+
+def check_leader_worker_set(job: Field, rules: FeatureSwitches) -> None:
+    """Each replica is a gang; their number has an upper bound."""
+    del rules
+    field = job.at("spec", "replicas")
+    count = 1 if field.value is None else field.value
+    bounds = f"must be >= 0, got {count}" if isinstance(count, int) and count < 0 else ""
+    if isinstance(count, int) and count > GROUPS_MAX:
+        bounds = f"must be <= {GROUPS_MAX}, got {count}; each replica is a gang: divide it into several sets"
+    if bounds:
+        field.error(f"invalid LeaderWorkerSet replicas: {bounds}", FieldErrorType.INVALID)
+
+
+def check_leader_worker_update(new: Field, old: Field, rules: FeatureSwitches) -> None:
+    """The shape of the pods and the size of a group are what room was found for."""
+    if not (has_queue(new) or rules.every_job):
+        return
+    group, before = (job.at("spec", "leaderWorkerTemplate") for job in (new, old))
+    for name in ("leaderTemplate", "workerTemplate"):
+        spec, spec_before = group.at(name, "spec"), before.at(name, "spec")
+        if spec.present and spec_before.present:
+            check_shape(spec, spec_before)
+        elif spec.present or spec_before.present:  # a leader that came or went changes the group
+            group.at(name).error(IMMUTABLE, FieldErrorType.INVALID)
+    size = group.at("size")
+    if size.integer(default=1) != before.at("size").integer(default=1):
+        size.error(IMMUTABLE, FieldErrorType.INVALID)
+
+
+def check_stateful_set_update(new: Field, old: Field, rules: FeatureSwitches) -> None:
+    """All pods are one gang: none may be added or taken away but all at once."""
+    owned = any(owner.at("controller").flag() for owner in new.at("metadata", "ownerReferences").items())
+    if owned or not (has_queue(new) or rules.every_job):
+        return
+    check_shape(new.at("spec", "template", "spec"), old.at("spec", "template", "spec"))
+    replicas = new.at("spec", "replicas")
+    count, before = replicas.integer(default=1), old.at("spec", "replicas").integer(default=1)
+    if count and before and count != before:
+        replicas.error(IMMUTABLE, FieldErrorType.INVALID)
+    if count and not before and new.at("status", "replicas").integer():
+        replicas.error("scaling down is still in progress", FieldErrorType.FORBIDDEN)
+
+
+def check_shape(spec: Field, before: Field) -> None:
+    """What decides where a pod can run must stay as it is."""
+    for key in ("initContainers", "containers"):
+        containers, containers_before = spec.at(key).items(), before.at(key).items()
+        if len(containers) != len(containers_before):
+            spec.at(key).error(IMMUTABLE, FieldErrorType.INVALID, None)
+            continue
+        for container, container_before in zip(containers, containers_before, strict=True):
+            check_unchanged(
+                container.at("resources", "requests"), container_before.at("resources", "requests")
+            )
+            check_unchanged(container.at("ports"), container_before.at("ports"))
+    for key in _SHAPE:
+        check_unchanged(spec.at(key), before.at(key))
+    check_unchanged(spec.at("resources", "requests"), before.at("resources", "requests"))

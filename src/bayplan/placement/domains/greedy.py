@@ -1,0 +1,336 @@
+"""Placing pod sets one after the other, each in the best room that the earlier ones left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from bayplan.model.assignment import Code, Misfit
+from bayplan.model.gang import AUTO, Group, Locality, PodSet
+from bayplan.model.profile import LeaderRules, Strategy
+from bayplan.placement.cluster import node_table
+from bayplan.placement.cluster.capacity import pods_per_leaf, room_beside, with_slot
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
+from bayplan.placement.cluster.topology_tree import Bools, Ints
+from bayplan.placement.domains import misfit
+from bayplan.placement.domains.balanced import place_evenly
+from bayplan.placement.domains.counts import DomainCounts, LeafCounts, count_up
+from bayplan.placement.domains.descend import descend
+from bayplan.placement.domains.fill import NOWHERE
+from bayplan.placement.domains.request import PlacementRequest, resolve
+from bayplan.placement.domains.scope import Located, PlacementScope, last_segment_last
+from bayplan.placement.domains.select import Chosen, Shortfall, choose
+
+SUM_MAX = 2**44  # of a resource on one leaf; more is not needed, and no sum wraps around
+
+
+def place_members(
+    scope: PlacementScope, members: tuple[Group | PodSet, ...]
+) -> tuple[dict[str, Located], Misfit | None]:
+    """Each in turn; what was found before one is refused is kept for the record."""
+    located: dict[str, Located] = {}
+    for position, member in enumerate(members):
+        found = place_member(scope, member)
+        if isinstance(found, Misfit):
+            return located, found
+        located |= found
+        if position + 1 < len(members):
+            for pod_set in pod_sets_of(member):
+                scope = scope.after(found[pod_set.name], pod_set.requests)
+    return located, None
+
+
+def place_member(scope: PlacementScope, member: Group | PodSet) -> dict[str, Located] | Misfit:
+    """A pod set, a leader with its workers, or any other group."""
+    if isinstance(member, PodSet):
+        return place_pod_set(scope, member, member.locality)
+    pair = leader_and_workers(member)
+    if pair is not None:
+        leader, workers = pair
+        return place_pod_set(scope, workers, group_locality(member, workers), leader)
+    return _place_group(scope, member)
+
+
+def pod_sets_of(member: Group | PodSet) -> tuple[PodSet, ...]:
+    """The pod sets of a member, in order."""
+    return (member,) if isinstance(member, PodSet) else tuple(member.pod_sets())
+
+
+def group_locality(group: Group, pod_set: PodSet) -> Locality:
+    """What the group asks for as a whole; some families state it on the pod sets instead."""
+    return group.locality if group.locality != Locality() else pod_set.locality
+
+
+def leader_and_workers(group: Group) -> tuple[PodSet, PodSet] | None:
+    """The lone pod and the others, if the group is such a pair. Of two lone pods the second leads."""
+    members = group.members
+    if len(members) != 2 or not (isinstance(members[0], PodSet) and isinstance(members[1], PodSet)):
+        return None
+    workers, leader = (members[0], members[1]) if members[1].count <= members[0].count else members[::-1]
+    assert isinstance(leader, PodSet) and isinstance(workers, PodSet)
+    return (leader, workers) if leader.count == 1 else None
+
+
+def place_pod_set(
+    scope: PlacementScope, pod_set: PodSet, locality: Locality, leader: PodSet | None = None
+) -> dict[str, Located] | Misfit:
+    """One pod set, with its leader if it has one."""
+    supply = scope.supply
+    request = resolve(pod_set, locality, supply.tree.topology, scope.profile)
+    names = (pod_set.name,) if leader is None else (pod_set.name, leader.name)
+    if isinstance(request, Misfit):
+        return replace(request, pod_sets=names)
+    if not supply.active.any():
+        level = supply.tree.levels[request.level]
+        return Misfit(Code.NO_DOMAINS, names, topology=supply.tree.topology.name, level=level)
+    if leader is not None and request.remainder:
+        return _with_rest(scope, pod_set, locality, request, leader)
+    request = replace(request, leader=leader is not None)
+    inquiry = _inquire(scope, pod_set, names)
+    counts = _counted(scope, inquiry, request, leader)
+    found = None
+    spreads = not (request.required or request.unconstrained or request.remainder)
+    if request.strategy is Strategy.BALANCED and spreads:
+        found = place_evenly(supply.tree, counts, request)
+    if found is None:
+        picked = choose(counts, request)
+        if isinstance(picked, Shortfall):
+            looser = _with_rest(scope, pod_set, locality, request) if _is_strict(request) else picked
+            if isinstance(looser, dict):
+                return looser
+            if scope.brief:
+                return Misfit(Code.NO_ROOM, names)
+            return misfit.no_room(inquiry, request, counts, picked, leader)
+        found = descend(supply.tree, counts, request, picked)
+    return _located(supply, request, pod_set, leader, found)
+
+
+def _is_strict(request: PlacementRequest) -> bool:
+    """Whether a last segment was counted as whole multiples of inner layers, and so as more than it is."""
+    return bool(request.inner and request.remainder)
+
+
+def _with_rest(
+    scope: PlacementScope,
+    pod_set: PodSet,
+    locality: Locality,
+    request: PlacementRequest,
+    leader: PodSet | None = None,
+) -> dict[str, Located] | Misfit:
+    """Whole segments (and a leader) first, then the last, smaller segment in whatever room is left for it."""
+    tree, rest = scope.supply.tree, request.remainder
+    whole = replace(pod_set, count=pod_set.count - rest, minimum=0)
+    found = place_pod_set(scope, whole, locality, leader)
+    if isinstance(found, Misfit):
+        return found
+    scope = scope.after(found[pod_set.name], pod_set.requests)
+    if leader is not None:
+        scope = scope.after(found[leader.name], leader.requests)
+    placed = np.concatenate([part.leaves for part in found.values()])
+    if request.required and len(placed):
+        top = tree.ancestors(tree.lowest, placed[:1], request.level)
+        scope = replace(scope, within=tree.leaf_range(request.level, int(top[0])))
+    together = Locality(required=tree.levels[request.segment_level])
+    last_one = replace(pod_set, count=rest, minimum=0, segments=pod_set.segments[1:])
+    last = place_pod_set(scope, last_one, together)
+    if isinstance(last, Misfit):
+        return replace(last, pod_sets=(pod_set.name, *([leader.name] if leader else [])))
+    first, tail = found[pod_set.name], last[pod_set.name]
+    joined = Located(np.concatenate((first.leaves, tail.leaves)), np.concatenate((first.pods, tail.pods)))
+    return found | {pod_set.name: joined}
+
+
+def _counted(
+    scope: PlacementScope, inquiry: misfit.PlacementQuery, request: PlacementRequest, leader: PodSet | None
+) -> DomainCounts:
+    """Room in every domain. A shape asked for again of an untouched supply costs nothing more."""
+
+    def work_out() -> DomainCounts:
+        return count_up(scope.supply.tree, request, _leaf_counts(scope, inquiry, request.affinity, leader))
+
+    if len(scope.taken.leaves) or scope.within is not None or scope.barred:
+        return work_out()
+    pods = [inquiry.pod_set] if leader is None else [inquiry.pod_set, leader]
+    shapes = tuple((tuple(sorted(pod.requests.items())), pod.rules) for pod in pods)
+    cut = (request.segment_level, request.size, tuple(request.inner.items()), request.remainder)
+    return scope.supply.remember((shapes, cut, request.affinity, scope.profile), work_out)
+
+
+def _inquire(scope: PlacementScope, pod_set: PodSet, names: tuple[str, ...]) -> misfit.PlacementQuery:
+    rows = _allowed_rows(scope, pod_set)
+    leaves = _leaves_with(scope.supply, rows)
+    if scope.barred:
+        leaves = leaves.copy()
+        leaves[list(scope.barred)] = False
+    return misfit.PlacementQuery(scope.supply, pod_set, names, scope.taken, rows, leaves, scope.within)
+
+
+def _leaves_with(supply: CapacitySnapshot, rows: Bools) -> Bools:
+    """Leaves that have at least one of the nodes."""
+    if supply.tree.topology.ends_at_host:
+        return rows
+    return np.logical_or.reduceat(rows, supply.tree.starts[supply.tree.lowest])
+
+
+def _allowed_rows(scope: PlacementScope, pod_set: PodSet) -> Bools:
+    supply = scope.supply
+    if not supply.tree.topology.ends_at_host and not scope.profile.rules_below_leaf:
+        return supply.active
+    return supply.active & node_table.mask(supply.table, pod_set.rules)
+
+
+def _leaf_counts(
+    scope: PlacementScope, inquiry: misfit.PlacementQuery, by_affinity: bool, leader: PodSet | None
+) -> LeafCounts:
+    supply, pod = scope.supply, with_slot(inquiry.pod_set.requests)
+    allowed = _clip(inquiry.leaves, scope.within)
+    affinity = _affinity(inquiry, by_affinity, allowed)
+    pods = _only(allowed, pods_per_leaf(supply, inquiry.rows, pod, {}, scope.taken))
+    if leader is None:
+        return LeafCounts(pods, pods, np.zeros(len(pods), bool), affinity)
+    lead, head = with_slot(leader.requests), inquiry
+    own_rules = scope.profile.leader_rules is LeaderRules.OWN and leader.rules != inquiry.pod_set.rules
+    if lead == pod and not own_rules:  # a leader like its workers takes the place of one of them
+        return LeafCounts(pods, pods - (pods > 0), pods > 0, affinity)
+    if scope.profile.leader_rules is LeaderRules.OWN:
+        head = _inquire(scope, leader, ())
+    leads = _clip(head.leaves, scope.within).copy()
+    for name, amount in lead.items():
+        if amount:
+            leads &= room_beside(supply, head.rows, name, scope.taken) >= amount
+    # Beside a leader only what it asks for itself can run out sooner than it does without one.
+    contested = {name: amount for name, amount in pod.items() if lead.get(name)}
+    beside = np.minimum(
+        pods, pods_per_leaf(supply, inquiry.rows, contested, lead, scope.taken, int(pods.max()))
+    )
+    shares = _leaves_with(supply, inquiry.rows & head.rows)  # elsewhere the two do not compete
+    np.copyto(beside, pods, where=~(leads & shares))
+    return LeafCounts(pods, beside, leads, affinity)
+
+
+def _affinity(inquiry: misfit.PlacementQuery, wanted: bool, allowed: Bools) -> Ints | None:
+    if not wanted or not inquiry.supply.tree.topology.ends_at_host:
+        return None
+    return np.where(allowed, node_table.scores(inquiry.supply.table, inquiry.pod_set.rules), 0)
+
+
+def _only(allowed: Bools, counts: Ints) -> Ints:
+    return counts if allowed.all() else np.where(allowed, counts, 0)
+
+
+def _clip(leaves: Bools, within: tuple[int, int] | None) -> Bools:
+    if within is None:
+        return leaves
+    inside = np.zeros(len(leaves), dtype=bool)
+    inside[slice(*within)] = leaves[slice(*within)]
+    return inside
+
+
+def _located(
+    supply: CapacitySnapshot, request: PlacementRequest, pod_set: PodSet, leader: PodSet | None, found: Chosen
+) -> dict[str, Located]:
+    order = np.argsort(found.domains, kind="stable")
+    leaves, pods = found.domains[order], found.pods[order]
+    kept = pods > 0
+    located = {pod_set.name: Located(leaves[kept], pods[kept])}
+    if found.last != NOWHERE:
+        area = supply.tree.leaf_range(request.segment_level, found.last)
+        located[pod_set.name] = last_segment_last(located[pod_set.name], area, request.remainder)
+    if leader is not None:
+        located[leader.name] = Located(np.array([found.leader]), np.array([1]))
+    return located
+
+
+def _place_group(scope: PlacementScope, group: Group) -> dict[str, Located] | Misfit:
+    """Any other group: all members within one domain, the tightest that holds them."""
+    locality, levels = group.locality, scope.supply.tree.levels
+    if not scope.supply.active.any():
+        names = tuple(pod_set.name for pod_set in group.pod_sets())
+        topology = scope.supply.tree.topology
+        wanted = locality.required or locality.preferred
+        shown = wanted if wanted in levels else levels[-1]
+        return Misfit(Code.NO_DOMAINS, names, topology=topology.name, level=shown or "")
+    named = locality.required or locality.preferred
+    if named is None:
+        located, refusal = place_members(scope, group.members)
+        return located if refusal is None else refusal
+    names = tuple(pod_set.name for pod_set in group.pod_sets())
+    if named != AUTO and named not in levels:
+        return Misfit(Code.UNKNOWN_LEVEL, names, topology=scope.supply.tree.topology.name, level=named)
+    start = len(levels) - 1 if named == AUTO else levels.index(named)
+    climbs = locality.required is None or named == AUTO
+    answer: dict[str, Located] | Misfit | None = None
+    for level in range(start, -1 if climbs else start - 1, -1):
+        answer = _group_within(scope, group, level)
+        if not isinstance(answer, Misfit):
+            return answer
+    if locality.required is None:
+        return _place_group(scope, replace(group, locality=Locality()))
+    assert answer is not None
+    return answer
+
+
+def _group_within(scope: PlacementScope, group: Group, level: int) -> dict[str, Located] | Misfit:
+    """Try the domains of a level that have room for each member and for all in sum, the tightest first.
+
+    The first is tried for the reason as well; each of the others takes no longer than it is large.
+    """
+    tree = scope.supply.tree
+    room = np.full(tree.size(level), np.iinfo(np.int64).max)
+    spare = np.zeros(tree.size(level), np.int64)
+    for pod_set in group.pod_sets():
+        inquiry = _inquire(scope, pod_set, ())
+        pods = _leaf_counts(scope, inquiry, False, None).pods
+        total = np.add.reduceat(pods, tree.first_leaves(level, np.arange(tree.size(level))))
+        room = np.minimum(room, total - pod_set.count)
+        spare += total
+    room = np.where(_holds_in_sum(scope, group, level), room, -1)
+    refusal: Misfit | None = None
+    for domain in np.lexsort((spare, room < 0)).tolist():
+        area = _both(tree.leaf_range(level, domain), scope.within)
+        if area is None:
+            continue
+        scope.check()
+        if refusal is not None and room[domain] >= 0:
+            located, misfit_here = place_members(scope.inside(area), group.members)
+            if misfit_here is None:
+                return {name: replace(part, leaves=part.leaves + area[0]) for name, part in located.items()}
+            continue
+        located, misfit_here = place_members(replace(scope, within=area), group.members)
+        if misfit_here is None:
+            return located
+        refusal = replace(misfit_here, pod_sets=tuple(p.name for p in group.pod_sets()))
+        if room[domain] < 0 or refusal.code is not Code.NO_ROOM:
+            break  # from here on not even a single member fits, or what is asked for makes no sense anywhere
+    assert refusal is not None
+    return refusal
+
+
+def _holds_in_sum(scope: PlacementScope, group: Group, level: int) -> Bools:
+    """Domains of a level with enough of every resource for all members, wherever in them it is.
+
+    Their pods are also counted as if each were as small as the smallest of them: what is left over on a leaf
+    that is too little for any pod helps none.
+    """
+    supply, tree = scope.supply, scope.supply.tree
+    shapes = [(with_slot(pod_set.requests), pod_set.count) for pod_set in group.pod_sets()]
+    first = tree.first_leaves(level, np.arange(tree.size(level)))
+    holds = np.ones(tree.size(level), dtype=bool)
+    for resource in {name: None for shape, _ in shapes for name in shape}:
+        asking = [(shape[resource], count) for shape, count in shapes if shape.get(resource)]
+        if not asking:
+            continue
+        left = room_beside(supply, supply.active, resource, scope.taken)
+        usable = np.where(_clip(supply.active_leaves(), scope.within), left.clip(0, SUM_MAX), 0)
+        amount, pods = sum(each * count for each, count in asking), sum(count for _, count in asking)
+        holds &= np.add.reduceat(usable, first) >= min(amount, SUM_MAX)
+        smallest = min(each for each, _ in asking)
+        holds &= np.add.reduceat(usable // smallest, first) >= pods
+    return holds
+
+
+def _both(area: tuple[int, int], outer: tuple[int, int] | None) -> tuple[int, int] | None:
+    """The leaves that two ranges share, if any."""
+    first, last = area if outer is None else (max(area[0], outer[0]), min(area[1], outer[1]))
+    return (first, last) if first < last else None

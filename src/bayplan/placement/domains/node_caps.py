@@ -1,0 +1,192 @@
+"""Nodes that hold fewer pods of a pod set than amounts alone would say: a limit, as one more resource."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+
+from bayplan.model.assignment import Assignment, Code, Misfit, Placement
+from bayplan.model.gang import Gang, Group, PodSet
+from bayplan.model.numa import ALIGNED, ZoneRules
+from bayplan.placement.cluster.capacity import COUNT_MAX, with_slot
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
+from bayplan.placement.cluster.topology_tree import Ints
+from bayplan.placement.cluster.topology_tree import find as find_rows
+from bayplan.placement.numa.alignment import why_unaligned
+from bayplan.placement.numa.capacity import aligned_counts, with_copies
+from bayplan.placement.numa.columns import NumaColumns, narrowed
+from bayplan.placement.numa.resources import is_indifferent
+
+TRIES_MAX = 16  # pod sets that differ are moved apart so often
+ZERO = np.zeros(1, dtype=np.int64)
+NOBODY: Mapping[str, Assignment] = MappingProxyType({})
+
+Find = Callable[[CapacitySnapshot, Gang], Placement]
+
+
+def fence_name(what: str, pod_set: str) -> str:
+    """What the limit of a pod set is called among resources."""
+    return f"{what} ({pod_set})"
+
+
+def fenced(
+    supply: CapacitySnapshot, tree: Group, caps: Mapping[str, Ints], what: str
+) -> tuple[CapacitySnapshot, Group]:
+    """Each row of the supply holds no more pods of a pod set than its cap says."""
+    if not caps:
+        return supply, tree
+    names = {name: fence_name(what, name) for name in caps}
+    resources, first = dict(supply.resources), len(supply.free)
+    resources |= {fence: first + at for at, fence in enumerate(names.values())}
+    free = np.concatenate((supply.free, np.array(list(caps.values()), np.int64)))
+    largest = {**supply.largest, **dict.fromkeys(names.values(), COUNT_MAX)}
+    claimed = supply.claimed
+    if claimed is not None:
+        claimed = np.concatenate((claimed, np.zeros((len(caps), claimed.shape[1]), np.int64)))
+    found = replace(
+        supply, resources=resources, free=free, largest=largest, claimed=claimed, held=None, memory={}
+    )
+    return found, _asking(tree, names)
+
+
+def _asking(tree: Group, fences: Mapping[str, str]) -> Group:
+    """The same tree, each fenced pod set asking for one more resource."""
+
+    def asking(member: Group | PodSet) -> Group | PodSet:
+        if isinstance(member, Group):
+            return _asking(member, fences)
+        if member.name not in fences:
+            return member
+        return replace(member, requests={**member.requests, fences[member.name]: 1})
+
+    return replace(tree, members=tuple(asking(member) for member in tree.members))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Aligned:
+    """An answer, and the question that it answers: the gang with what zones add to it, and the supply."""
+
+    placement: Placement
+    supply: CapacitySnapshot
+    gang: Gang
+
+
+def place_aligned(
+    supply: CapacitySnapshot, gang: Gang, columns: NumaColumns | None, rules: ZoneRules, find: Find,
+    held: Mapping[str, Assignment] = NOBODY, *, lifted: bool = False,
+) -> Aligned:  # fmt: skip
+    """What `find` says if no node gets more pods than it can align, those of all pod sets together.
+
+    Pods that are `held` sit in their zones already; the supply does not count them if they are `lifted`.
+    Rows are as in the columns, and without these it is what `find` says.
+    """
+    if columns is None:
+        return Aligned(find(supply, gang), supply, gang)
+    caps = aligned_caps(gang, columns, rules)
+    standing = {name: _spread(supply, place) for name, place in held.items()}
+    if lifted:
+        caps = {name: cap + standing[name] if name in standing else cap for name, cap in caps.items()}
+    asked, name = Aligned(Placement({}), supply, gang), ""
+    for _ in range(TRIES_MAX):
+        here, root = fenced(supply, gang.root, caps, ALIGNED)
+        fenced_gang = replace(gang, root=root)
+        asked = Aligned(find(here, fenced_gang), here, fenced_gang)
+        misfit = asked.placement.misfit
+        if misfit is not None:
+            told = _explained(misfit, supply, gang, caps, columns, rules)
+            return replace(asked, placement=replace(asked.placement, misfit=told))
+        clash = _clash(supply, gang, asked.placement, columns, rules, standing)
+        if clash is None:
+            return asked
+        name, most = clash
+        caps[name] = np.minimum(caps[name], most) if name in caps else most
+    unsure = Misfit(Code.NOT_DECIDED, (name,), topology=supply.tree.topology.name)
+    return replace(asked, placement=Placement({}, unsure))
+
+
+def aligned_caps(gang: Gang, columns: NumaColumns, rules: ZoneRules) -> dict[str, Ints]:
+    """By pod set and row, how many pods a node can align; each pod set by itself, and only if it matters."""
+    caps = {}
+    for pod_set in gang.root.pod_sets():
+        if pod_set.zones is not None and not is_indifferent(pod_set.zones, rules):
+            counts = aligned_counts(columns, pod_set.zones, rules, pod_set.count)
+            if (counts < pod_set.count).any():
+                caps[pod_set.name] = counts
+    return caps
+
+
+def _clash(
+    supply: CapacitySnapshot, gang: Gang, placement: Placement, columns: NumaColumns, rules: ZoneRules,
+    standing: Mapping[str, Ints],
+) -> tuple[str, Ints] | None:  # fmt: skip
+    """The first pod set that does not fit beside those before it, and the most of it that rows can align."""
+    minding = [p for p in gang.root.pod_sets() if p.zones is not None and p.name in placement.assignments]
+    if len(minding) < 2 or not supply.tree.topology.ends_at_host:
+        return None
+    for number, pod_set in enumerate(minding):
+        assert pod_set.zones is not None
+        pods = _spread(supply, placement.assignments[pod_set.name])
+        if pod_set.name in standing:
+            pods = np.maximum(pods - standing[pod_set.name], 0)
+        rows = np.flatnonzero(pods)
+        room = aligned_counts(narrowed(columns, rows), pod_set.zones, rules, pod_set.count)
+        if number and (room < pods[rows]).any():
+            most = np.full(columns.rows, pod_set.count, dtype=np.int64)
+            most[rows] = room
+            return pod_set.name, most
+        columns = with_copies(columns, rows, pods[rows], pod_set.zones, rules)
+    return None
+
+
+def _spread(supply: CapacitySnapshot, place: Assignment) -> Ints:
+    """How many pods of an assignment each row has, where leaves are hosts."""
+    pods = np.zeros(supply.tree.rows, dtype=np.int64)
+    for share in place.shares if supply.tree.topology.ends_at_host else ():
+        leaf = supply.leaf(share.values, usable=False)
+        if leaf is not None:
+            pods[leaf] += share.count
+    return pods
+
+
+def _explained(
+    misfit: Misfit,
+    supply: CapacitySnapshot,
+    gang: Gang,
+    caps: Mapping[str, Ints],
+    columns: NumaColumns,
+    rules: ZoneRules,
+) -> Misfit:
+    """With what a node lacks for one pod more that only zones keep from it, if there is such a node."""
+    near = misfit.nearest
+    stuck = [p for p in gang.root.pod_sets() if p.name in misfit.pod_sets and p.name in caps]
+    if near is None or not stuck:
+        return misfit
+    pod_set, cap = stuck[0], caps[stuck[0].name]
+    rows = _torn(supply, pod_set, cap)
+    low, high = find_rows(supply.tree, near.domain) if near.domain else (0, supply.tree.rows)
+    inside = rows[(rows >= low) & (rows < high)]
+    row = (inside if len(inside) else rows)[:1]
+    if not len(row) or pod_set.zones is None:
+        return misfit
+    room = aligned_use(narrowed(columns, row), pod_set, ZERO, cap[row], rules)
+    why = why_unaligned(room, 0, supply.tree.nodes[row[0]].name, pod_set.zones, rules)
+    return replace(misfit, unaligned=why)
+
+
+def _torn(supply: CapacitySnapshot, pod_set: PodSet, cap: Ints) -> Ints:
+    """The rows that have room for one pod more than they can align."""
+    torn = supply.active & (cap < pod_set.count)
+    for resource, amount in with_slot(pod_set.requests).items():
+        at = supply.resources.get(resource)
+        torn &= at is not None and supply.free[at] >= amount * (cap + 1)
+    return np.flatnonzero(torn)
+
+
+def aligned_use(
+    columns: NumaColumns, pod_set: PodSet, rows: Ints, pods: Ints, rules: ZoneRules
+) -> NumaColumns:
+    """The zones with pods of a pod set on some rows, in the zones that the nodes would give them."""
+    return columns if pod_set.zones is None else with_copies(columns, rows, pods, pod_set.zones, rules)

@@ -1,0 +1,159 @@
+"""Choosing the level and the domains that hold a request, before going down into them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bayplan.model.profile import Strategy
+from bayplan.placement.cluster.topology_tree import Bools, Ints
+from bayplan.placement.domains.counts import DomainCounts, has_odd_one
+from bayplan.placement.domains.fill import NOWHERE, Shared, fill, fill_led, prefer_leader, ranked
+from bayplan.placement.domains.request import PlacementRequest
+
+COUNTABLE_MAX = 2**16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chosen:
+    """Domains of one level with the pods each holds (room for the odd one not included)."""
+
+    level: int
+    domains: Ints
+    pods: Ints
+    leader: int = NOWHERE
+    last: int = NOWHERE  # the domain of the segment level that holds the last, smaller segment
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """Nothing holds it: no single domain of the level, or not even all of them together."""
+
+    level: int
+    fit: int  # units, if together
+    together: bool
+
+
+def choose(counts: DomainCounts, request: PlacementRequest) -> Chosen | Shortfall:
+    """One domain at the level asked for; else climb if allowed; else several domains together."""
+    level = request.level
+    while True:
+        single = _single(counts, level, request)
+        if single is not None:
+            return _share(counts, level, np.array([single]), request)
+        may_climb = level > 0 and not request.unconstrained and (not request.required or request.climbs)
+        if not may_climb:
+            break
+        level -= 1
+    if request.required:
+        return Shortfall(level, 0, together=False)
+    return _several(counts, level, request)
+
+
+def _single(counts: DomainCounts, level: int, request: PlacementRequest) -> int | None:
+    """The one domain to take, if a single domain holds everything."""
+    room, leads = counts.segments_led[level], counts.leads[level]
+    affinity = counts.affinity_at(level)
+    able = room >= request.units
+    if has_odd_one(request):
+        able = able & leads
+    if request.strategy is not Strategy.LEAST_FREE and affinity is not None and not request.required:
+        # A preference never skips over the domains that match best.
+        best = affinity == affinity[leads].max() if leads.any() else affinity == affinity.max()
+        able = able & best
+    candidates = np.flatnonzero(able)
+    if not len(candidates):
+        return None
+    if affinity is not None:
+        tier = affinity[candidates]
+        candidates = candidates[tier == tier.max()]
+    value = room[candidates]
+    edge = value.max() if request.strategy is Strategy.MOST_FREE else value.min()
+    candidates = candidates[value == edge]
+    return int(candidates[np.argmin(counts.pods_led[level][candidates])])
+
+
+def best_single(counts: DomainCounts, level: int, request: PlacementRequest, usable: Bools) -> int:
+    """Units in the usable domain that would have come first: what a refusal reports."""
+    if request.strategy is Strategy.LEAST_FREE:
+        return int(counts.segments[level].max())
+    order = _led_order(counts, level, request)
+    return int(counts.segments[level][order[usable[order]][0]])
+
+
+def _led_order(counts: DomainCounts, level: int, request: PlacementRequest) -> Ints:
+    everyone = np.arange(len(counts.pods[level]))
+    return ranked(
+        everyone, counts.segments_led[level], counts.pods_led[level], request.strategy,
+        counts.affinity_at(level), (~counts.leads[level]).astype(np.int64),
+    )  # fmt: skip
+
+
+def _plain_order(counts: DomainCounts, level: int, request: PlacementRequest, domains: Ints) -> Ints:
+    return ranked(
+        np.sort(domains), counts.segments[level], counts.pods[level], request.strategy,
+        counts.affinity_at(level),
+    )  # fmt: skip
+
+
+def _several(counts: DomainCounts, level: int, request: PlacementRequest) -> Chosen | Shortfall:
+    units, units_led, leads = counts.segments[level], counts.segments_led[level], counts.leads[level]
+    need = request.units
+    if not has_odd_one(request):
+        fit = int(units.sum())
+        if fit < need:
+            return Shortfall(level, fit, together=True)
+        used = _enough(counts, level, request)
+        return _share(counts, level, _plain_order(counts, level, request, used), request)
+    order = prefer_leader(_led_order(counts, level, request), units, units_led, leads, need)
+    if not leads[order[0]]:
+        return Shortfall(level, 0, together=True)
+    rest = _plain_order(counts, level, request, order[1:])
+    fit = int(units_led[order[0]] + units[rest].sum())
+    if fit < need:
+        return Shortfall(level, fit, together=True)
+    return _share(counts, level, np.concatenate((order[:1], rest)), request)
+
+
+def _enough(counts: DomainCounts, level: int, request: PlacementRequest) -> Ints:
+    """Domains worth ranking. Filling up from the smallest needs none beyond where the sum suffices."""
+    units = counts.segments[level]
+    if request.strategy is not Strategy.LEAST_FREE or counts.affinity is not None:
+        return np.flatnonzero(units)
+    largest = int(units.max())
+    if largest >= COUNTABLE_MAX:
+        return np.flatnonzero(units)
+    held = np.cumsum(np.bincount(units, minlength=largest + 1) * np.arange(largest + 1))
+    edge = int(np.searchsorted(held, request.units))
+    if not edge:
+        return np.flatnonzero(units)[:1]
+    last = np.flatnonzero(units == edge)
+    if counts.pods[level] is units:  # equals then rank by path alone, so the first of them do
+        last = last[: -(-(request.units - int(held[edge - 1])) // edge)]
+    return np.concatenate((np.flatnonzero((units > 0) & (units < edge)), last))
+
+
+def _share(counts: DomainCounts, level: int, domains: Ints, request: PlacementRequest) -> Chosen:
+    """Spread the whole segments over the domains, which stand in order of preference."""
+    tight = is_tight(request.strategy)
+    affinity = counts.affinity_at(level)
+    if has_odd_one(request):
+        shared = fill_led(
+            domains, counts.segments[level], counts.segments_led[level], counts.leads[level],
+            request.units, tight, affinity,
+        )  # fmt: skip
+    else:
+        alone = np.zeros(len(domains), np.int64)
+        shared = fill(domains, alone, counts.segments[level], np.array([request.units]), tight, affinity)
+    return chosen(level, shared, request.size)
+
+
+def chosen(level: int, shared: Shared, size: int) -> Chosen:
+    """Units as pods."""
+    return Chosen(level, shared.domains, shared.units * size, shared.leader)
+
+
+def is_tight(strategy: Strategy) -> bool:
+    """Whether the last share looks for the tightest domain."""
+    return strategy not in (Strategy.LEAST_FREE, Strategy.MOST_FREE)

@@ -1,0 +1,283 @@
+"""What an exact search is asked: pod sets, the room they compete for, and who stays together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import chain, combinations
+
+import numpy as np
+
+from bayplan.model.assignment import Code, Misfit
+from bayplan.model.gang import AUTO, Gang, Group, Locality, PodSet
+from bayplan.model.profile import LeaderRules
+from bayplan.placement.cluster import node_table
+from bayplan.placement.cluster.capacity import room_beside, with_slot
+from bayplan.placement.cluster.topology_tree import Bools, Ints
+from bayplan.placement.domains.greedy import group_locality, leader_and_workers
+from bayplan.placement.domains.request import resolve
+from bayplan.placement.domains.scope import Located, PlacementScope
+
+MIXED_RULES_MAX = 4  # so many different node rules are weighed against each other inside one leaf
+FREE = -1
+"""The level of a unit that may spread over the whole tree."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalityGroup:
+    """Pod sets, by position, that stay within one domain: of `level`, or if it `climbs` of one above."""
+
+    pod_sets: tuple[int, ...]
+    level: int
+    required: bool
+    climbs: bool
+
+    @property
+    def loosest(self) -> int:
+        """The level that binds the unit whatever happens."""
+        if not self.required:
+            return FREE
+        return 0 if self.climbs else self.level
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentLayer:
+    """Domains of `level` hold whole multiples of `size`, but for one that holds `rest` more."""
+
+    level: int
+    size: int
+    rest: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExactProblem:
+    """A gang as arrays. A row is a resource; where leaves hold several nodes, one that some of them have."""
+
+    scope: PlacementScope
+    names: tuple[str, ...]
+    counts: Ints  # pods to place, by pod set
+    layers: tuple[tuple[SegmentLayer, ...], ...]  # by pod set, outermost first
+    units: tuple[LocalityGroup, ...]
+    allowed: Bools  # pod set by leaf
+    needs: Ints  # pod set by row, for one pod
+    rooms: Ints  # row by leaf, never negative
+    largest: int  # the pod set that leftover room is measured in
+    free: tuple[Ints, ...]  # by level: pods of the largest shape that fit in each domain
+    firsts: tuple[Ints, ...]  # by level: each domain's first leaf
+
+    @property
+    def lowest(self) -> int:
+        return len(self.firsts) - 1
+
+
+def ask_of(scope: PlacementScope, gang: Gang) -> ExactProblem | Misfit:
+    """Resolve names to numbers, or say which name means nothing here."""
+    found = list(_members(gang.root.members))
+    positions = {pod_set.name: position for position, (pod_set, _, _) in enumerate(found)}
+    counts, layers = [], []
+    for pod_set, locality, names in found:
+        request = resolve(pod_set, locality, scope.supply.tree.topology, scope.profile)
+        if isinstance(request, Misfit):
+            return replace(request, pod_sets=names)
+        counts.append(request.count + request.remainder)
+        layers.append(_layers(pod_set, scope.supply.tree.levels, request.remainder))
+    units = _units(scope, gang.root, positions)
+    if isinstance(units, Misfit):
+        return units
+    masks = _masks(scope, gang.root, [pod_set for pod_set, _, _ in found])
+    needs, rooms = _rows(scope, [with_slot(pod_set.requests) for pod_set, _, _ in found], masks)
+    allowed = np.array([_leaves(scope, mask) for mask in masks])
+    largest = _largest(needs, rooms, counts)
+    tree = scope.supply.tree
+    firsts = tuple(np.searchsorted(tree.starts[tree.lowest], starts) for starts in tree.starts)
+    free = fits(needs[largest], rooms, allowed[largest])
+    return ExactProblem(
+        scope, tuple(positions), np.array(counts, np.int64), tuple(layers), units, allowed, needs, rooms,
+        largest, tuple(np.add.reduceat(free, first) for first in firsts), firsts,
+    )  # fmt: skip
+
+
+def fits(need: Ints, rooms: Ints, allowed: Bools) -> Ints:
+    """How often a need goes into each leaf."""
+    rows = np.flatnonzero(need)
+    most: Ints = (rooms[rows] // need[rows, None]).min(axis=0)
+    return np.where(allowed, most, 0)
+
+
+def exceeds_all_room(ask: ExactProblem) -> bool:
+    """Whether all pods together ask for more of a resource than all leaves have; exact for any amounts."""
+    counts, rooms = ask.counts.tolist(), ask.rooms.tolist()
+    return any(
+        sum(count * need for count, need in zip(counts, needs, strict=True)) > sum(room)
+        for needs, room in zip(ask.needs.T.tolist(), rooms, strict=True)
+    )
+
+
+def holds(ask: ExactProblem, levels: tuple[int, ...], pods: Ints) -> bool:
+    """Whether pods (pod set by leaf) keep to every rule, with each unit within one domain of its level."""
+    if (pods.sum(axis=1) != ask.counts).any() or (pods[~ask.allowed] > 0).any():
+        return False
+    if (ask.needs.T @ pods > ask.rooms).any():
+        return False
+    for unit, level in zip(ask.units, levels, strict=True):
+        together = pods[list(unit.pod_sets)].sum(axis=0)
+        if level != FREE and (np.add.reduceat(together, ask.firsts[level]) > 0).sum() > 1:
+            return False
+    for row, layers in zip(pods, ask.layers, strict=True):
+        for layer in layers:
+            odd = np.add.reduceat(row, ask.firsts[layer.level]) % layer.size
+            if odd[odd > 0].tolist() != ([layer.rest] if layer.rest else []):
+                return False
+    return True
+
+
+def score(ask: ExactProblem, pods: Ints) -> tuple[int, ...]:
+    """Domains used, level by level from the top; then the room of all those domains. Less is better."""
+    total = pods.sum(axis=0)
+    used = [np.add.reduceat(total, first) > 0 for first in ask.firsts]
+    room = sum(int(free[mark].sum()) for free, mark in zip(ask.free, used, strict=True))
+    return (*(int(mark.sum()) for mark in used), room)
+
+
+def located(ask: ExactProblem, position: int, pods: Ints) -> Located:
+    """A pod set in rank order: leaves ascending, then the last, smaller segment, its odd pods at the end."""
+    left, tails = pods.copy(), []
+    inner = 0
+    for layer in reversed(ask.layers[position]):
+        if layer.rest > inner:
+            odd = np.add.reduceat(pods, ask.firsts[layer.level]) % layer.size
+            area = slice(*ask.scope.supply.tree.leaf_range(layer.level, int(np.argmax(odd > 0))))
+            tail = np.zeros_like(left)
+            behind = np.cumsum(left[area][::-1])[::-1] - left[area]
+            tail[area] = np.clip(layer.rest - inner - behind, 0, left[area])
+            left, inner = left - tail, layer.rest
+            tails.append(tail)
+    parts = [left, *reversed(tails)]
+    leaves = [np.flatnonzero(part) for part in parts]
+    shares = [part[there] for part, there in zip(parts, leaves, strict=True)]
+    return Located(np.concatenate(leaves), np.concatenate(shares))
+
+
+def _members(members: tuple[Group | PodSet, ...]) -> Iterator[tuple[PodSet, Locality, tuple[str, ...]]]:
+    """Every pod set, the locality to resolve it with, and the names that a refusal of it bears."""
+    for member in members:
+        if isinstance(member, PodSet):
+            yield member, member.locality, (member.name,)
+            continue
+        pair = leader_and_workers(member)
+        if pair is None:
+            yield from _members(member.members)
+            continue
+        leader, workers = pair
+        names = (workers.name, leader.name)
+        for pod_set in member.pod_sets():
+            if pod_set is workers:
+                yield workers, group_locality(member, workers), names
+            else:
+                yield replace(leader, segments=()), Locality(), names
+
+
+def _layers(pod_set: PodSet, levels: tuple[str, ...], remainder: int) -> tuple[SegmentLayer, ...]:
+    return tuple(
+        SegmentLayer(levels.index(segment.level), segment.size, remainder % segment.size)
+        for segment in pod_set.segments
+        if segment.size > 1
+    )
+
+
+def _units(
+    scope: PlacementScope, root: Group, positions: Mapping[str, int]
+) -> tuple[LocalityGroup, ...] | Misfit:
+    levels = scope.supply.tree.levels
+    found: list[LocalityGroup] = []
+    everyone = (tuple(positions), root.locality, "")
+    inner = chain.from_iterable(_localities(member) for member in root.members)
+    for names, locality, segments in (everyone, *inner):
+        named = locality.required or locality.preferred
+        if named is None or not names:
+            continue
+        if named != AUTO and named not in levels:
+            topology = scope.supply.tree.topology.name
+            return Misfit(Code.UNKNOWN_LEVEL, names, topology=topology, level=named)
+        start = segments if named == AUTO else named
+        level = levels.index(start) if start in levels else len(levels) - 1
+        required = locality.required is not None
+        climbs = not required or named == AUTO
+        found.append(LocalityGroup(tuple(positions[name] for name in names), level, required, climbs))
+    return tuple(found)
+
+
+def _localities(member: Group | PodSet) -> Iterator[tuple[tuple[str, ...], Locality, str]]:
+    """Who stays together how, outer groups first; and the level of their segments."""
+    if isinstance(member, PodSet):
+        segments = member.segments[0].level if member.segments else ""
+        yield (member.name,), member.locality, segments
+        return
+    names = tuple(pod_set.name for pod_set in member.pod_sets())
+    pair = leader_and_workers(member)
+    locality = member.locality if pair is None else group_locality(member, pair[1])
+    yield names, locality, pair[1].segments[0].level if pair and pair[1].segments else ""
+    for inner in member.members:
+        yield from _localities(inner)
+
+
+def _masks(scope: PlacementScope, root: Group, pod_sets: list[PodSet]) -> list[Bools]:
+    """Node rows that each pod set may use."""
+    supply = scope.supply
+    if not supply.tree.topology.ends_at_host and not scope.profile.rules_below_leaf:
+        return [supply.active] * len(pod_sets)
+    rules = {pod_set.name: pod_set.rules for pod_set in pod_sets}
+    if scope.profile.leader_rules is LeaderRules.WORKERS:
+        for leader, workers in _pairs(root.members):
+            rules[leader.name] = workers.rules
+    return [supply.active & node_table.mask(supply.table, rules[pod_set.name]) for pod_set in pod_sets]
+
+
+def _pairs(members: tuple[Group | PodSet, ...]) -> Iterator[tuple[PodSet, PodSet]]:
+    for member in members:
+        if isinstance(member, Group):
+            pair = leader_and_workers(member)
+            if pair is None:
+                yield from _pairs(member.members)
+            else:
+                yield pair
+
+
+def _leaves(scope: PlacementScope, mask: Bools) -> Bools:
+    tree = scope.supply.tree
+    if tree.topology.ends_at_host:
+        leaves = mask.copy()
+    else:
+        leaves = np.logical_or.reduceat(mask, tree.starts[tree.lowest])
+    leaves[list(scope.barred)] = False
+    if scope.within is not None:
+        leaves[: scope.within[0]] = False
+        leaves[scope.within[1] :] = False
+    return leaves
+
+
+def _rows(scope: PlacementScope, wants: list[dict[str, int]], masks: list[Bools]) -> tuple[Ints, Ints]:
+    """Needs and rooms. On leaves of several nodes, pods with other rules compete for the nodes they share."""
+    kinds: dict[bytes, list[int]] = {}
+    for position, mask in enumerate(masks):
+        key = b"" if scope.supply.claimed is None else mask.tobytes()
+        kinds.setdefault(key, []).append(position)
+    sizes = range(1, len(kinds) + 1) if len(kinds) <= MIXED_RULES_MAX else (1, len(kinds))
+    needs, rooms = [], []
+    for chosen in (chosen for size in sizes for chosen in combinations(kinds.values(), size)):
+        among = sorted(position for positions in chosen for position in positions)
+        mask = np.logical_or.reduce([masks[position] for position in among])
+        for name in sorted({name for p in among for name, amount in wants[p].items() if amount}):
+            needs.append([wants[p].get(name, 0) if p in among else 0 for p in range(len(wants))])
+            rooms.append(np.maximum(room_beside(scope.supply, mask, name, scope.taken), 0))
+    return np.array(needs, np.int64).T, np.array(rooms, np.int64)
+
+
+def _largest(needs: Ints, rooms: Ints, counts: list[int]) -> int:
+    """The pod set whose pod takes the largest share of any one resource."""
+    totals = np.maximum(rooms.sum(axis=1), 1).tolist()
+    shares = [
+        max(Fraction(need, total) for need, total in zip(row, totals, strict=True)) for row in needs.tolist()
+    ]
+    return max(range(len(counts)), key=lambda position: (counts[position] > 0, shares[position], -position))

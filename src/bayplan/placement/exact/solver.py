@@ -1,0 +1,127 @@
+"""Whole-number programs and the solver that an extra brings. The solver is loaded when first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayplan.placement.cluster.topology_tree import Ints
+
+Floats = NDArray[np.float64]
+Entries = Iterable[tuple[int, int]]
+"""Columns, each with its factor."""
+
+SECONDS_PER_COLUMN = 2e-5  # what making a program costs beside solving it, since no clock is read here
+GAP = 0.9  # objectives are whole numbers, so a bound this close proves the best
+
+
+class SolverStatus(Enum):
+    """What the solver can say."""
+
+    BEST = "best"
+    FOUND = "found"  # perhaps not the best
+    NONE = "none"  # there is no solution
+    OPEN = "open"  # out of time with nothing
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Solved:
+    """A verdict, the solution if there is one, and the seconds it took."""
+
+    verdict: SolverStatus
+    solution: Ints | None
+    seconds: float
+
+
+@dataclass(slots=True)
+class Program:
+    """Columns from 0 up to `most`, all whole numbers, and sparse rows."""
+
+    most: list[int] = field(default_factory=list)
+    starts: list[int] = field(default_factory=lambda: [0])
+    columns: list[int] = field(default_factory=list)
+    factors: list[int] = field(default_factory=list)
+    least: list[float] = field(default_factory=list)  # by row
+    limit: list[float] = field(default_factory=list)  # by row
+
+    def column(self, most: int) -> int:
+        """A new column."""
+        self.most.append(most)
+        return len(self.most) - 1
+
+    def equal(self, entries: Entries, amount: int) -> None:
+        """A row that sums up to exactly this."""
+        self._row(entries, amount, amount)
+
+    def at_most(self, entries: Entries, amount: int, gate: int | None = None) -> None:
+        """A row that sums up to no more than this, and to nothing while the gate's column is 0."""
+        if gate is None:
+            self._row(entries, -np.inf, amount)
+        else:
+            self._row([*entries, (gate, -amount)], -np.inf, 0)
+
+    def _row(self, entries: Entries, least: float, limit: float) -> None:
+        for column, factor in entries:
+            self.columns.append(column)
+            self.factors.append(factor)
+        self.starts.append(len(self.columns))
+        self.least.append(least)
+        self.limit.append(limit)
+
+
+def solver() -> Any | None:
+    """The solver's module, or None if the extra is not installed."""
+    try:
+        import highspy  # noqa: PLC0415
+    except ImportError:
+        return None
+    return highspy
+
+
+def solve(program: Program, cost: Floats, start: Ints | None, seconds: float) -> Solved:
+    """Make the cost small within a time limit, from a first solution if one is known."""
+    module = solver()
+    assert module is not None
+    engine = module.Highs()
+    options = {
+        "output_flag": False, "threads": 1, "random_seed": 0, "time_limit": max(seconds, 0.0),
+        "mip_rel_gap": 0.0, "mip_abs_gap": GAP,
+    }  # fmt: skip
+    for name, value in options.items():
+        engine.setOptionValue(name, value)
+    engine.passModel(_linear(module, program, cost))
+    if start is not None:
+        first = module.HighsSolution()
+        first.col_value = start.astype(float).tolist()
+        engine.setSolution(first)
+    engine.run()
+    spent = engine.getRunTime() + SECONDS_PER_COLUMN * len(program.most)
+    status, known = engine.getModelStatus(), module.HighsModelStatus
+    if status in (known.kInfeasible, known.kUnboundedOrInfeasible):
+        return Solved(SolverStatus.NONE, None, spent)
+    if engine.getInfo().primal_solution_status != module.SolutionStatus.kSolutionStatusFeasible:
+        return Solved(SolverStatus.OPEN, None, spent)
+    solution = np.rint(np.asarray(engine.getSolution().col_value)).astype(np.int64)
+    return Solved(SolverStatus.BEST if status == known.kOptimal else SolverStatus.FOUND, solution, spent)
+
+
+def _linear(module: Any, program: Program, cost: Floats) -> Any:
+    made = module.HighsLp()
+    made.num_col_, made.num_row_ = len(program.most), len(program.limit)
+    made.col_cost_ = cost
+    made.col_lower_ = np.zeros(len(program.most))
+    made.col_upper_ = np.asarray(program.most, float)
+    made.row_lower_ = np.asarray(program.least, float)
+    made.row_upper_ = np.asarray(program.limit, float)
+    made.integrality_ = [module.HighsVarType.kInteger] * len(program.most)
+    matrix = made.a_matrix_
+    matrix.format_ = module.MatrixFormat.kRowwise
+    matrix.start_ = np.asarray(program.starts, np.int32)
+    matrix.index_ = np.asarray(program.columns, np.int32)
+    matrix.value_ = np.asarray(program.factors, float)
+    return made

@@ -1,0 +1,66 @@
+"""Placing a gang: where every pod goes, or exactly why it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from bayplan.model.assignment import Misfit, Placement
+from bayplan.model.gang import Gang, Locality
+from bayplan.model.profile import Profile, Strategy
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
+from bayplan.placement.domains.greedy import place_member, place_members
+from bayplan.placement.domains.scope import Located, PlacementScope, assignment, scope_of
+from bayplan.placement.exact.search import place_exactly
+
+
+def place(
+    supply: CapacitySnapshot, gang: Gang, profile: Profile | None = None, *, brief: bool = False,
+    check: Callable[[], None] = lambda: None,
+) -> Placement:  # fmt: skip
+    """Say where every pod of the gang goes, or exactly why it cannot (only that it cannot, if `brief`).
+
+    `check` is called whenever another domain is tried; it raises to end a search that goes on for too long.
+    """
+    scope = replace(scope_of(supply, profile or Profile()), brief=brief, check=check)
+    located, refusal, proven = _locate(scope, gang)
+    found = {name: replace(assignment(supply, part), proven=proven) for name, part in located.items()}
+    return Placement(found, refusal)
+
+
+def has_place(
+    supply: CapacitySnapshot, gang: Gang, profile: Profile, check: Callable[[], None] = lambda: None
+) -> bool:
+    """Whether every pod of the gang has a place; nobody asks which."""
+    return _locate(replace(scope_of(supply, profile), brief=True, check=check), gang)[1] is None
+
+
+def place_in(scope: PlacementScope, gang: Gang) -> dict[str, Located] | Misfit:
+    """As `place`, on top of what others took, and with leaves instead of names."""
+    located, refusal, _ = _locate(scope, gang)
+    return located if refusal is None else refusal
+
+
+def _locate(scope: PlacementScope, gang: Gang) -> tuple[dict[str, Located], Misfit | None, bool]:
+    """What was found, what stopped it, and whether nothing better exists."""
+    if _asks_for_exact(gang, scope.profile):
+        exactly = place_exactly(scope, gang)
+        return ({}, exactly, False) if isinstance(exactly, Misfit) else (exactly[0], None, exactly[1])
+    if gang.root.locality == Locality():
+        return (*place_members(scope, gang.root.members), False)
+    found = place_member(scope, gang.root)
+    return ({}, found, False) if isinstance(found, Misfit) else (found, None, False)
+
+
+def _asks_for_exact(gang: Gang, profile: Profile) -> bool:
+    """Pod sets share nodes, so one that asks for a complete search asks for all."""
+    for pod_set in gang.root.pod_sets():
+        if pod_set.locality.required is not None:
+            strategy = profile.required
+        elif pod_set.locality.preferred is not None:
+            strategy = profile.preferred
+        else:
+            strategy = profile.unconstrained
+        if strategy is Strategy.EXACT:
+            return True
+    return False

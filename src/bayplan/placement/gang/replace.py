@@ -1,0 +1,250 @@
+"""Node failure under a running gang: survivors stay, only the lost pods are placed again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bayplan.model.assignment import Assignment, Code, Misfit, Placement
+from bayplan.model.gang import AUTO, Gang, Group, Locality, PodSet, Segment
+from bayplan.model.profile import Profile, Remainder
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
+from bayplan.placement.domains.greedy import group_locality, place_member, place_pod_set, pod_sets_of
+from bayplan.placement.domains.request import resolve
+from bayplan.placement.domains.scope import Located, PlacementScope, last_segment_last, merged, scope_of
+from bayplan.placement.domains.scope import assignment as named
+
+Area = tuple[int, int]
+"""A range of leaves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """So many lost pods, the areas to try in turn (None: anywhere), and what still binds them."""
+
+    pods: PodSet
+    areas: tuple[Area | None, ...]
+
+
+def replace_nodes(
+    supply: CapacitySnapshot,
+    gang: Gang,
+    held: Mapping[str, Assignment],
+    failed: Collection[str],
+    profile: Profile,
+) -> Placement:
+    """Place the pods of failed nodes again, where required localities and segments demand it.
+
+    Hosts that are no more have failed too, whether that has been said or not.
+    """
+    hosts: set[str] = set()
+    if supply.tree.topology.ends_at_host:
+        hosts = set(failed) | set(_missing(supply, held))
+        failed = hosts
+    barred = frozenset(leaf for name in hosts if (leaf := supply.leaf((name,))) is not None)
+    scope = replace(scope_of(supply, profile), barred=barred)
+    found: dict[str, Assignment] = {}
+    for member in gang.root.members:
+        affected = [pod_set for pod_set in pod_sets_of(member) if pod_set.name in held]
+        kin: list[int] = []  # leaves where pods that share the locality survive
+        for pod_set in affected:
+            standing = _survivors(scope, pod_set, held[pod_set.name], failed)
+            if isinstance(standing, Misfit):
+                return Placement(found, standing)
+            kin += standing.leaves.tolist()
+        if isinstance(member, Group) and affected and not kin and len(affected) == len(pod_sets_of(member)):
+            together = place_member(scope, member)
+            if isinstance(together, Misfit):
+                return Placement(found, together)
+            for pod_set in affected:
+                found[pod_set.name] = named(supply, together[pod_set.name])
+                scope = scope.after(together[pod_set.name], pod_set.requests)
+            continue
+        for pod_set in affected:
+            locality = group_locality(member, pod_set) if isinstance(member, Group) else pod_set.locality
+            answer = _replace_in(scope, replace(pod_set, locality=locality), held[pod_set.name], failed, kin)
+            if isinstance(answer, Misfit):
+                return Placement(found, answer)
+            found[pod_set.name], scope = answer
+    return Placement(found)
+
+
+def _missing(supply: CapacitySnapshot, held: Mapping[str, Assignment]) -> Iterator[str]:
+    for assignment in held.values():
+        for share in assignment.shares:
+            if supply.leaf(share.values, usable=False) is None:
+                yield share.values[-1]
+
+
+def _survivors(
+    scope: PlacementScope, pod_set: PodSet, before: Assignment, failed: Collection[str]
+) -> Located | Misfit:
+    leaves, pods = [], []
+    for share in before.shares:
+        if share.values[-1] in failed:
+            continue
+        leaf = scope.supply.leaf(share.values, usable=False)  # who runs on a cordoned node is not moved
+        if leaf is None:
+            return Misfit(Code.STALE_ASSIGNMENT, (pod_set.name,), domain=share.values[0])
+        leaves.append(leaf)
+        pods.append(share.count)
+    return Located(np.array(leaves, np.int64), np.array(pods, np.int64))
+
+
+def _replace_in(
+    scope: PlacementScope, pod_set: PodSet, before: Assignment, failed: Collection[str], kin: Sequence[int]
+) -> tuple[Assignment, PlacementScope] | Misfit:
+    standing = _survivors(scope, pod_set, before, failed)
+    assert isinstance(standing, Located)
+    gone = [share for share in before.shares if share.values[-1] in failed]
+    if not gone:
+        return before, scope
+    resting = scope.supply.leaf(before.shares[-1].values, usable=False)
+    added = mend(scope, pod_set, standing, [share.count for share in gone], kin, resting)
+    if isinstance(added, Misfit):
+        if added.code is Code.NO_REPLACEMENT:
+            return replace(added, domain=gone[0].values[-1])
+        return added
+    for located in added:
+        scope = scope.after(located, pod_set.requests)
+    return named(scope.supply, in_rank_order(scope, pod_set, merged([standing, *added]), resting)), scope
+
+
+def in_rank_order(scope: PlacementScope, pod_set: PodSet, found: Located, resting: int | None) -> Located:
+    """Topology order, but the last, smaller segment last. `resting` is a leaf it was known to be on."""
+    tree, total = scope.supply.tree, int(found.pods.sum())
+    for layer in pod_set.segments:
+        if scope.profile.remainder is Remainder.LEAVE_OUT or layer.size <= 0 or total % layer.size == 0:
+            continue
+        level, odd = tree.levels.index(layer.level), total % layer.size
+        pods = _pods_by_domain(scope, found, level)
+        able = [domain for domain, count in pods.items() if count % layer.size == odd]
+        if able:
+            known = -1 if resting is None else int(tree.ancestors(tree.lowest, np.array([resting]), level)[0])
+            domain = known if known in able else able[-1]
+            found = last_segment_last(found, tree.leaf_range(level, domain), odd)
+    return found
+
+
+def mend(
+    scope: PlacementScope, pod_set: PodSet, standing: Located, lost: Sequence[int], kin: Sequence[int],
+    resting: int | None = None, may_leave_out: bool = False,
+) -> list[Located] | Misfit:  # fmt: skip
+    """Place pods that a standing part of a pod set lacks; `lost` counts them by the place they had.
+
+    `resting` is a leaf that holds the last, smaller segment, if that is known.
+    """
+    asked = resolve(pod_set, pod_set.locality, scope.supply.tree.topology, scope.profile)
+    if isinstance(asked, Misfit):
+        return asked
+    added: list[Located] = []
+    for repair in _repairs(scope, pod_set, standing, lost, kin, resting):
+        located = _repaired(scope, repair)
+        if isinstance(located, Misfit):
+            return located
+        if int(located.pods.sum()) < repair.pods.count and not may_leave_out:
+            return Misfit(Code.NO_REPLACEMENT, (pod_set.name,))
+        scope = scope.after(located, pod_set.requests)
+        added.append(located)
+    return added
+
+
+def _repaired(scope: PlacementScope, repair: Repair) -> Located | Misfit:
+    answer: dict[str, Located] | Misfit | None = None
+    for area in repair.areas:
+        answer = place_pod_set(replace(scope, within=area), repair.pods, repair.pods.locality)
+        if not isinstance(answer, Misfit):
+            return answer[repair.pods.name]
+    assert isinstance(answer, Misfit), "there is always an area to try"
+    return answer
+
+
+def _repairs(
+    scope: PlacementScope, pod_set: PodSet, standing: Located, lost: Sequence[int], kin: Sequence[int],
+    resting: int | None,
+) -> Iterator[Repair]:  # fmt: skip
+    """Mend broken segments from the innermost layer outwards, then place whole new ones.
+
+    Pods of one failed node stood in one domain, so they all go back to the one that lacks some.
+    """
+    tree, missing = scope.supply.tree, sum(lost)
+    total = missing + int(standing.pods.sum())
+    layers = [s for s in pod_set.segments if s.size > 0 and s.level in tree.levels]
+    for depth in reversed(range(len(layers))):
+        level, size = tree.levels.index(layers[depth].level), layers[depth].size
+        odd = total % size if scope.profile.remainder is Remainder.LAST_SEGMENT else 0
+        pods = _pods_by_domain(scope, standing, level)
+        known = -1 if resting is None else int(tree.ancestors(tree.lowest, np.array([resting]), level)[0])
+        for domain, lacks in _lacking(pods, size, odd, missing, known):
+            count = missing if len(lost) == 1 else lacks
+            if count > missing or (len(lost) == 1 and (lacks - missing) % size):
+                continue
+            bound = _still_bound(scope, layers, depth, count, single=len(lost) == 1)
+            part = replace(pod_set, count=count, minimum=0, segments=bound)
+            yield Repair(part, (tree.leaf_range(level, domain),))
+            missing -= count
+            if not missing:
+                return
+            mended = np.array([tree.leaf_range(level, domain)[0]])
+            standing = Located(
+                np.concatenate((standing.leaves, mended)), np.concatenate((standing.pods, [count]))
+            )
+    yield Repair(replace(pod_set, count=missing, minimum=0), required_areas(scope, pod_set.locality, kin))
+
+
+def _still_bound(
+    scope: PlacementScope, layers: Sequence[Segment], depth: int, count: int, single: bool
+) -> tuple[Segment, ...]:
+    """The layers below, which still bind a part of a segment; without last segments only whole ones can."""
+    below = layers[depth + 1 :]
+    if single and scope.profile.remainder is Remainder.LEAVE_OUT:
+        return tuple(layer for layer in below if count % layer.size == 0)
+    return tuple(below)
+
+
+def _pods_by_domain(scope: PlacementScope, standing: Located, level: int) -> dict[int, int]:
+    tree = scope.supply.tree
+    pods: dict[int, int] = {}
+    domains = tree.ancestors(tree.lowest, standing.leaves, level)
+    for domain, count in zip(domains.tolist(), standing.pods.tolist(), strict=True):
+        pods[domain] = pods.get(domain, 0) + count
+    return pods
+
+
+def _lacking(pods: Mapping[int, int], size: int, odd: int, missing: int, known: int) -> list[tuple[int, int]]:
+    """Domains whose pods make no whole segments any more, and how many pods each lacks.
+
+    One domain may rightly hold an odd rest (the last, smaller segment). If it was hit itself, the
+    one whose mending leaves only whole segments to place anew is taken for it.
+    """
+    broken = {domain: size - held % size for domain, held in sorted(pods.items()) if held % size}
+    able = [domain for domain in broken if odd and size - broken[domain] == odd]
+    resting = known if known in able else next(iter(able), None)
+    if resting is not None:
+        del broken[resting]
+    elif odd and (sum(broken.values()) - missing) % size:
+        for domain, lacks in broken.items():
+            rest = (odd - (size - lacks)) % size
+            if (sum(broken.values()) - lacks + rest - missing) % size == 0:
+                broken[domain] = rest
+                break
+    return [(domain, lacks) for domain, lacks in broken.items() if lacks <= missing]
+
+
+def required_areas(scope: PlacementScope, locality: Locality, kin: Sequence[int]) -> tuple[Area | None, ...]:
+    """The leaves below the domain that the survivors are in, if they have to stay together."""
+    tree = scope.supply.tree
+    if not kin or (locality.required not in tree.levels and locality.required != AUTO):
+        return (None,)
+    leaves = np.array(kin)
+    if locality.required != AUTO:
+        level = tree.levels.index(locality.required)
+        return (tree.leaf_range(level, int(tree.ancestors(tree.lowest, leaves[:1], level)[0])),)
+    areas: list[Area | None] = []
+    for level in range(tree.lowest, -1, -1):
+        domains = np.unique(tree.ancestors(tree.lowest, leaves, level))
+        if len(domains) == 1:
+            areas.append(tree.leaf_range(level, int(domains[0])))
+    return tuple(areas) or (None,)

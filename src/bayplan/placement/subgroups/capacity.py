@@ -1,0 +1,246 @@
+"""Rows in the order of a topology, with the room left on them for each kind of pod of one gang."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bayplan.model.profile import Strategy
+from bayplan.placement.cluster.resource_fit import leading
+from bayplan.placement.cluster.topology_tree import Bools, Ints, Tree
+from bayplan.placement.domains.fill import Shared, fill, ranked
+from bayplan.placement.domains.select import is_tight
+
+Area = tuple[int, int]
+"""A level and a domain of it."""
+EVERYWHERE: Area = (-1, 0)
+COUNT_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class AffinityPull:
+    """Pods that would rather be in one domain of a level, which cannot be: they use few of them."""
+
+    level: int
+    mates: tuple[int, ...] = ()  # rows where others of them stand: they go there first
+
+
+class TopologyCapacity:
+    """Rows of the topology first, then those outside of it. What is taken is taken here only."""
+
+    def __init__(
+        self, tree: Tree, free: Ints, needs: Ints, allowed: Bools, names: tuple[str, ...] = ()
+    ) -> None:
+        """`free` is resource by row, `needs` kind by resource, `allowed` kind by row."""
+        self.tree, self.inside, self.names = tree, tree.rows, names
+        self.free, self.needs, self.allowed = free.copy(), needs, allowed
+        self.size = free.shape[1]
+        self.starts = (*tree.starts, np.arange(self.inside))  # below the lowest level are the rows
+        self.caps = self._count(np.arange(self.size))
+        self.leads = [_lead(need, names) for need in needs]
+
+    def amount(self, kind: int) -> Ints:
+        """By row, what is free of what counts most for a kind."""
+        free: Ints = np.maximum(self.free[self.leads[kind]], 0)
+        return free
+
+    @property
+    def rows_level(self) -> int:
+        """The level below all others, of single rows."""
+        return len(self.starts) - 1
+
+    def span(self, area: Area) -> tuple[int, int]:
+        """The rows of an area."""
+        level, domain = area
+        if level < 0:
+            return 0, self.size
+        starts = self.starts[level]
+        return int(starts[domain]), int(starts[domain + 1]) if domain + 1 < len(starts) else self.inside
+
+    def domains(self, level: int, area: Area) -> tuple[int, int]:
+        """The domains of a level inside an area."""
+        if area[0] < 0:
+            return 0, len(self.starts[level])
+        low, high = np.searchsorted(self.starts[level], self.span(area)).tolist()
+        return low, high
+
+    def at(self, level: int, row: int) -> int | None:
+        """The domain that a row is in."""
+        if row >= self.inside:
+            return None
+        return int(np.searchsorted(self.starts[level], row, side="right")) - 1
+
+    def above(self, level: int, domains: Ints, target: int) -> Ints:
+        """For domains of a level, those of a level above that they are in."""
+        return np.searchsorted(self.starts[target], self.starts[level][domains], side="right") - 1
+
+    def summed(self, values: Ints, level: int) -> Ints:
+        """Something by row as sums by domain: rows are the last axis."""
+        if level < 0:
+            everything: Ints = values.sum(axis=-1, keepdims=True)
+            return everything
+        if not len(self.starts[level]):
+            return np.zeros((*values.shape[:-1], 0), np.int64)
+        sums: Ints = np.add.reduceat(values[..., : self.inside], self.starts[level], axis=-1)
+        return sums
+
+    def gathered(self, values: Ints, level: int, target: int) -> Ints:
+        """Something by domain of a level as sums by domain of a level above."""
+        if target < 0:
+            everything: Ints = values.sum(keepdims=True)
+            return everything
+        sums: Ints = np.add.reduceat(values, np.searchsorted(self.starts[level], self.starts[target]))
+        return sums
+
+    def room(self, kind: int, area: Area) -> int:
+        """How many pods of a kind an area holds."""
+        low, high = self.span(area)
+        return int(self.caps[kind, low:high].sum())
+
+    def take(self, kind: int, rows: Ints, pods: Ints | int = 1) -> None:
+        """Pods of a kind come to rows (each given once), or leave them if the number is negative."""
+        self.free[:, rows] -= self.needs[kind][:, None] * pods
+        self.caps[:, rows] = self._count(rows)
+
+    def _count(self, rows: Ints) -> Ints:
+        counts = np.full((len(self.needs), len(rows)), COUNT_MAX, np.int64)
+        for kind, need in enumerate(self.needs):
+            for resource in np.flatnonzero(need).tolist():
+                left = self.free[resource, rows]
+                amount = int(need[resource])
+                np.minimum(counts[kind], left // amount if amount > 1 else left, out=counts[kind])
+        return np.where(self.allowed[:, rows], np.maximum(counts, 0), 0)
+
+    # ── sharing out ────────────────────────────────────────────────────────────────────────────────
+
+    def spread(
+        self,
+        kind: int,
+        level: int,
+        domains: Ints,
+        pods: Ints,
+        strategy: Strategy,
+        pull: AffinityPull | None = None,
+    ) -> tuple[Ints, Ints]:
+        """Rows and pods on them, for so many pods in each of some domains; there is room.
+
+        Going down level by level, as few domains as possible are used. Rows are in the order of the topology,
+        with a pull in the order in which its domains are filled, so that pods in the order of ranks are near
+        each other; of hosts that are in one domain the fullest come first, as they do anywhere.
+        """
+        strategy = plain(strategy)
+        if level >= 0:
+            return self._down(kind, level, domains, pods, strategy, pull)
+        asked = int(pods.sum())
+        if pull is None:
+            return self._anywhere(kind, asked, strategy)
+        near = min(int(self.caps[kind, : self.inside].sum()), asked)
+        rows, there = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        if near:
+            rows, there = self._down(kind, level, np.zeros(1, np.int64), np.array([near]), strategy, pull)
+        beyond, others = self._among(kind, np.arange(self.inside, self.size), asked - near, strategy)
+        return np.concatenate((rows, beyond)), np.concatenate((there, others))
+
+    def _down(
+        self, kind: int, level: int, domains: Ints, pods: Ints, strategy: Strategy, pull: AffinityPull | None
+    ) -> tuple[Ints, Ints]:
+        """From domains of a level down to rows."""
+        for below in range(level + 1, self.rows_level + 1):
+            units, amounts = self.summed(self.caps[kind], below), self.summed(self.amount(kind), below)
+            edges = self._edges(below)
+            first = edges[domains]
+            spans = edges[domains + 1] - first
+            owner = np.repeat(np.arange(len(domains)), spans)
+            inner = first[owner] + np.arange(len(owner)) - np.repeat(np.cumsum(spans) - spans, spans)
+            if pull is not None and below <= pull.level:
+                mates = self._mates(below, pull)
+                last = inner[::-1], units, -amounts  # of equals the last
+                inner = ranked(*last, strategy, mates, owner[::-1])
+                shared = fill(inner, owner, units, pods, is_tight(strategy), mates)
+                domains, pods = shared.domains, shared.units
+                continue
+            shared = _few_and_full(inner, owner, units, amounts, pods, strategy)
+            hosts = len(self.starts[below]) == self.inside
+            order = self._by_owner(below, shared, domains, amounts if hosts else None)
+            domains, pods = shared.domains[order], shared.units[order]
+        return domains, pods
+
+    def _edges(self, level: int) -> Ints:
+        """Where the domains of a level begin, by domain of the level above; and where the last one ends."""
+        if level == 0:
+            return np.array([0, len(self.starts[0])])
+        return np.searchsorted(self.starts[level], np.append(self.starts[level - 1], self.inside))
+
+    def _mates(self, level: int, pull: AffinityPull) -> Ints | None:
+        """By domain of a level, how many mates stand there."""
+        rows = np.array([row for row in pull.mates if row < self.inside], np.int64)
+        if not len(rows):
+            return None
+        owners = np.searchsorted(self.starts[level], rows, side="right") - 1
+        return np.bincount(owners, minlength=len(self.starts[level])).astype(np.int64)
+
+    def _by_owner(self, level: int, shared: Shared, owners: Ints, amounts: Ints | None) -> Ints:
+        """Positions in the order of the domains above, as these are given; inside each by amount, or path."""
+        rank = np.zeros(len(self._edges(level)) - 1, np.int64)
+        rank[owners] = np.arange(len(owners))
+        above = self.above(level, shared.domains, level - 1) if level else np.zeros_like(shared.domains)
+        first = shared.domains if amounts is None else amounts[shared.domains]
+        return np.lexsort((shared.domains, first, rank[above]))
+
+    def _anywhere(self, kind: int, pods: int, strategy: Strategy) -> tuple[Ints, Ints]:
+        """Rows outside of the topology first: they are of no use to those who need it."""
+        outside = min(int(self.caps[kind, self.inside :].sum()), pods)
+        rows, there = self._among(kind, np.arange(self.inside), pods - outside, strategy)
+        beyond, others = self._among(kind, np.arange(self.inside, self.size), outside, strategy)
+        return np.concatenate((rows, beyond)), np.concatenate((there, others))
+
+    def _among(self, kind: int, rows: Ints, pods: int, strategy: Strategy) -> tuple[Ints, Ints]:
+        """So many pods on some rows, which ascend."""
+        if not pods:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        caps = self.caps[kind]
+        chosen = ranked(rows[caps[rows] > 0], caps, self.amount(kind), strategy, None)
+        nobody = np.zeros(len(chosen), np.int64)
+        shared = fill(chosen, nobody, caps, np.array([pods]), is_tight(strategy), None)
+        return shared.domains, shared.units
+
+
+def _lead(need: Ints, names: tuple[str, ...]) -> int:
+    """The resource that counts most for a kind of pod."""
+    asked = [names[at] for at in np.flatnonzero(need).tolist() if at < len(names)]
+    return names.index(leading(asked)) if asked else 0
+
+
+def _few_and_full(
+    inner: Ints, owner: Ints, units: Ints, amounts: Ints, need: Ints, strategy: Strategy
+) -> Shared:
+    """As the strategy says; of several ways with equally few domains, the one that takes the fullest."""
+    found = fill(ranked(inner, units, amounts, strategy, None, owner), owner, units, need,
+                 is_tight(strategy), None)  # fmt: skip
+    if not is_tight(strategy):
+        return found
+    full = ranked(inner, units, amounts, Strategy.LEAST_FREE, None, owner)
+    fuller = fill(full, owner, units, need, False, None)
+    owners = np.zeros(len(units), np.int64)
+    owners[inner] = owner
+    mine, theirs = owners[found.domains], owners[fuller.domains]
+    as_few = np.bincount(theirs, minlength=len(need)) <= np.bincount(mine, minlength=len(need))
+    keep, take = ~as_few[mine], as_few[theirs]
+    return Shared(
+        np.concatenate((found.domains[keep], fuller.domains[take])),
+        np.concatenate((found.units[keep], fuller.units[take])),
+    )
+
+
+def plain(strategy: Strategy) -> Strategy:
+    """The strategy next of kin that goes one way only."""
+    known = (Strategy.LEAST_FREE, Strategy.MOST_FREE, Strategy.BEST_FIT)
+    return strategy if strategy in known else Strategy.BEST_FIT
+
+
+def common_domain(terrain: TopologyCapacity, level: int, rows: Sequence[int]) -> int | None:
+    """The domain of a level that all these rows are in, if it is one; domains are runs of rows."""
+    first, last = terrain.at(level, min(rows)), terrain.at(level, max(rows))
+    return first if first == last else None

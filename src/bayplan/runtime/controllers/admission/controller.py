@@ -1,0 +1,386 @@
+"""The admission role: queues, quota and places for gangs, and the status of every object that shows it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from bayplan.dialects.api import Ended, Event, Happened, Kind, Verb, Write, WriteOutcome
+from bayplan.dialects.kueue.decode import events
+from bayplan.dialects.kueue.decode.workloads import PLAIN, Counting
+from bayplan.dialects.kueue.names import api_kinds
+from bayplan.dialects.kueue.status import decisions
+from bayplan.dialects.kueue.status import events as notices
+from bayplan.dialects.kueue.status.conditions import QUOTA_RESERVED, condition_of, is_true
+from bayplan.dialects.kueue.status.reconcile import shall_be_deactivated, waits_until
+from bayplan.dialects.nrt import reading as zones
+from bayplan.model.admission_rejection import AdmissionReason
+from bayplan.model.assignment import Path
+from bayplan.model.change import Change
+from bayplan.model.gang import Ref
+from bayplan.model.numa import NumaStalenessPolicy
+from bayplan.model.plan import Action, Admit, EvictGang, Plan, ReportNotAdmitted
+from bayplan.model.profile import Profile
+from bayplan.model.watchdog import Watchdog
+from bayplan.model.whole_numbers import whole_number
+from bayplan.runtime.controllers.admission.faults import refused
+from bayplan.runtime.controllers.admission.queue_status import QueueStatusWriter, Watcher
+from bayplan.runtime.controllers.admission.workload_status import QueueChanges, status_due, told_like_others
+from bayplan.runtime.core.backoff import Backoff
+from bayplan.runtime.core.containment import UNCONTAINED, Containment
+from bayplan.runtime.core.controller import NOTHING_UNREAD, DecisionFault, Settled, UnreadObjects
+from bayplan.runtime.core.work_queue import WorkQueue
+from bayplan.scheduling.admission.cycle import decide_admissions
+from bayplan.state.admission.queues import BACKOFF_FIRST, BACKOFF_MAX, NEVER, QueueEntry, QueueEntryState
+from bayplan.state.admission.snapshot import AdmissionSnapshot
+from bayplan.state.admission.state import AdmissionState
+from bayplan.state.cluster.numa_state import USUAL_CARE
+from bayplan.state.reports.queries import holders
+from bayplan.state.reports.under_way import admissions_under_way
+
+Key = tuple[str, str]
+Object = dict[str, Any]
+Shown = Admit | EvictGang | ReportNotAdmitted
+HOLDERS_MAX = 5
+PLACES_LACK = (
+    AdmissionReason.NO_PLACE,
+    AdmissionReason.NO_QUOTA_NOW,
+)  # perhaps: the second if others would have to leave
+RETRY_SECONDS = 5.0  # after a write that failed, unless its object changes before
+AGAIN_SECONDS = 5.0  # between two tellings of one reason in other words: figures change with every round
+
+
+@dataclass(frozen=True, slots=True)
+class StatusWriteTag:
+    """The tag of a write that keeps a Workload's status true."""
+
+    key: Key
+    status: Object
+
+
+@dataclass(frozen=True, slots=True)
+class DeactivationWriteTag:
+    """The tag of a write that deactivates a Workload."""
+
+    key: Key
+
+
+Written = Shown | StatusWriteTag | DeactivationWriteTag
+
+
+@dataclass(slots=True)
+class WorkloadWrite:
+    """A write under way: the Workload as it was before, and what is to be shown of it next."""
+
+    before: Object
+    status: Object | None = None  # as it is written, if nothing follows from it
+    waiting: deque[Shown] = field(default_factory=deque)
+
+
+class AdmissionController:
+    """Decides on Workloads. What is written to one of them waits until the write before it has ended."""
+
+    name = "admission"
+    kinds: tuple[Kind, ...] = (*api_kinds.KINDS, *zones.KINDS)
+    believes = True
+    containment: Containment = UNCONTAINED
+    unread: UnreadObjects = NOTHING_UNREAD
+
+    def __init__(
+        self, profile: Profile | None = None, counting: Counting = PLAIN, watch: Watcher | None = None,
+        zone_care: NumaStalenessPolicy = USUAL_CARE, *, tells: bool = False, shadow: bool = False,
+    ) -> None:  # fmt: skip
+        self.profile, self.counting = profile or Profile(), counting
+        self.state = AdmissionState(zone_care)
+        self.zones, self.tells = (
+            zones.NumaReportDecoder(),
+            tells,
+        )  # of reports that make no sense: nobody else does
+        self.protects = not shadow  # else nothing is written, and a finalizer would be waited for in vain
+        self.rollups = QueueStatusWriter(fair=self.profile.fair_sharing, watch=watch)
+        self.workloads: dict[Key, Object] = {}
+        self.agenda: WorkQueue[Key] = WorkQueue()
+        self.owed: dict[
+            Key, ReportNotAdmitted
+        ] = {}  # reasons that could not be written, or were told a moment ago
+        self.told: dict[Key, float] = {}  # when a reason was
+        self.flying: dict[Key, WorkloadWrite] = {}
+        self.held: dict[tuple[str, Path], list[str]] = {}  # who stands in a domain, as of the last plan
+        self.queue_changes = QueueChanges()
+        self.unwritten: list[Action] = []
+        self.backoff: Backoff[Key] = Backoff()
+
+    def decode(self, event: Event) -> Iterator[Change]:
+        if event.kind in zones.KINDS:
+            return self.zones.decode(event)
+        if event.kind == api_kinds.WORKLOADS:
+            self._note(event)
+        else:
+            self.rollups.note(event)
+            self.agenda.put_all(self.queue_changes.concerns(event, self.workloads))
+        return events.decode(event, self.counting, protects=self.protects)
+
+    def gathered(self) -> Iterable[Change]:
+        return ()
+
+    def fold(self, changes: Iterable[Change]) -> None:
+        self.state.apply_all(changes)
+
+    def look(self, now: float) -> AdmissionSnapshot | None:
+        heads = self.state.heads(now, partial(self._set_aside, now), self._is_unread)
+        return self.state.snapshot(heads) if heads else None
+
+    def _is_unread(self, ref: Ref) -> bool:
+        return (ref.kind, ref.namespace, ref.name) in self.unread
+
+    def _set_aside(self, now: float, standing: QueueEntry, error: Exception) -> None:
+        """A gang that cannot even be looked at has its turn later, each time a longer while."""
+        ref = standing.demand.gang.source
+        self.containment.failed(error, "look", ref.kind, f"{ref.namespace}/{ref.name}")
+        place = QueueEntryState.BACKOFF if standing.place is QueueEntryState.WAITING else standing.place
+        self.state.lines.back_off(standing, place, now, BACKOFF_FIRST, BACKOFF_MAX)
+
+    def decide(self, view: AdmissionSnapshot, now: float, watchdog: Watchdog | None = None) -> Plan:
+        return decide_admissions(view, self.profile, now, watchdog)
+
+    def budget(self, view: AdmissionSnapshot) -> float:
+        return self.profile.decision_seconds
+
+    def asking(self, view: AdmissionSnapshot) -> tuple[Ref, ...]:
+        return tuple(head.demand.gang.source for head in view.heads)
+
+    def only(self, view: AdmissionSnapshot, gangs: Collection[Ref]) -> AdmissionSnapshot:
+        """With books of its own: a decision that failed has written into those of the view."""
+        heads = tuple(head for head in view.heads if head.demand.gang.source in gangs)
+        return replace(view, heads=heads, books=self.state.holdings.books().copy())
+
+    def refusal(self, view: AdmissionSnapshot, gang: Ref, fault: DecisionFault) -> tuple[Action, ...]:
+        return refused(view, gang, fault)
+
+    def is_intact(self) -> bool:
+        return True  # whatever is tried is tried on copies
+
+    def under_way(self) -> Plan:
+        return admissions_under_way(self.state)
+
+    def assume(self, plan: Plan, now: float) -> None:
+        self.state.assume(plan, now)
+
+    def encode(self, plan: Plan, now: float) -> Iterator[Write]:
+        self.held.clear()
+        for action in plan.actions:
+            if isinstance(action, Shown):
+                writes, done = self._attempted("encode", _key(action.gang), self._shown(action, now))
+                yield from writes
+                if not done:
+                    self.unwritten.append(action)
+
+    def take_unwritten(self) -> list[Action]:
+        unwritten, self.unwritten = self.unwritten, []
+        return unwritten
+
+    def keep(self, now: float) -> Iterator[Write]:
+        """Statuses that have to follow what others wrote."""
+        if self.tells:
+            yield from self.containment.attempt(self.zones.complaints(now), "reconcile", self.name)[0]
+        else:
+            self.zones.problems.clear()  # the scheduler tells of them
+        for key in self.agenda.take(now, self.flying):
+            writes, done = self._attempted("reconcile", key, self._looked_after(key, now))
+            if done:
+                self.backoff.worked(key)
+            else:
+                self.agenda.put(key, self.backoff.failed(key, now))
+            yield from writes
+        yield from self.rollups.writes(self.state, now, self.containment)
+
+    def _attempted(self, where: str, key: Key, work: Iterable[Write]) -> tuple[list[Write], bool]:
+        """Writes to one Workload. If there are none after a failure, none is under way either."""
+        busy = key in self.flying
+        writes, done = self.containment.attempt(work, where, api_kinds.WORKLOADS.kind, "/".join(key))
+        if not done and not writes and not busy:
+            self.flying.pop(key, None)
+        return writes, done
+
+    def settle(self, settled: Settled, now: float) -> None:
+        match settled.action:
+            case _ if settled.ended is Ended.DONE:
+                return  # the watch will tell
+            case Admit() as action if settled.ended is not Ended.TIMED_OUT:  # else the assumption runs out
+                self.state.admission_failed(action.gang, now)
+            case EvictGang() as action:
+                self.state.eviction_failed(action.gang)
+
+    def follow_up(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
+        """Announce what was written, and write what waited for it."""
+        self.rollups.ended(outcome, now)
+        tag = outcome.write.tag
+        if not isinstance(tag, Written):
+            return
+        key = _key(tag.gang) if isinstance(tag, Shown) else tag.key
+        flight = self.flying.pop(key, None)
+        if flight is None:
+            return
+        if outcome.ended is Ended.DONE:
+            yield from self._attempted("tell", key, _notices(tag, flight, now))[0]
+            self._take_answer(key, outcome.object)
+            if flight.status is None:  # something may follow from it, and its echo will be no news
+                self.agenda.put(key)
+        elif outcome.ended is not Ended.GONE and not isinstance(tag, Admit | EvictGang):
+            self.agenda.put_early(key, now + RETRY_SECONDS)
+            if isinstance(tag, ReportNotAdmitted):
+                self.owed[key] = tag
+        while flight.waiting and key not in self.flying:
+            yield from self._attempted("encode", key, self._shown(flight.waiting.popleft(), now))[0]
+        if flight.waiting:
+            self.flying[key].waiting = flight.waiting
+
+    def next_due(self, now: float) -> float:
+        return min(
+            self.agenda.next_due(self.flying), self.state.next_due(now), self.rollups.next_due(self.state)
+        )
+
+    def _note(self, event: Event) -> None:
+        if event.happened is Happened.SYNCED:
+            return
+        meta = event.object["metadata"]
+        key = (meta.get("namespace", "default"), meta["name"])
+        if event.happened is Happened.GONE:
+            self.workloads.pop(key, None)
+            self.agenda.drop(key)
+            self.owed.pop(key, None)
+            self.told.pop(key, None)
+        else:
+            known, self.workloads[key] = self.workloads.get(key), event.object
+            flight = self.flying.get(key)
+            if flight is not None and event.object.get("status") == flight.status:
+                return  # what we wrote ourselves, before we were told that it was
+            if known is None or _version(known) != _version(event.object) or not _version(known):
+                self.agenda.put(key)
+
+    def _take_answer(self, key: Key, answer: object) -> None:
+        """What the API made of a write is known at once; the watch will tell the same later."""
+        known = self.workloads.get(key)
+        if isinstance(answer, dict) and known is not None and _version(answer) > _version(known):
+            self.workloads[key] = answer
+
+    def _looked_after(self, key: Key, now: float) -> Iterator[Write]:
+        """Write what a Workload lacks: a reason it was not told, the status it should have, its end."""
+        owed, workload = self.owed.pop(key, None), self.workloads.get(key)
+        if workload is None:
+            return
+        standing = self.state.lines.standings.get(owed.gang) if owed is not None else None
+        if standing is None or standing.place is not QueueEntryState.WAITING:
+            owed = None
+        if (until := waits_until(workload)) > now:
+            self.agenda.put_early(key, until)
+        status = status_due(workload, self.state.rules, now)
+        if status is not None:
+            self.flying[key] = WorkloadWrite(workload)
+            if owed is not None:
+                self.owed[key] = owed  # to be told next
+            yield _write(workload, status, StatusWriteTag(key, status))
+        elif shall_be_deactivated(workload):
+            self.flying[key] = WorkloadWrite(workload)
+            yield _deactivation(workload, DeactivationWriteTag(key))
+        elif told := owed or told_like_others(workload, self.state.lines):
+            yield from self._shown(told, now)
+
+    def _holders(self, action: ReportNotAdmitted) -> list[str]:
+        """Who stands in the domain that a gang nearly fits, if it has no place there."""
+        near = action.refusal.near_miss() if action.refusal.token in PLACES_LACK else None
+        cluster = None if near is None else self.state.holdings.clusters.get(near[0])
+        if near is None or cluster is None:
+            return []
+        key = (near[0], near[1].domain)
+        if key not in self.held:
+            found = holders(self.state, cluster.snapshot(), near[1].domain)[:HOLDERS_MAX]
+            self.held[key] = [f"{holder.gang.namespace}/{holder.gang.name}" for holder in found]
+        return self.held[key]
+
+    def _shown(self, action: Shown, now: float) -> Iterator[Write]:
+        key = _key(action.gang)
+        if key in self.flying:
+            self.flying[key].waiting.append(action)
+            return
+        workload = self.workloads.get(key)
+        if workload is None or workload["metadata"].get("uid", "") != action.demand.gang.uid:
+            return
+        match action:
+            case Admit():
+                status = decisions.admitted(workload, action, now)
+            case EvictGang():  # unless what it would lose was never written
+                status = (
+                    decisions.evicted(workload, action, now) if is_true(workload, QUOTA_RESERVED) else None
+                )
+            case ReportNotAdmitted():
+                clusters = self.state.holdings.clusters.values()
+                levels = {level for cluster in clusters for level in cluster.topology.levels}
+                status = decisions.declined(workload, action, now, self._holders(action), levels)
+        if status is not None and isinstance(action, ReportNotAdmitted):
+            if _in_other_words(workload, status) and now < self.told.get(key, -NEVER) + AGAIN_SECONDS:
+                self.owed[key] = action
+                self.agenda.put_early(key, self.told[key] + AGAIN_SECONDS)
+                return
+            self.told[key] = now
+        if status is not None:
+            self.flying[key] = WorkloadWrite(workload, None if isinstance(action, EvictGang) else status)
+            yield _write(workload, status, action)
+        elif isinstance(action, ReportNotAdmitted):
+            for notice in notices.events(action, workload, now):
+                yield notices.notice_write(notice, now)
+
+
+def _key(ref: Ref) -> Key:
+    return (ref.namespace, ref.name)
+
+
+def _version(workload: Object) -> int:
+    text = str(workload["metadata"].get("resourceVersion", ""))
+    return whole_number(text) or 0
+
+
+def _in_other_words(workload: Object, status: Object) -> bool:
+    """Whether a Workload waits for the same reason as before."""
+    before, now = condition_of(workload, QUOTA_RESERVED), condition_of({"status": status}, QUOTA_RESERVED)
+    return before is not None and now is not None and before.get("reason") == now.get("reason")
+
+
+def _notices(tag: Written, flight: WorkloadWrite, now: float) -> Iterator[Write]:
+    for one in _announced(tag, flight, now):
+        yield notices.notice_write(one, now)
+
+
+def _announced(tag: Written, flight: WorkloadWrite, now: float) -> list[notices.WorkloadEvent]:
+    """The events about a write that was made."""
+    match tag:
+        case StatusWriteTag(_, status):
+            return notices.upkeep_events(flight.before, status, now)
+        case DeactivationWriteTag():
+            return []
+        case _:
+            return notices.events(tag, flight.before, now, flight.status)
+
+
+def _deactivation(workload: Object, tag: DeactivationWriteTag) -> Write:
+    meta, body = workload["metadata"], {"spec": {"active": False}}
+    return Write(
+        Verb.MERGE_PATCH, api_kinds.WORKLOADS, *tag.key, body, version=meta["resourceVersion"], tag=tag
+    )
+
+
+def _write(workload: Object, status: Object, tag: object) -> Write:
+    meta = workload["metadata"]
+    return Write(
+        Verb.UPDATE,
+        api_kinds.WORKLOADS,
+        meta.get("namespace", "default"),
+        meta["name"],
+        {**workload, "status": status},
+        subresource="status",
+        version=meta.get("resourceVersion", ""),
+        tag=tag,
+    )

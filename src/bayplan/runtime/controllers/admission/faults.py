@@ -1,0 +1,24 @@
+"""What admission does about a gang that could not be decided on."""
+
+from __future__ import annotations
+
+from bayplan.model.admission_rejection import AdmissionReason, AdmissionRejection, AdmissionRemark
+from bayplan.model.gang import Ref
+from bayplan.model.plan import Action, ReportNotAdmitted, Requeue
+from bayplan.runtime.core.controller import DecisionFault
+from bayplan.state.admission.queues import BACKOFF_FIRST, BACKOFF_MAX
+from bayplan.state.admission.snapshot import AdmissionSnapshot
+
+
+def refused(view: AdmissionSnapshot, gang: Ref, fault: DecisionFault) -> tuple[Action, ...]:
+    """The gang hears why. It is tried again after a while, each time a longer one."""
+    [head] = [one for one in view.heads if one.demand.gang.source == gang]
+    token, remark, known, tried = AdmissionReason.INTERNAL, AdmissionRemark.INTERNAL, fault.id, ()
+    if not fault.id:
+        token, remark, known = AdmissionReason.OUT_OF_TIME, AdmissionRemark.OUT_OF_TIME, f"{fault.seconds:g}"
+        tried = fault.so_far if isinstance(fault.so_far, tuple) else ()
+    refusal = AdmissionRejection(
+        token, remark, tried, queue=head.queue, about=f"{gang.namespace}/{gang.name}", fault=known
+    )
+    seconds = min(BACKOFF_FIRST * 2.0 ** min(head.tries, 64), BACKOFF_MAX)
+    return (ReportNotAdmitted(head.demand, refusal, Requeue.AFTER_A_WHILE, seconds=seconds),)

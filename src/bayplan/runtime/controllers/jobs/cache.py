@@ -1,0 +1,267 @@
+"""Everything that jobs depend on, as the API last told it: jobs, Workloads, pods, and who belongs to whom."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from bayplan.dialects.api import Event, Happened, Kind
+from bayplan.dialects.jobs.kinds import KINDS
+from bayplan.dialects.jobs.running import resource
+from bayplan.dialects.kube.decode.wire import PODS_KIND, PodWire
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kueue.fields.job_rules import prebuilt_name
+from bayplan.dialects.kueue.fields.pod_rules import group_name
+from bayplan.dialects.kueue.jobs.reconcile_pods import PODS
+from bayplan.dialects.kueue.jobs.reconcile_serving import SERVING_KINDS, parent_kind
+from bayplan.dialects.kueue.jobs.writes import controller, owners
+from bayplan.dialects.kueue.names.annotations import OF_GROUP, QUEUE, WORKLOAD_NAME
+from bayplan.dialects.kueue.names.api_kinds import FLAVORS, WORKLOADS
+from bayplan.dialects.kueue.names.feature_switches import RULES
+from bayplan.model.whole_numbers import whole_number
+
+Object = dict[str, Any]
+Key = tuple[str, str]  # namespace, name
+JobKey = tuple[str, str, str]  # kind, namespace, name
+
+GROUP = "PodGroup"
+"""The kind of a unit that is a group of pods."""
+JOINING = "Joining"
+"""The kind of a unit that is a pod on its way to its owner's Workload."""
+OF_SET = "leaderworkerset.sigs.k8s.io/name"
+GONE_KEPT = 1000
+OVER = ("Succeeded", "Failed")
+
+FLAGGED = tuple(kind for kind, entry in KINDS.items() if entry.suspend)
+JOB_KINDS = tuple(resource(kind) for kind in (*FLAGGED, *SERVING_KINDS))
+CLASSES = (
+    Kind("kueue.x-k8s.io", "v1beta2", "WorkloadPriorityClass", "workloadpriorityclasses", namespaced=False),
+    Kind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False),
+)
+RUNTIMES = (
+    Kind("trainer.kubeflow.org", "v1alpha1", "TrainingRuntime", "trainingruntimes", optional=True),
+    Kind(
+        "trainer.kubeflow.org",
+        "v1alpha1",
+        "ClusterTrainingRuntime",
+        "clustertrainingruntimes",
+        namespaced=False,
+        optional=True,
+    ),
+)
+LOOKED_UP = (FLAVORS, *CLASSES, *RUNTIMES)
+WATCHED = (*JOB_KINDS, WORKLOADS, PODS, PODS_KIND, *LOOKED_UP)
+
+
+class ObjectCache:
+    """Objects by name; a unit is what is looked after in one go."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[JobKey, Object] = {}
+        self.workloads: dict[Key, Object] = {}
+        self.pods: dict[Key, Object] = {}
+        self.joining: dict[Key, PodWire] = {}
+        self.others: dict[JobKey, Object] = {}
+        self.standing: dict[Key, set[str]] = {}  # by Workload: pods that are sent to hosts and not over
+        self._stands_for: dict[Key, str] = {}  # the same by pod
+        self.groups: dict[Key, dict[Key, None]] = {}
+        self.owned: dict[JobKey, dict[Key, None]] = {}  # Workloads by the kind and name of their owner
+        self.flavors: dict[str, Object] = {}
+        self.known_kinds: set[str] = set()  # everything of these was reported
+        self._gone: deque[str] = deque(maxlen=GONE_KEPT)
+
+    def note(self, event: Event) -> Iterator[JobKey]:
+        """Take in an event; which units it concerns."""
+        if event.happened is Happened.SYNCED:
+            self.known_kinds.add(event.kind.kind)
+            if event.kind in JOB_KINDS:
+                yield from list(self.owned)
+            return
+        gone = event.happened is Happened.GONE
+        if event.kind == PODS_KIND:
+            yield from self._note_joining(event.object, gone)
+            yield from self._note_standing(event.object, gone)
+        elif event.kind in LOOKED_UP:
+            yield from self._note_other(event.kind.kind, event.object, gone)
+        else:
+            yield from self.put(event.kind, event.object, gone=gone)
+
+    def answered(self, kind: Kind, answer: Object, *, fresh: bool) -> None:
+        """What the API made of a write is known at once, unless something newer is known already."""
+        meta = answer["metadata"]
+        known = self._find(kind, (meta.get("namespace", "default"), meta["name"]))
+        if known is None:
+            if fresh and meta.get("uid") not in self._gone:
+                list(self.put(kind, answer))
+        elif known["metadata"].get("uid") == meta.get("uid") and _version(answer) > _version(known):
+            list(self.put(kind, answer))
+
+    def leaving(self, kind: Kind, key: Key, when: str) -> None:
+        """An object is being deleted, as the watch will tell."""
+        known = self._find(kind, key)
+        if known is not None and not known["metadata"].get("deletionTimestamp"):
+            meta = {**known["metadata"], "deletionTimestamp": when}
+            list(self.put(kind, {**known, "metadata": meta}))
+
+    def put(self, kind: Kind, obj: Object, *, gone: bool = False) -> Iterator[JobKey]:
+        """Take in a job, a Workload or a pod."""
+        meta = obj["metadata"]
+        key = (meta.get("namespace", "default"), meta["name"])
+        if gone:
+            self._gone.append(str(meta.get("uid", "")))
+        if kind == WORKLOADS:
+            yield from self._note_workload(key, obj, gone)
+        elif kind == PODS:
+            yield from self._note_pod(key, obj, gone)
+        else:
+            unit = (kind.kind, *key)
+            if gone:
+                self.jobs.pop(unit, None)
+            else:
+                self.jobs[unit] = {**obj, "apiVersion": kind.api_version, "kind": kind.kind}
+            yield unit
+            boss = controller(obj) if kind.kind == "RayCluster" else None
+            if boss is not None and boss.get("kind") == "RayJob":  # its size may be written in its cluster
+                yield ("RayJob", key[0], boss.get("name", ""))
+            if kind.kind in SERVING_KINDS:
+                yield from self._joining_to(unit)
+
+    def find(self, kind: str, namespace: str, name: str) -> object:
+        """Something that jobs refer to by name."""
+        return self.others.get((kind, namespace, name)) or self.jobs.get((kind, namespace, name))
+
+    def stands(self, namespace: str, name: str) -> bool:
+        """Whether a Workload has pods that were sent to hosts and are not over."""
+        return (namespace, name) in self.standing
+
+    def workloads_of(self, unit: JobKey) -> list[Object]:
+        """The Workloads that name this owner, by name."""
+        return [self.workloads[key] for key in sorted(self.owned.get(unit, ()))]
+
+    def top(self, job: Object) -> Object | None:
+        """The highest job with a queue of those that made this one."""
+        found, seen = None, set()
+        while (boss := controller(job)) is not None and boss.get("uid") not in seen:
+            seen.add(boss.get("uid"))
+            unit = (boss.get("kind", ""), job["metadata"].get("namespace", "default"), boss.get("name", ""))
+            above = self.jobs.get(unit)
+            if above is None or above["metadata"].get("uid") != boss.get("uid"):
+                break
+            if (above["metadata"].get("labels") or {}).get(QUEUE):
+                found = above
+            job = above
+        return found
+
+    def parent(self, pod: PodWire) -> Object | None:
+        """The StatefulSet or LeaderWorkerSet that a pod wants to join."""
+        kind, meta = parent_kind(pod), pod.metadata
+        name = (meta.labels or {}).get(OF_SET, "")
+        if kind == "StatefulSet":
+            refs = [one for one in meta.owner_references or () if one.kind == kind and one.controller]
+            name = refs[0].name if refs else ""
+        return self.jobs.get((kind, meta.namespace or "default", name))
+
+    def _find(self, kind: Kind, key: Key) -> Object | None:
+        if kind == WORKLOADS:
+            return self.workloads.get(key)
+        return self.pods.get(key) if kind == PODS else self.jobs.get((kind.kind, *key))
+
+    def _note_workload(self, key: Key, workload: Object, gone: bool) -> Iterator[JobKey]:
+        before = self.workloads.pop(key, None)
+        for unit in _owner_units(before) if before is not None else ():
+            self.owned.get(unit, {}).pop(key, None)
+            if not self.owned.get(unit, True):
+                del self.owned[unit]
+            yield unit
+        for unit in _owner_units(workload):
+            if not gone:
+                self.owned.setdefault(unit, {})[key] = None
+            yield unit
+        if not gone:
+            self.workloads[key] = workload
+        notes = workload["metadata"].get("annotations") or {}
+        if notes.get(OF_GROUP) == "true" or key in self.groups:
+            yield (GROUP, *key)
+
+    def _note_pod(self, key: Key, pod: Object, gone: bool) -> Iterator[JobKey]:
+        """A pod may name another group than before, also in the last that is told of it."""
+        before = self.pods.pop(key, None)
+        then = "" if before is None else group_name(Field(before), RULES).text()
+        group = group_name(Field(pod), RULES).text()
+        if then and (gone or then != group):
+            below = self.groups.get((key[0], then), {})
+            below.pop(key, None)
+            if not below:
+                self.groups.pop((key[0], then), None)
+        if not gone:
+            self.pods[key] = {**pod, "apiVersion": "v1", "kind": "Pod"}
+            if group:
+                self.groups.setdefault((key[0], group), {})[key] = None
+        for name in dict.fromkeys((then, group) if before is not None else (group,)):
+            yield (GROUP, key[0], name) if name else ("Pod", *key)
+
+    def _note_joining(self, pod: PodWire, gone: bool) -> Iterator[JobKey]:
+        key = (pod.metadata.namespace or "default", pod.metadata.name)
+        if gone or not parent_kind(pod):
+            self.joining.pop(key, None)
+        else:
+            self.joining[key] = pod
+            yield (JOINING, *key)
+
+    def _note_standing(self, pod: PodWire, gone: bool) -> Iterator[JobKey]:
+        """A pod stands for the Workload that it names now, whatever it named before."""
+        namespace, name = pod.metadata.namespace or "default", pod.metadata.name
+        over = gone or pod.metadata.deletion_timestamp is not None or pod.status.phase in OVER
+        stands = not over and not pod.spec.scheduling_gates
+        workload = (pod.metadata.annotations or {}).get(WORKLOAD_NAME, "") if stands else ""
+        before = self._stands_for.pop((namespace, name), "")
+        if workload:
+            self._stands_for[namespace, name] = workload
+            self.standing.setdefault((namespace, workload), set()).add(name)
+        if before and before != workload:
+            key = (namespace, before)
+            self.standing[key].discard(name)
+            if not self.standing[key]:
+                del self.standing[key]
+                yield from _owner_units(self.workloads[key]) if key in self.workloads else ()
+
+    def _joining_to(self, unit: JobKey) -> Iterator[JobKey]:
+        for key, pod in self.joining.items():
+            if key[0] == unit[1] and parent_kind(pod) == unit[0]:
+                yield (JOINING, *key)
+
+    def _note_other(self, kind: str, obj: Object, gone: bool) -> Iterator[JobKey]:
+        meta = obj["metadata"]
+        shelf: dict[Any, Object] = self.flavors if kind == FLAVORS.kind else self.others
+        name = meta["name"] if kind == FLAVORS.kind else (kind, meta.get("namespace", ""), meta["name"])
+        if gone:
+            shelf.pop(name, None)
+            return
+        news = name not in shelf
+        shelf[name] = obj
+        if news and kind == FLAVORS.kind:  # somebody may have waited for it to start
+            yield from list(self.owned)
+            yield from ((GROUP, *key) for key in list(self.groups))
+        elif news and kind in (one.kind for one in RUNTIMES):
+            yield from (unit for unit in list(self.jobs) if unit[0] == "TrainJob")
+
+
+def named_workload(job: Object) -> str:
+    """The Workload that a job names itself."""
+    return prebuilt_name(Field(job), RULES).text()
+
+
+def _owner_units(workload: Object) -> list[JobKey]:
+    namespace = workload["metadata"].get("namespace", "default")
+    found = []
+    for one in owners(workload):
+        entry = KINDS.get(one.get("kind", ""))
+        if entry is not None and str(one.get("apiVersion", "")).rpartition("/")[0] == entry.group:
+            found.append((str(one["kind"]), namespace, str(one.get("name", ""))))
+    return found
+
+
+def _version(obj: Object) -> int:
+    text = str(obj["metadata"].get("resourceVersion", ""))
+    return whole_number(text) or 0

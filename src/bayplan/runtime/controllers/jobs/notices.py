@@ -1,0 +1,38 @@
+"""Who was told what: a notice is told once for as long as it stays true, and not before it has lasted."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Generic, TypeVar
+
+from bayplan.dialects.api import Write
+from bayplan.dialects.kueue.jobs.events import JobEvent
+from bayplan.state.admission.queues import NEVER
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Announcements(Generic[K]):
+    """The last notice about each key. It is forgotten with a restart: then it is told once more."""
+
+    def __init__(self) -> None:
+        self._said: dict[K, tuple[str, str]] = {}  # reason and message
+        self._next: dict[K, float] = {}  # of those that were not told yet
+
+    def due(self, key: K, notice: JobEvent | None, now: float) -> Iterable[Write]:
+        """Take in what holds now; the events to write about it."""
+        if notice is None:
+            self._said.pop(key, None)
+            self._next.pop(key, None)
+            return ()
+        words = (notice.reason, notice.message)
+        if self._said.get(key) != words:
+            self._said[key], self._next[key] = words, now + notice.after_seconds
+        if now < self._next.get(key, NEVER):
+            return ()
+        del self._next[key]
+        return notice.events(now)
+
+    def next_look(self, key: K) -> float:
+        """When something that was not told yet will be."""
+        return self._next.get(key, NEVER)

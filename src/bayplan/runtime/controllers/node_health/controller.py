@@ -1,0 +1,243 @@
+"""The node health role: notices nodes that fail under gangs, and has Workloads and pods say so.
+
+Other nodes for them are sought by the admission role, which reads the list that is written here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from bayplan.dialects.api import Ended, Event, Happened, Kind, Verb, Write, WriteOutcome
+from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND, PodWire
+from bayplan.dialects.kueue.names import api_kinds
+from bayplan.dialects.kueue.pods.node_failures import fail_pod, pod_notice, with_failures
+from bayplan.dialects.kueue.pods.node_health import (
+    NEVER,
+    Finding,
+    GangPod,
+    HealthRules,
+    Host,
+    Key,
+    consents_of,
+    judged,
+)
+from bayplan.dialects.kueue.status.events import notice_write, upkeep_events
+from bayplan.model.change import Change
+from bayplan.model.whole_numbers import whole_number
+from bayplan.runtime.controllers.node_health.index import NodeUsageIndex
+from bayplan.runtime.core.backoff import Backoff
+from bayplan.runtime.core.controller import Reconciler
+from bayplan.runtime.core.work_queue import WorkQueue
+
+Object = dict[str, Any]
+T = TypeVar("T")
+RETRY_SECONDS = 1.0  # after a write that failed
+
+
+@dataclass(frozen=True, slots=True)
+class FailedNodesWriteTag:
+    """The tag of a write that lists failed nodes in a Workload, or evicts it."""
+
+    key: Key
+    status: Object
+
+
+@dataclass(frozen=True, slots=True)
+class PodFailureWriteTag:
+    """The tag of a write that fails a pod which waits in vain."""
+
+    member: GangPod
+
+
+@dataclass(slots=True)
+class HostChanges:
+    """What is found out about the hosts of one Workload in a round."""
+
+    failed: list[str] = field(default_factory=list)
+    recovered: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class NodeHealthWrite:
+    """A write to a Workload under way, and the hosts to be judged again when it has ended."""
+
+    before: Object
+    hosts: set[str] = field(default_factory=set)
+
+
+class NodeHealthController(Reconciler):
+    """Makes no plans. Judges the hosts that news concerns, each for every Workload that stands on it."""
+
+    name = "node_health"
+    kinds: tuple[Kind, ...] = (NODES, PODS_KIND, api_kinds.FLAVORS, api_kinds.WORKLOADS)
+
+    def __init__(self, rules: HealthRules | None = None) -> None:
+        self.rules = rules or HealthRules()
+        self.census = NodeUsageIndex()
+        self.flavors: dict[str, Object] = {}
+        self.agenda: WorkQueue[str] = WorkQueue()  # hosts to judge
+        self.noticed: dict[str, float] = {}  # NotReady nodes that do not say since when
+        self.in_vain: dict[str, dict[str, float]] = {}  # by host: pods by uid, and since when they wait so
+        self.flying: dict[Key, NodeHealthWrite] = {}
+        self.failing: set[str] = set()  # pods by uid
+        self.backoff: Backoff[tuple[str, str]] = Backoff()
+
+    # ── what happens ──────────────────────────────────────────────────────────────────────────────
+
+    def decode(self, event: Event) -> Iterator[Change]:
+        """All is kept here; nothing of it is a change to decide on."""
+        gone = event.happened is Happened.GONE
+        if event.happened is Happened.SYNCED:
+            return iter(())
+        if event.kind == NODES:
+            self._judge_soon(self.census.node(event))
+        elif event.kind == PODS_KIND:
+            self._judge_soon(self.census.pod(event.object, gone=gone))
+        elif event.kind == api_kinds.WORKLOADS:
+            self._judge_soon(self.census.workload(event.object, gone=gone))
+        elif event.kind == api_kinds.FLAVORS:
+            self._flavor(event.object, gone)
+        return iter(())
+
+    # ── what is written ───────────────────────────────────────────────────────────────────────────
+
+    def keep(self, now: float) -> Iterator[Write]:
+        """List nodes that failed, take back those that recovered, and fail pods that wait in vain."""
+        news: dict[Key, HostChanges] = {}
+        lost: dict[str, list[GangPod]] = {}
+        due = sorted(self.agenda.take(now))
+        for name in sorted(due, key=lambda host: self.census.host(host) is not None):  # the lost first
+            lost[name] = self._attempted(self._judge(name, news, now), NODES.kind, name, (name,), now)
+        evicted: set[Key] = set()
+        for key, found in news.items():
+            hosts, work = (*found.failed, *found.recovered), self._list(key, found, evicted, now)
+            yield from self._attempted(work, api_kinds.WORKLOADS.kind, "/".join(key), hosts, now)
+        for name, members in lost.items():
+            there = [member for member in members if member.gang not in evicted]
+            yield from self._attempted(self._fail(name, there, now), NODES.kind, name, (name,), now)
+
+    def _attempted(
+        self, work: Iterable[T], kind: str, name: str, hosts: Iterable[str], now: float
+    ) -> list[T]:
+        """What the work gives; should it fail, the hosts are judged again a while later."""
+        found, done = self.containment.attempt(work, "reconcile", kind, name)
+        if done:
+            self.backoff.worked((kind, name))
+        else:
+            self._judge_soon(hosts, self.backoff.failed((kind, name), now))
+        return found
+
+    def follow_up(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
+        """Announce what was written; look again at what was not."""
+        match outcome.write.tag:
+            case FailedNodesWriteTag(key, status) if key in self.flying:
+                flight = self.flying.pop(key)
+                if outcome.ended is Ended.DONE:
+                    yield from (notice_write(one, now) for one in upkeep_events(flight.before, status, now))
+                    self._take_answer(key, outcome.object)
+                    self._judge_soon(flight.hosts)
+                else:
+                    self._judge_soon(flight.hosts, now + RETRY_SECONDS)
+            case PodFailureWriteTag(member):
+                self.failing.discard(member.uid)
+                if outcome.ended is Ended.DONE:
+                    yield pod_notice(member, now)
+                    if isinstance(outcome.object, PodWire):
+                        self.census.pod(outcome.object)
+                else:
+                    self._judge_soon([member.host], now + RETRY_SECONDS)
+
+    def next_due(self, now: float) -> float:
+        return self.agenda.next_due()
+
+    # ── details ───────────────────────────────────────────────────────────────────────────────────
+
+    def _judge_soon(self, hosts: Iterable[str], when: float = 0.0) -> None:
+        for host in hosts:
+            self.agenda.put_early(host, when)
+
+    def _flavor(self, flavor: Object, gone: bool) -> None:
+        """What a flavor tolerates may make a tainted node good or bad."""
+        name = flavor["metadata"]["name"]
+        before = self.flavors.pop(name, None)
+        if not gone:
+            self.flavors[name] = flavor
+        if (before or {}).get("spec") != (None if gone else flavor.get("spec")):
+            self._judge_soon(host.name for host in self.census.nodes.values() if host.taints)
+
+    def _judge(self, name: str, news: dict[Key, HostChanges], now: float) -> Iterator[GangPod]:
+        """Note what a host means to those that stand on it; gives the pods that wait for it in vain."""
+        if (NODES.kind, "", name) in self.unread:
+            return  # it is there, and judged once it is read
+        host = self._dated(name, now)
+        failed: set[Key] = set()
+        for key in self.census.gangs_on(name):
+            stance = self.census.stances[key]
+            if key in self.flying:
+                self.flying[key].hosts.add(name)
+                continue
+            finding = self._finding(host, key, name, now)
+            if finding.failed:
+                failed.add(stance.gang)
+            self._judge_soon([name] if finding.due < NEVER else (), finding.due)
+            if finding.failed and name not in stance.failed:
+                news.setdefault(key, HostChanges()).failed.append(name)
+            elif not finding.failed and name in stance.failed:
+                news.setdefault(key, HostChanges()).recovered.append(name)
+        if not self.rules.on_lost and (host is None or host.ready is None):
+            return
+        yield from self.census.in_vain(name, failed=False)
+        if self.rules.at_once:
+            yield from (m for m in self.census.in_vain(name, failed=True) if m.gang in failed)
+
+    def _dated(self, name: str, now: float) -> Host | None:
+        """A host, and since when it is NotReady: as it says, or as we noticed."""
+        host = self.census.host(name)
+        if host is None or host.ready is not False:
+            self.noticed.pop(name, None)
+            return host
+        noticed = self.noticed.setdefault(name, now)
+        return host if host.since is not None else replace(host, since=noticed)
+
+    def _finding(self, host: Host | None, key: Key, name: str, now: float) -> Finding:
+        if host is not None and host.fine:
+            return Finding(failed=False)
+        stance, workload = self.census.stances[key], self.census.workloads[key]
+        consents = consents_of(workload, self.flavors, stance.hosts[name])
+        return judged(host, consents, self.census.runs(stance.gang, name), self.rules, now)
+
+    def _list(self, key: Key, news: HostChanges, evicted: set[Key], now: float) -> Iterator[Write]:
+        workload = self.census.workloads[key]
+        status = with_failures(workload, news.failed, news.recovered, self.rules, now)
+        if status is None:
+            return
+        if not status.get("unhealthyNodes") and news.failed:
+            evicted.add(self.census.stances[key].gang)
+        self.flying[key] = NodeHealthWrite(workload, {*news.failed, *news.recovered})
+        meta, tag = workload["metadata"], FailedNodesWriteTag(key, status)
+        body, version = {**workload, "status": status}, meta.get("resourceVersion", "")
+        yield Write(Verb.UPDATE, api_kinds.WORKLOADS, *key, body, "status", version=version, tag=tag)
+
+    def _fail(self, host: str, members: list[GangPod], now: float) -> Iterator[Write]:
+        """Who waits in vain for long enough is failed."""
+        known = self.in_vain.pop(host, {})
+        for member in members:
+            since = self.in_vain.setdefault(host, {}).setdefault(member.uid, known.get(member.uid, now))
+            if since + self.rules.stray_seconds > now:
+                self._judge_soon([host], since + self.rules.stray_seconds)
+            elif member.uid not in self.failing:
+                self.failing.add(member.uid)
+                yield fail_pod(member, now, PodFailureWriteTag(member))
+
+    def _take_answer(self, key: Key, answer: object) -> None:
+        """What the API made of a write is known at once; the watch will tell the same later."""
+        known = self.census.workloads.get(key)
+        if isinstance(answer, dict) and known is not None and _version(answer) > _version(known):
+            self._judge_soon(self.census.workload(answer))
+
+
+def _version(workload: Object) -> int:
+    text = str(workload["metadata"].get("resourceVersion", ""))
+    return whole_number(text) or 0

@@ -1,0 +1,163 @@
+"""Who stands where: nodes, admitted Workloads and their pods, by host. Says which hosts news concerns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+from bayplan.dialects.api import Event, Happened
+from bayplan.dialects.kube.decode.wire import PodWire
+from bayplan.dialects.kueue.pods.node_health import (
+    GangPod,
+    Host,
+    Key,
+    WorkloadHosts,
+    host_of,
+    member_of,
+    stance_of,
+)
+
+Object = dict[str, Any]
+K = TypeVar("K")
+V = TypeVar("V")
+Index = dict[K, dict[V, None]]
+
+
+class NodeUsageIndex:
+    """Kept event by event; every question is answered from an index."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Host] = {}
+        self.named: Index[str, str] = {}  # host → nodes of that name
+        self.members: dict[Key, GangPod] = {}
+        self.bound: Index[str, Key] = {}  # node → pods
+        self.waiting: Index[str, Key] = {}  # host → pods that have to go there
+        self.workloads: dict[Key, Object] = {}
+        self.stances: dict[Key, WorkloadHosts] = {}
+        self.standing: Index[str, Key] = {}  # host → Workloads
+        self.versions: Index[Key, Key] = {}  # gang → Workloads, as one that grows has several
+
+    # ── news ──────────────────────────────────────────────────────────────────────────────────────
+
+    def node(self, event: Event) -> list[str]:
+        """A node is there, changed, or is gone."""
+        name = event.object.metadata.name
+        before = self.nodes.pop(name, None)
+        after = None if event.happened is Happened.GONE else host_of(event.object)
+        if after is not None:
+            self.nodes[name] = after
+        if before == after:
+            return []
+        if before is not None:
+            _drop(self.named, before.name, name)
+        if after is not None:
+            _add(self.named, after.name, name)
+        return [host.name for host in (before, after) if host is not None]
+
+    def pod(self, wire: PodWire, *, gone: bool = False) -> list[str]:
+        """A pod is there, changed, or is gone. Those of no gang do not matter."""
+        key = (wire.metadata.namespace or "default", wire.metadata.name)
+        before = self.members.pop(key, None)
+        after = None if gone else member_of(wire)
+        if before is not None:
+            _drop(self.bound, before.node, key)
+            _drop(self.waiting, before.host, key)
+        if after is not None:
+            self.members[key] = after
+            if after.runs:
+                _add(self.bound, after.node, key)
+            if after.waits:
+                _add(self.waiting, after.host, key)
+        return [host for member in (before, after) if member is not None for host in self._of(member)]
+
+    def workload(self, workload: Object, *, gone: bool = False) -> list[str]:
+        """A Workload is there, changed, or is gone."""
+        meta = workload["metadata"]
+        key = (meta.get("namespace", "default"), meta["name"])
+        known, before = self.workloads.pop(key, None), self.stances.pop(key, None)
+        if not gone:
+            self.workloads[key] = workload
+        same = before is not None and known is not None and _standing(known) == _standing(workload)
+        after = None if gone else stance_of(workload, before.hosts if before is not None and same else None)
+        if after is not None:
+            self.stances[key] = after
+        if before == after:
+            return []
+        for host in _hosts(before):
+            _drop(self.standing, host, key)
+        for gang in _gangs(before):
+            _drop(self.versions, gang, key)
+        for host in _hosts(after):
+            _add(self.standing, host, key)
+        for gang in _gangs(after):
+            _add(self.versions, gang, key)
+        concerned = dict.fromkeys([*_hosts(before), *_hosts(after)])
+        listed = set(after.failed if after is not None else ())
+        return [host for host in concerned if host in listed or host in self.waiting or not self.fine(host)]
+
+    # ── questions ─────────────────────────────────────────────────────────────────────────────────
+
+    def host(self, name: str) -> Host | None:
+        """The node of a name; of several the best."""
+        found = [self.nodes[node] for node in self.named.get(name, ())]
+        return next((host for host in found if host.fine), found[0] if found else None)
+
+    def fine(self, name: str) -> bool:
+        host = self.host(name)
+        return host is not None and host.fine
+
+    def runs(self, gang: Key, host: str) -> bool:
+        """Whether a pod of a gang runs on a host. A node that is no more is known by its own name."""
+        return any(
+            self.members[pod].gang == gang
+            for node in self.named.get(host) or (host,)
+            for pod in self.bound.get(node, ())
+        )
+
+    def gangs_on(self, host: str) -> list[Key]:
+        """The Workloads that stand on a host and may be moved."""
+        return sorted(key for key in self.standing.get(host, ()) if not self.stances[key].fixed)
+
+    def in_vain(self, host: str, *, failed: bool) -> list[GangPod]:
+        """Pods that wait for a host that their gang does not stand on, or that has failed for it."""
+        return [
+            member
+            for pod in sorted(self.waiting.get(host, ()))
+            if (member := self.members[pod]).gang in self.versions
+            and (failed or not self._stands(member.gang, host))
+        ]
+
+    def _stands(self, gang: Key, host: str) -> bool:
+        return any(host in self.stances[key].hosts for key in self.versions.get(gang, ()))
+
+    def _of(self, member: GangPod) -> Iterator[str]:
+        if member.host:
+            yield member.host
+        if member.node:
+            yield self.nodes[member.node].name if member.node in self.nodes else member.node
+
+
+def _standing(workload: Object) -> tuple[object, object]:
+    status = workload.get("status") or {}
+    return status.get("admission"), status.get("reclaimablePods")
+
+
+def _hosts(stance: WorkloadHosts | None) -> Iterable[str]:
+    return stance.hosts if stance is not None else ()
+
+
+def _gangs(stance: WorkloadHosts | None) -> Iterable[Key]:
+    return (stance.gang,) if stance is not None else ()
+
+
+def _add(index: Index[K, V], at: K, what: V) -> None:
+    if at:
+        index.setdefault(at, {})[what] = None
+
+
+def _drop(index: Index[K, V], at: K, what: V) -> None:
+    there = index.get(at)
+    if there is not None:
+        there.pop(what, None)
+        if not there:
+            del index[at]

@@ -1,0 +1,274 @@
+"""Everything that groups are made from, as the API last told it: pods of ours, their owners, groups."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from bayplan.dialects.api import Event, Happened, Kind
+from bayplan.dialects.jobs.part import WORKER_INDEX
+from bayplan.dialects.kai.api import wire
+from bayplan.dialects.kai.api.names import POD_GROUP, POD_GROUP_NAME, SUB_GROUP_NAME
+from bayplan.dialects.kai.api.pod_group import PodGroup, written
+from bayplan.dialects.kai.decode.events import PRIORITY_CLASSES
+from bayplan.dialects.kai.decode.webhooks import chain
+from bayplan.dialects.kai.grouper.dispatch import Grouped, membership
+from bayplan.dialects.kai.grouper.join import (
+    as_object,
+    group_named,
+    is_ready,
+    same_parts,
+    size_asked,
+    wants_group,
+)
+from bayplan.dialects.kai.grouper.owner_kinds import BY_NAME, LOOKED_UP, OWNER_KINDS, POD_GANG
+from bayplan.dialects.kube.decode.wire import PODS_KIND, PodWire
+from bayplan.model.gang import Ref
+from bayplan.model.pod import PodKey
+from bayplan.runtime.controllers.pod_grouper.index import GrouperPodIndex, group_ref
+
+Object = dict[str, Any]
+Name = tuple[str, str, str]
+"""Kind, namespace and name."""
+WATCHED: tuple[Kind, ...] = (PODS_KIND, wire.POD_GROUPS, PRIORITY_CLASSES, *OWNER_KINDS)
+OVER = ("Succeeded", "Failed")
+GONE_KEPT = 1000
+
+
+class PodGrouperCache:
+    """Objects by name. Of pods only those that name one of our schedulers are kept."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = frozenset(names)
+        self.pods: dict[PodKey, PodWire] = {}
+        self.owners: dict[Name, Object] = {}
+        self.groups: dict[Ref, PodGroup] = {}
+        self.index = GrouperPodIndex()
+        self.classes: set[str] = set()
+        self.made_by: dict[Name, dict[PodKey, None]] = {}  # pods by each of their owners, and what they need
+        self.owners_of: dict[PodKey, dict[Name, None]] = {}
+        self.homes: dict[PodKey, tuple[dict[str, str], dict[str, str]]] = {}  # labels and annotations
+        self._gone: deque[str] = deque(maxlen=GONE_KEPT)  # uids of groups
+        self.reshaped: set[Ref] = set()  # groups whose owner asks for something else
+
+    def note(self, event: Event) -> Iterator[PodKey]:
+        """Take in an event; which pods it concerns."""
+        if event.happened is Happened.SYNCED:
+            return
+        gone, found = event.happened is Happened.GONE, event.object
+        if event.kind == PODS_KIND:
+            yield from self._pod(found, gone)
+        elif event.kind == wire.POD_GROUPS:
+            yield from self.put_group(wire.pod_group(found), gone)
+        elif event.kind == PRIORITY_CLASSES:
+            (self.classes.discard if gone else self.classes.add)(found.metadata.name)
+        else:
+            yield from self._owner(event.kind, found, gone)
+
+    # ── taking in ──────────────────────────────────────────────────────────────────────────────────
+
+    def _pod(self, pod: PodWire, gone: bool) -> Iterator[PodKey]:
+        key = PodKey(pod.metadata.namespace or "default", pod.metadata.name)
+        before = self.pods.get(key)
+        ours = pod.spec.scheduler_name in self.names and wants_group(pod)
+        over = pod.status.phase in OVER or pod.metadata.deletion_timestamp is not None
+        if before is not None and (gone or not ours or over or before.metadata.uid != pod.metadata.uid):
+            yield from self._forget(key, before)
+            before = None
+        if gone or not ours or over:
+            return
+        self.pods[key] = pod
+        same = before is not None and _says(before) == _says(pod)
+        if same and before is not None and _joined(before) == _joined(pod):
+            return
+        if before is not None:
+            self.index.drop(key, before)
+        self.index.put(key, pod)
+        self.index.take_seat(key, pod, *(_home(self.homes.get(key)) or _joined(pod)))
+        if not same or _joined(pod) != _home(self.homes.get(key)):
+            yield key  # it is not just where we wanted it
+
+    def _forget(self, key: PodKey, pod: PodWire) -> Iterator[PodKey]:
+        """A pod is no more; those of its group may fare better without it."""
+        del self.pods[key]
+        self.homes.pop(key, None)
+        alike = self.index.neighbours(key)
+        self.index.drop(key, pod)
+        yield key
+        for owner in self.owners_of.pop(key, ()):
+            self.made_by[owner].pop(key)
+            if not self.made_by[owner]:
+                del self.made_by[owner]
+        if name := group_named(pod):
+            ref = group_ref(key.namespace, name)
+            if self.index.asks_otherwise(ref, size_asked(pod)):
+                yield from list(self.index.members[ref])  # they may have waited until this one ends
+            elif ref in self.groups and self.groups[ref].flaw:
+                yield from alike
+                mates = self.index.members.get(ref, ())
+                yield from list(islice(mates, 1))  # says what is wrong now, if anything
+
+    def put_group(self, group: PodGroup, gone: bool = False) -> Iterator[PodKey]:
+        """A group is there, or is no more: then one of its pods has it made again."""
+        ref, before = group.ref, self.groups.get(group.ref)
+        members = self.index.members.get(ref, {})
+        if gone:
+            self._gone.append(group.uid)
+            self.groups.pop(ref, None)
+            self.reshaped.discard(ref)
+            yield from list(islice(members, 1))
+            return
+        self.groups[ref] = group
+        if ref in self.reshaped and before is not None and _leaves(before) - _leaves(group):
+            self.reshaped.discard(ref)
+            yield from list(members)  # where some of them were is no place any more
+
+    def answered(self, group: PodGroup) -> Iterator[PodKey]:
+        """The API made this of a write; if the group went since then, the watch has told already."""
+        if group.uid not in self._gone:
+            yield from self.put_group(group)
+
+    def _owner(self, kind: Kind, obj: Object, gone: bool) -> Iterator[PodKey]:
+        meta = obj["metadata"]
+        name = kind.kind, meta.get("namespace", "default"), meta["name"]
+        before = self.owners.get(name)
+        if gone:
+            self.owners.pop(name, None)
+            return
+        slim = {key: value for key, value in meta.items() if key != "managedFields"}
+        self.owners[name] = now = {
+            **obj,
+            "apiVersion": obj.get("apiVersion") or kind.api_version,
+            "kind": obj.get("kind") or kind.kind,
+            "metadata": slim,
+        }
+        concerned = self.made_by.get(name, ())
+        if before is None or (kind.kind == POD_GANG and _asks(before) != _asks(now)):
+            yield from list(concerned)  # nothing was known of it; or it names each pod by itself
+        elif _asks(before) != _asks(now):
+            yield from self._one_of_each(concerned)
+
+    def _one_of_each(self, keys: Iterable[PodKey]) -> Iterator[PodKey]:
+        """Of pods that are joined to one group, one: it brings the group up to date for all.
+
+        Where something is wrong all of them: each may fare better now, and nobody else can tell.
+        """
+        seen: set[Ref] = set()
+        for key in keys:
+            ref = group_ref(key.namespace, group_named(self.pods[key]))
+            known = self.groups.get(ref)
+            if not ref.name or ref not in seen or (known is not None and known.flaw):
+                seen.add(ref)
+                yield key
+        self.reshaped |= {ref for ref in seen if ref.name}
+
+    # ── asking ─────────────────────────────────────────────────────────────────────────────────────
+
+    def chain(self, key: PodKey, pod: PodWire) -> tuple[list[Object], bool]:
+        """The owners of a pod, nearest first, and whether all of them that could be are known."""
+        found, complete = chain(as_object(pod), self.owner)
+        for one in found:
+            self._needs(key, (one["kind"], key.namespace, one["metadata"]["name"]))
+        return found, complete
+
+    def _needs(self, key: PodKey, name: Name) -> None:
+        """A pod is looked at again when this comes or changes."""
+        self.made_by.setdefault(name, {})[key] = None
+        self.owners_of.setdefault(key, {})[name] = None
+
+    def owner(self, group: str, kind: str, namespace: str, name: str) -> Object | None:
+        """What made a pod, which may be a pod itself. May be asked from other threads."""
+        if (group, kind) == ("", "Pod"):
+            pod = self.pods.get(PodKey(namespace, name))
+            return None if pod is None else as_object(pod)
+        return self.owners.get((kind, namespace, name)) if (group, kind) in BY_NAME else None
+
+    def find(self, key: PodKey, kind: str, namespace: str, name: str) -> object:
+        """An object that the group of a pod depends on; None if it is not there."""
+        if kind in LOOKED_UP:
+            self._needs(key, (kind, namespace, name))
+        if kind == "PriorityClass":
+            return {} if name in self.classes else None
+        if kind == POD_GROUP.kind:
+            known = self.groups.get(group_ref(namespace, name))
+            return None if known is None else written(known)
+        return self.owners.get((kind, namespace, name)) if kind in LOOKED_UP else None
+
+    def pods_with(self, namespace: str, labels: Mapping[str, str]) -> Iterator[Object]:
+        """Pods of ours that have these labels."""
+        for key in self.index.with_labels(namespace, labels):
+            mine = self.pods[key].metadata.labels or {}
+            if all(mine.get(name) == text for name, text in labels.items()):
+                yield as_object(self.pods[key])
+
+    def belongs(self, key: PodKey, found: Grouped) -> None:
+        """A pod belongs there, joined or not yet."""
+        if found.group is None:
+            self.homes.pop(key, None)
+            self.index.leave_seat(key)
+        else:
+            self.homes[key] = membership(found)
+            self.index.take_seat(key, self.pods[key], found.group.name, found.sub_group)
+
+    def alike(self, group: PodGroup, sub_group: str, number: str) -> Iterator[Object]:
+        """Pods of a sub-group that bear a number, each where it belongs."""
+        for key in self.index.seated((group.ref, sub_group, number)):
+            yield self._at_home(key)
+
+    def cut_otherwise(self, found: Grouped) -> PodWire | None:
+        """Of a group that has other segments than a pod would give it, the oldest pod of those that run."""
+        made = found.group
+        known = None if made is None else self.groups.get(made.ref)
+        if made is None or known is None or same_parts(known, made):
+            return None
+        whole = next((one.parent for one in made.sub_groups if one.name == found.sub_group), "")
+        whole = whole or found.sub_group  # it asks for no segments any more
+        parts = {one.name for one in known.sub_groups if whole and one.parent == whole}
+        mine = (self.pods[key] for key in self.index.members.get(made.ref, ()))
+        runs = [pod for pod in mine if pod.spec.node_name and _joined(pod)[1] in parts]
+        return min(runs, key=lambda pod: pod.metadata.creation_timestamp or "", default=None)
+
+    def _at_home(self, key: PodKey) -> Object:
+        found = as_object(self.pods[key])
+        labels, notes = self.homes.get(key, ({}, {}))
+        meta = found["metadata"]
+        meta["labels"], meta["annotations"] = meta["labels"] | labels, meta["annotations"] | notes
+        return found
+
+
+def _says(pod: PodWire) -> tuple[object, ...]:
+    """What the group of a pod depends on; a leader that has its node, or is ready, may have followers."""
+    meta, spec = pod.metadata, pod.spec
+    leads = (meta.labels or {}).get(WORKER_INDEX) == "0" and (bool(spec.node_name), is_ready(pod))
+    labels, notes = (
+        {key: text for key, text in (found or {}).items() if key not in (POD_GROUP_NAME, SUB_GROUP_NAME)}
+        for found in (meta.labels, meta.annotations)
+    )
+    return meta.uid, labels, notes, meta.owner_references, spec.priority_class_name, leads
+
+
+def _joined(pod: PodWire) -> tuple[str, str]:
+    """The group and sub-group that a pod is joined to."""
+    return group_named(pod), (pod.metadata.labels or {}).get(SUB_GROUP_NAME, "")
+
+
+def _home(found: tuple[dict[str, str], dict[str, str]] | None) -> tuple[str, str] | None:
+    """The same of where it belongs."""
+    return None if found is None else (found[1][POD_GROUP_NAME], found[0].get(SUB_GROUP_NAME, ""))
+
+
+def _asks(obj: Object) -> tuple[object, ...]:
+    """What of an owner its groups depend on; its status changes all the time."""
+    meta, said = obj["metadata"], obj.get("status")
+    status = said if isinstance(said, dict) else {}
+    clusters = [status.get(key) for key in ("rayClusterName", "activeServiceStatus", "pendingServiceStatus")]
+    names = [one.get("rayClusterName") if isinstance(one, dict) else one for one in clusters]
+    return meta.get("uid"), obj.get("spec"), meta.get("labels"), meta.get("annotations"), names
+
+
+def _leaves(group: PodGroup) -> set[str]:
+    """Where pods of a group can be: its sub-groups that are not parents of others, or no sub-group."""
+    parents = {one.parent for one in group.sub_groups}
+    return {one.name for one in group.sub_groups if one.name not in parents} or {""}

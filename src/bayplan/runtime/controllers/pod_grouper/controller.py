@@ -1,0 +1,234 @@
+"""The grouper role: every pod that names one of our schedulers is put into the group of what made it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from bayplan.dialects.api import Ended, Event, Happened, Kind, Verb, Write, WriteOutcome
+from bayplan.dialects.kai.api.names import POD_GROUP
+from bayplan.dialects.kai.api.pod_group import read_pod_group
+from bayplan.dialects.kai.api.wire import POD_GROUPS, pod_group
+from bayplan.dialects.kai.grouper.defaults import GrouperSettings
+from bayplan.dialects.kai.grouper.dispatch import Grouped, group_pod
+from bayplan.dialects.kai.grouper.join import (
+    as_object,
+    cut_like,
+    flaw_write,
+    group_named,
+    group_write,
+    join_write,
+    told_to_wait,
+    wanted_group,
+)
+from bayplan.dialects.kai.status.pod_group import about_group
+from bayplan.dialects.kube.decode.wire import PodWire
+from bayplan.dialects.kube.encode.binding import event_once
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kube.fields.times import timestamp
+from bayplan.dialects.kueue.decode.scheduled_jobs import SCHEDULER
+from bayplan.model.change import Change
+from bayplan.model.gang import Ref
+from bayplan.model.pod import PodKey
+from bayplan.runtime.controllers.pod_grouper.cache import WATCHED, Object, PodGrouperCache
+from bayplan.runtime.controllers.pod_grouper.defaults import WatchedDefaults
+from bayplan.runtime.core.backoff import Backoff
+from bayplan.runtime.core.controller import Reconciler
+from bayplan.runtime.core.work_queue import WorkQueue
+
+OWNER_SECONDS = 10.0  # how long the owner of a pod may be unknown before the pod is grouped without it
+LOOK_SECONDS = 0.5  # meanwhile
+RETRY_SECONDS = 5.0  # after a write that failed
+REFUSED_SECONDS = 60.0  # the same if it was refused: another try helps only if rights or rules have changed
+FLAW_MAX = 1000
+T = TypeVar("T")
+IGNORED, ADJUSTED = "SegmentsIgnored", "SegmentsAdjusted"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWriteTag:
+    """Marks the write of a group."""
+
+    ref: Ref
+    pod: PodKey
+
+
+@dataclass(frozen=True, slots=True)
+class PodWriteTag:
+    """Marks a write to a pod."""
+
+    pod: PodKey
+
+
+class PodGrouperController(Reconciler):
+    """Looks after each pod on its own: first its group is made or brought up to date, then it is joined."""
+
+    name = "grouper"
+    kinds: tuple[Kind, ...] = WATCHED  # and one ConfigMap if the settings name one
+
+    def __init__(
+        self, names: Iterable[str] = (SCHEDULER,), settings: GrouperSettings | None = None,
+        note: Callable[[str], None] = lambda sentence: None,
+    ) -> None:  # fmt: skip
+        self.shelf = PodGrouperCache(names)
+        self.settings = settings or GrouperSettings()
+        self.defaults = WatchedDefaults(self.settings.defaults, note)
+        self.kinds = (*WATCHED, *self.defaults.kinds)
+        self.agenda: WorkQueue[PodKey] = WorkQueue()
+        self.writing: set[PodKey] = set()
+        self.making: dict[Ref, dict[PodKey, None]] = {}  # groups being written, and who waits for that
+        self.flaws: dict[Ref, dict[PodKey, str]] = {}  # what is wrong with which pod of a group
+        self.flawed: dict[PodKey, Ref] = {}  # the same the other way round
+        self.unknown: dict[PodKey, float] = {}  # pods whose owners are not known, since when
+        self.warned: dict[Ref, set[str]] = {}
+        self.backoff: Backoff[PodKey] = Backoff()
+
+    def decode(self, event: Event) -> Iterator[Change]:
+        if event.kind in self.defaults.kinds:
+            self.defaults.take(event)  # for pods that are grouped from now on
+        else:
+            self.agenda.put_all(self.shelf.note(event))
+        if event.kind == POD_GROUPS and event.happened is Happened.GONE:
+            self.warned.pop(pod_group(event.object).ref, None)
+        return iter(())
+
+    def keep(self, now: float) -> Iterator[Write]:
+        """The next writes for every pod that is due. What is wrong with any of them is known before."""
+        yield from self.containment.attempt(self.defaults.warnings(now), "reconcile", "ConfigMap")[0]
+        found: dict[PodKey, tuple[PodWire, Grouped]] = {}
+        for key in self.agenda.take(now, self.writing):
+            for pod, grouped in self._attempted(key, self._looked_at(key, now), now):
+                found[key] = pod, grouped
+        for key, (pod, grouped) in found.items():
+            yield from self._attempted(key, self._write(key, pod, grouped, now), now)
+
+    def _looked_at(self, key: PodKey, now: float) -> Iterator[tuple[PodWire, Grouped]]:
+        pod = self.shelf.pods.get(key)
+        if pod is None:
+            self._forget(key)
+        elif (owners := self._owners(key, pod, now)) is not None:
+            yield pod, self._group(key, pod, owners)
+
+    def _attempted(self, key: PodKey, work: Iterable[T], now: float) -> list[T]:
+        """What the work gives; should it fail, the pod is looked at again a while later."""
+        found, done = self.containment.attempt(work, "reconcile", "Pod", str(key))
+        if done:
+            self.backoff.worked(key)
+        else:
+            self.agenda.put(key, self.backoff.failed(key, now))
+        return found
+
+    def follow_up(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
+        """Go on with those who waited; say so if a group could not be made."""
+        tag = outcome.write.tag
+        match tag:
+            case GroupWriteTag(ref, key):
+                waiting = self.making.pop(ref, {})
+                yield from self._attempted(key, self._group_written(outcome, ref, key, now), now)
+                due = 0.0 if outcome.ended is Ended.DONE else now + _pause(outcome)
+                for one in waiting:
+                    self.agenda.put(one, due)
+            case PodWriteTag(key):
+                self.writing.discard(key)
+                if outcome.ended not in (Ended.DONE, Ended.GONE):
+                    self.agenda.put_early(key, now + _pause(outcome))
+
+    def next_due(self, now: float) -> float:
+        return self.agenda.next_due(self.writing)
+
+    def _owners(self, key: PodKey, pod: PodWire, now: float) -> list[Object] | None:
+        """Who made a pod; None as long as that is not all known: it may be heard of after the pod."""
+        owners, complete = self.shelf.chain(key, pod)
+        if not complete and now < self.unknown.setdefault(key, now) + OWNER_SECONDS:
+            self.agenda.put(key, now + LOOK_SECONDS)
+            return None
+        if complete:
+            self.unknown.pop(key, None)  # else nobody waits for them once more
+        return owners
+
+    def _group(self, key: PodKey, pod: PodWire, owners: list[Object]) -> Grouped:
+        found = self._grouped(key, owners, as_object(pod))
+        elder = self.shelf.cut_otherwise(found)
+        if elder is not None and (words := told_to_wait(pod, elder)):
+            found = self._grouped(key, owners, cut_like(pod, elder))
+            found = replace(found, warnings=(*found.warnings, words))
+        self.shelf.belongs(key, found)
+        if found.group is not None and group_named(pod) in ("", found.group.name):
+            self._note_flaw(found.group.ref, key, found.error)
+        return found
+
+    def _grouped(self, key: PodKey, owners: list[Object], obj: Object) -> Grouped:
+        def find(kind: str, namespace: str, name: str) -> object:
+            return self.defaults.find(kind, namespace, name) or self.shelf.find(key, kind, namespace, name)
+
+        try:
+            return group_pod(
+                obj, owners, find=find, pods=self.shelf.pods_with, siblings=self.shelf.alike,
+                settings=self.settings,
+            )  # fmt: skip
+        except Exception as bug:  # one job that nobody foresaw must not keep all others from being grouped
+            self.containment.failed(bug, "reconcile", "Pod", str(key))
+            return Grouped(error=f"bayplan could not group it: {type(bug).__name__}: {bug}"[:FLAW_MAX])
+
+    def _write(self, key: PodKey, pod: PodWire, found: Grouped, now: float) -> Iterator[Write]:
+        made = found.group
+        if made is None:
+            yield from self._written(key, flaw_write(pod, found.error))
+            return
+        if group_named(pod) not in ("", made.name):
+            return  # somebody has chosen a group for it
+        ref, known = made.ref, self.shelf.groups.get(made.ref)
+        if ref in self.making:
+            self.making[ref][key] = None
+            return
+        wanted = wanted_group(known, made, next(iter(self.flaws.get(ref, {}).values()), ""))
+        write = group_write(known, wanted)
+        if write is not None:
+            self.making[ref] = {key: None}
+            yield replace(write, tag=GroupWriteTag(ref, key))
+            return
+        for words in found.warnings:
+            if known is not None and words not in self.warned.setdefault(ref, set()):
+                self.warned[ref].add(words)
+                reason = IGNORED if ": ignored" in words else ADJUSTED
+                yield event_once(about_group(ref, known.uid), reason, words, "Warning", timestamp(now))
+        yield from self._written(key, join_write(pod, found))
+
+    def _written(self, key: PodKey, write: Write | None) -> Iterator[Write]:
+        if write is not None:
+            self.writing.add(key)
+            yield replace(write, tag=PodWriteTag(key))
+
+    def _group_written(self, outcome: WriteOutcome, ref: Ref, key: PodKey, now: float) -> Iterator[Write]:
+        """What the API made of a group is known at once."""
+        exists = outcome.write.verb is Verb.CREATE and outcome.ended is Ended.CONFLICT
+        if outcome.ended is Ended.DONE and isinstance(outcome.object, dict):
+            self.agenda.put_all(self.shelf.answered(read_pod_group(Field(outcome.object))))
+        elif outcome.ended is Ended.GONE and outcome.write.verb is not Verb.CREATE:
+            known = self.shelf.groups.get(ref)
+            if known is not None and known.uid == outcome.write.uid:  # else another has come in its place
+                del self.shelf.groups[ref]  # it is made again
+        elif outcome.ended is not Ended.TIMED_OUT and not exists and (pod := self.shelf.pods.get(key)):
+            why = f"{POD_GROUP.kind} {ref.name} cannot be written: {outcome.message}"
+            yield from self._written(key, flaw_write(pod, why[:FLAW_MAX]))
+
+    def _note_flaw(self, ref: Ref, key: PodKey, flaw: str) -> None:
+        before = self.flawed.pop(key, ref)
+        for known in {before, ref}:
+            if known != ref or not flaw:
+                self.flaws.get(known, {}).pop(key, None)
+            if known in self.flaws and not self.flaws[known]:
+                del self.flaws[known]
+        if flaw:
+            self.flaws.setdefault(ref, {})[key] = flaw
+            self.flawed[key] = ref
+
+    def _forget(self, key: PodKey) -> None:
+        self.unknown.pop(key, None)
+        if (ref := self.flawed.get(key)) is not None:
+            self._note_flaw(ref, key, "")
+
+
+def _pause(outcome: WriteOutcome) -> float:
+    return REFUSED_SECONDS if outcome.ended is Ended.REFUSED else RETRY_SECONDS

@@ -1,0 +1,113 @@
+"""Pods of ours by what they are looked for by: a label, the group they are joined to, their place in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import TypeVar
+
+from bayplan.dialects.kai.api.names import POD_INDEX_LABEL
+from bayplan.dialects.kai.api.pod_group import PodGroup
+from bayplan.dialects.kai.api.segments import INDEX_LABELS
+from bayplan.dialects.kai.grouper.join import group_named, size_asked
+from bayplan.dialects.kai.grouper.serving import GROUP_INDEX, REVISION, SET_NAME
+from bayplan.dialects.kai.grouper.training import JOB_NAME, JOB_ROLE
+from bayplan.dialects.kube.decode.wire import PodWire
+from bayplan.model.gang import Ref
+from bayplan.model.pod import PodKey
+
+SOUGHT = (JOB_NAME, JOB_ROLE, SET_NAME, GROUP_INDEX, REVISION)
+"""Labels that groupers look for other pods by."""
+JOINED = (REVISION,)
+"""Of those, the ones by which only pods that are in a group are looked for."""
+_INDEX_LABELS = tuple(dict.fromkeys(INDEX_LABELS.values()))
+Seat = tuple[Ref, str, str]
+"""A group, a sub-group of it, and the number that a pod bears there."""
+T = TypeVar("T")
+
+
+class GrouperPodIndex:
+    """Where each pod is listed. Nothing here costs a walk through all pods."""
+
+    def __init__(self) -> None:
+        self.members: dict[Ref, dict[PodKey, None]] = {}  # pods that are joined
+        self._sizes: dict[Ref, Counter[str]] = {}  # of segments, as those pods ask for them
+        self._labelled: dict[tuple[str, str, str], dict[PodKey, None]] = {}  # by namespace, label and text
+        self._seated: dict[Seat, dict[PodKey, None]] = {}
+        self._seats: dict[PodKey, Seat] = {}
+
+    def put(self, key: PodKey, pod: PodWire) -> None:
+        """List a pod by what it says; its place is told apart from that."""
+        if name := group_named(pod):
+            ref = group_ref(key.namespace, name)
+            self.members.setdefault(ref, {})[key] = None
+            self._sizes.setdefault(ref, Counter())[size_asked(pod)] += 1
+        for where in _sought(key, pod):
+            self._labelled.setdefault(where, {})[key] = None
+
+    def drop(self, key: PodKey, pod: PodWire) -> None:
+        """A pod that was listed so is no more, or says something else."""
+        ref = group_ref(key.namespace, group_named(pod))
+        if key in self.members.get(ref, ()):
+            _strike(self.members, ref, key)
+            self._sizes[ref] -= Counter([size_asked(pod)])  # leaves out what is not there any more
+            if not self._sizes[ref]:
+                del self._sizes[ref]
+        for where in _sought(key, pod):
+            _strike(self._labelled, where, key)
+        self.leave_seat(key)
+
+    def take_seat(self, key: PodKey, pod: PodWire, group: str, sub_group: str) -> None:
+        """A pod belongs there, joined or not yet."""
+        self.leave_seat(key)
+        if group and (number := number_of(pod)):
+            self._seats[key] = seat = group_ref(key.namespace, group), sub_group, number
+            self._seated.setdefault(seat, {})[key] = None
+
+    def leave_seat(self, key: PodKey) -> None:
+        """A pod belongs nowhere, as far as is known."""
+        if seat := self._seats.pop(key, None):
+            _strike(self._seated, seat, key)
+
+    def neighbours(self, key: PodKey) -> list[PodKey]:
+        """Others that have the very same place."""
+        seat = self._seats.get(key)
+        return [] if seat is None else [one for one in self._seated[seat] if one != key]
+
+    def seated(self, seat: Seat) -> list[PodKey]:
+        """Those who have a place."""
+        return list(self._seated.get(seat, ()))
+
+    def asks_otherwise(self, ref: Ref, size: str) -> bool:
+        """Whether somebody in a group asks for segments of another size."""
+        return any(other != size for other in self._sizes.get(ref, ()))
+
+    def with_labels(self, namespace: str, labels: Mapping[str, str]) -> Iterator[PodKey]:
+        """Pods that have one of these labels, the one that the fewest have."""
+        found = [self._labelled.get((namespace, *one), {}) for one in labels.items() if one[0] in SOUGHT]
+        assert found, f"pods are not listed by any of {sorted(labels)}"
+        yield from min(found, key=len)
+
+
+def number_of(pod: PodWire) -> str:
+    """What numbers a pod; empty if nothing does."""
+    labels = pod.metadata.labels or {}
+    named = (pod.metadata.annotations or {}).get(POD_INDEX_LABEL, "")
+    return next((labels[label] for label in (named, *_INDEX_LABELS) if label in labels), "")
+
+
+def group_ref(namespace: str, name: str) -> Ref:
+    """What a group is called inside."""
+    return PodGroup(name, namespace).ref
+
+
+def _sought(key: PodKey, pod: PodWire) -> list[tuple[str, str, str]]:
+    labels = pod.metadata.labels or {}
+    listed = SOUGHT if group_named(pod) else [label for label in SOUGHT if label not in JOINED]
+    return [(key.namespace, label, labels[label]) for label in listed if label in labels]
+
+
+def _strike(lists: dict[T, dict[PodKey, None]], where: T, key: PodKey) -> None:
+    lists.get(where, {}).pop(key, None)
+    if where in lists and not lists[where]:
+        del lists[where]

@@ -1,0 +1,4 @@
+"""ProvisioningRequests for admission checks.
+
+May import: model, dialects, runtime.core.
+"""

@@ -1,0 +1,295 @@
+"""The provisioning role: asks an autoscaler for the nodes that Workloads under its check wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bayplan.dialects.api import Ended, Event, Happened, Kind, Write, WriteOutcome
+from bayplan.dialects.kueue.names import api_kinds
+from bayplan.dialects.kueue.provisioning import check
+from bayplan.dialects.kueue.provisioning.requests import OLDER_REQUESTS, REQUESTS, TEMPLATES
+from bayplan.dialects.kueue.status.events import notice_write
+from bayplan.dialects.kueue.status.misfit_messages import quoted
+from bayplan.model.change import Change
+from bayplan.runtime.controllers.provisioning.objects import (
+    Key,
+    Object,
+    Owned,
+    ProvisioningWrites,
+    ProvisioningWriteTag,
+    create_write,
+    delete_write,
+    status_write,
+    version_of,
+)
+from bayplan.runtime.core.controller import Reconciler
+
+NEVER = float("inf")
+PATIENCE_SECONDS = 10.0
+"""After the start, before a cluster is said to lack the kind."""
+PAUSE_FIRST, PAUSE_MAX = 1.0, 300.0
+"""Seconds between attempts to write what was not accepted."""
+
+
+class ProvisioningController(Reconciler):
+    """Makes no plans: what it writes follows from what is there."""
+
+    name = "provisioning"
+    kinds: tuple[Kind, ...] = check.KINDS
+
+    def __init__(self) -> None:
+        self.workloads: dict[Key, Object] = {}
+        self.checks: dict[str, Object] = {}  # those we answer for
+        self.configs: dict[str, Object] = {}
+        self.flavors: dict[str, Object] = {}
+        self.owned: dict[Kind, Owned] = {kind: Owned() for kind in (TEMPLATES, REQUESTS, OLDER_REQUESTS)}
+        self.served: set[Kind] = set()
+        self.patient_until = NEVER
+        self.lacking = False  # the kind, and patience is over
+        self.dirty: dict[Key, None] = {}  # to be looked after; in order of coming
+        self.flying: dict[Key, ProvisioningWrites] = {}
+        self.trouble: dict[Key, dict[str, str]] = {}  # why requests could not be made, by check
+        self.paused: dict[Key, tuple[float, float]] = {}  # until when nothing is made, and the pause
+
+    # ── what happens ──────────────────────────────────────────────────────────────────────────────
+
+    def decode(self, event: Event) -> Iterator[Change]:
+        """All is kept here; nothing of it is a change to decide on."""
+        if event.kind == api_kinds.WORKLOADS:
+            self._workload(event)
+        elif event.kind == api_kinds.CHECKS:
+            self._named(event, self.checks)
+        elif event.kind == api_kinds.CONFIGS:
+            self._named(event, self.configs)
+        elif event.kind == api_kinds.FLAVORS:
+            self._named(event, self.flavors)
+        elif event.kind in self.owned:
+            self._owned(event)
+        return iter(())
+
+    # ── what is written ───────────────────────────────────────────────────────────────────────────
+
+    def keep(self, now: float) -> Iterator[Write]:
+        """Make requests that lack, end those that are spent, and have checks say how it stands."""
+        self._mark_due(now)
+        for key in list(self.dirty):
+            if key in self.flying:
+                continue
+            del self.dirty[key]
+            workload = self.workloads.get(key)
+            work = () if workload is None else self._writes(key, workload, now)
+            where = ("reconcile", api_kinds.WORKLOADS.kind, "/".join(key))
+            writes, done = self.containment.attempt(work, *where)
+            if not done:
+                self._pause(key, now)
+                continue
+            if workload is not None and writes:
+                flight = self.flying[key] = ProvisioningWrites(workload, len(writes))
+                for write in writes:
+                    if isinstance(write.tag, ProvisioningWriteTag) and write.tag.template is not None:
+                        name = write.tag.template.name
+                        flight.templates[name] = flight.templates.get(name, 0) + 1
+                yield from writes
+            else:
+                self._unpause(key, now)
+
+    def follow_up(self, outcome: WriteOutcome, now: float) -> Iterator[Write]:
+        """A request follows its templates, and events follow what was written."""
+        step = outcome.write.tag
+        if not isinstance(step, ProvisioningWriteTag) or step.key not in self.flying:
+            return
+        flight = self.flying[step.key]
+        flight.open -= 1
+        ended = self._ended(step, flight, outcome, now)
+        where = ("settle", api_kinds.WORKLOADS.kind, "/".join(step.key))
+        found, done = self.containment.attempt(ended, *where)
+        flight.failed |= not done
+        flight.open += sum(isinstance(write.tag, ProvisioningWriteTag) for write in found)
+        yield from found
+        if not flight.open:
+            self._landed(step.key, flight, now)
+
+    def next_due(self, now: float) -> float:
+        if any(key not in self.flying for key in self.dirty):
+            return now
+        pauses = [until for until, _ in self.paused.values()]
+        awaited = self.checks and not self.served and not self.lacking
+        return min([*pauses, self.patient_until if awaited else NEVER])
+
+    # ── details ───────────────────────────────────────────────────────────────────────────────────
+
+    def _workload(self, event: Event) -> None:
+        if event.happened is Happened.SYNCED:
+            return
+        meta = event.object["metadata"]
+        key = (meta.get("namespace", "default"), meta["name"])
+        if event.happened is Happened.GONE:
+            self._forget(key)
+            return
+        self.workloads[key] = event.object
+        checked = self.checks and (event.object.get("status") or {}).get("admissionChecks")
+        if checked or any(key in owned.by_owner for owned in self.owned.values()):
+            self.dirty[key] = None
+
+    def _forget(self, key: Key) -> None:
+        """A Workload is gone; the API removes what it owns."""
+        self.workloads.pop(key, None)
+        self.dirty.pop(key, None)
+        self.trouble.pop(key, None)
+        self.paused.pop(key, None)
+
+    def _named(self, event: Event, there: dict[str, Object]) -> None:
+        """A check, a configuration or a flavor: all Workloads with checks may be concerned."""
+        if event.happened is Happened.SYNCED:
+            return
+        name = event.object["metadata"]["name"]
+        before = there.pop(name, None)
+        theirs = event.kind == api_kinds.CHECKS and not check.is_ours(event.object)
+        if event.happened is Happened.SEEN and not theirs:
+            there[name] = event.object
+        after = there.get(name)
+        if (before or {}).get("spec") != (after or {}).get("spec") or (before is None) != (after is None):
+            self._mark_all()
+
+    def _owned(self, event: Event) -> None:
+        if event.happened is Happened.SYNCED:
+            self._served(event.kind, event.version)
+            return
+        key = check.owner_of(event.object)
+        if key is None:
+            return
+        if event.happened is Happened.GONE:
+            self.owned[event.kind].drop(key, event.object)
+            if key in self.flying:
+                self.flying[key].gone.add(event.object["metadata"].get("uid", ""))
+        else:
+            self.owned[event.kind].put(key, event.object)
+        if key in self.workloads:
+            self.dirty[key] = None
+
+    def _served(self, kind: Kind, version: str) -> None:
+        """A list without a version is that of a kind that the cluster lacks."""
+        if kind == TEMPLATES:
+            return
+        before = self._kind()
+        if version:
+            self.served.add(kind)
+            self.lacking = False
+        else:
+            self.served.discard(kind)
+        if self._kind() != before:
+            self._mark_all()
+
+    def _kind(self) -> Kind | None:
+        return next((kind for kind in (REQUESTS, OLDER_REQUESTS) if kind in self.served), None)
+
+    def _mark_all(self) -> None:
+        for key, workload in self.workloads.items():
+            if (workload.get("status") or {}).get("admissionChecks"):
+                self.dirty[key] = None
+
+    def _mark_due(self, now: float) -> None:
+        if self.patient_until == NEVER:
+            self.patient_until = now + PATIENCE_SECONDS
+        if not self.served and not self.lacking and self.patient_until <= now:
+            self.lacking = True
+            self._mark_all()
+        for key, (until, _) in self.paused.items():
+            if until <= now:
+                self.dirty[key] = None
+
+    def _writes(self, key: Key, workload: Object, now: float) -> Iterator[Write]:
+        kind = self._kind()
+        course = check.course(
+            workload,
+            self.owned[kind].of(key) if kind is not None else (),
+            self.owned[TEMPLATES].of(key),
+            self._surroundings(key, kind, now),
+            now,
+        )
+        if course.status is not None:
+            yield status_write(workload, course.status, ProvisioningWriteTag(key, status=course.status))
+        for obj in course.spent:
+            yield delete_write(TEMPLATES if obj.get("kind") == TEMPLATES.kind else kind or REQUESTS, obj, key)
+        there = {obj["metadata"]["name"]: obj for obj in self.owned[TEMPLATES].of(key)}
+        for asked in course.wanted:
+            for body in asked.templates:
+                if body["metadata"]["name"] in there:  # of a request that was never made
+                    yield delete_write(TEMPLATES, there[body["metadata"]["name"]], key)
+                yield create_write(TEMPLATES, body, ProvisioningWriteTag(key, template=asked))
+
+    def _surroundings(self, key: Key, kind: Kind | None, now: float) -> check.ProvisioningContext:
+        trouble = self.trouble.get(key, {})
+        if self.lacking:
+            trouble = dict.fromkeys(self.checks, check.NOT_SERVED)
+        until, _ = self.paused.get(key, (0.0, 0.0))
+        return check.ProvisioningContext(
+            self.checks, self.configs, self.flavors, kind, trouble, may_ask=until <= now
+        )
+
+    def _ended(
+        self, step: ProvisioningWriteTag, flight: ProvisioningWrites, outcome: WriteOutcome, now: float
+    ) -> Iterator[Write]:
+        done = outcome.ended is Ended.DONE
+        if step.status is not None and done:
+            notices = check.announced(flight.before, step.status)
+            yield from (notice_write(notice, now) for notice in notices)
+            self._take_answer(step.key, outcome.object)
+        elif step.template is not None and (done or outcome.ended is Ended.CONFLICT):
+            asked = step.template
+            flight.templates[asked.name] -= 1
+            if not flight.templates[asked.name] and asked.request is not None:
+                yield create_write(
+                    self._kind() or REQUESTS, asked.request, ProvisioningWriteTag(step.key, request=asked)
+                )
+        elif step.request is not None and done:
+            self.trouble.get(step.key, {}).pop(step.request.check, None)
+            if outcome.object["metadata"].get("uid", "") not in flight.gone:  # the watch may be ahead
+                self.owned[outcome.write.kind].put(step.key, outcome.object)
+            told = f"Created ProvisioningRequest: {quoted(step.request.name)}"
+            made = check.notice(flight.before, "ProvisioningRequestCreated", told)
+            yield notice_write(made, now)
+        elif step.spent is not None and (done or outcome.ended is Ended.GONE):
+            self.owned[outcome.write.kind].drop(step.key, step.spent)
+        else:
+            flight.failed = True
+            yield from self._refused(step, flight, outcome, now)
+
+    def _refused(
+        self, step: ProvisioningWriteTag, flight: ProvisioningWrites, outcome: WriteOutcome, now: float
+    ) -> Iterator[Write]:
+        """Say why something could not be made; that it is there already will show by itself."""
+        asked = step.template or step.request
+        if asked is None or outcome.ended not in (Ended.REFUSED, Ended.GONE):
+            return
+        if outcome.status == 404 and step.request is not None:
+            self.served.discard(outcome.write.kind)  # until it is listed again
+        what = TEMPLATES.kind if step.template is not None else REQUESTS.kind
+        told = f"Error creating {what} {quoted(outcome.write.name)}: {outcome.message}"
+        self.trouble.setdefault(step.key, {})[asked.check] = told
+        yield notice_write(check.notice(flight.before, "FailedCreate", told, bad=True), now)
+
+    def _landed(self, key: Key, flight: ProvisioningWrites, now: float) -> None:
+        """Look again at once if all went well, and a while later if not."""
+        del self.flying[key]
+        if not flight.failed:
+            self._unpause(key, now)
+        else:
+            self._pause(key, now)
+        if key in self.workloads and (not flight.failed or self.trouble.get(key)):
+            self.dirty[key] = None
+
+    def _pause(self, key: Key, now: float) -> None:
+        _, before = self.paused.get(key, (0.0, 0.0))
+        pause = min(PAUSE_MAX, before * 2 or PAUSE_FIRST)
+        self.paused[key] = (now + pause, pause)
+
+    def _unpause(self, key: Key, now: float) -> None:
+        if self.paused.get(key, (NEVER, 0.0))[0] <= now:
+            del self.paused[key]
+
+    def _take_answer(self, key: Key, answer: object) -> None:
+        """What the API made of a write is known at once; the watch will tell the same later."""
+        known = self.workloads.get(key)
+        if isinstance(answer, dict) and known is not None and version_of(answer) > version_of(known):
+            self.workloads[key] = answer

@@ -1,0 +1,82 @@
+"""What the scheduler does about a gang that could not be decided on, and a view in which it does not ask."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+from bayplan.model.gang import Ref
+from bayplan.model.plan import Action, Nominate, Plan, ReportUnschedulable
+from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
+from bayplan.runtime.core.containment import Containment
+from bayplan.runtime.core.controller import DecisionFault
+from bayplan.state.scheduling.snapshot import SchedulingSnapshot
+from bayplan.state.scheduling.state import SchedulingState
+
+FAILURES_MAX = 1000  # in one look; each takes its gang off those that are looked at
+
+
+def heads_of(state: SchedulingState, now: float, containment: Containment) -> list[Ref]:
+    """Whose turn it is; a gang that cannot be put in line keeps no other from having it."""
+    for _ in range(FAILURES_MAX):
+        try:
+            return state.heads(now)
+        except Exception as error:
+            containment.failed(error, "look")
+    return []
+
+
+def look_at(
+    state: SchedulingState, heads: Iterable[Ref], now: float, containment: Containment
+) -> SchedulingSnapshot | None:
+    """A view for deciding on these gangs. One that cannot be looked at is refused, and has its turn later."""
+    heads = list(heads)
+    try:
+        return state.look(heads, now)
+    except Exception:
+        heads = [ref for ref in heads if _can_be_looked_at(state, ref, now, containment)]
+        return state.look(heads, now) if heads else None
+
+
+def _can_be_looked_at(state: SchedulingState, ref: Ref, now: float, containment: Containment) -> bool:
+    try:
+        state.look((ref,), now)
+    except Exception as error:
+        identity = containment.failed(error, "look", ref.kind, f"{ref.namespace}/{ref.name}")
+        state.assume(
+            Plan((ReportUnschedulable(ref, SchedulingRejection(RejectionReason.INTERNAL, about=identity)),)),
+            now,
+        )
+        return False
+    return True
+
+
+def only_asking(look: SchedulingSnapshot, gangs: Collection[Ref]) -> SchedulingSnapshot:
+    """The same moment in which only these gangs are decided on; room promised to the others stays theirs."""
+    wanted = set(gangs)
+    stay = tuple(one for one in look.candidates if one.charter.source in wanted)
+    promised = dict(look.nominations)
+    for candidate in look.candidates:
+        if candidate.nominated and candidate.charter.source not in wanted:
+            for pod in candidate.waiting:
+                if node := candidate.nominated.get(pod.key):
+                    promised[pod.key] = pod, node
+    return replace(look, candidates=stay, nominations=promised)
+
+
+def refused(look: SchedulingSnapshot, gang: Ref, fault: DecisionFault) -> tuple[Action, ...]:
+    """The gang hears why, and what was promised to it is no longer."""
+    [candidate] = [one for one in look.candidates if one.charter.source == gang]
+    charter = candidate.charter
+    there = len(candidate.waiting) + len(candidate.standing)
+    if fault.id:
+        why = SchedulingRejection(RejectionReason.INTERNAL, charter.minimum, there, about=fault.id)
+    else:
+        so_far = fault.so_far if isinstance(fault.so_far, SchedulingRejection) else None
+        known = so_far or SchedulingRejection(RejectionReason.OUT_OF_TIME, charter.minimum, there)
+        why = replace(known, hindrance=RejectionReason.OUT_OF_TIME, about=f"{fault.seconds:g}", unsure=True)
+    before = candidate.refused
+    news = before is None or (before.hindrance, before.about) != (why.hindrance, why.about)
+    promised = [pod for pod in candidate.waiting if candidate.nominated.get(pod.key)]
+    withdrawn = (Nominate(gang, pod, "") for pod in promised)
+    return *withdrawn, ReportUnschedulable(gang, why, candidate.waiting, news, charter.uid)

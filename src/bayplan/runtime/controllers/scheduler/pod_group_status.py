@@ -1,0 +1,173 @@
+"""Keeps the status of pod groups and of their queues true: each written at most once a second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from bayplan.dialects.api import Ended, Write, WriteOutcome
+from bayplan.dialects.kai.api.names import QUEUE
+from bayplan.dialects.kai.api.queues import way_up
+from bayplan.dialects.kai.decode.events import GroupDecoder
+from bayplan.dialects.kai.status.messages import queue_fault
+from bayplan.dialects.kai.status.pod_group import (
+    NOTHING,
+    Object,
+    ResourceTotals,
+    Waits,
+    group_status,
+    group_write,
+    held_by,
+    queue_status,
+    queue_write,
+    summed,
+)
+from bayplan.model.gang import Ref
+from bayplan.runtime.core.backoff import Backoff
+from bayplan.runtime.core.containment import UNCONTAINED, Containment
+from bayplan.runtime.core.work_queue import WorkQueue
+
+REST_SECONDS = 1.0  # between two writes about one object
+GATHER_SECONDS = 0.5  # what happens together is told together
+AGAIN_SECONDS = 5.0
+IN_FLIGHT_MAX = 32
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroupWriteTag:
+    """Marks a write of ours."""
+
+    about: Ref
+
+
+@dataclass(slots=True)
+class QueueContribution:
+    """What a group adds to its queue."""
+
+    queue: str = ""
+    held: ResourceTotals = field(default=NOTHING)
+
+
+class GroupStatuses:
+    """Works out what stands in each status, and writes where something else stands."""
+
+    def __init__(self, reading: GroupDecoder) -> None:
+        self.reading = reading
+        self.waits: dict[Ref, Waits] = {}
+        self.shares: dict[Ref, QueueContribution] = {}
+        self.agenda: WorkQueue[Ref] = WorkQueue()
+        self.flying: set[Ref] = set()
+        self.written: dict[Ref, tuple[str, Object]] = {}  # of which one, what: to write it again is no use
+        self.rests: dict[Ref, float] = {}
+        self.backoff: Backoff[Ref] = Backoff()
+
+    def waiting(
+        self, ref: Ref, reason: str, message: str, now: float, queue: Mapping[str, Any] | None = None
+    ) -> None:
+        """Why a group waits, and which queue is in the way, if one is."""
+        before = self.waits.get(ref)
+        if before is None or (before.reason, before.message) != (reason, message):
+            number = 1 if before is None else before.number + 1
+            self.waits[ref] = Waits(reason, message, now, number, queue or {})
+            self._put(ref, now)
+
+    def keep(self, now: float, containment: Containment = UNCONTAINED) -> Iterator[Write]:
+        """Writes that are due. A status that cannot be worked out is tried again a while later."""
+        news, self.reading.news = self.reading.news, {}
+        for ref in news:
+            self._put(ref, now)
+        for name in sorted(self._queue_news()):
+            self._put(_queue_ref(name), now)
+        if len(self.flying) >= IN_FLIGHT_MAX:
+            return
+        for ref in self.agenda.take(now, self.flying):
+            if len(self.flying) >= IN_FLIGHT_MAX:
+                self.agenda.put(ref)
+                continue
+            named = f"{ref.namespace}/{ref.name}" if ref.namespace else ref.name
+            writes, done = containment.attempt(self._due(ref, now), "status", ref.kind, named)
+            if done:
+                self.backoff.worked(ref)
+            else:
+                self.agenda.put_early(ref, self.backoff.failed(ref, now))
+            yield from writes
+
+    def _due(self, ref: Ref, now: float) -> Iterator[Write]:
+        write = self._queue(ref, now) if ref.kind == QUEUE.kind else self._group(ref, now)
+        if write is not None and self.written.get(ref) != (write.uid, write.body):
+            self.written[ref] = write.uid, dict(write.body)
+            self.flying.add(ref)
+            self.rests[ref] = now + REST_SECONDS
+            yield replace(write, tag=PodGroupWriteTag(ref))
+
+    def ended(self, outcome: WriteOutcome, now: float) -> None:
+        """A write ended; perhaps one of ours. What nobody seems to have taken in is made again."""
+        tag = outcome.write.tag
+        if not isinstance(tag, PodGroupWriteTag):
+            return
+        self.flying.discard(tag.about)
+        if outcome.ended in (Ended.TIMED_OUT, Ended.CONFLICT):
+            self.written.pop(tag.about, None)
+            self.agenda.put_early(tag.about, now + AGAIN_SECONDS)
+
+    def next_due(self) -> float:
+        """When something is to be written."""
+        if len(self.flying) >= IN_FLIGHT_MAX:
+            return float("inf")
+        return 0.0 if self.reading.news or self.reading.queue_news else self.agenda.next_due(self.flying)
+
+    def _put(self, ref: Ref, now: float) -> None:
+        self.agenda.put_early(ref, max(now + GATHER_SECONDS, self.rests.get(ref, 0.0)))
+
+    def _group(self, ref: Ref, now: float) -> Write | None:
+        known = self.reading.groups.get(ref)
+        if known is None or known.group is None:
+            self._share(ref, "", NOTHING, now)
+            for notes in (self.waits, self.written, self.rests):
+                notes.pop(ref, None)
+            return None
+        pods = list(known.pods.values())
+        held = held_by(pods, not known.group.is_preemptible(known.priority))
+        self._share(ref, known.group.queue, held, now)
+        if all(pod.node or pod.over or pod.leaving for pod in pods):
+            self.waits.pop(ref, None)
+        status = group_status(known.group, pods, held, self.waits.get(ref), known.status)
+        return None if status is None else group_write(ref, known.group.uid, status)
+
+    def _share(self, ref: Ref, queue: str, held: ResourceTotals, now: float) -> None:
+        """Note what a group holds; its queue and those above follow."""
+        before = self.shares.pop(ref, QueueContribution())
+        if queue:
+            self.shares[ref] = QueueContribution(queue, held)
+        if before == QueueContribution(queue, held):
+            return
+        for name in {before.queue, queue} - {""}:
+            for above in way_up(name, self.reading.parents):
+                self._put(_queue_ref(above), now)
+
+    def _queue_news(self) -> set[str]:
+        """Queues that something happened to, or to one above them that is now elsewhere."""
+        found, self.reading.queue_news = self.reading.queue_news, set()
+        moved, self.reading.moved_queues = self.reading.moved_queues, set()
+        if moved:
+            parents = self.reading.parents
+            found |= {name for name in parents if not moved.isdisjoint(way_up(name, parents))}
+        return found
+
+    def _queue(self, ref: Ref, now: float) -> Write | None:
+        found = self.reading.queues.get(ref.name)
+        if found is None:
+            self.written.pop(ref, None)
+            self.rests.pop(ref, None)
+            return None
+        parents = self.reading.parents
+        children = sorted(name for name, parent in parents.items() if parent == ref.name)
+        mine = {ref.name, *(name for name in parents if ref.name in way_up(name, parents))}
+        held = summed(share.held for share in self.shares.values() if share.queue in mine)
+        status = queue_status(held, children, queue_fault(ref.name, parents), found.status, now)
+        return None if status is None else queue_write(ref.name, found.metadata.uid, status)
+
+
+def _queue_ref(name: str) -> Ref:
+    return Ref(QUEUE.group, QUEUE.kind, "", name)

@@ -1,0 +1,98 @@
+"""Binds pods whose volumes are chosen or made once their node is known: first the volumes, then the pods.
+
+A claim is told its node, or a volume its claim; the rest is done by those who make and bind volumes. Until
+they have, the bindings of the whole gang are held back. Whoever waits too long is decided on anew, and keeps
+the node that its claims were told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from bayplan.dialects.api import Write
+from bayplan.dialects.kube.decode.volumes import claim_write, volume_write
+from bayplan.dialects.kube.encode.binding import bind_write
+from bayplan.dialects.nrt.hints import zone_hint
+from bayplan.model.gang import Ref
+from bayplan.model.plan import Bind, Plan
+from bayplan.model.storage import ClaimKey
+from bayplan.state.scheduling.state import ASSUMED_SECONDS, SchedulingState
+from bayplan.state.scheduling.volume_choice import volumes_for
+
+HELD_SECONDS = ASSUMED_SECONDS - 1.0  # then the gang is decided on anew
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingBindings:
+    """Bindings that wait for claims."""
+
+    binds: tuple[Bind, ...]
+    claims: frozenset[ClaimKey]
+    until: float
+
+
+class VolumeBinding:
+    """What is held back, by gang. `uids` and `versions` are those of claims and volumes, as last seen."""
+
+    def __init__(
+        self, board: SchedulingState, uids: Mapping[ClaimKey, str], versions: Mapping[str, str]
+    ) -> None:
+        self.board, self.uids, self.versions = board, uids, versions
+        self.held: dict[Ref, WaitingBindings] = {}
+
+    @staticmethod
+    def binds_of(plan: Plan) -> list[tuple[Ref, list[Bind]]]:
+        """The bindings of a plan by gang."""
+        binds: dict[Ref, list[Bind]] = {}
+        for action in plan.actions:
+            if isinstance(action, Bind):
+                binds.setdefault(action.gang, []).append(action)
+        return list(binds.items())
+
+    def begin(self, gang: Ref, binds: Sequence[Bind], now: float) -> list[Write]:
+        """The bindings of a gang, or what has to be written before them."""
+        self.held.pop(gang, None)
+        claims: dict[ClaimKey, tuple[str, str]] = {}
+        for action in binds:
+            if action.pod.wants.shape.claims:
+                claims.update(self._waits_for(action))
+        if not claims:
+            return [_bind_write(action) for action in binds]
+        writes = list(self._prepare(claims))
+        self.held[gang] = WaitingBindings(tuple(binds), frozenset(claims), now + HELD_SECONDS)
+        return writes
+
+    def ready(self, now: float) -> Iterator[Write]:
+        """Bindings whose claims are all bound by now."""
+        claims = self.board.store.stores.claims
+        for gang, held in list(self.held.items()):
+            if all(key in claims and claims[key].bound for key in held.claims):
+                del self.held[gang]
+                yield from map(_bind_write, self._current(held.binds))
+            elif now >= held.until:
+                del self.held[gang]
+
+    def _current(self, binds: Sequence[Bind]) -> list[Bind]:
+        pods = self.board.store.pods
+        return [one for one in binds if one.pod.key in pods and pods[one.pod.key].uid == one.pod.uid]
+
+    def _waits_for(self, action: Bind) -> dict[ClaimKey, tuple[str, str]]:
+        """Each claim that is not bound, with the volume it is to get, if there is one, and the node."""
+        _, ground = self.board.store.nodes.flat.view()
+        found = volumes_for(
+            ground.land, self.board.store.stores.picture(), action.pod.wants.shape, action.node
+        )
+        return {key: (volume, action.node) for key, volume in found.items()}
+
+    def _prepare(self, claims: Mapping[ClaimKey, tuple[str, str]]) -> Iterator[Write]:
+        for key, (volume, node) in claims.items():
+            if volume:
+                if self.board.store.stores.volumes[volume].claim != key:
+                    yield volume_write(volume, self.versions.get(volume, ""), key, self.uids.get(key, ""))
+            elif self.board.store.stores.claims[key].selected_node != node:
+                yield claim_write(key, self.uids.get(key, ""), node)
+
+
+def _bind_write(action: Bind) -> Write:
+    return bind_write(action, zone_hint(action.zones))

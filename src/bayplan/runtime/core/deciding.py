@@ -1,0 +1,163 @@
+"""Decides with one view. A gang that makes deciding fail, or take too long, is refused; the others go on.
+
+The gang whose turn it was is taken out, and the rest is decided on afresh, as if it did not ask. If no gang
+had its turn, the first with which deciding fails is sought. A gang whose actions could not be written down is
+not decided on for a while, each time a longer one: else others might leave for its sake again and again.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bayplan.model.gang import Ref
+from bayplan.model.plan import Action, Plan
+from bayplan.model.watchdog import OutOfTime, Watchdog
+from bayplan.runtime.core.backoff import Backoff
+from bayplan.runtime.core.containment import Containment
+from bayplan.runtime.core.controller import Controller, DecisionFault, Recorder
+
+TRACEBACK_MAX = 20_000  # characters
+MUTED_SECONDS, MUTED_SECONDS_MAX = 5.0, 3600.0  # after actions of a gang could not be written down
+MUTED_MAX = 1000  # gangs
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An entry of the journal: a gang that could not be decided on, and how that ended."""
+
+    id: str
+    gang: Ref
+    error: str
+    traceback: str
+
+
+class Deciding:
+    """Makes plans, whatever happens on the way."""
+
+    def __init__(
+        self,
+        journal: Recorder,
+        containment: Containment,
+        stopwatch: Callable[[], Callable[[], float]],
+        watched: Callable[[Watchdog, float], None] = lambda watchdog, seconds: None,
+    ) -> None:
+        self.journal, self.containment, self.stopwatch, self.watched = (
+            journal,
+            containment,
+            stopwatch,
+            watched,
+        )
+        self.muted: dict[tuple[str, Ref], tuple[float, str]] = {}  # by role and gang: until when, and why
+        self.backoff: Backoff[tuple[str, Ref]] = Backoff(MUTED_SECONDS, MUTED_SECONDS_MAX)
+
+    def written(self, role: Controller, plan: Plan, unwritten: Sequence[Action], now: float) -> None:
+        """The plan was encoded, but for some actions."""
+        failed = {action.gang for action in unwritten}
+        for gang in failed:
+            key = role.name, gang
+            self.muted[key] = self.backoff.failed(key, now), self.containment.last
+            if len(self.muted) > MUTED_MAX:
+                self.backoff.worked(oldest := next(iter(self.muted)))
+                del self.muted[oldest]
+        if self.muted:
+            for gang in {action.gang for action in plan.actions} - failed:
+                key = role.name, gang
+                if key in self.muted and self.muted[key][0] <= now:
+                    del self.muted[key]
+                    self.backoff.worked(key)
+
+    def plan(self, role: Controller, view: Any, now: float) -> Plan:
+        """What the role decides, and a refusal for each gang that it cannot decide on."""
+        every = role.asking(view)
+        asking, refusals = list(every), list[Action]()
+        for gang in [gang for gang in every if self.muted.get((role.name, gang), (now, ""))[0] > now]:
+            refusals += role.refusal(view, gang, DecisionFault(self.muted[role.name, gang][1]))
+            asking.remove(gang)
+        if every and not asking:
+            return Plan(tuple(refusals))
+        while True:
+            seen = view if len(asking) == len(every) else role.only(view, asking)
+            watchdog = self._watchdog(role, view)
+            try:
+                plan = role.decide(seen, now, watchdog)
+            except OutOfTime:
+                assert watchdog.gang is not None
+                return self._too_slow(role, view, watchdog, refusals, asking)
+            except Exception as error:
+                culprit = watchdog.gang
+                if culprit is None or culprit not in asking:
+                    culprit, asking, error = self._sought(role, view, asking, now, error)
+                if culprit is not None:
+                    refusals += self._refused(role, view, culprit, error, now)
+                    asking.remove(culprit)
+                if not role.is_intact() or not asking:
+                    return Plan(tuple(refusals), left=tuple(asking))
+            else:
+                return _put_together(plan, refusals, [gang for gang in every if gang not in asking])
+            finally:
+                watchdog.end_turn()
+                self.watched(watchdog, watchdog.elapsed())
+
+    def _watchdog(self, role: Controller, view: Any) -> Watchdog:
+        return Watchdog(self.stopwatch(), role.budget(view))
+
+    def _refused(
+        self, role: Controller, view: Any, gang: Ref, error: Exception, now: float
+    ) -> tuple[Action, ...]:
+        name = f"{gang.namespace}/{gang.name}"
+        identity = self.containment.failed(error, "decide", gang.kind, name)
+        text = "".join(traceback.format_exception(error))[-TRACEBACK_MAX:]
+        failure = Failure(identity, gang, f"{type(error).__name__}: {error}"[:TRACEBACK_MAX], text)
+        self.journal.record(now, "failure", failure, role.name)
+        return role.refusal(view, gang, DecisionFault(identity))
+
+    def _too_slow(
+        self, role: Controller, view: Any, watchdog: Watchdog, refusals: list[Action], asking: list[Ref]
+    ) -> Plan:
+        """The gang is told what was found so far. All others have their turn in the next decision."""
+        gang = watchdog.gang
+        assert gang is not None
+        so_far = None if watchdog.so_far is None else watchdog.so_far()
+        refusal = role.refusal(view, gang, DecisionFault(seconds=watchdog.budget, so_far=so_far))
+        left = tuple(one for one in asking if one != gang)
+        return Plan((*refusals, *refusal), left=left)
+
+    def _sought(
+        self, role: Controller, view: Any, asking: list[Ref], now: float, error: Exception
+    ) -> tuple[Ref | None, list[Ref], Exception]:
+        """The gang that makes deciding fail, if it does so alone; else only those before it are asking."""
+        low, high = 0, len(asking)  # so many gangs do not fail, and so many do
+        while high - low > 1:
+            middle = (low + high) // 2
+            found = self._error(role, view, asking[:middle], now)
+            if found is None:
+                low = middle
+            else:
+                high, error = middle, found
+            if not role.is_intact():
+                break
+        if not asking:
+            raise error
+        culprit = asking[high - 1]
+        alone = self._error(role, view, [culprit], now) if role.is_intact() else error
+        if alone is None:  # it is so only together with others before it: they come first
+            return None, asking[: high - 1], error
+        return culprit, asking, alone
+
+    def _error(self, role: Controller, view: Any, gangs: list[Ref], now: float) -> Exception | None:
+        try:
+            role.decide(role.only(view, gangs), now, self._watchdog(role, view))
+        except Exception as error:
+            return error
+        return None
+
+
+def _put_together(plan: Plan, refusals: list[Action], others: Sequence[Ref]) -> Plan:
+    if not refusals and not others:
+        return plan
+    refused = {action.gang for action in refusals}
+    left = tuple(gang for gang in others if gang not in refused)
+    return replace(plan, actions=(*plan.actions, *refusals), left=(*plan.left, *left))

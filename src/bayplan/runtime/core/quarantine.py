@@ -1,0 +1,115 @@
+"""Objects that could not be read: the newest event of each, and when it is tried again.
+
+An object leaves when it is read, changes or is deleted. Meanwhile what was known of it before still counts,
+and the room that a pod takes on its node counts in any case. Nobody may take it for gone.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from bayplan.dialects.api import Event, Happened, Kind
+from bayplan.dialects.kube.decode.wire import PodWire, pod_amounts
+from bayplan.model.change import PodSeen
+from bayplan.model.node import PODS
+from bayplan.model.pod import Pod, PodKey
+from bayplan.runtime.core.backoff import Backoff
+
+KEPT_MAX = 1000  # objects; the one that has been here longest is then only tried again when it changes
+AGAIN_SECONDS = 60.0
+AGAIN_SECONDS_MAX = 3600.0
+
+Key = tuple[Kind, str, str]
+
+
+class Quarantine:
+    """Empty while every object can be read."""
+
+    def __init__(self) -> None:
+        self._events: OrderedDict[Key, tuple[float, Event]] = OrderedDict()
+        self._backoff: Backoff[Key] = Backoff(AGAIN_SECONDS, AGAIN_SECONDS_MAX)
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def __contains__(self, what: object) -> bool:
+        """Whether an object is here; it is named by kind, namespace and name."""
+        return bool(self._events) and what in {(kind.kind, *key) for kind, *key in self._events}
+
+    def has_any(self, kind: str, namespace: str) -> bool:
+        """Whether any object of a kind is here from a namespace."""
+        return any(of.kind == kind and where == namespace for of, where, _ in self._events)
+
+    def put(self, event: Event, now: float) -> None:
+        """An event could not be read; each time the same one cannot, it waits longer."""
+        key = _key(event)
+        if key in self._events and self._events[key][1] is not event:
+            self._backoff.worked(key)
+        self._events[key] = self._backoff.failed(key, now), event
+        while len(self._events) > KEPT_MAX:
+            self._backoff.worked(self._events.popitem(last=False)[0])
+
+    def release(self, event: Event) -> None:
+        """A newer event of an object was read."""
+        if self._events and self._events.pop(key := _key(event), None) is not None:
+            self._backoff.worked(key)
+
+    def due(self, now: float) -> list[Event]:
+        """Events to be tried again."""
+        return [event for due, event in self._events.values() if due <= now]
+
+    def next_due(self) -> float:
+        return min((due for due, _ in self._events.values()), default=float("inf"))
+
+
+def named(found: Any) -> tuple[str, str]:
+    """Namespace and name of an object, however little it resembles one."""
+    try:
+        meta = found["metadata"] if isinstance(found, dict) else found.metadata
+        if isinstance(meta, dict):
+            return str(meta.get("namespace") or ""), str(meta.get("name") or "")
+        return str(meta.namespace or ""), str(meta.name or "")
+    except Exception:
+        return "", ""
+
+
+def title(found: Any) -> str:
+    """The same in one word, for people."""
+    return "/".join(part for part in named(found) if part)
+
+
+def bare(event: Event) -> Event:
+    """A deletion by name alone: nothing else in the object can keep it from being read."""
+    found = event.object
+    namespace, name = named(found)
+    meta = {"name": name, **({"namespace": namespace} if namespace else {})}
+    if isinstance(found, dict):
+        uid = found["metadata"].get("uid", "") if isinstance(found.get("metadata"), dict) else ""
+        whole = {"apiVersion": event.kind.api_version, "kind": event.kind.kind}
+        return Event(Happened.GONE, event.kind, {**whole, "metadata": {**meta, "uid": uid}}, event.version)
+    meta["uid"] = str(getattr(found.metadata, "uid", "") or "")
+    return Event(Happened.GONE, event.kind, msgspec.convert({"metadata": meta}, type(found)), event.version)
+
+
+def least_known(event: Event, known: PodSeen | None) -> PodSeen | None:
+    """The room that a pod takes, if its object says so and nothing else of it can be read."""
+    wire = event.object
+    if not isinstance(wire, PodWire):
+        return None
+    node, over = wire.spec.node_name or "", wire.status.phase in ("Succeeded", "Failed")
+    if known is None:
+        key = PodKey(*named(wire))
+        amounts = pod_amounts(wire.spec) | {PODS: 1}
+        return PodSeen(Pod(key, wire.metadata.uid, amounts, node)) if node and not over else None
+    pod = known.pod
+    if over and not pod.over:
+        return PodSeen(replace(pod, over=True, succeeded=wire.status.phase == "Succeeded"))
+    return PodSeen(replace(pod, node=node)) if node and not pod.node else None
+
+
+def _key(event: Event) -> Key:
+    return event.kind, *named(event.object)

@@ -1,0 +1,173 @@
+"""The loop as a service: measured, journalled, elected, and stopped in order."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from bayplan.dialects.api import Backend, Ended, Event, Kind, Write, WriteOutcome
+from bayplan.dialects.errors import Misconfigured
+from bayplan.model.gang import Ref
+from bayplan.model.plan import Admit, EvictGang, Plan, ReportNotAdmitted, ReportUnschedulable
+from bayplan.model.watchdog import Watchdog
+from bayplan.runtime.controllers.scheduler.controller import SchedulerController
+from bayplan.runtime.core.backoff import Backoff
+from bayplan.runtime.core.clock import Clock, timer
+from bayplan.runtime.core.containment import SLOW_SECONDS
+from bayplan.runtime.core.loop import Loop, Observer
+from bayplan.runtime.telemetry.admission_metrics import AdmissionMetrics
+from bayplan.runtime.telemetry.metrics import Metrics
+
+WAIT_SECONDS_MAX = 1.0
+REST_SECONDS_MIN = 0.004
+REST_SECONDS_MAX = 0.02
+PAUSE_FIRST, PAUSE_MAX = 1.0, 10.0  # seconds after a step that failed
+COUNT_SECONDS = 1.0  # everyone in line is counted this often, not at every step
+
+
+class Metered:
+    """A backend that counts what goes through it."""
+
+    def __init__(self, inner: Backend, metrics: Metrics) -> None:
+        self.inner, self.metrics = inner, metrics
+        self.in_flight = 0
+
+    def watch(self, kinds: Sequence[Kind]) -> None:
+        self.inner.watch(kinds)
+
+    def events(self) -> Iterable[Event]:
+        for event in self.inner.events():
+            self.metrics.event_seen(event)
+            yield event
+
+    def submit(self, writes: Sequence[Write]) -> None:
+        self.in_flight += len(writes)
+        self.metrics.submitted(len(writes))
+        self.inner.submit(writes)
+
+    def outcomes(self) -> Iterable[WriteOutcome]:
+        for outcome in self.inner.outcomes():
+            self.in_flight -= 1
+            self.metrics.write_ended(outcome)
+            yield outcome
+
+    def wait(self, seconds: float) -> None:
+        self.inner.wait(seconds)
+
+    def close(self, grace_seconds: float = 10.0) -> None:
+        self.inner.close(grace_seconds)
+
+
+class Shadow(Metered):
+    """A backend that watches and never writes: decisions are made and journalled, nothing more."""
+
+    def __init__(self, inner: Backend, metrics: Metrics) -> None:
+        super().__init__(inner, metrics)
+        self.never: list[Write] = []
+
+    def submit(self, writes: Sequence[Write]) -> None:
+        """Let them be."""
+        self.never += writes
+
+    def outcomes(self) -> Iterable[WriteOutcome]:
+        """As if nobody knew: what was decided is believed for a while, and then decided again."""
+        ended, self.never = [WriteOutcome(write, Ended.TIMED_OUT) for write in self.never], []
+        return ended
+
+
+class Meter(Observer):
+    """Measures decisions and counts what they say."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        metrics: Metrics,
+        admission: AdmissionMetrics | None = None,
+        slow: Callable[[str], None] = lambda sentence: None,
+    ) -> None:
+        self.clock, self.metrics, self.admission, self.slow = clock, metrics, admission, slow
+
+    def stopwatch(self) -> Callable[[], float]:
+        return timer(self.clock)
+
+    def decided(self, plan: Plan, snapshot_seconds: float, decision_seconds: float) -> None:
+        self.metrics.snapshot_made(snapshot_seconds)
+        self.metrics.decided(
+            decision_seconds, Counter(type(action).__name__.lower() for action in plan.actions)
+        )
+        for action in plan.actions:
+            if isinstance(action, ReportUnschedulable):
+                misfit = action.why.misfit
+                self.metrics.refused(misfit.code if misfit is not None else action.why.hindrance)
+        if self.admission is not None and any(
+            isinstance(a, Admit | EvictGang | ReportNotAdmitted) for a in plan.actions
+        ):
+            self.admission.decided(plan, snapshot_seconds + decision_seconds)
+
+    def watched(self, watchdog: Watchdog, seconds: float) -> None:
+        if seconds > SLOW_SECONDS:
+            longest, gang = watchdog.slowest
+            spent = f", {longest:.1f} s of it on {_title(gang)}" if gang is not None else ""
+            self.slow(f"a decision took {seconds:.1f} s{spent}")
+
+
+def _title(gang: Ref) -> str:
+    return f"{gang.kind} {gang.namespace}/{gang.name}"
+
+
+class Service:
+    """Calls `step` when something happened or something is due, until it is told to stop."""
+
+    def __init__(self, loop: Loop, clock: Clock, metrics: Metrics, stop: threading.Event) -> None:
+        assert isinstance(loop.backend, Metered)
+        self.edge = loop.backend
+        self.loop, self.clock, self.metrics, self.stop = loop, clock, metrics, stop
+        self.last_step = clock.monotonic()
+        self.counted = -COUNT_SECONDS
+        self.backoff: Backoff[str] = Backoff(PAUSE_FIRST, PAUSE_MAX)
+
+    def run(self) -> None:
+        """Work until stopped. A step that fails as a whole is tried again after a pause.
+
+        `last_step` is when a step last came to its end: if none does for long, the liveness probe fails.
+        """
+        while not self.stop.is_set():
+            try:
+                self._turn()
+                self.backoff.worked("step")
+            except Misconfigured:
+                raise  # trying again cannot mend that
+            except Exception as error:
+                self.loop.containment.failed(error, "step")
+                now = self.clock.monotonic()
+                self.stop.wait(self.backoff.failed("step", now) - now)
+
+    def _turn(self) -> None:
+        elapsed = timer(self.clock)
+        due = self.loop.step(self.clock.wall())
+        spent = elapsed()
+        self.metrics.stepped(spent, self.clock.wall())
+        self.last_step = self.clock.monotonic()
+        if self.last_step >= self.counted + COUNT_SECONDS:
+            self.counted = self.last_step
+            self.metrics.queues(self._lengths())
+        self.loop.backend.wait(max(min(due - self.clock.wall(), WAIT_SECONDS_MAX), 0.0))
+        self.stop.wait(self._rest(spent))
+
+    def _rest(self, spent: float) -> float:
+        """How long to let news gather: what comes in bursts is taken in together, a lone one at once."""
+        burst = self.clock.monotonic() - self.last_step < REST_SECONDS_MIN
+        return min(max(spent, REST_SECONDS_MIN if burst else 0.0), REST_SECONDS_MAX)
+
+    def finish(self, seconds: float) -> None:
+        """Wait for the writes under way, and take note of how they ended."""
+        end = self.clock.monotonic() + seconds
+        while self.edge.in_flight and self.clock.monotonic() < end:
+            self.loop.settle_all(self.clock.wall())
+            self.edge.wait(0.1)
+
+    def _lengths(self) -> dict[tuple[str, str], int]:
+        roles = [role for role in self.loop.roles if isinstance(role, SchedulerController)]
+        entries = [entry for role in roles for entry in role.state.entries()]
+        return dict(Counter((entry.ref.namespace, str(entry.place)) for entry in entries))

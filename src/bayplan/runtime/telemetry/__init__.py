@@ -1,0 +1,4 @@
+"""Metrics and logs.
+
+May import: model, state, dialects, runtime.core.
+"""

@@ -1,0 +1,4 @@
+"""HTTP servers: admission reviews, conversion, probes, and the certificates they serve with.
+
+May import: dialects, runtime.core and telemetry.
+"""

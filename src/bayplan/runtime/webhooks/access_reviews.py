@@ -1,0 +1,107 @@
+"""Who may read: the cluster is asked whose a token is, and whether they have the right to a path.
+
+As controllers of Kubernetes do it, with a TokenReview and a SubjectAccessReview. Answers are kept a while, so
+that neither scrapes nor wrong tokens load the API server.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from bayplan.dialects.errors import ApiError
+from bayplan.runtime.core.api_object import ApiCall
+from bayplan.runtime.core.clock import Clock
+
+TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
+ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+CALL_SECONDS = 5.0
+ALLOWED_SECONDS = 60.0  # how long an answer is kept
+REFUSED_SECONDS = 10.0
+KEPT_MAX = 1000
+TOKEN_MAX = 16 * 1024
+
+
+class PathPermission(Enum):
+    """What somebody may."""
+
+    ALLOWED = 200
+    UNKNOWN = 401  # nobody knows whose token that is
+    FORBIDDEN = 403
+    UNDECIDED = 503  # the cluster did not answer
+
+
+class AccessReviews:
+    """Asks the cluster about tokens. May be called from any thread."""
+
+    def __init__(self, request: ApiCall, clock: Clock) -> None:
+        self._request, self._clock = request, clock
+        self._kept: OrderedDict[bytes, tuple[PathPermission, float]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def known(self, token: str, path: str) -> PathPermission | None:
+        """The answer, if it is still kept."""
+        with self._lock:
+            found, until = self._kept.get(_key(token, path), (None, 0.0))
+        return found if found is not None and self._clock.monotonic() < until else None
+
+    def ask(self, token: str, path: str, verb: str = "get") -> PathPermission:
+        """Whether whoever has the token may read the path. Blocks until the cluster has answered."""
+        known = self.known(token, path)
+        if known is not None:
+            return known
+        try:
+            found = self._reviewed(token, path, verb)
+        except ApiError:
+            return PathPermission.UNDECIDED  # not kept: it may be over at once
+        seconds = ALLOWED_SECONDS if found is PathPermission.ALLOWED else REFUSED_SECONDS
+        if found is not PathPermission.UNDECIDED:
+            with self._lock:
+                self._kept[_key(token, path)] = (found, self._clock.monotonic() + seconds)
+                while len(self._kept) > KEPT_MAX:
+                    self._kept.popitem(last=False)
+        return found
+
+    def _reviewed(self, token: str, path: str, verb: str) -> PathPermission:
+        if not token or len(token) > TOKEN_MAX:
+            return PathPermission.UNKNOWN
+        whose = self._post(TOKEN_REVIEWS, "authentication.k8s.io/v1", "TokenReview", {"token": token})
+        if whose is None:
+            return PathPermission.UNDECIDED
+        user = whose.get("user")
+        if whose.get("authenticated") is not True or not isinstance(user, dict):
+            return PathPermission.UNKNOWN
+        asked = {
+            "user": user.get("username", ""),
+            "uid": user.get("uid", ""),
+            "groups": user.get("groups") or [],
+            "extra": user.get("extra") or {},
+            "nonResourceAttributes": {"path": path, "verb": verb},
+        }
+        may = self._post(ACCESS_REVIEWS, "authorization.k8s.io/v1", "SubjectAccessReview", asked)
+        if may is None:
+            return PathPermission.UNDECIDED
+        return PathPermission.ALLOWED if may.get("allowed") is True else PathPermission.FORBIDDEN
+
+    def _post(self, path: str, version: str, kind: str, spec: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The status of a review; None if the cluster did not take it, for instance for want of the right."""
+        body = msgspec.json.encode({"apiVersion": version, "kind": kind, "spec": spec})
+        status, answer = self._request("POST", path, body, CALL_SECONDS)
+        if not 200 <= status < 300:
+            return None
+        try:
+            found = msgspec.json.decode(answer, type=dict[str, Any]).get("status")
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        return found if isinstance(found, dict) else None
+
+
+def _key(token: str, path: str) -> bytes:
+    """Tokens are not kept, only what tells them apart."""
+    return hashlib.sha256(f"{path}\0{token}".encode(errors="replace")).digest()

@@ -1,0 +1,105 @@
+"""What a review has to know about other objects: asked of the API server when needed, and kept for a while.
+
+A review must not wait long for an API server that waits for the review. Each call has a short limit, and
+after one that failed none is made for a while: then nothing is known, and references are believed.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+import msgspec
+
+from bayplan.dialects.api import Kind
+from bayplan.dialects.errors import ApiError
+from bayplan.dialects.jobs.kinds import KINDS
+from bayplan.dialects.kube.fields.name_rules import subdomain_problems
+from bayplan.dialects.kueue.webhooks.controlling_owners import OwnerUnknown
+from bayplan.runtime.controllers.jobs.cache import CLASSES
+from bayplan.runtime.core.api_object import ApiCall
+from bayplan.runtime.core.clock import Clock
+
+Object = dict[str, Any]
+Key = tuple[str, str, str, str]
+
+CALL_SECONDS = 0.5
+REST_SECONDS = 10.0
+"""How long the API server is not asked again after it failed to answer."""
+KEPT_SECONDS = 60.0
+KEPT_MAX = 10_000
+
+CONTROLLERS = {
+    **{(kind.group, name): Kind(kind.group, kind.version, name, kind.plural) for name, kind in KINDS.items()},
+    ("apps", "ReplicaSet"): Kind("apps", "v1", "ReplicaSet", "replicasets"),
+    ("apps", "DaemonSet"): Kind("apps", "v1", "DaemonSet", "daemonsets"),
+}
+"""Kinds that are looked up as owners, by group and name."""
+LOOKED_UP = (*CONTROLLERS.values(), *CLASSES)
+
+
+class LiveObjects:
+    """Looks objects up. What was found is believed for a minute; what was not found is asked for again."""
+
+    def __init__(self, request: ApiCall, clock: Clock) -> None:
+        self._request, self._clock = request, clock
+        self._found: OrderedDict[Key, tuple[float, Object]] = OrderedDict()
+        self._rests_until = 0.0
+
+    def controller(self, group: str, kind: str, namespace: str, name: str) -> Object | None:
+        """An owner; None if there is none. Raises Unknown if the API server does not say."""
+        known = CONTROLLERS.get((group, kind))
+        return None if known is None else self._get(known, namespace, name)
+
+    def has_class(self, kind: str, name: str) -> bool:
+        """Whether there is a priority class; assumed if the API server does not say."""
+        known = next((one for one in CLASSES if one.kind == kind), None)
+        try:
+            return known is None or self._get(known, "", name) is not None
+        except OwnerUnknown:
+            return True
+
+    def _get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        if subdomain_problems(name) or (kind.namespaced and subdomain_problems(namespace)):
+            return None  # no object can be called so, and it must not become part of a path
+        key = (kind.group, kind.kind, namespace, name)
+        now = self._clock.monotonic()
+        until, found = self._found.get(key, (0.0, {}))
+        if now < until:
+            return found
+        if now < self._rests_until:
+            raise OwnerUnknown
+        try:
+            status, body = self._request("GET", kind.path(namespace, name), b"", CALL_SECONDS)
+        except ApiError as trouble:
+            self._rests_until = self._clock.monotonic() + REST_SECONDS
+            raise OwnerUnknown from trouble
+        if status == 404:
+            self._found.pop(key, None)
+            return None
+        if status != 200:
+            self._rests_until = now + REST_SECONDS
+            raise OwnerUnknown
+        try:
+            return self._keep(key, _essence(body), now)
+        except RecursionError:
+            return None  # its author nested it so deeply; it must not be believed for that
+
+    def _keep(self, key: Key, found: Object, now: float) -> Object:
+        self._found[key] = (now + KEPT_SECONDS, found)
+        self._found.move_to_end(key)
+        while len(self._found) > KEPT_MAX:
+            self._found.popitem(last=False)
+        return found
+
+
+def _essence(body: bytes) -> Object:
+    """What matters of an owner: its uid, its own owners, and which pods it selects."""
+    try:
+        obj = msgspec.json.decode(body, type=dict[str, Any])
+        metadata, spec = obj["metadata"], obj.get("spec")
+        kept = {key: metadata[key] for key in ("uid", "ownerReferences", "labels") if key in metadata}
+    except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError):
+        raise OwnerUnknown from None
+    selector = spec.get("selector") if isinstance(spec, dict) else None
+    return {"metadata": kept, "spec": {"selector": selector} if selector is not None else {}}

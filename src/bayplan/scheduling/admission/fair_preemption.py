@@ -1,0 +1,182 @@
+"""Who has to yield for fairness: whoever is furthest above their share, as long as it makes things fairer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bayplan.model.plan import EvictionReason
+from bayplan.model.profile import FairRule
+from bayplan.model.queued_gang import QueuedGang
+from bayplan.model.quota import VictimPolicy
+from bayplan.scheduling.admission.candidates import (
+    PreemptionRequest,
+    Victim,
+    fits,
+    importance,
+    put_back,
+    uses,
+    yields,
+)
+from bayplan.scheduling.admission.simulation import AdmissionSimulation, GangLoad, is_over
+from bayplan.state.admission.quota_tree import QuotaAccount, share
+
+
+def victims_by_share(round_: AdmissionSimulation, need: PreemptionRequest) -> list[Victim]:
+    """Take from the largest share while the gang's own stays smaller; what it fits beside stays."""
+    candidates = _candidates(round_, need)
+    if not candidates:
+        return []
+    load = GangLoad(need.quota)
+    round_.apply(need.queue.name, load)  # shares are compared with the gang in
+    search = _FairSearch(round_, need, load)
+    rules = round_.profile.fair_rules
+    found = search.first(candidates, rules[0])
+    if not found and len(rules) > 1:
+        found = search.second()
+    round_.apply(need.queue.name, load, -1)
+    removed = [victim.demand for victim in search.victims]
+    if not found:
+        round_.restore(removed)
+        return []
+    kept = put_back(round_, need, removed, borrowing=True)
+    round_.restore(kept)
+    staying = {demand.gang.source for demand in kept}
+    return [victim for victim in search.victims if victim.demand.gang.source in staying]
+
+
+def _candidates(round_: AdmissionSimulation, need: PreemptionRequest) -> list[QueuedGang]:
+    rules, account = need.queue.preemption, round_.account(need.queue.name)
+    found: list[QueuedGang] = []
+
+    def collect(queue: str, rule: VictimPolicy) -> None:
+        found.extend(
+            demand
+            for demand in round_.gangs_of(queue)
+            if uses(demand, need.cells) and yields(need.demand, demand, rule)
+        )
+
+    collect(need.queue.name, rules.within)
+    if account.parent is not None and rules.reclaim is not VictimPolicy.NEVER:
+        for other in account.root().queues():
+            if other is not account and any(other.borrows(cell) for cell in need.cells):
+                collect(other.name, rules.reclaim)
+    return sorted(found, key=lambda demand: importance(demand, need.queue.name))
+
+
+class _FairSearch:
+    """Goes from the root to the queue with the largest share, again and again."""
+
+    def __init__(self, round_: AdmissionSimulation, need: PreemptionRequest, load: GangLoad) -> None:
+        self.round, self.need, self.load = round_, need, load
+        self.own = round_.account(need.queue.name)
+        self.victims: list[Victim] = []
+        self.retry: list[QueuedGang] = []
+        self.left: dict[str, list[QueuedGang]] = {}
+        self.dropped: set[int] = set()
+
+    def first(self, candidates: list[QueuedGang], rule: FairRule) -> bool:
+        """Evict while the gang's share does not exceed the share that is left to the victim's side."""
+        self._begin(candidates)
+        entitled = not any(self.own.borrows(cell) for cell in self.need.cells)
+        for queue in self._largest():
+            if queue is self.own or entitled:
+                why = EvictionReason.PRIORITY if queue is self.own else EvictionReason.RECLAIM
+                if self._evict(self.left[queue.name].pop(0), why):
+                    return True
+                continue
+            mine, theirs = self._sides(queue)
+            while self.left[queue.name]:
+                demand = self.left[queue.name].pop(0)
+                after = self._share_without(demand, theirs)
+                fair = share(mine) <= after if rule is FairRule.FINAL_SHARE else share(mine) < share(theirs)
+                if not fair:
+                    self.retry.append(demand)
+                    continue
+                if self._evict(demand, EvictionReason.FAIR_SHARE):
+                    return True
+                break  # shares have changed
+        return False
+
+    def second(self) -> bool:
+        """Once per queue: evict where the gang's share is below the share that the victim's side has now."""
+        self._begin(self.retry)
+        for queue in self._largest():
+            mine, theirs = self._sides(queue)
+            demand = self.left[queue.name].pop(0)
+            if share(mine) < share(theirs) and self._evict(demand, EvictionReason.FAIR_SHARE):
+                return True
+            self.dropped.add(id(queue))
+        return False
+
+    def _begin(self, candidates: list[QueuedGang]) -> None:
+        self.left, self.dropped = {}, set()
+        for demand in candidates:
+            assert demand.admission is not None
+            self.left.setdefault(demand.admission.queue, []).append(demand)
+
+    def _evict(self, demand: QueuedGang, why: EvictionReason) -> bool:
+        self.round.remove((demand,))
+        self.victims.append(Victim(demand, why))
+        self.round.apply(self.need.queue.name, self.load, -1)
+        enough = fits(self.round, self.need, borrowing=True)
+        self.round.apply(self.need.queue.name, self.load)
+        return enough
+
+    def _share_without(self, demand: QueuedGang, side: QuotaAccount) -> tuple[bool, object, object]:
+        self.round.remove((demand,))
+        after = share(side)
+        self.round.restore((demand,))
+        return after
+
+    def _sides(self, queue: QuotaAccount) -> tuple[QuotaAccount, QuotaAccount]:
+        """The two nodes below the lowest one that the gang's queue and the other share."""
+        above = list(self.own.ancestors())
+        theirs = queue
+        for common in queue.ancestors():
+            if common in above:
+                break
+            theirs = common
+        position = above.index(common)
+        return (above[position - 1] if position else self.own), theirs
+
+    def _largest(self) -> Iterator[QuotaAccount]:
+        """Queues that have candidates, the largest share first; asked again after every change."""
+        if self.own.parent is None:
+            while self.left.get(self.own.name) and id(self.own) not in self.dropped:
+                yield self.own
+            return
+        root = self.own.root()
+        while id(root) not in self.dropped:
+            found = self._below(root)
+            if found is not None:
+                yield found
+
+    def _below(self, top: QuotaAccount) -> QuotaAccount | None:
+        """The queue to take from next; None if this look only found nodes that are done with."""
+        queues = [q for q in top.children if q.is_queue and self._has_victims(q)]
+        nodes = [n for n in top.children if not n.is_queue and self._is_open(n)]
+        if not queues and not nodes:
+            self.dropped.add(id(top))
+            return None
+        nodes.sort(key=lambda node: (share(node), node.name))
+        best = max((share(queue) for queue in queues), default=None)
+        if nodes and (best is None or share(nodes[-1]) >= best):
+            return self._below(nodes[-1])
+        tied = [queue for queue in queues if share(queue) == best]
+        return min(tied, key=lambda q: importance(self.left[q.name][0], self.need.queue.name))
+
+    def _has_victims(self, queue: QuotaAccount) -> bool:
+        if id(queue) in self.dropped:
+            return False
+        if (queue is not self.own and not is_over(queue)) or not self.left.get(queue.name):
+            self.dropped.add(id(queue))
+            return False
+        return True
+
+    def _is_open(self, node: QuotaAccount) -> bool:
+        if id(node) in self.dropped:
+            return False
+        if not is_over(node) and node not in self.own.ancestors():
+            self.dropped.add(id(node))
+            return False
+        return True

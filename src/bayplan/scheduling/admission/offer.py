@@ -1,0 +1,242 @@
+"""What a queue could give a gang: flavors pod set by pod set, at what price, and what stood in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from bayplan.model.admission_rejection import (
+    AdmissionReason,
+    FlavorAttempt,
+    FlavorMode,
+    Obstacle,
+    ObstacleKind,
+    PodSetAttempts,
+    RejectionDetail,
+)
+from bayplan.model.assignment import Assignment, DomainAssignment
+from bayplan.model.gang import PodSet
+from bayplan.model.queued_gang import Admission, Delayed, PodSetAdmission, QueuedGang
+from bayplan.model.quota import Cell, Queue
+from bayplan.scheduling.admission.simulation import AdmissionSimulation, GangLoad
+from bayplan.state.admission.usage import PlacedPods
+
+SEVERITY = (
+    AdmissionReason.NO_PLACE,
+    AdmissionReason.NO_QUOTA_NOW,
+    AdmissionReason.NEVER_ENOUGH_QUOTA,
+    AdmissionReason.NO_FLAVOR,
+)
+CHANCES = (FlavorMode.NONE, FlavorMode.NO_VICTIMS, FlavorMode.PREEMPT, FlavorMode.RECLAIM, FlavorMode.FIT)
+
+
+class Mode(IntEnum):
+    """How a gang could be admitted, worst first."""
+
+    NO_FIT = 0
+    PREEMPT = 1
+    LATER = 2  # it fits once the victims of others have left
+    FIT = 3
+
+
+def mode_of(chance: FlavorMode) -> Mode:
+    """What a chance amounts to."""
+    if chance is FlavorMode.FIT:
+        return Mode.FIT
+    return Mode.NO_FIT if chance is FlavorMode.NONE else Mode.PREEMPT
+
+
+def graver(one: AdmissionReason | None, other: AdmissionReason | None) -> AdmissionReason | None:
+    """The token that says more."""
+    if one is None or other is None:
+        return one or other
+    return one if SEVERITY.index(one) >= SEVERITY.index(other) else other
+
+
+@dataclass(slots=True)
+class FlavorChoice:
+    """A flavor for one resource of a pod set."""
+
+    flavor: str
+    mode: Mode
+    borrow: int = 0
+    tried: int = -1  # the last flavor looked at, -1 if all were
+
+
+@dataclass(slots=True)
+class PodSetOffer:
+    """What one pod set would get."""
+
+    name: str
+    count: int
+    asked: dict[str, int]
+    choices: dict[str, FlavorChoice] = field(default_factory=dict)
+    obstacles: list[RejectionDetail] = field(default_factory=list)
+    fatal: Obstacle | None = None
+    attempts: tuple[FlavorAttempt, ...] = ()
+    place: Assignment | None = None
+    delayed: Delayed | None = None
+
+    @property
+    def mode(self) -> Mode:
+        if self.fatal is not None:
+            return Mode.NO_FIT
+        if not self.obstacles:
+            return Mode.FIT
+        return min((choice.mode for choice in self.choices.values()), default=Mode.NO_FIT)
+
+    def set_mode(self, mode: Mode) -> None:
+        for choice in self.choices.values():
+            choice.mode = mode
+
+
+@dataclass(slots=True)
+class Offer:
+    """What the whole gang would get. A mode that was set outranks those of the parts."""
+
+    parts: list[PodSetOffer] = field(default_factory=list)
+    quota: dict[Cell, int] = field(default_factory=dict)
+    borrow: int = 0
+    set_to: Mode | None = None
+    token: AdmissionReason | None = None
+
+    @property
+    def mode(self) -> Mode:
+        if not self.parts:
+            return Mode.NO_FIT
+        return self.set_to if self.set_to is not None else min(part.mode for part in self.parts)
+
+    def part(self, name: str) -> PodSetOffer:
+        return next(part for part in self.parts if part.name == name)
+
+    def downgrade(self, name: str, mode: Mode) -> None:
+        """One pod set makes it worse for all."""
+        self.part(name).set_mode(mode)
+        self.set_to = mode
+
+    def set_mode(self, mode: Mode) -> None:
+        for part in self.parts:
+            part.set_mode(mode)
+        self.set_to = mode
+
+    def tried(self) -> tuple[PodSetAttempts, ...]:
+        """The story so far."""
+        return tuple(
+            PodSetAttempts(part.name, tuple(part.obstacles), part.fatal, part.attempts) for part in self.parts
+        )
+
+    def progress(self) -> tuple[Mapping[str, int], ...]:
+        """Where the search for flavors goes on next time."""
+        return tuple(
+            {resource: choice.tried for resource, choice in part.choices.items()} for part in self.parts
+        )
+
+    def admission(self, queue: str) -> Admission:
+        return Admission(
+            queue,
+            tuple(
+                PodSetAdmission(
+                    part.name,
+                    part.count,
+                    {resource: choice.flavor for resource, choice in sorted(part.choices.items())},
+                    {resource: part.asked.get(resource, 0) for resource in sorted(part.choices)},
+                    part.place,
+                    part.delayed,
+                )
+                for part in self.parts
+            ),
+        )
+
+
+def add_part(offer: Offer, part: PodSetOffer, before: Mapping[str, int]) -> None:
+    """Take a pod set into the offer; `before` is what an earlier version of it holds already."""
+    offer.parts.append(part)
+    offer.set_to = None
+    for resource, choice in part.choices.items():
+        offer.borrow = max(offer.borrow, choice.borrow)
+        cell = (choice.flavor, resource)
+        more = part.asked.get(resource, 0) - before.get(resource, 0)
+        offer.quota[cell] = offer.quota.get(cell, 0) + more
+
+
+def settle_token(offer: Offer, queue: Queue) -> None:
+    """Find the dominant reason: of alternatives the mildest, of all that are needed the gravest."""
+    if offer.mode is not Mode.NO_FIT:
+        return
+    found: AdmissionReason | None = None
+    for part in offer.parts:
+        if part.mode is not Mode.NO_FIT:
+            continue
+        if not part.attempts:
+            found = graver(found, AdmissionReason.NO_FLAVOR)
+            continue
+        mildest: dict[int, AdmissionReason | None] = {}
+        for number, attempt in enumerate(part.attempts):
+            if attempt.chance is not FlavorMode.NONE:
+                continue
+            groups = [i for i, group in enumerate(queue.groups) if attempt.flavor in group.flavors]
+            for group in groups or [-1 - number]:
+                if group not in mildest or _rank(attempt.token) < _rank(mildest[group]):
+                    mildest[group] = attempt.token
+        for token in mildest.values():
+            found = graver(found, token)
+    offer.token = found
+
+
+def _rank(token: AdmissionReason | None) -> int:
+    return -1 if token is None else SEVERITY.index(token)
+
+
+def new_spots(
+    offer: Offer, demand: QueuedGang, shapes: Mapping[str, PodSet], round_: AdmissionSimulation
+) -> Iterator[PlacedPods]:
+    """Where pods would stand that do not stand there already."""
+    earlier = round_.earlier(demand)
+    held = demand.admission or (earlier.admission if earlier is not None else None)
+    for part in offer.parts:
+        flavor = topology_flavor(part, round_)
+        if part.place is None or isinstance(flavor, Obstacle):
+            continue
+        before = held.of(part.name) if held is not None else None
+        known = _counts(before.place) if before is not None and before.place is not None else {}
+        shares = [(share, share.count - known.get(share.values, 0)) for share in _joined(part.place).shares]
+        more = tuple(DomainAssignment(share.values, count) for share, count in shares if count > 0)
+        if more:
+            shape = shapes[part.name]
+            yield PlacedPods(flavor, Assignment(part.place.levels, more), shape.requests, shape.zones)
+
+
+def _counts(place: Assignment) -> dict[tuple[str, ...], int]:
+    counts: dict[tuple[str, ...], int] = {}
+    for share in place.shares:
+        counts[share.values] = counts.get(share.values, 0) + share.count
+    return counts
+
+
+def _joined(place: Assignment) -> Assignment:
+    """The same with every domain named once."""
+    counts = _counts(place)
+    if len(counts) == len(place.shares):
+        return place
+    return Assignment(
+        place.levels, tuple(DomainAssignment(values, count) for values, count in counts.items())
+    )
+
+
+def topology_flavor(part: PodSetOffer, round_: AdmissionSimulation) -> str | Obstacle:
+    """The one flavor with a topology that a pod set was given."""
+    found = sorted({c.flavor for c in part.choices.values() if round_.rooms.knows(c.flavor)})
+    if not found:
+        return Obstacle(ObstacleKind.NO_TOPOLOGY_FLAVOR)
+    if len(found) > 1:
+        return Obstacle(ObstacleKind.SEVERAL_TOPOLOGY_FLAVORS, flavors=tuple(found))
+    return found[0]
+
+
+def net_load(
+    offer: Offer, demand: QueuedGang, shapes: Mapping[str, PodSet], round_: AdmissionSimulation
+) -> GangLoad:
+    """What admitting the offer takes on top of what the gang holds."""
+    quota = {} if demand.admission is not None else offer.quota
+    return GangLoad(quota, tuple(new_spots(offer, demand, shapes, round_)))

@@ -1,0 +1,246 @@
+"""Where the pods of an offer would stand: the placement engine, flavor by flavor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from bayplan.model.admission_rejection import Obstacle, ObstacleKind
+from bayplan.model.assignment import Assignment, Misfit, Placement
+from bayplan.model.gang import Gang, Group, PodSet
+from bayplan.model.queued_gang import CheckState, Delayed, QueuedGang
+from bayplan.model.quota import CheckKind, Flavor
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
+from bayplan.placement.domains.node_caps import place_aligned
+from bayplan.placement.gang.place import has_place, place
+from bayplan.placement.gang.replace import replace_nodes
+from bayplan.placement.gang.resize import resize
+from bayplan.placement.overlay.topology_overlay import without_domain
+from bayplan.scheduling.admission.flavors import FlavorQuery
+from bayplan.scheduling.admission.offer import Offer, PodSetOffer, topology_flavor
+from bayplan.scheduling.admission.simulation import AdmissionSimulation
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlacementNeed:
+    """Pod sets of one gang that need a place on one flavor's nodes."""
+
+    flavor: str
+    gang: Gang
+    held: dict[str, Assignment]  # where they stand already, if nodes failed or the gang grows
+    grows: bool = False
+
+
+def wanted_places(inquiry: FlavorQuery, offer: Offer) -> list[PlacementNeed]:
+    """What has to be placed. A request that cannot be met at all is noted in the offer."""
+    round_, demand = inquiry.round, inquiry.demand
+    implied = round_.topology_only(inquiry.queue)
+    asks = {ask.name: ask for ask in demand.asks}
+    by_flavor: dict[str, dict[str, PodSet]] = {}
+    held: dict[str, Assignment] = {}
+    for pod_set in demand.gang.root.pod_sets():
+        part = next((part for part in offer.parts if part.name == pod_set.name), None)
+        if part is None or not (asks[pod_set.name].topology or implied) or not _is_open(part, demand):
+            continue
+        flavor = _flavor(inquiry, part, pod_set)
+        if isinstance(flavor, Obstacle):
+            part.fatal, offer.set_to = flavor, None
+            continue
+        if _is_delayed(inquiry, flavor):
+            part.delayed = Delayed.PENDING
+            continue
+        if part.count != pod_set.count:
+            pod_set = replace(pod_set, count=part.count, minimum=min(pod_set.minimum, part.count))
+        by_flavor.setdefault(flavor, {})[part.name] = _tweaked(pod_set, demand, round_.flavors[flavor])
+        had = inquiry.had(part.name)
+        before = part.place if part.place is not None else had.place if had is not None else None
+        if before is not None:
+            held[part.name] = before
+    return [
+        PlacementNeed(name, _only(demand.gang, pod_sets), held, grows=inquiry.before is not None)
+        for name, pod_sets in sorted(by_flavor.items())
+    ]
+
+
+def find_places(
+    round_: AdmissionSimulation,
+    demand: QueuedGang,
+    wanted: Iterable[PlacementNeed],
+    *,
+    empty: bool = False,
+    brief: bool = False,
+) -> dict[str, Assignment] | tuple[str, Misfit]:
+    """A place for every pod set, or the flavor where one has none, and why."""
+    round_.watchdog.check()
+    wanted = list(wanted)
+    if not demand.shape or not (empty or _is_fresh(round_, demand, wanted)):
+        return _find(round_, demand, wanted, empty=empty, brief=brief)
+    key = (
+        demand.shape,
+        *map(repr, demand.verdicts),  # what checks ask of the pods has no hash
+        *((w.flavor, tuple(p.count for p in w.gang.root.pod_sets())) for w in wanted),
+        None if empty else tuple(round_.kept_from(demand, w.flavor) for w in wanted),
+        brief,
+    )
+    if key not in round_.answers:
+        round_.answers[key] = _find(round_, demand, wanted, empty=empty, brief=brief)
+    answer: dict[str, Assignment] | tuple[str, Misfit] = round_.answers[key]
+    return answer
+
+
+def has_places(round_: AdmissionSimulation, demand: QueuedGang, wanted: Sequence[PlacementNeed]) -> bool:
+    """Whether there is a place for every pod set; nobody asks where."""
+    round_.watchdog.check()
+    if len(wanted) == 1 and not wanted[0].grows and not demand.failed_nodes:
+        [want] = wanted
+        supply, columns = _supply(round_, demand, want.flavor), round_.rooms.columns(want.flavor)
+        if columns is None:
+            return has_place(supply, want.gang, round_.profile, round_.watchdog.check)
+    return isinstance(find_places(round_, demand, wanted, brief=True), dict)
+
+
+def _supply(
+    round_: AdmissionSimulation, demand: QueuedGang, flavor: str, *, empty: bool = False
+) -> CapacitySnapshot:
+    """The nodes that a gang may use."""
+    supply = round_.rooms.supply(flavor, empty=empty)
+    kept = None if empty else round_.kept_from(demand, flavor)
+    return supply if kept is None else without_domain(supply, kept)
+
+
+def _is_fresh(round_: AdmissionSimulation, demand: QueuedGang, wanted: Iterable[PlacementNeed]) -> bool:
+    """Whether gangs of the same shape are asking for the very same: nothing moved, and none stands yet."""
+    return round_.rooms.untouched and not demand.failed_nodes and not any(want.held for want in wanted)
+
+
+def _find(
+    round_: AdmissionSimulation,
+    demand: QueuedGang,
+    wanted: Iterable[PlacementNeed],
+    *,
+    empty: bool,
+    brief: bool = False,
+) -> dict[str, Assignment] | tuple[str, Misfit]:
+    found: dict[str, Assignment] = {}
+    taken: list[tuple[str, Assignment, PodSet]] = []
+    failure: tuple[str, Misfit] | None = None
+    for want in wanted:
+        columns = round_.rooms.columns(want.flavor, empty=empty)
+        if want.grows and not empty:
+            _lift(round_, want, -1)
+        supply, rules = _supply(round_, demand, want.flavor, empty=empty), round_.profile.zones
+        find = partial(_answer, round_, demand, want, brief)
+        lifted = want.grows and not demand.failed_nodes
+        answer = place_aligned(supply, want.gang, columns, rules, find, want.held, lifted=lifted).placement
+        if want.grows and not empty:
+            _lift(round_, want, 1)
+        if answer.misfit is not None:
+            failure = want.flavor, answer.misfit
+            break
+        found |= answer.assignments
+        for pod_set in want.gang.root.pod_sets():
+            if pod_set.name in answer.assignments and not empty:
+                taken.append((want.flavor, answer.assignments[pod_set.name], pod_set))
+                round_.rooms.take(*taken[-1][:2], pod_set.requests, 1, pod_set.zones)
+    for flavor, assignment, pod_set in taken:
+        round_.rooms.take(flavor, assignment, pod_set.requests, -1, pod_set.zones)
+    return failure or found
+
+
+def _answer(
+    round_: AdmissionSimulation,
+    demand: QueuedGang,
+    want: PlacementNeed,
+    brief: bool,
+    supply: CapacitySnapshot,
+    gang: Gang,
+) -> Placement:
+    """What the engine says, be it to a new gang, to one that lost nodes, or to one that grows."""
+    profile = round_.profile
+    if demand.failed_nodes:
+        return replace_nodes(supply, gang, want.held, demand.failed_nodes, profile)
+    if want.grows:
+        return resize(supply, gang, want.held, profile)
+    return place(supply, gang, profile, brief=brief, check=round_.watchdog.check)
+
+
+def _lift(round_: AdmissionSimulation, want: PlacementNeed, sign: int) -> None:
+    """Leave the places where pods of a gang that grows stand to the gang (sign 1: as they were)."""
+    for pod_set in want.gang.root.pod_sets():
+        if pod_set.name in want.held:
+            round_.rooms.take(want.flavor, want.held[pod_set.name], pod_set.requests, sign, pod_set.zones)
+
+
+def put_in(offer: Offer, found: dict[str, Assignment]) -> None:
+    """Note the places in the offer."""
+    for name, assignment in found.items():
+        part = offer.part(name)
+        part.place = assignment
+        if part.delayed is not None:
+            part.delayed = Delayed.READY
+
+
+def _is_open(part: PodSetOffer, demand: QueuedGang) -> bool:
+    """Whether a pod set lacks a place, or stands on failed nodes."""
+    if part.fatal is not None or not part.count:
+        return False
+    if part.place is None:
+        return True
+    return any(share.values[-1] in demand.failed_nodes for share in part.place.shares)
+
+
+def _flavor(inquiry: FlavorQuery, part: PodSetOffer, pod_set: PodSet) -> str | Obstacle:
+    if inquiry.demand.elastic:
+        if pod_set.locality.required:
+            return Obstacle(ObstacleKind.GROWS_AND_REQUIRES)
+        if pod_set.locality.preferred:
+            return Obstacle(ObstacleKind.GROWS_AND_PREFERS)
+    if not any(inquiry.round.rooms.knows(name) for name in inquiry.queue.flavors()):
+        return Obstacle(ObstacleKind.NO_TOPOLOGY_AT_ALL)
+    return topology_flavor(part, inquiry.round)
+
+
+def _is_delayed(inquiry: FlavorQuery, flavor: str) -> bool:
+    """Whether a place can only be found later, or elsewhere."""
+    round_, queue = inquiry.round, inquiry.queue
+    if any(round_.checks_of(queue, name, CheckKind.ELSEWHERE) for name in queue.flavors()):
+        return True
+    fresh = inquiry.demand.admission is None
+    return fresh and round_.checks_of(queue, flavor, CheckKind.PROVISIONING)
+
+
+def _tweaked(pod_set: PodSet, demand: QueuedGang, flavor: Flavor) -> PodSet:
+    """With what the flavor tolerates, and what checks ask of the pods."""
+    tweaks = [
+        tweak
+        for verdict in demand.verdicts
+        for tweak in (verdict.tweaks if verdict.state is CheckState.READY else ())
+        if tweak.pod_set == pod_set.name
+    ]
+    if not tweaks and not flavor.tolerations:
+        return pod_set
+    rules = pod_set.rules
+    selector, tolerations = dict(rules.selector), rules.tolerations + flavor.tolerations
+    for tweak in tweaks:
+        selector |= tweak.selector
+        tolerations += tweak.tolerations
+    changed = replace(rules, selector=tuple(sorted(selector.items())), tolerations=tolerations)
+    return replace(pod_set, rules=changed)
+
+
+def _only(gang: Gang, pod_sets: dict[str, PodSet]) -> Gang:
+    """The gang with no other pod sets than these."""
+    if all(pod_sets.get(pod_set.name) is pod_set for pod_set in gang.root.pod_sets()):
+        return gang
+    members: list[Group | PodSet] = []
+    for member in gang.root.members:
+        if isinstance(member, PodSet):
+            members += [pod_sets[member.name]] if member.name in pod_sets else []
+            continue
+        inner = tuple(pod_sets[p.name] for p in member.pod_sets() if p.name in pod_sets)
+        if len(inner) == 1:
+            members.append(inner[0])
+        elif inner:
+            members.append(replace(member, members=inner, minimum=min(member.minimum, len(inner))))
+    return replace(gang, root=replace(gang.root, members=tuple(members), minimum=len(members)))

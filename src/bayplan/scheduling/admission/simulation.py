@@ -1,0 +1,130 @@
+"""One round of admission: the accounts, rooms and gangs that decisions are tried out on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from bayplan.model.assignment import Path
+from bayplan.model.gang import Ref
+from bayplan.model.profile import Profile
+from bayplan.model.queued_gang import QueuedGang
+from bayplan.model.quota import Cell, Check, CheckKind, Flavor, Queue
+from bayplan.model.watchdog import Watchdog
+from bayplan.placement.overlay.topology_overlay import TopologyOverlay
+from bayplan.state.admission.quota_tree import QuotaAccount, QuotaTree
+from bayplan.state.admission.reservations import Reservation
+from bayplan.state.admission.usage import GangUsage, PlacedPods, holding_of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GangLoad:
+    """What a gang takes: quota by flavor and resource, and spots."""
+
+    quota: Mapping[Cell, int]
+    spots: tuple[PlacedPods, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class AdmissionSimulation:
+    """Everything one decision looks at. Books and rooms are its own to try things on."""
+
+    books: QuotaTree
+    rooms: TopologyOverlay
+    queues: Mapping[str, Queue]
+    flavors: Mapping[str, Flavor]
+    checks: Mapping[str, Check]
+    admitted: Mapping[str, Mapping[Ref, QueuedGang]]  # by queue
+    profile: Profile
+    now: float
+    closed: frozenset[str] = frozenset()  # queues that admit nobody at present
+    reserved: Mapping[str, Reservation] = field(default_factory=dict)  # by topology
+    loads: dict[Ref, GangLoad] = field(default_factory=dict)
+    answers: dict[object, Any] = field(default_factory=dict)  # places if empty or untouched, by shape
+    holdings: Mapping[Ref, GangUsage] = field(default_factory=dict)  # of admitted gangs
+    absent: set[Ref] = field(default_factory=set)  # admitted gangs taken for gone already
+    watchdog: Watchdog = field(default_factory=Watchdog)  # asked by whatever is tried often
+
+    def gangs_of(self, queue: str) -> Iterator[QueuedGang]:
+        """Admitted gangs of a queue that are still taken to be there."""
+        for ref, demand in self.admitted.get(queue, {}).items():
+            if ref not in self.absent:
+                yield demand
+
+    def earlier(self, demand: QueuedGang) -> QueuedGang | None:
+        """The admitted version of a gang that this one replaces."""
+        ref = replace(demand.gang.source, name=demand.replaces) if demand.replaces else None
+        return next((gangs[ref] for gangs in self.admitted.values() if ref in gangs), None) if ref else None
+
+    def kept_from(self, demand: QueuedGang, flavor: str) -> Path | None:
+        """A domain of the flavor's topology that is kept for somebody before this gang."""
+        found = self.reserved.get(self.flavors[flavor].topology)
+        return found.domain if found is not None and found.binds(demand) else None
+
+    def account(self, queue: str) -> QuotaAccount:
+        return self.books.queues[queue]
+
+    def load_of(self, demand: QueuedGang) -> GangLoad:
+        """What an admitted gang takes."""
+        ref = demand.gang.source
+        if ref not in self.loads:
+            held = self.holdings.get(ref)
+            holding = held if held is not None and held.demand is demand else holding_of(demand, self.flavors)
+            self.loads[ref] = GangLoad(holding.quota, holding.spots)
+        return self.loads[ref]
+
+    def apply(self, queue: str, load: GangLoad, sign: int = 1) -> None:
+        """Take what a gang takes (sign -1: give it back)."""
+        self.watchdog.check()
+        self.books.use(queue, load.quota, sign)
+        for spot in load.spots:
+            self.rooms.take(spot.flavor, spot.place, spot.requests, sign, spot.zones)
+
+    def remove(self, demands: Iterable[QueuedGang]) -> None:
+        """As if these admitted gangs were gone."""
+        for demand in demands:
+            assert demand.admission is not None
+            self.apply(demand.admission.queue, self.load_of(demand), -1)
+
+    def restore(self, demands: Iterable[QueuedGang]) -> None:
+        """As if they were back."""
+        for demand in demands:
+            assert demand.admission is not None
+            self.apply(demand.admission.queue, self.load_of(demand), 1)
+
+    def fits_quota(self, queue: str, quota: Mapping[Cell, int]) -> bool:
+        account = self.account(queue)
+        return all(amount <= account.available(cell) for cell, amount in quota.items())
+
+    def fits_spots(self, wanted: Iterable[PlacedPods]) -> bool:
+        """Whether all of them fit together: pod sets of one gang may stand on the same host."""
+        taken: list[PlacedPods] = []
+        fits = True
+        for spot in wanted:
+            for before in taken[-1:]:
+                self.rooms.take(before.flavor, before.place, before.requests, 1, before.zones)
+            taken.append(spot)
+            fits = self.rooms.fits(spot.flavor, spot.place, spot.requests, spot.zones)
+            if not fits:
+                break
+        for before in taken[:-1]:
+            self.rooms.take(before.flavor, before.place, before.requests, -1, before.zones)
+        return fits
+
+    def topology_only(self, queue: Queue) -> bool:
+        """Whether every flavor of a queue has a topology, so that every gang in it is placed."""
+        flavors = queue.flavors()
+        return bool(flavors) and all(self.rooms.knows(name) for name in flavors)
+
+    def checks_of(self, queue: Queue, flavor: str, sort: CheckKind) -> bool:
+        """Whether a check of that sort stands before a flavor."""
+        return any(
+            (not flavors or flavor in flavors) and name in self.checks and self.checks[name].sort is sort
+            for name, flavors in queue.checks.items()
+        )
+
+
+def is_over(account: QuotaAccount) -> bool:
+    """Whether a node uses more than its subtree brings in, of anything."""
+    return account.parent is not None and any(account.borrows(cell) for cell in account.subtree)

@@ -1,0 +1,100 @@
+"""Room that is kept for a gang which has waited long: on which nodes no other gang may begin any more."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from bayplan.model.gang import Ref
+from bayplan.placement.cluster.topology_tree import Bools
+from bayplan.placement.overlay.node_overlay import NodeOverlay
+from bayplan.placement.preemption.removals import emptiest_first
+from bayplan.scheduling.attempt.gang import AttemptRequest, attempt
+from bayplan.scheduling.attempt.nominations import priority_of
+from bayplan.scheduling.preemption.search import PreemptionSearch
+from bayplan.scheduling.preemption.trial import PreemptionTrial
+from bayplan.state.scheduling.snapshot import SchedulingCandidate, SchedulingSnapshot
+
+
+class BackfillReservation:
+    """The nodes kept for one gang during one decision: at most one gang has nodes kept at a time."""
+
+    def __init__(self, rooms: PreemptionSearch, now: float) -> None:
+        self.rooms, self.look, self.now = rooms, rooms.look, now
+        self.keeper: Ref | None = None
+        self.open_nodes: Bools | None = None  # all but the nodes kept; None if no node is
+        self.priority = 0
+        if self.look.kept is not None:
+            self.keeper = self.look.kept[0]
+            self.open_nodes = rooms.floor.all_but(self.look.kept[1])
+            self.priority = _priority_of(self.keeper, self.look)
+
+    def allowed(self, candidate: SchedulingCandidate, priority: int) -> Bools | None:
+        """The nodes a gang may use: not those kept for one at least as important, unless nominated for it."""
+        if self.open_nodes is None or self.look.kept is None or candidate.charter.source == self.look.kept[0]:
+            return None
+        if priority > self.priority:
+            return None
+        floor = self.rooms.floor
+        rows = [row for node in set(candidate.nominated.values()) if (row := floor.row(node)) >= 0]
+        if not rows:
+            return self.open_nodes
+        allowed = self.open_nodes.copy()
+        allowed[rows] = True  # pods were preempted there for its sake
+        return allowed
+
+    def keeps(self, asked: AttemptRequest) -> tuple[str, ...]:
+        """The nodes kept for a gang from now on; none if it has not waited long or another has some."""
+        candidate, after = asked.candidate, self.rooms.profile.keep_after_seconds
+        ref = candidate.charter.source
+        if after <= 0 or self.now - candidate.since < after or self.keeper not in (None, ref):
+            return ()
+        self.keeper = ref
+        before = self.look.kept[1] if self.look.kept is not None else frozenset()
+        return nodes_to_keep(self.rooms, asked, priority_of(candidate), before)
+
+
+def _priority_of(keeper: Ref, look: SchedulingSnapshot) -> int:
+    for candidate in look.candidates:
+        if candidate.charter.source == keeper:
+            return priority_of(candidate)
+    if look.kept_priority is not None:
+        return look.kept_priority
+    charter = look.charters.get(keeper)
+    return charter.priority if charter is not None and charter.priority is not None else 2**31
+
+
+def nodes_to_keep(
+    rooms: PreemptionSearch, asked: AttemptRequest, priority: int, before: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Nodes that hold the gang once all that is not more important has ended there; none if nothing helps.
+
+    Those that are kept already, if they still do; else as few as possible of those that are emptiest now.
+    """
+    trial = PreemptionTrial(rooms.context, asked, rooms.below(priority, asked.candidate, or_equal=True), None)
+    now = rooms.floor.scene.ground.free.copy()  # perhaps it is that floor which is emptied
+    with trial.emptied() as floor:
+        if before and _rows(rooms, floor, asked, floor.only(before)):
+            return tuple(sorted(before))
+        found = _rows(rooms, floor, asked, None)
+        if not found:
+            return ()
+        masks = emptiest_first(now, floor, [pod.wants.shape for pod in asked.waiting])
+        low, high = 0, len(masks) - 1
+        while low < high:
+            middle = (low + high) // 2
+            fitting = _rows(rooms, floor, asked, masks[middle])
+            if fitting:
+                high, found = middle, fitting
+            else:
+                low = middle + 1
+    return tuple(sorted({rooms.floor.node(row) for row in found}))
+
+
+def _rows(
+    rooms: PreemptionSearch, floor: NodeOverlay, asked: AttemptRequest, within: Bools | None
+) -> set[int]:
+    """Where the gang would be, if it has its minimum there."""
+    mark = floor.mark()
+    found = attempt(rooms.look, floor, asked, rooms.profile, within)
+    floor.undo(mark)
+    return set(found.seats.values()) if len(found.seats) >= asked.need else set()

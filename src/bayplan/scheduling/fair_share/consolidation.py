@@ -1,0 +1,145 @@
+"""Pods of queues that make room by moving: each of them has a place elsewhere before anybody is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from bayplan.model.gang import Ref
+from bayplan.model.pod import Pod, PodKey
+from bayplan.placement.cluster.topology_tree import Bools
+from bayplan.scheduling.attempt.gang import AttemptRequest, asked_of, attempt
+from bayplan.scheduling.fair_share.accounts import amounts_of
+from bayplan.scheduling.fair_share.victims import FairVictimUnit
+from bayplan.scheduling.preemption.context import PreemptionContext
+from bayplan.state.scheduling.snapshot import SchedulingCandidate
+
+PIECES_MAX = 256  # that are looked at
+TRIES_MAX = 32  # attempts to seat everybody again
+
+Seats = Mapping[PodKey, int]
+
+
+class Consolidation:
+    """New places on the floor of one decision."""
+
+    def __init__(self, context: PreemptionContext) -> None:
+        self.context, self.floor, self.look = context, context.floor, context.look
+        self.tries = 0  # of the last search
+
+    def room(
+        self, asked: AttemptRequest, within: Bools | None, pieces: Iterable[FairVictimUnit]
+    ) -> tuple[Seats, dict[PodKey, int], list[Pod]] | None:
+        """Seats for the gang if some of these move: also who, and where to. None if that is no help."""
+        self.tries = 0
+        if not self._enough_in_all(asked):
+            return None
+        asked = replace(asked, brief=True)
+        pool: list[FairVictimUnit] = []
+        for piece in pieces:
+            pool.append(piece)
+            for lifted in _together(pool):
+                self.tries += 1
+                found = self._all_move(lifted, asked, within)
+                if found is not None:
+                    return *found, [pod for pod in lifted if pod.key in found[1]]
+            if len(pool) >= PIECES_MAX or self.tries >= TRIES_MAX:
+                break
+        return None
+
+    def _enough_in_all(self, asked: AttemptRequest) -> bool:
+        """Whether all nodes together have room for it: who moves takes room elsewhere."""
+        pods = sorted(asked.waiting, key=_size)[: asked.need]
+        free = self.context.leaving.in_all()
+        return all(amount <= free.get(resource, 0) for resource, amount in amounts_of(pods).items())
+
+    def places(self, go: Sequence[FairVictimUnit], seats: Seats, asked: AttemptRequest) -> dict[PodKey, int]:
+        """Of those who have to go, the gangs that have room elsewhere, at least for their core."""
+        mark = self.floor.mark()
+        self.floor.lift_many(self.context.leaving.keys)
+        self.floor.lift_many(pod.key for piece in go for pod in piece.unit.pods)
+        for pod in asked.waiting:
+            if pod.key in seats:
+                self.floor.seat(pod.key, pod.wants.shape, seats[pod.key])
+        found: dict[PodKey, int] = {}
+        for gang in dict.fromkeys(piece.gang for piece in reversed(go)):
+            mine = [piece for piece in go if piece.gang == gang]
+            new = self._elsewhere(gang, [pod for piece in mine for pod in piece.unit.pods])
+            core = [pod for piece in mine if piece.core for pod in piece.unit.pods]
+            if new is None and 0 < len(core) < sum(len(piece.unit.pods) for piece in mine):
+                new = self._elsewhere(gang, core)
+            found |= new or {}
+        self.floor.undo(mark)
+        return found
+
+    def _all_move(
+        self, lifted: Sequence[Pod], asked: AttemptRequest, within: Bools | None
+    ) -> tuple[Seats, dict[PodKey, int]] | None:
+        """The gang first; then whoever can stays where it is, and the others have to find room elsewhere.
+
+        The most important stay, or else the largest: those are the hardest to move.
+        """
+        mark = self.floor.mark()
+        try:
+            self.floor.lift_many(self.context.leaving.keys)
+            self.floor.lift_many(pod.key for pod in lifted)
+            found = attempt(self.look, self.floor, asked, self.context.profile, within)
+            if len(found.seats) < asked.need:
+                return None
+            seated = self.floor.mark()
+            for order in (lifted[::-1], sorted(lifted, key=_size, reverse=True)):
+                moves = self._again(order)
+                if moves is not None:
+                    return found.seats, moves
+                self.floor.undo(seated)
+            return None
+        finally:
+            self.floor.undo(mark)
+
+    def _again(self, pods: Sequence[Pod]) -> dict[PodKey, int] | None:
+        """Places for all of them; only those who got another one are told."""
+        moving: dict[Ref, list[Pod]] = {}
+        for pod in pods:
+            row = self.floor.row(pod.node)
+            if row >= 0 and self.floor.judge(pod.wants.shape).fits[row]:
+                self.floor.seat(pod.key, pod.wants.shape, row)
+            elif pod.gang is not None:
+                moving.setdefault(pod.gang, []).append(pod)
+        moves: dict[PodKey, int] = {}
+        for gang, some in moving.items():
+            new = self._elsewhere(gang, some)
+            if new is None:
+                return None
+            moves |= new
+        return moves
+
+    def _elsewhere(self, gang: Ref, pods: Sequence[Pod]) -> dict[PodKey, int] | None:
+        """Seats for these pods of a gang, all of them, beside those of it that stay."""
+        keys = {pod.key for pod in pods} | self.context.leaving.keys
+        mine = (self.look.pods.get(key) for key in self.look.members.get(gang, ()) if key not in keys)
+        standing = tuple(pod for pod in mine if pod is not None and not pod.leaving)
+        waiting = tuple(
+            replace(pod, node="") for pod in sorted(pods, key=lambda pod: (pod.pod_set, pod.rank))
+        )
+        charter = self.look.charters[gang]
+        candidate = SchedulingCandidate(charter, waiting, standing, topology=charter.topology)
+        mark = self.floor.mark()
+        asked = replace(asked_of(candidate), need=len(waiting))
+        found = attempt(self.look, self.floor, asked, self.context.profile)
+        if len(found.seats) == len(waiting):
+            return dict(found.seats)
+        self.floor.undo(mark)
+        return None
+
+
+def _together(pool: Sequence[FairVictimUnit]) -> list[list[Pod]]:
+    """The pods on each node of the last piece, the last node first; then everybody so far."""
+    everybody = [pod for piece in pool for pod in piece.unit.pods]
+    nodes = dict.fromkeys(pod.node for pod in reversed(pool[-1].unit.pods))
+    found = [[pod for pod in everybody if pod.node == node] for node in nodes]
+    return found if everybody in found else [*found, everybody]
+
+
+def _size(pod: Pod) -> tuple[int, ...]:
+    """Larger pods sort last: by what is rarest first, as the names of resources tell nothing of that."""
+    return tuple(sorted((amount for amount in pod.amounts.values()), reverse=True))

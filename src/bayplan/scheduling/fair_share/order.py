@@ -1,0 +1,125 @@
+"""Whose turn it is among gangs of queues: first the queue furthest below its share, then by importance."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from bayplan.model.gang import PodSet
+from bayplan.model.pod import Pod
+from bayplan.placement.subgroups.constraint_tree import lacking
+from bayplan.scheduling.attempt.nominations import priority_of
+from bayplan.scheduling.fair_share.accounts import NONE, Accounts, amounts_of
+from bayplan.state.scheduling.snapshot import SchedulingCandidate
+
+STEPS = 32  # in which a gang grows, at most
+
+
+@dataclass(frozen=True, slots=True)
+class FairTurn:
+    """What a gang asks for next: all that its minimum lacks, or one pod more."""
+
+    candidate: SchedulingCandidate
+    pods: tuple[Pod, ...]
+    amounts: Mapping[str, int] = field(compare=False)
+    grows: bool  # it has its minimum
+    number: int  # as they were given: ties go to the first
+
+    @property
+    def queue(self) -> str:
+        return self.candidate.charter.queue
+
+    def rank(self) -> tuple[object, ...]:
+        """Its place in its queue."""
+        charter = self.candidate.charter
+        return -priority_of(self.candidate), self._stage(), charter.created, self.number
+
+    def _stage(self) -> int:
+        """Below its minimum, just there, or beyond."""
+        if not self.grows:
+            return 0
+        return 1 if len(self.candidate.standing) <= self.candidate.charter.minimum else 2
+
+
+def turn_of(candidate: SchedulingCandidate, number: int) -> FairTurn:
+    """What it asks for next."""
+    first = _lacking(candidate)
+    pods = first or _one_more(candidate)
+    return FairTurn(candidate, pods, amounts_of(pods), not first, number)
+
+
+def _lacking(candidate: SchedulingCandidate) -> tuple[Pod, ...]:
+    """The pods that make up its minimum, or those of every pod set."""
+    charter, waiting = candidate.charter, candidate.waiting
+    if charter.tree is None:
+        return waiting[: max(charter.minimum - len(candidate.standing), 0)]
+    found: list[Pod] = []
+    for pod_set in charter.tree.pod_sets():
+        mine = [pod for pod in waiting if pod.pod_set == pod_set.name]
+        ranks = [pod.rank for pod in candidate.standing if pod.pod_set == pod_set.name]
+        found += mine[: lacking(pod_set, mine, ranks)]
+    return tuple(found)
+
+
+def _one_more(candidate: SchedulingCandidate) -> tuple[Pod, ...]:
+    """The first of the pod set that has grown least; more at once if there are very many."""
+    charter, waiting = candidate.charter, candidate.waiting
+    more = max(len(waiting) // STEPS, 1)
+    if charter.tree is None or len({pod.pod_set for pod in waiting}) == 1:
+        return waiting[:more]
+    grown = {
+        pod_set.name: _standing_in(candidate, pod_set) / max(pod_set.minimum, 1)
+        for pod_set in charter.tree.pod_sets()
+    }
+    return tuple(sorted(waiting, key=lambda pod: grown.get(pod.pod_set, 0.0))[:more])
+
+
+def _standing_in(candidate: SchedulingCandidate, pod_set: PodSet) -> int:
+    return sum(pod.pod_set == pod_set.name for pod in candidate.standing)
+
+
+class Order:
+    """Turns by queue. Whoever is next is found anew each time: what queues have changes in between."""
+
+    def __init__(self, accounts: Accounts, turns: Iterable[FairTurn] = ()) -> None:
+        self.accounts = accounts
+        self.turns: dict[str, list[tuple[tuple[object, ...], FairTurn]]] = {}
+        self.inside: dict[str, int] = {}  # turns by queue, with all below
+        for turn in turns:
+            self.push(turn)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.turns.values()))
+
+    def push(self, turn: FairTurn) -> None:
+        """One more. Its queue is there."""
+        insort(self.turns.setdefault(turn.queue, []), (turn.rank(), turn), key=lambda entry: entry[0])
+        self._count(turn.queue, 1)
+
+    def pop(self) -> FairTurn | None:
+        """Whose turn it is now."""
+        found = self._first(self.accounts.below.get("", ()))
+        if found is None:
+            return None
+        self.turns[found.queue].pop(0)
+        self._count(found.queue, -1)
+        return found
+
+    def _first(self, names: Iterable[str]) -> FairTurn | None:
+        """The best of some siblings; each is as good as what its best asks for."""
+        best: tuple[tuple[object, ...], FairTurn] | None = None
+        some = [name for name in names if self.inside.get(name)]
+        for name in some:
+            below = self.accounts.below.get(name)
+            turn = self._first(below) if below else self.turns[name][0][1]
+            if turn is None or len(some) == 1:
+                return turn
+            rank = self.accounts.rank(name, ("turn", turn.number, turn.pods[0].key), turn.amounts, NONE)
+            if best is None or rank < best[0]:
+                best = rank, turn
+        return None if best is None else best[1]
+
+    def _count(self, queue: str, more: int) -> None:
+        for name in self.accounts.up(queue):
+            self.inside[name] = self.inside.get(name, 0) + more

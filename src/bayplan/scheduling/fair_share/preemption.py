@@ -1,0 +1,355 @@
+"""Room for a gang of a queue: others move, queues give back what is beyond their share, or lesser ones go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from math import inf
+
+from bayplan.model.gang import Ref
+from bayplan.model.pod import Pod, PodKey
+from bayplan.model.profile import PreemptionMeans
+from bayplan.placement.cluster.topology_tree import Bools
+from bayplan.scheduling.attempt.gang import AttemptRequest, supply_of
+from bayplan.scheduling.attempt.nominations import priority_of
+from bayplan.scheduling.fair_share.accounts import Accounts, Use
+from bayplan.scheduling.fair_share.consolidation import Consolidation
+from bayplan.scheduling.fair_share.order import FairTurn
+from bayplan.scheduling.fair_share.victims import (
+    FairVictimPool,
+    FairVictims,
+    FairVictimUnit,
+    piece_of,
+    rests_until,
+)
+from bayplan.scheduling.preemption.context import PreemptionContext
+from bayplan.scheduling.preemption.self_preemption import fewest_go, spare_pods
+from bayplan.scheduling.preemption.trial import PreemptionTrial
+from bayplan.scheduling.preemption.victim_units import VictimUnit
+
+POOL_FIRST = 32  # of those who could go, how many are looked at first
+TRIES_BY_NODES = 200_000  # attempts to seat somebody in one decision, times the number of nodes
+TRIES_LEAST = 64
+SOON = 1.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class FairPreemptionResult:
+    """Where the gang will be, who has to leave (and whether with its whole gang), and who only moves."""
+
+    seats: Mapping[PodKey, int]
+    pods: tuple[tuple[Pod, bool], ...] = ()
+    moves: Mapping[PodKey, int] = field(default_factory=dict)  # of those who leave: their new places
+
+
+class FairPreemptionSearch:
+    """Everybody of queues who could go, during one decision. Whoever was chosen is gone for the others."""
+
+    def __init__(self, context: PreemptionContext, accounts: Accounts, now: float) -> None:
+        self.context, self.accounts, self.now = context, accounts, now
+        self.floor, self.look = context.floor, context.look
+        self.mover = Consolidation(context)
+        self._pieces: FairVictimPool | None = None
+        self.served: set[Ref] = set()  # gangs that got something
+        self.sent: set[Ref] = set()  # gangs of which somebody has to go
+        self.tries = max(TRIES_LEAST, TRIES_BY_NODES // (len(self.floor) + 1))
+        self.failed: dict[object, bool] = {}  # sought in vain since anything changed; if for want of a place
+        self.placeless = False  # whether a place is what the last one lacked, by any means so far
+        self.again = inf  # when somebody has run for long enough to go
+
+    def find(
+        self, means: PreemptionMeans, turn: FairTurn, asked: AttemptRequest, within: Bools | None
+    ) -> FairPreemptionResult | None:
+        """Room by one means; whoever leaves for it counts as gone from now on."""
+        by_means: Mapping[
+            PreemptionMeans, Callable[[FairTurn, AttemptRequest, Bools | None], FairPreemptionResult | None]
+        ] = {
+            PreemptionMeans.CONSOLIDATE: self._consolidate,
+            PreemptionMeans.RECLAIM: self._reclaim,
+            PreemptionMeans.PREEMPT: self._preempt,
+        }
+        alike = means, _likeness(turn, within)
+        if alike in self.failed:
+            self.placeless |= self.failed[alike]
+            return None
+        before, self.placeless = self.placeless, False
+        room = by_means[means](turn, asked, within)
+        if room is not None:
+            self._commit(turn, asked, room)
+            self.failed.clear()
+        elif not turn.candidate.standing:
+            self.failed[alike] = self.placeless
+        self.placeless |= before
+        return room
+
+    def of_its_own(
+        self, turn: FairTurn, asked: AttemptRequest, within: Bools | None
+    ) -> FairPreemptionResult | None:
+        """Pods of the gang go that it can do without, for those that it cannot."""
+        charter = turn.candidate.charter
+        spare = spare_pods(turn.candidate, self.context.leaving.keys)
+        if not spare or charter.tree is None:
+            return None
+        supply = supply_of(self.look, turn.candidate, charter.tree)
+
+        def sought(pods: Sequence[Pod]) -> FairPreemptionResult | None:
+            pool = [piece_of(charter, (pod,)) for pod in pods]
+            return self._room(turn, asked, pool, within, lambda _: True)
+
+        room = fewest_go(supply, charter.tree, spare, sought)
+        if room is not None:
+            self._commit(turn, asked, room)
+            self.failed.clear()
+        return room
+
+    @property
+    def tired(self) -> bool:
+        """Whether so much was tried in this decision that the others have to wait for the next."""
+        return self.tries <= 0
+
+    @property
+    def tries_each(self) -> int:
+        """How often one gang may be seated anew to find out who can stay; large clusters take longer."""
+        return min(max(self.tries // 4, 12), 100)
+
+    def serve(self, gang: Ref) -> None:
+        """A gang gets something: it is not taken from in the same decision, only in a later one."""
+        self.served.add(gang)
+        if self._pieces is not None and self._pieces.drop(gang):
+            self.again = min(self.again, self.now + SOON)
+
+    @property
+    def pieces(self) -> FairVictimPool:
+        """All that could go; worked out once it matters."""
+        if self._pieces is None:
+            self._pieces = FairVictimPool(self.look, self.accounts, self.context.leaving.keys)
+            for gang in self.served:
+                if self._pieces.drop(gang):
+                    self.again = min(self.again, self.now + SOON)
+        return self._pieces
+
+    def _commit(self, turn: FairTurn, asked: AttemptRequest, room: FairPreemptionResult) -> None:
+        charter = turn.candidate.charter
+        self.serve(charter.source)
+        self.context.leaving.add(pod.key for pod, _ in room.pods)
+        for gang in {pod.gang for pod, _ in room.pods if pod.gang is not None}:
+            self.sent.add(gang)
+            self.pieces.renew(gang)
+        self.context.budgets.spend(pod for pod, _ in room.pods)
+        for pod, _ in room.pods:
+            if pod.key in room.moves:  # whatever takes its place is not known yet: hold it open
+                stand_in = PodKey(pod.key.namespace, f"{pod.key.name} (moved)")
+                self.floor.seat(stand_in, pod.wants.shape, room.moves[pod.key])
+            else:
+                self.accounts.take(self._queue_of(pod), pod.amounts, sign=-1)
+        seated = [pod for pod in asked.waiting if pod.key in room.seats]
+        for pod in seated:
+            self.accounts.take(charter.queue, pod.amounts, lasting=charter.lasting)
+
+    def _consolidate(
+        self, turn: FairTurn, asked: AttemptRequest, within: Bools | None
+    ) -> FairPreemptionResult | None:
+        """Others move closer together: everybody has a new place, nobody has to wait."""
+        if turn.candidate.charter.lasting:
+            return None
+        return self._if_others_move(turn, asked, within, self.pieces.by_queue())
+
+    def _if_others_move(
+        self,
+        turn: FairTurn,
+        asked: AttemptRequest,
+        within: Bools | None,
+        pieces: Mapping[str, Sequence[FairVictimUnit]],
+    ) -> FairPreemptionResult | None:
+        if self.accounts.beyond_limit(turn.queue, turn.amounts) is not None:
+            return None
+        gang = turn.candidate.charter.source
+        others = {name: [piece for piece in some if piece.gang != gang] for name, some in pieces.items()}
+        found = self.mover.room(asked, within, FairVictims(self.accounts, others))
+        self.tries -= self.mover.tries
+        if found is None:
+            return None
+        seats, moves, pods = found
+        units = [VictimUnit((pod,), pod.wants.priority, True, pod.started) for pod in pods]
+        if self.context.budgets.broken(units):
+            return None
+        return FairPreemptionResult(seats, tuple((pod, False) for pod in pods), moves)
+
+    # ── who may be taken from ──────────────────────────────────────────────────────────────────────
+
+    def _preempt(
+        self, turn: FairTurn, asked: AttemptRequest, within: Bools | None
+    ) -> FairPreemptionResult | None:
+        """Less important gangs of its own queue go."""
+        accounts, charter = self.accounts, turn.candidate.charter
+        if charter.lasting and accounts.beyond_quota(turn.queue, turn.amounts) is not None:
+            return None
+        priority = priority_of(turn.candidate)
+        pool = [
+            piece
+            for piece in self.pieces.by_queue().get(turn.queue, ())
+            if piece.unit.priority < priority and piece.gang != charter.source
+            and not self._rests(piece, reclaim=False)
+        ]  # fmt: skip
+        return self._room(turn, asked, pool, within, lambda _: True)
+
+    def _reclaim(
+        self, turn: FairTurn, asked: AttemptRequest, within: Bools | None
+    ) -> FairPreemptionResult | None:
+        """Queues that have more than is theirs give it back."""
+        accounts, charter = self.accounts, turn.candidate.charter
+        if not accounts.within_share(turn.queue, turn.amounts):
+            return None
+        if charter.lasting and accounts.beyond_quota(turn.queue, turn.amounts) is not None:
+            return None
+        others = {name: some for name, some in self.pieces.by_queue().items() if name != turn.queue}
+        pool: list[FairVictimUnit] = []
+        left: dict[str, Use] = {}
+        victims = FairVictims(accounts, others)
+        for piece in victims:
+            if not self._may_be_taken(turn, piece.queue, left):
+                victims.skip(piece.queue)  # it has even less from now on
+            elif not self._rests(piece):
+                self._subtract(left, piece.queue, piece.amounts)
+                pool.append(piece)
+        room = self._room(turn, asked, pool, within, lambda go: self._is_fair(turn, go))
+        if room is None and len(pool) < sum(map(len, others.values())):  # others may have to move for it
+            pool = [piece for piece in FairVictims(accounts, others) if not self._rests(piece)]
+            room = self._room(turn, asked, pool, within, lambda go: self._is_fair(turn, go))
+        return room
+
+    def _rests(self, piece: FairVictimUnit, *, reclaim: bool = True) -> bool:
+        """Whether it has not run for as long as it may before it has to go."""
+        until = rests_until(self.accounts, piece, self.now, reclaim=reclaim) if piece.core else 0.0
+        if self.now < until < self.again:
+            self.again = until
+        return until > self.now
+
+    def _may_be_taken(self, turn: FairTurn, queue: str, left: Mapping[str, Use]) -> bool:
+        """Whether a queue has more than its share, or more than its quota while the other lacks quota."""
+        accounts = self.accounts
+        mine, theirs = accounts.part_ways(turn.queue, queue)
+        has = left.get(theirs, accounts.use[theirs])
+        if not accounts.within_allowed(theirs, has):
+            return True
+        return accounts.within_quota(mine, turn.amounts) and not accounts.within_quota(theirs, {}, has)
+
+    def _subtract(self, left: dict[str, Use], queue: str, amounts: Mapping[str, int]) -> None:
+        for name in self.accounts.up(queue):
+            use = left.setdefault(name, dict(self.accounts.use[name]))
+            for resource in self.accounts.resources:
+                use[resource] = use.get(resource, 0) - amounts.get(resource, 0)
+
+    def _queue_of(self, pod: Pod) -> str:
+        return self.look.charters[pod.gang].queue if pod.gang is not None else ""
+
+    def _is_fair(self, turn: FairTurn, go: Iterable[FairVictimUnit]) -> bool:
+        """Whether each could be taken when it was, and no taker has more of its share than givers then."""
+        accounts = self.accounts
+        left: dict[str, Use] = {}
+        involved: dict[str, set[str]] = {}
+        for piece in go:
+            if not self._may_be_taken(turn, piece.queue, left):
+                return False
+            self._subtract(left, piece.queue, piece.amounts)
+            for name in accounts.up(piece.queue):
+                involved.setdefault(name, set()).update(r for r, amount in piece.amounts.items() if amount)
+        asks = {resource for resource, amount in turn.amounts.items() if amount}
+        for name in accounts.up(turn.queue):
+            use = left.get(name, accounts.use[name])
+            then = {r: use.get(r, 0) + turn.amounts.get(r, 0) for r in accounts.resources}
+            siblings = accounts.below[accounts.queues[name].parent]
+            for other in siblings:
+                if other == name or other not in left:
+                    continue
+                for resource in (involved[other] | asks) & set(accounts.resources):
+                    theirs = accounts.shares[other].get(resource, 0)
+                    ratio = _ratio(then[resource], accounts.shares[name].get(resource, 0))
+                    if ratio > 1 and theirs > 0 and ratio >= _ratio(left[other][resource], theirs):
+                        return False
+        return True
+
+    # ── who has to go ──────────────────────────────────────────────────────────────────────────────
+
+    def _room(
+        self, turn: FairTurn, asked: AttemptRequest, pool: Sequence[FairVictimUnit], within: Bools | None,
+        fair: Callable[[Sequence[FairVictimUnit]], bool],
+    ) -> FairPreemptionResult | None:  # fmt: skip
+        """Room if some of the pool go: of the first few if that is enough, else of more and more."""
+        size = POOL_FIRST
+        while pool:
+            room = self._room_of(turn, asked, pool[:size], within, fair)
+            if room is not None or size >= len(pool):
+                return room
+            size *= 4
+        return None
+
+    def _room_of(
+        self, turn: FairTurn, asked: AttemptRequest, pool: Sequence[FairVictimUnit], within: Bools | None,
+        fair: Callable[[Sequence[FairVictimUnit]], bool],
+    ) -> FairPreemptionResult | None:  # fmt: skip
+        """All of the pool go, and come back, most important first, as long as the gang keeps its seats."""
+        forced = self._forced(turn, pool)
+        if forced is None:
+            return None
+        self.placeless = True
+        may_stay = [piece for piece in reversed(pool) if piece not in forced]
+        breaking, others = self.context.budgets.split([piece.unit for piece in may_stay])
+        mark = self.floor.mark()
+        self.floor.lift_many(pod.key for piece in forced for pod in piece.unit.pods)
+        trial = PreemptionTrial(self.context, asked, [*breaking, *others], within, tries_max=self.tries_each)
+        with trial:
+            seats = trial.let_stay()
+            leaving = {id(unit) for unit in trial.who_goes()} if seats is not None else set()
+        self.tries -= trial.tries
+        self.floor.undo(mark)
+        if seats is None:
+            return None
+        broken = {piece.gang for piece in may_stay if id(piece.unit) in leaving and piece.core}
+        go = [p for p in pool if p in forced or id(p.unit) in leaving or p.gang in broken]
+        over = {piece.gang for piece in forced}  # its queue has no room for them, wherever they are
+        moves = self.mover.places([piece for piece in go if piece.gang not in over], seats, asked)
+        if not fair([piece for piece in go if any(pod.key not in moves for pod in piece.unit.pods)]):
+            return None
+        return FairPreemptionResult(seats, tuple((pod, p.core) for p in go for pod in p.unit.pods), moves)
+
+    def _forced(self, turn: FairTurn, pool: Sequence[FairVictimUnit]) -> list[FairVictimUnit] | None:
+        """Those who go in any case, so that no queue has more than its limit; None if that does not help."""
+        accounts, forced = self.accounts, list[FairVictimUnit]()
+        try:
+            while (excess := accounts.beyond_limit(turn.queue, turn.amounts)) is not None:
+                helps = (
+                    piece
+                    for piece in pool
+                    if piece not in forced and excess.queue in accounts.up(piece.queue)
+                    and piece.amounts.get(excess.resource)
+                )  # fmt: skip
+                found = next(helps, None)
+                if found is None:
+                    return None
+                for piece in pool:
+                    same = piece is found or (found.core and piece.gang == found.gang)
+                    if same and piece not in forced:
+                        forced.append(piece)
+                        accounts.take(piece.queue, piece.amounts, sign=-1)
+        finally:
+            for piece in forced:
+                accounts.take(piece.queue, piece.amounts)
+        return forced
+
+
+def _likeness(turn: FairTurn, within: Bools | None) -> object:
+    """What gangs have in common of which one finds no room if the other did not."""
+    charter = turn.candidate.charter
+    tree = "" if charter.tree is None else repr(replace(charter.tree, name=""))
+    asked = tuple((pod.pod_set, pod.wants.shape) for pod in turn.pods)
+    where = charter.locality, charter.topology, None if within is None else within.tobytes()
+    return turn.queue, priority_of(turn.candidate), charter.lasting, tree, where, asked
+
+
+def _ratio(has: int, share: Fraction | int) -> float:
+    of = float(share)
+    if of == 0:
+        return float("inf") if has > 0 else 0.0
+    return has / of

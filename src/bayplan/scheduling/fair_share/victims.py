@@ -1,0 +1,156 @@
+"""Gangs of queues that run, in pieces that could go: pods beyond the minimum one by one, then the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from bayplan.model.gang import Ref
+from bayplan.model.gang_spec import GangSpec
+from bayplan.model.pod import Pod, PodKey
+from bayplan.scheduling.fair_share.accounts import NONE, Accounts, Use, amounts_of
+from bayplan.scheduling.preemption.victim_units import VictimUnit, beyond_minimum
+from bayplan.state.scheduling.snapshot import SchedulingSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class FairVictimUnit:
+    """Pods of one gang that go together."""
+
+    gang: Ref
+    queue: str
+    unit: VictimUnit
+    core: bool  # without it there is nothing left of the gang
+    amounts: Mapping[str, int] = field(compare=False)
+    created: float = 0.0
+
+    def rank(self) -> tuple[object, ...]:
+        """Sorts first who goes first: unimportant, beyond the minimum, young."""
+        return self.unit.priority, self.core, -self.created
+
+
+class FairVictimPool:
+    """All that could go during one decision. Gangs that last are left alone, and those that are dropped."""
+
+    def __init__(self, look: SchedulingSnapshot, accounts: Accounts, gone: Collection[PodKey]) -> None:
+        self.look, self.gone = look, gone
+        self.dropped: set[Ref] = set()
+        self._by_queue: dict[str, list[FairVictimUnit]] | None = None
+        self._by_gang: dict[Ref, list[FairVictimUnit]] = {}
+        members: dict[Ref, list[Pod]] = {}
+        for key, pod in look.pods.items():
+            if pod.gang is not None and not pod.leaving and key not in gone:
+                charter = look.charters.get(pod.gang)
+                if charter is not None and charter.queue in accounts.queues and not charter.lasting:
+                    members.setdefault(pod.gang, []).append(pod)
+        for gang, pods in members.items():
+            self._by_gang[gang] = list(_pieces(look.charters[gang], pods))
+
+    def by_queue(self) -> dict[str, list[FairVictimUnit]]:
+        """Who goes first comes first."""
+        if self._by_queue is None:
+            self._by_queue = {}
+            for pieces in self._by_gang.values():
+                self._by_queue.setdefault(pieces[0].queue, []).extend(pieces)
+            for some in self._by_queue.values():
+                some.sort(key=FairVictimUnit.rank)  # it is stable: those of one gang keep their order
+        return self._by_queue
+
+    def drop(self, gang: Ref) -> bool:
+        """It is not made to go any more. Whether it could have been."""
+        self.dropped.add(gang)
+        if self._by_gang.pop(gang, None) is None:
+            return False
+        self._by_queue = None
+        return True
+
+    def renew(self, gang: Ref) -> None:
+        """Some of its pods are gone now."""
+        if gang in self.dropped:
+            return
+        mine = (self.look.pods.get(key) for key in self.look.members.get(gang, ()) if key not in self.gone)
+        pods = [pod for pod in mine if pod is not None and not pod.leaving]
+        self._by_gang.pop(gang, None)
+        if pods:
+            self._by_gang[gang] = list(_pieces(self.look.charters[gang], pods))
+        self._by_queue = None
+
+
+def _pieces(charter: GangSpec, pods: list[Pod]) -> Iterator[FairVictimUnit]:
+    """The pods beyond the minimum of each pod set, what has grown most first; then the core."""
+    spare, core = beyond_minimum(charter, pods)
+    for pod in spare:
+        yield piece_of(charter, (pod,), beside=pods)
+    if core:
+        yield piece_of(charter, core, core=True, beside=pods)
+
+
+def piece_of(
+    charter: GangSpec, pods: Sequence[Pod], *, core: bool = False, beside: Sequence[Pod] = ()
+) -> FairVictimUnit:
+    """Some pods of a gang; `beside`: all of it, if those say how important it is and since when it runs."""
+    every = beside or pods
+    said = charter.priority
+    priority = said if said is not None else max(pod.wants.priority for pod in every)
+    unit = VictimUnit(tuple(pods), priority, True, min(pod.started or inf for pod in every))
+    return FairVictimUnit(charter.source, charter.queue, unit, core, amounts_of(pods), charter.created)
+
+
+class FairVictims:
+    """Pieces of several queues, whoever has most of what it may have first. What was taken counts as gone."""
+
+    def __init__(self, accounts: Accounts, pieces: Mapping[str, list[FairVictimUnit]]) -> None:
+        self.accounts = accounts
+        self.left = {queue: list(reversed(some)) for queue, some in pieces.items() if some}
+        self.taken: dict[str, Use] = {}
+        self.inside: dict[str, int] = {}
+        for queue, some in self.left.items():
+            for name in accounts.up(queue):
+                self.inside[name] = self.inside.get(name, 0) + len(some)
+
+    def __iter__(self) -> Iterator[FairVictimUnit]:
+        while (found := self._first(self.accounts.below.get("", ()))) is not None:
+            self.left[found.queue].pop()
+            for name in self.accounts.up(found.queue):
+                self.inside[name] -= 1
+                taken = self.taken.setdefault(name, {})
+                for resource, amount in found.amounts.items():
+                    taken[resource] = taken.get(resource, 0) + amount
+            yield found
+
+    def skip(self, queue: str) -> None:
+        """No more of this one."""
+        for name in self.accounts.up(queue):
+            self.inside[name] -= len(self.left[queue])
+        self.left[queue].clear()
+
+    def _first(self, names: Iterable[str]) -> FairVictimUnit | None:
+        best: tuple[tuple[object, ...], FairVictimUnit] | None = None
+        some = [name for name in names if self.inside.get(name)]
+        for name in some:
+            below = self.accounts.below.get(name)
+            piece = self._first(below) if below else self.left[name][-1]
+            if piece is None or len(some) == 1:
+                return piece
+            less = dict(self.taken.get(name, NONE))
+            for resource, amount in piece.amounts.items():
+                less[resource] = less.get(resource, 0) + amount
+            key = ("piece", piece.unit.pods[0].key, self.inside[name])
+            rank = self.accounts.rank(name, key, NONE, less)
+            if best is None or rank > best[0]:
+                best = rank, piece
+        return None if best is None else best[1]
+
+
+def rests_until(accounts: Accounts, piece: FairVictimUnit, now: float, *, reclaim: bool) -> float:
+    """From when on the core of a gang may go: its queue, or one above, may give it time to run first.
+
+    That of one that has not started yet begins now, or later.
+    """
+    for name in accounts.up(piece.queue):
+        queue = accounts.queues[name]
+        seconds = queue.reclaim_after if reclaim else queue.preempt_after
+        if seconds is not None:
+            return min(piece.unit.started, now) + seconds if seconds > 0 else 0.0
+    return 0.0

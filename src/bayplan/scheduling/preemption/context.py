@@ -1,0 +1,37 @@
+"""What every search for pods to preempt in one decision starts from, and what earlier searches changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from bayplan.model.profile import Profile
+from bayplan.placement.overlay.node_overlay import NodeOverlay
+from bayplan.placement.preemption.removals import LeavingPods
+from bayplan.scheduling.preemption.victim_units import DisruptionBudgets
+from bayplan.state.scheduling.snapshot import SchedulingSnapshot
+
+
+@dataclass(frozen=True, eq=False)
+class PreemptionContext:
+    """The snapshot, the profile and the overlay of one decision.
+
+    Terminating pods and disruption budgets are counted when the first search needs them: most decisions
+    preempt no pod. Every search adds the victims it chooses to both, so that later searches see them.
+    """
+
+    look: SchedulingSnapshot
+    profile: Profile
+    floor: NodeOverlay
+
+    @cached_property
+    def leaving(self) -> LeavingPods:
+        """All pods that terminate or are being preempted, whatever the reason."""
+        terminating = [key for key, pod in self.look.pods.items() if pod.leaving]
+        victims = (key for candidate in self.look.candidates for key in candidate.making_room)
+        return LeavingPods(self.floor, (*terminating, *victims))
+
+    @cached_property
+    def budgets(self) -> DisruptionBudgets:
+        """How many more pods each disruption budget allows to preempt."""
+        return DisruptionBudgets(self.look.budgets)

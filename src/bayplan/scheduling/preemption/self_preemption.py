@@ -1,0 +1,100 @@
+"""Room that a gang makes for itself: pods that it can do without go for those that it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+from bayplan.model.assignment import Path
+from bayplan.model.gang import AUTO, Group, PodSet
+from bayplan.model.pod import Pod, PodKey
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
+from bayplan.placement.subgroups.constraint_tree import mandatory_ranks
+from bayplan.placement.subgroups.minimums import lacking_in
+from bayplan.scheduling.attempt.gang import levels_of
+from bayplan.state.scheduling.snapshot import SchedulingCandidate
+
+
+class HasPods(Protocol):
+    """Room that was found."""
+
+    @property
+    def pods(self) -> Sequence[tuple[Pod, bool]]:
+        """Who goes for it, and whether with the whole gang."""
+
+
+Found = TypeVar("Found", bound=HasPods)
+DOMAINS_MAX = 16  # of those whose pods are tried by themselves
+
+
+def spare_pods(candidate: SchedulingCandidate, gone: Collection[PodKey]) -> list[Pod]:
+    """Of a gang that stands in part, the pods beyond every minimum; who goes first comes first.
+
+    Nobody of a gang that lacks nothing, or of which others have to go already.
+    """
+    charter, standing = candidate.charter, candidate.standing
+    tree = charter.tree
+    if tree is None or not charter.is_strict or charter.quorum or charter.leaves_whole:
+        return []
+    if not lacking_in(tree, candidate.waiting, standing) or any(pod.key in gone for pod in standing):
+        return []
+    found: list[Pod] = []
+    for pod_set in reversed(list(tree.pod_sets())):
+        mine = [pod for pod in standing if pod.pod_set == pod_set.name]
+        found += reversed(_beyond(pod_set, mine))
+    optional = {one.name for one in tree.pod_sets() if one.segments or not one.minimum}
+    found.sort(key=lambda pod: pod.pod_set not in optional)  # others are in one place with those who stay
+    return [pod for pod in found if pod.takes_room and not pod.leaving]
+
+
+def _beyond(pod_set: PodSet, standing: Sequence[Pod]) -> list[Pod]:
+    """The last ranks; of a pod set in segments, those in segments that it does not start without stay."""
+    ordered = sorted(standing, key=lambda pod: (pod.rank, pod.created, pod.key.namespace, pod.key.name))
+    if pod_set.segments:
+        bound = mandatory_ranks(pod_set)
+        return [pod for pod in ordered if pod.rank >= bound]
+    return ordered[pod_set.minimum :]
+
+
+def fewest_go(
+    supply: CapacitySnapshot,
+    tree: Group,
+    spare: Sequence[Pod],
+    sought: Callable[[Sequence[Pod]], Found | None],
+) -> Found | None:
+    """The best that is found if some of all of these go, or some of those in one domain; None if nothing is.
+
+    Asking everybody back in order keeps the first ranks, but perhaps not the most pods: whoever loses a whole
+    domain may take another one, and it matters which.
+    """
+    best = sought(spare)
+    if best is None:
+        return None
+    for some in _by_domain(supply, tree, spare):
+        if len(best.pods) < 2:
+            break
+        few = len(best.pods) - 1
+        found = sought(some[:few]) or (sought(some) if len(some) > few else None)
+        if found is not None and len(found.pods) <= few:
+            best = found
+    return best
+
+
+def _by_domain(supply: CapacitySnapshot, tree: Group, spare: Sequence[Pod]) -> Iterator[list[Pod]]:
+    """The pods of each domain, at each level that somebody of the gang has to stay within.
+
+    Domains are told apart by their whole path: racks in two blocks may have the same name.
+    """
+    levels = supply.tree.levels
+    tried: list[list[Pod]] = [list(spare)]
+    named = set(levels_of(tree))
+    for depth in (depth for depth, level in enumerate(levels, 1) if level in named or AUTO in named):
+        domains: dict[Path, list[Pod]] = {}
+        for pod in spare:
+            path = supply.paths.get(pod.node)
+            if path is not None:
+                domains.setdefault(path[:depth], []).append(pod)
+        for some in domains.values():
+            if some not in tried and len(tried) <= DOMAINS_MAX:
+                tried.append(some)
+                yield some

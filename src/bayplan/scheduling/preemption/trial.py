@@ -1,0 +1,225 @@
+"""Trying who can stay: all who could go are gone, and come back as long as the gang keeps its seats."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from itertools import pairwise
+
+from bayplan.model.numa import FitRule
+from bayplan.model.pod import PodKey
+from bayplan.model.pod_spec import PodSignature
+from bayplan.model.profile import NodeChoice
+from bayplan.placement.cluster.topology_tree import Bools
+from bayplan.placement.numa.snapshot import minds
+from bayplan.placement.overlay.node_overlay import NodeOverlay
+from bayplan.placement.pods.counting import is_plain
+from bayplan.placement.preemption.numa_removals import AlignedCapacity, NumaVictims, leavers
+from bayplan.placement.preemption.removals import VictimMatrix, let_stay, minds_nobody
+from bayplan.scheduling.attempt.gang import AttemptRequest, AttemptResult, attempt, narrowed
+from bayplan.scheduling.preemption.context import PreemptionContext
+from bayplan.scheduling.preemption.victim_units import VictimUnit
+
+TRIES_MAX = 400  # attempts to seat the gang again, each over all nodes
+MANY = 256  # units; from there on fewer attempts are made
+TRIES_OF_MANY = 24
+
+
+class PreemptionTrial:
+    """Units in the order in which they are asked back. For pods that mind nobody only room is counted.
+
+    If zones are all that matters besides, what they would hold is worked out for all nodes at once, too.
+    """
+
+    def __init__(
+        self, context: PreemptionContext, asked: AttemptRequest, units: Sequence[VictimUnit], within: Bools | None, *,
+        single: bool = False, tries_max: int | None = None, among: PreemptionTrial | None = None,
+    ) -> None:  # fmt: skip
+        """`among`: a trial for the same pods with these units, and more, in which nothing was tried yet."""
+        self.context, self.asked, self.units, self.within, self.single = context, asked, units, within, single
+        self.floor = context.floor
+        shapes = dict.fromkeys(pod.wants.shape for pod in asked.waiting)
+        self.shape = next(iter(shapes)) if len(shapes) == 1 else None
+        self.plain = all(minds_nobody(self.floor.scene, shape) for shape in shapes)
+        self.zoned = not self.plain and self.floor.zones is not None and minds_zones_only(self.floor, shapes)
+        self.crowd, self.leavers = self._crowd() if among is None else among._part(units)
+        self.swift = self.zoned and self._is_swift(shapes)
+        self.counted = self._is_counted(single)
+        self.lifts = not (self.plain or (self.leavers is not None and (self.swift or self.counted)))
+        self.seats: AlignedCapacity | None = None
+        self.tries = 0
+        many = len(units) > MANY and not (self.counted and self.leavers is not None)
+        self.tries_max = tries_max or (TRIES_OF_MANY if many else TRIES_MAX)
+        self.mark = self.floor.mark()
+
+    def _crowd(self) -> tuple[VictimMatrix, NumaVictims | None]:
+        pods = [unit.pods for unit in self.units]
+        crowd, zones = VictimMatrix(self.floor, pods, self.context.leaving), self.floor.zones
+        return crowd, leavers(crowd, zones, pods) if self.zoned and zones is not None else None
+
+    def _part(self, units: Sequence[VictimUnit]) -> tuple[VictimMatrix, NumaVictims | None]:
+        numbers = [self._numbers[id(unit)] for unit in units]
+        crowd = self.crowd.part(numbers)
+        return crowd, None if self.leavers is None else self.leavers.part(crowd, numbers)
+
+    @cached_property
+    def _numbers(self) -> dict[int, int]:
+        return {id(unit): number for number, unit in enumerate(self.units)}
+
+    def _is_counted(self, single: bool) -> bool:
+        """Whether the gang has as many seats as all nodes together have room for, wherever its pods sit."""
+        charter = self.asked.candidate.charter
+        if self.shape is None or charter.tree is not None:
+            return False
+        if not (single or charter.locality.required is None):
+            return False
+        if not (self.plain or single or charter.locality.preferred is None):
+            return False  # with enough of them in one domain, the others are not seated elsewhere
+        zones, wants = self.floor.zones, self.shape.zones
+        if self.plain or self.swift or zones is None or wants is None:
+            return True
+        # by the plain rule the containers of one pod do not see each other, those of several pods do
+        return zones.ground.rules.fit is not FitRule.PLAIN or len(wants.containers) == 1
+
+    def _is_swift(self, shapes: Collection[PodSignature]) -> bool:
+        """Whether nothing about those who go but room and zones has a say in where the gang's pods sit."""
+        packs = self.context.profile.gang_nodes is NodeChoice.PACK and not self.asked.lone
+        alike = len(shapes) == 1 or not self.floor.scene.index.keys
+        return packs and alike and all(map(is_plain, shapes))
+
+    def __enter__(self) -> PreemptionTrial:
+        if self.lifts:
+            self.floor.lift_many(self.context.leaving.keys)
+            self.floor.lift_many(pod.key for unit in self.units for pod in unit.pods)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.floor.undo(self.mark)
+
+    @contextmanager
+    def emptied(self) -> Iterator[NodeOverlay]:
+        """The floor without any of them."""
+        with self, self._floor_if(0, 0) as floor:
+            yield floor
+
+    def let_stay(self) -> Mapping[PodKey, int] | None:
+        """Let everybody stay who can; returns the seats, or None if there are too few in any case."""
+        if self.counted and self.plain:
+            assert self.shape is not None
+            if let_stay(self.crowd, self.shape, len(self.asked.waiting), self.within) < self.asked.need:
+                return None
+            return self._try(0, 0).seats
+        wants = minds(self.floor.scene.zones, self.shape) if self.shape is not None else None
+        if self.counted and self.leavers is not None and self.shape is not None and wants is not None:
+            self.seats = AlignedCapacity(
+                self.leavers, self.shape, wants, len(self.asked.waiting), self.within
+            )
+        found = self._try(0, 0).seats if self.seats is None else None
+        first = self._seats_if(0, 0) if found is None else len(found)
+        if first < self.asked.need:
+            return None
+        if found is not None:
+            self.asked = narrowed(self.asked, found)
+        self._ask_back(first)
+        return self._try(0, 0).seats
+
+    def who_goes(self) -> list[VictimUnit]:
+        """Those who could not stay."""
+        return [self.units[number] for number in self.crowd.leaving()]
+
+    def near(self, nodes: Bools) -> list[VictimUnit]:
+        """The units that matter on these nodes: if seats are only counted, those that have pods there."""
+        few = self.plain or (self.zoned and self._is_counted(single=True))
+        return [self.units[at] for at in self.crowd.on(nodes)] if few else list(self.units)
+
+    def _ask_back(self, seats: int) -> None:
+        """Let as many in a row stay as can, pass over the one that cannot, and go on behind it."""
+        at, size = 0, len(self.units)
+        while at < size and self.tries < self.tries_max:
+            low, high, step = at, size + 1, 1  # up to low they can stay, up to high they cannot
+            while low < size and high > low + 1:
+                middle = min(low + step, size) if high > size else (low + high) // 2
+                if self._seats_if(at, middle) >= seats:
+                    low, step = middle, 2 * step
+                else:
+                    high = middle
+            if low > at:
+                self._stay(at, low)
+            at = low + 1
+        if at < size:
+            self._ask_back_roughly(at, seats)
+
+    def _ask_back_roughly(self, at: int, seats: int) -> None:
+        """There are too many for that: the gang keeps its seats, and whoever is not in its way stays."""
+        if self.plain:
+            with self._floor_if(0, 0) as floor:
+                taken = self._seat(floor).seats
+                self.crowd.stay_beside(floor, at, taken.values())
+            return
+        near = [number for number in self.crowd.on_rows(self._try(0, 0).seats.values()) if number >= at]
+        mark = self.floor.mark()
+        before = (
+            self.crowd.stays.copy(),
+            self.crowd.free,
+            None if self.leavers is None else self.leavers.now.copy(),
+        )
+        for start, stop in pairwise((at - 1, *near, len(self.units))):
+            self._stay(start + 1, stop)
+        if len(self._try(0, 0).seats) < seats:  # it is not that simple: nobody more stays
+            self.floor.undo(mark)
+            self.crowd.stays, self.crowd.free, now = before
+            if self.leavers is not None and now is not None:
+                self.leavers.now = now
+
+    def _seats_if(self, start: int, stop: int) -> int:
+        """How many seats there are if those units stay, too."""
+        if self.seats is None:
+            return len(self._try(start, stop).seats)
+        self.tries += 1
+        return self.seats.if_stay(start, stop)
+
+    def _try(self, start: int, stop: int) -> AttemptResult:
+        """Seats if those units stay, too."""
+        self.tries += 1
+        with self._floor_if(start, stop) as floor:
+            return self._seat(floor)
+
+    def _seat(self, floor: NodeOverlay) -> AttemptResult:
+        context = self.context
+        return attempt(context.look, floor, self.asked, context.profile, self.within, single=self.single)
+
+    @contextmanager
+    def _floor_if(self, start: int, stop: int) -> Iterator[NodeOverlay]:
+        if self.plain:
+            with self.crowd.floor_if(start, stop) as floor:
+                yield floor
+            return
+        if self.swift and self.leavers is not None:
+            with self.leavers.floor_if(start, stop) as floor:
+                yield floor
+            return
+        mark = self.floor.mark()
+        try:
+            if not self.lifts:
+                self.floor.lift_many(self.context.leaving.keys)
+                self.floor.lift_many(pod.key for unit in self.who_goes() for pod in unit.pods)
+            self.floor.put_back(pod.key for unit in self.units[start:stop] for pod in unit.pods)
+            yield self.floor
+        finally:
+            self.floor.undo(mark)
+
+    def _stay(self, start: int, stop: int) -> None:
+        if self.seats is not None:
+            self.seats.stay(start, stop)
+        if self.leavers is not None:
+            self.leavers.stay(start, stop)
+        self.crowd.stay(start, stop)
+        if self.lifts:
+            self.floor.put_back(pod.key for unit in self.units[start:stop] for pod in unit.pods)
+
+
+def minds_zones_only(floor: NodeOverlay, shapes: Collection[PodSignature]) -> bool:
+    """Whether to such pods nothing matters but room and zones."""
+    return all(minds_nobody(floor.scene, replace(shape, zones=None)) for shape in shapes)

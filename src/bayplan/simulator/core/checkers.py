@@ -1,0 +1,167 @@
+"""What must always hold, checked against the API's own objects after every step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from bayplan.dialects.kube.decode.wire import PodWire, amounts_of, pod_amounts
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kueue.fields.job_gang import job_gang
+from bayplan.model.gang import PodSet, Ref, Segment
+from bayplan.model.plan import Bind, Plan
+from bayplan.state.scheduling.queue import EntryState
+from bayplan.state.scheduling.state import SchedulingState
+
+Object = dict[str, Any]
+List = Callable[[str], Sequence[Object]]
+OVER = ("Succeeded", "Failed")
+PARTIAL_SECONDS = 180.0
+
+
+@dataclass(slots=True)
+class InvariantChecker:
+    """Remembers what a single look cannot see: since when a gang runs in part only."""
+
+    partial_since: dict[str, float] = field(default_factory=dict)
+
+    def check(self, objects: List, now: float) -> Iterator[str]:
+        """Everything that is wrong right now."""
+        pods = pods_that_hold(objects("pods"))
+        yield from over_committed(objects("nodes"), pods)
+        labels = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in objects("nodes")}
+        for job in objects("jobs"):
+            mine = [pod for pod in pods if _made_by(pod, job)]
+            done = [pod for pod in objects("pods") if _did_its_part(pod) and _made_by(pod, job)]
+            yield from localities_hold(job, [*mine, *done], labels)
+            yield from self._partial(job, mine, objects("pods"), now)
+
+    def _partial(
+        self, job: Object, running: Sequence[Object], pods: Sequence[Object], now: float
+    ) -> Iterator[str]:
+        name = job["metadata"]["name"]
+        mine = [pod for pod in pods if _made_by(pod, job) and pod["status"].get("phase") not in OVER]
+        if running and any(not pod["spec"].get("nodeName") for pod in mine):
+            since = self.partial_since.setdefault(name, now)
+            if now - since > PARTIAL_SECONDS and not _could_not_be_whole(job):
+                yield f"job {name} has run in part only for {now - since:.0f} s"
+        else:
+            self.partial_since.pop(name, None)
+
+
+def over_committed(nodes: Iterable[Object], pods: Iterable[Object]) -> Iterator[str]:
+    """Nodes that hold more than they have."""
+    for name, resource, amount, limit in use_of(nodes, used_by(pods)):
+        if amount > limit:
+            yield f"node {name} holds {amount} {resource} of {limit}"
+
+
+def use_of(
+    nodes: Iterable[Object], used: Mapping[str, Mapping[str, int]]
+) -> Iterator[tuple[str, str, int, int]]:
+    """Node, resource, what is used of it, and what there is."""
+    for node in nodes:
+        name = node["metadata"]["name"]
+        has = amounts_of(node["status"].get("allocatable"))
+        for resource, amount in used.get(name, {}).items():
+            yield name, resource, amount, has.get(resource, 0)
+
+
+def used_by(pods: Iterable[Object]) -> dict[str, dict[str, int]]:
+    """What pods take, by node."""
+    used: dict[str, dict[str, int]] = {}
+    for pod in pods:
+        here = used.setdefault(pod["spec"]["nodeName"], {})
+        for name, amount in pod_amounts(msgspec.convert(pod, PodWire).spec).items():
+            here[name] = here.get(name, 0) + amount
+    return used
+
+
+def pods_that_hold(pods: Iterable[Object]) -> list[Object]:
+    """Pods that take room on a node."""
+    return [pod for pod in pods if _holds(pod)]
+
+
+def localities_hold(
+    job: Object, pods: Sequence[Object], labels: Mapping[str, Mapping[str, str]]
+) -> Iterator[str]:
+    """Required domains and segments of pods that run, and of those that ran to their end."""
+    name = job["metadata"]["name"]
+    placed = [pod for pod in pods if pod["spec"]["nodeName"] in labels]
+    for pod_set in job_gang(Field(job)).root.pod_sets():
+        if pod_set.locality.required:
+            domains = {labels[pod["spec"]["nodeName"]].get(pod_set.locality.required) for pod in placed}
+            if len(domains) > 1:
+                level = pod_set.locality.required
+                yield f"job {name} must be in one {level} but is in {sorted(map(str, domains))}"
+        for segment in pod_set.segments:
+            yield from _segments(name, placed, segment, labels, pod_set)
+
+
+def _segments(
+    name: str,
+    pods: Sequence[Object],
+    segment: Segment,
+    labels: Mapping[str, Mapping[str, str]],
+    whole: PodSet,
+) -> Iterator[str]:
+    counts: dict[str, int] = {}
+    for pod in pods:
+        domain = labels[pod["spec"]["nodeName"]].get(segment.level, "")
+        counts[domain] = counts.get(domain, 0) + 1
+    if len(pods) < whole.count:
+        return
+    odd = [domain for domain, count in counts.items() if count % segment.size]
+    if len(odd) > (1 if whole.count % segment.size else 0):
+        yield f"job {name} has broken segments of {segment.size} in {segment.level} {odd}"
+
+
+def plan_is_whole(plan: Plan, state: SchedulingState) -> Iterator[str]:
+    """A gang is bound whole or not at all: every waiting pod of it is in the plan."""
+    bound: dict[Ref, int] = {}
+    for action in plan.actions:
+        if isinstance(action, Bind):
+            bound[action.gang] = bound.get(action.gang, 0) + 1
+    for ref, count in bound.items():
+        waiting = len(state.waiting(ref))
+        if count != waiting:
+            yield f"gang {ref.name} would start {count} of {waiting} pods"
+
+
+def belief_is_consistent(state: SchedulingState) -> Iterator[str]:
+    """The ledger, the room on nodes and the queues agree with each other."""
+    sums = state.store.nodes.ledger.by_node()
+    for cluster in state.store.nodes.clusters.values():
+        for name, used in cluster.used.items():
+            held = {resource: amount for resource, amount in used.items() if amount}
+            if held != {r: a for r, a in sums.get(name, {}).items() if a}:
+                yield f"node {name}: the ledger says {sums.get(name, {})}, the cluster {held}"
+    for ref in state.store.charters:
+        if state.place_of(ref) is None:
+            yield f"gang {ref} is in no queue"
+    for entry in state.entries():
+        if entry.place in (EntryState.BACKOFF, EntryState.COMMITTED) and entry.due == float("inf"):
+            yield f"gang {entry.ref} is {entry.place} for ever"
+
+
+def _holds(pod: Object) -> bool:
+    return bool(pod["spec"].get("nodeName")) and (pod.get("status") or {}).get("phase") not in OVER
+
+
+def _did_its_part(pod: Object) -> bool:
+    return pod["status"].get("phase") == "Succeeded" and not pod["metadata"].get("deletionTimestamp")
+
+
+def _made_by(pod: Object, job: Object) -> bool:
+    references = pod["metadata"].get("ownerReferences") or []
+    return any(reference["uid"] == job["metadata"]["uid"] for reference in references)
+
+
+def _could_not_be_whole(job: Object) -> bool:
+    """A required domain may have shrunk below the gang's size: then only waiting is left."""
+    return any(
+        pod_set.locality.required or pod_set.segments for pod_set in job_gang(Field(job)).root.pod_sets()
+    )

@@ -1,0 +1,43 @@
+"""What every play stands on: an API with all definitions in it, and kinds read as plain objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+from bayplan.backends.definitions import DEFINITIONS, define
+from bayplan.backends.embedded.cluster import new_store
+from bayplan.backends.embedded.kinds.gangs import ALL_OF_IT, GangApi
+from bayplan.backends.embedded.storage.store import Store
+from bayplan.backends.fake_controllers.definitions import definitions
+from bayplan.dialects.kube.decode.wire import NODES, PODS_KIND
+from bayplan.dialects.kueue.decode import scheduled_jobs
+from bayplan.dialects.kueue.names import api_kinds
+
+PLAIN_NODES = replace(NODES, wire=None)
+PLAIN_PODS = replace(PODS_KIND, wire=None)
+LISTED = {"nodes": PLAIN_NODES, "pods": PLAIN_PODS, "jobs": scheduled_jobs.JOBS} | {
+    kind.plural: kind
+    for kind in (
+        api_kinds.TOPOLOGIES,
+        api_kinds.FLAVORS,
+        api_kinds.COHORTS,
+        api_kinds.CLUSTER_QUEUES,
+        api_kinds.WORKLOADS,
+    )
+}
+
+
+def stage(clock: Callable[[], float], ids: Random, gang_api: GangApi = ALL_OF_IT) -> Store:
+    """An API where nothing exists yet, with everything that can be defined in it; names come from `ids`."""
+    store = new_store(
+        clock,
+        lambda: f"{ids.getrandbits(64):016x}",
+        lambda: "".join(ids.choice("bcdfghjklm") for _ in range(5)),
+        gang_api=gang_api,
+    )
+    define(store)
+    for definition in definitions():
+        store.create(DEFINITIONS, definition)
+    return store

@@ -1,0 +1,70 @@
+"""API objects that clusters in memory are furnished with: a topology, hosts, and jobs that name us."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bayplan.backends.fake_controllers.objects import has_condition
+from bayplan.model.node import HOSTNAME
+
+Object = dict[str, Any]
+
+BLOCK, RACK = "topology.bayplan.dev/block", "topology.bayplan.dev/rack"
+GPU = "nvidia.com/gpu"
+TOPOLOGY = "data-centre"
+NAMESPACE = "default"
+
+
+def topology() -> Object:
+    """Block, rack, host."""
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Topology",
+        "metadata": {"name": TOPOLOGY},
+        "spec": {"levels": [{"nodeLabel": level} for level in (BLOCK, RACK, HOSTNAME)]},
+    }
+
+
+def node(name: str, block: str, rack: str, gpus: int) -> Object:
+    """A ready host."""
+    amounts = {"cpu": "96", "memory": "1Ti", GPU: str(gpus), "pods": "110"}
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "in memory"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {BLOCK: block, RACK: rack, HOSTNAME: name}},
+        "spec": {},
+        "status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]},
+    }
+
+
+def job(
+    name: str, pods: int, gpus: int, wishes: dict[str, str], seconds: float, fails: bool = False
+) -> Object:
+    """An indexed job whose pods run at the same time, for so many seconds."""
+    played = {"bayplan.dev/run-seconds": f"{seconds:.0f}"} | ({"bayplan.dev/exit": "1"} if fails else {})
+    container = {
+        "name": "main",
+        "image": "example.invalid/trainer",
+        "resources": {"requests": {"cpu": "4", "memory": "16Gi"}, "limits": {GPU: str(gpus)}},
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {
+            "parallelism": pods,
+            "completions": pods,
+            "completionMode": "Indexed",
+            "backoffLimit": 3,
+            "template": {
+                "metadata": {"annotations": wishes | played},
+                "spec": {"schedulerName": "bayplan", "restartPolicy": "Never", "containers": [container]},
+            },
+        },
+    }
+
+
+def is_finished(job: Object) -> bool:
+    """Whether a job came to its end, good or bad."""
+    return has_condition(job, "Complete", "Failed")

@@ -1,0 +1,44 @@
+"""What a run leaves behind: plans, looked at while they are still fresh, and every write."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from random import Random
+
+import msgspec
+
+from bayplan.dialects.api import Backend, Write
+from bayplan.model.plan import Plan
+from bayplan.runtime.core.journal import MemoryJournal
+from bayplan.simulator.core.faults import Chances, FaultyBackend
+
+
+class PlanObserver(MemoryJournal):
+    """A journal that hands every plan to a checker, while the state is still as it was decided on."""
+
+    def __init__(self, check: Callable[[Plan], None]) -> None:
+        super().__init__()
+        self.check = check
+
+    def record(self, now: float, what: str, body: object, role: str = "") -> None:
+        super().record(now, what, body, role)
+        if what == "plan" and isinstance(body, Plan):
+            self.check(body)
+
+
+class Recorded(FaultyBackend):
+    """Notes every write that Bayplan makes, so that two runs can be compared byte by byte."""
+
+    def __init__(
+        self, inner: Backend, rng: Random, chances: Chances, injected: Counter[str], lines: list[bytes]
+    ) -> None:
+        super().__init__(inner, rng, chances, injected)
+        self.lines = lines
+
+    def submit(self, writes: Sequence[Write]) -> None:
+        self.lines += [
+            msgspec.json.encode((w.verb, w.kind.path(w.namespace, w.name, w.subresource), w.body))
+            for w in writes
+        ]
+        super().submit(writes)

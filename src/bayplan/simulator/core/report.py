@@ -1,0 +1,22 @@
+"""What came of a run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class SeedReport:
+    """What came of a seed."""
+
+    seed: int
+    play: str = ""
+    steps: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    violations: list[str] = field(default_factory=list)
+    finished: int = 0
+    jobs: int = 0
+    workloads: int = 0
+    admissions: int = 0
+    digest: str = ""  # of the journal: equal seeds must give equal journals

@@ -1,0 +1,4 @@
+"""Plays that combine several worlds.
+
+May import: every other folder of simulator.
+"""

@@ -1,0 +1,129 @@
+"""Gangs as the API shows them: their pods, how many they need, where they must be, how important they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bayplan.backends.fake_controllers.objects import OVER, is_leaving, phase_of
+from bayplan.dialects.kube.fields.reader import Field
+from bayplan.dialects.kube.gang.objects import TOPOLOGY
+from bayplan.dialects.kueue.decode.scheduled_jobs import JOB_SET_NAME, SCHEDULER
+from bayplan.dialects.kueue.fields.job_gang import job_gang
+
+Object = dict[str, Any]
+List = Callable[[str], Sequence[Object]]
+
+
+def is_ours(pod: Object) -> bool:
+    """Whether it is for us to find its node."""
+    return bool(pod["spec"].get("schedulerName") == SCHEDULER)
+
+
+def gang_of(pod: Object) -> str:
+    """The gang that a pod belongs to, as kind and name; empty: none."""
+    spec, meta = pod["spec"], pod["metadata"]
+    if group := spec.get("schedulingGroup"):
+        return f"PodGroup/{group['podGroupName']}"
+    if named := spec.get("workloadRef"):
+        return f"Workload/{named['name']}/{named['podGroup']}/{named.get('podGroupReplicaKey') or ''}"
+    if not is_ours(pod):
+        return ""
+    if whole := (meta.get("labels") or {}).get(JOB_SET_NAME):
+        return f"JobSet/{whole}"
+    owners = [owner["name"] for owner in meta.get("ownerReferences") or () if owner["kind"] == "Job"]
+    return f"Job/{owners[0]}" if owners else ""
+
+
+@dataclass(slots=True)
+class GangView:
+    """One gang with its pods; a pod without a gang is one of its own."""
+
+    name: str
+    pods: list[Object] = field(default_factory=list)
+    uid: str = ""
+    minimum: int = 0
+    level: str = ""
+    whole: bool = False  # if one goes, all go
+    said: int | None = None  # its priority, if it has one of its own
+    known: bool = True  # there are rules for it
+    job: Object | None = None
+
+    @property
+    def priority(self) -> int:
+        """What it says, or the highest of its pods that are not over."""
+        return self.said if self.said is not None else max((priority_of(pod) for pod in self.pods), default=0)
+
+    def standing(self) -> list[Object]:
+        """Those that have a node, or did their part there."""
+        return [pod for pod in self.pods if stands(pod)]
+
+    def waiting(self) -> list[Object]:
+        return [pod for pod in self.pods if waits(pod)]
+
+
+def priority_of(pod: Object) -> int:
+    """That of the pod alone."""
+    return int(pod["spec"].get("priority") or 0)
+
+
+def stands(pod: Object) -> bool:
+    """Whether a pod has a node, or did its part there."""
+    return bool(pod["spec"].get("nodeName")) and not is_leaving(pod) and phase_of(pod) != "Failed"
+
+
+def waits(pod: Object) -> bool:
+    """Whether a pod of ours wants a node."""
+    return is_ours(pod) and not (pod["spec"].get("nodeName") or is_leaving(pod) or phase_of(pod) in OVER)
+
+
+def bands(objects: List) -> dict[str, GangView]:
+    """All gangs that have pods, and the pods without a gang."""
+    rules = dict(_rules(objects))
+    found: dict[str, GangView] = {}
+    for pod in objects("pods"):
+        name = gang_of(pod) or f"Pod/{pod['metadata']['name']}"
+        if name not in found:
+            found[name] = _band(name, pod, rules)
+        found[name].pods.append(pod)
+    return found
+
+
+def _rules(objects: List) -> Iterator[tuple[str, Object]]:
+    for kind, plural in (
+        ("PodGroup", "groups"),
+        ("Workload", "groups"),
+        ("Job", "jobs"),
+        ("JobSet", "jobsets"),
+    ):
+        for obj in objects(plural):
+            if obj["kind"] == kind:
+                yield f"{kind}/{obj['metadata']['name']}", obj
+
+
+def _band(name: str, pod: Object, rules: dict[str, Object]) -> GangView:
+    kind, own, *rest = name.split("/")
+    if kind == "Pod":
+        return GangView(name, uid=pod["metadata"]["uid"], minimum=1)
+    obj = rules.get(f"{kind}/{own}")
+    if obj is None or is_leaving(obj):
+        return GangView(name, known=False)
+    band = GangView(name, uid=obj["metadata"]["uid"])
+    if kind in ("Job", "JobSet"):
+        band.job, band.whole = obj, True
+        band.minimum = sum(part.count for part in job_gang(Field(obj)).root.pod_sets())
+        return band
+    spec = obj["spec"]
+    if kind == "Workload":
+        group = next((one for one in spec["podGroups"] if one["name"] == rest[0]), None)
+        policy = {} if group is None else group["policy"]
+        band.level = (obj["metadata"].get("annotations") or {}).get(TOPOLOGY, "")
+    else:
+        policy, band.said = spec["schedulingPolicy"], spec.get("priority")
+        keys = (spec.get("schedulingConstraints") or {}).get("topology") or ()
+        band.level = keys[0]["key"] if keys else ""
+        mode = spec.get("disruptionMode")
+        band.whole = mode == "PodGroup" or (isinstance(mode, dict) and "all" in mode)
+    band.minimum = policy["gang"]["minCount"] if "gang" in policy else 0
+    return band

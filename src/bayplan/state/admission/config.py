@@ -1,0 +1,180 @@
+"""What administrators defined for admission: flavors, quota nodes, queues, entrances, checks, namespaces."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from bayplan.model.admission_rejection import AdmissionReason, AdmissionRejection, AdmissionRemark
+from bayplan.model.change import (
+    Change,
+    CheckLost,
+    CheckSeen,
+    FlavorLost,
+    FlavorSeen,
+    NamespaceLost,
+    NamespaceQueueLost,
+    NamespaceQueueSeen,
+    NamespaceSeen,
+    QueueLost,
+    QueueSeen,
+    QuotaNodeLost,
+    QuotaNodeSeen,
+)
+from bayplan.model.queued_gang import QueuedGang
+from bayplan.model.quota import Check, Flavor, NamespaceQueue, Queue, QuotaNode, StopPolicy, VictimPolicy
+from bayplan.model.summary import Flaw
+
+
+class ConfigChange(StrEnum):
+    """What a change of the rules means for gangs."""
+
+    NONE = "none"
+    ANSWERS = "answers"  # whoever was refused may get another answer
+    ACCOUNTS = "accounts"  # and what is held has to be counted anew
+    WAY_IN = "way_in"  # gangs may stand before another queue, or before none
+
+
+@dataclass(slots=True)
+class AdmissionConfig:
+    """All definitions by name."""
+
+    flavors: dict[str, Flavor] = field(default_factory=dict)
+    shared: dict[str, QuotaNode] = field(default_factory=dict)
+    queues: dict[str, Queue] = field(default_factory=dict)
+    entrances: dict[tuple[str, str], NamespaceQueue] = field(default_factory=dict)
+    checks: dict[str, Check] = field(default_factory=dict)
+    namespaces: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    on: dict[str, tuple[str, ...]] = field(default_factory=dict)  # queues by topology, once asked for
+
+    def apply(self, change: Change) -> ConfigChange:
+        """Fold a change in, and say what it means for gangs."""
+        effect = self._fold(change)
+        if effect is ConfigChange.ACCOUNTS:
+            self.on.clear()
+        return effect
+
+    def _fold(self, change: Change) -> ConfigChange:
+        match change:
+            case FlavorSeen(flavor):
+                return _put(self.flavors, flavor.name, flavor, ConfigChange.ACCOUNTS)
+            case FlavorLost(name):
+                return _drop(self.flavors, name, ConfigChange.ACCOUNTS)
+            case QuotaNodeSeen(node):
+                return _put(self.shared, node.name, node, ConfigChange.ACCOUNTS)
+            case QuotaNodeLost(name):
+                return _drop(self.shared, name, ConfigChange.ACCOUNTS)
+            case QueueSeen(queue):
+                known = self.queues.get(queue.name)
+                if known is not None and replace(known, unprotected=queue.unprotected) == queue:
+                    self.queues[queue.name] = queue
+                    return ConfigChange.NONE  # its line learns of it
+                return _put(self.queues, queue.name, queue, ConfigChange.ACCOUNTS)
+            case QueueLost(name):
+                return _drop(self.queues, name, ConfigChange.ACCOUNTS)
+            case NamespaceQueueSeen(entrance):
+                return _put(
+                    self.entrances, (entrance.namespace, entrance.name), entrance, ConfigChange.WAY_IN
+                )
+            case NamespaceQueueLost(namespace, name):
+                return _drop(self.entrances, (namespace, name), ConfigChange.WAY_IN)
+            case CheckSeen(check):
+                return _put(self.checks, check.name, check, ConfigChange.ANSWERS)
+            case CheckLost(name):
+                return _drop(self.checks, name, ConfigChange.ANSWERS)
+            case NamespaceSeen(name, labels):
+                return _put(self.namespaces, name, labels, ConfigChange.ANSWERS)
+            case NamespaceLost(name):
+                return _drop(self.namespaces, name, ConfigChange.NONE)
+        return ConfigChange.NONE
+
+    def flaws(
+        self, queue: Queue, topologies: Collection[str], cyclic: Collection[str]
+    ) -> Iterator[tuple[Flaw, str]]:
+        """What keeps a queue from working, and the name of what is at fault."""
+        if queue.leaving:
+            yield Flaw.LEAVING, queue.name
+        if queue.stop is not StopPolicy.OPEN:
+            yield Flaw.STOPPED, queue.name
+        for name in queue.flavors():
+            flavor = self.flavors.get(name)
+            if flavor is None:
+                yield Flaw.FLAVOR_MISSING, name
+            elif flavor.topology and flavor.topology not in topologies:
+                yield Flaw.TOPOLOGY_MISSING, name
+        for name in queue.checks:
+            if name not in self.checks:
+                yield Flaw.CHECK_MISSING, name
+            elif not self.checks[name].active:
+                yield Flaw.CHECK_INACTIVE, name
+        if queue.node.parent in cyclic:
+            yield Flaw.CYCLE, queue.node.parent
+
+    def topologies_of(self, demand: QueuedGang) -> set[str]:
+        """Where a gang that has quota stands, or is to stand."""
+        given = demand.admission.given if demand.admission is not None else ()
+        named = {flavor for part in given for flavor in part.flavors.values()}
+        return {self.flavors[name].topology for name in named if name in self.flavors}
+
+    def queues_on(self, topology: str) -> tuple[str, ...]:
+        """Queues with a flavor that has the topology."""
+        if topology not in self.on:
+            mine = {name for name, flavor in self.flavors.items() if flavor.topology == topology}
+            self.on[topology] = tuple(n for n, queue in self.queues.items() if mine & {*queue.flavors()})
+        return self.on[topology]
+
+    def may_reclaim(self, queue: str) -> bool:
+        """Whether gangs of other queues may have to yield to those of this one."""
+        found = self.queues.get(queue)
+        return found is not None and found.preemption.reclaim is not VictimPolicy.NEVER
+
+    def queue_of(self, demand: QueuedGang) -> str:
+        """The queue that a gang's entrance leads to, if there is one."""
+        entrance = self.entrances.get(demand.entrance)
+        return entrance.queue if entrance is not None else ""
+
+    def shape_of(self, demand: QueuedGang, queue: str, rank: Hashable) -> Hashable:
+        """Gangs of one shape get one answer."""
+        found = self.queues.get(queue)
+        rules = (found.preemption.within, found.preemption.reclaim) if found is not None else ()
+        by_age = VictimPolicy.LOWER_OR_NEWER in rules
+        verdicts = tuple((verdict.check, verdict.state) for verdict in demand.verdicts)
+        counts = tuple(ask.count for ask in demand.asks)  # fewer if some pods are done
+        return (
+            queue, demand.gang.source.namespace, demand.shape, demand.gang.priority, verdicts, counts,
+            demand.elastic, self.is_shut(demand), rank if by_age or demand.replaces else (),
+        )  # fmt: skip
+
+    def is_shut(self, demand: QueuedGang) -> bool:
+        """Whether a gang's entrance lets nobody in."""
+        entrance = self.entrances.get(demand.entrance)
+        return entrance is not None and entrance.stop is not StopPolicy.OPEN
+
+    def barred(self, demand: QueuedGang, queue: str) -> AdmissionRejection | None:
+        """Why a gang may not enter a queue at all."""
+        entrance, found = self.entrances.get(demand.entrance), self.queues.get(queue)
+        if demand.admission is not None:
+            return None
+        if entrance is not None and self.is_shut(demand):
+            return AdmissionRejection(
+                AdmissionReason.CLOSED, AdmissionRemark.ENTRANCE_CLOSED, queue=entrance.name
+            )
+        labels = self.namespaces.get(demand.gang.source.namespace)
+        if found is None or labels is None:
+            return None
+        if found.namespaces is None or not all(r.accepts(labels.get(r.key)) for r in found.namespaces):
+            return AdmissionRejection(AdmissionReason.MISCONFIGURED, AdmissionRemark.NAMESPACE, queue=queue)
+        return None
+
+
+def _put(known: dict[Any, Any], name: object, value: object, effect: ConfigChange) -> ConfigChange:
+    if known.get(name) == value:
+        return ConfigChange.NONE
+    known[name] = value
+    return effect
+
+
+def _drop(known: dict[Any, Any], name: object, effect: ConfigChange) -> ConfigChange:
+    return ConfigChange.NONE if known.pop(name, None) is None else effect

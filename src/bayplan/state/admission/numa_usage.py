@@ -1,0 +1,214 @@
+"""Zones as admission sees them: what nodes report, and pods of admitted gangs that reports cannot know yet.
+
+As long as no node reports any zones, nothing is kept and nothing costs anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayplan.model.gang import Ref
+from bayplan.model.node import HOSTNAME, Node
+from bayplan.model.numa import NodeZones, NumaRequest, NumaStalenessPolicy
+from bayplan.model.pod import Pod
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
+from bayplan.placement.numa import reports
+from bayplan.placement.numa.columns import NumaColumns, changed_rows, narrowed, zone_columns
+from bayplan.placement.numa.fingerprint import Name
+from bayplan.placement.numa.reports import NumaView
+from bayplan.placement.overlay.topology_numa_overlay import Key, NumaStock, PendingPods
+from bayplan.state.admission.usage import GangUsage
+from bayplan.state.cluster.numa_state import USUAL_CARE, NumaCache
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostPods:
+    """So many pods of one pod set that stand on a host, or shall."""
+
+    gang: Ref
+    pod_set: str
+    wants: NumaRequest
+    count: int
+    kept: object  # whatever has the ids in the key, so that they stay its own
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Layout:
+    """The zones under one topology as of the last look."""
+
+    nodes: NDArray[np.object_]
+    names: list[str]
+    lodgers: dict[int, dict[Key, PendingPods]]
+    stock: NumaStock
+
+
+class NumaUsage:
+    """One book of reports, and who of the admitted gangs lodges on which host."""
+
+    def __init__(self, care: NumaStalenessPolicy = USUAL_CARE) -> None:
+        self.care = care
+        self._begin()
+
+    def _begin(self) -> None:
+        self.book = NumaCache(self.care)
+        self.guests: dict[str, dict[Key, HostPods]] = {}  # by host
+        self.stirred: set[str] = set()  # hosts or nodes where that may have changed
+        self.layouts: dict[str, _Layout] = {}
+
+    @property
+    def active(self) -> bool:
+        """Whether any node reports zones."""
+        return self.book.active
+
+    # ── what happens ───────────────────────────────────────────────────────────────────────────────
+
+    def report(self, report: NodeZones, pods: Iterable[Pod], holdings: Iterable[GangUsage]) -> bool:
+        """A node reports; the first time, all pods and gangs are taken in. Whether pods may fare better."""
+        if not self.active:
+            for holding in holdings:
+                self._lodge(holding, 1)
+        return self.book.report(report, map(_ours, pods))
+
+    def silent(self, node: str) -> bool:
+        """A node reports no more."""
+        changed = self.book.silent(node)
+        if changed and not self.active:
+            self._begin()
+        return changed
+
+    def follow(self, before: Pod | None, pod: Pod | None) -> None:
+        """A pod is on a node, or on its way there, or no more."""
+        if before is not None and (pod is None or (before.uid, before.node) != (pod.uid, pod.node)):
+            self.book.left(before.key, before.node, was_there=before.up)
+            self.stirred.add(before.node)
+        if pod is not None:
+            self.book.came(_ours(pod), assumed=not pod.up)
+            self.stirred.add(pod.node)
+
+    def lodge(self, holding: GangUsage, sign: int) -> None:
+        """A gang stands where its holding says, or leaves."""
+        if self.active:
+            self._lodge(holding, sign)
+
+    def _lodge(self, holding: GangUsage, sign: int) -> None:
+        """In wider domains than hosts nobody knows whose zones it is about."""
+        ref = holding.demand.family
+        for spot in holding.spots:
+            if spot.zones is None or spot.place.levels[-1] != HOSTNAME:
+                continue
+            key = (id(spot.place), id(spot.requests))
+            for share in spot.place.shares:
+                host = share.values[-1]
+                self.stirred.add(host)
+                here = self.guests.setdefault(host, {})
+                before = here.pop(key, None)
+                count = sign * share.count + (before.count if before is not None else 0)
+                if count > 0:
+                    here[key] = HostPods(ref, spot.pod_set, spot.zones, count, spot)
+                elif not here:
+                    del self.guests[host]
+
+    def nodes_changed(self, names: Iterable[str]) -> None:
+        """Nodes came, went or changed."""
+        if self.active:
+            self.book.touched.update(names)
+
+    def catch_up(self, now: float) -> bool:
+        """Trust newer reports that know of the very pods that are there. Whether that changed anything."""
+        return self.book.catch_up(now)
+
+    def next_due(self) -> float:
+        """When there is something to look at again."""
+        return self.book.next_due()
+
+    # ── the view ───────────────────────────────────────────────────────────────────────────────────
+
+    def stocks(self, supplies: Mapping[str, CapacitySnapshot]) -> dict[str, NumaStock]:
+        """The zones under every topology; nothing if nobody tells of any."""
+        if not self.active:
+            return {}
+        touched, self.book.touched, self.stirred = self.book.touched | self.stirred, set(), set()
+        before, self.layouts = self.layouts, {}
+        for name, supply in supplies.items():
+            self.layouts[name] = self._laid_out(before.get(name), supply.tree.nodes, touched)
+        return {name: layout.stock for name, layout in self.layouts.items()}
+
+    def _laid_out(self, before: _Layout | None, nodes: NDArray[np.object_], touched: set[str]) -> _Layout:
+        if before is not None and before.nodes is nodes and not touched:
+            return before
+        names = [node.name for node in nodes]
+        rows = {node.labels.get(HOSTNAME, node.name): row for row, node in enumerate(nodes)}
+        rows |= {name: row for row, name in enumerate(names)}
+        if before is None or not before.stock.reported.rows:
+            lodgers: dict[int, dict[Key, PendingPods]] = {}
+            now = self._told(nodes, range(len(nodes)), lodgers)
+            told = {node.name: found for _, node, found, _ in now if found is not None}
+            stale = [node.name for _, node, _, good in now if not good]
+            columns = zone_columns(nodes.tolist(), told, stale)
+        else:
+            columns, lodgers, new = before.stock.reported, before.lodgers.copy(), set[int]()
+            if before.nodes is not nodes and names != before.names:
+                known = {name: row for row, name in enumerate(before.names)}
+                was = np.array([known.get(name, 0) for name in names], dtype=np.int64)
+                columns = narrowed(columns, was)
+                moved = {known[name]: row for row, name in enumerate(names) if name in known}
+                lodgers = {moved[row]: here for row, here in lodgers.items() if row in moved}
+                new = {row for row, name in enumerate(names) if name not in known}
+            changed = sorted(new | {rows[name] for name in touched if name in rows})
+            now = self._told(nodes, changed, lodgers)
+            columns = changed_rows(columns, now) if now else columns
+        stock = NumaStock(columns, lambda: self._whole(nodes), names, lodgers, self.book.seats)
+        return _Layout(nodes, names, lodgers, stock)
+
+    def _told(
+        self, nodes: NDArray[np.object_], rows: Iterable[int], lodgers: dict[int, dict[Key, PendingPods]]
+    ) -> list[tuple[int, Node, NodeZones | None, bool]]:
+        """What to make of nodes: row, node, zones, and whether they can be relied on. Lodgers are noted."""
+        found = []
+        for row in rows:
+            node: Node = nodes[row]
+            belief = self.book.beliefs.get(node.name, reports.NOTHING_KNOWN)
+            here, settled = self._lodging(node, belief)
+            if here:
+                lodgers[row] = here
+            else:
+                lodgers.pop(row, None)
+            if settled:
+                left = {name: what for name, what in belief.reserved.items() if name not in settled}
+                belief = replace(belief, reserved=left)
+            found.append((row, node, *reports.believed(belief, self.book.care)))
+        return found
+
+    def _lodging(self, node: Node, belief: NumaView) -> tuple[dict[Key, PendingPods], set[Name]]:
+        """Who lodges on a node, and which pods are theirs."""
+        guests = self.guests.get(node.labels.get(HOSTNAME, node.name), {})
+        pods = self.book.pods.get(node.name, {}).values() if guests else ()
+        found: dict[Key, PendingPods] = {}
+        theirs: set[Name] = set()
+        for key, guest in guests.items():
+            mine = [pod for pod in pods if pod.gang == guest.gang and pod.pod_set in (guest.pod_set, "")]
+            names = {(pod.key.namespace, pod.key.name): pod for pod in mine}
+            theirs |= names.keys()
+            counted = {name: pod for name, pod in names.items() if pod.up and name not in belief.reserved}
+            running = tuple(sorted(name for name, pod in counted.items() if not pod.over))
+            found[key] = PendingPods(guest.wants, max(guest.count - len(counted), 0), running)
+        return found, theirs
+
+    def _whole(self, nodes: NDArray[np.object_]) -> NumaColumns:
+        """The zones with nobody in them."""
+        told = {}
+        for node in nodes:
+            report = self.book.beliefs.get(node.name, reports.NOTHING_KNOWN).report
+            if report is not None:
+                zones = tuple(replace(zone, available=zone.allocatable) for zone in report.zones)
+                told[node.name] = replace(report, zones=zones)
+        return zone_columns(nodes.tolist(), told)
+
+
+def _ours(pod: Pod) -> Pod:
+    """Whoever put it there: what a report cannot know of it yet is reserved."""
+    return replace(pod, ours=True)

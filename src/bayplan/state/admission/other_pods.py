@@ -1,0 +1,200 @@
+"""Pods that no gang accounts for where they are: those of others, surplus ones, and those left behind.
+
+A gang that holds places has so many slots for pods of each pod set in each domain. A pod that names the gang
+is accounted for if it is in such a domain and a slot is left for it; only what it takes beyond its slot is
+counted again. All other pods take room on their nodes by themselves, whatever they say about themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from bayplan.model.assignment import Path
+from bayplan.model.gang import Ref
+from bayplan.model.node import HOSTNAME, PODS
+from bayplan.model.pod import Pod, PodKey
+from bayplan.state.admission.usage import AdmittedUsage, GangUsage
+from bayplan.state.cluster.ledger import Ledger, LedgerEntry, Shift
+
+Levels = tuple[str, ...]
+Slot = tuple[str, Levels, Path]
+"""The pod set, the levels of its topology, and the domain."""
+
+
+@dataclass(slots=True)
+class GangVersions:
+    """All versions of one gang, the pods that name it, and the slots that those with a holding have."""
+
+    versions: dict[Ref, None] = field(default_factory=dict)
+    slots: dict[Slot, int] = field(default_factory=dict)
+    each: dict[Slot, Mapping[str, int]] = field(default_factory=dict)  # what one pod takes there
+    levels: dict[str, dict[Levels, None]] = field(default_factory=dict)  # by pod set
+    pods: dict[PodKey, Slot | None] = field(default_factory=dict)  # None: in no domain that has slots
+    inside: dict[Slot, dict[PodKey, None]] = field(
+        default_factory=dict
+    )  # those who came first have the slots
+
+
+class UnmanagedPods:
+    """Claims of pods on nodes, beside what gangs hold."""
+
+    def __init__(self, holdings: AdmittedUsage) -> None:
+        self.holdings = holdings
+        self.ledger = Ledger()
+        self.pods: dict[PodKey, Pod] = {}
+        self.families: dict[Ref, GangVersions] = {}
+        self.family_of: dict[Ref, Ref] = {}  # of gangs that hold something
+        self.on_node: dict[str, dict[PodKey, None]] = {}  # pods that name a gang
+
+    def seen(self, pod: Pod) -> list[Shift]:
+        """A pod is there, or changed."""
+        before = self.pods.get(pod.key)
+        if before is not None and _weight(before) == _weight(pod):
+            self.pods[pod.key] = pod
+            return []
+        same_claim = before is not None and before.uid == pod.uid and before.gang is pod.gang is None
+        shifts = [] if same_claim else self.gone(pod.key)
+        self.pods[pod.key] = pod
+        if pod.gang is None:
+            own = self.ledger.hold(_claim(pod)) if pod.takes_room else self.ledger.release(pod.key)
+            return shifts + own
+        if pod.takes_room:
+            self.on_node.setdefault(pod.node, {})[pod.key] = None
+            shifts += self._enter(self.families.setdefault(pod.gang, GangVersions()), pod)
+        return shifts
+
+    def gone(self, key: PodKey) -> list[Shift]:
+        """A pod is no more."""
+        pod = self.pods.pop(key, None)
+        shifts = self.ledger.release(key)
+        if pod is None or pod.gang is None:
+            return shifts
+        _drop(self.on_node, pod.node, key)
+        family = self.families.get(pod.gang)
+        if family is not None:
+            shifts += self._leave(family, key)
+            self._forget(pod.gang, family)
+        return shifts
+
+    def moved(self, ref: Ref, holding: GangUsage | None) -> list[Shift]:
+        """A gang stands elsewhere than before, or nowhere."""
+        name = self.family_of.pop(ref, ref) if holding is None else holding.demand.family
+        family = self.families.setdefault(name, GangVersions())
+        if holding is None:
+            family.versions.pop(ref, None)
+        else:
+            family.versions[ref], self.family_of[ref] = None, name
+        shifts = self._renewed(family)
+        self._forget(name, family)
+        return shifts
+
+    def nodes_changed(self, names: Iterable[str]) -> list[Shift]:
+        """Nodes have other labels than before: their pods may be in other domains."""
+        shifts: list[Shift] = []
+        for name in names:
+            for key in list(self.on_node.get(name, ())):
+                pod = self.pods[key]
+                family = self.families[pod.gang] if pod.gang is not None else None
+                if family is not None and family.pods.get(key) != self._slot(family, pod):
+                    shifts += self._leave(family, key) + self._enter(family, pod)
+        return shifts
+
+    def _renewed(self, family: GangVersions) -> list[Shift]:
+        """Work out the slots afresh, and who has them."""
+        family.slots, family.each, family.levels = {}, {}, {}
+        found = (self.holdings.by_gang.get(ref) for ref in family.versions)
+        for spot in (spot for holding in found if holding is not None for spot in holding.spots):
+            levels = _levels(spot.place.levels)
+            family.levels.setdefault(spot.pod_set, {})[levels] = None
+            for share in spot.place.shares:
+                slot = (spot.pod_set, levels, share.values[-len(levels) :])
+                family.slots[slot] = family.slots.get(slot, 0) + share.count
+                family.each[slot] = spot.requests
+        pods = [self.pods[key] for key in family.pods]
+        family.pods, family.inside = {}, {}
+        return [shift for pod in pods for shift in self._enter(family, pod)]
+
+    def _enter(self, family: GangVersions, pod: Pod) -> list[Shift]:
+        slot = family.pods[pod.key] = self._slot(family, pod)
+        if slot is None:
+            return self.ledger.hold(_claim(pod))
+        inside = family.inside.setdefault(slot, {})
+        inside[pod.key] = None
+        has_slot = len(inside) <= family.slots[slot]
+        return self._settled(pod, family.each[slot] if has_slot else None)
+
+    def _leave(self, family: GangVersions, key: PodKey) -> list[Shift]:
+        """A pod gives its slot to the first that has none."""
+        slot = family.pods.pop(key, None)
+        if slot is None:
+            return []
+        inside, count = family.inside[slot], family.slots[slot]
+        order = list(inside) if len(inside) > count else []
+        del inside[key]
+        if not inside:
+            del family.inside[slot]
+        if not order or order.index(key) >= count:
+            return []
+        return self._settled(self.pods[order[count]], family.each[slot])
+
+    def _settled(self, pod: Pod, slot: Mapping[str, int] | None) -> list[Shift]:
+        """What a pod takes beyond its slot, or all that it takes if it has none."""
+        if slot is None:
+            return self.ledger.hold(_claim(pod))
+        each = {**slot, PODS: slot.get(PODS, 0) + 1}
+        beyond = {
+            name: more for name, amount in pod.amounts.items() if (more := amount - each.get(name, 0)) > 0
+        }
+        if beyond:
+            return self.ledger.hold(LedgerEntry(pod.key, pod.node, beyond))
+        return self.ledger.release(pod.key)
+
+    def _slot(self, family: GangVersions, pod: Pod) -> Slot | None:
+        """Where a pod stands, if its gang has slots for its pod set there."""
+        for pod_set in self._pod_sets(family, pod):
+            for levels in family.levels[pod_set]:
+                domain = self._domain(pod.node, levels)
+                if domain is not None and (pod_set, levels, domain) in family.slots:
+                    return pod_set, levels, domain
+        return None
+
+    def _pod_sets(self, family: GangVersions, pod: Pod) -> Iterator[str]:
+        """That of the pod; if it does not say, the only one there is."""
+        if pod.pod_set in family.levels:
+            yield pod.pod_set
+        elif not pod.pod_set and len(family.levels) == 1:
+            yield from family.levels
+
+    def _domain(self, name: str, levels: Levels) -> Path | None:
+        node = self.holdings.nodes.get(name)
+        if levels == (HOSTNAME,):
+            return (name if node is None else node.labels.get(HOSTNAME, name),)
+        if node is None or any(level not in node.labels for level in levels):
+            return None
+        return tuple(node.labels[level] for level in levels)
+
+    def _forget(self, name: Ref, family: GangVersions) -> None:
+        if not family.versions and not family.pods:
+            self.families.pop(name, None)
+
+
+def _levels(levels: Levels) -> Levels:
+    """A host is known by its name alone."""
+    return levels[-1:] if levels[-1] == HOSTNAME else levels
+
+
+def _weight(pod: Pod) -> tuple[object, ...]:
+    """What of a pod decides where it takes how much."""
+    return pod.uid, pod.gang, pod.pod_set, pod.node, pod.takes_room, pod.amounts
+
+
+def _claim(pod: Pod) -> LedgerEntry:
+    return LedgerEntry(pod.key, pod.node, pod.amounts)
+
+
+def _drop(index: dict[str, dict[PodKey, None]], name: str, key: PodKey) -> None:
+    here = index.get(name, {})
+    here.pop(key, None)
+    if not here:
+        index.pop(name, None)

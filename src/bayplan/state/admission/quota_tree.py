@@ -1,0 +1,207 @@
+"""Quota accounts: who holds how much, what is left, and how much more could ever be had."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+
+from bayplan.model.quota import Cell, Quota, QuotaNode
+
+NONE = Quota(0)
+
+
+class QuotaAccount:
+    """One node of the quota tree. What its members use beyond what it keeps to itself counts above too."""
+
+    __slots__ = ("children", "is_queue", "name", "node", "parent", "subtree", "usage")
+
+    def __init__(self, node: QuotaNode, is_queue: bool = False) -> None:
+        self.name = node.name
+        self.node = node
+        self.is_queue = is_queue
+        self.parent: QuotaAccount | None = None
+        self.children: list[QuotaAccount] = []
+        self.subtree: dict[Cell, int] = {}  # own and lent by children
+        self.usage: dict[Cell, int] = {}
+
+    def quota(self, cell: Cell) -> Quota:
+        return self.node.quotas.get(cell, NONE)
+
+    def kept(self, cell: Cell) -> int:
+        """What is never lent to the parent."""
+        lending = self.quota(cell).lending
+        return 0 if lending is None else max(0, self.subtree.get(cell, 0) - lending)
+
+    def kept_free(self, cell: Cell) -> int:
+        return max(0, self.kept(cell) - self.usage.get(cell, 0))
+
+    def _left(self, cell: Cell) -> int:
+        """What is free, negative if more is used than there is."""
+        subtree, usage = self.subtree.get(cell, 0), self.usage.get(cell, 0)
+        if self.parent is None:
+            return subtree - usage
+        above, limit = self.parent._left(cell), self.quota(cell).borrowing
+        kept = self.kept(cell)
+        if limit is not None:
+            above = min(above, subtree - kept - max(0, usage - kept) + limit)
+        return max(0, kept - usage) + above
+
+    def available(self, cell: Cell) -> int:
+        """What can be had now."""
+        return max(0, self._left(cell))
+
+    def most(self, cell: Cell) -> int:
+        """What could be had if nobody used anything."""
+        subtree = self.subtree.get(cell, 0)
+        if self.parent is None:
+            return subtree
+        reachable, limit = self.kept(cell) + self.parent.most(cell), self.quota(cell).borrowing
+        return reachable if limit is None else min(reachable, subtree + limit)
+
+    def add(self, cell: Cell, amount: int) -> None:
+        """Use more."""
+        beyond = amount - self.kept_free(cell)
+        self.usage[cell] = self.usage.get(cell, 0) + amount
+        if self.parent is not None and beyond > 0:
+            self.parent.add(cell, beyond)
+
+    def remove(self, cell: Cell, amount: int) -> None:
+        """Use less."""
+        usage = self.usage.get(cell, 0)
+        above = usage - self.kept(cell)
+        self.usage[cell] = usage - amount
+        if self.parent is not None and above > 0:
+            self.parent.remove(cell, min(amount, above))
+
+    def borrows(self, cell: Cell, more: int = 0) -> bool:
+        """Whether this much more use would exceed what the subtree brings in itself."""
+        return self.subtree.get(cell, 0) < self.usage.get(cell, 0) + more
+
+    def ancestors(self) -> Iterator[QuotaAccount]:
+        """From the parent to the root."""
+        above = self.parent
+        while above is not None:
+            yield above
+            above = above.parent
+
+    def root(self) -> QuotaAccount:
+        top = self
+        while top.parent is not None:
+            top = top.parent
+        return top
+
+    def queues(self) -> Iterator[QuotaAccount]:
+        """Every queue below, or this one."""
+        if self.is_queue:
+            yield self
+        for child in self.children:
+            yield from child.queues()
+
+    def height(self) -> int:
+        """The distance to the furthest leaf."""
+        return max((child.height() + 1 for child in self.children), default=0)
+
+
+class QuotaTree:
+    """All accounts. Shared nodes and queues have names of their own; neither sees the other's."""
+
+    def __init__(self, shared: Iterable[QuotaNode] = (), queues: Iterable[QuotaNode] = ()) -> None:
+        self.queues = {node.name: QuotaAccount(node, is_queue=True) for node in queues}
+        self.shared = {node.name: QuotaAccount(node) for node in shared}
+        for account in [*self.queues.values(), *self.shared.values()]:
+            above = account.node.parent
+            if above and above not in self.shared:  # named by somebody, described by nobody
+                self.shared[above] = QuotaAccount(QuotaNode(above))
+        self.cyclic = _cyclic(self.shared)
+        for account in [*self.shared.values(), *self.queues.values()]:
+            above = account.node.parent
+            if above and above not in self.cyclic:
+                account.parent = self.shared[above]
+                account.parent.children.append(account)
+        for account in [*self.queues.values(), *self.shared.values()]:
+            if account.parent is None:
+                _sum_up(account)
+
+    def copy(self) -> QuotaTree:
+        """The same accounts to try things on: what they hold is copied, their rules are shared."""
+        made = QuotaTree.__new__(QuotaTree)
+        made.cyclic = self.cyclic
+        made.queues = {name: _copied(account) for name, account in self.queues.items()}
+        made.shared = {name: _copied(account) for name, account in self.shared.items()}
+        for accounts, copies in ((self.queues, made.queues), (self.shared, made.shared)):
+            for name, account in accounts.items():
+                if account.parent is not None:
+                    copies[name].parent = made.shared[account.parent.name]
+        for name, account in self.shared.items():
+            made.shared[name].children = [
+                (made.queues if child.is_queue else made.shared)[child.name] for child in account.children
+            ]
+        return made
+
+    def use(self, queue: str, amounts: Mapping[Cell, int], sign: int = 1) -> None:
+        """A gang of a queue takes quota (sign -1: gives it back)."""
+        account = self.queues.get(queue)
+        if account is not None and account.parent is None:  # nobody above has to know
+            usage = account.usage
+            for cell, amount in amounts.items():
+                usage[cell] = usage.get(cell, 0) + sign * amount
+        elif account is not None:
+            for cell, amount in amounts.items():
+                account.add(cell, amount) if sign > 0 else account.remove(cell, amount)
+
+
+def share(account: QuotaAccount) -> tuple[bool, Fraction, Fraction]:
+    """How far a node is above its own quota, measured by what it could borrow: (infinite, weighted, plain).
+
+    The largest ratio of any resource counts; a node of weight 0 that borrows has an infinite share.
+    """
+    zero = (False, Fraction(0), Fraction(0))
+    if account.parent is None:
+        return zero
+    over: dict[str, int] = {}
+    for cell, quota in account.subtree.items():
+        more = account.usage.get(cell, 0) - quota
+        if more > 0:
+            over[cell[1]] = over.get(cell[1], 0) + more
+    if not over:
+        return zero
+    lendable: dict[str, int] = {}
+    for cell in account.root().subtree:
+        if cell[1] in over:
+            lendable[cell[1]] = lendable.get(cell[1], 0) + account.parent.most(cell)
+    plain = max(
+        (Fraction(amount * 1000, lendable[name]) for name, amount in over.items() if lendable.get(name)),
+        default=Fraction(0),
+    )
+    weight = account.node.weight
+    if not weight:
+        return (bool(plain), Fraction(0), plain)
+    return (False, plain / weight, Fraction(0))
+
+
+def _copied(account: QuotaAccount) -> QuotaAccount:
+    made = QuotaAccount(account.node, account.is_queue)
+    made.subtree, made.usage = account.subtree, dict(account.usage)
+    return made
+
+
+def _sum_up(account: QuotaAccount) -> None:
+    """Count what each node can give, from the leaves up."""
+    account.subtree = {cell: quota.nominal for cell, quota in account.node.quotas.items()}
+    for child in account.children:
+        _sum_up(child)
+        for cell, amount in child.subtree.items():
+            account.subtree[cell] = account.subtree.get(cell, 0) + amount - child.kept(cell)
+
+
+def _cyclic(shared: Mapping[str, QuotaAccount]) -> frozenset[str]:
+    """Nodes that are their own ancestors, or below one that is."""
+    sound: set[str] = set()
+    bad: set[str] = set()
+    for name in shared:
+        path: list[str] = []
+        while name and name in shared and name not in sound and name not in bad and name not in path:
+            path.append(name)
+            name = shared[name].node.parent
+        (bad if name in path or name in bad else sound).update(path)
+    return frozenset(bad)

@@ -1,0 +1,409 @@
+"""What admission believes now: quota trees, topologies, who holds what, and who waits in which line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from bayplan.model.change import (
+    Change,
+    NamespaceQueueLost,
+    NamespaceQueueSeen,
+    NodeLost,
+    NodeSeen,
+    NumaReportLost,
+    NumaReportSeen,
+    PodLost,
+    PodSeen,
+    QueuedGangLost,
+    QueuedGangSeen,
+    QueueLost,
+    QueueSeen,
+    Started,
+    TopologyLost,
+    TopologySeen,
+)
+from bayplan.model.gang import Ref
+from bayplan.model.node import Node, Topology
+from bayplan.model.numa import NumaStalenessPolicy
+from bayplan.model.plan import Admit, EvictGang, Plan, ReportNotAdmitted, Requeue
+from bayplan.model.pod import Pod, PodKey
+from bayplan.model.queued_gang import Admission, QueuedGang
+from bayplan.model.quota import NamespaceQueue, Queue
+from bayplan.model.summary import Flaw
+from bayplan.state.admission.config import AdmissionConfig, ConfigChange
+from bayplan.state.admission.numa_usage import NumaUsage
+from bayplan.state.admission.other_pods import UnmanagedPods
+from bayplan.state.admission.queues import (
+    BACKOFF_FIRST,
+    BACKOFF_MAX,
+    NEVER,
+    PendingQueues,
+    QueueEntry,
+    QueueEntryState,
+)
+from bayplan.state.admission.reservations import Reservations
+from bayplan.state.admission.snapshot import AdmissionSnapshot, Failed, QueueHead, heads_of
+from bayplan.state.admission.usage import AdmittedUsage, GangUsage, holding_of
+from bayplan.state.cluster.ledger import Shift
+from bayplan.state.cluster.numa_state import USUAL_CARE
+
+ASSUMED_SECONDS = 60.0
+
+
+class AdmissionState:
+    """Folds changes; hands out heads and snapshots; believes plans until the API says otherwise."""
+
+    def __init__(self, zone_care: NumaStalenessPolicy = USUAL_CARE) -> None:
+        self.zone_care = zone_care
+        self.forget()
+
+    def forget(self) -> None:
+        """Know nothing, as at the start."""
+        self.rules = AdmissionConfig()
+        self.zones = NumaUsage(self.zone_care)
+        self.holdings = AdmittedUsage(watcher=self.zones.lodge)
+        self.strangers = UnmanagedPods(self.holdings)
+        self.ledger = self.strangers.ledger
+        self.lines = PendingQueues()
+        self.reservations = Reservations()
+        self.assumed: dict[Ref, Admission] = {}
+        self.leaving: set[Ref] = set()  # told to leave; the API does not say so yet
+        self.generation = 0  # grows with everything that may make a round end differently
+
+    def apply(self, change: Change) -> None:
+        """Fold one change in."""
+        self.generation += 1
+        match change:
+            case Started():
+                self.forget()
+            case NodeSeen(node):
+                self.nodes_seen({node.name: node})
+            case NodeLost(name):
+                self.holdings.remove_node(name)
+                self.zones.nodes_changed((name,))
+            case TopologySeen(topology):
+                self._topology(topology.name, topology)
+            case TopologyLost(name):
+                self._topology(name, None)
+            case PodSeen(pod):
+                self._pod(pod.key, pod)
+            case PodLost(key):
+                self._pod(key, None)
+            case NumaReportSeen(report):
+                pods, holdings = self.strangers.pods.values(), self.holdings.by_gang.values()
+                better = self.zones.report(report, pods, holdings)
+                self._wake_topologies(self.holdings.clusters if better else ())
+            case NumaReportLost(name):
+                self._wake_topologies(self.holdings.clusters if self.zones.silent(name) else ())
+            case QueuedGangSeen(demand):
+                self._demand_seen(demand)
+            case QueuedGangLost(ref):
+                self._demand_lost(ref)
+            case _:
+                self._rule_changed(change)
+
+    def _rule_changed(self, change: Change) -> None:
+        effect = self.rules.apply(change)
+        match change:
+            case QueueSeen(queue):
+                line = self.lines.line(queue.name)
+                line.strict = queue.strict
+                line.hold(queue.unprotected)
+                if effect is not ConfigChange.NONE:
+                    self._stand_again(lambda standing: standing.queue == queue.name)
+            case QueueLost(name):
+                self.lines.line(name).hold(False)  # its gangs are told that it is missing
+            case NamespaceQueueSeen(NamespaceQueue(namespace, name)) | NamespaceQueueLost(namespace, name):
+                if effect is not ConfigChange.NONE:
+                    self._stand_again(lambda standing: standing.demand.entrance == (namespace, name))
+        if effect is ConfigChange.ACCOUNTS:
+            self._rules_changed()
+        elif effect is not ConfigChange.NONE:
+            self._wake_all()
+
+    def apply_all(self, changes: Iterable[Change]) -> None:
+        """Fold many changes in; nodes that arrive together are laid out together."""
+        fresh: dict[str, Node] = {}
+        for change in changes:
+            if isinstance(change, NodeSeen):
+                fresh[change.node.name] = change.node
+                continue
+            if fresh:
+                self.nodes_seen(fresh)
+                fresh = {}
+            self.apply(change)
+        if fresh:
+            self.nodes_seen(fresh)
+
+    def nodes_seen(self, nodes: Mapping[str, Node]) -> None:
+        """Nodes are there, or changed. Whoever waits for room on such nodes may be helped."""
+        self._wake_topologies(self.holdings.put_nodes(nodes))
+        self._shift(self.strangers.nodes_changed(nodes))
+        self.zones.nodes_changed(nodes)
+
+    def _pod(self, key: PodKey, pod: Pod | None) -> None:
+        if self.zones.active:
+            self.zones.follow(self.strangers.pods.get(key), pod)
+        self._shift(self.strangers.gone(key) if pod is None else self.strangers.seen(pod))
+
+    def _topology(self, name: str, topology: Topology | None) -> None:
+        if self.holdings.set_topology(name, topology, self.ledger.by_node()):
+            self._rules_changed()
+
+    def _rules_changed(self) -> None:
+        rules = self.rules
+        self.holdings.set_rules(rules.flavors, rules.shared.values(), rules.queues.values())
+        self.lines.drop_unused(rules.queues)
+        self._wake_all()
+
+    def _shift(self, shifts: Iterable[Shift]) -> None:
+        self._wake_topologies(self.holdings.shift(shifts))
+
+    def _demand_seen(self, demand: QueuedGang) -> None:
+        standing = self.lines.standings.get(ref := demand.gang.source)
+        if standing is not None and standing.demand.gang.uid != demand.gang.uid:
+            self._demand_lost(ref)
+            standing = None
+        if standing is None:
+            standing = self.lines.standings[ref] = QueueEntry(demand)
+        rank, before, standing.demand = standing.rank, standing.demand, demand
+        standing.put_in_order()
+        if standing.rank != rank:
+            standing.shape = None  # it has another place in line
+        if demand.admission is not None and demand.admission != before.admission:
+            self.assumed.pop(ref, None)  # else it is news of something else, from before our write
+        elif before.admission is not None and demand.admission is None:
+            self.leaving.discard(ref)
+        if demand.evicted and ref not in self.assumed:
+            self.leaving.discard(ref)
+        self._hold(standing)
+        self._stand(standing)
+        if demand.failed_nodes != before.failed_nodes:  # something else is sought than was, perhaps in vain
+            self.lines.hurry(lambda other: other is standing)
+
+    def _demand_lost(self, ref: Ref) -> None:
+        standing = self.lines.standings.pop(ref, None)
+        self.assumed.pop(ref, None)
+        self.leaving.discard(ref)
+        self._release(ref)
+        if standing is not None:
+            waited = standing.place is QueueEntryState.WAITING
+            self.lines.move(standing, QueueEntryState.OUT)
+            if waited:
+                self._make_way(standing.queue, standing)
+
+    def _hold(self, standing: QueueEntry) -> None:
+        """Account for what a gang has, or is about to get."""
+        demand, ref = standing.demand, standing.demand.gang.source
+        admission = self.assumed.get(ref) or demand.admission
+        if admission is None:
+            self._release(ref)
+            return
+        known = self.holdings.by_gang.get(ref)
+        evicted = ref in self.leaving or (demand.evicted and ref not in self.assumed)
+        shown = replace(demand, admission=admission, evicted=evicted)
+        before = demand.admission if demand.admission != admission else None
+        if known is not None and known.demand == shown and known.before == before:
+            return
+        if known is not None and known.demand.admission == admission and known.before == before:
+            self.holdings.by_gang[ref] = replace(known, demand=shown)
+            self.holdings.by_queue[admission.queue][ref] = shown
+            return
+        self._release(ref)
+        self.holdings.take(holding_of(shown, self.rules.flavors, before))
+        self._shift(self.strangers.moved(ref, self.holdings.by_gang.get(ref)))
+
+    def _release(self, ref: Ref) -> None:
+        holding = self.holdings.give_back(ref)
+        if holding is not None:
+            self._shift(self.strangers.moved(ref, None))
+            self._wake_beside(holding)
+
+    def _stand(self, standing: QueueEntry) -> None:
+        """Put a gang where its demand says it belongs. Others need not wait for one that gave up."""
+        queue, place = self.lines.stir(standing.queue), standing.place
+        self._put(standing)
+        if place is QueueEntryState.WAITING and (standing.place is not place or standing.queue != queue):
+            self._make_way(queue, standing)
+
+    def _make_way(self, queue: str, standing: QueueEntry) -> None:
+        """A gang waits there no more: what was kept for its sake may do for others."""
+        kept = self.reservations.drop(standing.demand.gang.source)
+        if self.lines.give_up_turn(queue, standing) or self.lines.crowded or kept:
+            self.lines.crowded = False
+            self._wake_all()
+
+    def _put(self, standing: QueueEntry) -> None:
+        """What is under way is left alone."""
+        demand, ref = standing.demand, standing.demand.gang.source
+        standing.queue = self.rules.queue_of(demand)
+        if ref in self.assumed:
+            return
+        if demand.admission is not None:
+            if demand.places_pending and ref not in self.leaving:
+                if standing.place is not QueueEntryState.PLACING:
+                    standing.tries = 0
+                    self.lines.move(standing, QueueEntryState.PLACING, 0.0)
+            else:
+                self.lines.move(standing, QueueEntryState.HOLDING)
+            return
+        if not demand.active or not standing.queue:
+            self.lines.move(standing, QueueEntryState.OUT)
+            return
+        shape = self.rules.shape_of(demand, standing.queue, standing.rank)
+        if standing.place is QueueEntryState.WAITING and shape == standing.shape:
+            return
+        standing.shape = shape
+        standing.place = QueueEntryState.OUT
+        if demand.not_before > 0:
+            self.lines.move(standing, QueueEntryState.BACKOFF, demand.not_before)
+        else:
+            self.lines.move(standing, QueueEntryState.WAITING)
+
+    def _stand_again(self, concerns: Callable[[QueueEntry], bool]) -> None:
+        for standing in list(self.lines.standings.values()):
+            if concerns(standing):
+                standing.shape = None
+                self._stand(standing)
+
+    def _wake_all(self) -> None:
+        for queue in self.rules.queues:
+            self.lines.wake(queue)
+
+    def _wake_topologies(self, topologies: Iterable[str]) -> None:
+        gained = frozenset(topologies)
+        if gained:
+            self.lines.hurry(lambda other: not gained.isdisjoint(self.rules.topologies_of(other.demand)))
+        for name in (name for topology in gained for name in self.rules.queues_on(topology)):
+            self.lines.wake(name, room=True)
+
+    def _wake_beside(self, holding: GangUsage) -> None:
+        """Quota came back in one tree, and room in the topologies where the gang stood."""
+        account = self.holdings.books().queues.get(holding.queue)
+        if account is not None:
+            for queue in account.root().queues():
+                self.lines.wake(queue.name)
+        self._wake_topologies(self.holdings.topologies_of(holding))
+
+    def heads(
+        self, now: float, failed: Failed | None = None, unread: Callable[[Ref], bool] = lambda _: False
+    ) -> list[QueueHead]:
+        """The gangs to decide on now: those that wait for a place, and the first of every line."""
+        for standing in self.lines.due(now):
+            self._come_due(standing, now, unread)
+        if self.zones.active and self.zones.catch_up(now):
+            self.generation += 1
+            self._wake_topologies(self.holdings.clusters)
+        return heads_of(self.rules, self.lines, now, failed)
+
+    def _come_due(self, standing: QueueEntry, now: float, unread: Callable[[Ref], bool]) -> None:
+        ref = standing.demand.gang.source
+        match standing.place:
+            case QueueEntryState.BACKOFF:
+                standing.shape = self.rules.shape_of(standing.demand, standing.queue, standing.rank)
+                self.lines.move(standing, QueueEntryState.WAITING)
+            case QueueEntryState.COMMITTED if unread(ref):  # its newest version may say that it is admitted
+                self.lines.move(standing, QueueEntryState.COMMITTED, now + ASSUMED_SECONDS)
+            case QueueEntryState.COMMITTED:  # nobody ever said how the write ended
+                self.admission_failed(ref, now)
+
+    def snapshot(self, heads: Iterable[QueueHead]) -> AdmissionSnapshot:
+        """A frozen view for deciding on these gangs."""
+        supplies = self.holdings.supplies()
+        return AdmissionSnapshot(
+            self.holdings.books().copy(),
+            supplies,
+            self.rules.flavors,
+            self.rules.queues,
+            self.rules.checks,
+            self.holdings.by_queue,
+            frozenset(self.closed_queues()),
+            tuple(heads),
+            dict(self.reservations.by_topology),
+            self.holdings.by_gang,
+            self.holdings.known,
+            self.zones.stocks(supplies),
+        )
+
+    def closed_queues(self) -> Iterator[str]:
+        """Queues that admit nobody."""
+        for name, queue in self.rules.queues.items():
+            if next(self.flaws(queue), None) is not None:
+                yield name
+
+    def flaws(self, queue: Queue) -> Iterator[tuple[Flaw, str]]:
+        """What keeps a queue from working."""
+        return self.rules.flaws(queue, self.holdings.clusters, self.holdings.books().cyclic)
+
+    def assume(self, plan: Plan, now: float) -> None:
+        """Believe the plan until its writes end or the API says otherwise."""
+        overtaken: list[QueueEntry] = []
+        for action in plan.actions:
+            match action:
+                case Admit():
+                    self._assume_admitted(action, now)
+                case EvictGang():
+                    self._assume_leaving(action.gang)
+                case ReportNotAdmitted():
+                    standing = self.lines.standings.get(action.gang)
+                    if standing is not None:
+                        self.generation += self.lines.decline(standing, action, now)
+                        overtaken += [standing] if action.again is Requeue.AT_ONCE else []
+        for standing in overtaken:
+            self.generation += self.lines.put_off(standing, self.generation)
+        outrun = [a.demand for a in plan.actions if isinstance(a, ReportNotAdmitted) and a.outrun]
+        for queue in filter(self.rules.may_reclaim, map(self.rules.queue_of, outrun)):
+            self.lines.wake(queue)  # it may displace those who took its place
+        if self.reservations.fold(plan):
+            self._wake_all()
+
+    def _assume_admitted(self, action: Admit, now: float) -> None:
+        standing = self.lines.standings.get(action.gang)
+        if standing is None:
+            return
+        self.generation += 1
+        self.assumed[action.gang] = action.admission
+        standing.progress, standing.tries, standing.told = (), 0, None
+        self._hold(standing)
+        self.lines.move(standing, QueueEntryState.COMMITTED, now + ASSUMED_SECONDS)
+        self._make_way(standing.queue, standing)
+
+    def _assume_leaving(self, ref: Ref) -> None:
+        standing = self.lines.standings.get(ref)
+        if standing is not None and (standing.demand.admission is not None or ref in self.assumed):
+            self.generation += 1
+            self.leaving.add(ref)
+            self._hold(standing)
+            if standing.place is QueueEntryState.PLACING:
+                self.lines.move(standing, QueueEntryState.HOLDING)
+
+    def admission_failed(self, ref: Ref, now: float) -> None:
+        """The write of an admission did not happen: give back what was assumed and try again later."""
+        standing = self.lines.standings.get(ref)
+        if self.assumed.pop(ref, None) is None or standing is None:
+            return
+        self._hold(standing)
+        standing.shape = None
+        if standing.demand.admission is not None:
+            self._stand(standing)
+        else:
+            self.leaving.discard(ref)
+            self.lines.back_off(standing, QueueEntryState.BACKOFF, now, BACKOFF_FIRST, BACKOFF_MAX)
+
+    def eviction_failed(self, ref: Ref) -> None:
+        """The write of an eviction did not happen: the gang may be chosen again."""
+        if ref in self.leaving:
+            self.leaving.discard(ref)
+            standing = self.lines.standings.get(ref)
+            if standing is not None:
+                self._hold(standing)
+                self._stand(standing)
+            self._wake_all()
+
+    def next_due(self, now: float) -> float:
+        """When something has to be done even if nothing happens."""
+        if self.lines.is_ready():
+            return now
+        placing = min((s.due for s in self.lines.holding.values()), default=NEVER)
+        return min(self.lines.next_due(), placing, self.zones.next_due())

@@ -1,0 +1,287 @@
+"""Who holds what: quota in the books, and room under every topology, kept in step with the rules."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from bayplan.model.assignment import Assignment, DomainAssignment, Path
+from bayplan.model.gang import Ref
+from bayplan.model.node import HOSTNAME, PODS, Node, Topology
+from bayplan.model.numa import NumaRequest
+from bayplan.model.queued_gang import Admission, QueuedGang
+from bayplan.model.quota import Cell, Flavor, Queue, QuotaNode
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
+from bayplan.placement.overlay.topology_overlay import KnownRows
+from bayplan.state.admission.quota_tree import QuotaTree
+from bayplan.state.cluster.ledger import Shift
+from bayplan.state.cluster.topology_state import TopologyState
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlacedPods:
+    """Pods of a shape that stand, or shall stand, where an assignment says."""
+
+    flavor: str
+    place: Assignment
+    requests: Mapping[str, int]
+    zones: NumaRequest | None = None
+    pod_set: str = ""
+
+    def amounts(self, share: DomainAssignment) -> dict[str, int]:
+        """What the pods of one share take."""
+        found = {what: each * share.count for what, each in self.requests.items()}
+        found[PODS] = found.get(PODS, 0) + share.count
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GangUsage:
+    """What one gang holds."""
+
+    demand: QueuedGang
+    queue: str
+    quota: Mapping[Cell, int]
+    spots: tuple[PlacedPods, ...]
+    before: Admission | None = None  # with the places that it leaves, once that is written
+
+
+def holding_of(
+    demand: QueuedGang, flavors: Mapping[str, Flavor], before: Admission | None = None
+) -> GangUsage:
+    """What an admitted gang holds; places that it is about to leave are its own until it has left them."""
+    assert demand.admission is not None
+    spots = [*_spots(demand, flavors)]
+    if before is not None:
+        spots += _spots(replace(demand, admission=_only_in(before, demand.admission)), flavors)
+    return GangUsage(demand, demand.admission.queue, demand.admission.usage(), tuple(spots), before)
+
+
+def _only_in(before: Admission, after: Admission) -> Admission:
+    """The places of an admission that another one does not have."""
+    kept = {given.name: given.place for given in after.given}
+    given = (replace(one, place=_without(one.place, kept.get(one.name))) for one in before.given if one.place)
+    return replace(before, given=tuple(given))
+
+
+def _without(place: Assignment, other: Assignment | None) -> Assignment:
+    kept: Counter[Path] = Counter()
+    for share in other.shares if other is not None else ():
+        kept[share.values] += share.count
+    left = []
+    for share in place.shares:
+        stays = min(share.count, kept[share.values])
+        kept[share.values] -= stays
+        left.append(replace(share, count=share.count - stays))
+    return replace(place, shares=tuple(share for share in left if share.count))
+
+
+def _spots(demand: QueuedGang, flavors: Mapping[str, Flavor]) -> Iterator[PlacedPods]:
+    """Where its pods stand. A flavor that is gone still tells them apart from others."""
+    assert demand.admission is not None
+    shapes = {pod_set.name: pod_set for pod_set in demand.gang.root.pod_sets()}
+    for given in demand.admission.given:
+        if given.place is None or given.name not in shapes:
+            continue
+        named = sorted(set(given.flavors.values()))
+        found = [name for name in named if name in flavors and flavors[name].topology] or named or [""]
+        shape = shapes[given.name]
+        yield PlacedPods(found[0], given.place, shape.requests, shape.zones, shape.name)
+
+
+def _earlier(demand: QueuedGang) -> Ref | None:
+    """The version of a gang that this one replaces."""
+    return replace(demand.gang.source, name=demand.replaces) if demand.replaces else None
+
+
+@dataclass(slots=True)
+class AdmittedUsage:
+    """Claims of admitted gangs. Whoever stands on a host takes room there under every topology."""
+
+    by_gang: dict[Ref, GangUsage] = field(default_factory=dict)
+    by_queue: dict[str, dict[Ref, QueuedGang]] = field(default_factory=dict)
+    covered: dict[Ref, GangUsage] = field(default_factory=dict)  # contained in that of a later version
+    heirs: dict[Ref, Ref] = field(default_factory=dict)  # of earlier versions: the later one that holds
+    clusters: dict[str, TopologyState] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    hosts: dict[str, str] = field(default_factory=dict)  # host label → node
+    flavors: Mapping[str, Flavor] = field(default_factory=dict)
+    shared: tuple[QuotaNode, ...] = ()
+    queues: tuple[Queue, ...] = ()
+    made: QuotaTree | None = None
+    known: KnownRows = field(default_factory=KnownRows)
+    watcher: Callable[[GangUsage, int], None] | None = None  # hears who takes room (1), and who leaves (-1)
+
+    def books(self) -> QuotaTree:
+        """The accounts, made anew after the rules changed."""
+        if self.made is None:
+            self.made = QuotaTree(self.shared, (queue.node for queue in self.queues))
+            for holding in self.by_gang.values():
+                self.made.use(holding.queue, holding.quota)
+        return self.made
+
+    def supplies(self) -> dict[str, CapacitySnapshot]:
+        return {name: cluster.snapshot() for name, cluster in self.clusters.items()}
+
+    def set_rules(
+        self, flavors: Mapping[str, Flavor], shared: Iterable[QuotaNode], queues: Iterable[Queue]
+    ) -> None:
+        """Other flavors, quota nodes or queues: what gangs hold is accounted for afresh."""
+        self.shared, self.queues, self.made = tuple(shared), tuple(queues), None
+        if flavors != self.flavors:
+            for holding in self.by_gang.values():
+                self._occupy(holding, -1)
+            self.flavors = dict(flavors)
+            for ref, holding in self.by_gang.items():
+                self.by_gang[ref] = holding_of(holding.demand, self.flavors, holding.before)
+                self._occupy(self.by_gang[ref], 1)
+
+    def set_topology(
+        self, name: str, topology: Topology | None, used: Mapping[str, Mapping[str, int]]
+    ) -> bool:
+        """A topology is defined, changed, or gone; `used` is what other pods take, by node."""
+        known = self.clusters.get(name)
+        if topology is None:
+            return self.clusters.pop(name, None) is not None
+        if known is not None and known.topology == topology:
+            return False
+        cluster = self.clusters[name] = TopologyState(topology)
+        for node, amounts in used.items():
+            cluster.use_node(node, amounts)
+        cluster.load(self.nodes.values())
+        for holding in self.by_gang.values():
+            self._occupy(holding, 1, only=name)
+        return True
+
+    def put_nodes(self, nodes: Mapping[str, Node]) -> list[str]:
+        """Nodes are there, or changed; says which topologies see them."""
+        changed = {name: node for name, node in nodes.items() if self.nodes.get(name) != node}
+        if not changed:
+            return []
+        fresh = {name: node for name, node in changed.items() if name not in self.nodes}
+        for name, node in changed.items():
+            before = self.nodes.get(name)
+            host = node.labels.get(HOSTNAME, name)
+            if before is not None and before.labels.get(HOSTNAME, name) != host:
+                self._name_host(before.labels.get(HOSTNAME, name), None)
+            self._name_host(host, name)
+        self.nodes |= changed
+        for cluster in self.clusters.values():
+            for name, node in changed.items():
+                if name not in fresh:
+                    cluster.upsert(node)
+            if len(fresh) == 1:
+                cluster.upsert(next(iter(fresh.values())))
+            elif fresh:
+                cluster.load(fresh.values())
+        return list(self.clusters)
+
+    def remove_node(self, name: str) -> None:
+        node = self.nodes.pop(name, None)
+        if node is not None:
+            self._name_host(node.labels.get(HOSTNAME, name), None)
+            for cluster in self.clusters.values():
+                cluster.remove(name)
+
+    def _name_host(self, host: str, name: str | None) -> None:
+        """A host is another node than before, or none: what gangs hold there is accounted to that node."""
+        before, after = self.hosts.get(host, host), name or host
+        if before != after:
+            self._move_host(host, before, after)
+        if name is None:
+            self.hosts.pop(host, None)
+        else:
+            self.hosts[host] = name
+
+    def _move_host(self, host: str, before: str, after: str) -> None:
+        wider = [cluster for cluster in self.clusters.values() if not cluster.topology.ends_at_host]
+        for amounts in self._held_at(host) if wider else ():
+            for cluster in wider:
+                cluster.use_node(before, amounts, -1)
+                cluster.use_node(after, amounts)
+
+    def _held_at(self, host: str) -> Iterator[dict[str, int]]:
+        for holding in self.by_gang.values():
+            for spot in holding.spots:
+                for share in spot.place.shares if spot.place.levels[-1] == HOSTNAME else ():
+                    if share.values[-1] == host:
+                        yield spot.amounts(share)
+
+    def shift(self, shifts: Iterable[Shift]) -> list[str]:
+        """Other pods take or give back room; says which topologies gained some."""
+        gained = False
+        for shift in shifts:
+            gained = gained or shift.sign < 0
+            for cluster in self.clusters.values():
+                cluster.use_node(shift.node, shift.amounts, shift.sign)
+        return list(self.clusters) if gained else []
+
+    def take(self, holding: GangUsage) -> None:
+        """A gang holds something from now on; what an earlier version of it held is part of that."""
+        ref, earlier = holding.demand.gang.source, _earlier(holding.demand)
+        assert ref not in self.by_gang, ref
+        if earlier is not None:
+            self.heirs[earlier] = ref
+            if (before := self._drop(earlier)) is not None:
+                self.covered[earlier] = before
+        if ref in self.heirs:
+            self.covered[ref] = holding
+            return
+        self.by_gang[ref] = holding
+        self.by_queue.setdefault(holding.queue, {})[ref] = holding.demand
+        if self.made is not None:
+            self.made.use(holding.queue, holding.quota)
+        self._occupy(holding, 1)
+
+    def give_back(self, ref: Ref) -> GangUsage | None:
+        """A gang holds nothing any more; an earlier version of it that is still there holds its own again."""
+        covered, holding = self.covered.pop(ref, None), self._drop(ref)
+        gone = holding or covered
+        earlier = _earlier(gone.demand) if gone is not None else None
+        if earlier is not None and self.heirs.pop(earlier, None) is not None and earlier in self.covered:
+            self.take(holding_of(self.covered.pop(earlier).demand, self.flavors))
+        return holding
+
+    def _drop(self, ref: Ref) -> GangUsage | None:
+        holding = self.by_gang.pop(ref, None)
+        if holding is None:
+            return None
+        there = self.by_queue[holding.queue]
+        del there[ref]
+        if not there:
+            del self.by_queue[holding.queue]
+        if self.made is not None:
+            self.made.use(holding.queue, holding.quota, -1)
+        self._occupy(holding, -1)
+        return holding
+
+    def topologies_of(self, holding: GangUsage) -> set[str]:
+        """Where a gang's going makes room."""
+        return {name for spot in holding.spots for name, _ in self._under(spot)}
+
+    def _under(self, spot: PlacedPods) -> Iterator[tuple[str, TopologyState]]:
+        """The topologies in which pods on a spot take room: their own, and all that know the host.
+
+        If the flavor is gone, or has lost its topology, the levels tell where the place was found.
+        """
+        flavor = self.flavors.get(spot.flavor)
+        own = flavor.topology if flavor is not None else ""
+        on_host = spot.place.levels[-1] == HOSTNAME
+        for name, cluster in self.clusters.items():
+            if on_host or (name == (own or name) and cluster.topology.levels == spot.place.levels):
+                yield name, cluster
+
+    def _occupy(self, holding: GangUsage, sign: int, only: str = "") -> None:
+        if self.watcher is not None and not only:
+            self.watcher(holding, sign)
+        for spot in holding.spots:
+            for name, cluster in self._under(spot):
+                if only and name != only:
+                    continue
+                for share in spot.place.shares:
+                    amounts = spot.amounts(share)
+                    if cluster.topology.ends_at_host or spot.place.levels[-1] != HOSTNAME:
+                        cluster.use_domain(share.values, amounts, sign)
+                    else:
+                        cluster.use_node(self.hosts.get(share.values[-1], share.values[-1]), amounts, sign)

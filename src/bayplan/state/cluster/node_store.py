@@ -1,0 +1,87 @@
+"""Nodes as every topology arranges them, and how much of each node is in use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from bayplan.model.node import Node, Topology
+from bayplan.model.pod import PodKey
+from bayplan.placement.cluster.counters import NodeIds
+from bayplan.placement.cluster.images import ImageIndex
+from bayplan.state.cluster.ledger import Ledger, LedgerEntry, Shift
+from bayplan.state.cluster.node_state import FLAT, NodeState, cluster_of
+from bayplan.state.cluster.topology_state import TopologyState
+
+
+class NodeStore:
+    """One view of all nodes per topology; every claim in the ledger counts in each of them."""
+
+    def __init__(self, slots: NodeIds) -> None:
+        self.by_name: dict[str, Node] = {}
+        self.images = ImageIndex(slots)
+        self.flat = NodeState(slots)
+        self.clusters: dict[str, TopologyState] = {FLAT.name: self.flat.cluster}
+        self.ledger = Ledger()
+
+    def load(self, fresh: Mapping[str, Node]) -> None:
+        """Nodes that were not known before, laid out together."""
+        self.by_name |= fresh
+        self.flat.load(fresh.values())
+        for cluster in self._with_levels():
+            cluster.load(fresh.values())
+
+    def seen(self, node: Node) -> bool:
+        """Whether a node is new or differs from what was known."""
+        if self.by_name.get(node.name) == node:
+            return False
+        self.by_name[node.name] = node
+        self.flat.upsert(node)
+        for cluster in self._with_levels():
+            cluster.upsert(node)
+        return True
+
+    def lost(self, name: str) -> bool:
+        """Whether the node that is gone was known."""
+        if self.by_name.pop(name, None) is None:
+            return False
+        self.flat.remove(name)
+        for cluster in self._with_levels():
+            cluster.remove(name)
+        self.images.note(name, {})
+        return True
+
+    def topology_seen(self, topology: Topology) -> bool:
+        """Whether a topology is new or has other levels than before."""
+        known, cluster = self.clusters.get(topology.name), cluster_of(topology)
+        if topology.name == FLAT.name or (known is not None and known.topology == cluster.topology):
+            return False
+        for name, amounts in self.ledger.by_node().items():
+            cluster.use_node(name, amounts)
+        cluster.load(self.by_name.values())
+        self.clusters[topology.name] = cluster
+        return True
+
+    def topology_lost(self, name: str) -> None:
+        """The view of all nodes by name does not depend on an object, and stays."""
+        if name != FLAT.name:
+            self.clusters.pop(name, None)
+
+    def hold(self, claim: LedgerEntry) -> bool:
+        """A pod uses capacity of a node. Whether capacity became free: it used more, or another node."""
+        return self._shift(self.ledger.hold(claim))
+
+    def release(self, key: PodKey) -> bool:
+        """A pod uses no capacity any more. Whether it used any."""
+        return self._shift(self.ledger.release(key))
+
+    def _with_levels(self) -> list[TopologyState]:
+        """All but the view by name, whose columns follow the changes of nodes as well."""
+        return [cluster for name, cluster in self.clusters.items() if name != FLAT.name]
+
+    def _shift(self, shifts: Iterable[Shift]) -> bool:
+        freed = False
+        for shift in shifts:
+            for cluster in self.clusters.values():
+                cluster.use_node(shift.node, shift.amounts, shift.sign)
+            freed |= shift.sign < 0
+        return freed

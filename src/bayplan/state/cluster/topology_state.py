@@ -1,0 +1,346 @@
+"""The cluster as one topology sees it: nodes in rows, what is free on them, and frozen snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from bayplan.model.assignment import Path
+from bayplan.model.node import HOSTNAME, ROOM_MAX, Node, Topology
+from bayplan.placement.cluster import node_table as columns
+from bayplan.placement.cluster import topology_tree as trees
+from bayplan.placement.cluster.node_index import allocatable_of
+from bayplan.placement.cluster.snapshot import CapacitySnapshot, Directory
+from bayplan.placement.cluster.topology_tree import Bools, Ints
+
+K = TypeVar("K", bound=Hashable)
+CLAIMED_MAX = 2**60
+"""The most that gangs are taken to hold in a leaf of several nodes; more than all of these have."""
+
+
+class Hostless(dict[str, str]):
+    """Labels of a node without a host label: it stands under its own name, but no rule finds that label."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, labels: Mapping[str, str], name: str) -> None:
+        super().__init__(labels)
+        self.name = name
+
+    def __missing__(self, key: str) -> str:
+        if key == HOSTNAME:
+            return self.name
+        raise KeyError(key)
+
+
+class TopologyState:
+    """Folds node and usage changes into arrays. A snapshot shares them; the next change copies first.
+
+    Nodes that come in bulk are laid out when the arrays are first looked at: until then, what pods and gangs
+    take is only added up. `hosts_by_name`: a node without a host label is a host under its own name.
+    """
+
+    def __init__(
+        self, topology: Topology, labels: Mapping[str, str] | None = None, *, hosts_by_name: bool = False
+    ) -> None:
+        self.topology, self.hosts_by_name = topology, hosts_by_name
+        self.labels = dict(labels or {})
+        self.nodes: dict[str, Node] = {}
+        self.used: dict[str, dict[str, int]] = {}  # by node name: everything but placed gangs
+        self.held: dict[Path, dict[str, int]] = {}  # by host name or leaf path: placed gangs
+        self.hosts = Directory()
+        self.paths = Directory()
+        self.resources: dict[str, int] = {}
+        self.largest: dict[str, int] = {}
+        self._tree = trees.build(topology, ())
+        self._table = columns.table_of(np.zeros(0, dtype=object))
+        self._free: Ints = np.zeros((0, 0), np.int64)
+        self._claimed: Ints | None = None
+        self._held: Ints | None = None  # made when the first gang is placed on hosts
+        self._usable: Bools = np.zeros(0, dtype=bool)
+        self._shared = False
+        self._rows: tuple[trees.Tree, dict[str, int | None]] = self._tree, {}
+        self.version = 0  # grows when anything about rows or amounts changes
+        self.layouts = 0  # grows when all rows are laid out afresh
+        self._stale = False  # nodes have come that the arrays do not know
+
+    @property
+    def table(self) -> columns.NodeTable:
+        """The nodes by row, as they are now."""
+        self.settle()
+        return self._table
+
+    def load(self, nodes: Iterable[Node]) -> None:
+        """Take in many nodes at once."""
+        self.nodes.update((node.name, node) for node in map(self._with_a_host, nodes))
+        self.version, self._stale = self.version + 1, True
+
+    def settle(self) -> None:
+        """Lay out what was loaded."""
+        if self._stale:
+            self._rebuild()
+
+    def snapshot(self, labels: Mapping[str, str] | None = None) -> CapacitySnapshot:
+        """A frozen view, limited to the nodes that carry the labels."""
+        self.settle()
+        wanted = self.labels if labels is None else labels
+        active = self._usable & columns.labelled(self._table, wanted) if wanted else self._usable
+        self._shared = True
+        return CapacitySnapshot(
+            self._tree,
+            self._table,
+            dict(self.resources),
+            self._free,
+            active,
+            self.hosts,
+            self.paths,
+            self.largest,
+            self._claimed,
+            self._held,
+        )
+
+    def upsert(self, node: Node) -> None:
+        """Add a node or note what changed on it."""
+        before = self.nodes.get(node.name)
+        if before == node:
+            return
+        node, self.version = self._with_a_host(node), self.version + 1
+        if self._stale:
+            self.nodes[node.name] = node
+            return
+        old, new = self.path_of(before), self.path_of(node)
+        self.nodes[node.name] = node
+        self._measure(node)
+        if old is None and new is None:
+            return
+        if old != new or self._unknown(node.allocatable):
+            self._move(node.name, old, new)
+            return
+        assert new is not None
+        row = trees.find_row(self._tree, new, node.name)
+        self._own()
+        if before is None or before.labels != node.labels or before.taints != node.taints:
+            self._tree = trees.changed(self._tree, row, node)
+            self._table = columns.changed(self._table, self._tree.nodes, row)
+        else:  # only amounts or readiness, which nobody reads off this array
+            self._tree.nodes[row] = node
+        self._usable[row] = node.ready and node.schedulable
+        self._free[:, row] = self._room(node)
+        if self._held is not None:
+            self._held[:, row] = self._held_on(node)
+
+    def remove(self, name: str) -> None:
+        """Forget a node. What was used on it is kept, should it come back."""
+        node = self.nodes.pop(name, None)
+        if node is not None and not self._stale:
+            self._move(name, self.path_of(node), None)
+
+    def use_node(self, name: str, amounts: Mapping[str, int], sign: int = 1) -> None:
+        """Pods outside any placed gang take room on a node (sign -1: give it back)."""
+        _add(self.used, name, amounts, sign)
+        row = None if self._stale else self.row_of(name)
+        if row is not None:
+            self._take(row, amounts)
+
+    def use_domain(self, values: Path, amounts: Mapping[str, int], sign: int = 1) -> None:
+        """A placed gang takes room in a leaf (sign -1: gives it back)."""
+        key = values[-1:] if self.topology.ends_at_host else values
+        _add(self.held, key, amounts, sign)
+        if self._stale:
+            return
+        path = self.hosts.get(key[-1]) if self.topology.ends_at_host else values
+        if path is None:
+            return
+        low, high = trees.find(self._tree, path)
+        if low == high:
+            return
+        if self.topology.ends_at_host:
+            self._take(low, amounts)
+            self._hold(low, amounts)
+            return
+        self._own()
+        assert self._claimed is not None
+        leaf = int(np.searchsorted(self._tree.starts[-1], low, side="right")) - 1
+        held = self.held.get(key, {})
+        for name in amounts:
+            if name in self.resources:
+                self._claimed[self.resources[name], leaf] = min(held.get(name, 0), CLAIMED_MAX)
+
+    def _take(self, row: int, names: Iterable[str]) -> None:
+        """Write down anew what is free of some resources: sums are kept exact, and bounded in the array."""
+        self._own()
+        self.version += 1
+        node: Node = self._tree.nodes[row]
+        used, held = self.used.get(node.name, {}), self._gangs_on(node)
+        for name in names:
+            if name in self.resources:
+                left = node.allocatable.get(name, 0) - used.get(name, 0) - held.get(name, 0)
+                self._free[self.resources[name], row] = _bounded(left)
+
+    def _hold(self, row: int, names: Iterable[str]) -> None:
+        if self._held is None:
+            self._held = np.zeros_like(self._free)
+        held = self._gangs_on(self._tree.nodes[row])
+        for name in names:
+            if name in self.resources:
+                self._held[self.resources[name], row] = _bounded(held.get(name, 0))
+
+    def row_of(self, name: str) -> int | None:
+        """The row of a node; remembered, since pods come and go far more often than rows move."""
+        if self._rows[0] is not self._tree:
+            self._rows = self._tree, {}
+        rows = self._rows[1]
+        if name not in rows:
+            path = self.path_of(self.nodes.get(name))
+            rows[name] = None if path is None else trees.find_row(self._tree, path, name)
+        return rows[name]
+
+    def _own(self) -> None:
+        """Copy what a snapshot still looks at before changing it."""
+        if self._shared:
+            self._free, self._usable = self._free.copy(), self._usable.copy()
+            self._claimed = None if self._claimed is None else self._claimed.copy()
+            self._held = None if self._held is None else self._held.copy()
+            self._shared = False
+
+    def path_of(self, node: Node | None) -> Path | None:
+        """Where a node stands, or None if it lacks a level."""
+        if node is None:
+            return None
+        try:
+            return tuple([node.labels[level] for level in self.topology.levels])  # a list is faster here
+        except KeyError:
+            return None
+
+    def _with_a_host(self, node: Node) -> Node:
+        if not self.hosts_by_name or HOSTNAME in node.labels:
+            return node
+        return replace(node, labels=Hostless(node.labels, node.name))
+
+    def _measure(self, node: Node) -> None:
+        for name, amount in node.allocatable.items():
+            if amount > self.largest.get(name, 0):
+                self.largest[name] = amount
+
+    def _unknown(self, amounts: Mapping[str, int]) -> bool:
+        return any(name not in self.resources for name in amounts)
+
+    def _room(self, node: Node) -> Ints:
+        """Allocatable less all use known for the node."""
+        has, used, held = node.allocatable, self.used.get(node.name, {}), self._gangs_on(node)
+        left = (_bounded(has.get(name, 0) - used.get(name, 0) - held.get(name, 0)) for name in self.resources)
+        return np.fromiter(left, np.int64, len(self.resources))
+
+    def _held_on(self, node: Node) -> Ints:
+        """What placed gangs hold on a host."""
+        held = self._gangs_on(node)
+        found = (_bounded(held.get(name, 0)) for name in self.resources)
+        return np.fromiter(found, np.int64, len(self.resources))
+
+    def _gangs_on(self, node: Node) -> Mapping[str, int]:
+        """The same as an exact sum; none if a leaf is more than a host."""
+        if not self.topology.ends_at_host:
+            return {}
+        return self.held.get((node.labels[HOSTNAME],), {})
+
+    def _move(self, name: str, old: Path | None, new: Path | None) -> None:
+        """Take a node's row out and put it in where it belongs now."""
+        self.version += 1
+        node = self.nodes.get(name)
+        if node is not None and self._unknown(node.allocatable):
+            self._rebuild()
+            return
+        if old is not None:
+            row = trees.find_row(self._tree, old, name)
+            self._tree = trees.removed(self._tree, row)
+            self._table = columns.removed(self._table, self._tree.nodes, row)
+            self._free = np.delete(self._free, row, axis=1)
+            self._held = None if self._held is None else np.delete(self._held, row, axis=1)
+            self._usable = np.delete(self._usable, row)
+            self.paths = self.paths.having(name, None)
+            low, high = trees.find(self._tree, old)
+            if low == high:  # no other node of that very host label
+                self.hosts = self.hosts.having(old[-1], None)
+        if new is not None and node is not None:
+            row = trees.find_row(self._tree, new, name)
+            self._tree = trees.inserted(self._tree, row, node)
+            self._table = columns.inserted(self._table, self._tree.nodes, row)
+            self.hosts, self.paths = self.hosts.having(new[-1], new), self.paths.having(name, new)
+            wider = np.empty((len(self.resources), self._tree.rows), np.int64)
+            wider[:, :row], wider[:, row], wider[:, row + 1 :] = (
+                self._free[:, :row], self._room(node), self._free[:, row:],
+            )  # fmt: skip
+            self._free = wider
+            held = self._held_on(node)
+            if self._held is not None:
+                self._held = np.insert(self._held, row, held, axis=1)
+            elif held.any():  # a gang was placed here before the node was known
+                self._held = np.zeros_like(self._free)
+                self._held[:, row] = held
+            self._usable = trees.spliced(self._usable, row, node.ready and node.schedulable)
+        self._shared = False
+        self._reclaim()
+
+    def _rebuild(self) -> None:
+        """Lay everything out afresh, as after a bulk load or a resource never seen before."""
+        self._stale, self.version, self.layouts = False, self.version + 1, self.layouts + 1
+        placed = [(path, node) for node in self.nodes.values() if (path := self.path_of(node)) is not None]
+        offers = {id(node.allocatable): node.allocatable for _, node in placed}
+        names = sorted({name for offer in offers.values() for name in offer})
+        self.resources = {name: row for row, name in enumerate(names)}
+        self.largest = {}
+        for node in {id(node.allocatable): node for node in self.nodes.values()}.values():
+            self._measure(node)
+        self._tree = trees.build(self.topology, [node for _, node in placed])
+        rows = self._tree.nodes
+        self._table = columns.table_of(rows)
+        self._usable = np.fromiter((n.ready and n.schedulable for n in rows), bool, len(rows))
+        self.paths = Directory({node.name: path for path, node in placed})
+        by_host = {path[-1]: path for path, _ in placed} if self.topology.ends_at_host else {}
+        self.hosts = Directory(by_host)
+        self._free = allocatable_of(self._table, self.resources)
+        self._held = np.zeros_like(self._free) if self.topology.ends_at_host and self.held else None
+        if self.used or self._held is not None:
+            for row, node in enumerate(rows):
+                gangs = self._gangs_on(node)
+                if gangs or node.name in self.used:
+                    self._free[:, row] = self._room(node)
+                if gangs and self._held is not None:
+                    self._held[:, row] = self._held_on(node)
+        self._shared = False
+        self._reclaim()
+
+    def _reclaim(self) -> None:
+        """Where leaves hold several nodes, gang use is kept per leaf."""
+        if self.topology.ends_at_host:
+            return
+        leaves = self._tree.starts[-1]
+        self._claimed = np.zeros((len(self.resources), len(leaves)), np.int64)
+        for path, amounts in self.held.items():
+            low, high = trees.find(self._tree, path)
+            if low < high:
+                leaf = int(np.searchsorted(leaves, low, side="right")) - 1
+                for name, amount in amounts.items():
+                    if name in self.resources:
+                        self._claimed[self.resources[name], leaf] = min(amount, CLAIMED_MAX)
+
+
+def _bounded(amount: int) -> int:
+    """An amount as the array of free amounts holds it."""
+    return max(-ROOM_MAX, min(amount, ROOM_MAX))
+
+
+def _add(totals: dict[K, dict[str, int]], key: K, amounts: Mapping[str, int], sign: int) -> None:
+    """Of what is given back nothing is kept: names of resources and nodes come and go without end."""
+    total = totals.setdefault(key, {})
+    for name, amount in amounts.items():
+        left = total.get(name, 0) + sign * amount
+        if left:
+            total[name] = left
+        else:
+            total.pop(name, None)
+    if not total:
+        del totals[key]

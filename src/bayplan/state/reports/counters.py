@@ -1,0 +1,175 @@
+"""Running counts of gangs: only what changed since the last count is counted again."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from bayplan.model.admission_rejection import AdmissionReason
+from bayplan.model.queued_gang import CheckState, Delayed, QueuedGang
+from bayplan.model.quota import Cell, StopPolicy
+from bayplan.state.admission.queues import QueueEntry, QueueEntryState
+from bayplan.state.admission.state import AdmissionState
+from bayplan.state.admission.usage import GangUsage
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(slots=True)
+class QueueTotals:
+    """The sums of one queue or entrance."""
+
+    ready: int = 0
+    parked: int = 0
+    reserving: int = 0
+    admitted: int = 0
+    unchecked: int = 0
+    unplaced: int = 0
+    refused: dict[AdmissionReason, int] = field(default_factory=dict)
+    reserved: dict[Cell, int] = field(default_factory=dict)
+    used: dict[Cell, int] = field(default_factory=dict)
+    wanted: dict[str, int] = field(default_factory=dict)
+    shapes: dict[tuple[bool, Hashable], int] = field(default_factory=dict)  # parked or not, and which
+    lined: dict[tuple[str, bool, Hashable], int] = field(default_factory=dict)  # queue, put off, and shape
+
+    def is_empty(self) -> bool:
+        """Whether no gang waits or holds anything here."""
+        return not (self.reserving or self.lined)
+
+    def sort(self, refused: Mapping[str, Container[Hashable]]) -> None:
+        """Tell those that wait for something to happen from the others. They change by whole shapes."""
+        self.ready, self.parked, self.shapes = 0, 0, {}
+        for (queue, later, shape), count in self.lined.items():
+            parked = later or shape in refused.get(queue, ())
+            if parked:
+                self.parked += count
+            else:
+                self.ready += count
+            self.shapes[parked, shape] = self.shapes.get((parked, shape), 0) + count
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiting:
+    """How a gang in line was counted. It is kept with the gang, so that nothing else can be taken for it."""
+
+    standing: QueueEntry
+    queue: str
+    demand: QueuedGang
+    later: bool
+    told: Hashable
+    shape: Hashable
+
+
+class QueueCounters:
+    """The sums of all queues and entrances. Looks at every gang, and adds up only those that changed.
+
+    What gangs hold and ask for are values that are replaced, never altered: the same object means the same
+    numbers, so they are told apart by identity, which is cheaper than by name.
+    """
+
+    def __init__(self) -> None:
+        self.queues: dict[str, QueueTotals] = {}
+        self.entrances: dict[tuple[str, str], QueueTotals] = {}
+        self._holders: dict[int, GangUsage] = {}
+        self._waiting: dict[int, _Waiting] = {}
+
+    def count(self, state: AdmissionState) -> None:
+        """Bring the sums up to date."""
+        before, self._holders = self._holders, {id(one): one for one in state.holdings.by_gang.values()}
+        for gone in before.keys() - self._holders.keys():
+            self._hold(before[gone], -1)
+        for fresh in self._holders.keys() - before.keys():
+            self._hold(self._holders[fresh], 1)
+        self._count_waiting(state)
+
+    def _count_waiting(self, state: AdmissionState) -> None:
+        closed = {key for key, way in state.rules.entrances.items() if way.stop is not StopPolicy.OPEN}
+        refused = {
+            name: line.refused for name, line in state.lines.lines.items() if line.refused and not line.strict
+        }
+        before, now = self._waiting, dict[int, _Waiting]()
+        for standing in state.lines.standings.values():
+            place, demand, queue = standing.place, standing.demand, standing.queue
+            later = place is QueueEntryState.BACKOFF
+            if not (later or place is QueueEntryState.WAITING) or not queue or demand.entrance in closed:
+                continue
+            entry = before.pop(id(standing), None)
+            if entry is None or not _is_same(entry, standing, later):
+                if entry is not None:
+                    self._wait(entry, -1)
+                entry = _Waiting(standing, queue, demand, later, standing.told, standing.shape)
+                self._wait(entry, 1)
+            now[id(standing)] = entry
+        for gone in before.values():
+            self._wait(gone, -1)
+        self._waiting = now
+        _sort_all(self.queues, refused)
+        _sort_all(self.entrances, refused)
+
+    def _hold(self, holding: GangUsage, sign: int) -> None:
+        for stock in self._stocks(holding.queue, holding.demand):
+            _add_holder(stock, holding.demand, holding.quota, sign)
+
+    def _wait(self, entry: _Waiting, sign: int) -> None:
+        for stock in self._stocks(entry.queue, entry.demand):
+            _add_waiting(stock, entry, sign)
+
+    def _stocks(self, queue: str, demand: QueuedGang) -> tuple[QueueTotals, QueueTotals]:
+        way = demand.entrance
+        if queue not in self.queues:
+            self.queues[queue] = QueueTotals()
+        if way not in self.entrances:
+            self.entrances[way] = QueueTotals()
+        return self.queues[queue], self.entrances[way]
+
+
+def _sort_all(stocks: dict[K, QueueTotals], refused: Mapping[str, Container[Hashable]]) -> None:
+    """Bring every stock up to date; of a queue or entrance without gangs nothing is kept."""
+    for name, stock in list(stocks.items()):
+        if stock.is_empty():
+            del stocks[name]
+        else:
+            stock.sort(refused)
+
+
+def _is_same(before: _Waiting, standing: QueueEntry, later: bool) -> bool:
+    return (
+        before.demand is standing.demand
+        and before.later is later
+        and before.told is standing.told
+        and before.shape is standing.shape
+        and before.queue == standing.queue
+    )
+
+
+def _add_holder(stock: QueueTotals, demand: QueuedGang, quota: Mapping[Cell, int], sign: int) -> None:
+    stock.reserving += sign
+    _sum(stock.reserved, quota.items(), sign)
+    if demand.admitted:
+        stock.admitted += sign
+        _sum(stock.used, quota.items(), sign)
+    elif any(verdict.state is not CheckState.READY for verdict in demand.verdicts):
+        stock.unchecked += sign
+    elif demand.admission is not None and any(
+        given.delayed is Delayed.PENDING and given.place is None for given in demand.admission.given
+    ):
+        stock.unplaced += sign
+
+
+def _add_waiting(stock: QueueTotals, entry: _Waiting, sign: int) -> None:
+    told = entry.told if isinstance(entry.told, AdmissionReason) else AdmissionReason.TO_BE_EVALUATED
+    _sum(stock.refused, ((told, 1),), sign)
+    _sum(stock.lined, (((entry.queue, entry.later, entry.shape), 1),), sign)
+    for ask in entry.demand.asks:
+        _sum(stock.wanted, ((name, each * ask.count) for name, each in ask.each.items()), sign)
+
+
+def _sum(total: dict[K, int], amounts: Iterable[tuple[K, int]], sign: int) -> None:
+    """Add, and forget what came to nothing."""
+    for key, amount in amounts:
+        left = total.get(key, 0) + sign * amount
+        if left:
+            total[key] = left
+        else:
+            total.pop(key, None)

@@ -1,0 +1,189 @@
+"""How things stand, read off the state: what status fields and metrics are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import inf
+
+import numpy as np
+
+from bayplan.model.quota import Cell, Queue, Quota, StopPolicy
+from bayplan.model.summary import (
+    CellUse,
+    Flaw,
+    GangCounts,
+    LevelCapacity,
+    LevelSummary,
+    NamespaceQueueSummary,
+    QueueFault,
+    QueueSummary,
+    SharedCell,
+    SharedSummary,
+    Summaries,
+)
+from bayplan.placement.cluster.capacity import room
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
+from bayplan.placement.cluster.topology_tree import Ints
+from bayplan.state.admission.quota_tree import QuotaAccount, share
+from bayplan.state.admission.state import AdmissionState
+from bayplan.state.reports.counters import QueueCounters, QueueTotals
+
+_NOTHING = QueueTotals()
+_KNOWN_FLAWS = {flaw.value for flaw in Flaw}
+
+
+def summaries(state: AdmissionState, census: QueueCounters | None = None, *, fair: bool = True) -> Summaries:
+    """How all queues, entrances, shared quota nodes and topology levels stand now.
+
+    A census that is passed in again makes the next count cheap. Without `fair` no shares are worked out.
+    """
+    census = QueueCounters() if census is None else census
+    census.count(state)
+    rules = state.rules
+    queues = {
+        name: _queue(state, queue, census.queues.get(name, _NOTHING), fair)
+        for name, queue in rules.queues.items()
+    }
+    return Summaries(
+        queues=queues,
+        entrances={key: _entrance(state, key, census, queues) for key in rules.entrances},
+        shared={
+            name: _shared(account, census.queues, fair)
+            for name, account in state.holdings.books().shared.items()
+        },
+        levels=tuple(level for name in sorted(state.holdings.clusters) for level in levels(state, name)),
+        flavors_in_use=frozenset(flavor for queue in rules.queues.values() for flavor in queue.flavors()),
+        checks_in_use=frozenset(check for queue in rules.queues.values() for check in queue.checks),
+        topologies_in_use=frozenset(f.topology for f in rules.flavors.values() if f.topology),
+    )
+
+
+def weighted_share(account: QuotaAccount) -> float:
+    """By how much a node exceeds its own quota, in thousandths of what it could borrow, over its weight."""
+    infinite, weighted, _ = share(account)
+    return inf if infinite else float(weighted)
+
+
+def levels(state: AdmissionState, topology: str) -> Iterator[LevelSummary]:
+    """The levels of a topology, from the top."""
+    supply = state.holdings.clusters[topology].snapshot()
+    usable = supply.active_leaves()
+    free = {name: _leaf_rooms(supply, name) for name in sorted(supply.resources)}
+    emptied = supply.emptied()
+    most = {name: _leaf_rooms(emptied, name) for name in free}
+    for index, level in enumerate(supply.tree.levels):
+        tree = supply.tree
+        firsts = tree.first_leaves(index, np.arange(tree.size(index)))
+        if not len(firsts):
+            yield LevelSummary(topology, level, 0)
+            continue
+        rooms = tuple(
+            _room(name, np.add.reduceat(free[name], firsts), np.add.reduceat(most[name], firsts))
+            for name in free
+        )
+        domains = int(np.count_nonzero(np.logical_or.reduceat(usable, firsts)))
+        yield LevelSummary(topology, level, domains, rooms)
+
+
+def _queue(state: AdmissionState, queue: Queue, stock: QueueTotals, fair: bool) -> QueueSummary:
+    account = state.holdings.books().queues[queue.name]
+    faults = tuple(_faults(state, queue))
+    parked = sum(1 for is_parked, _ in stock.shapes if is_parked)
+    ready = len(stock.shapes) - parked
+    if faults:  # whoever is in line stays there until that changes
+        parked, ready = len({shape for _, shape in stock.shapes}), 0
+    return QueueSummary(
+        name=queue.name,
+        counts=_counts(stock, bool(faults)),
+        cells=tuple(_cells(queue, stock, account.parent is not None)),
+        wanted={resource: 0 for group in queue.groups for resource in group.resources} | stock.wanted,
+        ready_shapes=ready,
+        parked_shapes=parked,
+        faults=faults,
+        path=tuple(above.name for above in account.ancestors()),
+        share=weighted_share(account) if fair else None,
+    )
+
+
+def _faults(state: AdmissionState, queue: Queue) -> Iterator[QueueFault]:
+    """What keeps a queue from admitting anybody, in the order of the flaws; names of one sort together."""
+    found: dict[Flaw, list[str]] = {}
+    for what, name in state.flaws(queue):
+        found.setdefault(Flaw(what) if what in _KNOWN_FLAWS else Flaw.OTHER, []).append(name)
+    for flaw in Flaw:
+        names = found.get(flaw, [])
+        if flaw is Flaw.TOPOLOGY_MISSING:
+            yield from (QueueFault(flaw, (name, state.rules.flavors[name].topology)) for name in names)
+        elif names:
+            yield QueueFault(flaw, tuple(names if flaw is Flaw.FLAVOR_MISSING else sorted(names)))
+
+
+def _counts(stock: QueueTotals, closed: bool) -> GangCounts:
+    return GangCounts(
+        0 if closed else stock.ready,
+        stock.parked + (stock.ready if closed else 0),
+        stock.reserving,
+        stock.admitted,
+        stock.unchecked,
+        stock.unplaced,
+        dict(stock.refused),
+    )
+
+
+def _cells(queue: Queue, stock: QueueTotals, lent: bool) -> Iterator[CellUse]:
+    for group in queue.groups:
+        for flavor in group.flavors:
+            for resource in sorted(group.resources):
+                cell = (flavor, resource)
+                quota = queue.node.quotas.get(cell, Quota(0))
+                reserved, used = stock.reserved.get(cell, 0), stock.used.get(cell, 0)
+                yield CellUse(flavor, resource, quota, reserved, used, lent)
+
+
+def _entrance(
+    state: AdmissionState, key: tuple[str, str], census: QueueCounters, queues: Mapping[str, QueueSummary]
+) -> NamespaceQueueSummary:
+    entrance, stock = state.rules.entrances[key], census.entrances.get(key, _NOTHING)
+    queue, summary = state.rules.queues.get(entrance.queue), queues.get(entrance.queue)
+    active = summary is not None and summary.active
+    return NamespaceQueueSummary(
+        entrance.namespace,
+        entrance.name,
+        entrance.queue,
+        _counts(stock, not active),
+        () if queue is None else tuple(_cells(queue, stock, False)),
+        entrance.stop is not StopPolicy.OPEN,
+        queue is not None,
+        active,
+    )
+
+
+def _shared(account: QuotaAccount, stocks: Mapping[str, QueueTotals], fair: bool) -> SharedSummary:
+    below = [stocks.get(queue.name, _NOTHING) for queue in account.queues()]
+    reserved: dict[Cell, int] = {}
+    for stock in below:
+        for cell, amount in stock.reserved.items():
+            reserved[cell] = reserved.get(cell, 0) + amount
+    cells = sorted(account.subtree.keys() | reserved.keys())
+    return SharedSummary(
+        account.name,
+        tuple(above.name for above in account.ancestors()),
+        tuple(SharedCell(*cell, account.subtree.get(cell, 0), reserved.get(cell, 0)) for cell in cells),
+        sum(stock.admitted for stock in below),
+        weighted_share(account) if fair else None,
+    )
+
+
+def _leaf_rooms(supply: CapacitySnapshot, resource: str) -> Ints:
+    """What is free of a resource on each usable leaf; 0 where more is used than there is."""
+    if not supply.leaves:
+        return np.zeros(0, np.int64)
+    left = room(supply, supply.active, resource)
+    return np.where(supply.active_leaves(), np.maximum(left, 0), 0)
+
+
+def _room(resource: str, free: Ints, most: Ints) -> LevelCapacity:
+    """`free` and `most` per domain: as it is, and as it would be without any placed gang."""
+    total, largest = int(free.sum()), int(free.max())
+    possible = min(total, int(most.max()))
+    return LevelCapacity(resource, total, largest, 1 - largest / possible if possible else 0.0)

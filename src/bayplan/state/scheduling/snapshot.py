@@ -1,0 +1,155 @@
+"""A frozen view for deciding which gangs get nodes: who asks, and everything they are held against."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from bayplan.model.gang import AUTO, Group, PodSet, Ref
+from bayplan.model.gang_spec import DisruptionBudget, GangSpec
+from bayplan.model.pod import Pod, PodKey
+from bayplan.model.scheduling_rejection import SchedulingRejection
+from bayplan.placement.cluster.snapshot import CapacitySnapshot
+from bayplan.placement.filters.pipeline import FilterInput
+from bayplan.state.cluster.node_state import FLAT
+from bayplan.state.scheduling.fair_usage import FairView
+from bayplan.state.scheduling.gang_state import GangState, hindrance, in_order
+from bayplan.state.scheduling.queue import NEVER
+from bayplan.state.scheduling.state_machine import GangStateMachine
+from bayplan.state.scheduling.store import SchedulingStore
+
+OF_ITS_OWN = "/"
+"""In the name of a topology: only gangs that name it are placed by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulingCandidate:
+    """A gang, or a lone pod, whose turn it is."""
+
+    charter: GangSpec
+    waiting: tuple[Pod, ...]  # want a node, in the order in which they are tried
+    standing: tuple[Pod, ...] = ()  # have a node, or did their part
+    nominated: Mapping[PodKey, str] = field(default_factory=dict)
+    making_room: frozenset[PodKey] = frozenset()  # who is on the way out for it
+    hindrance: SchedulingRejection | None = None  # not to be tried at all, only told
+    refused: SchedulingRejection | None = None  # what it was told last
+    stale: bool = False  # it has stood in part for too long
+    since: float = 0.0  # it waits since then
+    topology: str = ""  # whose levels its tree names; key of `SchedulingSnapshot.supplies`
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SchedulingSnapshot:
+    """One moment. The index inside the scene is the live one: whoever tries something undoes it."""
+
+    scene: FilterInput
+    supply: CapacitySnapshot  # every node, by name; rows as in the scene
+    supplies: Mapping[str, CapacitySnapshot] = field(default_factory=dict)  # by topology
+    candidates: tuple[SchedulingCandidate, ...] = ()
+    pods: Mapping[PodKey, Pod] = field(default_factory=dict)  # everything that takes room
+    charters: Mapping[Ref, GangSpec] = field(default_factory=dict)
+    members: Mapping[Ref, Collection[PodKey]] = field(default_factory=dict)
+    budgets: tuple[DisruptionBudget, ...] = ()
+    nominations: Mapping[PodKey, tuple[Pod, str]] = field(default_factory=dict)  # room promised to others
+    kept: tuple[Ref, frozenset[str]] | None = None  # nodes whose room is kept, and for whom
+    kept_priority: int | None = None  # how important that one is
+    fair: FairView | None = None  # the queues that share the nodes
+
+
+class SnapshotBuilder:
+    """Makes a snapshot of the store and the gangs' state for one decision."""
+
+    def __init__(self, store: SchedulingStore, gangs: GangStateMachine) -> None:
+        self.store, self.gangs = store, gangs
+
+    def build(self, refs: Iterable[Ref], now: float) -> SchedulingSnapshot:
+        """A frozen view for deciding on these gangs. It is good until the next change is folded in."""
+        store, kept = self.store, self.gangs.kept
+        crews = (store.crews.get(ref) for ref in refs)
+        candidates = tuple(self._candidate(crew, now) for crew in crews if crew is not None)
+        supply, ground = store.nodes.flat.view()
+        own = {pod.key for candidate in candidates for pod in candidate.waiting} if store.nominations else ()
+        topologies = {each.topology for each in candidates if each.charter.tree is not None}
+        if store.fair.active:  # those who make room by moving may be in any
+            topologies |= set(store.nodes.clusters)
+        return SchedulingSnapshot(
+            scene=FilterInput(
+                ground,
+                store.index,
+                store.stores.picture(),
+                store.nodes.images,
+                store.zones.ground(supply.tree.nodes),
+            ),
+            supply=supply,
+            supplies={
+                name: supply if name == FLAT.name else store.nodes.clusters[name].snapshot()
+                for name in topologies
+            },
+            candidates=candidates,
+            pods=store.placed,
+            charters=store.charters,
+            members=store.members,
+            budgets=tuple(store.budgets.values()),
+            nominations={key: said for key, said in store.nominations.items() if key not in own},
+            kept=kept,
+            kept_priority=self.gangs.queue.entries[kept[0]].priority if kept is not None else None,
+            fair=store.fair.view(),
+        )
+
+    def _candidate(self, crew: GangState, now: float) -> SchedulingCandidate:
+        store, gangs = self.store, self.gangs
+        entry, waiting = gangs.queue.put(crew.ref, lone=crew.lone), store.waiting(crew.ref)
+        since = gangs.partial.get(crew.ref, NEVER)
+        stale = since + gangs.heal_seconds <= now and (crew.spent or not gangs.mends(crew.ref))
+        charter = crew.charter
+        why = None if stale and charter is not None else hindrance(crew)
+        if charter is None:
+            charter = GangSpec(crew.ref, priority=entry.priority)
+        if why is not None:
+            crew.noted, crew.noted_at, crew.noted_for = why, now, crew.newest
+        nominated = {}
+        if store.nominations:
+            found = ((pod.key, store.nominations.get(pod.key)) for pod in waiting)
+            nominated = {key: said[1] for key, said in found if said is not None}
+        return SchedulingCandidate(
+            charter,
+            in_order(store.pods[key] for key in crew.waiting) if why is not None else waiting,
+            store.standing(crew.ref),
+            nominated,
+            frozenset(crew.victims),
+            why,
+            crew.told,
+            stale,
+            entry.since,
+            self._topology_of(charter, charter.tree) if charter.tree is not None else FLAT.name,
+        )
+
+    def _topology_of(self, charter: GangSpec, tree: Group) -> str:
+        """The one the gang names; else the first, by name and open to all, that has every level it names.
+
+        For strict gangs, and those that do with a quorum, all nodes are alike if they name no level.
+        """
+        wanted = set(_levels(tree)) - {AUTO}
+        if charter.topology and charter.topology in self.store.nodes.clusters:
+            return charter.topology
+        if (charter.is_strict or charter.quorum) and not wanted:
+            return FLAT.name
+        named = sorted(
+            name for name in self.store.nodes.clusters if name != FLAT.name and OF_ITS_OWN not in name
+        )
+        for name in named:
+            if wanted <= set(self.store.nodes.clusters[name].topology.levels):
+                return name
+        return named[0] if named else FLAT.name
+
+
+def _levels(member: Group | PodSet) -> Iterator[str]:
+    """Every level that a gang names anywhere."""
+    for level in (member.locality.required, member.locality.preferred):
+        if level:
+            yield level
+    if isinstance(member, PodSet):
+        yield from (segment.level for segment in member.segments)
+    else:
+        for inner in member.members:
+            yield from _levels(inner)

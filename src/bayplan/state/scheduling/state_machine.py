@@ -1,0 +1,375 @@
+"""The state of each gang in the scheduling queue, worked out from the store when it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+
+from bayplan.model.gang import Ref
+from bayplan.model.plan import ReportUnschedulable
+from bayplan.model.pod import PodKey
+from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
+from bayplan.state.scheduling.gang_state import GangState, hindrance, was_whole
+from bayplan.state.scheduling.queue import (
+    NEVER,
+    NO_HURRY,
+    EntryState,
+    SchedulingEntry,
+    SchedulingQueue,
+    WakeupEvent,
+)
+from bayplan.state.scheduling.store import SchedulingStore
+from bayplan.state.scheduling.wakeups import ROOMY, hints_of
+
+ASSUMED_SECONDS = 30.0  # how long a decided pod may stay unseen before we decide again
+FLUSH_SECONDS = 300.0  # who is parked is tried again after that, whatever happened
+ROOM_SECONDS = 60.0  # how long others may take to leave before we look at it again
+LARGE = 100  # a gang with so many pods is not tried again for every pod that ends
+TELL_SECONDS = 1.0  # pods and charters that come together arrive within this time
+TELL_AGAIN_SECONDS = 10.0  # numbers that change all the time are told that often
+
+
+class GangStateMachine:
+    """Works out the state of each gang in the scheduling queue: changes only note which gangs they touch.
+
+    One gang at a time may have nodes kept free for it (`kept`).
+    """
+
+    def __init__(self, store: SchedulingStore, heal_seconds: float = 60.0) -> None:
+        self.store, self.notes, self.heal_seconds = store, store.notes, heal_seconds
+        self.queue = SchedulingQueue()
+        self.kept: tuple[Ref, frozenset[str]] | None = None
+        self.partial: dict[Ref, float] = {}  # gangs that stand in part, since when; the oldest first
+        self.doubted: dict[PodKey, float] = {}  # pods that may or may not be terminating, until when
+        self.heard: dict[WakeupEvent, int] = dict.fromkeys(
+            WakeupEvent, 0
+        )  # how often each thing that may help happened
+        self.settled = -NEVER  # when a binding was written last, or failed
+        self._now = 0.0
+
+    # ── whose turn it is ───────────────────────────────────────────────────────────────────────────
+
+    def heads(self, now: float) -> list[Ref]:
+        """Whose turn it is, best first. Asked again before anything happened, the answer is the same."""
+        if self.store.zones.checks:
+            self.notes.hint(WakeupEvent.ZONES, self.store.zones.catch_up(now))
+        self._flush(now)
+        for entry in self.queue.expired(now):
+            self._expired(entry, now)
+        for key in [key for key, due in self.doubted.items() if due <= now]:
+            del self.doubted[key]
+            if key in self.store.pods and not self.store.pods[key].leaving:
+                self.store.assume_undisplaced(key)
+        self._flush(now)
+        for ref, since in list(self.partial.items()):
+            if since + self.heal_seconds > now:
+                break
+            entry = self.queue.entries[ref]
+            if entry.place is not EntryState.READY and not self._is_busy(entry):
+                self.queue.move(entry, EntryState.READY)
+        return self.queue.heads()
+
+    def next_due(self, now: float) -> float:
+        """When something has to be done even if nothing happens."""
+        self._flush(now)
+        entries = self.queue.entries
+        stale = (since for ref, since in self.partial.items() if not self._is_busy(entries[ref]))
+        doubted = min(self.doubted.values(), default=NEVER)
+        healed = min(stale, default=NEVER) + self.heal_seconds
+        return max(min(self.queue.next_due(now), healed, doubted, self.store.zones.next_due()), now)
+
+    def _is_busy(self, entry: SchedulingEntry) -> bool:
+        """Whether its pods are being bound, or it is being mended and has to wait for that."""
+        waits = (
+            entry.place in (EntryState.MAKING_ROOM, EntryState.BACKOFF)
+            and not self.store.crews[entry.ref].spent
+        )
+        return entry.place is EntryState.COMMITTED or (waits and self.mends(entry.ref))
+
+    def mends(self, ref: Ref) -> bool:
+        """Whether a gang that has begun and stands in part has all it lacks: it is tried once more then."""
+        crew = self.store.crews[ref]
+        return crew.begun and crew.has_fallen and bool(crew.waiting) and hindrance(crew) is None
+
+    def place_of(self, ref: Ref) -> EntryState | None:
+        """Where a gang stands in line; None: it is not known, or a lone pod that runs."""
+        self._flush(self._now)
+        entry = self.queue.entries.get(ref)
+        return None if entry is None else entry.place
+
+    def entries(self) -> Iterator[SchedulingEntry]:
+        """Everyone in line."""
+        self._flush(self._now)
+        yield from self.queue.entries.values()
+
+    # ── standing in line ───────────────────────────────────────────────────────────────────────────
+
+    def _flush(self, now: float) -> None:
+        """Put those whose facts changed where they belong, and wake whom that may help."""
+        if not self._now:  # somebody asked before there was a clock
+            self.partial = dict.fromkeys(self.partial, now)
+        self._now = now
+        touched = self.notes.take_touched()
+        begun = 0
+        try:
+            for ref, own in touched:
+                begun += 1
+                self._stand(ref, own, now)
+        finally:  # should one of them fail, the others have their turn when this is called again
+            for ref, own in touched[begun:]:
+                self.notes.mark(ref, own)
+        self.notes.hint(WakeupEvent.GROWN, self.store.fair.outgrown())
+        hints = self.notes.take_hints()
+        if hints:
+            for hint in hints:
+                self.heard[hint] += 1
+            self.queue.wake(hints, now)
+
+    def _stand(self, ref: Ref, own: bool, now: float) -> None:
+        crew = self.store.crews.get(ref)
+        if crew is None:
+            return
+        over = not crew.waiting if crew.lone else crew.charter is None and not crew.parts
+        if over and not crew.out:
+            self._forget(crew)
+            return
+        entry = self.queue.put(ref, lone=crew.lone)
+        if crew.out:
+            if (
+                entry.place is not EntryState.COMMITTED
+            ):  # they came from another gang while they were being bound
+                self.queue.commit(entry, now + ASSUMED_SECONDS)
+            return
+        committed = entry.place is EntryState.COMMITTED
+        self._note_partial(crew, now)
+        if not crew.waiting:
+            self._release(ref)
+            crew.told = crew.noted = None
+            self.queue.move(entry, EntryState.RUNNING if crew.standing else EntryState.INCOMPLETE)
+            if crew.is_unrecorded:
+                self.queue.telling[ref] = None
+            return
+        why = hindrance(crew)
+        if why is not None:
+            self._hold_back(crew, entry, why, now)
+        elif committed:
+            self._after_binding(crew, entry, now)
+        elif entry.place is EntryState.MAKING_ROOM and not own and crew.victims:
+            self.queue.postpone(entry, min(entry.due, now + 1.0))
+        elif entry.place is EntryState.READY:
+            if self._rank(crew, entry):
+                self.queue.renew(entry)
+        elif entry.place is not EntryState.BACKOFF and (own or entry.place is not EntryState.PARKED):
+            self._rank(crew, entry)
+            self.queue.move(entry, EntryState.READY)
+
+    def _forget(self, crew: GangState) -> None:
+        self._release(crew.ref)
+        self.queue.drop(crew.ref)
+        self.partial.pop(crew.ref, None)
+        self.store.forget(crew.ref)
+
+    def _hold_back(
+        self, crew: GangState, entry: SchedulingEntry, why: SchedulingRejection, now: float
+    ) -> None:
+        """It is not to be tried; that is told once, when the facts have come to rest."""
+        self._release(crew.ref)
+        heard = why == crew.noted and crew.newest <= crew.noted_for  # by all of them
+        if heard and not self._is_promised_room(crew):
+            due = NEVER
+        elif entry.place is EntryState.INCOMPLETE and (entry.due < NEVER or crew.ref in self.queue.telling):
+            return  # that it has to hear something is noted already
+        else:
+            due = max(now + TELL_SECONDS, crew.noted_at + TELL_AGAIN_SECONDS)
+        self.queue.move(entry, EntryState.INCOMPLETE, due)
+
+    def _is_promised_room(self, crew: GangState) -> bool:
+        """Whether others stay away from room that it was to have when it still could be tried."""
+        return bool(self.store.nominations) and any(key in self.store.nominations for key in crew.waiting)
+
+    def _after_binding(self, crew: GangState, entry: SchedulingEntry, now: float) -> None:
+        """All binds have come to an end, and pods still wait."""
+        trouble, fresh, left = crew.trouble, crew.fresh, crew.left
+        crew.trouble, crew.fresh, crew.left = None, False, None
+        self._rank(crew, entry)
+        if trouble is not None:
+            self.queue.back_off(entry, trouble)
+        elif left is not None and not fresh and not (helped := self._helped(crew, left)) - NO_HURRY:
+            self._put_off(crew, entry, left, now)
+            if helped:
+                self.queue.wake_soon(entry, now)
+        else:
+            self.queue.move(entry, EntryState.READY)
+
+    def _helped(self, crew: GangState, left: SchedulingRejection) -> set[WakeupEvent]:
+        """What happened while it was being bound that those left behind wait for."""
+        making_room = left.hindrance is RejectionReason.MAKING_ROOM
+        hints = ROOMY if making_room else _hints_of(crew, left)
+        return {hint for hint in hints if self.heard[hint] != crew.heard.get(hint)}
+
+    def _rank(self, crew: GangState, entry: SchedulingEntry) -> bool:
+        """Its place among others. Whether that has changed."""
+        before = entry.rank, entry.lane
+        waiting, charter = self.store.waiting(crew.ref), crew.charter
+        entry.size = len(waiting)
+        entry.lane = charter.queue if charter is not None else ""
+        if waiting and charter is not None:
+            highest = max(pod.wants.priority for pod in waiting)
+            entry.priority = highest if charter.priority is None else charter.priority
+            entry.since = max(charter.created, min(pod.created for pod in waiting))
+            entry.seen = min(crew.seen[pod.key] for pod in waiting)
+        return (entry.rank, entry.lane) != before
+
+    def _note_partial(self, crew: GangState, now: float) -> None:
+        if crew.charter is not None and crew.charter.started and not crew.broken:
+            crew.begun = True
+        in_part = not crew.lone and (crew.is_partial or crew.has_fallen)
+        in_part = in_part and any(key in self.store.placed for key in crew.standing)
+        if in_part and (crew.broken or self._goes(crew)):
+            self.partial.setdefault(crew.ref, now)
+        else:
+            self.partial.pop(crew.ref, None)
+            crew.spent = False
+
+    def _goes(self, crew: GangState) -> bool:
+        """Whether a gang that stands in part is taken back in the end: it never was whole, or is strict.
+
+        Of one that is about to end nobody is missed.
+        """
+        if crew.has_fallen:
+            return not any(self.store.pods[key].did_its_part for key in crew.standing)
+        return not was_whole(crew, self.store.pods)
+
+    def _release(self, ref: Ref) -> None:
+        """Room is no longer kept for this one."""
+        if self.kept is not None and self.kept[0] == ref:
+            self.kept = None
+            self.notes.hint(WakeupEvent.KEPT)
+
+    def _expired(self, entry: SchedulingEntry, now: float) -> None:
+        crew = self.store.crews[entry.ref]
+        match entry.place:
+            case EntryState.INCOMPLETE:
+                self.queue.telling[entry.ref] = None
+            case EntryState.PARKED:
+                self.queue.wake_due(entry, now, FLUSH_SECONDS)
+            case EntryState.BACKOFF | EntryState.MAKING_ROOM:
+                self.queue.move(entry, EntryState.READY)
+                self.notes.touch(crew, own=True)
+            case EntryState.COMMITTED:
+                self._doubt(crew, entry, now)
+
+    def _doubt(self, crew: GangState, entry: SchedulingEntry, now: float) -> None:
+        """Nobody heard of its binds for long: they did not happen.
+
+        As long as others end, those that were not written yet may be behind them.
+        """
+        ends = {key: crew.unsure.get(key, self.settled) + ASSUMED_SECONDS for key in crew.out}
+        for key, due in ends.items():
+            if due <= now:
+                self.take_back(crew, key)
+        if crew.out:
+            self.queue.postpone(entry, min(ends[key] for key in crew.out))
+        else:
+            self.notes.touch(crew, own=True)
+
+    def take_back(self, crew: GangState, key: PodKey) -> None:
+        """A bind did not happen."""
+        crew.out.pop(key, None)
+        crew.broken = crew.broken or not crew.begun
+        self.store.assume_unbound(key)
+
+    def _put_off(self, crew: GangState, entry: SchedulingEntry, why: SchedulingRejection, now: float) -> None:
+        """It was tried in vain: it waits for what may help."""
+        if why.hindrance is RejectionReason.MAKING_ROOM:
+            self.queue.make_room(entry, ROOMY, now + ROOM_SECONDS)
+            return
+        crew.victims.clear()
+        for pod in self.store.waiting(crew.ref):
+            self.store.clear_nomination(pod.key)
+        entry.rest = now + (entry.size / 1000 if entry.size >= LARGE else 0.0)
+        due = now + FLUSH_SECONDS if why.again is None else max(min(now + FLUSH_SECONDS, why.again), now)
+        self.queue.park(entry, self.kind(crew), _hints_of(crew, why), due)
+
+    def kind(self, crew: GangState) -> Hashable:
+        """Lone pods that differ in nothing that matters are refused together.
+
+        One that room is promised to, or kept for, is not like the others: what they may not have it may.
+        """
+        waiting = self.store.waiting(crew.ref)
+        keeps = self.kept is not None and self.kept[0] == crew.ref
+        if not crew.lone or not waiting or waiting[0].key in self.store.nominations or keeps:
+            return crew.ref
+        wants = waiting[0].wants
+        return self.store.index.signature(wants.shape), wants.priority, wants.preempts
+
+    # ── what was decided about them ────────────────────────────────────────────────────────────────
+
+    def decided(self, ref: Ref, refusal: ReportUnschedulable | None, now: float) -> None:
+        """A plan has actions for a gang: its pods are bound, it is refused, or pods are preempted for it."""
+        crew, entry = self.store.crews.get(ref), self.queue.entries.get(ref)
+        if crew is None or entry is None:
+            return
+        if refusal is not None:
+            crew.told = refusal.why
+        self._keep(crew.ref, refusal)
+        crew.trouble, crew.fresh = None, False
+        if crew.out:
+            crew.left = None if refusal is None else refusal.why
+            crew.heard = {str(hint): times for hint, times in self.heard.items()}
+            self.queue.commit(entry, now + ASSUMED_SECONDS)
+        elif refusal is not None:
+            self._refused(crew, entry, refusal.why, now)
+        elif crew.victims:
+            self.queue.make_room(entry, ROOMY, now + ROOM_SECONDS)
+        else:  # it was only put on record
+            self._passed_over(entry, now)
+
+    def _keep(self, ref: Ref, refusal: ReportUnschedulable | None) -> None:
+        """Room is kept for a gang as long as each refusal says so."""
+        if refusal is None or not refusal.keeps:
+            self._release(ref)
+            return
+        nodes = frozenset(refusal.keeps)
+        if self.kept is not None and self.kept != (ref, nodes):
+            self.notes.hint(WakeupEvent.KEPT)
+        self.kept = ref, nodes
+
+    def _refused(self, crew: GangState, entry: SchedulingEntry, why: SchedulingRejection, now: float) -> None:
+        if entry.place in (EntryState.INCOMPLETE, EntryState.RUNNING):
+            self.queue.move(entry, entry.place)
+            self.notes.touch(crew, own=False)
+        elif why.hindrance.backs_off:
+            if why.hindrance is not RejectionReason.TAKEN_BACK:
+                crew.victims.clear()  # nobody goes for its sake any more
+            self.queue.back_off(entry, now)
+        else:
+            self._put_off(crew, entry, why, now)
+
+    def _passed_over(self, entry: SchedulingEntry, now: float) -> None:
+        """Nothing was decided about it: it does not hold up the line."""
+        if entry.ref in self.queue.telling:
+            self.queue.move(entry, entry.place)
+        elif entry.place is EntryState.READY:
+            self.queue.back_off(entry, now)
+
+    def turn_ended(self, ref: Ref, now: float, *, acted: bool) -> None:
+        """A gang was in the snapshot that a plan was made from; `acted`: the plan has actions for it."""
+        if self.partial.get(ref, NEVER) + self.heal_seconds <= now:
+            self._had_its_turn(ref, now)
+        if not acted and (entry := self.queue.entries.get(ref)) is not None:
+            self._passed_over(entry, now)
+
+    def _had_its_turn(self, ref: Ref, now: float) -> None:
+        """Should it stand in part still, it gets another turn; one that could not be mended goes in that."""
+        crew, entry = self.store.crews[ref], self.queue.entries[ref]
+        if not crew.spent and self.mends(ref):
+            crew.spent = not crew.out and entry.place is not EntryState.MAKING_ROOM
+            return
+        del self.partial[ref]
+        self.partial[ref] = now
+
+
+def _hints_of(crew: GangState, why: SchedulingRejection) -> frozenset[WakeupEvent]:
+    """What may help it; a gang of a queue is also helped by what its queue and others may have then."""
+    hints = hints_of(why, crew.lone)
+    return hints | {WakeupEvent.SHARE} if crew.charter is not None and crew.charter.queue else hints

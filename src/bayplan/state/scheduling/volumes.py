@@ -1,0 +1,78 @@
+"""Volumes, claims and classes as they come and go, and the picture of them that decisions look at."""
+
+from __future__ import annotations
+
+from bayplan.model.storage import (
+    ClaimKey,
+    NodeVolumes,
+    Storage,
+    StorageCapacity,
+    StorageClass,
+    Volume,
+    VolumeClaim,
+)
+
+Item = VolumeClaim | Volume | StorageClass | StorageCapacity | NodeVolumes
+
+
+class VolumeState:
+    """Everything about volumes. A picture shares these dicts; after a change there is another picture."""
+
+    def __init__(self) -> None:
+        self.claims: dict[ClaimKey, VolumeClaim] = {}
+        self.volumes: dict[str, Volume] = {}
+        self.classes: dict[str, StorageClass] = {}
+        self.nodes: dict[str, NodeVolumes] = {}
+        self.rooms: dict[str, StorageCapacity] = {}
+        self._picture: Storage | None = None
+
+    def seen(self, item: Item, key: str) -> bool:
+        """Something is there, as it is now. Whether that is news."""
+        match item:
+            case VolumeClaim():
+                return self._put(self.claims, item.key, item)
+            case Volume():
+                return self._put(self.volumes, item.name, item)
+            case StorageClass():
+                return self._put(self.classes, item.name, item)
+            case NodeVolumes():
+                return self._put(self.nodes, item.node, item)
+            case StorageCapacity():
+                return self._put(self.rooms, key, item)
+
+    def lost(self, kind: str, key: str) -> bool:
+        """Something is no more. Whether that is news."""
+        namespace, _, name = key.partition("/")
+        known: dict[str, tuple[dict, object]] = {  # type: ignore[type-arg]
+            "VolumeClaim": (self.claims, (namespace, name)),
+            "Volume": (self.volumes, key),
+            "StorageClass": (self.classes, key),
+            "NodeVolumes": (self.nodes, key),
+            "StoreRoom": (self.rooms, key),
+        }
+        items, at = known[kind]
+        if items.pop(at, None) is None:
+            return False
+        self._picture = None
+        return True
+
+    def _put(self, items: dict, key: object, item: Item) -> bool:  # type: ignore[type-arg]
+        if items.get(key) == item:
+            return False
+        items[key] = item
+        self._picture = None
+        return True
+
+    def picture(self) -> Storage:
+        """All of it; the same object until something changes."""
+        if self._picture is None:
+            classes = {room.storage_class for room in self.rooms.values()}
+            self._picture = Storage(
+                claims=self.claims,
+                volumes=self.volumes,
+                classes=self.classes,
+                limits={name: volumes.limits for name, volumes in self.nodes.items()},
+                measured=frozenset(self.classes[name].provisioner for name in classes & self.classes.keys()),
+                rooms=tuple(self.rooms.values()),
+            )
+        return self._picture

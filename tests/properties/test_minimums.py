@@ -1,0 +1,129 @@
+"""Gangs with minima: a place is found whenever there is one, and nothing that is required is ever broken."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+
+from bayplan.model.gang import Group, Locality, PodSet
+from bayplan.model.node import HOSTNAME, Node
+from bayplan.model.pod import PodKey
+from bayplan.model.profile import Profile
+from bayplan.placement.pods.batches import NodeAssignment
+from bayplan.placement.subgroups.minimums import minima_seats
+from tests.properties.minima_worlds import Judge, World, needed, pods_of, stage, world
+
+SEEDS, CHUNK = 1200, 100
+FOUND = (6591, 7716, 11975, 16690, 17417)  # each broke something once
+
+
+def answer(found: World) -> dict[PodKey, str] | None:
+    """The nodes of those who got one; None if the gang was refused."""
+    floor, supply = stage(found)
+    before = floor.mark()
+    seated = minima_seats(floor, supply, found.wanted(), profile=Profile())
+    if isinstance(seated, NodeAssignment):
+        assert not seated.unsure
+        assert all(floor.place_of(key) == row for key, row in seated.seats.items())
+        return {key: floor.node(row) for key, row in seated.seats.items()}
+    assert not seated.unsure
+    assert floor.mark() == before
+    return None
+
+
+def check(found: World) -> dict[PodKey, str] | None:
+    """Hold the answer against what is right."""
+    judge, must = Judge(found), needed(found)
+    seats = answer(found)
+    if seats is None:
+        tried = must or [pod.key for pod in found.waiting][:1]
+        assert not judge.can_seat(dict(found.standing), tried) or not must, "there is a place"
+        return None
+    assert set(must) <= set(seats), "somebody of a minimum has no place"
+    both = {**found.standing, **seats}
+    assert judge.allows(both)
+    beyond = len(seats) - len(must)
+    assert found.extra is None or beyond <= found.extra
+    if found.extra is None or beyond < found.extra:
+        for pod in found.waiting:
+            if pod.key not in seats:
+                assert not judge.can_seat(dict(both), [pod.key]), f"{pod.key} has a place"
+    return seats
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_every_minimum_or_nobody_and_then_as_many_as_fit(first: int) -> None:
+    outcomes = set()
+    for seed in range(first, first + CHUNK):
+        outcomes.add(check(world(Random(seed))) is None)
+    assert outcomes == {False, True}
+
+
+def bereft(seed: int) -> World | None:
+    """A gang that got its places and then lost some of its pods, and perhaps a node; None if it got none."""
+    random = Random(seed)
+    found = world(random)
+    seats = answer(found)
+    if not seats:
+        return None
+    gone = random.sample(found.nodes, random.randint(0, min(1, len(found.nodes) - 1)))
+    found.nodes = [node for node in found.nodes if node not in gone]
+    alive = {node.name for node in found.nodes}
+    found.standing = {key: name for key, name in seats.items() if name in alive and random.random() < 0.6}
+    return found
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_who_is_replaced_joins_those_who_stand(first: int) -> None:
+    """What is left of a gang says where the others belong."""
+    left = [found for seed in range(first, first + CHUNK) if (found := bereft(seed)) is not None]
+    assert sum(check(found) is not None for found in left) > 10
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_went_wrong_once(seed: int) -> None:
+    check(world(Random(seed)))
+    if (found := bereft(seed)) is not None:
+        check(found)
+
+
+def fill(sizes: Sequence[int], racks: Sequence[int]) -> bool:
+    """Whether parts go into racks, by trying everything; the largest part first."""
+    if not sizes:
+        return True
+    tried = set()
+    for at, room in enumerate(racks):
+        if room >= sizes[0] and room not in tried:
+            tried.add(room)
+            if fill(sizes[1:], [*racks[:at], room - sizes[0], *racks[at + 1 :]]):
+                return True
+    return False
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, 2 * CHUNK))
+def test_equal_parts_fill_racks_whenever_they_fit(first: int) -> None:
+    """Many parts that are alike, and hardly a device to spare."""
+    outcomes = Counter[bool]()
+    for seed in range(first, first + 2 * CHUNK):
+        random = Random(seed)
+        sizes = [random.choice((2, 3, 3, 4, 5)) for _ in range(random.randint(4, 9))]
+        racks: list[int] = []
+        while sum(racks) < sum(sizes):
+            racks.append(random.randint(4, 9))
+        racks[-1] -= max(sum(racks) - sum(sizes) - random.randint(0, 1), 0)
+        members = tuple(
+            PodSet(f"p{at}-", size, size, {"gpu": 1}, Locality(required="rack"))
+            for at, size in enumerate(sizes)
+        )
+        tree = Group("root", members, len(members))
+        labels = [{"zone": "A", "rack": f"r{at}", HOSTNAME: f"n{at}"} for at in range(len(racks))]
+        nodes = [
+            Node(f"n{at}", labels[at], {"gpu": room, "cpu": 9, "pods": 99}) for at, room in enumerate(racks)
+        ]
+        found = answer(World(nodes, tree, pods_of(tree)))
+        assert (found is not None) == fill(sorted(sizes, reverse=True), racks), f"seed {seed}"
+        outcomes[found is not None] += 1
+    assert min(outcomes.values()) > 40 and len(outcomes) == 2

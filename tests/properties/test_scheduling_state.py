@@ -1,0 +1,214 @@
+"""Whatever happens in whatever order: the board agrees with itself, and with one that is made afresh."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bayplan.model.plan import Plan, ReportUnschedulable
+from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
+from bayplan.placement.cluster.node_index import allocatable_of
+from bayplan.state.scheduling.gang_state import MemberState, hindrance, part_of
+from bayplan.state.scheduling.queue import NEVER, EntryState
+from bayplan.state.scheduling.state import ASSUMED_SECONDS, SchedulingState, lone_ref
+from bayplan.state.scheduling.state_machine import FLUSH_SECONDS
+from tests.properties.scheduling_world import World
+
+SEEDS = range(60)
+ROUNDS = 60
+NO_ROOM = SchedulingRejection(RejectionReason.NO_ROOM)
+
+
+def agrees_with_itself(board: SchedulingState) -> None:
+    """Ledger, index, rooms, gangs and line tell one story."""
+    sums: dict[str, dict[str, int]] = {}
+    for pod in board.store.placed.values():
+        here = sums.setdefault(pod.node, {})
+        for name, amount in pod.amounts.items():
+            here[name] = here.get(name, 0) + amount
+    assert board.store.nodes.ledger.by_node() == sums
+    for cluster in board.store.nodes.clusters.values():
+        used = {name: {r: a for r, a in held.items() if a} for name, held in cluster.used.items()}
+        assert {name: held for name, held in used.items() if held} == sums
+    names = {number: name for name, number in board.store.index.slots.numbers.items()}
+    running = {key: (names[pod.node], pod.leaving) for key, pod in board.store.index.pods.items()}
+    assert running == {key: (pod.node, pod.leaving) for key, pod in board.store.placed.items()}
+    for key, (pod, _) in board.store.nominations.items():
+        assert pod == board.store.pods[key] and pod.waits
+    gangs_agree(board)
+    everyone_is_in_one_place(board)
+    rows_agree(board)
+    queues_agree(board)
+
+
+def gangs_agree(board: SchedulingState) -> None:
+    for key, pod in board.store.pods.items():
+        shown = board.store.placed.get(key, pod)
+        crew = board.store.crews.get(pod.gang or lone_ref(key))
+        if pod.gang is None and not (pod.ours and shown.waits):
+            assert crew is None or key in crew.out
+        else:
+            assert crew is not None and crew.parts[key] is part_of(shown)
+    for ref, crew in board.store.crews.items():
+        assert all(key in board.store.pods for key in crew.parts)
+        by_part = {part: {key for key, has in crew.parts.items() if has is part} for part in MemberState}
+        assert set(crew.waiting) == by_part[MemberState.WAITING] | by_part[MemberState.GATED]
+        assert (
+            set(crew.gated) == by_part[MemberState.GATED]
+            and set(crew.standing) == by_part[MemberState.STANDING]
+        )
+        assert crew.lone or crew.charter == board.store.charters.get(ref)
+        assert all(key in board.store.displaced for key in crew.victims)
+        assert (
+            all(key in board.store.assumed for key in crew.out if not board.store.pods[key].node)
+            or not crew.out
+        )
+
+
+def everyone_is_in_one_place(board: SchedulingState) -> None:
+    line = board.gangs.queue
+    assert set(line.entries) == set(board.store.crews)
+    noted_ready = (noted for lane in line._ready.values() for noted in lane)
+    ready = {noted[2] for noted in noted_ready if line._current(noted) is not None}
+    parked = [
+        noted[2] for kind in line.kinds.values() for noted in kind.parked if line._current(noted) is not None
+    ]
+    assert len(parked) == len(set(parked))
+    due = {noted[3] for noted in line._due if line._is_due(noted)}
+    for ref, entry in line.entries.items():
+        crew, place = board.store.crews[ref], entry.place
+        assert (place is EntryState.READY) == (ref in ready)
+        assert (place in (EntryState.PARKED, EntryState.MAKING_ROOM)) == (ref in parked)
+        assert (place is EntryState.COMMITTED) == bool(crew.out)
+        assert (entry.due < NEVER) == (ref in due)
+        if place in (EntryState.BACKOFF, EntryState.PARKED, EntryState.MAKING_ROOM, EntryState.COMMITTED):
+            assert entry.due < NEVER, "it would stand there for ever"
+        if not crew.out and ref not in board.gangs.partial:
+            assert (place in (EntryState.RUNNING, EntryState.INCOMPLETE)) == (
+                not crew.waiting or hindrance(crew) is not None
+            )
+    assert all(line.entries[ref].place in (EntryState.INCOMPLETE, EntryState.RUNNING) for ref in line.telling)
+
+
+def rows_agree(board: SchedulingState) -> None:
+    supply, ground = board.store.nodes.flat.view()
+    land, names = ground.land, [node.name for node in supply.tree.nodes]
+    assert sorted(names) == sorted(board.store.nodes.by_name)
+    assert [land.row(name) for name in names] == list(range(len(names)))
+    assert land.cordoned.tolist() == [not board.store.nodes.by_name[name].schedulable for name in names]
+    assert np.array_equal(ground.allocatable, allocatable_of(land.table, supply.resources))
+    used: dict[str, Any] = board.store.nodes.ledger.by_node()
+    for row, name in enumerate(names):
+        for resource, at in supply.resources.items():
+            left = board.store.nodes.by_name[name].allocatable.get(resource, 0) - used.get(name, {}).get(
+                resource, 0
+            )
+            assert ground.free[at, row] == left
+
+
+def queues_agree(board: SchedulingState) -> None:
+    """What each queue has and wants is the sum of its pods."""
+    view = board.store.fair.view()
+    if view is None:
+        return
+    sums: dict[tuple[str, str], dict[str, int]] = {}
+    capacity: dict[str, int] = {}
+    for node in board.store.nodes.by_name.values():
+        if node.ready:
+            add(capacity, node.allocatable, 1)
+    for key, known in board.store.pods.items():
+        pod = board.store.placed.get(key, known)
+        charter = board.store.charters.get(pod.gang) if pod.gang is not None else None
+        queue = charter.queue if charter is not None else ""
+        if part_of(pod) is MemberState.WAITING:
+            add(sums.setdefault(("wants", queue), {}), pod.amounts, 1)
+        if not pod.takes_room or pod.leaving:
+            continue
+        add(sums.setdefault(("has", queue), {}) if queue else capacity, pod.amounts, 1 if queue else -1)
+        if charter is not None and queue and charter.lasting:
+            add(sums.setdefault(("lasting", queue), {}), pod.amounts, 1)
+    kept = {"has": view.has, "lasting": view.lasting, "wants": view.wants}
+    for what, queues in kept.items():
+        assert all(name for name in queues)
+        wanted = {name: amounts for (sort, name), amounts in sums.items() if sort == what and name}
+        assert {name: some for name, all_ in queues.items() if (some := present(all_))} == wanted
+    assert present(view.capacity) == present(capacity)
+
+
+def add(sums: dict[str, int], amounts: Mapping[str, int], sign: int) -> None:
+    for name, amount in amounts.items():
+        sums[name] = sums.get(name, 0) + sign * amount
+
+
+def present(amounts: Mapping[str, int]) -> dict[str, int]:
+    return {name: amount for name, amount in amounts.items() if amount}
+
+
+def story(board: SchedulingState) -> dict[str, Any]:
+    """What two boards must agree on, whatever each of them lived through."""
+    supply, _ = board.store.nodes.flat.view()
+    return {
+        "placed": board.store.placed,
+        "members": {ref: set(keys) for ref, keys in board.store.members.items()},
+        "parts": {ref: crew.parts for ref, crew in board.store.crews.items()},
+        "hindered": {ref: hindrance(crew) for ref, crew in board.store.crews.items() if crew.waiting},
+        "room": board.store.nodes.ledger.by_node(),
+        "rows": [node.name for node in supply.tree.nodes],
+        "nominated": {key: node for key, (_, node) in board.store.nominations.items()},
+    }
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_board_is_what_a_fresh_one_would_be(seed: int) -> None:
+    world = World(seed)
+    for _ in range(ROUNDS):
+        for _ in range(world.rng.randrange(4)):
+            world.happen()
+        world.hear()
+        world.write()
+        world.decide()
+        world.now += world.rng.choice((0.1, 1.0, 5.0, 20.0))
+        world.board.heads(world.now)
+        agrees_with_itself(world.board)
+    world.write(everything=True)
+    world.hear(everything=True)
+    world.now += 2 * ASSUMED_SECONDS
+    board, fresh = world.board, world.fresh()
+    board.heads(world.now), fresh.heads(world.now)
+    agrees_with_itself(fresh)
+    ours, theirs = story(board), story(fresh)
+    for said in (ours, theirs):
+        said.pop("nominated")  # what we intend to do is not what everybody sees
+    assert all(board.store.pods[key].leaving for key in board.store.displaced)
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nobody_is_forgotten(seed: int) -> None:
+    """Once nothing happens any more, whoever waits is tried again, or somebody who is just like it."""
+    world = World(seed)
+    for _ in range(ROUNDS):
+        for turn in (world.happen, world.hear, world.write, world.decide):
+            turn()
+        world.now += 1.0
+    world.write(everything=True)
+    world.hear(everything=True)
+    board, tried, rounds = world.board, set(), 0
+    end = world.now + 2 * FLUSH_SECONDS
+    while (due := board.next_due(world.now)) < end:
+        world.now, rounds = max(due, world.now), rounds + 1
+        assert rounds < 200, "it does not come to rest"
+        heads = board.heads(world.now)
+        tried |= {board.gangs.kind(board.store.crews[ref]) for ref in heads}
+        look = board.look(heads, world.now)
+        refusals = [
+            ReportUnschedulable(each.charter.source, NO_ROOM) for each in look.candidates if each.waiting
+        ]
+        board.assume(Plan(tuple(refusals)), world.now)
+    for ref, crew in board.store.crews.items():
+        if crew.waiting and hindrance(crew) is None:
+            assert board.gangs.kind(crew) in tried, ref
+    assert not board.store.displaced or all(board.store.pods[key].leaving for key in board.store.displaced)

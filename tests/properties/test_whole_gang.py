@@ -1,0 +1,134 @@
+"""A gang with a tree sits where the count by topology puts it, whatever has happened on the floor before."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bayplan.model.assignment import Misfit
+from bayplan.model.gang import Gang
+from bayplan.model.node import HOSTNAME, Node
+from bayplan.model.pod import Pod, PodKey
+from bayplan.model.pod_spec import HostPort, PodSignature, PodSpec
+from bayplan.model.profile import Profile
+from bayplan.placement.cluster.node_index import NodeSnapshot, allocatable_of, land_of
+from bayplan.placement.cluster.node_table import table_of
+from bayplan.placement.cluster.pod_index import PodIndex
+from bayplan.placement.cluster.topology_tree import objects
+from bayplan.placement.domains.scope import Located, scope_of
+from bayplan.placement.filters.pipeline import FilterInput
+from bayplan.placement.gang.complete import complete, nodes_in_rank_order
+from bayplan.placement.gang.place import place_in
+from bayplan.placement.overlay.node_overlay import NodeOverlay
+from bayplan.placement.pods.batches import NodeAssignment
+from bayplan.placement.subgroups.whole_gang import tree_seats
+from tests.properties.worlds import THREE, Ask, World, asks, cluster_of, gang_of, node_of, profiles, worlds
+
+RESOURCES = {"pods": 0, "gpu": 1, "cpu": 2}
+TAKER = PodSignature(amounts=(("gpu", 1), ("pods", 1)))
+
+
+def scene(world: World) -> FilterInput:
+    nodes: list[Node] = sorted(map(node_of, world["nodes"]), key=lambda node: node.name[::-1])
+    index, table = PodIndex(), table_of(objects(nodes))
+    room = allocatable_of(table, RESOURCES)
+    return FilterInput(NodeSnapshot(land_of(table, index.slots), RESOURCES, room.copy(), room), index)
+
+
+def pods_of(gang: Gang, ports: tuple[HostPort, ...] = ()) -> list[Pod]:
+    """Every pod that the gang asks for, with a label of its own."""
+    made = []
+    for pod_set in gang.root.pod_sets():
+        amounts = {**pod_set.requests, "pods": 1}
+        for rank in range(pod_set.count):
+            name = f"{pod_set.name}-{rank}"
+            labels, asked = (("index", str(rank)),), tuple(sorted(amounts.items()))
+            wants = PodSpec(PodSignature(labels=labels, amounts=asked, rules=pod_set.rules, ports=ports))
+            made.append(Pod(PodKey("ns", name), name, amounts, pod_set=pod_set.name, rank=rank, wants=wants))
+    return made
+
+
+@st.composite
+def gangs(draw: st.DrawFn) -> tuple[World, Gang, Profile, list[int]]:
+    """A world, a gang, how to place it, and nodes on which something sits already."""
+    members: list[Ask] = [
+        draw(asks(THREE, name, pods=5)) for name in draw(st.sampled_from((("a",), ("a", "b"))))
+    ]
+    taken = draw(st.lists(st.integers(0, 7), max_size=4))
+    return draw(worlds(THREE)), gang_of(*members), draw(profiles()), taken
+
+
+def seated(
+    world: World, gang: Gang, profile: Profile, taken: list[int], waiting: list[Pod], standing: list[Pod]
+) -> tuple[NodeOverlay, NodeAssignment | Misfit]:
+    floor = NodeOverlay(scene(world))
+    for number, at in enumerate(taken):
+        floor.seat(PodKey("ns", f"taker-{number}"), TAKER, at % len(floor))
+    supply = cluster_of(world).snapshot()
+    return floor, tree_seats(floor, supply, gang.root, waiting, standing, profile=profile)
+
+
+def expected(
+    world: World, gang: Gang, profile: Profile, taken: list[str], waiting: list[Pod], standing: list[Pod]
+) -> dict[str, list[str]] | Misfit:
+    """Nodes in rank order by pod set, from a cluster in which the takers have run all along."""
+    cluster = cluster_of(world)
+    for name in taken:
+        cluster.use_node(name, dict(TAKER.amounts))
+    scope = scope_of(cluster.snapshot(), profile)
+    found: dict[str, Located] | Misfit
+    if standing:
+        nodes: dict[str, list[str]] = {}
+        for pod in standing:
+            nodes.setdefault(pod.pod_set, []).append(pod.node)
+        found = complete(scope, gang, nodes, Counter(pod.pod_set for pod in waiting))
+    else:
+        found = place_in(scope, gang)
+    if isinstance(found, Misfit):
+        return found
+    return {name: nodes_in_rank_order(scope, located) for name, located in found.items()}
+
+
+@given(gangs(), st.lists(st.booleans(), min_size=10, max_size=10))
+def test_the_same_nodes_in_the_same_order(
+    asked: tuple[World, Gang, Profile, list[int]], runs: list[bool]
+) -> None:
+    world, gang, profile, taken = asked
+    everyone = pods_of(gang)
+    hosts = [node["name"] for node in world["nodes"] if "rack" in node["labels"]]
+    standing = [
+        Pod(pod.key, pod.uid, pod.amounts, hosts[at % len(hosts)], pod_set=pod.pod_set, rank=pod.rank)
+        for at, pod in enumerate(everyone)
+        if hosts and runs[at] and runs[-1]
+    ]
+    waiting = [pod for pod in everyone if pod.key not in {one.key for one in standing}]
+    floor, answer = seated(world, gang, profile, taken, waiting, standing)
+    names = [floor.node(at % len(floor)) for at in taken]
+    right = expected(world, gang, profile, names, waiting, standing)
+    if isinstance(right, Misfit) or isinstance(answer, Misfit):
+        assert answer == right
+        assert floor.mark() == len(taken)
+        return
+    assert not answer.unsure
+    for name, nodes in right.items():
+        mine = [pod.key for pod in waiting if pod.pod_set == name]
+        assert [floor.node(answer.seats[key]) for key in mine if key in answer.seats] == nodes
+        assert set(answer.left) >= set(mine[len(nodes) :])
+    assert all(floor.place_of(key) == row for key, row in answer.seats.items())
+
+
+@given(gangs())
+def test_pods_with_a_port_never_share_a_node(asked: tuple[World, Gang, Profile, list[int]]) -> None:
+    world, gang, profile, taken = asked
+    waiting = pods_of(gang, ports=(HostPort(80),))
+    floor, answer = seated(world, gang, profile, taken, waiting, [])
+    if isinstance(answer, Misfit):
+        return
+    if len(list(gang.root.pod_sets())) == 1:
+        assert not answer.unsure
+    rows = list(answer.seats.values())
+    assert len(set(rows)) == len(rows)
+    labels = [floor.scene.ground.land.table.nodes[row].labels for row in rows]
+    assert all(HOSTNAME in one for one in labels)

@@ -1,0 +1,100 @@
+"""A board to play on: nodes, gangs and pods in few words, and a round of deciding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from bayplan.model.change import (
+    Change,
+    GangSpecSeen,
+    NodeSeen,
+    PodSeen,
+    TopologySeen,
+)
+from bayplan.model.gang import Group, Locality, PodSet, Ref
+from bayplan.model.gang_spec import GangSpec
+from bayplan.model.node import HOSTNAME, PODS, Node, Topology
+from bayplan.model.plan import Bind, Plan, ReportUnschedulable
+from bayplan.model.pod import Pod, PodKey
+from bayplan.model.pod_spec import PodSignature, PodSpec
+from bayplan.model.profile import Profile
+from bayplan.scheduling.binding.cycle import decide_gangs
+from bayplan.state.scheduling.queue import EntryState
+from bayplan.state.scheduling.state import SchedulingState
+
+RACKS = Topology("dc", ("rack", HOSTNAME))
+NOW = 100.0
+
+
+def node(name: str, rack: str = "r1", gpus: int = 4) -> NodeSeen:
+    return NodeSeen(Node(name, {"rack": rack, HOSTNAME: name}, {"gpu": gpus, PODS: 10}))
+
+
+def ref(name: str) -> Ref:
+    return Ref("test", "Job", "ns", name)
+
+
+def tree(name: str, pods: int, gpus: int = 2, required: str | None = None, priority: int = 0) -> GangSpecSeen:
+    """A gang made from a template: it is placed whole, by its tree."""
+    main = PodSet("main", pods, pods, {"gpu": gpus}, Locality(required=required))
+    return GangSpecSeen(
+        GangSpec(
+            ref(name), pods, priority=priority, leaves_whole=True, tree=Group("", (main,), 1), created=1.0
+        )
+    )
+
+
+def gang(name: str, minimum: int, **more: Any) -> GangSpecSeen:
+    return GangSpecSeen(GangSpec(ref(name), minimum, **{"created": 1.0, **more}))
+
+
+def pod(of: str, rank: int, on: str = "", gpus: int = 2, priority: int = 0, **more: Any) -> PodSeen:
+    key, amounts = PodKey("ns", f"{of}-{rank}"), {"gpu": gpus, PODS: 1}
+    wants = PodSpec(PodSignature("ns", amounts=tuple(amounts.items())), priority, gates=more.pop("gates", ()))
+    given: dict[str, Any] = {
+        "gang": ref(of),
+        "pod_set": "main",
+        "rank": rank,
+        "ours": True,
+        "wants": wants,
+    } | more
+    return PodSeen(Pod(key, given.pop("uid", f"uid-{of}-{rank}"), amounts, on, **given))
+
+
+def pods(of: str, count: int, **more: Any) -> Iterable[PodSeen]:
+    return (pod(of, rank, **more) for rank in range(count))
+
+
+def board(*changes: Change) -> SchedulingState:
+    found = SchedulingState()
+    found.apply_all([TopologySeen(RACKS), *changes])
+    return found
+
+
+def step(found: SchedulingState, now: float = NOW) -> Plan:
+    heads = found.heads(now)
+    plan = decide_gangs(found.look(heads, now), Profile(), now) if heads else Plan()
+    found.assume(plan, now)
+    return plan
+
+
+def binds(plan: Plan) -> dict[str, str]:
+    return {action.pod.key.name: action.node for action in plan.actions if isinstance(action, Bind)}
+
+
+def place_of(found: SchedulingState, name: str) -> EntryState | None:
+    return found.place_of(ref(name))
+
+
+def ends(found: SchedulingState, plan: Plan, now: float = NOW, ended: str = "done") -> None:
+    """The writes of a plan end, and the API shows the pods where they were bound."""
+    for action in plan.actions:
+        found.settle(action, ended, now)
+        if isinstance(action, Bind) and ended == "done":
+            found.apply(PodSeen(replace(found.store.pods[action.pod.key], node=action.node)))
+
+
+def refusals(plan: Plan) -> list[ReportUnschedulable]:
+    return [action for action in plan.actions if isinstance(action, ReportUnschedulable)]

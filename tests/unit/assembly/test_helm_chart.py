@@ -1,0 +1,231 @@
+"""The Helm chart: up to date, and the same objects as `bayplan install` makes."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bayplan.assembly import crds, manifests
+from bayplan.assembly.helm_chart import (
+    HEADER,
+    IS_CERTIFIED,
+    IS_SECURE,
+    IS_SEPARATE,
+    LITERAL,
+    chart,
+    write_chart,
+)
+from bayplan.assembly.install_settings import DEFAULTS_ROLE, InstallSettings
+from bayplan.assembly.rbac import ROLES
+from bayplan.backends.definitions import is_of_groups
+from bayplan.cli.config.options import EMPTY
+from tests.support.missing_parts import lacking
+from tools.controlplane.build import build, find
+from tools.controlplane.plan import DEFAULT_KUBE, HELM
+
+ROOT = Path(__file__).parents[3]
+Object = dict[str, Any]
+made_chart = cache(chart)
+DEFAULTS = f"{EMPTY}grouper: {{defaults: settings/by.kind}}\n"
+
+
+def test_the_chart_in_the_repository_is_up_to_date() -> None:
+    folder = ROOT / "deploy" / "chart"
+    found = {
+        str(path.relative_to(folder)): path.read_text(encoding="utf-8")
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    assert found == made_chart(), (
+        "write it again: python -m bayplan.cli.commands.install --chart deploy/chart"
+    )
+
+
+def rendered(
+    files: dict[str, str], namespace: str, more: tuple[str, ...] = (), config: str = "", **chosen: Any
+) -> list[Object]:
+    """What Helm would make of the few things that our templates use, with these roles besides the usual."""
+    values = yaml.safe_load(files["values.yaml"])
+    values["roles"] += more
+    values["config"] = config or values["config"]
+    defaults = (yaml.safe_load(values["config"]).get("grouper") or {}).get("defaults", "")
+    secret = chosen.get("metrics_certificate", "")
+    holds = {
+        **{f'has "{role}" .Values.roles': role in values["roles"] for role in ROLES},
+        "$grouper.defaults": bool(defaults),
+        ".Values.crds": values["crds"],
+        ".Values.networkPolicy.enabled": values["networkPolicy"]["enabled"],
+        IS_SEPARATE: chosen.get("separate", False),
+        IS_SECURE: chosen.get("metrics_secure", False),
+        IS_CERTIFIED: bool(secret),
+    }
+    others = ",".join(role for role in values["roles"] if role != "webhooks")
+    filled = {
+        **{f'(split "/" $grouper.defaults)._{n}': word for n, word in enumerate(defaults.split("/"))},
+        ".Release.Namespace": namespace,
+        'join "," .Values.roles': ",".join(values["roles"]),
+        'join "," (without .Values.roles "webhooks")': others,
+        ".Values.config | toJson": json.dumps(values["config"]),
+        ".Values.config | sha256sum": hashlib.sha256(values["config"].encode()).hexdigest(),
+        ".Values.image": values["image"],
+        ".Values.replicas": str(values["replicas"]),
+        IS_CERTIFIED: secret,
+    }
+    found = []
+    for path, text in files.items():
+        if path.startswith(("templates/", "crds/")):
+            left = chosen_lines(text, holds)
+            left = left.replace(LITERAL["'@metrics-peers@'"], json.dumps([{"namespaceSelector": {}}]))
+            left = left.replace(LITERAL["@trusted@"], json.dumps(values["trustedGroups"]))
+            for asked, answer in filled.items():
+                left = left.replace(f"{{{{ {asked} }}}}", answer)
+            assert "{{" not in left, path
+            found.append(copy.deepcopy(loaded(left)))
+    return [one for one in found if one]
+
+
+@cache
+def loaded(text: str) -> Object:
+    """Definitions are long, and the same whatever is chosen."""
+    found: Object = yaml.load(text, yaml.CSafeLoader)
+    return found
+
+
+def chosen_lines(text: str, holds: dict[str, bool]) -> str:
+    """The lines of a template that are left, given which conditions hold."""
+    open_blocks: list[bool] = []
+    kept = []
+    for line in text.splitlines(keepends=True):
+        word, _, rest = line.removeprefix("{{- ").removesuffix(" }}\n").partition(" ")
+        if not line.startswith("{{- "):
+            kept += [line] if all(open_blocks) else []
+        elif word == "if":
+            negated = rest.startswith("not ")
+            open_blocks.append(holds[rest.removeprefix("not ")] != negated)
+        elif word == "else":
+            open_blocks[-1] = not open_blocks[-1]
+        elif word == "end":
+            open_blocks.pop()
+        else:
+            assert word == "$grouper", line
+    assert not open_blocks, text
+    return "".join(kept)
+
+
+def by_name(objects: list[Object]) -> dict[tuple[str, str], Object]:
+    return {(one["kind"], one["metadata"]["name"]): one for one in objects}
+
+
+def is_definition_of_groups(one: Object) -> bool:
+    return one["kind"] == "CustomResourceDefinition" and is_of_groups(one)
+
+
+CHOICES = [((), EMPTY), (("grouper",), EMPTY), ((), DEFAULTS), (("grouper",), DEFAULTS)]
+
+
+SECURE: list[tuple[tuple[str, ...], str, Object]] = [
+    ((), EMPTY, {"metrics_secure": True}),
+    ((), EMPTY, {"metrics_secure": True, "metrics_certificate": "metrics.tls"}),
+]
+
+
+@pytest.mark.parametrize("separate", [False, True])
+@pytest.mark.parametrize(("more", "config", "metrics"), [*((*one, {}) for one in CHOICES), *SECURE])
+def test_the_chart_makes_what_install_makes(
+    more: tuple[str, ...], config: str, separate: bool, metrics: Object
+) -> None:
+    roles = (*manifests.SERVED_ROLES, *more)
+    chosen = InstallSettings(namespace="here", roles=roles, config=config, separate=separate, **metrics)
+    ours = by_name(manifests.manifests(chosen))
+    assert (("Deployment", "bayplan-webhooks") in ours) == separate
+    assert (("ClusterRole", "bayplan-metrics") in ours) == bool(metrics)
+    assert (("Role", DEFAULTS_ROLE) in ours) == bool(more and config == DEFAULTS)
+    del ours["Namespace", "here"]  # Helm has --create-namespace
+    theirs = by_name(rendered(made_chart(), "here", more, config, separate=separate, **metrics))
+    groups = [one["metadata"]["name"] for one in theirs.values() if is_definition_of_groups(one)]
+    assert len(groups) == (3 if more else 0), "kubectl get topologies means what it did, unless asked for"
+    for name in (*crds.converted(), *groups):
+        annotations = theirs["CustomResourceDefinition", name]["metadata"].pop("annotations")
+        assert annotations == {"helm.sh/resource-policy": "keep"}, "its objects outlive the release"
+    assert theirs == ours
+
+
+def test_writing_the_chart_removes_only_what_it_wrote(tmp_path: Path) -> None:
+    write_chart(tmp_path)
+    stale, foreign = tmp_path / "templates" / "old.yaml", tmp_path / "mine.yaml"
+    stale.write_text(f"{HEADER}kind: Old\n")
+    foreign.write_text("kind: Mine\n")
+    write_chart(tmp_path)
+    assert not stale.exists() and foreign.exists()
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.yaml")} == {
+        *made_chart(),
+        "mine.yaml",
+    }
+
+
+@pytest.fixture(scope="session")
+def helm() -> str:
+    """The program that people install the chart with: the one pinned here, else any."""
+    if find(HELM, DEFAULT_KUBE) or shutil.which("go"):
+        return str(build(DEFAULT_KUBE, (HELM,))[HELM.name])
+    return shutil.which("helm") or lacking("there is neither helm nor a go command to build it")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The chart as files."""
+    found = tmp_path_factory.mktemp("chart") / "bayplan"
+    write_chart(found)
+    return found
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("separate", [False, True])
+@pytest.mark.parametrize(
+    ("more", "config", "metrics"),
+    [
+        *((*one, {}) for one in CHOICES),
+        (("grouper",), f"{EMPTY}grouper:\n", {}),
+        (("grouper",), f"{EMPTY}grouper: {{}}", {}),
+        *SECURE,
+    ],
+)
+def test_helm_agrees(
+    helm: str,
+    folder: Path,
+    tmp_path: Path,
+    more: tuple[str, ...],
+    config: str,
+    separate: bool,
+    metrics: Object,
+) -> None:
+    roles = yaml.safe_load(made_chart()["values.yaml"])["roles"]
+    file = tmp_path / "configuration.yaml"
+    file.write_text(config)
+    chosen = f"roles={{{','.join([*roles, *more])}}}"
+    given = ["--namespace=here", "--set", chosen, f"--set-file=config={file}"]
+    given += ["--set", "webhooks.deployment=separate"] if separate else []
+    given += ["--set", "metrics.secure=true"] if metrics else []
+    if secret := metrics.get("metrics_certificate"):
+        given += ["--set", f"metrics.certificateSecret={secret}"]
+    linted = subprocess.run(
+        [helm, "lint", "--strict", str(folder), *given], check=False, capture_output=True, text=True
+    )
+    assert not linted.returncode, linted.stdout
+    made = subprocess.run(
+        [helm, "template", "release", str(folder), "--include-crds", "--kube-version=1.35.4", *given],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    found = by_name([document for document in yaml.load_all(made.stdout, yaml.CSafeLoader) if document])
+    assert found == by_name(rendered(made_chart(), "here", more, config, separate=separate, **metrics))

@@ -1,0 +1,64 @@
+"""The stand-in for kube-scheduler: who is bound where, and who is left alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bayplan.backends.embedded.http.backend import EmbeddedBackend
+from bayplan.backends.fake_controllers.binding import HOSTNAME, RETRY_SECONDS, Binder, bindings
+from bayplan.backends.fake_controllers.objects import NODES, PODS
+from bayplan.simulator.core.objects import node
+from tests.unit.backends.embedded.storage.test_store import store_at
+
+Object = dict[str, Any]
+NOW = 1_700_000_000.0
+
+
+def pod(**spec: Any) -> Object:
+    whole = {"containers": [{"name": "c", "image": "i"}], "nodeSelector": {HOSTNAME: "n1"}, **spec}
+    meta = {"name": "p", "namespace": "default", "uid": "u"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": whole}
+
+
+def bound(found: Object, *nodes: Object) -> list[str]:
+    return [host for _, host in bindings([found], nodes or [node("n1", "b", "r", 4)])]
+
+
+def test_a_pod_that_was_told_its_host_goes_there() -> None:
+    assert bound(pod()) == ["n1"]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"nodeSelector": {}},
+        {"nodeSelector": {HOSTNAME: "n2"}},
+        {"nodeSelector": {HOSTNAME: "n1", "example.com/pool": "other"}},
+        {"schedulerName": "bayplan"},
+        {"schedulingGates": [{"name": "kueue.x-k8s.io/topology"}]},
+        {"nodeName": "n1"},
+    ],
+    ids=["anywhere", "unknown", "mismatch", "other-scheduler", "gated", "bound"],
+)
+def test_others_are_left_alone(spec: Object) -> None:
+    assert bound(pod(**spec)) == []
+
+
+@pytest.mark.parametrize(
+    "spec", [{"unschedulable": True}, {"taints": [{"key": "down", "effect": "NoExecute"}]}], ids=str
+)
+def test_a_closed_host_takes_nobody(spec: Object) -> None:
+    assert bound(pod(), node("n1", "b", "r", 4) | {"spec": spec}) == []
+
+
+def test_a_pod_is_bound_as_soon_as_its_host_is_there() -> None:
+    store = store_at(NOW)
+    binder = Binder(EmbeddedBackend(store))
+    store.create(PODS, pod())
+    binder.step(NOW)
+    store.create(NODES, node("n1", "b", "r", 4))
+    assert binder.step(NOW) == NOW + RETRY_SECONDS
+    assert store.get(PODS, "default", "p")["spec"]["nodeName"] == "n1"
+    assert binder.step(NOW + RETRY_SECONDS) == float("inf")

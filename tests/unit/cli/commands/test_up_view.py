@@ -1,0 +1,143 @@
+"""What `bayplan up` shows of gangs that wait: the words of `bayplan place`, not those of the API."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+import yaml
+from rich.console import Console
+
+from bayplan.assembly.local_cluster import ClusterShape, LocalCluster
+from bayplan.cli.commands.up_view import picture
+from bayplan.cli.render.misfit import brief
+from bayplan.dialects.kueue.decode import scheduled_jobs
+from bayplan.dialects.kueue.names.annotations import REQUIRED
+from bayplan.model.assignment import Code, Exclusions, Misfit
+from bayplan.model.node import HOSTNAME, Topology
+from bayplan.runtime.core.clock import SystemClock
+from bayplan.simulator.core.objects import BLOCK, RACK, job
+from tests.unit.assembly.test_local_cluster import (
+    DEPLOYMENTS,
+    JOBS,
+    NODES,
+    QUEUE_KINDS,
+    QUICKSTART,
+    SAMPLE_JOB,
+    World,
+    deployment,
+)
+
+RACKS = Topology("dc", ("rack", HOSTNAME))
+
+
+@pytest.fixture
+def cluster() -> LocalCluster:
+    """One block of two racks of two hosts with four GPUs, stepped by hand."""
+    return LocalCluster(ClusterShape(1, 2, 2, 4), SystemClock())
+
+
+def shown(cluster: LocalCluster, submitted: dict[str, object]) -> str:
+    cluster.submit(submitted)
+    for _ in range(5):
+        cluster.crew.step(cluster.clock.wall())
+        cluster.loop.step(cluster.clock.wall())
+    console = Console(file=StringIO(), width=250)
+    console.print(picture(cluster, cluster.clock.wall()))
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+def test_a_gang_that_waits_is_shown_with_what_came_closest_and_what_it_lacks(cluster: LocalCluster) -> None:
+    text = shown(cluster, job("wide", 3, 4, {REQUIRED: RACK}, 5))
+    why = "rack b01/r01 comes closest with room for 2 of 3 pods; it lacks 4 gpu"
+    gangs, _, decisions = text.partition("last decisions")
+    assert why in gangs and "waits for room" in gangs
+    assert f"Job wide waits: {why}" in decisions
+    assert "pod(s)" not in text
+
+
+def drawn(world: World) -> str:
+    console = Console(file=StringIO(), width=250)
+    console.print(picture(world.home, world.home.clock.wall()))
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+def line_of(world: World, name: str) -> str:
+    gangs, _, _ = drawn(world).partition("last decisions")
+    return next((line for line in gangs.splitlines() if f" {name} " in line), "")
+
+
+def test_a_job_that_ended_is_finished_and_one_that_runs_runs() -> None:
+    world = World()
+    world.home.submit(job("short", 2, 1, {}, 2))
+    world.home.submit(job("long", 2, 1, {}, 900))
+    world.play(10)
+    assert "finished" in line_of(world, "short") and "runs" not in line_of(world, "short")
+    assert "runs" in line_of(world, "long")
+    lines = drawn(world).splitlines()
+    order = [next(i for i, line in enumerate(lines) if f"Job {name} " in line) for name in ("long", "short")]
+    assert order == sorted(order), "what is over comes last"
+
+
+def test_a_gang_that_waits_in_a_queue_is_shown_with_the_reason() -> None:
+    world = World()
+    for found in yaml.safe_load_all(QUICKSTART):
+        world.store.create(QUEUE_KINDS[found["kind"]], found, found["metadata"].get("namespace", ""))
+    for _ in range(4):  # 3 CPUs each; the quota is 9
+        world.store.create(JOBS, yaml.safe_load(SAMPLE_JOB), "default")
+    world.play(5)
+    gangs, _, _ = drawn(world).partition("last decisions")
+    rows = [line for line in gangs.splitlines() if "Job sample-job-" in line]
+    assert len(rows) == 4 and sum("3 pods" in line for line in rows) == 4
+    assert sum("runs" in line for line in rows) == 3
+    waits = next(line for line in rows if "waits in queue user-queue" in line)
+    assert "insufficient unused quota" in waits
+
+
+def test_pods_of_a_deployment_are_one_row() -> None:
+    world = World()
+    world.store.create(DEPLOYMENTS, deployment(), "default")
+    world.play(5)
+    assert "3 pods" in line_of(world, "web") and "Deployment web" in line_of(world, "web")
+
+
+def test_nodes_that_come_later_are_shown_whatever_their_labels() -> None:
+    world = World()
+    amounts = {"cpu": "4", "pods": "10", "nvidia.com/gpu": "2"}
+    ready = [{"type": "Ready", "status": "True"}]
+    places: list[dict[str, str]] = [{}, {BLOCK: "b07", RACK: "r09"}, {"hall": "h1", "aisle": "a2"}]
+    levels = [{"nodeLabel": label} for label in ("hall", "aisle", "kubernetes.io/hostname")]
+    topology = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology", "metadata": {"name": "halls"}}
+    world.store.create(scheduled_jobs.TOPOLOGIES, {**topology, "spec": {"levels": levels}})
+    for number, labels in enumerate(places):
+        metadata = {"name": f"new{number}", "labels": {"kubernetes.io/hostname": f"new{number}", **labels}}
+        status = {"allocatable": amounts, "capacity": amounts, "conditions": ready}
+        world.store.create(NODES, {"metadata": metadata, "status": status})
+    world.play(1)
+    text = drawn(world)
+    assert "7 nodes, 0 of 22 GPUs in use" in text
+    assert "b07" in text and "r09" in text and "h1" in text and "a2" in text
+    assert "no topology" in text and "1 node " in text
+
+
+def test_a_name_cannot_steer_the_terminal() -> None:
+    world = World()
+    world.home.ticker.lines.append((0.0, "Job \x1b[2Jbad waits: \x07"))
+    assert "\x1b[2J" not in drawn(world) and "\\x1b[2J" in drawn(world)
+
+
+def test_who_is_out_of_the_question_is_told_when_nothing_fits_at_all() -> None:
+    nothing = Misfit(Code.NO_ROOM, ("main",), "dc", asked=2, excluded=Exclusions(4, selector=4))
+    assert brief(nothing, RACKS) == "0 of 2 fit; of 4 nodes: 4 not matching the node selector"
+    one = Misfit(Code.NO_ROOM, ("main",), "dc", fit=1, asked=2, excluded=Exclusions(4, selector=3))
+    assert brief(one, RACKS) == "1 of 2 fit"
+
+
+def test_pods_that_must_join_others_are_told_so() -> None:
+    assert "where the rest of it" in brief(Misfit(Code.NO_REPLACEMENT, ("main",)), RACKS)
+
+
+def test_a_topology_that_is_gone_does_not_matter(cluster: LocalCluster) -> None:
+    assert cluster.why(Misfit(Code.NO_ROOM, ("main",), "gone", fit=1, asked=2)) == "1 of 2 fit"

@@ -1,0 +1,283 @@
+"""The pod grouper's odd corners: who has a say, what is handed down, and numbers that cannot be."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from bayplan.dialects.kai.api.names import (
+    PREEMPTIBILITY,
+    PRIORITY_LABEL,
+    QUEUE_LABEL,
+    REQUIRED,
+    TOPOLOGY_NAME,
+    USER_LABEL,
+)
+from bayplan.dialects.kai.api.pod_group import Constraint
+from tests.support.kai_owners import Object, group, made, named, pod, thing
+
+REVISION = "serving.knative.dev/revision"
+LWS = "leaderworkerset.sigs.k8s.io"
+REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
+
+
+def defaults(*entries: Object) -> Object:
+    cm = thing("v1", "ConfigMap", name="defaults")
+    return {**cm, "data": {"types": json.dumps(entries)}}
+
+
+# ── who says how urgent it is ──────────────────────────────────────────────────────────────────────
+
+
+def test_of_a_chain_of_unknown_owners_the_nearest_says_first_how_urgent_the_pod_is() -> None:
+    near = thing(
+        "a.io/v1", "Near", labels={PRIORITY_LABEL: "low", PREEMPTIBILITY: "preemptible"}, name="near"
+    )
+    far = thing("b.io/v1", "Far", labels={PRIORITY_LABEL: "high", PREEMPTIBILITY: "non-preemptible"})
+    found = group(pod(), near, far)
+    assert (found.priority_class, found.preemptibility) == ("low", "preemptible")
+    assert found.name == "pg-own-u-own"
+
+
+def test_a_near_owner_without_a_word_leaves_it_to_the_pod_then_to_the_far_one() -> None:
+    near, far = (
+        thing("a.io/v1", "Near", name="near"),
+        thing("b.io/v1", "Far", labels={PRIORITY_LABEL: "high"}),
+    )
+    assert group(pod(), near, far).priority_class == "high"
+    assert group(pod({PRIORITY_LABEL: "low"}), near, far).priority_class == "low"
+
+
+def test_an_owner_that_names_a_class_that_is_not_there_gets_the_default_of_its_kind() -> None:
+    owner = thing("a.io/v1", "Thing", labels={PRIORITY_LABEL: "missing"})
+    assert group(pod({PRIORITY_LABEL: "low"}), owner).priority_class == "train"
+    cm = defaults({"typeName": "Thing", "group": "a.io", "priorityName": "high"})
+    found = group(pod({PRIORITY_LABEL: "low"}), owner, around=(cm,), defaults=("kai", "defaults"))
+    assert found.priority_class == "high"
+
+
+@pytest.mark.parametrize(
+    ("entries", "wanted"),
+    [
+        ([{"typeName": "Thing", "preemptibility": "Non-Preemptible"}], ("train", "non-preemptible")),
+        ([{"typeName": "Thing.a.io", "priorityName": "low"}], ("low", "")),
+        (
+            [{"typeName": "Thing", "group": "a.io", "priorityName": name} for name in ("low", "high")],
+            ("high", ""),
+        ),
+        ([{"typeName": "Thing", "group": "b.io", "priorityName": "low"}], ("train", "")),
+        ([None, {"typeName": "Thing", "priorityName": "low"}], ("low", "")),
+    ],
+)
+def test_defaults_by_kind_are_read_as_administrators_write_them(
+    entries: Any, wanted: tuple[str, str]
+) -> None:
+    cm = defaults(*entries)
+    found = group(pod(), thing("a.io/v1", "Thing"), around=(cm,), defaults=("kai", "defaults"))
+    assert (found.priority_class, found.preemptibility) == wanted
+
+
+def test_the_user_noted_on_the_pod_is_noted_on_the_group_unless_the_owner_knows_better() -> None:
+    one = pod(notes={USER_LABEL: "ann"})
+    assert group(one, thing("a.io/v1", "Thing")).annotations == {USER_LABEL: "ann"}
+    assert group(one, thing("a.io/v1", "Thing", notes={USER_LABEL: "bob"})).annotations == {USER_LABEL: "bob"}
+
+
+# ── what is handed down ────────────────────────────────────────────────────────────────────────────
+
+HALL = {TOPOLOGY_NAME: "hall", REQUIRED: "rack"}
+
+
+def test_a_skipped_owner_hands_its_annotations_down_but_never_over_those_below() -> None:
+    workflow = thing("argoproj.io/v1alpha1", "Workflow", notes=HALL, name="flow")
+    assert group(pod(), workflow).constraint == Constraint("hall", "rack")
+    below = thing("a.io/v1", "Thing", notes={TOPOLOGY_NAME: "attic"})
+    assert group(pod(), below, workflow).constraint == Constraint("attic", "rack")
+
+
+def test_where_the_jobs_of_a_cron_job_belong_may_be_written_on_either() -> None:
+    refs = [{"apiVersion": "batch/v1", "kind": "Job", "name": "run", "uid": "u-run", "controller": True}]
+    one = pod(ownerReferences=refs)
+    cron = thing("batch/v1", "CronJob", labels={"a": "b"}, notes={**HALL, "other": "x"}, name="cron")
+    run = thing("batch/v1", "Job", name="run")
+    made_for_run = group(one, run, cron, around=(run,))
+    assert made_for_run.constraint == Constraint("hall", "rack")
+    assert made_for_run.labels == {} and "other" not in made_for_run.annotations
+    own = thing("batch/v1", "Job", notes={TOPOLOGY_NAME: "attic"}, name="run")
+    assert group(one, own, cron, around=(own,)).constraint == Constraint("attic", "rack")
+
+
+@pytest.mark.parametrize("meta", [5, "x", [], True, None])
+def test_metadata_that_are_none_are_no_reason_to_fall_over(meta: object) -> None:
+    workflow = thing("argoproj.io/v1alpha1", "Workflow", notes=HALL, name="flow")
+    below: Object = {"apiVersion": "a.io/v1", "kind": "Thing", "metadata": meta}
+    assert group(pod(), below, workflow).constraint == Constraint("hall", "rack")
+
+
+# ── names of groups that are there already ─────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("api", "kind", "parallelism", "there", "wanted"),
+    [
+        ("batch/v1", "Job", 1, "pg-own-u-own", "pg-own-u-own"),
+        ("batch/v1", "Job", 2, "pg-own-u-own", "pg-run-7-u-own"),
+        ("run.ai/v1", "RunaiJob", 1, "pg-own-u-own", "pg-own-u-own"),
+        ("run.ai/v1", "RunaiJob", 2, "pg-run-7-u-own", "pg-run-7-u-own"),
+        ("run.ai/v1", "RunaiJob", 2, "pg-own-u-own", "pg-run-u-own"),
+    ],
+)
+def test_older_versions_had_a_group_for_each_pod_of_a_parallel_job(
+    api: str, kind: str, parallelism: int, there: str, wanted: str
+) -> None:
+    old = thing("scheduling.run.ai/v2alpha2", "PodGroup", name=there)
+    owner = thing(api, kind, {"parallelism": parallelism})
+    assert group(pod(name="run-7"), owner, around=(old,), legacy_names=True).name == wanted
+
+
+# ── training ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def replicas(**counts: int) -> Object:
+    return {name: {"replicas": count, "template": {}} for name, count in counts.items()}
+
+
+def test_sub_groups_stand_in_the_same_order_whichever_type_is_written_first() -> None:
+    spec = {"pytorchReplicaSpecs": replicas(Worker=3, Master=1)}
+    found = group(pod(), thing("kubeflow.org/v1", "PyTorchJob", spec))
+    assert [one.name for one in found.sub_groups] == ["master", "worker"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "wanted"),
+    [
+        ("TFJob", {}, "doesn't have a tfReplicaSpecs field. Please fix the replica field"),
+        ("TFJob", {"tfReplicaSpecs": {}}, "Must be greater than 0, but got 0"),
+        ("TFJob", {"tfReplicaSpecs": {"Worker": None}}, "doesn't allow for 0 Worker pods"),
+        ("JAXJob", {"jaxReplicaSpecs": {}}, "doesn't have a Worker replica spec which is required"),
+        (
+            "PyTorchJob",
+            {"pytorchReplicaSpecs": replicas(Worker=0), "elasticPolicy": {"minReplicas": 2}},
+            "doesn't allow for 0 Worker pods",
+        ),
+        ("TFJob", {"tfReplicaSpecs": replicas(PS=9, Worker=2**31 - 1)}, "more than a group can have"),
+    ],
+)
+def test_a_job_of_no_pods_or_of_far_too_many_is_refused_in_words(
+    kind: str, spec: Object, wanted: str
+) -> None:
+    found = made(pod(), thing("kubeflow.org/v1", kind, spec))
+    assert found.group is None and wanted in found.error
+
+
+@pytest.mark.parametrize(
+    ("api", "kind"),
+    [
+        *(("kubeflow.org/v1", kind) for kind in ("PyTorchJob", "TFJob", "XGBoostJob", "JAXJob", "MPIJob")),
+        *(("ray.io/v1", kind) for kind in ("RayCluster", "RayJob", "RayService")),
+        ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"),
+        ("jobset.x-k8s.io/v1alpha2", "JobSet"),
+    ],
+)
+def test_a_pod_of_an_owner_of_which_only_the_name_is_known_is_not_lost(api: str, kind: str) -> None:
+    found = group(pod({REPLICATED_JOB: "a"}), named(api, kind))
+    assert found.name.startswith("pg-own-u-own") and found.minimum == 1
+
+
+def test_a_launcher_that_is_going_away_is_no_launcher() -> None:
+    spec = {
+        "mpiReplicaSpecs": replicas(Launcher=1, Worker=4),
+        "launcherCreationPolicy": "WaitForWorkersReady",
+    }
+    labels = {"training.kubeflow.org/job-name": "own", "training.kubeflow.org/job-role": "launcher"}
+    owner = thing("kubeflow.org/v1", "MPIJob", spec)
+    launcher, going = pod(labels, name="l"), pod(labels, name="g", deletionTimestamp="2026-01-01T00:00:00Z")
+    assert group(pod(), owner, around=(going,)).minimum == 4
+    assert group(pod(), owner, around=(going, launcher)).minimum == 5
+
+
+@pytest.mark.parametrize("count", ["9" * 5000, "", "x", True, 1.5, [], 0, -1, 2**31])
+def test_a_number_of_nodes_that_is_none_is_told(count: object) -> None:
+    spec = {"job": {"options": {"envs": {"AZUREML_NODE_COUNT": count}}}}
+    found = made(pod(), thing("amlarc.azureml.com/v1alpha1", "AmlJob", spec))
+    assert found.group is None and "AZUREML_NODE_COUNT must be a whole number" in found.error
+
+
+def test_a_job_set_of_more_pods_than_can_be_counted_is_refused() -> None:
+    jobs = [{"name": "a", "replicas": 2**20, "template": {"spec": {"parallelism": 2**20}}}]
+    owner = thing("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": jobs})
+    found = made(pod({REPLICATED_JOB: "a"}), owner)
+    assert found.group is None and "exceeds int32 max value" in found.error
+
+
+# ── things that serve ──────────────────────────────────────────────────────────────────────────────
+
+
+def lws(**spec: Any) -> Object:
+    return thing("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec)
+
+
+SIZE_4 = {"leaderWorkerTemplate": {"size": 4}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "wanted"),
+    [
+        ({}, "leaderWorkerTemplate.size not found in LWS ns/own"),
+        ({"leaderWorkerTemplate": {"size": 0}}, "invalid leaderWorkerTemplate.size 0 in LWS ns/own"),
+        ({**SIZE_4, "startupPolicy": "Whenever"}, "unknown startupPolicy: Whenever"),
+    ],
+)
+def test_a_set_of_groups_that_cannot_be_is_told(spec: Object, wanted: str) -> None:
+    found = made(pod({f"{LWS}/worker-index": "1"}), lws(**spec))
+    assert found.group is None and found.error == wanted
+
+
+@pytest.mark.parametrize(("text", "name"), [("007", "pg-own-u-own-group-7"), ("x", "pg-own-u-own")])
+def test_only_a_number_tells_groups_apart(text: str, name: str) -> None:
+    assert group(pod({f"{LWS}/group-index": text}), lws(**SIZE_4)).name == name
+
+
+@pytest.mark.parametrize(("policy", "minimum"), [("LeaderReady", 6), ("LeaderCreated", 4)])
+def test_a_pod_knows_the_size_of_its_group_if_the_leader_came_first(policy: str, minimum: int) -> None:
+    one = pod({f"{LWS}/worker-index": "1"}, {f"{LWS}/size": "6"})
+    assert group(one, lws(**SIZE_4, startupPolicy=policy)).minimum == minimum
+
+
+def revision(scale: str | None = None) -> Object:
+    notes = {} if scale is None else {"autoscaling.knative.dev/min-scale": scale}
+    return thing("serving.knative.dev/v1", "Revision", notes=notes, name="rev")
+
+
+SERVICE = thing("serving.knative.dev/v1", "Service")
+
+
+@pytest.mark.parametrize(("scale", "minimum"), [("3", 3), ("+3", 3), ("0", 1), ("x", 1), ("9" * 5000, 1)])
+def test_a_scale_that_cannot_be_is_one_pod(scale: str, minimum: int) -> None:
+    assert group(pod({REVISION: "rev"}), SERVICE, around=(revision(scale),)).minimum == minimum
+
+
+@pytest.mark.parametrize(
+    ("groups", "together"), [("ab", False), ("aab", True), ("aa", True), ("a", False), ("", True)]
+)
+def test_a_revision_goes_on_as_its_pods_began(groups: str, together: bool) -> None:
+    others = tuple(
+        pod({REVISION: "rev"}, {"pod-group-name": f"pg-{name}"}, name=f"o{at}")
+        for at, name in enumerate(groups)
+    )
+    alone = thing("scheduling.run.ai/v2alpha2", "PodGroup", name="pg-a", ownerReferences=[{"kind": "Pod"}])
+    found = group(pod({REVISION: "rev"}), SERVICE, around=(revision(), alone, *others))
+    assert (found.owner.kind == "Revision") is together
+
+
+def test_a_pod_that_has_a_group_of_its_own_keeps_it() -> None:
+    mine = pod({REVISION: "rev"}, {"pod-group-name": "pg-a"})
+    alone = thing("scheduling.run.ai/v2alpha2", "PodGroup", name="pg-a", ownerReferences=[{"kind": "Pod"}])
+    assert group(mine, SERVICE, around=(revision(), alone, mine)).owner.kind == "Pod"
+
+
+def test_an_empty_queue_label_is_as_good_as_none() -> None:
+    owner = thing("a.io/v1", "Thing", labels={QUEUE_LABEL: ""})
+    assert group(pod({QUEUE_LABEL: "q"}), owner).queue == "q"

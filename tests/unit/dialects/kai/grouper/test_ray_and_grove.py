@@ -1,0 +1,107 @@
+"""The pod grouper on Ray clusters and on Grove's gangs: what counts, and what cannot be."""
+
+from __future__ import annotations
+
+import pytest
+
+from bayplan.dialects.kai.api.names import PREEMPTIBILITY, PREFERRED, PRIORITY_LABEL, REQUIRED, TOPOLOGY_NAME
+from bayplan.dialects.kai.api.pod_group import Constraint
+from tests.support.kai_owners import Object, group, made, pod, thing
+
+HALL = {TOPOLOGY_NAME: "hall", REQUIRED: "rack"}
+
+
+def gang(spec: Object | None = None, labels: Object | None = None, notes: Object | None = None) -> Object:
+    parts = [{"name": "a", "minReplicas": 2, "podReferences": [{"namespace": "ns", "name": "pod"}]}]
+    return thing(
+        "scheduler.grove.io/v1alpha1", "PodGang", {"podgroups": parts, **(spec or {})}, labels, notes, "gang"
+    )
+
+
+CLIQUE = pod({"grove.io/podgang": "gang"})
+SET = thing("grove.io/v1alpha1", "PodCliqueSet", name="set")
+
+
+def test_what_is_written_on_a_set_of_cliques_counts_for_its_gangs() -> None:
+    labels = {PRIORITY_LABEL: "high", PREEMPTIBILITY: "preemptible", "team": "x", "kept": "far"}
+    owner = thing("grove.io/v1alpha1", "PodCliqueSet", labels=labels, notes=HALL)
+    found = group(CLIQUE, owner, around=(gang({"priorityClassName": "low"}, labels={"kept": "near"}),))
+    assert (found.priority_class, found.preemptibility) == ("high", "preemptible")
+    assert found.labels == {**labels, "kept": "near"}
+    assert (found.constraint, found.minimum) == (Constraint("hall", "rack"), 2)
+
+
+def test_what_is_written_on_a_deployment_of_graphs_counts_for_its_gangs_too() -> None:
+    graph = thing("nvidia.com/v1alpha1", "DynamoGraphDeployment", labels={PREEMPTIBILITY: "preemptible"})
+    assert group(CLIQUE, SET, graph, around=(gang(),)).preemptibility == "preemptible"
+
+
+def test_the_levels_of_a_gang_may_be_of_the_topology_of_this_family() -> None:
+    packed = {"topologyConstraint": {"packConstraint": {"preferred": "host"}}}
+    found = group(CLIQUE, SET, around=(gang(packed, notes={TOPOLOGY_NAME: "hall"}),))
+    assert found.constraint == Constraint("hall", "", "host")
+
+
+PART: Object = {"name": "a", "minReplicas": 1, "podReferences": []}
+
+
+@pytest.mark.parametrize(
+    ("part", "wanted"),
+    [
+        ({"minReplicas": None}, "missing required 'minReplicas' field"),
+        ({"minReplicas": 0}, "invalid 'minReplicas' field. Must be greater than 0"),
+        ({"podReferences": None}, "missing required 'podReferences' field"),
+        ({"name": None}, "missing required 'name' field"),
+        (
+            {"podReferences": [{"namespace": "other", "name": "p"}]},
+            "cross-namespace pod reference not allowed",
+        ),
+        ({"topologyConstraint": {"packConstraint": {"required": "rack"}}}, "topology name cannot be empty"),
+    ],
+)
+def test_a_part_of_a_gang_that_cannot_be_is_told_with_its_number(part: Object, wanted: str) -> None:
+    found = made(CLIQUE, SET, around=(gang({"podgroups": [PART, {**PART, **part}]}),))
+    assert found.group is None and wanted in found.error
+    assert found.error.startswith("failed to parse spec.podgroups[1] from PodGang ns/gang. Err: ")
+
+
+# ── Ray ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def ray(*workers: Object) -> Object:
+    return thing(
+        "ray.io/v1", "RayCluster", {"headGroupSpec": {}, "workerGroupSpecs": list(workers)}, name="rc"
+    )
+
+
+def test_workers_of_which_there_are_none_yet_are_not_waited_for() -> None:
+    found = group(pod(), ray({"groupName": "a"}, {"groupName": "b", "replicas": 0}, {"replicas": 2}))
+    assert [(one.name, one.minimum) for one in found.sub_groups] == [("headgroup", 1), ("worker-group-2", 2)]
+    assert found.minimum == 3
+
+
+def test_a_level_of_no_topology_is_told_on_the_group() -> None:
+    workers = {
+        "groupName": "a",
+        "replicas": 1,
+        "template": {"metadata": {"annotations": {PREFERRED: "rack"}}},
+    }
+    found = made(pod(), ray(workers))
+    assert found.group is not None and found.group.flaw == found.error
+    assert found.error.startswith(f"topology annotation ({TOPOLOGY_NAME}) is required for workerGroupSpecs.a")
+
+
+def test_the_active_cluster_of_a_service_comes_before_the_pending_one() -> None:
+    status = {f"{state}ServiceStatus": {"rayClusterName": state} for state in ("pending", "active")}
+    owner = {**thing("ray.io/v1", "RayService"), "status": status}
+    active, pending = ray({"replicas": 4}), ray({"replicas": 8})
+    active["metadata"]["name"], pending["metadata"]["name"] = "active", "pending"
+    assert group(pod(), owner, around=(active, pending)).minimum == 5
+
+
+@pytest.mark.parametrize("kind", ["RayJob", "RayService"])
+def test_a_job_without_any_cluster_is_told(kind: str) -> None:
+    found = made(pod(), thing("ray.io/v1", kind, {"suspend": False}))
+    assert found.group is None and found.error.startswith(
+        f"failed to extract rayClusterName for ns/own of kind {kind}."
+    )

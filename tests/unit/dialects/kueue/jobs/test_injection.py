@@ -1,0 +1,64 @@
+"""What pods are given when their job starts: a gate and later a host, or the one domain at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bayplan.dialects.kueue.jobs.injection import injections
+from bayplan.dialects.kueue.names.annotations import TOPOLOGY_GATE
+from bayplan.dialects.kueue.names.feature_switches import RULES
+
+ALONE = replace(RULES, selector_alone=True)
+FLAVORS = {"gpu": {"spec": {"nodeLabels": {"pool": "gpu"}}}}
+
+
+def workload(levels: list[str], *slices: dict[str, Any]) -> dict[str, Any]:
+    given = {
+        "name": "main",
+        "count": 4,
+        "flavors": {"cpu": "gpu"},
+        "topologyAssignment": {"levels": levels, "slices": list(slices)},
+    }
+    return {
+        "metadata": {"name": "w", "namespace": "team"},
+        "spec": {"queueName": "door", "podSets": [{"name": "main", "count": 4, "template": {"spec": {}}}]},
+        "status": {"admission": {"clusterQueue": "q", "podSetAssignments": [given]}},
+    }
+
+
+def in_domain(count: int, *values: str) -> dict[str, Any]:
+    where = [{"universal": value} for value in values]
+    return {"domainCount": 1, "podCounts": {"universal": count}, "valuesPerLevel": where}
+
+
+HOST = workload(["kubernetes.io/hostname"], in_domain(4, "h1"))
+RACK = workload(["block", "rack"], in_domain(4, "b1", "r1"))
+TWO_RACKS = workload(["block", "rack"], in_domain(2, "b1", "r1"), in_domain(2, "b1", "r2"))
+
+
+@pytest.mark.parametrize("found", [HOST, RACK, TWO_RACKS])
+def test_by_default_every_pod_is_held_back_by_a_gate(found: dict[str, Any]) -> None:
+    (extra,) = injections(found, FLAVORS)
+    assert extra.gates == (TOPOLOGY_GATE,)
+    assert extra.node_selector == {"pool": "gpu"}
+
+
+@pytest.mark.parametrize(
+    ("found", "where"),
+    [(HOST, {"kubernetes.io/hostname": "h1"}), (RACK, {"block": "b1", "rack": "r1"})],
+)
+def test_pods_that_one_domain_holds_may_be_sent_there_at_once(
+    found: dict[str, Any], where: dict[str, str]
+) -> None:
+    (extra,) = injections(found, FLAVORS, ALONE)
+    assert extra.gates == ()
+    assert extra.node_selector == {"pool": "gpu", **where}
+
+
+def test_pods_of_several_domains_are_told_apart_by_the_gate_all_the_same() -> None:
+    (extra,) = injections(TWO_RACKS, FLAVORS, ALONE)
+    assert extra.gates == (TOPOLOGY_GATE,)
+    assert extra.node_selector == {"pool": "gpu"}

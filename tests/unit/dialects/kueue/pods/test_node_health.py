@@ -1,0 +1,144 @@
+"""When a node has failed for a gang, and when a pod waits in vain, said by the objects alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from bayplan.dialects.kube.decode.wire import NodeWire, PodWire
+from bayplan.dialects.kueue.pods.node_failures import LISTED_MAX, with_failures
+from bayplan.dialects.kueue.pods.node_health import (
+    CORDON,
+    NEVER,
+    HealthRules,
+    Host,
+    TaintTolerations,
+    consents_of,
+    host_of,
+    judged,
+    member_of,
+    stance_of,
+)
+from bayplan.model.node import HOSTNAME
+from bayplan.model.node_rules import Taint, Toleration
+
+NOW = 1_800_000_000.0
+RULES = HealthRules()
+HOT, HOT_NOW = Taint("hot", "", "NoSchedule"), Taint("hot", "", "NoExecute")
+BEARS = Toleration("hot", "Exists")
+Object = dict[str, Any]
+
+
+def node(**spec: Any) -> NodeWire:
+    said = {"type": "Ready", "status": "False", "lastTransitionTime": "2027-01-15T08:00:00Z"}
+    meta = {"name": "n1", "labels": {HOSTNAME: "host-1"}}
+    return msgspec.convert({"metadata": meta, "spec": spec, "status": {"conditions": [said]}}, NodeWire)
+
+
+def pod(notes: dict[str, str] | None = None, phase: str = "Pending", **spec: Any) -> PodWire:
+    own = {"kueue.x-k8s.io/workload": "w", "kueue.x-k8s.io/podset-required-topology": "rack"}
+    meta = {"name": "p", "namespace": "ml", "uid": "u", "annotations": own if notes is None else notes}
+    return msgspec.convert({"metadata": meta, "spec": spec, "status": {"phase": phase}}, PodWire)
+
+
+def test_a_node_goes_by_its_host_label_and_a_cordon_is_a_taint() -> None:
+    assert host_of(node()) == Host("host-1", False, NOW)
+    assert host_of(node(unschedulable=True)).taints == (CORDON,)
+    told = [{"key": CORDON.key, "effect": CORDON.effect}, {"key": "soft", "effect": "PreferNoSchedule"}]
+    assert host_of(node(unschedulable=True, taints=told)).taints == (CORDON,)
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_node_that_is_gone_or_says_nothing_has_failed(runs: bool) -> None:
+    assert judged(None, [], runs, RULES, NOW).failed
+    assert judged(Host("h", None), [], runs, RULES, NOW).failed
+
+
+def test_not_ready_is_a_failure_in_time_or_once_nobody_runs_there() -> None:
+    lately = Host("h", ready=False, since=NOW - 10)
+    assert judged(lately, [], False, RULES, NOW).failed
+    waiting = judged(lately, [], True, RULES, NOW)
+    assert not waiting.failed and waiting.due == NOW + 20
+    assert judged(lately, [], True, RULES, waiting.due).failed
+    patient = HealthRules(by_time=False)
+    assert judged(lately, [], True, patient, NOW + 1000).due == NEVER
+    assert not judged(lately, [], False, HealthRules(by_pods=False), NOW).failed
+
+
+@pytest.mark.parametrize(
+    ("taint", "consent", "runs", "failed"),
+    [
+        (HOT, TaintTolerations(), True, False),
+        (HOT, TaintTolerations(), False, True),
+        (HOT, TaintTolerations(lasting=(BEARS,)), False, False),
+        (HOT_NOW, TaintTolerations(), True, False),
+        (HOT_NOW, TaintTolerations(), False, True),
+        (HOT_NOW, TaintTolerations(passing=(BEARS,)), True, False),
+        (HOT_NOW, TaintTolerations(passing=(BEARS,)), False, True),
+        (HOT_NOW, TaintTolerations(lasting=(BEARS,), passing=(BEARS,)), False, False),
+    ],
+)
+def test_taints_count_for_those_that_do_not_bear_them(
+    taint: Taint, consent: TaintTolerations, runs: bool, failed: bool
+) -> None:
+    host = Host("h", ready=True, taints=(taint,))
+    assert judged(host, [consent], runs, RULES, NOW).failed is failed
+    assert judged(host, [TaintTolerations(lasting=(BEARS,)), consent], runs, RULES, NOW).failed is failed
+    assert not judged(host, [consent], runs, HealthRules(by_taints=False), NOW).failed
+
+
+def test_who_waits_for_a_host_is_a_bare_pending_pod_that_a_topology_sent_there() -> None:
+    sent: Object = {"nodeSelector": {HOSTNAME: "h1"}}
+    found = member_of(pod(**sent))
+    assert found is not None and found.waits and found.host == "h1" and not found.runs
+    gated = member_of(pod(**sent, schedulingGates=[{"name": "kueue.x-k8s.io/topology"}]))
+    bound, done = member_of(pod(**sent, nodeName="h1")), member_of(pod(phase="Failed", **sent))
+    chosen = member_of(pod({"kueue.x-k8s.io/workload": "w"}, **sent))
+    for other in (gated, bound, done, chosen):
+        assert other is not None and not other.waits
+    assert bound is not None and bound.runs
+    assert member_of(pod({})) is None
+    grown = member_of(pod({"kueue.x-k8s.io/workload": "w", "kueue.x-k8s.io/workload-slice-name": "first"}))
+    assert grown is not None and grown.gang == ("ml", "first")
+
+
+def placed(**status: Any) -> Object:
+    assigned = {
+        "levels": [HOSTNAME],
+        "slices": [
+            {"domainCount": 1, "valuesPerLevel": [{"universal": "h1"}], "podCounts": {"universal": 2}},
+        ],
+    }
+    given = {"name": "main", "flavors": {"cpu": "f"}, "topologyAssignment": assigned}
+    return {
+        "metadata": {"name": "w", "namespace": "ml"},
+        "spec": {"podSets": [{"name": "main", "template": {"spec": {"tolerations": [{"key": "own"}]}}}]},
+        "status": {"admission": {"podSetAssignments": [given]}, **status},
+    }
+
+
+def test_a_workload_stands_on_the_hosts_of_its_assignment_until_it_leaves() -> None:
+    found = stance_of(placed(unhealthyNodes=[{"name": "h1"}]))
+    assert found is not None and dict(found.hosts) == {"h1": ("main",)} and found.failed == ("h1",)
+    for ended in ("Finished", "Evicted"):
+        assert stance_of(placed(conditions=[{"type": ended, "status": "True"}])) is None
+
+
+def test_flavors_and_checks_add_to_what_pods_bear() -> None:
+    update = {"name": "main", "tolerations": [{"key": "asked", "operator": "Exists", "tolerationSeconds": 9}]}
+    flavors = {"f": {"spec": {"tolerations": [{"key": "given", "operator": "Exists"}]}}}
+    (consent,) = consents_of(placed(admissionChecks=[{"podSetUpdates": [update]}]), flavors, ["main"])
+    assert [one.key for one in consent.lasting] == ["own", "given"]
+    assert [one.key for one in consent.passing] == ["asked"]
+
+
+def test_no_more_is_listed_than_the_api_allows() -> None:
+    failed = [f"h{number}" for number in range(20)]
+    status = with_failures(placed(), failed, (), RULES, NOW)
+    assert status is not None
+    assert [one["name"] for one in status["unhealthyNodes"]] == failed[:LISTED_MAX]
+    assert with_failures(placed(unhealthyNodes=status["unhealthyNodes"]), failed, (), RULES, NOW) is None
+    again = with_failures(placed(unhealthyNodes=status["unhealthyNodes"]), (), failed, RULES, NOW)
+    assert again is not None and "unhealthyNodes" not in again

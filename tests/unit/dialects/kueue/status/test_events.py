@@ -1,0 +1,268 @@
+"""What is announced about Workloads, as `kubectl describe` shows it and as tools parse it."""
+
+from __future__ import annotations
+
+import pytest
+
+from bayplan.dialects.kueue.status.decisions import declined
+from bayplan.dialects.kueue.status.events import WorkloadEvent, events, notice_write, upkeep_events
+from bayplan.dialects.kueue.status.reconcile import synced
+from bayplan.model.admission_rejection import (
+    AdmissionReason,
+    AdmissionRejection,
+    AdmissionRemark,
+    FlavorAttempt,
+    FlavorMode,
+    Obstacle,
+    ObstacleKind,
+    PodSetAttempts,
+)
+from bayplan.model.assignment import Code, Exclusions, Misfit
+from bayplan.model.node_rules import Taint
+from bayplan.model.plan import Admit, EvictGang, EvictionReason, ReportNotAdmitted
+from bayplan.model.queued_gang import Delayed
+from tests.support.kueue_workloads import NOW, NOW_TEXT, Object, admission, condition, demand, workload
+
+RESERVED = condition("QuotaReserved", "True", "QuotaReserved", "Quota reserved in ClusterQueue tas-main")
+QUEUED = "Quota reserved in ClusterQueue tas-main, wait time since queued was"
+ADMITTED = ("Normal", "Admitted", "Admitted by ClusterQueue tas-main, wait time since reservation was 0s")
+TAINT = Obstacle(ObstacleKind.TAINT, "flavor-a", taint=Taint("example.com/flavor", "a", "NoSchedule"))
+NO_NODE = Misfit(Code.NO_ROOM, ("one",), "t", asked=1, excluded=Exclusions(6, resources={"cpu": 6}))
+NO_NODE_TEXT = (
+    "couldn't assign flavors to pod set one: topology \"t\" doesn't allow to fit any of 1 pod(s). "
+    'Total nodes: 6; excluded: resource "cpu": 6'
+)
+
+
+def told(notices: list[WorkloadEvent]) -> list[tuple[str, str, str]]:
+    return [(notice.kind, notice.reason, notice.message) for notice in notices]
+
+
+def ageless() -> Object:
+    found = workload()
+    del found["metadata"]["creationTimestamp"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("before", "action", "want"),
+    [
+        (
+            workload(),
+            Admit(demand(), admission()),
+            [("Normal", "QuotaReserved", f"{QUEUED} 100s"), ADMITTED],
+        ),
+        (
+            ageless(),
+            Admit(demand(), admission()),
+            [("Normal", "QuotaReserved", f"{QUEUED} 9223372037s"), ADMITTED],
+        ),
+        (
+            workload(condition("Requeued", "True", "Preempted", "left", NOW_TEXT)),
+            Admit(demand(), admission()),
+            [("Normal", "QuotaReserved", f"{QUEUED} 0s"), ADMITTED],
+        ),
+        (
+            workload(),
+            Admit(
+                demand(),
+                admission(),
+                tried=(
+                    PodSetAttempts(
+                        "ps-b",
+                        attempts=(
+                            FlavorAttempt(
+                                "flavor-a", FlavorMode.NONE, 0, (TAINT,), AdmissionReason.NO_FLAVOR
+                            ),
+                        ),
+                    ),
+                ),
+            ),
+            [
+                (
+                    "Normal",
+                    "QuotaReserved",
+                    f"{QUEUED} 100s; Flavors considered: ps-b: flavor-a(NoFit;untolerated taint "
+                    "{example.com/flavor a NoSchedule <nil>} in flavor flavor-a)",
+                ),
+                ADMITTED,
+            ],
+        ),
+        (
+            workload(),
+            Admit(demand(), admission(Delayed.PENDING, None), checks=("prov",)),
+            [("Normal", "QuotaReserved", f"{QUEUED} 100s")],
+        ),
+        (workload(RESERVED), Admit(demand(given=admission()), admission()), [ADMITTED]),
+        (
+            workload(RESERVED, unhealthyNodes=[{"name": "x0"}]),
+            Admit(demand(given=admission(), failed=("x0",)), admission()),
+            [],
+        ),
+        (
+            workload(),
+            ReportNotAdmitted(
+                demand(),
+                AdmissionRejection(AdmissionReason.NO_PLACE, tried=(PodSetAttempts("one", (NO_NODE,)),)),
+            ),
+            [("Warning", "TopologyPlacementFailed", NO_NODE_TEXT)],
+        ),
+        (
+            workload(),
+            ReportNotAdmitted(
+                demand(), AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, AdmissionRemark.OVERTAKEN)
+            ),
+            [("Warning", "WaitingForQuota", "Workload no longer fits after processing another workload")],
+        ),
+        (
+            workload(),
+            ReportNotAdmitted(
+                demand(),
+                AdmissionRejection(
+                    AdmissionReason.VICTIMS_LEAVING,
+                    AdmissionRemark.LEAVING,
+                    (PodSetAttempts("one", (NO_NODE,)),),
+                    victims=1,
+                ),
+            ),
+            [
+                (
+                    "Warning",
+                    "WaitingForPreemptedWorkloads",
+                    f"{NO_NODE_TEXT}. Pending the preemption of 1 workload(s)",
+                )
+            ],
+        ),
+        (
+            workload(RESERVED),
+            ReportNotAdmitted(
+                demand(given=admission()),
+                AdmissionRejection(AdmissionReason.NO_PLACE, tried=(PodSetAttempts("one", (NO_NODE,)),)),
+            ),
+            [("Warning", "SecondPassFailed", NO_NODE_TEXT)],
+        ),
+        (
+            workload(),
+            ReportNotAdmitted(demand(), AdmissionRejection(AdmissionReason.NO_PLACE, AdmissionRemark.ALIKE)),
+            [],
+        ),
+        (
+            workload(RESERVED),
+            EvictGang(demand(given=admission(), failed=("x0",)), EvictionReason.NODES_FAILED),
+            [
+                (
+                    "Normal",
+                    "EvictedDueToNodeFailures",
+                    "Workload was evicted as there was no replacement for unhealthy node(s): x0",
+                )
+            ],
+        ),
+    ],
+)
+def test_actions_are_announced_word_for_word(
+    before: Object, action: Admit | EvictGang | ReportNotAdmitted, want: list[tuple[str, str, str]]
+) -> None:
+    assert told(events(action, before, NOW)) == want
+
+
+def test_a_preemption_is_announced_to_both() -> None:
+    by = demand("high", uid="wl-high", priority=3, labels={"kueue.x-k8s.io/job-uid": "job-high"})
+    victim = demand(priority=-1, given=admission(queue="tas-cq-c"))
+    action = EvictGang(victim, EvictionReason.RECLAIM, by, ("main", "tas-cq-c"), ("main", "tas-cq-a"))
+    message = (
+        "Preempted to accommodate a workload (UID: wl-high, JobUID: job-high) due to reclamation within the "
+        "cohort; preemptor path: /main/tas-cq-a; preemptee path: /main/tas-cq-c"
+    )
+    ranks = (
+        "preemptor effective priority: 3 (base: 3, boost: 0); "
+        "preemptee effective priority: -1 (base: -1, boost: 0)"
+    )
+    lost = f"Preempted workload default/foo (UID: wl-foo) in ClusterQueue tas-cq-c; {ranks}"
+    assert events(action, workload(RESERVED), NOW) == [
+        WorkloadEvent("default", "foo", "wl-foo", "Normal", "EvictedDueToPreempted", message),
+        WorkloadEvent("default", "foo", "wl-foo", "Normal", "Preempted", f"{message}; {ranks}"),
+        WorkloadEvent("default", "high", "wl-high", "Normal", "PreemptedWorkload", lost),
+    ]
+
+
+def test_a_preemption_by_nobody_known_says_so() -> None:
+    action = EvictGang(demand(given=admission()), EvictionReason.PRIORITY, demand("high", uid=""))
+    message = events(action, workload(RESERVED), NOW)[0].message
+    assert "(UID: UNKNOWN, JobUID: UNKNOWN)" in message
+    assert message.endswith("preemptor path: UNKNOWN; preemptee path: UNKNOWN")
+
+
+def test_the_same_refusal_is_announced_once() -> None:
+    action = ReportNotAdmitted(
+        demand(), AdmissionRejection(AdmissionReason.NO_PLACE, tried=(PodSetAttempts("one", (NO_NODE,)),))
+    )
+    again = workload() | {"status": declined(workload(), action, NOW)}
+    assert events(action, again, NOW + 1) == []
+    other = ReportNotAdmitted(
+        demand(), AdmissionRejection(AdmissionReason.NO_QUOTA_NOW, tried=action.refusal.tried)
+    )
+    assert told(events(other, again, NOW + 1)) == [("Warning", "WaitingForQuota", NO_NODE_TEXT)]
+
+
+def test_a_gang_that_leaves_already_is_not_announced_again() -> None:
+    leaving = workload(RESERVED, condition("Evicted", "True", "Preempted", "for another"))
+    assert (
+        events(EvictGang(demand(given=admission()), EvictionReason.PRIORITY, demand("high")), leaving, NOW)
+        == []
+    )
+
+
+def test_an_admission_after_its_checks_tells_how_long_they_took() -> None:
+    ready = {"name": "prov", "state": "Ready", "message": ""}
+    before = workload(RESERVED, admission={"clusterQueue": "tas-main"}, admissionChecks=[ready])
+    status = synced(before, ["prov"], NOW)
+    assert status is not None
+    assert told(upkeep_events(before, status, NOW)) == [
+        ("Normal", "Admitted", "Admitted by ClusterQueue tas-main, wait time since reservation was 100s")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("state", "want"),
+    [
+        (
+            "Rejected",
+            (
+                "Warning",
+                "AdmissionCheckRejected",
+                'Deactivated due to AdmissionCheck in Rejected state: "prov" (no)',
+            ),
+        ),
+        (
+            "Retry",
+            (
+                "Normal",
+                "EvictedDueToAdmissionCheck",
+                'Evicted due to AdmissionCheck in Retry state: "prov" (no)',
+            ),
+        ),
+    ],
+)
+def test_a_check_that_says_no_is_announced(state: str, want: tuple[str, str, str]) -> None:
+    said = {"name": "prov", "state": state, "message": "no"}
+    before = workload(RESERVED, admission={"clusterQueue": "tas-main"}, admissionChecks=[said])
+    status = synced(before, ["prov"], NOW)
+    assert status is not None
+    assert told(upkeep_events(before, status, NOW)) == [want]
+
+
+def test_a_notice_becomes_an_event_on_the_workload() -> None:
+    write = notice_write(WorkloadEvent("ns", "foo", "u-1", "Warning", "WaitingForQuota", "none left"), NOW)
+    assert write.namespace == "ns"
+    assert write.body["involvedObject"] == {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "namespace": "ns",
+        "name": "foo",
+        "uid": "u-1",
+    }
+    assert (write.body["type"], write.body["reason"], write.body["message"]) == (
+        "Warning",
+        "WaitingForQuota",
+        "none left",
+    )

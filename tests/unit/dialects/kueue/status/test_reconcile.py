@@ -1,0 +1,222 @@
+"""What becomes of a Workload between decisions: checks answer, gangs leave, waits end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bayplan.dialects.kueue.status.reconcile import (
+    QueueOnPath,
+    heeding,
+    left,
+    released,
+    requeued,
+    shall_be_deactivated,
+    synced,
+)
+from bayplan.model.quota import StopPolicy
+from tests.support.kueue_workloads import EARLIER, NOW, NOW_TEXT, Object, condition, conditions, workload
+
+RESERVED = condition("QuotaReserved", "True", "QuotaReserved", "Quota reserved in ClusterQueue main")
+ADMITTED = condition("Admitted", "True", "Admitted", "The workload is admitted")
+NO_RESERVATION = ("False", "NoReservation", "The workload has no reservation")
+ADMISSION = {"clusterQueue": "main", "podSetAssignments": [{"name": "one"}]}
+
+
+def check(state: str, name: str = "prov", message: str = "", **more: object) -> Object:
+    return {"name": name, "state": state, "message": message, "lastTransitionTime": EARLIER} | more
+
+
+def reserved(*more: Object, **status: Any) -> Object:
+    return workload(RESERVED, *more, admission=ADMISSION, **status)
+
+
+def leaving(why: str) -> Object:
+    return reserved(ADMITTED, condition("Evicted", "True", why, "has to go"))
+
+
+@pytest.mark.parametrize(
+    ("why", "back"), [("Preempted", "True"), ("NodeFailures", "True"), ("AdmissionCheck", "False")]
+)
+def test_a_gang_that_has_left_gives_back_its_quota_and_lines_up_again(why: str, back: str) -> None:
+    status = released(leaving(why), NOW)
+    assert status is not None
+    assert "admission" not in status
+    assert conditions(status) == {
+        "QuotaReserved": ("False", "PendingEvaluation", "has to go"),
+        "Admitted": NO_RESERVATION,
+        "Evicted": ("True", why, "has to go"),
+        "Requeued": (back, why, "has to go"),
+    }
+    assert status["accumulatedPastExecutionTimeSeconds"] == 100
+
+
+def test_a_gang_of_a_single_pod_is_not_lined_up_again() -> None:
+    alone = leaving("Preempted")
+    alone["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": "p"}]
+    assert conditions(released(alone, NOW))["Requeued"][0] == "False"
+    alone["metadata"]["annotations"] = {"kueue.x-k8s.io/is-group-workload": "true"}
+    assert conditions(released(alone, NOW))["Requeued"][0] == "True"
+
+
+def test_only_a_gang_that_leaves_and_holds_quota_is_released() -> None:
+    assert released(reserved(ADMITTED), NOW) is None
+    assert released(workload(condition("Evicted", "True", "Preempted", "gone")), NOW) is None
+    once = released(leaving("Preempted"), NOW)
+    assert released(workload() | {"status": once}, NOW) is None
+
+
+def test_a_gang_is_admitted_when_its_last_check_is_ready() -> None:
+    waiting = condition(
+        "Admitted", "False", "UnsatisfiedAdmissionChecks", "The workload has not all checks ready"
+    )
+    before = reserved(waiting, admissionChecks=[check("Ready"), check("Pending", "other")])
+    assert synced(before, ["prov", "other"], NOW) is None
+    before["status"]["admissionChecks"][1]["state"] = "Ready"
+    status = synced(before, ["prov", "other"], NOW)
+    assert conditions(status)["Admitted"] == ("True", "Admitted", "The workload is admitted")
+
+
+def test_a_gang_whose_place_is_to_be_found_waits_on() -> None:
+    delayed = {"clusterQueue": "main", "podSetAssignments": [{"delayedTopologyRequest": "Pending"}]}
+    before = workload(RESERVED, admission=delayed, admissionChecks=[check("Ready")])
+    assert conditions(synced(before, ["prov"], NOW))["Admitted"][1] == "PendingDelayedTopologyRequests"
+
+
+def test_checks_come_and_go_with_the_queue() -> None:
+    status = synced(workload(admissionChecks=[check("Ready", "old"), check("Ready", "b")]), ["b", "a"], NOW)
+    assert status == {
+        "admissionChecks": [check("Pending", "a") | {"lastTransitionTime": NOW_TEXT}, check("Ready", "b")]
+    }
+    assert synced(workload(admissionChecks=[check("Ready")]), [], NOW) == {}
+
+
+def test_a_rejected_check_deactivates() -> None:
+    before = reserved(ADMITTED, admissionChecks=[check("Rejected", "z", "no"), check("Rejected", "a")])
+    status = synced(before, ["a", "z"], NOW)
+    message = 'AdmissionChecks in Rejected state: "a"; "z" (no)'
+    assert conditions(status)["DeactivationTarget"] == ("True", "AdmissionCheck", message)
+    after = before | {"status": status}
+    assert shall_be_deactivated(after) and synced(after, ["a", "z"], NOW) is None
+    after["spec"]["active"] = False
+    assert not shall_be_deactivated(after)
+    final = synced(after, ["a", "z"], NOW)
+    assert final is not None
+    assert conditions(final)["Evicted"] == (
+        "True",
+        "DeactivatedDueToAdmissionCheck",
+        f"The workload is deactivated due to {message}",
+    )
+    assert "DeactivationTarget" not in conditions(final)
+    assert final["schedulingStats"]["evictions"] == [
+        {"reason": "Deactivated", "underlyingCause": "AdmissionCheck", "count": 1}
+    ]
+    assert synced(after | {"status": final}, ["a", "z"], NOW) is None
+
+
+def test_a_check_that_says_not_now_sends_the_gang_back_until_its_time_has_come() -> None:
+    before = reserved(admissionChecks=[check("Retry", message="busy", requeueAfterSeconds=160)])
+    status = synced(before, ["prov"], NOW)
+    assert status is not None
+    message = 'Evicted due to AdmissionCheck in Retry state: "prov" (busy)'
+    assert conditions(status)["Evicted"] == ("True", "AdmissionCheck", message)
+    assert status["requeueState"] == {"requeueAt": "1970-01-12T13:47:40Z"}
+    assert status["admissionChecks"][0]["state"] == "Pending"
+    assert status["admissionChecks"][0]["retryCount"] == 1
+    waiting = before | {"status": released(before | {"status": status}, NOW)}
+    assert synced(waiting, ["prov"], NOW + 59) is None
+    back = synced(waiting, ["prov"], NOW + 60)
+    assert back is not None
+    assert conditions(back)["Requeued"] == ("True", "BackoffFinished", "The workload backoff was finished")
+    assert "requeueState" not in back
+
+
+def test_a_gang_that_is_deactivated_while_it_waits_says_so_and_may_come_back() -> None:
+    before = workload(requeueState={"count": 2})
+    before["spec"]["active"] = False
+    status = synced(before, [], NOW)
+    assert status is not None
+    assert conditions(status) == {
+        "Evicted": ("True", "Deactivated", "The workload is deactivated"),
+        "QuotaReserved": ("False", "Deactivated", "The workload is deactivated"),
+        "Admitted": NO_RESERVATION,
+    }
+    assert "requeueState" not in status
+
+
+def test_a_gang_that_is_active_again_is_lined_up_again() -> None:
+    status = synced(workload(condition("Requeued", "False", "Deactivated", "off")), [], NOW)
+    assert conditions(status)["Requeued"] == ("True", "Reactivated", "The workload was reactivated")
+
+
+def test_a_finished_gang_is_left_alone() -> None:
+    done = workload(condition("Finished", "True", "Succeeded", ""), admissionChecks=[check("Ready")])
+    assert synced(done, [], NOW) is None
+
+
+def test_a_gang_that_leaves_is_not_admitted_meanwhile() -> None:
+    assert synced(reserved(condition("Evicted", "True", "Preempted", "go")), [], NOW) is None
+
+
+def test_a_stopped_queue_sends_its_gangs_away_and_lets_them_back_when_it_starts() -> None:
+    status = left(reserved(ADMITTED), "ClusterQueueStopped", "The ClusterQueue is stopped", NOW)
+    assert conditions(status)["Evicted"] == ("True", "ClusterQueueStopped", "The ClusterQueue is stopped")
+    gone = workload() | {"status": status}
+    assert left(gone, "ClusterQueueStopped", "The ClusterQueue is stopped", NOW) is None
+    out = released(gone, NOW)
+    assert conditions(out)["Requeued"][0] == "False"
+    text = "The ClusterQueue was restarted after being stopped"
+    back = requeued(workload() | {"status": out}, "ClusterQueueRestarted", text, NOW)
+    assert conditions(back)["Requeued"] == ("True", "ClusterQueueRestarted", text)
+
+
+def way(
+    entrance: StopPolicy | None = StopPolicy.OPEN, queue: StopPolicy | None = StopPolicy.OPEN
+) -> list[QueueOnPath]:
+    return [QueueOnPath("LocalQueue", "main", entrance), QueueOnPath("ClusterQueue", "pool", queue)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "drained"),
+    [("LocalQueue", way(entrance=StopPolicy.DRAIN)), ("ClusterQueue", way(queue=StopPolicy.DRAIN))],
+)
+def test_a_queue_that_drains_sends_away_who_is_admitted(kind: str, drained: list[QueueOnPath]) -> None:
+    status = heeding(reserved(ADMITTED), drained, NOW)
+    assert conditions(status)["Evicted"] == ("True", f"{kind}Stopped", f"The {kind} is stopped")
+    gone = workload() | {"status": status}
+    assert heeding(gone, drained, NOW) is None
+    out = workload() | {"status": released(gone, NOW)}
+    told = heeding(out, drained, NOW)
+    name = "main" if kind == "LocalQueue" else "pool"
+    assert conditions(told)["QuotaReserved"] == ("False", "Suspended", f"{kind} {name} is inactive")
+    back = heeding(workload() | {"status": told}, way(), NOW)
+    text = f"The {kind} was restarted after being stopped"
+    assert conditions(back)["Requeued"] == ("True", f"{kind}Restarted", text)
+    assert heeding(workload() | {"status": back}, way(), NOW) is None
+
+
+def test_a_queue_on_hold_keeps_who_is_admitted_and_takes_quota_from_who_is_not_yet() -> None:
+    assert heeding(reserved(ADMITTED), way(queue=StopPolicy.HOLD), NOW) is None
+    for stop in (StopPolicy.HOLD, StopPolicy.DRAIN):
+        status = heeding(reserved(), way(queue=stop), NOW)
+        assert status is not None and "admission" not in status
+        assert conditions(status)["QuotaReserved"] == ("False", "Suspended", "ClusterQueue pool is stopped")
+    outside = heeding(workload(), way(queue=StopPolicy.HOLD), NOW)
+    assert conditions(outside)["QuotaReserved"] == ("False", "Suspended", "ClusterQueue pool is inactive")
+
+
+def test_a_queue_that_is_not_there_is_named() -> None:
+    status = heeding(workload(), way(entrance=None)[:1], NOW)
+    assert conditions(status)["QuotaReserved"] == ("False", "Misconfigured", "LocalQueue main doesn't exist")
+    status = heeding(reserved(), way(queue=None), NOW)
+    told = "ClusterQueue pool is terminating or missing"
+    assert conditions(status)["QuotaReserved"] == ("False", "Misconfigured", told)
+    assert heeding(reserved(ADMITTED), way(queue=None), NOW) is None
+    assert heeding(reserved(ADMITTED), way(), NOW) is None
+
+
+def test_who_is_leaving_or_finished_heeds_no_queue() -> None:
+    assert heeding(leaving("Preempted"), way(queue=StopPolicy.DRAIN), NOW) is None
+    done = reserved(ADMITTED, condition("Finished", "True", "Succeeded", ""))
+    assert heeding(done, way(queue=StopPolicy.DRAIN), NOW) is None

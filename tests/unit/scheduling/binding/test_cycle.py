@@ -1,0 +1,209 @@
+"""Gangs and lone pods get their nodes or hear why not: each whole, one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bayplan.model.filter_failure import FilterReason
+from bayplan.model.plan import PreemptPod
+from bayplan.model.scheduling_rejection import PreemptionSearchOutcome, RejectionReason, SchedulingRejection
+from tests.support.gang_snapshots import charter, decide, gang, lone, look, node, pod, pods
+
+
+def test_a_gang_that_fits_is_bound_whole_and_begins() -> None:
+    seen = look([node("a", 2), node("b", 2)], (), gang(charter("g", 3), pods("p", 3, gang="g")))
+    found = decide(seen)
+    assert sorted(found.binds) == ["p-0", "p-1", "p-2"]
+    assert max(list(found.binds.values()).count(name) for name in "ab") == 2
+    assert found.begun == ("g",)
+    assert not found.refused
+
+
+def test_below_its_minimum_nobody_is_bound() -> None:
+    seen = look([node("a", 2)], (), gang(charter("g", 3), pods("p", 3, gang="g")))
+    found = decide(seen)
+    assert not found.binds
+    assert not found.begun
+    why = found.refused["g"].why
+    assert (why.hindrance, why.minimum, why.there, why.fit) == (RejectionReason.NO_ROOM, 3, 3, 2)
+    assert why.pod is not None
+    assert why.unfit is not None
+    assert dict(why.unfit.counts) == {(FilterReason.LACKING, "cpu"): 1}
+    assert len(found.refused["g"].pods) == 3
+
+
+def test_pods_beyond_the_minimum_come_if_they_fit() -> None:
+    seen = look([node("a", 3)], (), gang(charter("g", 2), pods("p", 4, gang="g")))
+    found = decide(seen)
+    assert len(found.binds) == 3
+    assert [one.key.name for one in found.refused["g"].pods] == ["p-3"]
+    assert found.refused["g"].why.fit == 3
+
+
+def test_later_pods_of_a_gang_that_stands_join_it() -> None:
+    standing = tuple(pod(f"s-{n}", on="a", gang="g") for n in range(2))
+    seen = look(
+        [node("a", 3)], (), gang(charter("g", 2, started=True), pods("p", 1, gang="g"), standing=standing)
+    )
+    found = decide(seen)
+    assert found.binds == {"p-0": "a"}
+    assert not found.begun
+
+
+def test_a_gang_that_lost_pods_is_completed_only_to_its_minimum_or_not_at_all() -> None:
+    standing = (pod("s", on="a", gang="g"),)
+    seen = look([node("a", 2)], (), gang(charter("g", 3), pods("p", 2, gang="g"), standing=standing))
+    assert not decide(seen).binds
+
+
+def test_pods_of_a_group_without_a_minimum_are_each_for_themselves() -> None:
+    seen = look([node("a", 2)], (), gang(charter("g"), pods("p", 3, gang="g")))
+    found = decide(seen)
+    assert len(found.binds) == 2
+    assert len(found.refused["g"].pods) == 1
+
+
+def test_two_gangs_never_share_room() -> None:
+    first, second = (gang(charter(name, 3), pods(name, 3, gang=name)) for name in ("f", "s"))
+    found = decide(look([node("a", 4)], (), first, second))
+    assert sorted(found.binds) == ["f-0", "f-1", "f-2"]
+    assert found.refused["s"].why.fit == 1
+
+
+def test_lone_pods_go_where_most_is_free() -> None:
+    seen = look([node("a", 2), node("b", 4)], (), *(lone(one) for one in pods("p", 3)))
+    found = decide(seen)
+    assert found.binds["p-0"] == "b"
+    assert sorted(found.binds.values()) == ["a", "b", "b"]
+    assert not found.begun
+
+
+def test_lone_pods_of_one_kind_are_refused_without_another_look() -> None:
+    seen = look([node("a", 1)], (), *(lone(one) for one in pods("p", 4)))
+    found = decide(seen)
+    assert len(found.binds) == 1
+    assert sorted(found.refused) == ["p-1", "p-2", "p-3"]
+    for name, refuse in found.refused.items():
+        assert refuse.why.pod is not None
+        assert refuse.why.pod.name == name
+
+
+def test_a_hindrance_is_only_told() -> None:
+    why = SchedulingRejection(RejectionReason.TOO_FEW, 3, 1)
+    seen = look([node("a")], (), gang(charter("g", 3), pods("p", 1, gang="g"), hindrance=why))
+    found = decide(seen)
+    assert not found.binds
+    assert found.refused["g"].why == why
+    assert found.refused["g"].news
+    again = gang(charter("g", 3), pods("p", 1, gang="g"), hindrance=why, refused=why)
+    assert not decide(look([node("a")], (), again)).refused["g"].news
+
+
+def test_a_refusal_is_news_only_if_it_says_something_new() -> None:
+    waiting = gang(charter("g", 3), pods("p", 3, gang="g"))
+    why = decide(look([node("a", 2)], (), waiting)).refused["g"].why
+    told = replace(waiting, refused=why)
+    assert not decide(look([node("a", 2)], (), told)).refused["g"].news
+    assert decide(look([node("a", 1)], (), told)).refused["g"].news
+
+
+def test_a_gang_keeps_to_one_domain() -> None:
+    nodes = [
+        node("a", 2, rack="r1"),
+        node("b", 1, rack="r1"),
+        node("c", 2, rack="r2"),
+        node("d", 2, rack="r2"),
+    ]
+    found = decide(look(nodes, (), gang(charter("g", 4, key="rack"), pods("p", 4, gang="g"))))
+    assert set(found.binds.values()) == {"c", "d"}
+    found = decide(look(nodes, (), gang(charter("g", 5, key="rack"), pods("p", 5, gang="g"))))
+    assert not found.binds
+    assert found.refused["g"].why.misfit is not None
+
+
+def test_later_pods_stay_in_the_domain_where_the_gang_stands() -> None:
+    nodes = [node("a", 2, rack="r1"), node("b", 4, rack="r2")]
+    standing = (pod("s", on="a", gang="g"),)
+    group = gang(charter("g", key="rack"), pods("p", 3, gang="g"), standing=standing)
+    found = decide(look(nodes, (), group))
+    assert found.binds == {"p-0": "a"}
+    assert len(found.refused["g"].pods) == 2
+
+
+def test_room_promised_to_others_is_not_taken_by_the_less_important() -> None:
+    promised = pod("high", 2, priority=10)
+    nominations = {promised.key: (promised, "a")}
+    low = lone(pod("low", 1, priority=5))
+    assert not decide(look([node("a", 2)], (), low, nominations=nominations)).binds
+    high = lone(pod("higher", 1, priority=11))
+    assert decide(look([node("a", 2)], (), high, nominations=nominations)).binds == {"higher": "a"}
+
+
+def test_its_own_nomination_is_no_obstacle() -> None:
+    one = pod("p", 2)
+    found = decide(look([node("a", 2)], (), lone(one, nominated={one.key: "a"})))
+    assert found.binds == {"p": "a"}
+
+
+def test_kept_room_is_only_for_its_owner_and_for_the_more_important() -> None:
+    owner = charter("g", 2, 5)
+    kept = owner.source, frozenset({"a"})
+    nodes = [node("a", 2), node("b", 1)]
+    small = [lone(one) for one in pods("p", 2, priority=5)]
+    found = decide(look(nodes, (), *small, kept=kept, charters=[owner]))
+    assert found.binds == {"p-0": "b"}
+    assert found.refused["p-1"].why.hindrance is RejectionReason.KEPT_FREE
+    found = decide(look(nodes, (), lone(pod("vip", 2, priority=6)), kept=kept, charters=[owner]))
+    assert found.binds == {"vip": "a"}
+    found = decide(look(nodes, (), gang(owner, pods("p", 2, priority=5, gang="g")), kept=kept))
+    assert len(found.binds) == 2
+
+
+def test_room_that_was_made_for_a_pod_is_its_own_even_where_room_is_kept() -> None:
+    owner, one = charter("g", 2, 5), pod("p", 2, priority=5)
+    kept = owner.source, frozenset({"a"})
+    found = decide(look([node("a", 2)], (), lone(one, nominated={one.key: "a"}), kept=kept, charters=[owner]))
+    assert found.binds == {"p": "a"}
+
+
+def test_room_is_kept_for_the_first_that_has_waited_long() -> None:
+    nodes = [node("a", 2), node("b", 2), node("c", 2)]
+    running = [pod("r-0", 1, on="a"), pod("r-1", 2, on="b"), pod("r-2", 2, on="c")]
+    long, other = (gang(charter(n, 3), pods(n, 3, gang=n), since=0.0) for n in ("g", "h"))
+    found = decide(look(nodes, running, long, other), now=400.0)
+    assert found.refused["g"].keeps == ("a", "b")
+    assert found.refused["h"].keeps == ()
+    assert decide(look(nodes, running, long), now=200.0).refused["g"].keeps == ()
+    kept = long.charter.source, frozenset({"a", "c"})
+    assert decide(look(nodes, running, long, kept=kept), now=400.0).refused["g"].keeps == ("a", "c")
+
+
+def test_no_room_is_kept_where_it_could_never_help() -> None:
+    running = [pod("r", 2, priority=9, on="a")]
+    found = decide(look([node("a", 2)], running, gang(charter("g", 2), pods("p", 2, gang="g"))))
+    assert found.refused["g"].keeps == ()
+
+
+def test_a_gang_that_stood_in_part_for_too_long_is_taken_back() -> None:
+    standing = (pod("s-0", on="a", gang="g"), pod("s-1", on="a", gang="g", over=True, succeeded=True))
+    group = gang(charter("g", 4), pods("p", 2, gang="g"), standing=standing, stale=True)
+    found = decide(look([node("a", 2)], (), group))
+    assert found.displaced == ("s-0",)
+    (sent,) = (action for action in found.plan.actions if isinstance(action, PreemptPod))
+    assert sent.undoes
+    assert found.refused["g"].why.hindrance is RejectionReason.TAKEN_BACK
+    found = decide(look([node("a", 3)], (), group))  # there is a place, but binding did not work in time
+    assert (found.binds, found.displaced) == ({}, ("s-0",))
+
+
+def test_a_gang_whose_pods_all_stand_is_put_on_record() -> None:
+    standing = (pod("s", on="a", gang="g"),)
+    assert decide(look([node("a")], (), gang(charter("g", 1), (), standing=standing))).begun == ("g",)
+
+
+def test_who_may_not_displace_is_told_so() -> None:
+    running = [pod("r", 2, on="a")]
+    seen = look([node("a", 2)], running, lone(pod("p", 1, priority=5, preempts=False)))
+    found = decide(seen)
+    assert not found.displaced
+    assert found.refused["p"].why.sought is PreemptionSearchOutcome.NEVER

@@ -1,0 +1,327 @@
+"""Gangs of queues: whose turn it is, who is refused for its queue, and who makes room for whom."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from bayplan.model.change import Change, FairQueueLost, FairQueueSeen, PodLost, PodSeen
+from bayplan.model.fair_queue import Entitlement, FairQueue
+from bayplan.model.gang import Group, Locality, PodSet
+from bayplan.model.plan import Nominate, Plan, PreemptPod
+from bayplan.model.pod import PodKey
+from bayplan.model.scheduling_rejection import QuotaExcess, RejectionReason
+from bayplan.state.scheduling.queue import EntryState
+from bayplan.state.scheduling.state import SchedulingState
+from tests.support.scheduling_scene import (
+    NOW,
+    binds,
+    board,
+    ends,
+    gang,
+    node,
+    place_of,
+    pod,
+    pods,
+    ref,
+    refusals,
+    step,
+)
+
+
+def queue(name: str, quota: int | None = 0, limit: int | None = None, **more: Any) -> FairQueueSeen:
+    said = Entitlement(None if quota is None else Fraction(quota), None if limit is None else Fraction(limit))
+    return FairQueueSeen(FairQueue(name, entitlements={"gpu": said}, **more))
+
+
+def grown(name: str, least: int, count: int, of: str, **more: Any) -> list[Change]:
+    """A gang with a tree of one pod set that starts with its minimum and takes what it can get."""
+    main = PodSet("main", count, least, {"gpu": 1})
+    return [gang(name, least, queue=of, tree=Group("", (main,), 1), **more)]
+
+
+def displaced(plan: Plan) -> dict[str, str]:
+    return {action.pod.key.name: action.to for action in plan.actions if isinstance(action, PreemptPod)}
+
+
+def nominated(plan: Plan) -> dict[str, str]:
+    return {action.pod.key.name: action.node for action in plan.actions if isinstance(action, Nominate)}
+
+
+def why(plan: Plan) -> dict[str, RejectionReason]:
+    return {refused.gang.name: refused.why.hindrance for refused in refusals(plan)}
+
+
+def runs(name: str, of: str, gpus: int = 1, on: str = "n1", **more: Any) -> list[Change]:
+    """A gang of one pod that runs."""
+    return [gang(name, 1, queue=of, **more), pod(name, 0, on=on, gpus=gpus, started=1.0)]
+
+
+def waits(name: str, of: str, gpus: int = 1, **more: Any) -> list[Change]:
+    return [gang(name, 1, queue=of, **more), pod(name, 0, gpus=gpus)]
+
+
+# ── order ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_queues_take_turns() -> None:
+    rich = [change for n in range(4) for change in waits(f"rich-{n}", "rich", priority=9)]
+    poor = [change for n in range(2) for change in waits(f"poor-{n}", "poor")]
+    plan = step(board(queue("rich"), queue("poor"), node("n1", gpus=4), *rich, *poor))
+    assert sorted(binds(plan)) == ["poor-0-0", "poor-1-0", "rich-0-0", "rich-1-0"]
+
+
+def test_quota_comes_before_priority_of_the_queue() -> None:
+    changes = [*waits("a", "owner"), *waits("b", "other")]
+    plan = step(board(queue("other", priority=5), queue("owner", 1), node("n1", gpus=1), *changes))
+    assert list(binds(plan)) == ["a-0"]
+
+
+def test_inside_a_queue_the_most_important_comes_first_and_then_the_oldest() -> None:
+    some = [
+        *waits("new", "q", created=9.0),
+        *waits("old", "q", created=3.0),
+        *waits("high", "q", priority=1, created=99.0),
+    ]
+    plan = step(board(queue("q"), node("n1", gpus=2), *some))
+    assert sorted(binds(plan)) == ["high-0", "old-0"]
+
+
+def test_many_gangs_of_one_queue_do_not_keep_others_out_of_the_decision() -> None:
+    rich = [change for n in range(100) for change in waits(f"rich-{n:03}", "rich", priority=9)]
+    plan = step(board(queue("rich"), queue("poor"), node("n1", gpus=2), *rich, *waits("poor", "poor")))
+    assert "poor-0" in binds(plan)
+
+
+def test_gangs_of_no_queue_have_their_turn_as_ever() -> None:
+    changes = [*waits("a", "q"), gang("plain", 1, priority=5), pod("plain", 0, gpus=1)]
+    plan = step(board(queue("q", 1), node("n1", gpus=1), *changes))
+    assert list(binds(plan)) == ["plain-0"]
+
+
+# ── limits ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_queue_that_is_not_there_or_holds_others_is_told() -> None:
+    missing = step(board(node("n1"), *waits("a", "nowhere")))
+    inner = step(board(queue("top"), queue("leaf", parent="top"), node("n1"), *waits("a", "top")))
+    orphan = step(board(queue("leaf", parent="gone"), node("n1"), *waits("a", "leaf")))
+    for plan, about in ((missing, "nowhere"), (inner, "top"), (orphan, "gone")):
+        assert [refused.why.about for refused in refusals(plan)] == [about]
+        assert why(plan) == {"a": RejectionReason.NO_QUEUE} and not binds(plan)
+
+
+def test_nobody_gets_more_than_the_limit_of_a_queue_or_of_one_above() -> None:
+    changes = [queue("top", limit=3), queue("q", parent="top"), node("n1", gpus=8), *runs("a", "q", 2)]
+    plan = step(board(*changes, *waits("b", "q", 2)))
+    assert refusals(plan)[0].why.excess == QuotaExcess("top", "gpu", Fraction(3), 2, 2)
+    assert why(plan) == {"b": RejectionReason.OVER_LIMIT} and not binds(plan)
+    assert binds(step(board(*changes, *waits("b", "q", 1)))) == {"b-0": "n1"}
+
+
+def test_what_lasts_stays_within_the_quota() -> None:
+    changes = [queue("q", 2), node("n1", gpus=8), *runs("a", "q", 2)]
+    plan = step(board(*changes, *waits("b", "q", 2, lasting=True)))
+    assert binds(plan) == {"b-0": "n1"}, "what does not last does not count"
+    plan = step(board(*changes, *waits("b", "q", 3, lasting=True)))
+    assert why(plan) == {"b": RejectionReason.OVER_QUOTA} and not binds(plan)
+
+
+def woken(found: SchedulingState, *changes: Change) -> bool:
+    assert place_of(found, "b") is EntryState.PARKED
+    found.apply_all(changes)
+    return place_of(found, "b") is EntryState.READY
+
+
+def test_a_gang_refused_for_its_queue_is_tried_again_when_that_has_less_or_changes() -> None:
+    for change, helps in (
+        (PodLost(PodKey("ns", "a-0")), True),
+        (queue("q", limit=9), True),
+        (FairQueueLost("q"), True),
+        (node("n9"), False),
+    ):
+        found = board(queue("q", limit=2), node("n1", gpus=8), *runs("a", "q", 2), *waits("b", "q", 2))
+        step(found)
+        assert woken(found, change) is helps
+
+
+# ── growing ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_gangs_grow_one_by_one_after_all_minima() -> None:
+    changes = [*grown("a", 1, 4, "q"), *grown("b", 1, 4, "q"), *pods("a", 4, gpus=1), *pods("b", 4, gpus=1)]
+    plan = step(board(queue("q"), node("n1", gpus=4), *changes))
+    assert sorted(binds(plan)) == ["a-0", "a-1", "b-0", "b-1"]
+    assert why(plan) == {"a": RejectionReason.NO_ROOM, "b": RejectionReason.NO_ROOM}
+
+
+def test_a_gang_grows_up_to_the_limit_of_its_queue() -> None:
+    plan = step(board(queue("q", limit=3), node("n1", gpus=8), *grown("a", 1, 5, "q"), *pods("a", 5, gpus=1)))
+    assert len(binds(plan)) == 3
+    assert why(plan) == {"a": RejectionReason.OVER_LIMIT}
+
+
+# ── making room ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_queue_below_its_quota_takes_it_back_from_one_above_whatever_the_priority() -> None:
+    rich = [*runs("r0", "rich", created=1.0), *runs("r1", "rich", created=2.0, priority=100)]
+    plan = step(board(queue("rich", 1), queue("poor", 1), node("n1", gpus=2), *rich, *waits("p", "poor")))
+    assert displaced(plan) == {"r0-0": ""}, "the least important goes"
+    assert nominated(plan) == {"p-0": "n1"} and why(plan) == {"p": RejectionReason.MAKING_ROOM}
+
+
+def test_nobody_takes_from_a_queue_within_its_share_nor_for_one_above() -> None:
+    fair: list[Change] = [queue("a", 1), queue("b", 1), node("n1", gpus=2)]
+    held: list[Change] = [*runs("a0", "a"), *runs("b0", "b")]
+    assert not displaced(step(board(*fair, *held, *waits("b1", "b"))))
+    uneven: list[Change] = [
+        queue("a", 2),
+        queue("b", 0),
+        node("n1", gpus=2),
+        *runs("a0", "a"),
+        *runs("a1", "a"),
+    ]
+    assert not displaced(step(board(*uneven, *waits("b1", "b", priority=9))))
+
+
+def test_what_lasts_is_not_taken_back() -> None:
+    changes: list[Change] = [queue("rich", 2), queue("poor", 1), node("n1", gpus=2)]
+    plan = step(board(*changes, *runs("r", "rich", 2, lasting=True), *waits("p", "poor")))
+    assert not displaced(plan) and why(plan) == {"p": RejectionReason.NO_ROOM}
+
+
+def test_pods_beyond_the_minimum_go_first_and_below_it_all_go() -> None:
+    rich = [*grown("r", 2, 4, "rich"), *(pod("r", n, on="n1", gpus=1, started=1.0) for n in range(4))]
+    changes = [queue("rich", 0), queue("poor", 4), node("n1", gpus=4), *rich]
+    assert displaced(step(board(*changes, *waits("p", "poor", 2)))) == {"r-2": "", "r-3": ""}
+    assert len(displaced(step(board(*changes, *waits("p", "poor", 3))))) == 4
+
+
+def test_in_its_own_queue_the_less_important_goes_and_equals_stay() -> None:
+    changes = [
+        queue("q", 2),
+        node("n1", gpus=2),
+        *runs("low", "q", priority=1),
+        *runs("high", "q", priority=5),
+    ]
+    assert displaced(step(board(*changes, *waits("b", "q", priority=3)))) == {"low-0": ""}
+    assert not displaced(step(board(*changes, *waits("b", "q", priority=1))))
+
+
+def test_room_promised_to_one_whose_queue_is_at_its_limit_is_not_in_its_own_way() -> None:
+    changes = [queue("q", 2, limit=2), node("n1", gpus=8), *runs("low", "q", 2)]
+    rules, comes = waits("b", "q", priority=3)
+    assert isinstance(comes, PodSeen)
+    promised = replace(comes.pod, wants=replace(comes.pod.wants, nominated="n1"))
+    found = board(*changes, rules, PodSeen(promised))
+    assert displaced(step(found)) == {"low-0": ""}
+
+
+def test_at_the_limit_of_the_queue_lesser_gangs_of_it_still_go() -> None:
+    changes = [queue("q", 2, limit=2), node("n1", gpus=8), *runs("low", "q", 2)]
+    assert displaced(step(board(*changes, *waits("b", "q", priority=3)))) == {"low-0": ""}
+
+
+def test_a_gang_may_run_for_a_while_before_it_goes() -> None:
+    for after, goes in ((NOW, False), (NOW - 2.0, True)):
+        changes = [queue("q", 2, preempt_after=after), node("n1", gpus=2), *runs("low", "q", 2)]
+        assert bool(displaced(step(board(*changes, *waits("b", "q", priority=3))))) is goes
+
+
+def test_others_move_only_if_each_has_a_new_place() -> None:
+    two: list[Change] = [queue("q"), node("n1", gpus=4), node("n2", gpus=4)]
+    held = [*runs("a", "q", 2, on="n1"), *runs("b", "q", 2, on="n2")]
+    plan = step(board(*two, *held, *waits("c", "q", 4)))
+    assert displaced(plan) in ({"a-0": "n2"}, {"b-0": "n1"}) and len(nominated(plan)) == 1
+    assert not displaced(step(board(*two, *held, *runs("d", "q", 1, on="n2"), *waits("c", "q", 4))))
+
+
+def test_who_has_to_be_in_a_rack_moves_for_one_that_knows_of_no_racks() -> None:
+    main = PodSet("main", 1, 1, {"gpu": 2}, Locality(required="rack"))
+    held = gang("a", 1, queue="q", tree=Group("", (main,), 1), topology="dc", strict=True)
+    changes: list[Change] = [queue("q", 8), node("n1"), node("n2"), held, pod("a", 0, on="n1", started=1.0)]
+    plan = step(board(*changes, *runs("b", "q", 2, on="n2", lasting=True), *waits("c", "q", 4)))
+    assert displaced(plan) == {"a-0": "n2"} and nominated(plan) == {"c-0": "n1"}
+
+
+def test_nobody_goes_if_that_does_not_help() -> None:
+    changes = [queue("rich"), queue("poor", 9), node("n1", gpus=2), *runs("r", "rich", 2)]
+    assert not displaced(step(board(*changes, *waits("p", "poor", 3))))
+
+
+# ── on a board that lives on ───────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_taken_back_goes_to_whom_it_was_taken_back_for() -> None:
+    rich = [*runs("r0", "rich", created=1.0), *runs("r1", "rich", created=2.0)]
+    found = board(queue("rich", 1), queue("poor", 1), node("n1", gpus=2), *rich, *waits("p", "poor"))
+    plan = step(found)
+    assert displaced(plan) == {"r1-0": ""} and place_of(found, "p") is EntryState.MAKING_ROOM
+    found.apply(PodLost(PodKey("ns", "r1-0")))
+    found.apply(pod("r1", 0, gpus=1, uid="another"))
+    found.apply_all(waits("r2", "rich"))
+    again = step(found, NOW + 2.0)
+    assert binds(again) == {"p-0": "n1"} and not displaced(again)
+    assert why(again) == {"r1": RejectionReason.NO_ROOM, "r2": RejectionReason.NO_ROOM}
+
+
+def test_room_that_was_promised_counts_for_the_queue() -> None:
+    changes = [queue("rich"), queue("poor", 1, limit=1), node("n1", gpus=2), *runs("r", "rich", 2)]
+    found = board(*changes, *waits("p", "poor"))
+    assert nominated(step(found)) == {"p-0": "n1"}
+    found.apply_all(waits("p2", "poor"))
+    assert why(step(found, NOW + 0.5)) == {"p2": RejectionReason.OVER_LIMIT}
+
+
+def test_room_is_kept_only_for_whom_it_belongs_to() -> None:
+    held = [*runs("a", "rich", 3, on="n1"), *runs("b", "rich", 3, on="n2")]
+    for quota, kept in ((4, True), (0, False)):
+        found = board(queue("rich", 6), queue("q", quota), node("n1"), node("n2"), *held, *waits("w", "q", 4))
+        told = refusals(step(found, NOW + 1000.0))
+        assert [bool(refused.keeps) for refused in told] == [kept]
+
+
+@pytest.mark.parametrize("fair", [True, False])
+def test_whose_room_is_being_made_goes_on_waiting_for_it_though_other_room_is_kept(fair: bool) -> None:
+    of = {"rich": "rich", "poor": "poor"} if fair else {"rich": "", "poor": ""}
+    queues: list[Change] = [queue("rich"), queue("poor", 2)] if fair else []
+    held = [*runs("a", of["rich"], 2), *runs("b", of["rich"], 2, on="n2")]
+    high: dict[str, Any] = {"priority": 5}
+    waiting: list[Change] = [gang("p", 1, queue=of["poor"], **high), pod("p", 0, gpus=2, **high)]
+    found = board(*queues, node("n1", gpus=2), node("n2", gpus=2), *held, *waiting)
+    plan = step(found)
+    (goes,), (node_of_its_own,) = displaced(plan), nominated(plan).values()
+    ends(found, plan)
+    other = "b-0" if goes == "a-0" else "a-0"
+    found.apply_all([gang("k", 1, queue=of["poor"], **high), pod("k", 0, gpus=4, **high)])
+    step(found)
+    told: list[RejectionReason] = []
+    for now, gone in ((NOW + 1000.0, other), (NOW + 1001.0, goes)):
+        found.apply(PodLost(PodKey("ns", gone)))
+        found.gangs.kept = ref("k"), frozenset({"n1", "n2"})
+        plan = step(found, now)
+        told += [reason for name, reason in why(plan).items() if name == "p"]
+    assert told == [RejectionReason.MAKING_ROOM] and binds(plan) == {"p-0": node_of_its_own}
+
+
+def test_who_waits_for_others_to_have_run_long_enough_is_tried_then() -> None:
+    changes = [queue("q", 2, preempt_after=NOW + 20.0), node("n1", gpus=2), *runs("low", "q", 2)]
+    found = board(*changes, *waits("b", "q", priority=3))
+    assert not displaced(step(found))
+    assert found.next_due(NOW) == NOW + 21.0  # it has run since 1.0
+    assert displaced(step(found, NOW + 21.0)) == {"low-0": ""}
+
+
+def test_who_grows_is_not_made_to_go_at_the_same_time_but_a_moment_later() -> None:
+    runs_now = (pod("r", n, on="n1", gpus=1, started=1.0) for n in range(2))
+    rich: list[Change] = [gang("r", 2, queue="rich"), *runs_now]
+    changes: list[Change] = [queue("rich"), queue("poor", 2), node("n1", gpus=2), node("n2", gpus=1), *rich]
+    found = board(*changes, pod("r", 2, gpus=1), *waits("p", "poor", 2))
+    plan = step(found)
+    assert binds(plan) == {"r-2": "n2"} and not displaced(plan)
+    ends(found, plan)
+    assert sorted(displaced(step(found, found.next_due(NOW)))) == ["r-0", "r-1", "r-2"]

@@ -1,0 +1,20 @@
+"""A gang that does with a quorum has its turn: who comes, who stays behind, and what those hear."""
+
+from __future__ import annotations
+
+from bayplan.model.gang import Group, PodSet
+from bayplan.model.scheduling_rejection import RejectionReason
+from tests.support.scheduling_scene import binds, board, gang, node, pod, refusals, step
+
+MEMBERS = tuple(PodSet(name, 1, 1) for name in "abc")
+TWO_OF_THREE = gang("g", 2, tree=Group("", MEMBERS, 2), quorum=True)
+
+
+def test_a_member_that_has_no_place_hears_so_in_the_turn_in_which_the_others_come() -> None:
+    sizes = {"a": 1, "b": 1, "c": 9}
+    waiting = [pod("g", at, gpus=gpus, pod_set=name) for at, (name, gpus) in enumerate(sizes.items())]
+    plan = step(board(TWO_OF_THREE, node("n1"), *waiting))
+    assert binds(plan) == {"g-0": "n1", "g-1": "n1"}
+    (refused,) = refusals(plan)
+    assert refused.why.hindrance is RejectionReason.NO_ROOM
+    assert [one.key.name for one in refused.pods] == ["g-2"]

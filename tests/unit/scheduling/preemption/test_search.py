@@ -1,0 +1,319 @@
+"""Who has to go for a gang or a pod: nobody unless it helps, the least important, no more than needed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bayplan.model.gang import Group, Locality, PodSet
+from bayplan.model.gang_spec import DisruptionBudget
+from bayplan.model.node import HOSTNAME
+from bayplan.model.node_rules import Requirement
+from bayplan.model.plan import PreemptPod
+from bayplan.model.pod_spec import HostPort, PodAffinity, PodAffinityTerm, Selector
+from bayplan.model.profile import Profile
+from bayplan.model.scheduling_rejection import PreemptionSearchOutcome, RejectionReason, SchedulingRejection
+from tests.support.gang_snapshots import Decided, charter, decide, gang, lone, look, node, pod, pods, shape
+
+FOO = Selector((Requirement("app", "In", ("foo",)),))
+
+
+def sent(found: Decided) -> list[PreemptPod]:
+    return [action for action in found.plan.actions if isinstance(action, PreemptPod)]
+
+
+def test_a_gang_makes_just_the_room_it_needs() -> None:
+    low = [pod("low-1", 2, on="a"), pod("low-2", 1, on="b")]
+    found = decide(
+        look([node("a", 2), node("b", 2)], low, gang(charter("g", 3, 100), pods("p", 3, gang="g")))
+    )
+    assert found.displaced == ("low-1",)
+    assert sorted(found.nominates.values()) == ["a", "a", "b"]
+    assert not found.binds
+    why = found.refused["g"].why
+    assert (why.hindrance, why.sought, why.displaced, why.fit) == (
+        RejectionReason.MAKING_ROOM, PreemptionSearchOutcome.FOUND, 1, 3,
+    )  # fmt: skip
+    (action,) = sent(found)
+    assert action.by.name == "g"
+    assert action.by_uid == "uid-g"
+    assert action.whole
+
+
+def test_nobody_goes_if_the_gang_would_not_fit_even_then() -> None:
+    running = [pod("mid", on="a", priority=500), pod("low-1", on="a"), pod("low-2", on="a")]
+    found = decide(look([node("a", 3)], running, gang(charter("g", 3, 100), pods("p", 3, gang="g"))))
+    assert not found.displaced
+    assert not found.nominates
+    assert found.refused["g"].why.sought is PreemptionSearchOutcome.NO_HELP
+
+
+def test_the_equally_important_never_goes() -> None:
+    running = [pod("same", on="a", priority=100)]
+    found = decide(look([node("a", 1)], running, gang(charter("g", 1, 100), pods("p", 1, gang="g"))))
+    assert not found.displaced
+    assert found.refused["g"].why.sought is PreemptionSearchOutcome.NOBODY
+
+
+def test_the_least_important_go_first() -> None:
+    running = [pod("mid", on="a", priority=50), pod("low-1", on="a"), pod("low-2", on="a")]
+    found = decide(look([node("a", 3)], running, gang(charter("g", 2, 100), pods("p", 2, gang="g"))))
+    assert found.displaced == ("low-1", "low-2")
+
+
+def test_of_equals_the_youngest_goes() -> None:
+    running = [
+        pod("old", on="a", started=10.0),
+        pod("young", on="b", started=20.0),
+        pod("middle", on="c", started=15.0),
+    ]
+    nodes = [node("a", 1), node("b", 1), node("c", 1)]
+    found = decide(look(nodes, running, gang(charter("g", 1, 100), pods("p", 1, gang="g"))))
+    assert found.displaced == ("young",)
+    assert decide(look(nodes, running, lone(pod("p", priority=1)))).displaced == ("young",)
+
+
+def test_as_many_as_possible_are_placed_beyond_the_minimum() -> None:
+    nodes = [node(name, 1) for name in "abcd"]
+    running = [pod(f"r-{name}", on=name, priority=10 if name in "ab" else 200) for name in "abcd"]
+    for minimum in (1, 0):
+        found = decide(look(nodes, running, gang(charter("g", minimum, 100), pods("p", 3, gang="g"))))
+        assert found.displaced == ("r-a", "r-b")
+        assert sorted(found.nominates) == ["p-0", "p-1"]
+
+
+def test_a_gang_that_cannot_do_with_less_goes_whole() -> None:
+    victims = [pod(f"v-{n}", on="a", gang="v") for n in range(3)]
+    nodes = [node("a", 2), node("b", 1)]
+    victims[2] = replace(victims[2], node="b")
+    whole = charter("v", 3, 10, leaves_whole=True)
+    found = decide(look(nodes, victims, gang(charter("g", 1, 100), pods("p", 1, gang="g")), charters=[whole]))
+    assert found.displaced == ("v-0", "v-1", "v-2")
+    single = lone(pod("p", priority=100))
+    found = decide(look(nodes, victims, single, charters=[whole]))
+    assert found.displaced == ("v-0", "v-1", "v-2")
+    assert all(action.whole for action in sent(found))
+    assert decide(look(nodes, victims, single, charters=[charter("v", 3, 10)])).displaced == ("v-1",)
+
+
+def test_a_gang_is_as_important_as_its_charter_says() -> None:
+    victims = [pod("v", on="a", gang="v", priority=1000)]
+    whole = charter("v", 1, 10, leaves_whole=True)
+    preemptor = gang(charter("g", 1, 100), pods("p", 1, gang="g"))
+    assert decide(look([node("a", 1)], victims, preemptor, charters=[whole])).displaced == ("v",)
+    important = replace(whole, priority=100)
+    assert not decide(look([node("a", 1)], victims, preemptor, charters=[important])).displaced
+
+
+def test_a_strict_gang_is_as_important_as_its_charter_says_and_its_minimum_goes_whole() -> None:
+    nodes = [node("a", 2), node("b", 1)]
+    victims = [pod(f"v-{number}", on="a" if number < 2 else "b", gang="v") for number in range(3)]
+    single = lone(pod("p", 1, priority=50))
+    important = charter("v", 2, 75, strict=True)
+    assert not decide(look(nodes, victims, single, charters=[important])).displaced
+    lesser = charter("v", 2, 10, strict=True)
+    assert decide(look(nodes, victims, single, charters=[lesser])).displaced == ("v-2",)
+    pair = gang(charter("g", 2, 50), pods("p", 2, gang="g"))
+    assert decide(look(nodes, victims, pair, charters=[lesser])).displaced == ("v-0", "v-1")
+
+
+def test_one_that_can_no_longer_be_tried_keeps_no_promise() -> None:
+    waiting = pods("p", 1, gang="g")
+    held = gang(charter("g", 2, 9), waiting, nominated={waiting[0].key: "a"})
+    held = replace(held, hindrance=SchedulingRejection(RejectionReason.TOO_FEW, 2, 1))
+    assert decide(look([node("a", 2)], [], held)).nominates == {"p-0": ""}
+
+
+def test_pods_with_a_budget_are_spared_if_others_will_do() -> None:
+    foo = shape(1, (("app", "foo"),))
+    running = [pod("foo-1", on="a", like=foo), pod("foo-2", on="a", like=foo), pod("bar", on="a", priority=5)]
+    group = gang(charter("g", 2, 100), pods("p", 2, 0.5, gang="g"))
+    for budgets, goes in (
+        ((DisruptionBudget("ns", "b", FOO),), "bar"),
+        ((DisruptionBudget("ns", "b", FOO, 2),), "foo-2"),
+    ):
+        assert decide(look([node("a", 3)], running, group, budgets=budgets)).displaced == (goes,)
+
+
+def test_a_budget_is_broken_rather_than_a_gang_refused() -> None:
+    running = [pod("foo", on="a", like=shape(1, (("app", "foo"),)))]
+    group = gang(charter("g", 1, 100), pods("p", 1, gang="g"))
+    assert decide(
+        look([node("a", 1)], running, group, budgets=[DisruptionBudget("ns", "b", FOO)])
+    ).displaced == ("foo",)
+
+
+def test_who_is_sent_for_one_pod_is_chosen_by_node() -> None:
+    nodes = [node("a", 2), node("b", 2), node("c", 2)]
+    running = [
+        *(pod(f"a-{n}", 1, on="a") for n in range(2)),
+        pod("b", 2, on="b"),
+        pod("c", 2, on="c", priority=1),
+    ]
+    found = decide(look(nodes, running, lone(pod("p", 2, priority=9))))
+    assert found.displaced == ("b",)
+    assert found.nominates == {"p": "b"}
+    (action,) = sent(found)
+    assert not action.whole
+
+
+def test_pods_by_themselves_each_make_their_own_room() -> None:
+    nodes = [node("a", 2), node("b", 2)]
+    running = [pod("a", 2, on="a"), pod("b", 2, on="b")]
+    waiting = [lone(one) for one in pods("p", 3, 2, priority=9)]
+    found = decide(look(nodes, running, *waiting))
+    assert found.displaced == ("a", "b")
+    assert sorted(found.nominates.values()) == ["a", "b"]
+    assert found.refused["p-2"].why.sought in (
+        PreemptionSearchOutcome.NOBODY,
+        PreemptionSearchOutcome.NO_HELP,
+    )
+
+
+def test_room_that_one_victim_leaves_may_do_for_two() -> None:
+    found = decide(look([node("a", 2)], [pod("r", 2, on="a")], *(lone(p) for p in pods("p", 2, priority=9))))
+    assert found.displaced == ("r",)
+    assert found.nominates == {"p-0": "a", "p-1": "a"}
+
+
+def test_two_gangs_share_neither_victims_nor_their_room() -> None:
+    nodes = [node("a", 2), node("b", 2)]
+    running = [pod("a", 2, on="a"), pod("b", 2, on="b")]
+    groups = [gang(charter(name, 2, 9), pods(name, 2, gang=name)) for name in ("f", "g", "h")]
+    found = decide(look(nodes, running, *groups))
+    assert found.displaced == ("a", "b")
+    assert len({found.nominates["f-0"], found.nominates["g-0"]}) == 2
+    assert len(sent(found)) == 2
+    assert found.refused["h"].why.hindrance is RejectionReason.NO_ROOM
+
+
+def test_those_who_leave_anyway_are_waited_for() -> None:
+    running = [pod("going", 2, on="a", priority=50, leaving=True), pod("low", 2, on="b")]
+    found = decide(
+        look([node("a", 2), node("b", 2)], running, gang(charter("g", 2, 9), pods("p", 2, gang="g")))
+    )
+    assert not found.displaced
+    assert set(found.nominates.values()) == {"a"}
+    assert found.refused["g"].why.hindrance is RejectionReason.MAKING_ROOM
+
+
+def test_while_room_is_made_nobody_else_goes() -> None:
+    victim = pod("v", 2, on="a", leaving=True)
+    waiting = pods("p", 2, gang="g")
+    group = gang(
+        charter("g", 2, 9),
+        waiting,
+        nominated={one.key: "a" for one in waiting},
+        making_room=frozenset({victim.key}),
+    )
+    nodes = [node("a", 2), node("b", 2)]
+    running = [victim, pod("other", 2, on="b")]
+    found = decide(look(nodes, running, group))
+    assert not found.displaced
+    assert not found.nominates
+    why = found.refused["g"].why
+    assert (why.hindrance, why.displaced) == (RejectionReason.MAKING_ROOM, 1)
+    assert not decide(look(nodes, running, replace(group, refused=why))).refused["g"].news
+    found = decide(look(nodes, [victim], group))  # room turned up elsewhere
+    assert set(found.binds.values()) == {"b"}
+    found = decide(look(nodes, [victim, pod("new", 1, priority=50, on="a"), pod("other", 2, on="b")], group))
+    assert found.displaced == ("other",)  # what was promised cannot be had any more
+    assert set(found.nominates.values()) == {"b"}
+
+
+def test_promises_that_come_to_nothing_are_taken_back() -> None:
+    one = pod("p", 2, priority=9)
+    found = decide(
+        look([node("a", 2)], [pod("r", 1, on="a", priority=9)], lone(one, nominated={one.key: "a"}))
+    )
+    assert found.nominates == {"p": ""}
+    assert found.refused["p"].why.hindrance is RejectionReason.NO_ROOM
+
+
+def test_the_pods_left_over_make_room_for_themselves() -> None:
+    nodes = [node("a", 2), node("b", 2)]
+    found = decide(look(nodes, [pod("r", 2, on="b")], gang(charter("g", 0, 9), pods("p", 3, gang="g"))))
+    assert len(found.binds) == 2
+    assert found.displaced == ("r",)
+    assert list(found.nominates.values()) == ["b"]
+
+
+@pytest.mark.parametrize("minimum", [2, 0])
+def test_room_is_made_in_the_domain_that_costs_least(minimum: int) -> None:
+    nodes = [node("a", 1, zone="x"), node("b", 1, zone="x"), node("c", 1, zone="y"), node("d", 1, zone="y")]
+    group = gang(charter("g", minimum, 100, "zone"), pods("p", 2, gang="g"))
+    high = [pod(f"h-{name}", on=name, priority=200) for name in "cd"]
+    low = [pod(f"l-{name}", on=name, priority=10) for name in "ab"]
+    assert decide(look(nodes, [*high, *low], group)).displaced == ("l-a", "l-b")
+    mid = [pod(f"m-{name}", on=name, priority=20) for name in "ab"]
+    less = [pod(f"l-{name}", on=name, priority=10) for name in "cd"]
+    assert decide(look(nodes, [*mid, *less], group)).displaced == ("l-c", "l-d")
+
+
+def test_of_domains_that_cost_the_same_the_fullest_is_taken() -> None:
+    nodes = [
+        *(node(f"a{n}", 2, rack="r1") for n in range(2)),
+        *(node(f"b{n}", 2, rack="r2") for n in range(3)),
+        *(node(f"c{n}", 2, rack="r3") for n in range(3)),
+    ]
+    running = [
+        pod("e1", 2, 200, "b0"), pod("e2", 1, 200, "c2"), pod("l1", 2, 10, "a0"), pod("l2", 2, 10, "b1"),
+        pod("l3", 2, 10, "c0"), pod("l4", 1, 10, "c2"),
+    ]  # fmt: skip
+    found = decide(look(nodes, running, gang(charter("g", 3, 200, "rack"), pods("p", 3, gang="g"))))
+    assert found.displaced == ("l2",)
+    assert set(found.nominates.values()) == {"b1", "b2"}
+
+
+def test_room_is_made_for_pods_that_mind_their_neighbours() -> None:
+    apart = PodAffinity(
+        apart=(PodAffinityTerm(HOSTNAME, Selector((Requirement("app", "Exists"),)), ("ns",)),)
+    )
+    like = shape(1.5, neighbours=apart)
+    running = [pod("initial", 0.25, on="a", priority=10, like=shape(0.25, (("app", "initial"),)))]
+    nodes = [node("a", 2), node("b", 2)]
+    waiting = [pod(f"p-{n}", gang="g", like=like) for n in range(2)]
+    found = decide(look(nodes, running, gang(charter("g", 2, 100), waiting)))
+    assert found.displaced == ("initial",)
+    single = lone(pod("p", priority=100, like=replace(like, node="a")))
+    assert decide(look(nodes, running, single)).displaced == ("initial",)
+
+
+def test_room_is_made_on_ports() -> None:
+    port = shape(1, ports=(HostPort(80),))
+    running = [
+        pod("r-a", on="a", like=port),
+        pod("x-a", on="a", priority=-5),
+        pod("r-b", on="b", priority=9, like=port),
+    ]
+    nodes = [node("a", 4), node("b", 4)]
+    assert decide(look(nodes, running, lone(pod("p", priority=9, like=port)))).displaced == ("r-a",)
+    group = gang(charter("g", 1, 9), [pod("p", gang="g", like=port)])
+    assert decide(look(nodes, running, group)).displaced == ("r-a",)
+
+
+def test_gangs_of_several_shapes_make_room_too() -> None:
+    running = [pod(f"r-{n}", 1, on="ab"[n // 4], priority=n) for n in range(8)]
+    waiting = [*pods("big", 1, 3, gang="g"), *pods("small", 2, 1, gang="g")]
+    found = decide(look([node("a", 4), node("b", 4)], running, gang(charter("g", 3, 100), waiting)))
+    assert len(found.nominates) == 3
+    assert found.displaced == ("r-0", "r-1", "r-2", "r-3", "r-4")
+
+
+def test_gangs_with_a_tree_make_room_too() -> None:
+    tree = Group("", (PodSet("main", 2, 2, {"cpu": 2000}, Locality(required=HOSTNAME)),), 1)
+    waiting = [replace(one, pod_set="main") for one in pods("p", 2, 2, gang="g")]
+    rules = replace(charter("g", 2, 100), tree=tree, leaves_whole=True)
+    running = [pod(f"r-{n}", 1, on="ab"[n // 4], priority=n) for n in range(8)]
+    found = decide(look([node("a", 4), node("b", 4)], running, gang(rules, waiting)))
+    assert found.displaced == ("r-0", "r-1", "r-2", "r-3")
+    assert set(found.nominates.values()) == {"a"}
+
+
+def test_nobody_goes_where_that_is_switched_off() -> None:
+    found = decide(
+        look([node("a", 1)], [pod("r", on="a")], lone(pod("p", priority=9))), Profile(displace=False)
+    )
+    assert not found.displaced
+    assert found.refused["p"].why.sought is PreemptionSearchOutcome.NEVER

@@ -1,0 +1,188 @@
+"""Every choice about late reports, as it shows in what is believed of a node."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bayplan.model.node import Node
+from bayplan.model.numa import (
+    Alignment,
+    NodeZones,
+    NumaRequest,
+    NumaStalenessPolicy,
+    OverReserve,
+    QosClass,
+    TopologyManagerPolicy,
+    Whose,
+    ZoneAssignment,
+)
+from bayplan.model.pod import Pod, PodKey
+from bayplan.model.pod_spec import PodSignature, PodSpec
+from bayplan.placement.cluster.topology_tree import objects
+from bayplan.placement.numa.fingerprint import sign_of_pods
+from bayplan.placement.numa.releases import NumaRelease
+from bayplan.state.cluster import numa_state
+from bayplan.state.cluster.numa_state import NumaCache
+from tests.support.numa_nodes import amounts, container, pod, report
+
+EIGHT = amounts(cpu=8, memory=8)
+PINNED = pod(container(cpu=3, memory=1))
+SHARED = NumaRequest(QosClass.BURSTABLE, PINNED.containers)
+RESERVE = NumaStalenessPolicy(OverReserve.RESERVE, period=1.0)
+
+
+def one(
+    name: str, wants: NumaRequest = PINNED, node: str = "n", *,
+    ours: bool = False, up: bool = False, over: bool = False,
+) -> Pod:  # fmt: skip
+    shape, key = PodSignature(zones=wants), PodKey("space", name)
+    return Pod(key, f"uid-{name}", {}, node, over=over, wants=PodSpec(shape), ours=ours, up=up)
+
+
+def told(*pods: str, cpus: int = 8, node: str = "n", **more: object) -> NodeZones:
+    sign = sign_of_pods(("space", name) for name in pods)
+    made = report(amounts(cpu=cpus, memory=8), EIGHT, name=node, sign=sign)
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def free(book: NumaCache, node: str = "n") -> list[int] | None:
+    """CPUs by zone; None if the node cannot be relied on."""
+    ground = book.ground(objects([Node(node, {}, {"cpu": 1, "memory": 1})]))
+    assert ground is not None
+    columns = ground.columns
+    left: list[int] = (columns.available[columns.resources["cpu"], :, 0] // 1000).tolist()
+    return left if columns.fresh[0] else None
+
+
+def book(care: NumaStalenessPolicy, *known: str) -> NumaCache:
+    made = NumaCache(care)
+    made.report(told(*known), ())
+    return made
+
+
+@pytest.mark.parametrize(
+    ("caution", "coming", "bound"),
+    [
+        (OverReserve.NONE, [8, 8], [8, 8]),
+        (OverReserve.SKIP, None, [8, 8]),
+        (OverReserve.RESERVE, [5, 5], [5, 5]),
+    ],
+)
+def test_caution(caution: OverReserve, coming: list[int] | None, bound: list[int] | None) -> None:
+    made = book(NumaStalenessPolicy(caution, period=1.0))
+    made.came(one("a", ours=True), assumed=True)
+    assert free(made) == coming
+    made.came(one("a", ours=True), assumed=False)
+    assert free(made) == bound
+
+
+@pytest.mark.parametrize(
+    ("whose", "wants", "usable"),
+    [
+        (Whose.ALL, PINNED, False), (Whose.ALL, SHARED, False),
+        (Whose.EXCLUSIVE, PINNED, False), (Whose.EXCLUSIVE, SHARED, True),
+        (Whose.NONE, PINNED, True),
+    ],
+)  # fmt: skip
+def test_strangers(whose: Whose, wants: NumaRequest, usable: bool) -> None:
+    made = book(replace(RESERVE, strangers=whose))
+    made.came(one("other", wants), assumed=False)
+    assert (free(made) is not None) == usable
+    made.came(one("other", wants, up=True), assumed=False)
+    made.report(told("other", cpus=5), ())
+    made.catch_up(10.0)
+    assert free(made) is not None, "its report knows it now"
+
+
+@pytest.mark.parametrize(
+    ("counted", "exclusive_only", "signed", "believed"),
+    [
+        (Whose.ALL, False, ("a", "b"), True),
+        (Whose.ALL, True, ("a",), False),
+        (Whose.EXCLUSIVE, False, ("a",), True),
+        (Whose.AS_REPORTED, True, ("a",), True),
+        (Whose.AS_REPORTED, False, ("a",), False),
+        (Whose.AS_REPORTED, False, ("a", "b"), True),
+    ],
+)
+def test_whom_a_fingerprint_counts(
+    counted: Whose, exclusive_only: bool, signed: tuple[str, ...], believed: bool
+) -> None:
+    made = book(replace(RESERVE, counted=counted))
+    for name, wants in (("a", PINNED), ("b", SHARED)):
+        made.came(one(name, wants, ours=True, up=True), assumed=False)
+    made.report(told(*signed, cpus=5, exclusive_only=exclusive_only), ())
+    made.catch_up(10.0)
+    assert (free(made) == [5, 8]) == believed
+
+
+@pytest.mark.parametrize("starting", [True, False])
+def test_pods_that_are_over_count_only_where_all_that_started_do(starting: bool) -> None:
+    made = book(replace(RESERVE, starting=starting))
+    made.came(one("a", ours=True, up=True), assumed=False)
+    made.came(one("b", ours=True, up=True), assumed=False)
+    made.came(one("b", ours=True, up=True, over=True), assumed=False)
+    made.report(told("a", cpus=5), ())
+    made.catch_up(10.0)
+    assert (free(made) == [5, 8]) == (not starting)
+
+
+@pytest.mark.parametrize("heed", [True, False])
+def test_a_node_that_aligns_in_another_way(heed: bool) -> None:
+    made = book(replace(RESERVE, heed_settings=heed))
+    made.came(one("a", ours=True), assumed=False)
+    made.report(told("nobody", alignment=Alignment(TopologyManagerPolicy.NONE)), ())
+    made.catch_up(10.0)
+    zones = made.zones_of("n")
+    assert zones is not None
+    assert (zones.alignment.policy is TopologyManagerPolicy.NONE) == heed
+
+
+def test_looks_at_nodes_in_doubt_have_a_period_and_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numa_state, "CHECKED_MAX", 1)
+    made = NumaCache(replace(RESERVE, period=5.0))
+    for name in ("m", "n"):
+        made.report(told(node=name), ())
+        made.came(one(f"on-{name}", node=name, ours=True, up=True), assumed=False)
+    made.catch_up(0.0)
+    made.catch_up(5.0)
+    for name in ("m", "n"):
+        made.report(told(f"on-{name}", cpus=5, node=name), ())
+    assert not made.catch_up(9.9), "too early"
+    assert made.catch_up(10.0)
+    assert [free(made, name) == [5, 8] for name in ("m", "n")].count(True) == 1
+    assert made.next_due() == 15.0
+    assert made.catch_up(15.0)
+    made.touched.update(("m", "n"))
+    assert all(free(made, name) == [5, 8] for name in ("m", "n"))
+
+
+def test_who_sits_where_is_looked_at_again_once_anything_happened() -> None:
+    """What pods would give back is kept with it."""
+    made = NumaCache(NumaStalenessPolicy(OverReserve.RESERVE, make_room=True))
+    made.came(one("a", ours=True, up=True), assumed=False)
+    made.report(told("a", seating=ZoneAssignment(1, 1)), ())
+    key, nodes = PodKey("space", "a"), objects([Node("n", {}, {"cpu": 1, "memory": 1})])
+
+    def gift() -> tuple[object, NumaRelease]:
+        ground = made.ground(nodes)
+        assert ground is not None
+        number = ground.gift_number("n", key, PINNED)
+        return made.seats("n"), list(ground.gifts.numbers)[number]
+
+    seats, first = gift()
+    assert seats == {("space", "a", "main"): 1}
+    assert {(share.place, share.resource) for share in first.shares} == {(1, "cpu"), (1, "memory")}
+    made.came(one("b", ours=True), assumed=False)
+    assert gift() == (seats, first), "a report cannot know of one that is still coming"
+    made.came(one("b", ours=True, up=True), assumed=False)
+    assert gift() == ({}, NumaRelease()), "there is one more than the report tells of"
+    made.left(PodKey("space", "b"), "n", was_there=False)
+    assert gift() == (seats, first)
+    made.silent("n")
+    made.report(told("a", seating=ZoneAssignment(1, 0)), [one("a", ours=True, up=True)])
+    moved, now = gift()
+    assert moved == {("space", "a", "main"): 0}
+    assert {share.place for share in now.shares} == {0}

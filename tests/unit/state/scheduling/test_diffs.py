@@ -1,0 +1,52 @@
+"""Which changes of a gang that runs may let others make it go who could not before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bayplan.model.gang import Group, Locality, PodSet, Segment
+from bayplan.model.gang_spec import GangSpec
+from bayplan.model.pod import PodKey
+from bayplan.state.scheduling.diffs import yields_more
+from bayplan.state.scheduling.gang_state import GangState, MemberState
+from tests.support.scheduling_scene import ref
+
+ANYWHERE = Locality()
+MAIN = PodSet("main", 4, 2)
+TREE = Group("", (Group("inner", (MAIN,), 1),), 1)
+RULES = GangSpec(ref("g"), 2, tree=TREE, strict=True)
+
+
+def tree(main: PodSet = MAIN, inner: Locality = ANYWHERE) -> Group:
+    return Group("", (Group("inner", (main,), 1, inner),), 1)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        replace(RULES, tree=tree(inner=Locality(required="rack"))),
+        replace(RULES, tree=tree(replace(MAIN, segments=(Segment(2, "rack"),)))),
+        replace(RULES, tree=tree(replace(MAIN, minimum=1))),
+        replace(RULES, leave_together={"main": "inner"}),
+        replace(RULES, priority=-1),
+    ],
+)
+def test_other_bonds_may_let_it_go_or_move(after: GangSpec) -> None:
+    assert yields_more(RULES, after) and yields_more(after, replace(RULES, priority=-2))
+
+
+def test_more_pods_let_nobody_go() -> None:
+    assert not yields_more(RULES, replace(RULES, tree=tree(replace(MAIN, count=9))))
+
+
+def test_a_gang_that_does_with_a_quorum_from_now_on_is_counted_anew() -> None:
+    sets = (PodSet("a", 1, 1), PodSet("b", 1, 1))
+    rules = GangSpec(ref("g"), 1, tree=Group("", sets, 1), strict=True)
+    crew = GangState(ref("g"))
+    crew.rule(rules)
+    crew.take(PodKey("ns", "a-0"), MemberState.STANDING, ("a", 0))
+    assert not crew.is_whole
+    crew.rule(replace(rules, quorum=True))
+    assert crew.is_whole

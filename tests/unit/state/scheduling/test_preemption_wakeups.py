@@ -1,0 +1,377 @@
+"""Who waits hears of it when others may have to go for it now: by what happened, and not by waiting long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bayplan.dialects.kai.api.names import POD_GROUP
+from bayplan.model.change import (
+    BudgetLost,
+    BudgetSeen,
+    Change,
+    FairQueueSeen,
+    GangSpecLost,
+    PodLost,
+    PodSeen,
+)
+from bayplan.model.fair_queue import FairQueue
+from bayplan.model.gang import Group, PodSet
+from bayplan.model.gang_spec import DisruptionBudget
+from bayplan.model.plan import Nominate, Plan
+from bayplan.model.pod import PodKey
+from bayplan.model.pod_spec import EVERYTHING
+from bayplan.model.profile import Profile
+from bayplan.model.scheduling_rejection import RejectionReason
+from bayplan.scheduling.binding.cycle import decide_gangs
+from bayplan.state.scheduling.queue import PACE, SOON, EntryState
+from bayplan.state.scheduling.state import SchedulingState
+from tests.support.kai_site import CLASSES, Site
+from tests.support.scheduling_scene import NOW, board, ends, gang, node, place_of, pod, ref, refusals, step
+from tests.unit.scheduling.binding.test_fair_cycle import displaced, nominated, queue, runs, waits, why
+
+LATER = NOW + SOON + 0.01
+
+
+def tight(*changes: Change) -> SchedulingState:
+    """Queue `a` has three of four on each of two nodes; `b` of queue `b` wants two and waits."""
+    found = board(
+        node("n1"),
+        node("n2"),
+        *runs("a1", "a", 3),
+        *runs("a2", "a", 3, on="n2"),
+        *waits("b", "b", 2),
+        *changes,
+    )
+    step(found)
+    assert place_of(found, "b") is EntryState.PARKED
+    return found
+
+
+def comes(found: SchedulingState, *changes: Change) -> None:
+    """Others come, and whoever of them fits starts; the one that waited was not looked at again for that."""
+    found.apply_all(changes)
+    ends(found, step(found))
+    assert found.next_due(NOW) > NOW
+
+
+def tried(found: SchedulingState, now: float = LATER) -> Plan:
+    """What becomes of it, if it is tried at all."""
+    assert ref("b") in found.heads(now), "nobody told it"
+    return step(found, now)
+
+
+def is_let_wait(found: SchedulingState) -> bool:
+    found.next_due(NOW)
+    return ref("b") not in found.heads(LATER)
+
+
+# ── queues that have too much ──────────────────────────────────────────────────────────────────────
+
+
+def test_a_queue_that_grows_beyond_its_quota_may_be_taken_from() -> None:
+    found = tight(queue("a", 6), queue("b", 2))
+    comes(found, *waits("a3", "a"))
+    assert set(displaced(tried(found))) <= {"a1-0", "a2-0", "a3-0"}
+
+
+def test_so_may_one_whose_parent_has_grown_beyond_its_quota() -> None:
+    found = tight(queue("top", 6), queue("a", 9, parent="top"), queue("b", 2))
+    comes(found, *waits("a3", "a"))
+    assert set(displaced(tried(found))) <= {"a1-0", "a2-0", "a3-0"}
+
+
+def test_a_queue_that_grows_within_its_quota_is_of_no_interest() -> None:
+    found = tight(queue("a", 7), queue("b", 2))
+    comes(found, *waits("a3", "a"))
+    assert is_let_wait(found)
+
+
+def test_who_has_its_share_already_or_makes_nobody_go_takes_nothing_from_others() -> None:
+    whole = [queue("a", 8), queue("b"), queue("c"), *waits("more", "a", 8)]
+    for found in (
+        tight(*whole),
+        tight(queue("a", 6), queue("b", 2), queue("c"), gang("b", 1, queue="b", preempts=False)),
+    ):
+        comes(found, *waits("c", "c"))
+        assert found.store.pods[PodKey("ns", "c-0")].node and is_let_wait(found)
+
+
+def test_if_a_third_wants_something_the_share_of_others_is_less() -> None:
+    found = tight(queue("a"), queue("b"), queue("c"))
+    comes(found, *waits("c", "c", 8))
+    assert list(displaced(tried(found))) in (["a1-0"], ["a2-0"])
+
+
+def test_if_pods_of_no_queue_take_room_the_share_of_others_is_less() -> None:
+    found = tight(queue("a"), queue("b"))
+    comes(found, pod("daemon", 0, gang=None, ours=False, on="n1", gpus=1))
+    assert list(displaced(tried(found))) in (["a1-0"], ["a2-0"])
+
+
+def test_if_others_want_less_its_own_share_is_more() -> None:
+    wanting = [*waits("c", "c", 8), *waits("d", "d", 8)]
+    found = tight(queue("a"), queue("b"), queue("c"), queue("d"), *wanting, pod("b", 0, gpus=3))
+    found.apply_all([PodLost(PodKey("ns", "c-0")), PodLost(PodKey("ns", "d-0"))])
+    assert list(displaced(tried(found, NOW))) in (["a1-0"], ["a2-0"])
+
+
+def test_a_gang_that_changes_to_another_queue_counts_there() -> None:
+    found = tight(queue("a", 6), queue("b", 2), queue("poor"))
+    found.apply(gang("a1", 1, queue="poor"))
+    assert list(displaced(tried(found, NOW))) == ["a1-0"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [queue("a", 5), queue("a", 6, parent="top"), queue("a", 6, limit=5)],
+    ids=["quota", "parent", "limit"],
+)
+def test_a_queue_that_changes_is_heard_of_at_once(changed: FairQueueSeen) -> None:
+    found = tight(queue("a", 6), queue("b", 2), queue("top", 1))
+    found.apply(changed)
+    assert displaced(tried(found, NOW))
+
+
+# ── gangs that may go ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_gang_that_is_less_important_from_now_on_may_go() -> None:
+    found = tight(queue("a"), gang("b", 1, queue="a", priority=5), *important("a1", "a2"))
+    found.apply(gang("a1", 1, queue="a", priority=9))
+    assert is_let_wait(found), "who is more important than before goes for nobody"
+    found.apply(gang("a1", 1, queue="a", priority=1))
+    assert list(displaced(tried(found, NOW))) == ["a1-0"]
+
+
+def test_a_gang_that_lasts_no_more_may_go() -> None:
+    found = tight(
+        queue("a", 9), gang("b", 1, queue="a", priority=5), *important("a1", "a2", lasting=True, priority=1)
+    )
+    found.apply(gang("a2", 1, queue="a", priority=1))
+    assert list(displaced(tried(found, NOW))) == ["a2-0"]
+
+
+def test_a_gang_that_needs_fewer_pods_may_lose_some() -> None:
+    """Its core may run for a while before it goes; pods beyond that may not."""
+    main = PodSet("main", 3, 3, {"gpu": 2})
+    there = [pod("a", n, on=f"n{n % 2 + 1}", gpus=2, started=NOW) for n in range(3)]
+    whole = gang("a", 3, queue="a", tree=Group("", (main,), 1))
+    rests = queue("a", 4, reclaim_after=1000.0)
+    found = board(rests, queue("b", 4), node("n1"), node("n2"), whole, *there, *waits("b", "b", 4))
+    step(found)
+    assert place_of(found, "b") is EntryState.PARKED
+    found.apply(gang("a", 1, queue="a", tree=Group("", (replace(main, minimum=1),), 1)))
+    assert set(displaced(tried(found, NOW))) < {"a-0", "a-1", "a-2"}
+
+
+def important(*names: str, priority: int = 5, **more: Any) -> Iterable[Change]:
+    return (gang(name, 1, queue="a", priority=priority, **more) for name in names)
+
+
+@pytest.mark.parametrize("changed", [gang("a", 1, priority=1), GangSpecLost(ref("a"))], ids=["lower", "lost"])
+def test_it_is_the_same_without_queues(changed: Change) -> None:
+    found = board(
+        node("n1"), gang("a", 1, priority=5, leaves_whole=True), pod("a", 0, on="n1", gpus=4, started=1.0),
+        gang("b", 1, priority=5), pod("b", 0, gpus=4),
+    )  # fmt: skip
+    step(found)
+    assert place_of(found, "b") is EntryState.PARKED
+    found.apply(changed)
+    assert list(displaced(tried(found, NOW))) == ["a-0"]
+
+
+def test_rules_of_gangs_that_do_not_run_are_of_no_interest() -> None:
+    found = tight(queue("a", 6), queue("b", 2))
+    found.apply(gang("other", 1, queue="a", priority=5))
+    found.apply(gang("other", 1, queue="a", priority=1))
+    assert is_let_wait(found)
+
+
+def test_gangs_that_are_done_go_for_nobody() -> None:
+    found = tight(
+        queue("a", 6),
+        queue("b", 2),
+        gang("done", 1, queue="a"),
+        pod("done", 0, on="n1", over=True, succeeded=True),
+    )
+    found.apply(GangSpecLost(ref("done")))
+    assert is_let_wait(found)
+
+
+def test_pods_that_are_spared_no_longer_may_move() -> None:
+    for change in (BudgetSeen(DisruptionBudget("ns", "all", EVERYTHING, 1)), BudgetLost("ns", "all")):
+        found = board(
+            queue("a", 4), queue("b", 4), node("n1"), node("n2"), *runs("a1", "a", 2),
+            *runs("a2", "a", 2, on="n2"), BudgetSeen(DisruptionBudget("ns", "all", EVERYTHING, 0)), *waits("b", "a", 4),
+        )  # fmt: skip
+        step(found)
+        found.apply(BudgetSeen(DisruptionBudget("ns", "all", EVERYTHING, 0)))
+        assert is_let_wait(found)
+        found.apply(change)
+        found.next_due(NOW)
+        assert displaced(tried(found)) in ({"a1-0": "n2"}, {"a2-0": "n1"})
+
+
+def test_one_that_got_its_promised_room_may_go_for_a_more_important_one() -> None:
+    found = board(queue("q"), node("n1"), *runs("x", "q", 4), *waits("low", "q", 4, priority=1))
+    assert nominated(step(found)) == {"low-0": "n1"}
+    found.apply_all(waits("b", "q", 4, priority=2))
+    assert why(step(found))["b"] is RejectionReason.NO_ROOM, "the room is promised to the other"
+    found.apply(PodLost(PodKey("ns", "x-0")))
+    found.heads(NOW)
+    plan = decide_gangs(found.look([ref("b")], NOW), Profile(), NOW)  # the other has its turn a moment later
+    found.assume(plan, NOW)
+    assert why(plan)["b"] is RejectionReason.NO_ROOM
+    comes(found)
+    assert found.store.pods[PodKey("ns", "low-0")].node == "n1"
+    assert list(displaced(tried(found))) == ["low-0"]
+
+
+# ── limits ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_at_the_limit_of_its_queue_one_waits_for_a_place_if_others_would_go() -> None:
+    stranger = pod("stranger", 0, gang=None, ours=False, on="n1", gpus=2, priority=9)
+    found = board(
+        queue("q", limit=4), node("n1"), stranger, *runs("x", "q", 2), *waits("b", "q", 4, priority=5)
+    )
+    assert why(step(found)) == {"b": RejectionReason.OVER_LIMIT}
+    found.apply(PodLost(PodKey("ns", "stranger-0")))
+    assert list(displaced(tried(found, NOW))) == ["x-0"]
+
+
+def test_at_the_limit_of_its_queue_one_waits_until_others_have_run_long_enough() -> None:
+    rests = queue("q", limit=4, preempt_after=60.0)
+    found = board(rests, node("n1", gpus=8), *runs("x", "q", 2), *waits("b", "q", 4, priority=5))
+    found.apply(PodSeen(replace(found.store.pods[PodKey("ns", "x-0")], started=NOW - 10)))
+    assert why(step(found)) == {"b": RejectionReason.OVER_LIMIT}
+    assert list(displaced(tried(found, NOW + 50))) == ["x-0"]
+
+
+def test_who_has_not_started_yet_is_not_let_rest_for_ever() -> None:
+    rests = queue("q", preempt_after=60.0)
+    found = board(rests, node("n1"), *runs("x", "q", 4), *waits("b", "q", 4, priority=5))
+    found.apply(PodSeen(replace(found.store.pods[PodKey("ns", "x-0")], started=0.0)))
+    assert why(step(found)) == {"b": RejectionReason.NO_ROOM}
+    found.apply(PodSeen(replace(found.store.pods[PodKey("ns", "x-0")], started=NOW + 1)))
+    assert not displaced(tried(found, NOW + 60)), "a second is missing"
+    assert list(displaced(tried(found, NOW + 61))) == ["x-0"]
+
+
+def test_a_promise_that_is_taken_back_counts_for_its_queue_no_more() -> None:
+    """It counts as long as room is being made; then it turns out that there is no place for it after all."""
+    found = board(queue("rich"), queue("poor", 2, limit=2), node("n1"), *runs("r", "rich", 4))
+    found.apply_all(waits("p", "poor", 2))
+    assert nominated(step(found)) == {"p-0": "n1"}
+    found.apply_all(waits("b", "poor", 2))
+    assert why(step(found)) == {"b": RejectionReason.OVER_LIMIT}
+    found.assume(Plan((Nominate(ref("p"), found.store.pods[PodKey("ns", "p-0")], ""),)), NOW)
+    assert ref("b") in found.heads(NOW)
+
+
+# ── how often ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def many(count: int) -> SchedulingState:
+    """So many wait for the same."""
+    waiting = [change for n in range(count) for change in waits(f"b{n:02}", "b", 2)]
+    found = tight(queue("a", 6), queue("b", 2 * count + 2), *waiting)
+    while found.heads(NOW):
+        step(found)
+    return found
+
+
+def test_many_who_may_be_helped_are_tried_one_after_the_other() -> None:
+    found = many(3 * PACE)
+    comes(found, gang("a3", 1, queue="a"), pod("a3", 0, on="n1", gpus=1, started=1.0))
+    first = found.heads(NOW + SOON)
+    assert len(first) == 1
+    assert PACE <= len(found.heads(NOW + SOON + 1)) <= PACE + 1
+    assert len(found.heads(NOW + SOON + 4)) == 3 * PACE + 1
+
+
+def test_what_happens_again_and_again_puts_nobody_off_and_hurries_nobody() -> None:
+    found = many(1)
+    for n in range(9):
+        comes(found, gang(f"c{n}", 1, queue="a"), pod(f"c{n}", 0, on="n3", gpus=1, started=1.0))
+        assert ref("b") not in found.heads(NOW + n / 10)
+    assert ref("b") in found.heads(NOW + SOON)
+
+
+def test_who_was_tried_in_vain_hears_of_it_the_next_time_too() -> None:
+    found = tight(queue("a", 6), queue("b", 2), *important("a1", "a2", lasting=True))
+    for n in range(3):
+        now = NOW + 10 * n
+        found.apply_all([gang(f"c{n}", 1, queue="a", lasting=True), pod(f"c{n}", 0, on="n9", gpus=1)])
+        assert ref("b") not in found.heads(now)
+        assert [refused.gang.name for refused in refusals(tried(found, now + SOON))] == ["b"]
+
+
+def test_a_queue_that_says_nothing_of_a_resource_has_no_quota_of_it() -> None:
+    found = tight(queue("a", 6), queue("b", 2), FairQueueSeen(FairQueue("c")))
+    comes(found, *waits("c", "c"))
+    assert refusals(tried(found))
+
+
+# ── by the objects of the API ──────────────────────────────────────────────────────────────────────
+
+
+def site() -> Site:
+    """`runs` fills the only node; `waits` is as important."""
+    found = Site((1,))
+    for name in ("theirs", "ours"):
+        found.store.create(CLASSES, {"metadata": {"name": name}, "value": 60})
+    found.group("runs", minMember=1, priorityClassName="theirs", preemptibility="preemptible")
+    found.pod("runs-0", "runs", cpu=2)
+    found.run()
+    found.group("waits", minMember=1, priorityClassName="ours", preemptibility="preemptible")
+    found.pod("waits-0", "waits", cpu=2)
+    found.run(5.0)
+    assert found.on("runs-0", "waits-0") == ["r0-n0", ""]
+    assert not found.get("runs-0")["metadata"].get("deletionTimestamp")
+    return found
+
+
+def test_a_class_that_is_less_important_from_now_on_is_heard_of() -> None:
+    found = site()
+    found.store.delete(CLASSES, "", "theirs")
+    found.store.create(CLASSES, {"metadata": {"name": "theirs"}, "value": 10})
+    found.run(5.0)
+    assert found.get("runs-0")["metadata"].get("deletionTimestamp")
+
+
+def test_so_is_a_group_of_another_class() -> None:
+    found = site()
+    found.store.create(CLASSES, {"metadata": {"name": "low"}, "value": 10})
+    found.store.patch(POD_GROUP, "default", "runs", {"spec": {"priorityClassName": "low"}})
+    found.run(5.0)
+    assert found.get("runs-0")["metadata"].get("deletionTimestamp")
+
+
+def owns(found: Site, name: str, cpu: int) -> None:
+    free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+    resources = {"cpu": {**free, "quota": 1000 * cpu}, "memory": free, "gpu": free}
+    found.queue(name, resources=resources)
+
+
+def starts(found: Site, name: str, of: str, cpu: int, **spec: Any) -> None:
+    found.group(name, minMember=1, queue=of, preemptibility="preemptible", **spec)
+    found.pod(f"{name}-0", name, cpu=cpu)
+    found.run(5.0)
+
+
+def test_so_is_a_queue_that_has_grown_beyond_its_quota() -> None:
+    found = Site((1, 1))
+    found.store.create(CLASSES, {"metadata": {"name": "high"}, "value": 75})
+    owns(found, "a", 3)
+    owns(found, "b", 2)
+    starts(found, "a1", "a", 2)
+    starts(found, "a2", "a", 1, priorityClassName="high")
+    starts(found, "waits", "b", 2)
+    assert found.on("waits-0") == [""] and not found.get("a1-0")["metadata"].get("deletionTimestamp")
+    starts(found, "a3", "a", 1, priorityClassName="high")
+    assert found.on("a3-0") == ["r1-n0"] and found.get("a1-0")["metadata"].get("deletionTimestamp")

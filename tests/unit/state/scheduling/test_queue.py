@@ -1,0 +1,284 @@
+"""The line: who is next, who waits for what, and what it costs when nothing happens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bayplan.model.filter_failure import FilterFailure, FilterReason, PodError
+from bayplan.model.gang import Ref
+from bayplan.model.pod import PodKey
+from bayplan.model.scheduling_rejection import (
+    FairShareWakeup,
+    PreemptionSearchOutcome,
+    RejectionReason,
+    SchedulingRejection,
+)
+from bayplan.state.scheduling.queue import (
+    BACKOFF_LIMIT,
+    BACKOFF_MAX,
+    HEADS_MAX,
+    NEVER,
+    PACE,
+    PODS_MAX,
+    SOON,
+    SPARE,
+    EntryState,
+    SchedulingEntry,
+    SchedulingQueue,
+    WakeupEvent,
+)
+from bayplan.state.scheduling.wakeups import hints_of
+
+NOW = 10.0
+ROOM = frozenset({WakeupEvent.ROOM})
+
+
+def ref(name: str) -> Ref:
+    return Ref("test", "Gang", "ns", name)
+
+
+def put(
+    line: SchedulingQueue,
+    name: str,
+    place: EntryState = EntryState.READY,
+    *,
+    lone: bool = False,
+    **facts: float,
+) -> SchedulingEntry:
+    entry = line.put(ref(name), lone=lone)
+    for fact, value in facts.items():
+        setattr(entry, fact, value)
+    line.move(entry, place)
+    return entry
+
+
+def names(line: SchedulingQueue) -> list[str]:
+    return [head.name for head in line.heads()]
+
+
+def park(
+    line: SchedulingQueue, *entries: SchedulingEntry, key: str = "alike", hints: frozenset[WakeupEvent] = ROOM
+) -> None:
+    for entry in entries:
+        line.park(entry, key, hints, NOW + 300)
+
+
+def test_more_important_ones_come_first_then_those_who_wait_longer_then_who_was_seen_first() -> None:
+    line = SchedulingQueue()
+    put(line, "late", since=5.0)
+    put(line, "early", since=1.0, seen=2)
+    put(line, "earlier", since=1.0, seen=1)
+    put(line, "high", priority=3, since=9.0)
+    assert names(line) == ["high", "earlier", "early", "late"] == names(line)
+
+
+def test_so_many_are_decided_on_at_once_and_none_is_skipped() -> None:
+    line = SchedulingQueue()
+    for at in range(HEADS_MAX + 1):
+        put(line, f"g{at:03}", since=float(at))
+    put(line, "pod", lone=True, since=1000.0)
+    assert names(line) == [f"g{at:03}" for at in range(HEADS_MAX)]
+    pods = SchedulingQueue()
+    for at in range(PODS_MAX + 5):
+        put(pods, f"p{at:03}", lone=True)
+    assert len(names(pods)) == PODS_MAX
+
+
+def test_a_huge_gang_has_its_turn_alone() -> None:
+    line = SchedulingQueue()
+    put(line, "huge", size=1_000_000)
+    put(line, "small", since=1.0)
+    assert names(line) == ["huge"]
+
+
+def test_trouble_is_waited_out_longer_each_time_and_longer_for_large_gangs() -> None:
+    line = SchedulingQueue()
+    small, large = put(line, "small", size=100), put(line, "large", size=100_000)
+    delays = []
+    for _ in range(8):
+        line.back_off(small, NOW)
+        line.back_off(large, NOW)
+        delays.append((small.due - NOW, large.due - NOW))
+    assert delays[:3] == [(1.0, 1.0), (2.0, 2.0), (4.0, 4.0)]
+    assert delays[-1] == (BACKOFF_MAX + 1, BACKOFF_LIMIT)
+    assert line.next_due(NOW) == small.due and names(line) == []
+
+
+def test_only_what_may_help_wakes() -> None:
+    line = SchedulingQueue()
+    park(line, put(line, "room"), key="one")
+    park(line, put(line, "volume"), key="two", hints=frozenset({WakeupEvent.STORAGE}))
+    line.wake({WakeupEvent.CAME, WakeupEvent.NODE}, NOW)
+    assert names(line) == []
+    line.wake({WakeupEvent.STORAGE}, NOW)
+    assert names(line) == ["volume"]
+
+
+def test_the_first_of_a_kind_is_tried_and_the_others_follow_if_it_fits() -> None:
+    line = SchedulingQueue()
+    entries = [put(line, f"p{at}", lone=True, seen=at) for at in range(9)]
+    park(line, *entries)
+    line.wake(ROOM, NOW)
+    assert names(line) == ["p0"]
+    line.commit(entries[0], NOW + 30)
+    assert names(line) == ["p1", "p2"]
+    line.commit(entries[1], NOW + 30)
+    assert names(line) == ["p2", "p3", "p4", "p5", "p6"]
+    park(line, entries[2])
+    line.drop(entries[3].ref)  # it passes its turn on
+    assert names(line) == ["p2", "p4", "p5", "p6"]
+
+
+def test_one_that_was_woken_and_refused_wakes_nobody() -> None:
+    line = SchedulingQueue()
+    entries = [put(line, f"p{at}", lone=True, seen=at) for at in range(3)]
+    park(line, *entries)
+    line.wake(ROOM, NOW)
+    park(line, entries[0])
+    assert names(line) == []
+    line.wake(ROOM, NOW)
+    assert names(line) == ["p0"]
+
+
+def test_of_a_kind_that_is_due_only_the_first_is_tried() -> None:
+    line = SchedulingQueue()
+    entries = [put(line, f"p{at}", lone=True, seen=at) for at in range(3)]
+    park(line, *entries)
+    for entry in line.expired(NOW + 300):
+        line.wake_due(entry, NOW + 300, 300.0)
+    assert names(line) == ["p0"]
+    assert [entry.due for entry in entries[1:]] == [NOW + 600] * 2
+
+
+def test_a_large_gang_that_was_just_tried_rests_first() -> None:
+    line = SchedulingQueue()
+    entry = put(line, "large", size=5000)
+    entry.rest = NOW + 5
+    park(line, entry)
+    line.wake(ROOM, NOW + 1)
+    assert names(line) == [] and entry.place is EntryState.BACKOFF and line.next_due(NOW + 1) == NOW + 5
+
+
+def test_who_makes_room_looks_again_soon_but_not_for_every_pod() -> None:
+    line = SchedulingQueue()
+    entry = put(line, "gang")
+    line.make_room(entry, ROOM, NOW + 60)
+    for later in (0.0, 0.5):
+        line.wake(ROOM, NOW + later)
+    assert entry.place is EntryState.MAKING_ROOM and line.next_due(NOW) == NOW + 1
+
+
+def test_whoever_is_alike_waits_for_what_the_one_that_was_tried_waits_for() -> None:
+    line = SchedulingQueue()
+    first, second = put(line, "first", since=1.0, lone=True), put(line, "second", since=2.0, lone=True)
+    park(line, first, second, hints=frozenset({WakeupEvent.NODE}))
+    line.wake([WakeupEvent.NODE], NOW)
+    assert names(line) == ["first"]
+    park(line, first, hints=ROOM)  # the node is fine now, but full
+    line.wake([WakeupEvent.ROOM], NOW)
+    line.commit(first, NOW + 30)
+    assert names(line) == ["second"], "it is like the first, whatever that one was told last"
+
+
+def test_what_moved_leaves_nothing_behind() -> None:
+    line = SchedulingQueue()
+    for at in range(50):
+        entry = put(line, "gang")
+        park(line, entry)
+        line.back_off(entry, NOW)
+        line.move(entry, EntryState.RUNNING)
+        assert entry.tries == 0, at
+    assert line.next_due(NOW) == NEVER and names(line) == []
+    for _ in range(1000):
+        park(line, entry)
+        line.move(entry, EntryState.READY)
+    kinds = sum(len(kind.parked) for kind in line.kinds.values())
+    assert max(sum(map(len, line._ready.values())), len(line._due), kinds) <= SPARE + 2
+
+
+def test_hints_follow_from_the_reason() -> None:
+    def hints(
+        *causes: FilterReason, bar: PodError | None = None, lone: bool = True
+    ) -> frozenset[WakeupEvent]:
+        unfit = FilterFailure(3, {(cause, ""): 1 for cause in causes}, bar)
+        return hints_of(
+            SchedulingRejection(RejectionReason.NO_ROOM, unfit=unfit, pod=PodKey("ns", "p")), lone
+        )
+
+    always = {WakeupEvent.NODE, WakeupEvent.KEPT}  # it may have been refused on some of the nodes only
+    assert hints(FilterReason.LACKING) == always | {WakeupEvent.ROOM}
+    assert hints(FilterReason.TAINT, FilterReason.AFFINITY) == always
+    assert hints(FilterReason.TAINT, lone=False) == always | {WakeupEvent.ROOM, WakeupEvent.ZONES}
+    assert hints(FilterReason.NOT_NEAR) == always | {WakeupEvent.ROOM, WakeupEvent.CAME}
+    assert hints(FilterReason.NO_VOLUME) == always | {WakeupEvent.ROOM, WakeupEvent.STORAGE}
+    assert hints(bar=PodError.CLAIM_MISSING) == always | {WakeupEvent.STORAGE}
+    assert hints() == always | {WakeupEvent.ROOM}  # there was no node that it was let look at
+    assert WakeupEvent.KEPT in hints_of(SchedulingRejection(RejectionReason.KEPT_FREE), lone=True)
+    assert hints_of(SchedulingRejection(RejectionReason.FLAWED), lone=True) == frozenset()
+
+
+def test_what_helps_few_wakes_the_most_important_first_and_so_many_a_second() -> None:
+    line = SchedulingQueue()
+    for at in range(2 * PACE):
+        park(
+            line,
+            put(line, f"g{at:02}", priority=at),
+            key=f"{at}",
+            hints=frozenset({WakeupEvent.ROOM, WakeupEvent.GROWN}),
+        )
+    line.wake({WakeupEvent.GROWN}, NOW)
+    assert names(line) == []
+    assert [entry.ref.name for entry in line.expired(NOW + SOON)] == [f"g{2 * PACE - 1:02}"]
+    assert len(list(line.expired(NOW + SOON + 1.0))) == PACE
+
+
+def test_what_happened_is_no_news_until_it_was_tried() -> None:
+    line = SchedulingQueue()
+    entry = put(line, "gang")
+    park(line, entry, hints=frozenset({WakeupEvent.LOOSE, WakeupEvent.ROOM}))
+    line.wake({WakeupEvent.LOOSE}, NOW)
+    line.wake({WakeupEvent.LOOSE}, NOW + SOON / 2)
+    assert entry.due == NOW + SOON
+    line.wake({WakeupEvent.ROOM}, NOW + SOON / 2)  # that is another matter
+    assert names(line) == ["gang"]
+    park(line, entry, hints=frozenset({WakeupEvent.LOOSE, WakeupEvent.ROOM}))
+    line.wake({WakeupEvent.LOOSE}, NOW + 9)
+    assert entry.due == NOW + 9 + SOON
+
+
+def test_a_gang_that_is_parked_again_for_the_same_hears_of_it_again() -> None:
+    line = SchedulingQueue()
+    entry = put(line, "gang")
+    for now in (NOW, NOW + 20):
+        park(line, entry, hints=frozenset({WakeupEvent.GROWN}))
+        line.wake({WakeupEvent.GROWN}, now)
+        assert entry.due == now + SOON
+        line.move(entry, EntryState.READY)  # its own rules changed: it is tried for that
+
+
+def test_hints_of_those_whom_the_going_of_others_may_help() -> None:
+    def hints(**facts: Any) -> frozenset[WakeupEvent]:
+        unfit = FilterFailure(1, {(FilterReason.LACKING, ""): 1})
+        return hints_of(
+            SchedulingRejection(**{"hindrance": RejectionReason.NO_ROOM, "unfit": unfit, **facts}), lone=False
+        )
+
+    never = hints(sought=PreemptionSearchOutcome.NEVER)
+    assert not never & {WakeupEvent.RULES, WakeupEvent.GROWN, WakeupEvent.LOOSE}
+    assert (
+        hints(sought=PreemptionSearchOutcome.NOBODY)
+        == hints(sought=PreemptionSearchOutcome.NO_HELP)
+        == never | {WakeupEvent.RULES}
+    )
+    queued = frozenset({FairShareWakeup.OTHERS, FairShareWakeup.EXCESS})
+    assert hints(sought=PreemptionSearchOutcome.NO_HELP, hopes=queued) == never | {
+        WakeupEvent.RULES,
+        WakeupEvent.LOOSE,
+        WakeupEvent.GROWN,
+    }
+    full = {"hindrance": RejectionReason.OVER_LIMIT, "unfit": None}
+    assert hints(**full) == frozenset()
+    assert hints(**full, hopes=frozenset({FairShareWakeup.OTHERS})) == {WakeupEvent.RULES, WakeupEvent.LOOSE}
+    assert {WakeupEvent.ROOM, WakeupEvent.NODE} <= hints(
+        **full, hopes=frozenset({FairShareWakeup.OTHERS, FairShareWakeup.PLACE})
+    )

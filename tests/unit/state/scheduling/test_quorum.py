@@ -1,0 +1,56 @@
+"""When a gang with groups that do with some of their members is whole, and what it lacks."""
+
+from __future__ import annotations
+
+import pytest
+
+from bayplan.model.gang import Group, PodSet
+from bayplan.model.gang_minimum import fewest_more, is_whole, short_part
+from bayplan.state.scheduling.subgroup_counts import MemberState, PodSetCounts
+
+A, B, C = PodSet("a", 2, 2), PodSet("b", 1, 1), PodSet("c", 3, 3)
+INNER = Group("inner", (A, B), 1)
+TREE = Group("tree", (INNER, C), 2)
+
+
+@pytest.mark.parametrize(
+    ("counts", "short", "more"),
+    [
+        ({}, "a", 4),
+        ({"b": 1}, "c", 3),
+        ({"a": 1, "c": 3}, "a", 1),
+        ({"a": 2, "c": 3}, None, 0),
+        ({"a": 9, "b": 9}, "c", 3),
+    ],
+)
+def test_a_group_is_whole_with_so_many_members(counts: dict[str, int], short: str | None, more: int) -> None:
+    part = short_part(TREE, counts)
+    assert (None if part is None else part.name) == short
+    assert is_whole(TREE, counts) == (short is None)
+    assert fewest_more(TREE, counts) == more
+
+
+def test_a_group_that_has_too_few_members_is_itself_what_is_short() -> None:
+    lonely = Group("lonely", (A,), 2)
+    part = short_part(Group("top", (lonely,), 1), {"a": 2})
+    assert part is lonely
+    assert fewest_more(lonely, {"a": 2}) is None
+
+
+def test_members_that_may_be_missing_are_not_waited_for() -> None:
+    pods = [(("b", 0), MemberState.WAITING)] + [(("c", 0), MemberState.WAITING)] * 3
+    assert PodSetCounts.of(TREE, pods, quorum=True).too_small() is None
+    assert PodSetCounts.of(TREE, pods).too_small() == "a"
+
+
+def test_pods_held_back_count_only_where_the_others_are_not_enough() -> None:
+    there = [(("c", 0), MemberState.WAITING)] * 3 + [(("b", 0), MemberState.GATED)]
+    assert PodSetCounts.of(TREE, there, quorum=True).held_back() == "b"
+    enough = [*there, (("a", 0), MemberState.WAITING), (("a", 0), MemberState.WAITING)]
+    assert PodSetCounts.of(TREE, enough, quorum=True).held_back() is None
+
+
+def test_it_stands_whole_with_a_quorum() -> None:
+    stands = [(("b", 0), MemberState.STANDING)] + [(("c", 0), MemberState.STANDING)] * 3
+    assert PodSetCounts.of(TREE, stands, quorum=True).is_whole
+    assert not PodSetCounts.of(TREE, stands[:-1], quorum=True).is_whole
