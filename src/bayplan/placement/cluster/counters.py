@@ -29,7 +29,7 @@ class NodeIds:
         self.names: list[str] = []  # by id; a spare id keeps its last name
         self.spare: list[int] = []
         self.idle: set[int] = set()  # ids that a user dropped since the last `tidy`
-        self.users: list[Callable[[str], bool]] = []  # each says whether it still uses a name
+        self.users: list[Callable[[str], bool]] = []  # each returns whether it still uses a name
 
     def number(self, node: str) -> int:
         """The id of a node name. All counters of a newly assigned id are zero."""

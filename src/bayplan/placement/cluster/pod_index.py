@@ -107,7 +107,7 @@ class PodIndex:
         self._count(Counter(slots), shape, leaving, 1)
 
     def remove_many(self, keys: Sequence[Hashable], *, alike: bool = True) -> None:
-        """Remove known pods; `alike` says that they have one signature."""
+        """Remove known pods; `alike`: all have the same signature."""
         if not alike:
             for key in keys:
                 self.remove(key)
