@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bayplan.model.fair_queue import FairQueue
-from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import DisruptionBudget, GangSpec
+from bayplan.model.gang import DisruptionBudget, GangSpec, Ref
 from bayplan.model.node import Node, Topology
 from bayplan.model.numa import NodeZones
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.queued_gang import QueuedGang
-from bayplan.model.quota import Check, Flavor, NamespaceQueue, Queue, QuotaNode
+from bayplan.model.quota import Check, FairQueue, Flavor, NamespaceQueue, Queue, QuotaNode
 from bayplan.model.storage import NodeVolumes, StorageCapacity, StorageClass, Volume, VolumeClaim
 
 

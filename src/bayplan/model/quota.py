@@ -1,4 +1,4 @@
-"""Who may use how much of what: a tree of quota nodes, and queues with their rules at its leaves."""
+"""Quota: a tree of quota nodes with queues at its leaves, and the tree of fair-share queues."""
 
 from __future__ import annotations
 
@@ -154,3 +154,25 @@ class Check:
     name: str
     sort: CheckKind = CheckKind.OTHER
     active: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Entitlement:
+    """What a queue may have of one resource. None means without bound."""
+
+    quota: Fraction | None = Fraction(0)  # its own, whatever others want
+    limit: Fraction | None = None  # never more than this
+    weight: Fraction = Fraction(1)  # its part of what nobody has a quota for
+
+
+@dataclass(frozen=True, slots=True)
+class FairQueue:
+    """A queue, or queues together. Of siblings, those of higher priority are served first beyond quota."""
+
+    name: str
+    parent: str = ""
+    priority: int = 0
+    entitlements: Mapping[str, Entitlement] = field(default_factory=dict)
+    created: float = 0.0
+    preempt_after: float | None = None  # seconds a gang may run before one of its own queue displaces it
+    reclaim_after: float | None = None  # and before another queue takes back what is its own

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bayplan.model.gang import Group, PodSet
-from bayplan.model.gang_spec import DisruptionBudget, GangSpec
+from bayplan.model.gang import DisruptionBudget, GangSpec, Group, PodSet
 from bayplan.model.pod import Pod
 
 

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from bayplan.model.fair_queue import Entitlement, FairQueue
-from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.node import Node
 from bayplan.model.pod import Pod, PodKey
+from bayplan.model.quota import Entitlement, FairQueue
 from bayplan.state.scheduling.gang_state import MemberState, part_of
 
 Sums = dict[str, int]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.scheduling_rejection import RejectionReason, SchedulingRejection
 from bayplan.state.scheduling.subgroup_counts import NO_SEAT, MemberState, PodSetCounts, Seat

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.pod import Pod, PodKey
 
 

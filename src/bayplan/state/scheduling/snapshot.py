@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from bayplan.model.gang import AUTO, Group, PodSet, Ref
-from bayplan.model.gang_spec import DisruptionBudget, GangSpec
+from bayplan.model.gang import AUTO, DisruptionBudget, GangSpec, Group, PodSet, Ref
 from bayplan.model.pod import Pod, PodKey
 from bayplan.model.scheduling_rejection import SchedulingRejection
 from bayplan.placement.cluster.snapshot import CapacitySnapshot

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from bayplan.model.change import Change, ImagesSeen, NodeSeen, Started, StorageSeen
-from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Ref
 from bayplan.model.node import Node
 from bayplan.model.numa import NumaStalenessPolicy
 from bayplan.model.plan import Action, Bind, MarkStarted, Nominate, Plan, PreemptPod, ReportUnschedulable

@@ -27,12 +27,11 @@ from bayplan.model.change import (
     TopologyLost,
     TopologySeen,
 )
-from bayplan.model.fair_queue import FairQueue
-from bayplan.model.gang import Ref
-from bayplan.model.gang_spec import DisruptionBudget, GangSpec
+from bayplan.model.gang import DisruptionBudget, GangSpec, Ref
 from bayplan.model.node import Node
 from bayplan.model.numa import NumaStalenessPolicy
 from bayplan.model.pod import Pod, PodKey
+from bayplan.model.quota import FairQueue
 from bayplan.placement.cluster.pod_index import PodIndex
 from bayplan.state.cluster.ledger import LedgerEntry
 from bayplan.state.cluster.node_store import NodeStore

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from bayplan.model.gang import Group
-from bayplan.model.gang_minimum import is_whole, short_part
+from bayplan.model.gang import Group, is_whole, short_part
 from bayplan.placement.subgroups.constraint_tree import mandatory_ranks
 
 Seat = tuple[str, int]

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bayplan.model.gang import Group, Locality, PodSet, Segment
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Group, Locality, PodSet, Segment
 from bayplan.model.pod import PodKey
 from bayplan.state.scheduling.diffs import yields_more
 from bayplan.state.scheduling.gang_state import GangState, MemberState

@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import pytest
 
-from bayplan.model.fair_queue import Entitlement, FairQueue
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec
 from bayplan.model.node import Node
+from bayplan.model.quota import Entitlement, FairQueue
 from bayplan.state.scheduling.fair_usage import FairUsage, UsageKind
 from tests.support.scheduling_scene import pod, ref
 

@@ -18,13 +18,12 @@ from bayplan.model.change import (
     PodLost,
     PodSeen,
 )
-from bayplan.model.fair_queue import FairQueue
-from bayplan.model.gang import Group, PodSet
-from bayplan.model.gang_spec import DisruptionBudget
+from bayplan.model.gang import DisruptionBudget, Group, PodSet
 from bayplan.model.plan import Nominate, Plan
 from bayplan.model.pod import PodKey
 from bayplan.model.pod_spec import EVERYTHING
 from bayplan.model.profile import Profile
+from bayplan.model.quota import FairQueue
 from bayplan.model.scheduling_rejection import RejectionReason
 from bayplan.scheduling.binding.cycle import decide_gangs
 from bayplan.state.scheduling.queue import PACE, SOON, EntryState

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.model.gang import Group, PodSet
-from bayplan.model.gang_minimum import fewest_more, is_whole, short_part
+from bayplan.model.gang import Group, PodSet, fewest_more, is_whole, short_part
 from bayplan.state.scheduling.subgroup_counts import MemberState, PodSetCounts
 
 A, B, C = PodSet("a", 2, 2), PodSet("b", 1, 1), PodSet("c", 3, 3)

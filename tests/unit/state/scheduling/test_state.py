@@ -11,8 +11,7 @@ from bayplan.model.change import (
     PodLost,
     TopologySeen,
 )
-from bayplan.model.gang import Group, PodSet, Segment
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Group, PodSet, Segment
 from bayplan.model.node import HOSTNAME, PODS, Node, Topology
 from bayplan.model.plan import Bind, MarkStarted, Plan
 from bayplan.model.pod import PodKey

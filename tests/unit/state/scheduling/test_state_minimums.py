@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from bayplan.model.change import GangSpecSeen, PodLost, PodSeen, TopologySeen
-from bayplan.model.gang import Group, Locality, PodSet, Segment
-from bayplan.model.gang_spec import GangSpec
+from bayplan.model.gang import GangSpec, Group, Locality, PodSet, Segment
 from bayplan.model.node import HOSTNAME, Topology
 from bayplan.model.plan import Nominate, Plan, PreemptPod
 from bayplan.model.pod import PodKey
