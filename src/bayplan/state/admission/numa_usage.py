@@ -1,6 +1,6 @@
-"""Zones as admission sees them: what nodes report, and pods of admitted gangs that reports cannot know yet.
+"""NUMA zones for admission: node reports, and pods of admitted gangs that the reports do not include yet.
 
-As long as no node reports any zones, nothing is kept and nothing costs anything.
+As long as no node reports zones, nothing is stored and nothing is computed.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from bayplan.state.cluster.numa_state import USUAL_CARE, NumaCache
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostPods:
-    """So many pods of one pod set that stand on a host, or shall."""
+    """Pods of one pod set that are, or will be, on a host."""
 
     gang: Ref
     pod_set: str
     wants: NumaRequest
     count: int
-    kept: object  # whatever has the ids in the key, so that they stay its own
+    kept: object  # keeps the objects alive whose ids form the key
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Layout:
-    """The zones under one topology as of the last look."""
+    """The zones of one topology as of the last snapshot."""
 
     nodes: NDArray[np.object_]
     names: list[str]
@@ -47,7 +47,7 @@ class _Layout:
 
 
 class NumaUsage:
-    """One book of reports, and who of the admitted gangs lodges on which host."""
+    """The cache of NUMA reports, and the pods of admitted gangs by host."""
 
     def __init__(self, care: NumaStalenessPolicy = USUAL_CARE) -> None:
         self.care = care
@@ -56,7 +56,7 @@ class NumaUsage:
     def _begin(self) -> None:
         self.book = NumaCache(self.care)
         self.guests: dict[str, dict[Key, HostPods]] = {}  # by host
-        self.stirred: set[str] = set()  # hosts or nodes where that may have changed
+        self.stirred: set[str] = set()  # hosts or nodes whose pods changed
         self.layouts: dict[str, _Layout] = {}
 
     @property
@@ -67,21 +67,21 @@ class NumaUsage:
     # ── what happens ───────────────────────────────────────────────────────────────────────────────
 
     def report(self, report: NodeZones, pods: Iterable[Pod], holdings: Iterable[GangUsage]) -> bool:
-        """A node reports; the first time, all pods and gangs are taken in. Whether pods may fare better."""
+        """Store a report; the first one loads all pods and gangs. Returns whether pods may fit better."""
         if not self.active:
             for holding in holdings:
                 self._lodge(holding, 1)
         return self.book.report(report, map(_ours, pods))
 
     def silent(self, node: str) -> bool:
-        """A node reports no more."""
+        """A node stopped reporting. Returns whether that changed anything."""
         changed = self.book.silent(node)
         if changed and not self.active:
             self._begin()
         return changed
 
     def follow(self, before: Pod | None, pod: Pod | None) -> None:
-        """A pod is on a node, or on its way there, or no more."""
+        """A pod was bound to a node, changed, or was removed from it."""
         if before is not None and (pod is None or (before.uid, before.node) != (pod.uid, pod.node)):
             self.book.left(before.key, before.node, was_there=before.up)
             self.stirred.add(before.node)
@@ -90,12 +90,12 @@ class NumaUsage:
             self.stirred.add(pod.node)
 
     def lodge(self, holding: GangUsage, sign: int) -> None:
-        """A gang stands where its holding says, or leaves."""
+        """Count the pods of a gang on the hosts of its usage (sign -1: remove them)."""
         if self.active:
             self._lodge(holding, sign)
 
     def _lodge(self, holding: GangUsage, sign: int) -> None:
-        """In wider domains than hosts nobody knows whose zones it is about."""
+        """Only placements on hosts count: in wider domains the zones of the pods are unknown."""
         ref = holding.demand.family
         for spot in holding.spots:
             if spot.zones is None or spot.place.levels[-1] != HOSTNAME:
@@ -113,22 +113,22 @@ class NumaUsage:
                     del self.guests[host]
 
     def nodes_changed(self, names: Iterable[str]) -> None:
-        """Nodes came, went or changed."""
+        """Nodes were added, removed or changed."""
         if self.active:
             self.book.touched.update(names)
 
     def catch_up(self, now: float) -> bool:
-        """Trust newer reports that know of the very pods that are there. Whether that changed anything."""
+        """Accept newer reports that include exactly the pods of the node. Returns whether any changed."""
         return self.book.catch_up(now)
 
     def next_due(self) -> float:
-        """When there is something to look at again."""
+        """When the next check of outdated reports is due."""
         return self.book.next_due()
 
     # ── the view ───────────────────────────────────────────────────────────────────────────────────
 
     def stocks(self, supplies: Mapping[str, CapacitySnapshot]) -> dict[str, NumaStock]:
-        """The zones under every topology; nothing if nobody tells of any."""
+        """The zones of every topology; empty if no node reports any."""
         if not self.active:
             return {}
         touched, self.book.touched, self.stirred = self.book.touched | self.stirred, set(), set()
@@ -167,7 +167,7 @@ class NumaUsage:
     def _told(
         self, nodes: NDArray[np.object_], rows: Iterable[int], lodgers: dict[int, dict[Key, PendingPods]]
     ) -> list[tuple[int, Node, NodeZones | None, bool]]:
-        """What to make of nodes: row, node, zones, and whether they can be relied on. Lodgers are noted."""
+        """Per node: row, node, zones, and whether they are up to date. Updates the pending pods."""
         found = []
         for row in rows:
             node: Node = nodes[row]
@@ -184,7 +184,7 @@ class NumaUsage:
         return found
 
     def _lodging(self, node: Node, belief: NumaView) -> tuple[dict[Key, PendingPods], set[Name]]:
-        """Who lodges on a node, and which pods are theirs."""
+        """The pending pods of gangs on a node, and which pods are theirs."""
         guests = self.guests.get(node.labels.get(HOSTNAME, node.name), {})
         pods = self.book.pods.get(node.name, {}).values() if guests else ()
         found: dict[Key, PendingPods] = {}
@@ -199,7 +199,7 @@ class NumaUsage:
         return found, theirs
 
     def _whole(self, nodes: NDArray[np.object_]) -> NumaColumns:
-        """The zones with nobody in them."""
+        """The zones without any pod."""
         told = {}
         for node in nodes:
             report = self.book.beliefs.get(node.name, reports.NOTHING_KNOWN).report
@@ -210,5 +210,5 @@ class NumaUsage:
 
 
 def _ours(pod: Pod) -> Pod:
-    """Whoever put it there: what a report cannot know of it yet is reserved."""
+    """The pod as one of ours: reserve what a report does not include yet, whatever its scheduler."""
     return replace(pod, ours=True)

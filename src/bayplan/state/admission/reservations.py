@@ -1,4 +1,4 @@
-"""Room kept for a gang that waits for it, so that smaller ones do not take it away piece by piece."""
+"""Backfill reservations: a domain reserved for a pending gang, so that smaller gangs do not use it up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bayplan.model.queued_gang import QueuedGang
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """A domain of one topology, and the gang that it is kept for."""
+    """A reserved domain of one topology, and the gang it is reserved for."""
 
     owner: Ref
     priority: int
@@ -20,7 +20,7 @@ class Reservation:
     domain: Path
 
     def binds(self, other: QueuedGang) -> bool:
-        """Whether another gang has to keep out: not if it is more important, or waits longer."""
+        """Whether another gang must not use the domain: it has lower priority, or is pending shorter."""
         if other.gang.source == self.owner or other.admission is not None:
             return False
         return (-other.gang.priority, other.queued) > (-self.priority, self.queued)
@@ -28,12 +28,12 @@ class Reservation:
 
 @dataclass(slots=True)
 class Reservations:
-    """At most one per topology: the most important gang's, and of equals the one's that waits longest."""
+    """At most one reservation per topology: the highest priority first, then the longest pending."""
 
     by_topology: dict[str, Reservation] = field(default_factory=dict)
 
     def fold(self, plan: Plan) -> bool:
-        """Take over what a plan reserves; says whether anything changed."""
+        """Apply the reservations of a plan. Returns whether anything changed."""
         before = dict(self.by_topology)
         decided = {action.gang for action in plan.actions if hasattr(action, "demand")}
         for topology, kept in before.items():
@@ -51,7 +51,7 @@ class Reservations:
         return self.by_topology != before
 
     def drop(self, ref: Ref) -> bool:
-        """A gang waits no more; says whether anything was kept for it."""
+        """A gang is no longer pending. Returns whether it had a reservation."""
         mine = [topology for topology, kept in self.by_topology.items() if kept.owner == ref]
         for topology in mine:
             del self.by_topology[topology]

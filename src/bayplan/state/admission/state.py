@@ -1,4 +1,4 @@
-"""What admission believes now: quota trees, topologies, who holds what, and who waits in which line."""
+"""The state of admission: configuration, quota, topologies, usage of admitted gangs, and pending queues."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ ASSUMED_SECONDS = 60.0
 
 
 class AdmissionState:
-    """Folds changes; hands out heads and snapshots; believes plans until the API says otherwise."""
+    """Applies changes, returns heads and snapshots, and assumes plans until their writes end."""
 
     def __init__(self, zone_care: NumaStalenessPolicy = USUAL_CARE) -> None:
         self.zone_care = zone_care
         self.forget()
 
     def forget(self) -> None:
-        """Know nothing, as at the start."""
+        """Start empty."""
         self.rules = AdmissionConfig()
         self.zones = NumaUsage(self.zone_care)
         self.holdings = AdmittedUsage(watcher=self.zones.lodge)
@@ -68,11 +68,11 @@ class AdmissionState:
         self.lines = PendingQueues()
         self.reservations = Reservations()
         self.assumed: dict[Ref, Admission] = {}
-        self.leaving: set[Ref] = set()  # told to leave; the API does not say so yet
-        self.generation = 0  # grows with everything that may make a round end differently
+        self.leaving: set[Ref] = set()  # evictions in flight: the API does not show them yet
+        self.generation = 0  # grows with every change that can make a cycle end differently
 
     def apply(self, change: Change) -> None:
-        """Fold one change in."""
+        """Apply one change."""
         self.generation += 1
         match change:
             case Started():
@@ -113,7 +113,7 @@ class AdmissionState:
                 if effect is not ConfigChange.NONE:
                     self._stand_again(lambda standing: standing.queue == queue.name)
             case QueueLost(name):
-                self.lines.line(name).hold(False)  # its gangs are told that it is missing
+                self.lines.line(name).hold(False)  # its gangs get the reason that the queue is missing
             case NamespaceQueueSeen(NamespaceQueue(namespace, name)) | NamespaceQueueLost(namespace, name):
                 if effect is not ConfigChange.NONE:
                     self._stand_again(lambda standing: standing.demand.entrance == (namespace, name))
@@ -123,7 +123,7 @@ class AdmissionState:
             self._wake_all()
 
     def apply_all(self, changes: Iterable[Change]) -> None:
-        """Fold many changes in; nodes that arrive together are laid out together."""
+        """Apply many changes; nodes that arrive together are added together."""
         fresh: dict[str, Node] = {}
         for change in changes:
             if isinstance(change, NodeSeen):
@@ -137,7 +137,7 @@ class AdmissionState:
             self.nodes_seen(fresh)
 
     def nodes_seen(self, nodes: Mapping[str, Node]) -> None:
-        """Nodes are there, or changed. Whoever waits for room on such nodes may be helped."""
+        """Nodes were added or changed: gangs that wait for capacity in their topologies are retried."""
         self._wake_topologies(self.holdings.put_nodes(nodes))
         self._shift(self.strangers.nodes_changed(nodes))
         self.zones.nodes_changed(nodes)
@@ -170,16 +170,16 @@ class AdmissionState:
         rank, before, standing.demand = standing.rank, standing.demand, demand
         standing.put_in_order()
         if standing.rank != rank:
-            standing.shape = None  # it has another place in line
+            standing.shape = None  # its place in the queue changed
         if demand.admission is not None and demand.admission != before.admission:
-            self.assumed.pop(ref, None)  # else it is news of something else, from before our write
+            self.assumed.pop(ref, None)  # otherwise the update predates our write
         elif before.admission is not None and demand.admission is None:
             self.leaving.discard(ref)
         if demand.evicted and ref not in self.assumed:
             self.leaving.discard(ref)
         self._hold(standing)
         self._stand(standing)
-        if demand.failed_nodes != before.failed_nodes:  # something else is sought than was, perhaps in vain
+        if demand.failed_nodes != before.failed_nodes:  # another placement is needed now
             self.lines.hurry(lambda other: other is standing)
 
     def _demand_lost(self, ref: Ref) -> None:
@@ -194,7 +194,7 @@ class AdmissionState:
                 self._make_way(standing.queue, standing)
 
     def _hold(self, standing: QueueEntry) -> None:
-        """Account for what a gang has, or is about to get."""
+        """Account for the usage of a gang that is admitted, or is being admitted."""
         demand, ref = standing.demand, standing.demand.gang.source
         admission = self.assumed.get(ref) or demand.admission
         if admission is None:
@@ -221,21 +221,21 @@ class AdmissionState:
             self._wake_beside(holding)
 
     def _stand(self, standing: QueueEntry) -> None:
-        """Put a gang where its demand says it belongs. Others need not wait for one that gave up."""
+        """Put a gang into the state that its spec and status ask for; wake others if it gives up its place."""
         queue, place = self.lines.stir(standing.queue), standing.place
         self._put(standing)
         if place is QueueEntryState.WAITING and (standing.place is not place or standing.queue != queue):
             self._make_way(queue, standing)
 
     def _make_way(self, queue: str, standing: QueueEntry) -> None:
-        """A gang waits there no more: what was kept for its sake may do for others."""
+        """A gang is no longer pending in a queue: what was reserved for it is available to others."""
         kept = self.reservations.drop(standing.demand.gang.source)
         if self.lines.give_up_turn(queue, standing) or self.lines.crowded or kept:
             self.lines.crowded = False
             self._wake_all()
 
     def _put(self, standing: QueueEntry) -> None:
-        """What is under way is left alone."""
+        """Put a gang into its state, unless a write is in flight."""
         demand, ref = standing.demand, standing.demand.gang.source
         standing.queue = self.rules.queue_of(demand)
         if ref in self.assumed:
@@ -279,7 +279,7 @@ class AdmissionState:
             self.lines.wake(name, room=True)
 
     def _wake_beside(self, holding: GangUsage) -> None:
-        """Quota came back in one tree, and room in the topologies where the gang stood."""
+        """Quota was freed in one tree, and capacity in the topologies of the gang."""
         account = self.holdings.books().queues.get(holding.queue)
         if account is not None:
             for queue in account.root().queues():
@@ -289,7 +289,7 @@ class AdmissionState:
     def heads(
         self, now: float, failed: Failed | None = None, unread: Callable[[Ref], bool] = lambda _: False
     ) -> list[QueueHead]:
-        """The gangs to decide on now: those that wait for a place, and the first of every line."""
+        """The gangs to decide on now: those that wait for a placement, and the head of every queue."""
         for standing in self.lines.due(now):
             self._come_due(standing, now, unread)
         if self.zones.active and self.zones.catch_up(now):
@@ -303,13 +303,13 @@ class AdmissionState:
             case QueueEntryState.BACKOFF:
                 standing.shape = self.rules.shape_of(standing.demand, standing.queue, standing.rank)
                 self.lines.move(standing, QueueEntryState.WAITING)
-            case QueueEntryState.COMMITTED if unread(ref):  # its newest version may say that it is admitted
+            case QueueEntryState.COMMITTED if unread(ref):  # its newest version may show the admission
                 self.lines.move(standing, QueueEntryState.COMMITTED, now + ASSUMED_SECONDS)
-            case QueueEntryState.COMMITTED:  # nobody ever said how the write ended
+            case QueueEntryState.COMMITTED:  # the result of the write never arrived
                 self.admission_failed(ref, now)
 
     def snapshot(self, heads: Iterable[QueueHead]) -> AdmissionSnapshot:
-        """A frozen view for deciding on these gangs."""
+        """A frozen snapshot for deciding on these gangs."""
         supplies = self.holdings.supplies()
         return AdmissionSnapshot(
             self.holdings.books().copy(),
@@ -327,17 +327,17 @@ class AdmissionState:
         )
 
     def closed_queues(self) -> Iterator[str]:
-        """Queues that admit nobody."""
+        """The queues that admit no gang."""
         for name, queue in self.rules.queues.items():
             if next(self.flaws(queue), None) is not None:
                 yield name
 
     def flaws(self, queue: Queue) -> Iterator[tuple[Flaw, str]]:
-        """What keeps a queue from working."""
+        """Each problem that makes a queue inactive, with the name of the object at fault."""
         return self.rules.flaws(queue, self.holdings.clusters, self.holdings.books().cyclic)
 
     def assume(self, plan: Plan, now: float) -> None:
-        """Believe the plan until its writes end or the API says otherwise."""
+        """Assume the plan until its writes end or the API shows something else."""
         overtaken: list[QueueEntry] = []
         for action in plan.actions:
             match action:
@@ -354,7 +354,7 @@ class AdmissionState:
             self.generation += self.lines.put_off(standing, self.generation)
         outrun = [a.demand for a in plan.actions if isinstance(a, ReportNotAdmitted) and a.outrun]
         for queue in filter(self.rules.may_reclaim, map(self.rules.queue_of, outrun)):
-            self.lines.wake(queue)  # it may displace those who took its place
+            self.lines.wake(queue)  # it may preempt the gangs that took its capacity
         if self.reservations.fold(plan):
             self._wake_all()
 
@@ -379,7 +379,7 @@ class AdmissionState:
                 self.lines.move(standing, QueueEntryState.HOLDING)
 
     def admission_failed(self, ref: Ref, now: float) -> None:
-        """The write of an admission did not happen: give back what was assumed and try again later."""
+        """The write of an admission failed: release the assumed usage and retry later."""
         standing = self.lines.standings.get(ref)
         if self.assumed.pop(ref, None) is None or standing is None:
             return
@@ -392,7 +392,7 @@ class AdmissionState:
             self.lines.back_off(standing, QueueEntryState.BACKOFF, now, BACKOFF_FIRST, BACKOFF_MAX)
 
     def eviction_failed(self, ref: Ref) -> None:
-        """The write of an eviction did not happen: the gang may be chosen again."""
+        """The write of an eviction failed: the gang may be chosen again."""
         if ref in self.leaving:
             self.leaving.discard(ref)
             standing = self.lines.standings.get(ref)
@@ -402,7 +402,7 @@ class AdmissionState:
             self._wake_all()
 
     def next_due(self, now: float) -> float:
-        """When something has to be done even if nothing happens."""
+        """When the next action is due without any event."""
         if self.lines.is_ready():
             return now
         placing = min((s.due for s in self.lines.holding.values()), default=NEVER)

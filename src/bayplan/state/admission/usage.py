@@ -1,4 +1,4 @@
-"""Who holds what: quota in the books, and room under every topology, kept in step with the rules."""
+"""Usage of admitted gangs: quota in the quota tree, and capacity in every topology."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bayplan.state.cluster.topology_state import TopologyState
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacedPods:
-    """Pods of a shape that stand, or shall stand, where an assignment says."""
+    """Pods of one pod set, placed by an assignment."""
 
     flavor: str
     place: Assignment
@@ -30,7 +30,7 @@ class PlacedPods:
     pod_set: str = ""
 
     def amounts(self, share: DomainAssignment) -> dict[str, int]:
-        """What the pods of one share take."""
+        """What the pods of one domain use."""
         found = {what: each * share.count for what, each in self.requests.items()}
         found[PODS] = found.get(PODS, 0) + share.count
         return found
@@ -38,19 +38,19 @@ class PlacedPods:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GangUsage:
-    """What one gang holds."""
+    """The quota and capacity that one gang holds."""
 
     demand: QueuedGang
     queue: str
     quota: Mapping[Cell, int]
     spots: tuple[PlacedPods, ...]
-    before: Admission | None = None  # with the places that it leaves, once that is written
+    before: Admission | None = None  # with the placement it leaves once the new one is written
 
 
 def holding_of(
     demand: QueuedGang, flavors: Mapping[str, Flavor], before: Admission | None = None
 ) -> GangUsage:
-    """What an admitted gang holds; places that it is about to leave are its own until it has left them."""
+    """The usage of an admitted gang, including the placement that it is about to leave."""
     assert demand.admission is not None
     spots = [*_spots(demand, flavors)]
     if before is not None:
@@ -59,7 +59,7 @@ def holding_of(
 
 
 def _only_in(before: Admission, after: Admission) -> Admission:
-    """The places of an admission that another one does not have."""
+    """The part of an admission's placements that another admission does not have."""
     kept = {given.name: given.place for given in after.given}
     given = (replace(one, place=_without(one.place, kept.get(one.name))) for one in before.given if one.place)
     return replace(before, given=tuple(given))
@@ -78,7 +78,7 @@ def _without(place: Assignment, other: Assignment | None) -> Assignment:
 
 
 def _spots(demand: QueuedGang, flavors: Mapping[str, Flavor]) -> Iterator[PlacedPods]:
-    """Where its pods stand. A flavor that is gone still tells them apart from others."""
+    """The placements of a gang. A deleted flavor still identifies them."""
     assert demand.admission is not None
     shapes = {pod_set.name: pod_set for pod_set in demand.gang.root.pod_sets()}
     for given in demand.admission.given:
@@ -91,18 +91,18 @@ def _spots(demand: QueuedGang, flavors: Mapping[str, Flavor]) -> Iterator[Placed
 
 
 def _earlier(demand: QueuedGang) -> Ref | None:
-    """The version of a gang that this one replaces."""
+    """The version of an elastic gang that this one replaces."""
     return replace(demand.gang.source, name=demand.replaces) if demand.replaces else None
 
 
 @dataclass(slots=True)
 class AdmittedUsage:
-    """Claims of admitted gangs. Whoever stands on a host takes room there under every topology."""
+    """The usage of all admitted gangs. A pod on a host uses its capacity in every topology."""
 
     by_gang: dict[Ref, GangUsage] = field(default_factory=dict)
     by_queue: dict[str, dict[Ref, QueuedGang]] = field(default_factory=dict)
-    covered: dict[Ref, GangUsage] = field(default_factory=dict)  # contained in that of a later version
-    heirs: dict[Ref, Ref] = field(default_factory=dict)  # of earlier versions: the later one that holds
+    covered: dict[Ref, GangUsage] = field(default_factory=dict)  # included in the usage of a later version
+    heirs: dict[Ref, Ref] = field(default_factory=dict)  # earlier version → later one with the usage
     clusters: dict[str, TopologyState] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     hosts: dict[str, str] = field(default_factory=dict)  # host label → node
@@ -111,10 +111,10 @@ class AdmittedUsage:
     queues: tuple[Queue, ...] = ()
     made: QuotaTree | None = None
     known: KnownRows = field(default_factory=KnownRows)
-    watcher: Callable[[GangUsage, int], None] | None = None  # hears who takes room (1), and who leaves (-1)
+    watcher: Callable[[GangUsage, int], None] | None = None  # usage added (1) or removed (-1)
 
     def books(self) -> QuotaTree:
-        """The accounts, made anew after the rules changed."""
+        """The quota tree, rebuilt after the configuration changed."""
         if self.made is None:
             self.made = QuotaTree(self.shared, (queue.node for queue in self.queues))
             for holding in self.by_gang.values():
@@ -127,7 +127,7 @@ class AdmittedUsage:
     def set_rules(
         self, flavors: Mapping[str, Flavor], shared: Iterable[QuotaNode], queues: Iterable[Queue]
     ) -> None:
-        """Other flavors, quota nodes or queues: what gangs hold is accounted for afresh."""
+        """Flavors, quota nodes or queues changed: recompute the usage of all gangs."""
         self.shared, self.queues, self.made = tuple(shared), tuple(queues), None
         if flavors != self.flavors:
             for holding in self.by_gang.values():
@@ -140,7 +140,7 @@ class AdmittedUsage:
     def set_topology(
         self, name: str, topology: Topology | None, used: Mapping[str, Mapping[str, int]]
     ) -> bool:
-        """A topology is defined, changed, or gone; `used` is what other pods take, by node."""
+        """A topology was added, changed or deleted; `used` is the usage of other pods by node."""
         known = self.clusters.get(name)
         if topology is None:
             return self.clusters.pop(name, None) is not None
@@ -155,7 +155,7 @@ class AdmittedUsage:
         return True
 
     def put_nodes(self, nodes: Mapping[str, Node]) -> list[str]:
-        """Nodes are there, or changed; says which topologies see them."""
+        """Nodes were added or changed. Returns the topologies they belong to."""
         changed = {name: node for name, node in nodes.items() if self.nodes.get(name) != node}
         if not changed:
             return []
@@ -185,7 +185,7 @@ class AdmittedUsage:
                 cluster.remove(name)
 
     def _name_host(self, host: str, name: str | None) -> None:
-        """A host is another node than before, or none: what gangs hold there is accounted to that node."""
+        """A host belongs to another node than before, or to none: move the usage of gangs to that node."""
         before, after = self.hosts.get(host, host), name or host
         if before != after:
             self._move_host(host, before, after)
@@ -209,7 +209,7 @@ class AdmittedUsage:
                         yield spot.amounts(share)
 
     def shift(self, shifts: Iterable[Shift]) -> list[str]:
-        """Other pods take or give back room; says which topologies gained some."""
+        """Other pods use or free capacity. Returns the topologies where some was freed."""
         gained = False
         for shift in shifts:
             gained = gained or shift.sign < 0
@@ -218,7 +218,7 @@ class AdmittedUsage:
         return list(self.clusters) if gained else []
 
     def take(self, holding: GangUsage) -> None:
-        """A gang holds something from now on; what an earlier version of it held is part of that."""
+        """Add the usage of a gang. It includes the usage of an earlier version."""
         ref, earlier = holding.demand.gang.source, _earlier(holding.demand)
         assert ref not in self.by_gang, ref
         if earlier is not None:
@@ -235,7 +235,7 @@ class AdmittedUsage:
         self._occupy(holding, 1)
 
     def give_back(self, ref: Ref) -> GangUsage | None:
-        """A gang holds nothing any more; an earlier version of it that is still there holds its own again."""
+        """Remove the usage of a gang. An earlier version that still exists gets its own usage back."""
         covered, holding = self.covered.pop(ref, None), self._drop(ref)
         gone = holding or covered
         earlier = _earlier(gone.demand) if gone is not None else None
@@ -257,13 +257,13 @@ class AdmittedUsage:
         return holding
 
     def topologies_of(self, holding: GangUsage) -> set[str]:
-        """Where a gang's going makes room."""
+        """The topologies where removing a gang frees capacity."""
         return {name for spot in holding.spots for name, _ in self._under(spot)}
 
     def _under(self, spot: PlacedPods) -> Iterator[tuple[str, TopologyState]]:
-        """The topologies in which pods on a spot take room: their own, and all that know the host.
+        """The topologies in which placed pods use capacity: their own, and all topologies with the host.
 
-        If the flavor is gone, or has lost its topology, the levels tell where the place was found.
+        Without the flavor or its topology, the levels of the assignment identify the topology.
         """
         flavor = self.flavors.get(spot.flavor)
         own = flavor.topology if flavor is not None else ""
