@@ -221,7 +221,7 @@ class AdmissionState:
             self._wake_beside(holding)
 
     def _stand(self, standing: QueueEntry) -> None:
-        """Put a gang into the state that its spec and status ask for; wake others if it gives up its place."""
+        """Put a gang into the state that its spec and status ask for; wake others if it leaves its place."""
         queue, place = self.lines.stir(standing.queue), standing.place
         self._put(standing)
         if place is QueueEntryState.WAITING and (standing.place is not place or standing.queue != queue):

@@ -1,4 +1,4 @@
-"""The queues that share the nodes, and what each of them has and wants: kept pod by pod, as things happen."""
+"""Fair-share queues, and the usage and pending requests of each, updated pod by pod."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOTHING_SAID = Entitlement()
 
 
 class UsageKind(IntEnum):
-    """What a pod is to the account of its queue."""
+    """How a pod counts for its queue."""
 
     NOTHING = 0
     WANTS = 1
@@ -26,18 +26,18 @@ class UsageKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class FairView:
-    """One moment. Amounts are by leaf queue, and within by resource."""
+    """Fair-share usage at one moment: amounts by leaf queue, then by resource."""
 
     queues: Mapping[str, FairQueue]
     has: Mapping[str, Mapping[str, int]]
-    lasting: Mapping[str, Mapping[str, int]]  # of what it has, what cannot be taken from it
+    lasting: Mapping[str, Mapping[str, int]]  # the part of the usage that may not be preempted
     wants: Mapping[str, Mapping[str, int]]
-    capacity: Mapping[str, int]  # of all nodes that are ready, but for what pods of no queue have
+    capacity: Mapping[str, int]  # of all ready nodes, without the usage of pods of no queue
 
 
 @dataclass(slots=True)
 class _Account:
-    """What the pods of one gang have and want; those of no gang have one account together."""
+    """Usage and requests of one gang; pods without a gang share one account."""
 
     queue: str = ""
     lasting: bool = False
@@ -53,22 +53,24 @@ class _Noted:
 
 
 class FairUsage:
-    """Of pods nothing is kept until the first queue is seen: who has no queues pays nothing for them."""
+    """Usage by fair-share queue. Pods are not tracked until the first queue exists."""
 
     def __init__(self) -> None:
         self.queues: dict[str, FairQueue] = {}
         self._pods: dict[PodKey, _Noted] = {}
         self._gangs: dict[Ref | None, _Account] = {}
-        self._has: dict[str, Sums] = {}  # by queue; "" for pods of none
+        self._has: dict[str, Sums] = {}  # by queue; "" for pods of no queue
         self._lasting: dict[str, Sums] = {}
         self._wants: dict[str, Sums] = {}
         self._nodes: dict[str, Mapping[str, int]] = {}
         self._capacity: Sums = {}
-        self._grown: set[str] = set()  # queues that have more; "": whoever has too much may have to give more
+        self._grown: set[str] = (
+            set()
+        )  # queues with more usage; "": shares of all queues shrank
         self.active = False
 
     def begin(self, charters: Mapping[Ref, GangSpec], pods: Iterable[Pod]) -> None:
-        """The first queue is there: take up everybody who was there before. Nodes are known already."""
+        """Track all existing gangs and pods: the first queue was created. Nodes are tracked already."""
         self.active = True
         for ref, charter in charters.items():
             self.charter(ref, charter)
@@ -78,17 +80,17 @@ class FairUsage:
     # ── what happened ──────────────────────────────────────────────────────────────────────────────
 
     def queue_seen(self, queue: FairQueue) -> bool:
-        """Whether that is news."""
+        """Store a queue. Returns whether it changed."""
         known = self.queues.get(queue.name)
         self.queues[queue.name] = queue
         return known != queue
 
     def queue_lost(self, name: str) -> bool:
-        """Whether it was known."""
+        """Remove a queue. Returns whether it existed."""
         return self.queues.pop(name, None) is not None
 
     def charter(self, ref: Ref, charter: GangSpec | None) -> bool:
-        """A gang answers to a queue, to another one, or to none any more. Whether any has or wants less."""
+        """The queue of a gang was set, changed or removed. Returns whether any usage or request decreased."""
         account = self._gangs.get(ref)
         if account is None:
             account = self._gangs[ref] = _Account()
@@ -106,7 +108,7 @@ class FairUsage:
         return less
 
     def pod(self, pod: Pod, hold: UsageKind) -> bool:
-        """A pod as we believe it to be. Whether a queue has or wants less than before."""
+        """Update a pod. Returns whether the usage or requests of a queue decreased."""
         noted = self._pods.get(pod.key)
         if (
             noted is not None
@@ -125,7 +127,7 @@ class FairUsage:
         return less and hold is not UsageKind.HAS
 
     def lost(self, key: PodKey) -> bool:
-        """A pod is no more. Whether a queue has or wants less than before."""
+        """Remove a pod. Returns whether the usage or requests of a queue decreased."""
         noted = self._pods.pop(key, None)
         if noted is None:
             return False
@@ -135,7 +137,7 @@ class FairUsage:
         return bool(account.queue)
 
     def node(self, name: str, node: Node | None) -> None:
-        """A node is there, as it is now, or no more."""
+        """A node was added, changed, or removed (None)."""
         before, now = self._nodes.pop(name, {}), node.allocatable if node is not None and node.ready else None
         _add(self._capacity, before, -1)
         if now is not None:
@@ -147,14 +149,14 @@ class FairUsage:
     # ── asking ─────────────────────────────────────────────────────────────────────────────────────
 
     def answers(self, gang: Ref | None) -> bool:
-        """Whether a gang answers to a queue."""
+        """Whether a gang belongs to a queue."""
         return gang in self._gangs and bool(self._gangs[gang].queue)
 
     def outgrown(self) -> bool:
-        """Whether others may take from a queue what they could not when this was asked last.
+        """Whether queues may be reclaimed from that could not be when this was called last.
 
-        It has got more, or its share is less as there is less to share or others want more; and with all
-        below it, it has more than its quota.
+        Its usage grew, or its share shrank because there is less capacity or more demand; and its usage,
+        with all queues below it, exceeds its quota.
         """
         grown, self._grown = self._grown, set()
         if not grown or not self.queues:
@@ -176,7 +178,7 @@ class FairUsage:
         )
 
     def _up(self, name: str) -> Iterator[str]:
-        """A queue and all above it that are there; nobody goes round in a circle."""
+        """A queue and its ancestors; a cycle of parents ends the walk."""
         seen: set[str] = set()
         while name in self.queues and name not in seen:
             yield name
@@ -184,7 +186,7 @@ class FairUsage:
             name = self.queues[name].parent
 
     def view(self) -> FairView | None:
-        """How things are now; None if there are no queues."""
+        """The fair-share usage now; None without queues."""
         if not self.queues:
             return None
         capacity = dict(self._capacity)
@@ -209,7 +211,7 @@ class FairUsage:
         return account
 
     def _book(self, account: _Account, sign: int) -> None:
-        """Count all that a gang has and wants."""
+        """Add or remove the usage and requests of a gang."""
         _add_to(self._has, account.queue, account.has, sign)
         _add_to(self._wants, account.queue, account.wants, sign)
         if account.lasting:
@@ -226,14 +228,14 @@ class FairUsage:
 
 
 def hold_of(pod: Pod) -> UsageKind:
-    """What a pod, as we believe it to be, is to its queue. Who is leaving gives up what it has."""
+    """How a pod counts for its queue. Terminating pods do not count as usage."""
     if pod.takes_room:
         return UsageKind.NOTHING if pod.leaving else UsageKind.HAS
     return UsageKind.WANTS if part_of(pod) is MemberState.WAITING else UsageKind.NOTHING
 
 
 def _add_to(kept: dict[str, Sums], queue: str, amounts: Mapping[str, int], sign: int) -> None:
-    """The same for the sums of one queue; nothing is kept of a queue whose sums are all zero."""
+    """Add to the sums of one queue; drop the queue once all sums are zero."""
     sums = kept.setdefault(queue, {})
     _add(sums, amounts, sign)
     if not sums:
@@ -241,7 +243,7 @@ def _add_to(kept: dict[str, Sums], queue: str, amounts: Mapping[str, int], sign:
 
 
 def _add(sums: Sums, amounts: Mapping[str, int], sign: int) -> None:
-    """Of what is given back nothing is kept: names of resources come and go without end."""
+    """Add amounts and drop zero sums: resource names come and go, and must not pile up."""
     for resource, amount in amounts.items():
         left = sums.get(resource, 0) + sign * amount
         if left:

@@ -1,4 +1,4 @@
-"""One gang as its charter and its pods make it: who waits, who stands, and what is in its way."""
+"""The state of one gang, computed from its spec and pods: pending, bound and failed pods, and blockers."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ __all__ = ["GangState", "MemberState", "hindrance", "in_order", "part_of", "was_
 
 @dataclass(slots=True)
 class GangState:
-    """What is known of one gang, or of one lone pod. Counts are kept, so that no event looks at all pods."""
+    """State of one gang, or of a single pod. Counts are updated incrementally: no event scans all pods."""
 
     ref: Ref
     lone: bool = False
     charter: GangSpec | None = None
-    roster: PodSetCounts | None = None  # by pod set, if each has a minimum of its own
+    roster: PodSetCounts | None = None  # by pod set, if each pod set has its own minimum
     parts: dict[PodKey, MemberState] = field(default_factory=dict)
     seats: dict[PodKey, Seat] = field(default_factory=dict)
-    seen: dict[PodKey, int] = field(default_factory=dict)  # pods are numbered as they come
-    waiting: dict[PodKey, None] = field(default_factory=dict)  # held back or not
+    seen: dict[PodKey, int] = field(default_factory=dict)  # pods are numbered in order of arrival
+    waiting: dict[PodKey, None] = field(default_factory=dict)  # gated or not
     gated: dict[PodKey, None] = field(default_factory=dict)
     standing: dict[PodKey, None] = field(default_factory=dict)
     failed: dict[PodKey, None] = field(default_factory=dict)
-    out: dict[PodKey, None] = field(default_factory=dict)  # being bound
-    unsure: dict[PodKey, float] = field(default_factory=dict)  # nobody knows how its write ended, since when
-    victims: dict[PodKey, None] = field(default_factory=dict)  # on their way out for it
-    trouble: float | None = None  # when a bind has failed
-    fresh: bool = False  # it changed while it was being bound
-    left: SchedulingRejection | None = None  # why some of its pods stay behind while the others are bound
-    heard: Mapping[str, int] = field(default_factory=dict)  # what had happened when it was decided on
+    out: dict[PodKey, None] = field(default_factory=dict)  # binding in flight
+    unsure: dict[PodKey, float] = field(default_factory=dict)  # bind writes with unknown result, since when
+    victims: dict[PodKey, None] = field(default_factory=dict)  # pods being preempted for it
+    trouble: float | None = None  # when a bind failed
+    fresh: bool = False  # it changed while its pods were being bound
+    left: SchedulingRejection | None = None  # why some pods stay pending while others are bound
+    heard: Mapping[str, int] = field(default_factory=dict)  # event counts at the time of the decision
     told: SchedulingRejection | None = None
-    noted: SchedulingRejection | None = None  # of what is in its way, what was offered to be told
+    noted: SchedulingRejection | None = None  # the blocker that was reported last
     noted_at: float = float("-inf")
-    noted_for: int = 0  # the last pod that was there then
+    noted_for: int = 0  # the newest pod at that time
     begun: bool = False  # it had its minimum once
-    recorded: bool = False  # that it has begun was written down, or is being
-    broken: bool = False  # a bind failed before it had
-    spent: bool = False  # it has fallen below its minimum, and could not be mended in time
-    ordered: tuple[Pod, ...] | None = None  # those that wait, in order; made when asked for
+    recorded: bool = False  # the start was written, or the write is in flight
+    broken: bool = False  # a bind failed before it had its minimum
+    spent: bool = False  # it fell below its minimum, and could not be repaired in time
+    ordered: tuple[Pod, ...] | None = None  # pending pods in order; computed on demand
 
     def rule(self, charter: GangSpec | None) -> None:
-        """What it asks for from now on."""
+        """Apply a new spec."""
         before, self.charter = self.charter, charter
         if before is None or charter is None or before.uid != charter.uid:
-            self.told = self.noted = None  # whatever was said was said of another, or written on it
+            self.told = self.noted = None  # the last report was about another spec
             self.recorded = False
         if charter is None or charter.tree is None or not charter.has_minima:
             self.roster = None
@@ -58,7 +58,7 @@ class GangState:
             self.roster = PodSetCounts.of(charter.tree, pods, quorum=charter.quorum)
 
     def take(self, key: PodKey, part: MemberState, seat: Seat = NO_SEAT) -> bool:
-        """A pod has this part now, in this pod set. Whether it had another."""
+        """Set the state and pod set of a pod. Returns whether the state changed."""
         before = self.parts.get(key)
         if before is part and self.seats[key] == seat:
             return False
@@ -79,14 +79,14 @@ class GangState:
         return True
 
     def take_over(self, key: PodKey, before: GangState | None) -> None:
-        """A pod comes from another gang; if it was being bound there, it is so here."""
+        """A pod moves here from another gang; a bind in flight moves with it."""
         if before is not None and key in before.out:
             self.out[key] = None
             if key in before.unsure:
                 self.unsure[key] = before.unsure[key]
 
     def lose(self, key: PodKey) -> None:
-        """A pod is no more, or belongs to another gang."""
+        """A pod was deleted, or belongs to another gang."""
         self._drop(key)
         self.parts.pop(key, None)
         self.seats.pop(key, None)
@@ -102,9 +102,9 @@ class GangState:
             self.roster.count(self.seats[key], self.parts[key], -1)
 
     def note_whole(self) -> None:
-        """Once it had its minimum, and nobody is being bound, it has begun for good.
+        """Mark the gang as started once it has its minimum and no bind is in flight.
 
-        A strict gang of which nothing stands any more begins anew.
+        A strict gang without any bound pod starts over.
         """
         if self.out or self.charter is None or not self.charter.is_gang:
             return
@@ -115,13 +115,13 @@ class GangState:
 
     @property
     def is_whole(self) -> bool:
-        """Whether its minimum stands, of every pod set if each has one."""
+        """Whether its minimum is bound, of every pod set if each has its own."""
         minimum = 0 if self.charter is None else self.charter.minimum
         return len(self.standing) >= minimum and (self.roster is None or self.roster.is_whole)
 
     @property
     def newest(self) -> int:
-        """The number of the pod that came last, of those that are there."""
+        """The number of the newest existing pod."""
         return next(reversed(self.seen.values()), 0)
 
     @property
@@ -130,12 +130,12 @@ class GangState:
 
     @property
     def is_partial(self) -> bool:
-        """Whether it has started in part, never was whole, and pods of it wait."""
+        """Whether it started partially, never had its minimum, and has pending pods."""
         return not self.begun and bool(self.waiting) and bool(self.standing) and not self.is_whole
 
     @property
     def has_fallen(self) -> bool:
-        """Whether it is one that does not last below its minimum, and stands in part for whatever reason."""
+        """Whether it is a strict gang that is partially bound, below its minimum."""
         charter = self.charter
         if charter is None or not charter.is_strict or not charter.is_gang:
             return False
@@ -143,7 +143,7 @@ class GangState:
 
     @property
     def is_unrecorded(self) -> bool:
-        """Whether it has begun, and that is still to be put on record."""
+        """Whether it has started and that is not recorded yet."""
         charter = self.charter
         if self.lone or charter is None or charter.started or self.recorded:
             return False
@@ -153,12 +153,12 @@ class GangState:
 
 
 def _tallies(charter: GangSpec) -> tuple[object, ...]:
-    """What a roster is made of."""
+    """The fields of a spec that the counts depend on."""
     return charter.tree, charter.quorum
 
 
 def part_of(pod: Pod) -> MemberState:
-    """What a pod, as we believe it to be, is to its gang."""
+    """The state of a pod in its gang."""
     if pod.leaving:
         return MemberState.NONE
     if pod.takes_room or pod.did_its_part:
@@ -171,7 +171,7 @@ def part_of(pod: Pod) -> MemberState:
 
 
 def hindrance(crew: GangState) -> SchedulingRejection | None:
-    """What keeps a gang from being tried at all. A flaw that is the name of a hindrance is that one."""
+    """What blocks a gang from being tried at all. A flaw that equals a rejection reason maps to it."""
     charter, there = crew.charter, crew.there
     if charter is None:
         return SchedulingRejection(RejectionReason.NO_CHARTER, there=there, about=crew.ref.name)
@@ -188,13 +188,13 @@ def hindrance(crew: GangState) -> SchedulingRejection | None:
     if charter.desired > there and not crew.standing:
         return SchedulingRejection(RejectionReason.TOO_FEW, charter.desired, there)
     spare = charter.is_strict and there - len(crew.gated) >= charter.minimum
-    if crew.gated and not spare:  # whoever is let go first must not start without the others
+    if crew.gated and not spare:  # pods that are ungated first must not start without the others
         return SchedulingRejection(RejectionReason.GATED, charter.minimum, there, pod=_first(crew.gated))
     return None
 
 
 def _short_of(crew: GangState, roster: PodSetCounts, minimum: int) -> SchedulingRejection | None:
-    """The first pod set that lacks pods, or whose pods are held back; those beyond hold nobody up."""
+    """The first pod set that lacks pods, or lacks ungated pods; pods beyond the minimum block nothing."""
     part = roster.too_small()
     if part is not None:
         if part not in roster.minima:
@@ -217,7 +217,7 @@ def _first(keys: Iterable[PodKey]) -> PodKey:
 
 
 def in_order(pods: Iterable[Pod]) -> tuple[Pod, ...]:
-    """As they are tried."""
+    """Pods in the order in which they are tried."""
     return tuple(sorted(pods, key=_order))
 
 
@@ -226,10 +226,10 @@ def _order(pod: Pod) -> tuple[str, int, float, str, str]:
 
 
 def was_whole(crew: GangState, pods: Mapping[PodKey, Pod]) -> bool:
-    """Whether a gang that stands in part must have been whole before anybody looked.
+    """Whether a partially bound gang must have had its minimum before this process started.
 
-    All pods of its minimum are there before the first of them starts. If fewer of those that are there now
-    are as old as that, others have gone since.
+    All pods of the minimum exist before the first one starts. If fewer existing pods are as old as that,
+    others have been deleted since.
     """
     starts = [pods[key].started for key in crew.standing if pods[key].started]
     if crew.charter is None or not starts:

@@ -1,4 +1,4 @@
-"""Gangs that want something: each in exactly one place, ordered, and woken by what could help it."""
+"""The scheduling queue: one state per gang, ordered by priority, with backoff and wakeup events."""
 
 from __future__ import annotations
 
@@ -10,65 +10,65 @@ from enum import StrEnum
 from bayplan.model.gang import Ref
 
 BACKOFF_FIRST = 1.0
-BACKOFF_MAX = 10.0  # and a hundredth of a second more per pod
+BACKOFF_MAX = 10.0  # plus a hundredth of a second per pod
 BACKOFF_LIMIT = 60.0
-HEADS_MAX = 64  # gangs that are decided on at once
-PODS_MAX = 512  # lone pods, likewise
-WEIGHT_MAX = 10_000  # pods in all, but for the first gang
+HEADS_MAX = 64  # gangs per cycle
+PODS_MAX = 512  # single pods per cycle
+WEIGHT_MAX = 10_000  # pods per cycle in total, except for the first gang
 SPARE = 64
-SOON = 1.0  # seconds until one is tried again whom the going of others may help
-PACE = 10  # so many of them a second
+SOON = 1.0  # delay in seconds after an event that rarely helps
+PACE = 10  # delayed wakeups per second
 NEVER = float("inf")
 
 
 class EntryState(StrEnum):
-    """Where a gang stands."""
+    """State of a gang in the scheduling queue."""
 
-    INCOMPLETE = "incomplete"  # its charter or some of its pods are not there yet, or are held back
+    INCOMPLETE = "incomplete"  # its spec or some pods are missing or gated
     READY = "ready"  # to be tried now
-    BACKOFF = "backoff"  # something went wrong; to be tried at a certain time
-    PARKED = "parked"  # does not fit; to be tried when something happens that may help
-    MAKING_ROOM = "making_room"  # others are on their way out for it
-    COMMITTED = "committed"  # decided; the writes are on their way
+    BACKOFF = "backoff"  # an attempt failed; to be tried after a delay
+    PARKED = "parked"  # does not fit; to be tried after an event that may help
+    MAKING_ROOM = "making_room"  # pods are being preempted for it
+    COMMITTED = "committed"  # decided; the binds are in flight
     RUNNING = "running"  # every pod has a node
 
 
 class WakeupEvent(StrEnum):
-    """What may help one that was refused."""
+    """An event that may make an unschedulable gang schedulable."""
 
-    NODE = "node"  # a node came or changed
-    ROOM = "room"  # a pod is gone
-    CAME = "came"  # a pod has come to a node
-    STORAGE = "storage"  # something about volumes changed
-    ZONES = "zones"  # a node reports something else of its inside
-    KEPT = "kept"  # room is no longer kept for another
-    SHARE = "share"  # a queue changed, or has or wants less than before
-    RULES = "rules"  # a gang that runs has other rules: it may have to go for others now
-    GROWN = "grown"  # a queue that has more than is its own has got more, or others want more beside it
-    LOOSE = "loose"  # pods of queues came to where room was promised to them, or are no longer spared
+    NODE = "node"  # a node was added or changed
+    ROOM = "room"  # a pod freed capacity
+    CAME = "came"  # a pod was bound to a node
+    STORAGE = "storage"  # a volume, claim or storage class changed
+    ZONES = "zones"  # the NUMA report of a node changed
+    KEPT = "kept"  # a backfill reservation ended
+    SHARE = "share"  # a queue changed, or its usage or requests decreased
+    RULES = "rules"  # the spec of a running gang changed: it may be preempted now
+    GROWN = "grown"  # usage of a queue above its quota grew, or other queues request more
+    LOOSE = "loose"  # nominated pods of queues were bound, or a budget allows more evictions
 
 
 NO_HURRY = frozenset({WakeupEvent.GROWN, WakeupEvent.LOOSE})
-"""They happen all the time, and help few: whoever waits for them is tried a little later, one by one."""
+"""Frequent events that rarely help: gangs that wait for them are retried with a delay, a few per second."""
 
 
 @dataclass(slots=True)
 class SchedulingEntry:
-    """One gang's standing. Higher priority first, then who waits longer, then who was seen first."""
+    """Queue entry of one gang, ordered by priority, then pending time, then arrival."""
 
     ref: Ref
     lone: bool = False
-    lane: str = ""  # gangs of one queue are in one; nobody waits behind those of others
+    lane: str = ""  # the fair-share queue; entries of different queues do not block each other
     priority: int = 0
     since: float = 0.0
-    seen: int = 0  # the number of its first pod that waits, as they came
-    size: int = 1  # pods that wait
+    seen: int = 0  # arrival number of its first pending pod
+    size: int = 1  # pending pods
     place: EntryState = EntryState.INCOMPLETE
     due: float = NEVER
     tries: int = 0
-    rest: float = -NEVER  # it is not woken before
-    kind: EquivalenceClass | None = None  # whom it was parked with
-    stamp: int = 0  # grows with every move: what was noted elsewhere of it before holds no more
+    rest: float = -NEVER  # no wakeup before this time
+    kind: EquivalenceClass | None = None  # its class of equivalent unschedulable entries
+    stamp: int = 0  # grows with every move: older references to the entry are invalid
 
     @property
     def rank(self) -> tuple[int, float, int, str, str]:
@@ -80,45 +80,45 @@ Noted = tuple[tuple[int, float, int, str, str], int, Ref]
 
 @dataclass(slots=True, eq=False)
 class EquivalenceClass:
-    """Parked entries that are alike: as long as the first of them does not fit, none does."""
+    """Equivalent unschedulable entries: as long as the first does not fit, none does."""
 
     key: Hashable
     hints: frozenset[WakeupEvent]
     parked: list[Noted] = field(default_factory=list)  # a heap
-    burst: int = 1  # how many are woken at once; more and more as long as they fit
-    woken: float = -NEVER  # when it was woken last because it was due
+    burst: int = 1  # entries woken at once; doubled as long as they fit
+    woken: float = -NEVER  # last timed wakeup
 
 
 class SchedulingQueue:
-    """Everyone in line. No call looks at all of them, but for tidying up once in a while."""
+    """All entries. No call scans all of them, except for an occasional cleanup."""
 
     def __init__(self) -> None:
         self.entries: dict[Ref, SchedulingEntry] = {}
-        self.telling: dict[Ref, None] = {}  # incomplete ones that have something to be told
+        self.telling: dict[Ref, None] = {}  # incomplete gangs whose reason is to be reported
         self.kinds: dict[Hashable, EquivalenceClass] = {}
         self.by_hint: dict[WakeupEvent, dict[EquivalenceClass, None]] = {hint: {} for hint in WakeupEvent}
-        self._soon: dict[EquivalenceClass, None] = {}  # to be tried a little later
-        self._ready: dict[str, list[Noted]] = {}  # by lane
+        self._soon: dict[EquivalenceClass, None] = {}  # to be woken with a delay
+        self._ready: dict[str, list[Noted]] = {}  # by fair-share queue
         self._due: list[tuple[float, int, int, Ref]] = []
         self._count = 0
 
     # ── moving ─────────────────────────────────────────────────────────────────────────────────────
 
     def put(self, ref: Ref, *, lone: bool = False) -> SchedulingEntry:
-        """Know a gang; what is known already keeps its place."""
+        """Add a gang; an existing entry keeps its state."""
         entry = self.entries.get(ref)
         if entry is None:
             entry = self.entries[ref] = SchedulingEntry(ref, lone)
         return entry
 
     def drop(self, ref: Ref) -> None:
-        """Forget a gang. Whoever was parked with it is tried in its stead."""
+        """Remove a gang. Equivalent entries are tried in its place."""
         entry = self.entries.pop(ref, None)
         if entry is not None:
             self._leave(entry)
 
     def move(self, entry: SchedulingEntry, place: EntryState, due: float = NEVER) -> None:
-        """Put a gang elsewhere; it is looked at again when it is due."""
+        """Change the state of an entry; `due` is when it expires."""
         self._leave(entry)
         entry.place, entry.due = place, due
         if place is EntryState.READY:
@@ -139,17 +139,17 @@ class SchedulingQueue:
         entry.kind = None
 
     def postpone(self, entry: SchedulingEntry, due: float) -> None:
-        """Let it stand where it is, and look at it at another time."""
+        """Keep the state of an entry and set another due time."""
         entry.due = due
         if due < NEVER:
             self._note_due(entry)
 
     def park(self, entry: SchedulingEntry, key: Hashable, hints: frozenset[WakeupEvent], due: float) -> None:
-        """It was tried and does not fit: it waits for one of the hints, beside others that are alike.
+        """Mark an entry unschedulable: it waits for one of the events together with equivalent entries.
 
-        Those in whose stead it was tried would hear the same now: what may help it may help them.
+        Entries it was tried for would be rejected the same way, so they wait for the same events.
         """
-        kind, entry.kind = entry.kind, None  # it was tried: nobody has to be tried in its stead
+        kind, entry.kind = entry.kind, None  # it was tried itself: no other entry is tried in its place
         if kind is not None:
             kind.burst = 1
         self.move(entry, EntryState.PARKED, due)
@@ -158,7 +158,7 @@ class SchedulingQueue:
             self._go_along(kind, key, hints)
 
     def _go_along(self, kind: EquivalenceClass, key: Hashable, hints: frozenset[WakeupEvent]) -> None:
-        """Whoever is left of a kind waits for something else from now on, if it is alike still."""
+        """Move the other entries of a class to the class of the new events, if they are still equivalent."""
         alike = isinstance(kind.key, tuple) and kind.key[0] == key
         for _, stamp, ref in list(kind.parked) if alike else ():
             other = self.entries.get(ref)
@@ -168,27 +168,27 @@ class SchedulingQueue:
             self._forget_kind(kind)
 
     def make_room(self, entry: SchedulingEntry, hints: frozenset[WakeupEvent], due: float) -> None:
-        """Others are leaving for it; it is also woken by the hints."""
+        """Pods are being preempted for an entry; the events wake it too."""
         kind, entry.kind = entry.kind, None
         self.move(entry, EntryState.MAKING_ROOM, due)
         self._join(entry, (entry.ref, hints), hints)
         self._follow(kind)
 
     def commit(self, entry: SchedulingEntry, due: float) -> None:
-        """It got its nodes. More of its kind may fit as well."""
+        """Its binds are in flight. Equivalent entries may fit as well."""
         kind, entry.kind = entry.kind, None
         self.move(entry, EntryState.COMMITTED, due)
         self._follow(kind)
 
     def back_off(self, entry: SchedulingEntry, now: float) -> None:
-        """Try again later, each time twice as late; large gangs, which cost more, later than small ones."""
+        """Requeue with exponential backoff; the maximum delay grows with the size of the gang."""
         entry.tries += 1
         most = min(BACKOFF_MAX + entry.size / 100, BACKOFF_LIMIT)
         delay = min(BACKOFF_FIRST * 2.0 ** min(entry.tries - 1, 10), most)
         self.move(entry, EntryState.BACKOFF, now + delay)
 
     def _follow(self, kind: EquivalenceClass | None) -> None:
-        """One of a kind was helped: more of them may be."""
+        """An entry of the class was helped: wake more of them."""
         if kind is not None:
             kind.burst = min(2 * kind.burst, PODS_MAX)
             self._wake_kind(kind, kind.burst)
@@ -196,7 +196,7 @@ class SchedulingQueue:
     # ── waking ─────────────────────────────────────────────────────────────────────────────────────
 
     def wake(self, hints: Iterable[WakeupEvent], now: float) -> None:
-        """Something happened: the first of each kind that it may help is tried."""
+        """Wake the first entries of each class that the events may help."""
         happened = frozenset(hints)
         kinds = {kind: None for hint in happened - NO_HURRY for kind in self.by_hint[hint]}
         for kind in kinds:
@@ -206,12 +206,12 @@ class SchedulingQueue:
             self._wake_soon(kind, now)
 
     def wake_soon(self, entry: SchedulingEntry, now: float) -> None:
-        """Something happened that may help this one: it is tried when it is its turn."""
+        """Wake one entry with a delay."""
         if entry.kind is not None and entry.place is EntryState.PARKED:
             self._wake_soon(entry.kind, now)
 
     def _wake_soon(self, kind: EquivalenceClass, now: float) -> None:
-        """However often that happens, so many are tried a second; what happens meanwhile is no news then."""
+        """Limit delayed wakeups per second; events during the delay are covered by it."""
         for hint in kind.hints & NO_HURRY:
             self.by_hint[hint].pop(kind, None)
         first = next((one for noted in kind.parked if (one := self._current(noted)) is not None), None)
@@ -222,7 +222,7 @@ class SchedulingQueue:
                 self.postpone(first, due)
 
     def wake_due(self, entry: SchedulingEntry, now: float, again: float) -> None:
-        """A parked one waited long enough without a hint: the first of its kind is tried, not all."""
+        """An unschedulable entry expired: wake the first entries of its class, not all."""
         kind = entry.kind
         if kind is not None and now - kind.woken >= again / 2:
             kind.woken = now
@@ -237,7 +237,7 @@ class SchedulingQueue:
             if entry is None or entry.stamp != stamp:
                 continue
             count -= 1
-            if entry.place is EntryState.MAKING_ROOM:  # what it waits for is under way: no hurry
+            if entry.place is EntryState.MAKING_ROOM:  # the preemption is in progress: no hurry
                 heapq.heappush(kind.parked, (entry.rank, stamp, ref))
                 if now is not None and entry.due > now + 1.0:
                     self.postpone(entry, now + 1.0)
@@ -272,7 +272,7 @@ class SchedulingQueue:
     # ── asking ─────────────────────────────────────────────────────────────────────────────────────
 
     def heads(self) -> list[Ref]:
-        """Who is to be tried now, best first; before them those that only have to be told something."""
+        """The gangs to try now, best first, after the gangs that only need a report."""
         told = [ref for ref, _ in zip(self.telling, range(HEADS_MAX), strict=False)]
         taken = self._heads_of("", 1)
         first = [(self._ready[lane][0], lane) for lane in list(self._ready) if lane and self._tidy_lane(lane)]
@@ -284,7 +284,7 @@ class SchedulingQueue:
         return told + [ref for _, _, ref in taken]
 
     def _heads_of(self, lane: str, lanes: int) -> list[Noted]:
-        """Those of one of so many lanes."""
+        """The heads of one of `lanes` fair-share queues."""
         ready, taken = self._ready.get(lane, []), list[Noted]()
         gangs = pods = weight = 0
         while ready:
@@ -306,7 +306,7 @@ class SchedulingQueue:
         return entry if entry is not None and entry.stamp == noted[1] else None
 
     def expired(self, now: float) -> Iterator[SchedulingEntry]:
-        """Those whose time has come, each once."""
+        """The entries that are due, each once."""
         while self._due and self._due[0][0] <= now:
             due, _, stamp, ref = heapq.heappop(self._due)
             entry = self.entries.get(ref)
@@ -315,7 +315,7 @@ class SchedulingQueue:
                 yield entry
 
     def next_due(self, now: float) -> float:
-        """When something has to be done even if nothing happens."""
+        """When the next action is due without any event."""
         if self.telling or any(self._tidy_lane(lane) for lane in list(self._ready)):
             return now
         while self._due:
@@ -327,7 +327,7 @@ class SchedulingQueue:
         return NEVER
 
     def renew(self, entry: SchedulingEntry) -> None:
-        """Its rank has changed: it stands where it belongs now."""
+        """Reorder an entry after its rank changed."""
         kind, entry.kind = entry.kind, None
         if entry.place is EntryState.READY:
             self.move(entry, EntryState.READY)
@@ -352,7 +352,7 @@ class SchedulingQueue:
             heapq.heapify(self._ready[lane])
 
     def _tidy_lane(self, lane: str) -> bool:
-        """Whether somebody is in a lane; if so, the first one is really there."""
+        """Whether a fair-share queue has an entry; outdated entries at its top are removed."""
         ready = self._ready[lane]
         while ready and self._current(ready[0]) is None:
             heapq.heappop(ready)

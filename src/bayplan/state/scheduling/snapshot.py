@@ -1,4 +1,4 @@
-"""A frozen view for deciding which gangs get nodes: who asks, and everything they are held against."""
+"""The frozen snapshot of one scheduling cycle: candidates, nodes, pods, budgets and nominations."""
 
 from __future__ import annotations
 
@@ -18,58 +18,58 @@ from bayplan.state.scheduling.state_machine import GangStateMachine
 from bayplan.state.scheduling.store import SchedulingStore
 
 OF_ITS_OWN = "/"
-"""In the name of a topology: only gangs that name it are placed by it."""
+"""In a topology name: only gangs that name this topology are placed in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulingCandidate:
-    """A gang, or a lone pod, whose turn it is."""
+    """A gang, or a single pod, to decide on."""
 
     charter: GangSpec
-    waiting: tuple[Pod, ...]  # want a node, in the order in which they are tried
-    standing: tuple[Pod, ...] = ()  # have a node, or did their part
+    waiting: tuple[Pod, ...]  # pending pods, in the order in which they are tried
+    standing: tuple[Pod, ...] = ()  # bound or succeeded pods
     nominated: Mapping[PodKey, str] = field(default_factory=dict)
-    making_room: frozenset[PodKey] = frozenset()  # who is on the way out for it
-    hindrance: SchedulingRejection | None = None  # not to be tried at all, only told
-    refused: SchedulingRejection | None = None  # what it was told last
-    stale: bool = False  # it has stood in part for too long
-    since: float = 0.0  # it waits since then
+    making_room: frozenset[PodKey] = frozenset()  # pods being preempted for it
+    hindrance: SchedulingRejection | None = None  # what blocks it: to be reported, not tried
+    refused: SchedulingRejection | None = None  # the rejection reported last
+    stale: bool = False  # partially bound for too long
+    since: float = 0.0  # pending since
     topology: str = ""  # whose levels its tree names; key of `SchedulingSnapshot.supplies`
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SchedulingSnapshot:
-    """One moment. The index inside the scene is the live one: whoever tries something undoes it."""
+    """The input of one cycle. The pod index in the filter input is live: changes to it must be undone."""
 
     scene: FilterInput
-    supply: CapacitySnapshot  # every node, by name; rows as in the scene
+    supply: CapacitySnapshot  # all nodes by name; rows as in the filter input
     supplies: Mapping[str, CapacitySnapshot] = field(default_factory=dict)  # by topology
     candidates: tuple[SchedulingCandidate, ...] = ()
-    pods: Mapping[PodKey, Pod] = field(default_factory=dict)  # everything that takes room
+    pods: Mapping[PodKey, Pod] = field(default_factory=dict)  # all pods that use capacity
     charters: Mapping[Ref, GangSpec] = field(default_factory=dict)
     members: Mapping[Ref, Collection[PodKey]] = field(default_factory=dict)
     budgets: tuple[DisruptionBudget, ...] = ()
-    nominations: Mapping[PodKey, tuple[Pod, str]] = field(default_factory=dict)  # room promised to others
-    kept: tuple[Ref, frozenset[str]] | None = None  # nodes whose room is kept, and for whom
-    kept_priority: int | None = None  # how important that one is
-    fair: FairView | None = None  # the queues that share the nodes
+    nominations: Mapping[PodKey, tuple[Pod, str]] = field(default_factory=dict)  # of other pods
+    kept: tuple[Ref, frozenset[str]] | None = None  # the gang with a backfill reservation, and its nodes
+    kept_priority: int | None = None  # priority of that gang
+    fair: FairView | None = None  # fair-share usage of the queues
 
 
 class SnapshotBuilder:
-    """Makes a snapshot of the store and the gangs' state for one decision."""
+    """Builds the snapshot of a cycle from the store and the gang states."""
 
     def __init__(self, store: SchedulingStore, gangs: GangStateMachine) -> None:
         self.store, self.gangs = store, gangs
 
     def build(self, refs: Iterable[Ref], now: float) -> SchedulingSnapshot:
-        """A frozen view for deciding on these gangs. It is good until the next change is folded in."""
+        """A snapshot for deciding on these gangs. It is valid until the next change is applied."""
         store, kept = self.store, self.gangs.kept
         crews = (store.crews.get(ref) for ref in refs)
         candidates = tuple(self._candidate(crew, now) for crew in crews if crew is not None)
         supply, ground = store.nodes.flat.view()
         own = {pod.key for candidate in candidates for pod in candidate.waiting} if store.nominations else ()
         topologies = {each.topology for each in candidates if each.charter.tree is not None}
-        if store.fair.active:  # those who make room by moving may be in any
+        if store.fair.active:  # pods that are moved to make room may be in any topology
             topologies |= set(store.nodes.clusters)
         return SchedulingSnapshot(
             scene=FilterInput(
@@ -124,9 +124,9 @@ class SnapshotBuilder:
         )
 
     def _topology_of(self, charter: GangSpec, tree: Group) -> str:
-        """The one the gang names; else the first, by name and open to all, that has every level it names.
+        """The topology the gang names; else the first shared one, by name, that has every level of the gang.
 
-        For strict gangs, and those that do with a quorum, all nodes are alike if they name no level.
+        Strict and quorum gangs that name no level use the flat topology of all nodes.
         """
         wanted = set(_levels(tree)) - {AUTO}
         if charter.topology and charter.topology in self.store.nodes.clusters:
@@ -143,7 +143,7 @@ class SnapshotBuilder:
 
 
 def _levels(member: Group | PodSet) -> Iterator[str]:
-    """Every level that a gang names anywhere."""
+    """Every level named in the tree."""
     for level in (member.locality.required, member.locality.preferred):
         if level:
             yield level

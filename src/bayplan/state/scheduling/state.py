@@ -1,4 +1,4 @@
-"""The state of the scheduler: takes in changes, gives snapshots, and assumes plans until they are settled."""
+"""The state of the scheduler: applies changes, returns snapshots, and assumes plans until they settle."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["ASSUMED_SECONDS", "SchedulingState", "lone_charter", "lone_ref"]
 
 
 class SchedulingState:
-    """The store of what is known, the state of each gang in the queue, and snapshots of both.
+    """The store, the state of each gang in the queue, and snapshots of both.
 
     Nothing here reads a clock or does I/O.
     """
@@ -32,7 +32,7 @@ class SchedulingState:
         self._begin()
 
     def _begin(self) -> None:
-        """Know nothing."""
+        """Start empty."""
         self.store = SchedulingStore(self.zone_care)
         self.gangs = GangStateMachine(self.store, self.heal_seconds)
         self._snapshots = SnapshotBuilder(self.store, self.gangs)
@@ -41,14 +41,14 @@ class SchedulingState:
     # ── changes ────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, change: Change) -> None:
-        """Fold one change in."""
+        """Apply one change."""
         if isinstance(change, Started):
             self._begin()
         else:
             self.store.apply(change)
 
     def apply_all(self, changes: Iterable[Change]) -> None:
-        """Fold many changes in; nodes that arrive together are laid out together."""
+        """Apply many changes; nodes that arrive together are added together."""
         fresh: dict[str, Node] = {}
         for change in changes:
             if isinstance(change, NodeSeen) and change.node.name not in self.store.nodes.by_name:
@@ -64,20 +64,20 @@ class SchedulingState:
     # ── questions ──────────────────────────────────────────────────────────────────────────────────
 
     def heads(self, now: float) -> list[Ref]:
-        """Whose turn it is, best first. Asked again before anything happened, the answer is the same."""
+        """The gangs to decide on, best first. Without a change in between, the answer is the same."""
         return self.gangs.heads(now)
 
     def next_due(self, now: float) -> float:
-        """When something has to be done even if nothing happens."""
+        """When the next action is due without any event."""
         return self.gangs.next_due(now)
 
     def look(self, refs: Iterable[Ref], now: float) -> SchedulingSnapshot:
-        """A snapshot for deciding on these gangs. It is good until the next change is folded in."""
+        """A snapshot for deciding on these gangs. It is valid until the next change is applied."""
         self._looked = list(refs)
         return self._snapshots.build(self._looked, now)
 
     def place_of(self, ref: Ref) -> EntryState | None:
-        """The state of a gang in the queue; None: it is not known, or a lone pod that runs."""
+        """The state of a gang in the queue; None if it is unknown, or a single pod that runs."""
         return self.gangs.place_of(ref)
 
     def entries(self) -> Iterator[SchedulingEntry]:
@@ -85,27 +85,27 @@ class SchedulingState:
         return self.gangs.entries()
 
     def told(self, ref: Ref) -> SchedulingRejection | None:
-        """Why a gang is pending, as it was told last."""
+        """Why a gang is pending, as reported last."""
         crew = self.store.crews.get(ref)
         return None if crew is None else crew.told
 
     def charter_of(self, ref: Ref) -> GangSpec | None:
-        """The rules of a gang, or those that a lone pod would have."""
+        """The spec of a gang, or of a single pod."""
         crew = self.store.crews.get(ref)
         return None if crew is None else crew.charter
 
     def waiting(self, ref: Ref) -> tuple[Pod, ...]:
-        """The pods of a gang that want a node and are not gated, in the order in which they are tried."""
+        """The pending, ungated pods of a gang, in the order in which they are tried."""
         return self.store.waiting(ref)
 
     def standing(self, ref: Ref) -> tuple[Pod, ...]:
-        """The pods of a gang that have a node (assumed ones too) or succeeded; not terminating ones."""
+        """The pods of a gang that are bound (or assumed to be) or succeeded, without terminating ones."""
         return self.store.standing(ref)
 
     # ── plans ──────────────────────────────────────────────────────────────────────────────────────
 
     def assume(self, plan: Plan, now: float) -> None:
-        """Believe the plan until its writes end or the API says otherwise."""
+        """Assume the plan until its writes end or the API shows something else."""
         refusals: dict[Ref, ReportUnschedulable] = {}
         acted: dict[Ref, None] = {}
         for action in plan.actions:
@@ -162,7 +162,7 @@ class SchedulingState:
                 self.gangs.settled = now
                 self._settle_bind(pod, ended, now)
             case PreemptPod(pod):
-                if ended == "unknown":  # perhaps for the second time: that is no reason to wait for longer
+                if ended == "unknown":  # a second unknown result does not extend the deadline
                     self.gangs.doubted.setdefault(pod.key, now + ASSUMED_SECONDS)
                     return
                 self.gangs.doubted.pop(pod.key, None)
@@ -172,17 +172,17 @@ class SchedulingState:
                 self._record(ref, ended != "failed")
             case ReportUnschedulable(ref):
                 if ended == "failed" and (crew := self.store.crews.get(ref)) is not None:
-                    crew.told = crew.noted = None  # it is told again, should it be refused again
+                    crew.told = crew.noted = None  # reported again at the next rejection
                     self.store.notes.touch(crew, own=False)
 
     def _settle_bind(self, pod: Pod, ended: str, now: float) -> None:
         if not self.store.is_current(pod):
             return
-        gang = self.store.pods[pod.key].gang  # perhaps another than it had
+        gang = self.store.pods[pod.key].gang  # the pod may have changed its gang
         crew = self.store.crews.get(gang or lone_ref(pod.key))
         if crew is None or pod.key not in crew.out:
-            return  # the watch told already
-        if ended == "unknown":  # the watch will tell, or the assumption runs out
+            return  # the watch was faster
+        if ended == "unknown":  # the watch will show it, or the assumption expires
             crew.unsure[pod.key] = now
             return
         del crew.out[pod.key]

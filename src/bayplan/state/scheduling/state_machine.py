@@ -1,4 +1,4 @@
-"""The state of each gang in the scheduling queue, worked out from the store when it is needed."""
+"""The state machine of gangs in the scheduling queue, recomputed from the store on demand."""
 
 from __future__ import annotations
 
@@ -20,36 +20,34 @@ from bayplan.state.scheduling.queue import (
 from bayplan.state.scheduling.store import SchedulingStore
 from bayplan.state.scheduling.wakeups import ROOMY, hints_of
 
-ASSUMED_SECONDS = 30.0  # how long a decided pod may stay unseen before we decide again
-FLUSH_SECONDS = 300.0  # who is parked is tried again after that, whatever happened
-ROOM_SECONDS = 60.0  # how long others may take to leave before we look at it again
-LARGE = 100  # a gang with so many pods is not tried again for every pod that ends
-TELL_SECONDS = 1.0  # pods and charters that come together arrive within this time
-TELL_AGAIN_SECONDS = 10.0  # numbers that change all the time are told that often
+ASSUMED_SECONDS = 30.0  # how long an assumed bind may stay unconfirmed
+FLUSH_SECONDS = 300.0  # unschedulable gangs are retried after that without any event
+ROOM_SECONDS = 60.0  # how long victims may take to terminate before the gang is retried
+LARGE = 100  # gangs of this size are not retried for every pod that ends
+TELL_SECONDS = 1.0  # pods and specs that belong together arrive within this time
+TELL_AGAIN_SECONDS = 10.0  # minimum interval between reports of changing numbers
 
 
 class GangStateMachine:
-    """Works out the state of each gang in the scheduling queue: changes only note which gangs they touch.
+    """Computes the state of each gang in the scheduling queue for the gangs that changes touched.
 
-    One gang at a time may have nodes kept free for it (`kept`).
+    One gang at a time may have a backfill reservation of nodes (`kept`).
     """
 
     def __init__(self, store: SchedulingStore, heal_seconds: float = 60.0) -> None:
         self.store, self.notes, self.heal_seconds = store, store.notes, heal_seconds
         self.queue = SchedulingQueue()
         self.kept: tuple[Ref, frozenset[str]] | None = None
-        self.partial: dict[Ref, float] = {}  # gangs that stand in part, since when; the oldest first
-        self.doubted: dict[PodKey, float] = {}  # pods that may or may not be terminating, until when
-        self.heard: dict[WakeupEvent, int] = dict.fromkeys(
-            WakeupEvent, 0
-        )  # how often each thing that may help happened
-        self.settled = -NEVER  # when a binding was written last, or failed
+        self.partial: dict[Ref, float] = {}  # partially bound gangs, since when; oldest first
+        self.doubted: dict[PodKey, float] = {}  # preemptions with unknown result, until when
+        self.heard: dict[WakeupEvent, int] = dict.fromkeys(WakeupEvent, 0)  # event counts
+        self.settled = -NEVER  # when a bind last ended
         self._now = 0.0
 
     # ── whose turn it is ───────────────────────────────────────────────────────────────────────────
 
     def heads(self, now: float) -> list[Ref]:
-        """Whose turn it is, best first. Asked again before anything happened, the answer is the same."""
+        """The gangs to decide on, best first. Without a change in between, the answer is the same."""
         if self.store.zones.checks:
             self.notes.hint(WakeupEvent.ZONES, self.store.zones.catch_up(now))
         self._flush(now)
@@ -69,7 +67,7 @@ class GangStateMachine:
         return self.queue.heads()
 
     def next_due(self, now: float) -> float:
-        """When something has to be done even if nothing happens."""
+        """When the next action is due without any event."""
         self._flush(now)
         entries = self.queue.entries
         stale = (since for ref, since in self.partial.items() if not self._is_busy(entries[ref]))
@@ -78,7 +76,7 @@ class GangStateMachine:
         return max(min(self.queue.next_due(now), healed, doubted, self.store.zones.next_due()), now)
 
     def _is_busy(self, entry: SchedulingEntry) -> bool:
-        """Whether its pods are being bound, or it is being mended and has to wait for that."""
+        """Whether binds are in flight, or a repair is in progress."""
         waits = (
             entry.place in (EntryState.MAKING_ROOM, EntryState.BACKOFF)
             and not self.store.crews[entry.ref].spent
@@ -86,26 +84,26 @@ class GangStateMachine:
         return entry.place is EntryState.COMMITTED or (waits and self.mends(entry.ref))
 
     def mends(self, ref: Ref) -> bool:
-        """Whether a gang that has begun and stands in part has all it lacks: it is tried once more then."""
+        """Whether a started gang below its minimum has all the pods it needs to be repaired."""
         crew = self.store.crews[ref]
         return crew.begun and crew.has_fallen and bool(crew.waiting) and hindrance(crew) is None
 
     def place_of(self, ref: Ref) -> EntryState | None:
-        """Where a gang stands in line; None: it is not known, or a lone pod that runs."""
+        """The state of a gang in the queue; None if it is unknown, or a single pod that runs."""
         self._flush(self._now)
         entry = self.queue.entries.get(ref)
         return None if entry is None else entry.place
 
     def entries(self) -> Iterator[SchedulingEntry]:
-        """Everyone in line."""
+        """All gangs in the queue."""
         self._flush(self._now)
         yield from self.queue.entries.values()
 
     # ── standing in line ───────────────────────────────────────────────────────────────────────────
 
     def _flush(self, now: float) -> None:
-        """Put those whose facts changed where they belong, and wake whom that may help."""
-        if not self._now:  # somebody asked before there was a clock
+        """Recompute the touched gangs, and wake gangs that the noted events may help."""
+        if not self._now:  # first call with a real time
             self.partial = dict.fromkeys(self.partial, now)
         self._now = now
         touched = self.notes.take_touched()
@@ -114,7 +112,7 @@ class GangStateMachine:
             for ref, own in touched:
                 begun += 1
                 self._stand(ref, own, now)
-        finally:  # should one of them fail, the others have their turn when this is called again
+        finally:  # if one gang fails, the others are recomputed by the next call
             for ref, own in touched[begun:]:
                 self.notes.mark(ref, own)
         self.notes.hint(WakeupEvent.GROWN, self.store.fair.outgrown())
@@ -136,7 +134,7 @@ class GangStateMachine:
         if crew.out:
             if (
                 entry.place is not EntryState.COMMITTED
-            ):  # they came from another gang while they were being bound
+            ):  # pods moved here from another gang during their binds
                 self.queue.commit(entry, now + ASSUMED_SECONDS)
             return
         committed = entry.place is EntryState.COMMITTED
@@ -171,23 +169,23 @@ class GangStateMachine:
     def _hold_back(
         self, crew: GangState, entry: SchedulingEntry, why: SchedulingRejection, now: float
     ) -> None:
-        """It is not to be tried; that is told once, when the facts have come to rest."""
+        """A blocked gang is not tried; its reason is reported once the facts have settled."""
         self._release(crew.ref)
-        heard = why == crew.noted and crew.newest <= crew.noted_for  # by all of them
+        heard = why == crew.noted and crew.newest <= crew.noted_for  # reported for all pods
         if heard and not self._is_promised_room(crew):
             due = NEVER
         elif entry.place is EntryState.INCOMPLETE and (entry.due < NEVER or crew.ref in self.queue.telling):
-            return  # that it has to hear something is noted already
+            return  # a report is scheduled already
         else:
             due = max(now + TELL_SECONDS, crew.noted_at + TELL_AGAIN_SECONDS)
         self.queue.move(entry, EntryState.INCOMPLETE, due)
 
     def _is_promised_room(self, crew: GangState) -> bool:
-        """Whether others stay away from room that it was to have when it still could be tried."""
+        """Whether other gangs respect nominations that it got when it could be tried."""
         return bool(self.store.nominations) and any(key in self.store.nominations for key in crew.waiting)
 
     def _after_binding(self, crew: GangState, entry: SchedulingEntry, now: float) -> None:
-        """All binds have come to an end, and pods still wait."""
+        """All binds of the cycle ended, and pods are still pending."""
         trouble, fresh, left = crew.trouble, crew.fresh, crew.left
         crew.trouble, crew.fresh, crew.left = None, False, None
         self._rank(crew, entry)
@@ -201,13 +199,13 @@ class GangStateMachine:
             self.queue.move(entry, EntryState.READY)
 
     def _helped(self, crew: GangState, left: SchedulingRejection) -> set[WakeupEvent]:
-        """What happened while it was being bound that those left behind wait for."""
+        """The events during the binds that the remaining pods wait for."""
         making_room = left.hindrance is RejectionReason.MAKING_ROOM
         hints = ROOMY if making_room else _hints_of(crew, left)
         return {hint for hint in hints if self.heard[hint] != crew.heard.get(hint)}
 
     def _rank(self, crew: GangState, entry: SchedulingEntry) -> bool:
-        """Its place among others. Whether that has changed."""
+        """Update the rank of an entry. Returns whether it changed."""
         before = entry.rank, entry.lane
         waiting, charter = self.store.waiting(crew.ref), crew.charter
         entry.size = len(waiting)
@@ -231,16 +229,16 @@ class GangStateMachine:
             crew.spent = False
 
     def _goes(self, crew: GangState) -> bool:
-        """Whether a gang that stands in part is taken back in the end: it never was whole, or is strict.
+        """Whether a partially bound gang is undone in the end: it never had its minimum, or is strict.
 
-        Of one that is about to end nobody is missed.
+        A gang with succeeded pods is finishing: its missing pods do not matter.
         """
         if crew.has_fallen:
             return not any(self.store.pods[key].did_its_part for key in crew.standing)
         return not was_whole(crew, self.store.pods)
 
     def _release(self, ref: Ref) -> None:
-        """Room is no longer kept for this one."""
+        """End the backfill reservation of a gang."""
         if self.kept is not None and self.kept[0] == ref:
             self.kept = None
             self.notes.hint(WakeupEvent.KEPT)
@@ -259,9 +257,9 @@ class GangStateMachine:
                 self._doubt(crew, entry, now)
 
     def _doubt(self, crew: GangState, entry: SchedulingEntry, now: float) -> None:
-        """Nobody heard of its binds for long: they did not happen.
+        """The binds of a gang were not confirmed in time: they did not happen.
 
-        As long as others end, those that were not written yet may be behind them.
+        As long as other binds end, unwritten ones may be queued behind them.
         """
         ends = {key: crew.unsure.get(key, self.settled) + ASSUMED_SECONDS for key in crew.out}
         for key, due in ends.items():
@@ -273,13 +271,13 @@ class GangStateMachine:
             self.notes.touch(crew, own=True)
 
     def take_back(self, crew: GangState, key: PodKey) -> None:
-        """A bind did not happen."""
+        """Undo an assumed bind that did not happen."""
         crew.out.pop(key, None)
         crew.broken = crew.broken or not crew.begun
         self.store.assume_unbound(key)
 
     def _put_off(self, crew: GangState, entry: SchedulingEntry, why: SchedulingRejection, now: float) -> None:
-        """It was tried in vain: it waits for what may help."""
+        """The attempt failed: wait for events that may help."""
         if why.hindrance is RejectionReason.MAKING_ROOM:
             self.queue.make_room(entry, ROOMY, now + ROOM_SECONDS)
             return
@@ -291,9 +289,9 @@ class GangStateMachine:
         self.queue.park(entry, self.kind(crew), _hints_of(crew, why), due)
 
     def kind(self, crew: GangState) -> Hashable:
-        """Lone pods that differ in nothing that matters are refused together.
+        """The equivalence key of an entry: single pods without a relevant difference are rejected together.
 
-        One that room is promised to, or kept for, is not like the others: what they may not have it may.
+        A pod with a nomination or reservation differs: it may use capacity that the others may not.
         """
         waiting = self.store.waiting(crew.ref)
         keeps = self.kept is not None and self.kept[0] == crew.ref
@@ -305,7 +303,7 @@ class GangStateMachine:
     # ── what was decided about them ────────────────────────────────────────────────────────────────
 
     def decided(self, ref: Ref, refusal: ReportUnschedulable | None, now: float) -> None:
-        """A plan has actions for a gang: its pods are bound, it is refused, or pods are preempted for it."""
+        """A plan has actions for a gang: binds, a rejection, or preemptions."""
         crew, entry = self.store.crews.get(ref), self.queue.entries.get(ref)
         if crew is None or entry is None:
             return
@@ -321,11 +319,11 @@ class GangStateMachine:
             self._refused(crew, entry, refusal.why, now)
         elif crew.victims:
             self.queue.make_room(entry, ROOMY, now + ROOM_SECONDS)
-        else:  # it was only put on record
+        else:  # the plan only records its start
             self._passed_over(entry, now)
 
     def _keep(self, ref: Ref, refusal: ReportUnschedulable | None) -> None:
-        """Room is kept for a gang as long as each refusal says so."""
+        """A backfill reservation lasts as long as each rejection renews it."""
         if refusal is None or not refusal.keeps:
             self._release(ref)
             return
@@ -340,13 +338,13 @@ class GangStateMachine:
             self.notes.touch(crew, own=False)
         elif why.hindrance.backs_off:
             if why.hindrance is not RejectionReason.TAKEN_BACK:
-                crew.victims.clear()  # nobody goes for its sake any more
+                crew.victims.clear()  # no pod is preempted for it any more
             self.queue.back_off(entry, now)
         else:
             self._put_off(crew, entry, why, now)
 
     def _passed_over(self, entry: SchedulingEntry, now: float) -> None:
-        """Nothing was decided about it: it does not hold up the line."""
+        """Nothing was decided about a gang: requeue it so that it does not block the others."""
         if entry.ref in self.queue.telling:
             self.queue.move(entry, entry.place)
         elif entry.place is EntryState.READY:
@@ -360,7 +358,7 @@ class GangStateMachine:
             self._passed_over(entry, now)
 
     def _had_its_turn(self, ref: Ref, now: float) -> None:
-        """Should it stand in part still, it gets another turn; one that could not be mended goes in that."""
+        """A gang that is still partially bound gets another turn; after a failed repair it is undone then."""
         crew, entry = self.store.crews[ref], self.queue.entries[ref]
         if not crew.spent and self.mends(ref):
             crew.spent = not crew.out and entry.place is not EntryState.MAKING_ROOM
@@ -370,6 +368,6 @@ class GangStateMachine:
 
 
 def _hints_of(crew: GangState, why: SchedulingRejection) -> frozenset[WakeupEvent]:
-    """What may help it; a gang of a queue is also helped by what its queue and others may have then."""
+    """The events that may help a gang; gangs of a queue are also helped by changes of shares."""
     hints = hints_of(why, crew.lone)
     return hints | {WakeupEvent.SHARE} if crew.charter is not None and crew.charter.queue else hints

@@ -1,4 +1,4 @@
-"""The store of the scheduler: nodes, pods, gangs, queues and volumes, folded from changes."""
+"""The store of the scheduler: nodes, pods, gangs, queues and volumes, updated by changes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from bayplan.state.scheduling.volumes import VolumeState
 
 
 class SchedulingStore:
-    """The objects of the cluster as the API shows them, and what was decided about pods and not shown yet.
+    """The objects of the cluster as in the API, and decided changes of pods that it does not show yet.
 
     Nothing here reads a clock or does I/O. Snapshots share these dicts: no other part writes to them.
     """
@@ -57,10 +57,10 @@ class SchedulingStore:
         self.stores = VolumeState()
         self.zones = NumaCache(zone_care)
         self.fair = FairUsage()
-        self.pods: dict[PodKey, Pod] = {}  # as the API has them
-        self.placed: dict[PodKey, Pod] = {}  # those that take room, as we believe
-        self.assumed: dict[PodKey, str] = {}  # nodes that pods are being bound to
-        self.displaced: dict[PodKey, Ref] = {}  # pods that were preempted and are there still, and for whom
+        self.pods: dict[PodKey, Pod] = {}  # as in the API
+        self.placed: dict[PodKey, Pod] = {}  # pods that use capacity, including assumed binds
+        self.assumed: dict[PodKey, str] = {}  # nodes of binds in flight
+        self.displaced: dict[PodKey, Ref] = {}  # preempted pods that still exist, and the preemptor
         self.nominations: dict[PodKey, tuple[Pod, str]] = {}
         self.charters: dict[Ref, GangSpec] = {}
         self.members: dict[Ref, dict[PodKey, None]] = {}  # all pods that name a gang
@@ -72,11 +72,11 @@ class SchedulingStore:
     # ── questions ──────────────────────────────────────────────────────────────────────────────────
 
     def is_current(self, pod: Pod) -> bool:
-        """Whether the API still has this very pod."""
+        """Whether this very pod still exists in the API."""
         return pod.key in self.pods and self.pods[pod.key].uid == pod.uid
 
     def waiting(self, ref: Ref) -> tuple[Pod, ...]:
-        """The pods of a gang that want a node and are not gated, in the order in which they are tried."""
+        """The pending, ungated pods of a gang, in the order in which they are tried."""
         crew = self.crews.get(ref)
         if crew is None:
             return ()
@@ -85,7 +85,7 @@ class SchedulingStore:
         return crew.ordered
 
     def standing(self, ref: Ref) -> tuple[Pod, ...]:
-        """The pods of a gang that have a node (assumed ones too) or succeeded; not terminating ones."""
+        """The pods of a gang that are bound (or assumed to be) or succeeded, without terminating ones."""
         crew = self.crews.get(ref)
         if crew is None:
             return ()
@@ -94,7 +94,7 @@ class SchedulingStore:
     # ── changes ────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, change: Change) -> None:
-        """Fold one change in. Changes about queued gangs and their quota do not concern this store."""
+        """Apply one change. Changes of queued gangs and their quota do not concern this store."""
         match change:
             case PodSeen(pod):
                 self._pod_seen(pod)
@@ -145,7 +145,7 @@ class SchedulingStore:
     # ── nodes ──────────────────────────────────────────────────────────────────────────────────────
 
     def load(self, fresh: Mapping[str, Node]) -> None:
-        """Many nodes that were not known before, laid out together."""
+        """Add many new nodes together."""
         if len(fresh) == 1:
             self._node_seen(*fresh.values())
             return
@@ -164,7 +164,9 @@ class SchedulingStore:
     def _node_lost(self, name: str) -> None:
         if self.nodes.lost(name):
             self.fair.node(name, None)
-            self.notes.hint(WakeupEvent.NODE)  # a spread or a domain may look different without it
+            self.notes.hint(
+                WakeupEvent.NODE
+            )  # spread constraints may hold without it
 
     # ── gangs ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -247,10 +249,10 @@ class SchedulingStore:
             self.notes.touch(crew, own=True)
 
     def _changes(self, before: Pod, pod: Pod) -> None:
-        """It is another pod, or in another gang: then what is being done with it goes on all the same."""
+        """A pod was replaced, or moved to another gang: writes in flight for it stay in effect."""
         key, same, old = pod.key, before.uid == pod.uid, self.crews.get(before.gang or lone_ref(pod.key))
         node = self.assumed.get(key) if same and pod.waits else None
-        by = self.displaced.pop(key, None) if same else None  # before it counts as gone
+        by = self.displaced.pop(key, None) if same else None  # before it counts as deleted
         if node is not None:
             self._crew(pod.gang or lone_ref(key), pod.gang is None).take_over(key, old)
         self._pod_lost(key)
@@ -260,7 +262,7 @@ class SchedulingStore:
             self.displaced[key] = by
 
     def _arrived(self, pod: Pod) -> None:
-        """The API shows a pod on its node, or at its end: nothing has to be assumed of it any more."""
+        """The API shows a pod on its node, or finished: drop the assumed bind."""
         self.assumed.pop(pod.key, None)
         self.clear_nomination(pod.key, pod.node)
         crew = self.crews.get(pod.gang or lone_ref(pod.key))
@@ -269,7 +271,7 @@ class SchedulingStore:
             self.notes.touch(crew, own=False)
 
     def _nominated(self, before: Pod | None, pod: Pod) -> None:
-        """What the API says counts unless we have said something else since."""
+        """A nomination in the API counts unless we have set another one since."""
         if not pod.waits:
             self.clear_nomination(pod.key, pod.node)
             return
@@ -284,16 +286,16 @@ class SchedulingStore:
                 self.clear_nomination(pod.key)
 
     def clear_nomination(self, key: PodKey, comes_to: str = "") -> None:
-        """Room is no longer reserved for a pod: others may have it, unless the pod takes it now."""
+        """Drop a nomination; others may use the capacity, unless the pod is bound to that node now."""
         promised = self.nominations.pop(key, None)
         if promised is None:
             return
         self.notes.hint(WakeupEvent.ROOM, promised[1] != comes_to)
-        if self.fair.answers(promised[0].gang):  # it counted for its queue: not any more, or now it runs
+        if self.fair.answers(promised[0].gang):  # the nomination counted for its queue
             self.notes.hint(WakeupEvent.SHARE if promised[1] != comes_to else WakeupEvent.LOOSE)
 
     def _gone(self, key: PodKey) -> None:
-        """A pod takes no room any more; whoever made it go may go on."""
+        """A pod uses no capacity any more; the gang that preempted it may go on."""
         by = self.displaced.pop(key, None)
         crew = None if by is None else self.crews.get(by)
         if crew is not None and key in crew.victims:
@@ -301,7 +303,7 @@ class SchedulingStore:
             self.notes.touch(crew, own=False)
 
     def _sync(self, pod: Pod, before: Pod | None = None) -> None:
-        """Room, index and the gang's counts follow what we believe of a pod."""
+        """Update capacity, pod index, shares and gang counts for a pod."""
         key, node = pod.key, pod.node or self.assumed.get(pod.key, "")
         leaving = pod.leaving or key in self.displaced
         if self.zones.active:
@@ -325,16 +327,16 @@ class SchedulingStore:
             self.index.remove(key)
             self.notes.hint(WakeupEvent.ROOM, self.nodes.release(key))
             self._gone(key)
-            shown = pod  # it has nothing to make room with any more
+            shown = pod  # it frees no more capacity
         if self.fair.active:
             self.notes.hint(WakeupEvent.SHARE, self.fair.pod(shown, hold_of(shown)))
         if pod.ours or pod.gang is not None:
             self._enrol(shown, before)
-            if pod.over and pod.gang in self.crews:  # it may be the last that took room
+            if pod.over and pod.gang in self.crews:  # it may have been the last one with capacity
                 self.notes.touch(self.crews[pod.gang], own=False)
 
     def _on_nodes(self) -> Iterator[Pod]:
-        """Everybody who has a node, as we believe."""
+        """All pods with a node, including assumed binds."""
         for key, pod in self.pods.items():
             if node := pod.node or self.assumed.get(key):
                 yield pod if pod.node else replace(pod, node=node)
@@ -343,7 +345,7 @@ class SchedulingStore:
         key, lone = pod.key, pod.gang is None
         ref = lone_ref(key) if pod.gang is None else pod.gang
         if lone and ref not in self.crews and not pod.waits:
-            return  # it has its node, and nothing more is asked for it
+            return  # a single pod that is bound needs nothing more
         crew = self._crew(ref, lone)
         if lone and crew.charter is None:
             crew.charter = lone_charter(pod)
@@ -364,18 +366,18 @@ class SchedulingStore:
     # ── what was decided, until the API shows it ───────────────────────────────────────────────────
 
     def assume_bound(self, pod: Pod, node: str) -> None:
-        """A pod is being bound to a node."""
+        """A bind of a pod is in flight."""
         self.clear_nomination(pod.key, node)
         self.assumed[pod.key] = node
         self._sync(pod)
 
     def assume_unbound(self, key: PodKey) -> None:
-        """A binding did not happen."""
+        """A bind did not happen."""
         if self.assumed.pop(key, None) is not None:
             self._sync(self.pods[key])
 
     def assume_nominated(self, pod: Pod, node: str) -> None:
-        """Room on a node is reserved for a pod."""
+        """Capacity of a node is nominated for a pod."""
         self.nominations[pod.key] = pod, node
 
     def assume_displaced(self, pod: Pod, by: Ref) -> None:
@@ -384,10 +386,10 @@ class SchedulingStore:
         self._sync(pod)
 
     def assume_undisplaced(self, key: PodKey) -> None:
-        """A pod that was to be preempted is still there, and is not being deleted."""
+        """A preemption did not happen: the pod exists and is not terminating."""
         self._gone(key)
         self._sync(self.pods[key])
 
     def forget(self, ref: Ref) -> None:
-        """A gang has neither rules nor pods any more."""
+        """A gang has neither a spec nor pods any more."""
         del self.crews[ref]

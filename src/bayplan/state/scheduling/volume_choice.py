@@ -1,4 +1,4 @@
-"""Which volumes the claims of a pod are to get once the pod has a node."""
+"""Which volumes the claims of a pod are bound to once the pod has a node."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from bayplan.placement.filters.volumes import candidates, reach
 
 
 def volumes_for(land: NodeIndex, storage: Storage, shape: PodSignature, node: str) -> dict[ClaimKey, str]:
-    """For each claim that still waits the volume it is to get there; an empty name: one is to be made.
+    """For each unbound claim the volume to bind on the node; an empty name: one is to be provisioned.
 
-    No volume is given twice, and each claim gets the smallest that will do: as it was judged.
+    No volume is used twice, and each claim gets the smallest sufficient one, as in the volume filter.
     """
     claims = [storage.claims.get((shape.namespace, use.name)) for use in shape.claims]
     unbound = sorted((one for one in claims if one is not None and not one.bound), key=lambda one: one.size)

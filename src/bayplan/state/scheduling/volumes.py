@@ -1,4 +1,4 @@
-"""Volumes, claims and classes as they come and go, and the picture of them that decisions look at."""
+"""State of volumes, claims and storage classes, and the snapshot of them for decisions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Item = VolumeClaim | Volume | StorageClass | StorageCapacity | NodeVolumes
 
 
 class VolumeState:
-    """Everything about volumes. A picture shares these dicts; after a change there is another picture."""
+    """All storage objects. A snapshot shares these dicts; a change makes the next snapshot a new object."""
 
     def __init__(self) -> None:
         self.claims: dict[ClaimKey, VolumeClaim] = {}
@@ -27,7 +27,7 @@ class VolumeState:
         self._picture: Storage | None = None
 
     def seen(self, item: Item, key: str) -> bool:
-        """Something is there, as it is now. Whether that is news."""
+        """Store an object. Returns whether it changed."""
         match item:
             case VolumeClaim():
                 return self._put(self.claims, item.key, item)
@@ -41,7 +41,7 @@ class VolumeState:
                 return self._put(self.rooms, key, item)
 
     def lost(self, kind: str, key: str) -> bool:
-        """Something is no more. Whether that is news."""
+        """Remove an object. Returns whether it existed."""
         namespace, _, name = key.partition("/")
         known: dict[str, tuple[dict, object]] = {  # type: ignore[type-arg]
             "VolumeClaim": (self.claims, (namespace, name)),
@@ -64,7 +64,7 @@ class VolumeState:
         return True
 
     def picture(self) -> Storage:
-        """All of it; the same object until something changes."""
+        """A snapshot of all storage objects; the same object until something changes."""
         if self._picture is None:
             classes = {room.storage_class for room in self.rooms.values()}
             self._picture = Storage(

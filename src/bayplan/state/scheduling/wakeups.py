@@ -1,4 +1,4 @@
-"""What may help a gang that was refused, read off the reason."""
+"""The wakeup events of an unschedulable gang, derived from its rejection."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _IN_VAIN = (PreemptionSearchOutcome.NOBODY, PreemptionSearchOutcome.NO_HELP)
 
 
 def hints_of(why: SchedulingRejection, lone: bool) -> frozenset[WakeupEvent]:
-    """The events after which a try may end differently. Rather one too many than one too few."""
+    """The events after which another attempt may succeed; rather one too many than one too few."""
     return _by_room(why, lone) | _by_going(why)
 
 
 def _by_going(why: SchedulingRejection) -> frozenset[WakeupEvent]:
-    """Events after which others may be made to go who could not before."""
+    """Events after which a preemption may succeed."""
     found = set[WakeupEvent]()
     if (
         why.sought in _IN_VAIN
@@ -56,12 +56,12 @@ def _by_going(why: SchedulingRejection) -> frozenset[WakeupEvent]:
 
 
 def _by_room(why: SchedulingRejection, lone: bool) -> frozenset[WakeupEvent]:
-    """Events after which there may be a place, whoever is there."""
+    """Events after which capacity may be available without preemption."""
     if FairShareWakeup.PLACE in why.hopes:
         return ROOMY | {WakeupEvent.KEPT, WakeupEvent.STORAGE, WakeupEvent.ZONES}
     if not why.hindrance.was_tried:
         return frozenset()
-    found = {WakeupEvent.NODE, WakeupEvent.KEPT}  # whoever is refused may not have been let look at all nodes
+    found = {WakeupEvent.NODE, WakeupEvent.KEPT}  # not all nodes may have been tried
     if why.unfit is None:
         return (
             frozenset(found | {WakeupEvent.ROOM, WakeupEvent.STORAGE, WakeupEvent.CAME, WakeupEvent.ZONES})
@@ -74,7 +74,7 @@ def _by_room(why: SchedulingRejection, lone: bool) -> frozenset[WakeupEvent]:
         return frozenset(
             found if why.unfit.bar is PodError.AFFINITY_CONFLICT else found | {WakeupEvent.STORAGE}
         )
-    if not lone or not causes or not causes <= _NODES_ALONE:  # others of a gang may lack something else
+    if not lone or not causes or not causes <= _NODES_ALONE:  # other pods of the gang may lack something else
         found.add(WakeupEvent.ROOM)
     if FilterReason.UNALIGNED in causes or not lone:
         found.add(WakeupEvent.ZONES)
