@@ -1,6 +1,6 @@
-"""What is believed of the zones inside nodes: late reports, our pods that they cannot know yet, strangers.
+"""State of NUMA zones: late reports, our pods that they do not include yet, and pods of other schedulers.
 
-As long as no node reports any zones, nothing is kept and nothing costs anything.
+As long as no node reports zones, nothing is stored and nothing is computed.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from bayplan.placement.numa.reports import NumaView, RunningPod
 from bayplan.placement.numa.snapshot import NumaSnapshot
 
 NOTHING = NumaRequest(QosClass.BEST_EFFORT, ())
-CHECKED_MAX = 256  # nodes in doubt that are looked at in one go
+CHECKED_MAX = 256  # outdated nodes that are checked at once
 NEVER = float("inf")
 USUAL_CARE = NumaStalenessPolicy(caution=OverReserve.RESERVE, period=1.0)
 
 
 class NumaCache:
-    """One belief per node that reports zones."""
+    """The NUMA report of each node, reconciled with the pods that we know to be there."""
 
     def __init__(self, care: NumaStalenessPolicy = USUAL_CARE) -> None:
         self.care = care
         self.heard: dict[str, NodeZones] = {}  # the newest report of each node
         self.beliefs: dict[str, NumaView] = {}
-        self.pods: dict[str, dict[PodKey, Pod]] = {}  # by node, once any reports
-        self.checks: dict[str, None] = {}  # nodes whose newest report may have caught up
+        self.pods: dict[str, dict[PodKey, Pod]] = {}  # by node, once any node reports
+        self.checks: dict[str, None] = {}  # nodes whose newest report may include all pods by now
         self.checked_at = -NEVER
-        self.touched: set[str] = set()  # nodes that look different since the columns were made
+        self.touched: set[str] = set()  # nodes that changed since the columns were built
         self._names: list[str] = []
         self._nodes: object = None
         self._columns: NumaColumns | None = None
         self._believed: dict[str, NodeZones] = {}
-        self._seats: dict[str, Seats | None] = {}  # of nodes where nothing changed since they were asked for
-        self._gifts = NumaReleases()  # the same
+        self._seats: dict[str, Seats | None] = {}  # cached until the node changes
+        self._gifts = NumaReleases()  # likewise
 
     @property
     def active(self) -> bool:
@@ -52,7 +52,7 @@ class NumaCache:
     # ── what happens ───────────────────────────────────────────────────────────────────────────────
 
     def report(self, report: NodeZones, pods: Iterable[Pod]) -> bool:
-        """A node reports. `pods` are all that are known anywhere. Whether pods may fare better now."""
+        """Store a node's report; `pods` are all known pods. Returns whether pods may fit better now."""
         if not self.active:
             for pod in pods:
                 self.pods.setdefault(pod.node, {})[pod.key] = pod
@@ -72,7 +72,7 @@ class NumaCache:
         return self._believe(node, belief)
 
     def silent(self, node: str) -> bool:
-        """A node reports no more: from now on its zones do not matter."""
+        """A node stopped reporting: its zones no longer matter. Returns whether it had reported."""
         if self.heard.pop(node, None) is None:
             return False
         self.beliefs.pop(node, None)
@@ -84,21 +84,21 @@ class NumaCache:
         return True
 
     def follow(self, pod: Pod, node: str, placed: Pod | None) -> None:
-        """A pod is on a node as we believe, or on none; `placed` is what was believed of it before."""
+        """A pod has a node, bound or assumed, or none; `placed` is the pod with its node before."""
         if placed is not None and placed.node != node:
             self.left(pod.key, placed.node, was_there=False)
         if node:
             self.came(pod if pod.node else replace(pod, node=node), assumed=not pod.node)
 
     def lost(self, key: PodKey, pod: Pod | None, placed: Pod | None) -> None:
-        """A pod is no more. `pod` is as the API had it, `placed` as we believed."""
+        """A pod was deleted. `pod` is its last version in the API, `placed` the one with its assumed node."""
         if pod is not None and pod.node:
             self.left(key, pod.node, was_there=True)
         elif placed is not None:
             self.left(key, placed.node, was_there=False)
 
     def came(self, pod: Pod, *, assumed: bool) -> None:
-        """A pod is on a node, or as good as there; or something about it changed."""
+        """A pod was bound to a node, or is assumed to be, or changed."""
         there = self.pods.setdefault(pod.node, {})
         before = there.get(pod.key)
         there[pod.key] = pod
@@ -107,9 +107,9 @@ class NumaCache:
         if belief is None:
             return
         unsigned = belief.report is not None and belief.report.sign is None
-        if before is None and not pod.over and not (unsigned and pod.up):  # that one was there before us
+        if before is None and not pod.over and not (unsigned and pod.up):  # the report includes it
             belief = self._joined(belief, pod)
-        elif unsigned and pod.over:  # it came and went between two reports
+        elif unsigned and pod.over:  # it started and ended between two reports
             belief = reports.releasing(belief, (pod.key.namespace, pod.key.name), pod.uid)
         if not assumed and belief.binding:
             belief = reports.bound(belief, pod.uid)
@@ -117,28 +117,28 @@ class NumaCache:
         self.checks[pod.node] = None
 
     def left(self, key: PodKey, node: str, *, was_there: bool) -> None:
-        """A pod is no longer on a node. If it never was there, what was reserved for it is free again."""
+        """A pod is no longer on a node. If it never was there, release what was reserved for it."""
         pod = self.pods.get(node, {}).pop(key, None)
         self._stirred(node)
         belief = self.beliefs.get(node)
         if pod is None or belief is None:
             return
         unsigned = belief.report is not None and belief.report.sign is None
-        if not was_there or unsigned:  # a report that did not count it is as good as before
+        if not was_there or unsigned:  # a report that did not include the pod is still correct
             self._note(node, reports.releasing(belief, (key.namespace, key.name), pod.uid))
         elif pod.uid in belief.binding:
             self._note(node, reports.bound(belief, pod.uid))
         self.checks[node] = None
 
     def node_changed(self, name: str) -> None:
-        """A node came, went or changed in what it offers."""
+        """A node was added, removed, or changed its allocatable amounts."""
         if self.active:
             self.touched.add(name)
 
     # ── catching up ────────────────────────────────────────────────────────────────────────────────
 
     def catch_up(self, now: float) -> bool:
-        """Trust newer reports that know of the very pods that are there. Whether that changed anything."""
+        """Accept newer reports that include exactly the pods of the node. Returns whether any changed."""
         if not self.checks or now < self.checked_at + self.care.period:
             return False
         self.checked_at = now
@@ -155,18 +155,18 @@ class NumaCache:
             coming = {(key.namespace, key.name) for key in late}
             found = reports.caught_up(belief, self.heard[node], known, self.care, coming)
             if found is not None:
-                for pod in self._there(node):  # others' pods that the node has not even heard of
+                for pod in self._there(node):  # pods of other schedulers that their node has not started yet
                     if not (pod.ours or pod.started or pod.up):
                         found = self._joined(found, pod)
                 better |= self._believe(node, found)
         return better
 
     def next_due(self) -> float:
-        """When there is something to look at again."""
+        """When the next check of outdated reports is due."""
         return self.checked_at + self.care.period if self.checks else NEVER
 
     def _first(self, report: NodeZones) -> NumaView:
-        """The first report of a node: pods that it may not know of are reserved for, or cast doubt on it."""
+        """The view after a node's first report: pods it may lack are reserved for, or make it outdated."""
         belief = NumaView(report)
         pods = [pod for pod in self._there(report.node) if not pod.over]
         signed = report.sign is not None
@@ -178,7 +178,7 @@ class NumaCache:
         return belief
 
     def _taken_over(self, belief: NumaView, report: NodeZones) -> NumaView:
-        """Nobody knows whom an unsigned report counts: those that had started by then, most likely."""
+        """An unsigned report does not say which pods it includes: most likely those that had started."""
         coming = {(pod.key.namespace, pod.key.name) for pod in self._there(report.node) if not pod.up}
         kept = {name: amounts for name, amounts in belief.reserved.items() if name in coming}
         return NumaView(report, kept, binding=belief.binding)
@@ -188,7 +188,7 @@ class NumaCache:
         if pod.ours:
             return reports.reserving(belief, (pod.key.namespace, pod.key.name), wants, self.care, pod.uid)
         if report is None or report.sign is None:
-            return belief  # without a sign nobody could ever say that the report has caught up
+            return belief  # without a fingerprint no report is known to be up to date
         stranger = reports.is_stranger(wants, report.resources, self.care, ours=False)
         return reports.visited(belief) if stranger else belief
 
@@ -196,7 +196,7 @@ class NumaCache:
         return list(self.pods.get(node, {}).values())
 
     def _counts(self, pod: Pod) -> bool:
-        """Whether it is one that a report should know of."""
+        """Whether a report should include the pod."""
         return pod.up and (self.care.starting or not pod.over)
 
     @staticmethod
@@ -204,13 +204,13 @@ class NumaCache:
         return RunningPod((pod.key.namespace, pod.key.name), pod.wants.shape.zones or NOTHING)
 
     def _note(self, node: str, belief: NumaView) -> None:
-        """The same where nobody asks whether it makes a difference."""
+        """Update a view where the caller does not need to know whether it matters."""
         if self.beliefs.get(node) is not belief:
             self.beliefs[node] = belief
             self._touch(node)
 
     def _believe(self, node: str, belief: NumaView) -> bool:
-        """Whether that makes a difference."""
+        """Update a view. Returns whether the resulting zones changed."""
         before = self.beliefs.get(node)
         self.beliefs[node] = belief
         self._stirred(node)
@@ -221,19 +221,19 @@ class NumaCache:
         return True
 
     def _touch(self, node: str) -> None:
-        """A node's zones look different."""
+        """The zones of a node changed."""
         self.touched.add(node)
         self._stirred(node)
 
     def _stirred(self, node: str) -> None:
-        """Who sits where on a node has to be looked at again."""
+        """Drop the cached container placement of a node."""
         self._seats.pop(node, None)
         self._gifts.forget(node)
 
     # ── the view ───────────────────────────────────────────────────────────────────────────────────
 
     def ground(self, nodes: NDArray[np.object_]) -> NumaSnapshot | None:
-        """The zones of these nodes, row by row; None if nobody tells of any."""
+        """The NUMA snapshot of these nodes, row by row; None if no node reports zones."""
         if not self.active:
             return None
         columns = self._laid_out(nodes)
@@ -261,7 +261,7 @@ class NumaCache:
         )
 
     def _laid_out(self, nodes: NDArray[np.object_]) -> NumaColumns | None:
-        """The columns as they were, with rows as they are now; None if everything has to be laid out."""
+        """The columns with rows in the current order; None if they have to be built."""
         columns = self._columns
         if nodes is self._nodes and columns is not None:
             return columns
@@ -277,7 +277,7 @@ class NumaCache:
         return narrowed(columns, np.array([known.get(name, 0) for name in names], dtype=np.int64))
 
     def seats(self, node: str) -> Seats | None:
-        """The zone of every pinned container of a node, if its report says where they sit."""
+        """The zone of every pinned container of a node, if its report contains them."""
         if node not in self._seats:
             report = self.beliefs.get(node, reports.NOTHING_KNOWN).report
             there = [self._running(pod) for pod in self._there(node) if self._counts(pod)]
@@ -285,5 +285,5 @@ class NumaCache:
         return self._seats[node]
 
     def zones_of(self, node: str) -> NodeZones | None:
-        """What is believed of one node."""
+        """The zones of one node, as far as known."""
         return reports.believed(self.beliefs.get(node, reports.NOTHING_KNOWN), self.care)[0]

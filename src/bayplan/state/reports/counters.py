@@ -1,4 +1,4 @@
-"""Running counts of gangs: only what changed since the last count is counted again."""
+"""Incremental counters of gangs by queue: only gangs that changed since the last count are counted again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(slots=True)
 class QueueTotals:
-    """The sums of one queue or entrance."""
+    """The totals of one queue or namespace queue."""
 
     ready: int = 0
     parked: int = 0
@@ -30,15 +30,15 @@ class QueueTotals:
     reserved: dict[Cell, int] = field(default_factory=dict)
     used: dict[Cell, int] = field(default_factory=dict)
     wanted: dict[str, int] = field(default_factory=dict)
-    shapes: dict[tuple[bool, Hashable], int] = field(default_factory=dict)  # parked or not, and which
-    lined: dict[tuple[str, bool, Hashable], int] = field(default_factory=dict)  # queue, put off, and shape
+    shapes: dict[tuple[bool, Hashable], int] = field(default_factory=dict)  # (unschedulable, shape)
+    lined: dict[tuple[str, bool, Hashable], int] = field(default_factory=dict)  # (queue, backing off, shape)
 
     def is_empty(self) -> bool:
-        """Whether no gang waits or holds anything here."""
+        """Whether no gang is pending or admitted here."""
         return not (self.reserving or self.lined)
 
     def sort(self, refused: Mapping[str, Container[Hashable]]) -> None:
-        """Tell those that wait for something to happen from the others. They change by whole shapes."""
+        """Split pending gangs into ready and unschedulable ones; rejections change whole shapes."""
         self.ready, self.parked, self.shapes = 0, 0, {}
         for (queue, later, shape), count in self.lined.items():
             parked = later or shape in refused.get(queue, ())
@@ -51,7 +51,7 @@ class QueueTotals:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiting:
-    """How a gang in line was counted. It is kept with the gang, so that nothing else can be taken for it."""
+    """How a pending gang was counted. It holds the entry, so that its identity stays unique."""
 
     standing: QueueEntry
     queue: str
@@ -62,10 +62,10 @@ class _Waiting:
 
 
 class QueueCounters:
-    """The sums of all queues and entrances. Looks at every gang, and adds up only those that changed.
+    """The totals of all queues and namespace queues. Visits every gang, and recounts only those that changed.
 
-    What gangs hold and ask for are values that are replaced, never altered: the same object means the same
-    numbers, so they are told apart by identity, which is cheaper than by name.
+    Usage and specs of gangs are replaced, never modified: the same object means the same numbers, so they are
+    compared by identity, which is cheaper than by value.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class QueueCounters:
         self._waiting: dict[int, _Waiting] = {}
 
     def count(self, state: AdmissionState) -> None:
-        """Bring the sums up to date."""
+        """Update the totals."""
         before, self._holders = self._holders, {id(one): one for one in state.holdings.by_gang.values()}
         for gone in before.keys() - self._holders.keys():
             self._hold(before[gone], -1)
@@ -125,7 +125,7 @@ class QueueCounters:
 
 
 def _sort_all(stocks: dict[K, QueueTotals], refused: Mapping[str, Container[Hashable]]) -> None:
-    """Bring every stock up to date; of a queue or entrance without gangs nothing is kept."""
+    """Update the split of all totals; totals without gangs are dropped."""
     for name, stock in list(stocks.items()):
         if stock.is_empty():
             del stocks[name]
@@ -166,7 +166,7 @@ def _add_waiting(stock: QueueTotals, entry: _Waiting, sign: int) -> None:
 
 
 def _sum(total: dict[K, int], amounts: Iterable[tuple[K, int]], sign: int) -> None:
-    """Add, and forget what came to nothing."""
+    """Add an amount, and drop a zero sum."""
     for key, amount in amounts:
         left = total.get(key, 0) + sign * amount
         if left:

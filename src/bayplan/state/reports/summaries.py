@@ -1,4 +1,4 @@
-"""How things stand, read off the state: what status fields and metrics are made of."""
+"""Summaries of the state: the numbers in status fields and metrics."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _KNOWN_FLAWS = {flaw.value for flaw in Flaw}
 
 
 def summaries(state: AdmissionState, census: QueueCounters | None = None, *, fair: bool = True) -> Summaries:
-    """How all queues, entrances, shared quota nodes and topology levels stand now.
+    """The current numbers of all queues, namespace queues, shared quota nodes and topology levels.
 
-    A census that is passed in again makes the next count cheap. Without `fair` no shares are worked out.
+    Counters that are passed in again make the next call cheap. Without `fair` no shares are computed.
     """
     census = QueueCounters() if census is None else census
     census.count(state)
@@ -59,7 +59,7 @@ def summaries(state: AdmissionState, census: QueueCounters | None = None, *, fai
 
 
 def weighted_share(account: QuotaAccount) -> float:
-    """By how much a node exceeds its own quota, in thousandths of what it could borrow, over its weight."""
+    """The weighted dominant resource share of a node, in thousandths."""
     infinite, weighted, _ = share(account)
     return inf if infinite else float(weighted)
 
@@ -90,7 +90,7 @@ def _queue(state: AdmissionState, queue: Queue, stock: QueueTotals, fair: bool) 
     faults = tuple(_faults(state, queue))
     parked = sum(1 for is_parked, _ in stock.shapes if is_parked)
     ready = len(stock.shapes) - parked
-    if faults:  # whoever is in line stays there until that changes
+    if faults:  # pending gangs stay so until the queue is active again
         parked, ready = len({shape for _, shape in stock.shapes}), 0
     return QueueSummary(
         name=queue.name,
@@ -106,7 +106,7 @@ def _queue(state: AdmissionState, queue: Queue, stock: QueueTotals, fair: bool) 
 
 
 def _faults(state: AdmissionState, queue: Queue) -> Iterator[QueueFault]:
-    """What keeps a queue from admitting anybody, in the order of the flaws; names of one sort together."""
+    """The problems that make a queue inactive, in the order of `Flaw`; names of one kind together."""
     found: dict[Flaw, list[str]] = {}
     for what, name in state.flaws(queue):
         found.setdefault(Flaw(what) if what in _KNOWN_FLAWS else Flaw.OTHER, []).append(name)
@@ -175,7 +175,7 @@ def _shared(account: QuotaAccount, stocks: Mapping[str, QueueTotals], fair: bool
 
 
 def _leaf_rooms(supply: CapacitySnapshot, resource: str) -> Ints:
-    """What is free of a resource on each usable leaf; 0 where more is used than there is."""
+    """The free amount of a resource on each usable leaf; 0 where it is overcommitted."""
     if not supply.leaves:
         return np.zeros(0, np.int64)
     left = room(supply, supply.active, resource)
@@ -183,7 +183,7 @@ def _leaf_rooms(supply: CapacitySnapshot, resource: str) -> Ints:
 
 
 def _room(resource: str, free: Ints, most: Ints) -> LevelCapacity:
-    """`free` and `most` per domain: as it is, and as it would be without any placed gang."""
+    """Capacity at a level, from the amounts per domain: `free` now, and `most` without any placed gang."""
     total, largest = int(free.sum()), int(free.max())
     possible = min(total, int(most.max()))
     return LevelCapacity(resource, total, largest, 1 - largest / possible if possible else 0.0)

@@ -1,4 +1,4 @@
-"""What was decided and is not known to have happened, as a plan: a state built anew assumes it again."""
+"""Decisions whose writes are in flight, as a plan: a rebuilt state assumes it again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bayplan.state.scheduling.state import SchedulingState
 
 
 def scheduling_under_way(board: SchedulingState) -> Plan:
-    """Pods that are being bound, made to go, or promised room."""
+    """Binds, preemptions and nominations in flight."""
     actions: list[Action] = []
     for key, node in board.store.assumed.items():
         if (pod := board.store.pods.get(key)) is not None:
@@ -24,7 +24,7 @@ def scheduling_under_way(board: SchedulingState) -> Plan:
 
 
 def admissions_under_way(state: AdmissionState) -> Plan:
-    """Gangs whose admission or eviction is being written."""
+    """Admissions and evictions in flight."""
     actions: list[Action] = []
     for ref, admission in state.assumed.items():
         if (standing := state.lines.standings.get(ref)) is not None:

@@ -64,9 +64,7 @@ class FairUsage:
         self._wants: dict[str, Sums] = {}
         self._nodes: dict[str, Mapping[str, int]] = {}
         self._capacity: Sums = {}
-        self._grown: set[str] = (
-            set()
-        )  # queues with more usage; "": shares of all queues shrank
+        self._grown: set[str] = set()  # queues with more usage; "": shares of all queues shrank
         self.active = False
 
     def begin(self, charters: Mapping[Ref, GangSpec], pods: Iterable[Pod]) -> None:

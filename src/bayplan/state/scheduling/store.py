@@ -164,9 +164,7 @@ class SchedulingStore:
     def _node_lost(self, name: str) -> None:
         if self.nodes.lost(name):
             self.fair.node(name, None)
-            self.notes.hint(
-                WakeupEvent.NODE
-            )  # spread constraints may hold without it
+            self.notes.hint(WakeupEvent.NODE)  # spread constraints may hold without it
 
     # ── gangs ──────────────────────────────────────────────────────────────────────────────────────
 
