@@ -1,4 +1,4 @@
-"""A gang: pods that are placed together or not at all, and what its pods ask for as a whole.
+"""Gangs: pods that are placed together or not at all, their spec, and their minimum.
 
 Every API family decodes to these types. A gang is a tree: groups inside, pod sets at the leaves. Any node of
 the tree may ask to stay within one topology domain (its locality). Nothing here knows which API it came from.
@@ -14,14 +14,14 @@ from bayplan.model.numa import NumaRequest
 from bayplan.model.pod_spec import Selector
 
 AUTO = "auto"
-"""A level name that means: the lowest level whose domains can hold the pods."""
+"""A level name that means the lowest level whose domains can hold the pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class Locality:
     """Stay within one domain: of the required level, or if possible of the preferred one.
 
-    Neither level set means "anywhere, but account for it".
+    Without a level, pods may be in any domain, and still get a topology assignment.
     """
 
     required: str | None = None
@@ -33,7 +33,7 @@ class Locality:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """An equal share of a pod set: every `size` pods within one domain of `level`."""
+    """An equal part of a pod set: every `size` pods are within one domain of `level`."""
 
     size: int
     level: str
@@ -41,7 +41,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class PodSet:
-    """Interchangeable pods, the leaf of a gang. `requests` is for one pod, without its own `pods` slot."""
+    """Interchangeable pods, a leaf of the gang. `requests` is for one pod, without its own `pods` slot."""
 
     name: str
     count: int
@@ -50,7 +50,7 @@ class PodSet:
     locality: Locality = Locality()
     segments: tuple[Segment, ...] = ()  # outermost first
     rules: NodeRules = ANY_NODE
-    zones: NumaRequest | None = None  # of the zones inside nodes, pod by pod
+    zones: NumaRequest | None = None  # NUMA alignment of each pod
 
     def __post_init__(self) -> None:
         assert 0 <= self.minimum <= self.count, self
@@ -67,7 +67,7 @@ class Group:
     locality: Locality = Locality()
 
     def pod_sets(self) -> Iterator[PodSet]:
-        """Every pod set below, in order."""
+        """Every pod set of the subtree, in order."""
         for member in self.members:
             if isinstance(member, PodSet):
                 yield member
@@ -77,7 +77,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """Where a gang came from. Only its own dialect reads this."""
+    """The object a gang was decoded from. Only its own dialect interprets it."""
 
     dialect: str
     kind: str
@@ -87,47 +87,47 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """The unit of all-or-nothing."""
+    """Pods that are admitted and placed together or not at all."""
 
     source: Ref
     root: Group
     queue: str = ""
     priority: int = 0
-    uid: str = ""  # tells apart two that had the same name one after the other
+    uid: str = ""  # distinguishes gangs that had the same name one after the other
 
 
 @dataclass(frozen=True, slots=True)
 class GangSpec:
-    """The rules of one gang; its pods are known by themselves and name it.
+    """The spec of a gang whose pods are created one by one and name the gang.
 
-    A gang made from a template also knows its tree: pod sets with counts and localities. It starts when every
-    pod set has its minimum; the pods beyond follow where there is room.
+    A gang made from a template also has its tree: pod sets with counts and localities. It starts when every
+    pod set has its minimum; the pods beyond the minimum follow where there is capacity.
     """
 
     source: Ref
-    minimum: int = 0  # with fewer it is not started; 0: each pod stands for itself
-    desired: int = 0  # it is not looked at before so many pods are there; 0: nobody says
-    priority: int | None = None  # None: as its pods say
-    preempts: bool | None = None  # whether it may make others go; None: as its pods say
-    leaves_whole: bool = False  # if one of its pods has to go, all go
-    locality: Locality = field(default_factory=Locality)  # levels here are labels of nodes
+    minimum: int = 0  # the gang does not start with fewer pods; 0: each pod is scheduled by itself
+    desired: int = 0  # not tried before this many pods exist; 0: unspecified
+    priority: int | None = None  # None: from its pods
+    preempts: bool | None = None  # whether it may preempt; None: from its pods
+    leaves_whole: bool = False  # if one pod is preempted, all are
+    locality: Locality = field(default_factory=Locality)  # levels here are node labels
     tree: Group | None = None
     topology: str = ""  # whose levels the tree names; empty: the first that has all of them
-    queue: str = ""  # whose share it uses; empty: it answers to no queue
-    lasting: bool = False  # once it runs it is not made to go, neither by its queue nor by others
+    queue: str = ""  # the fair-share queue; empty: none
+    lasting: bool = False  # not preemptible once it runs
     created: float = 0.0
     uid: str = ""
-    flaw: str = ""  # what is wrong with it; such a gang is never placed
-    quorum: bool = False  # each of its groups does with as many members as its minimum; others may follow
-    leave_together: Mapping[str, str] = field(default_factory=dict)  # by pod set: the part that goes with it
-    strict: bool = False  # each pod set has a locality of its own, and the gang goes if one stays too small
-    started: bool = False  # it is on record that it had its minimum once
+    flaw: str = ""  # an invalid spec: the gang is never placed
+    quorum: bool = False  # each group needs only its minimum of members; the others may follow
+    leave_together: Mapping[str, str] = field(default_factory=dict)  # pod set → part preempted with it
+    strict: bool = False  # each pod set has its own locality, and the gang is undone below its minimum
+    started: bool = False  # it is recorded that the gang had its minimum once
 
     @property
     def has_minima(self) -> bool:
-        """Whether each of its pod sets has a minimum of its own, and a locality of its own.
+        """Whether each pod set has its own minimum and its own locality.
 
-        Other gangs with a tree are placed whole.
+        Other gangs with a tree are placed as a whole.
         """
         if self.tree is None:
             return False
@@ -137,7 +137,7 @@ class GangSpec:
 
     @property
     def is_strict(self) -> bool:
-        """Whether it does not last if it falls below its minimum; so do all who share nodes by queue."""
+        """Whether the gang is undone below its minimum, as all gangs of fair-share queues are."""
         return self.strict or bool(self.queue)
 
     @property
@@ -148,29 +148,29 @@ class GangSpec:
 
 @dataclass(frozen=True, slots=True)
 class DisruptionBudget:
-    """How many of the selected pods may be made to go now."""
+    """How many of the selected pods may be evicted now."""
 
     namespace: str
     name: str
     selector: Selector
     allowed: int = 0
-    spent: frozenset[str] = frozenset()  # pods that already go on its account, by name
+    spent: frozenset[str] = frozenset()  # names of pods whose eviction already counts against it
 
 
 def is_whole(member: Group | PodSet, counts: Mapping[str, int]) -> bool:
-    """Whether so many pods, by pod set, are enough."""
+    """Whether these pod counts satisfy the minimum of a pod set or group."""
     if isinstance(member, PodSet):
         return counts.get(member.name, 0) >= member.minimum
     return whole_members(member, counts) >= member.minimum
 
 
 def whole_members(group: Group, counts: Mapping[str, int]) -> int:
-    """How many of a group's members are whole."""
+    """How many direct members of a group have their minimum."""
     return sum(is_whole(member, counts) for member in group.members)
 
 
 def short_part(member: Group | PodSet, counts: Mapping[str, int]) -> Group | PodSet | None:
-    """The first part that keeps a gang from being whole: a pod set that lacks pods, or a group members."""
+    """The first part below its minimum: a pod set that lacks pods, or a group that lacks members."""
     if is_whole(member, counts):
         return None
     if isinstance(member, PodSet) or len(member.members) < member.minimum:
@@ -179,7 +179,7 @@ def short_part(member: Group | PodSet, counts: Mapping[str, int]) -> Group | Pod
 
 
 def fewest_more(member: Group | PodSet, counts: Mapping[str, int]) -> int | None:
-    """With how few more pods it is whole; None if that takes members which it does not have."""
+    """The smallest number of additional pods to reach the minimum; None if members are missing."""
     if isinstance(member, PodSet):
         return max(member.minimum - counts.get(member.name, 0), 0)
     each = (fewest_more(one, counts) for one in member.members)
@@ -188,7 +188,7 @@ def fewest_more(member: Group | PodSet, counts: Mapping[str, int]) -> int | None
 
 
 def all_of(group: Group, counts: Mapping[str, int]) -> Group:
-    """The same tree, where as many pods as these are needed, and all members."""
+    """The same tree with these pod counts as minimum, and with all members required."""
 
     def needs(member: Group | PodSet) -> Group | PodSet:
         if isinstance(member, Group):

@@ -1,4 +1,4 @@
-"""What a change is about, so that the newest change of every object can be kept."""
+"""The object a change is about, so that only the newest change of every object has to be kept."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ Subject = tuple[str, Hashable]
 
 
 def subject_of(change: Change) -> Subject:
-    """The family and the key of the object that a change is about."""
+    """The kind and the key of the object that a change is about."""
     family, key = _KEYS[type(change)]
     return family, key(change)
 
 
 def is_loss(change: Change) -> bool:
-    """Whether a change says that its object is no more."""
+    """Whether a change is a deletion."""
     return type(change) in _LOSSES
 
 
 def is_start(change: Change) -> bool:
-    """Whether a change says that nothing from before is known."""
+    """Whether a change marks the start of a scheduler process."""
     return type(change) is changes.Started
 
 
