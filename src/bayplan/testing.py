@@ -1,4 +1,4 @@
-"""Builders for tests, examples and the simulator: clusters and gangs as text. The drawing is the data."""
+"""Builders for tests, examples and the simulator: clusters and gangs as text drawings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bayplan.model.node_rules import NodeRules, NodeSelectorTerm, Requirement, T
 from bayplan.model.profile import LeaderRules, Profile, Remainder, Strategy
 from bayplan.state.cluster.topology_state import TopologyState
 
-HOST = "host"  # how a drawing spells the level of single nodes
+HOST = "host"  # the spelling of the node level in a drawing
 SLOTS = 110  # pods per node unless a drawing says otherwise
 STRATEGIES = ("required", "preferred", "unconstrained")
 CHOICES: dict[str, Callable[[str], Any]] = {  # by the type of a profile's field
@@ -26,7 +26,7 @@ ENDINGS = ("want", "hold", "release", "fail", "evict", "resize")
 
 
 class BadScenario(ValueError):
-    """A text that makes no scenario; one `source:line: problem` each."""
+    """An invalid scenario text; one `source:line: problem` each."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
@@ -39,10 +39,10 @@ class World:
 
     topology: Topology
     nodes: tuple[Node, ...]
-    used: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by node: pods of others
+    used: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by node: usage of other pods
 
     def cluster(self) -> TopologyState:
-        """The cluster as the engine keeps it."""
+        """The topology state of the drawing."""
         made = TopologyState(self.topology)
         made.load(self.nodes)
         for name, amounts in self.used.items():
@@ -52,7 +52,7 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioStep:
-    """One line below the drawing: a verb, what it is about, and the gang if it asks for one."""
+    """One line below the drawing: a verb, its arguments, and the gang if it asks for one."""
 
     line: int
     verb: str
@@ -64,7 +64,7 @@ class ScenarioStep:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A drawing and what is asked of it."""
+    """A drawing and its steps."""
 
     source: str
     title: str
@@ -80,7 +80,7 @@ class _Line:
 
 
 class _Wrong(Exception):
-    """What is wrong with a line; `line` is its number if that is not the one being read."""
+    """An error in a line; `line` is its number if it is not the current one."""
 
     line = 0
 
@@ -98,7 +98,7 @@ def scenarios(text: str, source: str = "scenario") -> list[Scenario]:
             - x2..4 gpu=8               x2, x3 and x4
             - y1 gpu=8 used gpu=2 pods=1 label disk=ssd taint team=ml:NoSchedule notready cordoned
 
-        profile remainder=leave_out preferred=balanced      for what is asked from here on;
+        profile remainder=leave_out preferred=balanced      for the following asks;
                                         strategy=… sets required, preferred and unconstrained at once
         ask train pods=4 gpu=2 [required=rack | preferred=rack | required=auto] [segments=4@rack,2@host]
             [select disk=ssd] [tolerate team | team=ml | *, each with :NoSchedule or not]
@@ -107,12 +107,12 @@ def scenarios(text: str, source: str = "scenario") -> list[Scenario]:
         group lws required=rack         members, indented, that stay together
           ask leader pods=1 cpu=1
           ask workers pods=4 gpu=8
-        gang job                        members, indented, placed in turn, each seeing those before
+        gang job                        members, indented, placed in order, each seeing those before
 
         want train x1:2 x2:2            in rank order; a leaf that is no host as b1/r1:2; or `nothing`
-        want train misfit fit=4 asked=5 level=rack …     any facts of the refusal
-        hold train                      it keeps its place from here on; `release train` gives it back
-        fail x1 x2                      these nodes are gone; every held gang is mended
+        want train misfit fit=4 asked=5 level=rack …     any facts of the misfit
+        hold train                      it keeps its placement from here on; `release train` frees it
+        fail x1 x2                      these nodes fail; every held gang is repaired
         evict x1 x2                     the same, though the nodes stay ready
         resize train pods=6             a held pod set grows or shrinks
 
@@ -126,7 +126,7 @@ def scenarios(text: str, source: str = "scenario") -> list[Scenario]:
 
 
 def world(drawing: str, **default: int) -> World:
-    """The cluster of a drawing; `default` amounts hold for hosts that do not state their own."""
+    """The cluster of a drawing; `default` amounts apply to hosts that do not state their own."""
     problems: list[str] = []
     made = _world([line for _, part in _parts(drawing) for line in part], "drawing", problems, default)
     if made is None or problems:
@@ -135,7 +135,7 @@ def world(drawing: str, **default: int) -> World:
 
 
 def ask(text: str) -> Gang:
-    """The gang of one `ask`, `group` or `gang` line (and its members), as `scenarios` has it."""
+    """The gang of one `ask`, `group` or `gang` line (and its members), as in `scenarios`."""
     lines = [line for _, part in _parts(text) for line in part]
     try:
         gang, end = _gang(lines, 0)
@@ -203,7 +203,7 @@ def _world(lines: list[_Line], source: str, problems: list[str], default: Mappin
 def _hosts(
     words: Sequence[str], labels: Mapping[str, str], amounts: Mapping[str, int]
 ) -> Iterator[tuple[Node, dict[str, int]]]:
-    """Every host of a `-` line, and what others use of it."""
+    """Every host of a `-` line, and the usage of other pods on it."""
     _insist(words, "a host needs a name")
     have, used, own, taints = dict(amounts), dict[str, int](), dict(labels), list[Taint]()
     flags: set[str] = set()
@@ -226,13 +226,13 @@ def _hosts(
 
 
 def names(word: str) -> list[str]:
-    """`x2..4` is x2, x3, x4; anything else is itself."""
+    """The names of a range: `x2..4` is x2, x3, x4; any other word is one name."""
     found = re.fullmatch(r"(.*?)(\d+)\.\.(\d+)", word)
     return [f"{found[1]}{n}" for n in range(int(found[2]), int(found[3]) + 1)] if found else [word]
 
 
 def _gang(lines: Sequence[_Line], at: int) -> tuple[Gang, int]:
-    """The gang that starts at a line, and where the next line is."""
+    """The gang that starts at a line, and the index of the next line."""
     member, end = _member(lines, at)
     is_root = lines[at].words[0] == "gang"
     root = member if is_root and isinstance(member, Group) else Group(member.name, (member,), 1)
@@ -311,7 +311,7 @@ def _requirement(test: str) -> Requirement:
 def _steps(
     lines: Sequence[_Line], source: str, problems: list[str], drawn: World | None
 ) -> Iterator[ScenarioStep]:
-    """Every step that can be read; the rest become problems."""
+    """All valid steps; invalid lines are added to `problems`."""
     at, profile, known = 0, Profile(), set[str]()
     hosts = {node.name for node in drawn.nodes} if drawn else set()
     while at < len(lines):
@@ -328,7 +328,7 @@ def _steps(
                 yield ScenarioStep(line.number, "ask", gang=gang, profile=profile)
         except _Wrong as wrong:
             problems.append(f"{source}:{wrong.line or line.number}: {wrong}")
-            while at < len(lines) and lines[at].indent > line.indent:  # what belongs to a bad group
+            while at < len(lines) and lines[at].indent > line.indent:  # skip the members of an invalid group
                 at += 1
 
 
@@ -389,7 +389,7 @@ def _number(text: str, word: str) -> int:
 
 
 def _taint(word: str) -> tuple[str, str, str]:
-    """Key, value and effect of `key`, `key=value`, each with `:effect` or not."""
+    """Key, value and effect of `key` or `key=value`, each with an optional `:effect`."""
     head, _, effect = word.partition(":")
     key, _, value = head.partition("=")
     _insist(key, f"'{word}' is no taint; write key=value:NoSchedule")

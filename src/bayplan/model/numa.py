@@ -137,9 +137,7 @@ class ZoneRules:
     """Configured rules for NUMA zones."""
 
     fit: FitRule = FitRule.STRICT
-    sidecars_stay: bool = (
-        True  # sidecars keep their resources; otherwise as init containers
-    )
+    sidecars_stay: bool = True  # sidecars keep their resources; otherwise as init containers
     score: ZoneScore = ZoneScore.LEAST_ALLOCATED
     weights: Amounts = ()  # 1 for a resource that is not listed
 
